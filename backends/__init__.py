@@ -1,0 +1,1 @@
+"""The ways of running a plan, one module each."""

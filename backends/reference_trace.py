@@ -1,0 +1,47 @@
+"""What a run of the reference backend did, counted where it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Trace:
+    """Counts over all lanes of all blocks; a lane that is masked off counts nothing.
+
+    A trace is filled by the call it is given to, and adds up over several calls.
+    """
+
+    rows_loaded: int = 0
+    """Depthwise only. Input rows brought from global memory: one for each row of a strip (the
+    `lanes_w` threads side by side of one plane); with LDS staging one for each row of the tile of
+    one plane of a block. A row of which no element lies in the image is none."""
+    inputs_loaded: int = 0
+    """Elements of x that lanes load from global memory."""
+    filters_loaded: int = 0
+    """Elements of w that lanes load from global memory."""
+    biases_loaded: int = 0
+    """Elements of bias that lanes load from global memory."""
+    lds_reads: int = 0
+    """Elements that lanes read from LDS."""
+    lds_writes: int = 0
+    """Elements that lanes write to LDS."""
+    operands: int = 0
+    """Elements that lanes bring to registers, from LDS or global memory, inside the loop that
+    multiplies them; what a shuffle hands over is none."""
+    fmas: int = 0
+    """Multiply-adds of lanes, those with a zero from a masked load included."""
+    shuffles: int = 0
+    """Lanes that take part in a shuffle, summed over the shuffles."""
+    elements_stored: int = 0
+    """Elements of out that lanes store."""
+
+    @property
+    def elements_loaded(self) -> int:
+        """Elements that lanes load from global memory."""
+        return self.inputs_loaded + self.filters_loaded + self.biases_loaded
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        """Multiply-adds per operand brought to registers in the inner loop (the paper's §5.1.2)."""
+        return self.fmas / self.operands if self.operands else 0.0

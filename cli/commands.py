@@ -1,0 +1,205 @@
+"""The commands: their arguments and help. The work is in a module each, imported when it is done."""
+
+# ruff: noqa: PLC0415
+# Imports stand inside the commands, so that --help and usage errors do not wait for numpy.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from . import options
+from .options import Version as Version
+
+GUIDE = """Declarative convolution operators for depthwise-separable networks.
+
+State a convolution and a device; dscore finds a tiling that provably fits, says why, runs it, and
+holds the result to an error bound. Neither the device nor any GPU need be here.
+
+A problem is one token, input_layer:
+
+\b
+  n1c64h14w14_o384k1              1 image, 64 channels of 14x14; 384 output channels, kernel 1x1
+  n1c32h112w112_o32k3s2p1g32      depthwise (32 groups): kernel 3x3, stride 2, padding 1
+  ..._bias_relu6                  with a bias and an activation
+
+or has a name: a layer of the papers (P13, D4), a layer of a network (mobilenet_v2/7), a range
+(P1-P45), a whole network (mobilenet_v2).
+
+\b
+  dscore devices                            what is known, and what can run here
+  dscore devices z100sm                     every figure of one device
+  dscore space P13 --top 5                  the tilings that fit, best first
+  dscore explain mobilenet_v2/7             the plan, its limits, its picture, its floor
+  dscore validate tiling.toml               judge tilings of your own
+  dscore run mobilenet_v2                   run and check every layer
+  dscore conformance --examples 1000        search for a case that a backend gets wrong
+  dscore env                                versions and backends
+
+Every command takes --json. Exit codes: 0 fine, 1 ran and found failures, 2 usage, 3 something is
+missing on this machine, 4 a compiler failed, 5 a device failed, 130 interrupted.
+"""
+
+
+def devices(
+    name: Annotated[str | None, typer.Argument(
+        metavar="[NAME|FILE.toml]", show_default=False, help="Show all of one device.")] = None,
+    json: options.Json = False,
+) -> None:
+    """The devices that dscore knows, and the backends that can run here.
+
+    \b
+    dscore devices
+    dscore devices h200
+    dscore devices mine.toml --json
+    """
+    from . import devices as work
+
+    work.show_one(name, json) if name else work.show_all(json)
+
+
+def validate(
+    file: Annotated[str, typer.Argument(
+        metavar="FILE.toml", show_default=False, help="One configuration, or many.")],
+    device: options.DeviceName = options.DEFAULT_DEVICE,
+    rules: options.RulesName = "hardware",
+    json: options.Json = False,
+) -> None:
+    """Judge tilings: every limit with its numbers, and what nearby would fit.
+
+    The file holds these keys, at the top or in [[configuration]] tables:
+
+    \b
+    layer = "P28"            # or problem = "n1c320h7w7_o1280k1"
+    wave_w = 1               # the fields of a tiling
+    wave_c = 64
+    repeat_w = 1
+    repeat_c = 4
+    group_c = 16
+    block_n = 2              # optional: blocks on a compute unit
+    device = "z100sm"        # optional: else --device; a file is sought beside this one
+    rules = "paper"          # optional: else --rules
+    masked = true            # optional: tiles may reach past the output
+
+    Ends with 1 if any is invalid.
+    """
+    from . import validate as work
+
+    work.run(file, device, rules, json)
+
+
+def space(
+    layers: options.Layers,
+    device: options.DeviceName = options.DEFAULT_DEVICE,
+    rules: options.RulesName = "hardware",
+    masked: Annotated[bool | None, typer.Option(
+        "--masked/--exact", show_default=False,
+        help="Tiles that may reach past the output, or that divide it.  [default: exact where "
+             "any fits]")] = None,
+    top: Annotated[int | None, typer.Option(
+        "--top", metavar="N", show_default=False,
+        help="Show the best N.  [default: 10; with --json all]")] = None,
+    batch: options.Batch = None,
+    json: options.Json = False,
+) -> None:
+    """Every tiling that fits, ranked by the cost model.
+
+    \b
+    dscore space P13
+    dscore space P1-P45 --rules paper
+    dscore space n1c3h13w13_o7k1 --masked --top 3 --json
+    """
+    from . import space as work
+
+    work.run(layers, device, rules, masked, top, batch, json)
+
+
+def explain(
+    layer: options.Layer,
+    device: options.DeviceName = options.DEFAULT_DEVICE,
+    rules: options.RulesName = "hardware",
+    tiling: options.TilingFields = None,
+    batch: options.Batch = None,
+    json: options.Json = False,
+) -> None:
+    """The plan of a layer: its limits, how wavefronts cover the output, and the floor.
+
+    \b
+    dscore explain P13
+    dscore explain mobilenet_v2/2 --device h200
+    dscore explain P28 --tiling wave_w=1,wave_c=64,repeat_w=1,repeat_c=4,group_c=8
+    """
+    from . import explain as work
+
+    work.run(layer, device, rules, tiling, batch, json)
+
+
+def run(
+    layers: options.Layers,
+    backend: options.BackendName = "auto",
+    device: options.OwnDeviceName = None,
+    rules: options.RulesName = "hardware",
+    tiling: options.TilingFields = None,
+    batch: options.Batch = None,
+    seed: options.Seed = 0,
+    repeats: Annotated[int, typer.Option(
+        "--repeats", metavar="N", help="Timed runs of a layer; their median is shown.")] = 1,
+    json: options.Json = False,
+) -> None:
+    """Plan and run every layer on random data, and hold each result to its error bound.
+
+    A layer is right when no output is further from the exact result than float32 arithmetic
+    allows, and nothing outside the output was touched.
+
+    \b
+    dscore run mobilenet_v2
+    dscore run P1-P45 --batch 8 --repeats 20
+    dscore run n1c8h5w5_o8k3p1g8 --backend reference --device h200
+
+    Ends with 1 if any layer fails, 4 or 5 if a compiler or a device did.
+    """
+    from . import run as work
+
+    work.run(layers, work.Request(backend, device, rules, tiling, batch, seed, repeats), json)
+
+
+def conformance(
+    backend: options.BackendName = "auto",
+    examples: Annotated[int, typer.Option(
+        "--examples", metavar="N", help="Random cases, shared among the kinds.")] = 200,
+    seed: options.Seed = 0,
+    device: options.DeviceNames = None,
+    kind: Annotated[list[str] | None, typer.Option(
+        "--kind", metavar="KIND", show_default=False,
+        help="pointwise, depthwise or direct (repeatable).  [default: all]")] = None,
+    report: Annotated[str | None, typer.Option(
+        "--report", metavar="FILE", show_default=False,
+        help="Also write a report: .json, or .xml for JUnit.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Search random cases for one that a backend gets wrong, and shrink it.
+
+    \b
+    dscore conformance
+    dscore conformance --kind depthwise --examples 1000 --seed 7
+    dscore conformance --backend mypackage.mine:Backend --report conformance.xml
+
+    A failure is shown as the smallest case found and the line that runs it again; ends with 1.
+    """
+    from . import conformance as work
+
+    work.run(work.Request(backend, examples, seed, tuple(device or ()), tuple(kind or ()), report),
+             json)
+
+
+def env(json: options.Json = False) -> None:
+    """Versions, and what each backend needs: paste it into a report of a problem."""
+    from . import env as work
+
+    work.run(json)
+
+
+COMMANDS: tuple[Callable[..., Any], ...] = (
+    devices, validate, space, explain, run, conformance, env)

@@ -1,0 +1,70 @@
+"""`dscore devices`: the devices that are known, all figures of one, and the backends present."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+
+from dscore import catalog
+from dscore.backend import backend, backend_names
+from dscore.device import Device
+
+from .output import print_json, print_table
+from .records import Record
+
+_COLUMNS = ("name", "title", "made for", ">wave", ">CUs", ">LDS/CU", ">registers/CU", ">GB/s")
+
+
+def show_all(json: bool) -> None:
+    """The table of shipped devices, and the backends."""
+    known = catalog.devices().values()
+    if json:
+        print_json({"devices": [asdict(device) for device in known],
+                    "backends": backend_records()})
+        return
+    print_table(_COLUMNS, [_row(device) for device in known])
+    print()
+    print_backends()
+
+
+def _row(device: Device) -> tuple[str, ...]:
+    return (device.name, device.title, f"{device.vendor} {device.architecture}",
+            str(device.wavefront), str(device.compute_units),
+            f"{device.lds_bytes_per_cu // 1024} KiB", f"{device.registers_per_cu:,}",
+            f"{device.bandwidth_bytes_per_second / 1e9:,.0f}")
+
+
+def show_one(name: str, json: bool) -> None:
+    """Every figure of one device."""
+    device = catalog.device(name)
+    if json:
+        print_json(asdict(device))
+        return
+    width = max(len(field.name) for field in fields(device))
+    for field in fields(device):
+        print(f"{field.name:<{width}}  {_shown(field.name, getattr(device, field.name))}")
+
+
+def _shown(name: str, value: object) -> str:
+    if value is None:
+        return "not measured"
+    if isinstance(value, str):
+        return value
+    for ending, scale, unit in (("bytes_per_second", 1e9, "GB/s"), ("_hz", 1e6, "MHz"),
+                                ("_flops", 1e12, "TFLOP/s"), ("_seconds", 1e-6, "µs")):
+        if name.endswith(ending):
+            return f"{float(value) / scale:,.6g} {unit}"  # type: ignore[arg-type]
+    return f"{value:,}" + (" B" if "bytes" in name else "")
+
+
+def backend_records() -> list[Record]:
+    """Each registered backend, and what it misses on this machine."""
+    missing = {name: backend(name).missing() for name in backend_names()}
+    return [{"name": name, "present": reason is None, "missing": reason}
+            for name, reason in missing.items()]
+
+
+def print_backends() -> None:
+    """The backends as a table: present, or why not and how to mend that."""
+    print_table(("backend", "on this machine"),
+                [(record["name"], record["missing"] or "present") for record in backend_records()],
+                verdict=True)

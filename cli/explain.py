@@ -1,0 +1,37 @@
+"""`dscore explain`: the plan of one layer, with its reasons."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from dscore import api
+from dscore.explanation import Explanation
+from dscore.picture import caption, wavefront_map
+from dscore.plan import Rules
+
+from .inputs import tiling_of
+from .output import print_json
+from .records import Record, check_record, plan_record
+
+
+def run(layer: str, device: str, rules: str, tiling: str | None, batch: int | None,
+        json: bool) -> None:
+    """Print the explanation."""
+    problem = api.problem_of(layer)
+    if batch is not None:
+        problem = problem.with_batch(batch)
+    plan = api.plan_for(problem, device, cast(Rules, rules), tiling_of(tiling))
+    explanation = api.explain(plan)
+    if json:
+        print_json(_record(explanation))
+    else:
+        print(explanation)
+
+
+def _record(explanation: Explanation) -> Record:
+    plan = explanation.plan
+    return {"plan": plan_record(plan),
+            "ledger": [check_record(check) for check in explanation.ledger],
+            "floor_seconds": explanation.floor_seconds, "floor": explanation.floor,
+            "note": explanation.note, "considered": explanation.considered,
+            "picture": wavefront_map(plan), "caption": caption(plan)}

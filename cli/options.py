@@ -1,0 +1,39 @@
+"""The options that commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+DEFAULT_DEVICE = "z100sm"
+_DEVICE = "NAME|FILE.toml"
+
+Version = Annotated[bool, typer.Option("--version", help="Print the version.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the data as JSON.")]
+Layer = Annotated[str, typer.Argument(
+    metavar="LAYER", show_default=False,
+    help="A layer (P13, mobilenet_v2/7) or a problem (n1c64h14w14_o384k1).")]
+Layers = Annotated[list[str], typer.Argument(
+    metavar="LAYER...", show_default=False,
+    help="Networks (mobilenet_v2), layers (P13), ranges (P1-P45), problems.")]
+DeviceName = Annotated[str, typer.Option(
+    "--device", metavar=_DEVICE, help="The device, which need not be here.")]
+OwnDeviceName = Annotated[str | None, typer.Option(
+    "--device", metavar=_DEVICE, show_default=False,
+    help="Run the plans made for this device.  [default: the backend's own]")]
+DeviceNames = Annotated[list[str] | None, typer.Option(
+    "--device", metavar=_DEVICE, show_default=False,
+    help="Draw plans for this device (repeatable).  [default: the backend's own]")]
+RulesName = Annotated[str, typer.Option(
+    "--rules", metavar="paper|hardware",
+    help="The limits: Eq. 1-7 of the paper, or those of the hardware as well.")]
+TilingFields = Annotated[str | None, typer.Option(
+    "--tiling", metavar="FIELD=VALUE,...", show_default=False,
+    help="This tiling, and not the one ranked first.")]
+Batch = Annotated[int | None, typer.Option(
+    "--batch", metavar="N", show_default=False,
+    help="Images in a batch.  [default: the problem's, or 1]")]
+BackendName = Annotated[str, typer.Option(
+    "--backend", metavar="NAME|module:Class", help="What runs the plans (see dscore env).")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random data.")]

@@ -1,0 +1,110 @@
+"""What commands print: tables, JSON, progress bars; and files that are written whole or not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from dscore.errors import SpecError
+
+WIDTH = 100
+_STYLES = {"right": "green", "holds": "green", "present": "green"}
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], verdict: bool = False,
+                err: bool = False) -> None:
+    """A table within 100 columns, on stdout (or, with *err*, on stderr).
+
+    A column whose name begins with > is aligned to the right. The last column of a table with
+    *verdict* is green where all is well, else red.
+    """
+    stream = sys.stderr if err else sys.stdout
+    console = Console(file=stream, highlight=False)
+    console.width = min(console.width, WIDTH) if stream.isatty() else WIDTH
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name.removeprefix(">"), overflow="fold", no_wrap=name.startswith(">"),
+                         justify="right" if name.startswith(">") else "left")
+    for row in rows:
+        cells = [Text(cell) for cell in row]  # as text: a bracket is no markup
+        if verdict:
+            cells[-1].stylize(_STYLES.get(row[-1].partition(" ")[0], "red"))
+        table.add_row(*cells)
+    console.print(table)
+
+
+def print_json(value: Any, indent: int | None = 2) -> None:
+    """*value* as JSON on stdout; NaN and infinities are a bug here."""
+    print(json_text(value, indent))
+
+
+def json_text(value: Any, indent: int | None = 2) -> str:
+    """*value* as JSON."""
+    return json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def finite(value: float) -> float | None:
+    """*value*, or None (JSON's null) where JSON has no number for it."""
+    return value if math.isfinite(value) else None
+
+
+@contextlib.contextmanager
+def progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr with the time left; none where stderr is no terminal.
+
+    Yields what is to be called with a word on what comes next, once a step is begun.
+    """
+    bar = Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+                   TextColumn("{task.description}", markup=False), console=Console(stderr=True),
+                   transient=True, disable=not sys.stderr.isatty())
+    with bar:
+        task = bar.add_task("", total=total)
+        begun = 0
+
+        def begin(what: str = "") -> None:
+            nonlocal begun
+            bar.update(task, completed=begun, description=what)
+            begun += 1
+
+        yield begin
+
+
+def require_writable(path: str) -> None:
+    """Raise SpecError where no file can be made at *path*, before long work is begun for it."""
+    folder = Path(path).parent
+    if Path(path).is_dir():
+        raise SpecError(f"{path}: is a folder, not a file")
+    if not folder.is_dir():
+        raise SpecError(f"{path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise SpecError(f"{path}: the folder {folder} is not writable")
+
+
+def write_whole(path: str, text: str) -> None:
+    """Write a file under another name and rename it: a reader sees all of it or the old one."""
+    target = Path(path)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(target)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise SpecError(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,121 @@
+"""`dscore space`: every tiling that fits a layer, ranked, in columns from the solver."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import typer
+
+from dscore import api
+from dscore.catalog import NamedProblem
+from dscore.device import Device
+from dscore.errors import InfeasibleError, require_int
+from dscore.plan import Rules
+from dscore.solver import Space
+
+from .inputs import layers_of
+from .output import print_json, print_table
+from .records import Record, problem_record
+
+DEFAULT_TOP = 10
+_USE = ("threads", "waves", "lds_bytes", "registers", "block_n", "seconds")
+
+
+def run(layers: list[str], device: str, rules: str, masked: bool | None, top: int | None,
+        batch: int | None, json: bool) -> None:
+    """Print the spaces; exit 1 where a layer has none."""
+    if top is not None:
+        require_int(top, "--top")
+    target, asked = api.device_of(device), layers_of(layers, batch)
+    spaces = [(layer, _space(layer, target, rules, masked)) for layer in asked]
+    if json:
+        records = [_record(layer, space, target, rules, top) for layer, space in spaces]
+        # Without indentation: tens of thousands of tilings are read by programs.
+        print_json(records[0] if len(records) == 1 else records, indent=None)
+    elif len(spaces) == 1 or top is not None:
+        for layer, space in spaces:
+            _show(layer, space, target, top or DEFAULT_TOP)
+    else:
+        _summarise(spaces, target, rules)
+    if any(isinstance(space, InfeasibleError) for _, space in spaces):
+        raise typer.Exit(1)
+
+
+def _space(layer: NamedProblem, device: Device, rules: str,
+           masked: bool | None) -> Space | InfeasibleError:
+    try:
+        return api.solve(layer.problem, device, cast(Rules, rules), masked)
+    except InfeasibleError as nothing:
+        return nothing
+
+
+def tilings(space: Space, top: int | None) -> list[Record]:
+    """The tilings of *space* with what they use, best first; the *top* best, or all."""
+    foot, count = space.case.foot, len(space)
+    order = space.ranked()[:top]
+    columns: dict[str, Any] = {
+        **vars(space.case.tiling), "threads": foot.threads, "waves": foot.waves,
+        "lds_bytes": foot.lds_bytes, "registers": foot.registers, "block_n": space.block_n,
+        "seconds": space.costs.seconds}
+    ranked = [np.broadcast_to(column, (count,))[order].tolist() for column in columns.values()]
+    return [dict(zip(columns, values, strict=True)) for values in zip(*ranked, strict=True)]
+
+
+def _record(layer: NamedProblem, space: Space | InfeasibleError, device: Device, rules: str,
+            top: int | None) -> Record:
+    head = {"layer": layer.name, **problem_record(layer.problem), "device": device.name,
+            "rules": rules}
+    if isinstance(space, InfeasibleError):
+        return {**head, "algorithm": None, "masked": None, "legal": None, "valid": 0,
+                "note": str(space), "tilings": []}
+    return {**head, "algorithm": space.kind.algorithm, "masked": space.masked,
+            "legal": space.legal, "valid": len(space), "note": space.note,
+            "tilings": tilings(space, top)}
+
+
+def _kind(space: Space) -> str:
+    return f"{'masked' if space.masked else 'exact'} {space.kind.algorithm}"
+
+
+def _show(layer: NamedProblem, space: Space | InfeasibleError, device: Device, top: int) -> None:
+    """One layer: the counts, and a table of the best."""
+    if isinstance(space, InfeasibleError):
+        print(f"{layer.name}: {space}\n")
+        return
+    name = "" if layer.name == problem_record(layer.problem)["problem"] else f"{layer.name}: "
+    print(f"{name}{layer.problem} on {device}, {space.rules} rules")
+    print(f"{space.legal:,} legal tilings, {len(space):,} valid ({_kind(space)})")
+    if space.note:
+        print(f"note: {space.note}")
+    best = tilings(space, top)
+    print(f"\nthe best {len(best)} by the cost model\n")
+    fields = [name for name in best[0] if name not in _USE]
+    # Seven fields fit the width only with broken headings.
+    broken = len(fields) > 6
+    heads = [f">{name.replace('_', '_' + chr(10)) if broken else name}" for name in fields]
+    print_table((*heads, ">threads", ">LDS B", ">regs", ">blocks\nper CU", ">µs"),
+                [(*(str(row[name]) for name in fields), str(row["threads"]),
+                  f"{row['lds_bytes']:,}", str(row["registers"]), str(row["block_n"]),
+                  f"{row['seconds'] * 1e6:,.2f}") for row in best])
+    print()
+
+
+def _summarise(spaces: list[tuple[NamedProblem, Space | InfeasibleError]], device: Device,
+               rules: str) -> None:
+    """Many layers: a line each, and the sums."""
+    print(f"tilings on {device}, {rules} rules\n")
+    print_table(("layer", "problem", ">legal", ">valid", "space", "best by the cost model", ">µs"),
+                [_summary(layer, space) for layer, space in spaces])
+    found = [space for _, space in spaces if isinstance(space, Space)]
+    print(f"\n{len(spaces)} layers: {sum(space.legal for space in found):,} legal tilings, "
+          f"{sum(map(len, found)):,} valid")
+
+
+def _summary(layer: NamedProblem, space: Space | InfeasibleError) -> tuple[str, ...]:
+    if isinstance(space, InfeasibleError):
+        return (layer.name, str(layer.problem), "", "0", "nothing fits", "", "")
+    best = int(space.ranked()[0])
+    return (layer.name, str(layer.problem), f"{space.legal:,}", f"{len(space):,}",
+            "masked" if space.masked else "exact", space[best].name,
+            f"{float(space.costs.seconds[best]) * 1e6:,.2f}")

@@ -1,0 +1,26 @@
+"""`dscore validate`: judge the configurations of a file."""
+
+from __future__ import annotations
+
+import typer
+
+from dscore.errors import require_one_of
+from dscore.plan import RULES
+
+from .configurations import Defaults, judged
+from .output import print_json
+from .records import verdict_record
+
+
+def run(file: str, device: str, rules: str, json: bool) -> None:
+    """Print every verdict; exit 1 where one is not valid."""
+    verdicts = judged(file, Defaults(device, require_one_of(rules, "rules", RULES)))
+    valid = sum(verdict.ok for verdict in verdicts)
+    if json:
+        print_json([verdict_record(verdict) for verdict in verdicts])
+    else:
+        for verdict in verdicts:
+            print(f"{verdict}\n")
+        print(f"{valid} of {len(verdicts)} configurations are valid")
+    if valid < len(verdicts):
+        raise typer.Exit(1)

@@ -1,0 +1,110 @@
+"""What a way of running plans must offer (Backend, Kernel), and the registry of those there are."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any, Protocol, runtime_checkable
+
+from .device import Device
+from .errors import SpecError, UnavailableError
+from .plan import Plan, ResourceUse, Violation
+
+
+class Kernel(Protocol):
+    """A plan that is ready to run."""
+
+    plan: Plan
+    use: ResourceUse
+
+    def __call__(self, x: Any, w: Any, bias: Any, out: Any) -> None:
+        """Write ``activation(conv(x, w) + bias)`` to *out*; all of it, and nothing else.
+
+        Arrays are C-contiguous, of the plan's dtype and shapes; *bias* is None without one.
+        Raises LaunchError where the plan's memory does not suffice.
+        """
+
+    def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
+        """Time of each of *repeats* runs."""
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """One way of running plans. It never falls back to another one."""
+
+    name: str
+    any_device: bool  # runs the plans of every device, and not only those of its own
+
+    def missing(self) -> str | None:
+        """Why this machine cannot run it and how to mend that, or None."""
+
+    def device(self) -> Device:
+        """The device that plans are made for when the caller names none."""
+
+    def refuses(self, plan: Plan) -> tuple[Violation, ...]:
+        """What of *plan* this backend cannot run, by name; empty if it can."""
+
+    def compile(self, plan: Plan) -> Kernel:
+        """The kernel of *plan*; UnavailableError or CompileError where there is none."""
+
+
+# In the order in which "auto" prefers them. Text, so that nothing is imported before its use.
+_REGISTRY: dict[str, str] = {
+    "reference": "dscore.backends.reference:ReferenceBackend",
+}
+
+
+def register(name: str, target: str) -> None:
+    """Make the backend at *target* ("module:Class") known as *name*, after those there are."""
+    _REGISTRY[name] = target
+    backend.cache_clear()
+
+
+def backend_names() -> tuple[str, ...]:
+    """Registered backends in the order of preference."""
+    return tuple(_REGISTRY)
+
+
+@cache
+def backend(name: str) -> Backend:
+    """The backend called *name*, or the one at "module:Class"; present on this machine or not.
+
+    Raises SpecError for an unknown name.
+    """
+    target = name if ":" in name else _REGISTRY.get(name)
+    if target is None:
+        raise SpecError(f"unknown backend {name!r}; there are auto, {', '.join(_REGISTRY)}, and "
+                        "module:Class for one of your own")
+    module, _, attribute = target.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), attribute)()
+    except (ImportError, AttributeError) as failed:
+        raise SpecError(f"backend {name!r}: {failed}") from failed
+    if not isinstance(made, Backend):
+        raise SpecError(f"backend {name!r}: {target} lacks a method of dscore.backend.Backend")
+    return made
+
+
+def choose_backend(name: str = "auto") -> Backend:
+    """The backend to run: *name*, or for "auto" the first that this machine can run.
+
+    Raises UnavailableError, naming what is missing and the fix, where it cannot run.
+    """
+    if name != "auto":
+        chosen = backend(name)
+        missing = chosen.missing()
+        if missing is not None:
+            raise UnavailableError(f"backend {name} cannot run here: {missing}")
+        return chosen
+    for candidate in _REGISTRY:
+        if backend(candidate).missing() is None:
+            return backend(candidate)
+    raise UnavailableError("no backend can run here; `dscore env` says what each one lacks")
+
+
+def require_accepted(chosen: Backend, plan: Plan) -> None:
+    """Raise UnavailableError where *chosen* refuses *plan*, naming every property it refuses."""
+    refused = chosen.refuses(plan)
+    if refused:
+        raise UnavailableError(f"backend {chosen.name} does not run {plan.token}: "
+                               + "; ".join(str(violation) for violation in refused))

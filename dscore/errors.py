@@ -1,0 +1,68 @@
+"""The errors dscore raises, with the exit code each one gives on the command line."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, ClassVar
+
+
+class DscoreError(Exception):
+    """Base of every error that dscore raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class SpecError(DscoreError, ValueError):
+    """What was asked for is not a convolution, a device or a tiling: the caller must change it."""
+
+    exit_code = 2
+
+
+class InfeasibleError(DscoreError):
+    """A well-formed request that the device's limits do not admit."""
+
+
+class UnavailableError(DscoreError):
+    """This machine lacks something, a compiler, a GPU or a package; the message says how to mend it.
+    """
+
+    exit_code = 3
+
+
+class CompileError(DscoreError):
+    """A compiler refused a generated unit; the message holds its command and its log."""
+
+    exit_code = 4
+
+
+class LaunchError(DscoreError):
+    """A kernel was started and failed, or would have left the memory its plan gave it."""
+
+    exit_code = 5
+
+
+def require_int(value: Any, name: str, at_least: int = 1) -> int:
+    """Return *value* as an int of at least *at_least*, or raise SpecError naming it.
+
+    >>> require_int(3, "stride")
+    3
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise SpecError(f"{name} must be an integer, got {value!r}")
+    if number < at_least:
+        wanted = "positive" if at_least == 1 else f"at least {at_least}"
+        raise SpecError(f"{name} must be {wanted}, got {number}")
+    return number
+
+
+def require_one_of(value: Any, name: str, choices: tuple[Any, ...]) -> Any:
+    """Return *value* if it is one of *choices*, or raise SpecError listing them."""
+    if not any(value is choice or (type(value) is type(choice) and value == choice)
+               for choice in choices):
+        listed = ", ".join("none" if choice is None else str(choice) for choice in choices)
+        raise SpecError(f"{name} must be one of {listed}; got {value!r}")
+    return value

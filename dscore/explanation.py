@@ -1,0 +1,55 @@
+"""Why a plan is as it is: its table, its ledger, its picture, and the floor of the problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .constraints import case_of, ledger
+from .picture import caption, wavefront_map
+from .plan import Check, Plan
+from .verdict import ledger_lines
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan with its reasons; ``print(explanation)`` shows all of it.
+
+    *ledger* is judged at the plan's own residency, *floor_seconds* is the least time the problem
+    can take on the device, *note* says why another space than the layer's own was opened.
+    """
+
+    plan: Plan
+    ledger: tuple[Check, ...]
+    floor_seconds: float
+    floor: str
+    note: str
+    considered: int
+
+    def __str__(self) -> str:
+        plan = self.plan
+        sections = [str(plan)]
+        if self.note:
+            sections[0] += f"\nnote                  {self.note}"
+        sections.append(f"limits at {plan.block_n} blocks per CU ({plan.rules} rules), chosen among "
+                        f"{self.considered:,} tilings that fit\n"
+                        + "\n".join(ledger_lines(self.ledger)))
+        picture = (*wavefront_map(plan), "", *caption(plan))
+        sections.append("wavefronts on an output plane (letters; case alternates between blocks)\n"
+                        + "\n".join(f"  {line}".rstrip() for line in picture))
+        sections.append(self.floor)
+        return "\n\n".join(sections)
+
+
+def explanation_of(plan: Plan, considered: int, note: str) -> Explanation:
+    """The explanation of *plan*, chosen among *considered* tilings."""
+    problem, device = plan.problem, plan.device
+    case = case_of(problem, device, type(plan.tiling), plan.tiling, plan.block_n)
+    moved, flops = problem.compulsory_bytes, 2 * problem.macs
+    seconds = device.floor_seconds(moved, flops)
+    measured = "measured" if device.measured_bandwidth_bytes_per_second else "data sheet"
+    floor = (f"floor {seconds * 1e6:.2f} µs = max({moved:,} B at "
+             f"{device.bandwidth / 1e9:,.0f} GB/s, {flops:,} flops at {device.fp32_flops / 1e12:.1f} TFLOP/s"
+             + (", an empty launch" if device.measured_launch_seconds else "")
+             + f") ({measured})")
+    return Explanation(plan, ledger(case, plan.rules, plan.masked), seconds, floor, note,
+                       considered)

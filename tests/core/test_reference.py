@@ -1,0 +1,284 @@
+"""The reference backend against the oracle: every shape, every tiling, every lane predicated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dscore.backends import lanes, reference_direct
+from dscore.backends.reference import ReferenceBackend, Trace
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import bound, direct, gamma, within_bound, worst_share
+
+from dscore.device import Device
+from dscore.errors import LaunchError, UnavailableError
+from dscore.plan import Cost, Plan
+from dscore.resources import launch_of, resource_use
+from dscore.spec import ACTIVATIONS, ConvProblem, ConvSpec
+from dscore.tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
+
+GUARD = 64
+CHECKED = settings(deadline=None, derandomize=True, max_examples=150)
+
+
+def make_plan(problem, tiling, wavefront=64):
+    device = Device("lanes", "lanes", "host", "numpy", wavefront, 60, 4, 10, 16, 1024, 65536, 256,
+                    4, 65536, 65536, 256, 1 << 22, 1 << 34, 64, 1.5e9, 1e12)
+    return Plan(problem, device, tiling, "hardware", launch_of(problem, tiling, wavefront),
+                resource_use(problem, tiling, wavefront), 1, True,
+                Cost(1.0, "memory", 1, 1.0, 1.0, 1.0))
+
+
+def arrays(problem, seed=0):
+    """x, w and bias of non-trivial values."""
+    rng = np.random.default_rng(seed)
+    spec = problem.spec
+    made = [rng.normal(0, 2, shape).astype(np.float32)
+            for shape in (problem.x_shape, spec.w_shape, (spec.out_channels,))]
+    return made if spec.bias else [*made[:2], None]
+
+
+def run(plan, x, w, bias, trace=None):
+    """The output, which was NaN before and lies between guards that must stay as they are."""
+    size = math.prod(plan.problem.y_shape)
+    memory = np.full(size + 2 * GUARD, np.nan, dtype=np.float32)
+    memory[:GUARD] = memory[-GUARD:] = 7
+    out = memory[GUARD:-GUARD].reshape(plan.problem.y_shape)
+    ReferenceBackend().compile(plan)(x, w, bias, out, trace)
+    assert (memory[:GUARD] == 7).all()
+    assert (memory[-GUARD:] == 7).all()
+    return out
+
+
+def check(plan, seed=0):
+    """Within the bound, and written exactly once: as many stores as elements, none left NaN."""
+    x, w, bias = arrays(plan.problem, seed)
+    trace = Trace()
+    out = run(plan, x, w, bias, trace)
+    within_bound(plan.problem, out, x, w, bias)
+    assert trace.elements_stored == out.size
+    assert run(plan, x, w, bias).tobytes() == out.tobytes(), "a trace must not change the result"
+    return trace
+
+
+def near(tile, most=20):
+    """Sizes around the multiples of *tile*."""
+    around = {max(1, k * tile + d) for k in (0, 1, 2) for d in (-1, 0, 1)}
+    return st.sampled_from(sorted(size for size in around if size <= most) or [1])
+
+
+@st.composite
+def axes(draw, outputs, kernels, dilations=(1, 2)):
+    """Kernel, stride, padding, dilation and input size of one axis with about *outputs*."""
+    kernel, stride = draw(st.sampled_from(kernels)), draw(st.integers(1, 3))
+    dilation = draw(st.sampled_from(dilations))
+    span = (kernel - 1) * dilation + 1
+    before, after, slack = draw(st.integers(0, 3)), draw(st.integers(0, 3)), draw(st.integers(0, 2))
+    size = max((outputs - 1) * stride + span - before - after + slack % stride, 1,
+               span - before - after)
+    return kernel, stride, (before, after), dilation, size
+
+
+@st.composite
+def problems(draw, rows, columns, channels, kernels=(1, 2, 3, 4)):
+    """A problem of about *rows* x *columns* outputs; *channels*: (in, out, groups)."""
+    kh, sh, ph, dh, height = draw(axes(draw(rows), kernels))
+    kw, sw, pw, dw, width = draw(axes(draw(columns), kernels))
+    spec = ConvSpec.make(*channels[:2], (kh, kw), stride=(sh, sw), padding=(ph, pw),
+                         dilation=(dh, dw), groups=channels[2], bias=draw(st.booleans()),
+                         activation=draw(st.sampled_from([None, *ACTIVATIONS])))
+    return ConvProblem(spec, draw(st.integers(1, 2)), height, width)
+
+
+@st.composite
+def pointwise_plans(draw):
+    wavefront = draw(st.sampled_from([64, 32]))
+    group_c = draw(st.sampled_from([g for g in (1, 2, 4, 8, 16, 32, 64) if g <= wavefront]))
+    t = PointwiseTiling(draw(st.integers(1, 4)), wavefront // group_c * draw(st.integers(1, 3)),
+                        draw(st.integers(1, 4)), draw(st.integers(1, 2)), group_c)
+    channels = (draw(near(group_c, 40)), draw(near(t.repeat_c * t.wave_c, 40)), 1)
+    problem = draw(problems(st.integers(1, 4), near(t.wave_w, 9), channels, kernels=(1,)))
+    return make_plan(problem, t, wavefront)
+
+
+@st.composite
+def depthwise_plans(draw):
+    reuse = draw(st.booleans())
+    t = DepthwiseTiling(
+        draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 3)),
+        draw(st.sampled_from([1, 2, 4, 8, 32] if reuse else [1, 2, 3, 5, 8, 33])),
+        draw(st.integers(1, 4)), draw(st.sampled_from(["registers", "lds"])), reuse)
+    channels = draw(st.integers(1, 4))
+    problem = draw(problems(
+        near(t.thread_h * t.lanes_h, 9), near(t.thread_w * t.lanes_w, 17),
+        (channels, channels * draw(st.integers(1, 3)), channels), kernels=(1, 2, 3, 5)))
+    return make_plan(problem, t, draw(st.sampled_from([64, 32])))
+
+
+@st.composite
+def direct_plans(draw):
+    t = DirectTiling(draw(st.sampled_from([1, 7, 32, 64, 96])), draw(st.integers(1, 4)))
+    groups = draw(st.integers(1, 3))
+    channels = (groups * draw(st.integers(1, 4)), groups * draw(near(t.thread_c, 9)), groups)
+    problem = draw(problems(st.integers(1, 5), st.integers(1, 9), channels))
+    return make_plan(problem, t, draw(st.sampled_from([64, 32])))
+
+
+ANY_PLAN = st.one_of(pointwise_plans(), depthwise_plans(), direct_plans())
+
+
+@CHECKED
+@given(pointwise_plans(), st.integers(0, 99))
+def test_pointwise_is_within_the_bound(plan, seed):
+    check(plan, seed)
+
+
+@settings(CHECKED, max_examples=300)
+@given(depthwise_plans(), st.integers(0, 99))
+def test_depthwise_is_within_the_bound(plan, seed):
+    check(plan, seed)
+
+
+@CHECKED
+@given(direct_plans(), st.integers(0, 99))
+def test_direct_is_within_the_bound(plan, seed):
+    check(plan, seed)
+
+
+@CHECKED
+@given(ANY_PLAN, st.data())
+def test_a_nan_reaches_exactly_the_outputs_whose_window_holds_it(plan, data):
+    x, w, bias = arrays(plan.problem)
+    x.flat[data.draw(st.integers(0, x.size - 1))] = np.nan
+    y, _ = direct(plan.problem, x, w, bias)
+    assert (np.isnan(run(plan, x, w, bias)) == np.isnan(y)).all()
+
+
+@settings(CHECKED, max_examples=60)
+@given(ANY_PLAN)
+def test_the_blocks_that_run_together_do_not_change_a_bit(plan):
+    given_arrays = arrays(plan.problem)
+    together = run(plan, *given_arrays)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "CHUNK_BYTES", 1)
+        patch.setattr(reference_direct, "PIXEL_LANES", 1)
+        patch.setattr(reference_direct, "BLOCK_LANES", 1)
+        assert run(plan, *given_arrays).tobytes() == together.tobytes()
+
+
+@settings(CHECKED, max_examples=80)
+@given(ANY_PLAN)
+def test_a_plan_with_less_memory_than_it_needs_is_an_error(plan):
+    given_arrays = arrays(plan.problem)
+    short = [(replace(plan, use=replace(plan.use, registers=plan.use.registers - 1)), "registers")]
+    if plan.use.lds_bytes:
+        short.append((replace(plan, use=replace(plan.use, lds_bytes=plan.use.lds_bytes - 4)),
+                      f"the plan has {plan.use.lds_bytes - 4}"))
+    short.append((replace(plan, launch=replace(plan.launch, blocks=plan.launch.blocks + 1)),
+                  f"launches {plan.launch.blocks + 1} blocks"))
+    short.append((replace(plan, use=replace(plan.use, threads=plan.use.threads + 1)), "threads"))
+    for planned, says in short:
+        with pytest.raises(LaunchError, match=says):
+            run(planned, *given_arrays)
+
+
+ROW_REUSE = {
+    "stride 3": ConvProblem(ConvSpec.make(2, 2, 3, stride=3, padding=1, groups=2), 1, 11, 10),
+    "stride beyond the kernel": ConvProblem(
+        ConvSpec.make(1, 1, (1, 2), stride=(3, 4), groups=1), 2, 10, 9),
+    "dilation 2": ConvProblem(
+        ConvSpec.make(2, 2, 3, dilation=2, padding=2, groups=2), 1, 7, 9),
+    "dilation 3, stride 2": ConvProblem(
+        ConvSpec.make(1, 2, (3, 2), dilation=3, stride=2, padding=3, groups=1), 1, 8, 7),
+    "one row": ConvProblem(ConvSpec.make(3, 3, 3, padding=1, groups=3), 1, 1, 13),
+    "one pixel": ConvProblem(ConvSpec.make(1, 1, 5, padding=2, groups=1), 3, 1, 1),
+    "kernel larger than the image": ConvProblem(
+        ConvSpec.make(2, 4, 7, padding=(2, 4, 3, 3), groups=2), 1, 2, 3),
+    "padding beyond the kernel": ConvProblem(
+        ConvSpec.make(1, 1, 2, padding=(3, 4, 5, 6), groups=1), 1, 2, 2),
+    "same, stride 2": ConvProblem(
+        ConvSpec.make(3, 3, 3, stride=2, padding="same", groups=3), 1, 6, 8),
+}
+
+
+@pytest.mark.parametrize("wavefront", [64, 32])
+@pytest.mark.parametrize("staging", ["registers", "lds"])
+@pytest.mark.parametrize("reuse", [False, True], ids=["loads", "shuffles"])
+@pytest.mark.parametrize("case", ROW_REUSE)
+def test_row_reuse(case, reuse, staging, wavefront):
+    for thread_h, thread_w, lanes_h, lanes_w in ((1, 1, 1, 1), (2, 3, 2, 2), (5, 1, 1, 4)):
+        tiling = DepthwiseTiling(thread_h, thread_w, lanes_h, lanes_w, 2, staging, reuse)
+        check(make_plan(ROW_REUSE[case], tiling, wavefront))
+
+
+@pytest.mark.parametrize("staging", ["registers", "lds"])
+def test_a_tap_that_is_infinite_does_not_leave_its_window(staging):
+    problem = ConvProblem(ConvSpec.make(1, 1, 3, padding=(1, 1, 0, 0), groups=1), 1, 4, 4)
+    x, w, _ = arrays(problem)
+    w[0, 0, 0] = np.inf  # the first filter row, which meets no row of the image at output row 0
+    out = run(make_plan(problem, DepthwiseTiling(2, 1, 2, 2, 1, staging)), x, w, None)
+    assert np.isfinite(out[0, 0, 0]).all()
+    assert not np.isfinite(out[0, 0, 1:]).any()
+
+
+@pytest.mark.parametrize(("tiling", "says"), [
+    (PointwiseTiling(1, 64, 1, 1, 3), "power of two"),
+    (PointwiseTiling(1, 64, 1, 1, 128), "power of two of at most the wavefront 64"),
+    (PointwiseTiling(1, 24, 1, 1, 4), "multiple of the wavefront 64; it is 96"),
+    (DepthwiseTiling(1, 1, 1, 3, 1, "registers", True), "power of two of at most"),
+    (DepthwiseTiling(1, 1, 1, 128, 1, "lds", True), "at most the wavefront 64; it is 128"),
+])
+def test_lanes_that_cannot_be_mapped_are_an_error(tiling, says):
+    problem = ConvProblem(ConvSpec.make(1, 1, 1), 1, 4, 4)
+    with pytest.raises(LaunchError, match=says):
+        run(make_plan(problem, tiling), *arrays(problem))
+
+
+def test_arrays_that_do_not_fit_are_an_error():
+    problem = ConvProblem(ConvSpec.make(2, 3, 1, bias=True), 1, 4, 4)
+    plan = make_plan(problem, DirectTiling(64, 1))
+    x, w, bias = arrays(problem)
+    with pytest.raises(LaunchError, match=r"x must be .* got float64"):
+        run(plan, x.astype(np.float64), w, bias)
+    with pytest.raises(LaunchError, match=r"w must be .* shape \(3, 2, 1, 1\); got float32"):
+        run(plan, x, w[:2], bias)
+    with pytest.raises(LaunchError, match="C-contiguous"):
+        run(plan, x.swapaxes(2, 3), w, bias)
+    with pytest.raises(LaunchError, match=r"a bias of shape \(3,\)"):
+        run(plan, x, w, None)
+
+
+def test_what_is_refused_is_named():
+    backend = ReferenceBackend()
+    assert backend.missing() is None
+    spec = ConvSpec.make(4, 4, 3, dtype="float16", layout="nhwc")
+    plan = make_plan(ConvProblem(spec, 1, 5, 5), PointwiseTiling(1, 64, 1, 1, 1))
+    refused = backend.refuses(plan)
+    assert [violation.code for violation in refused] == ["E-DTYPE", "E-LAYOUT", "E-KIND"]
+    dense = make_plan(ConvProblem(ConvSpec.make(4, 4, 3), 1, 5, 5), DepthwiseTiling(1, 1, 1, 1, 1))
+    with pytest.raises(UnavailableError, match=r"E-KIND: .* is dense, allowed depthwise"):
+        backend.compile(dense)
+
+
+def test_the_comparer_catches_wrong_answers():
+    problem = ConvProblem(ConvSpec.make(3, 2, 3, padding=1, bias=True), 1, 4, 4)
+    x, w, bias = arrays(problem)
+    y, magnitude = direct(problem, x, w, bias)
+    right = y.astype(np.float32)
+    assert worst_share(problem, right, y, magnitude) < 0.5
+    dropped = x.copy()
+    dropped[0, 1, 2, 2] = 0  # one product less in every output whose window holds it
+    wrong = direct(problem, dropped, w, bias)[0].astype(np.float32)
+    assert worst_share(problem, wrong, y, magnitude) > 100
+    for poison in (np.nan, np.inf):
+        wrong = right.copy()
+        wrong[0, 0, 0, 0] = poison
+        assert worst_share(problem, wrong, y, magnitude) == math.inf
+        with pytest.raises(AssertionError, match="times the error bound"):
+            within_bound(problem, wrong, x, w, bias)
+    assert worst_share(problem, right[:, :1], y, magnitude) == math.inf
+    assert gamma(28) == pytest.approx(28 * 2.0**-24, rel=1e-5)
+    assert (bound(problem, y, magnitude) < 1e-3).all()

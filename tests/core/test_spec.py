@@ -1,0 +1,187 @@
+"""Specs, problems and their tokens: what is accepted, what it means, and what is refused."""
+
+import math
+import re
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dscore.device import Device
+from dscore.errors import SpecError
+from dscore.notation import parse_problem, problem_token
+from dscore.spec import ACTIVATIONS, DTYPES, LAYOUTS, ConvProblem, ConvSpec, sides_of
+from dscore.tiling import PointwiseTiling, tiling_from
+
+
+def pairs(most):
+    return st.tuples(st.integers(1, most), st.integers(1, most))
+
+
+@st.composite
+def problems(draw):
+    groups = draw(st.integers(1, 4))
+    side = st.integers(0, 3)
+    spec = ConvSpec.make(
+        groups * draw(st.integers(1, 5)), groups * draw(st.integers(1, 5)), draw(pairs(5)),
+        stride=draw(pairs(3)), padding=draw(st.one_of(st.just("same"), st.tuples(*[side] * 4))),
+        dilation=draw(pairs(3)), groups=groups, dtype=draw(st.sampled_from(DTYPES)),
+        layout=draw(st.sampled_from(LAYOUTS)), bias=draw(st.booleans()),
+        activation=draw(st.sampled_from((None, *ACTIVATIONS))))
+    try:
+        return ConvProblem(spec, draw(st.integers(1, 3)), draw(st.integers(1, 30)),
+                           draw(st.integers(1, 30)))
+    except SpecError:
+        assume(False)
+
+
+@given(problems())
+def test_a_token_gives_the_problem_back(problem):
+    token = problem_token(problem)
+    again = parse_problem(token)
+    assert problem_token(again) == token
+    assert token.isidentifier()
+    for name in ("padding", "x_shape", "y_shape", "macs", "compulsory_bytes"):
+        assert getattr(again, name) == getattr(problem, name)
+
+
+@given(problems())
+def test_the_output_is_what_fits_in_the_padded_input(problem):
+    top, bottom, left, right = problem.padding
+    for size, out, axis in ((problem.height + top + bottom, problem.out_height, 0),
+                            (problem.width + left + right, problem.out_width, 1)):
+        span, stride = problem.spec.span[axis], problem.spec.stride[axis]
+        starts = [at for at in range(0, size, stride) if at + span <= size]
+        assert out == len(starts)
+
+
+@given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 4), st.integers(1, 3))
+def test_same_padding_is_tensorflows(size, kernel, stride, dilation):
+    spec = ConvSpec.make(1, 1, kernel, stride=stride, padding="same", dilation=dilation)
+    problem = ConvProblem(spec, 1, size, size)
+    before, after, *_ = problem.padding
+    assert problem.out_height == math.ceil(size / stride)
+    assert after - before in (0, 1)  # the odd row comes last
+    if before + after:  # no more than needed for the last output
+        last_end = (problem.out_height - 1) * stride + (kernel - 1) * dilation + 1
+        assert last_end == size + before + after
+
+
+@pytest.mark.parametrize(("padding", "sides"), [
+    (2, (2, 2, 2, 2)), ((1, 2), (1, 1, 2, 2)), (((0, 1), (2, 3)), (0, 1, 2, 3)),
+    ([4, 3, 2, 1], (4, 3, 2, 1)), ("valid", (0, 0, 0, 0)), ("same", "same"),
+    ((1, (0, 2)), (1, 1, 0, 2)),
+])
+def test_padding_forms(padding, sides):
+    assert sides_of(padding) == sides
+
+
+@pytest.mark.parametrize(("spec", "kind"), [
+    (dict(in_channels=8, out_channels=4, kernel=1), "pointwise"),
+    (dict(in_channels=8, out_channels=8, kernel=3, groups=8), "depthwise"),
+    (dict(in_channels=8, out_channels=16, kernel=1, groups=8), "depthwise"),
+    (dict(in_channels=1, out_channels=4, kernel=3), "depthwise"),
+    (dict(in_channels=1, out_channels=4, kernel=1), "pointwise"),
+    (dict(in_channels=8, out_channels=8, kernel=1, groups=2), "grouped"),
+    (dict(in_channels=8, out_channels=8, kernel=3), "dense"),
+])
+def test_kinds(spec, kind):
+    assert ConvSpec.make(**spec).kind == kind
+
+
+LAYER = dict(in_channels=8, out_channels=8, kernel=3)
+REFUSED = [
+    (dict(in_channels=0), "in_channels must be positive, got 0"),
+    (dict(out_channels=-3), "out_channels must be positive, got -3"),
+    (dict(in_channels=2.5), "in_channels must be an integer, got 2.5"),
+    (dict(in_channels=True), "in_channels must be an integer, got True"),
+    (dict(in_channels="8"), "in_channels must be an integer, got '8'"),
+    (dict(kernel=0), "kernel must be positive, got 0"),
+    (dict(kernel=(3, 0)), "kernel width must be positive, got 0"),
+    (dict(kernel=(3, 3, 3)), "kernel must be an int or (height, width), got (3, 3, 3)"),
+    (dict(kernel=float("nan")), "kernel must be an integer, got nan"),
+    (dict(stride=0), "stride must be positive, got 0"),
+    (dict(dilation=-1), "dilation must be positive, got -1"),
+    (dict(padding=-1), "padding top must be at least 0, got -1"),
+    (dict(padding="full"), "padding must be one of same, valid; got 'full'"),
+    (dict(padding=(1, 2, 3)), "got (1, 2, 3)"),
+    (dict(padding=1.5), "padding top must be an integer, got 1.5"),
+    (dict(padding=None), "padding top must be an integer, got None"),
+    (dict(groups=3), "in_channels must be a multiple of groups: 8 % 3 = 2"),
+    (dict(out_channels=9, groups=2), "out_channels must be a multiple of groups: 9 % 2 = 1"),
+    (dict(dtype="float64"), "dtype must be one of float32, float16, bfloat16, int8"),
+    (dict(layout="chwn"), "layout must be one of nchw, nhwc; got 'chwn'"),
+    (dict(bias=1), "bias must be one of True, False; got 1"),
+    (dict(activation="gelu"), "activation must be one of none, relu, relu6, silu, hardswish"),
+    (dict(activations="relu"), "unexpected keyword argument 'activations'"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED, ids=[str(case[0]) for case in REFUSED])
+def test_bad_layers_are_refused_with_their_numbers(change, message):
+    with pytest.raises(SpecError, match=re.escape(message)):
+        ConvSpec.make(**{**LAYER, **change})
+
+
+@pytest.mark.parametrize(("sizes", "message"), [
+    ((0, 5, 5), "batch must be positive, got 0"),
+    ((1, -5, 5), "height must be positive, got -5"),
+    ((1, 5, 2), "input width 2 + padding 0+0 = 2 is less than the kernel's 3"),
+    ((1, 2, 5), "input height 2 + padding 0+0 = 2 is less than the kernel's 3"),
+    ((2**15, 2**8, 2**8), "more than the 2147483647 that kernels can index; split the batch"),
+])
+def test_bad_sizes_are_refused_with_their_numbers(sizes, message):
+    with pytest.raises(SpecError, match=re.escape(message)):
+        ConvProblem(ConvSpec.make(**LAYER), *sizes)
+
+
+@pytest.mark.parametrize("token", [
+    "", "P13", "n1c8h5w5", "n1c8h5_o8k3", "n1c8h5w5_o8", "n1c8h5w5_o8k3z2", "n1c8h5w5_o8k3p1x2x3",
+    "n1c8h5w5_o8k3_gelu", "n1c8h5w5_o8k3_relu_relu6", "n1c8h5w5_o8k3g3", "n0c8h5w5_o8k3",
+    "n-1c8h5w5_o8k3", "n1c8h5w5_o8k3s0", "n1c8h5w5_o8k9", "n1c8h5w5__o8k3",
+])
+def test_bad_tokens_are_refused(token):
+    with pytest.raises(SpecError):
+        parse_problem(token)
+
+
+@pytest.mark.parametrize(("values", "message"), [
+    (dict(wave_w=1, wave_c=64, repeat_w=1, repeat_c=4), "missing group_c"),
+    (dict(wave_w=1, wave_c=64, repeat_w=1, repeat_c=4, group_c=16, wave_h=2), "unknown wave_h"),
+    (dict(wave_w=0, wave_c=64, repeat_w=1, repeat_c=4, group_c=16), "wave_w must be positive"),
+    (dict(threads=64, thread_c=1.5), "thread_c must be an integer, got 1.5"),
+    (dict(thread_h=1, thread_w=1, lanes_h=1, lanes_w=1, planes=1, staging="l2"),
+     "staging must be one of registers, lds; got 'l2'"),
+    (dict(), "missing"),
+])
+def test_bad_tilings_are_refused(values, message):
+    with pytest.raises(SpecError, match=re.escape(message)):
+        tiling_from(values)
+
+
+def test_equal_specs_are_equal_values():
+    np = pytest.importorskip("numpy")
+    made = ConvSpec.make(np.int64(8), 8, (np.int32(3), 3))
+    assert made == ConvSpec.make(8, 8, 3)
+    assert hash(made) == hash(ConvSpec.make(8, 8, 3))
+    assert type(made.in_channels) is int
+    assert PointwiseTiling(np.int64(1), 64, 1, 4, 16) == PointwiseTiling(1, 64, 1, 4, 16)
+
+
+def test_a_device_names_the_field_that_is_wrong():
+    from dscore.catalog import device
+    good = {name: getattr(device("z100sm"), name) for name in Device.__dataclass_fields__}
+    for change, message in [
+        (dict(registers_per_cu=0), "registers_per_cu must be positive, got 0"),
+        (dict(wavefront=48), "wavefront must be a power of two, got 48"),
+        (dict(clock_hz=float("nan")), "clock_hz must be positive and finite, got nan"),
+        (dict(bandwidth_bytes_per_second=-1.0), "must be positive and finite, got -1.0"),
+        (dict(clock_hz="fast"), "clock_hz must be a number, got 'fast'"),
+        (dict(name="Z 100"), "name must be lower-case letters"),
+        (dict(vendor="intel"), "vendor must be one of"),
+        (dict(lds_bytes_per_block=1 << 20), "lds_bytes_per_block must be at most"),
+        (dict(threads_per_block=1000), "threads_per_block must be a multiple of wavefront"),
+        (dict(registers_per_cu=65535), "registers_per_cu must be a multiple of"),
+    ]:
+        with pytest.raises(SpecError, match=re.escape(message)):
+            Device(**{**good, **change})

@@ -1,0 +1,130 @@
+"""The judgement of a configuration: its numbers, every code, and suggestions that really fit."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dscore
+from dscore import catalog
+from dscore.constraints import HARDWARE, PAPER
+from dscore.errors import InfeasibleError, SpecError
+from dscore.notation import parse_problem
+from dscore.tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
+from dscore.verdict import InvalidTiling, validate
+
+Z100SM, H200 = catalog.device("z100sm"), catalog.device("h200")
+P28 = catalog.layers()["P28"]
+TEMPLATE = PointwiseTiling(1, 64, 1, 4, 16)
+
+
+def line_of(verdict, code):
+    return next(line for line in str(verdict).splitlines() if line.endswith(code))
+
+
+@pytest.mark.parametrize("rules", ["paper", "hardware"])
+def test_the_template_of_a_refusal(rules):
+    verdict = validate(P28, TEMPLATE, Z100SM, rules, block_n=2)
+    text = str(verdict)
+    assert text.startswith("InvalidTiling: pointwise 320x7x7->1280 on z100sm "
+                           "(wavefront 64, 64 KiB LDS per CU)\n")
+    assert "wave_w=1 wave_c=64 repeat=(1,4) group_c=16 block_n=2" in text
+    assert line_of(verdict, "E-LDS").split() == (
+        "shared memory used 32,896 B limit 32,768 B (64 KiB / block_n=2) over by 128 B "
+        "Eq. 4 E-LDS").split()
+    assert line_of(verdict, "E-VGPR").split() == (
+        "registers used 80 limit 128 48 spare Eq. 7 E-VGPR").split()
+    nearest = [str(suggestion) for suggestion in verdict.nearest]
+    assert "group_c 16->8 (16,448 B, 56 registers)" in nearest
+    assert "block_n 2->1 (limit 65,536 B)" in nearest
+    assert max(map(len, text.splitlines())) <= 100
+
+
+# One configuration for every code: (problem, device, tiling, block_n).
+BROKEN = {
+    "E-LDS": (P28, Z100SM, TEMPLATE, 2),
+    "E-VGPR": (P28, Z100SM, PointwiseTiling(7, 640, 1, 2, 32), 1),
+    "E-THREADS": (P28, Z100SM, PointwiseTiling(1, 4, 1, 20, 16), 1),
+    "E-WAVES": (P28, Z100SM, PointwiseTiling(1, 4, 1, 4, 16), 11),
+    "E-DIV-W": (P28, Z100SM, PointwiseTiling(2, 64, 1, 1, 16), 1),
+    "E-DIV-C": (P28, Z100SM, PointwiseTiling(1, 48, 1, 1, 16), 1),
+    "E-GROUP": (P28, Z100SM, PointwiseTiling(1, 64, 1, 1, 5), 1),
+    "E-DIV-G": (parse_problem("n1c24h7w7_o64k1"), Z100SM, PointwiseTiling(1, 64, 1, 1, 16), 1),
+    "E-LANES": (P28, Z100SM, PointwiseTiling(1, 5, 1, 1, 16), 1),
+    "E-SHUFFLE": (catalog.layers()["D1"], Z100SM,
+                  DepthwiseTiling(1, 1, 1, 7, 1, column_reuse=True), 1),
+    "E-VGPR-MAX": (P28, Z100SM, PointwiseTiling(7, 128, 1, 1, 16), 1),
+    "E-VGPR-ALLOC": (P28, Z100SM, PointwiseTiling(1, 64, 1, 5, 16), 4),
+    "E-LDS-BLOCK": (P28, H200, PointwiseTiling(7, 160, 1, 8, 8), 1),
+    "E-LDS-ALLOC": (P28, Z100SM, TEMPLATE, 2),
+    "E-BLOCKS": (P28, H200, PointwiseTiling(1, 4, 1, 1, 8), 33),
+}
+
+
+def test_every_code_has_its_case():
+    assert set(BROKEN) == {constraint.code for constraint in (*PAPER, *HARDWARE)}
+
+
+@pytest.mark.parametrize("code", BROKEN)
+def test_every_code_is_reported_with_its_numbers(code):
+    problem, device, tiling, block_n = BROKEN[code]
+    verdict = validate(problem, tiling, device, block_n=block_n)
+    broken = next(v for v in verdict.violations if v.code == code)
+    assert broken.used > broken.allowed
+    check = next(c for c in verdict.ledger if c.code == code)
+    assert check.slack == broken.allowed - broken.used < 0
+    assert "over by" in line_of(verdict, code)
+
+
+def test_codes_are_distinct_within_a_kind():
+    for kind in (PointwiseTiling, DepthwiseTiling, DirectTiling):
+        codes = [c.code for c in HARDWARE if kind in c.kinds]
+        assert len(codes) == len(set(codes))
+
+
+tilings = st.builds(PointwiseTiling, st.integers(1, 9), st.integers(1, 200), st.integers(1, 6),
+                    st.integers(1, 6), st.sampled_from([1, 2, 3, 8, 16, 64, 128]))
+
+
+@given(tilings, st.sampled_from([P28, catalog.layers()["P1"]]), st.integers(1, 12),
+       st.sampled_from(["paper", "hardware"]))
+def test_suggestions_fit_and_say_how_they_differ(tiling, problem, block_n, rules):
+    verdict = validate(problem, tiling, Z100SM, rules, block_n)
+    assert verdict.ok == (not verdict.violations)
+    assert verdict.ok <= (not verdict.nearest)
+    for suggestion in verdict.nearest:
+        assert validate(problem, suggestion.tiling, Z100SM, rules, suggestion.block_n).ok
+        changed = {**tiling.as_dict(), "block_n": block_n}
+        for name, old, new in suggestion.changes:
+            assert changed[name] == old
+            changed[name] = new
+        assert changed == {**suggestion.tiling.as_dict(), "block_n": suggestion.block_n}
+    assert max(map(len, str(verdict).splitlines())) <= 100
+
+
+def test_suggestions_for_other_kinds():
+    depthwise = validate(catalog.layers()["D1"], DepthwiseTiling(1, 1, 1, 7, 1, "lds", True),
+                         Z100SM)
+    assert any("lanes_w 7->8" in str(s) for s in depthwise.nearest)
+    direct = validate(parse_problem("n1c3h9w9_o8k3"), DirectTiling(96, 1), Z100SM)
+    assert any("threads 96->" in str(s) for s in direct.nearest)
+
+
+def test_an_invalid_tiling_is_an_infeasible_error_with_the_ledger():
+    verdict = validate(P28, TEMPLATE, Z100SM, block_n=2)
+    with pytest.raises(InvalidTiling, match="over by 128 B") as caught:
+        verdict.require()
+    assert isinstance(caught.value, InfeasibleError)
+    assert caught.value.verdict is verdict
+    with pytest.raises(InvalidTiling, match="E-LANES"):
+        dscore.plan_for("P28", tiling=dict(wave_w=1, wave_c=5, repeat_w=1, repeat_c=1, group_c=16))
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: dscore.validate("P28", TEMPLATE, block_n=0), "block_n must be positive, got 0"),
+    (lambda: dscore.validate("P28", TEMPLATE, rules="strict"), "rules must be one of paper"),
+    (lambda: dscore.validate("D1", TEMPLATE), "PointwiseTiling does not run depthwise"),
+    (lambda: dscore.validate("P28", TEMPLATE, device="z101"), "z100sm"),
+])
+def test_bad_questions_are_refused(call, message):
+    with pytest.raises(SpecError, match=message):
+        call()

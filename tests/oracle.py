@@ -1,0 +1,85 @@
+"""The oracle: the definition of a convolution in float64, and the error bound of a float32 one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+UNIT = 2.0**-24  # unit roundoff of float32
+TINY = 2.0**-126  # the least normal float32: what one underflowing operation can lose
+LIPSCHITZ = {None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5}
+
+
+def direct(problem: Any, x: Any, w: Any, bias: Any = None) -> tuple[Any, Any]:
+    """(y, magnitude) of the definition, term by term; magnitude is the sum of |x||w|, and |bias|.
+
+    NCHW. Sums are correctly rounded. Terms in the padding are left out.
+    """
+    spec = problem.spec
+    y, magnitude = np.empty(problem.y_shape), np.empty(problem.y_shape)
+    for at in itertools.product(*(range(size) for size in problem.y_shape)):
+        products = list(_products(problem, x, w, at))
+        if spec.bias:
+            products.append(float(bias[at[1]]))
+        magnitude[at] = math.fsum(abs(product) for product in products)
+        y[at] = activate(math.fsum(products), spec.activation)
+    return y, magnitude
+
+
+def _products(problem: Any, x: Any, w: Any, at: tuple[int, ...]) -> Any:
+    spec, (top, _, left, _) = problem.spec, problem.padding
+    image, out, row, column = at
+    first = out // spec.group_out * spec.group_in
+    for c, f, g in itertools.product(range(spec.group_in), range(spec.kernel[0]),
+                                     range(spec.kernel[1])):
+        i = row * spec.stride[0] - top + f * spec.dilation[0]
+        j = column * spec.stride[1] - left + g * spec.dilation[1]
+        if 0 <= i < problem.height and 0 <= j < problem.width:
+            # The product of two float32 is exact in float64.
+            yield float(x[image, first + c, i, j]) * float(w[out, c, f, g])
+
+
+def activate(value: float, activation: str | None) -> float:
+    """The activation in float64; a NaN stays one."""
+    if activation is None or math.isnan(value):
+        return value
+    if activation == "silu":
+        return value / (1 + math.exp(-value)) if value > -700 else 0.0
+    if activation == "hardswish":
+        return value * min(max(value + 3, 0.0), 6.0) / 6
+    return min(max(value, 0.0), 6.0 if activation == "relu6" else math.inf)
+
+
+def gamma(k: int) -> float:
+    """γ_k = k·u / (1 − k·u): the relative error of k roundings, in any order of summation."""
+    return k * UNIT / (1 - k * UNIT)
+
+
+def bound(problem: Any, y: Any, magnitude: Any) -> Any:
+    """What a float32 result may differ by from *y*: a theorem, not a tolerance."""
+    spec = problem.spec
+    k = spec.products + spec.bias
+    allowed = LIPSCHITZ[spec.activation] * gamma(k) * np.asarray(magnitude) + k * TINY
+    if spec.activation is not None:
+        # Up to eight roundings of the activation's own.
+        allowed = allowed + 8 * UNIT * np.abs(y)
+    return allowed
+
+
+def worst_share(problem: Any, result: Any, y: Any, magnitude: Any) -> float:
+    """The largest error of *result* as a share of its bound; inf where it is not finite."""
+    if result.shape != np.shape(y) or not np.isfinite(result).all():
+        return math.inf
+    error = np.abs(np.asarray(result, dtype=np.float64) - y)
+    return float(np.max(error / bound(problem, y, magnitude)))
+
+
+def within_bound(problem: Any, result: Any, x: Any, w: Any, bias: Any = None) -> float:
+    """The worst share of the bound that *result* uses; AssertionError where that exceeds 1."""
+    y, magnitude = direct(problem, x, w, bias)
+    share = worst_share(problem, result, y, magnitude)
+    assert share <= 1, f"{problem}: {share:.3g} times the error bound"
+    return share
