@@ -7,7 +7,7 @@ before these axes, so that one instruction of all lanes is one contiguous NumPy 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from .reference_trace import Trace
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
+Tensor = Literal["inputs", "filters", "biases"]
 
 # Registers, LDS and addresses of the blocks that run together: what a core's L2 cache holds.
 CHUNK_BYTES = 1 << 20
@@ -137,7 +138,7 @@ class Blocks:
         for file in self._registers:
             file.fill(np.nan)
 
-    def load(self, out: Floats, memory: Floats, at: Addresses, what: str, advance: int = 0,
+    def load(self, out: Floats, memory: Floats, at: Addresses, what: Tensor, advance: int = 0,
              operand: bool = False, lanes: int = 1) -> None:
         """Load from global *memory*, with zero for masked lanes.
 
@@ -152,8 +153,7 @@ class Blocks:
             np.copyto(out, np.float32(0), where=at.masked)
         if self.trace is not None:
             loaded = at.count * lanes
-            setattr(self.trace, f"{what}_loaded", getattr(self.trace, f"{what}_loaded") + loaded)
-            self.trace.operands += loaded * operand
+            self.trace.count_loads(what, loaded, operand)
 
     def store(self, memory: Floats, at: Addresses, values: Floats) -> None:
         """Store *values* to global *memory* from the lanes that have an address."""

@@ -20,6 +20,7 @@ from .lanes import (
     Bools,
     Floats,
     Ints,
+    Tensor,
     chunks,
     epilogue,
     inside,
@@ -79,8 +80,9 @@ class _Depthwise:
                 problem.spec.stride, problem.spec.span, problem.padding[::2], strict=True))
         self.offsets = column_offsets(problem, t.thread_w)
         self.own = t.thread_w * problem.spec.stride[1]
-        self.owned = owned_columns(problem, t.thread_w) if t.column_reuse else self.offsets
-        held = sorted(set(self.offsets) | set(self.owned))
+        # What every lane brings by itself: with column reuse only the columns that it owns.
+        self.fetched = owned_columns(problem, t.thread_w) if t.column_reuse else self.offsets
+        held = sorted(set(self.offsets) | set(self.fetched))
         self.register_of = {offset: number for number, offset in enumerate(held)}
         self.thread = lane_ids(waves, S)
         self.lane, self.strip, self.plane_in_block = split(self.thread, t.lanes_w, t.lanes_h)
@@ -145,7 +147,7 @@ class _Depthwise:
 
     def fetch_row(self, i: int, lanes: Bools) -> None:
         """Bring the columns of local row *i*; with column reuse the overlap comes by shuffles."""
-        for offset in self.owned:
+        for offset in self.fetched:
             self.column(offset, i, lanes)
         if not self.t.column_reuse:
             return
@@ -263,7 +265,8 @@ class _ThroughLds(_Depthwise):
         self._bring(self.taps_at, self.w, plane % spec.out_channels * taps + tap,
                     plane < self.all_planes, "filters")
 
-    def _bring(self, first: int, memory: Floats, index: Ints, mask: Bools, what: str) -> None:
+    def _bring(self, first: int, memory: Floats, index: Ints, mask: Bools,
+               what: Tensor) -> None:
         for at, held in chunks(index.shape[1], self.threads):
             part = self.temp[0][:, :held]
             self.blocks.load(part, memory, Addresses(index[:, at:at + held], mask[:, at:at + held]),

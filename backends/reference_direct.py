@@ -26,9 +26,9 @@ from .lanes import (
 )
 from .reference_trace import Trace
 
-# Lanes of one register of the blocks that run together: a row of pixels, and all of them.
-PIXEL_LANES = 2048
-BLOCK_LANES = 32768
+# Of the blocks that run together: pixels side by side, and sums (1 MiB, what an L2 cache holds).
+PIXEL_LANES = 4096
+BLOCK_SUMS = 1 << 18
 
 
 def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
@@ -39,8 +39,9 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
     planes, tiles = plan.problem.batch * spec.groups, kernel.pixel_tiles
     # A chunk is a box of the grid: pixel tiles x channel tiles x (image, group) pairs.
     pixel_step = min(tiles, max(1, PIXEL_LANES // t.threads))
-    channel_step = min(kernel.channel_tiles, max(1, BLOCK_LANES // (pixel_step * t.threads)))
-    plane_step = max(1, BLOCK_LANES // (pixel_step * t.threads * channel_step))
+    sums = pixel_step * t.threads * t.thread_c
+    channel_step = min(kernel.channel_tiles, max(1, BLOCK_SUMS // sums))
+    plane_step = max(1, BLOCK_SUMS // (sums * channel_step))
     for first_plane, planes_now in chunks(planes, plane_step):
         for first_tile, tiles_now in chunks(tiles, pixel_step):
             plane, pixel = kernel.place(first_plane + lane_ids(planes_now),

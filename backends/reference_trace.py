@@ -36,6 +36,16 @@ class Trace:
     elements_stored: int = 0
     """Elements of out that lanes store."""
 
+    def count_loads(self, tensor: str, elements: int, operands: bool) -> None:
+        """Count loads from global memory of inputs, filters or biases, as operands if so."""
+        if tensor == "inputs":
+            self.inputs_loaded += elements
+        elif tensor == "filters":
+            self.filters_loaded += elements
+        else:
+            self.biases_loaded += elements
+        self.operands += elements * operands
+
     @property
     def elements_loaded(self) -> int:
         """Elements that lanes load from global memory."""

@@ -6,18 +6,20 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import cast
 
 import typer
 
+from dscore import __version__
 from dscore.errors import DscoreError
 
-from . import commands
+from . import commands, options
 
 INTERRUPTED = 130
 # What a shell reports of a program that wrote to a pipe nobody reads (128 + SIGPIPE).
 BROKEN_PIPE = 141
 # click's UsageError: typer brings its own copy of click, or the installed one, and exports neither.
-_UsageError = typer.BadParameter.__mro__[1]
+_UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 app = typer.Typer(
     name="dscore", help=commands.GUIDE, add_completion=False, rich_markup_mode=None,
@@ -26,10 +28,8 @@ app = typer.Typer(
 
 
 @app.callback()
-def _dscore(context: typer.Context, version: commands.Version = False) -> None:
+def _dscore(context: typer.Context, version: options.Version = False) -> None:
     if version:
-        from dscore import __version__  # noqa: PLC0415  # a name, not a module: nothing is loaded
-
         print(f"dscore {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
@@ -55,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say("interrupted", INTERRUPTED)
     except BrokenPipeError:
         return _quietly()
+    if code == INTERRUPTED:  # newer typer returns this, older raises Abort
+        return _say("interrupted", INTERRUPTED)
     return code or 0
 
 

@@ -1,7 +1,6 @@
-"""The commands: their arguments and help. The work is in a module each, imported when it is done."""
+"""The commands: their arguments and help. What does the work is imported when it is done."""
 
-# ruff: noqa: PLC0415
-# Imports stand inside the commands, so that --help and usage errors do not wait for numpy.
+# Those imports stand inside the commands, so that --help and usage errors do not wait for numpy.
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from . import options
-from .options import Version as Version
 
 GUIDE = """Declarative convolution operators for depthwise-separable networks.
 
@@ -48,7 +46,7 @@ def devices(
         metavar="[NAME|FILE.toml]", show_default=False, help="Show all of one device.")] = None,
     json: options.Json = False,
 ) -> None:
-    """The devices that dscore knows, and the backends that can run here.
+    """Show the known devices and the backends present.
 
     \b
     dscore devices
@@ -67,9 +65,10 @@ def validate(
     rules: options.RulesName = "hardware",
     json: options.Json = False,
 ) -> None:
-    """Judge tilings: every limit with its numbers, and what nearby would fit.
+    """Judge tilings of your own.
 
-    The file holds these keys, at the top or in [[configuration]] tables:
+    Every limit is shown with its numbers and, where one is broken, what nearby would fit.
+    The file holds these keys, at the top for one or in [[configuration]] tables for many:
 
     \b
     layer = "P28"            # or problem = "n1c320h7w7_o1280k1"
@@ -104,7 +103,7 @@ def space(
     batch: options.Batch = None,
     json: options.Json = False,
 ) -> None:
-    """Every tiling that fits, ranked by the cost model.
+    """List the tilings that fit, best first.
 
     \b
     dscore space P13
@@ -124,7 +123,10 @@ def explain(
     batch: options.Batch = None,
     json: options.Json = False,
 ) -> None:
-    """The plan of a layer: its limits, how wavefronts cover the output, and the floor.
+    """Show the plan of a layer and its reasons.
+
+    The plan's figures, each limit with what is spare, how wavefronts cover the output, and the
+    least time the problem can take.
 
     \b
     dscore explain P13
@@ -148,10 +150,10 @@ def run(
         "--repeats", metavar="N", help="Timed runs of a layer; their median is shown.")] = 1,
     json: options.Json = False,
 ) -> None:
-    """Plan and run every layer on random data, and hold each result to its error bound.
+    """Run layers and check each result.
 
-    A layer is right when no output is further from the exact result than float32 arithmetic
-    allows, and nothing outside the output was touched.
+    Every layer is planned and run on random data. It is right when no output is further from
+    the exact result than float32 arithmetic allows, and nothing else was written to.
 
     \b
     dscore run mobilenet_v2
@@ -179,7 +181,9 @@ def conformance(
         help="Also write a report: .json, or .xml for JUnit.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Search random cases for one that a backend gets wrong, and shrink it.
+    """Search for a case that a backend gets wrong.
+
+    Random layers, sizes and tilings are run, and each result is held to its error bound.
 
     \b
     dscore conformance
@@ -195,7 +199,7 @@ def conformance(
 
 
 def env(json: options.Json = False) -> None:
-    """Versions, and what each backend needs: paste it into a report of a problem."""
+    """Show versions, and what each backend lacks."""
     from . import env as work
 
     work.run(json)

@@ -1,4 +1,4 @@
-"""The texts of a command line as values of the library, and back: tilings, layers, reproductions."""
+"""The texts of a command line as values of the library, and back: tilings, layers, plans."""
 
 from __future__ import annotations
 

@@ -29,17 +29,17 @@ WIDTH = 100
 _STYLES = {"right": "green", "holds": "green", "present": "green"}
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], verdict: bool = False,
-                err: bool = False) -> None:
-    """A table within 100 columns, on stdout (or, with *err*, on stderr).
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]],
+                verdict: bool = False) -> None:
+    """A table within 100 columns, on stdout.
 
     A column whose name begins with > is aligned to the right. The last column of a table with
     *verdict* is green where all is well, else red.
     """
-    stream = sys.stderr if err else sys.stdout
-    console = Console(file=stream, highlight=False)
-    console.width = min(console.width, WIDTH) if stream.isatty() else WIDTH
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    console = Console(highlight=False)
+    console.width = min(console.width, WIDTH) if sys.stdout.isatty() else WIDTH
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
+                  header_style="bold")
     for name in columns:
         table.add_column(name.removeprefix(">"), overflow="fold", no_wrap=name.startswith(">"),
                          justify="right" if name.startswith(">") else "left")
@@ -48,7 +48,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], verdict: 
         if verdict:
             cells[-1].stylize(_STYLES.get(row[-1].partition(" ")[0], "red"))
         table.add_row(*cells)
-    console.print(table)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:
@@ -59,6 +62,15 @@ def print_json(value: Any, indent: int | None = 2) -> None:
 def json_text(value: Any, indent: int | None = 2) -> str:
     """*value* as JSON."""
     return json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, as English writes it.
+
+    >>> counted(1, "layer"), counted(1000, "layer")
+    ('1 layer', '1,000 layers')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def finite(value: float) -> float | None:

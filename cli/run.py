@@ -6,8 +6,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import typer
@@ -32,11 +31,11 @@ from dscore.plan import Plan, Rules
 from dscore.tiling import Tiling
 
 from .inputs import layers_of, reproduction, tiling_of
-from .output import finite, print_json, print_table, progress
+from .output import counted, finite, print_json, print_table, progress
 from .records import Record, problem_record
 
 _VERDICTS = {InfeasibleError: "infeasible", CompileError: "not compiled", LaunchError: "not run"}
-_COLUMNS = ("layer", "problem", "tiling", ">time ms", ">% of bound", "verdict")
+_COLUMNS = ("layer", "problem", "tiling", ">time ms", ">% of\nbound", "verdict")
 
 
 @dataclass(frozen=True)
@@ -86,17 +85,113 @@ def run(layers: list[str], asked: Request, json: bool) -> None:
     began = time.perf_counter()
     require_int(asked.repeats, "--repeats")
     require_int(asked.seed, "--seed", 0)
-    found = layers_of(layers, asked.batch)
-    chosen, tiling = choose_backend(asked.backend), tiling_of(asked.tiling)
+    found, tiling = layers_of(layers, asked.batch), tiling_of(asked.tiling)
+    chosen = choose_backend(asked.backend)
     device = chosen.device() if asked.device is None else api.device_of(asked.device)
     job, done = Job(asked, chosen, device, tiling), list[Outcome]()
     stopped: BaseException | None = None
     try:
-        done.extend(_outcomes(job, found, done))
+        with progress(len(found)) as begin:
+            for layer in found:
+                begin(layer.name)
+                done.append(_outcome(job, layer))
     except (KeyboardInterrupt, DscoreError) as error:
         stopped = error
-    if done or stopped is None:
+    if done:
         _report(job, done, len(found), time.perf_counter() - began, json)
     if stopped is not None:
         raise stopped
     raise typer.Exit(max(outcome.exit_code for outcome in done))
+
+
+def _outcome(job: Job, layer: NamedProblem) -> Outcome:
+    """Plan, run and judge one layer; what is wrong with the request itself is raised."""
+    plan = None
+    try:
+        plan = api.plan_for(layer.problem, job.device, cast(Rules, job.asked.rules), job.tiling)
+        require_accepted(job.backend, plan)
+        judged, seconds = _measured(job, plan)
+    except (SpecError, UnavailableError):
+        raise
+    except DscoreError as failed:
+        verdict = next((said for kind, said in _VERDICTS.items() if isinstance(failed, kind)),
+                       "FAILED")
+        return Outcome(layer, plan, None, None, verdict, str(failed), failed.exit_code,
+                       _reproduction(job, layer, plan))
+    if judged.ok:
+        return Outcome(layer, plan, seconds, judged)
+    return Outcome(layer, plan, seconds, judged, "WRONG", str(judged), 1,
+                   _reproduction(job, layer, plan))
+
+
+def _measured(job: Job, plan: Plan) -> tuple[Accuracy, float]:
+    """How one run compares with the exact result, and the median time of the repeats."""
+    x, w, bias = accuracy.sample(plan.problem, job.asked.seed)
+    out, guarded = guarded_output(plan)
+    kernel = job.backend.compile(plan)
+    kernel(x, w, bias, out)
+    require_untouched(plan, guarded)
+    judged = accuracy.compare(out, accuracy.expected(plan.problem, x, w, bias))
+    return judged, statistics.median(kernel.seconds(x, w, bias, out, job.asked.repeats))
+
+
+def _reproduction(job: Job, layer: NamedProblem, plan: Plan | None) -> str:
+    asked = job.asked
+    if plan is not None:
+        return reproduction(asked.backend, plan, asked.seed, asked.device)
+    words = ["dscore", "run", problem_token(layer.problem), "--backend", asked.backend,
+             "--device", asked.device or job.device.name, "--rules", asked.rules]
+    return shlex.join([*words, "--tiling", asked.tiling] if asked.tiling else words)
+
+
+def _report(job: Job, done: list[Outcome], asked: int, seconds: float, json: bool) -> None:
+    if json:
+        print_json(_record(job, done, asked, seconds))
+    else:
+        print_table(_COLUMNS, [_row(outcome) for outcome in done], verdict=True)
+        print()
+    # With --json stdout is for the data alone.
+    prose = sys.stderr if json else sys.stdout
+    for outcome in done:
+        if not outcome.ok:
+            print(f"{outcome.layer.name}: {outcome.message}\n  {outcome.reproduce}\n", file=prose)
+    print(_summary(done, asked, seconds), file=prose)
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    seconds, judged = outcome.seconds, outcome.accuracy
+    # The tiling's name tells the kind of convolution.
+    return (outcome.layer.name, str(outcome.layer.problem).partition(" ")[2],
+            outcome.plan.tiling.name if outcome.plan else "",
+            "" if seconds is None else f"{seconds * 1e3:,.3f}",
+            "" if judged is None else f"{judged.share:.1%}", outcome.verdict)
+
+
+def _worst(done: list[Outcome]) -> float | None:
+    return max((outcome.accuracy.share for outcome in done if outcome.accuracy), default=None)
+
+
+def _summary(done: list[Outcome], asked: int, seconds: float) -> str:
+    worst = _worst(done)
+    count = f"{len(done)} of " if len(done) < asked else ""
+    parts = [count + counted(asked, "layer"), f"{sum(outcome.ok for outcome in done)} right"]
+    parts += [f"worst error {worst:.1%} of the bound"] if worst is not None else []
+    return ", ".join([*parts, f"{seconds:.1f} s"])
+
+
+def _record(job: Job, done: list[Outcome], asked: int, seconds: float) -> Record:
+    worst = _worst(done)
+    return {"backend": job.backend.name, "device": job.device.name, "rules": job.asked.rules,
+            "seed": job.asked.seed, "repeats": job.asked.repeats, "asked": asked,
+            "ran": len(done), "right": sum(outcome.ok for outcome in done),
+            "worst_share": None if worst is None else finite(worst), "seconds": seconds,
+            "layers": [_layer_record(outcome) for outcome in done]}
+
+
+def _layer_record(outcome: Outcome) -> Record:
+    plan, judged = outcome.plan, outcome.accuracy
+    return {"layer": outcome.layer.name, **problem_record(outcome.layer.problem),
+            "tiling": plan and plan.tiling.as_dict(), "plan": plan and plan.name,
+            "seconds": outcome.seconds, "share": judged and finite(judged.share),
+            "ok": outcome.ok, "verdict": outcome.verdict, "message": outcome.message,
+            "reproduce": outcome.reproduce}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ from dscore.plan import Rules
 from dscore.solver import Space
 
 from .inputs import layers_of
-from .output import print_json, print_table
+from .output import WIDTH, counted, print_json, print_table
 from .records import Record, problem_record
 
 DEFAULT_TOP = 10
@@ -81,13 +82,14 @@ def _kind(space: Space) -> str:
 def _show(layer: NamedProblem, space: Space | InfeasibleError, device: Device, top: int) -> None:
     """One layer: the counts, and a table of the best."""
     if isinstance(space, InfeasibleError):
-        print(f"{layer.name}: {space}\n")
+        print(textwrap.fill(f"{layer.name}: {space}", WIDTH) + "\n")
         return
     name = "" if layer.name == problem_record(layer.problem)["problem"] else f"{layer.name}: "
-    print(f"{name}{layer.problem} on {device}, {space.rules} rules")
-    print(f"{space.legal:,} legal tilings, {len(space):,} valid ({_kind(space)})")
+    print(f"{name}{layer.problem}")
+    print(f"on {device}, {space.rules} rules")
+    print(f"{counted(space.legal, 'legal tiling')}, {len(space):,} valid ({_kind(space)})")
     if space.note:
-        print(f"note: {space.note}")
+        print(f"note: {space.note.rstrip('; ')}")
     best = tilings(space, top)
     print(f"\nthe best {len(best)} by the cost model\n")
     fields = [name for name in best[0] if name not in _USE]
@@ -108,8 +110,8 @@ def _summarise(spaces: list[tuple[NamedProblem, Space | InfeasibleError]], devic
     print_table(("layer", "problem", ">legal", ">valid", "space", "best by the cost model", ">µs"),
                 [_summary(layer, space) for layer, space in spaces])
     found = [space for _, space in spaces if isinstance(space, Space)]
-    print(f"\n{len(spaces)} layers: {sum(space.legal for space in found):,} legal tilings, "
-          f"{sum(map(len, found)):,} valid")
+    legal, valid = sum(space.legal for space in found), sum(map(len, found))
+    print(f"\n{counted(len(spaces), 'layer')}: {legal:,} legal tilings, {valid:,} valid")
 
 
 def _summary(layer: NamedProblem, space: Space | InfeasibleError) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def gamma(products: int) -> float:
     """γ_k of the error bound for k = *products*; SpecError where k·u reaches 1.
 
     >>> gamma(9) / 2**-24
-    9.000004827979028
+    9.000004827978817
     """
     k_u = products * UNIT_ROUNDOFF
     if k_u >= 1:

@@ -176,7 +176,7 @@ def solve(problem: ProblemLike, device: DeviceLike = "z100sm", rules: Rules = "h
     """Every tiling that fits; see `dscore.solver.solve` and `dscore.solver.Space`.
 
     >>> len(solve("P1", "z100sm", "paper"))
-    520
+    835
     """
     return solver.solve(problem_of(problem), device_of(device), _rules(rules), masked)
 
@@ -216,7 +216,7 @@ def explain(problem: ProblemLike | Plan, device: DeviceLike = "z100sm",
     """The plan of a problem (or a given plan) with its ledger, picture and floor.
 
     >>> print(explain("P13").floor)
-    floor 0.61 µs = max(451,584 B at 1,000 GB/s, 9,633,792 flops at 12.3 TFLOP/s) (data sheet)
+    floor 0.68 µs = max(449,536 B at 1,000 GB/s (data sheet), 9,633,792 flops at 14.1 TFLOP/s)
     """
     if isinstance(problem, Plan):
         space = solver.solve(problem.problem, problem.device, problem.rules)

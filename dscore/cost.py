@@ -9,9 +9,9 @@ CUs))`` rounds. A round lasts as long as the longer of
   other resident wavefronts cannot shorten, plus the block's own FMAs.
 
 Memory traffic is the longer of the problem's compulsory bytes from memory and all blocks' bytes
-from the L2 cache, by whole cache lines. Issue, latency and memory overlap, but not perfectly: the launch
-lasts an empty launch plus their 4-norm, which is the longest of them where one dominates and up to
-a third more where they are alike. It orders tilings; it does not promise microseconds.
+from the L2 cache, by whole cache lines. Issue, latency and memory overlap, but not perfectly: the
+launch lasts an empty launch plus their 4-norm, which is the longest of them where one dominates
+and up to a third more where they are alike. It orders tilings; it does not promise microseconds.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ class InfeasibleError(DscoreError):
 
 
 class UnavailableError(DscoreError):
-    """This machine lacks something, a compiler, a GPU or a package; the message says how to mend it.
-    """
+    """This machine lacks a compiler, a GPU or a package; the message names it and the fix."""
 
     exit_code = 3
 

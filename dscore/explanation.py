@@ -30,7 +30,7 @@ class Explanation:
         sections = [str(plan)]
         if self.note:
             sections[0] += f"\nnote                  {self.note}"
-        sections.append(f"limits at {plan.block_n} blocks per CU ({plan.rules} rules), chosen among "
+        sections.append(f"limits at block_n={plan.block_n} ({plan.rules} rules), chosen among "
                         f"{self.considered:,} tilings that fit\n"
                         + "\n".join(ledger_lines(self.ledger)))
         picture = (*wavefront_map(plan), "", *caption(plan))
@@ -44,12 +44,16 @@ def explanation_of(plan: Plan, considered: int, note: str) -> Explanation:
     """The explanation of *plan*, chosen among *considered* tilings."""
     problem, device = plan.problem, plan.device
     case = case_of(problem, device, type(plan.tiling), plan.tiling, plan.block_n)
-    moved, flops = problem.compulsory_bytes, 2 * problem.macs
-    seconds = device.floor_seconds(moved, flops)
-    measured = "measured" if device.measured_bandwidth_bytes_per_second else "data sheet"
-    floor = (f"floor {seconds * 1e6:.2f} µs = max({moved:,} B at "
-             f"{device.bandwidth / 1e9:,.0f} GB/s, {flops:,} flops at {device.fp32_flops / 1e12:.1f} TFLOP/s"
-             + (", an empty launch" if device.measured_launch_seconds else "")
-             + f") ({measured})")
-    return Explanation(plan, ledger(case, plan.rules, plan.masked), seconds, floor, note,
-                       considered)
+    seconds = device.floor_seconds(problem.compulsory_bytes, 2 * problem.macs)
+    return Explanation(plan, ledger(case, plan.rules, plan.masked), seconds,
+                       f"floor {seconds * 1e6:.2f} µs = max({', '.join(_floor_terms(plan))})",
+                       note, considered)
+
+
+def _floor_terms(plan: Plan) -> list[str]:
+    """What the floor is the greatest of, in words."""
+    problem, device = plan.problem, plan.device
+    source = "measured" if device.measured_bandwidth_bytes_per_second else "data sheet"
+    terms = [f"{problem.compulsory_bytes:,} B at {device.bandwidth / 1e9:,.0f} GB/s ({source})",
+             f"{2 * problem.macs:,} flops at {device.fp32_flops / 1e12:.1f} TFLOP/s"]
+    return terms + ["an empty launch"] * bool(device.measured_launch_seconds)

@@ -123,7 +123,8 @@ class Plan:
                        f"({use.waves} wavefront{'s' * (use.waves > 1)})"),
             ("LDS per block", f"{use.lds_bytes:,} B"),
             ("registers per thread", f"{use.registers}"),
-            ("residency", f"{self.block_n} block{'s' * (self.block_n > 1)} per CU, occupancy {cost.occupancy:.0%}"),
+            ("residency", f"{self.block_n} block{'s' * (self.block_n > 1)} per CU, "
+                          f"occupancy {cost.occupancy:.0%}"),
             ("rounds over the CUs", f"{cost.rounds}"),
             ("useful lanes", f"{cost.utilisation:.1%}"),
             ("FMAs per operand", f"{cost.arithmetic_intensity:.2f}"),

@@ -1,4 +1,4 @@
-"""Properties that every backend must keep, whatever its algorithm: linearity, shifts and the like."""
+"""Properties that every backend keeps, whatever its algorithm: linearity, shifts and the like."""
 
 import numpy as np
 import pytest

@@ -165,7 +165,7 @@ def test_the_blocks_that_run_together_do_not_change_a_bit(plan):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lanes, "CHUNK_BYTES", 1)
         patch.setattr(reference_direct, "PIXEL_LANES", 1)
-        patch.setattr(reference_direct, "BLOCK_LANES", 1)
+        patch.setattr(reference_direct, "BLOCK_SUMS", 1)
         assert run(plan, *given_arrays).tobytes() == together.tobytes()
 
 
@@ -254,6 +254,7 @@ def test_arrays_that_do_not_fit_are_an_error():
 def test_what_is_refused_is_named():
     backend = ReferenceBackend()
     assert backend.missing() is None
+    assert backend.device().name == "z100sm"
     spec = ConvSpec.make(4, 4, 3, dtype="float16", layout="nhwc")
     plan = make_plan(ConvProblem(spec, 1, 5, 5), PointwiseTiling(1, 64, 1, 1, 1))
     refused = backend.refuses(plan)

@@ -19,19 +19,22 @@ from dscore.tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
 PAPER_ROWS = ConvProblem(ConvSpec.make(1, 1, 3), 1, 5, 5)
 
 
-def traced(problem, tiling, wavefront=64):
-    """(trace, out, x, w) of one run."""
+def plan_of(problem, tiling, wavefront):
     device = Device("lanes", "lanes", "host", "numpy", wavefront, 60, 4, 10, 16, 1024, 65536, 256,
                     4, 65536, 65536, 256, 1 << 22, 1 << 34, 64, 1.5e9, 1e12)
-    plan = Plan(problem, device, tiling, "hardware", launch_of(problem, tiling, wavefront),
+    return Plan(problem, device, tiling, "hardware", launch_of(problem, tiling, wavefront),
                 resource_use(problem, tiling, wavefront), 1, True,
                 Cost(1.0, "memory", 1, 1.0, 1.0, 1.0))
+
+
+def traced(problem, tiling, wavefront=64):
+    """(trace, out, x, w) of one run."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=problem.x_shape).astype(np.float32)
     w = rng.normal(size=problem.spec.w_shape).astype(np.float32)
     out = np.full(problem.y_shape, np.nan, dtype=np.float32)
     trace = Trace()
-    ReferenceBackend().compile(plan)(x, w, None, out, trace)
+    ReferenceBackend().compile(plan_of(problem, tiling, wavefront))(x, w, None, out, trace)
     return trace, out, x, w
 
 
@@ -95,6 +98,21 @@ def test_column_reuse_loads_every_column_once():
     assert reused.inputs_loaded == 6 * (7 + 2)
     assert reused.shuffles == 6 * 8 * 2
     assert reused.fmas == plain.fmas
+
+
+def test_lanes_past_the_output_load_nothing():
+    problem = ConvProblem(ConvSpec.make(1, 1, 5), 1, 7, 7)
+    # Strips of two output rows each: rows 0 to 5, rows 2 to 6, and one that has no output row.
+    assert traced(problem, DepthwiseTiling(2, 1, 3, 3, 1))[0].rows_loaded == 6 + 5
+    assert traced(problem, DirectTiling(32, 1))[0].inputs_loaded == 9 * 25
+
+
+def test_a_shuffle_stays_in_its_segment():
+    tiling = DepthwiseTiling(1, 1, 1, 4, 1)
+    blocks = lanes.Blocks(plan_of(PAPER_ROWS, tiling, 32), 1, None)
+    values = np.arange(32, dtype=np.float32)
+    passed = blocks.shfl_down(values, 3, 4)
+    assert passed.tolist() == [lane + 3 if lane % 4 == 0 else lane for lane in range(32)]
 
 
 def test_a_trace_adds_up_and_costs_nothing_unless_asked_for():

@@ -1,0 +1,140 @@
+"""`dscore conformance`: search for a case that a backend gets wrong, and report it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import typer
+
+from dscore import api
+from dscore.conformance import Failure, Report, conformance
+from dscore.device import Device
+from dscore.errors import SpecError, require_int, require_one_of
+from dscore.strategies import KINDS
+
+from .inputs import reproduction
+from .output import (
+    counted,
+    json_text,
+    print_json,
+    print_table,
+    progress,
+    require_writable,
+    write_whole,
+)
+from .records import Record, plan_record
+
+
+@dataclass(frozen=True)
+class Request:
+    """The command line."""
+
+    backend: str
+    examples: int
+    seed: int
+    devices: tuple[str, ...]
+    kinds: tuple[str, ...]
+    report: str | None
+
+
+def run(asked: Request, json: bool) -> None:
+    """Search, print and write the report; exit 1 where a case fails."""
+    require_int(asked.examples, "--examples")
+    require_int(asked.seed, "--seed", 0)
+    kinds = [require_one_of(kind, "--kind", KINDS) for kind in dict.fromkeys(asked.kinds or KINDS)]
+    devices = {text: api.device_of(text) for text in asked.devices}
+    if asked.report is not None:
+        _require_form(asked.report)
+    with progress(asked.examples) as begin:
+        report = conformance(asked.backend, asked.examples, asked.seed, tuple(devices.values()),
+                             kinds, lambda: begin(""))
+    record = _record(asked, report, devices)
+    if asked.report is not None:
+        write_whole(asked.report, _text(asked.report, record))
+    _show(record, json)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _require_form(path: str) -> None:
+    if Path(path).suffix.lower() not in (".json", ".xml"):
+        raise SpecError(f"--report: {path} must end in .json, or .xml for JUnit")
+    require_writable(path)
+
+
+def _record(asked: Request, report: Report, devices: dict[str, Device]) -> Record:
+    failures = [_failure_record(asked, failure, devices) for failure in report.failures]
+    return {"backend": report.backend, "devices": list(report.devices), "seed": report.seed,
+            "ok": report.ok, "seconds": report.seconds, "examples": report.examples,
+            "failures": failures}
+
+
+def _failure_record(asked: Request, failure: Failure, devices: dict[str, Device]) -> Record:
+    plan = failure.plan
+    named = next((text for text, device in devices.items() if device == plan.device), None)
+    return {"kind": failure.kind, "message": failure.message,
+            "reproduce": reproduction(asked.backend, plan, failure.seed, named),
+            "seed": failure.seed, "plan": plan_record(plan)}
+
+
+def _show(record: Record, json: bool) -> None:
+    if json:
+        print_json(record)
+    else:
+        failed = {failure["kind"] for failure in record["failures"]}
+        print_table(("kind", ">examples", "result"),
+                    [(kind, f"{count:,}", "FAILED" if kind in failed else
+                      "holds" if count else "not run")
+                     for kind, count in record["examples"].items()], verdict=True)
+        print()
+    prose = sys.stderr if json else sys.stdout
+    for failure in record["failures"]:
+        print(f"{_told(failure)}\n", file=prose)
+    print(_summary(record), file=prose)
+
+
+def _told(failure: Record) -> str:
+    """A minimal case in words."""
+    plan = failure["plan"]
+    tiling = " ".join(f"{name}={value}" for name, value in plan["tiling"].items())
+    return (f"{failure['kind']}: {failure['message']}\n"
+            f"  problem    {plan['title']}   {plan['problem']}\n"
+            f"  tiling     {tiling} on {plan['device']}\n"
+            f"  reproduce  {failure['reproduce']}")
+
+
+def _summary(record: Record) -> str:
+    failed, ran = len(record["failures"]), counted(sum(record["examples"].values()), "example")
+    result = (f"{counted(failed, 'kind')} failed" if failed
+              else "every result within its bound")
+    return (f"{record['backend']} on {', '.join(record['devices'])}: {ran}, {result}, "
+            f"seed {record['seed']}, {record['seconds']:.1f} s")
+
+
+def _text(path: str, record: Record) -> str:
+    return _junit(record) if path.lower().endswith(".xml") else json_text(record) + "\n"
+
+
+def _junit(record: Record) -> str:
+    """The report as JUnit XML, a test case for each kind."""
+    failures = {failure["kind"]: failure for failure in record["failures"]}
+    kinds = record["examples"]
+    suite = ElementTree.Element(
+        "testsuite", name=f"dscore conformance {record['backend']}", tests=str(len(kinds)),
+        failures=str(len(failures)), errors="0", time=f"{record['seconds']:.3f}",
+        skipped=str(sum(not count for count in kinds.values())))
+    for kind, count in kinds.items():
+        case = ElementTree.SubElement(suite, "testcase", name=kind,
+                                      classname=f"dscore.conformance.{record['backend']}")
+        if kind in failures:
+            told = ElementTree.SubElement(case, "failure",
+                                          message=failures[kind]["message"].partition("\n")[0])
+            told.text = _told(failures[kind])
+        elif not count:
+            ElementTree.SubElement(case, "skipped", message="no examples were asked for")
+        ElementTree.SubElement(case, "system-out").text = counted(count, "example")
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

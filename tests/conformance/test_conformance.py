@@ -1,0 +1,132 @@
+"""The conformance run: it passes on sound backends, and finds bugs planted in copies of them."""
+
+import inspect
+import types
+
+import pytest
+
+from dscore import catalog, conformance
+from dscore.backend import backend, backend_names
+from dscore.backends import reference, reference_depthwise, reference_direct, reference_pointwise
+from dscore.conformance import check_plan
+from dscore.errors import DscoreError
+from dscore.tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
+
+PRESENT = [name for name in backend_names() if backend(name).missing() is None]
+EXAMPLES = 300
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_every_backend_present_conforms(name):
+    report = conformance.conformance(name, examples=EXAMPLES, seed=1)
+    assert report.ok, report.failures
+    assert sum(report.examples.values()) == EXAMPLES
+    assert set(report.examples) == {"pointwise", "depthwise", "direct"}
+
+
+def test_a_seed_gives_the_same_cases_and_both_wavefronts():
+    seen = []
+
+    class Recording(reference.ReferenceBackend):
+        def compile(self, plan):
+            seen.append(plan.name)
+            return super().compile(plan)
+
+    report = None
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(conformance, "choose_backend", lambda name: Recording())
+            report = conformance.conformance("reference", examples=60, seed=7)
+    assert seen[:len(seen) // 2] == seen[len(seen) // 2:]
+    assert len(set(seen)) > 50
+    assert report.devices == ("z100sm", "h200")
+    assert {catalog.device(name).wavefront for name in report.devices} == {64, 32}
+
+
+# Room, kind, the line as it is, the line with its bug.
+PLANTED = {
+    "dropped tail": (reference_pointwise, PointwiseTiling,
+                     "            self._put(1)\n            self._multiply(1)\n",
+                     "            self._put(1)\n"),
+    "channels past the last not masked": (
+        reference_pointwise, PointwiseTiling,
+        "(self.input_from, self.filter_from) if rest == G else",
+        "(self.input_from, self.filter_from) if True else"),
+    "reduction begins too late": (
+        reference_pointwise, PointwiseTiling,
+        "sums, by = self.sums, t.group_c // 2", "sums, by = self.sums, t.group_c // 4"),
+    "columns past the output stored": (
+        reference_pointwise, PointwiseTiling,
+        "mask = (column < problem.out_width) & (channel < spec.out_channels)",
+        "mask = (column < problem.out_width + 1) & (channel < spec.out_channels)"),
+    "one buffer for two": (
+        reference_pointwise, PointwiseTiling,
+        "            self._multiply(0)\n            self._put(1)\n            self._fetch",
+        "            self._put(0)\n            self._multiply(0)\n            self._fetch"),
+    "wrong edge row": (
+        reference_depthwise, DepthwiseTiling,
+        "lanes = self.live & inside(self.in_row + i, self.row_end)",
+        "lanes = self.live & inside(self.in_row + i, self.row_end - 1)"),
+    "last output row of a thread dropped": (
+        reference_depthwise, DepthwiseTiling,
+        "and 0 <= i - f * dilation_h <= (t.thread_h - 1) * stride_h]",
+        "and 0 <= i - f * dilation_h < (t.thread_h - 1) * stride_h]"),
+    "registers recycled uncleared": (
+        reference_depthwise, DepthwiseTiling,
+        "spec.activation))\n            sums.fill(0)\n", "spec.activation))\n"),
+    "overlap from the wrong neighbour": (
+        reference_depthwise, DepthwiseTiling,
+        "past = self.lane + neighbour >= self.t.lanes_w",
+        "past = self.lane + neighbour > self.t.lanes_w"),
+    "multiplier ignored": (
+        reference_depthwise, DepthwiseTiling,
+        "in_plane: Ints = image * spec.in_channels + channel // spec.group_out",
+        "in_plane: Ints = image * spec.in_channels + channel % spec.in_channels"),
+    "dilation ignored": (
+        reference_direct, DirectTiling,
+        "in_column = column + g * spec.dilation[1]", "in_column = column + g"),
+    "groups mixed up": (
+        reference_direct, DirectTiling,
+        "channel, kept = plane % spec.groups * spec.group_out + k, k < spec.group_out",
+        "channel, kept = plane // 2 % spec.groups * spec.group_out + k, k < spec.group_out"),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found_and_shrunk(bug, monkeypatch):
+    room, tiling, right, wrong = PLANTED[bug]
+    source = inspect.getsource(room)
+    assert source.count(right) == 1, "the line to be altered has moved"
+    copy = types.ModuleType(f"{room.__name__}_planted")
+    copy.__package__ = room.__package__
+    exec(compile(source.replace(right, wrong), copy.__name__, "exec"), copy.__dict__)
+    monkeypatch.setitem(reference._ALGORITHMS, tiling, copy.run)
+
+    kind = {PointwiseTiling: "pointwise", DepthwiseTiling: "depthwise", DirectTiling: "direct"}
+    report = conformance.conformance("reference", examples=2000, seed=0, kinds=[kind[tiling]])
+    assert not report.ok
+    [failure] = report.failures
+    assert failure.plan.problem.macs < 5000, "the case was not shrunk"
+    assert failure.plan.token in failure.reproduce
+    assert f"--seed {failure.seed}" in failure.reproduce
+    try:  # the minimal case fails by itself, too
+        assert not check_plan(reference.ReferenceBackend(), failure.plan, failure.seed).ok
+    except DscoreError:
+        pass
+
+
+def test_a_write_outside_the_output_is_found():
+    class Trampling(reference.ReferenceBackend):
+        def compile(self, plan):
+            kernel = super().compile(plan)
+
+            def run(x, w, bias, out):
+                kernel(x, w, bias, out)
+                outside = out.base if out.base is not None else out
+                outside.reshape(-1)[-1] = 0
+            return run
+
+    plan = next(iter(catalog.layers().values()))
+    from dscore.solver import best_plan
+    with pytest.raises(DscoreError, match="wrote 1 elements outside its output"):
+        check_plan(Trampling(), best_plan(plan, catalog.device("z100sm")), 0)

@@ -1,0 +1,163 @@
+"""Shipped devices against what is published of them, and device files gone wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from refusals import message
+
+from dscore.catalog import device, devices, layers, load_toml, networks
+from dscore.device import Device
+
+SPECS = files("dscore._specs")
+
+# float32 TFLOPS of the data sheets, a product of three fields.
+DATA_SHEET = {"gfx906": 13.3, "gfx908": 23.1, "gfx90a": 47.9 / 2, "gfx942": 163.4,
+              "rtx2080ti": 13.4, "xavier": 1.41, "v100": 15.7, "a100": 19.5, "h100": 67,
+              "h200": 67}
+
+
+def test_every_device_file_is_a_device_of_its_name():
+    stems = [entry.name.removesuffix(".toml") for entry in SPECS.joinpath("devices").iterdir()]
+    assert list(devices()) == sorted(stems)
+    assert {one: device(one).name for one in stems} == {one: one for one in stems}
+    assert {"z100sm", *DATA_SHEET} == set(stems)
+
+
+@pytest.mark.parametrize("name", DATA_SHEET)
+def test_peak_is_the_data_sheets(name):
+    nominal = dataclasses.replace(device(name), measured_fp32_flops=None)
+    assert nominal.fp32_flops == pytest.approx(DATA_SHEET[name] * 1e12, rel=0.01)
+
+
+def test_z100sm_is_the_papers():
+    z = device("z100sm")
+    assert (z.compute_units, z.wavefront, z.simds_per_cu, z.waves_per_cu) == (64, 64, 4, 40)
+    assert (z.registers_per_cu, z.registers_per_thread) == (65_536, 256)
+    assert (z.lds_bytes_per_cu, z.threads_per_block) == (64 * 1024, 1024)
+    assert (z.vendor, z.architecture) == ("hygon", "gfx906")
+
+
+@pytest.mark.parametrize(("name", "threads", "registers"), [
+    ("gfx906", 2560, 256), ("gfx908", 2560, 256), ("gfx90a", 2048, 512), ("gfx942", 2048, 512),
+    ("rtx2080ti", 1024, 512), ("xavier", 2048, 512), ("v100", 2048, 512), ("a100", 2048, 512),
+    ("h100", 2048, 512), ("h200", 2048, 512)])
+def test_residency_is_the_manuals(name, threads, registers):
+    one = device(name)
+    assert one.waves_per_cu * one.wavefront == threads
+    assert one.registers_per_simd_lane == registers
+    # A limit that binds below one wave per block slot would make the smallest launch impossible.
+    assert one.blocks_per_cu <= one.waves_per_cu
+    assert one.registers_per_simd_lane % one.register_granularity == 0
+    assert one.lds_bytes_per_block % one.lds_granularity_bytes == 0
+
+
+def test_h200_carries_what_was_measured():
+    one = device("h200")
+    assert one.bandwidth == pytest.approx(2 * 4 * 2**30 / 3096.998405e-6, rel=1e-7)
+    assert one.fp32_flops == pytest.approx(2 * 8192**3 / 21458.94775e-6, rel=1e-7)
+    assert one.floor_seconds(0, 0) == 1.0656e-6
+    assert one.bandwidth < one.bandwidth_bytes_per_second
+
+
+def test_names_are_found_in_any_case_and_answers_are_copies():
+    assert device("Z100SM") is device("z100sm")
+    devices().clear()
+    layers().clear()
+    networks().clear()
+    assert all((devices(), layers(), networks()))
+
+
+def user_file(folder: Path, **changes: object) -> Path:
+    """z100sm as a user's file, with lines replaced, or left out where the change is None."""
+    lines = SPECS.joinpath("devices/z100sm.toml").read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if line.partition(" ")[0] not in changes]
+    path = folder / "mine.toml"
+    path.write_text("\n".join(kept + [f"{key} = {value}" for key, value in changes.items()
+                                      if value is not None]), encoding="utf-8")
+    return path
+
+
+def test_a_users_file_is_a_device(tmp_path):
+    path = user_file(tmp_path, name='"mine"', lds_bytes_per_block=32_768)
+    expected = dataclasses.replace(device("z100sm"), name="mine", lds_bytes_per_block=32_768)
+    assert device(path) == device(str(path)) == expected
+
+
+@pytest.mark.parametrize(("changes", "expected"), [
+    ({"registers_per_cu": 0}, "registers_per_cu must be positive, got 0"),
+    ({"registers_per_cu": 65536.0}, "registers_per_cu must be an integer, got 65536.0"),
+    ({"registers_per_cu": "true"}, "registers_per_cu must be an integer, got True"),
+    ({"clock_hz": "nan"}, "clock_hz must be positive and finite, got nan"),
+    ({"bandwidth_bytes_per_second": "inf"},
+     "bandwidth_bytes_per_second must be positive and finite, got inf"),
+    ({"clock_hz": '"fast"'}, "clock_hz must be a number, got 'fast'"),
+    ({"wavefront": 48}, "wavefront must be a power of two, got 48"),
+    ({"vendor": '"acme"'}, "vendor must be one of hygon, amd, nvidia, host; got 'acme'"),
+    ({"lds_bytes_per_block": 65537},
+     "lds_bytes_per_block must be at most lds_bytes_per_cu 65536, got 65537"),
+    ({"wavefront": None}, "wavefront is missing"),
+    ({"title": None, "l2_bytes": None}, "title is missing (and l2_bytes)"),
+    ({"l2_byte": 1}, "unknown key 'l2_byte' (did you mean l2_bytes?)"),
+    ({"colour": 1}, "unknown key 'colour'"),
+])
+def test_a_wrong_device_names_file_and_field(tmp_path, changes, expected):
+    path = user_file(tmp_path, **changes)
+    assert message(device, path) == f"{path}: {expected}"
+
+
+def test_an_unknown_device_is_answered_with_names():
+    shipped = ", ".join(devices())
+    assert message(device, "z100") == (
+        "no device is named 'z100' (did you mean z100sm or v100 or h100?); shipped are "
+        f"{shipped}; or give the path of a .toml file")
+    assert message(device, "##").startswith("no device is named '##'; shipped are a100, ")
+    assert message(device, 3) == "a device is a name or the path of a .toml file, got 3"
+
+
+# Files
+
+@pytest.mark.parametrize(("raw", "reason"), [
+    (b"a = 1\nb = \xff", "not UTF-8: byte 0xff (at line 2)"),
+    (b"a = 1\nb = ", "not TOML: Invalid value (at end of document)"),
+    (b"a = 1\na = 2", "not TOML: Cannot overwrite a value (at end of document)"),
+    (b"a = 1\n] = 2\n", "not TOML: Invalid statement (at line 2, column 1)"),
+])
+def test_an_unreadable_file_names_the_line(tmp_path, raw, reason):
+    path = tmp_path / "bad.toml"
+    path.write_bytes(raw)
+    assert message(load_toml, path) == f"{path}: {reason}"
+    assert message(device, path) == f"{path}: {reason}"
+
+
+def test_a_file_that_is_none(tmp_path):
+    missing, folder = tmp_path / "missing.toml", tmp_path / "folder.toml"
+    folder.mkdir()
+    assert message(load_toml, missing) == f"{missing}: cannot be read: No such file or directory"
+    assert message(device, folder).startswith(f"{folder}: cannot be read: ")
+    assert "cannot be read" in message(load_toml, "null\0.toml")
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "a = " + "9" * 100_000])
+def test_a_hostile_file_is_refused(tmp_path, text):
+    path = tmp_path / "bad.toml"
+    path.write_text(text, encoding="utf-8")
+    assert message(load_toml, path).startswith(f"{path}: not TOML: ")
+
+
+def test_a_byte_order_mark_and_windows_lines_are_read(tmp_path):
+    path = tmp_path / "windows.toml"
+    path.write_bytes(b"\xef\xbb\xbfa = 1\r\nb = 2\r\n")
+    assert load_toml(path) == {"a": 1, "b": 2}
+
+
+def test_every_field_of_a_device_is_needed_or_measured():
+    optional = {field.name for field in dataclasses.fields(Device)
+                if field.default is not dataclasses.MISSING}
+    assert all(name.startswith("measured_") for name in optional)
+    for entry in SPECS.joinpath("devices").iterdir():
+        assert set(load_toml(Path(str(entry)))) >= {
+            field.name for field in dataclasses.fields(Device)} - optional
