@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(_usage(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         return _say("interrupted", INTERRUPTED)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # typer ends so where it meets a broken pipe
         return _quietly()
     if code == INTERRUPTED:  # newer typer returns this, older raises Abort
         return _say("interrupted", INTERRUPTED)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dscore import api, catalog
+from dscore.device import Device
 from dscore.errors import SpecError, require_one_of
 from dscore.plan import RULES, Rules
+from dscore.spec import ConvProblem
 from dscore.verdict import Verdict
 
+Found = TypeVar("Found")
 _OPTIONS = ("layer", "problem", "device", "block_n", "rules", "masked")
 
 
@@ -41,42 +46,51 @@ def judged(path: str, defaults: Defaults) -> list[Verdict]:
 
 
 def _judged(entry: Any, path: str, where: str, defaults: Defaults) -> Verdict:
+    if not isinstance(entry, dict):
+        raise SpecError(f"{path}: {where} must be a table, got {entry!r}")
     try:
-        if not isinstance(entry, dict):
-            raise SpecError(f"must be a table, got {entry!r}")
         return _verdict(entry, Path(path).parent, defaults)
     except SpecError as error:
         # An error that begins with a key continues the path to it.
-        key = str(error).partition(" ")[0]
-        joint = "." if key in entry or key in _OPTIONS else ": "
-        raise SpecError(f"{path}: {where + joint if where else ''}{error}") from None
+        text = str(error).removeprefix("tiling: ")
+        key = re.split("[ :]", text)[0]
+        joint = "." if key in _OPTIONS or key in entry else ": "
+        raise SpecError(f"{path}: {where + joint if where else ''}{text}") from None
 
 
 def _verdict(entry: dict[str, Any], folder: Path, defaults: Defaults) -> Verdict:
+    problem = _problem(entry)
     tiling = {key: value for key, value in entry.items() if key not in _OPTIONS}
     if not tiling:
         raise SpecError("no field of a tiling is given, such as wave_w")
+    block_n = entry.get("block_n", 1)
     return api.validate(
-        _problem(entry), tiling, _device(entry.get("device", defaults.device), folder),
-        require_one_of(entry.get("rules", defaults.rules), "rules", RULES),
-        entry.get("block_n", 1),
+        problem, tiling, _device(entry.get("device", defaults.device), folder),
+        require_one_of(entry.get("rules", defaults.rules), "rules", RULES), block_n,
         require_one_of(entry.get("masked", False), "masked", (True, False)))
 
 
-def _problem(entry: dict[str, Any]) -> str:
+def _problem(entry: dict[str, Any]) -> ConvProblem:
     given = [key for key in ("layer", "problem") if key in entry]
-    if len(given) != 1:
-        raise SpecError("layer and problem are both given; keep one" if given else
-                        "layer (or problem) is missing")
-    text = entry[given[0]]
-    if not isinstance(text, str):
-        raise SpecError(f"{given[0]} must be a text, such as \"P13\", got {text!r}")
-    return text
+    if not given:
+        raise SpecError("layer (or problem) is missing")
+    if len(given) == 2:
+        raise SpecError("problem stands beside layer; keep one")
+    key = given[0]
+    if not isinstance(entry[key], str):
+        raise SpecError(f"{key} must be a text, such as \"P13\", got {entry[key]!r}")
+    return _named(key, api.problem_of, entry[key])
 
 
-def _device(named: Any, folder: Path) -> Any:
-    """A device's name, or its file, which is sought beside the configuration's."""
-    if isinstance(named, str) and named.lower().endswith(".toml"):
-        beside = folder / named
-        return beside if beside.exists() else named
-    return named
+def _device(name: Any, folder: Path) -> Device:
+    """A device by name, or by its file, which is sought beside the configuration's."""
+    if isinstance(name, str) and name.lower().endswith(".toml") and (folder / name).exists():
+        name = folder / name
+    return _named("device", api.device_of, name)
+
+
+def _named(key: str, find: Callable[[Any], Found], name: Any) -> Found:
+    try:
+        return find(name)
+    except SpecError as error:
+        raise SpecError(f"{key}: {error}") from None

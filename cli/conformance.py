@@ -21,6 +21,7 @@ from .output import (
     json_text,
     print_json,
     print_table,
+    print_text,
     progress,
     require_writable,
     write_whole,
@@ -92,7 +93,8 @@ def _show(record: Record, json: bool) -> None:
         print()
     prose = sys.stderr if json else sys.stdout
     for failure in record["failures"]:
-        print(f"{_told(failure)}\n", file=prose)
+        print_text(_told(failure), prose)
+        print(f"  reproduce  {failure['reproduce']}\n", file=prose)
     print(_summary(record), file=prose)
 
 
@@ -102,8 +104,7 @@ def _told(failure: Record) -> str:
     tiling = " ".join(f"{name}={value}" for name, value in plan["tiling"].items())
     return (f"{failure['kind']}: {failure['message']}\n"
             f"  problem    {plan['title']}   {plan['problem']}\n"
-            f"  tiling     {tiling} on {plan['device']}\n"
-            f"  reproduce  {failure['reproduce']}")
+            f"  tiling     {tiling} on {plan['device']}")
 
 
 def _summary(record: Record) -> str:
@@ -132,7 +133,7 @@ def _junit(record: Record) -> str:
         if kind in failures:
             told = ElementTree.SubElement(case, "failure",
                                           message=failures[kind]["message"].partition("\n")[0])
-            told.text = _told(failures[kind])
+            told.text = f"{_told(failures[kind])}\n  reproduce  {failures[kind]['reproduce']}"
         elif not count:
             ElementTree.SubElement(case, "skipped", message="no examples were asked for")
         ElementTree.SubElement(case, "system-out").text = counted(count, "example")

@@ -10,7 +10,7 @@ from dscore.picture import caption, wavefront_map
 from dscore.plan import Rules
 
 from .inputs import tiling_of
-from .output import print_json
+from .output import print_json, print_text
 from .records import Record, check_record, plan_record
 
 
@@ -25,7 +25,8 @@ def run(layer: str, device: str, rules: str, tiling: str | None, batch: int | No
     if json:
         print_json(_record(explanation))
     else:
-        print(explanation)
+        # The values of a plan's rows stand in column 22.
+        print_text(str(explanation), hanging=22)
 
 
 def _record(explanation: Explanation) -> Record:

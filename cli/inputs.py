@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import Any
 
-from dscore import catalog, conformance
+from dscore import catalog, checking
 from dscore.catalog import NamedProblem
 from dscore.errors import SpecError
 from dscore.plan import Plan
@@ -26,7 +26,7 @@ def tiling_of(text: str | None) -> Tiling | None:
     try:
         return tiling_from(_fields_of(text))
     except SpecError as error:
-        raise SpecError(f"--tiling: {error}") from None
+        raise SpecError(f"--tiling: {str(error).removeprefix('tiling: ')}") from None
 
 
 def _fields_of(text: str) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def reproduction(backend: str, plan: Plan, seed: int, device: str | None) -> str
 
     A device from a file is known by its path only, and rules other than the default must be named.
     """
-    line = conformance.reproduction(backend, plan, seed)
+    line = checking.reproduction(backend, plan, seed)
     if device is not None:
         named, given = f"--device {plan.device.name} ", f"--device {shlex.quote(device)} "
         line = line.replace(named, given)

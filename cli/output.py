@@ -7,9 +7,10 @@ import json
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console
@@ -54,6 +55,17 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]],
         print(line.rstrip())
 
 
+def print_text(text: str, file: TextIO | None = None, hanging: int = 4) -> None:
+    """*text* with its own line breaks, and further ones in lines longer than 100.
+
+    What is left of such a line is indented by *hanging*.
+    """
+    for line in text.splitlines():
+        parts = [line] if len(line) <= WIDTH else textwrap.wrap(
+            line, WIDTH, subsequent_indent=" " * hanging, break_on_hyphens=False)
+        print("\n".join(parts), file=file)
+
+
 def print_json(value: Any, indent: int | None = 2) -> None:
     """*value* as JSON on stdout; NaN and infinities are a bug here."""
     print(json_text(value, indent))
@@ -84,14 +96,17 @@ def progress(total: int) -> Iterator[Callable[[str], None]]:
 
     Yields what is to be called with a word on what comes next, once a step is begun.
     """
+    if not sys.stderr.isatty():
+        yield lambda what: None
+        return
     bar = Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
                    TextColumn("{task.description}", markup=False), console=Console(stderr=True),
-                   transient=True, disable=not sys.stderr.isatty())
+                   transient=True)
     with bar:
         task = bar.add_task("", total=total)
         begun = 0
 
-        def begin(what: str = "") -> None:
+        def begin(what: str) -> None:
             nonlocal begun
             bar.update(task, completed=begun, description=what)
             begun += 1

@@ -15,7 +15,7 @@ from dscore import accuracy, api
 from dscore.accuracy import Accuracy
 from dscore.backend import Backend, choose_backend, require_accepted
 from dscore.catalog import NamedProblem
-from dscore.conformance import guarded_output, require_untouched
+from dscore.checking import guarded_output, require_untouched
 from dscore.device import Device
 from dscore.errors import (
     CompileError,
@@ -31,7 +31,7 @@ from dscore.plan import Plan, Rules
 from dscore.tiling import Tiling
 
 from .inputs import layers_of, reproduction, tiling_of
-from .output import counted, finite, print_json, print_table, progress
+from .output import counted, finite, print_json, print_table, print_text, progress
 from .records import Record, problem_record
 
 _VERDICTS = {InfeasibleError: "infeasible", CompileError: "not compiled", LaunchError: "not run"}
@@ -154,7 +154,8 @@ def _report(job: Job, done: list[Outcome], asked: int, seconds: float, json: boo
     prose = sys.stderr if json else sys.stdout
     for outcome in done:
         if not outcome.ok:
-            print(f"{outcome.layer.name}: {outcome.message}\n  {outcome.reproduce}\n", file=prose)
+            print_text(f"{outcome.layer.name}: {outcome.message}", prose)
+            print(f"  reproduce  {outcome.reproduce}\n", file=prose)
     print(_summary(done, asked, seconds), file=prose)
 
 
@@ -164,7 +165,12 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     return (outcome.layer.name, str(outcome.layer.problem).partition(" ")[2],
             outcome.plan.tiling.name if outcome.plan else "",
             "" if seconds is None else f"{seconds * 1e3:,.3f}",
-            "" if judged is None else f"{judged.share:.1%}", outcome.verdict)
+            "" if judged is None else _percent(judged.share), outcome.verdict)
+
+
+def _percent(share: float) -> str:
+    """A share in percent; one that is far out is told by its size."""
+    return f"{share:.1%}" if share < 10 else f"{share * 100:.1e}%"
 
 
 def _worst(done: list[Outcome]) -> float | None:
@@ -175,7 +181,7 @@ def _summary(done: list[Outcome], asked: int, seconds: float) -> str:
     worst = _worst(done)
     count = f"{len(done)} of " if len(done) < asked else ""
     parts = [count + counted(asked, "layer"), f"{sum(outcome.ok for outcome in done)} right"]
-    parts += [f"worst error {worst:.1%} of the bound"] if worst is not None else []
+    parts += [f"worst error {_percent(worst)} of the bound"] if worst is not None else []
     return ", ".join([*parts, f"{seconds:.1f} s"])
 
 

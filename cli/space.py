@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +15,7 @@ from dscore.plan import Rules
 from dscore.solver import Space
 
 from .inputs import layers_of
-from .output import WIDTH, counted, print_json, print_table
+from .output import counted, print_json, print_table, print_text
 from .records import Record, problem_record
 
 DEFAULT_TOP = 10
@@ -82,7 +81,7 @@ def _kind(space: Space) -> str:
 def _show(layer: NamedProblem, space: Space | InfeasibleError, device: Device, top: int) -> None:
     """One layer: the counts, and a table of the best."""
     if isinstance(space, InfeasibleError):
-        print(textwrap.fill(f"{layer.name}: {space}", WIDTH) + "\n")
+        print_text(f"{layer.name}: {space}\n\n")
         return
     name = "" if layer.name == problem_record(layer.problem)["problem"] else f"{layer.name}: "
     print(f"{name}{layer.problem}")

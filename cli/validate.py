@@ -8,7 +8,7 @@ from dscore.errors import require_one_of
 from dscore.plan import RULES
 
 from .configurations import Defaults, judged
-from .output import print_json
+from .output import print_json, print_text
 from .records import verdict_record
 
 
@@ -20,7 +20,7 @@ def run(file: str, device: str, rules: str, json: bool) -> None:
         print_json([verdict_record(verdict) for verdict in verdicts])
     else:
         for verdict in verdicts:
-            print(f"{verdict}\n")
+            print_text(f"{verdict}\n\n")
         print(f"{valid} of {len(verdicts)} configurations are valid")
     if valid < len(verdicts):
         raise typer.Exit(1)

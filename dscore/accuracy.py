@@ -113,7 +113,7 @@ class Accuracy:
         if self.ok:
             return f"right: worst error is {self.share:.1%} of the bound"
         return (f"WRONG at output {self.where}: got {self.got!r}, expected {self.wanted!r} "
-                f"± {self.bound:.3g} (error is {self.share:.3g} of the bound)")
+                f"± {self.bound:.3g} (the error is {self.share:.3g} times the bound)")
 
 
 def compare(y: NDArray[Any], wanted: Expected) -> Accuracy:

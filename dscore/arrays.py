@@ -33,7 +33,7 @@ def library_of(array: Any, name: str) -> str:
 def dtype_name(array: Any) -> str:
     """The element type as dscore writes it, without looking at the values."""
     if isinstance(array, np.ndarray):
-        return array.dtype.name
+        return str(array.dtype.name)
     return str(array.dtype).rpartition(".")[2]
 
 

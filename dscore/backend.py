@@ -25,7 +25,7 @@ class Kernel(Protocol):
         """
 
     def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
-        """Time of each of *repeats* runs."""
+        """Time of each of *repeats* runs, each of which writes *out*."""
 
 
 @runtime_checkable
@@ -78,8 +78,9 @@ def backend(name: str) -> Backend:
     module, _, attribute = target.partition(":")
     try:
         made = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError) as failed:
-        raise SpecError(f"backend {name!r}: {failed}") from failed
+    except (ImportError, AttributeError, TypeError, ValueError) as failed:
+        raise SpecError(f"backend {name!r} cannot be had: {failed}; it is named as "
+                        "module:Class, a class that takes no arguments") from failed
     if not isinstance(made, Backend):
         raise SpecError(f"backend {name!r}: {target} lacks a method of dscore.backend.Backend")
     return made

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, configuration, given, reject, settings
 from hypothesis import seed as hypothesis_seed
+from hypothesis.errors import Unsatisfiable
 
-from . import accuracy, catalog
-from .backend import Backend, choose_backend
+from . import catalog
+from .backend import Backend, choose_backend, require_accepted
+from .checking import check_plan, reproduction
 from .device import Device
-from .errors import DscoreError
 from .plan import Plan
 from .strategies import KINDS, ConformanceCase, cases
-
-# Elements before and after the output, which no kernel may touch.
-_GUARD = 64
-_CANARY = np.float32(-12345.678)
 
 
 @dataclass(frozen=True)
@@ -50,46 +48,12 @@ class Report:
         return not self.failures
 
 
-def check_plan(chosen: Backend, plan: Plan, seed: int) -> accuracy.Accuracy:
-    """Run *plan* on random data and hold the result to the bound.
-
-    The output is poisoned with NaN, and guarded on both sides.
-    Raises DscoreError where the kernel fails, or writes outside its output.
-    """
-    x, w, bias = accuracy.sample(plan.problem, seed)
-    out, guarded = guarded_output(plan)
-    chosen.compile(plan)(x, w, bias, out)
-    require_untouched(plan, guarded)
-    return accuracy.compare(out, accuracy.expected(plan.problem, x, w, bias))
-
-
-def guarded_output(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """An output full of NaN, and the buffer it lies in, which has canaries on both sides."""
-    shape = plan.problem.y_shape
-    buffer = np.full(int(np.prod(shape)) + 2 * _GUARD, _CANARY, np.float32)
-    out = buffer[_GUARD:-_GUARD].reshape(shape)
-    out.fill(np.nan)
-    return out, buffer
-
-
-def require_untouched(plan: Plan, buffer: np.ndarray) -> None:
-    """Raise DscoreError where a canary changed."""
-    changed = np.flatnonzero(np.r_[buffer[:_GUARD], buffer[-_GUARD:]] != _CANARY)
-    if changed.size:
-        raise DscoreError(f"{plan.name} wrote {changed.size} elements outside its output")
-
-
-def reproduction(backend: str, plan: Plan, seed: int) -> str:
-    """The command that runs one case again."""
-    fields = ",".join(f"{name}={value}" for name, value in plan.tiling.as_dict().items())
-    return (f"dscore run {plan.token} --tiling {fields} --device {plan.device.name} "
-            f"--seed {seed} --backend {backend}")
-
-
 def conformance(backend: str = "auto", examples: int = 200, seed: int = 0,
                 devices: Sequence[Device] = (), kinds: Sequence[str] = KINDS,
                 progress: Callable[[], object] = lambda: None) -> Report:
     """Hold *backend* to the bound on *examples* random cases, shared among *kinds*.
+
+    Cases whose plan the backend refuses are not counted; UnavailableError where it refuses all.
 
     *devices* are those whose plans are drawn; by default the backend's own and, where it runs
     them, one of wavefront 64 and one of 32. *progress* is called once an example.
@@ -100,13 +64,24 @@ def conformance(backend: str = "auto", examples: int = 200, seed: int = 0,
     chosen, began = choose_backend(backend), time.perf_counter()
     targets = tuple(devices) or _devices_of(chosen)
     counts, failures = {}, []
-    for index, kind in enumerate(kinds):
-        share = examples // len(kinds) + (index < examples % len(kinds))
-        ran, failure = _search(chosen, backend, kind, share, seed, targets, progress)
-        counts[kind] = ran
-        failures += [failure] if failure else []
+    with _hypothesis_elsewhere():
+        for index, kind in enumerate(kinds):
+            share = examples // len(kinds) + (index < examples % len(kinds))
+            counts[kind], failure = _search(chosen, backend, kind, share, seed, targets, progress)
+            failures += [failure] if failure else []
     return Report(chosen.name, tuple(device.name for device in targets), seed, counts,
                   tuple(failures), time.perf_counter() - began)
+
+
+@contextmanager
+def _hypothesis_elsewhere() -> Iterator[None]:
+    """Keep what hypothesis notes down out of the folder the user happens to be in."""
+    with tempfile.TemporaryDirectory() as folder:
+        configuration.set_hypothesis_home_dir(folder)
+        try:
+            yield
+        finally:
+            configuration.set_hypothesis_home_dir(None)
 
 
 def _devices_of(chosen: Backend) -> tuple[Device, ...]:
@@ -122,7 +97,7 @@ def _search(chosen: Backend, asked: str, kind: str, examples: int, seed: int,
             devices: tuple[Device, ...], progress: Callable[[], object]
             ) -> tuple[int, Failure | None]:
     """Cases run for one kind, and the minimal failure if there is one."""
-    ran, failed = 0, None
+    ran, failed, refused = 0, None, None
 
     @hypothesis_seed(seed)
     @settings(max_examples=max(examples, 1), deadline=None, database=None, print_blob=False,
@@ -130,7 +105,10 @@ def _search(chosen: Backend, asked: str, kind: str, examples: int, seed: int,
               report_multiple_bugs=False)
     @given(cases(kind, devices))
     def holds(case: ConformanceCase) -> None:
-        nonlocal ran, failed
+        nonlocal ran, failed, refused
+        if chosen.refuses(case.plan):
+            refused = case.plan
+            reject()
         if failed is None:
             ran += 1
             progress()
@@ -146,6 +124,10 @@ def _search(chosen: Backend, asked: str, kind: str, examples: int, seed: int,
             holds()
     except AssertionError:
         pass
+    except Unsatisfiable:
+        if refused is None:
+            raise
+        require_accepted(chosen, refused)
     return ran, failed
 
 

@@ -40,8 +40,8 @@ class LaunchError(DscoreError):
     exit_code = 5
 
 
-def require_int(value: Any, name: str, at_least: int = 1) -> int:
-    """Return *value* as an int of at least *at_least*, or raise SpecError naming it.
+def require_int(value: Any, name: str, at_least: int = 1, at_most: int | None = None) -> int:
+    """Return *value* as an int within the limits, or raise SpecError naming it.
 
     >>> require_int(3, "stride")
     3
@@ -55,6 +55,8 @@ def require_int(value: Any, name: str, at_least: int = 1) -> int:
     if number < at_least:
         wanted = "positive" if at_least == 1 else f"at least {at_least}"
         raise SpecError(f"{name} must be {wanted}, got {number}")
+    if at_most is not None and number > at_most:
+        raise SpecError(f"{name} must be at most {at_most:,}, got {number}")
     return number
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .constraints import case_of, ledger
 from .picture import caption, wavefront_map
 from .plan import Check, Plan
+from .text import fold
 from .verdict import ledger_lines
 
 
@@ -29,14 +30,14 @@ class Explanation:
         plan = self.plan
         sections = [str(plan)]
         if self.note:
-            sections[0] += f"\nnote                  {self.note}"
+            sections[0] += "\n" + "\n".join(fold(f"{'note':<22}{self.note}", indent=22))
         sections.append(f"limits at block_n={plan.block_n} ({plan.rules} rules), chosen among "
                         f"{self.considered:,} tilings that fit\n"
                         + "\n".join(ledger_lines(self.ledger)))
         picture = (*wavefront_map(plan), "", *caption(plan))
         sections.append("wavefronts on an output plane (letters; case alternates between blocks)\n"
                         + "\n".join(f"  {line}".rstrip() for line in picture))
-        sections.append(self.floor)
+        sections.append("\n".join(fold(self.floor, indent=6)))
         return "\n\n".join(sections)
 
 

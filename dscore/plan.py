@@ -8,6 +8,7 @@ from typing import Literal
 from .device import Device
 from .notation import problem_token
 from .spec import ConvProblem
+from .text import fold
 from .tiling import Tiling
 
 Rules = Literal["paper", "hardware"]
@@ -134,4 +135,5 @@ class Plan:
     def __str__(self) -> str:
         rows = self.rows()
         width = max(len(what) for what, _ in rows)
-        return "\n".join(f"{what:<{width}}  {value}" for what, value in rows)
+        return "\n".join(line for what, value in rows
+                         for line in fold(f"{what:<{width}}  {value}", indent=width + 2))

@@ -174,7 +174,8 @@ def _depthwise(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
     # Through LDS a thread holds one filter row and one register on the way to LDS, else all taps.
     filters = np.where(in_lds, kernel_w + 1, taps)
     outputs = t.thread_h * t.thread_w
-    loads = shape.rows * shape.columns
+    # Through LDS a filter row is read again for every output row that it is added to.
+    loads = shape.rows * shape.columns + np.where(in_lds, t.thread_h * taps, 0)
     blocks = (ceil_div(problem.batch * spec.out_channels, t.planes)
               * ceil_div(problem.out_height, t.lanes_h * t.thread_h)
               * ceil_div(problem.out_width, t.lanes_w * t.thread_w))

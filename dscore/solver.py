@@ -7,7 +7,7 @@ constraints that judge a single configuration (dscore.constraints).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import gcd
 from types import SimpleNamespace
@@ -201,17 +201,16 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     >>> len(solve(layers()["P13"], device("z100sm"), "paper")) > 1000
     True
     """
-    note = ""
+    empty: list[str] = []
     for space in _spaces(problem, device, rules, masked):
         if len(space):
-            return Space(**{**_shallow(space), "note": note})
-        note += f"no {'masked' if space.masked else 'exact'} {space.kind.algorithm} tiling fits; "
-    raise InfeasibleError(f"{problem} on {device}: {note}rules {rules}; "
-                          "a device with more registers per thread is needed")
-
-
-def _shallow(space: Space) -> dict[str, Any]:
-    return {field.name: getattr(space, field.name) for field in fields(space)}
+            return replace(space, note="; ".join(empty))
+        empty.append(f"no {'masked' if space.masked else 'exact'} {space.kind.algorithm} tiling "
+                     "fits")
+    fix = ("masked tilings are not asked for" if masked is False else
+           f"it has {device.registers_per_thread} registers per thread and "
+           f"{device.lds_bytes_per_cu:,} B of LDS per CU")
+    raise InfeasibleError(f"{problem} on {device} by {rules} rules: {'; '.join(empty)}; {fix}")
 
 
 def _spaces(problem: ConvProblem, device: Device, rules: Rules,

@@ -9,6 +9,8 @@ from .errors import SpecError, require_int, require_one_of
 
 Staging = Literal["registers", "lds"]
 STAGINGS: tuple[str, ...] = get_args(Staging)
+# Beyond what any device holds, and small enough that the solver's products stay exact in int64.
+MOST_COUNT = 2**16
 
 
 class _Fields:
@@ -18,7 +20,8 @@ class _Fields:
 
     def __post_init__(self) -> None:
         for name in self.int_fields():
-            object.__setattr__(self, name, require_int(getattr(self, name), name))
+            object.__setattr__(self, name, require_int(
+                getattr(self, name), name, at_most=MOST_COUNT))
 
     @classmethod
     def int_fields(cls) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,10 @@ from .plan import Check, ResourceUse, Rules, Violation
 from .resources import resource_use
 from .solver import Space, require_kind, solve
 from .spec import ConvProblem
-from .tiling import Tiling
+from .text import MOST_COLUMNS, fold
+from .tiling import MOST_COUNT, Tiling
 
 MOST_SUGGESTIONS = 4
-MOST_COLUMNS = 100
 
 
 class InvalidTiling(InfeasibleError):
@@ -84,8 +83,7 @@ class Verdict:
         if self.nearest:
             heads = ("  nearest valid  ", *["               | "] * len(self.nearest))
             lines += [line for head, suggestion in zip(heads, self.nearest, strict=False)
-                      for line in wrap(str(suggestion), MOST_COLUMNS, initial_indent=head,
-                                       subsequent_indent=" " * 19)]
+                      for line in fold(f"{head}{suggestion}", indent=19)]
         return "\n".join(lines)
 
 
@@ -136,7 +134,7 @@ def validate(problem: ConvProblem, tiling: Tiling, device: Device, rules: Rules 
     >>> verdict.violations[0]
     Violation(code='E-LDS', limit='shared memory', used=32896, allowed=32768, unit='B')
     """
-    require_int(block_n, "block_n")
+    require_int(block_n, "block_n", at_most=MOST_COUNT)
     require_kind(problem, tiling)
     lines = ledger(case_of(problem, device, type(tiling), tiling, block_n), rules, masked)
     verdict = Verdict(problem, device, tiling, rules, block_n, lines, ())
@@ -163,7 +161,8 @@ def _nearest(verdict: Verdict, masked: bool) -> tuple[Suggestion, ...]:
 def _of_residency(verdict: Verdict, masked: bool) -> Suggestion | None:
     """The same tiling with fewer blocks on a CU."""
     problem, device, tiling = verdict.problem, verdict.device, verdict.tiling
-    for block_n in range(verdict.block_n - 1, 0, -1):
+    # A block has one wavefront at least, so no CU holds more blocks than wavefronts.
+    for block_n in range(min(verdict.block_n - 1, device.waves_per_cu), 0, -1):
         case = case_of(problem, device, type(tiling), tiling, block_n)
         if keeps_all(case, verdict.rules, masked):
             return Suggestion((("block_n", verdict.block_n, block_n),), tiling, block_n,

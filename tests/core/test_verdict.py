@@ -128,3 +128,19 @@ def test_an_invalid_tiling_is_an_infeasible_error_with_the_ledger():
 def test_bad_questions_are_refused(call, message):
     with pytest.raises(SpecError, match=message):
         call()
+
+
+@pytest.mark.parametrize("name", sorted(catalog.devices()))
+def test_explanations_fit_100_columns(name):
+    for layer in ("D1", "D27", "P2", "P28", "VGG-1"):
+        text = str(dscore.explain(layer, name, "paper"))
+        assert max(map(len, text.splitlines())) <= 100
+        assert "floor" in text
+
+
+@pytest.mark.parametrize("value", [2**17, 10**26])
+def test_counts_beyond_all_devices_are_refused(value):
+    with pytest.raises(SpecError, match="group_c must be at most 65,536"):
+        PointwiseTiling(1, 1, 1, 1, value)
+    with pytest.raises(SpecError, match="block_n must be at most 65,536"):
+        validate(P28, TEMPLATE, Z100SM, block_n=value)

@@ -1,0 +1,1 @@
+"""The kernel sources: C++ headers that generated units instantiate (data, read by backends)."""

@@ -1,0 +1,79 @@
+"""The command line called in this process and in one of its own, for all tests of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from dscore.cli import main
+
+_SCRIPT = Path(sys.executable).with_name("dscore")
+DSCORE = [str(_SCRIPT)] if _SCRIPT.exists() else [sys.executable, "-m", "dscore.cli"]
+SMALL = "n1c4h5w5_o8k3p1g4_bias_relu6"
+TILING = {"wave_w": 1, "wave_c": 64, "repeat_w": 1, "repeat_c": 4, "group_c": 16}
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def called(*arguments: object) -> Result:
+        code = main([str(argument) for argument in arguments])
+        result = Result(code, *capsys.readouterr())
+        assert "Traceback" not in result.out + result.err
+        return result
+
+    return called
+
+
+@pytest.fixture
+def json_of(call: Call) -> Callable[..., Any]:
+    """What a command prints with --json, which must be all of stdout and strict JSON."""
+
+    def parsed(*arguments: object, code: int = 0) -> Any:
+        result = call(*arguments, "--json")
+        assert result.code == code, result.err
+
+        def refuse(constant: str) -> None:
+            raise AssertionError(f"{constant} is no JSON")
+
+        return json.loads(result.out, parse_constant=refuse)
+
+    return parsed
+
+
+@pytest.fixture
+def subprocess_path() -> str:
+    """Where a process of its own finds `faulty_backends`."""
+    return str(Path(__file__).parent)
+
+
+def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*DSCORE, *arguments], capture_output=True, text=True, timeout=60,
+                          check=False, **options)
+
+
+def configuration(path: Path, **changes: object) -> Path:
+    entry = {"layer": "P28", **TILING, "block_n": 2, **changes}
+    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in entry.items()))
+    return path
+
+
+def words(line: str) -> list[str]:
+    return line.split()
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
