@@ -176,13 +176,17 @@ class Blocks:
             self.trace.lds_reads += read
             self.trace.operands += read
 
-    def lds_write(self, first: int, values: Floats) -> None:
-        """Consecutive threads write *values*, of shape (blocks, threads), to consecutive words."""
-        end = first + values.shape[1]
-        if end > self.lds.shape[1]:
-            raise LaunchError(f"{self.plan.name}: a lane would write word {end - 1} of "
+    def lds_write(self, first: int, values: Floats, words: Ints | None = None) -> None:
+        """Threads write *values*, of shape (blocks, threads), to *words* counted from *first*.
+
+        Without *words*, consecutive threads write to consecutive words.
+        """
+        count = values.shape[1]
+        last = first + (count if words is None else int(words.max()) + 1) - 1
+        if last >= self.lds.shape[1]:
+            raise LaunchError(f"{self.plan.name}: a lane would write word {last} of "
                               f"{self.lds.shape[1]} in LDS")
-        self.lds[:, first:end] = values
+        self.lds[:, slice(first, last + 1) if words is None else first + words] = values
         if self.trace is not None:
             self.trace.lds_writes += values.size
 

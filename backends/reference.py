@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,7 @@ class ReferenceBackend:
 
     name = "reference"
     any_device = True
+    compiles = False
 
     def missing(self) -> str | None:
         """None: NumPy is all it needs."""
@@ -101,6 +102,9 @@ class ReferenceBackend:
             refused.append(Violation("E-KIND", "layer of a depthwise tiling", spec.kind,
                                      "depthwise"))
         return tuple(refused)
+
+    def prepare(self, plans: Sequence[Plan]) -> None:
+        """Nothing: NumPy runs a plan as it is."""
 
     def compile(self, plan: Plan) -> ReferenceKernel:
         """The kernel of *plan*; UnavailableError names what `refuses` lists."""

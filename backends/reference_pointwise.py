@@ -78,10 +78,9 @@ class _Pointwise:
         self.lane = lane_ids(1, self.wavefront)
         wave = lane_ids(waves, 1)
         self.w_part, self.c_part = wave % t.repeat_w, wave // t.repeat_w
-        # LDS input tile [group_c][repeat_w * wave_w]: global rows are stored as they come, and
-        # the wavefront_size / group_c lanes of one channel read one word, which is a broadcast.
-        self.input_at = Addresses(
-            (self.lane % G) * (t.repeat_w * t.wave_w) + self.w_part * t.wave_w)
+        # LDS input tile [repeat_w * wave_w][group_c]: the lanes of a segment read consecutive
+        # words, and the segments of a wavefront the same ones, which is a broadcast.
+        self.input_at = Addresses(self.w_part * t.wave_w * G + self.lane % G)
         # LDS filter tile [repeat_c * wave_c][group_c]: the S lanes of a wavefront read S
         # consecutive words for every one of their output channels, free of bank conflicts.
         self.filter_at = Addresses(
@@ -95,6 +94,8 @@ class _Pointwise:
         self.filter_registers = int(ceil_div(self.filter_tile, self.threads))
         e = lane_ids(self.input_registers, 1, self.threads)
         self.in_tile, pixel = e < self.input_tile, e % pixels
+        # Neighbouring threads load neighbouring columns, and store them group_c words apart.
+        self.input_words = (pixel * t.group_c + e // pixels)[:, 0]
         self.e_channel, wave, i = e // pixels, pixel // t.wave_w, pixel % t.wave_w
         self.e_row, self.e_column = (wave // self.waves_per_row,
                                      wave % self.waves_per_row * t.wave_w + i)
@@ -174,17 +175,18 @@ class _Pointwise:
     def _put(self, buffer: int) -> None:
         """Temporary registers to LDS."""
         at_input, at_filter = self.buffers[buffer]
-        for temp, tile, first in ((self.input_temp, self.input_tile, at_input),
-                                  (self.filter_temp, self.filter_tile, at_filter)):
-            for i, values in enumerate(temp):
-                held = min(self.threads, tile - i * self.threads)
-                self.blocks.lds_write(first + i * self.threads, values[:, :held])
+        for i, values in enumerate(self.input_temp):
+            held = min(self.threads, self.input_tile - i * self.threads)
+            self.blocks.lds_write(at_input, values[:, :held], self.input_words[i, :held])
+        for i, values in enumerate(self.filter_temp):
+            held = min(self.threads, self.filter_tile - i * self.threads)
+            self.blocks.lds_write(at_filter + i * self.threads, values[:, :held])
 
     def _multiply(self, buffer: int) -> None:
         """One group from LDS: wave_w + thread_c operands, wave_w · thread_c multiply-adds."""
         blocks, (at_input, at_filter) = self.blocks, self.buffers[buffer]
         for i in range(self.t.wave_w):
-            blocks.lds_read(self.a[i], self.input_at, at_input + i)
+            blocks.lds_read(self.a[i], self.input_at, at_input + i * self.t.group_c)
         for j in range(self.thread_c):
             blocks.lds_read(self.b[j], self.filter_at, at_filter + j * self.wavefront)
         for i in range(self.t.wave_w):

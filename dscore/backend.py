@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -34,6 +35,7 @@ class Backend(Protocol):
 
     name: str
     any_device: bool  # runs the plans of every device, and not only those of its own
+    compiles: bool  # building a kernel takes long, so that many are better built at once
 
     def missing(self) -> str | None:
         """Why this machine cannot run it and how to mend that, or None."""
@@ -44,6 +46,9 @@ class Backend(Protocol):
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
         """What of *plan* this backend cannot run, by name; empty if it can."""
 
+    def prepare(self, plans: Sequence[Plan]) -> None:
+        """Build the kernels of *plans* at once, so that `compile` finds them."""
+
     def compile(self, plan: Plan) -> Kernel:
         """The kernel of *plan*; UnavailableError or CompileError where there is none."""
 
@@ -51,6 +56,7 @@ class Backend(Protocol):
 # In the order in which "auto" prefers them. Text, so that nothing is imported before its use.
 _REGISTRY: dict[str, str] = {
     "reference": "dscore.backends.reference:ReferenceBackend",
+    "emulated": "dscore.backends.emulated:EmulatedBackend",
 }
 
 

@@ -11,13 +11,19 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, Phase, configuration, given, reject, settings
 from hypothesis import seed as hypothesis_seed
 from hypothesis.errors import Unsatisfiable
+from hypothesis.strategies import just, tuples
 
 from . import catalog
 from .backend import Backend, choose_backend, require_accepted
 from .checking import check_plan, reproduction
 from .device import Device
 from .plan import Plan
-from .strategies import KINDS, ConformanceCase, cases
+from .strategies import KINDS, ConformanceCase, Template, cases, shapes, templates
+
+# A backend that compiles runs about this many shapes on each of its kernels, of which there are
+# so many: more would be waited for longer than they find.
+_SHAPES_PER_KERNEL = 8
+_MOST_KERNELS = 64
 
 
 @dataclass(frozen=True)
@@ -98,12 +104,11 @@ def _search(chosen: Backend, asked: str, kind: str, examples: int, seed: int,
             ) -> tuple[int, Failure | None]:
     """Cases run for one kind, and the minimal failure if there is one."""
     ran, failed, refused = 0, None, None
+    pool = _prepared(chosen, kind, examples, seed, devices) if chosen.compiles else ()
 
     @hypothesis_seed(seed)
-    @settings(max_examples=max(examples, 1), deadline=None, database=None, print_blob=False,
-              phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
-              report_multiple_bugs=False)
-    @given(cases(kind, devices))
+    @_settings(examples)
+    @given(cases(kind, devices, pool))
     def holds(case: ConformanceCase) -> None:
         nonlocal ran, failed, refused
         if chosen.refuses(case.plan):
@@ -129,6 +134,32 @@ def _search(chosen: Backend, asked: str, kind: str, examples: int, seed: int,
             raise
         require_accepted(chosen, refused)
     return ran, failed
+
+
+def _settings(examples: int) -> settings:
+    return settings(max_examples=max(examples, 1), deadline=None, database=None,
+                    print_blob=False, phases=(Phase.generate, Phase.shrink),
+                    suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
+
+
+def _prepared(chosen: Backend, kind: str, examples: int, seed: int,
+              devices: tuple[Device, ...]) -> list[Template]:
+    """Templates whose kernels *chosen* has built, all at once."""
+    count = min(max(examples // _SHAPES_PER_KERNEL, 4), _MOST_KERNELS)
+    plans: dict[Template, Plan] = {}
+
+    @hypothesis_seed(seed)
+    @_settings(4 * count)
+    @given(templates(kind, devices).flatmap(
+        lambda template: tuples(just(template), shapes(template))))
+    def collect(drawn: tuple[Template, ConformanceCase]) -> None:
+        template, case = drawn
+        if len(plans) < count and not chosen.refuses(case.plan):
+            plans[template] = case.plan
+
+    collect()
+    chosen.prepare(list(plans.values()))
+    return list(plans)
 
 
 def _fault(chosen: Backend, case: ConformanceCase) -> str:

@@ -7,21 +7,18 @@ typedef struct {
   int groups, pad_top, pad_left;
 } dscore_shape;
 
-typedef struct {
-  const void *x;
-  const void *w;
-  const void *bias; /* null for a layer without one */
-  void *out;
-  void *stream; /* hipStream_t or cudaStream_t; unused on the host */
-  dscore_shape shape;
-} dscore_args;
+/* An address as a number, which callers have at hand; 0 stands for none. */
+typedef unsigned long long dscore_address;
 
 typedef struct {
   const char *name;
   int threads;   /* of a block */
   int lds_bytes; /* static, of a block */
   int wavefront;
-  int (*launch)(const dscore_args *args); /* 0, or a code for dscore_error */
+  /* Starts the kernel on a device's stream (0: the default one); the caller's current device
+   * stays current. Returns 0, or a code for dscore_error. */
+  int (*launch)(const dscore_shape *shape, dscore_address x, dscore_address w,
+                dscore_address bias, dscore_address out, dscore_address stream, int device);
 } dscore_kernel;
 
 /* The kernels of the library; *count is how many. */

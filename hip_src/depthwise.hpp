@@ -188,7 +188,7 @@ struct Depthwise {
     }
   }
 
-  __device__ Depthwise(const dscore_args &args, const Shape &shape)
+  __device__ Depthwise(const Arguments &args, const Shape &shape)
       : x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)),
         bias(static_cast<const T *>(args.bias)), out(static_cast<T *>(args.out)), s(shape),
         thread(threadIdx.x), lane(threadIdx.x % t::lanes_w), sums{} {
@@ -211,7 +211,7 @@ struct Depthwise {
     live = used && plane < s.batch * s.out_channels && out_row < s.out_height;
   }
 
-  static __device__ void body(const dscore_args &args, const Shape &shape) {
+  static __device__ void body(const Arguments &args, const Shape &shape) {
     Depthwise self(args, shape);
     if constexpr (t::through_lds) {
       DSCORE_LDS(T, lds, lds_elements);

@@ -6,6 +6,7 @@
 // a result that depends on it is a race. LDS is full of NaN when a block starts, and fenced.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -39,8 +40,29 @@ inline thread_local Index thread_index, block_index;
 
 enum class Waits { no, at_barrier, at_shuffle, done };
 
+// Where a fiber or the scheduler stands.
+struct Context {
+  ucontext_t start{};
+  jmp_buf at;
+  bool running = false;
+};
+
+// Leaves `from` where it stands and goes on with `to`.
+inline void change(Context &from, Context &to) {
+#if defined(__SANITIZE_ADDRESS__)
+  swapcontext(&from.start, &to.start);
+#else
+  // swapcontext saves the signal mask by a system call, which a jump does without.
+  if (_setjmp(from.at)) return;
+  from.running = true;
+  if (to.running) _longjmp(to.at, 1);
+  to.running = true;
+  setcontext(&to.start);
+#endif
+}
+
 struct Fiber {
-  ucontext_t context{};
+  Context context;
   std::unique_ptr<char[]> stack;
   Waits waits = Waits::no;
   int site = 0;         // source line of the rendezvous
@@ -59,7 +81,7 @@ struct Device {
   std::vector<unsigned char> lds;
   bool lds_claimed = false;
   std::vector<int> order;
-  ucontext_t scheduler{};
+  Context scheduler;
   const std::function<void()> *body = nullptr;
   int current = 0, threads = 0, wavefront = 0;
   std::string error;
@@ -85,29 +107,31 @@ inline void leave_switch(void *saved, const void **bottom, std::size_t *size) {
 }
 
 inline void yield(Waits waits, int site) {
-  Fiber &self = device.fibers[device.current];
+  Device &d = device;
+  Fiber &self = d.fibers[d.current];
   self.waits = waits;
   self.site = site;
   self.passed[static_cast<int>(waits)]++;
-  enter_switch(waits == Waits::done ? nullptr : &self.fake_stack, device.main_stack,
-               device.main_stack_bytes);
-  swapcontext(&self.context, &device.scheduler);
+  enter_switch(&self.fake_stack, d.main_stack, d.main_stack_bytes);
+  change(self.context, d.scheduler);
   leave_switch(self.fake_stack, nullptr, nullptr);
 }
 
 inline void fiber_main() {
   leave_switch(nullptr, &device.main_stack, &device.main_stack_bytes);
-  (*device.body)();
-  yield(Waits::done, 0);
+  for (;;) {  // once a block
+    (*device.body)();
+    yield(Waits::done, 0);
+  }
 }
 
-inline void resume(int thread) {
-  Fiber &fiber = device.fibers[thread];
-  device.current = thread;
+inline void resume(Device &d, int thread) {
+  Fiber &fiber = d.fibers[thread];
+  d.current = thread;
   thread_index.x = thread;
   void *fake_stack = nullptr;
   enter_switch(&fake_stack, fiber.stack.get(), stack_bytes);
-  swapcontext(&device.scheduler, &fiber.context);
+  change(d.scheduler, fiber.context);
   leave_switch(fake_stack, nullptr, nullptr);
 }
 
@@ -136,17 +160,17 @@ inline bool fence_holds() {
 }
 
 // Lets go of the threads first..last if all of them wait for the same thing at the same place.
-inline bool release(int first, int last, Waits waits) {
+inline bool release(Device &d, int first, int last, Waits waits) {
   for (int thread = first; thread < last; thread++) {
-    const Fiber &fiber = device.fibers[thread], &other = device.fibers[first];
+    const Fiber &fiber = d.fibers[thread], &other = d.fibers[first];
     const int kind = static_cast<int>(waits);
     if (fiber.waits != waits || fiber.site != other.site ||
         fiber.passed[kind] != other.passed[kind])
       return false;
   }
   for (int thread = first; thread < last; thread++) {
-    device.shuffled[thread] = device.fibers[thread].given;
-    device.fibers[thread].waits = Waits::no;
+    d.shuffled[thread] = d.fibers[thread].given;
+    d.fibers[thread].waits = Waits::no;
   }
   return true;
 }
@@ -158,60 +182,77 @@ inline bool stuck() {
     shuffles += fiber.waits == Waits::at_shuffle;
     ended += fiber.waits == Waits::done;
   }
-  return fail(std::string(shuffles ? "divergent shuffle" : "divergent barrier") + ": " +
-              std::to_string(barriers) + " threads wait at a barrier, " +
-              std::to_string(shuffles) + " at a shuffle, " + std::to_string(ended) + " ended");
+  return fail("divergent rendezvous: " + std::to_string(barriers) +
+              " threads wait at a barrier, " + std::to_string(shuffles) + " at a shuffle, " +
+              std::to_string(ended) + " ended");
+}
+
+inline void make_fibers() {
+  std::size_t number = 0;
+  device.fibers = std::vector<Fiber>(device.threads);
+  for (Fiber &fiber : device.fibers) {
+    fiber.stack.reset(new char[stack_bytes]);
+    ucontext_t &start = fiber.context.start;
+    getcontext(&start);
+    start.uc_stack.ss_sp = fiber.stack.get();
+    // Tops at the same offset of a page would all fall into the same few cache sets.
+    start.uc_stack.ss_size = stack_bytes - (++number % 61) * 320 / 64 * 64;
+    start.uc_link = nullptr;
+    makecontext(&start, fiber_main, 0);
+  }
 }
 
 inline bool run_block() {
-  device.lds_claimed = false;
-  for (int thread = 0; thread < device.threads; thread++) {
-    Fiber &fiber = device.fibers[thread];
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = stack_bytes;
-    fiber.context.uc_link = nullptr;
+  Device &d = device;
+  d.lds_claimed = false;
+  for (Fiber &fiber : d.fibers) {
     fiber.waits = Waits::no;
     std::fill_n(fiber.passed, 4, 0);
-    makecontext(&fiber.context, fiber_main, 0);
   }
   for (;;) {
-    for (int thread : device.order)
-      if (device.fibers[thread].waits == Waits::no) resume(thread);
-    if (std::all_of(device.fibers.begin(), device.fibers.end(),
+    for (int thread : d.order)
+      if (d.fibers[thread].waits == Waits::no) resume(d, thread);
+    if (std::all_of(d.fibers.begin(), d.fibers.end(),
                     [](const Fiber &fiber) { return fiber.waits == Waits::done; }))
       return fence_holds();
-    bool moved = release(0, device.threads, Waits::at_barrier);
-    for (int first = 0; first < device.threads; first += device.wavefront)
-      moved |= release(first, first + device.wavefront, Waits::at_shuffle);
+    bool moved = release(d, 0, d.threads, Waits::at_barrier);
+    for (int first = 0; first < d.threads; first += d.wavefront)
+      moved |= release(d, first, first + d.wavefront, Waits::at_shuffle);
     if (!moved) return stuck();
   }
 }
 
-inline void order_lanes() {
+inline std::string lane_order() {
   const char *asked = std::getenv("DSCORE_LANE_ORDER");
-  const std::string order = asked ? asked : "forward";
-  device.order.resize(device.threads);
-  std::iota(device.order.begin(), device.order.end(), 0);
-  if (order == "reverse") std::reverse(device.order.begin(), device.order.end());
+  return asked && *asked ? asked : "forward";
+}
+
+inline void order_lanes(const std::string &order) {
+  std::vector<int> &lanes = device.order;
+  lanes.resize(device.threads);
+  std::iota(lanes.begin(), lanes.end(), 0);
+  if (order == "reverse") std::reverse(lanes.begin(), lanes.end());
   if (order == "random") {
-    static std::mt19937 generator(0);
-    std::shuffle(device.order.begin(), device.order.end(), generator);
+    static thread_local std::mt19937 generator(0);
+    std::shuffle(lanes.begin(), lanes.end(), generator);
   }
 }
 
 inline int launch(int blocks, int threads, int wavefront, const std::function<void()> &body) {
-  device.fibers.resize(threads);
-  for (Fiber &fiber : device.fibers)
-    if (!fiber.stack) fiber.stack.reset(new char[stack_bytes]);
   device.shuffled.assign(threads, 0);
   device.body = &body;
   device.threads = threads;
   device.wavefront = wavefront;
   device.error.clear();
+  const std::string order = lane_order();
+  if (order != "forward" && order != "reverse" && order != "random") {
+    device.error = "DSCORE_LANE_ORDER is " + order + "; it is forward, reverse or random";
+    return 1;
+  }
+  make_fibers();
   for (int block = 0; block < blocks; block++) {
     block_index.x = block;
-    order_lanes();
+    order_lanes(order);
     if (!run_block()) return 1;
   }
   return 0;
@@ -219,13 +260,14 @@ inline int launch(int blocks, int threads, int wavefront, const std::function<vo
 
 template <class T>
 T shuffle_down(T value, int by, int width, int site) {
-  const int thread = device.current;
-  std::memcpy(&device.fibers[thread].given, &value, sizeof(T));
+  Device &d = device;
+  const int thread = d.current;
+  std::memcpy(&d.fibers[thread].given, &value, sizeof(T));
   yield(Waits::at_shuffle, site);
-  const int lane = thread % device.wavefront;
+  const int lane = thread % d.wavefront;
   const int source = lane % width + by < width ? thread + by : thread;
   T result;
-  std::memcpy(&result, &device.shuffled[source], sizeof(T));
+  std::memcpy(&result, &d.shuffled[source], sizeof(T));
   return result;
 }
 

@@ -151,7 +151,7 @@ struct Pointwise {
     }
   }
 
-  __device__ Pointwise(const dscore_args &args, const Shape &shape)
+  __device__ Pointwise(const Arguments &args, const Shape &shape)
       : x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)), s(shape),
         thread(threadIdx.x), sums{} {
     int block = blockIdx.x;
@@ -163,7 +163,7 @@ struct Pointwise {
     image = block / channel_tiles(s);
   }
 
-  static __device__ void body(const dscore_args &args, const Shape &shape) {
+  static __device__ void body(const Arguments &args, const Shape &shape) {
     DSCORE_LDS(T, lds, 2 * buffer);
     Pointwise self(args, shape);
     self.accumulate(lds);

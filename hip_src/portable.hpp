@@ -1,12 +1,13 @@
 // One vocabulary for three compilers: HIP's own words, and a few of dscore's where vendors differ.
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 
 extern "C" {
 #include "abi.h"
 }
-#define DSCORE_ABI 1
+#define DSCORE_ABI 2
 
 #if defined(DSCORE_HOST)
 #include "emulation.hpp"
@@ -17,6 +18,8 @@ extern "C" {
 #define hipStream_t cudaStream_t
 #define hipGetErrorString cudaGetErrorString
 #define hipGetLastError cudaGetLastError
+#define hipGetDevice cudaGetDevice
+#define hipSetDevice cudaSetDevice
 #else
 #include <hip/hip_runtime.h>
 #endif
@@ -37,24 +40,36 @@ extern "C" {
 
 namespace dscore {
 
+// What a kernel is started with.
+struct Arguments {
+  const void *x, *w, *bias;
+  void *out;
+};
+
 #if defined(DSCORE_HOST)
 template <class Kernel>
-int run(const dscore_args &args, typename Kernel::Shape shape) {
+int run(const Arguments &args, typename Kernel::Shape shape, void *, int) {
   return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront,
                            [&] { Kernel::body(args, shape); });
 }
 #else
 template <class Kernel>
-__global__ __launch_bounds__(Kernel::threads) void entry(dscore_args args,
+__global__ __launch_bounds__(Kernel::threads) void entry(Arguments args,
                                                          typename Kernel::Shape shape) {
   Kernel::body(args, shape);
 }
 
 template <class Kernel>
-int run(const dscore_args &args, typename Kernel::Shape shape) {
-  entry<Kernel><<<Kernel::blocks(shape), Kernel::threads, 0,
-                  static_cast<hipStream_t>(args.stream)>>>(args, shape);
-  return static_cast<int>(hipGetLastError());
+int run(const Arguments &args, typename Kernel::Shape shape, void *stream, int device) {
+  int before = device;
+  hipError_t code = hipGetDevice(&before);
+  if (code == hipSuccess && before != device) code = hipSetDevice(device);
+  if (code != hipSuccess) return static_cast<int>(code);
+  entry<Kernel><<<Kernel::blocks(shape), Kernel::threads, 0, static_cast<hipStream_t>(stream)>>>(
+      args, shape);
+  code = hipGetLastError();
+  if (before != device) (void)hipSetDevice(before);
+  return static_cast<int>(code);
 }
 #endif
 
@@ -70,14 +85,21 @@ bool sizes_fit(const dscore_shape &given) {
 
 constexpr int wrong_sizes = -1;
 
+template <class T = void>
+T *pointer(dscore_address address) {
+  return reinterpret_cast<T *>(static_cast<uintptr_t>(address));
+}
+
 template <class Kernel>
-int launch(const dscore_args *args) {
+int launch(const dscore_shape *shape, dscore_address x, dscore_address w, dscore_address bias,
+           dscore_address out, dscore_address stream, int device) {
+  const Arguments args{pointer(x), pointer(w), pointer(bias), pointer(out)};
   if constexpr (std::is_same_v<typename Kernel::Shape, dscore_shape>)
-    return run<Kernel>(*args, args->shape);
-  else if (!sizes_fit<typename Kernel::Shape>(args->shape))
+    return run<Kernel>(args, *shape, pointer(stream), device);
+  else if (!sizes_fit<typename Kernel::Shape>(*shape))
     return wrong_sizes;
   else
-    return run<Kernel>(*args, {});
+    return run<Kernel>(args, {}, pointer(stream), device);
 }
 
 inline const char *error_text(int code) {

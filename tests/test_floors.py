@@ -18,6 +18,7 @@ FOLDERS = PYPROJECT["tool"]["setuptools"]["package-dir"]
 
 FLOORS = [
     ["errors", "text"],
+    ["places"],
     ["spec", "device", "tiling"],
     ["notation"],
     ["plan"],

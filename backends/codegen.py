@@ -1,0 +1,150 @@
+"""Renders the C++ units that instantiate kernels, with each plan's numbers as static_asserts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..notation import problem_token
+from ..plan import Plan
+from ..resources import pointwise_shape
+from ..spec import ConvProblem
+from ..tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
+from .toolchain import Unit
+
+# "fixed": the problem's sizes are constants of the kernel. "any": they are arguments, so that
+# kernels of one tiling and layer serve every image size, which a search over shapes needs.
+Sizes = Literal["fixed", "any"]
+
+ELEMENTS = {"float32": "float"}
+_SIZES = ("batch", "in_channels", "height", "width", "out_channels", "out_height", "out_width",
+          "groups", "pad_top", "pad_left")
+_HEADERS = {PointwiseTiling: "pointwise", DepthwiseTiling: "depthwise", DirectTiling: "direct"}
+# Compilers take about as long for a unit's headers as for a few kernels.
+KERNELS_PER_UNIT = 8
+
+
+def sizes_of(problem: ConvProblem) -> dict[str, int]:
+    """The fields of `dscore_shape` (hip_src/abi.h) for a problem."""
+    spec, (top, _, left, _) = problem.spec, problem.padding
+    values = (problem.batch, spec.in_channels, problem.height, problem.width, spec.out_channels,
+              problem.out_height, problem.out_width, spec.groups, top, left)
+    return dict(zip(_SIZES, values, strict=True))
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel to be built: a plan, and whether its sizes are constants."""
+
+    plan: Plan
+    sizes: Sizes = "fixed"
+
+    @property
+    def name(self) -> str:
+        """Its symbol: the plan's name, or for any sizes the part of it that the kernel depends on.
+
+        Two plans of one symbol are served by one kernel.
+        """
+        plan, spec = self.plan, self.plan.problem.spec
+        if self.sizes == "fixed":
+            return plan.name
+        layer = "x".join(str(n) for n in (*spec.kernel, *spec.stride, *spec.dilation))
+        epilogue = f"{'bias' if spec.bias else 'plain'}_{spec.activation or 'linear'}"
+        return (f"any_{layer}_{spec.dtype}_{epilogue}__{plan.tiling.name}{self._rows}"
+                f"__s{plan.device.wavefront}")
+
+    @property
+    def _rows(self) -> str:
+        """The rows of a pointwise block depend on the image; the kernel on the rows."""
+        return f"_h{self._block_rows()}" if isinstance(self.plan.tiling, PointwiseTiling) else ""
+
+    def _block_rows(self) -> int:
+        plan = self.plan
+        return int(pointwise_shape(plan.problem, plan.tiling, plan.device.wavefront).rows)
+
+    def tiling_type(self) -> str:
+        """The tiling as a C++ type."""
+        t, wavefront = self.plan.tiling, self.plan.device.wavefront
+        arguments: tuple[int, ...]
+        if isinstance(t, PointwiseTiling):
+            arguments = (t.wave_w, t.wave_c, t.repeat_w, t.repeat_c, t.group_c,
+                         self._block_rows(), wavefront)
+        elif isinstance(t, DepthwiseTiling):
+            arguments = (t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.planes,
+                         t.staging == "lds", t.column_reuse, wavefront)
+        else:
+            arguments = (t.threads, t.thread_c, wavefront)
+        return f"dscore::{type(t).__name__}<{', '.join(str(int(a)) for a in arguments)}>"
+
+    def definition(self) -> str:
+        """The kernel's type, under its own name, and the second witness of the plan's numbers."""
+        spec, use = self.plan.problem.spec, self.plan.use
+        element = ELEMENTS[spec.dtype]
+        layer = ", ".join(str(n) for n in (*spec.kernel, *spec.stride, *spec.dilation))
+        epilogue = (f"dscore::Epilogue<{element}, {str(spec.bias).lower()}, "
+                    f"dscore::Activation::{spec.activation or 'none'}>")
+        family = type(self.plan.tiling).__name__.removesuffix("Tiling")
+        shape = "dscore_shape" if self.sizes == "any" else f"{self.name}_sizes"
+        return (f"struct {self.name}\n    : dscore::{family}<{element}, {self.tiling_type()},\n"
+                f"                     dscore::Layer<{layer}>, {shape}, {epilogue}> {{}};\n"
+                f"static_assert({self.name}::threads == {use.threads}, \"threads\");\n"
+                f"static_assert({self.name}::lds_bytes == {use.lds_bytes}, \"LDS bytes\");\n")
+
+    def sizes_type(self) -> str:
+        """The problem's sizes as a C++ type of constants; nothing for any sizes."""
+        if self.sizes == "any":
+            return ""
+        fields = ", ".join(f"{name} = {value}"
+                           for name, value in sizes_of(self.plan.problem).items())
+        return f"struct {self.name}_sizes {{\n  static constexpr int {fields};\n}};\n"
+
+
+def render(kernels: Sequence[KernelSource], table: str = "") -> str:
+    """One unit with these kernels; its table is the library's, or an array called *table*."""
+    distinct = {kernel.name: kernel for kernel in kernels}
+    headers = sorted({_HEADERS[type(kernel.plan.tiling)] for kernel in kernels})
+    lines = [f"// dscore: {', '.join(problem_token(k.plan.problem) for k in kernels)}"]
+    lines += [f'#include "{header}.hpp"' for header in headers]
+    lines += [f"namespace {{\n{kernel.sizes_type()}{kernel.definition()}}}  // namespace"
+              for kernel in distinct.values()]
+    rows = "".join(f"  DSCORE_KERNEL({name}),\n" for name in distinct)
+    if table:
+        lines.append(f"extern \"C\" const dscore_kernel {table}[] = {{\n{rows}}};")
+    else:
+        lines += [f"static const dscore_kernel table[] = {{\n{rows}}};",
+                  _entry_points(f"*count = {len(distinct)};\n  return table;")]
+    return "\n".join(lines) + "\n"
+
+
+def _entry_points(kernels: str) -> str:
+    return f"""\
+DSCORE_EXPORT const dscore_kernel *dscore_kernels(int *count) {{
+  {kernels}
+}}
+DSCORE_EXPORT const char *dscore_error(int code) {{ return dscore::error_text(code); }}
+DSCORE_EXPORT int dscore_abi(void) {{ return DSCORE_ABI; }}"""
+
+
+def units(kernels: Sequence[KernelSource], per_unit: int = KERNELS_PER_UNIT) -> list[Unit]:
+    """The units of one library: a single one, or several and an index of their tables."""
+    distinct = list({kernel.name: kernel for kernel in kernels}.values())
+    if len(distinct) <= per_unit:
+        return [Unit("kernels", render(distinct))]
+    parts = [distinct[at:at + per_unit] for at in range(0, len(distinct), per_unit)]
+    made = [Unit(f"kernels_{n}", render(part, f"dscore_table_{n}"))
+            for n, part in enumerate(parts)]
+    return [*made, Unit("index", _index([len(part) for part in parts]))]
+
+
+def _index(counts: list[int]) -> str:
+    """A unit that joins the tables of the others."""
+    tables = [f"dscore_table_{n}" for n in range(len(counts))]
+    declared = "".join(f"extern \"C\" const dscore_kernel {table}[];\n" for table in tables)
+    copies = "".join(f"    for (int i = 0; i < {count}; i++) all[n++] = {table}[i];\n"
+                     for table, count in zip(tables, counts, strict=True))
+    return (f'#include "portable.hpp"\n{declared}'
+            f"static dscore_kernel all[{sum(counts)}];\n"
+            "static const int filled = [] {\n    int n = 0;\n"
+            f"{copies}    return n;\n}}();\n"
+            + _entry_points("*count = filled;\n  return all;") + "\n")

@@ -1,0 +1,87 @@
+"""Compiled kernel libraries, loaded through cffi, and the call of one of their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..errors import CompileError, LaunchError
+from ..plan import Plan
+from .codegen import KernelSource, sizes_of
+
+ABI = 2
+
+
+def sources() -> Path:
+    """The folder of the kernel sources, which units include."""
+    return Path(str(files("dscore._hip_src")))
+
+
+@lru_cache(maxsize=1)
+def _ffi() -> Any:
+    """cffi with the very declarations that the C++ units include."""
+    from cffi import FFI
+
+    ffi = FFI()
+    ffi.cdef((sources() / "abi.h").read_text())
+    return ffi
+
+
+class Library:
+    """A shared library of kernels.
+
+    Raises CompileError where the file is no library of this version of dscore.
+    """
+
+    def __init__(self, path: Path) -> None:
+        ffi = _ffi()
+        try:
+            self._lib = ffi.dlopen(str(path))
+            abi = self._lib.dscore_abi()
+        except (OSError, AttributeError) as failed:
+            raise CompileError(f"{path} is not a kernel library: {failed}") from None
+        if abi != ABI:
+            raise CompileError(f"{path} was built for ABI {abi}, this dscore has {ABI}; "
+                               "build it again")
+        self.path = path
+        count = ffi.new("int *")
+        table = self._lib.dscore_kernels(count)
+        self.kernels: Mapping[str, Any] = {
+            ffi.string(table[n].name).decode(): table[n] for n in range(count[0])}
+
+    def error(self, code: int) -> str:
+        """What a launch's code means."""
+        text: str = _ffi().string(self._lib.dscore_error(code)).decode()
+        return text
+
+
+class LoadedKernel:
+    """One kernel of a library, bound to a plan: addresses in, launched."""
+
+    def __init__(self, library: Library, source: KernelSource) -> None:
+        if source.name not in library.kernels:
+            raise CompileError(f"{library.path} has no kernel {source.name}; it has "
+                               f"{', '.join(library.kernels)}")
+        self.plan: Plan = source.plan
+        self._library = library
+        self._kernel = library.kernels[source.name]
+        self._launch = self._kernel.launch
+        self._shape = _ffi().new("dscore_shape *", sizes_of(source.plan.problem))
+
+    @property
+    def wavefront(self) -> int:
+        """The wavefront the kernel was built for."""
+        return int(self._kernel.wavefront)
+
+    def launch(self, x: int, w: int, bias: int, out: int, stream: int = 0,
+               device: int = 0) -> None:
+        """Start the kernel on arrays at these addresses (0: none).
+
+        Raises LaunchError with the device's own words.
+        """
+        code = self._launch(self._shape, x, w, bias, out, stream, device)
+        if code:
+            raise LaunchError(f"{self.plan.name}: {self._library.error(code)}")
