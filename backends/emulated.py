@@ -41,7 +41,7 @@ class EmulatedKernel:
         shapes = {"x": problem.x_shape, "w": spec.w_shape, "out": problem.y_shape,
                   "bias": (spec.out_channels,) if spec.bias else None}
         arrays = {"x": x, "w": w, "bias": bias, "out": out}
-        addresses = {name: _address(self.plan, name, array, shapes[name])
+        addresses = {name: address_of(self.plan, name, array, shapes[name])
                      for name, array in arrays.items()}
         self._loaded.launch(**addresses)
 
@@ -55,7 +55,7 @@ class EmulatedKernel:
         return taken
 
 
-def _address(plan: Plan, name: str, array: Any, shape: tuple[int, ...] | None) -> int:
+def address_of(plan: Plan, name: str, array: Any, shape: tuple[int, ...] | None) -> int:
     """Where *array* lies, once it is known to be what the kernel takes it for."""
     if array is None and shape is None:
         return 0

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import accuracy, arrays, catalog, solver, verdict
-from .backend import Kernel, choose_backend, require_accepted
+from . import accuracy, arrays, catalog, eager, solver, verdict
+from .backend import GpuBackend, Kernel, choose_backend, require_accepted
 from .device import Device
-from .errors import SpecError, require_one_of
+from .errors import SpecError, UnavailableError, require_one_of
 from .explanation import Explanation, explanation_of
 from .notation import problem_token
 from .plan import RULES, Plan, Rules
@@ -52,6 +52,18 @@ def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
            [6., 9., 6.],
            [4., 6., 4.]], dtype=float32)
     """
+    options = (stride, padding, dilation, groups, activation, backend)
+    key = None if plan is not None else eager.key_of(x, w, bias, options)
+    call = None if key is None else eager.find(key)
+    if call is not None:
+        return call(x, w, bias, out)
+    return _conv(x, w, bias, out, options, plan)
+
+
+def _conv(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
+          plan: Plan | Tiling | None) -> Any:
+    """The long way: everything is checked, and a call on GPU arrays remembered."""
+    stride, padding, dilation, groups, activation, backend = options
     given = [(x, "x"), (w, "w"), *((array, name) for array, name in ((bias, "bias"), (out, "out"))
                                    if array is not None)]
     dtype = _common_dtype(given)
@@ -63,6 +75,13 @@ def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
     # A batch of none is judged as a batch of one, and computes nothing.
     problem = ConvProblem(spec, max(batch, 1), height, width)
     shape = (batch, *problem.y_shape[1:])
+    if any(eager.on_gpu(array) for array, _ in given):
+        call = _gpu_call(problem, {name: array for array, name in given}, shape, backend, plan)
+        if not batch:  # never remembered: a remembered call launches
+            return call.adapter.empty(shape, x) if out is None else call.checked(out, x, w, bias)
+        if plan is None:
+            eager.remember(eager.key_of(x, w, bias, options), call)
+        return call(x, w, bias, out)
     kernel = _kernel_for(problem, backend, plan)
     if out is not None and tuple(out.shape) != shape:
         raise SpecError(f"out has shape {tuple(out.shape)}, the result has {shape}")
@@ -79,6 +98,22 @@ def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
     if result is not target:
         target[...] = result
     return out
+
+
+def _gpu_call(problem: ConvProblem, given: dict[str, Any], shape: tuple[int, ...], backend: str,
+              plan: Plan | Tiling | None) -> eager.Call:
+    """The prepared call for arrays that lie on a GPU."""
+    adapter = eager.adapter_of(arrays.library_of(given["x"], "x"))
+    index = eager.require_together(adapter, given)
+    chosen = choose_backend("hip" if backend == "auto" else backend)
+    if not isinstance(chosen, GpuBackend):
+        raise UnavailableError(f"x lies on GPU {index}, and backend {chosen.name} runs host "
+                               "arrays; copy it to the host, or take backend hip")
+    device = chosen.device_at(index)
+    made = (solver.best_plan(problem, device) if plan is None
+            else _given_plan(problem, device, plan))
+    require_accepted(chosen, made)
+    return eager.Call(adapter, index, shape, chosen.kernel_on(made, index).launch)
 
 
 def _ready(array: Any, name: str) -> arrays.Array:
@@ -126,17 +161,22 @@ def _kernel_for(problem: ConvProblem, backend: str, plan: Plan | Tiling | None) 
     if plan is None:
         return _solved_kernel(problem, backend)
     chosen = choose_backend(backend)
+    given = _given_plan(problem, chosen.device(), plan)
+    require_accepted(chosen, given)
+    return chosen.compile(given)
+
+
+def _given_plan(problem: ConvProblem, device: Device, plan: Plan | Tiling) -> Plan:
+    """The caller's plan, or his tiling's on *device*; it must be for *problem*, and fit."""
     if not isinstance(plan, Plan):
         if not isinstance(plan, tuple(TILINGS.values())):
             raise SpecError(f"plan must be a Plan or a tiling, got {type(plan).__name__}")
-        plan = solver.make_plan(problem, chosen.device(), plan)
+        plan = solver.make_plan(problem, device, plan)
     if problem_token(plan.problem) != problem_token(problem):
         raise SpecError(f"the plan is for {problem_token(plan.problem)}, "
                         f"the arrays make {problem_token(problem)}")
-    judged = verdict.validate(plan.problem, plan.tiling, plan.device, plan.rules, masked=True)
-    judged.require()
-    require_accepted(chosen, plan)
-    return chosen.compile(plan)
+    verdict.validate(plan.problem, plan.tiling, plan.device, plan.rules, masked=True).require()
+    return plan
 
 
 @lru_cache(maxsize=1024)

@@ -53,8 +53,28 @@ class Backend(Protocol):
         """The kernel of *plan*; UnavailableError or CompileError where there is none."""
 
 
+class Launchable(Protocol):
+    """A kernel that takes addresses."""
+
+    def launch(self, x: int, w: int, bias: int, out: int, stream: int = 0,
+               device: int = 0) -> None:
+        """Start it on a device's stream, without waiting; 0 for no bias."""
+
+
+@runtime_checkable
+class GpuBackend(Backend, Protocol):
+    """A backend that also runs on arrays where they lie, on a GPU."""
+
+    def device_at(self, index: int) -> Device:
+        """The description of a device of this machine."""
+
+    def kernel_on(self, plan: Plan, index: int) -> Launchable:
+        """The kernel of *plan* built for that device."""
+
+
 # In the order in which "auto" prefers them. Text, so that nothing is imported before its use.
 _REGISTRY: dict[str, str] = {
+    "hip": "dscore.backends.hip:HipBackend",
     "reference": "dscore.backends.reference:ReferenceBackend",
     "emulated": "dscore.backends.emulated:EmulatedBackend",
 }

@@ -32,6 +32,7 @@ FLOORS = [
     ["backends"],
     ["checking"],
     ["strategies"],
+    ["eager"],
     ["api", "conformance"],
     ["cli"],
 ]

@@ -1,0 +1,188 @@
+"""The HIP kernels on a real device: built by hipcc for AMD and DCU, by nvcc for NVIDIA."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from .. import catalog
+from ..backend import require_accepted
+from ..device import Device
+from ..errors import UnavailableError
+from ..plan import Plan, ResourceUse, Violation
+from . import toolchain
+from .codegen import KernelSource, Sizes, units
+from .emulated import address_of, refused
+from .library import Library, LoadedKernel, sources
+from .runtime import Runtime, missing_runtime, runtime
+
+_COMPILERS = {"amd": "hip", "nvidia": "nvcc"}
+# Launches that one timing by events spans: an event's resolution is about half a microsecond.
+_LAUNCHES_PER_EVENT = 20
+
+
+class HipKernel:
+    """A kernel on a device: of host arrays, which are copied there and back, or of addresses."""
+
+    def __init__(self, loaded: LoadedKernel, runtime: Runtime, index: int) -> None:
+        self.plan: Plan = loaded.plan
+        self.use: ResourceUse = loaded.plan.use
+        self.launch = loaded.launch
+        self._runtime, self._index = runtime, index
+
+    def __call__(self, x: Any, w: Any, bias: Any, out: Any) -> None:
+        """Write ``activation(conv(x, w) + bias)`` to *out*; NumPy arrays, through device memory.
+
+        *out* goes there as well, so that an element the kernel did not write comes back as it was.
+        Raises LaunchError with the device's code.
+        """
+        with self._on_device(x, w, bias, out) as there:
+            self.launch(*there, stream=0, device=self._index)
+            self._runtime.synchronize()
+            self._runtime.to_host(out.ctypes.data, there[3], out.nbytes)
+
+    def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
+        """Device time of *repeats* runs: events around a batch of launches each; writes *out*."""
+        runtime = self._runtime
+        with self._on_device(x, w, bias, out) as there:
+            start, end = runtime.event(), runtime.event()
+            taken = []
+            for _ in range(repeats):
+                runtime.record(start)
+                for _ in range(_LAUNCHES_PER_EVENT):
+                    self.launch(*there, stream=0, device=self._index)
+                runtime.record(end)
+                taken.append(runtime.elapsed_seconds(start, end) / _LAUNCHES_PER_EVENT)
+            runtime.synchronize()
+            runtime.to_host(out.ctypes.data, there[3], out.nbytes)
+        return taken
+
+    @contextmanager
+    def _on_device(self, x: Any, w: Any, bias: Any, out: Any) -> Iterator[list[int]]:
+        """Addresses of copies on the device, 0 for no bias."""
+        problem, spec = self.plan.problem, self.plan.problem.spec
+        shapes = (problem.x_shape, spec.w_shape, (spec.out_channels,) if spec.bias else None,
+                  problem.y_shape)
+        arrays = (x, w, bias, out)
+        for name, array, shape in zip(("x", "w", "bias", "out"), arrays, shapes, strict=True):
+            address_of(self.plan, name, array, shape)
+        there: list[int] = []
+        with self._runtime.on(self._index):
+            try:
+                for array in arrays:
+                    there.append(0 if array is None else self._copied(array))
+                yield there
+            finally:
+                for address in filter(None, there):
+                    self._runtime.free(address)
+
+    def _copied(self, array: np.ndarray[Any, Any]) -> int:
+        address = self._runtime.allocate(array.nbytes)
+        self._runtime.to_device(address, array.ctypes.data, array.nbytes)
+        return address
+
+
+class HipBackend:
+    """Runs plans on the GPUs of this machine, an AMD or DCU one before an NVIDIA one.
+
+    *sizes* is what the units are rendered for, *index* which device host arrays go to.
+    """
+
+    name = "hip"
+    any_device = False
+    compiles = True
+
+    def __init__(self, sizes: Sizes = "fixed", index: int = 0) -> None:
+        self.sizes: Sizes = sizes
+        self.index = index
+        self._libraries: dict[tuple[str, str], Library] = {}
+        self._lock = threading.Lock()
+
+    def missing(self) -> str | None:
+        """Which of a GPU, its bindings and its compiler is missing, for each vendor."""
+        reasons = [self._missing(vendor) for vendor in _COMPILERS]
+        return None if None in reasons else "; ".join(str(reason) for reason in reasons)
+
+    def _missing(self, vendor: str) -> str | None:
+        absent = missing_runtime(vendor)
+        return absent or toolchain.missing_compiler(_COMPILERS[vendor])  # type: ignore[arg-type]
+
+    @property
+    def vendor(self) -> str:
+        """The vendor whose devices are used; UnavailableError where there is none."""
+        for vendor in _COMPILERS:
+            if self._missing(vendor) is None:
+                return vendor
+        raise UnavailableError(f"backend hip cannot run here: {self.missing()}")
+
+    def device(self) -> Device:
+        """The shipped description of the device that host arrays go to."""
+        return self.device_at(self.index)
+
+    def device_at(self, index: int) -> Device:
+        """The shipped description of a device, by its name, else its architecture.
+
+        Raises UnavailableError where none is shipped.
+        """
+        return described(*runtime(self.vendor).identity(index))
+
+    def refuses(self, plan: Plan) -> tuple[Violation, ...]:
+        """Types and layouts without a kernel, and plans for another wavefront or architecture."""
+        found, here = list(refused(plan)), self.device()
+        if plan.device.wavefront != here.wavefront:
+            found.append(Violation("E-WAVEFRONT", "wavefront", plan.device.wavefront,
+                                   here.wavefront))
+        return tuple(found)
+
+    def prepare(self, plans: Sequence[Plan]) -> None:
+        """Build the kernels of many plans at once, in parallel."""
+        self._build(plans, self._architecture(self.index))
+
+    def _architecture(self, index: int) -> str:
+        return runtime(self.vendor).identity(index)[1]
+
+    def _build(self, plans: Sequence[Plan], architecture: str) -> None:
+        with self._lock:
+            wanted = [KernelSource(plan, self.sizes) for plan in plans]
+            absent = [s for s in wanted if (s.name, architecture) not in self._libraries]
+            if absent:
+                built = toolchain.build_library(units(absent), toolchain.target(architecture),
+                                                include=sources())
+                library = Library(built.path)
+                self._libraries.update({(name, architecture): library
+                                        for name in library.kernels})
+
+    def compile(self, plan: Plan) -> HipKernel:
+        """The kernel of *plan*; CompileError holds the compiler's log."""
+        return HipKernel(self.kernel_on(plan, self.index), runtime(self.vendor), self.index)
+
+    def kernel_on(self, plan: Plan, index: int) -> LoadedKernel:
+        """The kernel of *plan* built for the device numbered *index*, for arrays that lie there."""
+        require_accepted(self, plan)
+        architecture, source = self._architecture(index), KernelSource(plan, self.sizes)
+        self._build([plan], architecture)
+        return LoadedKernel(self._libraries[source.name, architecture], source)
+
+
+class HipAnySizes(HipBackend):
+    """The same, with sizes as arguments of the kernels: what a conformance run uses."""
+
+    def __init__(self) -> None:
+        super().__init__(sizes="any")
+
+
+def described(title: str, architecture: str) -> Device:
+    """The shipped device that a driver calls *title*, else one of that architecture."""
+    alike = [d for d in catalog.devices().values() if d.architecture == architecture]
+    words = title.lower().replace("-", " ").split()
+    for device in alike:
+        if any(word.startswith(device.name) or device.name.startswith(word) for word in words):
+            return device
+    if alike:
+        return alike[0]
+    raise UnavailableError(f"no shipped device describes {title} ({architecture}); write its "
+                           "limits to a .toml file and plan for that")
