@@ -110,7 +110,7 @@ def render(kernels: Sequence[KernelSource], table: str = "") -> str:
               for kernel in distinct.values()]
     rows = "".join(f"  DSCORE_KERNEL({name}),\n" for name in distinct)
     if table:
-        lines.append(f"extern \"C\" const dscore_kernel {table}[] = {{\n{rows}}};")
+        lines.append(f"extern \"C\" dscore_kernel {table}[] = {{\n{rows}}};")
     else:
         lines += [f"static const dscore_kernel table[] = {{\n{rows}}};",
                   _entry_points(f"*count = {len(distinct)};\n  return table;")]
@@ -140,11 +140,11 @@ def units(kernels: Sequence[KernelSource], per_unit: int = KERNELS_PER_UNIT) -> 
 def _index(counts: list[int]) -> str:
     """A unit that joins the tables of the others."""
     tables = [f"dscore_table_{n}" for n in range(len(counts))]
-    declared = "".join(f"extern \"C\" const dscore_kernel {table}[];\n" for table in tables)
-    copies = "".join(f"    for (int i = 0; i < {count}; i++) all[n++] = {table}[i];\n"
+    declared = "".join(f"extern \"C\" dscore_kernel {table}[];\n" for table in tables)
+    copies = "".join(f"    for (int i = 0; i < {count}; i++) joined[n++] = {table}[i];\n"
                      for table, count in zip(tables, counts, strict=True))
     return (f'#include "portable.hpp"\n{declared}'
-            f"static dscore_kernel all[{sum(counts)}];\n"
+            f"static dscore_kernel joined[{sum(counts)}];\n"
             "static const int filled = [] {\n    int n = 0;\n"
             f"{copies}    return n;\n}}();\n"
-            + _entry_points("*count = filled;\n  return all;") + "\n")
+            + _entry_points("*count = filled;\n  return joined;") + "\n")

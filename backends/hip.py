@@ -41,7 +41,7 @@ class HipKernel:
         Raises LaunchError with the device's code.
         """
         with self._on_device(x, w, bias, out) as there:
-            self.launch(*there, stream=0, device=self._index)
+            self._start(there)
             self._runtime.synchronize()
             self._runtime.to_host(out.ctypes.data, there[3], out.nbytes)
 
@@ -54,12 +54,16 @@ class HipKernel:
             for _ in range(repeats):
                 runtime.record(start)
                 for _ in range(_LAUNCHES_PER_EVENT):
-                    self.launch(*there, stream=0, device=self._index)
+                    self._start(there)
                 runtime.record(end)
                 taken.append(runtime.elapsed_seconds(start, end) / _LAUNCHES_PER_EVENT)
             runtime.synchronize()
             runtime.to_host(out.ctypes.data, there[3], out.nbytes)
         return taken
+
+    def _start(self, there: list[int]) -> None:
+        x, w, bias, out = there
+        self.launch(x, w, bias, out, 0, self._index)
 
     @contextmanager
     def _on_device(self, x: Any, w: Any, bias: Any, out: Any) -> Iterator[list[int]]:

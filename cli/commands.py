@@ -11,6 +11,10 @@ import typer
 
 from . import options
 
+_Sizes = Annotated[str, typer.Option(
+    "--sizes", metavar="fixed|any",
+    help="Image sizes as constants of the kernel, or as its arguments.")]
+
 GUIDE = """Declarative convolution operators for depthwise-separable networks.
 
 State a convolution and a device; dscore finds a tiling that provably fits, says why, runs it, and
@@ -32,8 +36,11 @@ or has a name: a layer of the papers (P13, D4), a layer of a network (mobilenet_
   dscore space P13 --top 5                  the tilings that fit, best first
   dscore explain mobilenet_v2/7             the plan, its limits, its picture, its floor
   dscore validate tiling.toml               judge tilings of your own
+  dscore emit P13                           the C++ unit of its kernel
+  dscore build mobilenet_v2 --target gfx906 all its kernels in one library, no GPU needed
   dscore run mobilenet_v2                   run and check every layer
   dscore conformance --examples 1000        search for a case that a backend gets wrong
+  dscore cache show                         the libraries and tunings that are kept
   dscore env                                versions and backends
 
 Every command takes --json. Exit codes: 0 fine, 1 ran and found failures, 2 usage, 3 something is
@@ -138,6 +145,64 @@ def explain(
     work.run(layer, device, rules, tiling, batch, json)
 
 
+def emit(
+    layer: options.Layer,
+    device: options.DeviceName = options.DEFAULT_DEVICE,
+    rules: options.RulesName = "hardware",
+    tiling: options.TilingFields = None,
+    batch: options.Batch = None,
+    sizes: _Sizes = "fixed",
+    json: options.Json = False,
+) -> None:
+    """Print the C++ unit of a layer's kernel.
+
+    It asserts the plan's threads and LDS bytes: where plan and kernel differ it does not compile.
+
+    \b
+    dscore emit P13
+    dscore emit mobilenet_v2/2 --device h200 --sizes any
+    """
+    from . import emit as work
+
+    work.run(layer, device, rules, tiling, batch, sizes, json)
+
+
+def build(
+    layers: options.Layers,
+    target: Annotated[str, typer.Option(
+        "--target", metavar="TARGET", show_default=False,
+        help="emulated, gfx906, gfx90a, sm_90, ... (the compiler must be here, a GPU need not).")],
+    device: Annotated[str | None, typer.Option(
+        "--device", metavar="NAME|FILE.toml", show_default=False,
+        help="Plan for this device of the target.  [default: gfx906 for gfx906, h200 for sm_90, "
+             "z100sm for emulated, ...]")] = None,
+    rules: options.RulesName = "hardware",
+    batch: options.Batch = None,
+    sizes: _Sizes = "fixed",
+    jobs: Annotated[int | None, typer.Option(
+        "--jobs", metavar="N", show_default=False,
+        help="Compile so many units at a time.  [default: one for each core]")] = None,
+    out: Annotated[str | None, typer.Option(
+        "--out", metavar="FILE.so", show_default=False,
+        help="Also put the library here.  [default: it stays in the cache]")] = None,
+    json: options.Json = False,
+) -> None:
+    """Compile the kernels of layers ahead of time.
+
+    All kernels go into one library, those that layers share once. The table has what was planned
+    beside what the compiler reports: LDS, registers, spills, wavefronts on a SIMD.
+
+    \b
+    dscore build mobilenet_v2 --target gfx906 --device z100sm
+    dscore build P1-P45 D1-D30 --target sm_90 --jobs 4 --out layers.so
+
+    Ends with 1 if LDS differs, or a kernel spills whose plan the hardware rules call valid.
+    """
+    from . import build as work
+
+    work.run(layers, work.Request(target, device, rules, batch, sizes, jobs, out), json)
+
+
 def run(
     layers: options.Layers,
     backend: options.BackendName = "auto",
@@ -198,6 +263,31 @@ def conformance(
              json)
 
 
+def cache(
+    action: Annotated[str, typer.Argument(
+        metavar="show|verify|prune|clear", show_default=False, help="What to do.")],
+    max_size: Annotated[str | None, typer.Option(
+        "--max-size", metavar="SIZE", show_default=False,
+        help="prune: keep within this (500MB, 2GiB), the least recently used go first.")] = None,
+    older_than: Annotated[str | None, typer.Option(
+        "--older-than", metavar="AGE", show_default=False,
+        help="prune: remove what was not used for this long (30d, 12h).")] = None,
+    stale: Annotated[bool, typer.Option(
+        "--stale", help="prune: remove what another dscore or compiler built.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Show, check or empty what dscore keeps on disk.
+
+    dscore cache prune --max-size 500MB --older-than 30d
+
+    verify ends with 1 if an entry is damaged; such entries are never loaded, and prune removes
+    them too. clear removes everything and asks nothing.
+    """
+    from . import cache as work
+
+    work.run(action, work.Limits(max_size, older_than, stale), json)
+
+
 def env(json: options.Json = False) -> None:
     """Show versions, and what each backend lacks."""
     from . import env as work
@@ -206,4 +296,4 @@ def env(json: options.Json = False) -> None:
 
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
-    devices, validate, space, explain, run, conformance, env)
+    devices, validate, space, explain, emit, build, run, conformance, cache, env)

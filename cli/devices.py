@@ -1,29 +1,35 @@
-"""`dscore devices`: the devices that are known, all figures of one, and the backends present."""
+"""`dscore devices`: the devices that are known, all figures of one, and what is on this machine."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, fields
 
+from dscore.backends.compilers import KINDS, Kind, find_compiler
+
 from dscore import catalog
 from dscore.backend import backend, backend_names
 from dscore.device import Device
+from dscore.errors import UnavailableError
 
 from .output import print_json, print_table
 from .records import Record
 
 _COLUMNS = ("name", "title", "made for", ">wave", ">CUs", ">LDS/CU", ">registers/CU", ">GB/s")
+_TARGETS: dict[Kind, str] = {"host": "emulated", "hip": "gfx...", "nvcc": "sm_..."}
 
 
 def show_all(json: bool) -> None:
-    """The table of shipped devices, and the backends."""
+    """The table of shipped devices, the backends and the compilers."""
     known = catalog.devices().values()
     if json:
         print_json({"devices": [asdict(device) for device in known],
-                    "backends": backend_records()})
+                    "backends": backend_records(), "compilers": compiler_records()})
         return
     print_table(_COLUMNS, [_row(device) for device in known])
     print()
     print_backends()
+    print()
+    print_compilers()
 
 
 def _row(device: Device) -> tuple[str, ...]:
@@ -68,3 +74,25 @@ def print_backends() -> None:
     print_table(("backend", "on this machine"),
                 [(record["name"], record["missing"] or "present") for record in backend_records()],
                 verdict=True)
+
+
+def compiler_records() -> list[Record]:
+    """Each kind of compiler: which one is found, or why none is."""
+    return [_compiler_record(kind) for kind in KINDS]
+
+
+def _compiler_record(kind: Kind) -> Record:
+    found = {"kind": kind, "targets": _TARGETS[kind], "path": None, "version": None}
+    try:
+        compiler = find_compiler(kind)
+    except UnavailableError as missing:
+        return {**found, "missing": str(missing)}
+    return {**found, "path": compiler.path, "version": compiler.version, "missing": None}
+
+
+def print_compilers() -> None:
+    """The compilers as a table: which and where, or why there is none and how to mend that."""
+    print_table(("compiler", "builds for", "on this machine"), [
+        (record["kind"], record["targets"],
+         record["missing"] or f"present at {record['path']} ({record['version']})")
+        for record in compiler_records()], verdict=True)

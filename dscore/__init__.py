@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'dscore' has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    found = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = found  # so that the next use is an ordinary look-up
+    return found
 
 
 def __dir__() -> list[str]:

@@ -53,8 +53,7 @@ def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
            [4., 6., 4.]], dtype=float32)
     """
     options = (stride, padding, dilation, groups, activation, backend)
-    key = None if plan is not None else eager.key_of(x, w, bias, options)
-    call = None if key is None else eager.find(key)
+    call = None if plan is not None else eager.find(x, w, bias, options)
     if call is not None:
         return call(x, w, bias, out)
     return _conv(x, w, bias, out, options, plan)
@@ -78,9 +77,9 @@ def _conv(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
     if any(eager.on_gpu(array) for array, _ in given):
         call = _gpu_call(problem, {name: array for array, name in given}, shape, backend, plan)
         if not batch:  # never remembered: a remembered call launches
-            return call.adapter.empty(shape, x) if out is None else call.checked(out, x, w, bias)
+            return call.nothing(out, x, w, bias)
         if plan is None:
-            eager.remember(eager.key_of(x, w, bias, options), call)
+            eager.remember(x, w, options, call)
         return call(x, w, bias, out)
     kernel = _kernel_for(problem, backend, plan)
     if out is not None and tuple(out.shape) != shape:
@@ -113,7 +112,8 @@ def _gpu_call(problem: ConvProblem, given: dict[str, Any], shape: tuple[int, ...
     made = (solver.best_plan(problem, device) if plan is None
             else _given_plan(problem, device, plan))
     require_accepted(chosen, made)
-    return eager.Call(adapter, index, shape, chosen.kernel_on(made, index).launch)
+    return eager.Call(adapter, given["x"], given.get("bias"), shape,
+                      chosen.kernel_on(made, index).launch)
 
 
 def _ready(array: Any, name: str) -> arrays.Array:

@@ -1,8 +1,9 @@
 """Every limit a tiling must keep, each stated once, for one configuration or for columns of many.
 
 Two rule sets: ``paper`` holds the legality rules R1–R5 and Eq. 1–7 of Liu et al. 2024 as printed;
-``hardware`` adds what these leave out: the registers one thread can name, allocation granularity,
-wavefronts counted per SIMD, the static LDS limit of a block, and blocks per CU.
+``hardware`` adds what these leave out: the registers that compilers take (dscore.registers) and one
+thread can name, allocation granularity, wavefronts counted per SIMD, the static LDS limit of a
+block, blocks per CU, and how much code a compiler unrolls.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from .device import Device
 from .errors import SpecError
 from .plan import Check, Rules
+from .registers import compiled_registers
 from .resources import Count, Footprint, ceil_div, footprint, pointwise_shape
 from .spec import ConvProblem
 from .tiling import DepthwiseTiling, DirectTiling, PointwiseTiling, Tiling
@@ -33,6 +35,11 @@ class Case:
     block_n: Count = 1
 
     @property
+    def compiled(self) -> Count:
+        """Registers that the device's compiler takes at most."""
+        return compiled_registers(self.problem, self.device, self.kind, self.tiling)
+
+    @property
     def waves_per_simd(self) -> Count:
         """Wavefronts on the fullest SIMD when block_n blocks are spread evenly."""
         return ceil_div(self.block_n * self.foot.waves, self.device.simds_per_cu)
@@ -46,7 +53,7 @@ def case_of(problem: ConvProblem, device: Device, kind: type[Tiling], tiling: An
 
 
 # What the resource limits count; every other constraint is a rule of legality.
-_SPENT = ("E-LDS", "E-VGPR", "E-WAVES", "E-BLOCKS")
+_SPENT = ("E-LDS", "E-VGPR", "E-WAVES", "E-BLOCKS", "E-CODE")
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,9 @@ def _round_up(value: Count, granularity: int) -> Count:
 
 
 _POINTWISE: tuple[type[Tiling], ...] = (PointwiseTiling,)
+# A depthwise thread's rows are unrolled. Past some thousand FMAs clang leaves the loop rolled and
+# the rows in scratch memory (docs/registers.md), and 16 KiB of code is half an instruction cache.
+MOST_UNROLLED_FMAS = 2048
 
 PAPER: tuple[Constraint, ...] = (
     Constraint("E-LDS", "shared memory", "B", "Eq. 4",
@@ -141,9 +151,9 @@ PAPER: tuple[Constraint, ...] = (
 HARDWARE: tuple[Constraint, ...] = (
     *PAPER,
     Constraint("E-VGPR-MAX", "thread limit", "", "",
-               lambda c: (c.foot.registers, c.device.registers_per_thread)),
+               lambda c: (c.compiled, c.device.registers_per_thread)),
     Constraint("E-VGPR-ALLOC", "per SIMD", "", "",
-               lambda c: (_round_up(c.foot.registers, c.device.register_granularity),
+               lambda c: (_round_up(c.compiled, c.device.register_granularity),
                           c.device.registers_per_simd_lane // c.waves_per_simd),
                lambda c: f"{c.device.registers_per_simd_lane} / {c.waves_per_simd} wavefronts"),
     Constraint("E-LDS-BLOCK", "block limit", "B", "",
@@ -151,6 +161,8 @@ HARDWARE: tuple[Constraint, ...] = (
     Constraint("E-LDS-ALLOC", "allocated", "B", "",
                lambda c: (_round_up(c.foot.lds_bytes, c.device.lds_granularity_bytes),
                           c.device.lds_bytes_per_cu // c.block_n)),
+    Constraint("E-CODE", "unrolled FMAs", "", "",
+               lambda c: (c.foot.fmas, MOST_UNROLLED_FMAS), kinds=(DepthwiseTiling,)),
     Constraint("E-BLOCKS", "blocks", "", "",
                lambda c: (c.block_n, c.device.blocks_per_cu)),
 )
@@ -196,11 +208,10 @@ def residency(case: Case, rules: Rules) -> Count:
     device, foot = case.device, case.foot
     blocks = np.minimum(device.waves_per_cu // foot.waves,
                         device.lds_bytes_per_cu // np.maximum(foot.lds_bytes, 1))
-    if rules == "paper":
-        threads = foot.waves * device.wavefront
-        blocks = np.minimum(blocks, device.registers_per_cu // (foot.registers * threads))
-    else:
-        registers = _round_up(foot.registers, device.register_granularity)
+    threads = foot.waves * device.wavefront
+    blocks = np.minimum(blocks, device.registers_per_cu // (foot.registers * threads))
+    if rules == "hardware":
+        registers = _round_up(case.compiled, device.register_granularity)
         waves = device.simds_per_cu * (device.registers_per_simd_lane // registers)
         allocated = _round_up(foot.lds_bytes, device.lds_granularity_bytes)
         blocks = np.minimum(np.minimum(blocks, waves // foot.waves), device.blocks_per_cu)

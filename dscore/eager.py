@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any, Protocol
 
 from .errors import SpecError, UnavailableError
@@ -23,8 +23,8 @@ class Adapter(Protocol):
     def index(self, array: Any) -> int:
         """The number of the device that *array* lies on."""
 
-    def key(self, array: Any) -> Hashable:
-        """All of an array that decides the call: shape, type, place."""
+    def alike(self, array: Any, example: Any) -> bool:
+        """Whether *array* is of the same class, element type and device as *example*."""
 
     def ready(self, array: Any) -> Any:
         """*array* itself if it is C-contiguous, else such a copy, made on the current stream."""
@@ -43,89 +43,116 @@ class _Torch:
     """PyTorch tensors, of CUDA and ROCm alike."""
 
     def __init__(self) -> None:
-        self.torch = torch = sys.modules["torch"]
+        torch = sys.modules["torch"]
+        self._classes = (torch.Tensor, torch.nn.Parameter)
+        self._grad_enabled = torch.is_grad_enabled
         # What torch.cuda.current_stream wraps in an object each time.
         self.stream: Callable[[int], int] = getattr(
             torch._C, "_cuda_getCurrentRawStream",
             lambda index: torch.cuda.current_stream(index).cuda_stream)
+        self.address: Callable[[Any], int] = torch.Tensor.data_ptr
 
     def index(self, array: Any) -> int:
-        return int(array.device.index)
+        return int(array.get_device())
 
-    def key(self, array: Any) -> Hashable:
-        return array.shape, array.dtype, array.device
+    def alike(self, array: Any, example: Any) -> bool:
+        return (type(array) in self._classes and array.dtype is example.dtype
+                and array.get_device() == example.get_device())
 
     def ready(self, array: Any) -> Any:
-        if array.requires_grad and self.torch.is_grad_enabled():
+        if array.requires_grad and self._grad_enabled():
             raise SpecError("an array requires a gradient, and dscore.conv records none; "
                             "pass .detach(), or call it under torch.no_grad()")
-        return array if array.is_contiguous() and not array.is_neg() else (
-            array.resolve_neg().contiguous())
-
-    def address(self, array: Any) -> int:
-        return int(array.data_ptr())
+        if array.is_contiguous() and not array.is_neg():
+            return array
+        return array.resolve_neg().contiguous()
 
     def empty(self, shape: tuple[int, ...], like: Any) -> Any:
-        return self.torch.empty(shape, dtype=like.dtype, device=like.device)
+        return like.new_empty(shape)
 
 
 class _Cupy:
     """CuPy arrays, of CUDA and ROCm alike."""
 
     def __init__(self) -> None:
-        self.cupy = sys.modules["cupy"]
+        self._cupy = sys.modules["cupy"]
 
     def index(self, array: Any) -> int:
         return int(array.device.id)
 
-    def key(self, array: Any) -> Hashable:
-        return array.shape, array.dtype.str, array.device.id
+    def alike(self, array: Any, example: Any) -> bool:
+        return (type(array) is self._cupy.ndarray and array.dtype == example.dtype
+                and array.device.id == example.device.id)
 
     def ready(self, array: Any) -> Any:
-        return self.cupy.ascontiguousarray(array)
+        return self._cupy.ascontiguousarray(array)
 
     def address(self, array: Any) -> int:
         return int(array.data.ptr)
 
     def empty(self, shape: tuple[int, ...], like: Any) -> Any:
         with like.device:
-            return self.cupy.empty(shape, like.dtype)
+            return self._cupy.empty(shape, like.dtype)
 
     def stream(self, index: int) -> int:
-        with self.cupy.cuda.Device(index):
-            return int(self.cupy.cuda.get_current_stream().ptr)
+        with self._cupy.cuda.Device(index):
+            return int(self._cupy.cuda.get_current_stream().ptr)
 
 
 _ADAPTERS: dict[str, Callable[[], Adapter]] = {"torch": _Torch, "cupy": _Cupy}
 _known: dict[str, Adapter] = {}
-_calls: dict[Hashable, Call] = {}
+# By the shapes of x and w and the options; calls of one key differ in type, place or bias.
+_calls: dict[Hashable, tuple[Call, ...]] = {}
 # Programs that meet ever new shapes must not remember all of them.
 _MOST_CALLS = 4096
 
 
-@dataclass(frozen=True)
 class Call:
-    """A prepared call: the kernel on its device, and how to speak to the arrays' library."""
+    """A prepared call: the kernel on its device, and how to speak to the arrays' library.
 
-    adapter: Adapter
-    index: int
-    shape: tuple[int, ...]
-    launch: Callable[[int, int, int, int, int, int], None]
+    *example* is an array of the class, type and place that the call is for.
+    """
+
+    __slots__ = ("_adapter", "_bias_shape", "_example", "_index", "_launch", "_shape")
+
+    def __init__(self, adapter: Adapter, example: Any, bias: Any, shape: tuple[int, ...],
+                 launch: Callable[..., None]) -> None:
+        self._adapter, self._shape, self._launch = adapter, shape, launch
+        # An empty array stands for the example, whose memory is not to be held.
+        self._example = adapter.empty((0,), example)
+        self._index = adapter.index(example)
+        self._bias_shape = None if bias is None else bias.shape
+
+    def fits(self, x: Any, w: Any, bias: Any) -> bool:
+        """Whether arrays of the remembered shapes are of the call's class, type and place."""
+        alike, example = self._adapter.alike, self._example
+        if not (alike(x, example) and alike(w, example)):
+            return False
+        if bias is None or self._bias_shape is None:
+            return bias is None and self._bias_shape is None
+        return bool(bias.shape == self._bias_shape) and alike(bias, example)
 
     def __call__(self, x: Any, w: Any, bias: Any, out: Any) -> Any:
         """Launch on the caller's current stream, without waiting; returns *out* or a new array."""
+        adapter = self._adapter
         target = None if out is None else self.checked(out, x, w, bias)
-        ready, address = self.adapter.ready, self.adapter.address
+        ready, address = adapter.ready, adapter.address
         x, w, bias = ready(x), ready(w), None if bias is None else ready(bias)
         if target is None:
-            target = self.adapter.empty(self.shape, x)
-        self.launch(address(x), address(w), 0 if bias is None else address(bias),
-                    address(target), self.adapter.stream(self.index), self.index)
+            target = adapter.empty(self._shape, x)
+        self._launch(address(x), address(w), 0 if bias is None else address(bias),
+                     address(target), adapter.stream(self._index), self._index)
         return target
+
+    def nothing(self, out: Any, x: Any, w: Any, bias: Any) -> Any:
+        """The result for a batch of none, for which nothing is launched."""
+        if out is None:
+            return self._adapter.empty(self._shape, x)
+        return self.checked(out, x, w, bias)
 
     def checked(self, out: Any, *inputs: Any) -> Any:
         """*out*, where the kernel can write its result to it straight away; else SpecError."""
-        require_out(self.adapter, out, self.shape, inputs)
+        require_out(self._adapter, out, self._shape, inputs)
         return out
 
 
@@ -147,35 +174,25 @@ def adapter_of(library: str) -> Adapter:
     return _known[library]
 
 
-def key_of(x: Any, w: Any, bias: Any, options: tuple[Any, ...]) -> Hashable | None:
-    """What a call is remembered by; None where it is not a call on GPU arrays."""
-    # Decided on the type's name, which is the quickest way to tell arrays of the host apart.
-    adapter = _known.get(type(x).__module__.partition(".")[0])
-    if adapter is None or not on_gpu(x):
-        return None
+def find(x: Any, w: Any, bias: Any, options: tuple[Any, ...]) -> Call | None:
+    """The remembered call for these arrays; None where there is none."""
     try:
-        return (type(x), adapter.key(x), adapter.key(w),
-                None if bias is None else adapter.key(bias), options)
-    except AttributeError:  # w or bias is of another library, which the long way says properly
+        calls = _calls.get((x.shape, w.shape, options), ())
+    except (AttributeError, TypeError):  # no array, or an option that cannot be hashed
         return None
+    for call in calls:
+        if call.fits(x, w, bias):
+            return call
+    return None
 
 
-def find(key: Hashable) -> Call | None:
-    """The call remembered by *key*; None where there is none, or an option cannot be hashed."""
-    try:
-        return _calls.get(key)
-    except TypeError:
-        return None
-
-
-def remember(key: Hashable, call: Call) -> None:
-    """Keep *call* for the next time."""
+def remember(x: Any, w: Any, options: tuple[Any, ...], call: Call) -> None:
+    """Keep *call* for the next time, unless an option cannot be hashed."""
     if len(_calls) >= _MOST_CALLS:
         _calls.clear()
-    try:
-        _calls[key] = call
-    except TypeError:  # an option that cannot be hashed, such as a list
-        return
+    key = (x.shape, w.shape, options)
+    with suppress(TypeError):
+        _calls[key] = (*_calls.get(key, ()), call)
 
 
 def require_out(adapter: Adapter, out: Any, shape: tuple[int, ...],
@@ -184,8 +201,8 @@ def require_out(adapter: Adapter, out: Any, shape: tuple[int, ...],
     x = inputs[0]
     if tuple(out.shape) != shape:
         raise SpecError(f"out has shape {tuple(out.shape)}, the result has {shape}")
-    if type(out) is not type(x) or out.dtype != x.dtype or not on_gpu(out):
-        raise SpecError(f"out must be a {type(x).__name__} of {x.dtype} on x's device")
+    if type(out) is not type(x) or out.dtype != x.dtype:
+        raise SpecError(f"out must be a {type(x).__name__} of {x.dtype}, as x is")
     require_together(adapter, {"x": x, "out": out})
     if adapter.ready(out) is not out:
         raise SpecError("out on a GPU must be C-contiguous; pass a contiguous array")

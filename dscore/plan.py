@@ -97,6 +97,7 @@ class Plan:
     rules: Rules
     launch: Launch
     use: ResourceUse
+    compiled_registers: int  # that the device's compiler takes at most (dscore.registers)
     block_n: int  # residency: blocks of this plan that one CU holds at a time
     masked: bool  # some tile reaches past the output, its excess lanes predicated
     cost: Cost
@@ -123,7 +124,8 @@ class Plan:
             ("launch", f"{self.launch.blocks:,} blocks of {use.threads} threads "
                        f"({use.waves} wavefront{'s' * (use.waves > 1)})"),
             ("LDS per block", f"{use.lds_bytes:,} B"),
-            ("registers per thread", f"{use.registers}"),
+            ("registers per thread", f"{use.registers} by Eq. 6, compiled at most "
+                                     f"{self.compiled_registers}"),
             ("residency", f"{self.block_n} block{'s' * (self.block_n > 1)} per CU, "
                           f"occupancy {cost.occupancy:.0%}"),
             ("rounds over the CUs", f"{cost.rounds}"),

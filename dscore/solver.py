@@ -241,7 +241,7 @@ def make_plan(problem: ConvProblem, device: Device, tiling: Tiling, rules: Rules
     case = case_of(problem, device, type(tiling), tiling)
     resident = block_n or int(residency(case, rules))
     return Plan(problem, device, tiling, rules, launch_of(problem, tiling, device.wavefront),
-                resource_use(problem, tiling, device.wavefront), resident,
+                resource_use(problem, tiling, device.wavefront), int(case.compiled), resident,
                 overhangs(problem, tiling, device.wavefront),
                 cost(case, resident).one(case.foot.utilisation))
 

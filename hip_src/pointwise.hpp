@@ -117,6 +117,8 @@ struct Pointwise {
     fetch(0);
     put(lds);
     __syncthreads();
+    // Unrolled, for fixed sizes, it would keep the addresses of several groups in registers.
+    DSCORE_ROLLED
     for (int group = 0; group + 1 < groups; group++) {
       fetch(group + 1);
       multiply(lds + group % 2 * buffer);

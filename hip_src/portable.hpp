@@ -28,8 +28,10 @@ extern "C" {
 // lanes of the wavefront take part. LDS of a block: one array a kernel.
 #if defined(DSCORE_HOST)
 #define DSCORE_UNROLL
+#define DSCORE_ROLLED
 #else
 #define DSCORE_UNROLL _Pragma("unroll")
+#define DSCORE_ROLLED _Pragma("unroll 1")
 #define DSCORE_LDS(type, name, count) __shared__ type name[count]
 #if defined(__CUDACC__)
 #define DSCORE_SHFL_DOWN(value, by, width) __shfl_down_sync(0xffffffffu, value, by, width)

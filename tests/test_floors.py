@@ -23,6 +23,7 @@ FLOORS = [
     ["notation"],
     ["plan"],
     ["resources", "catalog", "arrays", "accuracy"],
+    ["registers"],
     ["constraints"],
     ["cost"],
     ["solver", "picture"],

@@ -46,8 +46,9 @@ class TensorAdapter:
     def index(self, array):
         return array.device
 
-    def key(self, array):
-        return array.shape, array.dtype, array.device
+    def alike(self, array, example):
+        return (type(array) is Tensor and array.dtype == example.dtype
+                and array.device == example.device)
 
     def ready(self, array):
         return array if array.array.flags.c_contiguous else Tensor(

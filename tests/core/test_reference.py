@@ -12,24 +12,14 @@ from dscore.backends.reference import ReferenceBackend, Trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import bound, direct, gamma, within_bound, worst_share
+from plans import plan_of
 
-from dscore.device import Device
 from dscore.errors import LaunchError, UnavailableError
-from dscore.plan import Cost, Plan
-from dscore.resources import launch_of, resource_use
 from dscore.spec import ACTIVATIONS, ConvProblem, ConvSpec
 from dscore.tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
 
 GUARD = 64
 CHECKED = settings(deadline=None, derandomize=True, max_examples=150)
-
-
-def make_plan(problem, tiling, wavefront=64):
-    device = Device("lanes", "lanes", "host", "numpy", wavefront, 60, 4, 10, 16, 1024, 65536, 256,
-                    4, 65536, 65536, 256, 1 << 22, 1 << 34, 64, 1.5e9, 1e12)
-    return Plan(problem, device, tiling, "hardware", launch_of(problem, tiling, wavefront),
-                resource_use(problem, tiling, wavefront), 1, True,
-                Cost(1.0, "memory", 1, 1.0, 1.0, 1.0))
 
 
 def arrays(problem, seed=0):
@@ -101,7 +91,7 @@ def pointwise_plans(draw):
                         draw(st.integers(1, 4)), draw(st.integers(1, 2)), group_c)
     channels = (draw(near(group_c, 40)), draw(near(t.repeat_c * t.wave_c, 40)), 1)
     problem = draw(problems(st.integers(1, 4), near(t.wave_w, 9), channels, kernels=(1,)))
-    return make_plan(problem, t, wavefront)
+    return plan_of(problem, t, wavefront)
 
 
 @st.composite
@@ -115,7 +105,7 @@ def depthwise_plans(draw):
     problem = draw(problems(
         near(t.thread_h * t.lanes_h, 9), near(t.thread_w * t.lanes_w, 17),
         (channels, channels * draw(st.integers(1, 3)), channels), kernels=(1, 2, 3, 5)))
-    return make_plan(problem, t, draw(st.sampled_from([64, 32])))
+    return plan_of(problem, t, draw(st.sampled_from([64, 32])))
 
 
 @st.composite
@@ -124,7 +114,7 @@ def direct_plans(draw):
     groups = draw(st.integers(1, 3))
     channels = (groups * draw(st.integers(1, 4)), groups * draw(near(t.thread_c, 9)), groups)
     problem = draw(problems(st.integers(1, 5), st.integers(1, 9), channels))
-    return make_plan(problem, t, draw(st.sampled_from([64, 32])))
+    return plan_of(problem, t, draw(st.sampled_from([64, 32])))
 
 
 ANY_PLAN = st.one_of(pointwise_plans(), depthwise_plans(), direct_plans())
@@ -211,7 +201,7 @@ ROW_REUSE = {
 def test_row_reuse(case, reuse, staging, wavefront):
     for thread_h, thread_w, lanes_h, lanes_w in ((1, 1, 1, 1), (2, 3, 2, 2), (5, 1, 1, 4)):
         tiling = DepthwiseTiling(thread_h, thread_w, lanes_h, lanes_w, 2, staging, reuse)
-        check(make_plan(ROW_REUSE[case], tiling, wavefront))
+        check(plan_of(ROW_REUSE[case], tiling, wavefront))
 
 
 @pytest.mark.parametrize("staging", ["registers", "lds"])
@@ -219,7 +209,7 @@ def test_a_tap_that_is_infinite_does_not_leave_its_window(staging):
     problem = ConvProblem(ConvSpec.make(1, 1, 3, padding=(1, 1, 0, 0), groups=1), 1, 4, 4)
     x, w, _ = arrays(problem)
     w[0, 0, 0] = np.inf  # the first filter row, which meets no row of the image at output row 0
-    out = run(make_plan(problem, DepthwiseTiling(2, 1, 2, 2, 1, staging)), x, w, None)
+    out = run(plan_of(problem, DepthwiseTiling(2, 1, 2, 2, 1, staging)), x, w, None)
     assert np.isfinite(out[0, 0, 0]).all()
     assert not np.isfinite(out[0, 0, 1:]).any()
 
@@ -234,12 +224,12 @@ def test_a_tap_that_is_infinite_does_not_leave_its_window(staging):
 def test_lanes_that_cannot_be_mapped_are_an_error(tiling, says):
     problem = ConvProblem(ConvSpec.make(1, 1, 1), 1, 4, 4)
     with pytest.raises(LaunchError, match=says):
-        run(make_plan(problem, tiling), *arrays(problem))
+        run(plan_of(problem, tiling), *arrays(problem))
 
 
 def test_arrays_that_do_not_fit_are_an_error():
     problem = ConvProblem(ConvSpec.make(2, 3, 1, bias=True), 1, 4, 4)
-    plan = make_plan(problem, DirectTiling(64, 1))
+    plan = plan_of(problem, DirectTiling(64, 1))
     x, w, bias = arrays(problem)
     with pytest.raises(LaunchError, match=r"x must be .* got float64"):
         run(plan, x.astype(np.float64), w, bias)
@@ -256,10 +246,10 @@ def test_what_is_refused_is_named():
     assert backend.missing() is None
     assert backend.device().name == "z100sm"
     spec = ConvSpec.make(4, 4, 3, dtype="float16", layout="nhwc")
-    plan = make_plan(ConvProblem(spec, 1, 5, 5), PointwiseTiling(1, 64, 1, 1, 1))
+    plan = plan_of(ConvProblem(spec, 1, 5, 5), PointwiseTiling(1, 64, 1, 1, 1))
     refused = backend.refuses(plan)
     assert [violation.code for violation in refused] == ["E-DTYPE", "E-LAYOUT", "E-KIND"]
-    dense = make_plan(ConvProblem(ConvSpec.make(4, 4, 3), 1, 5, 5), DepthwiseTiling(1, 1, 1, 1, 1))
+    dense = plan_of(ConvProblem(ConvSpec.make(4, 4, 3), 1, 5, 5), DepthwiseTiling(1, 1, 1, 1, 1))
     with pytest.raises(UnavailableError, match=r"E-KIND: .* is dense, allowed depthwise"):
         backend.compile(dense)
 

@@ -8,23 +8,14 @@ import numpy as np
 import pytest
 from dscore.backends import lanes
 from dscore.backends.reference import ReferenceBackend, Trace
+from plans import plan_of
 
-from dscore.device import Device
 from dscore.errors import LaunchError
-from dscore.plan import Cost, Plan
-from dscore.resources import footprint, launch_of, resource_use
+from dscore.resources import footprint
 from dscore.spec import ConvProblem, ConvSpec
 from dscore.tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
 
 PAPER_ROWS = ConvProblem(ConvSpec.make(1, 1, 3), 1, 5, 5)
-
-
-def plan_of(problem, tiling, wavefront):
-    device = Device("lanes", "lanes", "host", "numpy", wavefront, 60, 4, 10, 16, 1024, 65536, 256,
-                    4, 65536, 65536, 256, 1 << 22, 1 << 34, 64, 1.5e9, 1e12)
-    return Plan(problem, device, tiling, "hardware", launch_of(problem, tiling, wavefront),
-                resource_use(problem, tiling, wavefront), 1, True,
-                Cost(1.0, "memory", 1, 1.0, 1.0, 1.0))
 
 
 def traced(problem, tiling, wavefront=64):

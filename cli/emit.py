@@ -1,0 +1,34 @@
+"""`dscore emit`: the C++ unit that a layer's kernel is compiled from."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from dscore.backends.building import require_kernel
+from dscore.backends.codegen import KernelSource, render
+
+from dscore import api
+from dscore.errors import require_one_of
+from dscore.plan import Rules
+
+from .inputs import tiling_of
+from .output import print_json
+from .records import plan_record
+
+SIZES = ("fixed", "any")
+
+
+def run(layer: str, device: str, rules: str, tiling: str | None, batch: int | None, sizes: str,
+        json: bool) -> None:
+    """Print the unit."""
+    problem = api.problem_of(layer)
+    if batch is not None:
+        problem = problem.with_batch(batch)
+    plan = api.plan_for(problem, device, cast(Rules, rules), tiling_of(tiling))
+    require_kernel(plan)
+    kernel = KernelSource(plan, require_one_of(sizes, "--sizes", SIZES))
+    unit = render([kernel])
+    if json:
+        print_json({"name": kernel.name, "sizes": sizes, "unit": unit, "plan": plan_record(plan)})
+    else:
+        print(unit, end="")

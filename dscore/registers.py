@@ -1,0 +1,45 @@
+"""How many registers a compiler takes at most for a tiling: fitted to what compilers report.
+
+Eq. 6 of Liu et al. 2024 counts results, operands and the double buffer, and leaves 30 registers to
+the compiler. Compilers take more: an address beside every register of the buffer, more taps than a
+row. The bounds here are ``results + operands + k · rest + c``, with the least k and c that no
+kernel without spills exceeded among those of docs/registers.md, per vendor and family.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .device import Device
+from .resources import Count, depthwise_shape, pointwise_shape
+from .spec import ConvProblem
+from .tiling import DepthwiseTiling, DirectTiling, PointwiseTiling, Tiling
+
+# (k, c) by family, for hipcc (AMD, DCU) and for nvcc.
+_HIPCC = {"pointwise": (3, 14), "registers": (2, 8), "lds": (3, 25), "direct": (0, 28)}
+_NVCC = {"pointwise": (4, 50), "registers": (1, 33), "lds": (2, 50), "direct": (0, 31)}
+
+
+def compiled_registers(problem: ConvProblem, device: Device, kind: type[Tiling], t: Any) -> Count:
+    """The bound for one tiling of class *kind*, or for columns of many."""
+    fitted = _NVCC if device.vendor == "nvidia" else _HIPCC
+    if kind is PointwiseTiling:
+        return _pointwise(problem, t, device.wavefront, *fitted["pointwise"])
+    if kind is DepthwiseTiling:
+        shape, taps = depthwise_shape(problem, t), problem.spec.products
+        bounds = [factor * taps + constant for factor, constant in (fitted["registers"],
+                                                                    fitted["lds"])]
+        rest = np.where(np.asarray(t.staging) == "lds", bounds[1], bounds[0])
+        return shape.live_rows * t.thread_w + shape.columns + rest
+    assert kind is DirectTiling
+    return 2 * t.thread_c + fitted["direct"][1]
+
+
+def _pointwise(problem: ConvProblem, t: Any, wavefront: int, factor: int, constant: int) -> Count:
+    shape = pointwise_shape(problem, t, wavefront)
+    threads = shape.wave_n * wavefront
+    buffered = -(-shape.input_tile // threads) - (-shape.filter_tile // threads)
+    return (t.wave_w * shape.thread_c + t.wave_w + shape.thread_c
+            + factor * buffered + constant)

@@ -1,0 +1,194 @@
+"""Plans into libraries: what is compared with what, for which device, and what compilers report."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from dscore.backends import building, compilers
+from dscore.backends.building import Comparison, build, device_for, report_of
+from dscore.backends.codegen import KERNELS_PER_UNIT, KernelSource
+from dscore.backends.library import Library
+from dscore.backends.reports import Report
+from dscore.backends.toolchain import target
+from refusals import message
+
+from dscore import api, catalog
+from dscore.errors import CompileError, SpecError, UnavailableError
+
+# Every family of kernels: exact and masked pointwise, depthwise by registers and by LDS, direct.
+SPREAD = ("P42", "P13", "n1c3h13w13_o7k1_bias_relu6", "D27", "D4", "n1c8h9w9_o8k3p1_silu")
+KINDS = {"emulated": "host", "gfx906": "hip", "gfx90a": "hip", "sm_90": "nvcc"}
+DEVICES = {"emulated": "z100sm", "gfx906": "z100sm", "gfx90a": "gfx90a", "sm_90": "h200"}
+SMALL = ("n1c4h5w5_o8k3p1g4_bias_relu6", "n2c8h6w5_o7k1", "n1c3h7w7_o4k3s2p1")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def require(name: str) -> None:
+    missing = compilers.missing_compiler(KINDS[name])
+    if missing:
+        pytest.skip(missing)
+
+
+def kernels_of(layers: tuple[str, ...], device: str, sizes: str = "fixed") -> list[KernelSource]:
+    return [KernelSource(api.plan_for(layer, device), sizes) for layer in layers]
+
+
+def altered(plan, **use):
+    return dataclasses.replace(plan, use=dataclasses.replace(plan.use, **use))
+
+
+def report(symbol: str, registers: int = 10, **said: int) -> Report:
+    return Report(symbol, registers, **{"lds_bytes": 0, "spills": 0, "scratch_bytes": 0, **said})
+
+
+# Devices of a target.
+
+@pytest.mark.parametrize(("name", "device"), [
+    ("emulated", "z100sm"), ("gfx906", "gfx906"), ("gfx908", "gfx908"), ("gfx90a", "gfx90a"),
+    ("gfx90a:xnack-", "gfx90a"), ("sm_90", "h200"), ("sm_90a", "h200"), ("sm_80", "a100"),
+    ("sm_75", "rtx2080ti"), ("sm_72", "xavier"), ("sm_70", "v100")])
+def test_a_target_has_a_device_to_plan_for(name, device):
+    assert device_for(target(name)).name == device
+
+
+@pytest.mark.parametrize(("name", "device"), [
+    ("gfx906", "z100sm"), ("sm_90", "h100"), ("emulated", "h200")])
+def test_another_device_of_the_target_may_be_named(name, device):
+    assert device_for(target(name), catalog.device(device)).name == device
+
+
+def test_a_device_of_another_target_is_refused_with_the_numbers():
+    said = message(device_for, target("gfx906"), catalog.device("h200"))
+    assert all(part in said for part in ("sm_90", "wavefronts of 32", "gfx906",
+                                         "wavefronts of 64", "z100sm"))
+    narrow = dataclasses.replace(catalog.device("z100sm"), wavefront=32)
+    assert "wavefronts of 32, the target gfx906" in message(device_for, target("gfx906"), narrow)
+
+
+def test_a_target_without_a_shipped_device_asks_for_one():
+    assert "no device is shipped for the target gfx1030" in message(device_for, target("gfx1030"))
+    own = dataclasses.replace(catalog.device("h200"), architecture="gfx1030")
+    assert device_for(target("gfx1030"), own) is own
+
+
+# Reports.
+
+def test_a_report_is_found_by_the_whole_name():
+    short, long = "n1c64__a__z100sm", "n1c64__a__z100sm_max"
+    reports = {symbol: report(symbol) for symbol in (
+        f"_ZN6dscore5entryIN12_GLOBAL__N_1{len(name)}{name}EEEv11dscore_argsNT_5ShapeE"
+        for name in (long, short, "x" + short))}
+    for name in (short, long):
+        found = report_of(name, reports)
+        assert found is not None
+        assert f"{len(name)}{name}EEE" in found.symbol
+    assert report_of("n1c64__a__z100", reports) is None
+    assert report_of(short, {}) is None
+
+
+def test_a_comparison_tells_what_shows_the_solver_wrong():
+    plan = api.plan_for("D27")
+
+    def compared(**said: int) -> Comparison:
+        return Comparison(plan, plan.use, report("s", **{"lds_bytes": plan.use.lds_bytes, **said}))
+
+    assert compared().faults == ()
+    assert compared(lds_bytes=4).faults == ("LDS differs",)
+    assert compared(spills=1).faults == ("spills",)
+    more = compared(registers=plan.compiled_registers, accumulators=3)
+    assert (more.excess, more.faults) == (3, ())
+    silent = Comparison(plan, plan.use, None)
+    assert (silent.lds_exact, silent.spills, silent.excess, silent.faults) == (True, 0, 0, ())
+
+
+def test_spills_of_a_plan_that_the_hardware_rules_refuse_are_no_fault():
+    tiling = dict(wave_w=28, wave_c=32, repeat_w=1, repeat_c=1, group_c=16)
+    plan = api.plan_for("n1c64h28w28_o32k1", "z100sm", "paper", tiling)
+    assert plan.use.registers > 256
+    assert Comparison(plan, plan.use, report(
+        "s", 256, spills=9, lds_bytes=plan.use.lds_bytes)).faults == ()
+
+
+# Building.
+
+@pytest.mark.parametrize("sizes", ["fixed", "any"])
+def test_an_emulated_library_holds_each_kernel_once(sizes):
+    require("emulated")
+    kernels = kernels_of((*SMALL, SMALL[0]), "z100sm", sizes)
+    steps: list[tuple[int, int, str]] = []
+    built = build(kernels, target("emulated"), jobs=1,
+                  progress=lambda *step: steps.append(step))
+    assert list(built.kernels) == [kernel.name for kernel in kernels[:3]]
+    assert steps == [(1, 1, "kernels")]
+    assert (built.ok, built.from_cache) == (True, False)
+    table = Library(built.path).kernels
+    for name, kernel in built.kernels.items():
+        assert kernel.reported is None
+        assert (table[name].threads, table[name].lds_bytes) == (
+            kernel.plan.use.threads, kernel.plan.use.lds_bytes)
+    assert build(kernels, target("emulated")).from_cache
+
+
+@pytest.mark.parametrize("change", [{"lds_bytes": 12}, {"threads": 128}])
+def test_a_plan_with_other_numbers_than_the_kernel_does_not_compile(change):
+    require("emulated")
+    plan = altered(api.plan_for(SMALL[0]), **change)
+    with pytest.raises(CompileError, match=r"static assertion failed: (LDS bytes|threads)"):
+        build([KernelSource(plan)], target("emulated"))
+
+
+@pytest.mark.parametrize(("token", "code"), [
+    ("n1c4h5w5_o8k3p1g4_float16", "E-DTYPE"), ("n1c4h5w5_o8k3p1g4_nhwc", "E-LAYOUT")])
+def test_a_plan_without_a_kernel_is_refused_by_name(token, code, monkeypatch):
+    monkeypatch.setattr(building, "find_compiler", None)  # before a compiler is sought
+    with pytest.raises(UnavailableError, match=f"there is no kernel for {token}.*{code}"):
+        build(kernels_of((token,), "z100sm"), target("emulated"))
+
+
+def test_a_copy_replaces_what_was_there_or_leaves_it(tmp_path):
+    plan = api.plan_for(SMALL[0])
+    source = tmp_path / "made.so"
+    source.write_bytes(b"new")
+    built = building.BuiltKernels(source, target("emulated"), compilers.Compiler(
+        "host", "cc", "1"), {"k": Comparison(plan, plan.use, None)}, 0.0, False)
+    (tmp_path / "out.so").write_bytes(b"old")
+    built.copy_to(tmp_path / "out.so")
+    assert (tmp_path / "out.so").read_bytes() == b"new"
+    with pytest.raises(SpecError, match="cannot be written"):
+        built.copy_to(tmp_path / "nosuch" / "out.so")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made.so", "out.so"]
+
+
+@pytest.mark.parametrize("name", ["gfx906", "gfx90a", "sm_90"])
+def test_gpu_compilers_report_what_was_planned(name):
+    require(name)
+    built = build(kernels_of(SPREAD, DEVICES[name]), target(name), jobs=2)
+    assert len(built.kernels) == len(SPREAD)
+    assert built.ok
+    for kernel in built.kernels.values():
+        said = kernel.reported
+        assert said is not None
+        assert (said.lds_bytes, said.spills) == (kernel.predicted.lds_bytes, 0)
+        assert 0 < said.registers <= kernel.plan.device.registers_per_thread
+        assert (said.occupancy_waves is None) == (name == "sm_90")
+
+
+@pytest.mark.parametrize("name", ["emulated", "gfx906", "sm_90"])
+def test_more_kernels_than_a_unit_holds_make_one_library(name):
+    require(name)
+    layers = tuple(f"n1c8h{size}w8_o8k1" for size in range(1, KERNELS_PER_UNIT + 2))
+    units: list[str] = []
+    built = build(kernels_of(layers, DEVICES[name]), target(name),
+                  progress=lambda done, total, unit: units.append(unit))
+    assert len(built.kernels) == len(layers)
+    assert sorted(units) == ["index", "kernels_0", "kernels_1"]
+    assert all((kernel.reported is None) == (name == "emulated")
+               for kernel in built.kernels.values())
+    if name == "emulated":
+        assert set(Library(built.path).kernels) == set(built.kernels)
