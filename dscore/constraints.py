@@ -18,7 +18,7 @@ from .device import Device
 from .errors import SpecError
 from .plan import Check, Rules
 from .registers import compiled_registers
-from .resources import Count, Footprint, ceil_div, footprint, pointwise_shape
+from .resources import Count, Footprint, ceil_div, depthwise_shape, footprint, pointwise_shape
 from .spec import ConvProblem
 from .tiling import DepthwiseTiling, DirectTiling, PointwiseTiling, Tiling
 
@@ -53,7 +53,7 @@ def case_of(problem: ConvProblem, device: Device, kind: type[Tiling], tiling: An
 
 
 # What the resource limits count; every other constraint is a rule of legality.
-_SPENT = ("E-LDS", "E-VGPR", "E-WAVES", "E-BLOCKS", "E-CODE")
+_SPENT = ("E-LDS", "E-VGPR", "E-WAVES", "E-BLOCKS", "E-ROWS", "E-CODE")
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,9 @@ def _round_up(value: Count, granularity: int) -> Count:
 
 
 _POINTWISE: tuple[type[Tiling], ...] = (PointwiseTiling,)
-# A depthwise thread's rows are unrolled. Past some thousand FMAs clang leaves the loop rolled and
-# the rows in scratch memory (docs/registers.md), and 16 KiB of code is half an instruction cache.
+# A depthwise thread's rows are unrolled: hipcc leaves a loop of 35 rolled, and its rows in scratch
+# memory (docs/registers.md); 2,048 FMAs are 16 KiB of code, half an instruction cache of the GCN.
+MOST_UNROLLED_ROWS = 32
 MOST_UNROLLED_FMAS = 2048
 
 PAPER: tuple[Constraint, ...] = (
@@ -161,6 +162,9 @@ HARDWARE: tuple[Constraint, ...] = (
     Constraint("E-LDS-ALLOC", "allocated", "B", "",
                lambda c: (_round_up(c.foot.lds_bytes, c.device.lds_granularity_bytes),
                           c.device.lds_bytes_per_cu // c.block_n)),
+    Constraint("E-ROWS", "unrolled rows", "", "",
+               lambda c: (depthwise_shape(c.problem, c.tiling).rows, MOST_UNROLLED_ROWS),
+               kinds=(DepthwiseTiling,)),
     Constraint("E-CODE", "unrolled FMAs", "", "",
                lambda c: (c.foot.fmas, MOST_UNROLLED_FMAS), kinds=(DepthwiseTiling,)),
     Constraint("E-BLOCKS", "blocks", "", "",

@@ -56,7 +56,8 @@ BROKEN = {
     "E-VGPR-ALLOC": (P28, Z100SM, PointwiseTiling(1, 64, 1, 5, 16), 4),
     "E-LDS-BLOCK": (P28, H200, PointwiseTiling(7, 160, 1, 8, 8), 1),
     "E-LDS-ALLOC": (P28, Z100SM, TEMPLATE, 2),
-    "E-CODE": (catalog.layers()["D1"], Z100SM, DepthwiseTiling(32, 8, 1, 8, 1), 1),
+    "E-ROWS": (catalog.layers()["D26"], Z100SM, DepthwiseTiling(16, 2, 2, 2, 4, "lds"), 1),
+    "E-CODE": (catalog.layers()["D1"], Z100SM, DepthwiseTiling(30, 8, 1, 8, 1), 1),
     "E-BLOCKS": (P28, H200, PointwiseTiling(1, 4, 1, 1, 8), 33),
 }
 
