@@ -23,7 +23,7 @@ FLOORS = [
     ["notation"],
     ["plan"],
     ["resources", "catalog", "arrays", "accuracy"],
-    ["registers"],
+    ["registers", "traffic"],
     ["constraints"],
     ["cost"],
     ["solver", "picture"],
