@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import cast
 
 import typer
+
+from dscore import api
 from dscore.backends.building import BuiltKernels, Comparison, build, device_for, require_kernel
 from dscore.backends.codegen import KernelSource, units
 from dscore.backends.toolchain import Compiler, Target, find_compiler, target
-
-from dscore import api
 from dscore.device import Device
 from dscore.errors import require_int, require_one_of
 from dscore.plan import Rules

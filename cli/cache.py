@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import typer
-from dscore.backends.compilers import Kind, find_compiler
 
 from dscore import __version__
+from dscore.backends.compilers import Kind, find_compiler
 from dscore.cache import Damage, Entry, Removed, root, stores
 from dscore.errors import SpecError, UnavailableError, require_one_of
 

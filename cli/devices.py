@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 
-from dscore.backends.compilers import KINDS, Kind, find_compiler
-
 from dscore import catalog
 from dscore.backend import backend, backend_names
+from dscore.backends.compilers import KINDS, Kind, find_compiler
 from dscore.device import Device
 from dscore.errors import UnavailableError
 

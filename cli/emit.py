@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
+from dscore import api
 from dscore.backends.building import require_kernel
 from dscore.backends.codegen import KernelSource, render
-
-from dscore import api
 from dscore.errors import require_one_of
 from dscore.plan import Rules
 

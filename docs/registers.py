@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from dscore import api, catalog
 from dscore.backends.building import build
 from dscore.backends.codegen import KernelSource
 from dscore.backends.toolchain import find_compiler, target
-
-from dscore import api, catalog
 from dscore.device import Device
 from dscore.notation import parse_problem
 from dscore.plan import Plan

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from dscore.cli import main
 
 _SCRIPT = Path(sys.executable).with_name("dscore")

@@ -1,7 +1,6 @@
 """Backends that are wrong in one way each."""
 
 from dscore.backends.reference import ReferenceBackend
-
 from dscore.errors import CompileError, LaunchError
 from dscore.plan import Violation
 

@@ -5,10 +5,10 @@ import inspect
 import types
 
 import pytest
-from dscore.backends import reference, reference_depthwise, reference_direct, reference_pointwise
 
 from dscore import catalog, conformance
 from dscore.backend import backend, backend_names
+from dscore.backends import reference, reference_depthwise, reference_direct, reference_pointwise
 from dscore.checking import check_plan
 from dscore.errors import DscoreError, SpecError
 from dscore.tiling import DepthwiseTiling, DirectTiling, PointwiseTiling

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dscore.backends.emulated import EmulatedBackend
-from dscore.backends.library import sources
-from dscore.backends.reference import ReferenceBackend
 
 import dscore
 from dscore import accuracy, catalog
+from dscore.backends.emulated import EmulatedBackend
+from dscore.backends.library import sources
+from dscore.backends.reference import ReferenceBackend
 from dscore.checking import check_plan
 from dscore.conformance import conformance
 from dscore.errors import LaunchError

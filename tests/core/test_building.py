@@ -6,15 +6,15 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from refusals import message
+
+from dscore import api, catalog
 from dscore.backends import building, compilers
 from dscore.backends.building import Comparison, build, device_for, report_of
 from dscore.backends.codegen import KERNELS_PER_UNIT, KernelSource
 from dscore.backends.library import Library
 from dscore.backends.reports import Report
 from dscore.backends.toolchain import target
-from refusals import message
-
-from dscore import api, catalog
 from dscore.errors import CompileError, SpecError, UnavailableError
 
 # Every family of kernels: exact and masked pointwise, depthwise by registers and by LDS, direct.

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from cli_calls import SMALL, Call, words
-from dscore.backends import compilers
 
 from dscore import api
+from dscore.backends import compilers
 
 THREE = (SMALL, "n2c8h6w5_o7k1", "n1c3h7w7_o4k3s2p1")
 needs_host = pytest.mark.skipif(compilers.missing_compiler("host") is not None,

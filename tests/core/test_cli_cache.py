@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from cli_calls import Call
-from dscore.backends.toolchain import Unit, build_library, target
-from dscore.cli.cache import ACTIONS
 
 from dscore import cache
+from dscore.backends.toolchain import Unit, build_library, target
+from dscore.cli.cache import ACTIONS
 
 
 @pytest.fixture(autouse=True)

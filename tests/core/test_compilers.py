@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from dscore.backends import compilers, reports, toolchain
 from dscore.backends.reports import Report
-
 from dscore.errors import SpecError, UnavailableError
 
 VARIABLES = ("DSCORE_CXX", "DSCORE_HIPCC", "DSCORE_NVCC", "ROCM_PATH", "DTK_ROOT", "HIP_PATH",

@@ -4,12 +4,12 @@ import sys
 
 import numpy as np
 import pytest
-from dscore.backends.codegen import KernelSource
-from dscore.backends.emulated import EmulatedBackend
-from dscore.backends.library import LoadedKernel
 
 import dscore
 from dscore import accuracy, backend, catalog, eager
+from dscore.backends.codegen import KernelSource
+from dscore.backends.emulated import EmulatedBackend
+from dscore.backends.library import LoadedKernel
 from dscore.errors import SpecError, UnavailableError
 from dscore.notation import parse_problem
 from dscore.tiling import DirectTiling

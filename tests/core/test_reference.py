@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dscore.backends import lanes, reference_direct
-from dscore.backends.reference import ReferenceBackend, Trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import bound, direct, gamma, within_bound, worst_share
 from plans import plan_of
 
+from dscore.backends import lanes, reference_direct
+from dscore.backends.reference import ReferenceBackend, Trace
 from dscore.errors import LaunchError, UnavailableError
 from dscore.spec import ACTIVATIONS, ConvProblem, ConvSpec
 from dscore.tiling import DepthwiseTiling, DirectTiling, PointwiseTiling

@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from dscore.backends import lanes
-from dscore.backends.reference import ReferenceBackend, Trace
 from plans import plan_of
 
+from dscore.backends import lanes
+from dscore.backends.reference import ReferenceBackend, Trace
 from dscore.errors import LaunchError
 from dscore.resources import footprint
 from dscore.spec import ConvProblem, ConvSpec

@@ -13,10 +13,10 @@ import threading
 import time
 
 import pytest
-from dscore.backends import compilers
-from dscore.backends.toolchain import Unit, build_library, target
 
 from dscore import cache, places
+from dscore.backends import compilers
+from dscore.backends.toolchain import Unit, build_library, target
 from dscore.errors import CompileError, SpecError
 
 EMULATED = target("emulated")

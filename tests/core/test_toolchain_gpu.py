@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from dscore.backends import compilers, reports
 from dscore.backends.toolchain import Unit, build_library, target
-
 from dscore.errors import CompileError, UnavailableError
 
 KERNEL = """

@@ -4,11 +4,11 @@ import gc
 
 import numpy as np
 import pytest
-from dscore.backends.hip import HipAnySizes, HipBackend
 
 import dscore
 from dscore import accuracy, catalog, eager
 from dscore.backend import backend
+from dscore.backends.hip import HipAnySizes, HipBackend
 from dscore.checking import check_plan
 from dscore.conformance import conformance
 from dscore.errors import SpecError, UnavailableError
