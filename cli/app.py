@@ -14,6 +14,7 @@ from dscore import __version__
 from dscore.errors import DscoreError
 
 from . import commands, options
+from .guide import GUIDE
 
 INTERRUPTED = 130
 # What a shell reports of a program that wrote to a pipe nobody reads (128 + SIGPIPE).
@@ -22,7 +23,7 @@ BROKEN_PIPE = 141
 _UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 app = typer.Typer(
-    name="dscore", help=commands.GUIDE, add_completion=False, rich_markup_mode=None,
+    name="dscore", help=GUIDE, add_completion=False, rich_markup_mode=None,
     pretty_exceptions_enable=False, invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 

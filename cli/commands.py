@@ -10,42 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from . import options
+from .bench import bench
+from .tune import tune
 
 _Sizes = Annotated[str, typer.Option(
     "--sizes", metavar="fixed|any",
     help="Image sizes as constants of the kernel, or as its arguments.")]
-
-GUIDE = """Declarative convolution operators for depthwise-separable networks.
-
-State a convolution and a device; dscore finds a tiling that provably fits, says why, runs it, and
-holds the result to an error bound. Neither the device nor any GPU need be here.
-
-A problem is one token, input_layer:
-
-\b
-  n1c64h14w14_o384k1              1 image, 64 channels of 14x14; 384 output channels, kernel 1x1
-  n1c32h112w112_o32k3s2p1g32      depthwise (32 groups): kernel 3x3, stride 2, padding 1
-  ..._bias_relu6                  with a bias and an activation
-
-or has a name: a layer of the papers (P13, D4), a layer of a network (mobilenet_v2/7), a range
-(P1-P45), a whole network (mobilenet_v2).
-
-\b
-  dscore devices                            what is known, and what can run here
-  dscore devices z100sm                     every figure of one device
-  dscore space P13 --top 5                  the tilings that fit, best first
-  dscore explain mobilenet_v2/7             the plan, its limits, its picture, its floor
-  dscore validate tiling.toml               judge tilings of your own
-  dscore emit P13                           the C++ unit of its kernel
-  dscore build mobilenet_v2 --target gfx906 all its kernels in one library, no GPU needed
-  dscore run mobilenet_v2                   run and check every layer
-  dscore conformance --examples 1000        search for a case that a backend gets wrong
-  dscore cache show                         the libraries and tunings that are kept
-  dscore env                                versions and backends
-
-Every command takes --json. Exit codes: 0 fine, 1 ran and found failures, 2 usage, 3 something is
-missing on this machine, 4 a compiler failed, 5 a device failed, 130 interrupted.
-"""
 
 
 def devices(
@@ -296,4 +266,4 @@ def env(json: options.Json = False) -> None:
 
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
-    devices, validate, space, explain, emit, build, run, conformance, cache, env)
+    devices, validate, space, explain, emit, build, run, bench, tune, conformance, cache, env)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import accuracy, arrays, catalog, eager, solver, verdict
-from .backend import GpuBackend, Kernel, choose_backend, require_accepted
+from . import accuracy, arrays, catalog, eager, records, solver, verdict
+from .backend import Backend, GpuBackend, Kernel, choose_backend, require_accepted
 from .device import Device
 from .errors import SpecError, UnavailableError, require_one_of
 from .explanation import Explanation, explanation_of
@@ -109,8 +109,8 @@ def _gpu_call(problem: ConvProblem, given: dict[str, Any], shape: tuple[int, ...
         raise UnavailableError(f"x lies on GPU {index}, and backend {chosen.name} runs host "
                                "arrays; copy it to the host, or take backend hip")
     device = chosen.device_at(index)
-    made = (solver.best_plan(problem, device) if plan is None
-            else _given_plan(problem, device, plan))
+    made = (_decided(problem, device, chosen, "hip" if backend == "auto" else backend)
+            if plan is None else _given_plan(problem, device, plan))
     require_accepted(chosen, made)
     return eager.Call(adapter, given["x"], given.get("bias"), shape,
                       chosen.kernel_on(made, index).launch)
@@ -182,9 +182,20 @@ def _given_plan(problem: ConvProblem, device: Device, plan: Plan | Tiling) -> Pl
 @lru_cache(maxsize=1024)
 def _solved_kernel(problem: ConvProblem, backend: str) -> Kernel:
     chosen = choose_backend(backend)
-    plan = solver.best_plan(problem, chosen.device())
+    plan = _decided(problem, chosen.device(), chosen,
+                    chosen.name if backend == "auto" else backend)
     require_accepted(chosen, plan)
     return chosen.compile(plan)
+
+
+def _decided(problem: ConvProblem, device: Device, chosen: Backend, backend: str) -> Plan:
+    """The tuned plan, else the solver's first; tuned now where the environment asks for that."""
+    plan = records.tuned_plan(problem, device, chosen)
+    if plan is None and os.environ.get("DSCORE_TUNE") and not eager.capturing():
+        from . import tune
+
+        plan = tune.on_demand(problem, device, backend) if tune.wanted() else None
+    return plan or solver.best_plan(problem, device)
 
 
 def problem_of(problem: ProblemLike) -> ConvProblem:

@@ -156,6 +156,12 @@ class Call:
         return out
 
 
+def capturing() -> bool:
+    """Whether a graph is being captured, of which building or timing kernels would become part."""
+    torch = sys.modules.get("torch")
+    return bool(torch and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
 def on_gpu(array: Any) -> bool:
     """Whether *array* lies on a GPU; False for what is no array."""
     if hasattr(array, "is_cuda"):

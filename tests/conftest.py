@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _COMMON = {"deadline": None, "print_blob": True,
@@ -12,3 +13,11 @@ settings.register_profile("deep", max_examples=5000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 pytest_plugins = ["cli_calls"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """No test reads what its user has built or tuned, and each builds a kernel once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DSCORE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield

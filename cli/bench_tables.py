@@ -1,0 +1,116 @@
+"""The tables of `dscore bench`: layer by layer, what they come to, and what stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dscore.bench_rows import Row
+from dscore.standing import Contest, Standing, Versus, standings
+
+from .output import counted, print_table
+
+# Columns that a table of 100 characters has room for, and the heads that keep them narrow.
+_HEADS = {"channels_last": ">channels\nlast", "channels_last_tf32": ">ch. last\nTF32",
+          "default_tf32": ">default\nTF32", "matmul_tf32": ">matmul\nTF32"}
+
+
+def print_layers(found: Sequence[Contest]) -> None:
+    """A line for each layer: times in microseconds, and dscore over the others."""
+    methods = list(dict.fromkeys(row.method for one in found for row in one.peers))
+    compared = (">over\ndefault", ">over\nbest") if methods else ()
+    print_table(("layer", ">batch", "cache", ">dscore\nµs",
+                 *(_HEADS.get(method, f">{method}") for method in methods), *compared,
+                 ">÷ floor", "verdict"),
+                [_layer(one, methods) for one in found], verdict=True)
+    print("LOST: slower than PyTorch's default; not best: than another of its ways\n"
+          if methods else "")
+
+
+def _layer(one: Contest, methods: Sequence[str]) -> tuple[str, ...]:
+    by_method = {row.method: row for row in one.peers}
+    ratios = (_ratio(one.over(one.default)), _ratio(one.over(one.best))) if methods else ()
+    return (one.layer, str(one.batch), one.cache, _time(one.ours),
+            *(_time(by_method.get(method)) for method in methods), *ratios,
+            _ratio(one.ours.over_floor), _verdict(one))
+
+
+def _time(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return row.fault.upper() if row.microseconds is None else microseconds(row.microseconds)
+
+
+def microseconds(value: float | None) -> str:
+    """A time with three figures or more."""
+    if value is None:
+        return ""
+    return f"{value:,.2f}" if value < 100 else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
+
+
+def _verdict(one: Contest) -> str:
+    """What to look at in a line: a fault, a loss, or a loss to a way that is not the default."""
+    if one.ours.fault:
+        return one.ours.fault.upper()
+    over_default, over_best = one.over(one.default), one.over(one.best)
+    if over_default is not None and over_default < 1:
+        return "LOST"
+    return "not best" if over_best is not None and over_best < 1 else ""
+
+
+def print_standings(found: Sequence[Standing]) -> None:
+    """A line for each kind, state of the cache and batch."""
+    peers = any(one.over_default or one.over_best for one in found)
+    over = (">dscore\nmean µs", ">default\nmean µs", ">over\ndefault", ">lost", ">over\nbest",
+            ">lost") if peers else ()
+    print_table(("kind", "cache", ">batch", ">layers", *over, ">÷ floor"),
+                [(one.kind, one.cache, str(one.batch), str(one.layers),
+                  *(_against(one) if peers else ()), _ratio(one.over_floor)) for one in found])
+    print("speed-ups and ÷ floor are geometric means over the layers\n")
+
+
+def _against(one: Standing) -> tuple[str, ...]:
+    return (microseconds(one.ours_microseconds), microseconds(one.default_microseconds),
+            *_versus(one.over_default), *_versus(one.over_best))
+
+
+def _versus(versus: Versus | None) -> tuple[str, str]:
+    return ("", "") if versus is None else (_ratio(versus.geomean), str(len(versus.lost)))
+
+
+def remarks(found: Sequence[Contest]) -> Iterator[str]:
+    """The best and worst layers, every loss, and everything that was not timed."""
+    for one in standings(found):
+        where = f"{one.kind} {one.cache} batch {one.batch}"
+        for versus, peer in ((one.over_default, "PyTorch's default"),
+                             (one.over_best, "the best of its ways")):
+            if versus is not None:
+                yield f"{where}, over {peer}: {_extremes(versus)}{_losses(versus)}"
+        if one.failed:
+            yield f"{where}: dscore did not run {', '.join(one.failed)}"
+    yield from dict.fromkeys(
+        f"{row.layer} batch {row.batch}, {row.method}: {row.fault.upper()}: {row.note}"
+        for one in found for row in (one.ours, *one.peers) if row.fault)
+    policies = {row.policy for one in found for row in (one.ours, *one.peers)}
+    if "events" in policies:
+        yield ("note: a graph could not be captured; times without one are of batches of launches "
+               "between events, and hold the host's part in them")
+
+
+def _extremes(versus: Versus) -> str:
+    if versus.layers == 1:
+        return ""
+    return f"best {_named(versus.best)}, worst {_named(versus.worst)}, "
+
+
+def _losses(versus: Versus) -> str:
+    if not versus.lost:
+        return "none lost"
+    return f"{counted(len(versus.lost), 'layer')} lost: {', '.join(map(_named, versus.lost))}"
+
+
+def _named(pair: tuple[str, float]) -> str:
+    return f"{pair[0]} {pair[1]:.2f}x"

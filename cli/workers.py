@@ -1,0 +1,125 @@
+"""Who shares the work of a long command: processes of this machine, or an executor of the user's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from dscore.backend import Backend
+from dscore.errors import SpecError, require_int
+
+_VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
+_JOIN_SECONDS = 3.0
+
+
+@contextmanager
+def executor_of(chosen: Backend, workers: int | None, target: str | None,
+                tasks: int) -> Iterator[Executor | None]:
+    """The executor at *target*, a pool of *workers* processes, or None for this process.
+
+    Where nothing is asked for, a machine of several GPUs gets a process for each of them.
+    """
+    if workers is not None and target is not None:
+        raise SpecError("--workers and --executor are two ways of the same; take one")
+    if target is not None:
+        with _loaded(target) as executor:
+            yield executor
+        return
+    gpus = _gpus(chosen)
+    count = require_int(max(gpus, 1) if workers is None else workers, "--workers")
+    if gpus and count > gpus:
+        raise SpecError(f"--workers: {count} would share {gpus} GPU{'s' * (gpus > 1)} and disturb "
+                        "each other's times")
+    if min(count, tasks) == 1:
+        yield None
+        return
+    variable = _VISIBLE.get(getattr(chosen, "vendor", "")) if gpus else None
+    with _pool(min(count, tasks), variable) as pool:
+        yield pool
+
+
+def _gpus(chosen: Backend) -> int:
+    """GPUs that *chosen* can run on; 0 for a backend of the host."""
+    vendor = None if chosen.any_device else getattr(chosen, "vendor", None)
+    if vendor is None:
+        return 0
+    from dscore.backends.runtime import runtime
+
+    return runtime(vendor).count()
+
+
+@contextmanager
+def _loaded(target: str) -> Iterator[Executor]:
+    """What the factory at ``module:factory`` makes; it is shut down at the end."""
+    module, _, attribute = target.partition(":")
+    try:
+        made: Any = getattr(importlib.import_module(module), attribute)()
+    except (ImportError, AttributeError, TypeError, ValueError) as failed:
+        raise SpecError(f"--executor {target!r} cannot be had: {failed}; it is module:factory, to "
+                        "be called without arguments") from failed
+    if not callable(getattr(made, "submit", None)):
+        raise SpecError(f"--executor {target!r} made a {type(made).__name__}, which is no "
+                        "concurrent.futures.Executor")
+    try:
+        yield made
+    finally:
+        made.shutdown(wait=False)
+
+
+@contextmanager
+def _pool(count: int, variable: str | None) -> Iterator[Executor]:
+    """A pool whose processes end with the work, with an interruption, or with a failure."""
+    # Spawned: a device's runtime does not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(count, context, _settle, (context.Value("i", 0), variable))
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        _end(set(multiprocessing.active_children()) - before)
+        raise
+    pool.shutdown()
+
+
+def _end(processes: set[Any]) -> None:
+    """End *processes*: at first so that their compilers end too, then at once."""
+    for _ in range(2):
+        for process in processes:
+            process.terminate()
+        until = time.monotonic() + _JOIN_SECONDS
+        for process in processes:
+            process.join(max(until - time.monotonic(), 0.01))
+
+
+_stopped = False
+
+
+def _settle(counter: Any, variable: str | None) -> None:
+    """What a new process does first: take a GPU of its own, and see to its end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    if variable is None:
+        return
+    with counter.get_lock():
+        own, counter.value = counter.value, counter.value + 1
+    visible = [name for name in os.environ.get(variable, "").split(",") if name.strip()]
+    os.environ[variable] = visible[own % len(visible)] if visible else str(own)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    # Compilers that run are ended on the way out; a second signal need not wait for that.
+    global _stopped  # noqa: PLW0603
+    if _stopped:
+        os._exit(130)
+    _stopped = True
+    raise SystemExit(130)

@@ -1,0 +1,114 @@
+"""What takes part in a comparison: dscore's kernel and PyTorch's ways, each checked first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import api
+from .accuracy import Accuracy
+from .backend import Backend
+from .backends import grounds, peers
+from .backends.timing import Subject, Timing
+from .errors import (
+    CompileError,
+    DscoreError,
+    InfeasibleError,
+    LaunchError,
+    SpecError,
+    UnavailableError,
+)
+from .plan import Plan
+from .spec import ConvProblem
+from .standing import OURS
+
+_FAULTS = {InfeasibleError: "infeasible", CompileError: "not compiled", LaunchError: "not run"}
+
+
+@dataclass
+class Entrant:
+    """A method that takes part in a case, or, by its *fault*, why it does not."""
+
+    method: str
+    plan: str = ""
+    kernel: Callable[[Sequence[grounds.Arrays]], Subject] | None = None
+    call: Callable[[grounds.Arrays], Subject] | None = None  # as a user calls
+    share: float | None = None  # of the bound
+    fault: str = ""
+    note: str = ""
+    timings: dict[str, Timing] = field(default_factory=dict)
+
+    def failed(self, error: Exception) -> Entrant:
+        """Keep out, for *error*."""
+        unknown = "wrong" if isinstance(error, DscoreError) else "not run"
+        self.fault = next((said for kind, said in _FAULTS.items() if isinstance(error, kind)),
+                          unknown)
+        self.note = str(error)
+        return self
+
+    def judged(self, verdict: Accuracy) -> None:
+        """Keep the worst verdict; what is wrong is never timed."""
+        if self.share is None or not verdict.share <= self.share:
+            self.share = verdict.share
+        if not verdict.ok:
+            self.fault, self.note = "wrong", str(verdict)
+
+
+def ours(ground: grounds.Ground, chosen: Backend, plan: Plan, arrays: grounds.Arrays,
+         options: dict[str, Any] | None) -> Entrant:
+    """dscore's kernel of *plan*, checked; and `dscore.conv`, where *options* for it are given."""
+    one = Entrant(OURS, plan.name, lambda sets: ground.subject(chosen, plan, sets),
+                  lambda given: _Conv(plan.problem, given, options or {}))
+    try:
+        one.judged(grounds.check(ground, chosen, plan, arrays))
+        if options is not None and not one.fault:
+            y = _Conv(plan.problem, arrays, options)()
+            ground.engine.synchronize()
+            one.judged(ground.judge(plan.problem, arrays, y))
+    except (SpecError, UnavailableError):
+        raise
+    except DscoreError as error:
+        one.failed(error)
+    return one
+
+
+def theirs(ground: grounds.Ground, torch: Any, way: str, problem: ConvProblem,
+           arrays: grounds.Arrays) -> Entrant:
+    """One way of PyTorch, checked."""
+    def made(sets: Sequence[grounds.Arrays], keep: bool = True) -> peers.TorchSubject:
+        return peers.TorchSubject(torch, way, problem, [one[:3] for one in sets], keep)
+
+    one = Entrant(way, "", made, lambda given: made([given], keep=False))
+    try:
+        subject = made([arrays])
+        with subject.settings():
+            subject.launch(0, 0)
+        ground.engine.synchronize()
+        one.judged(ground.judge(problem, arrays, subject.results[0], subject.tf32))
+    except RuntimeError as error:
+        one.failed(error)
+    return one
+
+
+class _Conv:
+    """`dscore.conv` as a user calls it."""
+
+    def __init__(self, problem: ConvProblem, arrays: grounds.Arrays,
+                 options: dict[str, Any]) -> None:
+        spec, (top, bottom, left, right) = problem.spec, problem.padding
+        self.name, self._arrays = OURS, arrays[:3]
+        self._options = dict(
+            stride=spec.stride, padding=((top, bottom), (left, right)), dilation=spec.dilation,
+            groups=spec.groups, activation=spec.activation, **options)
+
+    def __call__(self) -> Any:
+        return api.conv(*self._arrays, **self._options)
+
+    def launch(self, index: int, stream: int) -> None:
+        self()
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        yield
