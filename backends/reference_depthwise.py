@@ -8,6 +8,8 @@ outside the image is left out; a column outside it is +0 · w.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from ..errors import LaunchError
@@ -49,7 +51,7 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
         kernel.walk()
 
 
-class _Depthwise:
+class _Depthwise(ABC):
     """The walk over the rows; subclasses say where a column and a filter row come from.
 
     Grid order: column tile fastest, then row tile, then planes.
@@ -115,17 +117,17 @@ class _Depthwise:
         in_plane: Ints = image * spec.in_channels + channel // spec.group_out
         return in_plane * (self.problem.height * self.problem.width)
 
+    @abstractmethod
     def stage(self) -> None:
         """Bring to the block what it holds for the whole walk."""
-        raise NotImplementedError
 
+    @abstractmethod
     def column(self, offset: int, i: int, lanes: Bools) -> Floats:
         """Fill the register of *offset* with that column of local row *i*, in *lanes*."""
-        raise NotImplementedError
 
+    @abstractmethod
     def filter_row(self, f: int) -> Floats:
         """The registers with the taps of filter row *f*."""
-        raise NotImplementedError
 
     def walk(self) -> None:
         """Every input row once, into all the output rows above it that it belongs to."""
