@@ -76,5 +76,10 @@ def words(line: str) -> list[str]:
     return line.split()
 
 
+def squeezed(text: str) -> str:
+    """Without any space: a path longer than a line is broken anywhere."""
+    return "".join(text.split())
+
+
 def unwrapped(text: str) -> str:
     return " ".join(text.split())

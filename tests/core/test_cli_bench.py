@@ -159,4 +159,4 @@ def test_pictures_by_the_command(call: Call, tmp_path: Path) -> None:
     result = call("bench", POINTWISE, *ALONE, "--cache", "cold", "--plot", tmp_path / "p")
     assert result.code == 0
     assert [path.name for path in (tmp_path / "p").iterdir()] == ["roofline.png"]
-    assert f"wrote {tmp_path / 'p' / 'roofline.png'}" in result.out
+    assert f"wrote {tmp_path / 'p' / 'roofline.png'}" in unwrapped(result.out)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import DSCORE, Call, process, unwrapped
+from cli_calls import DSCORE, Call, process, squeezed, unwrapped
 from tuning_backends import Scripted, scripted_seconds
 
 from dscore import catalog, records, solver
@@ -55,7 +55,7 @@ def test_refused_tilings_are_shown_with_their_reason(
     monkeypatch.setattr(Scripted, "roles", {NAMES[0]: "wrong", FASTEST: "raises"})
     result = call(*COMMAND)
     assert result.code == 0
-    assert f"refused {TOKEN} {NAMES[0]}: WRONG" in result.out
+    assert f"refused {TOKEN} {NAMES[0]}: WRONG" in unwrapped(result.out)
     row = next(line for line in result.out.splitlines() if line.startswith(TOKEN))
     assert row.split()[2] == "refused"
     [layer] = json_of(*COMMAND)["layers"]
@@ -149,14 +149,14 @@ def test_records_travel_as_files(call: Call, json_of: Callable[..., Any], tmp_pa
     path = tmp_path / "records.jsonl"
     result = call(*COMMAND, "--export", path)
     assert result.code == 0
-    assert f"16 measurements to {path}" in result.err
+    assert squeezed(f"16 measurements to {path}") in squeezed(result.err)
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "other"))
     ran = len(Scripted.ran)
     with path.open("a") as file:
         file.write('{"format": 1}\n')
     result = call(*COMMAND, "--import", path)
     assert result.code == 0
-    assert f"skipped {path}:17: missing" in unwrapped(result.err)
+    assert squeezed(f"skipped {path}:17: missing") in squeezed(result.err)
     assert len(Scripted.ran) == ran  # all is known
     assert call("tune", "--export", tmp_path / "again").code == 0
     assert (tmp_path / "again").read_text() == "".join(
