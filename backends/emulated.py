@@ -6,7 +6,6 @@ that depends on it is a race.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from ..plan import Plan, ResourceUse, Violation
 from . import toolchain
 from .codegen import ELEMENTS, KernelSource, Sizes, units
 from .library import Library, LoadedKernel, sources
+from .reference import wall_seconds
 
 
 class EmulatedKernel:
@@ -47,12 +47,7 @@ class EmulatedKernel:
 
     def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
         """Wall-clock time of each of *repeats* runs on the host; it says nothing of a device."""
-        taken = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            self(x, w, bias, out)
-            taken.append(time.perf_counter() - start)
-        return taken
+        return wall_seconds(lambda: self(x, w, bias, out), repeats)
 
 
 def address_of(plan: Plan, name: str, array: Any, shape: tuple[int, ...] | None) -> int:

@@ -25,6 +25,16 @@ _ALGORITHMS: dict[type, Callable[..., None]] = {
 }
 
 
+def wall_seconds(run: Callable[[], None], repeats: int) -> list[float]:
+    """Wall-clock time of each of *repeats* runs on the host."""
+    taken = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
 class ReferenceKernel:
     """A plan run in lockstep: lanes are an array axis, memory is what the plan gives."""
 
@@ -62,12 +72,7 @@ class ReferenceKernel:
 
     def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
         """Wall-clock time of each of *repeats* runs."""
-        taken = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            self(x, w, bias, out)
-            taken.append(time.perf_counter() - start)
-        return taken
+        return wall_seconds(lambda: self(x, w, bias, out), repeats)
 
 
 class ReferenceBackend:
