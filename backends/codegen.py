@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..geometry import depthwise_shape, pointwise_shape, vectors
 from ..notation import problem_token
 from ..plan import Plan
-from ..resources import pointwise_shape
 from ..spec import ConvProblem
-from ..tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
+from ..tiling import DepthwiseTiling, DirectTiling, MatrixTiling, PointwiseTiling
 from .toolchain import Unit
 
 # "fixed": the problem's sizes are constants of the kernel. "any": they are arguments, so that
@@ -20,7 +20,8 @@ Sizes = Literal["fixed", "any"]
 ELEMENTS = {"float32": "float"}
 _SIZES = ("batch", "in_channels", "height", "width", "out_channels", "out_height", "out_width",
           "groups", "pad_top", "pad_left")
-_HEADERS = {PointwiseTiling: "pointwise", DepthwiseTiling: "depthwise", DirectTiling: "direct"}
+_HEADERS = {PointwiseTiling: "pointwise", MatrixTiling: "matrix", DepthwiseTiling: "depthwise",
+            DirectTiling: "direct"}
 # Compilers take about as long for a unit's headers as for a few kernels.
 KERNELS_PER_UNIT = 8
 
@@ -51,13 +52,23 @@ class KernelSource:
             return plan.name
         layer = "x".join(str(n) for n in (*spec.kernel, *spec.stride, *spec.dilation))
         epilogue = f"{'bias' if spec.bias else 'plain'}_{spec.activation or 'linear'}"
-        return (f"any_{layer}_{spec.dtype}_{epilogue}__{plan.tiling.name}{self._rows}"
+        return (f"any_{layer}_{spec.dtype}_{epilogue}__{plan.tiling.name}{self._fitted}"
                 f"__s{plan.device.wavefront}")
 
     @property
-    def _rows(self) -> str:
-        """The rows of a pointwise block depend on the image; the kernel on the rows."""
-        return f"_h{self._block_rows()}" if isinstance(self.plan.tiling, PointwiseTiling) else ""
+    def _fitted(self) -> str:
+        """What of the image the kernel depends on: a block's rows, the width of vectors."""
+        if isinstance(self.plan.tiling, PointwiseTiling):
+            return f"_h{self._block_rows()}"
+        if isinstance(self.plan.tiling, MatrixTiling):
+            return "_v{}x{}".format(*vectors(self.plan.problem))
+        if isinstance(self.plan.tiling, DepthwiseTiling):
+            return "_e{}x{}".format(*self._spans())
+        return ""
+
+    def _spans(self) -> tuple[int, int]:
+        shape = depthwise_shape(self.plan.problem, self.plan.tiling)
+        return int(shape.span_in), int(shape.span_out)
 
     def _block_rows(self) -> int:
         plan = self.plan
@@ -66,16 +77,21 @@ class KernelSource:
     def tiling_type(self) -> str:
         """The tiling as a C++ type."""
         t, wavefront = self.plan.tiling, self.plan.device.wavefront
-        arguments: tuple[int, ...]
+        arguments: tuple[int | str, ...]
         if isinstance(t, PointwiseTiling):
             arguments = (t.wave_w, t.wave_c, t.repeat_w, t.repeat_c, t.group_c,
                          self._block_rows(), wavefront)
+        elif isinstance(t, MatrixTiling):
+            arguments = (t.tile_c, t.tile_p, t.wave_c, t.wave_p, t.lanes_c, t.slices, t.step_c,
+                         t.stages, t.cluster, int(t.arithmetic == "tf32x3"),
+                         *vectors(self.plan.problem), wavefront)
         elif isinstance(t, DepthwiseTiling):
             arguments = (t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.planes,
-                         t.staging == "lds", t.column_reuse, wavefront)
+                         f"dscore::Staging::{t.staging}", int(t.column_reuse), *self._spans(),
+                         wavefront)
         else:
             arguments = (t.threads, t.thread_c, wavefront)
-        return f"dscore::{type(t).__name__}<{', '.join(str(int(a)) for a in arguments)}>"
+        return f"dscore::{type(t).__name__}<{', '.join(str(a) for a in arguments)}>"
 
     def definition(self) -> str:
         """The kernel's type, under its own name, and the second witness of the plan's numbers."""

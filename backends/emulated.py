@@ -41,9 +41,19 @@ class EmulatedKernel:
         shapes = {"x": problem.x_shape, "w": spec.w_shape, "out": problem.y_shape,
                   "bias": (spec.out_channels,) if spec.bias else None}
         arrays = {"x": x, "w": w, "bias": bias, "out": out}
-        addresses = {name: address_of(self.plan, name, array, shapes[name])
-                     for name, array in arrays.items()}
-        self._loaded.launch(**addresses)
+        for name, array in arrays.items():
+            address_of(self.plan, name, array, shapes[name])
+        placed = {name: self._aligned(array) for name, array in arrays.items()}
+        self._loaded.launch(**{name: address_of(self.plan, name, array, shapes[name])
+                               for name, array in placed.items()})
+        if placed["out"] is not out:
+            out[...] = placed["out"]
+
+    def _aligned(self, array: Any) -> Any:
+        """*array*, or a copy where it begins amid a vector, as a view of another may."""
+        if array is None or array.ctypes.data % self._loaded.alignment == 0:
+            return array
+        return array.copy()
 
     def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
         """Wall-clock time of each of *repeats* runs on the host; it says nothing of a device."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from . import toolchain
 from .codegen import KernelSource, Sizes, units
 from .emulated import address_of, refused
 from .library import Library, LoadedKernel, sources
+from .reports import Report, report_of
 from .runtime import Runtime, missing_runtime, runtime
 
 _COMPILERS = {"amd": "hip", "nvidia": "nvcc"}
@@ -28,9 +30,10 @@ _LAUNCHES_PER_EVENT = 20
 class HipKernel:
     """A kernel on a device: of host arrays, which are copied there and back, or of addresses."""
 
-    def __init__(self, loaded: LoadedKernel, runtime: Runtime, index: int) -> None:
+    def __init__(self, loaded: LoadedKernel, use: ResourceUse, runtime: Runtime,
+                 index: int) -> None:
         self.plan: Plan = loaded.plan
-        self.use: ResourceUse = loaded.plan.use
+        self.use = use
         self.launch = loaded.launch
         self._runtime, self._index = runtime, index
 
@@ -104,6 +107,7 @@ class HipBackend:
         self.sizes: Sizes = sizes
         self.index = index
         self._libraries: dict[tuple[str, str], Library] = {}
+        self._reports: dict[tuple[str, str], Report] = {}
         self._lock = threading.Lock()
 
     def missing(self) -> str | None:
@@ -150,19 +154,30 @@ class HipBackend:
         return runtime(self.vendor).identity(index)[1]
 
     def _build(self, plans: Sequence[Plan], architecture: str) -> None:
+        wanted = [KernelSource(plan, self.sizes) for plan in plans]
+        absent = [s for s in wanted if (s.name, architecture) not in self._libraries]
+        if not absent:
+            return
+        # Outside the lock: others go on with their kernels; who builds the same finds it cached.
+        built = toolchain.build_library(units(absent), toolchain.target(architecture),
+                                        include=sources())
+        library = Library(built.path)
         with self._lock:
-            wanted = [KernelSource(plan, self.sizes) for plan in plans]
-            absent = [s for s in wanted if (s.name, architecture) not in self._libraries]
-            if absent:
-                built = toolchain.build_library(units(absent), toolchain.target(architecture),
-                                                include=sources())
-                library = Library(built.path)
-                self._libraries.update({(name, architecture): library
-                                        for name in library.kernels})
+            for name in library.kernels:
+                self._libraries[name, architecture] = library
+                report = report_of(name, built.reports)
+                if report is not None:
+                    self._reports[name, architecture] = report
 
     def compile(self, plan: Plan) -> HipKernel:
-        """The kernel of *plan*; CompileError holds the compiler's log."""
-        return HipKernel(self.kernel_on(plan, self.index), runtime(self.vendor), self.index)
+        """The kernel of *plan*, its use as the compiler reported it; CompileError holds its log."""
+        loaded = self.kernel_on(plan, self.index)
+        source, use = KernelSource(plan, self.sizes), plan.use
+        report = self._reports.get((source.name, self._architecture(self.index)))
+        if report is not None:
+            # The report knows nothing of LDS that is asked for at the launch.
+            use = replace(report.use(use.threads, use.waves), lds_bytes=use.lds_bytes)
+        return HipKernel(loaded, use, runtime(self.vendor), self.index)
 
     def kernel_on(self, plan: Plan, index: int) -> LoadedKernel:
         """The kernel of *plan* built for the device numbered *index*, for arrays that lie there."""

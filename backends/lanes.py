@@ -167,14 +167,14 @@ class Blocks:
             self.trace.elements_stored += at.count
 
     def lds_read(self, out: Floats, at: Addresses, offset: int,
-                 lanes: Bools | None = None) -> None:
+                 lanes: Bools | None = None, operand: bool = True) -> None:
         """Each lane reads the word at its address plus *offset*; only *lanes* are counted."""
         at.require_within(self.lds.shape[1], offset, "LDS")
         np.take(self.lds, at.index + offset, axis=1, out=out, mode="clip")
         if self.trace is not None:
             read = out.size if lanes is None else int(np.count_nonzero(lanes))
             self.trace.lds_reads += read
-            self.trace.operands += read
+            self.trace.operands += read * operand
 
     def lds_write(self, first: int, values: Floats, words: Ints | None = None) -> None:
         """Threads write *values*, of shape (blocks, threads), to *words* counted from *first*.

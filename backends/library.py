@@ -12,7 +12,7 @@ from ..errors import CompileError, LaunchError
 from ..plan import Plan
 from .codegen import KernelSource, sizes_of
 
-ABI = 2
+ABI = 3
 
 
 def sources() -> Path:
@@ -75,6 +75,11 @@ class LoadedKernel:
     def wavefront(self) -> int:
         """The wavefront the kernel was built for."""
         return int(self._kernel.wavefront)
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that every array's address must be a multiple of."""
+        return int(self._kernel.alignment)
 
     def launch(self, x: int, w: int, bias: int, out: int, stream: int = 0,
                device: int = 0) -> None:

@@ -12,14 +12,15 @@ from ..backend import require_accepted
 from ..device import Device
 from ..errors import LaunchError
 from ..plan import Plan, ResourceUse, Violation
-from ..tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
-from . import reference_depthwise, reference_direct, reference_pointwise
+from ..tiling import DepthwiseTiling, DirectTiling, MatrixTiling, PointwiseTiling
+from . import reference_depthwise, reference_direct, reference_matrix, reference_pointwise
 from .reference_trace import Trace
 
 __all__ = ["ReferenceBackend", "ReferenceKernel", "Trace"]
 
 _ALGORITHMS: dict[type, Callable[..., None]] = {
     PointwiseTiling: reference_pointwise.run,
+    MatrixTiling: reference_matrix.run,
     DepthwiseTiling: reference_depthwise.run,
     DirectTiling: reference_direct.run,
 }
@@ -100,7 +101,7 @@ class ReferenceBackend:
             refused.append(Violation("E-DTYPE", "dtype", spec.dtype, "float32"))
         if spec.layout != "nchw":
             refused.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
-        if isinstance(tiling, PointwiseTiling) and spec.kind != "pointwise":
+        if isinstance(tiling, PointwiseTiling | MatrixTiling) and spec.kind != "pointwise":
             refused.append(Violation("E-KIND", "layer of a pointwise tiling", spec.kind,
                                      "pointwise"))
         if isinstance(tiling, DepthwiseTiling) and spec.groups != spec.in_channels:

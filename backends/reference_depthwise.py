@@ -1,6 +1,8 @@
 """Depthwise convolution by row reuse (Liu et al. 2024, §4.2) and column reuse (Lu et al. 2021).
 
 A thread walks over its input rows once; a row is added to every output row that it lies under.
+Through LDS a block's input rows come whole, in one piece as they lie in memory, and its filters
+once; what a thread does with them is the same.
 Order of additions, for one output: filter rows, within these filter columns, both ascending,
 beginning with +0; then bias, then activation. Products are rounded before they are added. A row
 outside the image is left out; a column outside it is +0 · w.
@@ -13,8 +15,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from ..errors import LaunchError
+from ..geometry import ceil_div, column_offsets, depthwise_shape, owned_columns
 from ..plan import Plan
-from ..resources import ceil_div, column_offsets, depthwise_shape, owned_columns
 from ..tiling import DepthwiseTiling
 from .lanes import (
     Addresses,
@@ -22,7 +24,6 @@ from .lanes import (
     Bools,
     Floats,
     Ints,
-    Tensor,
     chunks,
     epilogue,
     inside,
@@ -31,6 +32,7 @@ from .lanes import (
     require_launch,
     split,
 )
+from .reference_staging import Piece, Words
 from .reference_trace import Trace
 
 
@@ -38,7 +40,7 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
         trace: Trace | None) -> None:
     """Write the convolution of *plan* to *out*; the arrays are flat."""
     assert isinstance(plan.tiling, DepthwiseTiling)
-    kind = _ThroughLds if plan.tiling.staging == "lds" else _ThroughRegisters
+    kind = _ThroughRegisters if plan.tiling.staging == "registers" else _ThroughLds
     kernel = kind(plan, x, w, bias, out)
     blocks = None
     for first, count in chunks(kernel.grid, Blocks.at_a_time(plan)):
@@ -52,7 +54,7 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
 
 
 class _Depthwise(ABC):
-    """The walk over the rows; subclasses say where a column and a filter row come from.
+    """The walk over the rows; subclasses say where a column comes from and a result goes.
 
     Grid order: column tile fastest, then row tile, then planes.
     """
@@ -63,17 +65,16 @@ class _Depthwise(ABC):
         self.plan, self.problem, self.t = plan, plan.problem, plan.tiling
         self.x, self.w, self.bias, self.out = x, w, bias, out
         problem, t, S = self.problem, self.t, plan.device.wavefront
-        _require_segments(plan, t, S)
+        _require_lanes(plan, t, S)
         self.shape = depthwise_shape(problem, t)
         self.live_rows = int(self.shape.live_rows)
         self.used_threads = t.planes * t.lanes_h * t.lanes_w
         waves = int(ceil_div(self.used_threads, S))
-        self.threads = waves * S
         self.all_planes = problem.batch * problem.spec.out_channels
         self.column_tiles = ceil_div(problem.out_width, t.lanes_w * t.thread_w)
         self.row_tiles = ceil_div(problem.out_height, t.lanes_h * t.thread_h)
         self.grid = ceil_div(self.all_planes, t.planes) * self.row_tiles * self.column_tiles
-        require_launch(plan, self.grid, self.threads)
+        require_launch(plan, self.grid, waves * S)
         # Rows past the last tap of the last output row are not loaded, though they may exist.
         self.row_end, self.column_end = (
             min(size, (outputs - 1) * stride + span - before)
@@ -90,8 +91,9 @@ class _Depthwise(ABC):
         self.lane, self.strip, self.plane_in_block = split(self.thread, t.lanes_w, t.lanes_h)
 
     def allocate(self, blocks: Blocks) -> None:
-        """Registers: the live output rows and one input row; the taps are the subclass's."""
+        """Registers: the taps, the live output rows and one input row."""
         self.blocks = blocks
+        self.taps = blocks.registers("the filter", self.problem.spec.products)
         self.sums = blocks.registers("the live output rows", self.live_rows * self.t.thread_w)
         self.row = blocks.registers("an input row", len(self.register_of))
         self.product = np.empty_like(self.row[0])
@@ -106,28 +108,43 @@ class _Depthwise(ABC):
         self.out_column = (self.column_tile * t.lanes_w + self.lane) * t.thread_w
         self.in_row = self.out_row * spec.stride[0] - problem.padding[0]
         self.in_column = self.out_column * spec.stride[1] - problem.padding[2]
+        self.base = self.input_plane(self.plane) + self.in_column
         # Lanes past the last column stay: their neighbours at the left take columns from them.
         self.live = ((self.thread < self.used_threads) & (self.plane < self.all_planes)
                      & (self.out_row < problem.out_height))
 
     def input_plane(self, plane: Ints) -> Ints:
-        """First element of x under output plane n · out_channels + o: channel o / multiplier."""
-        spec = self.problem.spec
-        image, channel = np.divmod(plane, spec.out_channels)
-        in_plane: Ints = image * spec.in_channels + channel // spec.group_out
+        """First element of x under an output plane: plane o / multiplier of all images' planes."""
+        in_plane: Ints = plane // self.problem.spec.group_out
         return in_plane * (self.problem.height * self.problem.width)
 
-    @abstractmethod
     def stage(self) -> None:
-        """Bring to the block what it holds for the whole walk."""
+        """Bring what is held for the whole walk: to every lane its taps."""
+        for tap in range(self.problem.spec.products):
+            self.bring_tap(self.taps[tap], tap)
+
+    def filters_of(self, plane: Ints) -> Ints:
+        """First element of w for an output plane."""
+        return plane % self.problem.spec.out_channels * self.problem.spec.products
 
     @abstractmethod
+    def bring_tap(self, out: Floats, tap: int) -> None:
+        """Fill a register with a tap of each live lane's filter; zero for the others."""
+
+    @abstractmethod
+    def bring(self, out: Floats, index: Ints, lanes: Bools) -> None:
+        """Fill a register with the elements *index* of x; zero where not in *lanes*."""
+
+    def give(self, values: Floats, index: Ints, lanes: Bools) -> None:
+        """Give away results: the elements *index* of the output."""
+        self.blocks.store(self.out, Addresses(index, lanes), values)
+
     def column(self, offset: int, i: int, lanes: Bools) -> Floats:
         """Fill the register of *offset* with that column of local row *i*, in *lanes*."""
-
-    @abstractmethod
-    def filter_row(self, f: int) -> Floats:
-        """The registers with the taps of filter row *f*."""
+        out: Floats = self.row[self.register_of[offset]]
+        index = self.base + (self.in_row + i) * self.problem.width + offset
+        self.bring(out, index, lanes & inside(self.in_column + offset, self.column_end))
+        return out
 
     def walk(self) -> None:
         """Every input row once, into all the output rows above it that it belongs to."""
@@ -167,15 +184,16 @@ class _Depthwise(ABC):
 
         *divided*: some live lane has no such row, and its sum must stay as it is.
         """
-        spec, taps = self.problem.spec, self.filter_row(f)
+        spec, first_tap = self.problem.spec, f * self.problem.spec.kernel[1]
         for c in range(self.t.thread_w):
             sums = self.sums[r % self.live_rows * self.t.thread_w + c]
             for g in range(spec.kernel[1]):
                 value = self.row[self.register_of[c * spec.stride[1] + g * spec.dilation[1]]]
-                self.blocks.fma(sums, value, taps[g], self.product, lanes, divided)
+                self.blocks.fma(sums, value, self.taps[first_tap + g], self.product, lanes, divided)
 
     def finish(self, r: int) -> None:
-        """Store local output row *r*, which is complete, and clear its registers for another."""
+        """Give away local output row *r*, which is complete, and clear its registers for another.
+        """
         problem, spec = self.problem, self.problem.spec
         row = self.out_row + r
         for c in range(self.t.thread_w):
@@ -183,114 +201,100 @@ class _Depthwise(ABC):
             mask = self.live & (row < problem.out_height) & (column < problem.out_width)
             index = (self.plane * problem.out_height + row) * problem.out_width + column
             bias = load_bias(self.blocks, self.bias, self.plane % spec.out_channels, mask)
-            self.blocks.store(self.out, Addresses(index, mask),
-                              epilogue(sums, bias, spec.activation))
+            self.give(epilogue(sums, bias, spec.activation), index, mask)
             sums.fill(0)
-
-    def count_rows(self, loaded: Bools) -> None:
-        """Count the rows of which an element was loaded; the last axis is a row's elements."""
-        if self.blocks.trace is not None:
-            self.blocks.trace.rows_loaded += int(np.count_nonzero(loaded.any(axis=-1)))
 
 
 class _ThroughRegisters(_Depthwise):
-    """Rows and all taps straight from global memory to registers."""
+    """Rows and taps straight from global memory to registers."""
 
-    def allocate(self, blocks: Blocks) -> None:
-        super().allocate(blocks)
-        self.taps = blocks.registers("the filter", self.problem.spec.products)
-
-    def place(self, block: Ints) -> None:
-        super().place(block)
-        self.base = self.input_plane(self.plane) + self.in_column
-
-    def stage(self) -> None:
-        taps = self.problem.spec.products
-        first = (self.plane % self.problem.spec.out_channels) * taps
-        for tap in range(taps):
-            self.blocks.load(self.taps[tap], self.w, Addresses(first + tap, self.live), "filters")
+    def bring_tap(self, out: Floats, tap: int) -> None:
+        at = Addresses(self.filters_of(self.plane) + tap, self.live)
+        self.blocks.load(out, self.w, at, "filters", operand=True)
 
     def fetch_row(self, i: int, lanes: Bools) -> None:
         self.loaded = np.zeros_like(lanes)
         super().fetch_row(i, lanes)
-        strips = self.loaded.reshape(self.blocks.count, -1)[:, :self.used_threads]
-        self.count_rows(strips.reshape(-1, self.t.lanes_w))
+        if self.blocks.trace is not None:
+            strips = self.loaded.reshape(self.blocks.count, -1)[:, :self.used_threads]
+            rows = strips.reshape(-1, self.t.lanes_w).any(axis=-1)
+            self.blocks.trace.rows_loaded += int(np.count_nonzero(rows))
 
-    def column(self, offset: int, i: int, lanes: Bools) -> Floats:
-        out: Floats = self.row[self.register_of[offset]]
-        lanes = lanes & inside(self.in_column + offset, self.column_end)
-        index = self.base + (self.in_row + i) * self.problem.width + offset
+    def bring(self, out: Floats, index: Ints, lanes: Bools) -> None:
         self.blocks.load(out, self.x, Addresses(index, lanes), "inputs", operand=True)
         self.loaded |= lanes
-        return out
-
-    def filter_row(self, f: int) -> Floats:
-        kernel_w = self.problem.spec.kernel[1]
-        taps: Floats = self.taps[f * kernel_w:(f + 1) * kernel_w]
-        return taps
 
 
 class _ThroughLds(_Depthwise):
-    """The block's input tile and taps through LDS: tile [planes][tile_h][tile_w], then taps."""
+    """The block's rows come through LDS as vectors, its filters element by element.
+
+    With "both" its results leave through it, too. From the first row of its first plane to the last
+    of its last one they lie in one piece, as a block takes whole rows, and whole planes if several.
+    """
 
     def allocate(self, blocks: Blocks) -> None:
         super().allocate(blocks)
-        t, spec = self.t, self.problem.spec
-        self.taps = blocks.registers("a filter row", spec.kernel[1])
-        self.temp = blocks.registers("an element on its way", 1, (blocks.count, self.threads))
-        tile_h, tile_w = self.shape.tile_h, self.shape.tile_w
-        self.tile_at = blocks.lds_tile("the input tile", t.planes * tile_h * tile_w)
-        self.taps_at = blocks.lds_tile("the filters", t.planes * spec.products)
-        used = self.thread < self.used_threads
-        top = self.plane_in_block * tile_h + self.strip * t.thread_h * spec.stride[0]
-        self.row_from = Addresses(top * tile_w + self.lane * self.own, used)
-        self.taps_from = Addresses(self.plane_in_block * spec.products, used)
+        self.rows = Piece(blocks, "the block's rows", int(self.shape.span_in))
+        self.results = Piece(blocks, "its results", int(self.shape.span_out))
+        self.filters = Words(blocks, "its filters", self.t.planes * self.problem.spec.products)
+
+    def place(self, block: Ints) -> None:
+        super().place(block)
+        problem, t, first_plane = self.problem, self.t, self.plane_tile * self.t.planes
+        last_plane = np.minimum(first_plane + t.planes, self.all_planes) - 1
+        top = self.row_tile * t.lanes_h * t.thread_h
+        row = top * problem.spec.stride[0] - problem.padding[0]
+        row_end = np.minimum(row + int(self.shape.tile_h), self.row_end)
+        self.rows.place(self.input_plane(first_plane) + np.maximum(row, 0) * problem.width,
+                        self.input_plane(last_plane) + row_end * problem.width)
+        row_end = np.minimum(top + t.lanes_h * t.thread_h, problem.out_height)
+        self.results.place((first_plane * problem.out_height + top) * problem.out_width,
+                           (last_plane * problem.out_height + row_end) * problem.out_width)
 
     def stage(self) -> None:
-        """Thread tid brings the elements i * threads + tid; a barrier follows."""
-        problem, spec, t, taps = self.problem, self.problem.spec, self.t, self.problem.spec.products
-        tile_h, tile_w = self.shape.tile_h, self.shape.tile_w
-        first_row = (self.row_tile[:, 0] * t.lanes_h * t.thread_h * spec.stride[0]
-                     - problem.padding[0])
-        first_column = (self.column_tile[:, 0] * t.lanes_w * t.thread_w * spec.stride[1]
-                        - problem.padding[2])
-        first_plane = self.plane_tile[:, 0] * t.planes
-        e_column, e_row, e_plane = split(lane_ids(1, t.planes * tile_h * tile_w), tile_w, tile_h)
-        plane, row, column = first_plane + e_plane, first_row + e_row, first_column + e_column
-        mask = ((plane < self.all_planes) & inside(row, self.row_end)
-                & inside(column, self.column_end))
-        index = self.input_plane(plane) + row * problem.width + column
-        self._bring(self.tile_at, self.x, index, mask, "inputs")
-        self.count_rows(mask.reshape(-1, tile_w))
-        tap, e_plane = split(lane_ids(1, t.planes * taps), taps)
-        plane = first_plane + e_plane
-        self._bring(self.taps_at, self.w, plane % spec.out_channels * taps + tap,
-                    plane < self.all_planes, "filters")
+        """All rows and filters are asked for; a barrier follows when they have come."""
+        self.rows.copy(self.x, "inputs")
+        self.copy_filters()
+        super().stage()
+        if self.blocks.trace is not None:
+            self.blocks.trace.rows_loaded += self.rows.elements // self.problem.width
 
-    def _bring(self, first: int, memory: Floats, index: Ints, mask: Bools,
-               what: Tensor) -> None:
-        for at, held in chunks(index.shape[1], self.threads):
-            part = self.temp[0][:, :held]
-            self.blocks.load(part, memory, Addresses(index[:, at:at + held], mask[:, at:at + held]),
-                             what)
-            self.blocks.lds_write(first + at, part)
+    def copy_filters(self) -> None:
+        """The filters of the block's planes, consecutive elements by consecutive threads."""
+        in_plane, tap = np.divmod(lane_ids(self.filters.span), self.problem.spec.products)
+        plane = self.plane_tile * self.t.planes + in_plane
+        at = Addresses(self.filters_of(plane) + tap, plane < self.all_planes)
+        self.filters.bring(self.w, at, "filters")
 
-    def column(self, offset: int, i: int, lanes: Bools) -> Floats:
-        out: Floats = self.row[self.register_of[offset]]
-        self.blocks.lds_read(out, self.row_from, self.tile_at + i * self.shape.tile_w + offset,
-                             lanes)
-        return out
+    def bring_tap(self, out: Floats, tap: int) -> None:
+        first = self.plane_in_block * self.problem.spec.products
+        self.filters.get(out, Addresses(first + tap, self.live), operand=True)
 
-    def filter_row(self, f: int) -> Floats:
-        kernel_w = self.problem.spec.kernel[1]
-        for g in range(kernel_w):
-            self.blocks.lds_read(self.taps[g], self.taps_from, self.taps_at + f * kernel_w + g,
-                                 self.live)
-        return self.taps
+    def bring(self, out: Floats, index: Ints, lanes: Bools) -> None:
+        self.rows.read(out, index, lanes, operand=True)
+
+    def give(self, values: Floats, index: Ints, lanes: Bools) -> None:
+        give = self.results.write if self.t.staging == "both" else super().give
+        give(values, index, lanes)
+
+    def walk(self) -> None:
+        super().walk()
+        if self.t.staging == "both":
+            self.results.store(self.out)
 
 
-def _require_segments(plan: Plan, t: DepthwiseTiling, wavefront: int) -> None:
-    """LaunchError where the lanes that pass columns on are no segment of a wavefront."""
-    if t.column_reuse and (t.lanes_w & (t.lanes_w - 1) or t.lanes_w > wavefront):
-        raise LaunchError(f"{plan.name}: column_reuse needs lanes_w to be a power of two of at "
-                          f"most the wavefront {wavefront}; it is {t.lanes_w}")
+def _require_lanes(plan: Plan, t: DepthwiseTiling, wavefront: int) -> None:
+    """LaunchError where lanes cannot pass columns on, or a block's rows lie in several pieces."""
+    problem, staged = plan.problem, t.staging != "registers"
+    for wrong, what in (
+            (t.column_reuse and staged, "column_reuse is for rows that come straight to registers"),
+            (t.column_reuse and (t.lanes_w & (t.lanes_w - 1) or t.lanes_w > wavefront),
+             f"column_reuse needs lanes_w to be a power of two of at most the wavefront "
+             f"{wavefront}; it is {t.lanes_w}"),
+            (staged and t.lanes_w * t.thread_w < problem.out_width, "through LDS a block takes "
+             f"whole rows; it has {t.lanes_w * t.thread_w} of {problem.out_width} columns"),
+            (staged and t.planes > 1 and t.lanes_h * t.thread_h < problem.out_height,
+             "through LDS a block takes several planes whole; it has "
+             f"{t.lanes_h * t.thread_h} of {problem.out_height} rows")):
+        if wrong:
+            raise LaunchError(f"{plan.name}: {what}")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..geometry import ceil_div
 from ..plan import Plan
-from ..resources import ceil_div
 from ..tiling import DirectTiling
 from .lanes import (
     Addresses,

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import LaunchError
+from ..geometry import ceil_div, pointwise_shape
 from ..plan import Plan
-from ..resources import ceil_div, pointwise_shape
 from ..tiling import PointwiseTiling
 from .lanes import (
     Addresses,

@@ -14,10 +14,12 @@ class Trace:
 
     rows_loaded: int = 0
     """Depthwise only. Input rows brought from global memory: one for each row of a strip (the
-    `lanes_w` threads side by side of one plane); with LDS staging one for each row of the tile of
-    one plane of a block. A row of which no element lies in the image is none."""
+    `lanes_w` threads side by side of one plane) of which an element lies in the image; through LDS
+    one for each row that a block copies, those between the planes' included."""
     inputs_loaded: int = 0
-    """Elements of x that lanes load from global memory."""
+    """Elements of x that lanes load from global memory; of a vector those that are asked for."""
+    vectors_loaded: int = 0
+    """Vectors of 16 bytes that lanes copy from global memory to LDS, past their registers."""
     filters_loaded: int = 0
     """Elements of w that lanes load from global memory."""
     biases_loaded: int = 0
@@ -25,16 +27,18 @@ class Trace:
     lds_reads: int = 0
     """Elements that lanes read from LDS."""
     lds_writes: int = 0
-    """Elements that lanes write to LDS."""
+    """Elements that lanes write to LDS, the zeros that fill up a vector included."""
     operands: int = 0
-    """Elements that lanes bring to registers, from LDS or global memory, inside the loop that
-    multiplies them; what a shuffle hands over is none."""
+    """Elements that lanes bring to registers, from LDS or global memory, to multiply them; what a
+    shuffle hands over is none."""
     fmas: int = 0
     """Multiply-adds of lanes, those with a zero from a masked load included."""
     shuffles: int = 0
     """Lanes that take part in a shuffle, summed over the shuffles."""
     elements_stored: int = 0
-    """Elements of out that lanes store."""
+    """Elements of out that lanes store, one by one or in vectors."""
+    vectors_stored: int = 0
+    """Vectors of 16 bytes of out that lanes store."""
 
     def count_loads(self, tensor: str, elements: int, operands: bool) -> None:
         """Count loads from global memory of inputs, filters or biases, as operands if so."""

@@ -51,6 +51,16 @@ def matching(reports: Mapping[str, Report], substring: str) -> tuple[Report, ...
     return tuple(reports[symbol] for symbol in sorted(reports) if substring in symbol)
 
 
+def report_of(name: str, reports: Mapping[str, Report]) -> Report | None:
+    """The report on the kernel called *name*, among those by mangled symbol.
+
+    A mangled name stands behind its length, and the scope that it ends with an E, which no
+    kernel's name holds: so one that begins with another's name is not taken for it.
+    """
+    found = matching(reports, f"{len(name)}{name}E")
+    return found[0] if found else None
+
+
 def _of_hip(log: str) -> Iterator[Report]:
     kernels: list[tuple[str, dict[str, int]]] = []
     for remark in _REMARK.finditer(log):

@@ -13,7 +13,7 @@ import typer
 from dscore import __version__
 from dscore.errors import DscoreError
 
-from . import commands, options
+from . import cache, commands, options
 from .guide import GUIDE
 
 INTERRUPTED = 130
@@ -39,6 +39,7 @@ def _dscore(context: typer.Context, version: options.Version = False) -> None:
 
 for _command in commands.COMMANDS:
     app.command()(_command)
+app.add_typer(cache.app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

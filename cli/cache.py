@@ -1,163 +1,141 @@
-"""`dscore cache`: what is kept on disk, whether it is whole, and its removal."""
+"""The commands `dscore cache ...`: their arguments and help. They import what does the work."""
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated
 
 import typer
 
-from dscore import __version__
-from dscore.backends.compilers import Kind, find_compiler
-from dscore.cache import Damage, Entry, Removed, root, stores
-from dscore.errors import SpecError, UnavailableError, require_one_of
+from . import options
 
-from .output import counted, print_json, print_table, print_text
-from .records import Record
+app = typer.Typer(name="cache", help="""Show, check, empty and move what dscore keeps on disk.
 
-ACTIONS = ("show", "verify", "prune", "clear")
-_SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9,
-          "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_COLUMNS = ("kind", "target", ">kernels", ">size", ">unused for", "compiler")
+Libraries that were built, and tuning records: each measurement with the verdict on its result.
 
+\b
+dscore cache show
+dscore cache export h200.jsonl""")
 
-@dataclass(frozen=True)
-class Limits:
-    """What prune is told to keep within."""
-
-    max_size: str | None
-    older_than: str | None
-    stale: bool
-
-    @property
-    def given(self) -> list[str]:
-        """The options that were used."""
-        named = {"--max-size": self.max_size, "--older-than": self.older_than,
-                 "--stale": self.stale}
-        return [name for name, value in named.items() if value]
+_From = Annotated[list[str], typer.Argument(
+    metavar="FILE...", show_default=False, help="Files that export or merge wrote.")]
 
 
-def run(action: str, limits: Limits, json: bool) -> None:
-    """Do what is asked; verify exits with 1 where something is damaged."""
-    require_one_of(action, "action", ACTIONS)
-    if action != "prune" and limits.given:
-        raise SpecError(f"{limits.given[0]} belongs to prune, not to {action}")
-    if action == "prune":
-        _removed(_prune(limits), json)
-    elif action == "clear":
-        _removed([(store.kind, store.clear()) for store in stores()], json)
-    else:
-        _show(action, json)
+@app.command()
+def show(json: options.Json = False) -> None:
+    """Show the libraries and tunings that are kept."""
+    from . import keeping as work
+
+    work.show(json)
 
 
-def _show(action: str, json: bool) -> None:
-    entries = [(store.kind, entry) for store in stores() for entry in store.entries()]
-    damaged = [(store.kind, damage) for store in stores() for damage in store.verify()]
-    broken = {damage.path for _, damage in damaged}
-    entries = [(kind, entry) for kind, entry in entries if entry.path not in broken]
-    if json:
-        print_json({"root": str(root()), "size": sum(entry.size for _, entry in entries),
-                    "entries": [_entry_record(kind, entry) for kind, entry in entries],
-                    "damaged": [_damage_record(kind, damage) for kind, damage in damaged]})
-    else:
-        if action == "show" and entries:
-            print_table(_COLUMNS, [_row(kind, entry) for kind, entry in entries])
-            print()
-        for kind, damage in damaged:
-            print_text(f"damaged, and never loaded: {kind} {damage.path}: {damage.reason}")
-        size = _size(sum(entry.size for _, entry in entries))
-        print(f"{len(entries):,} whole, {len(damaged):,} damaged, {size}, in {root()}")
-    if action == "verify" and damaged:
-        raise typer.Exit(1)
+@app.command()
+def verify(json: options.Json = False) -> None:
+    """Look for damaged entries.
 
-
-def _row(kind: str, entry: Entry) -> tuple[str, ...]:
-    record = _entry_record(kind, entry)
-    return (kind, record["target"] or "", "" if record["kernels"] is None else
-            str(record["kernels"]), _size(entry.size), _age(record["unused_seconds"]),
-            record["compiler_version"] or "")
-
-
-def _entry_record(kind: str, entry: Entry) -> Record:
-    meta, now = entry.meta, time.time()
-    # The host's compilers report on no kernels, so that these are not known there.
-    kernels = len(meta["reports"]) if isinstance(meta.get("reports"), list) else 0
-    return {"kind": kind, "key": entry.key, "path": str(entry.path),
-            "target": meta.get("target"), "kernels": kernels or None, "size": entry.size,
-            "age_seconds": now - entry.created, "unused_seconds": now - entry.used,
-            "compiler": meta.get("compiler"), "compiler_version": meta.get("compiler_version"),
-            "dscore": meta.get("dscore")}
-
-
-def _damage_record(kind: str, damage: Damage) -> Record:
-    return {"kind": kind, "key": damage.key, "path": str(damage.path), "reason": damage.reason}
-
-
-def _prune(limits: Limits) -> list[tuple[str, Removed]]:
-    """Apply the limits. Tuning records are small and took long: libraries make room for them."""
-    most = _quantity(limits.max_size, "--max-size", _SIZES, "500MB")
-    age = _quantity(limits.older_than, "--older-than", _AGES, "30d")
-    libraries, tuning = stores()
-    done = [(tuning.kind, tuning.prune(older_than_seconds=age))]
-    left = max(0.0, most - sum(entry.size for entry in tuning.entries()))
-    stale = _stale if limits.stale else lambda meta: False
-    return [(libraries.kind, libraries.prune(left, age, stale)), *done]
-
-
-def _quantity(text: str | None, option: str, units: Mapping[str, int], example: str) -> float:
-    """A number with a unit; infinity for none."""
-    if text is None:
-        return float("inf")
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]+)", text.strip())
-    scale = {name.lower(): value for name, value in units.items()}.get(found[2].lower()
-                                                                       if found else "")
-    if found is None or scale is None:
-        raise SpecError(f"{option} must be a number and one of {', '.join(units)}, such as "
-                        f"{example}; got {text!r}")
-    return float(found[1]) * scale
-
-
-def _stale(meta: Mapping[str, Any]) -> bool:
-    """Whether no build of today would find it: of another dscore, or of a compiler that is gone
-    or has changed.
+    They are never loaded, and prune removes them. Ends with 1 if there are any.
     """
-    path, version = meta.get("compiler"), meta.get("compiler_version")
-    if meta.get("dscore") != __version__ or not isinstance(path, str):
-        return True
-    try:
-        return find_compiler(_kind(str(meta.get("target"))), path).version != version
-    except UnavailableError:
-        return True
+    from . import keeping as work
+
+    work.verify(json)
 
 
-def _kind(target: str) -> Kind:
-    return "hip" if target.startswith("gfx") else "nvcc" if target.startswith("sm_") else "host"
+@app.command()
+def prune(
+    max_size: Annotated[str | None, typer.Option(
+        "--max-size", metavar="SIZE", show_default=False,
+        help="Keep within this (500MB, 2GiB); the least recently used go first.")] = None,
+    older_than: Annotated[str | None, typer.Option(
+        "--older-than", metavar="AGE", show_default=False,
+        help="Remove what was not used for this long (30d, 12h).")] = None,
+    stale: Annotated[bool, typer.Option(
+        "--stale", help="Remove what another dscore or compiler built.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Remove damaged entries, and what is beyond the limits.
+
+    dscore cache prune --max-size 500MB --older-than 30d
+    """
+    from . import keeping as work
+
+    work.prune(work.Limits(max_size, older_than, stale), json)
 
 
-def _removed(done: list[tuple[str, Removed]], json: bool) -> None:
-    if json:
-        print_json({"root": str(root()), "removed": {kind: asdict(taken) for kind, taken in done}})
-        return
-    for kind, taken in done:
-        entries = f"{taken.entries:,} {'entry' if taken.entries == 1 else 'entries'}"
-        print(f"{kind}: removed {entries} ({counted(taken.files, 'file')}, {_size(taken.size)})")
-    print(f"from {root()}")
+@app.command()
+def clear(json: options.Json = False) -> None:
+    """Remove everything; asks nothing."""
+    from . import keeping as work
+
+    work.clear(json)
 
 
-def _size(count: float) -> str:
-    """Bytes as people read them."""
-    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count:.0f} B"
+@app.command()
+def export(
+    file: Annotated[str, typer.Argument(
+        metavar="FILE", show_default=False, help="Is replaced; merge adds to a file.")],
+    json: options.Json = False,
+) -> None:
+    """Write all tuning records to a file.
+
+    dscore cache export h200.jsonl
+
+    The file has a line of JSON for each measurement.
+    """
+    from . import transfers as work
+
+    work.export(file, json)
 
 
-def _age(seconds: float) -> str:
-    for unit, scale in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= scale:
-            return f"{seconds / scale:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
+@app.command("import")
+def import_(files: _From, json: options.Json = False) -> None:
+    """Take tuning records from files.
+
+    dscore cache import h200.jsonl more.jsonl
+
+    Records of other kernel sources, another compiler or another device are ignored, and named.
+    Ends with 1 if lines had to be skipped; the others are taken.
+    """
+    from . import transfers as work
+
+    work.import_(files, json)
+
+
+@app.command()
+def merge(
+    files: _From,
+    into: Annotated[str, typer.Option(
+        "--into", metavar="FILE", show_default=False,
+        help="The file to write; what it holds already stays.")],
+    json: options.Json = False,
+) -> None:
+    """Write the tuning records of several files to one.
+
+    dscore cache merge monday.jsonl tuesday.jsonl --into h200.jsonl
+
+    Neither the cache nor what holds here matters. Ends with 1 if lines had to be skipped; the
+    others are merged.
+    """
+    from . import transfers as work
+
+    work.merge(files, into, json)
+
+
+@app.command()
+def hints(
+    device: Annotated[str, typer.Option(
+        "--device", metavar="NAME|FILE.toml", show_default=False,
+        help="The device that was measured; it need not be here.")],
+    files: Annotated[list[str] | None, typer.Argument(
+        metavar="[FILE...]", show_default=False,
+        help="Take records from these files.  [default: from the cache]")] = None,
+    json: options.Json = False,
+) -> None:
+    """Print the best tilings on record, to be shipped.
+
+    dscore cache hints --device h200 > specs/tunings/h200.toml
+
+    The file holds the fastest right tiling of each problem. Where a machine has no record of its
+    own, these are taken before the cost model's first.
+    """
+    from . import hinting as work
+
+    work.run(files or [], device, json)

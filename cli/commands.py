@@ -233,31 +233,6 @@ def conformance(
              json)
 
 
-def cache(
-    action: Annotated[str, typer.Argument(
-        metavar="show|verify|prune|clear", show_default=False, help="What to do.")],
-    max_size: Annotated[str | None, typer.Option(
-        "--max-size", metavar="SIZE", show_default=False,
-        help="prune: keep within this (500MB, 2GiB), the least recently used go first.")] = None,
-    older_than: Annotated[str | None, typer.Option(
-        "--older-than", metavar="AGE", show_default=False,
-        help="prune: remove what was not used for this long (30d, 12h).")] = None,
-    stale: Annotated[bool, typer.Option(
-        "--stale", help="prune: remove what another dscore or compiler built.")] = False,
-    json: options.Json = False,
-) -> None:
-    """Show, check or empty what dscore keeps on disk.
-
-    dscore cache prune --max-size 500MB --older-than 30d
-
-    verify ends with 1 if an entry is damaged; such entries are never loaded, and prune removes
-    them too. clear removes everything and asks nothing.
-    """
-    from . import cache as work
-
-    work.run(action, work.Limits(max_size, older_than, stale), json)
-
-
 def env(json: options.Json = False) -> None:
     """Show versions, and what each backend lacks."""
     from . import env as work
@@ -266,4 +241,4 @@ def env(json: options.Json = False) -> None:
 
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
-    devices, validate, space, explain, emit, build, run, bench, tune, conformance, cache, env)
+    devices, validate, space, explain, emit, build, run, bench, tune, conformance, env)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 
-from dscore import __version__
+from dscore import __version__, catalog
+from dscore.tunings import Ignored, Tunings, all_shipped
 
 from .devices import backend_records, print_backends
-from .output import print_json
+from .output import counted, print_json, print_text
+from .records import Record
 
 PACKAGES = ("numpy", "cffi", "typer", "rich", "hypothesis", "torch", "cupy", "jax", "hip-python",
             "cuda-bindings")
@@ -21,12 +23,31 @@ def run(json: bool) -> None:
               "platform": platform.platform()}
     packages = {name: _version(name) for name in PACKAGES}
     if json:
-        print_json({**system, "packages": packages, "backends": backend_records()})
+        print_json({**system, "packages": packages, "backends": backend_records(),
+                    "hints": [_hints_record(found) for found in all_shipped()]})
         return
     for name, value in {**system, **packages}.items():
         print(f"{name:<14} {value or 'not installed'}")
     print()
     print_backends()
+    for found in all_shipped():
+        ignored = _ignored(found)
+        print(f"\n{found.device}: {counted(len(found.hints), 'hint')} shipped, "
+              f"{len(ignored):,} ignored")
+        for one in ignored:
+            print_text(f"  {one.name}: {one.reason}")
+
+
+def _ignored(found: Tunings) -> tuple[Ignored, ...]:
+    device = catalog.devices().get(found.device)
+    if device is None:
+        return (Ignored(found.device, "no device of that name is shipped"),)
+    return found.ignored(device)
+
+
+def _hints_record(found: Tunings) -> Record:
+    return {"device": found.device, "shipped": len(found.hints),
+            "ignored": [{"name": one.name, "reason": one.reason} for one in _ignored(found)]}
 
 
 def _version(package: str) -> str | None:

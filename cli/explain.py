@@ -31,7 +31,7 @@ def run(layer: str, device: str, rules: str, tiling: str | None, batch: int | No
 
 def _record(explanation: Explanation) -> Record:
     plan = explanation.plan
-    return {"plan": plan_record(plan),
+    return {"plan": plan_record(plan), "chosen_by": explanation.chosen_by,
             "ledger": [check_record(check) for check in explanation.ledger],
             "floor_seconds": explanation.floor_seconds, "floor": explanation.floor,
             "note": explanation.note, "considered": explanation.considered,

@@ -25,6 +25,7 @@ or has a name: a layer of the papers (P13, D4), a layer of a network (mobilenet_
   dscore build mobilenet_v2 --target gfx906 all its kernels in one library, no GPU needed
   dscore run mobilenet_v2                   run and check every layer
   dscore conformance --examples 1000        search for a case that a backend gets wrong
+  dscore tune P13                           the fastest of its tilings, on your GPU
   dscore cache show                         the libraries and tunings that are kept
   dscore env                                versions and backends
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from dscore import api, records
+from dscore import api, transfer
 from dscore.catalog import layers
 from dscore.errors import SpecError
 from dscore.notation import problem_token
@@ -19,10 +19,9 @@ _COLUMNS = ("layer", "policy", ">tilings", ">measured", ">best µs", ">rank of\n
 
 def run(path: str, device: str | None, json: bool) -> None:
     """Print how the model's first guesses compare with the best of all."""
-    read = records.read(path)
+    read = transfer.read_all([path])
     if not read.measurements:
-        raise SpecError(f"{path} holds no tuning records"
-                        + (f": {read.skipped[0]}" if read.skipped else ""))
+        raise SpecError(f"{path} holds no tuning records")
     judged = replay(read.measurements, None if device is None else api.device_of(device))
     if json:
         print_json(_record(judged, read.skipped))

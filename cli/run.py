@@ -11,7 +11,7 @@ from typing import cast
 
 import typer
 
-from dscore import accuracy, api
+from dscore import accuracy, api, decision
 from dscore.accuracy import Accuracy
 from dscore.backend import Backend, choose_backend, require_accepted
 from dscore.catalog import NamedProblem
@@ -108,7 +108,8 @@ def _outcome(job: Job, layer: NamedProblem) -> Outcome:
     """Plan, run and judge one layer; what is wrong with the request itself is raised."""
     plan = None
     try:
-        plan = api.plan_for(layer.problem, job.device, cast(Rules, job.asked.rules), job.tiling)
+        plan = api.plan_for(layer.problem, job.device, cast(Rules, job.asked.rules), job.tiling,
+                            job.backend)
         require_accepted(job.backend, plan)
         judged, seconds = _measured(job, plan)
     except (SpecError, UnavailableError):
@@ -182,6 +183,8 @@ def _summary(done: list[Outcome], asked: int, seconds: float) -> str:
     count = f"{len(done)} of " if len(done) < asked else ""
     parts = [count + counted(asked, "layer"), f"{sum(outcome.ok for outcome in done)} right"]
     parts += [f"worst error {_percent(worst)} of the bound"] if worst is not None else []
+    hinted = sum(o.plan is not None and decision.origin(o.plan) == "hint" for o in done)
+    parts += [f"{hinted} by shipped hints"] if hinted else []
     return ", ".join([*parts, f"{seconds:.1f} s"])
 
 
@@ -198,6 +201,7 @@ def _layer_record(outcome: Outcome) -> Record:
     plan, judged = outcome.plan, outcome.accuracy
     return {"layer": outcome.layer.name, **problem_record(outcome.layer.problem),
             "tiling": plan and plan.tiling.as_dict(), "plan": plan and plan.name,
+            "chosen_by": plan and decision.origin_said(plan),
             "seconds": outcome.seconds, "share": judged and finite(judged.share),
             "ok": outcome.ok, "verdict": outcome.verdict, "message": outcome.message,
             "reproduce": outcome.reproduce}

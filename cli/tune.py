@@ -33,12 +33,6 @@ def tune(
     replay: Annotated[str | None, typer.Option(
         "--replay", metavar="FILE", show_default=False,
         help="Judge the cost model by the records in this file; nothing is run.")] = None,
-    import_: Annotated[str | None, typer.Option(
-        "--import", metavar="FILE", show_default=False,
-        help="First take the records of this file.")] = None,
-    export: Annotated[str | None, typer.Option(
-        "--export", metavar="FILE", show_default=False,
-        help="At the end write all records to this file.")] = None,
     json: options.Json = False,
 ) -> None:
     """Find the fastest right tiling of layers.
@@ -49,7 +43,7 @@ def tune(
     \b
     dscore tune P13
     dscore tune mobilenet_v2 --batch 8 --budget 10m
-    dscore tune P1-P45 --exhaustive --export h200.jsonl
+    dscore tune P1-P45 --exhaustive && dscore cache export h200.jsonl
     dscore tune --replay h200.jsonl
 
     Ends with 1 if a layer has no tiling that is right.
@@ -57,4 +51,4 @@ def tune(
     from . import tuning as work
 
     work.run(layers or [], work.Request(backend, device, batch, budget, top, exhaustive, seed,
-                                        workers, executor, replay, import_, export), json)
+                                        workers, executor, replay), json)

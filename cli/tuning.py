@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dscore import api, records
+from dscore import api
 from dscore.backend import Backend, choose_backend
 from dscore.catalog import NamedProblem
 from dscore.errors import DscoreError, SpecError, require_int
@@ -24,7 +24,7 @@ from dscore.tune import Search, Step, Tuned, search_of, standing, tune_all
 
 from . import replaying
 from .inputs import layers_of
-from .output import counted, print_json, print_table, print_text, require_writable
+from .output import counted, print_json, print_table, print_text
 from .records import Record, problem_record
 from .workers import executor_of
 
@@ -49,29 +49,18 @@ class Request:
     workers: int | None
     executor: str | None
     replay: str | None
-    import_: str | None
-    export: str | None
 
 
 def run(layers: list[str], asked: Request, json: bool) -> None:
-    """Import, tune and export as asked; or replay."""
+    """Tune, or replay."""
     if asked.replay is not None:
-        if layers or asked.import_ or asked.export:
-            raise SpecError("--replay takes the layers of its file, and neither --import nor "
-                            "--export")
+        if layers:
+            raise SpecError("--replay takes the layers of its file")
         replaying.run(asked.replay, asked.device, json)
         return
-    if not layers and not asked.import_ and not asked.export:
-        raise SpecError("name the layers to tune; or --replay, --import or --export a file")
-    if asked.export is not None:
-        require_writable(asked.export)
-    budget = seconds_of(asked.budget)
-    if asked.import_ is not None:
-        _import(asked.import_)
-    if layers:
-        _tune(layers_of(layers, asked.batch), asked, budget, json)
-    else:
-        _export(asked)
+    if not layers:
+        raise SpecError("name the layers to tune, or --replay a file")
+    _tune(layers_of(layers, asked.batch), asked, seconds_of(asked.budget), json)
 
 
 def seconds_of(text: str | None) -> float | None:
@@ -86,21 +75,6 @@ def seconds_of(text: str | None) -> float | None:
     if found is None or float(found[1]) == 0:
         raise SpecError(f"--budget must be a time such as 90s, 10m or 2h, got {text!r}")
     return float(found[1]) * _UNITS[found[2] or "s"]
-
-
-def _import(path: str) -> None:
-    read = records.import_(path)
-    for line in read.skipped:
-        print_text(f"skipped {line}", sys.stderr)
-    if read.skipped and not read.measurements:
-        raise SpecError(f"{path} holds no tuning records")
-    print(f"{counted(len(read.measurements), 'measurement')} from {path}", file=sys.stderr)
-
-
-def _export(asked: Request) -> None:
-    if asked.export is not None:
-        written = records.export(asked.export)
-        print(f"{counted(written, 'measurement')} to {asked.export}", file=sys.stderr)
 
 
 def _tune(layers: list[NamedProblem], asked: Request, budget: float | None, json: bool) -> None:
@@ -121,7 +95,6 @@ def _tune(layers: list[NamedProblem], asked: Request, budget: float | None, json
     except (KeyboardInterrupt, DscoreError) as error:
         stopped, found = error, _standing(search, chosen, layers, error)
     _report(layers, found, search, time.perf_counter() - began, json)
-    _export(asked)
     if stopped is not None:
         raise stopped
     if any(one.best is None and one.tried for one in found):

@@ -20,21 +20,33 @@ from typing import Any
 
 import numpy as np
 
-from dscore import api, catalog
+from dscore import api, catalog, solver
 from dscore.backends.building import build
 from dscore.backends.codegen import KernelSource
 from dscore.backends.toolchain import find_compiler, target
 from dscore.device import Device
+from dscore.geometry import ceil_div, depthwise_shape, matrix_shape, pointwise_shape
 from dscore.notation import parse_problem
 from dscore.plan import Plan
 from dscore.registers import compiled_registers
-from dscore.resources import COMPILER_REGISTERS, ceil_div, depthwise_shape, pointwise_shape
-from dscore.tiling import DepthwiseTiling, PointwiseTiling, tiling_from
+from dscore.resources import COMPILER_REGISTERS
+from dscore.tiling import DepthwiseTiling, MatrixTiling, PointwiseTiling, Tiling, tiling_from
 
 MARKER = "<!-- What follows is written by docs/registers.py. -->"
 PAGE = Path(__file__).with_name("registers.md")
 Row = dict[str, Any]
 SEED, CHUNK = 7, 4
+# The algorithm by which each family of kernels runs, as dscore.registers tells them apart.
+ALGORITHMS = {"pointwise": PointwiseTiling.algorithm, "matrix": MatrixTiling.algorithm,
+              "registers": DepthwiseTiling.algorithm, "lds": DepthwiseTiling.algorithm}
+
+
+def family_of(tiling: Tiling) -> str:
+    """The family of a tiling: what passes its results through LDS passes its rows, too."""
+    if isinstance(tiling, DepthwiseTiling):
+        return "registers" if tiling.staging == "registers" else "lds"
+    return next((family for family, algorithm in ALGORITHMS.items()
+                 if algorithm == tiling.algorithm), "direct")
 
 
 def drawn(device: Device, count: int) -> Iterator[tuple[str, str, Plan]]:
@@ -42,15 +54,16 @@ def drawn(device: Device, count: int) -> Iterator[tuple[str, str, Plan]]:
     layers = catalog.find("D1-D30") + catalog.find("P1-P45")
     for layer in layers:
         yield "first", layer.name, api.plan_for(layer.problem, device)
-    spaces = {layer.name: api.solve(layer.problem, device) for layer in layers}
+    spaces: dict[str, list[Any]] = {algorithm: [
+        (layer, api.solve(layer.problem, device, algorithm=algorithm)) for layer in layers
+        if algorithm in solver.algorithms(layer.problem)] for algorithm in ALGORITHMS.values()}
     random, seen = np.random.default_rng(SEED), set()
-    for family in itertools.islice(itertools.cycle(("pointwise", "registers", "lds")), count):
+    for family in itertools.islice(itertools.cycle(ALGORITHMS), count):
+        among = spaces[ALGORITHMS[family]]
         while True:
-            layer = layers[int(random.integers(len(layers)))]
-            space = spaces[layer.name]
+            layer, space = among[int(random.integers(len(among)))]
             plan = space.plan(int(random.integers(len(space))))
-            kind = getattr(plan.tiling, "staging", "pointwise")
-            if kind == family and plan.name not in seen:
+            if family_of(plan.tiling) == family and plan.name not in seen:
                 break
         seen.add(plan.name)
         yield "random", layer.name, plan
@@ -88,9 +101,13 @@ def features(row: Row) -> tuple[str, tuple[int, int, int]]:
         buffered = ceil_div(shape.input_tile, threads) + ceil_div(shape.filter_tile, threads)
         return "pointwise", (int(tiling.wave_w * shape.thread_c),
                              int(tiling.wave_w + shape.thread_c), int(buffered))
+    if isinstance(tiling, MatrixTiling):
+        tile = matrix_shape(problem, tiling, wavefront)
+        return "matrix", (int(tile.sums), int(tile.operands),
+                          int(tile.fetched) if tiling.stages == 2 else 0)
     if isinstance(tiling, DepthwiseTiling):
         walk, taps = depthwise_shape(problem, tiling), problem.spec.kernel
-        return (f"depthwise, {tiling.staging}",
+        return (f"depthwise, {family_of(tiling)}",
                 (int(walk.live_rows * tiling.thread_w), int(walk.columns), taps[0] * taps[1]))
     return "direct", (tiling.thread_c, tiling.thread_c, 1)
 

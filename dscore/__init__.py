@@ -18,7 +18,7 @@ _ROOMS = {
     "spec": ("ConvProblem", "ConvSpec"),
     "device": ("Device",),
     "plan": ("Plan",),
-    "tiling": ("DepthwiseTiling", "DirectTiling", "PointwiseTiling"),
+    "tiling": ("DepthwiseTiling", "DirectTiling", "MatrixTiling", "PointwiseTiling"),
     "verdict": ("InvalidTiling",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .spec import ConvSpec as ConvSpec
     from .tiling import DepthwiseTiling as DepthwiseTiling
     from .tiling import DirectTiling as DirectTiling
+    from .tiling import MatrixTiling as MatrixTiling
     from .tiling import PointwiseTiling as PointwiseTiling
     from .verdict import InvalidTiling as InvalidTiling
 

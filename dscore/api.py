@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import accuracy, arrays, catalog, eager, records, solver, verdict
+from . import accuracy, arrays, catalog, decision, eager, solver, verdict
 from .backend import Backend, GpuBackend, Kernel, choose_backend, require_accepted
 from .device import Device
 from .errors import SpecError, UnavailableError, require_one_of
@@ -37,7 +37,8 @@ def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
     *stride*, *dilation*: an int or (vertical, horizontal). *padding*: "same" (TensorFlow's:
     ceil(size / stride) outputs, the odd row at the end), "valid", an int, (vertical, horizontal),
     ((top, bottom), (left, right)) or four ints. *activation*: relu, relu6, silu, hardswish.
-    *plan*: a Plan of this very problem, or a tiling; else the solver's first.
+    *plan*: a Plan of this very problem, or a tiling; else the one tuned on this machine, else the
+    one shipped for this device, else the solver's first.
     *out*: an array of the result's shape, kind and dtype to write to; it may overlap *x*.
 
     Returns the result, of shape (N, out channels, H', W'), as an array of *x*'s library; *out* if
@@ -109,11 +110,12 @@ def _gpu_call(problem: ConvProblem, given: dict[str, Any], shape: tuple[int, ...
         raise UnavailableError(f"x lies on GPU {index}, and backend {chosen.name} runs host "
                                "arrays; copy it to the host, or take backend hip")
     device = chosen.device_at(index)
-    made = (_decided(problem, device, chosen, "hip" if backend == "auto" else backend)
+    made = (decision.decided(problem, device, chosen, "hip" if backend == "auto" else backend)
             if plan is None else _given_plan(problem, device, plan))
     require_accepted(chosen, made)
-    return eager.Call(adapter, given["x"], given.get("bias"), shape,
-                      chosen.kernel_on(made, index).launch)
+    loaded = chosen.kernel_on(made, index)
+    return eager.Call(adapter, given["x"], given.get("bias"), shape, loaded.launch,
+                      loaded.alignment)
 
 
 def _ready(array: Any, name: str) -> arrays.Array:
@@ -182,20 +184,10 @@ def _given_plan(problem: ConvProblem, device: Device, plan: Plan | Tiling) -> Pl
 @lru_cache(maxsize=1024)
 def _solved_kernel(problem: ConvProblem, backend: str) -> Kernel:
     chosen = choose_backend(backend)
-    plan = _decided(problem, chosen.device(), chosen,
-                    chosen.name if backend == "auto" else backend)
+    plan = decision.decided(problem, chosen.device(), chosen,
+                            chosen.name if backend == "auto" else backend)
     require_accepted(chosen, plan)
     return chosen.compile(plan)
-
-
-def _decided(problem: ConvProblem, device: Device, chosen: Backend, backend: str) -> Plan:
-    """The tuned plan, else the solver's first; tuned now where the environment asks for that."""
-    plan = records.tuned_plan(problem, device, chosen)
-    if plan is None and os.environ.get("DSCORE_TUNE") and not eager.capturing():
-        from . import tune
-
-        plan = tune.on_demand(problem, device, backend) if tune.wanted() else None
-    return plan or solver.best_plan(problem, device)
 
 
 def problem_of(problem: ProblemLike) -> ConvProblem:
@@ -223,18 +215,20 @@ def tiling_of(tiling: TilingLike) -> Tiling:
 
 
 def solve(problem: ProblemLike, device: DeviceLike = "z100sm", rules: Rules = "hardware",
-          masked: bool | None = None) -> solver.Space:
+          masked: bool | None = None, algorithm: str | None = None) -> solver.Space:
     """Every tiling that fits; see `dscore.solver.solve` and `dscore.solver.Space`.
 
     >>> len(solve("P1", "z100sm", "paper"))
     835
     """
-    return solver.solve(problem_of(problem), device_of(device), _rules(rules), masked)
+    return solver.solve(problem_of(problem), device_of(device), _rules(rules), masked, algorithm)
 
 
 def plan_for(problem: ProblemLike, device: DeviceLike = "z100sm", rules: Rules = "hardware",
-             tiling: TilingLike | None = None) -> Plan:
-    """The plan the cost model ranks first, or the plan that *tiling* makes if it fits.
+             tiling: TilingLike | None = None, chosen: Backend | None = None) -> Plan:
+    """The plan of an untuned machine (shipped, or the cost model's first), or that of *tiling*.
+
+    A shipped one that the backend *chosen* refuses is passed over.
 
     Raises InfeasibleError where nothing fits, InvalidTiling where *tiling* does not.
 
@@ -243,10 +237,10 @@ def plan_for(problem: ProblemLike, device: DeviceLike = "z100sm", rules: Rules =
     """
     stated, target = problem_of(problem), device_of(device)
     if tiling is None:
-        return solver.best_plan(stated, target, _rules(rules))
-    chosen = tiling_of(tiling)
-    verdict.validate(stated, chosen, target, _rules(rules), masked=True).require()
-    return solver.make_plan(stated, target, chosen, rules)
+        return decision.untuned(stated, target, _rules(rules), chosen)
+    given = tiling_of(tiling)
+    verdict.validate(stated, given, target, _rules(rules), masked=True).require()
+    return solver.make_plan(stated, target, given, rules)
 
 
 def validate(problem: ProblemLike, tiling: TilingLike, device: DeviceLike = "z100sm",
@@ -269,11 +263,9 @@ def explain(problem: ProblemLike | Plan, device: DeviceLike = "z100sm",
     >>> print(explain("P13").floor)
     floor 0.68 µs = max(449,536 B at 1,000 GB/s (data sheet), 9,633,792 flops at 14.1 TFLOP/s)
     """
-    if isinstance(problem, Plan):
-        space = solver.solve(problem.problem, problem.device, problem.rules)
-        return explanation_of(problem, len(space), space.note)
-    space = solve(problem, device, rules)
-    return explanation_of(plan_for(space.problem, space.device, rules), len(space), space.note)
+    plan = problem if isinstance(problem, Plan) else plan_for(problem, device, rules)
+    space = solver.solve(plan.problem, plan.device, plan.rules)
+    return explanation_of(plan, len(space), space.note, decision.origin_said(plan))
 
 
 def trace(problem: ProblemLike, plan: Plan | TilingLike | None = None,

@@ -54,7 +54,11 @@ class Backend(Protocol):
 
 
 class Launchable(Protocol):
-    """A kernel that takes addresses."""
+    """A kernel that takes addresses, each a multiple of `alignment` bytes."""
+
+    @property
+    def alignment(self) -> int:
+        """Bytes."""
 
     def launch(self, x: int, w: int, bias: int, out: int, stream: int = 0,
                device: int = 0) -> None:

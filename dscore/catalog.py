@@ -130,10 +130,11 @@ def load_toml(path: str | os.PathLike[str]) -> Table:
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise SpecError(f"{shown}: cannot be read: {reason}") from None
-    return _parse(raw, shown)
+    return parse_toml(raw, shown)
 
 
-def _parse(raw: bytes, shown: str) -> Table:
+def parse_toml(raw: bytes, shown: str) -> Table:
+    """The table that the bytes of a TOML file state; *shown* names the file in an error."""
     try:
         # Some editors begin a file with a byte order mark, which TOML does not know.
         table: Table = tomllib.loads(raw.decode("utf-8-sig"))
@@ -151,7 +152,7 @@ def _shipped(folder: str) -> dict[str, Table]:
     """The parsed files of a folder of `specs`, by the name that errors show."""
     entries = (entry for entry in files("dscore._specs").joinpath(folder).iterdir()
                if entry.name.endswith(".toml"))
-    return {f"{folder}/{entry.name}": _parse(entry.read_bytes(), f"{folder}/{entry.name}")
+    return {f"{folder}/{entry.name}": parse_toml(entry.read_bytes(), f"{folder}/{entry.name}")
             for entry in sorted(entries, key=lambda entry: entry.name)}
 
 

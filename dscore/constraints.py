@@ -8,86 +8,30 @@ block, blocks per CU, and how much code a compiler unrolls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .device import Device
 from .errors import SpecError
+from .geometry import Count, ceil_div, depthwise_shape, pointwise_shape
+from .limits import Case, Constraint, power_of_two_within
 from .plan import Check, Rules
-from .registers import compiled_registers
-from .resources import Count, Footprint, ceil_div, depthwise_shape, footprint, pointwise_shape
 from .spec import ConvProblem
-from .tiling import DepthwiseTiling, DirectTiling, PointwiseTiling, Tiling
-
-
-@dataclass(frozen=True)
-class Case:
-    """One tiling (or columns of many) on a problem and a device, at a residency of `block_n`."""
-
-    problem: ConvProblem
-    device: Device
-    kind: type[Tiling]
-    tiling: Any
-    foot: Footprint
-    block_n: Count = 1
-
-    @property
-    def compiled(self) -> Count:
-        """Registers that the device's compiler takes at most."""
-        return compiled_registers(self.problem, self.device, self.kind, self.tiling)
-
-    @property
-    def waves_per_simd(self) -> Count:
-        """Wavefronts on the fullest SIMD when block_n blocks are spread evenly."""
-        return ceil_div(self.block_n * self.foot.waves, self.device.simds_per_cu)
-
-
-def case_of(problem: ConvProblem, device: Device, kind: type[Tiling], tiling: Any,
-            block_n: Count = 1) -> Case:
-    """The case of *tiling*, with its footprint."""
-    return Case(problem, device, kind, tiling,
-                footprint(problem, kind, tiling, device.wavefront), block_n)
-
-
-# What the resource limits count; every other constraint is a rule of legality.
-_SPENT = ("E-LDS", "E-VGPR", "E-WAVES", "E-BLOCKS", "E-ROWS", "E-CODE")
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """A named limit: `measure` gives (used, allowed), and used <= allowed keeps it."""
-
-    code: str
-    limit: str
-    unit: str
-    source: str
-    measure: Callable[[Case], tuple[Count, Count]]
-    detail: Callable[[Case], str] = lambda case: ""
-    kinds: tuple[type[Tiling], ...] = (PointwiseTiling, DepthwiseTiling, DirectTiling)
-    exact_only: bool = False  # dropped where tiles may reach past the output, masked
-
-    @property
-    def legality(self) -> bool:
-        """Whether it says what a tiling is (R1–R5), and not what it may spend."""
-        return not self.code.startswith(_SPENT)
-
-    def check(self, case: Case) -> Check:
-        """The ledger line of one configuration."""
-        used, allowed = self.measure(case)
-        return Check(self.code, self.limit, int(used), int(allowed), self.unit, self.source,
-                     self.detail(case))
-
-
-def _power_of_two_within(value: Count, most: int) -> Count:
-    """The largest power of two that neither *value* nor *most* falls short of."""
-    return 2 ** np.log2(np.minimum(value, most)).astype(np.int64)
+from .tiling import (
+    DepthwiseTiling,
+    DirectTiling,
+    MatrixTiling,
+    PointwiseTiling,
+    Tiling,
+)
 
 
 def _block(case: Case) -> Any:
     return pointwise_shape(case.problem, case.tiling, case.device.wavefront)
+
+
+def _staged(case: Case) -> Any:
+    return np.asarray(case.tiling.staging) != "registers"
 
 
 def _per_block(case: Case) -> str:
@@ -111,6 +55,53 @@ _POINTWISE: tuple[type[Tiling], ...] = (PointwiseTiling,)
 # memory (docs/registers.md); 2,048 FMAs are 16 KiB of code, half an instruction cache of the GCN.
 MOST_UNROLLED_ROWS = 32
 MOST_UNROLLED_FMAS = 2048
+MOST_STAGES = 16
+
+# A product of three TF32 ones errs by about 12 * 2**-24 at worst, which the bound of a float32
+# result admits from 16 products on (docs/model.md).
+LEAST_SPLIT_CHANNELS = 16
+
+
+def _split(case: Case) -> Any:
+    return np.asarray(case.tiling.arithmetic) == "tf32x3"
+
+
+def _fragment_c(case: Case) -> Count:
+    return np.where(_split(case), 8, case.tiling.lanes_c)
+
+
+def _fragment_p(case: Case) -> Count:
+    return np.where(_split(case), 16, 4 * np.maximum(
+        case.device.wavefront // case.tiling.lanes_c, 1))
+
+
+_TILES: tuple[type[Tiling], ...] = (MatrixTiling,)
+_MATRIX: tuple[Constraint, ...] = (
+    Constraint("E-TILE", "part wavefronts", "", "",
+               lambda c: (c.tiling.tile_c % c.tiling.wave_c + c.tiling.tile_p % c.tiling.wave_p, 0),
+               lambda c: "wave_c divides tile_c, wave_p tile_p", _TILES),
+    Constraint("E-FRAGMENT", "part fragments", "", "",
+               lambda c: (c.tiling.wave_c % _fragment_c(c) + c.tiling.wave_p % _fragment_p(c), 0),
+               lambda c: f"{_fragment_c(c)} channels x {_fragment_p(c)} pixels", _TILES),
+    Constraint("E-LANES", "lanes_c", "", "",
+               lambda c: (np.where(_split(c) & (c.tiling.lanes_c != 8), c.device.wavefront + 1,
+                                   c.tiling.lanes_c),
+                          power_of_two_within(c.tiling.lanes_c, c.device.wavefront)),
+               lambda c: "a power of two; 8 for tf32x3", _TILES),
+    Constraint("E-SLICE", "channels left", "", "",
+               lambda c: (c.tiling.step_c % (c.tiling.slices * np.where(_split(c), 8, 4)), 0),
+               lambda c: "step_c by slices, in eights (plain: fours)", _TILES),
+    Constraint("E-STAGES", "stages", "", "",
+               lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
+                          MOST_STAGES if c.device.copies_to_lds else 2),
+               lambda c: "more than 2 need asynchronous copies", _TILES),
+    Constraint("E-CLUSTER", "cluster", "", "",
+               lambda c: (c.tiling.cluster, c.device.most_cluster_blocks), kinds=_TILES),
+    Constraint("E-SPLIT", "tf32x3", "", "",
+               lambda c: (1 * _split(c), int(c.device.copies_to_lds and c.device.wavefront == 32
+                          and c.problem.spec.in_channels >= LEAST_SPLIT_CHANNELS)),
+               lambda c: f"NVIDIA, {LEAST_SPLIT_CHANNELS} input channels or more", _TILES),
+)
 
 PAPER: tuple[Constraint, ...] = (
     Constraint("E-LDS", "shared memory", "B", "Eq. 4",
@@ -131,7 +122,7 @@ PAPER: tuple[Constraint, ...] = (
                _POINTWISE, exact_only=True),
     Constraint("E-GROUP", "group_c", "", "R4",
                lambda c: (c.tiling.group_c,
-                          _power_of_two_within(c.tiling.group_c, c.device.wavefront)),
+                          power_of_two_within(c.tiling.group_c, c.device.wavefront)),
                lambda c: f"a power of two up to {c.device.wavefront}", _POINTWISE),
     Constraint("E-DIV-G", "channels left", "", "R4",
                lambda c: (c.problem.spec.in_channels % c.tiling.group_c, 0),
@@ -142,8 +133,20 @@ PAPER: tuple[Constraint, ...] = (
                lambda c: f"wave_c*group_c by {c.device.wavefront}", _POINTWISE),
     Constraint("E-SHUFFLE", "lanes_w", "", "",
                lambda c: (np.where(c.tiling.column_reuse, c.tiling.lanes_w, 0),
-                          _power_of_two_within(c.tiling.lanes_w, c.device.wavefront)),
+                          power_of_two_within(c.tiling.lanes_w, c.device.wavefront)),
                lambda c: f"a power of two up to {c.device.wavefront}", (DepthwiseTiling,)),
+    *_MATRIX,
+    Constraint("E-REUSE", "column reuse", "", "",
+               lambda c: (1 * (np.asarray(c.tiling.column_reuse) & _staged(c)), 0),
+               lambda c: "from registers only", (DepthwiseTiling,)),
+    Constraint("E-SPAN", "columns left", "", "",
+               lambda c: (np.where(_staged(c), c.problem.out_width
+                                   - c.tiling.lanes_w * c.tiling.thread_w, 0), 0),
+               lambda c: "through LDS a block takes whole rows", (DepthwiseTiling,)),
+    Constraint("E-SPAN-H", "rows left", "", "",
+               lambda c: (np.where(_staged(c) & (c.tiling.planes > 1), c.problem.out_height
+                                   - c.tiling.lanes_h * c.tiling.thread_h, 0), 0),
+               lambda c: "through LDS several planes are whole", (DepthwiseTiling,)),
     Constraint("E-LANES", "lanes left", "", "",
                lambda c: (c.tiling.threads % c.device.wavefront, 0),
                lambda c: f"threads by {c.device.wavefront}", (DirectTiling,)),
@@ -230,6 +233,9 @@ def overhangs(problem: ConvProblem, tiling: Tiling, wavefront: int) -> bool:
         shape = pointwise_shape(problem, tiling, wavefront)
         return bool(problem.out_width % shape.columns or spec.out_channels % shape.channels
                     or spec.in_channels % tiling.group_c)
+    if isinstance(tiling, MatrixTiling):
+        return bool(spec.out_channels % tiling.tile_c or spec.in_channels % tiling.step_c
+                    or problem.batch * problem.out_height * problem.out_width % tiling.tile_p)
     if isinstance(tiling, DepthwiseTiling):
         return bool(problem.out_height % (tiling.lanes_h * tiling.thread_h)
                     or problem.out_width % (tiling.lanes_w * tiling.thread_w)

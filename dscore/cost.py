@@ -2,17 +2,18 @@
 
 A CU holds ``block_n`` blocks at a time, so the grid takes ``rounds = ceil(blocks / (block_n ·
 CUs))`` rounds. The launch lasts an empty launch plus a norm of these parts, which overlap, but not
-perfectly (the 4-norm is the longest where one dominates, and a third more where three are alike):
+perfectly (a p-norm is the longest where one dominates, and some more where several are alike):
 
-* issue: the instructions of the resident lanes over the lanes that a CU has. An operand loaded from
-  LDS costs as much as an FMA on 32 banks: lanes / 32 of one;
-* latency: the waits for memory that follow one another in a block, which other resident wavefronts
-  cannot shorten, and the block's own instructions, once a round;
-* memory: the longer of the problem's compulsory bytes and all blocks' bytes from the L2 cache.
+* issue: the instructions of all wavefronts, over the CUs' SIMDs; so for matrix units, LDS and the
+  load-store unit, each with the clocks that it is busy;
+* latency: the waits that follow one another in a block, which other resident wavefronts cannot
+  shorten, and the instructions of those that share its SIMD, once a round;
+* memory: the problem's compulsory bytes; all blocks' bytes from the L2 cache;
+* the start of every block.
 
-Depthwise kernels also pay for how their lanes touch memory (dscore.traffic) and for the start of
-every block; the weights of their parts (``_WEIGHTS``) were fitted to timings of D1-D30 on one
-NVIDIA H200 (docs/model.md), and are in clocks or bytes, so that they scale with a device.
+The weights (``_MATRIX``, ``_DEPTHWISE``) are clocks, or bytes for a byte, so that they scale with a
+device; they were fitted to timings of P1-P45 and D1-D30 on one NVIDIA H200 (docs/model.md). The
+paper's pointwise kernel and the direct one are estimated without a fit (``_unfitted``).
 It orders tilings; it does not promise microseconds.
 """
 
@@ -24,11 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .constraints import Case
+from .geometry import Count, ceil_div, depthwise_shape, matrix_shape
+from .limits import Case
 from .plan import Cost
-from .resources import Count, ceil_div, depthwise_shape
-from .tiling import DepthwiseTiling
-from .traffic import SECTOR_BYTES, depthwise_traffic
+from .tiling import DepthwiseTiling, MatrixTiling
+from .traffic import SECTOR_BYTES, depthwise_traffic, matrix_traffic
 
 # Clock cycles from a load to its use, cold in L2, about alike on GCN/CDNA and Volta to Hopper.
 LATENCY_CYCLES = 600
@@ -40,13 +41,20 @@ L2_OVER_MEMORY = 3.0
 LAUNCH_SECONDS = 2e-6
 
 # What a launch may be bound by, in the order of a cost's parts.
-BOUNDS = ("issue", "latency", "memory", "loads and stores", "L2 cache", "starting blocks", "launch")
+BOUNDS = ("issue", "matrix units", "LDS", "loads and stores", "latency", "memory", "L2 cache",
+          "starting blocks", "launch")
 
-# Of a depthwise kernel, in clocks: of a wavefront's instructions, of the load-store unit for each
-# line, of a wait for memory; and, over the data sheet's bandwidth, bytes for each byte.
-_WEIGHTS = {"wavefront": 7.0, "fma": 2.6, "load": 0.7, "store": 7.0, "lds": 0.42,
-            "shuffle": 0.33, "line": 0.27, "wait": 130.0, "row": 210.0, "staging": 3000.0,
-            "block": 64.0, "compulsory": 2.2, "loaded": 0.17, "stored": 0.39}
+# Clocks of a unit for each of what is named; `first`: from a launch to the first data, `serial`:
+# of an instruction of a wavefront on the same SIMD; `memory`, `loaded`, `stored`: bytes for a byte.
+_MATRIX = {"wavefront": 9.6, "fma": 1.1, "split": 0.28, "lds_load": 0.88, "copy": 9.0,
+           "store": 16.0, "join": 22.7, "product": 7.0, "lds": 1.06, "step": 173.0,
+           "fragment": 9.8, "cluster": 1670.0, "cluster_sum": 40.6, "through_registers": 158.0,
+           "wait": 102.0, "serial": 1.44, "block": 262.0, "memory": 1.23, "loaded": 0.9,
+           "first": 1583.0, "norm": 3.19}
+_DEPTHWISE = {"wavefront": 2.0, "fma": 1.24, "load": 2.84, "store": 2.41, "lds_read": 0.65,
+              "shuffle": 0.6, "line": 0.88, "lds": 1.11, "wait": 22.0, "row": 52.0,
+              "staging": 30.0, "both": 357.0, "serial": 2.11, "block": 224.0, "memory": 1.11,
+              "loaded": 0.13, "stored": 0.375, "first": 1652.0, "norm": 2.66}
 
 
 @dataclass(frozen=True)
@@ -71,10 +79,17 @@ def cost(case: Case, block_n: Count) -> CostColumns:
     rounds = ceil_div(foot.blocks, block_n * device.compute_units)
     # In the last round, and in small grids, a CU holds only its share of the blocks.
     resident = np.minimum(block_n, ceil_div(foot.blocks, device.compute_units))
-    parts, norm = ((_depthwise_parts(case, rounds, resident), 2)
-                   if case.kind is DepthwiseTiling else (_parts(case, rounds, resident), 4))
-    launch = np.broadcast_to(device.measured_launch_seconds or LAUNCH_SECONDS, parts[0].shape)
-    overlapped = (parts ** norm).sum(axis=0) ** (1 / norm)
+    if case.kind is MatrixTiling:
+        work, weights = _matrix_work(case), _MATRIX
+    elif case.kind is DepthwiseTiling:
+        work, weights = _depthwise_work(case), _DEPTHWISE
+    else:
+        work, weights = None, {"norm": 4.0, "first": 0.0}
+    parts = (_unfitted(case, rounds, resident) if work is None
+             else _fitted(case, work, weights, rounds, resident))
+    launch = np.broadcast_to((device.measured_launch_seconds or LAUNCH_SECONDS)
+                             + weights["first"] / device.clock_hz, parts[0].shape)
+    overlapped = (parts ** weights["norm"]).sum(axis=0) ** (1 / weights["norm"])
     bound = np.concatenate([parts, launch[None]]).argmax(axis=0)
     return CostColumns(launch + overlapped, bound, rounds,
                        resident * foot.waves / device.waves_per_cu,
@@ -85,41 +100,82 @@ def _stacked(*parts: Any) -> NDArray[np.float64]:
     return np.stack([np.asarray(part, dtype=np.float64) for part in np.broadcast_arrays(*parts)])
 
 
-def _parts(case: Case, rounds: Count, resident: Count) -> NDArray[np.float64]:
-    """Seconds of each part for pointwise and direct kernels."""
+@dataclass(frozen=True)
+class _Work:
+    """Clocks for which a wavefront keeps the units of its CU busy, and its block waits."""
+
+    issue: Count
+    products: Count
+    lds: Count
+    lines: Count
+    waits: Count  # of a block, one after the other
+    l2_bytes: Count  # of all blocks
+
+
+def _fitted(case: Case, work: _Work, weight: dict[str, float], rounds: Count,
+            resident: Count) -> NDArray[np.float64]:
+    """Seconds of each part."""
+    device, foot = case.device, case.foot
+    cus, simds, clock = device.compute_units, device.simds_per_cu, device.clock_hz
+    waves = foot.blocks * foot.waves
+    # A SIMD of 16 lanes takes four clocks for a wavefront of 64; LDS serves 32 lanes a clock.
+    issue = work.issue * (device.wavefront * simds / device.fp32_lanes_per_cu)
+    lds = work.lds * (device.wavefront / LDS_LANES)
+    beside = np.ceil(resident * foot.waves / simds)
+    latency = work.waits + weight["serial"] * beside * (issue + work.products)
+    return _stacked(
+        waves * issue / (cus * simds) / clock, waves * work.products / (cus * simds) / clock,
+        waves * lds / cus / clock, waves * work.lines / cus / clock, rounds * latency / clock,
+        weight["memory"] * case.problem.compulsory_bytes / device.bandwidth,
+        work.l2_bytes / device.bandwidth, weight["block"] * foot.blocks / cus / clock)
+
+
+def _matrix_work(case: Case) -> _Work:
+    weight, t = _MATRIX, case.tiling
+    shape = matrix_shape(case.problem, t, case.device.wavefront)
+    traffic = matrix_traffic(case.problem, t, case.device.wavefront)
+    # Once the ring is full, each turn of it waits for memory again.
+    turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
+    return _Work(
+        issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
+        + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
+        + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
+        + weight["join"] * traffic.joined,
+        products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
+        lines=0.0,
+        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
+        + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
+        + weight["cluster_sum"] * (t.cluster - 1) * shape.sums
+        + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
+        l2_bytes=weight["loaded"] * traffic.load_bytes)
+
+
+def _depthwise_work(case: Case) -> _Work:
+    weight, foot, staging = _DEPTHWISE, case.foot, np.asarray(case.tiling.staging)
+    traffic = depthwise_traffic(case.problem, case.tiling, case.device.wavefront)
+    rows = depthwise_shape(case.problem, case.tiling)
+    in_lds = staging != "registers"
+    moved = weight["loaded"] * traffic.load_sectors + weight["stored"] * traffic.store_sectors
+    return _Work(
+        issue=weight["wavefront"] + weight["fma"] * foot.fmas + weight["load"] * traffic.loads
+        + weight["store"] * traffic.stores + weight["shuffle"] * traffic.shuffles
+        + weight["lds_read"] * np.where(in_lds, rows.rows * rows.columns
+                                        + case.problem.spec.products, 0),
+        products=0.0, lds=weight["lds"] * traffic.lds_reads,
+        lines=weight["line"] * (traffic.load_lines + traffic.store_lines),
+        waits=weight["wait"] + np.where(in_lds, weight["staging"], weight["row"] * rows.rows)
+        + weight["both"] * (staging == "both"),
+        l2_bytes=foot.blocks * foot.waves * moved * SECTOR_BYTES)
+
+
+def _unfitted(case: Case, rounds: Count, resident: Count) -> NDArray[np.float64]:
+    """Seconds of each part for the paper's pointwise kernel and the direct one."""
     device, foot = case.device, case.foot
     lane_work = foot.fmas + foot.operand_loads * (device.fp32_lanes_per_cu / LDS_LANES)
     issue = resident * foot.threads * lane_work / device.fp32_lanes_per_cu
     alone = foot.threads / np.minimum(foot.threads, device.fp32_lanes_per_cu)
     latency = foot.steps * LATENCY_CYCLES + lane_work * alone
-    memory = np.maximum(
-        case.problem.compulsory_bytes / device.bandwidth,
-        foot.blocks * foot.global_bytes / (device.bandwidth * L2_OVER_MEMORY))
-    return _stacked(rounds * issue / device.clock_hz, rounds * latency / device.clock_hz, memory,
-                    0.0, 0.0, 0.0)
-
-
-def _depthwise_parts(case: Case, rounds: Count, resident: Count) -> NDArray[np.float64]:
-    """Seconds of each part for depthwise kernels, by what their lanes touch."""
-    device, foot, weight = case.device, case.foot, _WEIGHTS
-    traffic = depthwise_traffic(case.problem, case.tiling, device.wavefront)
-    cus, clock = device.compute_units, device.clock_hz
-    instructions = (
-        weight["wavefront"] + weight["fma"] * foot.fmas + weight["load"] * traffic.loads
-        + weight["store"] * traffic.stores + weight["lds"] * traffic.lds_reads
-        + weight["shuffle"] * traffic.shuffles)
-    touched = (weight["line"] * (traffic.load_lines + traffic.store_lines) + traffic.lds_reads
-               + weight["shuffle"] * traffic.shuffles)
-    moved = weight["loaded"] * traffic.load_sectors + weight["stored"] * traffic.store_sectors
-    waves, simds = foot.blocks * foot.waves, device.simds_per_cu
-    in_lds = np.asarray(case.tiling.staging) == "lds"
-    rows = depthwise_shape(case.problem, case.tiling).rows
-    waits = weight["wait"] + np.where(in_lds, weight["staging"], weight["row"] * rows)
-    bandwidth = device.bandwidth_bytes_per_second
-    return _stacked(
-        waves * instructions / (cus * simds) / clock,
-        rounds * (waits + resident * foot.waves * instructions / simds) / clock,
-        weight["compulsory"] * case.problem.compulsory_bytes / bandwidth,
-        waves * touched / cus / clock,
-        waves * moved * SECTOR_BYTES / bandwidth,
-        weight["block"] * foot.blocks / cus / clock)
+    memory = case.problem.compulsory_bytes / device.bandwidth
+    l2 = foot.blocks * foot.global_bytes / (device.bandwidth * L2_OVER_MEMORY)
+    return _stacked(rounds * issue / device.clock_hz, 0.0, 0.0, 0.0,
+                    rounds * latency / device.clock_hz, memory, l2, 0.0)

@@ -87,6 +87,22 @@ class Device:
                             f"{lanes}, got {self.registers_per_cu}")
 
     @property
+    def compute_capability(self) -> int:
+        """Of an NVIDIA device, 90 for sm_90; 0 for others."""
+        found = re.fullmatch(r"sm_(\d+)[a-z]?", self.architecture)
+        return int(found[1]) if found else 0
+
+    @property
+    def copies_to_lds(self) -> bool:
+        """Whether copies to LDS run beside the wavefronts (cp.async, from sm_80 on)."""
+        return self.compute_capability >= 80
+
+    @property
+    def most_cluster_blocks(self) -> int:
+        """Blocks that may read one another's LDS (clusters, from sm_90 on)."""
+        return 8 if self.compute_capability >= 90 else 1
+
+    @property
     def waves_per_block(self) -> int:
         """Wavefronts that the largest block holds."""
         return self.threads_per_block // self.wavefront

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .constraints import case_of, ledger
+from .constraints import ledger
+from .limits import case_of
 from .picture import caption, wavefront_map
 from .plan import Check, Plan
 from .text import fold
@@ -16,7 +17,8 @@ class Explanation:
     """A plan with its reasons; ``print(explanation)`` shows all of it.
 
     *ledger* is judged at the plan's own residency, *floor_seconds* is the least time the problem
-    can take on the device, *note* says why another space than the layer's own was opened.
+    can take on the device, *note* says why another space than the layer's own was opened,
+    *chosen_by* who chose the plan.
     """
 
     plan: Plan
@@ -25,10 +27,11 @@ class Explanation:
     floor: str
     note: str
     considered: int
+    chosen_by: str
 
     def __str__(self) -> str:
         plan = self.plan
-        sections = [str(plan)]
+        sections = [f"{plan}\n{'chosen by':<22}{self.chosen_by}"]
         if self.note:
             sections[0] += "\n" + "\n".join(fold(f"{'note':<22}{self.note}", indent=22))
         sections.append(f"limits at block_n={plan.block_n} ({plan.rules} rules), chosen among "
@@ -41,14 +44,14 @@ class Explanation:
         return "\n\n".join(sections)
 
 
-def explanation_of(plan: Plan, considered: int, note: str) -> Explanation:
+def explanation_of(plan: Plan, considered: int, note: str, chosen_by: str) -> Explanation:
     """The explanation of *plan*, chosen among *considered* tilings."""
     problem, device = plan.problem, plan.device
     case = case_of(problem, device, type(plan.tiling), plan.tiling, plan.block_n)
     seconds = device.floor_seconds(problem.compulsory_bytes, 2 * problem.macs)
     return Explanation(plan, ledger(case, plan.rules, plan.masked), seconds,
                        f"floor {seconds * 1e6:.2f} µs = max({', '.join(_floor_terms(plan))})",
-                       note, considered)
+                       note, considered, chosen_by)
 
 
 def _floor_terms(plan: Plan) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from .geometry import matrix_shape, pointwise_shape
 from .plan import Plan
-from .resources import pointwise_shape
-from .tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
+from .tiling import DepthwiseTiling, DirectTiling, MatrixTiling, PointwiseTiling
 
 MOST_ROWS = 16
 MOST_COLUMNS = 64
@@ -27,6 +27,9 @@ def owner(plan: Plan, row: int, column: int) -> tuple[int, int]:
         rows, columns = tiling.lanes_h * tiling.thread_h, tiling.lanes_w * tiling.thread_w
         lane = row % rows // tiling.thread_h * tiling.lanes_w + column % columns // tiling.thread_w
         wave = lane // wavefront
+    elif isinstance(tiling, MatrixTiling):
+        pixel = row * plan.problem.out_width + column
+        return pixel // tiling.tile_p % 2, pixel % tiling.tile_p // tiling.wave_p
     else:
         pixel = row * plan.problem.out_width + column
         return pixel // tiling.threads % 2, pixel % tiling.threads // wavefront
@@ -68,7 +71,20 @@ def caption(plan: Plan) -> list[str]:
                 f"a block: {high} rows x {wide} columns x {tiling.planes} planes",
                 f"the grid: {planes} (planes) x {_tiles(rows, high)} (rows) x "
                 f"{_tiles(columns, wide)} (columns) blocks"]
+    if isinstance(tiling, MatrixTiling):
+        return _matrix_caption(plan, tiling)
     return _direct_caption(plan, tiling)
+
+
+def _matrix_caption(plan: Plan, t: MatrixTiling) -> list[str]:
+    shape = matrix_shape(plan.problem, t, plan.device.wavefront)
+    sharing = f", {t.slices} sharing the input channels" * (t.slices > 1)
+    cluster = f"{t.cluster} (sharing the steps) x " * (t.cluster > 1)
+    return [f"a wavefront: {t.wave_c} channels x {t.wave_p} pixels{sharing}",
+            f"a block: {t.tile_c} channels x {t.tile_p} pixels, counted through all images; "
+            f"{t.step_c} input channels a step",
+            f"the grid: {cluster}{shape.channel_tiles} (channels) x {shape.pixel_tiles} (pixels) "
+            "blocks"]
 
 
 def _direct_caption(plan: Plan, tiling: DirectTiling) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tuning records: what was measured, kept in the cache, read back fast, and moved as text files.
+"""Tuning records: what was measured, kept in the cache, and read back fast.
 
 Every measurement is a small sealed entry of its own, which is written whole or not at all and never
 changed. So nothing is lost when a run is killed or two tuners work on one problem, and nothing
@@ -9,12 +9,10 @@ asked for, so that a folder's names tell which files to open.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import secrets
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,9 +21,10 @@ from typing import Any
 from . import __version__, backend, solver
 from .backend import Backend
 from .cache import Store, key
-from .constraints import case_of, keeps_all
+from .constraints import keeps_all
 from .device import Device
 from .errors import DscoreError, SpecError
+from .limits import case_of
 from .measurement import (
     Configuration,
     Identity,
@@ -189,31 +188,49 @@ class Stale:
     identity: Identity
     configurations: int
     reason: str
+    unjudged: bool = False  # what is missing here (a GPU, a compiler) would tell whether they hold
 
 
-def stale(device: Device | None = None) -> list[Stale]:
-    """The records of the cache that no decision here, or on *device*, goes by."""
+def stale(device: Device | None = None,
+          measurements: Iterable[Measurement] | None = None) -> list[Stale]:
+    """The records of the cache, or of *measurements*, that no decision here goes by.
+
+    With *device* those are meant that would be made for it, else for the device that is here.
+    """
     found = []
-    for record in records_of(everything()):
-        reason = _staleness(record.identity, device)
+    for record in records_of(everything() if measurements is None else measurements):
+        count = len(record.configurations)
+        try:
+            reason = _staleness(record.identity, device)
+        except DscoreError as missing:
+            found.append(Stale(record.identity, count, str(missing), unjudged=True))
+            continue
         if reason:
-            found.append(Stale(record.identity, len(record.configurations), reason))
+            found.append(Stale(record.identity, count, reason))
     return found
 
 
 def _staleness(said: Identity, device: Device | None) -> str:
-    """Why a record does not hold now; empty where it does."""
-    if device is not None and (said.device, said.architecture) != (device.name,
-                                                                   device.architecture):
-        return f"measured on {said.device} ({said.architecture}), not on {device.name}"
-    try:
-        chosen = backend.backend(said.backend)
-        compiler = compiler_of(chosen, said.architecture)
-    except DscoreError as failed:
-        return str(failed)
+    """Why a record does not hold now; empty where it does, DscoreError where none can tell."""
+    elsewhere = _elsewhere(said, device)
+    if elsewhere:
+        return elsewhere
+    chosen = backend.backend(said.backend)
     if kernels_of(chosen) != said.kernels:
         return "the kernel sources have changed"
+    if device is None and not chosen.any_device:
+        elsewhere = _elsewhere(said, chosen.device())
+        if elsewhere:
+            return elsewhere
+    compiler = compiler_of(chosen, said.architecture)
     return f"the compiler is {compiler}, it was {said.compiler}" * (compiler != said.compiler)
+
+
+def _elsewhere(said: Identity, device: Device | None) -> str:
+    """That a record is of another device; empty where it is not."""
+    if device is None or (said.device, said.architecture) == (device.name, device.architecture):
+        return ""
+    return f"measured on {said.device} ({said.architecture}), not on {device.name}"
 
 
 def everything() -> frozenset[Measurement]:
@@ -223,71 +240,3 @@ def everything() -> frozenset[Measurement]:
         with contextlib.suppress(SpecError, KeyError):
             found.add(Measurement.of_json(entry.meta["measurement"]))
     return frozenset(found)
-
-
-@dataclass(frozen=True)
-class Read:
-    """What a file holds: measurements, and the lines that were skipped, each with the reason."""
-
-    measurements: frozenset[Measurement]
-    skipped: tuple[str, ...] = ()
-
-
-def read(path: str | os.PathLike[str]) -> Read:
-    """The measurements of a file, a line of JSON for each; what is no such line is skipped.
-
-    Raises SpecError where the file cannot be read.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as failed:
-        raise SpecError(f"{os.fspath(path)}: cannot be read: {failed.strerror}") from None
-    found, skipped = set(), []
-    for number, line in enumerate(text.split("\n"), 1):
-        try:
-            if line.strip():
-                found.add(Measurement.of_json(json.loads(line)))
-        except (ValueError, RecursionError) as failed:
-            skipped.append(f"{os.fspath(path)}:{number}: {failed}")
-    return Read(frozenset(found), tuple(skipped))
-
-
-def write(path: str | os.PathLike[str], measurements: Iterable[Measurement]) -> None:
-    """Write *measurements*, in an order that does not depend on theirs; SpecError where it fails.
-    """
-    order = sorted(measurements, key=lambda m: (m.identity.problem, m.identity.prefix,
-                                                m.tiling.name, m.key))
-    lines = [json.dumps(m.as_json(), allow_nan=False, ensure_ascii=False) + "\n" for m in order]
-    target = Path(path)
-    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        unfinished.write_text("".join(lines), encoding="utf-8")
-        unfinished.replace(target)
-    except OSError as failed:
-        unfinished.unlink(missing_ok=True)
-        raise SpecError(f"{target}: cannot be written: {failed.strerror}") from None
-
-
-def export(path: str | os.PathLike[str]) -> int:
-    """Write all that the cache knows to a file; returns how many measurements that is."""
-    found = everything()
-    write(path, found)
-    return len(found)
-
-
-def import_(path: str | os.PathLike[str]) -> Read:
-    """Take the measurements of a file into the cache; returns what was read."""
-    found = read(path)
-    known = everything()
-    for measurement in found.measurements - known:
-        keep(measurement)
-    return found
-
-
-def merge(paths: Sequence[str | os.PathLike[str]], target: str | os.PathLike[str]) -> Read:
-    """Write what all files of *paths* hold to *target*; returns what was read."""
-    parts = [read(path) for path in paths]
-    together = Read(frozenset().union(*(part.measurements for part in parts)),
-                    tuple(line for part in parts for line in part.skipped))
-    write(target, together.measurements)
-    return together

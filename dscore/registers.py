@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from .device import Device
-from .resources import Count, depthwise_shape, pointwise_shape
+from .geometry import Count, depthwise_shape, matrix_shape, pointwise_shape
 from .spec import ConvProblem
-from .tiling import DepthwiseTiling, DirectTiling, PointwiseTiling, Tiling
+from .tiling import DepthwiseTiling, DirectTiling, MatrixTiling, PointwiseTiling, Tiling
 
 # (k, c) by family, for hipcc (AMD, DCU) and for nvcc.
 _HIPCC = {"pointwise": (3, 14), "registers": (2, 8), "lds": (3, 25), "direct": (0, 28)}
@@ -27,11 +27,15 @@ def compiled_registers(problem: ConvProblem, device: Device, kind: type[Tiling],
     fitted = _NVCC if device.vendor == "nvidia" else _HIPCC
     if kind is PointwiseTiling:
         return _pointwise(problem, t, device.wavefront, *fitted["pointwise"])
+    if kind is MatrixTiling:
+        matrix = matrix_shape(problem, t, device.wavefront)
+        fetched = np.where(t.stages == 2, matrix.fetched, 0)
+        return matrix.sums + matrix.operands + fetched + 60
     if kind is DepthwiseTiling:
         shape, taps = depthwise_shape(problem, t), problem.spec.products
         bounds = [factor * taps + constant for factor, constant in (fitted["registers"],
                                                                     fitted["lds"])]
-        rest = np.where(np.asarray(t.staging) == "lds", bounds[1], bounds[0])
+        rest = np.where(np.asarray(t.staging) == "registers", bounds[0], bounds[1])
         return shape.live_rows * t.thread_w + shape.columns + rest
     assert kind is DirectTiling
     return 2 * t.thread_c + fitted["direct"][1]

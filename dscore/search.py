@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import records, solver
+from . import records, solver, tunings
 from .backend import Backend, require_accepted
 from .device import Device
 from .measurement import Configuration, Policy, Record
@@ -66,12 +66,16 @@ class Tuned:
 
 
 def candidates(search: Search, chosen: Backend, problem: ConvProblem) -> list[Plan]:
-    """The plans to try, in the model's order; those that *chosen* cannot run are none.
+    """The plans to try, in the model's order, then the shipped hint: what is tuned replaces it.
+
+    Those that *chosen* cannot run are none.
 
     Raises InfeasibleError where nothing fits, UnavailableError where the backend runs none.
     """
     space = solver.solve(problem, search.device)
     plans = [space.plan(int(index)) for index in space.ranked()[:search.top]]
+    hinted = tunings.shipped_plan(problem, search.device)
+    plans += [hinted] if hinted is not None and hinted not in plans else []
     accepted = [plan for plan in plans if not chosen.refuses(plan)]
     if not accepted:
         require_accepted(chosen, plans[0])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, get_args
 
 from .errors import SpecError, require_int, require_one_of
 
-Staging = Literal["registers", "lds"]
+Staging = Literal["registers", "lds", "both"]
 STAGINGS: tuple[str, ...] = get_args(Staging)
+Arithmetic = Literal["plain", "tf32x3"]
+ARITHMETICS: tuple[str, ...] = get_args(Arithmetic)
 # Beyond what any device holds, and small enough that the solver's products stay exact in int64.
 MOST_COUNT = 2**16
 
@@ -64,13 +66,58 @@ class PointwiseTiling(_Fields):
 
 
 @dataclass(frozen=True)
+class MatrixTiling(_Fields):
+    """A pointwise convolution as a product of matrices, filters by pixels, in register tiles.
+
+    A block computes `tile_c` output channels of `tile_p` pixels, counted through all images; a
+    wavefront `wave_c` x `wave_p` of these, by `lanes_c` rows of lanes. The input channels come
+    `step_c` at a time through a ring of `stages` LDS buffers: two are filled through registers,
+    three or more by asynchronous copies. `slices` groups of wavefronts share the channels of a
+    step, and `cluster` blocks (Hopper's clusters) the steps; their sums are added at the end.
+    `arithmetic`: "plain" multiplies and adds in
+    float32; "tf32x3" makes each product of three TF32 ones on matrix units (NVIDIA), which errs
+    by about 2**-22 of it; there `lanes_c` is 8.
+    """
+
+    tile_c: int
+    tile_p: int
+    wave_c: int
+    wave_p: int
+    lanes_c: int
+    slices: int
+    step_c: int
+    stages: int
+    cluster: int = 1
+    arithmetic: Arithmetic = "plain"
+
+    algorithm: ClassVar[str] = "register_tiles"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_one_of(self.arithmetic, "arithmetic", ARITHMETICS)
+
+    @property
+    def name(self) -> str:
+        """Part of a plan's canonical name.
+
+        >>> MatrixTiling(64, 64, 32, 32, 8, 1, 16, 3, 2, "tf32x3").name
+        'mm_t64x64_w32x32_l8_s1_k16x3_x2_tf32x3'
+        """
+        return (f"mm_t{self.tile_c}x{self.tile_p}_w{self.wave_c}x{self.wave_p}_l{self.lanes_c}"
+                f"_s{self.slices}_k{self.step_c}x{self.stages}"
+                f"{f'_x{self.cluster}' if self.cluster > 1 else ''}"
+                f"{'' if self.arithmetic == 'plain' else '_' + self.arithmetic}")
+
+
+@dataclass(frozen=True)
 class DepthwiseTiling(_Fields):
     """Row reuse (Liu et al. 2024, §4.2) and column reuse (Lu et al. 2021).
 
     A thread walks down `thread_h` output rows of `thread_w` columns; `lanes_w` threads stand side
     by side, `lanes_h` such rows of threads one above the other, and a block holds `planes` of
     these (a plane is one output channel of one image). Thread order: plane, then lanes_h, then
-    lanes_w fastest. Rows come straight to `registers` or through the block's `lds`.
+    lanes_w fastest. Rows come straight to `registers` or through the block's `lds`, to which whole
+    rows are copied as vectors; with "both" the results leave through it as well.
     With `column_reuse` a lane loads only its own columns and takes the overlap from the lanes at
     its right by shuffles, which needs `lanes_w` to be a power of two within the wavefront.
     """
@@ -94,11 +141,11 @@ class DepthwiseTiling(_Fields):
     def name(self) -> str:
         """Part of a plan's canonical name.
 
-        >>> DepthwiseTiling(4, 2, 1, 32, 2, "lds", True).name
-        'dw_t4x2_l1x32_p2_lds_shfl'
+        >>> DepthwiseTiling(4, 2, 1, 32, 2, "registers", True).name
+        'dw_t4x2_l1x32_p2_reg_shfl'
         """
         return (f"dw_t{self.thread_h}x{self.thread_w}_l{self.lanes_h}x{self.lanes_w}"
-                f"_p{self.planes}_{'lds' if self.staging == 'lds' else 'reg'}"
+                f"_p{self.planes}_{'reg' if self.staging == 'registers' else self.staging}"
                 f"{'_shfl' if self.column_reuse else ''}")
 
 
@@ -125,9 +172,16 @@ class DirectTiling(_Fields):
         return f"direct_t{self.threads}_c{self.thread_c}"
 
 
-Tiling = PointwiseTiling | DepthwiseTiling | DirectTiling
+Tiling = PointwiseTiling | MatrixTiling | DepthwiseTiling | DirectTiling
+# By algorithm; and those that run a kind of convolution, beside the direct one, which runs all.
 TILINGS: dict[str, type[Tiling]] = {
-    "pointwise": PointwiseTiling, "depthwise": DepthwiseTiling, "direct": DirectTiling}
+    cls.algorithm: cls for cls in (PointwiseTiling, MatrixTiling, DepthwiseTiling, DirectTiling)}
+FAMILIES: dict[str, tuple[type[Tiling], ...]] = {
+    "pointwise": (PointwiseTiling, MatrixTiling), "depthwise": (DepthwiseTiling,)}
+
+
+def _required(cls: type[Tiling]) -> set[str]:
+    return {field.name for field in fields(cls) if field.default is MISSING}
 
 
 def tiling_from(values: dict[str, Any], where: str = "tiling") -> Tiling:
@@ -139,11 +193,11 @@ def tiling_from(values: dict[str, Any], where: str = "tiling") -> Tiling:
     given = set(values)
     for cls in TILINGS.values():
         known = {f.name for f in fields(cls)}
-        if given <= known and set(cls.int_fields()) <= given:
+        if given <= known and _required(cls) <= given:
             return cls(**values)
     cls = max(TILINGS.values(), key=lambda c: len(given & {f.name for f in fields(c)}))
     known = {f.name for f in fields(cls)}
-    missing, extra = sorted(set(cls.int_fields()) - given), sorted(given - known)
+    missing, extra = sorted(_required(cls) - given), sorted(given - known)
     said = [f"missing {', '.join(missing)}"] * bool(missing)
     said += [f"unknown {', '.join(extra)}"] * bool(extra)
     raise SpecError(f"{where}: not a {cls.__name__}: {'; '.join(said)}; "

@@ -29,6 +29,8 @@ _PER_UNIT = 8
 # Kernels in a row that a compiler refuses before it is the compiler that is taken to be at fault.
 _MOST_REFUSALS = 3
 _TINY = "n1c1h1w1_o1k1"
+# Words of a lane; nvcc trades a few outside of loops for more wavefronts, which time judges better.
+MOST_SPILLS = 8
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Trials:
     def _times(self, plan: Plan, repeats: int) -> tuple[float, tuple[float, ...]]:
         """The share of the bound that the worst error takes, and the times."""
         spills = self.chosen.compile(plan).use.spills
-        if spills:
+        if spills > MOST_SPILLS:
             raise _NotRightError(f"spills {spills} registers", None)
         judged = _judged(self._stand, plan)
         if not judged.ok:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .constraints import case_of, keeps_all, ledger
+from .constraints import keeps_all, ledger
 from .device import Device
 from .errors import InfeasibleError, require_int
+from .limits import case_of
 from .plan import Check, ResourceUse, Rules, Violation
 from .resources import resource_use
 from .solver import Space, require_kind, solve
@@ -147,10 +148,11 @@ def _nearest(verdict: Verdict, masked: bool) -> tuple[Suggestion, ...]:
     """One suggestion for each field that alone mends it; where none does, the least changes."""
     found = [_of_residency(verdict, masked)]
     try:
-        space = solve(verdict.problem, verdict.device, verdict.rules, masked or None)
+        space = solve(verdict.problem, verdict.device, verdict.rules, masked or None,
+                      verdict.tiling.algorithm)
     except InfeasibleError:
         space = None
-    if space is not None and space.kind is type(verdict.tiling):
+    if space is not None:
         found += _of_fields(verdict, space)
     kept = [suggestion for suggestion in found if suggestion]
     fewest = min((len(s.changes) for s in kept), default=0)

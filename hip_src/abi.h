@@ -13,8 +13,9 @@ typedef unsigned long long dscore_address;
 typedef struct {
   const char *name;
   int threads;   /* of a block */
-  int lds_bytes; /* static, of a block */
+  int lds_bytes; /* of a block */
   int wavefront;
+  int alignment; /* bytes that every array's address must be a multiple of */
   /* Starts the kernel on a device's stream (0: the default one); the caller's current device
    * stays current. Returns 0, or a code for dscore_error. */
   int (*launch)(const dscore_shape *shape, dscore_address x, dscore_address w,

@@ -5,18 +5,27 @@
 #pragma once
 
 #include "common.hpp"
+#include "vendor.hpp"
 
 namespace dscore {
 
-template <int ThreadH, int ThreadW, int LanesH, int LanesW, int Planes, bool ThroughLds,
-          bool ColumnReuse, int Wavefront>
+// Where the rows of an image pass on their way: to registers, through LDS, and results as well.
+enum class Staging { registers, lds, both };
+
+// SpanIn, SpanOut: elements of LDS for the block's rows and results, which lie in one piece in
+// memory; of an image size, so that a kernel for any sizes has them as arguments.
+template <int ThreadH, int ThreadW, int LanesH, int LanesW, int Planes, Staging Staging_,
+          bool ColumnReuse, int SpanIn, int SpanOut, int Wavefront>
 struct DepthwiseTiling {
   static constexpr int thread_h = ThreadH, thread_w = ThreadW, lanes_h = LanesH;
   static constexpr int lanes_w = LanesW, planes = Planes, wavefront = Wavefront;
-  static constexpr bool through_lds = ThroughLds, column_reuse = ColumnReuse;
+  static constexpr int span_in = SpanIn, span_out = SpanOut;
+  static constexpr bool through_lds = Staging_ != Staging::registers;
+  static constexpr bool out_through_lds = Staging_ == Staging::both, column_reuse = ColumnReuse;
   static constexpr int used_threads = Planes * LanesH * LanesW;
   static constexpr int threads = ceil_div(used_threads, Wavefront) * Wavefront;
-  static_assert(!ColumnReuse || (Wavefront % LanesW == 0), "a row of lanes is a segment");
+  static_assert(!ColumnReuse || (Wavefront % LanesW == 0 && !through_lds),
+                "a row of lanes is a segment");
 };
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
@@ -24,18 +33,18 @@ struct Depthwise {
   using Shape = Shape_;
   using t = Tiling;
   using L = Layer;
-  static constexpr int threads = t::threads, wavefront = t::wavefront;
+  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1;
   static constexpr int own = t::thread_w * L::stride_w;  // columns a lane owns
   static constexpr int held = (t::thread_w - 1) * L::stride_w + L::span_w;
   static constexpr int rows = (t::thread_h - 1) * L::stride_h + L::span_h;
   // Output rows that a thread accumulates at a time; their registers are recycled.
   static constexpr int live_rows = least(t::thread_h, (L::span_h - 1) / L::stride_h + 1);
-  static constexpr int tile_h = (t::lanes_h * t::thread_h - 1) * L::stride_h + L::span_h;
-  static constexpr int tile_w = (t::lanes_w * t::thread_w - 1) * L::stride_w + L::span_w;
-  static constexpr int tile = t::planes * tile_h * tile_w;
-  static constexpr int lds_elements = t::through_lds ? tile + t::planes * L::taps : 0;
+  // LDS holds the block's rows, its results, its filters.
+  static constexpr int taps_at = t::span_in + t::span_out;
+  static constexpr int lds_elements = taps_at + (t::through_lds ? t::planes * L::taps : 0);
   static constexpr int lds_bytes = lds_elements * static_cast<int>(sizeof(T));
-  static constexpr int filter_registers = t::through_lds ? L::kernel_w : L::taps;
+  static constexpr int vector = 16 / static_cast<int>(sizeof(T));
+  static constexpr int alignment = t::through_lds ? 16 : sizeof(T);
 
   static __host__ __device__ int row_tiles(const Shape &s) {
     return ceil_div(s.out_height, t::lanes_h * t::thread_h);
@@ -65,58 +74,88 @@ struct Depthwise {
   T *out;
   const Shape &s;
   int thread, lane, plane_in_block, plane, first_plane;
-  int out_row, out_column, in_row, in_column, row_end, column_end;
+  int out_row, out_column, in_row, in_column, row_end, column_end, span_start, out_start;
   bool used, live;
-  float sums[live_rows][t::thread_w], row[greatest(held, own)], taps[filter_registers];
+  float sums[live_rows][t::thread_w], row[greatest(held, own)], taps[L::taps];
 
-  // First element of x under an output plane: channel o / multiplier of its image.
+  // First element of x under an output plane: plane o / multiplier of all images' planes.
   __device__ int input_plane(int output_plane) const {
-    const int image = output_plane / s.out_channels, o = output_plane % s.out_channels;
-    const int channel = o / (s.out_channels / s.groups);
-    return (image * s.in_channels + channel) * s.height * s.width;
+    return output_plane / multiplier(s) * s.height * s.width;
   }
 
-  __device__ void load_taps() {
-    const T *filter = w + plane % s.out_channels * L::taps;
+  __device__ void load_taps(const T *lds) {
+    const T *filter = t::through_lds ? lds + taps_at + plane_in_block * L::taps
+                                     : w + plane % s.out_channels * L::taps;
     DSCORE_UNROLL
     for (int tap = 0; tap < L::taps; tap++)
       taps[tap] = live ? static_cast<float>(filter[tap]) : 0.0f;
   }
 
-  // The block's input tile [planes][tile_h][tile_w], then its filters.
-  __device__ void stage(T *lds) const {
-    const int row = first_tile_row(), column = first_tile_column();
-    for (int e = thread; e < tile; e += threads) {
-      const int p = first_plane + e / (tile_h * tile_w);
-      const int i = row + e / tile_w % tile_h, j = column + e % tile_w;
-      const bool there = p < s.batch * s.out_channels && inside(i, row_end) &&
-                         inside(j, column_end);
-      lds[e] = there ? x[input_plane(p) + i * s.width + j] : T(0);
+  // Element of x from which on a whole row of vectors is copied: that of the block's first row.
+  __device__ void ask(T *lds) const {
+    const int planes_in = (least(first_plane + t::planes, planes(s)) - 1) / multiplier(s) -
+                          first_plane / multiplier(s);
+    const int last_row = least(first_row_in() + block_rows, row_end);
+    const int end = (planes_in * s.height + last_row) * s.width + plane_start();
+    DSCORE_UNROLL
+    for (int i = 0; i < ceil_div(t::span_in / vector, threads); i++) {
+      const int at = (i * threads + thread) * vector, left = end - span_start - at;
+      if (left > 0)
+        copy_async<16>(lds + at, x + span_start + at, least(left, vector) * int{sizeof(T)});
     }
-    for (int e = thread; e < t::planes * L::taps; e += threads) {
-      const int p = first_plane + e / L::taps;
-      const bool there = p < s.batch * s.out_channels;
-      lds[tile + e] = there ? w[p % s.out_channels * L::taps + e % L::taps] : T(0);
+    DSCORE_UNROLL
+    for (int i = 0; i < ceil_div(t::planes * L::taps, threads); i++) {
+      const int e = i * threads + thread, p = first_plane + e / L::taps;
+      if (e < t::planes * L::taps && p < planes(s))
+        copy_async<sizeof(T)>(lds + taps_at + e,
+                              w + p % s.out_channels * L::taps + e % L::taps, sizeof(T));
     }
-    __syncthreads();
+    commit_copies();
   }
 
-  __device__ int first_tile_row() const {
+  // Results from LDS, a vector at a time where the block has all of it.
+  __device__ void store_all(const T *lds) const {
+    const int end = out_end();
+    DSCORE_UNROLL
+    for (int i = 0; i < ceil_div(t::span_out / vector, threads); i++) {
+      const int at = (i * threads + thread) * vector, first = out_start + at;
+      if (first >= out_first() && first + vector <= end)
+        *reinterpret_cast<Pack<T, vector> *>(out + first) =
+            *reinterpret_cast<const Pack<T, vector> *>(lds + at);
+      else
+        for (int j = 0; j < vector; j++)
+          if (first + j >= out_first() && first + j < end) out[first + j] = lds[at + j];
+    }
+  }
+
+  static __host__ __device__ int planes(const Shape &s) { return s.batch * s.out_channels; }
+  static __host__ __device__ int multiplier(const Shape &s) { return s.out_channels / s.groups; }
+  // Rows of input under the block's.
+  static constexpr int block_rows = (t::lanes_h * t::thread_h - 1) * L::stride_h + L::span_h;
+  __device__ int first_row_in() const {
     const int strip = thread / t::lanes_w % t::lanes_h;
     return in_row - strip * t::thread_h * L::stride_h;
   }
-  __device__ int first_tile_column() const { return in_column - lane * own; }
+  __device__ int first_row_out() const {
+    return out_row - thread / t::lanes_w % t::lanes_h * t::thread_h;
+  }
+  __device__ int plane_start() const {
+    return first_plane / multiplier(s) * s.height * s.width;
+  }
+  __device__ int out_first() const {
+    return (first_plane * s.out_height + first_row_out()) * s.out_width;
+  }
+  __device__ int out_end() const {
+    const int last_plane = least(first_plane + t::planes, planes(s)) - 1;
+    const int last_row = least(first_row_out() + t::lanes_h * t::thread_h, s.out_height);
+    return (last_plane * s.out_height + last_row) * s.out_width;
+  }
 
   __device__ float column(const T *lds, int i, int offset, bool wanted) const {
-    if constexpr (t::through_lds) {
-      const int strip = thread / t::lanes_w % t::lanes_h;
-      const int top = (plane_in_block * tile_h + strip * t::thread_h * L::stride_h + i) * tile_w;
-      return used ? static_cast<float>(lds[top + lane * own + offset]) : 0.0f;
-    }
     const bool there = wanted && inside(in_column + offset, column_end);
-    return there ? static_cast<float>(
-                       x[input_plane(plane) + (in_row + i) * s.width + in_column + offset])
-                 : 0.0f;
+    const int at = input_plane(plane) + (in_row + i) * s.width + in_column + offset;
+    if constexpr (t::through_lds) return there ? static_cast<float>(lds[at - span_start]) : 0.0f;
+    return there ? static_cast<float>(x[at]) : 0.0f;
   }
 
   // The columns of local row i; with column reuse the overlap comes from the lanes at the right.
@@ -142,29 +181,20 @@ struct Depthwise {
     }
   }
 
-  __device__ void fetch_taps(const T *lds, int f) {
-    if constexpr (t::through_lds) {
-      const T *filter = lds + tile + plane_in_block * L::taps + f * L::kernel_w;
-      DSCORE_UNROLL
-      for (int g = 0; g < L::kernel_w; g++) taps[g] = used ? static_cast<float>(filter[g]) : 0.0f;
-    }
-  }
-
   // Every input row once, into all the output rows that it lies under.
-  __device__ void walk(const T *lds) {
+  __device__ void walk(T *lds) {
     DSCORE_UNROLL
     for (int i = 0; i < rows; i++) {
-      const bool there = live && inside(in_row + i, row_end);
-      fetch_row(lds, i, there);
+      const bool there = inside(in_row + i, row_end);
+      fetch_row(lds, i, live && there);
       DSCORE_UNROLL
       for (int f = 0; f < L::kernel_h; f++) {
         const int down = i - f * L::dilation_h, r = down / L::stride_h;
         if (down < 0 || down % L::stride_h != 0 || r >= t::thread_h) continue;
-        fetch_taps(lds, f);
-        if (there) accumulate(r % live_rows, t::through_lds ? 0 : f * L::kernel_w);
+        if (there) accumulate(r % live_rows, f * L::kernel_w);
       }
       const int complete = i - L::span_h + 1;
-      if (complete >= 0 && complete % L::stride_h == 0) finish(complete / L::stride_h);
+      if (complete >= 0 && complete % L::stride_h == 0) finish(lds + t::span_in, complete / L::stride_h);
     }
   }
 
@@ -176,13 +206,14 @@ struct Depthwise {
         sums[slot][c] += row[c * L::stride_w + g * L::dilation_w] * taps[first_tap + g];
   }
 
-  // Stores local output row r, which is complete, and clears its registers for another.
-  __device__ void finish(int r) {
+  // Gives away local output row r, which is complete, and clears its registers for another.
+  __device__ void finish(T *results, int r) {
     DSCORE_UNROLL
     for (int c = 0; c < t::thread_w; c++) {
       float &sum = sums[r % live_rows][c];
+      const int at = (plane * s.out_height + out_row + r) * s.out_width + out_column + c;
       if (live && out_row + r < s.out_height && out_column + c < s.out_width)
-        out[(plane * s.out_height + out_row + r) * s.out_width + out_column + c] =
+        (t::out_through_lds ? results + (at - out_start) : out + at)[0] =
             Epilogue::apply(sum, bias, plane % s.out_channels);
       sum = 0.0f;
     }
@@ -209,17 +240,31 @@ struct Depthwise {
     used = thread < t::used_threads;
     // Lanes past the last column stay: their neighbours at the left take columns from them.
     live = used && plane < s.batch * s.out_channels && out_row < s.out_height;
+    span_start = (plane_start() + greatest(first_row_in(), 0) * s.width) / vector * vector;
+    out_start = out_first() / vector * vector;
+  }
+
+  // Lanes without outputs stay away, unless their neighbours take columns from them.
+  __device__ void start(T *lds) {
+    if (!t::column_reuse && !live) return;
+    load_taps(lds);
+    walk(lds);
   }
 
   static __device__ void body(const Arguments &args, const Shape &shape) {
     Depthwise self(args, shape);
     if constexpr (t::through_lds) {
-      DSCORE_LDS(T, lds, lds_elements);
-      self.stage(lds);
-      self.walk(lds);
+      T *lds = block_lds<T, lds_elements>();
+      self.ask(lds);
+      wait_copies<0>();
+      __syncthreads();
+      self.start(lds);
+      if constexpr (t::out_through_lds) {
+        __syncthreads();
+        self.store_all(lds + t::span_in);
+      }
     } else {
-      self.load_taps();
-      self.walk(nullptr);
+      self.start(nullptr);
     }
   }
 };

@@ -18,7 +18,7 @@ struct Direct {
   using Shape = Shape_;
   using t = Tiling;
   using L = Layer;
-  static constexpr int threads = t::threads, wavefront = t::wavefront, lds_bytes = 0;
+  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1, alignment = sizeof(T), lds_bytes = 0;
 
   static __host__ __device__ int pixel_tiles(const Shape &s) {
     return ceil_div(s.out_height * s.out_width, threads);

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -38,7 +39,7 @@ struct Index {
 };
 inline thread_local Index thread_index, block_index;
 
-enum class Waits { no, at_barrier, at_shuffle, done };
+enum class Waits { no, at_barrier, at_shuffle, at_cluster, done };
 
 // Where a fiber or the scheduler stands.
 struct Context {
@@ -61,13 +62,22 @@ inline void change(Context &from, Context &to) {
 #endif
 }
 
+// A copy to LDS that is under way: `bytes` of the source, then zeros up to `size`.
+struct Copy {
+  void *to;
+  const void *from;
+  std::size_t bytes, size;
+};
+
 struct Fiber {
   Context context;
   std::unique_ptr<char[]> stack;
   Waits waits = Waits::no;
   int site = 0;         // source line of the rendezvous
-  int passed[4] = {};   // rendezvous of each kind so far
+  int passed[5] = {};   // rendezvous of each kind so far
   uint64_t given = 0;   // what the lane passes to a shuffle
+  std::deque<std::vector<Copy>> copies;  // asynchronous ones under way, in groups
+  std::vector<Copy> asked;               // those of the group that is not ended
   void *fake_stack = nullptr;
 };
 
@@ -78,12 +88,11 @@ constexpr unsigned char fence_value = 0xA5;
 struct Device {
   std::vector<Fiber> fibers;
   std::vector<uint64_t> shuffled;  // a wavefront's values as of its last rendezvous
-  std::vector<unsigned char> lds;
-  bool lds_claimed = false;
+  std::vector<std::vector<unsigned char>> lds;  // of each block of the cluster; empty: not claimed
   std::vector<int> order;
   Context scheduler;
   const std::function<void()> *body = nullptr;
-  int current = 0, threads = 0, wavefront = 0;
+  int current = 0, threads = 0, wavefront = 0, cluster = 1, first_block = 0;
   std::string error;
   const void *main_stack = nullptr;
   std::size_t main_stack_bytes = 0;
@@ -128,7 +137,8 @@ inline void fiber_main() {
 inline void resume(Device &d, int thread) {
   Fiber &fiber = d.fibers[thread];
   d.current = thread;
-  thread_index.x = thread;
+  thread_index.x = thread % d.threads;
+  block_index.x = d.first_block + thread / d.threads;
   void *fake_stack = nullptr;
   enter_switch(&fake_stack, fiber.stack.get(), stack_bytes);
   change(d.scheduler, fiber.context);
@@ -138,13 +148,21 @@ inline void resume(Device &d, int thread) {
 // The block's LDS: the same memory for all its threads, NaN at first, with a fence behind it.
 template <class T>
 T *lds(std::size_t count) {
-  if (!device.lds_claimed) {
-    device.lds_claimed = true;
+  auto &bytes = device.lds[device.current / device.threads];
+  if (bytes.empty()) {
     // All bits set are a NaN in every float type.
-    device.lds.assign(count * sizeof(T) + fence_bytes, 0xFF);
-    std::fill(device.lds.end() - fence_bytes, device.lds.end(), fence_value);
+    bytes.assign(count * sizeof(T) + fence_bytes, 0xFF);
+    std::fill(bytes.end() - fence_bytes, bytes.end(), fence_value);
   }
-  return reinterpret_cast<T *>(device.lds.data());
+  return reinterpret_cast<T *>(bytes.data());
+}
+
+// What lies in another block of the cluster where `own` does in the lane's.
+template <class T>
+const T *of_block(const T *own, int rank) {
+  const auto offset = reinterpret_cast<const unsigned char *>(own) -
+                      device.lds[device.current / device.threads].data();
+  return reinterpret_cast<const T *>(device.lds[rank].data() + offset);
 }
 
 inline bool fail(const std::string &what) {
@@ -153,9 +171,10 @@ inline bool fail(const std::string &what) {
 }
 
 inline bool fence_holds() {
-  const bool holds = !device.lds_claimed ||
-                     std::all_of(device.lds.end() - fence_bytes, device.lds.end(),
-                                 [](unsigned char byte) { return byte == fence_value; });
+  const bool holds = std::all_of(device.lds.begin(), device.lds.end(), [](const auto &bytes) {
+    return bytes.empty() || std::all_of(bytes.end() - fence_bytes, bytes.end(),
+                                        [](unsigned char byte) { return byte == fence_value; });
+  });
   return holds || fail("LDS overrun: a lane wrote past the end of the block's LDS");
 }
 
@@ -178,7 +197,7 @@ inline bool release(Device &d, int first, int last, Waits waits) {
 inline bool stuck() {
   int barriers = 0, shuffles = 0, ended = 0;
   for (const Fiber &fiber : device.fibers) {
-    barriers += fiber.waits == Waits::at_barrier;
+    barriers += fiber.waits == Waits::at_barrier || fiber.waits == Waits::at_cluster;
     shuffles += fiber.waits == Waits::at_shuffle;
     ended += fiber.waits == Waits::done;
   }
@@ -189,7 +208,7 @@ inline bool stuck() {
 
 inline void make_fibers() {
   std::size_t number = 0;
-  device.fibers = std::vector<Fiber>(device.threads);
+  device.fibers = std::vector<Fiber>(device.threads * device.cluster);
   for (Fiber &fiber : device.fibers) {
     fiber.stack.reset(new char[stack_bytes]);
     ucontext_t &start = fiber.context.start;
@@ -202,12 +221,15 @@ inline void make_fibers() {
   }
 }
 
+// One block, or the blocks of a cluster together.
 inline bool run_block() {
   Device &d = device;
-  d.lds_claimed = false;
+  d.lds.assign(d.cluster, {});
   for (Fiber &fiber : d.fibers) {
     fiber.waits = Waits::no;
-    std::fill_n(fiber.passed, 4, 0);
+    fiber.copies.clear();
+    fiber.asked.clear();
+    std::fill_n(fiber.passed, 5, 0);
   }
   for (;;) {
     for (int thread : d.order)
@@ -215,8 +237,11 @@ inline bool run_block() {
     if (std::all_of(d.fibers.begin(), d.fibers.end(),
                     [](const Fiber &fiber) { return fiber.waits == Waits::done; }))
       return fence_holds();
-    bool moved = release(d, 0, d.threads, Waits::at_barrier);
-    for (int first = 0; first < d.threads; first += d.wavefront)
+    const int all = d.threads * d.cluster;
+    bool moved = release(d, 0, all, Waits::at_cluster);
+    for (int first = 0; first < all; first += d.threads)
+      moved |= release(d, first, first + d.threads, Waits::at_barrier);
+    for (int first = 0; first < all; first += d.wavefront)
       moved |= release(d, first, first + d.wavefront, Waits::at_shuffle);
     if (!moved) return stuck();
   }
@@ -229,7 +254,7 @@ inline std::string lane_order() {
 
 inline void order_lanes(const std::string &order) {
   std::vector<int> &lanes = device.order;
-  lanes.resize(device.threads);
+  lanes.resize(device.threads * device.cluster);
   std::iota(lanes.begin(), lanes.end(), 0);
   if (order == "reverse") std::reverse(lanes.begin(), lanes.end());
   if (order == "random") {
@@ -238,11 +263,13 @@ inline void order_lanes(const std::string &order) {
   }
 }
 
-inline int launch(int blocks, int threads, int wavefront, const std::function<void()> &body) {
-  device.shuffled.assign(threads, 0);
+inline int launch(int blocks, int threads, int wavefront, int cluster,
+                  const std::function<void()> &body) {
+  device.shuffled.assign(threads * cluster, 0);
   device.body = &body;
   device.threads = threads;
   device.wavefront = wavefront;
+  device.cluster = cluster;
   device.error.clear();
   const std::string order = lane_order();
   if (order != "forward" && order != "reverse" && order != "random") {
@@ -250,8 +277,8 @@ inline int launch(int blocks, int threads, int wavefront, const std::function<vo
     return 1;
   }
   make_fibers();
-  for (int block = 0; block < blocks; block++) {
-    block_index.x = block;
+  for (int block = 0; block < blocks; block += cluster) {
+    device.first_block = block_index.x = block;
     order_lanes(order);
     if (!run_block()) return 1;
   }
@@ -269,6 +296,55 @@ T shuffle_down(T value, int by, int width, int site) {
   T result;
   std::memcpy(&result, &d.shuffled[source], sizeof(T));
   return result;
+}
+
+// Hardware copies at any time between the asking and the wait: here at the one or the other.
+inline bool copies_at_once() { return device.order.front() != 0; }
+
+inline void make(const Copy &copy) {
+  std::memcpy(copy.to, copy.from, copy.bytes);
+  std::memset(static_cast<char *>(copy.to) + copy.bytes, 0, copy.size - copy.bytes);
+}
+
+inline void copy_async(void *to, const void *from, std::size_t bytes, std::size_t size) {
+  if (copies_at_once()) make({to, from, bytes, size});
+  else device.fibers[device.current].asked.push_back({to, from, bytes, size});
+}
+
+inline void commit_copies() {
+  Fiber &self = device.fibers[device.current];
+  self.copies.push_back(std::move(self.asked));
+  self.asked.clear();
+}
+
+inline void wait_copies(std::size_t ahead) {
+  auto &copies = device.fibers[device.current].copies;
+  for (; copies.size() > ahead; copies.pop_front())
+    for (const Copy &copy : copies.front()) make(copy);
+}
+
+// d += a · b of a wavefront's fragments (vendor.hpp says which lane holds what): `given` are four
+// elements of a and two of b.
+inline void multiply_16x8x8(float *d, const float (&given)[6], int site) {
+  Device &device_ = device;
+  const int thread = device_.current, first = thread - thread % device_.wavefront;
+  const float *mine = given;
+  std::memcpy(&device_.fibers[thread].given, &mine, sizeof mine);
+  yield(Waits::at_shuffle, site);
+  const auto held = [&](int lane) {
+    const float *values;
+    std::memcpy(&values, &device_.shuffled[first + lane], sizeof values);
+    return values;
+  };
+  const int row = thread % device_.wavefront / 4, column = thread % 4 * 2;
+  for (int k = 0; k < 8; k++)
+    for (int out = 0; out < 4; out++) {
+      const float a = held(4 * row + k % 4)[k / 4 * 2 + out / 2];
+      const float b = held(4 * (column + out % 2) + k % 4)[4 + k / 4];
+      d[out] += a * b;
+    }
+  // Nobody's fragments may change before all have read them.
+  yield(Waits::at_shuffle, site);
 }
 
 }  // namespace dscore::emulation

@@ -28,7 +28,7 @@ template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
 struct Pointwise {
   using Shape = Shape_;
   using t = Tiling;
-  static constexpr int threads = t::threads, wavefront = t::wavefront, G = t::group_c;
+  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1, alignment = sizeof(T), G = t::group_c;
   static constexpr int buffer = t::input_tile + t::filter_tile;
   static constexpr int lds_bytes = 2 * buffer * static_cast<int>(sizeof(T));
   static constexpr int input_registers = ceil_div(t::input_tile, threads);

@@ -20,7 +20,7 @@ class _Kernel:
     def __init__(self, kernel: Any, owner: Any) -> None:
         self.kernel, self.owner, self.plan, self.use = kernel, owner, kernel.plan, kernel.use
         if self.role == "spills":
-            self.use = replace(kernel.use, spills=7)
+            self.use = replace(kernel.use, spills=70)
 
     @property
     def role(self) -> str:

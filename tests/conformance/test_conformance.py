@@ -5,13 +5,24 @@ import inspect
 import types
 
 import pytest
+from hypothesis import given, settings
 
 from dscore import catalog, conformance
 from dscore.backend import backend, backend_names
-from dscore.backends import reference, reference_depthwise, reference_direct, reference_pointwise
+from dscore.backends import (
+    reference,
+    reference_depthwise,
+    reference_direct,
+    reference_matrix,
+    reference_matrix_lanes,
+    reference_pointwise,
+    reference_staging,
+)
 from dscore.checking import check_plan
 from dscore.errors import DscoreError, SpecError
-from dscore.tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
+from dscore.geometry import vectors
+from dscore.strategies import cases
+from dscore.tiling import DepthwiseTiling, DirectTiling, MatrixTiling, PointwiseTiling
 
 PRESENT = [name for name in backend_names() if backend(name).missing() is None]
 EXAMPLES = 300
@@ -44,6 +55,28 @@ def test_a_seed_gives_the_same_cases_and_both_wavefronts():
     assert {catalog.device(name).wavefront for name in report.devices} == {64, 32}
 
 
+def test_pointwise_cases_are_of_both_algorithms_in_every_form():
+    drawn = set()
+
+    @settings(max_examples=300)
+    @given(cases("pointwise", [catalog.device(name) for name in ("z100sm", "a100", "h200")]))
+    def collect(case):
+        t, device = case.plan.tiling, case.plan.device
+        drawn.add(type(t))
+        if isinstance(t, MatrixTiling):
+            drawn.update({(device.name, t.arithmetic), (device.name, "ring", t.stages > 2),
+                          (device.name, "cluster", t.cluster > 1), vectors(case.plan.problem)})
+
+    collect()
+    plain, both = {("z100sm", "plain")}, {("a100", "plain"), ("h200", "plain"), ("a100", "tf32x3"),
+                                          ("h200", "tf32x3")}
+    forms = {(name, form, on) for name in ("z100sm", "a100", "h200") for form in ("ring", "cluster")
+             for on in (False, True)} - {("z100sm", "ring", True), ("z100sm", "cluster", True),
+                                         ("a100", "cluster", True)}
+    widths = {(1, 1), (4, 1), (1, 4), (4, 4)}
+    assert drawn == {PointwiseTiling, MatrixTiling} | plain | both | forms | widths
+
+
 # Room, kind, the line as it is, the line with its bug.
 PLANTED = {
     "dropped tail": (reference_pointwise, PointwiseTiling,
@@ -64,6 +97,22 @@ PLANTED = {
         reference_pointwise, PointwiseTiling,
         "            self._multiply(0)\n            self._put(1)\n            self._fetch",
         "            self._put(0)\n            self._multiply(0)\n            self._fetch"),
+    "slice or block of a cluster dropped": (
+        reference_matrix, MatrixTiling,
+        "for other in range(others.shape[1]):", "for other in range(others.shape[1] - 1):"),
+    "ring one buffer short": (
+        reference_matrix, MatrixTiling,
+        "step % self.t.stages * self.buffer", "step % (self.t.stages - 1) * self.buffer"),
+    "last step not masked": (
+        reference_matrix, MatrixTiling,
+        "whole if rest == self.t.step_c else (", "whole if True else ("),
+    "last pixel not stored": (
+        reference_matrix, MatrixTiling,
+        "(channel < spec.out_channels) & (pixel < self.pixels)",
+        "(channel < spec.out_channels) & (pixel < self.pixels - 1)"),
+    "channels of a fragment exchanged": (
+        reference_matrix_lanes, MatrixTiling,
+        "(pair + half[:, None]) * self.image_row", "(pair + 1 - half[:, None]) * self.image_row"),
     "wrong edge row": (
         reference_depthwise, DepthwiseTiling,
         "lanes = self.live & inside(self.in_row + i, self.row_end)",
@@ -74,15 +123,30 @@ PLANTED = {
         "and 0 <= i - f * dilation_h < (t.thread_h - 1) * stride_h]"),
     "registers recycled uncleared": (
         reference_depthwise, DepthwiseTiling,
-        "spec.activation))\n            sums.fill(0)\n", "spec.activation))\n"),
+        "index, mask)\n            sums.fill(0)\n", "index, mask)\n"),
     "overlap from the wrong neighbour": (
         reference_depthwise, DepthwiseTiling,
         "past = self.lane + neighbour >= self.t.lanes_w",
         "past = self.lane + neighbour > self.t.lanes_w"),
     "multiplier ignored": (
         reference_depthwise, DepthwiseTiling,
-        "in_plane: Ints = image * spec.in_channels + channel // spec.group_out",
-        "in_plane: Ints = image * spec.in_channels + channel % spec.in_channels"),
+        "in_plane: Ints = plane // self.problem.spec.group_out",
+        "in_plane: Ints = plane % self.problem.spec.in_channels"),
+    "last row of a block not copied": (
+        reference_depthwise, DepthwiseTiling,
+        "row_end = np.minimum(row + int(self.shape.tile_h), self.row_end)",
+        "row_end = np.minimum(row + int(self.shape.tile_h) - 1, self.row_end)"),
+    "filters of the next image": (
+        reference_depthwise, DepthwiseTiling,
+        "return plane % self.problem.spec.out_channels * self.problem.spec.products",
+        "return np.minimum(plane, self.problem.spec.out_channels - 1) * "
+        "self.problem.spec.products"),
+    "vectors begin past the first element": (
+        reference_staging, DepthwiseTiling,
+        "self.start = first // VECTOR * VECTOR", "self.start = -(-first // VECTOR) * VECTOR"),
+    "vectors over the last block's results": (
+        reference_staging, DepthwiseTiling,
+        "lanes = (index >= self.first) & (index < self.end)", "lanes = index < self.end"),
     "dilation ignored": (
         reference_direct, DirectTiling,
         "in_column = column + g * spec.dilation[1]", "in_column = column + g"),
@@ -101,9 +165,15 @@ def test_a_planted_bug_is_found_and_shrunk(bug, monkeypatch):
     copy = types.ModuleType(f"{room.__name__}_planted")
     copy.__package__ = room.__package__
     exec(compile(source.replace(right, wrong), copy.__name__, "exec"), copy.__dict__)
-    monkeypatch.setitem(reference._ALGORITHMS, tiling, copy.run)
+    if room is reference_matrix_lanes:
+        monkeypatch.setattr(reference_matrix, "lanes_of", copy.lanes_of)
+    elif room is reference_staging:
+        monkeypatch.setattr(reference_depthwise, "Piece", copy.Piece)
+    else:
+        monkeypatch.setitem(reference._ALGORITHMS, tiling, copy.run)
 
-    kind = {PointwiseTiling: "pointwise", DepthwiseTiling: "depthwise", DirectTiling: "direct"}
+    kind = {PointwiseTiling: "pointwise", MatrixTiling: "pointwise",
+            DepthwiseTiling: "depthwise", DirectTiling: "direct"}
     report = conformance.conformance("reference", examples=2000, seed=0, kinds=[kind[tiling]])
     assert not report.ok
     [failure] = report.failures

@@ -1,13 +1,11 @@
 """The emulated device: right in any lane order, equal to the reference, and a finder of faults."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from emulated_runs import ORDERS, altered, result, said_of, sanitized
 
 import dscore
 from dscore import accuracy, catalog
@@ -22,7 +20,6 @@ from dscore.tiling import DepthwiseTiling, PointwiseTiling
 MISSING = EmulatedBackend().missing()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
-ORDERS = ("forward", "reverse", "random")
 LAYERS = ("D9", "D24", "D30", "P24", "P43", "P44", "n1c3h15w15_o8k3s2psame_bias_relu6",
           "n2c6h9w9_o4k3g2_bias_hardswish")
 
@@ -30,13 +27,6 @@ LAYERS = ("D9", "D24", "D30", "P24", "P43", "P44", "n1c3h15w15_o8k3s2psame_bias_
 @pytest.fixture(scope="module")
 def emulated():
     return EmulatedBackend()
-
-
-def result(backend, plan, seed=0):
-    x, w, bias = accuracy.sample(plan.problem, seed)
-    out = np.full(plan.problem.y_shape, np.nan, np.float32)
-    backend.compile(plan)(x, w, bias, out)
-    return out
 
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
@@ -64,7 +54,7 @@ def test_an_unknown_lane_order_is_refused(monkeypatch, emulated):
 
 
 POINTWISE = dscore.plan_for("n1c40h6w6_o48k1", tiling=PointwiseTiling(3, 16, 2, 2, 8))
-LDS = dscore.plan_for("n1c6h12w12_o6k3p1g6", tiling=DepthwiseTiling(4, 2, 2, 8, 6, "lds", True))
+LDS = dscore.plan_for("n1c6h12w12_o6k3p1g6", tiling=DepthwiseTiling(4, 2, 3, 6, 6, "lds"))
 REGISTERS = dscore.plan_for("n1c6h12w12_o6k3p1g6", tiling=DepthwiseTiling(4, 2, 3, 8, 4,
                                                                           "registers", True))
 LOOP_BARRIER = """      put(lds + (group + 1) % 2 * buffer);
@@ -75,9 +65,6 @@ FAULTS = {
     "missing barrier in the loop": (
         POINTWISE, "pointwise.hpp", LOOP_BARRIER,
         LOOP_BARRIER.replace("      __syncthreads();\n", ""), "WRONG"),
-    "missing barrier after staging": (
-        LDS, "depthwise.hpp", "    __syncthreads();\n  }\n\n  __device__ int first_tile_row",
-        "  }\n\n  __device__ int first_tile_row", "WRONG"),
     "divergent barrier": (
         POINTWISE, "pointwise.hpp", LOOP_BARRIER,
         LOOP_BARRIER.replace("__syncthreads", "if (thread % 3) __syncthreads"),
@@ -89,8 +76,8 @@ FAULTS = {
         POINTWISE, "pointwise.hpp", "if (e < t::filter_tile) lds[t::input_tile + e]",
         "if (e < t::filter_tile) lds[t::input_tile + e + 5]", "LDS overrun"),
     "LDS read before it is written": (
-        LDS, "depthwise.hpp", "for (int e = thread; e < tile; e += threads) {",
-        "for (int e = thread + threads; e < tile; e += threads) {", "WRONG"),
+        LDS, "depthwise.hpp", "const int at = (i * threads + thread) * vector, left",
+        "const int at = (i * threads + thread + 1) * vector, left", "WRONG"),
     "unwritten output": (
         POINTWISE, "pointwise.hpp", "if (lane % G == 0 && o < s.out_channels &&",
         "if (lane % G == 0 && o < s.out_channels - 1 &&", "WRONG"),
@@ -108,19 +95,11 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, name, right, wrong, said = FAULTS[fault]
-    copy = Path(shutil.copytree(sources(), tmp_path / "hip_src"))
-    text = (copy / name).read_text()
-    assert text.count(right) == 1, "the source to be altered has moved"
-    (copy / name).write_text(text.replace(right, wrong))
-    found = []
+    found = said_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
+    assert any(said in text for text in found.values()), found
     for order in ORDERS:
         monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-        try:
-            found.append(str(check_plan(EmulatedBackend(include=copy), plan, 0)))
-        except LaunchError as failed:
-            found.append(str(failed))
         assert check_plan(EmulatedBackend(), plan, 0).ok
-    assert any(said in text for text in found), found
 
 
 def test_a_launch_after_a_failed_one_is_right(tmp_path):
@@ -155,34 +134,6 @@ def test_arrays_that_do_not_fit_are_refused(emulated):
             kernel(*bad)
 
 
-SANITIZED = """
-from dscore.backends.emulated import EmulatedBackend
-
-class Sanitized(EmulatedBackend):
-    def __init__(self):
-        super().__init__(sanitize=True)
-"""
-
-
-def runtime_of(sanitizer):
-    """The sanitizer's runtime, which must be loaded before Python itself."""
-    found = subprocess.run(["g++", f"-print-file-name=lib{sanitizer}.so"], capture_output=True,
-                           text=True, check=False).stdout.strip()
-    return found if os.path.isabs(found) else None
-
-
-def sanitized(tmp_path, *arguments):
-    asan, ubsan = runtime_of("asan"), runtime_of("ubsan")
-    if not (asan and ubsan):
-        pytest.skip("g++ has no runtime of the address and undefined-behaviour sanitizers")
-    (tmp_path / "sanitized.py").write_text(SANITIZED)
-    env = {**os.environ, "PYTHONPATH": str(tmp_path), "LD_PRELOAD": f"{asan} {ubsan}",
-           "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1"}
-    return subprocess.run([sys.executable, "-m", "dscore.cli", *arguments, "--backend",
-                           "sanitized:Sanitized"], capture_output=True, text=True, check=False,
-                          env=env, timeout=300)
-
-
 def test_the_sanitizers_find_nothing(tmp_path):
     done = sanitized(tmp_path, "conformance", "--examples", "48", "--device", "z100sm")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -192,21 +143,13 @@ def test_the_sanitizers_find_nothing(tmp_path):
 
 def test_the_sanitizers_would_find_it(tmp_path):
     """A read before the input, which no comparison can see as its value is masked off."""
-    copy = Path(shutil.copytree(sources(), tmp_path / "hip_src"))
-    text = (copy / "direct.hpp").read_text()
-    right = "const float value = there ? static_cast<float>(plane[i * s.width + j]) : 0.0f;"
-    assert text.count(right) == 1
-    (copy / "direct.hpp").write_text(text.replace(
-        right, "const float far = static_cast<float>(plane[(i - 3) * s.width + j]);\n"
-               "const float value = there ? static_cast<float>(plane[i * s.width + j]) : far * 0;"))
-    asked = SANITIZED.replace("sanitize=True", f"sanitize=True, include=Path({str(copy)!r})")
-    global_, asked = SANITIZED, "from pathlib import Path\n" + asked
-    globals()["SANITIZED"] = asked
-    try:
-        done = sanitized(tmp_path, "run", "n1c1h5w5_o1k3p2_bias", "--tiling",
-                         "threads=64,thread_c=1")
-    finally:
-        globals()["SANITIZED"] = global_
+    copy = altered(
+        tmp_path, "direct.hpp",
+        "const float value = there ? static_cast<float>(plane[i * s.width + j]) : 0.0f;",
+        "const float far = static_cast<float>(plane[(i - 3) * s.width + j]);\n"
+        "const float value = there ? static_cast<float>(plane[i * s.width + j]) : far * 0;")
+    done = sanitized(tmp_path, "run", "n1c1h5w5_o1k3p2_bias", "--tiling", "threads=64,thread_c=1",
+                     include=copy)
     assert done.returncode != 0
     assert "heap-buffer-overflow" in done.stderr
 

@@ -16,6 +16,7 @@ from dscore.backends.library import Library
 from dscore.backends.reports import Report
 from dscore.backends.toolchain import target
 from dscore.errors import CompileError, SpecError, UnavailableError
+from dscore.tiling import MatrixTiling
 
 # Every family of kernels: exact and masked pointwise, depthwise by registers and by LDS, direct.
 SPREAD = ("P42", "P13", "n1c3h13w13_o7k1_bias_relu6", "D27", "D4", "n1c8h9w9_o8k3p1_silu")
@@ -177,6 +178,29 @@ def test_gpu_compilers_report_what_was_planned(name):
         assert (said.lds_bytes, said.spills) == (kernel.predicted.lds_bytes, 0)
         assert 0 < said.registers <= kernel.plan.device.registers_per_thread
         assert (said.occupancy_waves is None) == (name == "sm_90")
+
+
+@pytest.mark.parametrize("name", ["gfx906", "gfx90a", "sm_90"])
+def test_gpu_compilers_build_products_of_matrices(name):
+    require(name)
+    device = catalog.device(DEVICES[name])
+    lanes = 4 * device.wavefront // 8  # pixels of a row of lanes
+    fields = dict(tile_c=64, tile_p=2 * lanes, wave_c=32, wave_p=lanes, lanes_c=8, slices=2,
+                  step_c=16, stages=2)
+    asked = [fields]
+    if device.copies_to_lds:
+        asked += [fields | dict(stages=4, cluster=2),
+                  fields | dict(tile_p=64, wave_p=32, stages=3, arithmetic="tf32x3")]
+    # Moved by vectors, and element by element.
+    kernels = [KernelSource(api.plan_for(token, device, tiling=tiling)) for tiling in (
+        MatrixTiling(**chosen) for chosen in asked)
+        for token in ("n2c64h14w14_o96k1", "n2c33h7w7_o70k1s2_bias_relu6")]
+    built = build(kernels, target(name), jobs=2)
+    for kernel in built.kernels.values():
+        said = kernel.reported
+        assert said is not None
+        assert (said.lds_bytes, said.spills) == (kernel.predicted.lds_bytes, 0)
+        assert 0 < said.registers <= kernel.plan.device.registers_per_thread
 
 
 @pytest.mark.parametrize("name", ["emulated", "gfx906", "sm_90"])

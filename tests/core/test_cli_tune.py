@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import DSCORE, Call, process, squeezed, unwrapped
+from cli_calls import DSCORE, Call, process, unwrapped
 from tuning_backends import Scripted, scripted_seconds
 
 from dscore import catalog, records, solver
@@ -40,10 +40,13 @@ def test_the_table_of_what_was_found(call: Call) -> None:
     result = call(*COMMAND, OTHER)
     assert result.code == 0
     line = next(line for line in result.out.splitlines() if line.startswith(TOKEN))
-    assert line.split()[1:] == [
-        NAMES[0], f"{scripted_seconds(NAMES[0]) * 1e6:,.2f}", FASTEST,
-        f"{scripted_seconds(FASTEST) * 1e6:,.2f}",
-        f"{scripted_seconds(NAMES[0]) / scripted_seconds(FASTEST):.2f}", "8"]
+    first, first_us, best, best_us, gain, count = line.split()[1:]
+    # Long names are folded.
+    assert NAMES[0].startswith(first)
+    assert FASTEST.startswith(best)
+    assert (first_us, best_us, gain, count) == (
+        f"{scripted_seconds(NAMES[0]) * 1e6:,.2f}", f"{scripted_seconds(FASTEST) * 1e6:,.2f}",
+        f"{scripted_seconds(NAMES[0]) / scripted_seconds(FASTEST):.2f}", "8")
     assert "2 layers, gain " in result.out
     assert "2 layers complete" in result.out
     assert "wall-clock times of the host" in unwrapped(result.out)
@@ -119,7 +122,6 @@ def test_another_backend_and_device(call: Call) -> None:
     ((TOKEN, "--executor", "json:loads"), "cannot be had"),
     ((TOKEN, "--executor", "builtins:dict"), "made a dict, which is no"),
     ((TOKEN, "--replay", "x"), "--replay takes"), (("--replay", "nosuch"), "cannot be read"),
-    (("--import", "nosuch"), "cannot be read"), ((TOKEN, "--export", "no/folder/x"), "no folder"),
     (("nosuch",), "nosuch")])
 def test_usage(arguments: tuple[str, ...], said: str, call: Call) -> None:
     result = call("tune", *arguments, *(["--backend", "reference"] if TOKEN in arguments else []))
@@ -144,30 +146,10 @@ def test_a_budget_that_ends_too_early_says_so(call: Call) -> None:
     assert "the same command goes on from here" in result.out
 
 
-def test_records_travel_as_files(call: Call, json_of: Callable[..., Any], tmp_path: Path,
-                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "records.jsonl"
-    result = call(*COMMAND, "--export", path)
-    assert result.code == 0
-    assert squeezed(f"16 measurements to {path}") in squeezed(result.err)
-    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "other"))
-    ran = len(Scripted.ran)
-    with path.open("a") as file:
-        file.write('{"format": 1}\n')
-    result = call(*COMMAND, "--import", path)
-    assert result.code == 0
-    assert squeezed(f"skipped {path}:17: missing") in squeezed(result.err)
-    assert len(Scripted.ran) == ran  # all is known
-    assert call("tune", "--export", tmp_path / "again").code == 0
-    assert (tmp_path / "again").read_text() == "".join(
-        line + "\n" for line in path.read_text().splitlines()[:-1])
-    (tmp_path / "empty").write_text("nothing\n")
-    assert call("tune", "--import", tmp_path / "empty").code == 2
-
-
 def test_replay(call: Call, json_of: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    call(*COMMAND, "--export", path)
+    call(*COMMAND)
+    call("cache", "export", path)
     ran = len(Scripted.ran)
     data = json_of("tune", "--replay", path)
     ratio = scripted_seconds(NAMES[0]) / scripted_seconds(FASTEST)

@@ -57,8 +57,12 @@ class TensorAdapter:
     def address(self, array):
         return array.array.ctypes.data
 
-    def empty(self, shape, like):
-        return Tensor(np.full(shape, np.nan, like.dtype), like.device)
+    def copied(self, array):
+        return Tensor(array.array.copy(), array.device)
+
+    def maker(self, shape, like):
+        dtype, device = like.dtype, like.device
+        return lambda: Tensor(np.full(shape, np.nan, dtype), device)
 
     def stream(self, index):
         return 1000 + index
@@ -81,6 +85,8 @@ class GpuBackend(EmulatedBackend):
         loaded = LoadedKernel(self._kernels[source.name], source)
 
         class Launched:
+            alignment = loaded.alignment
+
             def launch(self, x, w, bias, out, stream=0, device=0):
                 GpuBackend.launches += ((plan.device.name, stream, device),)
                 loaded.launch(x, w, bias, out)

@@ -1,8 +1,7 @@
-"""Tuning records as values, in the cache, and as files."""
+"""Tuning records as values and in the cache."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import timeit
@@ -11,40 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from recorded import (
+    COLD,
+    DEVICE,
+    IDENTITY,
+    PROBLEM,
+    REFERENCE,
+    TILINGS,
+    TOKEN,
+    keep,
+    measured,
+)
 
-from dscore import backend, cache, catalog, records, solver
+from dscore import cache, catalog, records, solver
 from dscore.errors import SpecError
-from dscore.measurement import Identity, Measurement, Policy, Record
-from dscore.notation import parse_problem
-from dscore.tiling import DepthwiseTiling, PointwiseTiling, Tiling
-
-TOKEN = "n1c8h6w6_o16k1"
-PROBLEM = parse_problem(TOKEN)
-DEVICE = catalog.device("z100sm")
-COLD, HOT = Policy("cold", "graph"), Policy("hot", "host")
-SPACE = solver.solve(PROBLEM, DEVICE)
-TILINGS = [SPACE[int(i)] for i in SPACE.ranked()[:6]]
-REFERENCE = backend.backend("reference")
-IDENTITY = records.identity_of(PROBLEM, DEVICE, REFERENCE, HOT)
+from dscore.measurement import Measurement, Record
+from dscore.tiling import DepthwiseTiling, PointwiseTiling
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(records, "_decided", {})
-
-
-def measured(tiling: Tiling, *samples: float, identity: Identity = IDENTITY,
-             refused: str = "") -> Measurement:
-    return Measurement(identity, tiling, samples, None if refused else 0.2, refused, 0,
-                       (("dscore", "0.1.0"),))
-
-
-def keep(*found: Measurement) -> None:
-    for measurement in found:
-        records.keep(measurement)
 
 
 def settled() -> None:
@@ -195,103 +182,3 @@ def test_a_sealed_entry_with_other_contents_is_never_loaded() -> None:
     store.put(cache.key("other"), {}, {})
     assert records.load(IDENTITY).measurements == {slow}
     assert records.best(PROBLEM, DEVICE, REFERENCE) == TILINGS[1]
-
-
-_SOUND = measured(TILINGS[0], 1e-6, 2e-6).as_json()
-
-
-@pytest.mark.parametrize(("line", "said"), [
-    ("", None), ("nonsense", "Expecting value"), ("[]", "a JSON object"), ("{}", "format"),
-    ("[" * 100_000, "recursion"),
-    *((json.dumps({**_SOUND, **change}), said) for change, said in [
-        ({"format": 2}, "format"), ({"more": 1}, "unknown more"),
-        ({"problem": "P1"}, "not a problem"), ({"problem": "n01c8h6w6_o16k1"}, "not written as"),
-        ({"problem": 3}, "problem must be a text"), ({"backend": ""}, "backend"),
-        ({"device": None}, "device"), ({"architecture": 9}, "architecture"),
-        ({"compiler": []}, "compiler"), ({"kernels": "abc"}, "kernels"),
-        ({"policy": "warm graph"}, "cache"), ({"policy": "cold"}, "policy"),
-        ({"tiling": {"wave_w": 1}}, "tiling"), ({"tiling": []}, "tiling"),
-        ({"tiling": {"threads": 64, "thread_c": True}}, "thread_c"),
-        ({"samples": 1}, "samples"), ({"samples": ["1"]}, "samples"), ({"samples": []}, "samples"),
-        ({"samples": [-1]}, "samples"), ({"samples": [float("nan")]}, "samples"),
-        ({"samples": [True]}, "samples"), ({"samples": [10**400]}, "samples"),
-        ({"share": 1.01}, "share"), ({"share": "0"}, "share"), ({"share": None}, "share"),
-        ({"refused": "WRONG"}, "no samples"), ({"refused": None}, "refused"),
-        ({"seed": -1}, "seed"), ({"seed": 0.5}, "seed"), ({"environment": []}, "environment"),
-        ({"environment": {"numpy": 2}}, "environment")]),
-    (json.dumps({k: v for k, v in _SOUND.items() if k != "seed"}), "missing seed")])
-def test_a_damaged_line_is_named_and_skipped(line: str, said: str | None, tmp_path: Path) -> None:
-    path = tmp_path / "h200.jsonl"
-    path.write_text(f"{json.dumps(_SOUND)}\n{line}\n{json.dumps(_SOUND)}\n")
-    read = records.import_(path)
-    assert read.measurements == records.everything() == {measured(TILINGS[0], 1e-6, 2e-6)}
-    if said is None:
-        assert not read.skipped
-    else:
-        [skipped] = read.skipped
-        assert skipped.startswith(f"{path}:2: ")
-        assert said in skipped
-
-
-def test_binary_and_absent_files(tmp_path: Path) -> None:
-    path = tmp_path / "random"
-    path.write_bytes(bytes(range(256)) * 8)
-    assert not records.read(path).measurements
-    assert records.read(path).skipped
-    for wrong in (tmp_path / "nosuch", tmp_path):
-        with pytest.raises(SpecError, match="cannot be read"):
-            records.read(wrong)
-    with pytest.raises(SpecError, match="cannot be written"):
-        records.write(tmp_path / "no" / "folder", [])
-
-
-def test_export_and_import_give_everything_back(tmp_path: Path,
-                                                monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {measured(TILINGS[0], 1 / 3e5, 2e-6), measured(TILINGS[0], 4e-6),
-             measured(TILINGS[1], refused="WRONG at output (0, 0)\n  by much"),
-             measured(TILINGS[2], 1, identity=replace(IDENTITY, policy=COLD))}
-    keep(*found)
-    path = tmp_path / "records.jsonl"
-    assert records.export(path) == 4
-    assert all(json.loads(line)["problem"] == TOKEN for line in path.read_text().splitlines())
-    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "other"))
-    assert records.everything() == frozenset()
-    assert records.import_(path).measurements == found
-    assert records.everything() == found
-    again = tmp_path / "again.jsonl"
-    records.export(again)
-    assert again.read_bytes() == path.read_bytes()
-    assert records.import_(again).measurements == found
-
-
-_measurements = st.builds(
-    lambda tiling, samples, refused, device: measured(
-        tiling, *(() if refused else samples), refused=refused,
-        identity=replace(IDENTITY, device=device)),
-    st.sampled_from(TILINGS), st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=3),
-    st.sampled_from(["", "", "WRONG\nby 2", "größer"]), st.sampled_from(["z100sm", "mine"]))
-_sets = st.frozensets(_measurements, max_size=6)
-
-
-@settings(max_examples=40)
-@given(_sets, _sets, _sets)
-def test_merging_is_a_union(tmp_path_factory: pytest.TempPathFactory, a: Any, b: Any,
-                            c: Any) -> None:
-    folder = tmp_path_factory.mktemp("merge")
-    paths = {name: folder / name for name in "abc"}
-    for name, held in zip("abc", (a, b, c), strict=True):
-        records.write(paths[name], held)
-
-    def merged(*names: Path) -> Path:
-        target = folder / f"{len(list(folder.iterdir()))}"
-        records.merge(names, target)
-        return target
-
-    one, two, three = paths.values()
-    assert merged(one, two).read_bytes() == merged(two, one).read_bytes()
-    assert merged(one, one, one).read_bytes() == one.read_bytes()
-    assert (merged(merged(one, two), three).read_bytes()
-            == merged(one, merged(two, three)).read_bytes())
-    assert records.read(merged(one, two, three)).measurements == a | b | c
-    assert ([r.ranking for r in records.records_of(a | b)]
-            == [r.ranking for r in records.records_of(b | a)])

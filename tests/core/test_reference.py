@@ -11,76 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import bound, direct, gamma, within_bound, worst_share
 from plans import plan_of
+from reference_runs import CHECKED, arrays, check, matrix_plans, near, problems, run
 
 from dscore.backends import lanes, reference_direct
-from dscore.backends.reference import ReferenceBackend, Trace
+from dscore.backends.reference import ReferenceBackend
 from dscore.errors import LaunchError, UnavailableError
-from dscore.spec import ACTIVATIONS, ConvProblem, ConvSpec
-from dscore.tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
-
-GUARD = 64
-CHECKED = settings(deadline=None, derandomize=True, max_examples=150)
-
-
-def arrays(problem, seed=0):
-    """x, w and bias of non-trivial values."""
-    rng = np.random.default_rng(seed)
-    spec = problem.spec
-    made = [rng.normal(0, 2, shape).astype(np.float32)
-            for shape in (problem.x_shape, spec.w_shape, (spec.out_channels,))]
-    return made if spec.bias else [*made[:2], None]
-
-
-def run(plan, x, w, bias, trace=None):
-    """The output, which was NaN before and lies between guards that must stay as they are."""
-    size = math.prod(plan.problem.y_shape)
-    memory = np.full(size + 2 * GUARD, np.nan, dtype=np.float32)
-    memory[:GUARD] = memory[-GUARD:] = 7
-    out = memory[GUARD:-GUARD].reshape(plan.problem.y_shape)
-    ReferenceBackend().compile(plan)(x, w, bias, out, trace)
-    assert (memory[:GUARD] == 7).all()
-    assert (memory[-GUARD:] == 7).all()
-    return out
-
-
-def check(plan, seed=0):
-    """Within the bound, and written exactly once: as many stores as elements, none left NaN."""
-    x, w, bias = arrays(plan.problem, seed)
-    trace = Trace()
-    out = run(plan, x, w, bias, trace)
-    within_bound(plan.problem, out, x, w, bias)
-    assert trace.elements_stored == out.size
-    assert run(plan, x, w, bias).tobytes() == out.tobytes(), "a trace must not change the result"
-    return trace
-
-
-def near(tile, most=20):
-    """Sizes around the multiples of *tile*."""
-    around = {max(1, k * tile + d) for k in (0, 1, 2) for d in (-1, 0, 1)}
-    return st.sampled_from(sorted(size for size in around if size <= most) or [1])
-
-
-@st.composite
-def axes(draw, outputs, kernels, dilations=(1, 2)):
-    """Kernel, stride, padding, dilation and input size of one axis with about *outputs*."""
-    kernel, stride = draw(st.sampled_from(kernels)), draw(st.integers(1, 3))
-    dilation = draw(st.sampled_from(dilations))
-    span = (kernel - 1) * dilation + 1
-    before, after, slack = draw(st.integers(0, 3)), draw(st.integers(0, 3)), draw(st.integers(0, 2))
-    size = max((outputs - 1) * stride + span - before - after + slack % stride, 1,
-               span - before - after)
-    return kernel, stride, (before, after), dilation, size
-
-
-@st.composite
-def problems(draw, rows, columns, channels, kernels=(1, 2, 3, 4)):
-    """A problem of about *rows* x *columns* outputs; *channels*: (in, out, groups)."""
-    kh, sh, ph, dh, height = draw(axes(draw(rows), kernels))
-    kw, sw, pw, dw, width = draw(axes(draw(columns), kernels))
-    spec = ConvSpec.make(*channels[:2], (kh, kw), stride=(sh, sw), padding=(ph, pw),
-                         dilation=(dh, dw), groups=channels[2], bias=draw(st.booleans()),
-                         activation=draw(st.sampled_from([None, *ACTIVATIONS])))
-    return ConvProblem(spec, draw(st.integers(1, 2)), height, width)
+from dscore.geometry import ceil_div
+from dscore.spec import ConvProblem, ConvSpec
+from dscore.tiling import STAGINGS, DepthwiseTiling, DirectTiling, PointwiseTiling
 
 
 @st.composite
@@ -95,17 +33,39 @@ def pointwise_plans(draw):
 
 
 @st.composite
-def depthwise_plans(draw):
+def register_plans(draw):
     reuse = draw(st.booleans())
     t = DepthwiseTiling(
         draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 3)),
         draw(st.sampled_from([1, 2, 4, 8, 32] if reuse else [1, 2, 3, 5, 8, 33])),
-        draw(st.integers(1, 4)), draw(st.sampled_from(["registers", "lds"])), reuse)
+        draw(st.integers(1, 4)), "registers", reuse)
     channels = draw(st.integers(1, 4))
     problem = draw(problems(
         near(t.thread_h * t.lanes_h, 9), near(t.thread_w * t.lanes_w, 17),
         (channels, channels * draw(st.integers(1, 3)), channels), kernels=(1, 2, 3, 5)))
     return plan_of(problem, t, draw(st.sampled_from([64, 32])))
+
+
+@st.composite
+def staged_plans(draw):
+    """Blocks of several whole planes, or of some rows of one."""
+    channels, outs = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    problem = draw(problems(st.integers(1, 9), st.integers(1, 17),
+                            (channels, channels * outs, channels), kernels=(1, 2, 3, 5)))
+    counts = [draw(st.integers(*limits)) for limits in ((1, 5), (1, 3), (0, 3), (1, 4))]
+    t = staged(problem, *counts, draw(st.sampled_from(STAGINGS[1:])))
+    return plan_of(problem, t, draw(st.sampled_from([64, 32])))
+
+
+def staged(problem, thread_h, thread_w, strips, planes, staging):
+    """A tiling through LDS, with *strips* of one plane or, for none, of so many planes whole."""
+    lanes_h = strips or ceil_div(problem.out_height, thread_h)
+    return DepthwiseTiling(thread_h, thread_w, lanes_h, ceil_div(problem.out_width, thread_w),
+                           1 if strips else planes, staging)
+
+
+def depthwise_plans():
+    return st.one_of(register_plans(), staged_plans())
 
 
 @st.composite
@@ -117,7 +77,7 @@ def direct_plans(draw):
     return plan_of(problem, t, draw(st.sampled_from([64, 32])))
 
 
-ANY_PLAN = st.one_of(pointwise_plans(), depthwise_plans(), direct_plans())
+ANY_PLAN = st.one_of(pointwise_plans(), matrix_plans(), depthwise_plans(), direct_plans())
 
 
 @CHECKED
@@ -189,22 +149,35 @@ ROW_REUSE = {
         ConvSpec.make(2, 4, 7, padding=(2, 4, 3, 3), groups=2), 1, 2, 3),
     "padding beyond the kernel": ConvProblem(
         ConvSpec.make(1, 1, 2, padding=(3, 4, 5, 6), groups=1), 1, 2, 2),
+    "columns in nothing but padding": ConvProblem(
+        ConvSpec.make(2, 2, (2, 1), stride=3, padding=(1, 1, 5, 0), groups=2), 1, 5, 1),
+    "rows in nothing but padding": ConvProblem(
+        ConvSpec.make(2, 2, (1, 2), stride=3, padding=(5, 0, 1, 1), groups=2), 1, 1, 5),
     "same, stride 2": ConvProblem(
         ConvSpec.make(3, 3, 3, stride=2, padding="same", groups=3), 1, 6, 8),
 }
 
 
 @pytest.mark.parametrize("wavefront", [64, 32])
-@pytest.mark.parametrize("staging", ["registers", "lds"])
 @pytest.mark.parametrize("reuse", [False, True], ids=["loads", "shuffles"])
 @pytest.mark.parametrize("case", ROW_REUSE)
-def test_row_reuse(case, reuse, staging, wavefront):
+def test_row_reuse(case, reuse, wavefront):
     for thread_h, thread_w, lanes_h, lanes_w in ((1, 1, 1, 1), (2, 3, 2, 2), (5, 1, 1, 4)):
-        tiling = DepthwiseTiling(thread_h, thread_w, lanes_h, lanes_w, 2, staging, reuse)
+        tiling = DepthwiseTiling(thread_h, thread_w, lanes_h, lanes_w, 2, "registers", reuse)
         check(plan_of(ROW_REUSE[case], tiling, wavefront))
 
 
-@pytest.mark.parametrize("staging", ["registers", "lds"])
+@pytest.mark.parametrize("wavefront", [64, 32])
+@pytest.mark.parametrize("staging", STAGINGS[1:])
+@pytest.mark.parametrize("case", ROW_REUSE)
+def test_row_reuse_through_lds(case, staging, wavefront):
+    for thread_h, thread_w, strips, planes in ((1, 1, 1, 1), (2, 3, 2, 1), (5, 1, 0, 2),
+                                               (1, 2, 0, 5)):
+        tiling = staged(ROW_REUSE[case], thread_h, thread_w, strips, planes, staging)
+        check(plan_of(ROW_REUSE[case], tiling, wavefront))
+
+
+@pytest.mark.parametrize("staging", STAGINGS)
 def test_a_tap_that_is_infinite_does_not_leave_its_window(staging):
     problem = ConvProblem(ConvSpec.make(1, 1, 3, padding=(1, 1, 0, 0), groups=1), 1, 4, 4)
     x, w, _ = arrays(problem)
@@ -219,7 +192,10 @@ def test_a_tap_that_is_infinite_does_not_leave_its_window(staging):
     (PointwiseTiling(1, 64, 1, 1, 128), "power of two of at most the wavefront 64"),
     (PointwiseTiling(1, 24, 1, 1, 4), "multiple of the wavefront 64; it is 96"),
     (DepthwiseTiling(1, 1, 1, 3, 1, "registers", True), "power of two of at most"),
-    (DepthwiseTiling(1, 1, 1, 128, 1, "lds", True), "at most the wavefront 64; it is 128"),
+    (DepthwiseTiling(1, 1, 1, 128, 1, "registers", True), "at most the wavefront 64; it is 128"),
+    (DepthwiseTiling(1, 1, 1, 4, 1, "lds", True), "rows that come straight to registers"),
+    (DepthwiseTiling(4, 1, 1, 3, 1, "lds"), "whole rows; it has 3 of 4 columns"),
+    (DepthwiseTiling(1, 1, 3, 4, 2, "both"), "several planes whole; it has 3 of 4 rows"),
 ])
 def test_lanes_that_cannot_be_mapped_are_an_error(tiling, says):
     problem = ConvProblem(ConvSpec.make(1, 1, 1), 1, 4, 4)

@@ -34,7 +34,9 @@ def traced(problem, tiling, wavefront=64):
     (DepthwiseTiling(1, 1, 3, 3, 1), 9),  # three strips of one block
     (DepthwiseTiling(3, 1, 1, 3, 1), 5),  # row reuse
     (DepthwiseTiling(3, 1, 1, 4, 1, "registers", True), 5),
-    (DepthwiseTiling(1, 1, 3, 3, 1, "lds"), 5),
+    (DepthwiseTiling(1, 1, 3, 3, 1, "lds"), 5),  # three strips of one block, which copies once
+    (DepthwiseTiling(1, 1, 1, 3, 1, "lds"), 9),  # three blocks
+    (DepthwiseTiling(1, 1, 2, 3, 1, "both"), 7),  # rows 0 to 3, and 2 to 4
     (DepthwiseTiling(4, 1, 1, 3, 1), 5),  # the fourth output row does not exist
 ])
 def test_rows_loaded_in_the_papers_example(tiling, rows):
@@ -66,7 +68,7 @@ def test_arithmetic_intensity_of_the_papers_pointwise_example(group_c, intensity
 
 @pytest.mark.parametrize("tiling", [
     PointwiseTiling(4, 32, 2, 2, 8), DepthwiseTiling(2, 2, 2, 4, 2), DirectTiling(32, 2),
-    DepthwiseTiling(2, 2, 2, 4, 2, "lds")])
+    DepthwiseTiling(2, 2, 2, 4, 2, "lds"), DepthwiseTiling(2, 2, 2, 4, 2, "both")])
 def test_work_is_what_the_resources_predict_where_tiles_divide(tiling):
     spec = (ConvSpec.make(16, 64, 1) if isinstance(tiling, PointwiseTiling)
             else ConvSpec.make(4, 4, 3, groups=4 if isinstance(tiling, DepthwiseTiling) else 1))
@@ -75,8 +77,7 @@ def test_work_is_what_the_resources_predict_where_tiles_divide(tiling):
     foot = footprint(problem, type(tiling), tiling, 32)
     used = foot.blocks * (16 if isinstance(tiling, DepthwiseTiling) else foot.threads)
     assert trace.fmas == used * foot.fmas == problem.macs
-    if not isinstance(tiling, DepthwiseTiling) or tiling.staging == "registers":
-        assert trace.operands == used * foot.operand_loads
+    assert trace.operands == used * foot.operand_loads
     assert trace.elements_stored == 4 * 8 * spec.out_channels
 
 
@@ -89,6 +90,36 @@ def test_column_reuse_loads_every_column_once():
     assert reused.inputs_loaded == 6 * (7 + 2)
     assert reused.shuffles == 6 * 8 * 2
     assert reused.fmas == plain.fmas
+
+
+def test_a_block_copies_its_rows_as_vectors_and_so_stores_its_results():
+    problem = ConvProblem(ConvSpec.make(2, 2, 3, groups=2), 1, 5, 5)
+    trace, *_ = traced(problem, DepthwiseTiling(1, 1, 3, 3, 2, "both"))
+    # Two planes of 25 elements are 12 vectors and two elements; of the last, two words are zeros.
+    assert (trace.inputs_loaded, trace.vectors_loaded, trace.rows_loaded) == (50, 13, 10)
+    # The block brings its two filters once. 18 results are four vectors and two elements.
+    assert trace.filters_loaded == 2 * 9
+    assert (trace.elements_stored, trace.vectors_stored) == (18, 4)
+    assert trace.lds_writes == 13 * 4 + 2 * 9 + 18
+    # 18 lanes read the columns and taps of an output; that its results are read is no operand.
+    assert trace.operands == 18 * (9 + 9) == trace.lds_reads - 18
+
+
+def test_vectors_begin_before_a_row_that_is_not_aligned():
+    trace, *_ = traced(PAPER_ROWS, DepthwiseTiling(1, 1, 1, 3, 1, "both"))
+    # Three blocks need the elements 0 to 14, 5 to 19 and 10 to 24, and copy from 0, 4 and 8 on.
+    assert trace.inputs_loaded == 15 + 16 + 17
+    assert trace.vectors_loaded == 4 + 4 + 5
+    # Results 0 to 2, 3 to 5 and 6 to 8 fill no vector.
+    assert (trace.elements_stored, trace.vectors_stored) == (9, 0)
+
+
+def test_output_planes_of_one_block_share_their_input_plane():
+    problem = ConvProblem(ConvSpec.make(2, 6, 3, groups=2), 1, 5, 5)
+    # Planes 0 and 1, 2 and 3, 4 and 5 of the output lie over one, two and one of the input.
+    trace, *_ = traced(problem, DepthwiseTiling(3, 1, 1, 3, 2, "lds"))
+    assert trace.rows_loaded == (1 + 2 + 1) * 5
+    assert traced(problem, DepthwiseTiling(3, 1, 1, 3, 2))[0].rows_loaded == 6 * 5
 
 
 def test_lanes_past_the_output_load_nothing():
@@ -137,7 +168,8 @@ def test_pointwise_adds_in_the_documented_order():
 
 
 @pytest.mark.parametrize("tiling", [
-    DepthwiseTiling(2, 2, 2, 2, 1), DepthwiseTiling(3, 1, 1, 4, 2, "lds", True)])
+    DepthwiseTiling(2, 2, 2, 2, 1), DepthwiseTiling(3, 1, 1, 4, 2, "registers", True),
+    DepthwiseTiling(3, 1, 2, 3, 2, "lds"), DepthwiseTiling(3, 2, 1, 2, 1, "both")])
 def test_depthwise_adds_in_the_documented_order(tiling):
     problem = ConvProblem(ConvSpec.make(2, 2, 3, padding=1, stride=2, groups=2), 1, 7, 6)
     _, out, x, w = traced(problem, tiling)

@@ -27,7 +27,7 @@ def timed(token: str, micro: dict[int, float], refused: tuple[int, ...] = ()) ->
                    for place in refused}
 
 
-FIRST = timed("n1c8h6w6_o16k1", {0: 10.0, 3: 8.0, 20: 6.0, 40: 5.0}, refused=(1, 5))
+FIRST = timed("n1c32h12w12_o32k1", {0: 10.0, 3: 8.0, 20: 6.0, 40: 5.0}, refused=(1, 5))
 SECOND = timed("n1c8h6w6_o8k3p1g8", {0: 9.0, 4: 4.0, 30: 6.0})
 
 
@@ -56,7 +56,7 @@ def test_an_exhaustive_record_says_so() -> None:
 
 
 def test_first_tilings_that_were_not_measured_give_no_ratio() -> None:
-    judged = replay(timed("n1c8h6w6_o16k1", {10: 4.0, 50: 3.0}))
+    judged = replay(timed("n1c32h12w12_o32k1", {10: 4.0, 50: 3.0}))
     assert [guess.ratio for guess in judged.layers[0].guesses] == [
         None, None, pytest.approx(4 / 3)]
     assert judged.mean(1) is None

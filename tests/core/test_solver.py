@@ -10,12 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dscore import catalog
-from dscore.constraints import case_of, keeps_all, residency
+from dscore.constraints import keeps_all, residency
 from dscore.errors import InfeasibleError, SpecError
+from dscore.limits import case_of
 from dscore.notation import parse_problem
 from dscore.plan import RULES
-from dscore.solver import best_plan, make_plan, solve
-from dscore.tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
+from dscore.solver import algorithms, best_plan, make_plan, solve
+from dscore.tiling import DepthwiseTiling, DirectTiling, MatrixTiling, PointwiseTiling
 from dscore.verdict import validate
 
 Z100SM = catalog.device("z100sm")
@@ -157,7 +158,7 @@ def test_residency_is_the_most_that_is_valid(problem, name, rules, random):
 @given(problems)
 def test_every_pointwise_problem_has_a_plan(problem):
     plan = best_plan(problem, Z100SM)
-    assert isinstance(plan.tiling, PointwiseTiling)
+    assert isinstance(plan.tiling, MatrixTiling)
     assert 0 < plan.cost.utilisation <= 1
     assert plan.masked == (plan.cost.utilisation < 1) or plan.masked
     assert validate(problem, plan.tiling, Z100SM, masked=plan.masked).ok
@@ -168,20 +169,40 @@ def test_the_masked_space_opens_where_nothing_divides():
     problem = parse_problem("n1c3h13w13_o7k1")
     with pytest.raises(InfeasibleError, match="no exact channel_distribution tiling fits"):
         solve(problem, Z100SM, masked=False)
-    space = solve(problem, Z100SM)
+    space = solve(problem, Z100SM, algorithm="channel_distribution")
     assert space.masked
     assert "no exact" in space.note
-    assert best_plan(problem, Z100SM).cost.utilisation < 1
+    assert space.plan(int(space.ranked()[0])).cost.utilisation < 1
+
+
+def test_algorithms_by_name():
+    problem = POINTWISE["P13"]
+    assert algorithms(problem, "paper") == ("channel_distribution", "register_tiles", "direct")
+    for name in algorithms(problem):
+        assert solve(problem, Z100SM, algorithm=name).kind.algorithm == name
+    with pytest.raises(SpecError, match="algorithm must be one of register_tiles"):
+        solve(problem, Z100SM, algorithm="row_reuse")
 
 
 @pytest.mark.parametrize(("token", "tiling"), [
     ("n1c8h9w9_o8k3p1g8", DepthwiseTiling), ("n1c8h9w9_o8k3p1", DirectTiling),
-    ("n1c8h9w9_o8k3p1g2", DirectTiling), ("n1c8h9w9_o8k1", PointwiseTiling),
+    ("n1c8h9w9_o8k3p1g2", DirectTiling), ("n1c8h9w9_o8k1", MatrixTiling),
     # 40,000 taps exceed every register file: only the direct algorithm loops over them.
     ("n1c2h200w200_o2k200g2", DirectTiling),
 ])
 def test_each_kind_gets_its_algorithm(token, tiling):
     assert isinstance(best_plan(parse_problem(token), Z100SM).tiling, tiling)
+
+
+@pytest.mark.parametrize("token", ["n2c6h13w11_o12k3p1g6", "n1c8h28w28_o8k5s2p2g8"])
+def test_through_lds_a_block_takes_one_piece_of_memory(token):
+    problem = parse_problem(token)
+    staged = [t for t in solve(problem, catalog.device("h200")) if t.staging != "registers"]
+    strips = [t for t in staged if t.lanes_h * t.thread_h < problem.out_height]
+    assert {t.staging for t in strips} == {t.staging for t in staged} == {"lds", "both"}
+    assert {t.planes for t in strips} == {1} < {t.planes for t in staged}
+    assert all(t.lanes_w * t.thread_w >= problem.out_width for t in staged)
+    assert not any(t.column_reuse for t in staged)
 
 
 def test_the_reason_for_another_algorithm_is_given():

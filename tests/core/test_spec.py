@@ -151,7 +151,7 @@ def test_bad_tokens_are_refused(token):
     (dict(wave_w=0, wave_c=64, repeat_w=1, repeat_c=4, group_c=16), "wave_w must be positive"),
     (dict(threads=64, thread_c=1.5), "thread_c must be an integer, got 1.5"),
     (dict(thread_h=1, thread_w=1, lanes_h=1, lanes_w=1, planes=1, staging="l2"),
-     "staging must be one of registers, lds; got 'l2'"),
+     "staging must be one of registers, lds, both; got 'l2'"),
     (dict(), "missing"),
 ])
 def test_bad_tilings_are_refused(values, message):

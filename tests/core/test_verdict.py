@@ -9,7 +9,7 @@ from dscore import catalog
 from dscore.constraints import HARDWARE, PAPER
 from dscore.errors import InfeasibleError, SpecError
 from dscore.notation import parse_problem
-from dscore.tiling import DepthwiseTiling, DirectTiling, PointwiseTiling
+from dscore.tiling import DepthwiseTiling, DirectTiling, MatrixTiling, PointwiseTiling
 from dscore.verdict import InvalidTiling, validate
 
 Z100SM, H200 = catalog.device("z100sm"), catalog.device("h200")
@@ -52,12 +52,22 @@ BROKEN = {
     "E-LANES": (P28, Z100SM, PointwiseTiling(1, 5, 1, 1, 16), 1),
     "E-SHUFFLE": (catalog.layers()["D1"], Z100SM,
                   DepthwiseTiling(1, 1, 1, 7, 1, column_reuse=True), 1),
+    "E-REUSE": (catalog.layers()["D1"], Z100SM,
+                DepthwiseTiling(1, 1, 1, 128, 1, "lds", column_reuse=True), 1),
+    "E-SPAN": (catalog.layers()["D1"], Z100SM, DepthwiseTiling(1, 1, 1, 64, 1, "both"), 1),
+    "E-SPAN-H": (catalog.layers()["D1"], Z100SM, DepthwiseTiling(7, 1, 2, 128, 2, "lds"), 1),
     "E-VGPR-MAX": (P28, Z100SM, PointwiseTiling(7, 128, 1, 1, 16), 1),
     "E-VGPR-ALLOC": (P28, Z100SM, PointwiseTiling(1, 64, 1, 5, 16), 4),
-    "E-LDS-BLOCK": (P28, H200, PointwiseTiling(7, 160, 1, 8, 8), 1),
+    "E-LDS-BLOCK": (P28, H200, PointwiseTiling(7, 160, 1, 8, 32), 1),
     "E-LDS-ALLOC": (P28, Z100SM, TEMPLATE, 2),
     "E-ROWS": (catalog.layers()["D26"], Z100SM, DepthwiseTiling(16, 2, 2, 2, 4, "lds"), 1),
     "E-CODE": (catalog.layers()["D1"], Z100SM, DepthwiseTiling(30, 8, 1, 8, 1), 1),
+    "E-TILE": (P28, H200, MatrixTiling(40, 64, 32, 32, 4, 1, 16, 3), 1),
+    "E-FRAGMENT": (P28, H200, MatrixTiling(32, 24, 32, 24, 8, 1, 16, 3, 1, "tf32x3"), 1),
+    "E-SLICE": (P28, H200, MatrixTiling(32, 64, 32, 32, 8, 4, 16, 3, 1, "tf32x3"), 1),
+    "E-STAGES": (P28, Z100SM, MatrixTiling(32, 64, 32, 64, 8, 1, 16, 3), 1),
+    "E-CLUSTER": (P28, Z100SM, MatrixTiling(32, 64, 32, 64, 8, 1, 16, 2, 2), 1),
+    "E-SPLIT": (P28, Z100SM, MatrixTiling(32, 64, 32, 64, 8, 1, 16, 2, 1, "tf32x3"), 1),
     "E-BLOCKS": (P28, H200, PointwiseTiling(1, 4, 1, 1, 8), 33),
 }
 
@@ -104,9 +114,11 @@ def test_suggestions_fit_and_say_how_they_differ(tiling, problem, block_n, rules
 
 
 def test_suggestions_for_other_kinds():
-    depthwise = validate(catalog.layers()["D1"], DepthwiseTiling(1, 1, 1, 7, 1, "lds", True),
+    depthwise = validate(catalog.layers()["D1"], DepthwiseTiling(1, 1, 1, 7, 16, column_reuse=True),
                          Z100SM)
     assert any("lanes_w 7->8" in str(s) for s in depthwise.nearest)
+    staged = validate(catalog.layers()["D1"], DepthwiseTiling(1, 1, 1, 64, 1, "lds"), Z100SM)
+    assert any("lanes_w 64->" in str(s) for s in staged.nearest)
     direct = validate(parse_problem("n1c3h9w9_o8k3"), DirectTiling(96, 1), Z100SM)
     assert any("threads 96->" in str(s) for s in direct.nearest)
 

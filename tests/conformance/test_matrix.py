@@ -1,0 +1,153 @@
+"""The product of matrices on the emulated device: equal to the reference, and its faults caught."""
+
+import numpy as np
+import pytest
+from emulated_runs import ORDERS, altered, result, said_of, sanitized
+
+from dscore import accuracy, catalog
+from dscore.backends.emulated import EmulatedBackend
+from dscore.backends.reference import ReferenceBackend
+from dscore.checking import check_plan
+from dscore.notation import parse_problem
+from dscore.solver import make_plan
+from dscore.tiling import MatrixTiling
+
+MISSING = EmulatedBackend().missing()
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+# Channels, pixels and steps that end with a tile, a vector, both or neither; images of which a
+# tile takes part, one or several.
+TOKENS = ("n1c32h8w8_o32k1", "n2c37h5w7_o29k1_bias_relu6", "n3c40h3w4_o45k1_bias",
+          "n2c23h6w7_o19k1s2p1_bias_hardswish", "n5c17h3w3_o9k1_relu")
+
+
+def tiling(tile, wave, lanes_c, slices, step, cluster=1, arithmetic="plain"):
+    return MatrixTiling(*tile, *wave, lanes_c, slices, *step, cluster, arithmetic)
+
+
+TILINGS = {
+    "z100sm": (tiling((16, 64), (16, 64), 4, 1, (4, 2)), tiling((32, 32), (16, 16), 16, 2, (16, 2)),
+               tiling((24, 64), (8, 32), 8, 3, (24, 2))),
+    "h200": (tiling((32, 64), (16, 32), 8, 1, (16, 2)), tiling((32, 16), (16, 8), 16, 2, (8, 3)),
+             tiling((8, 32), (4, 32), 4, 4, (16, 4), 3), tiling((16, 32), (8, 16), 8, 2, (8, 2), 2),
+             tiling((16, 32), (16, 16), 8, 1, (8, 2), 1, "tf32x3"),
+             tiling((24, 64), (8, 32), 8, 2, (16, 3), 1, "tf32x3"),
+             tiling((16, 48), (8, 48), 8, 1, (24, 4), 2, "tf32x3"))}
+# Each tiling on two of the problems.
+PLANS = [make_plan(parse_problem(TOKENS[(number + part) % 5]), catalog.device(device), t)
+         for device, tilings in TILINGS.items() for number, t in enumerate(tilings)
+         for part in (0, 3)]
+
+
+@pytest.mark.parametrize("sizes", ["any", "fixed"])
+def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
+    emulated, plans = EmulatedBackend(sizes=sizes), PLANS[sizes == "fixed"::2]
+    emulated.prepare(plans)
+    for plan in plans:
+        wanted = result(ReferenceBackend(), plan)
+        for order in ORDERS:
+            monkeypatch.setenv("DSCORE_LANE_ORDER", order)
+            assert np.array_equal(result(emulated, plan), wanted), f"{plan.name} {order}"
+
+
+def planned(t, token="n2c37h5w7_o29k1_bias"):
+    return make_plan(parse_problem(token), catalog.device("h200"), t)
+
+
+FETCHED = planned(tiling((16, 32), (8, 16), 8, 2, (8, 2)))
+RING = planned(tiling((16, 32), (8, 16), 8, 1, (8, 3)))
+SLICES = planned(tiling((8, 16), (8, 16), 8, 3, (12, 3)))
+CLUSTER = planned(tiling((16, 32), (8, 16), 8, 2, (8, 3), 3))
+SPLIT = planned(tiling((16, 32), (8, 32), 8, 1, (8, 2), 1, "tf32x3"), "n1c36h4w6_o29k1")
+
+WAIT = "      wait_copies<t::stages - 2>();\n"
+BARRIER = "      __syncthreads();\n"
+PUT = "      put(lds + (step + 1) % 2 * t::buffer);\n"
+JOIN = ("slice_threads;\n    __syncthreads();\n    DSCORE_UNROLL\n"
+        "    for (int i = 0; i < t::sums; i++)\n      if (slice > 0)")
+# The plan, the source as it is, with its fault, and what is said of it.
+FAULTS = {
+    "copies not waited for": (RING, WAIT, "", "WRONG"),
+    "missing barrier in the ring": (
+        RING, BARRIER + "      const int ahead", "      const int ahead", "WRONG"),
+    "ring one buffer short": (
+        RING, "if (ahead < steps) copy(lds + ahead % t::stages",
+        "if (ahead < steps) copy(lds + ahead % (t::stages - 1)", "WRONG"),
+    "missing barrier after the fetched": (FETCHED, PUT + BARRIER, PUT, "WRONG"),
+    "slice dropped": (SLICES, "other < t::slices - 1;", "other < t::slices - 2;", "WRONG"),
+    "sums over what is still multiplied": (
+        SLICES, JOIN, JOIN.replace("    __syncthreads();\n", ""), "WRONG"),
+    "cluster not waited for": (
+        CLUSTER, "= sums[i];\n    cluster_barrier();", "= sums[i];", "WRONG"),
+    "last channel masked": (
+        FETCHED, "== 0 || channel < s.in_channels;", "== 0 || channel < s.in_channels - 1;",
+        "WRONG"),
+    "channels past the last stored": (
+        FETCHED, "!= 0 && channel >= s.out_channels)", "!= 0 && channel > s.out_channels)",
+        "wrote outside its output"),
+    "channels of a fragment exchanged": (
+        SPLIT, "b[n][0] = Halves(two.at[0]), b[n][1] = Halves(two.at[1]);",
+        "b[n][1] = Halves(two.at[0]), b[n][0] = Halves(two.at[1]);", "WRONG"),
+    "small parts left out": (SPLIT, "int term = 0; term < 3;", "int term = 2; term < 3;", "WRONG"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
+    plan, right, wrong, said = FAULTS[fault]
+    found = said_of(plan, altered(tmp_path, "matrix.hpp", right, wrong), monkeypatch)
+    assert any(said in text for text in found.values()), found
+
+
+def test_without_a_fault_nothing_is_said(monkeypatch):
+    plans = [FETCHED, RING, SLICES, CLUSTER, SPLIT]
+    backend = EmulatedBackend()
+    backend.prepare(plans)
+    for order in ORDERS:
+        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
+        assert all(check_plan(backend, plan, 0).ok for plan in plans)
+
+
+def test_copies_are_made_at_once_or_when_they_are_waited_for(tmp_path, monkeypatch):
+    """One order finds a wait that is missing, the others a copy that comes too early."""
+    waiting = said_of(RING, altered(tmp_path / "wait", "matrix.hpp", WAIT, ""), monkeypatch)
+    assert waiting["forward"].startswith("WRONG")
+    assert waiting["reverse"].startswith("right")
+    early = said_of(RING, altered(
+        tmp_path / "early", "matrix.hpp", "ahead < steps) copy(lds + ahead %",
+        "ahead < steps) copy(lds + step %"), monkeypatch)
+    assert early["reverse"].startswith("WRONG")
+
+
+# NVIDIA's own NaN, the same with a sign, NumPy's, a signalling one.
+@pytest.mark.parametrize("bits", [0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000, 0x7F800001])
+def test_a_nan_of_any_bits_stays_one(bits):
+    x, w, _ = accuracy.sample(SPLIT.problem, 0)
+    x.view(np.uint32)[0, 5, 1, 2] = bits
+    out = np.zeros(SPLIT.problem.y_shape, np.float32)
+    EmulatedBackend().compile(SPLIT)(x, w, None, out)
+    assert np.isnan(out[0, :, 1, 2]).all()
+    assert np.count_nonzero(np.isnan(out)) == 29
+
+
+def test_arrays_that_begin_amid_a_vector():
+    def amid(array):
+        memory = np.zeros(array.size + 8, np.float32)
+        first = -(memory.ctypes.data // 4) % 4 + 1
+        view = memory[first:first + array.size].reshape(array.shape)
+        view[...] = array
+        return view
+
+    x, w, _ = accuracy.sample(SPLIT.problem, 0)
+    out = amid(np.zeros(SPLIT.problem.y_shape, np.float32))
+    EmulatedBackend().compile(SPLIT)(amid(x), amid(w), None, out)
+    assert np.array_equal(out, result(ReferenceBackend(), SPLIT))
+
+
+def test_the_sanitizers_find_nothing(tmp_path):
+    fields = ",".join(f"{name}={value}" for name, value in tiling(
+        (16, 32), (8, 16), 8, 2, (16, 3), 2, "tf32x3").as_dict().items())
+    done = sanitized(tmp_path, "run", "n3c20h3w4_o29k1", "--device", "h200", "--tiling", fields)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "runtime error" not in done.stderr
+    assert "AddressSanitizer" not in done.stderr

@@ -1,0 +1,134 @@
+"""Depthwise rows through LDS on the emulated device: equal to the reference, and faults caught."""
+
+import numpy as np
+import pytest
+from emulated_runs import ORDERS, altered, result, said_of, sanitized
+
+from dscore import catalog
+from dscore.backends.emulated import EmulatedBackend
+from dscore.backends.reference import ReferenceBackend
+from dscore.checking import check_plan
+from dscore.geometry import ceil_div
+from dscore.notation import parse_problem
+from dscore.solver import make_plan
+from dscore.tiling import STAGINGS, DepthwiseTiling
+
+MISSING = EmulatedBackend().missing()
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+# Planes and rows that begin at a multiple of a vector, and that do not; multipliers; rows and
+# columns that no tap meets.
+TOKENS = ("n2c3h7w7_o6k3p1g3_bias_relu6", "n1c5h9w5_o5k5s2psameg5", "n3c2h4w6_o6k3p2d2g2_bias",
+          "n2c5h8w8_o5k2s3g5_hardswish", "n1c4h1w13_o8k3p1g4")
+
+
+def planned(token, thread, strips, planes, staging, device="h200"):
+    """The plan of blocks with *strips* of one plane or, for none, with *planes* whole ones."""
+    problem, (thread_h, thread_w) = parse_problem(token), thread
+    lanes_h = strips or ceil_div(problem.out_height, thread_h)
+    tiling = DepthwiseTiling(thread_h, thread_w, lanes_h, ceil_div(problem.out_width, thread_w),
+                             planes, staging)
+    return make_plan(problem, catalog.device(device), tiling)
+
+
+PLANS = [planned(token, thread, strips, planes, staging, device)
+         for number, token in enumerate(TOKENS) for device in ("z100sm", "h200")
+         for thread, strips, planes, staging in (
+             (((2, 1), 1, 1, "lds"), ((1, 2), 2, 1, "both"), ((3, 2), 0, 2, "both"),
+              ((2, 3), 0, 4, "lds"), ((7, 1), 0, 5, "both"))[number % 2::2])]
+
+
+@pytest.mark.parametrize("sizes", ["any", "fixed"])
+def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
+    emulated, plans = EmulatedBackend(sizes=sizes), PLANS[sizes == "fixed"::2]
+    emulated.prepare(plans)
+    for plan in plans:
+        wanted = result(ReferenceBackend(), plan)
+        for order in ORDERS:
+            monkeypatch.setenv("DSCORE_LANE_ORDER", order)
+            assert np.array_equal(result(emulated, plan), wanted), f"{plan.name} {order}"
+
+
+@pytest.mark.xfail(strict=True, reason="row_end and column_end of hip_src/depthwise.hpp fall below "
+                   "0, which is a large size to `inside`")
+@pytest.mark.parametrize("staging", STAGINGS)
+@pytest.mark.parametrize("token", ["n1c5h28w1_o15k2x1s3p4x2x5x0g5", "n2c3h1w9_o3k1x2s3p5x0x4x2g3"])
+def test_taps_may_meet_nothing_but_padding(token, staging):
+    plan = planned(token, (1, 1), 0, 2, staging)
+    assert check_plan(ReferenceBackend(), plan, 0).ok
+    assert check_plan(EmulatedBackend(), plan, 0).ok
+
+
+STRIPS = planned("n2c3h11w9_o3k3p1g3", (2, 1), 2, 1, "lds")
+PLANES = planned("n2c3h7w5_o6k3p1g3", (4, 2), 0, 3, "lds")
+FULL = planned("n2c3h7w5_o3k3p1g3", (4, 2), 0, 3, "lds")
+RESULTS = planned("n1c3h7w5_o3k3p1g3", (1, 5), 3, 1, "both")
+
+WAIT, BARRIER = "      wait_copies<0>();\n", "      __syncthreads();\n"
+LEAVE = "      if constexpr (t::out_through_lds) {\n"
+ROW_END = "const int last_row = least(first_row_in() + block_rows, row_end);"
+COPIED = "const int last_row = first_row_in() + block_rows;"
+# The plan, the source as it is, with its fault, and what is said of it.
+FAULTS = {
+    "copies not waited for": (STRIPS, WAIT + BARRIER, BARRIER, "WRONG"),
+    "missing barrier after staging": (STRIPS, WAIT + BARRIER, WAIT, "WRONG"),
+    "missing barrier before the results leave": (
+        RESULTS, LEAVE + "  " + BARRIER, LEAVE, "WRONG"),
+    "span begins a vector too late": (
+        STRIPS, "* s.width) / vector * vector;", "* s.width) / vector * vector + vector;", "WRONG"),
+    "vectors begin past the first element": (
+        STRIPS, "* s.width) / vector * vector;",
+        "* s.width + vector - 1) / vector * vector;", "WRONG"),
+    "last row not copied": (STRIPS, ROW_END, ROW_END.replace("row_end", "row_end - 1"), "WRONG"),
+    "rows past the last copied": (FULL, ROW_END, COPIED, "WRONG"),
+    "last plane not copied": (
+        PLANES, "(planes_in * s.height", "((planes_in - 1) * s.height", "WRONG"),
+    "end of the last vector not copied": (
+        STRIPS, "least(left, vector) * int{sizeof(T)}", "left < vector ? 0 : 16", "WRONG"),
+    "columns outside the image taken from the next row": (
+        STRIPS, "wanted && inside(in_column + offset, column_end)", "wanted", "WRONG"),
+    "one filter for all planes": (
+        PLANES, "lds + taps_at + plane_in_block * L::taps", "lds + taps_at", "WRONG"),
+    "vector over the next block's results": (
+        RESULTS, "first + vector <= end)", "first < end)", "wrote outside its output"),
+    "vector over the last block's results": (
+        RESULTS, "first >= out_first() && first + vector", "first + vector", "WRONG"),
+    "tail over the last block's results": (
+        RESULTS, "if (first + j >= out_first() && ", "if (", "WRONG"),
+    "tail not stored": (RESULTS, "first + j < end)", "first + j < end - 1)", "WRONG"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
+    plan, right, wrong, said = FAULTS[fault]
+    found = said_of(plan, altered(tmp_path, "depthwise.hpp", right, wrong), monkeypatch)
+    assert any(said in text for text in found.values()), found
+
+
+def test_without_a_fault_nothing_is_said(monkeypatch):
+    plans, backend = [STRIPS, PLANES, FULL, RESULTS], EmulatedBackend()
+    backend.prepare(plans)
+    for order in ORDERS:
+        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
+        assert all(check_plan(backend, plan, 0).ok for plan in plans)
+
+
+def sanitized_run(folder, plan, include=None):
+    fields = ",".join(f"{name}={value}" for name, value in plan.tiling.as_dict().items())
+    return sanitized(folder, "run", plan.token, "--device", "h200", "--tiling", fields,
+                     include=include)
+
+
+@pytest.mark.parametrize("plan", [STRIPS, PLANES, RESULTS], ids=lambda plan: plan.token)
+def test_the_sanitizers_find_nothing(plan, tmp_path):
+    done = sanitized_run(tmp_path, plan)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "runtime error" not in done.stderr
+    assert "AddressSanitizer" not in done.stderr
+
+
+def test_the_sanitizers_find_rows_past_the_last_plane(tmp_path):
+    """What lies there is copied, and read by nobody."""
+    done = sanitized_run(tmp_path, STRIPS, altered(tmp_path, "depthwise.hpp", ROW_END, COPIED))
+    assert "AddressSanitizer" in done.stderr

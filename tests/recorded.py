@@ -1,0 +1,26 @@
+"""Measurements of one small problem, for tests of what is done with records."""
+
+from dscore import backend, catalog, records, solver
+from dscore.measurement import Identity, Measurement, Policy
+from dscore.notation import parse_problem
+from dscore.tiling import Tiling
+
+TOKEN = "n1c8h6w6_o16k1"
+PROBLEM = parse_problem(TOKEN)
+DEVICE = catalog.device("z100sm")
+COLD, HOT = Policy("cold", "graph"), Policy("hot", "host")
+SPACE = solver.solve(PROBLEM, DEVICE)
+TILINGS = [SPACE[int(i)] for i in SPACE.ranked()[:6]]
+REFERENCE = backend.backend("reference")
+IDENTITY = records.identity_of(PROBLEM, DEVICE, REFERENCE, HOT)
+
+
+def measured(tiling: Tiling, *samples: float, identity: Identity = IDENTITY,
+             refused: str = "") -> Measurement:
+    return Measurement(identity, tiling, samples, None if refused else 0.2, refused, 0,
+                       (("dscore", "0.1.0"), ("platform", "Linux x86_64")))
+
+
+def keep(*found: Measurement) -> None:
+    for measurement in found:
+        records.keep(measurement)
