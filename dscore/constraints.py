@@ -140,12 +140,12 @@ PAPER: tuple[Constraint, ...] = (
                lambda c: (1 * (np.asarray(c.tiling.column_reuse) & _staged(c)), 0),
                lambda c: "from registers only", (DepthwiseTiling,)),
     Constraint("E-SPAN", "columns left", "", "",
-               lambda c: (np.where(_staged(c), c.problem.out_width
-                                   - c.tiling.lanes_w * c.tiling.thread_w, 0), 0),
+               lambda c: (np.where(_staged(c), np.maximum(
+                   c.problem.out_width - c.tiling.lanes_w * c.tiling.thread_w, 0), 0), 0),
                lambda c: "through LDS a block takes whole rows", (DepthwiseTiling,)),
     Constraint("E-SPAN-H", "rows left", "", "",
-               lambda c: (np.where(_staged(c) & (c.tiling.planes > 1), c.problem.out_height
-                                   - c.tiling.lanes_h * c.tiling.thread_h, 0), 0),
+               lambda c: (np.where(_staged(c) & (c.tiling.planes > 1), np.maximum(
+                   c.problem.out_height - c.tiling.lanes_h * c.tiling.thread_h, 0), 0), 0),
                lambda c: "through LDS several planes are whole", (DepthwiseTiling,)),
     Constraint("E-LANES", "lanes left", "", "",
                lambda c: (c.tiling.threads % c.device.wavefront, 0),

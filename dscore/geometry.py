@@ -153,7 +153,9 @@ def depthwise_shape(problem: ConvProblem, t: Any) -> DepthwiseShape:
     live = np.minimum(t.thread_h, (span_h - 1) // stride_h + 1)
     staging, tile_h = np.asarray(t.staging), (t.lanes_h * t.thread_h - 1) * stride_h + span_h
     multiplier = problem.spec.group_out
-    planes_in = t.planes if multiplier == 1 else t.planes // multiplier + 2
+    # Of planes that share their inputs, some may share them with those of the block before.
+    shared = np.gcd(t.planes, multiplier)
+    planes_in = (t.planes - 1 + multiplier - shared) // multiplier + 1
     rows_out = np.minimum(t.lanes_h * t.thread_h, problem.out_height)
     span_in = _span(planes_in, problem.height, np.minimum(tile_h, problem.height), problem.width)
     span_out = _span(t.planes, problem.out_height, rows_out, problem.out_width)

@@ -235,8 +235,11 @@ struct Depthwise {
     in_row = out_row * L::stride_h - s.pad_top;
     in_column = out_column * L::stride_w - s.pad_left;
     // Rows and columns past the last tap of the last output are not loaded, though they may exist.
-    row_end = least(s.height, (s.out_height - 1) * L::stride_h + L::span_h - s.pad_top);
-    column_end = least(s.width, (s.out_width - 1) * L::stride_w + L::span_w - s.pad_left);
+    // All taps may meet padding, and these must not be below 0: `inside` takes sizes as unsigned.
+    const int last_row = (s.out_height - 1) * L::stride_h + L::span_h - s.pad_top;
+    const int last_column = (s.out_width - 1) * L::stride_w + L::span_w - s.pad_left;
+    row_end = greatest(0, least(s.height, last_row));
+    column_end = greatest(0, least(s.width, last_column));
     used = thread < t::used_threads;
     // Lanes past the last column stay: their neighbours at the left take columns from them.
     live = used && plane < s.batch * s.out_channels && out_row < s.out_height;

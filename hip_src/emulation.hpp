@@ -93,6 +93,7 @@ struct Device {
   Context scheduler;
   const std::function<void()> *body = nullptr;
   int current = 0, threads = 0, wavefront = 0, cluster = 1, first_block = 0;
+  bool misaligned = false;  // some copy, at its source or in LDS
   std::string error;
   const void *main_stack = nullptr;
   std::size_t main_stack_bytes = 0;
@@ -178,6 +179,10 @@ inline bool fence_holds() {
   return holds || fail("LDS overrun: a lane wrote past the end of the block's LDS");
 }
 
+inline bool copies_were_aligned() {
+  return !device.misaligned || fail("an asynchronous copy of a vector that is not aligned");
+}
+
 // Lets go of the threads first..last if all of them wait for the same thing at the same place.
 inline bool release(Device &d, int first, int last, Waits waits) {
   for (int thread = first; thread < last; thread++) {
@@ -225,6 +230,7 @@ inline void make_fibers() {
 inline bool run_block() {
   Device &d = device;
   d.lds.assign(d.cluster, {});
+  d.misaligned = false;
   for (Fiber &fiber : d.fibers) {
     fiber.waits = Waits::no;
     fiber.copies.clear();
@@ -236,7 +242,7 @@ inline bool run_block() {
       if (d.fibers[thread].waits == Waits::no) resume(d, thread);
     if (std::all_of(d.fibers.begin(), d.fibers.end(),
                     [](const Fiber &fiber) { return fiber.waits == Waits::done; }))
-      return fence_holds();
+      return fence_holds() && copies_were_aligned();
     const int all = d.threads * d.cluster;
     bool moved = release(d, 0, all, Waits::at_cluster);
     for (int first = 0; first < all; first += d.threads)
@@ -307,6 +313,8 @@ inline void make(const Copy &copy) {
 }
 
 inline void copy_async(void *to, const void *from, std::size_t bytes, std::size_t size) {
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % size != 0)
+    device.misaligned = true;
   if (copies_at_once()) make({to, from, bytes, size});
   else device.fibers[device.current].asked.push_back({to, from, bytes, size});
 }

@@ -49,8 +49,6 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
             assert np.array_equal(result(emulated, plan), wanted), f"{plan.name} {order}"
 
 
-@pytest.mark.xfail(strict=True, reason="row_end and column_end of hip_src/depthwise.hpp fall below "
-                   "0, which is a large size to `inside`")
 @pytest.mark.parametrize("staging", STAGINGS)
 @pytest.mark.parametrize("token", ["n1c5h28w1_o15k2x1s3p4x2x5x0g5", "n2c3h1w9_o3k1x2s3p5x0x4x2g3"])
 def test_taps_may_meet_nothing_but_padding(token, staging):
