@@ -13,7 +13,9 @@ from pathlib import Path
 from .. import catalog
 from ..device import Device
 from ..errors import SpecError, UnavailableError
+from ..geometry import ceil_div
 from ..plan import Plan, ResourceUse
+from ..registers import MOST_SPILLS
 from ..verdict import validate
 from .codegen import KernelSource, units
 from .emulated import refused
@@ -23,6 +25,7 @@ from .toolchain import Compiler, Progress, Target, build_library, find_compiler
 
 # As hip_src/portable.hpp has it for CUDA.
 MOST_STATIC_LDS_BYTES = 48 * 1024
+_VECTOR_BYTES = 16
 # Of devices of one architecture, the one that plans are made for unless another is named.
 _DEVICES = {"emulated": "z100sm", "sm_70": "v100", "sm_72": "xavier", "sm_75": "rtx2080ti",
             "sm_80": "a100", "sm_90": "h200"}
@@ -40,10 +43,15 @@ class Comparison:
     def lds_exact(self) -> bool:
         """Whether LDS is as predicted; where nothing is reported, a static_assert has seen to it.
         """
-        planned = self.predicted.lds_bytes
-        if self.plan.device.vendor == "nvidia" and planned > MOST_STATIC_LDS_BYTES:
-            planned = 0  # asked for at the launch, of which a compiler knows nothing
-        return self.reported is None or self.reported.lds_bytes == planned
+        if self.reported is None:
+            return True
+        planned, held = self.predicted.lds_bytes, self.reported.lds_bytes
+        if self.plan.device.vendor != "nvidia":
+            return held == planned
+        if planned > MOST_STATIC_LDS_BYTES:
+            return held == 0  # asked for at the launch, of which a compiler knows nothing
+        # Beside such a kernel in its unit, ptxas rounds up to what arrays of a launch align to.
+        return held in (planned, ceil_div(planned, _VECTOR_BYTES) * _VECTOR_BYTES)
 
     @property
     def spills(self) -> int:
@@ -58,14 +66,20 @@ class Comparison:
         held = self.reported.registers + self.reported.accumulators
         return held - self.plan.compiled_registers
 
+    @property
+    def tolerated(self) -> bool:
+        """Whether it spills so few words that nvcc may have done so for more wavefronts."""
+        return self.plan.device.vendor == "nvidia" and 0 < self.spills <= MOST_SPILLS
+
     @cached_property
     def faults(self) -> tuple[str, ...]:
         """What shows the solver to be wrong: other LDS, or spills of a plan that it calls valid.
 
-        More registers than predicted are none as long as they are there.
+        More registers than predicted are none as long as they are there, nor are a few spills of
+        nvcc's.
         """
         return ("LDS differs",) * (not self.lds_exact) + ("spills",) * (
-            self.spills > 0 and _valid(self.plan))
+            self.spills > 0 and not self.tolerated and _valid(self.plan))
 
 
 def _valid(plan: Plan) -> bool:

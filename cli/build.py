@@ -15,6 +15,7 @@ from dscore.backends.toolchain import Compiler, Target, find_compiler, target
 from dscore.device import Device
 from dscore.errors import require_int, require_one_of
 from dscore.plan import Rules
+from dscore.registers import MOST_SPILLS
 
 from .emit import SIZES
 from .inputs import layers_of
@@ -117,6 +118,8 @@ def _row(kernel: Comparison, layers: list[str]) -> tuple[str, ...]:
 def _verdict(kernel: Comparison) -> str:
     if kernel.faults:
         return ", ".join(kernel.faults)
+    if kernel.tolerated:
+        return counted(kernel.spills, "word") + " spilled"
     if kernel.reported is not None and kernel.reported.scratch_bytes:
         return f"{kernel.reported.scratch_bytes} B scratch"
     return f"+{kernel.excess} regs" if kernel.excess > 0 else "holds"
@@ -129,7 +132,9 @@ def _summary(built: BuiltKernels) -> str:
     parts = [counted(len(kernels), "kernel"), f"LDS differs in {differ}" if differ else "LDS exact"]
     if reported:
         spilling = sum(kernel.spills > 0 for kernel in reported)
+        few = sum(kernel.tolerated for kernel in reported)
         parts += [f"{counted(spilling, 'kernel')} with spills" if spilling else "0 spills",
+                  *[f"{few} of them of up to {MOST_SPILLS} words, which are no fault"] * (few > 0),
                   "registers within the prediction: "
                   f"{sum(kernel.excess <= 0 for kernel in reported)} of {len(reported)}"]
     return ", ".join([*parts, f"{built.seconds:.1f} s" + " from the cache" * built.from_cache])

@@ -166,7 +166,8 @@ def build(
     dscore build mobilenet_v2 --target gfx906 --device z100sm
     dscore build P1-P45 D1-D30 --target sm_90 --jobs 4 --out layers.so
 
-    Ends with 1 if LDS differs, or a kernel spills whose plan the hardware rules call valid.
+    Ends with 1 if LDS differs, or a kernel spills whose plan the hardware rules call valid; nvcc
+    may spill up to 8 words.
     """
     from . import build as work
 

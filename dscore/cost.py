@@ -7,7 +7,7 @@ perfectly (a p-norm is the longest where one dominates, and some more where seve
 * issue: the instructions of all wavefronts, over the CUs' SIMDs; so for matrix units, LDS and the
   load-store unit, each with the clocks that it is busy;
 * latency: the waits that follow one another in a block, which other resident wavefronts cannot
-  shorten, and the instructions of those that share its SIMD, once a round;
+  shorten, and the instructions of those that share its SIMD, once a round; the filling of LDS;
 * memory: the problem's compulsory bytes; all blocks' bytes from the L2 cache;
 * the start of every block.
 
@@ -51,10 +51,10 @@ _MATRIX = {"wavefront": 9.6, "fma": 1.1, "split": 0.28, "lds_load": 0.88, "copy"
            "fragment": 9.8, "cluster": 1670.0, "cluster_sum": 40.6, "through_registers": 158.0,
            "wait": 102.0, "serial": 1.44, "block": 262.0, "memory": 1.23, "loaded": 0.9,
            "first": 1583.0, "norm": 3.19}
-_DEPTHWISE = {"wavefront": 2.0, "fma": 1.24, "load": 2.84, "store": 2.41, "lds_read": 0.65,
-              "shuffle": 0.6, "line": 0.88, "lds": 1.11, "wait": 22.0, "row": 52.0,
-              "staging": 30.0, "both": 357.0, "serial": 2.11, "block": 224.0, "memory": 1.11,
-              "loaded": 0.13, "stored": 0.375, "first": 1652.0, "norm": 2.66}
+_DEPTHWISE = {"wavefront": 2.6, "fma": 0.47, "load": 1.13, "store": 10.4, "lds_read": 0.47,
+              "shuffle": 0.61, "line": 0.48, "lds": 0.66, "wait": 21.0, "row": 120.0,
+              "staging": 28.0, "both": 532.0, "serial": 1.32, "block": 63.0, "memory": 0.356,
+              "loaded": 0.3, "stored": 0.036, "fill": 0.84, "first": 937.0, "norm": 1.14}
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ class _Work:
     lds: Count
     lines: Count
     waits: Count  # of a block, one after the other
+    fill_bytes: Count  # of LDS, before a block can begin
     l2_bytes: Count  # of all blocks
 
 
@@ -122,10 +123,12 @@ def _fitted(case: Case, work: _Work, weight: dict[str, float], rounds: Count,
     issue = work.issue * (device.wavefront * simds / device.fp32_lanes_per_cu)
     lds = work.lds * (device.wavefront / LDS_LANES)
     beside = np.ceil(resident * foot.waves / simds)
-    latency = work.waits + weight["serial"] * beside * (issue + work.products)
+    latency = rounds * (work.waits + weight["serial"] * beside * (issue + work.products)) / clock
+    # A block alone on its CU fills its LDS each time; others fill theirs while one computes.
+    fills = np.where(resident == 1, rounds, 1) * work.fill_bytes * cus / device.bandwidth
     return _stacked(
         waves * issue / (cus * simds) / clock, waves * work.products / (cus * simds) / clock,
-        waves * lds / cus / clock, waves * work.lines / cus / clock, rounds * latency / clock,
+        waves * lds / cus / clock, waves * work.lines / cus / clock, latency + fills,
         weight["memory"] * case.problem.compulsory_bytes / device.bandwidth,
         work.l2_bytes / device.bandwidth, weight["block"] * foot.blocks / cus / clock)
 
@@ -147,7 +150,7 @@ def _matrix_work(case: Case) -> _Work:
         + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
         + weight["cluster_sum"] * (t.cluster - 1) * shape.sums
         + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
-        l2_bytes=weight["loaded"] * traffic.load_bytes)
+        fill_bytes=0.0, l2_bytes=weight["loaded"] * traffic.load_bytes)
 
 
 def _depthwise_work(case: Case) -> _Work:
@@ -165,6 +168,7 @@ def _depthwise_work(case: Case) -> _Work:
         lines=weight["line"] * (traffic.load_lines + traffic.store_lines),
         waits=weight["wait"] + np.where(in_lds, weight["staging"], weight["row"] * rows.rows)
         + weight["both"] * (staging == "both"),
+        fill_bytes=weight["fill"] * foot.lds_bytes,
         l2_bytes=foot.blocks * foot.waves * moved * SECTOR_BYTES)
 
 

@@ -17,9 +17,14 @@ from .geometry import Count, depthwise_shape, matrix_shape, pointwise_shape
 from .spec import ConvProblem
 from .tiling import DepthwiseTiling, DirectTiling, MatrixTiling, PointwiseTiling, Tiling
 
+# Words of a lane; nvcc trades a few outside of loops for more wavefronts, which time judges better.
+MOST_SPILLS = 8
+
 # (k, c) by family, for hipcc (AMD, DCU) and for nvcc.
-_HIPCC = {"pointwise": (3, 14), "registers": (2, 8), "lds": (3, 25), "direct": (0, 28)}
-_NVCC = {"pointwise": (4, 50), "registers": (1, 33), "lds": (2, 50), "direct": (0, 31)}
+_HIPCC = {"pointwise": (3, 14), "matrix": (1, 49), "registers": (2, 8), "lds": (3, 25),
+          "direct": (0, 28)}
+_NVCC = {"pointwise": (4, 50), "matrix": (1, 60), "registers": (1, 33), "lds": (1, 42),
+         "direct": (0, 31)}
 
 
 def compiled_registers(problem: ConvProblem, device: Device, kind: type[Tiling], t: Any) -> Count:
@@ -28,9 +33,9 @@ def compiled_registers(problem: ConvProblem, device: Device, kind: type[Tiling],
     if kind is PointwiseTiling:
         return _pointwise(problem, t, device.wavefront, *fitted["pointwise"])
     if kind is MatrixTiling:
-        matrix = matrix_shape(problem, t, device.wavefront)
+        matrix, (factor, constant) = matrix_shape(problem, t, device.wavefront), fitted["matrix"]
         fetched = np.where(t.stages == 2, matrix.fetched, 0)
-        return matrix.sums + matrix.operands + fetched + 60
+        return matrix.sums + matrix.operands + factor * fetched + constant
     if kind is DepthwiseTiling:
         shape, taps = depthwise_shape(problem, t), problem.spec.products
         bounds = [factor * taps + constant for factor, constant in (fitted["registers"],

@@ -22,6 +22,7 @@ from .errors import CompileError, DscoreError, LaunchError, UnavailableError
 from .measurement import Measurement, Policy, Record
 from .notation import parse_problem
 from .plan import Plan
+from .registers import MOST_SPILLS
 from .stands import Stand, StandMaker, require_times
 
 # Kernels that one core compiles together, as the units of dscore.backends.codegen hold them.
@@ -29,8 +30,6 @@ _PER_UNIT = 8
 # Kernels in a row that a compiler refuses before it is the compiler that is taken to be at fault.
 _MOST_REFUSALS = 3
 _TINY = "n1c1h1w1_o1k1"
-# Words of a lane; nvcc trades a few outside of loops for more wavefronts, which time judges better.
-MOST_SPILLS = 8
 
 
 @dataclass(frozen=True)

@@ -97,12 +97,16 @@ struct Depthwise {
                           first_plane / multiplier(s);
     const int last_row = least(first_row_in() + block_rows, row_end);
     const int end = (planes_in * s.height + last_row) * s.width + plane_start();
+    // Vectors may hold more than the block's rows, but nothing past the images' last element.
+    const int all = s.batch * s.in_channels * s.height * s.width;
+    const int vectors_end = least(ceil_div(end, vector), all / vector) * vector;
     DSCORE_UNROLL
     for (int i = 0; i < ceil_div(t::span_in / vector, threads); i++) {
-      const int at = (i * threads + thread) * vector, left = end - span_start - at;
-      if (left > 0)
-        copy_async<16>(lds + at, x + span_start + at, least(left, vector) * int{sizeof(T)});
+      const int at = (i * threads + thread) * vector;
+      if (span_start + at < vectors_end) copy_async<16>(lds + at, x + span_start + at, 16);
     }
+    if (const int at = vectors_end + thread; at < end)
+      copy_async<sizeof(T)>(lds + at - span_start, x + at, sizeof(T));
     DSCORE_UNROLL
     for (int i = 0; i < ceil_div(t::planes * L::taps, threads); i++) {
       const int e = i * threads + thread, p = first_plane + e / L::taps;

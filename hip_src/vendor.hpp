@@ -18,6 +18,23 @@ struct alignas(Count * sizeof(T)) Pack {
   T at[Count];
 };
 
+// A vector of memory, or zeros where there is none.
+template <int Count, class T>
+__device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {
+#if defined(DSCORE_HOST) || defined(__CUDACC__)
+  using Vector = Pack<T, Count>;
+  return there ? *reinterpret_cast<const Vector *>(from) : Vector{};
+#else
+  // hipcc would keep a struct that is one of two in scratch memory.
+  using Vector = T __attribute__((ext_vector_type(Count)));
+  const Vector read = there ? *reinterpret_cast<const Vector *>(from) : Vector(0);
+  Pack<T, Count> made;
+  DSCORE_UNROLL
+  for (int i = 0; i < Count; i++) made.at[i] = read[i];
+  return made;
+#endif
+}
+
 // The array of a block in LDS, aligned for every vector.
 template <class T, int Count>
 __device__ inline T *block_lds() {

@@ -76,8 +76,8 @@ FAULTS = {
         POINTWISE, "pointwise.hpp", "if (e < t::filter_tile) lds[t::input_tile + e]",
         "if (e < t::filter_tile) lds[t::input_tile + e + 5]", "LDS overrun"),
     "LDS read before it is written": (
-        LDS, "depthwise.hpp", "const int at = (i * threads + thread) * vector, left",
-        "const int at = (i * threads + thread + 1) * vector, left", "WRONG"),
+        LDS, "depthwise.hpp", "const int at = (i * threads + thread) * vector;",
+        "const int at = (i * threads + thread + 1) * vector;", "WRONG"),
     "unwritten output": (
         POINTWISE, "pointwise.hpp", "if (lane % G == 0 && o < s.out_channels &&",
         "if (lane % G == 0 && o < s.out_channels - 1 &&", "WRONG"),

@@ -65,6 +65,8 @@ BARRIER = "      __syncthreads();\n"
 PUT = "      put(lds + (step + 1) % 2 * t::buffer);\n"
 JOIN = ("slice_threads;\n    __syncthreads();\n    DSCORE_UNROLL\n"
         "    for (int i = 0; i < t::sums; i++)\n      if (slice > 0)")
+# Where the source to be altered lies, if not in matrix.hpp.
+FILES = {"last channel masked": "matrix_tiles.hpp"}
 # The plan, the source as it is, with its fault, and what is said of it.
 FAULTS = {
     "copies not waited for": (RING, WAIT, "", "WRONG"),
@@ -95,7 +97,8 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, right, wrong, said = FAULTS[fault]
-    found = said_of(plan, altered(tmp_path, "matrix.hpp", right, wrong), monkeypatch)
+    copy = altered(tmp_path, FILES.get(fault, "matrix.hpp"), right, wrong)
+    found = said_of(plan, copy, monkeypatch)
     assert any(said in text for text in found.values()), found
 
 

@@ -82,7 +82,8 @@ FAULTS = {
     "last plane not copied": (
         PLANES, "(planes_in * s.height", "((planes_in - 1) * s.height", "WRONG"),
     "end of the last vector not copied": (
-        STRIPS, "least(left, vector) * int{sizeof(T)}", "left < vector ? 0 : 16", "WRONG"),
+        PLANES, "if (const int at = vectors_end + thread; at < end)",
+        "if (const int at = vectors_end + thread; at < 0)", "WRONG"),
     "columns outside the image taken from the next row": (
         STRIPS, "wanted && inside(in_column + offset, column_end)", "wanted", "WRONG"),
     "one filter for all planes": (

@@ -16,6 +16,7 @@ from dscore.backends.library import Library
 from dscore.backends.reports import Report
 from dscore.backends.toolchain import target
 from dscore.errors import CompileError, SpecError, UnavailableError
+from dscore.registers import MOST_SPILLS
 from dscore.tiling import MatrixTiling
 
 # Every family of kernels: exact and masked pointwise, depthwise by registers and by LDS, direct.
@@ -116,6 +117,24 @@ def test_spills_of_a_plan_that_the_hardware_rules_refuse_are_no_fault():
         "s", 256, spills=9, lds_bytes=plan.use.lds_bytes)).faults == ()
 
 
+@pytest.mark.parametrize(("device", "spills", "faults"), [
+    ("h200", MOST_SPILLS, ()), ("h200", MOST_SPILLS + 1, ("spills",)), ("z100sm", 1, ("spills",))])
+def test_a_few_words_that_nvcc_spills_are_no_fault(device, spills, faults):
+    plan = api.plan_for("D27", device)
+    compared = Comparison(plan, plan.use, report(
+        "s", spills=spills, lds_bytes=plan.use.lds_bytes))
+    assert (compared.faults, compared.tolerated) == (faults, not faults)
+
+
+@pytest.mark.parametrize(("device", "planned", "held", "exact"), [
+    ("h200", 1656, 1656, True), ("h200", 1656, 1664, True), ("h200", 1656, 1672, False),
+    ("h200", 1656, 1648, False), ("h200", 50228, 0, True), ("h200", 50228, 50228, False),
+    ("z100sm", 1656, 1664, False)])
+def test_ptxas_may_round_lds_up(device, planned, held, exact):
+    plan = altered(api.plan_for("D27", device), lds_bytes=planned)
+    assert Comparison(plan, plan.use, report("s", lds_bytes=held)).lds_exact == exact
+
+
 # Building.
 
 @pytest.mark.parametrize("sizes", ["fixed", "any"])
@@ -175,7 +194,8 @@ def test_gpu_compilers_report_what_was_planned(name):
     for kernel in built.kernels.values():
         said = kernel.reported
         assert said is not None
-        assert (said.lds_bytes, said.spills) == (kernel.predicted.lds_bytes, 0)
+        assert kernel.lds_exact
+        assert (said.spills, said.scratch_bytes) == (0, 0)
         assert 0 < said.registers <= kernel.plan.device.registers_per_thread
         assert (said.occupancy_waves is None) == (name == "sm_90")
 
@@ -199,7 +219,8 @@ def test_gpu_compilers_build_products_of_matrices(name):
     for kernel in built.kernels.values():
         said = kernel.reported
         assert said is not None
-        assert (said.lds_bytes, said.spills) == (kernel.predicted.lds_bytes, 0)
+        assert kernel.lds_exact
+        assert (said.spills, said.scratch_bytes) == (0, 0)
         assert 0 < said.registers <= kernel.plan.device.registers_per_thread
 
 

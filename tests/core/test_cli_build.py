@@ -12,6 +12,10 @@ from cli_calls import SMALL, Call, squeezed, unwrapped, words
 
 from dscore import api
 from dscore.backends import compilers
+from dscore.backends.building import BuiltKernels, Comparison
+from dscore.backends.compilers import Compiler
+from dscore.backends.reports import Report
+from dscore.cli import build
 
 THREE = (SMALL, "n2c8h6w5_o7k1", "n1c3h7w7_o4k3s2p1")
 needs_host = pytest.mark.skipif(compilers.missing_compiler("host") is not None,
@@ -172,6 +176,22 @@ def test_a_kernel_that_shows_the_solver_wrong_ends_with_1(
     assert summary in unwrapped(result.out)
     assert squeezed(f"nothing was copied to {out}") in squeezed(result.out)
     assert not out.exists()
+
+
+def test_a_few_words_that_nvcc_spills_are_said(call: Call, monkeypatch: pytest.MonkeyPatch,
+                                               tmp_path: Path) -> None:
+    plan = api.plan_for("D30", "h200")
+    said = Report("s", 40, lds_bytes=plan.use.lds_bytes, spills=3, scratch_bytes=16)
+    compiler = Compiler("nvcc", "nvcc", "fake 1.0")
+    monkeypatch.setattr(build, "find_compiler", lambda kind: compiler)
+    monkeypatch.setattr(build, "build", lambda kernels, aim, **_: BuiltKernels(
+        tmp_path / "library.so", aim, compiler,
+        {kernels[0].name: Comparison(plan, plan.use, said)}, 0.0, False))
+    result = call("build", "D30", "--target", "sm_90")
+    assert result.code == 0, result.err
+    assert result.out.splitlines()[3].endswith("3 words spilled")
+    assert "1 kernel with spills, 1 of them of up to 8 words, which are no fault, registers" in (
+        unwrapped(result.out))
 
 
 def test_a_failing_compiler_ends_with_4(call: Call, hipcc: Callable[..., Path]) -> None:

@@ -46,9 +46,13 @@ class TensorAdapter:
     def index(self, array):
         return array.device
 
-    def alike(self, array, example):
-        return (type(array) is Tensor and array.dtype == example.dtype
-                and array.device == example.device)
+    def matcher(self, example):
+        dtype, device = example.dtype, example.device
+        return lambda array: (type(array) is Tensor and array.dtype == dtype
+                              and array.device == device)
+
+    def place(self, array):
+        return array.array.ctypes.data if array.array.flags.c_contiguous else 0
 
     def ready(self, array):
         return array if array.array.flags.c_contiguous else Tensor(
