@@ -13,12 +13,15 @@ from dscore.device import Device
 from dscore.errors import InfeasibleError, require_int
 from dscore.plan import Rules
 from dscore.solver import Space
+from dscore.tiling import tiling_from
 
 from .inputs import layers_of
 from .output import counted, print_json, print_table, print_text
 from .records import Record, problem_record
 
 DEFAULT_TOP = 10
+# Of a tiling, that a table of 100 columns has room for.
+_MOST_FIELDS = 7
 _USE = ("threads", "waves", "lds_bytes", "registers", "block_n", "seconds")
 
 
@@ -91,15 +94,24 @@ def _show(layer: NamedProblem, space: Space | InfeasibleError, device: Device, t
         print(f"note: {space.note.rstrip('; ')}")
     best = tilings(space, top)
     print(f"\nthe best {len(best)} by the cost model\n")
-    fields = [name for name in best[0] if name not in _USE]
-    # Seven fields fit the width only with broken headings.
-    broken = len(fields) > 6
-    heads = [f">{name.replace('_', '_' + chr(10)) if broken else name}" for name in fields]
+    heads, cells = _tiling_columns([{name: value for name, value in row.items()
+                                     if name not in _USE} for row in best])
     print_table((*heads, ">threads", ">LDS B", ">regs", ">blocks\nper CU", ">µs"),
-                [(*(str(row[name]) for name in fields), str(row["threads"]),
-                  f"{row['lds_bytes']:,}", str(row["registers"]), str(row["block_n"]),
-                  f"{row['seconds'] * 1e6:,.2f}") for row in best])
+                [(*cell, str(row["threads"]), f"{row['lds_bytes']:,}", str(row["registers"]),
+                  str(row["block_n"]), f"{row['seconds'] * 1e6:,.2f}")
+                 for cell, row in zip(cells, best, strict=True)])
     print()
+
+
+def _tiling_columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells: a column a field, or where these pass the width the tiling's name."""
+    fields = list(rows[0])
+    if len(fields) > _MOST_FIELDS:
+        return ["tiling"], [[tiling_from(row).name] for row in rows]
+    # Seven fields fit the width only with broken headings.
+    broken = len(fields) > _MOST_FIELDS - 1
+    heads = [f">{name.replace('_', '_' + chr(10)) if broken else name}" for name in fields]
+    return heads, [[str(row[name]) for name in fields] for row in rows]
 
 
 def _summarise(spaces: list[tuple[NamedProblem, Space | InfeasibleError]], device: Device,

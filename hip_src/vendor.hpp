@@ -54,13 +54,18 @@ __device__ inline T *block_lds() {
 #endif
 }
 
+// Before sm_80 and on other vendors' devices a copy passes through registers and is waited for.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define DSCORE_ASYNC_COPIES
+#endif
+
 // Copies the first `held` bytes of a vector to LDS, and zeros for the rest. They have arrived for the
 // lane that asked once wait_copies lets it go, for others after a barrier that follows.
 template <int Bytes>
 __device__ inline void copy_async(void *lds, const void *from, int held) {
 #if defined(DSCORE_HOST)
   emulation::copy_async(lds, from, held, Bytes);
-#elif defined(__CUDACC__)
+#elif defined(DSCORE_ASYNC_COPIES)
   const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(lds));
   if constexpr (Bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -84,7 +89,7 @@ __device__ inline void copy_async(void *lds, const void *from, int held) {
 __device__ inline void commit_copies() {
 #if defined(DSCORE_HOST)
   emulation::commit_copies();
-#elif defined(__CUDACC__)
+#elif defined(DSCORE_ASYNC_COPIES)
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
@@ -94,7 +99,7 @@ template <int Ahead>
 __device__ inline void wait_copies() {
 #if defined(DSCORE_HOST)
   emulation::wait_copies(Ahead);
-#elif defined(__CUDACC__)
+#elif defined(DSCORE_ASYNC_COPIES)
   asm volatile("cp.async.wait_group %0;" ::"n"(Ahead) : "memory");
 #endif
 }

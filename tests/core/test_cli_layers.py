@@ -30,6 +30,14 @@ def test_space_counts_and_ranks(call: Call) -> None:
     assert len([line for line in lines if line.strip()[:1].isdigit()]) == 3 + 1
 
 
+def test_tilings_of_many_fields_are_shown_by_name(call: Call) -> None:
+    space, out = api.solve("P13", "h200"), call("space", "P13", "--device", "h200").out
+    best = [space[int(index)] for index in space.ranked()[:10]]
+    assert all(len(line) <= 100 for line in out.splitlines())
+    assert [tiling.name for tiling in best] == [
+        line.split()[0] for line in out.splitlines() if line.startswith("mm_")]
+
+
 def test_space_as_json_holds_every_tiling_with_its_use(json_of: Callable[..., Any]) -> None:
     data, space = json_of("space", "P13", "--rules", "paper"), api.solve("P13", rules="paper")
     assert (data["valid"], data["legal"], data["masked"]) == (len(space), space.legal, False)
