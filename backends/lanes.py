@@ -6,7 +6,7 @@ before these axes, so that one instruction of all lanes is one contiguous NumPy 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -247,3 +247,17 @@ def load_bias(blocks: Blocks, bias: Floats | None, channel: Ints, mask: Any) -> 
     values = np.empty(at.index.shape, dtype=np.float32)
     blocks.load(values, bias, at, "biases")
     return values
+
+
+def batches(plan: Plan, total: int, trace: Trace | None,
+            allocate: Callable[[Blocks], None]) -> Iterator[tuple[Blocks, int]]:
+    """The blocks of a grid of *total*, as many together as fit memory, and the first's number.
+
+    *allocate* is called on blocks before they are first given.
+    """
+    blocks = None
+    for first, count in chunks(total, Blocks.at_a_time(plan)):
+        if blocks is None or blocks.count != count:
+            blocks = Blocks(plan, count, trace)
+            allocate(blocks)
+        yield blocks, first

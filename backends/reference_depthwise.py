@@ -24,7 +24,7 @@ from .lanes import (
     Bools,
     Floats,
     Ints,
-    chunks,
+    batches,
     epilogue,
     inside,
     lane_ids,
@@ -42,13 +42,9 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
     assert isinstance(plan.tiling, DepthwiseTiling)
     kind = _ThroughRegisters if plan.tiling.staging == "registers" else _ThroughLds
     kernel = kind(plan, x, w, bias, out)
-    blocks = None
-    for first, count in chunks(kernel.grid, Blocks.at_a_time(plan)):
-        if blocks is None or blocks.count != count:
-            blocks = Blocks(plan, count, trace)
-            kernel.allocate(blocks)
+    for blocks, first in batches(plan, kernel.grid, trace, kernel.allocate):
         blocks.begin()
-        kernel.place(first + lane_ids(count, 1, 1))
+        kernel.place(first + lane_ids(blocks.count, 1, 1))
         kernel.stage()
         kernel.walk()
 

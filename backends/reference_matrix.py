@@ -23,7 +23,7 @@ from .lanes import (
     Blocks,
     Floats,
     Ints,
-    chunks,
+    batches,
     epilogue,
     inside,
     lane_ids,
@@ -39,12 +39,8 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
         trace: Trace | None) -> None:
     """Write the convolution of *plan* to *out*; the arrays are flat."""
     kernel = _Matrix(plan, x, w, bias, out)
-    blocks = None
-    for first, count in chunks(kernel.tiles, Blocks.at_a_time(plan)):
-        if blocks is None or blocks.count != count:
-            blocks = Blocks(plan, count, trace)
-            kernel.allocate(blocks)
-        kernel.place(first + lane_ids(count, 1))
+    for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
+        kernel.place(first + lane_ids(blocks.count, 1))
         for rank in range(kernel.t.cluster):
             blocks.begin()
             kernel.accumulate(rank)

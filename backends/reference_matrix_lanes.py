@@ -5,6 +5,8 @@ What differs between the arithmetics, for reference_matrix, which says in which 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from ..errors import LaunchError
@@ -37,7 +39,7 @@ def _nearest(values: Floats) -> Floats:
     return (np.where(is_nan, bits | _QUIET, rounded) & ~_LEFT_OUT).view(np.float32)
 
 
-class Lanes:
+class Lanes(ABC):
     """Where the lanes of a block stand, and which channel and pixel each of their sums is for.
 
     A register is an array (block, register, …, wavefront, lane), so that the registers of a file
@@ -63,9 +65,9 @@ class Lanes:
         self.filters, self.images = first, t.tile_c * self.filter_row + first * self.image_row
         self._map(vectors(plan.problem)[0])
 
+    @abstractmethod
     def _map(self, width: int) -> None:
         """Set `registers`, `channel`, `pixel` and addresses, for image vectors of *width*."""
-        raise NotImplementedError
 
     def allocate(self, blocks: Blocks) -> None:
         """The registers of sums and operands."""
@@ -78,9 +80,9 @@ class Lanes:
         count, *lanes = self.blocks.shape
         return made.reshape(count, *registers, *lanes)
 
+    @abstractmethod
     def multiply(self, buffer: int) -> None:
         """One step from the LDS buffer that begins at word *buffer*."""
-        raise NotImplementedError
 
 
 class _Plain(Lanes):

@@ -19,7 +19,7 @@ from .lanes import (
     Blocks,
     Floats,
     Ints,
-    chunks,
+    batches,
     epilogue,
     inside,
     lane_ids,
@@ -34,13 +34,9 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
         trace: Trace | None) -> None:
     """Write the convolution of *plan* to *out*; the arrays are flat."""
     kernel = _Pointwise(plan, x, w, bias, out)
-    blocks = None
-    for first, count in chunks(kernel.grid, Blocks.at_a_time(plan)):
-        if blocks is None or blocks.count != count:
-            blocks = Blocks(plan, count, trace)
-            kernel.allocate(blocks)
+    for blocks, first in batches(plan, kernel.grid, trace, kernel.allocate):
         blocks.begin()
-        kernel.place(first + lane_ids(count, 1))
+        kernel.place(first + lane_ids(blocks.count, 1))
         kernel.accumulate()
         kernel.finish()
 

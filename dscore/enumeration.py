@@ -1,7 +1,7 @@
 """The tilings that are tried for a problem: every combination of each field's values, as columns.
 
-What fits is judged afterwards (dscore.constraints); here are left out only tilings that another one
-betters whatever the device, such as a tile of which half lies past the output.
+What fits is judged afterwards (dscore.constraints); left out here are tilings that another one
+betters, such as a tile of which half lies past the output, or that no timing put first.
 """
 
 from __future__ import annotations

@@ -103,16 +103,16 @@ struct Depthwise {
     DSCORE_UNROLL
     for (int i = 0; i < ceil_div(t::span_in / vector, threads); i++) {
       const int at = (i * threads + thread) * vector;
-      if (span_start + at < vectors_end) copy_async<16>(lds + at, x + span_start + at, 16);
+      if (span_start + at < vectors_end) copy_async<16>(lds + at, x + span_start + at);
     }
     if (const int at = vectors_end + thread; at < end)
-      copy_async<sizeof(T)>(lds + at - span_start, x + at, sizeof(T));
+      copy_async<sizeof(T)>(lds + at - span_start, x + at);
     DSCORE_UNROLL
     for (int i = 0; i < ceil_div(t::planes * L::taps, threads); i++) {
       const int e = i * threads + thread, p = first_plane + e / L::taps;
       if (e < t::planes * L::taps && p < planes(s))
         copy_async<sizeof(T)>(lds + taps_at + e,
-                              w + p % s.out_channels * L::taps + e % L::taps, sizeof(T));
+                              w + p % s.out_channels * L::taps + e % L::taps);
     }
     commit_copies();
   }

@@ -24,8 +24,7 @@ struct MatrixTiling {
   static constexpr int waves_c = TileC / WaveC, waves_p = TileP / WaveP;
   static constexpr int slice_threads = waves_c * waves_p * Wavefront;
   static constexpr int threads = slice_threads * Slices, slice = StepC / Slices;
-  // Rows begin 8 (16 for images' rows: 4) banks apart, so that lanes reading several meet no bank
-  // twice.
+  // Filters' rows begin 8 banks apart, images' 4, so that lanes reading several meet no bank twice.
   static constexpr int filter_row = StepC + (StepC % 16 == 8 ? 0 : 8);
   static constexpr int image_row = TileP + (TileP % 8 == 0 ? 4 : 0);
   static constexpr int buffer = TileC * filter_row + StepC * image_row;

@@ -125,12 +125,10 @@ struct MatrixTiles {
 
   __device__ void copy(T *lds, int step) const {
     each_filter(step, [&](int, int at, const T *from, bool there) {
-      constexpr int bytes = t::vector_c * sizeof(T);
-      copy_async<bytes>(lds + at, from, there ? bytes : 0);
+      copy_async<t::vector_c * sizeof(T)>(lds + at, from, there);
     });
     each_image(step, [&](int, int at, const T *from, bool there) {
-      constexpr int bytes = t::vector_p * sizeof(T);
-      copy_async<bytes>(lds + at, from, there ? bytes : 0);
+      copy_async<t::vector_p * sizeof(T)>(lds + at, from, there);
     });
   }
   __device__ void fetch(int step) {

@@ -65,7 +65,7 @@ int run(const Arguments &args, typename Kernel::Shape shape, void *, int) {
 }
 #else
 // From sm_90 on, a kernel's blocks may come to lie on the device while the last of the kernel before
-// it run, and wait there for its end: about a microsecond less between two launches (CUDA C++
+// it run, and wait there for its end: 0.4 us less between two launches on an H200 (CUDA C++
 // Programming Guide, programmatic dependent launch).
 #if defined(__CUDACC__) && __CUDA_ARCH_LIST__ >= 900
 #define DSCORE_EARLY_START
@@ -78,7 +78,7 @@ __device__ inline void follow_previous_kernel() {
 }
 
 // Blocks let the next kernel's come when they end, no earlier: these would fill the compute units
-// that happen to have room, and crowd there (on an H200, 3.0 us for 2.4 us over D1-D30's small ones).
+// that happen to have room, and crowd there (on an H200, 3.0 us for 2.6 us over six of D1-D30).
 __device__ inline void admit_next_kernel() {
 #if defined(DSCORE_EARLY_START)
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -59,29 +59,23 @@ __device__ inline T *block_lds() {
 #define DSCORE_ASYNC_COPIES
 #endif
 
-// Copies the first `held` bytes of a vector to LDS, and zeros for the rest. They have arrived for the
-// lane that asked once wait_copies lets it go, for others after a barrier that follows.
+// Copies a vector to LDS, zeros where there is none at the source. It has arrived for the lane that
+// asked once wait_copies lets it go, for others after a barrier that follows.
 template <int Bytes>
-__device__ inline void copy_async(void *lds, const void *from, int held) {
+__device__ inline void copy_async(void *lds, const void *from, bool there = true) {
 #if defined(DSCORE_HOST)
-  emulation::copy_async(lds, from, held, Bytes);
+  emulation::copy_async(lds, from, there ? Bytes : 0, Bytes);
 #elif defined(DSCORE_ASYNC_COPIES)
   const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(lds));
   if constexpr (Bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-                 "r"(held) : "memory");
+                 "r"(there ? Bytes : 0) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(Bytes),
-                 "r"(held) : "memory");
+                 "r"(there ? Bytes : 0) : "memory");
 #else
   using Bits = Pack<uint32_t, Bytes / 4>;
-  if (held == Bytes || held == 0) {
-    *static_cast<Bits *>(lds) = held ? *static_cast<const Bits *>(from) : Bits{};
-    return;
-  }
-  for (int i = 0; i < Bytes; i += 4)
-    *reinterpret_cast<uint32_t *>(static_cast<char *>(lds) + i) =
-        i < held ? *reinterpret_cast<const uint32_t *>(static_cast<const char *>(from) + i) : 0;
+  *static_cast<Bits *>(lds) = there ? *static_cast<const Bits *>(from) : Bits{};
 #endif
 }
 
@@ -151,14 +145,15 @@ struct Halves {
       : big(to_tf32(value)), small(to_tf32(value - big)) {}
 };
 
-// d[16][8] += a[16][8] · b[8][8] by the wavefront of 32, of the parts named; lane 4 g + i holds
-// a[g][i], a[g + 8][i], a[g][i + 4], a[g + 8][i + 4], b[i][g], b[i + 4][g] and, of d, columns 2 i
-// and 2 i + 1 of rows g and g + 8 (PTX ISA, mma.m16n8k8).
 #if defined(DSCORE_HOST) || defined(__CUDACC__)
 constexpr bool has_tf32 = true;
 #else
 constexpr bool has_tf32 = false;
 #endif
+
+// d[16][8] += a[16][8] · b[8][8] by the wavefront of 32, of the parts named; lane 4 g + i holds
+// a[g][i], a[g + 8][i], a[g][i + 4], a[g + 8][i + 4], b[i][g], b[i + 4][g] and, of d, columns 2 i
+// and 2 i + 1 of rows g and g + 8 (PTX ISA, mma.m16n8k8).
 __device__ inline void multiply_tf32(float *d, const Halves (&a)[4], const Halves (&b)[2],
                                      bool small_a, bool small_b) {
 #if defined(__CUDACC__)

@@ -12,6 +12,7 @@ import pytest
 from dscore import accuracy
 from dscore.backends.emulated import EmulatedBackend
 from dscore.backends.library import sources
+from dscore.backends.reference import ReferenceBackend
 from dscore.checking import check_plan
 from dscore.errors import DscoreError
 
@@ -23,6 +24,17 @@ def result(backend, plan, seed=0):
     out = np.full(plan.problem.y_shape, np.nan, np.float32)
     backend.compile(plan)(x, w, bias, out)
     return out
+
+
+def require_bit_equal(plans, sizes, monkeypatch):
+    """The emulated device, in every order of lanes, gives the reference's very bits."""
+    emulated = EmulatedBackend(sizes=sizes)
+    emulated.prepare(plans)
+    for plan in plans:
+        wanted = result(ReferenceBackend(), plan)
+        for order in ORDERS:
+            monkeypatch.setenv("DSCORE_LANE_ORDER", order)
+            assert np.array_equal(result(emulated, plan), wanted), f"{plan.name} {order}"
 
 
 def altered(folder, name, right, wrong):

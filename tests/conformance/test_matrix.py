@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from emulated_runs import ORDERS, altered, result, said_of, sanitized
+from emulated_runs import ORDERS, altered, require_bit_equal, result, said_of, sanitized
 
 from dscore import accuracy, catalog
 from dscore.backends.emulated import EmulatedBackend
@@ -41,13 +41,7 @@ PLANS = [make_plan(parse_problem(TOKENS[(number + part) % 5]), catalog.device(de
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    emulated, plans = EmulatedBackend(sizes=sizes), PLANS[sizes == "fixed"::2]
-    emulated.prepare(plans)
-    for plan in plans:
-        wanted = result(ReferenceBackend(), plan)
-        for order in ORDERS:
-            monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-            assert np.array_equal(result(emulated, plan), wanted), f"{plan.name} {order}"
+    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
 
 
 def planned(t, token="n2c37h5w7_o29k1_bias"):

@@ -1,8 +1,7 @@
 """Depthwise rows through LDS on the emulated device: equal to the reference, and faults caught."""
 
-import numpy as np
 import pytest
-from emulated_runs import ORDERS, altered, result, said_of, sanitized
+from emulated_runs import ORDERS, altered, require_bit_equal, said_of, sanitized
 
 from dscore import catalog
 from dscore.backends.emulated import EmulatedBackend
@@ -40,13 +39,7 @@ PLANS = [planned(token, thread, strips, planes, staging, device)
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    emulated, plans = EmulatedBackend(sizes=sizes), PLANS[sizes == "fixed"::2]
-    emulated.prepare(plans)
-    for plan in plans:
-        wanted = result(ReferenceBackend(), plan)
-        for order in ORDERS:
-            monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-            assert np.array_equal(result(emulated, plan), wanted), f"{plan.name} {order}"
+    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
 
 
 @pytest.mark.parametrize("staging", STAGINGS)

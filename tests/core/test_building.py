@@ -185,6 +185,15 @@ def test_a_copy_replaces_what_was_there_or_leaves_it(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made.so", "out.so"]
 
 
+def require_as_planned(kernel):
+    said = kernel.reported
+    assert said is not None
+    assert kernel.lds_exact
+    assert (said.spills, said.scratch_bytes) == (0, 0)
+    assert 0 < said.registers <= kernel.plan.device.registers_per_thread
+    return said
+
+
 @pytest.mark.parametrize("name", ["gfx906", "gfx90a", "sm_90"])
 def test_gpu_compilers_report_what_was_planned(name):
     require(name)
@@ -192,11 +201,7 @@ def test_gpu_compilers_report_what_was_planned(name):
     assert len(built.kernels) == len(SPREAD)
     assert built.ok
     for kernel in built.kernels.values():
-        said = kernel.reported
-        assert said is not None
-        assert kernel.lds_exact
-        assert (said.spills, said.scratch_bytes) == (0, 0)
-        assert 0 < said.registers <= kernel.plan.device.registers_per_thread
+        said = require_as_planned(kernel)
         assert (said.occupancy_waves is None) == (name == "sm_90")
 
 
@@ -217,11 +222,7 @@ def test_gpu_compilers_build_products_of_matrices(name):
         for token in ("n2c64h14w14_o96k1", "n2c33h7w7_o70k1s2_bias_relu6")]
     built = build(kernels, target(name), jobs=2)
     for kernel in built.kernels.values():
-        said = kernel.reported
-        assert said is not None
-        assert kernel.lds_exact
-        assert (said.spills, said.scratch_bytes) == (0, 0)
-        assert 0 < said.registers <= kernel.plan.device.registers_per_thread
+        require_as_planned(kernel)
 
 
 @pytest.mark.parametrize("name", ["emulated", "gfx906", "sm_90"])
