@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..geometry import depthwise_shape, pointwise_shape, vectors
+from ..geometry import depthwise_shape, pointwise_shape, row_vectors, vectors
 from ..notation import problem_token
 from ..plan import Plan
 from ..spec import ConvProblem
@@ -63,12 +63,17 @@ class KernelSource:
         if isinstance(self.plan.tiling, MatrixTiling):
             return "_v{}x{}".format(*vectors(self.plan.problem))
         if isinstance(self.plan.tiling, DepthwiseTiling):
-            return "_e{}x{}".format(*self._spans())
+            return "_e{}x{}_v{}o{}x{}".format(*self._spans(), *self._row_vectors())
         return ""
 
     def _spans(self) -> tuple[int, int]:
         shape = depthwise_shape(self.plan.problem, self.plan.tiling)
         return int(shape.span_in), int(shape.span_out)
+
+    def _row_vectors(self) -> tuple[int, int, int]:
+        """Columns of a vector, the first that one begins with, and those of a result."""
+        loaded, stored = (int(v) for v in row_vectors(self.plan.problem, self.plan.tiling))
+        return loaded, self.plan.problem.padding[2] % loaded, stored
 
     def _block_rows(self) -> int:
         plan = self.plan
@@ -88,7 +93,7 @@ class KernelSource:
         elif isinstance(t, DepthwiseTiling):
             arguments = (t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.planes,
                          f"dscore::Staging::{t.staging}", int(t.column_reuse), *self._spans(),
-                         wavefront)
+                         *self._row_vectors(), wavefront)
         else:
             arguments = (t.threads, t.thread_c, wavefront)
         return f"dscore::{type(t).__name__}<{', '.join(str(a) for a in arguments)}>"
@@ -103,7 +108,8 @@ class KernelSource:
         family = type(self.plan.tiling).__name__.removesuffix("Tiling")
         shape = "dscore_shape" if self.sizes == "any" else f"{self.name}_sizes"
         return (f"struct {self.name}\n    : dscore::{family}<{element}, {self.tiling_type()},\n"
-                f"                     dscore::Layer<{layer}>, {shape}, {epilogue}> {{}};\n"
+                f"                     dscore::Layer<{layer}>, {shape}, {epilogue}> {{\n"
+                f"  using {family}::{family};\n}};\n"
                 f"static_assert({self.name}::threads == {use.threads}, \"threads\");\n"
                 f"static_assert({self.name}::lds_bytes == {use.lds_bytes}, \"LDS bytes\");\n")
 

@@ -1,8 +1,8 @@
 """Depthwise convolution by row reuse (Liu et al. 2024, §4.2) and column reuse (Lu et al. 2021).
 
 A thread walks over its input rows once; a row is added to every output row that it lies under.
-Through LDS a block's input rows come whole, in one piece as they lie in memory, and its filters
-once; what a thread does with them is the same.
+Through LDS a block's input rows come whole, in one piece as they lie in memory; what a thread does
+with them is the same.
 Order of additions, for one output: filter rows, within these filter columns, both ascending,
 beginning with +0; then bias, then activation. Products are rounded before they are added. A row
 outside the image is left out; a column outside it is +0 · w.
@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import LaunchError
 from ..geometry import ceil_div, column_offsets, depthwise_shape, owned_columns
 from ..plan import Plan
+from ..resources import ARRIVALS_BYTES
 from ..tiling import DepthwiseTiling
 from .lanes import (
     Addresses,
@@ -32,7 +33,7 @@ from .lanes import (
     require_launch,
     split,
 )
-from .reference_staging import Piece, Words
+from .reference_staging import Piece
 from .reference_trace import Trace
 
 
@@ -123,9 +124,10 @@ class _Depthwise(ABC):
         """First element of w for an output plane."""
         return plane % self.problem.spec.out_channels * self.problem.spec.products
 
-    @abstractmethod
     def bring_tap(self, out: Floats, tap: int) -> None:
         """Fill a register with a tap of each live lane's filter; zero for the others."""
+        at = Addresses(self.filters_of(self.plane) + tap, self.live)
+        self.blocks.load(out, self.w, at, "filters", operand=True)
 
     @abstractmethod
     def bring(self, out: Floats, index: Ints, lanes: Bools) -> None:
@@ -204,10 +206,6 @@ class _Depthwise(ABC):
 class _ThroughRegisters(_Depthwise):
     """Rows and taps straight from global memory to registers."""
 
-    def bring_tap(self, out: Floats, tap: int) -> None:
-        at = Addresses(self.filters_of(self.plane) + tap, self.live)
-        self.blocks.load(out, self.w, at, "filters", operand=True)
-
     def fetch_row(self, i: int, lanes: Bools) -> None:
         self.loaded = np.zeros_like(lanes)
         super().fetch_row(i, lanes)
@@ -222,7 +220,7 @@ class _ThroughRegisters(_Depthwise):
 
 
 class _ThroughLds(_Depthwise):
-    """The block's rows come through LDS as vectors, its filters element by element.
+    """The block's rows come through LDS as vectors.
 
     With "both" its results leave through it, too. From the first row of its first plane to the last
     of its last one they lie in one piece, as a block takes whole rows, and whole planes if several.
@@ -232,7 +230,7 @@ class _ThroughLds(_Depthwise):
         super().allocate(blocks)
         self.rows = Piece(blocks, "the block's rows", int(self.shape.span_in))
         self.results = Piece(blocks, "its results", int(self.shape.span_out))
-        self.filters = Words(blocks, "its filters", self.t.planes * self.problem.spec.products)
+        blocks.lds_tile("the count of bytes that have come", ARRIVALS_BYTES // 4)
 
     def place(self, block: Ints) -> None:
         super().place(block)
@@ -248,23 +246,11 @@ class _ThroughLds(_Depthwise):
                            (last_plane * problem.out_height + row_end) * problem.out_width)
 
     def stage(self) -> None:
-        """All rows and filters are asked for; a barrier follows when they have come."""
+        """All rows are asked for; a barrier follows when they have come."""
         self.rows.copy(self.x, "inputs")
-        self.copy_filters()
         super().stage()
         if self.blocks.trace is not None:
             self.blocks.trace.rows_loaded += self.rows.elements // self.problem.width
-
-    def copy_filters(self) -> None:
-        """The filters of the block's planes, consecutive elements by consecutive threads."""
-        in_plane, tap = np.divmod(lane_ids(self.filters.span), self.problem.spec.products)
-        plane = self.plane_tile * self.t.planes + in_plane
-        at = Addresses(self.filters_of(plane) + tap, plane < self.all_planes)
-        self.filters.bring(self.w, at, "filters")
-
-    def bring_tap(self, out: Floats, tap: int) -> None:
-        first = self.plane_in_block * self.problem.spec.products
-        self.filters.get(out, Addresses(first + tap, self.live), operand=True)
 
     def bring(self, out: Floats, index: Ints, lanes: Bools) -> None:
         self.rows.read(out, index, lanes, operand=True)

@@ -51,10 +51,10 @@ _MATRIX = {"wavefront": 9.6, "fma": 1.1, "split": 0.28, "lds_load": 0.88, "copy"
            "fragment": 9.8, "cluster": 1670.0, "cluster_sum": 40.6, "through_registers": 158.0,
            "wait": 102.0, "serial": 1.44, "block": 262.0, "memory": 1.23, "loaded": 0.9,
            "first": 1583.0, "norm": 3.19}
-_DEPTHWISE = {"wavefront": 2.6, "fma": 0.47, "load": 1.13, "store": 10.4, "lds_read": 0.47,
-              "shuffle": 0.61, "line": 0.48, "lds": 0.66, "wait": 21.0, "row": 120.0,
-              "staging": 28.0, "both": 532.0, "serial": 1.32, "block": 63.0, "memory": 0.356,
-              "loaded": 0.3, "stored": 0.036, "fill": 0.84, "first": 937.0, "norm": 1.14}
+_DEPTHWISE = {"wavefront": 1.32, "fma": 0.594, "load": 0.126, "store": 0.222, "shuffle": 0.826,
+              "line": 0.528, "lds": 0.532, "wait": 23.4, "row": 308.0, "staging": 769.0,
+              "both": 97.5, "serial": 1.46, "block": 61.1, "memory": 0.966, "loaded": 0.022,
+              "stored": 0.571, "fill": 0.69, "first": 845.0, "norm": 1.97}
 
 
 @dataclass(frozen=True)
@@ -155,18 +155,16 @@ def _matrix_work(case: Case) -> _Work:
 
 def _depthwise_work(case: Case) -> _Work:
     weight, foot, staging = _DEPTHWISE, case.foot, np.asarray(case.tiling.staging)
-    traffic = depthwise_traffic(case.problem, case.tiling, case.device.wavefront)
-    rows = depthwise_shape(case.problem, case.tiling)
-    in_lds = staging != "registers"
+    traffic = depthwise_traffic(case.problem, case.tiling, case.device)
+    rows = depthwise_shape(case.problem, case.tiling).rows
     moved = weight["loaded"] * traffic.load_sectors + weight["stored"] * traffic.store_sectors
     return _Work(
         issue=weight["wavefront"] + weight["fma"] * foot.fmas + weight["load"] * traffic.loads
-        + weight["store"] * traffic.stores + weight["shuffle"] * traffic.shuffles
-        + weight["lds_read"] * np.where(in_lds, rows.rows * rows.columns
-                                        + case.problem.spec.products, 0),
-        products=0.0, lds=weight["lds"] * traffic.lds_reads,
+        + weight["store"] * traffic.stores + weight["shuffle"] * traffic.shuffles,
+        products=0.0, lds=weight["lds"] * traffic.lds_clocks,
         lines=weight["line"] * (traffic.load_lines + traffic.store_lines),
-        waits=weight["wait"] + np.where(in_lds, weight["staging"], weight["row"] * rows.rows)
+        waits=weight["wait"] + np.where(staging == "registers", weight["row"] * rows,
+                                        weight["staging"])
         + weight["both"] * (staging == "both"),
         fill_bytes=weight["fill"] * foot.lds_bytes,
         l2_bytes=foot.blocks * foot.waves * moved * SECTOR_BYTES)

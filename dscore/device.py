@@ -98,6 +98,11 @@ class Device:
         return self.compute_capability >= 80
 
     @property
+    def has_copy_engine(self) -> bool:
+        """Whether one thread can have a span copied to LDS and back (cp.async.bulk, sm_90)."""
+        return self.compute_capability >= 90
+
+    @property
     def most_cluster_blocks(self) -> int:
         """Blocks that may read one another's LDS (clusters, from sm_90 on)."""
         return 8 if self.compute_capability >= 90 else 1

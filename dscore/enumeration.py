@@ -23,16 +23,22 @@ _MASKED_WAVE_W = 16
 _MASKED_WAVE_C = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128,
                   192, 256)
 _DEPTHWISE_THREAD_W = (1, 2, 4)
-_DEPTHWISE_THREAD_H = (1, 2, 4, 7, 8, 14, 16)
+_DEPTHWISE_THREAD_H = (1, 2, 4, 7, 8, 14, 16, 28)
+# Through LDS a thread may take a whole row of a small image, which then has no halo to be tested.
+_STAGED_THREAD_W = (1, 2, 4, 7, 8, 14, 16)
+_MOST_OUTPUTS, _MOST_REGISTER_ROWS = 64, 16
 _LANES_C = (4, 8)
 _MOST_WAVES = 8
 _LEAST_FULL = 0.6
-# Threads of a depthwise block: fewer leave a wavefront mostly empty, more wait for one another.
+# Threads of a depthwise block: fewer start too late, where each loads its own; more wait for one
+# another. How much of their wavefronts they fill; columns side by side, for whole lines of memory.
 _LEAST_THREADS, _MOST_THREADS = 48, 512
+_LEAST_LANES = 0.75
+_LEAST_RUN = 32
 # Of a lane, in registers: beyond it too few wavefronts are resident to hide anything.
 _MOST_SUMS = 128
 # Wavefronts of a block that several whole planes are to fill.
-_STAGED_WAVES = (1, 2, 3, 4, 6, 8, 12, 16)
+_STAGED_WAVES = (1, 2, 3, 4, 6, 8, 12)
 _DIRECT_THREAD_C = (1, 2, 4, 8, 16, 32)
 
 
@@ -155,7 +161,8 @@ def depthwise_columns(problem: ConvProblem, device: Device) -> SimpleNamespace:
     keep = (columns.lanes_h * columns.thread_h < 2 * problem.out_height)
     keep &= columns.planes < 2 * problem.batch * problem.spec.out_channels
     keep &= threads <= device.threads_per_block
-    usual = (threads > _LEAST_THREADS) & (threads <= _MOST_THREADS)
+    lanes = ceil_div(threads, device.wavefront) * device.wavefront
+    usual = (threads >= _LEAST_LANES * lanes) & (threads <= _MOST_THREADS)
     columns = _kept_or_all(kept(columns, keep), usual[keep])
     columns.staging = np.asarray(STAGINGS)[columns.staging]
     columns.column_reuse = columns.column_reuse == 1
@@ -168,29 +175,47 @@ def _thread_heights(problem: ConvProblem) -> list[int]:
 
 def _from_registers(problem: ConvProblem, device: Device) -> SimpleNamespace:
     width = problem.out_width
-    columns = _grid(thread_h=_thread_heights(problem),
+    columns = _grid(thread_h=[h for h in _thread_heights(problem) if h <= _MOST_REGISTER_ROWS],
                     thread_w=[w for w in _DEPTHWISE_THREAD_W if w < 2 * width],
                     lanes_h=[1, 2, 4, 8],
                     lanes_w=[w for w in _powers_of_two(device.wavefront) if w < 2 * width],
                     planes=[1, 2, 4, 8, 16, 32], staging=[0], column_reuse=[0, 1])
-    return kept(columns, columns.lanes_w * columns.thread_w < 2 * width)
+    run = columns.lanes_w * columns.thread_w
+    threads = columns.planes * columns.lanes_h * columns.lanes_w
+    keep = (run >= min(width, _LEAST_RUN)) & (threads > _LEAST_THREADS)
+    # Small problems may have none of these.
+    return _kept_or_all(kept(columns, run < 2 * width), keep[run < 2 * width])
 
 
 def _through_lds(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Blocks of whole rows: some of one plane, or all of as many as fill whole wavefronts."""
     height, width = problem.out_height, problem.out_width
-    c = _grid(thread_h=_thread_heights(problem),
-              thread_w=[w for w in _DEPTHWISE_THREAD_W if w < 2 * width],
-              strips=[0, 1, 2, 4, 8, 16], waves=(0, *_STAGED_WAVES), staging=[1, 2])
+    c = _grid(thread_h=_thread_heights(problem), thread_w=_staged_widths(width),
+              strips=[0, 1, 2, 4, 8, 16], waves=(0, *_STAGED_WAVES), even=[0, 1], staging=[1, 2])
     whole = c.strips == 0
     lanes_h, lanes_w = np.where(whole, ceil_div(height, c.thread_h), c.strips), ceil_div(
         width, c.thread_w)
-    planes = np.where(c.waves == 0, 1, c.waves * device.wavefront // (lanes_h * lanes_w))
+    full = c.waves * device.wavefront // (lanes_h * lanes_w)
+    # Planes by fours lie in whole vectors, whatever the image.
+    planes = np.where(c.waves == 0, 1, np.where(c.even == 1, full // 4 * 4, full))
     columns = SimpleNamespace(
         thread_h=c.thread_h, thread_w=c.thread_w, lanes_h=lanes_h, lanes_w=lanes_w,
         planes=planes, staging=c.staging, column_reuse=0 * planes)
-    alone = (c.waves == 0) & (whole | (lanes_h * c.thread_h < height))
-    return kept(columns, alone | (whole & (planes > 1)))
+    alone = (c.waves == 0) & (c.even == 0) & (whole | (lanes_h * c.thread_h < height))
+    together = whole & (planes > 1) & ((c.even == 0) | (full % 4 != 0))
+    return _distinct(kept(columns, (alone | together) & (c.thread_h * c.thread_w <= _MOST_OUTPUTS)))
+
+
+def _distinct(columns: SimpleNamespace) -> SimpleNamespace:
+    """Each combination once, in the order of the fields."""
+    values = np.unique(np.stack(list(vars(columns).values())), axis=1)
+    return SimpleNamespace(**dict(zip(vars(columns), values, strict=True)))
+
+
+def _staged_widths(width: int) -> list[int]:
+    """Tiles of a thread that divide the width, and the usual ones."""
+    return [w for w in _STAGED_THREAD_W
+            if width % w == 0 or (w in _DEPTHWISE_THREAD_W and w < 2 * width)]
 
 
 def direct_columns(problem: ConvProblem, device: Device) -> SimpleNamespace:

@@ -167,10 +167,28 @@ def depthwise_shape(problem: ConvProblem, t: Any) -> DepthwiseShape:
         span_out=np.where(staging == "both", span_out, 0))
 
 
+def row_vectors(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
+    """Columns that a lane moves as one: of its input row, and of its results.
+
+    They begin at multiples of their size in every row, which the image's width is one of.
+    """
+    step = t.thread_w * problem.spec.stride[1]
+    loaded = np.where(t.column_reuse, 1, _common_vector(problem.width, step))
+    return loaded, _common_vector(problem.out_width, t.thread_w)
+
+
+def _common_vector(width: int, step: Count) -> Count:
+    """The most elements, of at most a vector, that divide both."""
+    return np.gcd(np.gcd(width, _VECTOR), step)
+
+
 # LDS is filled by vectors of 16 bytes, the first of which may begin before the block's first row.
 _VECTOR = 4
+# The copy engine of sm_90 is slower to spans of LDS that do not begin at a multiple of 128 bytes.
+_ALIGNED = 32
 
 
 def _span(planes: Count, height: int, rows: Count, width: int) -> Count:
     """Elements of LDS for some rows of the last of *planes* planes and all of the others."""
-    return ceil_div(((planes - 1) * height + rows) * width + _VECTOR - 1, _VECTOR) * _VECTOR
+    most = ((planes - 1) * height + rows) * width + _VECTOR - 1
+    return ceil_div(most, _ALIGNED) * _ALIGNED

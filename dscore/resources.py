@@ -20,6 +20,9 @@ from .tiling import DepthwiseTiling, DirectTiling, MatrixTiling, PointwiseTiling
 COMPILER_REGISTERS = 30
 
 
+# What counts the bytes that have come to a block's LDS (hip_src/spans.hpp).
+ARRIVALS_BYTES = 16
+
 # Memory moves in lines; half a line more is met on average where a run of elements begins.
 LINE_BYTES = 64
 
@@ -108,8 +111,7 @@ def _depthwise(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
     reloads = np.where(in_lds | t.column_reuse, 1, shape.columns / t.thread_w)
     return Footprint(
         threads=waves * wavefront, waves=waves,
-        lds_bytes=element * (shape.span_in + shape.span_out
-                             + np.where(in_lds, t.planes * taps, 0)),
+        lds_bytes=element * (shape.span_in + shape.span_out) + np.where(in_lds, ARRIVALS_BYTES, 0),
         registers=shape.live_rows * t.thread_w + shape.columns + taps + COMPILER_REGISTERS,
         blocks=blocks, utilisation=useful, fmas=outputs * taps, operand_loads=loads,
         global_bytes=t.planes * (strips * row_bytes * reloads + element * taps

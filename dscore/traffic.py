@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .device import Device
 from .geometry import (
     Count,
     ceil_div,
@@ -18,6 +19,7 @@ from .geometry import (
     depthwise_shape,
     matrix_shape,
     owned_columns,
+    row_vectors,
     vectors,
 )
 from .resources import footprint
@@ -27,19 +29,21 @@ from .tiling import MatrixTiling
 LINE_BYTES = 128
 SECTOR_BYTES = 32
 _VECTOR_BYTES = 16
+# Words that LDS serves a clock, on all of these devices.
+LDS_BANKS = 32
 
 
 @dataclass(frozen=True)
 class Traffic:
     """Counts per wavefront: instructions, and the lines and sectors that they touch."""
 
-    loads: Count
+    loads: Count  # of memory and of LDS
     load_lines: Count
     load_sectors: Count
     stores: Count
     store_lines: Count
     store_sectors: Count
-    lds_reads: Count  # and writes, in clocks of LDS, bank conflicts counted
+    lds_clocks: Count  # of reads and writes, bank conflicts counted
     shuffles: Count
 
 
@@ -53,63 +57,99 @@ def _units(run: Count, whole: int, rows: Count, lanes: int, element: int, unit: 
     return np.minimum(np.where(run < whole, apart, joined), lanes)
 
 
-def _fetched(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
-    """(columns that a lane loads of a row, columns that it takes from its neighbours)."""
-    def of(thread_w: int) -> tuple[int, int]:
-        own = thread_w * problem.spec.stride[1]
-        return (len(owned_columns(problem, thread_w)),
-                sum(offset >= own for offset in column_offsets(problem, thread_w)))
-
+def _row_loads(problem: ConvProblem, t: Any) -> tuple[Count, Count, Count]:
+    """What a lane loads of a row: whole vectors, single columns, and of these with column reuse
+    those that only the last lanes of a row load, for which the others wait.
+    """
+    loaded, _ = row_vectors(problem, t)
     if isinstance(t.thread_w, int):
-        return of(t.thread_w)
-    distinct, inverse = np.unique(t.thread_w, return_inverse=True)
-    found = np.array([of(int(width)) for width in distinct])
-    return found[inverse, 0], found[inverse, 1]
+        return _loads_of_row(problem, t.thread_w, int(loaded), bool(t.column_reuse))
+    keys = np.stack([t.thread_w, loaded, 1 * np.asarray(t.column_reuse)], axis=1)
+    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+    found = np.array([_loads_of_row(problem, int(w), int(v), bool(r)) for w, v, r in distinct])
+    return found[inverse, 0], found[inverse, 1], found[inverse, 2]
 
 
-def depthwise_traffic(problem: ConvProblem, t: Any, wavefront: int) -> Traffic:
+def _loads_of_row(problem: ConvProblem, thread_w: int, vector: int,
+                  reuse: bool) -> tuple[int, int, int]:
+    offsets, own = column_offsets(problem, thread_w), thread_w * problem.spec.stride[1]
+    if reuse:
+        past = sum(offset >= own for offset in offsets)
+        return 0, len(owned_columns(problem, thread_w)) + past, past
+    # Vectors begin at multiples of their size in memory (hip_src/depthwise.hpp, whole_vector).
+    starts = range(problem.padding[2] % vector, offsets[-1] + 2 - vector, vector)
+    inside = [[start <= offset < start + vector for offset in offsets] for start in starts]
+    whole = [row for row in inside if any(row)] if vector > 1 else []
+    return len(whole), len(offsets) - sum(map(sum, whole)), 0
+
+
+def _lds_clocks(t: Any, wavefront: int, width: int, row: Count, plane: int, vector: Count) -> Count:
+    """Clocks of LDS for one instruction of a wavefront that moves *vector* words a lane.
+
+    Lanes lie *width* times thread_w apart in a row, strips *row* words, planes *plane*. LDS serves
+    as many lanes at once as take its 32 banks; of these, the most that meet in a bank decide.
+    """
+    def column(values: Count) -> Count:
+        return np.asarray(values).reshape(-1, 1)
+
+    lane, lanes_w, lanes_h = np.arange(wavefront), column(t.lanes_w), column(t.lanes_h)
+    planes = lane // (lanes_w * lanes_h)
+    word = (lane % lanes_w * column(t.thread_w) * width + lane // lanes_w % lanes_h * column(row)
+            + planes * plane)
+    # Lanes that are left over do nothing; here they read what the first lane does.
+    word = np.where(planes < column(t.planes), word, 0)
+    clocks = np.zeros(word.shape[0])
+    for size in (1, 2, 4):
+        served = (word // size).reshape(word.shape[0], -1, LDS_BANKS // size)
+        meet = [(served % (LDS_BANKS // size) == bank).sum(axis=2) for bank in range(
+            LDS_BANKS // size)]
+        clocks = np.where(np.ravel(vector) == size, np.max(meet, axis=0).sum(axis=1), clocks)
+    return clocks if np.ndim(t.thread_w) else clocks[0]
+
+
+def depthwise_traffic(problem: ConvProblem, t: Any, device: Device) -> Traffic:
     """The traffic of *t*, a DepthwiseTiling or columns of many."""
     spec, shape, element = problem.spec, depthwise_shape(problem, t), ELEMENT_BYTES[
         problem.spec.dtype]
-    taps, stride_w, staging = spec.products, spec.stride[1], np.asarray(t.staging)
+    wavefront, taps, stride_w = device.wavefront, spec.products, spec.stride[1]
+    staging = np.asarray(t.staging)
     in_lds, out_lds = staging != "registers", staging == "both"
-    reuse = np.asarray(t.column_reuse)
     rows_of_lanes = wavefront / np.minimum(t.lanes_w, wavefront)
-    owned, halo = _fetched(problem, t)
-    own = np.where(reuse, owned, shape.columns)
-    past = np.where(reuse, halo, 0)  # loaded by the last lanes of a row, for all of which it waits
+    (whole, single, past), (vector_in, vector_out) = _row_loads(problem, t), row_vectors(problem, t)
     run_in, run_out = t.lanes_w * t.thread_w * stride_w, t.lanes_w * t.thread_w
 
-    def touched(run: Count, whole: int, unit: int) -> Count:
-        return _units(run, whole, rows_of_lanes, wavefront, element, unit)
+    def touched(run: Count, width: int, unit: int) -> Count:
+        return _units(run, width, rows_of_lanes, wavefront, element, unit)
 
-    # Through LDS consecutive threads move consecutive vectors of 16 bytes.
+    # Through LDS consecutive threads move consecutive vectors of 16 bytes, or a copy engine does.
     threads = ceil_div(t.planes * t.lanes_h * t.lanes_w, wavefront) * wavefront
-    vectors_in, vectors_out = (span * element / _VECTOR_BYTES / threads
-                               for span in (shape.span_in, shape.span_out))
+    moved = 0 if device.has_copy_engine else element / _VECTOR_BYTES / threads
+    vectors_in, vectors_out = (np.where(through, span * moved, 0) for through, span in (
+        (in_lds, shape.span_in), (out_lds, shape.span_out)))
     lines, sectors = (wavefront * _VECTOR_BYTES / unit for unit in (LINE_BYTES, SECTOR_BYTES))
-    outputs = t.thread_h * t.thread_w
-    # Lanes that read every second word of LDS meet in half of the banks.
-    step = t.thread_w * stride_w
-    conflicts = np.minimum(np.where(step % 2 == 0, step, 1), 8)
-    stores = np.where(out_lds, vectors_out, outputs)
-    # Filters are copied to LDS a word a lane, or read by each lane, of every plane elsewhere.
-    filters_in = t.planes * taps / threads
+    given = t.thread_h * t.thread_w / vector_out
     planes = np.maximum(1, wavefront / (t.lanes_h * t.lanes_w))
+    clocks_in, clocks_single, clocks_out = (
+        _lds_clocks(t, wavefront, width, t.thread_h * rows * image[1], image[0] * image[1], vector)
+        for width, rows, image, vector in (
+            (stride_w, spec.stride[0], (problem.height, problem.width), vector_in),
+            (stride_w, spec.stride[0], (problem.height, problem.width), 0 * vector_in + 1),
+            (1, 1, (problem.out_height, problem.out_width), vector_out)))
+    from_memory = np.where(in_lds, 0, shape.rows)
     return Traffic(
-        loads=np.where(in_lds, vectors_in + filters_in, shape.rows * (own + past) + taps),
-        load_lines=np.where(in_lds, vectors_in * lines + filters_in, taps * planes + shape.rows * (
-            own * touched(run_in, problem.width, LINE_BYTES)
-            + past * np.minimum(rows_of_lanes, 8))),
-        load_sectors=np.where(in_lds, vectors_in * sectors + 4 * filters_in, taps * planes
-                              + shape.rows * touched(run_in, problem.width, SECTOR_BYTES)),
-        stores=stores,
-        store_lines=stores * np.where(out_lds, lines, touched(
+        loads=vectors_in + shape.rows * (whole + single) + taps,
+        load_lines=vectors_in * lines + taps * planes + from_memory * (
+            (whole + single - past) * touched(run_in, problem.width, LINE_BYTES)
+            + past * np.minimum(rows_of_lanes, 8)),
+        load_sectors=vectors_in * sectors + taps * planes
+        + from_memory * touched(run_in, problem.width, SECTOR_BYTES),
+        stores=given + vectors_out,
+        store_lines=np.where(out_lds, vectors_out * lines, given * touched(
             run_out, problem.out_width, LINE_BYTES)),
-        store_sectors=stores * np.where(out_lds, sectors, touched(
+        store_sectors=np.where(out_lds, vectors_out * sectors, given * touched(
             run_out, problem.out_width, SECTOR_BYTES)),
-        lds_reads=np.where(in_lds, shape.rows * shape.columns * conflicts + taps, 0)
-        + np.where(out_lds, outputs + 4 * vectors_out, 0),
+        lds_clocks=np.where(in_lds, shape.rows * (whole * clocks_in + single * clocks_single), 0)
+        + np.where(out_lds, given * clocks_out, 0) + 4 * (vectors_in + vectors_out),
         shuffles=shape.rows * past)
 
 

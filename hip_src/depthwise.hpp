@@ -4,29 +4,11 @@
 // both ascending; then bias. A row outside the image is left out, a column outside it is 0 · w.
 #pragma once
 
-#include "common.hpp"
+#include "depthwise_tiling.hpp"
+#include "spans.hpp"
 #include "vendor.hpp"
 
 namespace dscore {
-
-// Where the rows of an image pass on their way: to registers, through LDS, and results as well.
-enum class Staging { registers, lds, both };
-
-// SpanIn, SpanOut: elements of LDS for the block's rows and results, which lie in one piece in
-// memory; of an image size, so that a kernel for any sizes has them as arguments.
-template <int ThreadH, int ThreadW, int LanesH, int LanesW, int Planes, Staging Staging_,
-          bool ColumnReuse, int SpanIn, int SpanOut, int Wavefront>
-struct DepthwiseTiling {
-  static constexpr int thread_h = ThreadH, thread_w = ThreadW, lanes_h = LanesH;
-  static constexpr int lanes_w = LanesW, planes = Planes, wavefront = Wavefront;
-  static constexpr int span_in = SpanIn, span_out = SpanOut;
-  static constexpr bool through_lds = Staging_ != Staging::registers;
-  static constexpr bool out_through_lds = Staging_ == Staging::both, column_reuse = ColumnReuse;
-  static constexpr int used_threads = Planes * LanesH * LanesW;
-  static constexpr int threads = ceil_div(used_threads, Wavefront) * Wavefront;
-  static_assert(!ColumnReuse || (Wavefront % LanesW == 0 && !through_lds),
-                "a row of lanes is a segment");
-};
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
 struct Depthwise {
@@ -39,12 +21,12 @@ struct Depthwise {
   static constexpr int rows = (t::thread_h - 1) * L::stride_h + L::span_h;
   // Output rows that a thread accumulates at a time; their registers are recycled.
   static constexpr int live_rows = least(t::thread_h, (L::span_h - 1) / L::stride_h + 1);
-  // LDS holds the block's rows, its results, its filters.
-  static constexpr int taps_at = t::span_in + t::span_out;
-  static constexpr int lds_elements = taps_at + (t::through_lds ? t::planes * L::taps : 0);
-  static constexpr int lds_bytes = lds_elements * static_cast<int>(sizeof(T));
-  static constexpr int vector = 16 / static_cast<int>(sizeof(T));
-  static constexpr int alignment = t::through_lds ? 16 : sizeof(T);
+  // LDS holds the block's rows, its results, and what counts the bytes that have come.
+  static constexpr int lds_bytes =
+      t::through_lds ? (t::span_in + t::span_out) * int{sizeof(T)} + int{sizeof(Arrivals)} : 0;
+  static constexpr int alignment =
+      t::through_lds ? 16 : greatest(t::vector_in, t::vector_out) * int{sizeof(T)};
+  using Move = Spans<T, threads, wavefront>;
 
   static __host__ __device__ int row_tiles(const Shape &s) {
     return ceil_div(s.out_height, t::lanes_h * t::thread_h);
@@ -71,7 +53,8 @@ struct Depthwise {
   }
 
   const T *x, *w, *bias;
-  T *out;
+  T *out, *lds = nullptr;
+  Arrivals *arrivals = nullptr;
   const Shape &s;
   int thread, lane, plane_in_block, plane, first_plane;
   int out_row, out_column, in_row, in_column, row_end, column_end, span_start, out_start;
@@ -83,53 +66,25 @@ struct Depthwise {
     return output_plane / multiplier(s) * s.height * s.width;
   }
 
-  __device__ void load_taps(const T *lds) {
-    const T *filter = t::through_lds ? lds + taps_at + plane_in_block * L::taps
-                                     : w + plane % s.out_channels * L::taps;
+  __device__ void load_taps() {
+    const T *filter = w + plane % s.out_channels * L::taps;
     DSCORE_UNROLL
     for (int tap = 0; tap < L::taps; tap++)
       taps[tap] = live ? static_cast<float>(filter[tap]) : 0.0f;
   }
 
-  // Element of x from which on a whole row of vectors is copied: that of the block's first row.
-  __device__ void ask(T *lds) const {
+  // Asks for the block's rows, in vectors from that on in which the first row begins.
+  __device__ void ask() const {
     const int planes_in = (least(first_plane + t::planes, planes(s)) - 1) / multiplier(s) -
                           first_plane / multiplier(s);
     const int last_row = least(first_row_in() + block_rows, row_end);
     const int end = (planes_in * s.height + last_row) * s.width + plane_start();
     // Vectors may hold more than the block's rows, but nothing past the images' last element.
     const int all = s.batch * s.in_channels * s.height * s.width;
-    const int vectors_end = least(ceil_div(end, vector), all / vector) * vector;
-    DSCORE_UNROLL
-    for (int i = 0; i < ceil_div(t::span_in / vector, threads); i++) {
-      const int at = (i * threads + thread) * vector;
-      if (span_start + at < vectors_end) copy_async<16>(lds + at, x + span_start + at);
-    }
-    if (const int at = vectors_end + thread; at < end)
-      copy_async<sizeof(T)>(lds + at - span_start, x + at);
-    DSCORE_UNROLL
-    for (int i = 0; i < ceil_div(t::planes * L::taps, threads); i++) {
-      const int e = i * threads + thread, p = first_plane + e / L::taps;
-      if (e < t::planes * L::taps && p < planes(s))
-        copy_async<sizeof(T)>(lds + taps_at + e,
-                              w + p % s.out_channels * L::taps + e % L::taps);
-    }
-    commit_copies();
-  }
-
-  // Results from LDS, a vector at a time where the block has all of it.
-  __device__ void store_all(const T *lds) const {
-    const int end = out_end();
-    DSCORE_UNROLL
-    for (int i = 0; i < ceil_div(t::span_out / vector, threads); i++) {
-      const int at = (i * threads + thread) * vector, first = out_start + at;
-      if (first >= out_first() && first + vector <= end)
-        *reinterpret_cast<Pack<T, vector> *>(out + first) =
-            *reinterpret_cast<const Pack<T, vector> *>(lds + at);
-      else
-        for (int j = 0; j < vector; j++)
-          if (first + j >= out_first() && first + j < end) out[first + j] = lds[at + j];
-    }
+    const int vectors_end = least(ceil_div(end, Move::vector), all / Move::vector) * Move::vector;
+    Move::template ask<t::span_in>(arrivals, lds, x + span_start, vectors_end - span_start, thread);
+    if (const int at = vectors_end + thread; all % Move::vector != 0 && at < end)
+      lds[at - span_start] = x[at];
   }
 
   static __host__ __device__ int planes(const Shape &s) { return s.batch * s.out_channels; }
@@ -155,23 +110,66 @@ struct Depthwise {
     return (last_plane * s.out_height + last_row) * s.out_width;
   }
 
-  __device__ float column(const T *lds, int i, int offset, bool wanted) const {
-    const bool there = wanted && inside(in_column + offset, column_end);
+  // Where column `offset` of local row i lies, in LDS or in memory.
+  __device__ const T *column_at(int i, int offset) const {
     const int at = input_plane(plane) + (in_row + i) * s.width + in_column + offset;
-    if constexpr (t::through_lds) return there ? static_cast<float>(lds[at - span_start]) : 0.0f;
-    return there ? static_cast<float>(x[at]) : 0.0f;
+    return t::through_lds ? lds + (at - span_start) : x + at;
+  }
+
+  // Whether offset + first is inside, for a lane whose `first` is within least..most: where it is for
+  // all lanes, a compiler that knows the sizes leaves the question out.
+  static __device__ bool reaches(int first, int least, int most, int offset, int size) {
+    return (least + offset >= 0 && most + offset < size) || inside(first + offset, size);
+  }
+  __device__ bool row_inside(int i) const {
+    const int last = (ceil_div(s.out_height, t::thread_h) - 1) * t::thread_h * L::stride_h;
+    return reaches(in_row, -s.pad_top, last - s.pad_top, i, row_end);
+  }
+  __device__ bool column_inside(int offset, int end) const {
+    const int last = (column_tiles(s) * t::lanes_w - 1) * own;
+    return reaches(in_column, -s.pad_left, last - s.pad_left, offset, end);
+  }
+
+  __device__ float column(int i, int offset, bool wanted) const {
+    const bool there = wanted && column_inside(offset, column_end);
+    return there ? static_cast<float>(*column_at(i, offset)) : 0.0f;
+  }
+
+  // The column with which the vector begins that holds column `offset`.
+  static constexpr __host__ __device__ int vector_start(int offset) {
+    return offset - (offset + t::vector_in - t::phase) % t::vector_in;
+  }
+  // Whether all of that vector is held, and some output has a tap on it.
+  static constexpr __host__ __device__ bool whole_vector(int start) {
+    if (t::vector_in == 1 || start < 0 || start + t::vector_in > held) return false;
+    for (int offset = start; offset < start + t::vector_in; offset++)
+      if (under_tap(offset)) return true;
+    return false;
+  }
+
+  __device__ void fetch_vector(int i, int start, bool wanted) {
+    // Rows are multiples of a vector, which therefore lies inside the image or outside.
+    const bool there = wanted && column_inside(start, s.width);
+    const auto read = vector_or_zeros<t::vector_in>(column_at(i, start), there);
+    DSCORE_UNROLL
+    for (int j = 0; j < t::vector_in; j++) row[start + j] = static_cast<float>(read.at[j]);
   }
 
   // The columns of local row i; with column reuse the overlap comes from the lanes at the right.
-  __device__ void fetch_row(const T *lds, int i, bool wanted) {
+  __device__ void fetch_row(int i, bool wanted) {
     if constexpr (!t::column_reuse) {
       DSCORE_UNROLL
-      for (int offset = 0; offset < held; offset++)
-        if (under_tap(offset)) row[offset] = column(lds, i, offset, wanted);
+      for (int offset = 0; offset < held; offset++) {
+        if (whole_vector(vector_start(offset))) {
+          if (vector_start(offset) == offset) fetch_vector(i, offset, wanted);
+        } else if (under_tap(offset)) {
+          row[offset] = column(i, offset, wanted);
+        }
+      }
     } else {
       DSCORE_UNROLL
       for (int offset = 0; offset < own; offset++)
-        if (owned(offset)) row[offset] = column(lds, i, offset, wanted);
+        if (owned(offset)) row[offset] = column(i, offset, wanted);
       DSCORE_UNROLL
       for (int offset = own; offset < held; offset++) {
         if (!under_tap(offset)) continue;
@@ -180,25 +178,34 @@ struct Depthwise {
         float passed = 0.0f;
         if (neighbour < t::lanes_w)
           passed = DSCORE_SHFL_DOWN(row[offset % own], neighbour, t::lanes_w);
-        row[offset] = past ? column(lds, i, offset, wanted) : passed;
+        row[offset] = past ? column(i, offset, wanted) : passed;
       }
     }
   }
 
   // Every input row once, into all the output rows that it lies under.
-  __device__ void walk(T *lds) {
+  __device__ void walk() {
     DSCORE_UNROLL
     for (int i = 0; i < rows; i++) {
-      const bool there = inside(in_row + i, row_end);
-      fetch_row(lds, i, live && there);
-      DSCORE_UNROLL
-      for (int f = 0; f < L::kernel_h; f++) {
-        const int down = i - f * L::dilation_h, r = down / L::stride_h;
-        if (down < 0 || down % L::stride_h != 0 || r >= t::thread_h) continue;
-        if (there) accumulate(r % live_rows, f * L::kernel_w);
+      // Lanes that are not live only pass columns on, which all lanes of a wavefront take part in.
+      const bool there = row_inside(i);
+      if (t::column_reuse) fetch_row(i, live && there);
+      if (there) {
+        if (!t::column_reuse) fetch_row(i, true);
+        add_row(i);
       }
       const int complete = i - L::span_h + 1;
-      if (complete >= 0 && complete % L::stride_h == 0) finish(lds + t::span_in, complete / L::stride_h);
+      if (complete >= 0 && complete % L::stride_h == 0)
+        finish(complete / L::stride_h);
+    }
+  }
+
+  __device__ void add_row(int i) {
+    DSCORE_UNROLL
+    for (int f = 0; f < L::kernel_h; f++) {
+      const int down = i - f * L::dilation_h, r = down / L::stride_h;
+      if (down >= 0 && down % L::stride_h == 0 && r < t::thread_h)
+        accumulate(r % live_rows, f * L::kernel_w);
     }
   }
 
@@ -211,15 +218,24 @@ struct Depthwise {
   }
 
   // Gives away local output row r, which is complete, and clears its registers for another.
-  __device__ void finish(T *results, int r) {
+  __device__ void finish(int r) {
+    constexpr int vector = t::vector_out;
     DSCORE_UNROLL
-    for (int c = 0; c < t::thread_w; c++) {
-      float &sum = sums[r % live_rows][c];
+    for (int c = 0; c < t::thread_w; c += vector) {
+      float *const done = sums[r % live_rows] + c;
       const int at = (plane * s.out_height + out_row + r) * s.out_width + out_column + c;
-      if (live && out_row + r < s.out_height && out_column + c < s.out_width)
-        (t::out_through_lds ? results + (at - out_start) : out + at)[0] =
-            Epilogue::apply(sum, bias, plane % s.out_channels);
-      sum = 0.0f;
+      const bool inside_w = column_tiles(s) * t::lanes_w * t::thread_w == s.out_width;
+      if (live && (s.out_height % t::thread_h == 0 || out_row + r < s.out_height) &&
+          (inside_w || out_column + c < s.out_width)) {
+        Pack<T, vector> given;
+        DSCORE_UNROLL
+        for (int j = 0; j < vector; j++)
+          given.at[j] = Epilogue::apply(done[j], bias, plane % s.out_channels);
+        T *const to = t::out_through_lds ? lds + (t::span_in + at - out_start) : out + at;
+        *reinterpret_cast<Pack<T, vector> *>(to) = given;
+      }
+      DSCORE_UNROLL
+      for (int j = 0; j < vector; j++) done[j] = 0.0f;
     }
   }
 
@@ -247,32 +263,25 @@ struct Depthwise {
     used = thread < t::used_threads;
     // Lanes past the last column stay: their neighbours at the left take columns from them.
     live = used && plane < s.batch * s.out_channels && out_row < s.out_height;
-    span_start = (plane_start() + greatest(first_row_in(), 0) * s.width) / vector * vector;
-    out_start = out_first() / vector * vector;
-  }
-
-  // Lanes without outputs stay away, unless their neighbours take columns from them.
-  __device__ void start(T *lds) {
-    if (!t::column_reuse && !live) return;
-    load_taps(lds);
-    walk(lds);
-  }
-
-  static __device__ void body(const Arguments &args, const Shape &shape) {
-    Depthwise self(args, shape);
+    const int first = plane_start() + greatest(first_row_in(), 0) * s.width;
+    span_start = first / Move::vector * Move::vector;
+    out_start = out_first() / Move::vector * Move::vector;
     if constexpr (t::through_lds) {
-      T *lds = block_lds<T, lds_elements>();
-      self.ask(lds);
-      wait_copies<0>();
-      __syncthreads();
-      self.start(lds);
-      if constexpr (t::out_through_lds) {
-        __syncthreads();
-        self.store_all(lds + t::span_in);
-      }
-    } else {
-      self.start(nullptr);
+      lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
+      arrivals = reinterpret_cast<Arrivals *>(lds + t::span_in + t::span_out);
+      Move::prepare(arrivals, thread);
     }
+  }
+
+  __device__ void run(const Arguments &) {
+    if constexpr (t::through_lds) ask();
+    // Filters come to registers meanwhile.
+    load_taps();
+    if constexpr (t::through_lds) Move::wait(arrivals);
+    // Lanes without outputs stay away, unless their neighbours take columns from them.
+    if (t::column_reuse || live) walk();
+    if constexpr (t::out_through_lds)
+      Move::template give<t::span_out>(out, lds + t::span_in, out_first(), out_end(), thread);
   }
 };
 

@@ -31,7 +31,11 @@ struct Direct {
     return pixel_tiles(s) * channel_tiles(s) * s.groups * s.batch;
   }
 
-  static __device__ void body(const Arguments &args, const Shape &s) {
+  const Shape &s;
+
+  __device__ Direct(const Arguments &, const Shape &shape) : s(shape) {}
+
+  __device__ void run(const Arguments &args) {
     const T *x = static_cast<const T *>(args.x), *w = static_cast<const T *>(args.w);
     int block = blockIdx.x;
     const int pixel = block % pixel_tiles(s) * threads + threadIdx.x;

@@ -257,16 +257,15 @@ struct Matrix : MatrixTiles<T, Tiling, Layer, Shape_> {
 
   __device__ Matrix(const Arguments &args, const Shape &shape) : Tiles(args, shape), sums{} {}
 
-  static __device__ void body(const Arguments &args, const Shape &shape) {
+  __device__ void run(const Arguments &args) {
     T *lds = block_lds<T, lds_elements>();
-    Matrix self(args, shape);
-    self.accumulate(lds);
-    if constexpr (t::slices > 1) self.join(lds);
-    if constexpr (t::cluster > 1) self.join_blocks(lds);
-    if (self.slice > 0 || self.rank > 0) return;
-    if constexpr (t::split) self.finish_split(static_cast<T *>(args.out),
-                                              static_cast<const T *>(args.bias));
-    else self.finish_plain(static_cast<T *>(args.out), static_cast<const T *>(args.bias));
+    accumulate(lds);
+    if constexpr (t::slices > 1) join(lds);
+    if constexpr (t::cluster > 1) join_blocks(lds);
+    if (slice > 0 || rank > 0) return;
+    if constexpr (t::split) finish_split(static_cast<T *>(args.out),
+                                         static_cast<const T *>(args.bias));
+    else finish_plain(static_cast<T *>(args.out), static_cast<const T *>(args.bias));
   }
 };
 

@@ -165,11 +165,10 @@ struct Pointwise {
     image = block / channel_tiles(s);
   }
 
-  static __device__ void body(const Arguments &args, const Shape &shape) {
+  __device__ void run(const Arguments &args) {
     DSCORE_LDS(T, lds, 2 * buffer);
-    Pointwise self(args, shape);
-    self.accumulate(lds);
-    self.finish(static_cast<T *>(args.out), static_cast<const T *>(args.bias));
+    accumulate(lds);
+    finish(static_cast<T *>(args.out), static_cast<const T *>(args.bias));
   }
 };
 

@@ -61,7 +61,7 @@ struct Arguments {
 template <class Kernel>
 int run(const Arguments &args, typename Kernel::Shape shape, void *, int) {
   return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront, Kernel::cluster,
-                           [&] { Kernel::body(args, shape); });
+                           [&] { Kernel(args, shape).run(args); });
 }
 #else
 // From sm_90 on, a kernel's blocks may come to lie on the device while the last of the kernel before
@@ -78,10 +78,15 @@ __device__ inline void follow_previous_kernel() {
 }
 
 // Blocks let the next kernel's come when they end, no earlier: these would fill the compute units
-// that happen to have room, and crowd there (on an H200, 3.0 us for 2.6 us over six of D1-D30).
+// that happen to have room, and crowd there (on an H200, 3.0 us for 2.6 us over six of D1-D30). So
+// do many blocks of which the last still run: then the next kernel's come when all have ended (of
+// up to 512 blocks 3 to 10 % was gained, of 15,360 a third lost; docs/benchmarks.md).
+constexpr unsigned most_blocks_followed_early = 512;
+
 __device__ inline void admit_next_kernel() {
 #if defined(DSCORE_EARLY_START)
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  if (gridDim.x <= most_blocks_followed_early)
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
@@ -109,8 +114,10 @@ hipError_t start(void (*kernel)(Arguments, Shape), int blocks, int threads, int 
 template <class Kernel>
 __global__ __launch_bounds__(Kernel::threads, 1) void entry(Arguments args,
                                                          typename Kernel::Shape shape) {
+  // Made without touching memory, to which the kernel before may still write.
+  Kernel kernel(args, shape);
   follow_previous_kernel();
-  Kernel::body(args, shape);
+  kernel.run(args);
   admit_next_kernel();
 }
 

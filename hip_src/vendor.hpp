@@ -35,7 +35,7 @@ __device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {
 #endif
 }
 
-// The array of a block in LDS, aligned for every vector.
+// The array of a block in LDS, aligned for every vector and for the copy engine.
 template <class T, int Count>
 __device__ inline T *block_lds() {
 #if defined(DSCORE_HOST)
@@ -43,12 +43,12 @@ __device__ inline T *block_lds() {
 #else
 #if defined(__CUDACC__)
   if constexpr (Count * sizeof(T) > most_static_lds_bytes) {
-    extern __shared__ __align__(16) unsigned char dynamic_lds[];
+    extern __shared__ __align__(128) unsigned char dynamic_lds[];
     return reinterpret_cast<T *>(dynamic_lds);
   } else
 #endif
   {
-    __shared__ __align__(16) unsigned char static_lds[Count * sizeof(T)];
+    __shared__ __align__(128) unsigned char static_lds[Count * sizeof(T)];
     return reinterpret_cast<T *>(static_lds);
   }
 #endif

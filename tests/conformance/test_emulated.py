@@ -76,8 +76,8 @@ FAULTS = {
         POINTWISE, "pointwise.hpp", "if (e < t::filter_tile) lds[t::input_tile + e]",
         "if (e < t::filter_tile) lds[t::input_tile + e + 5]", "LDS overrun"),
     "LDS read before it is written": (
-        LDS, "depthwise.hpp", "const int at = (i * threads + thread) * vector;",
-        "const int at = (i * threads + thread + 1) * vector;", "WRONG"),
+        LDS, "spans.hpp", "const int at = (i * movers + thread) * vector;",
+        "const int at = (i * movers + thread + 1) * vector;", "WRONG"),
     "unwritten output": (
         POINTWISE, "pointwise.hpp", "if (lane % G == 0 && o < s.out_channels &&",
         "if (lane % G == 0 && o < s.out_channels - 1 &&", "WRONG"),
@@ -88,7 +88,7 @@ FAULTS = {
         REGISTERS, "depthwise.hpp", "neighbour, t::lanes_w);", "neighbour, t::lanes_w / 2);",
         "WRONG"),
     "registers recycled uncleared": (
-        LDS, "depthwise.hpp", "      sum = 0.0f;\n", "", "WRONG"),
+        LDS, "depthwise.hpp", "done[j] = 0.0f;", "done[j] += 0.0f;", "WRONG"),
 }
 
 

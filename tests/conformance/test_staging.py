@@ -52,54 +52,67 @@ def test_taps_may_meet_nothing_but_padding(token, staging):
 
 STRIPS = planned("n2c3h11w9_o3k3p1g3", (2, 1), 2, 1, "lds")
 PLANES = planned("n2c3h7w5_o6k3p1g3", (4, 2), 0, 3, "lds")
-FULL = planned("n2c3h7w5_o3k3p1g3", (4, 2), 0, 3, "lds")
+FULL = planned("n2c3h7w33_o3k3p1g3", (4, 2), 0, 3, "lds")
+VECTORS = planned("n2c3h6w8_o3k3p1x1x2x1g3", (2, 4), 0, 2, "lds")
 RESULTS = planned("n1c3h7w5_o3k3p1g3", (1, 5), 3, 1, "both")
 
-WAIT, BARRIER = "      wait_copies<0>();\n", "      __syncthreads();\n"
-LEAVE = "      if constexpr (t::out_through_lds) {\n"
+WAIT, BARRIER = "    wait_copies<0>();\n", "    __syncthreads();\n"
+LEAVE = "    if ((first | end) % vector != 0 && thread < vector) {\n"
+START = "span_start = first / Move::vector * Move::vector;"
 ROW_END = "const int last_row = least(first_row_in() + block_rows, row_end);"
 COPIED = "const int last_row = first_row_in() + block_rows;"
-# The plan, the source as it is, with its fault, and what is said of it.
+KERNEL, SPANS = "depthwise.hpp", "spans.hpp"
+# The plan, the file, the source as it is, with its fault, and what is said of it.
 FAULTS = {
-    "copies not waited for": (STRIPS, WAIT + BARRIER, BARRIER, "WRONG"),
-    "missing barrier after staging": (STRIPS, WAIT + BARRIER, WAIT, "WRONG"),
+    "copies not waited for": (STRIPS, SPANS, WAIT + BARRIER, BARRIER, "WRONG"),
+    "missing barrier after staging": (STRIPS, SPANS, WAIT + BARRIER, WAIT, "WRONG"),
     "missing barrier before the results leave": (
-        RESULTS, LEAVE + "  " + BARRIER, LEAVE, "WRONG"),
+        RESULTS, SPANS, BARRIER + LEAVE, LEAVE, "WRONG"),
     "span begins a vector too late": (
-        STRIPS, "* s.width) / vector * vector;", "* s.width) / vector * vector + vector;", "WRONG"),
+        STRIPS, KERNEL, START, START.replace(";", " + Move::vector;"), "WRONG"),
     "vectors begin past the first element": (
-        STRIPS, "* s.width) / vector * vector;",
-        "* s.width + vector - 1) / vector * vector;", "WRONG"),
-    "last row not copied": (STRIPS, ROW_END, ROW_END.replace("row_end", "row_end - 1"), "WRONG"),
-    "rows past the last copied": (FULL, ROW_END, COPIED, "WRONG"),
+        STRIPS, KERNEL, START, START.replace("first", "(first + Move::vector - 1)"), "WRONG"),
+    "last row not copied": (
+        STRIPS, KERNEL, ROW_END, ROW_END.replace("row_end", "row_end - 1"), "WRONG"),
+    "rows past the last copied": (FULL, KERNEL, ROW_END, COPIED, "LDS overrun"),
     "last plane not copied": (
-        PLANES, "(planes_in * s.height", "((planes_in - 1) * s.height", "WRONG"),
+        PLANES, KERNEL, "(planes_in * s.height", "((planes_in - 1) * s.height", "WRONG"),
     "end of the last vector not copied": (
-        PLANES, "if (const int at = vectors_end + thread; at < end)",
-        "if (const int at = vectors_end + thread; at < 0)", "WRONG"),
+        PLANES, KERNEL, "all % Move::vector != 0 && at < end", "at < 0", "WRONG"),
     "columns outside the image taken from the next row": (
-        STRIPS, "wanted && inside(in_column + offset, column_end)", "wanted", "WRONG"),
+        STRIPS, KERNEL, "wanted && column_inside(offset, column_end)", "wanted", "WRONG"),
+    "vectors outside the image taken from the next row": (
+        VECTORS, KERNEL, "wanted && column_inside(start, s.width)", "wanted", "WRONG"),
+    "columns of a vector in the wrong order": (
+        VECTORS, KERNEL, "row[start + j] = static_cast", "row[start + (j ^ 1)] = static_cast",
+        "WRONG"),
+    "rows taken to lie inside the image": (
+        STRIPS, KERNEL, "reaches(in_row, -s.pad_top,", "reaches(in_row, 0,", "WRONG"),
     "one filter for all planes": (
-        PLANES, "lds + taps_at + plane_in_block * L::taps", "lds + taps_at", "WRONG"),
+        PLANES, KERNEL, "w + plane % s.out_channels * L::taps", "w", "WRONG"),
     "vector over the next block's results": (
-        RESULTS, "first + vector <= end)", "first < end)", "wrote outside its output"),
+        RESULTS, SPANS, "whole_end = end / vector * vector",
+        "whole_end = ceil_div(end, vector) * vector", "wrote outside its output"),
     "vector over the last block's results": (
-        RESULTS, "first >= out_first() && first + vector", "first + vector", "WRONG"),
-    "tail over the last block's results": (
-        RESULTS, "if (first + j >= out_first() && ", "if (", "WRONG"),
-    "tail not stored": (RESULTS, "first + j < end)", "first + j < end - 1)", "WRONG"),
+        RESULTS, SPANS, "whole_first = ceil_div(first, vector) * vector",
+        "whole_first = first / vector * vector", "WRONG"),
+    "head over the last block's results": (RESULTS, SPANS, "head >= first && ", "", "WRONG"),
+    "head not stored": (
+        RESULTS, SPANS, "head < least(whole_first, end)", "head < least(whole_first, end) - 1",
+        "WRONG"),
+    "tail not stored": (RESULTS, SPANS, "if (tail < end)", "if (tail < end - 1)", "WRONG"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
-    plan, right, wrong, said = FAULTS[fault]
-    found = said_of(plan, altered(tmp_path, "depthwise.hpp", right, wrong), monkeypatch)
+    plan, name, right, wrong, said = FAULTS[fault]
+    found = said_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
     assert any(said in text for text in found.values()), found
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    plans, backend = [STRIPS, PLANES, FULL, RESULTS], EmulatedBackend()
+    plans, backend = [STRIPS, PLANES, FULL, VECTORS, RESULTS], EmulatedBackend()
     backend.prepare(plans)
     for order in ORDERS:
         monkeypatch.setenv("DSCORE_LANE_ORDER", order)
@@ -112,7 +125,7 @@ def sanitized_run(folder, plan, include=None):
                      include=include)
 
 
-@pytest.mark.parametrize("plan", [STRIPS, PLANES, RESULTS], ids=lambda plan: plan.token)
+@pytest.mark.parametrize("plan", [STRIPS, PLANES, VECTORS, RESULTS], ids=lambda plan: plan.token)
 def test_the_sanitizers_find_nothing(plan, tmp_path):
     done = sanitized_run(tmp_path, plan)
     assert done.returncode == 0, done.stdout + done.stderr

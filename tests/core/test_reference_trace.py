@@ -97,12 +97,13 @@ def test_a_block_copies_its_rows_as_vectors_and_so_stores_its_results():
     trace, *_ = traced(problem, DepthwiseTiling(1, 1, 3, 3, 2, "both"))
     # Two planes of 25 elements are 12 vectors and two elements; of the last, two words are zeros.
     assert (trace.inputs_loaded, trace.vectors_loaded, trace.rows_loaded) == (50, 13, 10)
-    # The block brings its two filters once. 18 results are four vectors and two elements.
-    assert trace.filters_loaded == 2 * 9
+    # Every lane brings its filter. 18 results are four vectors and two elements.
+    assert trace.filters_loaded == 18 * 9
     assert (trace.elements_stored, trace.vectors_stored) == (18, 4)
-    assert trace.lds_writes == 13 * 4 + 2 * 9 + 18
-    # 18 lanes read the columns and taps of an output; that its results are read is no operand.
-    assert trace.operands == 18 * (9 + 9) == trace.lds_reads - 18
+    assert trace.lds_writes == 13 * 4 + 18
+    # 18 lanes read the columns of an output from LDS, and all results are read there once.
+    assert trace.lds_reads == 18 * 9 + 18
+    assert trace.operands == 18 * (9 + 9)
 
 
 def test_vectors_begin_before_a_row_that_is_not_aligned():

@@ -114,9 +114,9 @@ def test_suggestions_fit_and_say_how_they_differ(tiling, problem, block_n, rules
 
 
 def test_suggestions_for_other_kinds():
-    depthwise = validate(catalog.layers()["D1"], DepthwiseTiling(1, 1, 1, 7, 16, column_reuse=True),
+    depthwise = validate(catalog.layers()["D1"], DepthwiseTiling(1, 1, 1, 31, 4, column_reuse=True),
                          Z100SM)
-    assert any("lanes_w 7->8" in str(s) for s in depthwise.nearest)
+    assert any("lanes_w 31->32" in str(s) for s in depthwise.nearest)
     staged = validate(catalog.layers()["D1"], DepthwiseTiling(1, 1, 1, 64, 1, "lds"), Z100SM)
     assert any("lanes_w 64->" in str(s) for s in staged.nearest)
     direct = validate(parse_problem("n1c3h9w9_o8k3"), DirectTiling(96, 1), Z100SM)
