@@ -6,201 +6,112 @@ next one costs a look-up, an allocation and a launch.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from functools import partial, reduce
-from typing import Any, Protocol
+from typing import Any
 
+from .adapters import Adapter, Cupy, Torch
 from .errors import SpecError, UnavailableError
 
 # Device types of DLPack for memory of an NVIDIA and of an AMD GPU.
 _GPUS = (2, 10)
 
-
-class Adapter(Protocol):
-    """What is asked of a library whose arrays lie on a GPU."""
-
-    def index(self, array: Any) -> int:
-        """The number of the device that *array* lies on."""
-
-    def matcher(self, example: Any) -> Callable[[Any], bool]:
-        """What tells whether an array is of *example*'s class, element type and device."""
-
-    def place(self, array: Any) -> int:
-        """Where its elements lie, if a kernel can take them as they are; else 0."""
-
-    def ready(self, array: Any) -> Any:
-        """*array* itself if it is C-contiguous, else such a copy, made on the current stream."""
-
-    def copied(self, array: Any) -> Any:
-        """A copy, which begins where an allocation does, made on the current stream."""
-
-    def address(self, array: Any) -> int:
-        """Where its elements lie on the device."""
-
-    def maker(self, shape: tuple[int, ...], like: Any) -> Callable[[], Any]:
-        """What makes a new array of that shape at every call, beside *like* and of its type."""
-
-    def stream(self, index: int) -> int:
-        """The current stream of a device, asked for anew at every launch."""
-
-
-class _Torch:
-    """PyTorch tensors, of CUDA and ROCm alike."""
-
-    def __init__(self) -> None:
-        torch = sys.modules["torch"]
-        self._classes = (torch.Tensor, torch.nn.Parameter)
-        self._grad_enabled = torch.is_grad_enabled
-        # What torch.cuda.current_stream wraps in an object each time.
-        self.stream: Callable[[int], int] = getattr(
-            torch._C, "_cuda_getCurrentRawStream",
-            lambda index: torch.cuda.current_stream(index).cuda_stream)
-        self.address: Callable[[Any], int] = torch.Tensor.data_ptr
-
-    def index(self, array: Any) -> int:
-        return int(array.get_device())
-
-    def matcher(self, example: Any) -> Callable[[Any], bool]:
-        classes, dtype, index = self._classes, example.dtype, example.get_device()
-        return lambda array: (type(array) in classes and array.dtype is dtype
-                              and array.get_device() == index)
-
-    def place(self, array: Any) -> int:
-        if array.requires_grad and self._grad_enabled():
-            raise SpecError("an array requires a gradient, and dscore.conv records none; "
-                            "pass .detach(), or call it under torch.no_grad()")
-        ready = array.is_contiguous() and not array.is_neg()
-        return int(array.data_ptr()) if ready else 0
-
-    def ready(self, array: Any) -> Any:
-        return array if self.place(array) else array.resolve_neg().contiguous()
-
-    def copied(self, array: Any) -> Any:
-        return array.clone()
-
-    def maker(self, shape: tuple[int, ...], like: Any) -> Callable[[], Any]:
-        torch = sys.modules["torch"]
-        strides = tuple(math.prod(shape[axis + 1:]) for axis in range(len(shape)))
-        dtype, index = like.dtype, like.get_device()
-        # The quickest of PyTorch's public ways, by 1 to 2 us.
-        make = partial(torch.empty_strided, shape, strides, dtype=dtype, device=like.device)
-        # What its compiler's code calls saves another one; it knows the current device alone.
-        quick = _found(torch, "_C", "_dynamo", "guards", "_empty_strided_cuda")
-        current = _found(torch, "_C", "_cuda_getDevice")
-        if quick is None or current is None:
-            return make
-        return lambda: quick(shape, strides, dtype) if current() == index else make()
-
-
-def _found(module: Any, *names: str) -> Any:
-    """What lies under these names; None where this PyTorch has it not."""
-    return reduce(lambda found, name: getattr(found, name, None), names, module)
-
-
-class _Cupy:
-    """CuPy arrays, of CUDA and ROCm alike."""
-
-    def __init__(self) -> None:
-        self._cupy = sys.modules["cupy"]
-
-    def index(self, array: Any) -> int:
-        return int(array.device.id)
-
-    def matcher(self, example: Any) -> Callable[[Any], bool]:
-        kind, dtype, index = self._cupy.ndarray, example.dtype, example.device.id
-        return lambda array: (type(array) is kind and array.dtype == dtype
-                              and array.device.id == index)
-
-    def place(self, array: Any) -> int:
-        return int(array.data.ptr) if array.flags.c_contiguous else 0
-
-    def ready(self, array: Any) -> Any:
-        return self._cupy.ascontiguousarray(array)
-
-    def copied(self, array: Any) -> Any:
-        return array.copy()
-
-    def address(self, array: Any) -> int:
-        return int(array.data.ptr)
-
-    def maker(self, shape: tuple[int, ...], like: Any) -> Callable[[], Any]:
-        device, dtype = like.device, like.dtype
-
-        def make() -> Any:
-            with device:
-                return self._cupy.empty(shape, dtype)
-        return make
-
-    def stream(self, index: int) -> int:
-        with self._cupy.cuda.Device(index):
-            return int(self._cupy.cuda.get_current_stream().ptr)
-
-
-_ADAPTERS: dict[str, Callable[[], Adapter]] = {"torch": _Torch, "cupy": _Cupy}
+_ADAPTERS: dict[str, Callable[[], Adapter]] = {"torch": Torch, "cupy": Cupy}
 _known: dict[str, Adapter] = {}
-# By the shapes of x and w and the options; calls of one key differ in type, place or bias.
+# By the bytes of x and w, which are had quicker than their shapes, whether there is no bias, and
+# the options; calls of one key differ in type, place or shapes.
 _calls: dict[Hashable, tuple[Call, ...]] = {}
+# What is tried first, by the same keys; it returns None for arrays it does not take.
+quick: dict[Hashable, Callable[[Any, Any, Any, Any], Any]] = {}
 # Programs that meet ever new shapes must not remember all of them.
 _MOST_CALLS = 4096
+# Quick forms of one call: for a parameter, in inference mode, under autocast, ...
+_MOST_VARIANTS = 4
 
 
 class Call:
     """A prepared call: the kernel on its device, and how to speak to the arrays' library.
 
-    *example* is an array of the class, type and place that the call is for.
+    *examples*, x and w and bias if there is one, are of the classes, types, place and shapes that
+    the call is for.
     """
 
-    __slots__ = ("_adapter", "_address", "_alignment", "_bias_shape", "_index", "_launch",
-                 "_matches", "_new", "_place", "_shape", "_stream")
+    __slots__ = ("_adapter", "_alignment", "_index", "_launch", "_matches", "_new",
+                 "_shape", "_shapes", "_variants")
 
-    def __init__(self, adapter: Adapter, example: Any, bias: Any, shape: tuple[int, ...],
+    def __init__(self, adapter: Adapter, examples: tuple[Any, ...], shape: tuple[int, ...],
                  launch: Callable[..., None], alignment: int) -> None:
         self._adapter, self._shape, self._launch = adapter, shape, launch
-        self._alignment, self._index = alignment, adapter.index(example)
-        # Looked up once: a call is to cost little more than its launch.
-        self._place, self._address, self._stream = adapter.place, adapter.address, adapter.stream
-        self._matches, self._new = adapter.matcher(example), adapter.maker(shape, example)
-        self._bias_shape = None if bias is None else bias.shape
+        self._alignment, self._index = alignment, adapter.index(examples[0])
+        self._matches = adapter.matcher(examples[0])
+        self._new = adapter.maker(shape, examples[0])
+        self._shapes = [tuple(array.shape) for array in examples]
+        self._variants = 0
 
-    def fits(self, x: Any, w: Any, bias: Any) -> bool:
-        """Whether arrays of the remembered shapes are of the call's class, type and place."""
-        matches = self._matches
-        if not (matches(x) and matches(w)):
-            return False
-        if bias is None or self._bias_shape is None:
-            return bias is None and self._bias_shape is None
-        return bool(bias.shape == self._bias_shape) and matches(bias)
+    def fits(self, *arrays: Any) -> bool:
+        """Whether arrays are of the call's classes, types, place and shapes."""
+        return (all(map(self._matches, arrays))
+                and [tuple(array.shape) for array in arrays] == self._shapes)
+
+    def quick(self, arrays: tuple[Any, ...],
+              other: Callable[..., Any]) -> Callable[[Any, Any, Any, Any], Any]:
+        """The call for arrays like these without what need not be asked anew each time.
+
+        Unlike ones go to *other*; so do all, where a kernel cannot take these as they are.
+        """
+        if self._variants == _MOST_VARIANTS or not all(map(self._direct, arrays)):
+            return other
+        self._variants += 1
+        return self._quickened(self._adapter.guard(arrays) or self._takes, other)
+
+    def _quickened(self, guard: Callable[..., bool],
+                   other: Callable[..., Any]) -> Callable[[Any, Any, Any, Any], Any]:
+        # All are looked up once: a call is to cost little more than its launch.
+        new, checked, address = self._new, self.checked, self._adapter.address
+        launch, alignment = self._launch, self._alignment
+        stream, index = self._adapter.stream, self._index
+
+        def call(x: Any, w: Any, bias: Any, out: Any) -> Any:
+            if not (guard(x, w) if bias is None else guard(x, w, bias)):
+                return other(x, w, bias, out)
+            y = new() if out is None else checked(out, x, w, bias)
+            at_x, at_w, at = address(x), address(w), address(y)
+            at_bias = 0 if bias is None else address(bias)
+            there = at_x and at_w and at and (at_bias or bias is None)
+            if not there or (at_x | at_w | at_bias | at) % alignment:
+                return None
+            launch(at_x, at_w, at_bias, at, stream(index), index)
+            return y
+        return call
+
+    def _takes(self, *arrays: Any) -> bool:
+        """The guard of a library that has none."""
+        return self.fits(*arrays) and all(map(self._adapter.place, arrays))
 
     def __call__(self, x: Any, w: Any, bias: Any, out: Any) -> Any:
-        """Launch on the caller's current stream, without waiting; returns *out* or a new array."""
-        target = self._new() if out is None else self.checked(out, x, w, bias)
-        place = self._place
-        at_x, at_w, at = place(x), place(w), self._address(target)
-        at_bias = 0 if bias is None else place(bias)
-        ready = at_x and at_w and at and (at_bias or bias is None)
-        if not ready or (at_x | at_w | at_bias | at) % self._alignment:
-            return self._elsewhere(x, w, bias, target)
-        self._launch(at_x, at_w, at_bias, at, self._stream(self._index), self._index)
-        return target
+        """Launch on the caller's current stream, without waiting; returns *out* or a new array.
 
-    def _elsewhere(self, x: Any, w: Any, bias: Any, target: Any) -> Any:
-        """The call on copies, where arrays are not contiguous or begin amid a vector."""
+        What is not contiguous or begins amid a vector is copied.
+        """
+        target = self._new() if out is None else self.checked(out, x, w, bias)
         x, w, made = self._moved(x), self._moved(w), self._moved(target, kept=False)
         bias = None if bias is None else self._moved(bias)
-        place = self._place
+        place = self._adapter.place
         self._launch(place(x), place(w), 0 if bias is None else place(bias), place(made),
-                     self._stream(self._index), self._index)
+                     self._adapter.stream(self._index), self._index)
         if made is not target:
             target[...] = made
         return target
 
+    def _direct(self, array: Any) -> bool:
+        """Whether a kernel can take *array* as it is."""
+        at = self._adapter.place(array)
+        return at != 0 and at % self._alignment == 0
+
     def _moved(self, array: Any, kept: bool = True) -> Any:
         """*array*, or where a kernel cannot take it a copy; if not *kept*, a result to be."""
-        at = self._place(array)
-        if at and at % self._alignment == 0:
+        if self._direct(array):
             return array
         ready = self._adapter.ready(array) if kept else self._new()
         # An array that is ready as it is begins amid a vector.
@@ -242,23 +153,32 @@ def adapter_of(library: str) -> Adapter:
     return _known[library]
 
 
-def find(x: Any, w: Any, bias: Any, options: tuple[Any, ...]) -> Call | None:
-    """The remembered call for these arrays; None where there is none."""
+def called(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Any:
+    """The result by the remembered call for these arrays; None where there is none."""
     try:
-        calls = _calls.get((x.shape, w.shape, options), ())
-    except (AttributeError, TypeError):  # no array, or an option that cannot be hashed
+        key = (x.nbytes, w.nbytes, bias is None, *options)
+        calls = _calls.get(key, ())
+    # No array, one that is not dense, or an option that cannot be hashed.
+    except (AttributeError, RuntimeError, TypeError):
         return None
+    arrays = (x, w) if bias is None else (x, w, bias)
     for call in calls:
-        if call.fits(x, w, bias):
-            return call
+        if call.fits(*arrays):
+            quick[key] = call.quick(arrays, quick.get(key, _none))
+            return call(x, w, bias, out)
     return None
 
 
-def remember(x: Any, w: Any, options: tuple[Any, ...], call: Call) -> None:
+def _none(x: Any, w: Any, bias: Any, out: Any) -> None:
+    """What takes no arrays."""
+
+
+def remember(x: Any, w: Any, bias: Any, options: tuple[Any, ...], call: Call) -> None:
     """Keep *call* for the next time, unless an option cannot be hashed."""
     if len(_calls) >= _MOST_CALLS:
         _calls.clear()
-    key = (x.shape, w.shape, options)
+        quick.clear()
+    key = (x.nbytes, w.nbytes, bias is None, *options)
     with suppress(TypeError):
         _calls[key] = (*_calls.get(key, ()), call)
 

@@ -40,6 +40,7 @@ FLOORS = [
     ["search"],
     ["tune"],
     ["strategies"],
+    ["adapters"],
     ["eager"],
     ["decision"],
     ["api", "conformance"],

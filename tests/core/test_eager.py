@@ -1,15 +1,12 @@
 """Arrays on a GPU, spoken to where they lie: with a made-up library and the emulated device."""
 
-import sys
-
 import numpy as np
 import pytest
+from emulated_gpus import GpuBackend, Tensor, TensorAdapter
 
 import dscore
-from dscore import accuracy, backend, catalog, eager
-from dscore.backends.codegen import KernelSource
+from dscore import accuracy, backend, eager
 from dscore.backends.emulated import EmulatedBackend
-from dscore.backends.library import LoadedKernel
 from dscore.errors import SpecError, UnavailableError
 from dscore.notation import parse_problem
 from dscore.tiling import DirectTiling
@@ -23,97 +20,18 @@ ASKED = dict(stride=2, padding=1, groups=6, activation="relu6", backend="gpu")
 WANTED = accuracy.expected(PROBLEM, X, W, BIAS)
 
 
-class Tensor:
-    """An array of a library that has GPUs; its memory is the host's."""
-
-    is_cuda = True
-
-    def __init__(self, array, device=0):
-        self.array, self.device = array, device
-
-    shape = property(lambda self: self.array.shape)
-    dtype = property(lambda self: self.array.dtype)
-    nbytes = property(lambda self: self.array.nbytes)
-
-    def __dlpack__(self, **options):
-        raise AssertionError("memory of a GPU is not read from the host")
-
-    def __dlpack_device__(self):
-        return 2, self.device
-
-
-class TensorAdapter:
-    def index(self, array):
-        return array.device
-
-    def matcher(self, example):
-        dtype, device = example.dtype, example.device
-        return lambda array: (type(array) is Tensor and array.dtype == dtype
-                              and array.device == device)
-
-    def place(self, array):
-        return array.array.ctypes.data if array.array.flags.c_contiguous else 0
-
-    def ready(self, array):
-        return array if array.array.flags.c_contiguous else Tensor(
-            np.ascontiguousarray(array.array), array.device)
-
-    def address(self, array):
-        return array.array.ctypes.data
-
-    def copied(self, array):
-        return Tensor(array.array.copy(), array.device)
-
-    def maker(self, shape, like):
-        dtype, device = like.dtype, like.device
-        return lambda: Tensor(np.full(shape, np.nan, dtype), device)
-
-    def stream(self, index):
-        return 1000 + index
-
-
-class GpuBackend(EmulatedBackend):
-    """The emulated device as two GPUs."""
-
-    name = "gpu"
-    launches = ()
-    prepared = 0
-
-    def device_at(self, index):
-        return catalog.device(("z100sm", "h200")[index])
-
-    def kernel_on(self, plan, index):
-        GpuBackend.prepared += 1
-        self.prepare([plan])
-        source = KernelSource(plan, self.sizes)
-        loaded = LoadedKernel(self._kernels[source.name], source)
-
-        class Launched:
-            alignment = loaded.alignment
-
-            def launch(self, x, w, bias, out, stream=0, device=0):
-                GpuBackend.launches += ((plan.device.name, stream, device),)
-                loaded.launch(x, w, bias, out)
-        return Launched()
-
-
 @pytest.fixture(autouse=True)
 def _gpus(monkeypatch):
-    module = Tensor.__module__.partition(".")[0]
-    monkeypatch.setitem(eager._ADAPTERS, module, TensorAdapter)
+    monkeypatch.setitem(eager._ADAPTERS, "emulated_gpus", TensorAdapter)
+    monkeypatch.setattr(eager, "_known", {})
     monkeypatch.setattr(eager, "_calls", {})
-    monkeypatch.setitem(backend._REGISTRY, "gpu", f"{__name__}:GpuBackend")
-    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this_module())
+    monkeypatch.setattr(eager, "quick", {})
+    monkeypatch.setitem(backend._REGISTRY, "gpu", "emulated_gpus:GpuBackend")
     monkeypatch.setattr(GpuBackend, "launches", ())
     monkeypatch.setattr(GpuBackend, "prepared", 0)
     backend.backend.cache_clear()
     yield
-    eager._known.pop(module, None)
     backend.backend.cache_clear()
-
-
-def _this_module():
-    return type("Module", (), dict(GpuBackend=GpuBackend))
 
 
 def tensors(device=0):
@@ -233,4 +151,89 @@ def test_calls_are_forgotten_before_they_fill_the_memory(monkeypatch):
     for batch in (1, 2, 1, 2):
         for activation in (None, "relu"):
             dscore.conv(Tensor(X[:batch]), w, bias, **{**ASKED, "activation": activation})
-    assert len(eager._calls) <= 2
+            assert len(eager._calls) <= 2
+            assert set(eager.quick) <= set(eager._calls)
+
+
+@pytest.fixture
+def long_calls(monkeypatch):
+    """How often the long way was gone."""
+    gone, whole = [], eager.Call.__call__
+    monkeypatch.setattr(eager.Call, "__call__",
+                        lambda *given: gone.append(given) or whole(*given))
+    return gone
+
+
+def test_from_the_third_time_on_a_call_is_quick(long_calls):
+    x, w, bias = tensors()
+    for _ in range(5):
+        out = Tensor(np.full(PROBLEM.y_shape, np.nan, np.float32))
+        assert right(dscore.conv(x, w, bias, **ASKED))
+        assert dscore.conv(x, w, bias, **ASKED, out=out) is out
+        assert right(out)
+    assert len(long_calls) == 2
+
+
+def repeated(*arrays):
+    for _ in range(3):
+        y = dscore.conv(*arrays, **ASKED)
+    return y
+
+
+def moved(array, elements):
+    """The same values from so many elements after an aligned address."""
+    space = np.zeros(array.size + 32, array.dtype)
+    first = -space.ctypes.data % 64 // array.itemsize + elements
+    space[first:first + array.size] = array.ravel()
+    return Tensor(space[first:first + array.size].reshape(array.shape))
+
+
+@pytest.mark.parametrize("elements", [0, 1])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_quick_call_takes_arrays_at_any_address(which, elements):
+    arrays = [moved(array, 0) for array in (X, W, BIAS)]
+    repeated(*arrays)
+    arrays[which] = moved((X, W, BIAS)[which], elements)
+    for _ in range(2):
+        assert right(dscore.conv(*arrays, **ASKED))
+        out = moved(np.full(PROBLEM.y_shape, np.nan, np.float32), elements)
+        assert right(dscore.conv(*arrays, **ASKED, out=out))
+
+
+def test_a_quick_call_leaves_other_arrays_alone(long_calls):
+    """Of as many bytes: of another shape, on another device, not contiguous."""
+    x, w, bias = tensors()
+    assert right(repeated(x, w, bias))
+    turned = parse_problem("n2c6h7w9_o12k3s2p1g6_bias_relu6")
+    across = X.reshape(turned.x_shape)
+    wanted = accuracy.expected(turned, across, W, BIAS)
+    for _ in range(3):
+        y = dscore.conv(Tensor(across), w, bias, **ASKED)
+        assert accuracy.compare(y.array, wanted).ok
+    assert right(repeated(*tensors(1)))
+    assert {index for _, _, index in GpuBackend.launches} == {0, 1}
+    fortran = Tensor(np.asfortranarray(X))
+    assert right(repeated(fortran, w, bias))
+    assert right(repeated(x, w, bias))
+    with pytest.raises(SpecError, match="all arrays must lie on one device"):
+        dscore.conv(x, Tensor(W, 1), bias, **ASKED)
+    # Thrice two calls that were prepared, and learned; thrice the copied one.
+    assert len(long_calls) == 9
+
+
+def test_a_bias_is_told_from_none():
+    x, w, bias = tensors()
+    bare = accuracy.expected(parse_problem("n2c6h9w7_o12k3s2p1g6_relu6"), X, W)
+    for _ in range(4):
+        assert right(dscore.conv(x, w, bias, **ASKED))
+        assert accuracy.compare(dscore.conv(x, w, **ASKED).array, bare).ok
+
+
+def test_quick_forms_of_a_call_are_few(monkeypatch):
+    """A guard that refuses everything makes each call look new."""
+    asked = []
+    monkeypatch.setattr(TensorAdapter, "guard", lambda self, examples: (
+        asked.append(examples) or (lambda *arrays: False)))
+    for _ in range(10):
+        assert right(dscore.conv(*tensors(), **ASKED))
+    assert len(asked) == eager._MOST_VARIANTS
