@@ -51,10 +51,10 @@ _MATRIX = {"wavefront": 9.6, "fma": 1.1, "split": 0.28, "lds_load": 0.88, "copy"
            "fragment": 9.8, "cluster": 1670.0, "cluster_sum": 40.6, "through_registers": 158.0,
            "wait": 102.0, "serial": 1.44, "block": 262.0, "memory": 1.23, "loaded": 0.9,
            "first": 1583.0, "norm": 3.19}
-_DEPTHWISE = {"wavefront": 1.32, "fma": 0.594, "load": 0.126, "store": 0.222, "shuffle": 0.826,
-              "line": 0.528, "lds": 0.532, "wait": 23.4, "row": 308.0, "staging": 769.0,
-              "both": 97.5, "serial": 1.46, "block": 61.1, "memory": 0.966, "loaded": 0.022,
-              "stored": 0.571, "fill": 0.69, "first": 845.0, "norm": 1.97}
+_DEPTHWISE = {"wavefront": 4.32, "fma": 0.495, "load": 0.337, "store": 0.189, "shuffle": 1.28,
+              "line": 0.635, "lds": 0.522, "wait": 293.0, "row": 203.0, "staging": 360.0,
+              "both": 95.9, "serial": 1.66, "block": 65.5, "memory": 0.964, "loaded": 0.031,
+              "stored": 0.562, "fill": 0.695, "first": 653.0, "norm": 1.97}
 
 
 @dataclass(frozen=True)

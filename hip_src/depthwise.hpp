@@ -73,6 +73,9 @@ struct Depthwise {
       taps[tap] = live ? static_cast<float>(filter[tap]) : 0.0f;
   }
 
+  __device__ int elements() const { return s.batch * s.in_channels * s.height * s.width; }
+  __device__ bool ends_amid_vector() const { return elements() % Move::vector != 0; }
+
   // Asks for the block's rows, in vectors from that on in which the first row begins.
   __device__ void ask() const {
     const int planes_in = (least(first_plane + t::planes, planes(s)) - 1) / multiplier(s) -
@@ -80,10 +83,10 @@ struct Depthwise {
     const int last_row = least(first_row_in() + block_rows, row_end);
     const int end = (planes_in * s.height + last_row) * s.width + plane_start();
     // Vectors may hold more than the block's rows, but nothing past the images' last element.
-    const int all = s.batch * s.in_channels * s.height * s.width;
-    const int vectors_end = least(ceil_div(end, Move::vector), all / Move::vector) * Move::vector;
+    const int vectors_end =
+        least(ceil_div(end, Move::vector), elements() / Move::vector) * Move::vector;
     Move::template ask<t::span_in>(arrivals, lds, x + span_start, vectors_end - span_start, thread);
-    if (const int at = vectors_end + thread; all % Move::vector != 0 && at < end)
+    if (const int at = vectors_end + thread; ends_amid_vector() && at < end)
       lds[at - span_start] = x[at];
   }
 
@@ -110,10 +113,12 @@ struct Depthwise {
     return (last_plane * s.out_height + last_row) * s.out_width;
   }
 
-  // Where column `offset` of local row i lies, in LDS or in memory.
-  __device__ const T *column_at(int i, int offset) const {
+  // Columns from `offset` on of local row i, from LDS or from memory.
+  template <int Count>
+  __device__ Pack<T, Count> columns(int i, int offset, bool there) const {
     const int at = input_plane(plane) + (in_row + i) * s.width + in_column + offset;
-    return t::through_lds ? lds + (at - span_start) : x + at;
+    if constexpr (t::through_lds) return vector_or_zeros<Count>(lds + (at - span_start), there);
+    return constant_or_zeros<Count>(x + at, there);
   }
 
   // Whether offset + first is inside, for a lane whose `first` is within least..most: where it is for
@@ -132,7 +137,7 @@ struct Depthwise {
 
   __device__ float column(int i, int offset, bool wanted) const {
     const bool there = wanted && column_inside(offset, column_end);
-    return there ? static_cast<float>(*column_at(i, offset)) : 0.0f;
+    return static_cast<float>(columns<1>(i, offset, there).at[0]);
   }
 
   // The column with which the vector begins that holds column `offset`.
@@ -150,7 +155,7 @@ struct Depthwise {
   __device__ void fetch_vector(int i, int start, bool wanted) {
     // Rows are multiples of a vector, which therefore lies inside the image or outside.
     const bool there = wanted && column_inside(start, s.width);
-    const auto read = vector_or_zeros<t::vector_in>(column_at(i, start), there);
+    const auto read = columns<t::vector_in>(i, start, there);
     DSCORE_UNROLL
     for (int j = 0; j < t::vector_in; j++) row[start + j] = static_cast<float>(read.at[j]);
   }
@@ -277,7 +282,7 @@ struct Depthwise {
     if constexpr (t::through_lds) ask();
     // Filters come to registers meanwhile.
     load_taps();
-    if constexpr (t::through_lds) Move::wait(arrivals);
+    if constexpr (t::through_lds) Move::wait(arrivals, ends_amid_vector());
     // Lanes without outputs stay away, unless their neighbours take columns from them.
     if (t::column_reuse || live) walk();
     if constexpr (t::out_through_lds)

@@ -63,9 +63,11 @@ struct Spans {
   static constexpr int movers = Threads;
 #endif
 
+  // Before anything is asked for.
   static __device__ void prepare(Arrivals *arrivals, int thread) {
 #if defined(DSCORE_COPY_ENGINE)
     if (thread == 0) prepare_engine(arrivals);
+    __syncthreads();
 #endif
   }
 
@@ -85,11 +87,11 @@ struct Spans {
 #endif
   }
 
-  // Waits for what was asked for, and for what other threads wrote to LDS.
-  static __device__ void wait(const Arrivals *arrivals) {
+  // Waits for what was asked for, and for what other threads wrote to LDS if they did.
+  static __device__ void wait(const Arrivals *arrivals, bool others_wrote) {
 #if defined(DSCORE_COPY_ENGINE)
-    __syncthreads();
     wait_for_engine(arrivals);
+    if (others_wrote) __syncthreads();
 #else
     wait_copies<0>();
     __syncthreads();

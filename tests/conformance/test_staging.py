@@ -78,7 +78,7 @@ FAULTS = {
     "last plane not copied": (
         PLANES, KERNEL, "(planes_in * s.height", "((planes_in - 1) * s.height", "WRONG"),
     "end of the last vector not copied": (
-        PLANES, KERNEL, "all % Move::vector != 0 && at < end", "at < 0", "WRONG"),
+        PLANES, KERNEL, "ends_amid_vector() && at < end", "at < 0", "WRONG"),
     "columns outside the image taken from the next row": (
         STRIPS, KERNEL, "wanted && column_inside(offset, column_end)", "wanted", "WRONG"),
     "vectors outside the image taken from the next row": (
