@@ -12,48 +12,17 @@ from .lanes import Addresses, Blocks, Bools, Floats, Ints, Tensor, lane_ids
 VECTOR = 4
 
 
-class Words:
-    """A *span* of words of each block's LDS, addressed by the lanes of all blocks at once."""
-
-    def __init__(self, blocks: Blocks, name: str, span: int) -> None:
-        self.blocks, self.name, self.span = blocks, name, span
-        words = blocks.lds.shape[1]
-        self.at = blocks.lds_tile(name, span) + words * lane_ids(blocks.count, 1, 1)
-
-    def bring(self, memory: Floats, at: Addresses, what: Tensor) -> None:
-        """The elements of global *memory* at *at*, one after the other, as far as there are any."""
-        values = np.empty(at.index.shape, dtype=np.float32)
-        self.blocks.load(values, memory, at, what)
-        kept = None if at.masked is None else ~at.masked
-        self.put(values, Addresses(lane_ids(self.span), kept))
-
-    def get(self, out: Floats, at: Addresses, operand: bool = False) -> None:
-        """Lanes read the words at *at*; masked ones get zero."""
-        at.require_within(self.span, 0, self.name)
-        np.take(self.blocks.lds.reshape(-1), self.at + at.index, out=out, mode="clip")
-        if at.masked is not None:
-            np.copyto(out, np.float32(0), where=at.masked)
-        if self.blocks.trace is not None:
-            self.blocks.trace.lds_reads += at.count
-            self.blocks.trace.operands += at.count * operand
-
-    def put(self, values: Floats, at: Addresses, of_block: Ints | None = None) -> None:
-        """Lanes write *values* to the words at *at*; *of_block* is where their blocks' ones begin.
-        """
-        at.require_within(self.span, 0, self.name)
-        kept = slice(None) if at.masked is None else ~at.masked
-        index = at.index + (self.at if of_block is None else of_block)
-        self.blocks.lds.reshape(-1)[index[kept]] = values[kept]
-        if self.blocks.trace is not None:
-            self.blocks.trace.lds_writes += at.count
-
-
-class Piece(Words):
+class Piece:
     """A block's elements of a tensor, side by side in memory, and the words that hold them.
 
     Vectors begin at multiples of their size: the first up to three elements before the piece. An
     element is known by its index in memory, in LDS as well.
     """
+
+    def __init__(self, blocks: Blocks, name: str, span: int) -> None:
+        self.blocks, self.name, self.span = blocks, name, span
+        words = blocks.lds.shape[1]
+        self.at = blocks.lds_tile(name, span) + words * lane_ids(blocks.count, 1, 1)
 
     def place(self, first: Ints, end: Ints) -> None:
         """Say where the piece of each block begins and ends."""
@@ -72,17 +41,17 @@ class Piece(Words):
             index = self.start[block, 0] + at[wave, lane, None] + lane_ids(1, VECTOR)
             values = np.empty(index.shape, dtype=np.float32)
             self.blocks.load(values, memory, Addresses(index, index < self.end[block, 0]), what)
-            self.put(values, Addresses(index - self.start[block, 0]), self.at[block, 0])
+            self._put(values, Addresses(index - self.start[block, 0]), self.at[block, 0])
             if self.blocks.trace is not None:
                 self.blocks.trace.vectors_loaded += lane.size
 
     def read(self, out: Floats, index: Ints, lanes: Bools, operand: bool = False) -> None:
         """Each of *lanes* reads element *index* from LDS; the others get zero."""
-        self.get(out, Addresses(index - self.start, lanes), operand)
+        self._get(out, Addresses(index - self.start, lanes), operand)
 
     def write(self, values: Floats, index: Ints, lanes: Bools) -> None:
         """Each of *lanes* writes element *index* to LDS."""
-        self.put(values, Addresses(index - self.start, lanes))
+        self._put(values, Addresses(index - self.start, lanes))
 
     def store(self, memory: Floats) -> None:
         """The piece from LDS to global *memory*: element by element where a vector leaves it."""
@@ -102,3 +71,23 @@ class Piece(Words):
         thread = lane_ids(*self.blocks.shape[1:])
         for first in range(0, self.span // VECTOR, thread.size):
             yield (first + thread) * VECTOR
+
+    def _get(self, out: Floats, at: Addresses, operand: bool = False) -> None:
+        """Lanes read the words at *at*; masked ones get zero."""
+        at.require_within(self.span, 0, self.name)
+        np.take(self.blocks.lds.reshape(-1), self.at + at.index, out=out, mode="clip")
+        if at.masked is not None:
+            np.copyto(out, np.float32(0), where=at.masked)
+        if self.blocks.trace is not None:
+            self.blocks.trace.lds_reads += at.count
+            self.blocks.trace.operands += at.count * operand
+
+    def _put(self, values: Floats, at: Addresses, of_block: Ints | None = None) -> None:
+        """Lanes write *values* to the words at *at*; *of_block* is where their blocks' ones begin.
+        """
+        at.require_within(self.span, 0, self.name)
+        kept = slice(None) if at.masked is None else ~at.masked
+        index = at.index + (self.at if of_block is None else of_block)
+        self.blocks.lds.reshape(-1)[index[kept]] = values[kept]
+        if self.blocks.trace is not None:
+            self.blocks.trace.lds_writes += at.count

@@ -231,4 +231,3 @@ inline void multiply_16x8x8(float *d, const float (&given)[6], int site) {
   dscore::emulation::yield(dscore::emulation::Waits::at_barrier, __LINE__)
 #define DSCORE_SHFL_DOWN(value, by, width) \
   dscore::emulation::shuffle_down(value, by, width, __LINE__)
-#define DSCORE_LDS(type, name, count) type *name = dscore::emulation::lds<type>(count)

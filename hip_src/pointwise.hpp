@@ -5,6 +5,7 @@
 #pragma once
 
 #include "common.hpp"
+#include "vendor.hpp"
 
 namespace dscore {
 
@@ -166,7 +167,7 @@ struct Pointwise {
   }
 
   __device__ void run(const Arguments &args) {
-    DSCORE_LDS(T, lds, 2 * buffer);
+    T *lds = block_lds<T, 2 * buffer>();
     accumulate(lds);
     finish(static_cast<T *>(args.out), static_cast<const T *>(args.bias));
   }

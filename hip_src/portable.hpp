@@ -28,14 +28,13 @@ extern "C" {
 #endif
 
 // The value of the lane `by` further on in the segment of `width`, past its end one's own; all
-// lanes of the wavefront take part. LDS of a block: one array a kernel.
+// lanes of the wavefront take part.
 #if defined(DSCORE_HOST)
 #define DSCORE_UNROLL
 #define DSCORE_ROLLED
 #else
 #define DSCORE_UNROLL _Pragma("unroll")
 #define DSCORE_ROLLED _Pragma("unroll 1")
-#define DSCORE_LDS(type, name, count) __shared__ type name[count]
 #if defined(__CUDACC__)
 #define DSCORE_SHFL_DOWN(value, by, width) __shfl_down_sync(0xffffffffu, value, by, width)
 #else

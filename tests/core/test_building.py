@@ -127,8 +127,8 @@ def test_a_few_words_that_nvcc_spills_are_no_fault(device, spills, faults):
 
 
 @pytest.mark.parametrize(("device", "planned", "held", "exact"), [
-    ("h200", 1656, 1656, True), ("h200", 1656, 1664, True), ("h200", 1656, 1672, False),
-    ("h200", 1656, 1648, False), ("h200", 50228, 0, True), ("h200", 50228, 50228, False),
+    ("h200", 1680, 1680, True), ("h200", 1680, 1792, True), ("h200", 1680, 1696, False),
+    ("h200", 1680, 1664, False), ("h200", 50228, 0, True), ("h200", 50228, 50228, False),
     ("z100sm", 1656, 1664, False)])
 def test_ptxas_may_round_lds_up(device, planned, held, exact):
     plan = altered(api.plan_for("D27", device), lds_bytes=planned)
@@ -136,6 +136,19 @@ def test_ptxas_may_round_lds_up(device, planned, held, exact):
 
 
 # Building.
+
+@pytest.mark.parametrize(("layer", "tiling"), [
+    ("P31", dict(wave_w=1, wave_c=12, repeat_w=1, repeat_c=16, group_c=32)),
+    ("P31", dict(tile_c=64, tile_p=128, wave_c=32, wave_p=64, lanes_c=8, slices=1, step_c=32,
+                 stages=3)),
+    ("D1", dict(thread_h=14, thread_w=2, lanes_h=8, lanes_w=56, planes=1, staging="both"))])
+def test_blocks_may_have_more_lds_than_cuda_gives_statically(layer, tiling):
+    require("sm_90")
+    plan = api.plan_for(layer, "h200", tiling=tiling)
+    assert plan.use.lds_bytes > 48 * 1024
+    compared, = build([KernelSource(plan)], target("sm_90"), jobs=1).kernels.values()
+    assert not compared.faults
+
 
 @pytest.mark.parametrize("sizes", ["fixed", "any"])
 def test_an_emulated_library_holds_each_kernel_once(sizes):
