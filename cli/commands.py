@@ -74,6 +74,7 @@ def space(
         "--masked/--exact", show_default=False,
         help="Tiles that may reach past the output, or that divide it.  [default: exact where "
              "any fits]")] = None,
+    algorithm: options.Algorithm = None,
     top: Annotated[int | None, typer.Option(
         "--top", metavar="N", show_default=False,
         help="Show the best N.  [default: 10; with --json all]")] = None,
@@ -86,10 +87,11 @@ def space(
     dscore space P13
     dscore space P1-P45 --rules paper
     dscore space n1c3h13w13_o7k1 --masked --top 3 --json
+    dscore space P28 --algorithm channel_distribution
     """
     from . import space as work
 
-    work.run(layers, device, rules, masked, top, batch, json)
+    work.run(layers, device, work.Asked(rules, masked, algorithm), top, batch, json)
 
 
 def explain(

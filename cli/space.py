@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -25,13 +26,30 @@ _MOST_FIELDS = 7
 _USE = ("threads", "waves", "lds_bytes", "registers", "block_n", "seconds")
 
 
-def run(layers: list[str], device: str, rules: str, masked: bool | None, top: int | None,
-        batch: int | None, json: bool) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """Which space of a layer."""
+
+    rules: str
+    masked: bool | None
+    algorithm: str | None
+
+    def of(self, layer: NamedProblem, device: Device) -> Space | InfeasibleError:
+        """The space, or why there is none."""
+        try:
+            return api.solve(layer.problem, device, cast(Rules, self.rules), self.masked,
+                             self.algorithm)
+        except InfeasibleError as nothing:
+            return nothing
+
+
+def run(layers: list[str], device: str, asked: Asked, top: int | None, batch: int | None,
+        json: bool) -> None:
     """Print the spaces; exit 1 where a layer has none."""
     if top is not None:
         require_int(top, "--top")
-    target, asked = api.device_of(device), layers_of(layers, batch)
-    spaces = [(layer, _space(layer, target, rules, masked)) for layer in asked]
+    target, rules = api.device_of(device), asked.rules
+    spaces = [(layer, asked.of(layer, target)) for layer in layers_of(layers, batch)]
     if json:
         records = [_record(layer, space, target, rules, top) for layer, space in spaces]
         # Without indentation: tens of thousands of tilings are read by programs.
@@ -43,14 +61,6 @@ def run(layers: list[str], device: str, rules: str, masked: bool | None, top: in
         _summarise(spaces, target, rules)
     if any(isinstance(space, InfeasibleError) for _, space in spaces):
         raise typer.Exit(1)
-
-
-def _space(layer: NamedProblem, device: Device, rules: str,
-           masked: bool | None) -> Space | InfeasibleError:
-    try:
-        return api.solve(layer.problem, device, cast(Rules, rules), masked)
-    except InfeasibleError as nothing:
-        return nothing
 
 
 def tilings(space: Space, top: int | None) -> list[Record]:

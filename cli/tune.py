@@ -23,6 +23,7 @@ def tune(
         "--top", metavar="N", help="Try the first N in the model's order.")] = 32,
     exhaustive: Annotated[bool, typer.Option(
         "--exhaustive", help="Try every tiling that fits.")] = False,
+    algorithm: options.Algorithm = None,
     seed: options.Seed = 0,
     workers: Annotated[int | None, typer.Option(
         "--workers", metavar="N", show_default=False,
@@ -44,11 +45,12 @@ def tune(
     dscore tune P13
     dscore tune mobilenet_v2 --batch 8 --budget 10m
     dscore tune P1-P45 --exhaustive && dscore cache export h200.jsonl
+    dscore tune P28 --algorithm channel_distribution
     dscore tune --replay h200.jsonl
 
     Ends with 1 if a layer has no tiling that is right.
     """
     from . import tuning as work
 
-    work.run(layers or [], work.Request(backend, device, batch, budget, top, exhaustive, seed,
-                                        workers, executor, replay), json)
+    work.run(layers or [], work.Request(backend, device, batch, budget, top, exhaustive,
+                                        algorithm, seed, workers, executor, replay), json)

@@ -45,6 +45,7 @@ class Request:
     budget: str | None
     top: int
     exhaustive: bool
+    algorithm: str | None
     seed: int
     workers: int | None
     executor: str | None
@@ -84,14 +85,15 @@ def _tune(layers: list[NamedProblem], asked: Request, budget: float | None, json
     require_int(asked.seed, "--seed", 0)
     chosen = choose_backend(asked.backend)
     device = chosen.device() if asked.device is None else api.device_of(asked.device)
-    search = search_of(device, asked.backend, asked.top, asked.exhaustive, asked.seed)
+    search = search_of(device, asked.backend, asked.top, asked.exhaustive, asked.seed,
+                       algorithm=asked.algorithm)
     problems = [layer.problem for layer in layers]
     stopped: BaseException | None = None
     try:
         with executor_of(chosen, asked.workers, asked.executor, len(set(problems))
                          ) as executor, _bar(layers) as told:
             found = tune_all(problems, device, asked.backend, budget, asked.top, asked.exhaustive,
-                             asked.seed, executor, told)
+                             asked.seed, executor, told, algorithm=asked.algorithm)
     except (KeyboardInterrupt, DscoreError) as error:
         stopped, found = error, _standing(search, chosen, layers, error)
     _report(layers, found, search, time.perf_counter() - began, json)
@@ -196,7 +198,8 @@ def _record(layers: list[NamedProblem], found: list[Tuned], search: Search,
             seconds: float) -> Record:
     return {"backend": search.backend, "device": search.device.name,
             "policy": str(search.policy), "host_time": search.policy.clock == "host",
-            "top": search.top, "seed": search.seed, "seconds": seconds,
+            "top": search.top, "algorithm": search.algorithm, "seed": search.seed,
+            "seconds": seconds,
             "complete": all(one.complete for one in found), "gain": mean(_gains(found)),
             "layers": [_layer_record(layer, one)
                        for layer, one in zip(layers, found, strict=True)]}

@@ -68,14 +68,17 @@ class Tuned:
 def candidates(search: Search, chosen: Backend, problem: ConvProblem) -> list[Plan]:
     """The plans to try, in the model's order, then the shipped hint: what is tuned replaces it.
 
-    Those that *chosen* cannot run are none.
+    Those that *chosen* cannot run are none, nor is a hint of another algorithm than is asked for.
 
-    Raises InfeasibleError where nothing fits, UnavailableError where the backend runs none.
+    Raises InfeasibleError where nothing fits, UnavailableError where the backend runs none,
+    SpecError where the algorithm does not run *problem*.
     """
-    space = solver.solve(problem, search.device)
+    space = solver.solve(problem, search.device, algorithm=search.algorithm)
     plans = [space.plan(int(index)) for index in space.ranked()[:search.top]]
     hinted = tunings.shipped_plan(problem, search.device)
-    plans += [hinted] if hinted is not None and hinted not in plans else []
+    if (hinted is not None and hinted not in plans
+            and search.algorithm in (None, hinted.tiling.algorithm)):
+        plans.append(hinted)
     accepted = [plan for plan in plans if not chosen.refuses(plan)]
     if not accepted:
         require_accepted(chosen, plans[0])

@@ -26,7 +26,7 @@ from .enumeration import (
     pointwise_exact,
     pointwise_masked,
 )
-from .errors import InfeasibleError, SpecError, require_one_of
+from .errors import InfeasibleError, SpecError
 from .limits import Case, case_of
 from .plan import Plan, Rules
 from .resources import launch_of, resource_use
@@ -150,7 +150,10 @@ def _spaces(problem: ConvProblem, device: Device, rules: Rules, masked: bool | N
             algorithm: str | None) -> Iterator[Space]:
     names = algorithms(problem, rules)
     if algorithm is not None:
-        names = (require_one_of(algorithm, "algorithm", names),)
+        if algorithm not in names:
+            raise SpecError(f"{algorithm!r} does not run {problem}; its algorithms are "
+                            f"{', '.join(names)}")
+        names = (algorithm,)
     elif problem.spec.kind == "pointwise" and masked is not None:
         # Exact and masked are words of the paper's space alone.
         names = ("channel_distribution",)

@@ -42,6 +42,7 @@ class Search:
     seed: int
     stand: StandMaker
     policy: Policy  # of the times that it gives
+    algorithm: str | None = None  # whose tilings; None for the solver's choice
 
 
 def wave_size() -> int:

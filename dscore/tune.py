@@ -45,7 +45,7 @@ class Step:
 
 def search_of(device: Device | None = None, backend: str = "auto", top: int = TOP,
               exhaustive: bool = False, seed: int = 0, timer: Timer | None = None,
-              policy: Policy | None = None) -> Search:
+              policy: Policy | None = None, algorithm: str | None = None) -> Search:
     """The search that the arguments of `tune` ask for."""
     require_int(top, "top")
     require_int(seed, "seed", 0)
@@ -58,15 +58,17 @@ def search_of(device: Device | None = None, backend: str = "auto", top: int = TO
     else:
         stand = partial(HostStand, timer=timer)
     return Search(chosen.name if backend == "auto" else backend, target,
-                  None if exhaustive else top, seed, stand, policy)
+                  None if exhaustive else top, seed, stand, policy, algorithm)
 
 
 def tune(problem: ConvProblem, device: Device | None = None, backend: str = "auto",
          budget_seconds: float | None = None, top: int = TOP, exhaustive: bool = False,
          seed: int = 0, executor: Executor | None = None,
          progress: Callable[[Step], object] | None = None, timer: Timer | None = None,
-         policy: Policy | None = None) -> Tuned:
+         policy: Policy | None = None, algorithm: str | None = None) -> Tuned:
     """Find the fastest right tiling of *problem* among the model's first *top*, or among all.
+
+    *algorithm* names whose (`dscore.solver.algorithms`); by default the solver's first choice.
 
     Every candidate is built, held to the error bound on random data, and only then timed: on a GPU
     by graphs with cold caches, elsewhere by the kernel itself, or by a *timer* of the caller's
@@ -75,17 +77,17 @@ def tune(problem: ConvProblem, device: Device | None = None, backend: str = "aut
     record at once: an interruption, or the end of *budget_seconds*, loses nothing.
 
     Raises UnavailableError where the backend cannot run, CompileError where nothing compiles,
-    LaunchError where the device fails.
+    LaunchError where the device fails, SpecError where *algorithm* does not run *problem*.
     """
     return tune_all([problem], device, backend, budget_seconds, top, exhaustive, seed, executor,
-                    progress, timer, policy)[0]
+                    progress, timer, policy, algorithm)[0]
 
 
 def tune_all(problems: Sequence[ConvProblem], device: Device | None = None, backend: str = "auto",
              budget_seconds: float | None = None, top: int = TOP, exhaustive: bool = False,
              seed: int = 0, executor: Executor | None = None,
              progress: Callable[[Step], object] | None = None, timer: Timer | None = None,
-             policy: Policy | None = None) -> list[Tuned]:
+             policy: Policy | None = None, algorithm: str | None = None) -> list[Tuned]:
     """`tune` for many problems, which share *budget_seconds*; equal ones are tuned once.
 
     An *executor* is given one task for each problem; without one, the kernels of several problems
@@ -93,7 +95,7 @@ def tune_all(problems: Sequence[ConvProblem], device: Device | None = None, back
     """
     if budget_seconds is not None and not (budget_seconds > 0):
         raise SpecError(f"budget_seconds must be positive, got {budget_seconds}")
-    search = search_of(device, backend, top, exhaustive, seed, timer, policy)
+    search = search_of(device, backend, top, exhaustive, seed, timer, policy, algorithm)
     distinct = {problem_token(problem): problem for problem in problems}
     budget = math.inf if budget_seconds is None else budget_seconds
     run = _Here(search, budget, progress) if executor is None else _There(search, budget, executor,

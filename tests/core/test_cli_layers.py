@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from cli_calls import DSCORE, SMALL, TILING, Call, words
+from cli_calls import DSCORE, SMALL, TILING, Call, unwrapped, words
 
 from dscore import api
 
@@ -77,6 +77,15 @@ def test_masked_and_exact_are_told_apart(json_of: Callable[..., Any]) -> None:
     assert json_of("space", "P13", "--masked", "--top", 1)["masked"] is True
     assert json_of("space", "n1c3h13w13_o7k1", "--rules", "paper", "--top", 1)["note"] != ""
     assert json_of("space", "P13", "--batch", 8, "--top", 1)["problem"] == "n8c64h14w14_o384k1"
+
+
+def test_an_algorithm_is_asked_for_by_name(call: Call, json_of: Callable[..., Any]) -> None:
+    asked = json_of("space", "P28", "--algorithm", "channel_distribution", "--top", 1)
+    assert asked["algorithm"] == "channel_distribution" != json_of("space", "P28")["algorithm"]
+    result = call("space", "D1", "--algorithm", "register_tiles")
+    assert result.code == 2
+    assert "'register_tiles' does not run depthwise 32x112x112->32" in unwrapped(result.err)
+    assert "its algorithms are row_reuse, direct" in unwrapped(result.err)
 
 
 def test_a_layer_without_tilings_is_told_beside_the_others(

@@ -107,6 +107,13 @@ def test_an_interruption_shows_the_best_so_far(call: Call,
     assert [name for name, repeats in Scripted.timed if repeats == 3] == NAMES
 
 
+def test_tilings_of_an_algorithm_asked_for_by_name(json_of: Callable[..., Any]) -> None:
+    found = json_of(*COMMAND, "--algorithm", "channel_distribution")
+    first = found["layers"][0]["first"]["tiling"]
+    assert (found["algorithm"], "wave_w" in first) == ("channel_distribution", True)
+    assert "wave_w" not in json_of(*COMMAND)["layers"][0]["first"]["tiling"]
+
+
 def test_another_backend_and_device(call: Call) -> None:
     result = call("tune", TOKEN, "--backend", "reference", "--top", "2", "--device", "h200")
     assert result.code == 0

@@ -199,6 +199,16 @@ def test_tuning_tries_the_hint_too(ship: Ship) -> None:
     assert [plan.tiling for plan in search.candidates(asked, REFERENCE, PROBLEM)] == TILINGS[:3]
 
 
+def test_a_hint_of_another_algorithm_than_is_tuned_is_not_tried(ship: Ship) -> None:
+    ship(f"{TOKEN} = {stated(HINTED)}")
+    asked = tune.search_of(DEVICE, "reference", top=3, algorithm="direct")
+    found = [plan.tiling for plan in search.candidates(asked, REFERENCE, PROBLEM)]
+    assert len(found) == 3
+    assert {tiling.algorithm for tiling in found} == {"direct"}
+    own = tune.search_of(DEVICE, "reference", top=3, algorithm=HINTED.algorithm)
+    assert HINTED in [plan.tiling for plan in search.candidates(own, REFERENCE, PROBLEM)]
+
+
 # What a user is told.
 
 def test_explain_and_run_say_who_chose(ship: Ship, call: Call, json_of: Callable[..., Any]) -> None:
