@@ -13,10 +13,9 @@ from .backend import Backend, GpuBackend, Kernel, choose_backend, require_accept
 from .device import Device
 from .errors import SpecError, UnavailableError, require_one_of
 from .explanation import Explanation, explanation_of
-from .notation import problem_token
 from .plan import RULES, Plan, Rules
 from .spec import DTYPES, Activation, ConvProblem, ConvSpec
-from .tiling import TILINGS, Tiling, tiling_from
+from .tiling import Arithmetic, Tiling, tiling_from
 
 if TYPE_CHECKING:
     from .backends.reference import Trace
@@ -29,7 +28,8 @@ _RANK = 4
 
 def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
          dilation: Any = 1, groups: int = 1, activation: Activation | None = None,
-         backend: str = "auto", plan: Plan | Tiling | None = None, out: Any = None) -> Any:
+         backend: str = "auto", plan: Plan | Tiling | None = None, out: Any = None,
+         arithmetic: Arithmetic | None = None) -> Any:
     """Convolve: ``activation(conv2d(x, w) + bias)``, as deep learning defines it.
 
     *x* has shape (N, C, H, W), *w* (out channels, C / groups, kernel height, kernel width),
@@ -40,6 +40,8 @@ def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
     *plan*: a Plan of this very problem, or a tiling; else the one tuned on this machine, else the
     one shipped for this device, else the solver's first.
     *out*: an array of the result's shape, kind and dtype to write to; it may overlap *x*.
+    *arithmetic*: "plain" for float32 products alone; by default a plan may take three TF32 ones for
+    each ("tf32x3", NVIDIA), which keep the bound on all but adverse data (docs/model.md).
 
     Returns the result, of shape (N, out channels, H', W'), as an array of *x*'s library; *out* if
     given. Arrays that are not contiguous, or not of native byte order, are copied first.
@@ -56,13 +58,14 @@ def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
     if plan is None:
         try:
             call = eager.quick.get((x.nbytes, w.nbytes, bias is None, stride, padding, dilation,
-                                    groups, activation, backend))
+                                    groups, activation, backend, arithmetic))
         except (AttributeError, RuntimeError, TypeError):  # as in eager.called
             call = None
         y = None if call is None else call(x, w, bias, out)
         if y is not None:
             return y
-    return _conv(x, w, bias, out, (stride, padding, dilation, groups, activation, backend), plan)
+    return _conv(x, w, bias, out, (stride, padding, dilation, groups, activation, backend,
+                                   arithmetic), plan)
 
 
 def _conv(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
@@ -71,7 +74,7 @@ def _conv(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
     y = None if plan is not None else eager.called(x, w, bias, out, options)
     if y is not None:
         return y
-    stride, padding, dilation, groups, activation, backend = options
+    stride, padding, dilation, groups, activation, backend, arithmetic = options
     given = [(x, "x"), (w, "w"), *((array, name) for array, name in ((bias, "bias"), (out, "out"))
                                    if array is not None)]
     dtype = _common_dtype(given)
@@ -84,13 +87,14 @@ def _conv(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
     problem = ConvProblem(spec, max(batch, 1), height, width)
     shape = (batch, *problem.y_shape[1:])
     if any(eager.on_gpu(array) for array, _ in given):
-        call = _gpu_call(problem, {name: array for array, name in given}, shape, backend, plan)
+        call = _gpu_call(problem, {name: array for array, name in given}, shape, backend, plan,
+                         arithmetic)
         if not batch:  # never remembered: a remembered call launches
             return call.nothing(out, x, w, bias)
         if plan is None:
             eager.remember(x, w, bias, options, call)
         return call(x, w, bias, out)
-    kernel = _kernel_for(problem, backend, plan)
+    kernel = _kernel_for(problem, backend, plan, arithmetic)
     if out is not None and tuple(out.shape) != shape:
         raise SpecError(f"out has shape {tuple(out.shape)}, the result has {shape}")
     target = None if out is None else arrays.view(out, "out", writable=True)
@@ -109,7 +113,7 @@ def _conv(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
 
 
 def _gpu_call(problem: ConvProblem, given: dict[str, Any], shape: tuple[int, ...], backend: str,
-              plan: Plan | Tiling | None) -> eager.Call:
+              plan: Plan | Tiling | None, arithmetic: Arithmetic | None) -> eager.Call:
     """The prepared call for arrays that lie on a GPU."""
     adapter = eager.adapter_of(arrays.library_of(given["x"], "x"))
     index = eager.require_together(adapter, given)
@@ -118,8 +122,9 @@ def _gpu_call(problem: ConvProblem, given: dict[str, Any], shape: tuple[int, ...
         raise UnavailableError(f"x lies on GPU {index}, and backend {chosen.name} runs host "
                                "arrays; copy it to the host, or take backend hip")
     device = chosen.device_at(index)
-    made = (decision.decided(problem, device, chosen, "hip" if backend == "auto" else backend)
-            if plan is None else _given_plan(problem, device, plan))
+    name = "hip" if backend == "auto" else backend
+    made = (decision.decided(problem, device, chosen, name, arithmetic) if plan is None
+            else decision.given(problem, device, plan, arithmetic))
     require_accepted(chosen, made)
     loaded = chosen.kernel_on(made, index)
     inputs = tuple(array for name, array in given.items() if name != "out")
@@ -166,34 +171,23 @@ def _require_shapes(x: Any, w: Any, bias: Any, groups: int) -> None:
                         f"got {tuple(bias.shape)}")
 
 
-def _kernel_for(problem: ConvProblem, backend: str, plan: Plan | Tiling | None) -> Kernel:
+def _kernel_for(problem: ConvProblem, backend: str, plan: Plan | Tiling | None,
+                arithmetic: Arithmetic | None) -> Kernel:
     """The compiled kernel; those of the solver's own plans are kept."""
     if plan is None:
-        return _solved_kernel(problem, backend)
+        return _solved_kernel(problem, backend, arithmetic)
     chosen = choose_backend(backend)
-    given = _given_plan(problem, chosen.device(), plan)
+    given = decision.given(problem, chosen.device(), plan, arithmetic)
     require_accepted(chosen, given)
     return chosen.compile(given)
 
 
-def _given_plan(problem: ConvProblem, device: Device, plan: Plan | Tiling) -> Plan:
-    """The caller's plan, or his tiling's on *device*; it must be for *problem*, and fit."""
-    if not isinstance(plan, Plan):
-        if not isinstance(plan, tuple(TILINGS.values())):
-            raise SpecError(f"plan must be a Plan or a tiling, got {type(plan).__name__}")
-        plan = solver.make_plan(problem, device, plan)
-    if problem_token(plan.problem) != problem_token(problem):
-        raise SpecError(f"the plan is for {problem_token(plan.problem)}, "
-                        f"the arrays make {problem_token(problem)}")
-    verdict.validate(plan.problem, plan.tiling, plan.device, plan.rules, masked=True).require()
-    return plan
-
-
 @lru_cache(maxsize=1024)
-def _solved_kernel(problem: ConvProblem, backend: str) -> Kernel:
+def _solved_kernel(problem: ConvProblem, backend: str,
+                   arithmetic: Arithmetic | None = None) -> Kernel:
     chosen = choose_backend(backend)
     plan = decision.decided(problem, chosen.device(), chosen,
-                            chosen.name if backend == "auto" else backend)
+                            chosen.name if backend == "auto" else backend, arithmetic)
     require_accepted(chosen, plan)
     return chosen.compile(plan)
 

@@ -6,41 +6,71 @@ import os
 from contextlib import suppress
 from typing import Literal
 
-from . import eager, records, solver, tunings
+from . import eager, records, solver, tunings, verdict
 from .backend import Backend
 from .device import Device
-from .errors import InfeasibleError
+from .errors import InfeasibleError, SpecError, require_one_of
+from .notation import problem_token
 from .plan import Plan, Rules
 from .spec import ConvProblem
+from .tiling import ARITHMETICS, TILINGS, Arithmetic, Tiling, computes
 
 Origin = Literal["hint", "model", "caller"]
 
 
-def decided(problem: ConvProblem, device: Device, chosen: Backend, backend: str) -> Plan:
+def decided(problem: ConvProblem, device: Device, chosen: Backend, backend: str,
+            arithmetic: Arithmetic | None = None) -> Plan:
     """What `dscore.conv` runs; tuned now where the environment asks for that."""
-    plan = records.tuned_plan(problem, device, chosen)
+    _require_known(arithmetic)
+    plan = records.tuned_plan(problem, device, chosen, arithmetic)
     if plan is None and os.environ.get("DSCORE_TUNE") and not eager.capturing():
         from . import tune
 
         plan = tune.on_demand(problem, device, backend) if tune.wanted() else None
-    return plan or untuned(problem, device, chosen=chosen)
+    if plan is not None and computes(plan.tiling, arithmetic):
+        return plan
+    return untuned(problem, device, chosen=chosen, arithmetic=arithmetic)
 
 
 def untuned(problem: ConvProblem, device: Device, rules: Rules = "hardware",
-            chosen: Backend | None = None) -> Plan:
+            chosen: Backend | None = None, arithmetic: Arithmetic | None = None) -> Plan:
     """The plan where no record is looked at: the hint, or the model's first.
 
     Hints keep the hardware's limits, and are none under the paper's rules; one that *chosen*
-    refuses is passed over.
+    refuses, or that computes otherwise than by *arithmetic*, is passed over.
 
     >>> from .catalog import device, layers
     >>> untuned(layers()["D1"], device("z100sm")).tiling.algorithm
     'row_reuse'
     """
     hinted = tunings.shipped_plan(problem, device) if rules == "hardware" else None
-    if hinted is not None and not (chosen and chosen.refuses(hinted)):
+    if (hinted is not None and computes(hinted.tiling, arithmetic)
+            and not (chosen and chosen.refuses(hinted))):
         return hinted
-    return solver.best_plan(problem, device, rules)
+    return solver.best_plan(problem, device, rules, arithmetic)
+
+
+def given(problem: ConvProblem, device: Device, plan: Plan | Tiling,
+          arithmetic: Arithmetic | None = None) -> Plan:
+    """The caller's plan, or his tiling's on *device*; it must be for *problem*, and fit."""
+    _require_known(arithmetic)
+    if not isinstance(plan, Plan):
+        if not isinstance(plan, tuple(TILINGS.values())):
+            raise SpecError(f"plan must be a Plan or a tiling, got {type(plan).__name__}")
+        plan = solver.make_plan(problem, device, plan)
+    if problem_token(plan.problem) != problem_token(problem):
+        raise SpecError(f"the plan is for {problem_token(plan.problem)}, "
+                        f"the arrays make {problem_token(problem)}")
+    if not computes(plan.tiling, arithmetic):
+        raise SpecError(f"the plan's tiling {plan.tiling.name} does not compute by "
+                        f"arithmetic={arithmetic!r}; leave one of both out")
+    verdict.validate(plan.problem, plan.tiling, plan.device, plan.rules, masked=True).require()
+    return plan
+
+
+def _require_known(arithmetic: Arithmetic | None) -> None:
+    if arithmetic is not None:
+        require_one_of(arithmetic, "arithmetic", ARITHMETICS)
 
 
 def origin(plan: Plan) -> Origin:

@@ -37,7 +37,7 @@ from .measurement import (
 from .notation import problem_token
 from .plan import Plan
 from .spec import ConvProblem
-from .tiling import Tiling
+from .tiling import Arithmetic, Tiling, computes
 
 __all__ = ["Configuration", "Identity", "Measurement", "Policy", "Record", "records_of"]
 
@@ -141,19 +141,21 @@ def best(problem: ConvProblem, device: Device, chosen: Backend | str) -> Tiling 
     return None if plan is None else plan.tiling
 
 
-def tuned_plan(problem: ConvProblem, device: Device, chosen: Backend | str) -> Plan | None:
+def tuned_plan(problem: ConvProblem, device: Device, chosen: Backend | str,
+               arithmetic: Arithmetic | None = None) -> Plan | None:
     """The plan of the best recorded tiling that fits *device* today; None where there is none.
 
-    Read once for each state of the cache's folder. Never raises for what the cache holds.
+    Where *arithmetic* is named, of those that compute by it. Read once for each state of the
+    cache's folder. Never raises for what the cache holds.
     """
     name = chosen if isinstance(chosen, str) else chosen.name
-    stamp, asked = _stamp(), (problem, device, name)
+    stamp, asked = _stamp(), (problem, device, name, arithmetic)
     if not stamp:
         return None
     known = _decided.get(asked)
     if known is not None and known[0] == stamp:
         return known[1]
-    plan = _decide(problem, device, chosen)
+    plan = _decide(problem, device, chosen, arithmetic)
     if time.time_ns() - max(changed for _, changed in stamp) > _TICK_NS:
         if len(_decided) >= _MOST_DECIDED:
             _decided.clear()
@@ -170,13 +172,15 @@ def _stamp() -> _Stamp:
     return tuple(found)
 
 
-def _decide(problem: ConvProblem, device: Device, chosen: Backend | str) -> Plan | None:
+def _decide(problem: ConvProblem, device: Device, chosen: Backend | str,
+            arithmetic: Arithmetic | None) -> Plan | None:
     with contextlib.suppress(DscoreError, OSError):
         backed = backend.backend(chosen) if isinstance(chosen, str) else chosen
         for record in current(problem, device, backed):
             for configuration in record.ranking:
                 case = case_of(problem, device, type(configuration.tiling), configuration.tiling)
-                if bool(keeps_all(case, "hardware", masked=True)):
+                fits = computes(configuration.tiling, arithmetic)
+                if fits and bool(keeps_all(case, "hardware", masked=True)):
                     return solver.make_plan(problem, device, configuration.tiling)
     return None
 

@@ -31,7 +31,7 @@ from .limits import Case, case_of
 from .plan import Plan, Rules
 from .resources import launch_of, resource_use
 from .spec import ConvProblem
-from .tiling import FAMILIES, TILINGS, DirectTiling, Tiling
+from .tiling import FAMILIES, TILINGS, Arithmetic, DirectTiling, Tiling, computes
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +191,15 @@ def require_kind(problem: ConvProblem, tiling: Tiling) -> None:
 
 
 @lru_cache(maxsize=4096)
-def best_plan(problem: ConvProblem, device: Device, rules: Rules = "hardware") -> Plan:
-    """The plan the cost model ranks first; InfeasibleError where nothing fits."""
+def best_plan(problem: ConvProblem, device: Device, rules: Rules = "hardware",
+              arithmetic: Arithmetic | None = None) -> Plan:
+    """The plan the cost model ranks first, of those that compute by *arithmetic* if one is named.
+
+    Raises InfeasibleError where nothing fits.
+    """
     space = solve(problem, device, rules)
-    return space.plan(int(space.ranked()[0]))
+    for index in space.ranked():
+        if computes(space[int(index)], arithmetic):
+            return space.plan(int(index))
+    raise InfeasibleError(f"{problem} on {device}: no tiling computes by {arithmetic}; leave "
+                          "arithmetic to the solver")

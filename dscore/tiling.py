@@ -180,6 +180,15 @@ FAMILIES: dict[str, tuple[type[Tiling], ...]] = {
     "pointwise": (PointwiseTiling, MatrixTiling), "depthwise": (DepthwiseTiling,)}
 
 
+def computes(tiling: Tiling, arithmetic: Arithmetic | None) -> bool:
+    """Whether a tiling multiplies and adds as is asked for: None asks for nothing.
+
+    >>> computes(DirectTiling(64, 1), "plain"), computes(DirectTiling(64, 1), "tf32x3")
+    (True, False)
+    """
+    return arithmetic in (None, getattr(tiling, "arithmetic", "plain"))
+
+
 def _required(cls: type[Tiling]) -> set[str]:
     return {field.name for field in fields(cls) if field.default is MISSING}
 

@@ -64,6 +64,19 @@ def test_options_are_told_apart():
     assert right(dscore.conv(*tensors(), **{**ASKED, "padding": [1, 1]}))
 
 
+def test_float32_products_alone_may_be_asked_for():
+    """Split in TF32, infinities become NaN; the one call is not taken for the other."""
+    x, w, _ = accuracy.sample(parse_problem("n1c32h4w4_o16k1"), 0)
+    x[0, 5, 1, 2] = np.inf
+    given = Tensor(x, 1), Tensor(w, 1)
+    for _ in range(3):
+        assert np.isnan(dscore.conv(*given, backend="gpu").array[0, :, 1, 2]).all()
+        plain = dscore.conv(*given, backend="gpu", arithmetic="plain").array
+        assert np.isinf(plain[0, :, 1, 2]).all()
+        assert np.isfinite(np.delete(plain.reshape(16, 16), 6, axis=1)).all()
+    assert GpuBackend.prepared == 2
+
+
 def test_out_is_written_and_judged_every_time():
     out = Tensor(np.full(PROBLEM.y_shape, np.nan, np.float32))
     for _ in range(2):

@@ -16,7 +16,7 @@ from recorded import DEVICE, IDENTITY, PROBLEM, REFERENCE, SPACE, TILINGS, TOKEN
 import dscore
 from dscore import accuracy, api, catalog, decision, records, search, solver, tune, tunings
 from dscore.backend import Backend
-from dscore.errors import SpecError
+from dscore.errors import InfeasibleError, SpecError
 from dscore.notation import parse_problem
 from dscore.plan import Violation
 from dscore.tiling import PointwiseTiling, Tiling
@@ -156,6 +156,30 @@ def test_the_record_then_the_hint_then_the_models_first(ship: Ship) -> None:
     assert dscore.plan_for(PROBLEM, rules="paper") == solver.best_plan(PROBLEM, DEVICE, "paper")
     keep(measured(TILINGS[3], 1e-6, identity=IDENTITY))
     assert tiling() == TILINGS[3] != HINTED
+
+
+def test_the_arithmetic_asked_for_comes_before_all(ship: Ship) -> None:
+    def tiling(arithmetic: Any, problem: Any = PROBLEM, device: Any = DEVICE) -> Tiling:
+        return decision.decided(problem, device, REFERENCE, "reference", arithmetic).tiling
+
+    hopper, layer = catalog.device("h200"), catalog.layers()["P13"]
+    shipped = tiling(None, layer, hopper)
+    assert tiling("tf32x3", layer, hopper) == shipped != tiling("plain", layer, hopper)
+    assert getattr(tiling("plain", layer, hopper), "arithmetic", None) == "plain"
+    ship(f"{TOKEN} = {stated(HINTED)}")
+    keep(measured(TILINGS[3], 1e-6, identity=IDENTITY))
+    assert tiling("plain") == tiling(None) == TILINGS[3]
+    with pytest.raises(InfeasibleError, match="no tiling computes by tf32x3"):
+        tiling("tf32x3")
+    with pytest.raises(SpecError, match="arithmetic must be one of plain, tf32x3; got 'exact'"):
+        tiling("exact")
+
+
+def test_a_plan_of_another_arithmetic_is_refused() -> None:
+    plan = dscore.plan_for("P13", "h200")
+    assert decision.given(plan.problem, plan.device, plan) == plan
+    with pytest.raises(SpecError, match="does not compute by arithmetic='plain'"):
+        decision.given(plan.problem, plan.device, plan, "plain")
 
 
 def test_a_call_runs_the_hint_and_is_right(ship: Ship) -> None:
