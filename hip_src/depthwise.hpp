@@ -117,8 +117,9 @@ struct Depthwise {
   template <int Count>
   __device__ Pack<T, Count> columns(int i, int offset, bool there) const {
     const int at = input_plane(plane) + (in_row + i) * s.width + in_column + offset;
-    if constexpr (t::through_lds) return vector_or_zeros<Count>(lds + (at - span_start), there);
-    return constant_or_zeros<Count>(x + at, there);
+    // Not by loads of constant memory (__ldg), which compilers may move: x is none, as the kernel
+    // before may write it while this one begins.
+    return vector_or_zeros<Count>(t::through_lds ? lds + (at - span_start) : x + at, there);
   }
 
   // Whether offset + first is inside, for a lane whose `first` is within least..most: where it is for

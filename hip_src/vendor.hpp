@@ -35,23 +35,6 @@ __device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {
 #endif
 }
 
-// The same of memory that nobody writes meanwhile: read ahead of stores to other memory, which might
-// be the same for all that a compiler knows.
-template <int Count, class T>
-__device__ inline Pack<T, Count> constant_or_zeros(const T *from, bool there) {
-#if defined(__CUDACC__)
-  using Word = std::conditional_t<Count * sizeof(T) == 16, uint4,
-                                  std::conditional_t<Count * sizeof(T) == 8, uint2, unsigned>>;
-  static_assert(sizeof(Word) == Count * sizeof(T), "4, 8 or 16 bytes");
-  const Word read = there ? __ldg(reinterpret_cast<const Word *>(from)) : Word{};
-  Pack<T, Count> made;
-  __builtin_memcpy(&made, &read, sizeof made);
-  return made;
-#else
-  return vector_or_zeros<Count>(from, there);
-#endif
-}
-
 // The array of a block in LDS, aligned for every vector and for the copy engine.
 template <class T, int Count>
 __device__ inline T *block_lds() {

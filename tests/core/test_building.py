@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from dscore import api, catalog
 from dscore.backends import building, compilers
 from dscore.backends.building import Comparison, build, device_for, report_of
 from dscore.backends.codegen import KERNELS_PER_UNIT, KernelSource
-from dscore.backends.library import Library
+from dscore.backends.library import Library, sources
 from dscore.backends.reports import Report
 from dscore.backends.toolchain import target
 from dscore.errors import CompileError, SpecError, UnavailableError
@@ -136,6 +137,13 @@ def test_ptxas_may_round_lds_up(device, planned, held, exact):
 
 
 # Building.
+
+def test_no_kernel_takes_images_for_constant():
+    """On sm_90 the kernel before may still write them while one begins (hip_src/portable.hpp)."""
+    for source in sources().glob("*.h*"):
+        found = re.search(r"__ldg\(|ld\.global\.nc|__restrict__|__constant__", source.read_text())
+        assert found is None, f"{source.name}: {found}"
+
 
 @pytest.mark.parametrize(("layer", "tiling"), [
     ("P31", dict(wave_w=1, wave_c=12, repeat_w=1, repeat_c=16, group_c=32)),
