@@ -4,7 +4,7 @@ Eq. 6 of Liu et al. 2024 counts results, operands and the double buffer, and lea
 the compiler. Compilers take more: an address beside every register of the buffer, more taps than a
 row. The bounds here are ``results + operands + k · rest + c``, per vendor and family, with the
 least k and c that no kernel without spills exceeded among those of docs/registers.md; but nvcc's
-for "matrix" and "registers", which 84 and 49 in 100 keep: what it takes beyond, it takes because
+for "matrix" and "registers", which 84 and 90 in 100 keep: what it takes beyond, it takes because
 it is there.
 """
 
