@@ -77,9 +77,9 @@ __device__ inline void follow_previous_kernel() {
 }
 
 // Blocks let the next kernel's come when they end, no earlier: these would fill the compute units
-// that happen to have room, and crowd there (on an H200, 3.0 us for 2.6 us over six of D1-D30). So
-// do many blocks of which the last still run: then the next kernel's come when all have ended (of
-// up to 512 blocks 3 to 10 % was gained, of 15,360 a third lost; docs/benchmarks.md).
+// that happen to have room, and crowd there (on an H200, 3.0 us for 2.6 us over six of D1-D30). Of
+// many blocks the next kernel's come when all have ended: letting them come before gained 1 to 15 %
+// with up to 512 blocks, and lost up to a third with 15,360 (docs/benchmarks.md).
 constexpr unsigned most_blocks_followed_early = 512;
 
 __device__ inline void admit_next_kernel() {
