@@ -26,10 +26,10 @@ def decided(problem: ConvProblem, device: Device, chosen: Backend, backend: str,
     if plan is None and os.environ.get("DSCORE_TUNE") and not eager.capturing():
         from . import tune
 
-        plan = tune.on_demand(problem, device, backend) if tune.wanted() else None
-    if plan is not None and computes(plan.tiling, arithmetic):
-        return plan
-    return untuned(problem, device, chosen=chosen, arithmetic=arithmetic)
+        if tune.wanted():
+            tune.on_demand(problem, device, backend)
+            plan = records.tuned_plan(problem, device, chosen, arithmetic)
+    return plan or untuned(problem, device, chosen=chosen, arithmetic=arithmetic)
 
 
 def untuned(problem: ConvProblem, device: Device, rules: Rules = "hardware",

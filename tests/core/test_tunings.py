@@ -200,6 +200,23 @@ def test_tuning_in_a_call_comes_before_the_hint(ship: Ship,
     assert plan == records.tuned_plan(PROBLEM, DEVICE, REFERENCE)
 
 
+def test_tuning_in_a_call_gives_the_best_of_the_arithmetic_asked_for(
+        ship: Ship, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fastest on record may compute otherwise."""
+    asked: list[Any] = []
+
+    def recorded(*given: Any) -> None:
+        asked.append(given[3:])
+
+    ship()
+    monkeypatch.setenv("DSCORE_TUNE", "on")
+    monkeypatch.setattr(tune, "on_demand", lambda *given: solver.best_plan(*given[:2]))
+    monkeypatch.setattr(records, "tuned_plan", recorded)
+    found = decision.decided(PROBLEM, DEVICE, REFERENCE, "reference", "plain")
+    assert asked == [("plain",), ("plain",)]
+    assert found == solver.best_plan(PROBLEM, DEVICE, arithmetic="plain")
+
+
 def test_a_hint_that_the_backend_refuses_is_passed_over(ship: Ship) -> None:
     class Choosy:
         any_device, compiles, name = True, False, "choosy"
