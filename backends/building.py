@@ -13,7 +13,7 @@ from pathlib import Path
 from .. import catalog
 from ..device import Device
 from ..errors import SpecError, UnavailableError
-from ..geometry import ceil_div
+from ..geometry import LDS_ALIGNMENT_BYTES, ceil_div
 from ..plan import Plan, ResourceUse
 from ..registers import MOST_SPILLS
 from ..verdict import validate
@@ -25,8 +25,6 @@ from .toolchain import Compiler, Progress, Target, build_library, find_compiler
 
 # As hip_src/portable.hpp has it for CUDA.
 MOST_STATIC_LDS_BYTES = 48 * 1024
-# What the LDS of a launch is aligned to (hip_src/vendor.hpp).
-_LDS_ALIGNMENT = 128
 # Of devices of one architecture, the one that plans are made for unless another is named.
 _DEVICES = {"emulated": "z100sm", "sm_70": "v100", "sm_72": "xavier", "sm_75": "rtx2080ti",
             "sm_80": "a100", "sm_90": "h200"}
@@ -52,7 +50,7 @@ class Comparison:
         if planned > MOST_STATIC_LDS_BYTES:
             return held == 0  # asked for at the launch, of which a compiler knows nothing
         # Beside such a kernel in its unit, ptxas rounds up to what arrays of a launch align to.
-        return held in (planned, ceil_div(planned, _LDS_ALIGNMENT) * _LDS_ALIGNMENT)
+        return held in (planned, ceil_div(planned, LDS_ALIGNMENT_BYTES) * LDS_ALIGNMENT_BYTES)
 
     @property
     def spills(self) -> int:

@@ -184,11 +184,13 @@ def _common_vector(width: int, step: Count) -> Count:
 
 # LDS is filled by vectors of 16 bytes, the first of which may begin before the block's first row.
 _VECTOR = 4
-# The copy engine of sm_90 is slower to spans of LDS that do not begin at a multiple of 128 bytes.
-_ALIGNED = 32
+# A block's LDS begins at a multiple of these (hip_src/vendor.hpp), and so do its results: the copy
+# engine of sm_90 is slower to others.
+LDS_ALIGNMENT_BYTES = 128
 
 
 def _span(planes: Count, height: int, rows: Count, width: int) -> Count:
     """Elements of LDS for some rows of the last of *planes* planes and all of the others."""
     most = ((planes - 1) * height + rows) * width + _VECTOR - 1
-    return ceil_div(most, _ALIGNED) * _ALIGNED
+    aligned = LDS_ALIGNMENT_BYTES // 4
+    return ceil_div(most, aligned) * aligned

@@ -27,6 +27,7 @@ struct Depthwise {
   static constexpr int alignment =
       t::through_lds ? 16 : greatest(t::vector_in, t::vector_out) * int{sizeof(T)};
   using Move = Spans<T, threads, wavefront>;
+  static_assert(t::span_in * sizeof(T) % lds_alignment == 0, "results begin aligned");
 
   static __host__ __device__ int row_tiles(const Shape &s) {
     return ceil_div(s.out_height, t::lanes_h * t::thread_h);
@@ -56,9 +57,9 @@ struct Depthwise {
   T *out, *lds = nullptr;
   Arrivals *arrivals = nullptr;
   const Shape &s;
-  int thread, lane, plane_in_block, plane, first_plane;
+  int thread, lane, plane, first_plane;
   int out_row, out_column, in_row, in_column, row_end, column_end, span_start, out_start;
-  bool used, live;
+  bool live;
   float sums[live_rows][t::thread_w], row[greatest(held, own)], taps[L::taps];
 
   // First element of x under an output plane: plane o / multiplier of all images' planes.
@@ -122,10 +123,10 @@ struct Depthwise {
     return vector_or_zeros<Count>(t::through_lds ? lds + (at - span_start) : x + at, there);
   }
 
-  // Whether offset + first is inside, for a lane whose `first` is within least..most: where it is for
-  // all lanes, a compiler that knows the sizes leaves the question out.
-  static __device__ bool reaches(int first, int least, int most, int offset, int size) {
-    return (least + offset >= 0 && most + offset < size) || inside(first + offset, size);
+  // Whether offset + first is inside, for a lane whose `first` is within lowest..highest: where it is
+  // for all lanes, a compiler that knows the sizes leaves the question out.
+  static __device__ bool reaches(int first, int lowest, int highest, int offset, int size) {
+    return (lowest + offset >= 0 && highest + offset < size) || inside(first + offset, size);
   }
   __device__ bool row_inside(int i) const {
     const int last = (ceil_div(s.out_height, t::thread_h) - 1) * t::thread_h * L::stride_h;
@@ -254,8 +255,7 @@ struct Depthwise {
     block /= column_tiles(s);
     const int row_tile = block % row_tiles(s);
     first_plane = block / row_tiles(s) * t::planes;
-    plane_in_block = thread / (t::lanes_w * t::lanes_h);
-    plane = first_plane + plane_in_block;
+    plane = first_plane + thread / (t::lanes_w * t::lanes_h);
     out_row = (row_tile * t::lanes_h + thread / t::lanes_w % t::lanes_h) * t::thread_h;
     out_column = (column_tile * t::lanes_w + lane) * t::thread_w;
     in_row = out_row * L::stride_h - s.pad_top;
@@ -266,9 +266,8 @@ struct Depthwise {
     const int last_column = (s.out_width - 1) * L::stride_w + L::span_w - s.pad_left;
     row_end = greatest(0, least(s.height, last_row));
     column_end = greatest(0, least(s.width, last_column));
-    used = thread < t::used_threads;
     // Lanes past the last column stay: their neighbours at the left take columns from them.
-    live = used && plane < s.batch * s.out_channels && out_row < s.out_height;
+    live = thread < t::used_threads && plane < planes(s) && out_row < s.out_height;
     const int first = plane_start() + greatest(first_row_in(), 0) * s.width;
     span_start = first / Move::vector * Move::vector;
     out_start = out_first() / Move::vector * Move::vector;
