@@ -92,8 +92,8 @@ class KernelSource:
                          *vectors(self.plan.problem), wavefront)
         elif isinstance(t, DepthwiseTiling):
             arguments = (t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.planes,
-                         f"dscore::Staging::{t.staging}", int(t.column_reuse), *self._spans(),
-                         *self._row_vectors(), wavefront)
+                         f"dscore::Staging::{t.staging}", int(t.column_reuse), int(t.ahead),
+                         *self._spans(), *self._row_vectors(), wavefront)
         else:
             arguments = (t.threads, t.thread_c, wavefront)
         return f"dscore::{type(t).__name__}<{', '.join(str(a) for a in arguments)}>"

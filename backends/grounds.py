@@ -123,8 +123,8 @@ class HostGround:
 
     def __init__(self, device: Device) -> None:
         self.engine: Engine = HostEngine()
-        self.effort = Effort(replay_seconds=0.0, total_seconds=20e-3, most_replays=9,
-                             fewest_replays=3, probe_launches=1)
+        self.effort = Effort(turns=3, replay_seconds=0.0, total_seconds=7e-3, most_replays=3,
+                             fewest_replays=1, probe_launches=1)
         self.title = f"host {platform.machine()}, {os.cpu_count()} cores"
         self.versions = f"numpy {np.__version__}"
         self.cache_bytes, self.room_bytes = device.l2_bytes, 2.0**31

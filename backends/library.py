@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -10,9 +10,8 @@ from typing import Any
 
 from ..errors import CompileError, LaunchError
 from ..plan import Plan
+from .abi import ABI, places
 from .codegen import KernelSource, sizes_of
-
-ABI = 3
 
 
 def sources() -> Path:
@@ -68,8 +67,9 @@ class LoadedKernel:
         self.plan: Plan = source.plan
         self._library = library
         self._kernel = library.kernels[source.name]
-        self._launch = self._kernel.launch
-        self._shape = _ffi().new("dscore_shape *", sizes_of(source.plan.problem))
+        # start(shape, places(...), device) returns 0 or a code, for calls that are to cost little.
+        self.start: Callable[[Any, bytes, int], int] = self._kernel.launch
+        self.shape = _ffi().new("dscore_shape *", sizes_of(source.plan.problem))
 
     @property
     def wavefront(self) -> int:
@@ -87,6 +87,10 @@ class LoadedKernel:
 
         Raises LaunchError with the device's own words.
         """
-        code = self._launch(self._shape, x, w, bias, out, stream, device)
+        code = self.start(self.shape, places(x, w, bias, out, stream), device)
         if code:
-            raise LaunchError(f"{self.plan.name}: {self._library.error(code)}")
+            raise self.failure(code)
+
+    def failure(self, code: int) -> LaunchError:
+        """The error that a start's code stands for."""
+        return LaunchError(f"{self.plan.name}: {self._library.error(code)}")

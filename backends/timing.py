@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Literal, Protocol
 
 # How launches came to the device: as a captured graph, one by one between events, or, where there
@@ -14,7 +16,10 @@ from typing import Literal, Protocol
 Policy = Literal["graph", "events", "host", "eager"]
 Work = Callable[[int], None]  # launches on a stream, which is given by its address
 Replay = Callable[[], None]
+Sampler = Callable[[], float]  # seconds a launch
+Turn = Callable[[], Sampler]
 
+_WARM_LAUNCHES = 2
 # How often the data of a cold measurement exceeds the last-level cache.
 _CACHE_TIMES = 3
 
@@ -60,10 +65,12 @@ class Engine(Protocol):
 class Effort:
     """How long is measured."""
 
+    turns: int = 5
     replay_seconds: float = 2e-3  # that one replay lasts at least
-    total_seconds: float = 50e-3  # after which no further replay is begun
-    most_replays: int = 20
-    fewest_replays: int = 5
+    # Of a turn: after which no further replay is begun, and how many there are.
+    total_seconds: float = 10e-3
+    most_replays: int = 4
+    fewest_replays: int = 2
     probe_launches: int = 20
     # A graph's nodes take memory, and their capture time.
     most_launches: int = 4096
@@ -109,22 +116,18 @@ def device_times(engine: Engine, subjects: Sequence[Subject], sets: int,
                  effort: Effort) -> list[Timing]:
     """Time per launch of each subject, rotating over *sets* sets of data.
 
-    Replays alternate between the subjects, so that a drift of the device hits all of them. If one
-    subject cannot be captured, none is: what is compared is measured alike.
+    The subjects take turns, each turn in another order, so that a drift of the device hits all of
+    them; a turn captures its launches anew. Of graphs the fastest turn counts, as the same launches
+    make one at times that is 0.3 us a launch slower on an H200 (docs/benchmarks.md). If one subject
+    cannot be captured, none is: what is compared is measured alike.
     """
-    for subject in subjects:
-        _work(subject, range(min(sets, 2)))(0)
-        engine.synchronize()
     try:
-        replays, policy = [_replay(engine, engine.record, subject, sets, effort)
-                           for subject in subjects], engine.policy
+        made, policy = _in_turns(engine, engine.record, subjects, sets, effort), engine.policy
     except NoGraphError:
-        replays, policy = [_replay(engine, engine.repeat, subject, sets, effort)
-                           for subject in subjects], "events"
-    samples = _alternate([_sampler(engine, replay, launches) for replay, launches in replays],
-                         [launches for _, launches in replays], effort)
-    return [Timing(tuple(taken), launches, sets, policy)
-            for taken, (_, launches) in zip(samples, replays, strict=True)]
+        made, policy = _in_turns(engine, engine.repeat, subjects, sets, effort), "events"
+    return [Timing(tuple(min(turns, key=statistics.median) if policy == "graph"
+                         else chain(*turns)), launches, sets, policy)
+            for turns, launches in made]
 
 
 def _work(subject: Subject, order: Sequence[int]) -> Work:
@@ -136,44 +139,61 @@ def _work(subject: Subject, order: Sequence[int]) -> Work:
     return work
 
 
-def _replay(engine: Engine, make: Callable[[Work], Replay], subject: Subject, sets: int,
-            effort: Effort) -> tuple[Replay, int]:
-    """A replay that lasts long enough, of whole rotations, and its number of launches."""
+def _in_turns(engine: Engine, make: Callable[[Work], Replay], subjects: Sequence[Subject],
+              sets: int, effort: Effort) -> list[tuple[list[list[float]], int]]:
+    """Each subject's samples, by turns, and its launches a replay."""
+    orders = [_order(engine, make, subject, sets, effort) for subject in subjects]
+    turns = _turns([_turn(engine, make, subject, order)
+                    for subject, order in zip(subjects, orders, strict=True)],
+                   [len(order) for order in orders], effort)
+    return [(taken, len(order)) for taken, order in zip(turns, orders, strict=True)]
 
-    def made(launches: int) -> tuple[Replay, int]:
-        rotations = max(1, min(math.ceil(launches / sets), effort.most_launches // sets))
-        return make(_work(subject, [*range(sets)] * rotations)), rotations * sets
 
-    probe, count = made(effort.probe_launches)
-    engine.seconds(probe)  # the first replay also carries the graph to the device
-    each = engine.seconds(probe) / count
+def _order(engine: Engine, make: Callable[[Work], Replay], subject: Subject, sets: int,
+           effort: Effort) -> list[int]:
+    """The sets in whole rotations, so many that a replay lasts long enough."""
+
+    def rotated(launches: int) -> list[int]:
+        return [*range(sets)] * max(1, min(math.ceil(launches / sets),
+                                           effort.most_launches // sets))
+
+    probe = rotated(effort.probe_launches)
+    each = _turn(engine, make, subject, probe)()()
     wanted = math.ceil(effort.replay_seconds / each) if each > 0 else effort.most_launches
-    if wanted <= count:
-        return probe, count
-    replay, count = made(wanted)
-    engine.seconds(replay)
-    return replay, count
+    return rotated(max(wanted, len(probe)))
 
 
-def _sampler(engine: Engine, replay: Replay, launches: int) -> Callable[[], float]:
-    return lambda: engine.seconds(replay) / launches
+def _turn(engine: Engine, make: Callable[[Work], Replay], subject: Subject,
+          order: Sequence[int]) -> Turn:
+    """Turns that prepare the subject, capture the launches of *order*, and take samples."""
+    def begun() -> Sampler:
+        _work(subject, order[:_WARM_LAUNCHES])(0)
+        engine.synchronize()
+        replay = make(_work(subject, order))
+        engine.seconds(replay)  # the first replay also carries the graph to the device
+        return lambda: engine.seconds(replay) / len(order)
+
+    return begun
 
 
-def _alternate(samplers: Sequence[Callable[[], float]], weights: Sequence[int],
-               effort: Effort) -> list[list[float]]:
-    """Samples taken in turns, until each sampler has enough; a sample weighs so many launches."""
-    samples: list[list[float]] = [[] for _ in samplers]
+def _turns(begins: Sequence[Turn], weights: Sequence[int],
+           effort: Effort) -> list[list[list[float]]]:
+    """The samples of every subject in every turn; a sample weighs so many launches."""
+    taken: list[list[list[float]]] = [[] for _ in begins]
+    for turn in range(effort.turns):
+        for place in range(len(begins)):
+            at = (turn + place) % len(begins)
+            taken[at].append(_samples(begins[at](), weights[at], effort))
+    return taken
 
-    def enough(taken: list[float], weight: int) -> bool:
-        return len(taken) >= effort.most_replays or (
-            len(taken) >= effort.fewest_replays and sum(taken) * weight >= effort.total_seconds)
 
-    while True:
-        left = [at for at, taken in enumerate(samples) if not enough(taken, weights[at])]
-        if not left:
-            return samples
-        for at in left:
-            samples[at].append(samplers[at]())
+def _samples(sample: Sampler, weight: int, effort: Effort) -> list[float]:
+    samples: list[float] = []
+    while len(samples) < effort.most_replays and (
+            len(samples) < effort.fewest_replays
+            or sum(samples) * weight < effort.total_seconds):
+        samples.append(sample())
+    return samples
 
 
 def eager_times(engine: Engine, subjects: Sequence[Subject], effort: Effort) -> list[Timing]:
@@ -183,10 +203,10 @@ def eager_times(engine: Engine, subjects: Sequence[Subject], effort: Effort) -> 
     place in its queue: the time is that of the call, not of the kernel.
     """
     calls = [_calls(engine, subject, effort) for subject in subjects]
-    samples = _alternate([_caller(engine, subject, count)
-                          for subject, count in zip(subjects, calls, strict=True)], calls, effort)
-    return [Timing(tuple(taken), count, 1, "eager")
-            for taken, count in zip(samples, calls, strict=True)]
+    begins = [partial(_caller, engine, subject, count)
+              for subject, count in zip(subjects, calls, strict=True)]
+    return [Timing(tuple(chain(*taken)), count, 1, "eager")
+            for taken, count in zip(_turns(begins, calls, effort), calls, strict=True)]
 
 
 def _calls(engine: Engine, subject: Subject, effort: Effort) -> int:
@@ -198,7 +218,7 @@ def _calls(engine: Engine, subject: Subject, effort: Effort) -> int:
     return int(max(1, min(effort.eager_calls, effort.eager_seconds / max(each, 1e-9))))
 
 
-def _caller(engine: Engine, subject: Subject, count: int) -> Callable[[], float]:
+def _caller(engine: Engine, subject: Subject, count: int) -> Sampler:
     def sample() -> float:
         with subject.settings():
             engine.synchronize()

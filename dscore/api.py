@@ -128,7 +128,7 @@ def _gpu_call(problem: ConvProblem, given: dict[str, Any], shape: tuple[int, ...
     require_accepted(chosen, made)
     loaded = chosen.kernel_on(made, index)
     inputs = tuple(array for name, array in given.items() if name != "out")
-    return eager.Call(adapter, inputs, shape, loaded.launch, loaded.alignment)
+    return eager.Call(adapter, inputs, shape, loaded)
 
 
 def _ready(array: Any, name: str) -> arrays.Array:

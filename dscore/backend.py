@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -54,11 +54,21 @@ class Backend(Protocol):
 
 
 class Launchable(Protocol):
-    """A kernel that takes addresses, each a multiple of `alignment` bytes."""
+    """A kernel that takes addresses, each a multiple of `alignment` bytes.
+
+    ``start(shape, dscore.backends.abi.places(...), device)`` is `launch` for those who look after
+    its code themselves: 0, MISPLACED, or one that `failure` tells the error of.
+    """
+
+    shape: Any
+    start: Callable[[Any, bytes, int], int]
 
     @property
     def alignment(self) -> int:
         """Bytes."""
+
+    def failure(self, code: int) -> Exception:
+        """The error that a start's code stands for."""
 
     def launch(self, x: int, w: int, bias: int, out: int, stream: int = 0,
                device: int = 0) -> None:

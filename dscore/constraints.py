@@ -139,6 +139,9 @@ PAPER: tuple[Constraint, ...] = (
     Constraint("E-REUSE", "column reuse", "", "",
                lambda c: (1 * (np.asarray(c.tiling.column_reuse) & _staged(c)), 0),
                lambda c: "from registers only", (DepthwiseTiling,)),
+    Constraint("E-AHEAD", "ahead", "", "",
+               lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.begins_early)),
+               lambda c: "kernels begin early from sm_90 on", (DepthwiseTiling,)),
     Constraint("E-SPAN", "columns left", "", "",
                lambda c: (np.where(_staged(c), np.maximum(
                    c.problem.out_width - c.tiling.lanes_w * c.tiling.thread_w, 0), 0), 0),

@@ -45,16 +45,21 @@ BOUNDS = ("issue", "matrix units", "LDS", "loads and stores", "latency", "memory
           "starting blocks", "launch")
 
 # Clocks of a unit for each of what is named; `first`: from a launch to the first data, `serial`:
-# of an instruction of a wavefront on the same SIMD; `memory`, `loaded`, `stored`: bytes for a byte.
+# of an instruction of a wavefront on the same SIMD; `memory`, `loaded`, `stored`: bytes for a byte;
+# `ahead`: what working ahead saves, `ahead_crowded`: where compute units do not hold two grids,
+# `crowd`: what it costs a round of many.
 _MATRIX = {"wavefront": 9.6, "fma": 1.1, "split": 0.28, "lds_load": 0.88, "copy": 9.0,
            "store": 16.0, "join": 22.7, "product": 7.0, "lds": 1.06, "step": 173.0,
            "fragment": 9.8, "cluster": 1670.0, "cluster_sum": 40.6, "through_registers": 158.0,
            "wait": 102.0, "serial": 1.44, "block": 262.0, "memory": 1.23, "loaded": 0.9,
            "first": 1583.0, "norm": 3.19}
-_DEPTHWISE = {"wavefront": 4.32, "fma": 0.495, "load": 0.337, "store": 0.189, "shuffle": 1.28,
-              "line": 0.635, "lds": 0.522, "wait": 293.0, "row": 203.0, "staging": 360.0,
-              "both": 95.9, "serial": 1.66, "block": 65.5, "memory": 0.964, "loaded": 0.031,
-              "stored": 0.562, "fill": 0.695, "first": 653.0, "norm": 1.97}
+_DEPTHWISE = {"wavefront": 14.4, "fma": 0.764, "load": 2.16, "store": 1.05, "shuffle": 1.12,
+              "line": 0.496, "lds": 0.889, "wait": 38.0, "row": 245.0, "staging": 113.0,
+              "both": 264.0, "serial": 0.777, "block": 142.0, "memory": 1.03, "loaded": 0.066,
+              "stored": 0.669, "fill": 0.598, "first": 1313.0, "norm": 2.19, "ahead": 1220.0,
+              "ahead_crowded": 906.0, "crowd": 340.0}
+# Rounds of a grid above which blocks that work ahead are in the way of those before them.
+_ROUNDS_AHEAD = 4
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,8 @@ def cost(case: Case, block_n: Count) -> CostColumns:
              else _fitted(case, work, weights, rounds, resident))
     launch = np.broadcast_to((device.measured_launch_seconds or LAUNCH_SECONDS)
                              + weights["first"] / device.clock_hz, parts[0].shape)
+    if case.kind is DepthwiseTiling:
+        launch = launch - _saved_ahead(case, foot.blocks / (block_n * device.compute_units))
     overlapped = (parts ** weights["norm"]).sum(axis=0) ** (1 / weights["norm"])
     bound = np.concatenate([parts, launch[None]]).argmax(axis=0)
     return CostColumns(launch + overlapped, bound, rounds,
@@ -168,6 +175,17 @@ def _depthwise_work(case: Case) -> _Work:
         + weight["both"] * (staging == "both"),
         fill_bytes=weight["fill"] * foot.lds_bytes,
         l2_bytes=foot.blocks * foot.waves * moved * SECTOR_BYTES)
+
+
+def _saved_ahead(case: Case, grids: Count) -> Count:
+    """Seconds that working ahead saves a kernel whose grid fills the device *grids* times.
+
+    Results that leave through LDS make blocks so alike that it matters less who begins where.
+    """
+    weight, both = _DEPTHWISE, np.asarray(case.tiling.staging) == "both"
+    saved = np.where((grids <= 1 / 2) | both, weight["ahead"], weight["ahead_crowded"])
+    lost = weight["crowd"] * np.maximum(grids - _ROUNDS_AHEAD, 0)
+    return case.tiling.ahead * (saved - lost) / case.device.clock_hz
 
 
 def _unfitted(case: Case, rounds: Count, resident: Count) -> NDArray[np.float64]:

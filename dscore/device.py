@@ -103,6 +103,11 @@ class Device:
         return self.compute_capability >= 90
 
     @property
+    def begins_early(self) -> bool:
+        """Whether a kernel's blocks may come before the kernel before has ended (sm_90)."""
+        return self.compute_capability >= 90
+
+    @property
     def most_cluster_blocks(self) -> int:
         """Blocks that may read one another's LDS (clusters, from sm_90 on)."""
         return 8 if self.compute_capability >= 90 else 1

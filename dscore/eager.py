@@ -9,10 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .adapters import Adapter, Cupy, Torch
+from .backends.abi import MISPLACED, places
 from .errors import SpecError, UnavailableError
+
+if TYPE_CHECKING:
+    from .backend import Launchable
 
 # Device types of DLPack for memory of an NVIDIA and of an AMD GPU.
 _GPUS = (2, 10)
@@ -37,13 +41,13 @@ class Call:
     the call is for.
     """
 
-    __slots__ = ("_adapter", "_alignment", "_index", "_launch", "_matches", "_new",
-                 "_shape", "_shapes", "_variants")
+    __slots__ = ("_adapter", "_index", "_kernel", "_matches", "_new", "_shape", "_shapes",
+                 "_variants")
 
     def __init__(self, adapter: Adapter, examples: tuple[Any, ...], shape: tuple[int, ...],
-                 launch: Callable[..., None], alignment: int) -> None:
-        self._adapter, self._shape, self._launch = adapter, shape, launch
-        self._alignment, self._index = alignment, adapter.index(examples[0])
+                 kernel: Launchable) -> None:
+        self._adapter, self._shape, self._kernel = adapter, shape, kernel
+        self._index = adapter.index(examples[0])
         self._matches = adapter.matcher(examples[0])
         self._new = adapter.maker(shape, examples[0])
         self._shapes = [tuple(array.shape) for array in examples]
@@ -63,27 +67,44 @@ class Call:
         if self._variants == _MOST_VARIANTS or not all(map(self._direct, arrays)):
             return other
         self._variants += 1
-        return self._quickened(self._adapter.guard(arrays) or self._takes, other)
+        quickened = self._biased if len(arrays) == 3 else self._unbiased
+        return quickened(self._adapter.guard(arrays) or self._takes, other)
 
-    def _quickened(self, guard: Callable[..., bool],
-                   other: Callable[..., Any]) -> Callable[[Any, Any, Any, Any], Any]:
+    def _unbiased(self, guard: Callable[..., bool],
+                  other: Callable[..., Any]) -> Callable[[Any, Any, Any, Any], Any]:
         # All are looked up once: a call is to cost little more than its launch.
         new, checked, address = self._new, self.checked, self._adapter.address
-        launch, alignment = self._launch, self._alignment
+        start, shape, refused = self._kernel.start, self._kernel.shape, self._refused
         stream, index = self._adapter.stream, self._index
 
         def call(x: Any, w: Any, bias: Any, out: Any) -> Any:
-            if not (guard(x, w) if bias is None else guard(x, w, bias)):
+            if not guard(x, w):
                 return other(x, w, bias, out)
-            y = new() if out is None else checked(out, x, w, bias)
-            at_x, at_w, at = address(x), address(w), address(y)
-            at_bias = 0 if bias is None else address(bias)
-            there = at_x and at_w and at and (at_bias or bias is None)
-            if not there or (at_x | at_w | at_bias | at) % alignment:
-                return None
-            launch(at_x, at_w, at_bias, at, stream(index), index)
-            return y
+            y = new() if out is None else checked(out, x, w)
+            code = start(shape, places(address(x), address(w), 0, address(y), stream(index)), index)
+            return refused(code) if code else y
         return call
+
+    def _biased(self, guard: Callable[..., bool],
+                other: Callable[..., Any]) -> Callable[[Any, Any, Any, Any], Any]:
+        """The same with a bias, which takes longer."""
+        new, checked, address = self._new, self.checked, self._adapter.address
+        start, shape, refused = self._kernel.start, self._kernel.shape, self._refused
+        stream, index = self._adapter.stream, self._index
+
+        def call(x: Any, w: Any, bias: Any, out: Any) -> Any:
+            if not guard(x, w, bias):
+                return other(x, w, bias, out)
+            y, at_bias = new() if out is None else checked(out, x, w, bias), address(bias)
+            code = start(shape, places(address(x), address(w), at_bias, address(y),
+                                       stream(index)), index) if at_bias else MISPLACED
+            return refused(code) if code else y
+        return call
+
+    def _refused(self, code: int) -> None:
+        """None for arrays that must be copied first; else LaunchError."""
+        if code != MISPLACED:
+            raise self._kernel.failure(code)
 
     def _takes(self, *arrays: Any) -> bool:
         """The guard of a library that has none."""
@@ -98,8 +119,8 @@ class Call:
         x, w, made = self._moved(x), self._moved(w), self._moved(target, kept=False)
         bias = None if bias is None else self._moved(bias)
         place = self._adapter.place
-        self._launch(place(x), place(w), 0 if bias is None else place(bias), place(made),
-                     self._adapter.stream(self._index), self._index)
+        self._kernel.launch(place(x), place(w), 0 if bias is None else place(bias), place(made),
+                            self._adapter.stream(self._index), self._index)
         if made is not target:
             target[...] = made
         return target
@@ -107,7 +128,7 @@ class Call:
     def _direct(self, array: Any) -> bool:
         """Whether a kernel can take *array* as it is."""
         at = self._adapter.place(array)
-        return at != 0 and at % self._alignment == 0
+        return at != 0 and at % self._kernel.alignment == 0
 
     def _moved(self, array: Any, kept: bool = True) -> Any:
         """*array*, or where a kernel cannot take it a copy; if not *kept*, a result to be."""

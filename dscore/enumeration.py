@@ -37,6 +37,8 @@ _LEAST_LANES = 0.75
 _LEAST_RUN = 32
 # Of a lane, in registers: beyond it too few wavefronts are resident to hide anything.
 _MOST_SUMS = 128
+# Blocks for each compute unit, above which none of them waits for the kernel before.
+_MOST_BLOCKS_AHEAD = 32
 # Wavefronts of a block that several whole planes are to fill.
 _STAGED_WAVES = (1, 2, 3, 4, 6, 8, 12)
 _DIRECT_THREAD_C = (1, 2, 4, 8, 16, 32)
@@ -157,6 +159,7 @@ def _kept_or_all(columns: SimpleNamespace, keep: Any) -> SimpleNamespace:
 def depthwise_columns(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Tiles of a thread and of a block, none of them twice the output in a direction."""
     columns = _together(_from_registers(problem, device), _through_lds(problem, device))
+    columns = _with_ahead(columns, problem, device)
     threads = columns.planes * columns.lanes_h * columns.lanes_w
     keep = (columns.lanes_h * columns.thread_h < 2 * problem.out_height)
     keep &= columns.planes < 2 * problem.batch * problem.spec.out_channels
@@ -165,8 +168,23 @@ def depthwise_columns(problem: ConvProblem, device: Device) -> SimpleNamespace:
     usual = (threads >= _LEAST_LANES * lanes) & (threads <= _MOST_THREADS)
     columns = _kept_or_all(kept(columns, keep), usual[keep])
     columns.staging = np.asarray(STAGINGS)[columns.staging]
-    columns.column_reuse = columns.column_reuse == 1
+    columns.column_reuse, columns.ahead = columns.column_reuse == 1, columns.ahead == 1
     return columns
+
+
+def _with_ahead(columns: SimpleNamespace, problem: ConvProblem,
+                device: Device) -> SimpleNamespace:
+    """The columns as they are, and where it may gain anything, working ahead."""
+    count = len(columns.planes)
+    plain = SimpleNamespace(**vars(columns), ahead=np.zeros(count, dtype=np.int64))
+    if not device.begins_early:
+        return plain
+    ahead = SimpleNamespace(**vars(columns), ahead=np.ones(count, dtype=np.int64))
+    blocks = ceil_div(problem.batch * problem.spec.out_channels, columns.planes) * ceil_div(
+        problem.out_height, columns.lanes_h * columns.thread_h) * ceil_div(
+        problem.out_width, columns.lanes_w * columns.thread_w)
+    few = blocks <= _MOST_BLOCKS_AHEAD * device.compute_units
+    return _together(plain, kept(ahead, few & (columns.staging != 0)))
 
 
 def _thread_heights(problem: ConvProblem) -> list[int]:

@@ -86,7 +86,7 @@ class Space:
 def _plain(name: str, value: Any) -> Any:
     if name in ("staging", "arithmetic"):
         return str(value)
-    return bool(value) if name == "column_reuse" else int(value)
+    return bool(value) if name in ("column_reuse", "ahead") else int(value)
 
 
 def _space(problem: ConvProblem, device: Device, rules: Rules, kind: type[Tiling],

@@ -105,7 +105,7 @@ class GroundStand(HostStand):
 
     def seconds(self, plan: Plan, repeats: int) -> Sequence[float]:
         ground, sets = self._ground, self._sets
-        effort = replace(ground.effort, most_replays=repeats, fewest_replays=repeats)
+        effort = replace(ground.effort, turns=1, most_replays=repeats, fewest_replays=repeats)
         subject = ground.subject(self._chosen, plan, sets)
         [timing] = device_times(ground.engine, [subject], len(sets), effort)
         if timing.policy != self._policy.clock:

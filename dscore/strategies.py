@@ -136,16 +136,17 @@ def depthwise_templates(draw: Any, device: Device) -> Template:
     template = Template("depthwise", device, DepthwiseTiling(1, 1, 1, 1, 1), draw(_pair(5)),
                         draw(_pair(3)), draw(_pair(2)), _epilogue(draw))
     staging = draw(st.sampled_from(STAGINGS))
+    ahead = device.begins_early and draw(st.booleans())
     if staging != "registers":
-        return _through_lds(draw, template, staging)
+        return _through_lds(draw, template, staging, ahead)
     reuse = draw(st.booleans())
     lanes_w = 2 ** draw(st.integers(0, 4)) if reuse else draw(st.integers(1, 9))
     return replace(template, tiling=DepthwiseTiling(
         draw(st.integers(1, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 3)), lanes_w,
-        draw(st.integers(1, 4)), staging, reuse))
+        draw(st.integers(1, 4)), staging, reuse, ahead))
 
 
-def _through_lds(draw: Any, template: Template, staging: Any) -> Template:
+def _through_lds(draw: Any, template: Template, staging: Any, ahead: bool) -> Template:
     """Blocks of several whole planes, or of some rows of one, which begin anywhere in a vector."""
     span, stride = template.spec(1, 1, 1, 0).span, template.stride
     margin = draw(st.tuples(st.integers(0, 6), st.integers(0, 6)))
@@ -157,7 +158,7 @@ def _through_lds(draw: Any, template: Template, staging: Any) -> Template:
     whole, lanes_w = draw(st.booleans()), ceil_div(columns, thread_w) + draw(st.integers(0, 1))
     lanes_h = ceil_div(rows, thread_h) if whole else draw(st.integers(1, 3))
     tiling = DepthwiseTiling(thread_h, thread_w, lanes_h, lanes_w,
-                             draw(st.integers(1, 6)) if whole else 1, staging)
+                             draw(st.integers(1, 6)) if whole else 1, staging, ahead=ahead)
     return replace(template, tiling=tiling, image=image, margin=margin,
                    multiplier=draw(st.integers(1, 3)))
 

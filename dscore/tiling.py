@@ -120,6 +120,9 @@ class DepthwiseTiling(_Fields):
     rows are copied as vectors; with "both" the results leave through it as well.
     With `column_reuse` a lane loads only its own columns and takes the overlap from the lanes at
     its right by shuffles, which needs `lanes_w` to be a power of two within the wavefront.
+    With `ahead` (from sm_90 on) a block that comes before the kernel before has ended brings the
+    rows and filters that it will copy to LDS to the L2 cache meanwhile, and lets the blocks of the
+    kernel after come as soon as its own may read.
     """
 
     thread_h: int
@@ -129,6 +132,7 @@ class DepthwiseTiling(_Fields):
     planes: int
     staging: Staging = "registers"
     column_reuse: bool = False
+    ahead: bool = False
 
     algorithm: ClassVar[str] = "row_reuse"
 
@@ -136,6 +140,7 @@ class DepthwiseTiling(_Fields):
         super().__post_init__()
         require_one_of(self.staging, "staging", STAGINGS)
         require_one_of(self.column_reuse, "column_reuse", (True, False))
+        require_one_of(self.ahead, "ahead", (True, False))
 
     @property
     def name(self) -> str:
@@ -143,10 +148,12 @@ class DepthwiseTiling(_Fields):
 
         >>> DepthwiseTiling(4, 2, 1, 32, 2, "registers", True).name
         'dw_t4x2_l1x32_p2_reg_shfl'
+        >>> DepthwiseTiling(7, 1, 1, 7, 8, "both", ahead=True).name
+        'dw_t7x1_l1x7_p8_both_ahead'
         """
         return (f"dw_t{self.thread_h}x{self.thread_w}_l{self.lanes_h}x{self.lanes_w}"
                 f"_p{self.planes}_{'reg' if self.staging == 'registers' else self.staging}"
-                f"{'_shfl' if self.column_reuse else ''}")
+                f"{'_shfl' if self.column_reuse else ''}{'_ahead' if self.ahead else ''}")
 
 
 @dataclass(frozen=True)

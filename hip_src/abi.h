@@ -10,16 +10,24 @@ typedef struct {
 /* An address as a number, which callers have at hand; 0 stands for none. */
 typedef unsigned long long dscore_address;
 
+/* Where a kernel reads and writes, and the device's stream that it runs on (0: the default one). */
+typedef struct {
+  dscore_address x, w, bias, out, stream;
+} dscore_places;
+
+#define DSCORE_MISPLACED -2
+
 typedef struct {
   const char *name;
   int threads;   /* of a block */
   int lds_bytes; /* of a block */
   int wavefront;
   int alignment; /* bytes that every array's address must be a multiple of */
-  /* Starts the kernel on a device's stream (0: the default one); the caller's current device
-   * stays current. Returns 0, or a code for dscore_error. */
-  int (*launch)(const dscore_shape *shape, dscore_address x, dscore_address w,
-                dscore_address bias, dscore_address out, dscore_address stream, int device);
+  /* Starts the kernel on a device; the caller's current device stays current. The places are the
+   * bytes of a dscore_places, which callers pack quicker than they convert five arguments.
+   * Returns 0, DSCORE_MISPLACED for an array at 0 or at no multiple of the alignment, or another
+   * code for dscore_error. */
+  int (*launch)(const dscore_shape *shape, const char *places, int device);
 } dscore_kernel;
 
 /* The kernels of the library; *count is how many. */

@@ -4,17 +4,23 @@
 // both ascending; then bias. A row outside the image is left out, a column outside it is 0 · w.
 #pragma once
 
-#include "depthwise_tiling.hpp"
-#include "spans.hpp"
+#include "depthwise_block.hpp"
 #include "vendor.hpp"
 
 namespace dscore {
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct Depthwise {
+struct Depthwise : DepthwiseBlock<T, Tiling, Layer, Shape_> {
   using Shape = Shape_;
   using t = Tiling;
   using L = Layer;
+  using Block = DepthwiseBlock<T, t, L, Shape>;
+  using Block::s, Block::thread, Block::lane, Block::plane, Block::first_plane, Block::live;
+  using Block::out_row, Block::out_column, Block::in_row, Block::in_column;
+  using Block::row_end, Block::column_end, Block::span_start, Block::out_start;
+  using Block::row_tiles, Block::column_tiles, Block::planes, Block::input_plane;
+  using Block::span_end, Block::vectors_end, Block::ends_amid_vector, Block::out_first;
+  using Block::out_end;
   static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1;
   static constexpr int own = t::thread_w * L::stride_w;  // columns a lane owns
   static constexpr int held = (t::thread_w - 1) * L::stride_w + L::span_w;
@@ -26,15 +32,9 @@ struct Depthwise {
       t::through_lds ? (t::span_in + t::span_out) * int{sizeof(T)} + int{sizeof(Arrivals)} : 0;
   static constexpr int alignment =
       t::through_lds ? 16 : greatest(t::vector_in, t::vector_out) * int{sizeof(T)};
-  using Move = Spans<T, threads, wavefront>;
+  using Move = typename Block::Move;
   static_assert(t::span_in * sizeof(T) % lds_alignment == 0, "results begin aligned");
 
-  static __host__ __device__ int row_tiles(const Shape &s) {
-    return ceil_div(s.out_height, t::lanes_h * t::thread_h);
-  }
-  static __host__ __device__ int column_tiles(const Shape &s) {
-    return ceil_div(s.out_width, t::lanes_w * t::thread_w);
-  }
   // Column tile fastest, then row tile, then planes.
   static int blocks(const Shape &s) {
     return column_tiles(s) * row_tiles(s) * ceil_div(s.batch * s.out_channels, t::planes);
@@ -56,16 +56,7 @@ struct Depthwise {
   const T *x, *w, *bias;
   T *out, *lds = nullptr;
   Arrivals *arrivals = nullptr;
-  const Shape &s;
-  int thread, lane, plane, first_plane;
-  int out_row, out_column, in_row, in_column, row_end, column_end, span_start, out_start;
-  bool live;
   float sums[live_rows][t::thread_w], row[greatest(held, own)], taps[L::taps];
-
-  // First element of x under an output plane: plane o / multiplier of all images' planes.
-  __device__ int input_plane(int output_plane) const {
-    return output_plane / multiplier(s) * s.height * s.width;
-  }
 
   __device__ void load_taps() {
     const T *filter = w + plane % s.out_channels * L::taps;
@@ -74,44 +65,23 @@ struct Depthwise {
       taps[tap] = live ? static_cast<float>(filter[tap]) : 0.0f;
   }
 
-  __device__ int elements() const { return s.batch * s.in_channels * s.height * s.width; }
-  __device__ bool ends_amid_vector() const { return elements() % Move::vector != 0; }
-
   // Asks for the block's rows, in vectors from that on in which the first row begins.
   __device__ void ask() const {
-    const int planes_in = (least(first_plane + t::planes, planes(s)) - 1) / multiplier(s) -
-                          first_plane / multiplier(s);
-    const int last_row = least(first_row_in() + block_rows, row_end);
-    const int end = (planes_in * s.height + last_row) * s.width + plane_start();
-    // Vectors may hold more than the block's rows, but nothing past the images' last element.
-    const int vectors_end =
-        least(ceil_div(end, Move::vector), elements() / Move::vector) * Move::vector;
-    Move::template ask<t::span_in>(arrivals, lds, x + span_start, vectors_end - span_start, thread);
-    if (const int at = vectors_end + thread; ends_amid_vector() && at < end)
+    Move::template ask<t::span_in>(arrivals, lds, x + span_start, vectors_end() - span_start,
+                                   thread);
+    if (const int at = vectors_end() + thread; ends_amid_vector() && at < span_end())
       lds[at - span_start] = x[at];
   }
 
-  static __host__ __device__ int planes(const Shape &s) { return s.batch * s.out_channels; }
-  static __host__ __device__ int multiplier(const Shape &s) { return s.out_channels / s.groups; }
-  // Rows of input under the block's.
-  static constexpr int block_rows = (t::lanes_h * t::thread_h - 1) * L::stride_h + L::span_h;
-  __device__ int first_row_in() const {
-    const int strip = thread / t::lanes_w % t::lanes_h;
-    return in_row - strip * t::thread_h * L::stride_h;
-  }
-  __device__ int first_row_out() const {
-    return out_row - thread / t::lanes_w % t::lanes_h * t::thread_h;
-  }
-  __device__ int plane_start() const {
-    return first_plane / multiplier(s) * s.height * s.width;
-  }
-  __device__ int out_first() const {
-    return (first_plane * s.out_height + first_row_out()) * s.out_width;
-  }
-  __device__ int out_end() const {
-    const int last_plane = least(first_plane + t::planes, planes(s)) - 1;
-    const int last_row = least(first_row_out() + t::lanes_h * t::thread_h, s.out_height);
-    return (last_plane * s.out_height + last_row) * s.out_width;
+  // Brings rows and filters to the L2 cache, where it does no harm that the kernel before may still
+  // write to them: compute units share it, and keep nothing of what is only prefetched.
+  __device__ void prefetch() const {
+    if (thread != 0) return;
+    prefetch_span(x + span_start, vectors_end() - span_start);
+    const int filter = first_plane % s.out_channels;
+    const int first = ceil_div(filter * L::taps, Move::vector) * Move::vector;
+    const int end = least(filter + t::planes, s.out_channels) * L::taps;
+    prefetch_span(w + first, (end - first) / Move::vector * Move::vector);
   }
 
   // Columns from `offset` on of local row i, from LDS or from memory.
@@ -247,31 +217,10 @@ struct Depthwise {
   }
 
   __device__ Depthwise(const Arguments &args, const Shape &shape)
-      : x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)),
-        bias(static_cast<const T *>(args.bias)), out(static_cast<T *>(args.out)), s(shape),
-        thread(threadIdx.x), lane(threadIdx.x % t::lanes_w), sums{} {
-    int block = blockIdx.x;
-    const int column_tile = block % column_tiles(s);
-    block /= column_tiles(s);
-    const int row_tile = block % row_tiles(s);
-    first_plane = block / row_tiles(s) * t::planes;
-    plane = first_plane + thread / (t::lanes_w * t::lanes_h);
-    out_row = (row_tile * t::lanes_h + thread / t::lanes_w % t::lanes_h) * t::thread_h;
-    out_column = (column_tile * t::lanes_w + lane) * t::thread_w;
-    in_row = out_row * L::stride_h - s.pad_top;
-    in_column = out_column * L::stride_w - s.pad_left;
-    // Rows and columns past the last tap of the last output are not loaded, though they may exist.
-    // All taps may meet padding, and these must not be below 0: `inside` takes sizes as unsigned.
-    const int last_row = (s.out_height - 1) * L::stride_h + L::span_h - s.pad_top;
-    const int last_column = (s.out_width - 1) * L::stride_w + L::span_w - s.pad_left;
-    row_end = greatest(0, least(s.height, last_row));
-    column_end = greatest(0, least(s.width, last_column));
-    // Lanes past the last column stay: their neighbours at the left take columns from them.
-    live = thread < t::used_threads && plane < planes(s) && out_row < s.out_height;
-    const int first = plane_start() + greatest(first_row_in(), 0) * s.width;
-    span_start = first / Move::vector * Move::vector;
-    out_start = out_first() / Move::vector * Move::vector;
+      : Block(shape), x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)),
+        bias(static_cast<const T *>(args.bias)), out(static_cast<T *>(args.out)), sums{} {
     if constexpr (t::through_lds) {
+      if constexpr (t::ahead) prefetch();
       lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
       arrivals = reinterpret_cast<Arrivals *>(lds + t::span_in + t::span_out);
       Move::prepare(arrivals, thread);
@@ -279,6 +228,7 @@ struct Depthwise {
   }
 
   __device__ void run(const Arguments &) {
+    if constexpr (t::ahead) admit_next_kernel();
     if constexpr (t::through_lds) ask();
     // Filters come to registers meanwhile.
     load_taps();

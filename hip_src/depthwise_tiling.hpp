@@ -13,8 +13,8 @@ enum class Staging { registers, lds, both };
 // of them; the first that a lane's row begins with is its column Phase. They depend on the image's
 // sizes, so that a kernel for any sizes has them as arguments.
 template <int ThreadH, int ThreadW, int LanesH, int LanesW, int Planes, Staging Staging_,
-          bool ColumnReuse, int SpanIn, int SpanOut, int VectorIn, int Phase, int VectorOut,
-          int Wavefront>
+          bool ColumnReuse, bool Ahead, int SpanIn, int SpanOut, int VectorIn, int Phase,
+          int VectorOut, int Wavefront>
 struct DepthwiseTiling {
   static constexpr int thread_h = ThreadH, thread_w = ThreadW, lanes_h = LanesH;
   static constexpr int lanes_w = LanesW, planes = Planes, wavefront = Wavefront;
@@ -22,6 +22,7 @@ struct DepthwiseTiling {
   static constexpr int vector_in = VectorIn, phase = Phase, vector_out = VectorOut;
   static constexpr bool through_lds = Staging_ != Staging::registers;
   static constexpr bool out_through_lds = Staging_ == Staging::both, column_reuse = ColumnReuse;
+  static constexpr bool ahead = Ahead;
   static constexpr int used_threads = Planes * LanesH * LanesW;
   static constexpr int threads = ceil_div(used_threads, Wavefront) * Wavefront;
   static_assert(!ColumnReuse || (Wavefront % LanesW == 0 && !through_lds),

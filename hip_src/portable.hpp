@@ -3,12 +3,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 extern "C" {
 #include "abi.h"
 }
-#define DSCORE_ABI 3
+#define DSCORE_ABI 4
 
 #if defined(DSCORE_HOST)
 #include "emulation.hpp"
@@ -56,13 +57,6 @@ struct Arguments {
   void *out;
 };
 
-#if defined(DSCORE_HOST)
-template <class Kernel>
-int run(const Arguments &args, typename Kernel::Shape shape, void *, int) {
-  return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront, Kernel::cluster,
-                           [&] { Kernel(args, shape).run(args); });
-}
-#else
 // From sm_90 on, a kernel's blocks may come to lie on the device while the last of the kernel before
 // it run, and wait there for its end: 0.4 us less between two launches on an H200 (CUDA C++
 // Programming Guide, programmatic dependent launch).
@@ -76,18 +70,24 @@ __device__ inline void follow_previous_kernel() {
 #endif
 }
 
-// Blocks let the next kernel's come when they end, no earlier: these would fill the compute units
-// that happen to have room, and crowd there (on an H200, 3.0 us for 2.6 us over six of D1-D30). Of
-// many blocks the next kernel's come when all have ended: letting them come before gained 1 to 15 %
-// with up to 512 blocks, and lost up to a third with 15,360 (docs/benchmarks.md).
-constexpr unsigned most_blocks_followed_early = 512;
-
+// The next kernel's blocks may come once all blocks have said so, or ended.
 __device__ inline void admit_next_kernel() {
 #if defined(DSCORE_EARLY_START)
-  if (gridDim.x <= most_blocks_followed_early)
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+
+#if defined(DSCORE_HOST)
+template <class Kernel>
+int run(const Arguments &args, typename Kernel::Shape shape, void *, int) {
+  return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront, Kernel::cluster,
+                           [&] { Kernel(args, shape).run(args); });
+}
+#else
+// Blocks let the next kernel's come when they end, no earlier unless their tiling says so. Of many
+// blocks the next kernel's come when all have ended: letting them come before gained 1 to 15 % with
+// up to 512 blocks on an H200, and lost up to a third with 15,360 (docs/benchmarks.md).
+constexpr unsigned most_blocks_followed_early = 512;
 
 template <int Cluster, class Shape>
 hipError_t start(void (*kernel)(Arguments, Shape), int blocks, int threads, int lds_bytes,
@@ -113,11 +113,11 @@ hipError_t start(void (*kernel)(Arguments, Shape), int blocks, int threads, int 
 template <class Kernel>
 __global__ __launch_bounds__(Kernel::threads, 1) void entry(Arguments args,
                                                          typename Kernel::Shape shape) {
-  // Made without touching memory, to which the kernel before may still write.
+  // Made without reading memory, to which the kernel before may still write.
   Kernel kernel(args, shape);
   follow_previous_kernel();
   kernel.run(args);
-  admit_next_kernel();
+  if (gridDim.x <= most_blocks_followed_early) admit_next_kernel();
 }
 
 // CUDA asks for LDS above the static limit at the launch, and for leave once on each device.
@@ -159,7 +159,7 @@ bool sizes_fit(const dscore_shape &given) {
          given.pad_top == F::pad_top && given.pad_left == F::pad_left;
 }
 
-constexpr int wrong_sizes = -1, misaligned = -2;
+constexpr int wrong_sizes = -1;
 
 template <class T = void>
 T *pointer(dscore_address address) {
@@ -167,21 +167,24 @@ T *pointer(dscore_address address) {
 }
 
 template <class Kernel>
-int launch(const dscore_shape *shape, dscore_address x, dscore_address w, dscore_address bias,
-           dscore_address out, dscore_address stream, int device) {
-  const Arguments args{pointer(x), pointer(w), pointer(bias), pointer(out)};
-  if ((x | w | bias | out) % Kernel::alignment != 0) return misaligned;
+int launch(const dscore_shape *shape, const char *places, int device) {
+  dscore_places at;
+  std::memcpy(&at, places, sizeof at);
+  const Arguments args{pointer(at.x), pointer(at.w), pointer(at.bias), pointer(at.out)};
+  if (!at.x || !at.w || !at.out || (at.x | at.w | at.bias | at.out) % Kernel::alignment != 0)
+    return DSCORE_MISPLACED;
   if constexpr (std::is_same_v<typename Kernel::Shape, dscore_shape>)
-    return run<Kernel>(args, *shape, pointer(stream), device);
+    return run<Kernel>(args, *shape, pointer(at.stream), device);
   else if (!sizes_fit<typename Kernel::Shape>(*shape))
     return wrong_sizes;
   else
-    return run<Kernel>(args, {}, pointer(stream), device);
+    return run<Kernel>(args, {}, pointer(at.stream), device);
 }
 
 inline const char *error_text(int code) {
   if (code == wrong_sizes) return "the library was built for other sizes";
-  if (code == misaligned) return "an array's address is no multiple of the kernel's alignment";
+  if (code == DSCORE_MISPLACED)
+    return "an array's address is 0, or no multiple of the kernel's alignment";
 #if defined(DSCORE_HOST)
   return emulation::device.error.c_str();
 #else

@@ -51,6 +51,20 @@ __device__ inline void engine_store(void *to, const void *lds, int bytes) {
 }
 #endif
 
+// Asks that elements come to the L2 cache: whole vectors, from a multiple of 16 bytes on.
+template <class T>
+__device__ inline void prefetch_span(const T *from, int elements) {
+  if (elements <= 0) return;
+#if defined(DSCORE_COPY_ENGINE)
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from),
+               "r"(elements * static_cast<int>(sizeof(T))) : "memory");
+#elif defined(DSCORE_HOST)
+  // Touched at both ends, so that a sanitizer sees a span that leaves its array.
+  (void)*static_cast<const volatile T *>(from);
+  (void)*static_cast<const volatile T *>(from + elements - 1);
+#endif
+}
+
 // How a block of Threads moves spans; elements lie in LDS as in memory from a multiple of 16 bytes
 // on, and none past `end` or before `first` is touched in memory, as other blocks own them.
 template <class T, int Threads, int Wavefront>

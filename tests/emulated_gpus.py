@@ -1,8 +1,11 @@
 """Arrays of a made-up library that has GPUs, and the emulated device as two of these."""
 
+from struct import unpack
+
 import numpy as np
 
 from dscore import catalog
+from dscore.backends.abi import places
 from dscore.backends.codegen import KernelSource
 from dscore.backends.emulated import EmulatedBackend
 from dscore.backends.library import LoadedKernel
@@ -80,9 +83,17 @@ class GpuBackend(EmulatedBackend):
         loaded = LoadedKernel(self._kernels[source.name], source)
 
         class Launched:
-            alignment = loaded.alignment
+            alignment, shape, failure = loaded.alignment, loaded.shape, loaded.failure
 
             def launch(self, x, w, bias, out, stream=0, device=0):
-                GpuBackend.launches += ((plan.device.name, stream, device),)
-                loaded.launch(x, w, bias, out)
+                code = self.start(self.shape, places(x, w, bias, out, stream), device)
+                assert code == 0
+
+            @staticmethod
+            def start(shape, packed, device):
+                *_, stream = unpack("=5Q", packed)
+                code = loaded.start(shape, packed, device)
+                if code == 0:
+                    GpuBackend.launches += ((plan.device.name, stream, device),)
+                return code
         return Launched()

@@ -1,10 +1,12 @@
 """Plans on the emulated device, and on copies of the kernel sources with a fault in them."""
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -75,8 +77,37 @@ def runtime_of(sanitizer):
     return found if os.path.isabs(found) else None
 
 
+CHECKED = """
+import pickle, sys
+from dscore.checking import check_plan
+from sanitized import Sanitized
+
+plans, backend = pickle.loads(sys.stdin.buffer.read()), Sanitized()
+backend.prepare(plans)
+for plan in plans:
+    print(plan.name, check_plan(backend, plan, 0))
+"""
+
+
+def checked_under_sanitizers(folder, plans, include=None):
+    """*plans* checked in one process."""
+    return _sanitized(folder, ["-c", CHECKED], include, pickle.dumps(plans))
+
+
 def sanitized(folder, *arguments, include=None):
     """The command line on the emulated device with sanitizers, from the sources *include*."""
+    return _sanitized(folder, ["-m", "dscore.cli", *arguments, "--backend",
+                               "sanitized:Sanitized"], include)
+
+
+def require_silence(done):
+    """The run ended well, and no sanitizer said anything."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "runtime error" not in done.stderr
+    assert "AddressSanitizer" not in done.stderr
+
+
+def _sanitized(folder, arguments, include, given=b""):
     asan, ubsan = runtime_of("asan"), runtime_of("ubsan")
     if not (asan and ubsan):
         pytest.skip("g++ has no runtime of the address and undefined-behaviour sanitizers")
@@ -84,6 +115,7 @@ def sanitized(folder, *arguments, include=None):
         include=f"Path({str(include)!r})" if include else None))
     env = {**os.environ, "PYTHONPATH": str(folder), "LD_PRELOAD": f"{asan} {ubsan}",
            "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1"}
-    return subprocess.run([sys.executable, "-m", "dscore.cli", *arguments, "--backend",
-                           "sanitized:Sanitized"], capture_output=True, text=True, check=False,
-                          env=env, timeout=300)
+    done = subprocess.run([sys.executable, *arguments], input=given, capture_output=True,
+                          check=False, env=env, timeout=300)
+    return SimpleNamespace(returncode=done.returncode, stdout=done.stdout.decode(),
+                           stderr=done.stderr.decode())

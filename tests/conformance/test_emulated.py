@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_runs import ORDERS, altered, result, said_of, sanitized
+from emulated_runs import ORDERS, altered, require_silence, result, said_of, sanitized
 
 import dscore
 from dscore import accuracy, catalog
+from dscore.backends import abi, library
 from dscore.backends.emulated import EmulatedBackend
 from dscore.backends.library import sources
 from dscore.backends.reference import ReferenceBackend
@@ -118,10 +119,26 @@ def test_a_launch_after_a_failed_one_is_right(tmp_path):
 def test_a_library_for_fixed_sizes_refuses_others(emulated):
     fixed = EmulatedBackend(sizes="fixed")
     kernel = fixed.compile(POINTWISE)
-    kernel._loaded._shape.height += 1
+    kernel._loaded.shape.height += 1
     x, w, bias = accuracy.sample(POINTWISE.problem, 0)
     with pytest.raises(LaunchError, match="built for other sizes"):
         kernel(x, w, bias, np.empty(POINTWISE.problem.y_shape, np.float32))
+
+
+def test_python_packs_what_the_header_says(emulated):
+    given = library._ffi().new("dscore_places *", (1, 2, 3, 2**63 + 5, 7))
+    assert bytes(library._ffi().buffer(given)) == abi.places(1, 2, 3, 2**63 + 5, 7)
+    loaded = emulated.compile(POINTWISE)._loaded
+    assert loaded._library._lib.DSCORE_MISPLACED == abi.MISPLACED
+
+
+def test_arrays_nowhere_or_amid_a_vector_are_not_launched_on(emulated):
+    loaded = emulated.compile(POINTWISE)._loaded
+    right = dict(x=4096, w=8192, bias=0, out=12288)
+    for name in ("x", "w", "out"):
+        for at in (0, 4096 + loaded.alignment // 2):
+            with pytest.raises(LaunchError, match="address is 0, or no multiple"):
+                loaded.launch(**{**right, name: at})
 
 
 def test_arrays_that_do_not_fit_are_refused(emulated):
@@ -135,10 +152,7 @@ def test_arrays_that_do_not_fit_are_refused(emulated):
 
 
 def test_the_sanitizers_find_nothing(tmp_path):
-    done = sanitized(tmp_path, "conformance", "--examples", "48", "--device", "z100sm")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "runtime error" not in done.stderr
-    assert "AddressSanitizer" not in done.stderr
+    require_silence(sanitized(tmp_path, "conformance", "--examples", "48", "--device", "z100sm"))
 
 
 def test_the_sanitizers_would_find_it(tmp_path):

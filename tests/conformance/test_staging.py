@@ -1,7 +1,14 @@
 """Depthwise rows through LDS on the emulated device: equal to the reference, and faults caught."""
 
 import pytest
-from emulated_runs import ORDERS, altered, require_bit_equal, said_of, sanitized
+from emulated_runs import (
+    ORDERS,
+    altered,
+    checked_under_sanitizers,
+    require_bit_equal,
+    require_silence,
+    said_of,
+)
 
 from dscore import catalog
 from dscore.backends.emulated import EmulatedBackend
@@ -21,12 +28,12 @@ TOKENS = ("n2c3h7w7_o6k3p1g3_bias_relu6", "n1c5h9w5_o5k5s2psameg5", "n3c2h4w6_o6
           "n2c5h8w8_o5k2s3g5_hardswish", "n1c4h1w13_o8k3p1g4")
 
 
-def planned(token, thread, strips, planes, staging, device="h200"):
+def planned(token, thread, strips, planes, staging, device="h200", ahead=False):
     """The plan of blocks with *strips* of one plane or, for none, with *planes* whole ones."""
     problem, (thread_h, thread_w) = parse_problem(token), thread
     lanes_h = strips or ceil_div(problem.out_height, thread_h)
     tiling = DepthwiseTiling(thread_h, thread_w, lanes_h, ceil_div(problem.out_width, thread_w),
-                             planes, staging)
+                             planes, staging, ahead=ahead)
     return make_plan(problem, catalog.device(device), tiling)
 
 
@@ -55,13 +62,15 @@ PLANES = planned("n2c3h7w5_o6k3p1g3", (4, 2), 0, 3, "lds")
 FULL = planned("n2c3h7w33_o3k3p1g3", (4, 2), 0, 3, "lds")
 VECTORS = planned("n2c3h6w8_o3k3p1x1x2x1g3", (2, 4), 0, 2, "lds")
 RESULTS = planned("n1c3h7w5_o3k3p1g3", (1, 5), 3, 1, "both")
+AHEAD = planned("n2c3h11w9_o3k3p1g3", (2, 1), 2, 1, "lds", ahead=True)
+AHEAD_PLANES = planned("n2c3h7w5_o6k3p1g3", (4, 2), 0, 4, "lds", ahead=True)
 
 WAIT, BARRIER = "    wait_copies<0>();\n", "    __syncthreads();\n"
 LEAVE = "    if ((first | end) % vector != 0 && thread < vector) {\n"
 START = "span_start = first / Move::vector * Move::vector;"
 ROW_END = "const int last_row = least(first_row_in() + block_rows, row_end);"
 COPIED = "const int last_row = first_row_in() + block_rows;"
-KERNEL, SPANS = "depthwise.hpp", "spans.hpp"
+KERNEL, BLOCK, SPANS = "depthwise.hpp", "depthwise_block.hpp", "spans.hpp"
 # The plan, the file, the source as it is, with its fault, and what is said of it.
 FAULTS = {
     "copies not waited for": (STRIPS, SPANS, WAIT + BARRIER, BARRIER, "WRONG"),
@@ -69,16 +78,16 @@ FAULTS = {
     "missing barrier before the results leave": (
         RESULTS, SPANS, BARRIER + LEAVE, LEAVE, "WRONG"),
     "span begins a vector too late": (
-        STRIPS, KERNEL, START, START.replace(";", " + Move::vector;"), "WRONG"),
+        STRIPS, BLOCK, START, START.replace(";", " + Move::vector;"), "WRONG"),
     "vectors begin past the first element": (
-        STRIPS, KERNEL, START, START.replace("first", "(first + Move::vector - 1)"), "WRONG"),
+        STRIPS, BLOCK, START, START.replace("first", "(first + Move::vector - 1)"), "WRONG"),
     "last row not copied": (
-        STRIPS, KERNEL, ROW_END, ROW_END.replace("row_end", "row_end - 1"), "WRONG"),
-    "rows past the last copied": (FULL, KERNEL, ROW_END, COPIED, "LDS overrun"),
+        STRIPS, BLOCK, ROW_END, ROW_END.replace("row_end", "row_end - 1"), "WRONG"),
+    "rows past the last copied": (FULL, BLOCK, ROW_END, COPIED, "LDS overrun"),
     "last plane not copied": (
-        PLANES, KERNEL, "(planes_in * s.height", "((planes_in - 1) * s.height", "WRONG"),
+        PLANES, BLOCK, "(planes_in * s.height", "((planes_in - 1) * s.height", "WRONG"),
     "end of the last vector not copied": (
-        PLANES, KERNEL, "ends_amid_vector() && at < end", "at < 0", "WRONG"),
+        PLANES, KERNEL, "ends_amid_vector() && at < span_end()", "at < 0", "WRONG"),
     "columns outside the image taken from the next row": (
         STRIPS, KERNEL, "wanted && column_inside(offset, column_end)", "wanted", "WRONG"),
     "vectors outside the image taken from the next row": (
@@ -119,21 +128,19 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
         assert all(check_plan(backend, plan, 0).ok for plan in plans)
 
 
-def sanitized_run(folder, plan, include=None):
-    fields = ",".join(f"{name}={value}" for name, value in plan.tiling.as_dict().items())
-    return sanitized(folder, "run", plan.token, "--device", "h200", "--tiling", fields,
-                     include=include)
+def test_the_sanitizers_find_nothing(tmp_path):
+    plans = [STRIPS, PLANES, VECTORS, RESULTS, AHEAD, AHEAD_PLANES]
+    require_silence(checked_under_sanitizers(tmp_path, plans))
 
 
-@pytest.mark.parametrize("plan", [STRIPS, PLANES, VECTORS, RESULTS], ids=lambda plan: plan.token)
-def test_the_sanitizers_find_nothing(plan, tmp_path):
-    done = sanitized_run(tmp_path, plan)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "runtime error" not in done.stderr
-    assert "AddressSanitizer" not in done.stderr
-
-
-def test_the_sanitizers_find_rows_past_the_last_plane(tmp_path):
-    """What lies there is copied, and read by nobody."""
-    done = sanitized_run(tmp_path, STRIPS, altered(tmp_path, "depthwise.hpp", ROW_END, COPIED))
+# What is read there reaches no result.
+@pytest.mark.parametrize(("plan", "name", "right", "wrong"), [
+    (STRIPS, BLOCK, ROW_END, COPIED),
+    (AHEAD, KERNEL, "prefetch_span(x + span_start, vectors_end()",
+     "prefetch_span(x + span_start, Move::vector + vectors_end()"),
+    (AHEAD_PLANES, KERNEL, "least(filter + t::planes, s.out_channels) * L::taps",
+     "(filter + t::planes) * L::taps"),
+], ids=["rows past the last plane", "rows fetched ahead", "filters fetched ahead"])
+def test_the_sanitizers_find_reading_past_the_end(plan, name, right, wrong, tmp_path):
+    done = checked_under_sanitizers(tmp_path, [plan], altered(tmp_path, name, right, wrong))
     assert "AddressSanitizer" in done.stderr

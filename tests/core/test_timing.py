@@ -1,6 +1,9 @@
 """How time is measured, on a device that only counts: orders, numbers of launches, medians."""
 
+import weakref
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ from dscore.backends.timing import (
     set_count,
 )
 
-EFFORT = Effort(replay_seconds=1.0, total_seconds=3.0, most_replays=5, fewest_replays=3,
+EFFORT = Effort(turns=3, replay_seconds=1.0, total_seconds=2.5, most_replays=4, fewest_replays=2,
                 probe_launches=4, most_launches=64, eager_calls=8, eager_seconds=1.0)
 
 
@@ -80,10 +83,60 @@ class Subject:
         self.inside = False
 
 
-def test_replays_alternate_between_the_subjects():
+def test_subjects_take_turns_in_rotated_orders():
     device = Device()
-    device_times(device, device.subjects(a=0.25, b=0.25, c=0.25), 2, EFFORT)
-    assert [name for name, _ in device.replays][-9:] == ["a", "b", "c"] * 3
+    device_times(device, device.subjects(a=0.5, b=0.5, c=0.5), 4, EFFORT)
+    # A replay to carry the graph there, and two samples.
+    assert [name for name, _ in device.replays][6:] == [*"aaabbbccc", *"bbbcccaaa", *"cccaaabbb"]
+
+
+def test_of_many_subjects_one_graph_is_alive_at_a_time():
+    device = Device()
+    alive = []
+
+    def counting(work):
+        replay = record(work)
+        alive[:] = [graph for graph in alive if graph() is not None]
+        assert not alive
+        alive.append(weakref.ref(replay))
+        return replay
+
+    record, device.record = device.record, counting
+    device_times(device, device.subjects(a=0.01, b=0.25, c=0.1), 2, EFFORT)
+    assert alive
+
+
+@pytest.mark.parametrize(("policy", "samples"), [
+    ("graph", [0.25] * 3), ("host", [0.25] * 3 + [0.375] * 2)])
+def test_of_graphs_the_fastest_capture_counts(policy, samples):
+    device, captured = Device(), []
+    device.policy, record = policy, device.record
+
+    def every_second_is_slower(work):
+        captured.append(work)
+        right, late = record(work), 0.5 * (len(captured) % 2)  # the probe is the first
+
+        def replay():
+            right()
+            device.now += late
+        return replay
+
+    device.record = every_second_is_slower
+    a, = device_times(device, device.subjects(a=0.25), 4, replace(EFFORT, turns=2))
+    assert list(a.samples) == pytest.approx(samples)
+
+
+def test_every_turn_begins_with_launches_outside_of_a_graph():
+    device, begun = Device(), []
+    record = device.record
+
+    def noted(work):
+        begun.append(list(device.log[-2:]))
+        return record(work)
+
+    device.record = noted
+    device_times(device, device.subjects(a=0.01, b=0.02), 2, EFFORT)
+    assert begun == [[(name, 0, 0), (name, 1, 0)] for name in "ababbaab"]
 
 
 def test_cold_launches_rotate_over_the_sets_in_whole_rounds():
@@ -95,9 +148,9 @@ def test_cold_launches_rotate_over_the_sets_in_whole_rounds():
 
 def test_hot_launches_use_one_set():
     device = Device()
-    a, = device_times(device, device.subjects(a=0.1), 1, EFFORT)
-    assert device.replays[-1] == ("a", [0] * 10)
-    assert a.launches == 10
+    a, = device_times(device, device.subjects(a=0.125), 1, EFFORT)
+    assert device.replays[-1] == ("a", [0] * 8)
+    assert a.launches == 8
 
 
 @pytest.mark.parametrize(("each", "sets", "launches"), [
@@ -113,7 +166,7 @@ def test_the_number_of_launches(each, sets, launches):
     assert timing_.median == pytest.approx(each)
 
 
-@pytest.mark.parametrize(("each", "samples"), [(1.0, 3), (0.25, 3), (0.0625, 3), (0.001, 5)])
+@pytest.mark.parametrize(("each", "samples"), [(1.0, 2), (0.25, 3), (0.0625, 3), (0.001, 4)])
 def test_the_number_of_samples(each, samples):
     device = Device()
     timing_, = device_times(device, device.subjects(a=each), 1, EFFORT)
@@ -159,7 +212,9 @@ def test_eager_calls_alternate_in_batches_between_waits():
     assert (a.median, b.median) == (pytest.approx(0.01), pytest.approx(0.25))
     assert (a.policy, a.sets) == ("eager", 1)
     order = "".join(name for name, _, _ in device.log)
-    assert "aaaaaaaabbbb" * 3 in order
+    turns = order[6:]  # after the calls that tell how long one takes
+    assert [name for name, _ in groupby(turns)] == [*"abab"]  # ab, ba and ab
+    assert {len(list(calls)) % 4 for _, calls in groupby(turns)} == {0}
     assert {index for _, index, _ in device.log} == {0}
     assert device.waits >= 2 * 6
 
@@ -197,7 +252,7 @@ def test_measured_floors_take_the_faster_copy():
 
 
 def test_the_hosts_floors():
-    found = floors.host_floors(HostEngine(), Effort(0.0, 0.0, 3, 3, 1))
+    found = floors.host_floors(HostEngine(), Effort(1, 0.0, 0.0, 3, 3, 1))
     assert 1e8 < found.bytes_per_second < 1e13
     assert 1e8 < found.flops_per_second < 1e14
     assert 0 < found.launch_seconds < 1e-3

@@ -54,6 +54,8 @@ BROKEN = {
                   DepthwiseTiling(1, 1, 1, 7, 1, column_reuse=True), 1),
     "E-REUSE": (catalog.layers()["D1"], Z100SM,
                 DepthwiseTiling(1, 1, 1, 128, 1, "lds", column_reuse=True), 1),
+    "E-AHEAD": (catalog.layers()["D1"], Z100SM,
+                DepthwiseTiling(7, 1, 1, 128, 1, "lds", ahead=True), 1),
     "E-SPAN": (catalog.layers()["D1"], Z100SM, DepthwiseTiling(1, 1, 1, 64, 1, "both"), 1),
     "E-SPAN-H": (catalog.layers()["D1"], Z100SM, DepthwiseTiling(7, 1, 2, 128, 2, "lds"), 1),
     "E-VGPR-MAX": (P28, Z100SM, PointwiseTiling(7, 128, 1, 1, 16), 1),

@@ -1,0 +1,89 @@
+// The block of a depthwise kernel: which rows of which planes it takes, and where they lie.
+#pragma once
+
+#include "depthwise_tiling.hpp"
+#include "spans.hpp"
+
+namespace dscore {
+
+template <class T, class t, class L, class Shape>
+struct DepthwiseBlock {
+  using Move = Spans<T, t::threads, t::wavefront>;
+  // Rows of input under the block's.
+  static constexpr int block_rows = (t::lanes_h * t::thread_h - 1) * L::stride_h + L::span_h;
+
+  static __host__ __device__ int row_tiles(const Shape &s) {
+    return ceil_div(s.out_height, t::lanes_h * t::thread_h);
+  }
+  static __host__ __device__ int column_tiles(const Shape &s) {
+    return ceil_div(s.out_width, t::lanes_w * t::thread_w);
+  }
+  static __host__ __device__ int planes(const Shape &s) { return s.batch * s.out_channels; }
+  static __host__ __device__ int multiplier(const Shape &s) { return s.out_channels / s.groups; }
+
+  const Shape &s;
+  int thread, lane, plane, first_plane;
+  int out_row, out_column, in_row, in_column, row_end, column_end, span_start, out_start;
+  bool live;
+
+  __device__ explicit DepthwiseBlock(const Shape &shape)
+      : s(shape), thread(threadIdx.x), lane(threadIdx.x % t::lanes_w) {
+    int block = blockIdx.x;
+    const int column_tile = block % column_tiles(s);
+    block /= column_tiles(s);
+    const int row_tile = block % row_tiles(s);
+    first_plane = block / row_tiles(s) * t::planes;
+    plane = first_plane + thread / (t::lanes_w * t::lanes_h);
+    out_row = (row_tile * t::lanes_h + thread / t::lanes_w % t::lanes_h) * t::thread_h;
+    out_column = (column_tile * t::lanes_w + lane) * t::thread_w;
+    in_row = out_row * L::stride_h - s.pad_top;
+    in_column = out_column * L::stride_w - s.pad_left;
+    // Rows and columns past the last tap of the last output are not loaded, though they may exist.
+    // All taps may meet padding, and these must not be below 0: `inside` takes sizes as unsigned.
+    const int last_row = (s.out_height - 1) * L::stride_h + L::span_h - s.pad_top;
+    const int last_column = (s.out_width - 1) * L::stride_w + L::span_w - s.pad_left;
+    row_end = greatest(0, least(s.height, last_row));
+    column_end = greatest(0, least(s.width, last_column));
+    // Lanes past the last column stay: their neighbours at the left take columns from them.
+    live = thread < t::used_threads && plane < planes(s) && out_row < s.out_height;
+    const int first = plane_start() + greatest(first_row_in(), 0) * s.width;
+    span_start = first / Move::vector * Move::vector;
+    out_start = out_first() / Move::vector * Move::vector;
+  }
+
+  // First element of x under an output plane: plane o / multiplier of all images' planes.
+  __device__ int input_plane(int output_plane) const {
+    return output_plane / multiplier(s) * s.height * s.width;
+  }
+  __device__ int first_row_in() const {
+    const int strip = thread / t::lanes_w % t::lanes_h;
+    return in_row - strip * t::thread_h * L::stride_h;
+  }
+  __device__ int first_row_out() const {
+    return out_row - thread / t::lanes_w % t::lanes_h * t::thread_h;
+  }
+  __device__ int plane_start() const { return input_plane(first_plane); }
+  __device__ int out_first() const {
+    return (first_plane * s.out_height + first_row_out()) * s.out_width;
+  }
+  __device__ int out_end() const {
+    const int last_plane = least(first_plane + t::planes, planes(s)) - 1;
+    const int last_row = least(first_row_out() + t::lanes_h * t::thread_h, s.out_height);
+    return (last_plane * s.out_height + last_row) * s.out_width;
+  }
+  __device__ int elements() const { return s.batch * s.in_channels * s.height * s.width; }
+  __device__ bool ends_amid_vector() const { return elements() % Move::vector != 0; }
+  // One past the block's rows, and past the vectors that hold them: these may hold more, but nothing
+  // past the images' last element.
+  __device__ int span_end() const {
+    const int planes_in = (least(first_plane + t::planes, planes(s)) - 1) / multiplier(s) -
+                          first_plane / multiplier(s);
+    const int last_row = least(first_row_in() + block_rows, row_end);
+    return (planes_in * s.height + last_row) * s.width + plane_start();
+  }
+  __device__ int vectors_end() const {
+    return least(ceil_div(span_end(), Move::vector), elements() / Move::vector) * Move::vector;
+  }
+};
+
+}  // namespace dscore
