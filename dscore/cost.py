@@ -53,11 +53,11 @@ _MATRIX = {"wavefront": 9.6, "fma": 1.1, "split": 0.28, "lds_load": 0.88, "copy"
            "fragment": 9.8, "cluster": 1670.0, "cluster_sum": 40.6, "through_registers": 158.0,
            "wait": 102.0, "serial": 1.44, "block": 262.0, "memory": 1.23, "loaded": 0.9,
            "first": 1583.0, "norm": 3.19}
-_DEPTHWISE = {"wavefront": 14.4, "fma": 0.764, "load": 2.16, "store": 1.05, "shuffle": 1.12,
-              "line": 0.496, "lds": 0.889, "wait": 38.0, "row": 245.0, "staging": 113.0,
-              "both": 264.0, "serial": 0.777, "block": 142.0, "memory": 1.03, "loaded": 0.066,
-              "stored": 0.669, "fill": 0.598, "first": 1313.0, "norm": 2.19, "ahead": 1220.0,
-              "ahead_crowded": 906.0, "crowd": 340.0}
+_DEPTHWISE = {"wavefront": 6.98, "fma": 0.502, "load": 1.50, "store": 0.349, "shuffle": 1.03,
+              "line": 0.556, "lds": 0.873, "wait": 41.8, "row": 230.0, "staging": 163.0,
+              "both": 350.0, "serial": 1.34, "block": 150.0, "memory": 1.06, "loaded": 0.129,
+              "stored": 0.663, "fill": 0.670, "first": 963.0, "norm": 2.33, "ahead": 1319.0,
+              "ahead_crowded": 643.0, "crowd": 309.0}
 # Rounds of a grid above which blocks that work ahead are in the way of those before them.
 _ROUNDS_AHEAD = 4
 
@@ -90,12 +90,13 @@ def cost(case: Case, block_n: Count) -> CostColumns:
         work, weights = _depthwise_work(case), _DEPTHWISE
     else:
         work, weights = None, {"norm": 4.0, "first": 0.0}
+    grids = foot.blocks / (block_n * device.compute_units)
     parts = (_unfitted(case, rounds, resident) if work is None
-             else _fitted(case, work, weights, rounds, resident))
+             else _fitted(case, work, weights, rounds, resident, _unevenness(case, grids)))
     launch = np.broadcast_to((device.measured_launch_seconds or LAUNCH_SECONDS)
                              + weights["first"] / device.clock_hz, parts[0].shape)
     if case.kind is DepthwiseTiling:
-        launch = launch - _saved_ahead(case, foot.blocks / (block_n * device.compute_units))
+        launch = launch - _saved_ahead(case, grids)
     overlapped = (parts ** weights["norm"]).sum(axis=0) ** (1 / weights["norm"])
     bound = np.concatenate([parts, launch[None]]).argmax(axis=0)
     return CostColumns(launch + overlapped, bound, rounds,
@@ -121,15 +122,15 @@ class _Work:
 
 
 def _fitted(case: Case, work: _Work, weight: dict[str, float], rounds: Count,
-            resident: Count) -> NDArray[np.float64]:
-    """Seconds of each part."""
+            resident: Count, uneven: Count) -> NDArray[np.float64]:
+    """Seconds of each part, on the CU that has the most of it: *uneven* times the others' share."""
     device, foot = case.device, case.foot
     cus, simds, clock = device.compute_units, device.simds_per_cu, device.clock_hz
-    waves = foot.blocks * foot.waves
+    waves = foot.blocks * foot.waves * uneven
     # A SIMD of 16 lanes takes four clocks for a wavefront of 64; LDS serves 32 lanes a clock.
     issue = work.issue * (device.wavefront * simds / device.fp32_lanes_per_cu)
     lds = work.lds * (device.wavefront / LDS_LANES)
-    beside = np.ceil(resident * foot.waves / simds)
+    beside = np.ceil(resident * uneven * foot.waves / simds)
     latency = rounds * (work.waits + weight["serial"] * beside * (issue + work.products)) / clock
     # A block alone on its CU fills its LDS each time; others fill theirs while one computes.
     fills = np.where(resident == 1, rounds, 1) * work.fill_bytes * cus / device.bandwidth
@@ -175,6 +176,16 @@ def _depthwise_work(case: Case) -> _Work:
         + weight["both"] * (staging == "both"),
         fill_bytes=weight["fill"] * foot.lds_bytes,
         l2_bytes=foot.blocks * foot.waves * moved * SECTOR_BYTES)
+
+
+def _unevenness(case: Case, grids: Count) -> Count:
+    """The share of the CU that has most of a grid which fills the device *grids* times, at worst.
+
+    Blocks that come early take what room there is beside the grid before. Where that is too little
+    for all and the device holds all of a grid, the CUs that end first take the rest.
+    """
+    ahead = np.asarray(getattr(case.tiling, "ahead", False)) & (grids > 1 / 2) & (grids < 1)
+    return np.where(ahead, 1 / grids, 1.0)
 
 
 def _saved_ahead(case: Case, grids: Count) -> Count:

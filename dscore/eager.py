@@ -23,11 +23,15 @@ _GPUS = (2, 10)
 
 _ADAPTERS: dict[str, Callable[[], Adapter]] = {"torch": Torch, "cupy": Cupy}
 _known: dict[str, Adapter] = {}
+# Takes x, w, bias and out; returns None for arrays that are not of its kind.
+Quick = Callable[[Any, Any, Any, Any], Any]
 # By the bytes of x and w, which are had quicker than their shapes, whether there is no bias, and
 # the options; calls of one key differ in type, place or shapes.
 _calls: dict[Hashable, tuple[Call, ...]] = {}
-# What is tried first, by the same keys; it returns None for arrays it does not take.
-quick: dict[Hashable, Callable[[Any, Any, Any, Any], Any]] = {}
+_quick_calls: dict[Hashable, Quick] = {}
+# The same by the identity of w, which is had quickest and is but a guess: each of them looks at the
+# arrays that it is given. What is tried first.
+quick: dict[Hashable, Quick] = {}
 # Programs that meet ever new shapes must not remember all of them.
 _MOST_CALLS = 4096
 # Quick forms of one call: for a parameter, in inference mode, under autocast, ...
@@ -58,8 +62,7 @@ class Call:
         return (all(map(self._matches, arrays))
                 and [tuple(array.shape) for array in arrays] == self._shapes)
 
-    def quick(self, arrays: tuple[Any, ...],
-              other: Callable[..., Any]) -> Callable[[Any, Any, Any, Any], Any]:
+    def quickened(self, arrays: tuple[Any, ...], other: Quick) -> Quick:
         """The call for arrays like these without what need not be asked anew each time.
 
         Unlike ones go to *other*; so do all, where a kernel cannot take these as they are.
@@ -67,11 +70,10 @@ class Call:
         if self._variants == _MOST_VARIANTS or not all(map(self._direct, arrays)):
             return other
         self._variants += 1
-        quickened = self._biased if len(arrays) == 3 else self._unbiased
-        return quickened(self._adapter.guard(arrays) or self._takes, other)
+        made = self._biased if len(arrays) == 3 else self._unbiased
+        return made(self._adapter.guard(arrays) or self._takes, other)
 
-    def _unbiased(self, guard: Callable[..., bool],
-                  other: Callable[..., Any]) -> Callable[[Any, Any, Any, Any], Any]:
+    def _unbiased(self, guard: Callable[..., bool], other: Quick) -> Quick:
         # All are looked up once: a call is to cost little more than its launch.
         new, checked, address = self._new, self.checked, self._adapter.address
         start, shape, refused = self._kernel.start, self._kernel.shape, self._refused
@@ -85,8 +87,7 @@ class Call:
             return refused(code) if code else y
         return call
 
-    def _biased(self, guard: Callable[..., bool],
-                other: Callable[..., Any]) -> Callable[[Any, Any, Any, Any], Any]:
+    def _biased(self, guard: Callable[..., bool], other: Quick) -> Quick:
         """The same with a bias, which takes longer."""
         new, checked, address = self._new, self.checked, self._adapter.address
         start, shape, refused = self._kernel.start, self._kernel.shape, self._refused
@@ -182,12 +183,19 @@ def called(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Any
     # No array, one that is not dense, or an option that cannot be hashed.
     except (AttributeError, RuntimeError, TypeError):
         return None
-    arrays = (x, w) if bias is None else (x, w, bias)
-    for call in calls:
-        if call.fits(*arrays):
-            quick[key] = call.quick(arrays, quick.get(key, _none))
-            return call(x, w, bias, out)
-    return None
+    known: Quick = _quick_calls.get(key, _none)
+    y = known(x, w, bias, out)
+    if y is None:
+        arrays = (x, w) if bias is None else (x, w, bias)
+        call = next((call for call in calls if call.fits(*arrays)), None)
+        if call is None:
+            return None
+        known = _quick_calls[key] = call.quickened(arrays, known)
+        y = call(x, w, bias, out)
+    if len(quick) >= _MOST_CALLS:
+        quick.clear()
+    quick[(id(w), *key[2:])] = known
+    return y
 
 
 def _none(x: Any, w: Any, bias: Any, out: Any) -> None:
@@ -198,6 +206,7 @@ def remember(x: Any, w: Any, bias: Any, options: tuple[Any, ...], call: Call) ->
     """Keep *call* for the next time, unless an option cannot be hashed."""
     if len(_calls) >= _MOST_CALLS:
         _calls.clear()
+        _quick_calls.clear()
         quick.clear()
     key = (x.nbytes, w.nbytes, bias is None, *options)
     with suppress(TypeError):

@@ -97,18 +97,30 @@ class _Conv:
 
     def __init__(self, problem: ConvProblem, arrays: grounds.Arrays,
                  options: dict[str, Any]) -> None:
-        spec, (top, bottom, left, right) = problem.spec, problem.padding
         self.name, self._arrays = OURS, arrays[:3]
-        self._options = dict(
-            stride=spec.stride, padding=((top, bottom), (left, right)), dilation=spec.dilation,
-            groups=spec.groups, activation=spec.activation, **options)
+        self._options = {**_written(problem), **options}
 
     def __call__(self) -> Any:
         return api.conv(*self._arrays, **self._options)
 
     def launch(self, index: int, stream: int) -> None:
-        self()
+        api.conv(*self._arrays, **self._options)
 
     @contextmanager
     def settings(self) -> Iterator[None]:
         yield
+
+
+def _written(problem: ConvProblem) -> dict[str, Any]:
+    """The options of `dscore.conv` as one writes them: no defaults, and a number for two alike."""
+    spec, (top, bottom, left, right) = problem.spec, problem.padding
+    even = (top, left) == (bottom, right)
+    said = {"stride": _short(spec.stride), "dilation": _short(spec.dilation),
+            "padding": _short((top, left)) if even else ((top, bottom), (left, right)),
+            "groups": spec.groups, "activation": spec.activation}
+    defaults = {"stride": 1, "dilation": 1, "padding": 0, "groups": 1, "activation": None}
+    return {name: value for name, value in said.items() if value != defaults[name]}
+
+
+def _short(pair: tuple[int, int]) -> int | tuple[int, int]:
+    return pair[0] if pair[0] == pair[1] else pair

@@ -25,6 +25,7 @@ def _gpus(monkeypatch):
     monkeypatch.setitem(eager._ADAPTERS, "emulated_gpus", TensorAdapter)
     monkeypatch.setattr(eager, "_known", {})
     monkeypatch.setattr(eager, "_calls", {})
+    monkeypatch.setattr(eager, "_quick_calls", {})
     monkeypatch.setattr(eager, "quick", {})
     monkeypatch.setitem(backend._REGISTRY, "gpu", "emulated_gpus:GpuBackend")
     monkeypatch.setattr(GpuBackend, "launches", ())
@@ -165,7 +166,8 @@ def test_calls_are_forgotten_before_they_fill_the_memory(monkeypatch):
         for activation in (None, "relu"):
             dscore.conv(Tensor(X[:batch]), w, bias, **{**ASKED, "activation": activation})
             assert len(eager._calls) <= 2
-            assert set(eager.quick) <= set(eager._calls)
+            assert set(eager._quick_calls) <= set(eager._calls)
+            assert len(eager.quick) <= 2
 
 
 @pytest.fixture
@@ -185,6 +187,15 @@ def test_from_the_third_time_on_a_call_is_quick(long_calls):
         assert dscore.conv(x, w, bias, **ASKED, out=out) is out
         assert right(out)
     assert len(long_calls) == 2
+
+
+def test_weights_made_anew_are_quick_too(long_calls):
+    kept = []
+    for _ in range(6):
+        kept.append(tensors())
+        assert right(dscore.conv(*kept[-1], **ASKED))
+    assert len(long_calls) == 2
+    assert len(eager.quick) == 5  # by each filter but the first
 
 
 def repeated(*arrays):
