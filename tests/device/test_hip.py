@@ -13,6 +13,7 @@ from dscore.checking import check_plan
 from dscore.conformance import conformance
 from dscore.errors import SpecError, UnavailableError
 from dscore.notation import parse_problem
+from dscore.solver import make_plan
 
 HIP = HipBackend()
 pytestmark = pytest.mark.skipif(HIP.missing() is not None, reason=str(HIP.missing()))
@@ -157,6 +158,47 @@ def test_a_captured_graph_replays_on_new_data(torch, tensors):
     graph.replay()
     torch.cuda.synchronize()
     assert right(y.cpu())
+
+
+@pytest.mark.parametrize("token", ["n8c96h14w14_o96k3p1g96", "n1c64h28w28_o64k5p2g64",
+                                   "n8c96h14w14_o96k1"])
+def test_a_kernel_reads_what_the_one_before_wrote(torch, token):
+    """Launches of a graph, of which each begins early and fetches ahead, where they may."""
+    problem, device = parse_problem(token), HIP.device()
+    space = list(dscore.solve(problem, device))
+    chosen = [dscore.plan_for(token, device).tiling, *[t for t in space
+                                                       if getattr(t, "ahead", False)][::60]]
+    _, w, _ = accuracy.sample(problem, 1)
+    w = torch.as_tensor(w / problem.spec.products**0.5, device="cuda")
+    first = torch.randn(problem.x_shape, device="cuda")
+    for tiling in chosen:
+        launch = HIP.kernel_on(make_plan(problem, device, tiling), 0).launch
+        apart, together = (chain(torch, launch, w, first, wait) for wait in (True, False))
+        assert torch.equal(apart, together), tiling.name
+
+
+def chain(torch, launch, w, first, wait, launches=64):
+    """The result of launches that each take the one before's, waiting for it or in one graph."""
+    held = [first.clone(), torch.full_like(first, float("nan"))]
+
+    def run(stream):
+        for number in range(launches):
+            x, y = held[number % 2], held[1 - number % 2]
+            launch(x.data_ptr(), w.data_ptr(), 0, y.data_ptr(), stream, 0)
+            if wait:
+                torch.cuda.synchronize()
+
+    if wait:
+        run(0)
+    else:
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            run(stream.cuda_stream)
+        graph.replay()
+        torch.cuda.synchronize()
+    assert torch.isfinite(held[launches % 2]).all()
+    return held[launches % 2]
 
 
 def test_nothing_waits_for_the_device(torch, tensors):
