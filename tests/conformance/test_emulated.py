@@ -152,7 +152,7 @@ def test_arrays_that_do_not_fit_are_refused(emulated):
 
 
 def test_the_sanitizers_find_nothing(tmp_path):
-    require_silence(sanitized(tmp_path, "conformance", "--examples", "48", "--device", "z100sm"))
+    require_silence(sanitized(tmp_path, "conformance", "--examples", "32", "--device", "z100sm"))
 
 
 def test_the_sanitizers_would_find_it(tmp_path):
