@@ -37,7 +37,7 @@ _LEAST_LANES = 0.75
 _LEAST_RUN = 32
 # Of a lane, in registers: beyond it too few wavefronts are resident to hide anything.
 _MOST_SUMS = 128
-# Blocks for each compute unit, above which none of them waits for the kernel before.
+# Blocks for each compute unit up to which working ahead was seen to gain (docs/benchmarks.md).
 _MOST_BLOCKS_AHEAD = 32
 # Wavefronts of a block that several whole planes are to fill.
 _STAGED_WAVES = (1, 2, 3, 4, 6, 8, 12)
