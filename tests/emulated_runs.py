@@ -84,8 +84,9 @@ from sanitized import Sanitized
 
 plans, backend = pickle.loads(sys.stdin.buffer.read()), Sanitized()
 backend.prepare(plans)
-for plan in plans:
-    print(plan.name, check_plan(backend, plan, 0))
+verdicts = [check_plan(backend, plan, 0) for plan in plans]
+print(*verdicts, sep="\\n")
+sys.exit(not all(verdict.ok for verdict in verdicts))
 """
 
 

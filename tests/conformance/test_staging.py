@@ -144,3 +144,12 @@ def test_the_sanitizers_find_nothing(tmp_path):
 def test_the_sanitizers_find_reading_past_the_end(plan, name, right, wrong, tmp_path):
     done = checked_under_sanitizers(tmp_path, [plan], altered(tmp_path, name, right, wrong))
     assert "AddressSanitizer" in done.stderr
+
+
+def test_a_wrong_result_is_no_silence(tmp_path):
+    copy = altered(tmp_path, BLOCK, ROW_END, ROW_END.replace("row_end", "row_end - 1"))
+    done = checked_under_sanitizers(tmp_path, [STRIPS], copy)
+    assert done.returncode == 1
+    assert "WRONG" in done.stdout
+    with pytest.raises(AssertionError):
+        require_silence(done)
