@@ -64,7 +64,7 @@ def ours(ground: grounds.Ground, chosen: Backend, plan: Plan, arrays: grounds.Ar
     try:
         one.judged(grounds.check(ground, chosen, plan, arrays))
         if options is not None and not one.fault:
-            y = _Conv(plan.problem, arrays, options)()
+            y = _Conv(plan.problem, arrays, options).launch(0, 0)
             ground.engine.synchronize()
             one.judged(ground.judge(plan.problem, arrays, y))
     except (SpecError, UnavailableError):
@@ -100,11 +100,9 @@ class _Conv:
         self.name, self._arrays = OURS, arrays[:3]
         self._options = {**_written(problem), **options}
 
-    def __call__(self) -> Any:
+    def launch(self, index: int, stream: int) -> Any:
+        """Call it; its result."""
         return api.conv(*self._arrays, **self._options)
-
-    def launch(self, index: int, stream: int) -> None:
-        api.conv(*self._arrays, **self._options)
 
     @contextmanager
     def settings(self) -> Iterator[None]:
