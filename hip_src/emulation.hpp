@@ -3,7 +3,8 @@
 // A fiber runs until a barrier, a shuffle or its end. A barrier lets go when every thread of the
 // block waits at it, a shuffle when every lane of the wavefront does; where that cannot happen the
 // launch fails. DSCORE_LANE_ORDER (forward, reverse, random) orders the fibers between rendezvous:
-// a result that depends on it is a race. LDS is full of NaN when a block starts, and fenced.
+// a result that depends on it is a race. LDS is full of NaN when a block starts, and fenced on both
+// sides.
 #pragma once
 
 #include <algorithm>
@@ -29,16 +30,16 @@ namespace dscore::emulation {
 constexpr std::size_t fence_bytes = 256;
 constexpr unsigned char fence_value = 0xA5;
 
-// The block's LDS: the same memory for all its threads, NaN at first, with a fence behind it.
+// The block's LDS: the same memory for all its threads, NaN at first, between two fences.
 template <class T>
 T *lds(std::size_t count) {
   auto &bytes = device.lds[device.current / device.threads];
   if (bytes.empty()) {
+    bytes.assign(count * sizeof(T) + 2 * fence_bytes, fence_value);
     // All bits set are a NaN in every float type.
-    bytes.assign(count * sizeof(T) + fence_bytes, 0xFF);
-    std::fill(bytes.end() - fence_bytes, bytes.end(), fence_value);
+    std::fill(bytes.begin() + fence_bytes, bytes.end() - fence_bytes, 0xFF);
   }
-  return reinterpret_cast<T *>(bytes.data());
+  return reinterpret_cast<T *>(bytes.data() + fence_bytes);
 }
 
 // What lies in another block of the cluster where `own` does in the lane's.
@@ -54,12 +55,21 @@ inline bool fail(const std::string &what) {
   return false;
 }
 
-inline bool fence_holds() {
-  const bool holds = std::all_of(device.lds.begin(), device.lds.end(), [](const auto &bytes) {
-    return bytes.empty() || std::all_of(bytes.end() - fence_bytes, bytes.end(),
-                                        [](unsigned char byte) { return byte == fence_value; });
-  });
-  return holds || fail("LDS overrun: a lane wrote past the end of the block's LDS");
+template <class Bytes>
+bool fence_holds(Bytes first) {
+  return std::all_of(first, first + fence_bytes,
+                     [](unsigned char byte) { return byte == fence_value; });
+}
+
+inline bool fences_hold() {
+  for (const auto &bytes : device.lds) {
+    if (bytes.empty()) continue;
+    if (!fence_holds(bytes.end() - fence_bytes))
+      return fail("LDS overrun: a lane wrote past the end of the block's LDS");
+    if (!fence_holds(bytes.begin()))
+      return fail("LDS underrun: a lane wrote before the beginning of the block's LDS");
+  }
+  return true;
 }
 
 inline bool copies_were_aligned() {
@@ -110,7 +120,7 @@ inline bool run_block() {
       if (d.fibers[thread].waits == Waits::no) resume(d, thread);
     if (std::all_of(d.fibers.begin(), d.fibers.end(),
                     [](const Fiber &fiber) { return fiber.waits == Waits::done; }))
-      return fence_holds() && copies_were_aligned();
+      return fences_hold() && copies_were_aligned();
     const int all = d.threads * d.cluster;
     bool moved = release(d, 0, all, Waits::at_cluster);
     for (int first = 0; first < all; first += d.threads)

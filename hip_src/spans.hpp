@@ -90,7 +90,7 @@ struct Spans {
   static __device__ void ask(Arrivals *arrivals, T *lds, const T *from, int elements, int thread) {
 #if defined(DSCORE_COPY_ENGINE)
     if (thread == 0)
-      engine_load(arrivals, lds, from, greatest(elements, 0) * static_cast<int>(sizeof(T)));
+      engine_load(arrivals, lds, from, elements * static_cast<int>(sizeof(T)));
 #else
     DSCORE_UNROLL
     for (int i = 0; i < ceil_div(Most / vector, movers); i++) {

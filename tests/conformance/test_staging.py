@@ -62,6 +62,8 @@ PLANES = planned("n2c3h7w5_o6k3p1g3", (4, 2), 0, 3, "lds")
 FULL = planned("n2c3h7w33_o3k3p1g3", (4, 2), 0, 3, "lds")
 VECTORS = planned("n2c3h6w8_o3k3p1x1x2x1g3", (2, 4), 0, 2, "lds")
 RESULTS = planned("n1c3h7w5_o3k3p1g3", (1, 5), 3, 1, "both")
+# All rows of the last block lie below the image, whose last element is amid a vector.
+BELOW = planned("n1c1h10w5_o2k3x1s3p0x6x0x3d1x2", (1, 2), 2, 1, "both")
 AHEAD = planned("n2c3h11w9_o3k3p1g3", (2, 1), 2, 1, "lds", ahead=True)
 AHEAD_PLANES = planned("n2c3h7w5_o6k3p1g3", (4, 2), 0, 4, "lds", ahead=True)
 
@@ -83,6 +85,9 @@ FAULTS = {
         STRIPS, BLOCK, START, START.replace("first", "(first + Move::vector - 1)"), "WRONG"),
     "last row not copied": (
         STRIPS, BLOCK, ROW_END, ROW_END.replace("row_end", "row_end - 1"), "WRONG"),
+    "rows below the image copied": (
+        BELOW, BLOCK, "greatest(span_start, end * Move::vector)", "end * Move::vector",
+        "LDS underrun"),
     "rows past the last copied": (FULL, BLOCK, ROW_END, COPIED, "LDS overrun"),
     "last plane not copied": (
         PLANES, BLOCK, "(planes_in * s.height", "((planes_in - 1) * s.height", "WRONG"),
@@ -121,7 +126,7 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    plans, backend = [STRIPS, PLANES, FULL, VECTORS, RESULTS], EmulatedBackend()
+    plans, backend = [STRIPS, PLANES, FULL, VECTORS, RESULTS, BELOW], EmulatedBackend()
     backend.prepare(plans)
     for order in ORDERS:
         monkeypatch.setenv("DSCORE_LANE_ORDER", order)
@@ -129,7 +134,7 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 
 def test_the_sanitizers_find_nothing(tmp_path):
-    plans = [STRIPS, PLANES, VECTORS, RESULTS, AHEAD, AHEAD_PLANES]
+    plans = [STRIPS, PLANES, VECTORS, RESULTS, BELOW, AHEAD, AHEAD_PLANES]
     require_silence(checked_under_sanitizers(tmp_path, plans))
 
 
