@@ -9,4 +9,4 @@ ABI = 4
 # The code for arrays that must be copied first.
 MISPLACED = -2
 # The bytes of a dscore_places: x, w, bias, out and the stream.
-places: Callable[[int, int, int, int, int], bytes] = Struct("=5Q").pack
+pack_places: Callable[[int, int, int, int, int], bytes] = Struct("=5Q").pack

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import CompileError, LaunchError
 from ..plan import Plan
-from .abi import ABI, places
+from .abi import ABI, pack_places
 from .codegen import KernelSource, sizes_of
 
 
@@ -67,7 +67,7 @@ class LoadedKernel:
         self.plan: Plan = source.plan
         self._library = library
         self._kernel = library.kernels[source.name]
-        # start(shape, places(...), device) returns 0 or a code, for calls that are to cost little.
+        # start(shape, pack_places(...), device) returns 0 or a code: for calls that cost little.
         self.start: Callable[[Any, bytes, int], int] = self._kernel.launch
         self.shape = _ffi().new("dscore_shape *", sizes_of(source.plan.problem))
 
@@ -87,7 +87,7 @@ class LoadedKernel:
 
         Raises LaunchError with the device's own words.
         """
-        code = self.start(self.shape, places(x, w, bias, out, stream), device)
+        code = self.start(self.shape, pack_places(x, w, bias, out, stream), device)
         if code:
             raise self.failure(code)
 

@@ -19,6 +19,7 @@ Replay = Callable[[], None]
 Sampler = Callable[[], float]  # seconds a launch
 Turn = Callable[[], Sampler]
 
+# Before a capture, as the first ones prepare what is launched.
 _WARM_LAUNCHES = 2
 # How often the data of a cold measurement exceeds the last-level cache.
 _CACHE_TIMES = 3
@@ -65,7 +66,7 @@ class Engine(Protocol):
 class Effort:
     """How long is measured."""
 
-    turns: int = 5
+    turns: int = 5  # of each subject; a turn captures its launches anew
     replay_seconds: float = 2e-3  # that one replay lasts at least
     # Of a turn: after which no further replay is begun, and how many there are.
     total_seconds: float = 10e-3

@@ -56,8 +56,8 @@ class Backend(Protocol):
 class Launchable(Protocol):
     """A kernel that takes addresses, each a multiple of `alignment` bytes.
 
-    ``start(shape, dscore.backends.abi.places(...), device)`` is `launch` for those who look after
-    its code themselves: 0, MISPLACED, or one that `failure` tells the error of.
+    ``start(shape, dscore.backends.abi.pack_places(...), device)`` is `launch` for those who look
+    after its code themselves: 0, MISPLACED, or one that `failure` tells the error of.
     """
 
     shape: Any

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .adapters import Adapter, Cupy, Torch
-from .backends.abi import MISPLACED, places
+from .backends.abi import MISPLACED, pack_places
 from .errors import SpecError, UnavailableError
 
 if TYPE_CHECKING:
@@ -83,12 +83,13 @@ class Call:
             if not guard(x, w):
                 return other(x, w, bias, out)
             y = new() if out is None else checked(out, x, w)
-            code = start(shape, places(address(x), address(w), 0, address(y), stream(index)), index)
+            code = start(shape, pack_places(address(x), address(w), 0, address(y),
+                                            stream(index)), index)
             return refused(code) if code else y
         return call
 
     def _biased(self, guard: Callable[..., bool], other: Quick) -> Quick:
-        """The same with a bias, which takes longer."""
+        """The same with a bias, in a function of its own: to ask each time would take longer."""
         new, checked, address = self._new, self.checked, self._adapter.address
         start, shape, refused = self._kernel.start, self._kernel.shape, self._refused
         stream, index = self._adapter.stream, self._index
@@ -96,9 +97,12 @@ class Call:
         def call(x: Any, w: Any, bias: Any, out: Any) -> Any:
             if not guard(x, w, bias):
                 return other(x, w, bias, out)
-            y, at_bias = new() if out is None else checked(out, x, w, bias), address(bias)
-            code = start(shape, places(address(x), address(w), at_bias, address(y),
-                                       stream(index)), index) if at_bias else MISPLACED
+            at_bias = address(bias)
+            if not at_bias:  # which the kernel would take for none
+                return None
+            y = new() if out is None else checked(out, x, w, bias)
+            code = start(shape, pack_places(address(x), address(w), at_bias, address(y),
+                                            stream(index)), index)
             return refused(code) if code else y
         return call
 

@@ -120,9 +120,9 @@ class DepthwiseTiling(_Fields):
     rows are copied as vectors; with "both" the results leave through it as well.
     With `column_reuse` a lane loads only its own columns and takes the overlap from the lanes at
     its right by shuffles, which needs `lanes_w` to be a power of two within the wavefront.
-    With `ahead` (from sm_90 on) a block that comes before the kernel before has ended brings the
-    rows and filters that it will copy to LDS to the L2 cache meanwhile, and lets the blocks of the
-    kernel after come as soon as its own may read.
+    With `ahead` (from sm_90 on) a kernel overlaps with its neighbours: a block that starts while
+    the previous kernel still runs fetches its rows (where they go through LDS) and filters to the
+    L2 cache, and the next kernel's blocks may start once all of this one's may read.
     """
 
     thread_h: int

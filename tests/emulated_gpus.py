@@ -5,7 +5,7 @@ from struct import unpack
 import numpy as np
 
 from dscore import catalog
-from dscore.backends.abi import places
+from dscore.backends.abi import pack_places
 from dscore.backends.codegen import KernelSource
 from dscore.backends.emulated import EmulatedBackend
 from dscore.backends.library import LoadedKernel
@@ -86,7 +86,7 @@ class GpuBackend(EmulatedBackend):
             alignment, shape, failure = loaded.alignment, loaded.shape, loaded.failure
 
             def launch(self, x, w, bias, out, stream=0, device=0):
-                code = self.start(self.shape, places(x, w, bias, out, stream), device)
+                code = self.start(self.shape, pack_places(x, w, bias, out, stream), device)
                 assert code == 0
 
             @staticmethod
