@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from ..device import Device
 from ..plan import Plan
 from ..spec import ConvProblem
 from . import torch_check
+from .alone import alone_on
 from .engines import RuntimeEngine, TorchEngine
 from .floors import Floors, stated_floors, torch_floors
 from .grounds import FENCE, Arrays, Kernels, fenced_output
-from .runtime import Runtime
+from .runtime import Runtime, runtime
 from .timing import Effort, Engine, Subject
 
 
@@ -28,6 +30,7 @@ class TorchGround:
 
     def __init__(self, torch: Any, device: Device, index: int) -> None:
         self._torch, self._index = torch, index
+        self._slot = runtime("amd" if torch.version.hip else "nvidia").slot(index)
         self.engine: Engine = TorchEngine(torch, index)
         self.effort = Effort()
         self.title = str(torch.cuda.get_device_name(index))
@@ -74,6 +77,9 @@ class TorchGround:
         self.release()
         return found
 
+    def alone(self) -> AbstractContextManager[None]:
+        return alone_on(self._slot)
+
     def release(self) -> None:
         self._torch.cuda.empty_cache()
 
@@ -118,6 +124,7 @@ class RuntimeGround:
 
     def __init__(self, runtime: Runtime, device: Device, index: int) -> None:
         self._runtime, self._device, self._index = runtime, device, index
+        self._slot = runtime.slot(index)
         self.engine: Engine = RuntimeEngine(runtime, index)
         self.effort = Effort()
         self.title = runtime.identity(index)[0]
@@ -168,6 +175,9 @@ class RuntimeGround:
 
     def floors(self) -> Floors:
         return stated_floors(self._device)
+
+    def alone(self) -> AbstractContextManager[None]:
+        return alone_on(self._slot)
 
     def release(self) -> None:
         """Nothing: memory is freed with its last reference."""

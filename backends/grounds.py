@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,6 +54,9 @@ class Ground(Protocol):
 
     def floors(self) -> Floors:
         """What no kernel undercuts there."""
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keeps other processes of dscore from measuring there meanwhile; may be nested."""
 
     def release(self) -> None:
         """Give back what is no longer used."""
@@ -146,6 +149,9 @@ class HostGround:
 
     def floors(self) -> Floors:
         return host_floors(self.engine, self.effort)
+
+    def alone(self) -> AbstractContextManager[None]:
+        return nullcontext()  # its times are no figures for anything else
 
     def release(self) -> None:
         """Nothing: NumPy gives back by itself."""

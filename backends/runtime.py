@@ -45,12 +45,22 @@ class Runtime:
 
     def identity(self, index: int) -> tuple[str, str]:
         """(marketing name, architecture as the compiler calls it) of a device."""
+        found = self._properties(index)
         if self.vendor == "nvidia":
-            found = self._call("GetDeviceProperties", index)
             return _text(found.name), f"sm_{found.major}{found.minor}"
+        return _text(found.name), _text(found.gcnArchName).partition(":")[0]
+
+    def slot(self, index: int) -> str:
+        """Where a device is plugged in, by which all processes know it: PCI domain-bus-device."""
+        found = self._properties(index)
+        return f"{found.pciDomainID:04x}-{found.pciBusID:02x}-{found.pciDeviceID:02x}"
+
+    def _properties(self, index: int) -> Any:
+        if self.vendor == "nvidia":
+            return self._call("GetDeviceProperties", index)
         found = self._module.hipDeviceProp_t()
         self._call("GetDeviceProperties", found, index)
-        return _text(found.name), _text(found.gcnArchName).partition(":")[0]
+        return found
 
     @contextmanager
     def on(self, index: int) -> Iterator[None]:

@@ -78,7 +78,8 @@ class Bench:
         if "eager" in self.caches and not self.ground.calls:
             raise UnavailableError("eager calls on a GPU need arrays there, and PyTorch with a "
                                    "GPU is not here; leave eager out: --cache cold,hot")
-        self.floors = self.ground.floors()
+        with self.ground.alone():
+            self.floors = self.ground.floors()
         self.title = f"{self.ground.title} ({self.device.name})"
         self.versions = self._versions()
         self._plans: dict[str, Plan | DscoreError] = {}
@@ -135,7 +136,11 @@ class Bench:
         return peers.ways_for(case.problem, self.asked.ways, self.asked.tf32)
 
     def rows(self, case: NamedProblem) -> tuple[Row, ...]:
-        """Check and time one case."""
+        """Check and time one case, with the GPU kept from other processes of dscore."""
+        with self.ground.alone():
+            return self._rows(case)
+
+    def _rows(self, case: NamedProblem) -> tuple[Row, ...]:
         ground, problem = self.ground, case.problem
         room = ground.room_bytes / _COPIES_OF_SETS
         count = set_count(problem.compulsory_bytes, ground.cache_bytes, int(room),

@@ -83,7 +83,10 @@ class HostStand:
 
 
 class GroundStand(HostStand):
-    """Data where the kernels run: so many sets in turn that the caches are cold, by graphs."""
+    """Data where the kernels run: so many sets in turn that the caches are cold, by graphs.
+
+    Others wait while a kernel is judged as well, as what it does would be part of their times.
+    """
 
     def __init__(self, chosen: Backend, device: Device, problem: ConvProblem, seed: int) -> None:
         super().__init__(chosen, device, problem, seed)
@@ -98,16 +101,18 @@ class GroundStand(HostStand):
         return ground.sets(problem, count, self._seed)
 
     def judge(self, plan: Plan) -> Accuracy:
-        # Only PyTorch makes the exact result where the data is; the host makes it once.
-        if self._ground.calls and not self._ground.on_host:
-            return check(self._ground, self._chosen, plan, self._sets[0])
-        return super().judge(plan)
+        with self._ground.alone():
+            # Only PyTorch makes the exact result where the data is; the host makes it once.
+            if self._ground.calls and not self._ground.on_host:
+                return check(self._ground, self._chosen, plan, self._sets[0])
+            return super().judge(plan)
 
     def seconds(self, plan: Plan, repeats: int) -> Sequence[float]:
         ground, sets = self._ground, self._sets
         effort = replace(ground.effort, turns=1, most_replays=repeats, fewest_replays=repeats)
         subject = ground.subject(self._chosen, plan, sets)
-        [timing] = device_times(ground.engine, [subject], len(sets), effort)
+        with ground.alone():
+            [timing] = device_times(ground.engine, [subject], len(sets), effort)
         if timing.policy != self._policy.clock:
             raise UnavailableError(f"{plan.name} was timed by {timing.policy}, other kernels by "
                                    f"{self._policy.clock}: they cannot be compared")

@@ -1,0 +1,124 @@
+"""Processes that measure on one GPU do so one after the other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from dscore import bench, catalog, solver, stands
+from dscore.backend import backend
+from dscore.backends import alone
+from dscore.backends.alone import alone_on
+from dscore.backends.grounds import HostGround
+from dscore.notation import parse_problem
+
+HOLDER = """
+import sys, time
+from dscore.backends.alone import alone_on
+for _ in range(int(sys.argv[1])):
+    with alone_on("a"):
+        began = time.monotonic()
+        print("held", flush=True)
+        time.sleep(float(sys.argv[2]))
+        print(began, time.monotonic(), flush=True)
+    time.sleep(0.002)
+"""
+
+
+def holder(times: int, seconds: float) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", HOLDER, str(times), str(seconds)],
+                            stdout=subprocess.PIPE, text=True)
+
+
+def test_no_two_processes_at_once() -> None:
+    spans = []
+    for process in [holder(4, 0.05) for _ in range(3)]:
+        lines = process.communicate(timeout=60)[0].split("held\n")
+        spans += [tuple(map(float, line.split())) for line in lines if line]
+    spans.sort()
+    assert len(spans) == 12
+    assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+
+
+def test_one_that_is_killed_gives_back() -> None:
+    process = holder(1, 60)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    process.kill()
+    process.communicate()
+    with alone_on("a"):
+        pass
+
+
+def test_a_long_wait_is_told_of_and_other_gpus_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alone, "_QUIET_SECONDS", 0.05)
+    process = holder(1, 0.5)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    with alone_on("b"):
+        assert process.poll() is None
+    with pytest.warns(RuntimeWarning, match="another process has measured on GPU a"), alone_on("a"):
+        pass
+    process.communicate()
+
+
+def test_given_back_after_an_error_and_where_there_are_no_locks(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ZeroDivisionError), alone_on("a"):
+        raise ZeroDivisionError
+    process = holder(1, 0)
+    assert process.communicate(timeout=60)[0].startswith("held\n")
+
+    def without(lock: object, **options: object) -> None:
+        raise OSError("no locks available")
+
+    monkeypatch.setattr(alone.FileLock, "acquire", without)
+    ran = []
+    with alone_on("a"):
+        ran.append(True)
+    with pytest.raises(OSError, match="of the body"), alone_on("a"):
+        raise OSError("of the body")
+    assert ran == [True]
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the ground is held, at each launch; its sets are made by then or meanwhile."""
+    depth, at_launch = [0], []
+
+    @contextmanager
+    def counted(ground: HostGround) -> Iterator[None]:
+        depth[0] += 1
+        yield
+        depth[0] -= 1
+
+    def subject(ground: HostGround, *arguments: Any) -> Any:
+        made = plain(ground, *arguments)
+        start = made.launch
+        made.launch = lambda *where: (at_launch.append(depth[0] > 0), start(*where))
+        return made
+
+    plain = HostGround.subject
+    monkeypatch.setattr(HostGround, "alone", counted)
+    monkeypatch.setattr(HostGround, "subject", subject)
+    return at_launch
+
+
+def test_the_tuner_and_the_bench_measure_alone(held: list[bool]) -> None:
+    problem = parse_problem("n1c4h5w5_o8k1")
+    plan = solver.best_plan(problem, catalog.device("h200"))
+    stand = stands.GroundStand(backend("reference"), plan.device, problem, 0)
+    assert stand.judge(plan).ok
+    assert stand.seconds(plan, 1)
+    tuned = len(held)
+    rows = bench.bench(bench.Comparison(tuple(catalog.find("n1c4h5w5_o8k1")), backend="reference",
+                                        ways=(), caches=("hot",)))
+    assert rows[0].correct
+    assert tuned > 0
+    assert len(held) > tuned
+    assert all(held)
