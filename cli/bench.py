@@ -10,7 +10,7 @@ from . import options
 
 
 def bench(
-    layers: options.Layers,
+    layers: options.LayersOrNone = None,
     peer: Annotated[str, typer.Option(
         "--peer", metavar="torch|none",
         help="PyTorch's default, channels_last, without cuDNN, matmul for 1x1; or dscore alone.",
@@ -34,7 +34,12 @@ def bench(
         help="Keep every measurement here; what it holds is not measured again.")] = None,
     plot: Annotated[str | None, typer.Option(
         "--plot", metavar="DIR", show_default=False,
-        help="Write pictures: mean times over batches, and a roofline.")] = None,
+        help="Write pictures (SVG): mean times over batches, and a roofline.")] = None,
+    replay: Annotated[list[str] | None, typer.Option(
+        "--replay", metavar="FILE.csv", show_default=False,
+        help="Show what such a file holds (repeatable); nothing is run.")] = None,
+    markdown: Annotated[bool, typer.Option(
+        "--markdown", help="Print the tables as Markdown.")] = False,
     json: options.Json = False,
 ) -> None:
     """Time layers beside PyTorch.
@@ -47,11 +52,12 @@ def bench(
     dscore bench D1-D30 P1-P45 --out layers.csv --plot pictures
     dscore bench mobilenet_v2 --batch 1,8 --cache eager
     dscore bench n1c8h9w7_o16k1 --backend reference --peer none
+    dscore bench --replay layers.csv --plot pictures --markdown > tables.md
 
     Ends with 1 if a kernel is wrong, 4 or 5 if a compiler or a device failed; a lost layer is
     marked LOST and is no failure.
     """
     from . import comparison as work
 
-    work.run(layers, work.Request(backend, device, tiling, peer, tf32, batch, cache, seed, out,
-                                  plot), json)
+    work.run(layers or [], work.Request(backend, device, tiling, peer, tf32, batch, cache, seed,
+                                        out, plot, tuple(replay or ()), markdown), json)

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dscore.backends.floors import Floors
 from dscore.bench_rows import Row
 from dscore.standing import Contest, Standing, Versus, standings
 
+from . import bench_markdown
 from .output import counted, print_table
 
 # Columns that a table of 100 characters has room for, and the heads that keep them narrow.
 _HEADS = {"channels_last": ">channels\nlast", "channels_last_tf32": ">ch. last\nTF32",
           "default_tf32": ">default\nTF32", "matmul_tf32": ">matmul\nTF32"}
+
+
+def print_all(found: Sequence[Contest], markdown: bool) -> None:
+    """Layer by layer, and what they come to."""
+    if markdown:
+        print(*bench_markdown.lines(found), sep="\n")
+    else:
+        print_layers(found)
+        print_standings(standings(found))
 
 
 def print_layers(found: Sequence[Contest]) -> None:
@@ -79,6 +90,13 @@ def _against(one: Standing) -> tuple[str, ...]:
 
 def _versus(versus: Versus | None) -> tuple[str, str]:
     return ("", "") if versus is None else (_ratio(versus.geomean), str(len(versus.lost)))
+
+
+def floors_said(floors: Floors) -> str:
+    """The bounds, and where they come from."""
+    return (f"floor: {floors.bytes_per_second / 1e9:,.0f} GB/s, "
+            f"{floors.flops_per_second / 1e12:.3g} TFLOP/s, "
+            f"{floors.launch_seconds * 1e6:.2f} µs a launch ({floors.source})")
 
 
 def remarks(found: Sequence[Contest]) -> Iterator[str]:

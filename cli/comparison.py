@@ -18,6 +18,7 @@ from dscore.errors import DscoreError, SpecError, require_int, require_one_of
 from dscore.standing import OURS, Contest, contests, standings
 from dscore.tiling import Tiling
 
+from . import bench_replaying
 from . import bench_tables as tables
 from .inputs import layers_of, tiling_of
 from .output import counted, print_json, print_text, progress, require_writable
@@ -41,12 +42,27 @@ class Request:
     seed: int
     out: str | None
     plot: str | None
+    replay: tuple[str, ...] = ()
+    markdown: bool = False
 
 
 def run(layers: list[str], asked: Request, json: bool) -> None:
-    """Compare, print, write the pictures; exit with the worst failure's code."""
-    began = time.perf_counter()
+    """Compare or replay, print, write the pictures; exit with the worst failure's code."""
+    if json and asked.markdown:
+        raise SpecError("--json and --markdown are two forms of the same; ask for one")
     _require_places(asked)
+    if asked.replay:
+        if layers:
+            raise SpecError("--replay takes the layers of its files")
+        bench_replaying.run(asked.replay, asked.plot, asked.markdown, json)
+        return
+    if not layers:
+        raise SpecError("name the layers to compare, or --replay files of dscore bench --out")
+    _compare(layers, asked, json)
+
+
+def _compare(layers: list[str], asked: Request, json: bool) -> None:
+    began = time.perf_counter()
     bench = _bench(layers, asked)
     out = None if asked.out is None else Path(asked.out)
     done = read_rows(out) if out is not None else {}
@@ -54,9 +70,10 @@ def run(layers: list[str], asked: Request, json: bool) -> None:
     rows = [done[key] for case in bench.cases for key in bench.keys(case) if key in done]
     found = contests(rows)
     if rows:
-        _report(bench, rows, found, time.perf_counter() - began, json)
+        _report(bench, rows, found, time.perf_counter() - began, asked.markdown, json)
     if rows and asked.plot is not None:
-        _draw(bench, found, asked.plot, json)
+        bench_replaying.draw_pictures(found, bench.floors, bench.title, asked.plot,
+                                      json or asked.markdown)
     if stopped is not None:
         raise stopped
     raise typer.Exit(max((_EXIT_CODES[row.fault] for row in rows if row.method == OURS),
@@ -118,13 +135,12 @@ def _measured(bench: Bench, done: dict[Key, Row], out: Path | None) -> BaseExcep
 
 
 def _report(bench: Bench, rows: list[Row], found: list[Contest], seconds: float,
-            json: bool) -> None:
-    prose = sys.stderr if json else sys.stdout
+            markdown: bool, json: bool) -> None:
+    prose = sys.stderr if json or markdown else sys.stdout
     if json:
         print_json(_record(bench, rows, found, seconds))
     else:
-        tables.print_layers(found)
-        tables.print_standings(standings(found))
+        tables.print_all(found, markdown)
     for text in (*tables.remarks(found), *_circumstances(bench)):
         print_text(text, prose)
     missing = len(bench.cases) - len({(row.layer, row.problem) for row in rows})
@@ -134,11 +150,7 @@ def _report(bench: Bench, rows: list[Row], found: list[Contest], seconds: float,
 
 def _circumstances(bench: Bench) -> list[str]:
     """What the figures depend on."""
-    floors = bench.floors
-    said = [f"on {bench.title}; {bench.versions}",
-            f"floor: {floors.bytes_per_second / 1e9:,.0f} GB/s, "
-            f"{floors.flops_per_second / 1e12:.3g} TFLOP/s, "
-            f"{floors.launch_seconds * 1e6:.2f} µs a launch ({floors.source})"]
+    said = [f"on {bench.title}; {bench.versions}", tables.floors_said(bench.floors)]
     if bench.ground.on_host:
         said.append("note: these are wall-clock times on this machine's processor, and say "
                     "nothing of a GPU")
@@ -151,10 +163,3 @@ def _record(bench: Bench, rows: list[Row], found: list[Contest], seconds: float)
             "floors": asdict(bench.floors), "asked": len(bench.cases), "seconds": seconds,
             "rows": [asdict(row) for row in rows],
             "standings": [asdict(standing) for standing in standings(found)]}
-
-
-def _draw(bench: Bench, found: list[Contest], folder: str, json: bool) -> None:
-    from .plots import draw
-
-    for path in draw(found, bench.floors, bench.title, Path(folder)):
-        print(f"wrote {path}", file=sys.stderr if json else sys.stdout)

@@ -14,9 +14,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print the data as JSON.")]
 Layer = Annotated[str, typer.Argument(
     metavar="LAYER", show_default=False,
     help="A layer (P13, mobilenet_v2/7) or a problem (n1c64h14w14_o384k1).")]
-Layers = Annotated[list[str], typer.Argument(
+_LAYERS = typer.Argument(
     metavar="LAYER", show_default=False,
-    help="Networks (mobilenet_v2), layers (P13), ranges (P1-P45), problems.")]
+    help="Networks (mobilenet_v2), layers (P13), ranges (P1-P45), problems.")
+Layers = Annotated[list[str], _LAYERS]
+LayersOrNone = Annotated[list[str] | None, _LAYERS]
 DeviceName = Annotated[str, typer.Option(
     "--device", metavar=_DEVICE, help="The device, which need not be here.")]
 OwnDeviceName = Annotated[str | None, typer.Option(

@@ -36,18 +36,26 @@ def draw(found: Sequence[Contest], floors: Floors, title: str, folder: Path) -> 
     for standing in standings(found):
         if standing.over_default is not None:
             groups.setdefault((standing.kind, standing.cache), []).append(standing)
-    figures = {f"{kind}_{cache}.png": _bars(kind, cache, group, title)
+    figures = {f"{kind}_{cache}.svg": _bars(kind, cache, group, title)
                for (kind, cache), group in groups.items()}
     cold = [one for one in found if one.cache == "cold" and one.ours.microseconds is not None]
     if cold:
-        figures["roofline.png"] = _roofline(cold, floors, title)
+        figures["roofline.svg"] = _roofline(cold, floors, title)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, figure in figures.items():
-            figure.savefig(folder / name, dpi=160)
+            _save(figure, folder / name)
     except OSError as error:
         raise SpecError(f"--plot: {folder}: cannot be written: {error.strerror}") from None
     return [folder / name for name in figures]
+
+
+def _save(figure: Any, path: Path) -> None:
+    """A file that is the same for the same figures."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "dscore", "svg.fonttype": "none"}):
+        figure.savefig(path, metadata={"Date": None})
 
 
 def _bars(kind: str, cache: str, group: Sequence[Standing], title: str) -> Any:

@@ -10,9 +10,7 @@ from . import options
 
 
 def tune(
-    layers: Annotated[list[str] | None, typer.Argument(
-        metavar="LAYER", show_default=False,
-        help="Networks (mobilenet_v2), layers (P13), ranges (P1-P45), problems.")] = None,
+    layers: options.LayersOrNone = None,
     backend: options.BackendName = "auto",
     device: options.OwnDeviceName = None,
     batch: options.Batch = None,

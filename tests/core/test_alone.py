@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ def test_no_two_processes_at_once() -> None:
         spans += [tuple(map(float, line.split())) for line in lines if line]
     spans.sort()
     assert len(spans) == 12
-    assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
 def test_one_that_is_killed_gives_back() -> None:

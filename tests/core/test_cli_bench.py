@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from cli_calls import Call, unwrapped, words
 
 from dscore.backends.floors import Floors
-from dscore.bench_rows import Row
+from dscore.bench_rows import Row, append_rows
 from dscore.cli import bench_tables
+from dscore.cli.bench_replaying import floors_of
 from dscore.cli.plots import draw
 from dscore.standing import contests, standings
 
@@ -149,14 +153,82 @@ def rows() -> list[Row]:
 @needs_matplotlib
 def test_pictures(tmp_path: Path) -> None:
     paths = draw(contests(rows()), FLOORS, "a device", tmp_path / "new" / "folder")
-    assert [path.name for path in paths] == ["depthwise_cold.png", "depthwise_eager.png",
-                                             "roofline.png"]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    assert [path.name for path in paths] == ["depthwise_cold.svg", "depthwise_eager.svg",
+                                             "roofline.svg"]
+    assert all(ElementTree.parse(path).getroot().tag.endswith("svg") for path in paths)
+    kept = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in draw(contests(rows()), FLOORS, "a device",
+                                               tmp_path)] == kept
 
 
 @needs_matplotlib
 def test_pictures_by_the_command(call: Call, tmp_path: Path) -> None:
     result = call("bench", POINTWISE, *ALONE, "--cache", "cold", "--plot", tmp_path / "p")
     assert result.code == 0
-    assert [path.name for path in (tmp_path / "p").iterdir()] == ["roofline.png"]
-    assert f"wrote {tmp_path / 'p' / 'roofline.png'}" in unwrapped(result.out)
+    assert [path.name for path in (tmp_path / "p").iterdir()] == ["roofline.svg"]
+    assert f"wrote {tmp_path / 'p' / 'roofline.svg'}" in unwrapped(result.out)
+
+
+@needs_matplotlib
+def test_pictures_of_files(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    append_rows(path, rows())
+    result = call("bench", "--replay", path, "--plot", tmp_path / "p", "--json")
+    assert result.code == 0
+    assert json.loads(result.out)["floors"]["launch_seconds"] == pytest.approx(5e-7)
+    assert {one.name for one in (tmp_path / "p").iterdir()} == {
+        "depthwise_cold.svg", "depthwise_eager.svg", "roofline.svg"}
+
+
+def test_files_are_told_as_when_they_were_measured(call: Call, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{batch}.csv" for batch in (1, 2)]
+    told = []
+    for batch, path in zip((1, 2), paths, strict=True):
+        told += [line for line in call("bench", POINTWISE, DEPTHWISE, *ALONE, "--cache", "hot",
+                                       "--batch", batch, "--out", path).out.splitlines()
+                 if line.startswith(("n1c8", "pointwise ", "depthwise "))]
+    result = call("bench", "--replay", paths[0], "--replay", paths[1])
+    assert result.code == 0
+    assert {*told} <= {*result.out.splitlines()}
+    assert "4 measurements of 2 files" in result.out
+
+
+def test_markdown_has_a_column_for_each_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    bench_tables.print_all(contests(rows()), markdown=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "| kind | cache | batch | layers | over the default | lost | over the best | lost "
+        "| ÷ floor |", "|---|---|---|---|---|---|---|---|---|",
+        "| depthwise | cold | 1 | 2 | 3.00 | 0 | 3.00 | 0 | 2.00 |"]
+    assert "| layer | 1 | 8 | 64 |" in lines
+    assert ("| D1 | 1.00 · 3.00 · 3.00 · 2.00 | 8.00 · 0.38 · 0.38 · 16.00 "
+            "| 64.00 · 0.05 · 0.05 · 128.00 |") in lines
+    assert "| D2 | 1.00 · – · – · – | 8.00 · – · – · – | 64.00 · – · – · – |" in lines
+
+
+def test_floors_are_found_in_the_rows() -> None:
+    sizes = ((8_000_000, 1), (1, 10**9), (1, 1))
+    found = floors_of(replace(rows()[0], bytes=moved, flops=flops,
+                              floor_microseconds=FLOORS.seconds(moved, flops) * 1e6)
+                      for moved, flops in sizes)
+    assert (found.bytes_per_second, found.flops_per_second, found.launch_seconds) == (
+        pytest.approx(4e12), pytest.approx(5e13), pytest.approx(1e-6))
+
+
+def test_what_is_compared_is_of_one_run(call: Call, tmp_path: Path) -> None:
+    for name in "ab":
+        append_rows(tmp_path / f"{name}.csv", rows())
+    result = call("bench", "--replay", tmp_path / "a.csv", "--replay", tmp_path / "b.csv")
+    assert result.code == 2
+    assert "what is compared must be of one run" in unwrapped(result.err)
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ((), "name the layers to compare, or --replay files"),
+    (("--replay", "nosuch.csv"), "there is no file nosuch.csv"),
+    (("D1", "--replay", "rows.csv"), "--replay takes the layers of its files"),
+    (("D1", "--json", "--markdown"), "ask for one")])
+def test_replay_refuses(call: Call, options: tuple[str, ...], said: str) -> None:
+    result = call("bench", *options)
+    assert result.code == 2
+    assert said in unwrapped(result.err)

@@ -1,0 +1,58 @@
+"""The tables of `dscore bench` as Markdown: what layers come to, and each over its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dscore.standing import Contest, Standing, Versus, standings
+
+_LEGEND = "microseconds · over PyTorch's default · over the best of its ways · ÷ floor"
+
+
+def lines(found: Sequence[Contest]) -> Iterator[str]:
+    """All tables."""
+    yield from _standings(standings(found))
+    kinds = dict.fromkeys((one.kind, one.cache) for one in found)
+    for kind, cache in kinds:
+        group = [one for one in found if (one.kind, one.cache) == (kind, cache)]
+        yield from ("", f"### {kind.capitalize()}, {cache}", "", f"For each batch size: {_LEGEND}.",
+                    "", *_layers(group))
+
+
+def _standings(found: Sequence[Standing]) -> Iterator[str]:
+    yield from _head("kind", "cache", "batch", "layers", "over the default", "lost",
+                     "over the best", "lost", "÷ floor")
+    for one in sorted(found, key=lambda one: (one.kind, one.cache, one.batch)):
+        yield _row(one.kind, one.cache, str(one.batch), str(one.layers),
+                   *_versus(one.over_default), *_versus(one.over_best), _ratio(one.over_floor))
+
+
+def _layers(group: Sequence[Contest]) -> Iterator[str]:
+    batches = sorted({one.batch for one in group})
+    cells = {(one.layer, one.batch): _cell(one) for one in group}
+    yield from _head("layer", *map(str, batches))
+    for layer in dict.fromkeys(one.layer for one in group):
+        yield _row(layer, *(cells.get((layer, batch), "") for batch in batches))
+
+
+def _cell(one: Contest) -> str:
+    if one.ours.microseconds is None:
+        return one.ours.fault
+    return " · ".join((f"{one.ours.microseconds:.2f}", _ratio(one.over(one.default)),
+                       _ratio(one.over(one.best)), _ratio(one.ours.over_floor)))
+
+
+def _versus(versus: Versus | None) -> tuple[str, str]:
+    return ("–", "–") if versus is None else (_ratio(versus.geomean), str(len(versus.lost)))
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _head(*names: str) -> tuple[str, str]:
+    return _row(*names), "|" + "---|" * len(names)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,74 @@
+"""`dscore bench --replay`: what is on file told again, on a machine that needs no GPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from dscore.backends.floors import Floors
+from dscore.bench_rows import Row, read_rows
+from dscore.errors import SpecError
+from dscore.standing import Contest, contests, standings
+
+from . import bench_tables as tables
+from .output import counted, print_json, print_text
+
+
+def run(paths: Sequence[str], plot: str | None, markdown: bool, json: bool) -> None:
+    """Print the files' tables, and draw their pictures."""
+    rows = rows_of(paths)
+    found, floors = contests(rows), floors_of(rows)
+    prose = sys.stderr if json or markdown else sys.stdout
+    if json:
+        print_json({"files": list(paths), "floors": asdict(floors),
+                    "rows": [asdict(row) for row in rows],
+                    "standings": [asdict(standing) for standing in standings(found)]})
+    else:
+        tables.print_all(found, markdown)
+    said = dict.fromkeys(f"on {row.device}; {row.versions}" for row in rows)
+    for text in (*tables.remarks(found), *said, tables.floors_said(floors)):
+        print_text(text, prose)
+    print(f"{counted(len(rows), 'measurement')} of {counted(len(paths), 'file')}", file=prose)
+    if plot is not None:
+        titles = dict.fromkeys(row.device for row in rows)
+        draw_pictures(found, floors, ", ".join(titles), plot, prose is sys.stderr)
+
+
+def rows_of(paths: Sequence[str]) -> list[Row]:
+    """The rows of all files.
+
+    Raises SpecError for what was measured in two of them: both sides belong to one run.
+    """
+    places: dict[tuple[str, str, str], str] = {}
+    rows: list[Row] = []
+    for path in paths:
+        if not Path(path).exists():
+            raise SpecError(f"--replay: there is no file {path}")
+        for row in read_rows(Path(path)).values():
+            other = places.setdefault((row.layer, row.problem, row.cache), path)
+            if other != path:
+                raise SpecError(f"{row.layer} at batch {row.batch}, {row.cache}, is in {other} and "
+                                f"in {path}; what is compared must be of one run: leave one out")
+            rows.append(row)
+    if not rows:
+        raise SpecError(f"no measurements in {', '.join(paths)}")
+    return rows
+
+
+def floors_of(rows: Iterable[Row]) -> Floors:
+    """The bounds that the rows' floors were computed with, as far as some row reaches them."""
+    floors = [(row.bytes, row.flops, row.floor_microseconds * 1e-6) for row in rows]
+    return Floors(max(moved / least for moved, _, least in floors),
+                  max(flops / least for _, flops, least in floors),
+                  min(least for *_, least in floors), "the floors on file")
+
+
+def draw_pictures(found: Sequence[Contest], floors: Floors, title: str, folder: str,
+                  to_stderr: bool) -> None:
+    """Draw the pictures, and say where they are."""
+    from .plots import draw
+
+    for path in draw(found, floors, title, Path(folder)):
+        print(f"wrote {path}", file=sys.stderr if to_stderr else sys.stdout)
