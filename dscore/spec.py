@@ -19,8 +19,9 @@ LAYOUTS: tuple[str, ...] = get_args(Layout)
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 ELEMENT_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
-# Kernels index a tensor with 32-bit signed integers.
-MAX_ELEMENTS = 2**31 - 1
+# Kernels index a tensor with 32-bit signed integers; lanes past its end, up to a block's elements
+# further.
+MAX_ELEMENTS = 2**31 - 2**16
 
 
 def pair_of(value: Any, name: str, at_least: int = 1) -> Pair:

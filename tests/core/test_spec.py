@@ -128,7 +128,7 @@ def test_bad_layers_are_refused_with_their_numbers(change, message):
     ((1, -5, 5), "height must be positive, got -5"),
     ((1, 5, 2), "input width 2 + padding 0+0 = 2 is less than the kernel's 3"),
     ((1, 2, 5), "input height 2 + padding 0+0 = 2 is less than the kernel's 3"),
-    ((2**15, 2**8, 2**8), "more than the 2147483647 that kernels can index; split the batch"),
+    ((2**15, 2**8, 2**8), "more than the 2147418112 that kernels can index; split the batch"),
 ])
 def test_bad_sizes_are_refused_with_their_numbers(sizes, message):
     with pytest.raises(SpecError, match=re.escape(message)):
