@@ -141,9 +141,11 @@ def render(kernels: Sequence[KernelSource], table: str = "") -> str:
 
 def _entry_points(kernels: str) -> str:
     return f"""\
+#include "python_start.hpp"
 DSCORE_EXPORT const dscore_kernel *dscore_kernels(int *count) {{
   {kernels}
 }}
+DSCORE_EXPORT const void *dscore_python_start(void) {{ return &dscore::python_method; }}
 DSCORE_EXPORT const char *dscore_error(int code) {{ return dscore::error_text(code); }}
 DSCORE_EXPORT int dscore_abi(void) {{ return DSCORE_ABI; }}"""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.resources import files
@@ -10,8 +12,11 @@ from typing import Any
 
 from ..errors import CompileError, LaunchError
 from ..plan import Plan
-from .abi import ABI, pack_places
+from .abi import ABI
 from .codegen import KernelSource, sizes_of
+
+# Of x, w, bias, out and a stream; returns 0 or a code.
+Start = Callable[[int, int, int, int, int], int]
 
 
 def sources() -> Path:
@@ -27,6 +32,10 @@ def _ffi() -> Any:
     ffi = FFI()
     ffi.cdef((sources() / "abi.h").read_text())
     return ffi
+
+
+def _address(pointer: Any) -> int:
+    return int(_ffi().cast("uintptr_t", pointer))
 
 
 class Library:
@@ -51,6 +60,16 @@ class Library:
         self.kernels: Mapping[str, Any] = {
             ffi.string(table[n].name).decode(): table[n] for n in range(count[0])}
 
+    def start(self, call: Any) -> Start:
+        """A function that starts a dscore_call; both must outlive it."""
+        if sys.implementation.name != "cpython":
+            return lambda *places: int(call.launch(
+                call.shape, _ffi().new("dscore_places *", places), call.device))
+        make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
+                                 ctypes.c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
+        made: Start = make(_address(self._lib.dscore_python_start()), _address(call), None)
+        return made
+
     def error(self, code: int) -> str:
         """What a launch's code means."""
         text: str = _ffi().string(self._lib.dscore_error(code)).decode()
@@ -67,9 +86,8 @@ class LoadedKernel:
         self.plan: Plan = source.plan
         self._library = library
         self._kernel = library.kernels[source.name]
-        # start(shape, pack_places(...), device) returns 0 or a code: for calls that cost little.
-        self.start: Callable[[Any, bytes, int], int] = self._kernel.launch
-        self.shape = _ffi().new("dscore_shape *", sizes_of(source.plan.problem))
+        self._shape = _ffi().new("dscore_shape *", sizes_of(source.plan.problem))
+        self._starts: dict[int, tuple[Start, Any]] = {}
 
     @property
     def wavefront(self) -> int:
@@ -87,9 +105,16 @@ class LoadedKernel:
 
         Raises LaunchError with the device's own words.
         """
-        code = self.start(self.shape, pack_places(x, w, bias, out, stream), device)
+        code = self.start_on(device)(x, w, bias, out, stream)
         if code:
             raise self.failure(code)
+
+    def start_on(self, device: int) -> Start:
+        """`launch` on a device at the least cost; the kernel must outlive it."""
+        if device not in self._starts:
+            call = _ffi().new("dscore_call *", (self._kernel.launch, self._shape, device))
+            self._starts[device] = self._library.start(call), call
+        return self._starts[device][0]
 
     def failure(self, code: int) -> LaunchError:
         """The error that a start's code stands for."""

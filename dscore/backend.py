@@ -56,12 +56,12 @@ class Backend(Protocol):
 class Launchable(Protocol):
     """A kernel that takes addresses, each a multiple of `alignment` bytes.
 
-    ``start(shape, dscore.backends.abi.pack_places(...), device)`` is `launch` for those who look
-    after its code themselves: 0, MISPLACED, or one that `failure` tells the error of.
+    ``start_on(device)`` is `launch` for those who look after its code themselves: a function of
+    x, w, bias, out and a stream that returns 0, MISPLACED (dscore.backends.abi), or a code that
+    `failure` tells the error of.
     """
 
-    shape: Any
-    start: Callable[[Any, bytes, int], int]
+    start_on: Callable[[int], Callable[[int, int, int, int, int], int]]
 
     @property
     def alignment(self) -> int:

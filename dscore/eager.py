@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .adapters import Adapter, Cupy, Torch
-from .backends.abi import MISPLACED, pack_places
+from .backends.abi import MISPLACED
 from .errors import SpecError, UnavailableError
 
 if TYPE_CHECKING:
@@ -76,22 +76,21 @@ class Call:
     def _unbiased(self, guard: Callable[..., bool], other: Quick) -> Quick:
         # All are looked up once: a call is to cost little more than its launch.
         new, checked, address = self._new, self.checked, self._adapter.address
-        start, shape, refused = self._kernel.start, self._kernel.shape, self._refused
+        start, refused = self._kernel.start_on(self._index), self._refused
         stream, index = self._adapter.stream, self._index
 
         def call(x: Any, w: Any, bias: Any, out: Any) -> Any:
             if not guard(x, w):
                 return other(x, w, bias, out)
             y = new() if out is None else checked(out, x, w)
-            code = start(shape, pack_places(address(x), address(w), 0, address(y),
-                                            stream(index)), index)
+            code = start(address(x), address(w), 0, address(y), stream(index))
             return refused(code) if code else y
         return call
 
     def _biased(self, guard: Callable[..., bool], other: Quick) -> Quick:
         """The same with a bias, in a function of its own: to ask each time would take longer."""
         new, checked, address = self._new, self.checked, self._adapter.address
-        start, shape, refused = self._kernel.start, self._kernel.shape, self._refused
+        start, refused = self._kernel.start_on(self._index), self._refused
         stream, index = self._adapter.stream, self._index
 
         def call(x: Any, w: Any, bias: Any, out: Any) -> Any:
@@ -101,8 +100,7 @@ class Call:
             if not at_bias:  # which the kernel would take for none
                 return None
             y = new() if out is None else checked(out, x, w, bias)
-            code = start(shape, pack_places(address(x), address(w), at_bias, address(y),
-                                            stream(index)), index)
+            code = start(address(x), address(w), at_bias, address(y), stream(index))
             return refused(code) if code else y
         return call
 

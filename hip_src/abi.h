@@ -23,18 +23,28 @@ typedef struct {
   int lds_bytes; /* of a block */
   int wavefront;
   int alignment; /* bytes that every array's address must be a multiple of */
-  /* Starts the kernel on a device; the caller's current device stays current. The places are the
-   * bytes of a dscore_places, which callers pack quicker than they convert five arguments.
-   * Returns 0, DSCORE_MISPLACED for an array at 0 or at no multiple of the alignment, or another
-   * code for dscore_error. */
-  int (*launch)(const dscore_shape *shape, const char *places, int device);
+  /* Starts the kernel on a device; the caller's current device stays current. Returns 0,
+   * DSCORE_MISPLACED for an array at 0 or at no multiple of the alignment, or another code for
+   * dscore_error. */
+  int (*launch)(const dscore_shape *shape, const dscore_places *places, int device);
 } dscore_kernel;
+
+/* A launch but for its places. */
+typedef struct {
+  int (*launch)(const dscore_shape *shape, const dscore_places *places, int device);
+  const dscore_shape *shape;
+  int device;
+} dscore_call;
 
 /* The kernels of the library; *count is how many. */
 const dscore_kernel *dscore_kernels(int *count);
 
 /* What a launch's code means; valid until the thread's next launch. */
 const char *dscore_error(int code);
+
+/* The PyMethodDef of a function of Python: with the address of a dscore_call as its self it takes
+ * the five numbers of a dscore_places, and returns what the launch does. */
+const void *dscore_python_start(void);
 
 /* Changes when any of the above does. */
 int dscore_abi(void);

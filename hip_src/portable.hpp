@@ -9,7 +9,7 @@
 extern "C" {
 #include "abi.h"
 }
-#define DSCORE_ABI 4
+#define DSCORE_ABI 5
 
 #if defined(DSCORE_HOST)
 #include "emulation.hpp"
@@ -167,9 +167,8 @@ T *pointer(dscore_address address) {
 }
 
 template <class Kernel>
-int launch(const dscore_shape *shape, const char *places, int device) {
-  dscore_places at;
-  std::memcpy(&at, places, sizeof at);
+int launch(const dscore_shape *shape, const dscore_places *places, int device) {
+  const dscore_places &at = *places;
   const Arguments args{pointer(at.x), pointer(at.w), pointer(at.bias), pointer(at.out)};
   if (!at.x || !at.w || !at.out || (at.x | at.w | at.bias | at.out) % Kernel::alignment != 0)
     return DSCORE_MISPLACED;

@@ -1,11 +1,8 @@
 """Arrays of a made-up library that has GPUs, and the emulated device as two of these."""
 
-from struct import unpack
-
 import numpy as np
 
 from dscore import catalog
-from dscore.backends.abi import pack_places
 from dscore.backends.codegen import KernelSource
 from dscore.backends.emulated import EmulatedBackend
 from dscore.backends.library import LoadedKernel
@@ -83,17 +80,17 @@ class GpuBackend(EmulatedBackend):
         loaded = LoadedKernel(self._kernels[source.name], source)
 
         class Launched:
-            alignment, shape, failure = loaded.alignment, loaded.shape, loaded.failure
+            alignment, failure = loaded.alignment, loaded.failure
 
             def launch(self, x, w, bias, out, stream=0, device=0):
-                code = self.start(self.shape, pack_places(x, w, bias, out, stream), device)
-                assert code == 0
+                assert self.start_on(device)(x, w, bias, out, stream) == 0
 
             @staticmethod
-            def start(shape, packed, device):
-                *_, stream = unpack("=5Q", packed)
-                code = loaded.start(shape, packed, device)
-                if code == 0:
-                    GpuBackend.launches += ((plan.device.name, stream, device),)
-                return code
+            def start_on(device):
+                def start(x, w, bias, out, stream):
+                    code = loaded.start_on(device)(x, w, bias, out, stream)
+                    if code == 0:
+                        GpuBackend.launches += ((plan.device.name, stream, device),)
+                    return code
+                return start
         return Launched()

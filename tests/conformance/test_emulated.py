@@ -1,7 +1,9 @@
 """The emulated device: right in any lane order, equal to the reference, and a finder of faults."""
 
 import shutil
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -119,17 +121,48 @@ def test_a_launch_after_a_failed_one_is_right(tmp_path):
 def test_a_library_for_fixed_sizes_refuses_others(emulated):
     fixed = EmulatedBackend(sizes="fixed")
     kernel = fixed.compile(POINTWISE)
-    kernel._loaded.shape.height += 1
+    kernel._loaded._shape.height += 1
     x, w, bias = accuracy.sample(POINTWISE.problem, 0)
     with pytest.raises(LaunchError, match="built for other sizes"):
         kernel(x, w, bias, np.empty(POINTWISE.problem.y_shape, np.float32))
 
 
-def test_python_packs_what_the_header_says(emulated):
-    given = library._ffi().new("dscore_places *", (1, 2, 3, 2**63 + 5, 7))
-    assert bytes(library._ffi().buffer(given)) == abi.pack_places(1, 2, 3, 2**63 + 5, 7)
+@pytest.mark.parametrize("interpreter", ["cpython", "pypy"])
+def test_a_start_from_python(emulated, interpreter, monkeypatch):
+    monkeypatch.setattr(library.sys, "implementation", SimpleNamespace(name=interpreter))
     loaded = emulated.compile(POINTWISE)._loaded
     assert loaded._library._lib.DSCORE_MISPLACED == abi.MISPLACED
+    x, w, _ = accuracy.sample(POINTWISE.problem, 0)
+    out = np.full(POINTWISE.problem.y_shape, np.nan, np.float32)
+    start = loaded.start_on(0)
+    places = [array.ctypes.data for array in (x, w)] + [0, out.ctypes.data, 0]
+    assert start(*places) == 0
+    assert accuracy.compare(out, accuracy.expected(POINTWISE.problem, x, w)).ok
+    assert start(0, *places[1:]) == abi.MISPLACED
+    for error, wrong in ((TypeError, ["x", *places[1:]]), (OverflowError, [-1, *places[1:]]),
+                         (OverflowError, [*places[:4], 2**64])):
+        with pytest.raises(error):
+            start(*wrong)
+
+
+def test_a_start_counts_its_arguments(emulated):
+    start = emulated.compile(POINTWISE)._loaded.start_on(0)
+    for wrong in ((), (1,) * 4, (1,) * 6):
+        with pytest.raises(TypeError):
+            start(*wrong)
+
+
+def test_programs_without_python_load_a_library(emulated, tmp_path):
+    path = emulated.compile(POINTWISE)._loaded._library.path
+    program = tmp_path / "program.c"
+    program.write_text("""#include <dlfcn.h>
+int main(int n, char **given) {
+  void *library = dlopen(given[1], RTLD_NOW);
+  return library ? ((int (*)(void))dlsym(library, "dscore_abi"))() : 0;
+}
+""")
+    subprocess.run(["g++", "-x", "c++", program, "-o", tmp_path / "program", "-ldl"], check=True)
+    assert subprocess.run([tmp_path / "program", path], check=False).returncode == abi.ABI
 
 
 def test_arrays_nowhere_or_amid_a_vector_are_not_launched_on(emulated):
