@@ -54,6 +54,7 @@ _POINTWISE: tuple[type[Tiling], ...] = (PointwiseTiling,)
 # A depthwise thread's rows are unrolled: hipcc leaves a loop of 35 rolled, and its rows in scratch
 # memory (docs/registers.md); 2,048 FMAs are 16 KiB of code, half an instruction cache of the GCN.
 MOST_UNROLLED_ROWS = 32
+MOST_UNROLLED_COLUMNS = 256
 MOST_UNROLLED_FMAS = 2048
 MOST_STAGES = 16
 
@@ -170,6 +171,9 @@ HARDWARE: tuple[Constraint, ...] = (
                           c.device.lds_bytes_per_cu // c.block_n)),
     Constraint("E-ROWS", "unrolled rows", "", "",
                lambda c: (depthwise_shape(c.problem, c.tiling).rows, MOST_UNROLLED_ROWS),
+               kinds=(DepthwiseTiling,)),
+    Constraint("E-COLUMNS", "unrolled columns", "", "",
+               lambda c: (depthwise_shape(c.problem, c.tiling).reach, MOST_UNROLLED_COLUMNS),
                kinds=(DepthwiseTiling,)),
     Constraint("E-CODE", "unrolled FMAs", "", "",
                lambda c: (c.foot.fmas, MOST_UNROLLED_FMAS), kinds=(DepthwiseTiling,)),

@@ -104,6 +104,7 @@ class DepthwiseShape:
     live_rows: Count  # output rows that a thread accumulates at a time
     rows: Count  # input rows that a thread walks over
     columns: Count  # input columns that a thread holds of one row
+    reach: Count  # and over how many it goes for them
     tile_h: Count  # input rows of a block
     tile_w: Count  # input columns of a block
     span_in: Count  # elements of LDS for the block's rows, which lie in one piece
@@ -162,6 +163,7 @@ def depthwise_shape(problem: ConvProblem, t: Any) -> DepthwiseShape:
     return DepthwiseShape(
         live_rows=live, rows=(t.thread_h - 1) * stride_h + span_h,
         columns=_per_tiling(problem, t),
+        reach=np.maximum((t.thread_w - 1) * stride_w + span_w, t.thread_w * stride_w),
         tile_h=tile_h, tile_w=(t.lanes_w * t.thread_w - 1) * stride_w + span_w,
         span_in=np.where(staging == "registers", 0, span_in),
         span_out=np.where(staging == "both", span_out, 0))

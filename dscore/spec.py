@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -21,7 +22,10 @@ ELEMENT_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "int
 
 # Kernels index a tensor with 32-bit signed integers; lanes past its end, up to a block's elements
 # further.
-MAX_ELEMENTS = 2**31 - 2**16
+MAX_ELEMENTS = 2**31 - 2**20
+# They count rows and columns in the same way, with the padding and where a block reaches past it.
+MAX_PADDED = 2**30
+MAX_STRIDE = 2**15
 
 
 def pair_of(value: Any, name: str, at_least: int = 1) -> Pair:
@@ -100,6 +104,9 @@ class ConvSpec:
             object.__setattr__(self, name, require_int(getattr(self, name), name))
         for name in ("kernel", "stride", "dilation"):
             object.__setattr__(self, name, pair_of(getattr(self, name), name))
+        if max(self.stride) > MAX_STRIDE:
+            raise SpecError(f"stride is {self.stride[0]}x{self.stride[1]}, more than {MAX_STRIDE}; "
+                            "pick the pixels out beforehand")
         object.__setattr__(self, "padding", sides_of(self.padding))
         require_one_of(self.dtype, "dtype", DTYPES)
         require_one_of(self.layout, "layout", LAYOUTS)
@@ -191,12 +198,27 @@ class ConvProblem:
                     f"no output rows or columns: input {axis} {size} + padding {before}+{after} = "
                     f"{size + before + after} is less than the kernel's {self.spec.span[at]}"
                     f" (kernel {self.spec.kernel[at]}, dilation {self.spec.dilation[at]})")
+        self._require_countable()
+
+    def _require_countable(self) -> None:
+        """Raise SpecError for more than kernels can count, in memory or of padding alone."""
+        top, bottom, left, right = self.padding
+        for axis, padded in (("height", self.height + top + bottom),
+                             ("width", self.width + left + right)):
+            if padded > MAX_PADDED:
+                raise SpecError(f"the {axis} with its padding is {padded}, more than the "
+                                f"{MAX_PADDED} that kernels can count; pad less")
         for name, shape in (("input", self.x_shape), ("filter", self.spec.w_shape),
                             ("output", self.y_shape)):
-            elements = shape[0] * shape[1] * shape[2] * shape[3]
+            elements = math.prod(shape)
             if elements > MAX_ELEMENTS:
                 raise SpecError(f"the {name} of shape {shape} has {elements} elements, more than "
                                 f"the {MAX_ELEMENTS} that kernels can index; split the batch")
+        end = math.prod(self.x_shape) + bottom * self.width
+        if end > MAX_ELEMENTS:
+            raise SpecError(f"{bottom} rows of padding below an input of shape {self.x_shape} end "
+                            f"{end} elements from its beginning, more than the {MAX_ELEMENTS} "
+                            "that kernels can index; pad less")
 
     @property
     def padding(self) -> Sides:

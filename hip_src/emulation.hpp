@@ -20,6 +20,13 @@
 
 #include "emulation_fibers.hpp"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(from, bytes) ((void)(from), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(from, bytes) ((void)(from), (void)(bytes))
+#endif
+
 #define __global__
 #define __device__
 #define __host__
@@ -38,6 +45,9 @@ T *lds(std::size_t count) {
     bytes.assign(count * sizeof(T) + 2 * fence_bytes, fence_value);
     // All bits set are a NaN in every float type.
     std::fill(bytes.begin() + fence_bytes, bytes.end() - fence_bytes, 0xFF);
+    // The address sanitizer sees what reads there, too.
+    ASAN_POISON_MEMORY_REGION(bytes.data(), fence_bytes);
+    ASAN_POISON_MEMORY_REGION(bytes.data() + bytes.size() - fence_bytes, fence_bytes);
   }
   return reinterpret_cast<T *>(bytes.data() + fence_bytes);
 }
@@ -62,8 +72,9 @@ bool fence_holds(Bytes first) {
 }
 
 inline bool fences_hold() {
-  for (const auto &bytes : device.lds) {
+  for (auto &bytes : device.lds) {
     if (bytes.empty()) continue;
+    ASAN_UNPOISON_MEMORY_REGION(bytes.data(), bytes.size());
     if (!fence_holds(bytes.end() - fence_bytes))
       return fail("LDS overrun: a lane wrote past the end of the block's LDS");
     if (!fence_holds(bytes.begin()))

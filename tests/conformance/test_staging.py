@@ -141,11 +141,15 @@ def test_the_sanitizers_find_nothing(tmp_path):
 # What is read there reaches no result.
 @pytest.mark.parametrize(("plan", "name", "right", "wrong"), [
     (STRIPS, BLOCK, ROW_END, COPIED),
+    (STRIPS, KERNEL, "return vector_or_zeros<Count>(t::through_lds",
+     "(void)*static_cast<volatile T *>(lds + t::span_in + t::span_out + 8);\n"
+     "    return vector_or_zeros<Count>(t::through_lds"),
     (AHEAD, KERNEL, "prefetch_span(x + span_start, vectors_end()",
      "prefetch_span(x + span_start, Move::vector + vectors_end()"),
     (AHEAD_PLANES, KERNEL, "least(filter + t::planes, s.out_channels) * L::taps",
      "(filter + t::planes) * L::taps"),
-], ids=["rows past the last plane", "rows fetched ahead", "filters fetched ahead"])
+], ids=["rows past the last plane", "LDS past its end", "rows fetched ahead",
+        "filters fetched ahead"])
 def test_the_sanitizers_find_reading_past_the_end(plan, name, right, wrong, tmp_path):
     done = checked_under_sanitizers(tmp_path, [plan], altered(tmp_path, name, right, wrong))
     assert "AddressSanitizer" in done.stderr

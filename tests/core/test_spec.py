@@ -128,11 +128,21 @@ def test_bad_layers_are_refused_with_their_numbers(change, message):
     ((1, -5, 5), "height must be positive, got -5"),
     ((1, 5, 2), "input width 2 + padding 0+0 = 2 is less than the kernel's 3"),
     ((1, 2, 5), "input height 2 + padding 0+0 = 2 is less than the kernel's 3"),
-    ((2**15, 2**8, 2**8), "more than the 2147418112 that kernels can index; split the batch"),
+    ((2**15, 2**8, 2**8), "more than the 2146435072 that kernels can index; split the batch"),
 ])
 def test_bad_sizes_are_refused_with_their_numbers(sizes, message):
     with pytest.raises(SpecError, match=re.escape(message)):
         ConvProblem(ConvSpec.make(**LAYER), *sizes)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (dict(padding=(0, 3 * 10**9, 0, 0)), "height with its padding is 3000000004, more than the"),
+    (dict(padding=(0, 0, 2**30, 0)), "width with its padding is 1073741829, more than the 10737"),
+    (dict(padding=(0, 2**29, 0, 0), stride=2**15), "536870912 rows of padding below an input"),
+    (dict(stride=2**15 + 1), "stride is 32769x32769, more than 32768")])
+def test_padding_and_strides_are_no_larger_than_kernels_can_count(change, message):
+    with pytest.raises(SpecError, match=re.escape(message)):
+        ConvProblem(ConvSpec.make(**{**LAYER, **change}), 1, 4, 5)
 
 
 @pytest.mark.parametrize("token", [

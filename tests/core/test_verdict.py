@@ -63,6 +63,8 @@ BROKEN = {
     "E-LDS-BLOCK": (P28, H200, PointwiseTiling(7, 160, 1, 8, 32), 1),
     "E-LDS-ALLOC": (P28, Z100SM, TEMPLATE, 2),
     "E-ROWS": (catalog.layers()["D26"], Z100SM, DepthwiseTiling(16, 2, 2, 2, 4, "lds"), 1),
+    "E-COLUMNS": (parse_problem("n1c8h1w1000_o8k1x3d1x150g8"), Z100SM,
+                  DepthwiseTiling(1, 1, 1, 64, 1), 1),
     "E-CODE": (catalog.layers()["D1"], Z100SM, DepthwiseTiling(30, 8, 1, 8, 1), 1),
     "E-TILE": (P28, H200, MatrixTiling(40, 64, 32, 32, 4, 1, 16, 3), 1),
     "E-FRAGMENT": (P28, H200, MatrixTiling(32, 24, 32, 24, 8, 1, 16, 3, 1, "tf32x3"), 1),
