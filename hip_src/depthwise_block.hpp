@@ -82,7 +82,7 @@ struct DepthwiseBlock {
     return (planes_in * s.height + last_row) * s.width + plane_start();
   }
   __device__ int vectors_end() const {
-    // Where all rows are padding the block's would begin behind both ends.
+    // Rows that all lie below the image begin behind both.
     const int end = least(ceil_div(span_end(), Move::vector), elements() / Move::vector);
     return greatest(span_start, end * Move::vector);
   }
