@@ -9,12 +9,28 @@ from pathlib import Path
 import pytest
 
 import dscore
+from dscore.backends import runtime
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = (ROOT / "docs" / "papers.md").read_text()
 README = (ROOT / "README.md").read_text()
 MODULES = [module.name for module in pkgutil.walk_packages(dscore.__path__, "dscore.")
            if "__main__" not in module.name]
+
+
+def test_every_extra_that_is_named_is_there():
+    """In what an error advises as well: ``pip install dscore[plot]``."""
+    texts = [path.read_text() for folder in ("dscore", "backends", "cli", "docs")
+             for path in (ROOT / folder).rglob("*.[pm][yd]")]
+    named = {name for text in (README, *texts) for name in re.findall(r"dscore\[(\w+)\]", text)}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {"plot", "torch"} <= named
+    assert named | {*runtime._EXTRAS.values()} <= {*project["optional-dependencies"]}
 
 
 @pytest.mark.parametrize("name", MODULES)
