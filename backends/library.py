@@ -34,10 +34,6 @@ def _ffi() -> Any:
     return ffi
 
 
-def _address(pointer: Any) -> int:
-    return int(_ffi().cast("uintptr_t", pointer))
-
-
 class Library:
     """A shared library of kernels.
 
@@ -61,13 +57,15 @@ class Library:
             ffi.string(table[n].name).decode(): table[n] for n in range(count[0])}
 
     def start(self, call: Any) -> Start:
-        """A function that starts a dscore_call; both must outlive it."""
+        """A function that starts a dscore_call; the library must outlive it."""
+        ffi = _ffi()
         if sys.implementation.name != "cpython":
             return lambda *places: int(call.launch(
-                call.shape, _ffi().new("dscore_places *", places), call.device))
+                ffi.addressof(call, "shape"), ffi.new("dscore_places *", places), call.device))
         make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
                                  ctypes.c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
-        made: Start = make(_address(self._lib.dscore_python_start()), _address(call), None)
+        made: Start = make(int(ffi.cast("uintptr_t", self._lib.dscore_python_start())),
+                           bytes(ffi.buffer(call)), None)
         return made
 
     def error(self, code: int) -> str:
@@ -87,7 +85,7 @@ class LoadedKernel:
         self._library = library
         self._kernel = library.kernels[source.name]
         self._shape = _ffi().new("dscore_shape *", sizes_of(source.plan.problem))
-        self._starts: dict[int, tuple[Start, Any]] = {}
+        self._starts: dict[int, Start] = {}
 
     @property
     def wavefront(self) -> int:
@@ -112,9 +110,9 @@ class LoadedKernel:
     def start_on(self, device: int) -> Start:
         """`launch` on a device at the least cost; the kernel must outlive it."""
         if device not in self._starts:
-            call = _ffi().new("dscore_call *", (self._kernel.launch, self._shape, device))
-            self._starts[device] = self._library.start(call), call
-        return self._starts[device][0]
+            self._starts[device] = self._library.start(_ffi().new(
+                "dscore_call *", (self._kernel.launch, self._shape[0], device)))
+        return self._starts[device]
 
     def failure(self, code: int) -> LaunchError:
         """The error that a start's code stands for."""

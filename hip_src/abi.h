@@ -32,7 +32,7 @@ typedef struct {
 /* A launch but for its places. */
 typedef struct {
   int (*launch)(const dscore_shape *shape, const dscore_places *places, int device);
-  const dscore_shape *shape;
+  dscore_shape shape;
   int device;
 } dscore_call;
 
@@ -42,8 +42,8 @@ const dscore_kernel *dscore_kernels(int *count);
 /* What a launch's code means; valid until the thread's next launch. */
 const char *dscore_error(int code);
 
-/* The PyMethodDef of a function of Python: with the address of a dscore_call as its self it takes
- * the five numbers of a dscore_places, and returns what the launch does. */
+/* The PyMethodDef of a function of Python: with the bytes of a dscore_call as its self it takes the
+ * five numbers of a dscore_places, and returns what the launch does. */
 const void *dscore_python_start(void);
 
 /* Changes when any of the above does. */

@@ -12,7 +12,7 @@ struct _object;
 extern "C" {
 #define DSCORE_PYTHON __attribute__((weak))
 DSCORE_PYTHON unsigned long long PyLong_AsUnsignedLongLong(_object *);
-DSCORE_PYTHON void *PyLong_AsVoidPtr(_object *);
+DSCORE_PYTHON char *PyBytes_AsString(_object *);
 DSCORE_PYTHON _object *PyLong_FromLong(long);
 DSCORE_PYTHON int PyErr_BadArgument();
 DSCORE_PYTHON _object *PyErr_Occurred();
@@ -23,7 +23,7 @@ DSCORE_PYTHON void PyEval_RestoreThread(void *);
 
 namespace dscore {
 
-// Of x, w, bias, out and the stream, numbers all; self is the address of a dscore_call.
+// Of x, w, bias, out and the stream, numbers all; self, bytes of Python's, is a dscore_call.
 inline _object *python_start(_object *self, _object *const *given, std::ptrdiff_t count) {
   if (count != 5) {
     PyErr_BadArgument();
@@ -32,11 +32,11 @@ inline _object *python_start(_object *self, _object *const *given, std::ptrdiff_
   dscore_address at[5];
   for (int i = 0; i < 5; i++) at[i] = PyLong_AsUnsignedLongLong(given[i]);
   if (PyErr_Occurred()) return nullptr;
-  const auto *const call = static_cast<const dscore_call *>(PyLong_AsVoidPtr(self));
+  const auto *const call = reinterpret_cast<const dscore_call *>(PyBytes_AsString(self));
   const dscore_places places{at[0], at[1], at[2], at[3], at[4]};
   // Other threads run meanwhile: a launch waits where the device's queue is full.
   void *const thread = PyEval_SaveThread();
-  const int code = call->launch(call->shape, &places, call->device);
+  const int code = call->launch(&call->shape, &places, call->device);
   PyEval_RestoreThread(thread);
   return PyLong_FromLong(code);
 }
