@@ -16,8 +16,8 @@ from . import bench_tables as tables
 from .output import counted, print_json, print_text
 
 
-def run(paths: Sequence[str], plot: str | None, markdown: bool, json: bool) -> None:
-    """Print the files' tables, and draw their pictures."""
+def run(paths: Sequence[str], plot: str | None, markdown: bool, json: bool) -> list[Row]:
+    """Print the files' tables, and draw their pictures; the rows."""
     rows = rows_of(paths)
     found, floors = contests(rows), floors_of(rows)
     prose = sys.stderr if json or markdown else sys.stdout
@@ -32,29 +32,33 @@ def run(paths: Sequence[str], plot: str | None, markdown: bool, json: bool) -> N
         print_text(text, prose)
     print(f"{counted(len(rows), 'measurement')} of {counted(len(paths), 'file')}", file=prose)
     if plot is not None:
-        titles = dict.fromkeys(row.device for row in rows)
-        draw_pictures(found, floors, ", ".join(titles), plot, prose is sys.stderr)
+        draw_pictures(found, floors, rows[0].device, plot, prose is sys.stderr)
+    return rows
 
 
 def rows_of(paths: Sequence[str]) -> list[Row]:
-    """The rows of all files.
+    """The rows of all files, of one device.
 
-    Raises SpecError for what was measured in two of them: both sides belong to one run.
+    Raises SpecError for what was measured twice, in two files or in one: both sides belong to one
+    run.
     """
-    places: dict[tuple[str, str, str], str] = {}
-    rows: list[Row] = []
-    for path in paths:
+    runs: dict[tuple[str, str, str], tuple[str, str]] = {}
+    rows: dict[tuple[str, str, str, str], Row] = {}
+    for path in dict.fromkeys(paths):
         if not Path(path).exists():
             raise SpecError(f"--replay: there is no file {path}")
         for row in read_rows(Path(path)).values():
-            other = places.setdefault((row.layer, row.problem, row.cache), path)
-            if other != path:
-                raise SpecError(f"{row.layer} at batch {row.batch}, {row.cache}, is in {other} and "
-                                f"in {path}; what is compared must be of one run: leave one out")
-            rows.append(row)
-    if not rows:
-        raise SpecError(f"no measurements in {', '.join(paths)}")
-    return rows
+            what, run = (row.layer, row.problem, row.cache), (path, row.versions)
+            if runs.setdefault(what, run) != run or (*what, row.method) in rows:
+                raise SpecError(f"{row.layer} at batch {row.batch}, {row.cache}, was measured "
+                                f"twice ({runs[what][0]}, {path}); what is compared must be of one "
+                                "run: leave one out")
+            rows[(*what, row.method)] = row
+    devices = {row.device for row in rows.values()}
+    if len(devices) != 1:
+        raise SpecError(f"{', '.join(paths)}: measurements of {len(devices)} devices, and one at a "
+                        f"time is told of: {', '.join(sorted(devices)) or 'none'}")
+    return [*rows.values()]
 
 
 def floors_of(rows: Iterable[Row]) -> Floors:
@@ -62,7 +66,7 @@ def floors_of(rows: Iterable[Row]) -> Floors:
     floors = [(row.bytes, row.flops, row.floor_microseconds * 1e-6) for row in rows]
     return Floors(max(moved / least for moved, _, least in floors),
                   max(flops / least for _, flops, least in floors),
-                  min(least for *_, least in floors), "the floors on file")
+                  min(least for *_, least in floors), "as far as the rows on file reach them")
 
 
 def draw_pictures(found: Sequence[Contest], floors: Floors, title: str, folder: str,

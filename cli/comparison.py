@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
@@ -52,10 +53,8 @@ def run(layers: list[str], asked: Request, json: bool) -> None:
         raise SpecError("--json and --markdown are two forms of the same; ask for one")
     _require_places(asked)
     if asked.replay:
-        if layers:
-            raise SpecError("--replay takes the layers of its files")
-        bench_replaying.run(asked.replay, asked.plot, asked.markdown, json)
-        return
+        _require_files_alone(layers, asked)
+        _exit(bench_replaying.run(asked.replay, asked.plot, asked.markdown, json))
     if not layers:
         raise SpecError("name the layers to compare, or --replay files of dscore bench --out")
     _compare(layers, asked, json)
@@ -76,8 +75,21 @@ def _compare(layers: list[str], asked: Request, json: bool) -> None:
                                       json or asked.markdown)
     if stopped is not None:
         raise stopped
+    _exit(rows)
+
+
+def _exit(rows: list[Row]) -> NoReturn:
+    """End with the worst failure's code."""
     raise typer.Exit(max((_EXIT_CODES[row.fault] for row in rows if row.method == OURS),
                          default=0))
+
+
+def _require_files_alone(layers: list[str], asked: Request) -> None:
+    """Raise SpecError for what a replay would leave aside."""
+    given = {"layers": layers or None, "--batch": asked.batch, "--cache": asked.cache,
+             "--device": asked.device, "--tiling": asked.tiling, "--out": asked.out}
+    if named := [name for name, value in given.items() if value is not None]:
+        raise SpecError(f"--replay takes all that its files hold; leave out {', '.join(named)}")
 
 
 def _require_places(asked: Request) -> None:

@@ -214,11 +214,12 @@ class ConvProblem:
             if elements > MAX_ELEMENTS:
                 raise SpecError(f"the {name} of shape {shape} has {elements} elements, more than "
                                 f"the {MAX_ELEMENTS} that kernels can index; split the batch")
-        end = math.prod(self.x_shape) + bottom * self.width
-        if end > MAX_ELEMENTS:
-            raise SpecError(f"{bottom} rows of padding below an input of shape {self.x_shape} end "
-                            f"{end} elements from its beginning, more than the {MAX_ELEMENTS} "
-                            "that kernels can index; pad less")
+        for rows, where, end in ((top, "above", top * self.width),
+                                 (bottom, "below", math.prod(self.x_shape) + bottom * self.width)):
+            if end > MAX_ELEMENTS:
+                raise SpecError(f"{rows} rows of padding {where} an input of shape {self.x_shape} "
+                                f"end {end} elements from its beginning, more than the "
+                                f"{MAX_ELEMENTS} that kernels can index; pad less")
 
     @property
     def padding(self) -> Sides:

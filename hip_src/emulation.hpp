@@ -118,6 +118,7 @@ inline bool stuck() {
 // One block, or the blocks of a cluster together.
 inline bool run_block() {
   Device &d = device;
+  for (auto &bytes : d.lds) ASAN_UNPOISON_MEMORY_REGION(bytes.data(), bytes.size());
   d.lds.assign(d.cluster, {});
   d.misaligned = false;
   for (Fiber &fiber : d.fibers) {

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
-from dscore import bench, catalog, solver, stands
+from dscore import bench, catalog, places, solver, stands
 from dscore.backend import backend
 from dscore.backends import alone
 from dscore.backends.alone import alone_on
+from dscore.backends.gpu_grounds import RuntimeGround, TorchGround
 from dscore.backends.grounds import HostGround
+from dscore.backends.runtime import Runtime
 from dscore.notation import parse_problem
 
 HOLDER = """
@@ -89,7 +94,7 @@ def test_given_back_after_an_error_and_where_there_are_no_locks(
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether the ground is held, at each launch; its sets are made by then or meanwhile."""
+    """Whether the ground is held, at each launch, judgement, and measurement of floors."""
     depth, at_launch = [0], []
 
     @contextmanager
@@ -104,7 +109,12 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         made.launch = lambda *where: (at_launch.append(depth[0] > 0), start(*where))
         return made
 
+    def noted(function: Any) -> Any:
+        return lambda *given: (at_launch.append(depth[0] > 0), function(*given))[1]
+
     plain = HostGround.subject
+    monkeypatch.setattr(HostGround, "floors", noted(HostGround.floors))
+    monkeypatch.setattr(stands.HostStand, "judge", noted(stands.HostStand.judge))
     monkeypatch.setattr(HostGround, "alone", counted)
     monkeypatch.setattr(HostGround, "subject", subject)
     return at_launch
@@ -123,3 +133,27 @@ def test_the_tuner_and_the_bench_measure_alone(held: list[bool]) -> None:
     assert tuned > 0
     assert len(held) > tuned
     assert all(held)
+
+
+def test_gpus_are_held_by_their_slot() -> None:
+    found = SimpleNamespace(pciDomainID=0, pciBusID=0x1B, pciDeviceID=2)
+    module: Any = SimpleNamespace(cudaGetDeviceProperties=lambda index: (0, found))
+    slot = Runtime("nvidia", module, "cuda").slot(0)
+    assert slot == "0000-1b-02"
+    lock = FileLock(places.root() / "gpus" / f"{slot}.lock", is_singleton=True,
+                    poll_interval=alone._POLL_SECONDS)
+    for kind in (RuntimeGround, TorchGround):
+        ground = kind.__new__(kind)
+        ground._slot = slot
+        with ground.alone():
+            assert lock.is_locked
+        assert not lock.is_locked
+
+
+def test_a_waiting_process_comes_before_the_one_that_was_on() -> None:
+    process = holder(1, 0.01)
+    began = time.monotonic()
+    while process.poll() is None and time.monotonic() - began < 20:
+        with alone_on("a"):
+            time.sleep(0.2)
+    assert process.wait(timeout=1) == 0

@@ -223,10 +223,29 @@ def test_what_is_compared_is_of_one_run(call: Call, tmp_path: Path) -> None:
     assert "what is compared must be of one run" in unwrapped(result.err)
 
 
+@pytest.mark.parametrize(("change", "said"), [
+    (dict(versions="another"), "must be of one run"), (dict(plan="another"), "must be of one run"),
+    (dict(device="another", layer="D9"), "measurements of 2 devices")])
+def test_a_file_of_two_runs_is_refused(call: Call, tmp_path: Path, change: dict[str, str],
+                                       said: str) -> None:
+    path, first = tmp_path / "rows.csv", rows()[0]
+    append_rows(path, [first, replace(first, **change)])
+    result = call("bench", "--replay", path)
+    assert result.code == 2
+    assert said in unwrapped(result.err)
+
+
+def test_a_wrong_kernel_on_file_ends_with_1(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    append_rows(path, [replace(rows()[0], fault="wrong", correct=False, microseconds=None)])
+    assert call("bench", "--replay", path, "--replay", path).code == 1
+
+
 @pytest.mark.parametrize(("options", "said"), [
     ((), "name the layers to compare, or --replay files"),
     (("--replay", "nosuch.csv"), "there is no file nosuch.csv"),
-    (("D1", "--replay", "rows.csv"), "--replay takes the layers of its files"),
+    (("D1", "--replay", "rows.csv"), "leave out layers"),
+    (("--replay", "rows.csv", "--batch", "8"), "leave out --batch"),
     (("D1", "--json", "--markdown"), "ask for one")])
 def test_replay_refuses(call: Call, options: tuple[str, ...], said: str) -> None:
     result = call("bench", *options)

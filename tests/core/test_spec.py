@@ -139,6 +139,7 @@ def test_bad_sizes_are_refused_with_their_numbers(sizes, message):
     (dict(padding=(0, 3 * 10**9, 0, 0)), "height with its padding is 3000000004, more than the"),
     (dict(padding=(0, 0, 2**30, 0)), "width with its padding is 1073741829, more than the 10737"),
     (dict(padding=(0, 2**29, 0, 0), stride=2**15), "536870912 rows of padding below an input"),
+    (dict(padding=(2**29, 0, 0, 0), stride=2**15), "536870912 rows of padding above an input"),
     (dict(stride=2**15 + 1), "stride is 32769x32769, more than 32768")])
 def test_padding_and_strides_are_no_larger_than_kernels_can_count(change, message):
     with pytest.raises(SpecError, match=re.escape(message)):

@@ -91,6 +91,13 @@ def test_every_code_is_reported_with_its_numbers(code):
     assert "over by" in line_of(verdict, code)
 
 
+@pytest.mark.parametrize(("token", "columns"), [
+    ("n1c8h1w1000_o8k1x3d1x150g8", 301), ("n1c8h1w1000_o8k1s1x257g8", 257)])
+def test_a_thread_goes_over_its_stride_and_its_span(token, columns):
+    verdict = validate(parse_problem(token), DepthwiseTiling(1, 1, 1, 64, 1), Z100SM)
+    assert [(v.code, v.used) for v in verdict.violations] == [("E-COLUMNS", columns)]
+
+
 def test_codes_are_distinct_within_a_kind():
     for kind in (PointwiseTiling, DepthwiseTiling, DirectTiling):
         codes = [c.code for c in HARDWARE if kind in c.kinds]
