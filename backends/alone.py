@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from filelock import FileLock, Timeout
 
@@ -22,23 +22,32 @@ _GAP_SECONDS = 0.015
 def alone_on(gpu: str) -> Iterator[None]:
     """Wait until no other process of this user measures on *gpu* by dscore, and keep them off.
 
-    The lock ends with its process, and may be taken again within. Where the file system of the
-    cache folder knows no locks it is what filelock makes of that: a file, or no lock.
+    The lock ends with its process, and may be taken again within. Where none can be had, as on some
+    network file systems, a RuntimeWarning says so, and nothing is waited for.
 
     >>> with alone_on("0000-01-00"), alone_on("0000-01-00"):
     ...     pass
     """
     lock = FileLock(places.root() / "gpus" / f"{gpu}.lock", is_singleton=True,
                     poll_interval=_POLL_SECONDS)
-    with ExitStack() as held:
-        with suppress(OSError, NotImplementedError):
-            held.enter_context(_taken(lock, gpu))
+    with _held(lock, gpu):
         yield
     if not lock.is_locked:  # else the outer one goes on
         time.sleep(_GAP_SECONDS)
 
 
-def _taken(lock: FileLock, gpu: str) -> AbstractContextManager[object]:
+def _held(lock: FileLock, gpu: str) -> AbstractContextManager[object]:
+    try:
+        return _awaited(lock, gpu)
+    except (OSError, NotImplementedError) as failed:
+        warnings.warn(f"GPU {gpu} cannot be kept from other processes ({lock.lock_file}: "
+                      f"{failed}), which may be part of the times; set DSCORE_CACHE_DIR to a folder "
+                      "that knows locks, or let one process measure at a time", RuntimeWarning,
+                      stacklevel=4)
+        return nullcontext()
+
+
+def _awaited(lock: FileLock, gpu: str) -> AbstractContextManager[object]:
     try:
         return lock.acquire(timeout=_QUIET_SECONDS)
     except Timeout:
