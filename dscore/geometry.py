@@ -104,7 +104,7 @@ class DepthwiseShape:
     live_rows: Count  # output rows that a thread accumulates at a time
     rows: Count  # input rows that a thread walks over
     columns: Count  # input columns that a thread holds of one row
-    reach: Count  # and over how many it goes for them
+    reach: Count  # columns from its first to its last, gaps of strides and dilation included
     tile_h: Count  # input rows of a block
     tile_w: Count  # input columns of a block
     span_in: Count  # elements of LDS for the block's rows, which lie in one piece

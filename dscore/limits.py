@@ -47,8 +47,7 @@ def case_of(problem: ConvProblem, device: Device, kind: type[Tiling], tiling: An
 
 
 # What the resource limits count; every other constraint is a rule of legality.
-_SPENT = ("E-LDS", "E-VGPR", "E-WAVES", "E-BLOCKS", "E-ROWS", "E-COLUMNS",
-          "E-CODE")
+_SPENT = ("E-LDS", "E-VGPR", "E-WAVES", "E-BLOCKS", "E-ROWS", "E-COLUMNS", "E-CODE")
 
 
 @dataclass(frozen=True)

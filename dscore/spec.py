@@ -175,7 +175,8 @@ def _same_padding(size: int, span: int, stride: int) -> Pair:
 class ConvProblem:
     """A layer on an input size: the one door where shapes are judged.
 
-    Raises SpecError where no output remains or a tensor is too large to be indexed.
+    Raises SpecError where no output remains, or a tensor or its padding is too large for kernels
+    to index.
 
     >>> ConvProblem(ConvSpec.make(3, 8, 3, stride=2, padding="same"), 1, 6, 6).padding
     (0, 1, 0, 1)
