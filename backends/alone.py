@@ -41,9 +41,9 @@ def _held(lock: FileLock, gpu: str) -> AbstractContextManager[object]:
         return _awaited(lock, gpu)
     except (OSError, NotImplementedError) as failed:
         warnings.warn(f"GPU {gpu} cannot be kept from other processes ({lock.lock_file}: "
-                      f"{failed}), which may be part of the times; set DSCORE_CACHE_DIR to a folder "
-                      "that knows locks, or let one process measure at a time", RuntimeWarning,
-                      stacklevel=4)
+                      f"{failed}), which may be part of the times; set DSCORE_CACHE_DIR to a "
+                      "folder that knows locks, or let one process measure at a time",
+                      RuntimeWarning, stacklevel=4)
         return nullcontext()
 
 
