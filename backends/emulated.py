@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import catalog
-from ..backend import require_accepted
-from ..device import Device
-from ..errors import LaunchError
-from ..plan import Plan, ResourceUse, Violation
-from . import toolchain
-from .codegen import ELEMENTS, KernelSource, Sizes, units
-from .library import Library, LoadedKernel, sources
-from .reference import wall_seconds
+from dscore.backends.reference.backend import wall_seconds
+from dscore.building import toolchain
+from dscore.building.codegen import KernelSource, Sizes, refused, units
+from dscore.building.library import Library, LoadedKernel, sources
+from dscore.core import catalog
+from dscore.core.backend import require_accepted
+from dscore.core.device import Device
+from dscore.core.errors import LaunchError
+from dscore.core.plan import Plan, ResourceUse, Violation
 
 
 class EmulatedKernel:
@@ -119,13 +119,3 @@ class EmulatedBackend:
         self.prepare([plan])
         source = KernelSource(plan, self.sizes)
         return EmulatedKernel(LoadedKernel(self._kernels[source.name], source))
-
-
-def refused(plan: Plan) -> tuple[Violation, ...]:
-    """What of a plan no kernel of hip_src runs, by name."""
-    spec, found = plan.problem.spec, []
-    if spec.dtype not in ELEMENTS:
-        found.append(Violation("E-DTYPE", "dtype", spec.dtype, ", ".join(ELEMENTS)))
-    if spec.layout != "nchw":
-        found.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
-    return tuple(found)

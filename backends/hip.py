@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from .. import catalog
-from ..backend import require_accepted
-from ..device import Device
-from ..errors import UnavailableError
-from ..plan import Plan, ResourceUse, Violation
-from . import toolchain
-from .codegen import KernelSource, Sizes, units
-from .emulated import address_of, refused
-from .library import Library, LoadedKernel, sources
-from .reports import Report, report_of
-from .runtime import Runtime, missing_runtime, runtime
+from dscore.backends.emulated import address_of
+from dscore.building import toolchain
+from dscore.building.codegen import KernelSource, Sizes, refused, units
+from dscore.building.library import Library, LoadedKernel, sources
+from dscore.building.reports import Report, report_of
+from dscore.core import catalog
+from dscore.core.backend import require_accepted
+from dscore.core.device import Device
+from dscore.core.errors import UnavailableError
+from dscore.core.plan import Plan, ResourceUse, Violation
+from dscore.measuring.vendor_runtime import Runtime, missing_runtime, runtime
 
 _COMPILERS = {"amd": "hip", "nvidia": "nvcc"}
 # Launches that one timing by events spans: an event's resolution is about half a microsecond.

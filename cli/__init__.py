@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .app import main
+from dscore.cli.app import main
 
 __all__ = ["main"]

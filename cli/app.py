@@ -10,11 +10,10 @@ from typing import cast
 
 import typer
 
-from dscore import __version__
-from dscore.errors import DscoreError
-
-from . import cache, commands, options
-from .guide import GUIDE
+from dscore._version import __version__
+from dscore.cli import cache, commands, options
+from dscore.cli.guide import GUIDE
+from dscore.core.errors import DscoreError
 
 INTERRUPTED = 130
 # What a shell reports of a program that wrote to a pipe nobody reads (128 + SIGPIPE).

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import options
+from dscore.cli import options
 
 
 def bench(
@@ -57,7 +57,7 @@ def bench(
     Ends with 1 if a kernel is wrong, 4 or 5 if a compiler or a device failed; a lost layer is
     marked LOST and is no failure.
     """
-    from . import comparison as work
+    from dscore.cli import comparison as work
 
     work.run(layers or [], work.Request(backend, device, tiling, peer, tf32, batch, cache, seed,
                                         out, plot, tuple(replay or ()), markdown), json)

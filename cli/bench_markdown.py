@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dscore.standing import Contest, Standing, Versus, standings
+from dscore.bench.summary import Contest, Standing, Versus, standings
 
 _LEGEND = "microseconds · over PyTorch's default · over the best of its ways · ÷ floor"
 

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dscore.backends.floors import Floors
-from dscore.bench_rows import Row, read_rows
-from dscore.errors import SpecError
-from dscore.standing import Contest, contests, standings
-
-from . import bench_tables as tables
-from .output import counted, print_json, print_text
+from dscore.bench.rows import Row, read_rows
+from dscore.bench.summary import Contest, contests, standings
+from dscore.cli import bench_tables as tables
+from dscore.cli.output import counted, print_json, print_text
+from dscore.core.errors import SpecError
+from dscore.measuring.floors import Floors
 
 
 def run(paths: Sequence[str], plot: str | None, markdown: bool, json: bool) -> list[Row]:
@@ -72,7 +71,7 @@ def floors_of(rows: Iterable[Row]) -> Floors:
 def draw_pictures(found: Sequence[Contest], floors: Floors, title: str, folder: str,
                   to_stderr: bool) -> None:
     """Draw the pictures, and say where they are."""
-    from .plots import draw
+    from dscore.cli.plots import draw
 
     for path in draw(found, floors, title, Path(folder)):
         print(f"wrote {path}", file=sys.stderr if to_stderr else sys.stdout)

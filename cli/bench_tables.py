@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dscore.backends.floors import Floors
-from dscore.bench_rows import Row
-from dscore.standing import Contest, Standing, Versus, standings
-
-from . import bench_markdown
-from .output import counted, print_table
+from dscore.bench.rows import Row
+from dscore.bench.summary import Contest, Standing, Versus, standings
+from dscore.cli import bench_markdown
+from dscore.cli.output import counted, print_table
+from dscore.measuring.floors import Floors
 
 # Columns that a table of 100 characters has room for, and the heads that keep them narrow.
 _HEADS = {"channels_last": ">channels\nlast", "channels_last_tf32": ">ch. last\nTF32",

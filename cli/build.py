@@ -9,18 +9,30 @@ from typing import cast
 import typer
 
 from dscore import api
-from dscore.backends.building import BuiltKernels, Comparison, build, device_for, require_kernel
-from dscore.backends.codegen import KernelSource, units
-from dscore.backends.toolchain import Compiler, Target, find_compiler, target
-from dscore.device import Device
-from dscore.errors import require_int, require_one_of
-from dscore.plan import Rules
-from dscore.registers import MOST_SPILLS
-
-from .emit import SIZES
-from .inputs import layers_of
-from .output import counted, print_json, print_table, print_text, progress, require_writable
-from .records import Record, plan_record
+from dscore.algorithms.registers import MOST_SPILLS
+from dscore.building.ahead_of_time import (
+    BuiltKernels,
+    Comparison,
+    build,
+    device_for,
+    require_kernel,
+)
+from dscore.building.codegen import KernelSource, units
+from dscore.building.toolchain import Compiler, Target, find_compiler, target
+from dscore.cli.emit import SIZES
+from dscore.cli.inputs import layers_of
+from dscore.cli.output import (
+    counted,
+    print_json,
+    print_table,
+    print_text,
+    progress,
+    require_writable,
+)
+from dscore.cli.records import Record, plan_record
+from dscore.core.device import Device
+from dscore.core.errors import require_int, require_one_of
+from dscore.core.plan import Rules
 
 _PLANNED = ("layer", "tiling", ">threads", ">LDS B", ">regs")
 _COMPARED = ("layer", "tiling", ">threads", ">LDS B", ">built", ">regs", ">built", ">spills",

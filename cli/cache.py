@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import options
+from dscore.cli import options
 
 app = typer.Typer(name="cache", help="""Show, check, empty and move what dscore keeps on disk.
 
@@ -23,7 +23,7 @@ _From = Annotated[list[str], typer.Argument(
 @app.command()
 def show(json: options.Json = False) -> None:
     """Show the libraries and tunings that are kept."""
-    from . import keeping as work
+    from dscore.cli import keeping as work
 
     work.show(json)
 
@@ -34,7 +34,7 @@ def verify(json: options.Json = False) -> None:
 
     They are never loaded, and prune removes them. Ends with 1 if there are any.
     """
-    from . import keeping as work
+    from dscore.cli import keeping as work
 
     work.verify(json)
 
@@ -55,7 +55,7 @@ def prune(
 
     dscore cache prune --max-size 500MB --older-than 30d
     """
-    from . import keeping as work
+    from dscore.cli import keeping as work
 
     work.prune(work.Limits(max_size, older_than, stale), json)
 
@@ -63,7 +63,7 @@ def prune(
 @app.command()
 def clear(json: options.Json = False) -> None:
     """Remove everything; asks nothing."""
-    from . import keeping as work
+    from dscore.cli import keeping as work
 
     work.clear(json)
 
@@ -80,7 +80,7 @@ def export(
 
     The file has a line of JSON for each measurement.
     """
-    from . import transfers as work
+    from dscore.cli import transfers as work
 
     work.export(file, json)
 
@@ -94,7 +94,7 @@ def import_(files: _From, json: options.Json = False) -> None:
     Records of other kernel sources, another compiler or another device are ignored, and named.
     Ends with 1 if lines had to be skipped; the others are taken.
     """
-    from . import transfers as work
+    from dscore.cli import transfers as work
 
     work.import_(files, json)
 
@@ -114,7 +114,7 @@ def merge(
     Neither the cache nor what holds here matters. Ends with 1 if lines had to be skipped; the
     others are merged.
     """
-    from . import transfers as work
+    from dscore.cli import transfers as work
 
     work.merge(files, into, json)
 
@@ -136,6 +136,6 @@ def hints(
     The file holds the fastest right tiling of each problem. Where a machine has no record of its
     own, these are taken before the cost model's first.
     """
-    from . import hinting as work
+    from dscore.cli import hinting as work
 
     work.run(files or [], device, json)

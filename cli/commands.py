@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from . import options
-from .bench import bench
-from .tune import tune
+from dscore.cli import options
+from dscore.cli.bench import bench
+from dscore.cli.tune import tune
 
 _Sizes = Annotated[str, typer.Option(
     "--sizes", metavar="fixed|any",
@@ -30,7 +30,7 @@ def devices(
     dscore devices h200
     dscore devices mine.toml --json
     """
-    from . import devices as work
+    from dscore.cli import devices as work
 
     work.show_one(name, json) if name else work.show_all(json)
 
@@ -61,7 +61,7 @@ def validate(
 
     Ends with 1 if any is invalid.
     """
-    from . import validate as work
+    from dscore.cli import validate as work
 
     work.run(file, device, rules, json)
 
@@ -89,7 +89,7 @@ def space(
     dscore space n1c3h13w13_o7k1 --masked --top 3 --json
     dscore space P28 --algorithm channel_distribution
     """
-    from . import space as work
+    from dscore.cli import space as work
 
     work.run(layers, device, work.Asked(rules, masked, algorithm), top, batch, json)
 
@@ -112,7 +112,7 @@ def explain(
     dscore explain mobilenet_v2/2 --device h200
     dscore explain P28 --tiling wave_w=1,wave_c=64,repeat_w=1,repeat_c=4,group_c=8
     """
-    from . import explain as work
+    from dscore.cli import explain as work
 
     work.run(layer, device, rules, tiling, batch, json)
 
@@ -134,7 +134,7 @@ def emit(
     dscore emit P13
     dscore emit mobilenet_v2/2 --device h200 --sizes any
     """
-    from . import emit as work
+    from dscore.cli import emit as work
 
     work.run(layer, device, rules, tiling, batch, sizes, json)
 
@@ -171,7 +171,7 @@ def build(
     Ends with 1 if LDS differs, or a kernel spills whose plan the hardware rules call valid; nvcc
     may spill up to 8 words.
     """
-    from . import build as work
+    from dscore.cli import build as work
 
     work.run(layers, work.Request(target, device, rules, batch, sizes, jobs, out), json)
 
@@ -200,7 +200,7 @@ def run(
 
     Ends with 1 if any layer fails, 4 or 5 if a compiler or a device did.
     """
-    from . import run as work
+    from dscore.cli import run as work
 
     work.run(layers, work.Request(backend, device, rules, tiling, batch, seed, repeats), json)
 
@@ -230,7 +230,7 @@ def conformance(
 
     A failure is shown as the smallest case found and the line that runs it again; ends with 1.
     """
-    from . import conformance as work
+    from dscore.cli import conformance as work
 
     work.run(work.Request(backend, examples, seed, tuple(device or ()), tuple(kind or ()), report),
              json)
@@ -238,7 +238,7 @@ def conformance(
 
 def env(json: options.Json = False) -> None:
     """Show versions, and what each backend lacks."""
-    from . import env as work
+    from dscore.cli import env as work
 
     work.run(json)
 

@@ -11,19 +11,18 @@ from typing import NoReturn
 import typer
 
 from dscore import api
-from dscore.backend import GpuBackend, choose_backend
-from dscore.backends.peers import WAYS
-from dscore.bench import CACHES, Bench, Comparison, Planner, measure
-from dscore.bench_rows import Key, Row, read_rows
-from dscore.errors import DscoreError, SpecError, require_int, require_one_of
-from dscore.standing import OURS, Contest, contests, standings
-from dscore.tiling import Tiling
-
-from . import bench_replaying
-from . import bench_tables as tables
-from .inputs import layers_of, tiling_of
-from .output import counted, print_json, print_text, progress, require_writable
-from .records import Record
+from dscore.bench.rows import Key, Row, read_rows
+from dscore.bench.run import CACHES, Bench, Comparison, Planner, measure
+from dscore.bench.summary import OURS, Contest, contests, standings
+from dscore.bench.torch_methods import WAYS
+from dscore.cli import bench_replaying
+from dscore.cli import bench_tables as tables
+from dscore.cli.inputs import layers_of, tiling_of
+from dscore.cli.output import counted, print_json, print_text, progress, require_writable
+from dscore.cli.records import Record
+from dscore.core.backend import GpuBackend, choose_backend
+from dscore.core.errors import DscoreError, SpecError, require_int, require_one_of
+from dscore.core.tiling import Tiling
 
 BATCHES = (1, 8, 16, 32, 64)
 _EXIT_CODES = {"": 0, "wrong": 1, "infeasible": 1, "not compiled": 4, "not run": 5}
@@ -98,7 +97,7 @@ def _require_places(asked: Request) -> None:
     if asked.out is not None:
         require_writable(asked.out)
     if asked.plot is not None:
-        from .plots import require_matplotlib
+        from dscore.cli.plots import require_matplotlib
 
         require_matplotlib()
         if Path(asked.plot).exists() and not Path(asked.plot).is_dir():

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dscore import api, catalog
-from dscore.device import Device
-from dscore.errors import SpecError, require_one_of
-from dscore.plan import RULES, Rules
-from dscore.spec import ConvProblem
-from dscore.verdict import Verdict
+from dscore import api
+from dscore.core import catalog
+from dscore.core.device import Device
+from dscore.core.errors import SpecError, require_one_of
+from dscore.core.plan import RULES, Rules
+from dscore.core.spec import ConvProblem
+from dscore.solving.verdict import Verdict
 
 Found = TypeVar("Found")
 _OPTIONS = ("layer", "problem", "device", "block_n", "rules", "masked")

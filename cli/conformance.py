@@ -10,13 +10,10 @@ from xml.etree import ElementTree
 import typer
 
 from dscore import api
-from dscore.conformance import Failure, Report, conformance
-from dscore.device import Device
-from dscore.errors import SpecError, require_int, require_one_of
-from dscore.strategies import KINDS
-
-from .inputs import reproduction
-from .output import (
+from dscore.checking.cases import KINDS
+from dscore.checking.conformance import Failure, Report, conformance
+from dscore.cli.inputs import reproduction
+from dscore.cli.output import (
     counted,
     json_text,
     print_json,
@@ -26,7 +23,9 @@ from .output import (
     require_writable,
     write_whole,
 )
-from .records import Record, plan_record
+from dscore.cli.records import Record, plan_record
+from dscore.core.device import Device
+from dscore.core.errors import SpecError, require_int, require_one_of
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def _junit(record: Record) -> str:
         skipped=str(sum(not count for count in kinds.values())))
     for kind, count in kinds.items():
         case = ElementTree.SubElement(suite, "testcase", name=kind,
-                                      classname=f"dscore.conformance.{record['backend']}")
+                                      classname=f"dscore.checking.conformance.{record['backend']}")
         if kind in failures:
             told = ElementTree.SubElement(case, "failure",
                                           message=failures[kind]["message"].partition("\n")[0])

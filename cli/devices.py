@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 
-from dscore import catalog
-from dscore.backend import backend, backend_names
-from dscore.backends.compilers import KINDS, Kind, find_compiler
-from dscore.device import Device
-from dscore.errors import UnavailableError
-
-from .output import print_json, print_table
-from .records import Record
+from dscore.building.compilers import KINDS, Kind, find_compiler
+from dscore.cli.output import print_json, print_table
+from dscore.cli.records import Record
+from dscore.core import catalog
+from dscore.core.backend import backend, backend_names
+from dscore.core.device import Device
+from dscore.core.errors import UnavailableError
 
 _COLUMNS = ("name", "title", "made for", ">wave", ">CUs", ">LDS/CU", ">registers/CU", ">GB/s")
 _TARGETS: dict[Kind, str] = {"host": "emulated", "hip": "gfx...", "nvcc": "sm_..."}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import cast
 
 from dscore import api
-from dscore.backends.building import require_kernel
-from dscore.backends.codegen import KernelSource, render
-from dscore.errors import require_one_of
-from dscore.plan import Rules
-
-from .inputs import tiling_of
-from .output import print_json
-from .records import plan_record
+from dscore.building.ahead_of_time import require_kernel
+from dscore.building.codegen import KernelSource, render
+from dscore.cli.inputs import tiling_of
+from dscore.cli.output import print_json
+from dscore.cli.records import plan_record
+from dscore.core.errors import require_one_of
+from dscore.core.plan import Rules
 
 SIZES = ("fixed", "any")
 

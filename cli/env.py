@@ -5,12 +5,12 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 
-from dscore import __version__, catalog
-from dscore.tunings import Ignored, Tunings, all_shipped
-
-from .devices import backend_records, print_backends
-from .output import counted, print_json, print_text
-from .records import Record
+from dscore._version import __version__
+from dscore.cli.devices import backend_records, print_backends
+from dscore.cli.output import counted, print_json, print_text
+from dscore.cli.records import Record
+from dscore.core import catalog
+from dscore.tuning.shipped_hints import Ignored, Tunings, all_shipped
 
 PACKAGES = ("numpy", "cffi", "typer", "rich", "hypothesis", "torch", "cupy", "jax", "hip-python",
             "cuda-bindings")

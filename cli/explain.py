@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import cast
 
 from dscore import api
-from dscore.explanation import Explanation
-from dscore.picture import caption, wavefront_map
-from dscore.plan import Rules
-
-from .inputs import tiling_of
-from .output import print_json, print_text
-from .records import Record, check_record, plan_record
+from dscore.cli.inputs import tiling_of
+from dscore.cli.output import print_json, print_text
+from dscore.cli.records import Record, check_record, plan_record
+from dscore.core.plan import Rules
+from dscore.solving.explain import Explanation
+from dscore.solving.picture import caption, wavefront_map
 
 
 def run(layer: str, device: str, rules: str, tiling: str | None, batch: int | None,

@@ -5,18 +5,18 @@ from __future__ import annotations
 import shlex
 import sys
 
-from dscore import api, records, transfer
-from dscore.errors import DscoreError
-from dscore.hints import Hint, Hints, hints_of
-
-from .output import counted, print_json, print_text
-from .records import Record
+from dscore import api
+from dscore.cli.output import counted, print_json, print_text
+from dscore.cli.records import Record
+from dscore.core.errors import DscoreError
+from dscore.tuning import exchange, records
+from dscore.tuning.hint_file import Hint, Hints, hints_of
 
 
 def run(files: list[str], device: str, json: bool) -> None:
     """Print the hints, and on stderr what is none."""
     target = api.device_of(device)
-    read = transfer.read_all(files) if files else transfer.Read(records.everything())
+    read = exchange.read_all(files) if files else exchange.Read(records.everything())
     found = hints_of(read.measurements, target)
     for line in read.skipped:
         print_text(f"skipped {line}", sys.stderr)

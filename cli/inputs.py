@@ -6,11 +6,12 @@ import re
 import shlex
 from typing import Any
 
-from dscore import catalog, checking
-from dscore.catalog import NamedProblem
-from dscore.errors import SpecError
-from dscore.plan import Plan
-from dscore.tiling import Tiling, tiling_from
+from dscore.checking import check
+from dscore.core import catalog
+from dscore.core.catalog import NamedProblem
+from dscore.core.errors import SpecError
+from dscore.core.plan import Plan
+from dscore.core.tiling import Tiling, tiling_from
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _SWITCHES = {"true": True, "false": False}
@@ -53,7 +54,7 @@ def reproduction(backend: str, plan: Plan, seed: int, device: str | None) -> str
 
     A device from a file is known by its path only, and rules other than the default must be named.
     """
-    line = checking.reproduction(backend, plan, seed)
+    line = check.reproduction(backend, plan, seed)
     if device is not None:
         named, given = f"--device {plan.device.name} ", f"--device {shlex.quote(device)} "
         line = line.replace(named, given)

@@ -10,13 +10,12 @@ from typing import Any
 
 import typer
 
-from dscore import __version__
-from dscore.backends.compilers import Kind, find_compiler
-from dscore.cache import Damage, Entry, Removed, root, stores
-from dscore.errors import SpecError, UnavailableError
-
-from .output import counted, print_json, print_table, print_text
-from .records import Record
+from dscore._version import __version__
+from dscore.building.compilers import Kind, find_compiler
+from dscore.cache.store import Damage, Entry, Removed, root, stores
+from dscore.cli.output import counted, print_json, print_table, print_text
+from dscore.cli.records import Record
+from dscore.core.errors import SpecError, UnavailableError
 
 _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9,
           "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}

@@ -40,6 +40,6 @@ BackendName = Annotated[str, typer.Option(
     "--backend", metavar="NAME|module:Class", help="What runs the plans (see dscore env).")]
 Algorithm = Annotated[str | None, typer.Option(
     "--algorithm", metavar="NAME", show_default=False,
-    help="Tilings of register_tiles, channel_distribution (the paper's), row_reuse or direct.  "
+    help="Tilings of gemm, channel_distribution (the paper's), row_reuse or direct.  "
          "[default: the solver's choice]")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random data.")]

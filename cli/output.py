@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from dscore.errors import SpecError
+from dscore.core.errors import SpecError
 
 WIDTH = 100
 _STYLES = {"right": "green", "holds": "green", "present": "green"}

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dscore.backends.floors import Floors
-from dscore.bench_rows import Row
-from dscore.errors import SpecError, UnavailableError
-from dscore.standing import Contest, Standing, standings
+from dscore.bench.rows import Row
+from dscore.bench.summary import Contest, Standing, standings
+from dscore.core.errors import SpecError, UnavailableError
+from dscore.measuring.floors import Floors
 
 # Told apart in print and by colour-blind eyes as well.
 _OURS, _THEIRS, _LINE = "#1f6fb4", "#c9c9c9", "#d1495b"

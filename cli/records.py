@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from dscore.notation import problem_token
-from dscore.plan import Check, Plan
-from dscore.spec import ConvProblem
-from dscore.verdict import Suggestion, Verdict
+from dscore.core.plan import Check, Plan
+from dscore.core.spec import ConvProblem
+from dscore.core.token import problem_token
+from dscore.solving.verdict import Suggestion, Verdict
 
 Record = dict[str, Any]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from dscore import api, transfer
-from dscore.catalog import layers
-from dscore.errors import SpecError
-from dscore.notation import problem_token
-from dscore.replay import FIRSTS, Guess, Replay, Replayed, replay
-
-from .output import counted, print_json, print_table, print_text
-from .records import Record
+from dscore import api
+from dscore.cli.output import counted, print_json, print_table, print_text
+from dscore.cli.records import Record
+from dscore.core.catalog import layers
+from dscore.core.errors import SpecError
+from dscore.core.token import problem_token
+from dscore.tuning import exchange
+from dscore.tuning.model_quality import FIRSTS, Guess, Replay, Replayed, replay
 
 _COLUMNS = ("layer", "policy", ">tilings", ">measured", ">best µs", ">rank of\nbest",
             *(f">first\n{count}" for count in FIRSTS))
@@ -19,7 +19,7 @@ _COLUMNS = ("layer", "policy", ">tilings", ">measured", ">best µs", ">rank of\n
 
 def run(path: str, device: str | None, json: bool) -> None:
     """Print how the model's first guesses compare with the best of all."""
-    read = transfer.read_all([path])
+    read = exchange.read_all([path])
     if not read.measurements:
         raise SpecError(f"{path} holds no tuning records")
     judged = replay(read.measurements, None if device is None else api.device_of(device))

@@ -11,13 +11,18 @@ from typing import cast
 
 import typer
 
-from dscore import accuracy, api, decision
-from dscore.accuracy import Accuracy
-from dscore.backend import Backend, choose_backend, require_accepted
-from dscore.catalog import NamedProblem
-from dscore.checking import guarded_output, require_untouched
-from dscore.device import Device
-from dscore.errors import (
+from dscore import api
+from dscore.calling import choice
+from dscore.checking import bound
+from dscore.checking.bound import Accuracy
+from dscore.checking.check import guarded_output, require_untouched
+from dscore.cli.inputs import layers_of, reproduction, tiling_of
+from dscore.cli.output import counted, finite, print_json, print_table, print_text, progress
+from dscore.cli.records import Record, problem_record
+from dscore.core.backend import Backend, choose_backend, require_accepted
+from dscore.core.catalog import NamedProblem
+from dscore.core.device import Device
+from dscore.core.errors import (
     CompileError,
     DscoreError,
     InfeasibleError,
@@ -26,13 +31,9 @@ from dscore.errors import (
     UnavailableError,
     require_int,
 )
-from dscore.notation import problem_token
-from dscore.plan import Plan, Rules
-from dscore.tiling import Tiling
-
-from .inputs import layers_of, reproduction, tiling_of
-from .output import counted, finite, print_json, print_table, print_text, progress
-from .records import Record, problem_record
+from dscore.core.plan import Plan, Rules
+from dscore.core.tiling import Tiling
+from dscore.core.token import problem_token
 
 _VERDICTS = {InfeasibleError: "infeasible", CompileError: "not compiled", LaunchError: "not run"}
 _COLUMNS = ("layer", "problem", "tiling", ">time ms", ">% of\nbound", "verdict")
@@ -127,12 +128,12 @@ def _outcome(job: Job, layer: NamedProblem) -> Outcome:
 
 def _measured(job: Job, plan: Plan) -> tuple[Accuracy, float]:
     """How one run compares with the exact result, and the median time of the repeats."""
-    x, w, bias = accuracy.sample(plan.problem, job.asked.seed)
+    x, w, bias = bound.sample(plan.problem, job.asked.seed)
     out, guarded = guarded_output(plan)
     kernel = job.backend.compile(plan)
     kernel(x, w, bias, out)
     require_untouched(plan, guarded)
-    judged = accuracy.compare(out, accuracy.expected(plan.problem, x, w, bias))
+    judged = bound.compare(out, bound.expected(plan.problem, x, w, bias))
     return judged, statistics.median(kernel.seconds(x, w, bias, out, job.asked.repeats))
 
 
@@ -183,7 +184,7 @@ def _summary(done: list[Outcome], asked: int, seconds: float) -> str:
     count = f"{len(done)} of " if len(done) < asked else ""
     parts = [count + counted(asked, "layer"), f"{sum(outcome.ok for outcome in done)} right"]
     parts += [f"worst error {_percent(worst)} of the bound"] if worst is not None else []
-    hinted = sum(o.plan is not None and decision.origin(o.plan) == "hint" for o in done)
+    hinted = sum(o.plan is not None and choice.origin(o.plan) == "hint" for o in done)
     parts += [f"{hinted} by shipped hints"] if hinted else []
     return ", ".join([*parts, f"{seconds:.1f} s"])
 
@@ -201,7 +202,7 @@ def _layer_record(outcome: Outcome) -> Record:
     plan, judged = outcome.plan, outcome.accuracy
     return {"layer": outcome.layer.name, **problem_record(outcome.layer.problem),
             "tiling": plan and plan.tiling.as_dict(), "plan": plan and plan.name,
-            "chosen_by": plan and decision.origin_said(plan),
+            "chosen_by": plan and choice.origin_said(plan),
             "seconds": outcome.seconds, "share": judged and finite(judged.share),
             "ok": outcome.ok, "verdict": outcome.verdict, "message": outcome.message,
             "reproduce": outcome.reproduce}

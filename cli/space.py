@@ -9,16 +9,15 @@ import numpy as np
 import typer
 
 from dscore import api
-from dscore.catalog import NamedProblem
-from dscore.device import Device
-from dscore.errors import InfeasibleError, require_int
-from dscore.plan import Rules
-from dscore.solver import Space
-from dscore.tiling import tiling_from
-
-from .inputs import layers_of
-from .output import counted, print_json, print_table, print_text
-from .records import Record, problem_record
+from dscore.cli.inputs import layers_of
+from dscore.cli.output import counted, print_json, print_table, print_text
+from dscore.cli.records import Record, problem_record
+from dscore.core.catalog import NamedProblem
+from dscore.core.device import Device
+from dscore.core.errors import InfeasibleError, require_int
+from dscore.core.plan import Rules
+from dscore.core.tiling import tiling_from
+from dscore.solving.solver import Space
 
 DEFAULT_TOP = 10
 # Of a tiling, that a table of 100 columns has room for.

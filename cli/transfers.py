@@ -8,12 +8,11 @@ from typing import Any
 
 import typer
 
-from dscore import transfer
-from dscore.measurement import Measurement
-from dscore.records import Stale
-
-from .output import counted, print_json, print_text, progress, require_writable
-from .records import Record
+from dscore.cli.output import counted, print_json, print_text, progress, require_writable
+from dscore.cli.records import Record
+from dscore.tuning import exchange
+from dscore.tuning.measurement import Measurement
+from dscore.tuning.records import Stale
 
 _SHOWN = 5
 
@@ -21,7 +20,7 @@ _SHOWN = 5
 def export(path: str, json: bool) -> None:
     """Write all records to a file."""
     require_writable(path)
-    found = transfer.export(path)
+    found = exchange.export(path)
     if json:
         print_json({"file": path, **_counts(found)})
     else:
@@ -30,12 +29,12 @@ def export(path: str, json: bool) -> None:
 
 def import_(paths: Sequence[str], json: bool) -> None:
     """Take the records of files that may hold here; exits with 1 where lines were skipped."""
-    found = transfer.arrived(paths)
+    found = exchange.arrived(paths)
     _tell_skipped(found.skipped)
     _tell_stale("ignored", found.ignored)
     _tell_stale("taken, but of no use here yet:", found.unjudged)
     with progress(len(found.new)) as begin:
-        transfer.take(found, begin)
+        exchange.take(found, begin)
     if json:
         print_json({"files": list(paths), "new": len(found.new), "known": found.known,
                     "ignored": [_stale_record(one) for one in found.ignored],
@@ -52,7 +51,7 @@ def import_(paths: Sequence[str], json: bool) -> None:
 def merge(paths: Sequence[str], into: str, json: bool) -> None:
     """Write the records of files to one; exits with 1 where lines were skipped."""
     require_writable(into)
-    found = transfer.merge(paths, into)
+    found = exchange.merge(paths, into)
     _tell_skipped(found.skipped)
     if json:
         print_json({"files": list(paths), "into": into, **_counts(found.measurements),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import options
+from dscore.cli import options
 
 
 def tune(
@@ -48,7 +48,7 @@ def tune(
 
     Ends with 1 if a layer has no tiling that is right.
     """
-    from . import tuning as work
+    from dscore.cli import tuning as work
 
     work.run(layers or [], work.Request(backend, device, batch, budget, top, exhaustive,
                                         algorithm, seed, workers, executor, replay), json)

@@ -16,17 +16,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dscore import api
-from dscore.backend import Backend, choose_backend
-from dscore.catalog import NamedProblem
-from dscore.errors import DscoreError, SpecError, require_int
-from dscore.measurement import Configuration
-from dscore.tune import Search, Step, Tuned, search_of, standing, tune_all
-
-from . import replaying
-from .inputs import layers_of
-from .output import counted, print_json, print_table, print_text
-from .records import Record, problem_record
-from .workers import executor_of
+from dscore.cli import replaying
+from dscore.cli.inputs import layers_of
+from dscore.cli.output import counted, print_json, print_table, print_text
+from dscore.cli.records import Record, problem_record
+from dscore.cli.workers import executor_of
+from dscore.core.backend import Backend, choose_backend
+from dscore.core.catalog import NamedProblem
+from dscore.core.errors import DscoreError, SpecError, require_int
+from dscore.tuning.measurement import Configuration
+from dscore.tuning.tune import Search, Step, Tuned, search_of, standing, tune_all
 
 _COLUMNS = ("layer", "solver's first", ">µs", "best", ">µs", ">gain", ">tried", ">refused")
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}

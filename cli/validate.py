@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from dscore.errors import require_one_of
-from dscore.plan import RULES
-
-from .configurations import Defaults, judged
-from .output import print_json, print_text
-from .records import verdict_record
+from dscore.cli.configurations import Defaults, judged
+from dscore.cli.output import print_json, print_text
+from dscore.cli.records import verdict_record
+from dscore.core.errors import require_one_of
+from dscore.core.plan import RULES
 
 
 def run(file: str, device: str, rules: str, json: bool) -> None:

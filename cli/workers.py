@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from dscore.backend import Backend
-from dscore.errors import SpecError, require_int
+from dscore.core.backend import Backend
+from dscore.core.errors import SpecError, require_int
 
 _VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
 _JOIN_SECONDS = 3.0
@@ -52,7 +52,7 @@ def _gpus(chosen: Backend) -> int:
     vendor = None if chosen.any_device else getattr(chosen, "vendor", None)
     if vendor is None:
         return 0
-    from dscore.backends.runtime import runtime
+    from dscore.measuring.vendor_runtime import runtime
 
     return runtime(vendor).count()
 

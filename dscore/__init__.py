@@ -6,46 +6,52 @@ State a convolution and a device; dscore finds a tiling that provably fits and r
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from dscore._version import __version__ as __version__
+
+if not (Path(__file__).parent / "backends").is_dir():
+    from dscore._checkout import join
+
+    join()
 
 # Public names and their rooms, entered on first use: importing dscore loads only this file.
 _ROOMS = {
     "api": ("conv", "explain", "plan_for", "solve", "trace", "validate"),
-    "errors": ("CompileError", "DscoreError", "InfeasibleError", "LaunchError", "SpecError",
+    "core.errors": ("CompileError", "DscoreError", "InfeasibleError", "LaunchError", "SpecError",
                "UnavailableError"),
-    "spec": ("ConvProblem", "ConvSpec"),
-    "device": ("Device",),
-    "plan": ("Plan",),
-    "tiling": ("DepthwiseTiling", "DirectTiling", "MatrixTiling", "PointwiseTiling"),
-    "verdict": ("InvalidTiling",),
+    "core.spec": ("ConvProblem", "ConvSpec"),
+    "core.device": ("Device",),
+    "core.plan": ("Plan",),
+    "core.tiling": ("RowReuseTiling", "DirectTiling", "GemmTiling", "ChannelDistributionTiling"),
+    "solving.verdict": ("InvalidTiling",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = [*_HOME]  # noqa: PLE0604
 
 if TYPE_CHECKING:
-    from .api import conv as conv
-    from .api import explain as explain
-    from .api import plan_for as plan_for
-    from .api import solve as solve
-    from .api import trace as trace
-    from .api import validate as validate
-    from .device import Device as Device
-    from .errors import CompileError as CompileError
-    from .errors import DscoreError as DscoreError
-    from .errors import InfeasibleError as InfeasibleError
-    from .errors import LaunchError as LaunchError
-    from .errors import SpecError as SpecError
-    from .errors import UnavailableError as UnavailableError
-    from .plan import Plan as Plan
-    from .spec import ConvProblem as ConvProblem
-    from .spec import ConvSpec as ConvSpec
-    from .tiling import DepthwiseTiling as DepthwiseTiling
-    from .tiling import DirectTiling as DirectTiling
-    from .tiling import MatrixTiling as MatrixTiling
-    from .tiling import PointwiseTiling as PointwiseTiling
-    from .verdict import InvalidTiling as InvalidTiling
+    from dscore.api import conv as conv
+    from dscore.api import explain as explain
+    from dscore.api import plan_for as plan_for
+    from dscore.api import solve as solve
+    from dscore.api import trace as trace
+    from dscore.api import validate as validate
+    from dscore.core.device import Device as Device
+    from dscore.core.errors import CompileError as CompileError
+    from dscore.core.errors import DscoreError as DscoreError
+    from dscore.core.errors import InfeasibleError as InfeasibleError
+    from dscore.core.errors import LaunchError as LaunchError
+    from dscore.core.errors import SpecError as SpecError
+    from dscore.core.errors import UnavailableError as UnavailableError
+    from dscore.core.plan import Plan as Plan
+    from dscore.core.spec import ConvProblem as ConvProblem
+    from dscore.core.spec import ConvSpec as ConvSpec
+    from dscore.core.tiling import ChannelDistributionTiling as ChannelDistributionTiling
+    from dscore.core.tiling import DirectTiling as DirectTiling
+    from dscore.core.tiling import GemmTiling as GemmTiling
+    from dscore.core.tiling import RowReuseTiling as RowReuseTiling
+    from dscore.solving.verdict import InvalidTiling as InvalidTiling
 
 
 def __getattr__(name: str) -> Any:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from . import accuracy, arrays, catalog, decision, eager, solver, verdict
-from .backend import Backend, GpuBackend, Kernel, choose_backend, require_accepted
-from .device import Device
-from .errors import SpecError, UnavailableError, require_one_of
-from .explanation import Explanation, explanation_of
-from .plan import RULES, Plan, Rules
-from .spec import DTYPES, Activation, ConvProblem, ConvSpec
-from .tiling import Arithmetic, Tiling, tiling_from
-
-if TYPE_CHECKING:
-    from .backends.reference import Trace
+from dscore.calling import arrays, call_cache, choice
+from dscore.checking import bound
+from dscore.core import catalog
+from dscore.core.backend import Backend, GpuBackend, Kernel, choose_backend, require_accepted
+from dscore.core.device import Device
+from dscore.core.errors import SpecError, UnavailableError, require_one_of
+from dscore.core.plan import RULES, Plan, Rules
+from dscore.core.spec import DTYPES, Activation, ConvProblem, ConvSpec
+from dscore.core.tiling import Arithmetic, Tiling, tiling_from
+from dscore.core.trace import Trace
+from dscore.solving import solver, verdict
+from dscore.solving.explain import Explanation, explanation_of
 
 ProblemLike = ConvProblem | str
 DeviceLike = Device | str | os.PathLike[str]
@@ -57,7 +58,7 @@ def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
     """
     if plan is None:
         try:
-            call = eager.quick.get((id(w), bias is None, stride, padding, dilation, groups,
+            call = call_cache.quick.get((id(w), bias is None, stride, padding, dilation, groups,
                                     activation, backend, arithmetic))
         except TypeError:  # an option that cannot be hashed
             call = None
@@ -71,7 +72,7 @@ def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
 def _conv(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
           plan: Plan | Tiling | None) -> Any:
     """The long way: everything is checked, and a call on GPU arrays remembered."""
-    y = None if plan is not None else eager.called(x, w, bias, out, options)
+    y = None if plan is not None else call_cache.called(x, w, bias, out, options)
     if y is not None:
         return y
     stride, padding, dilation, groups, activation, backend, arithmetic = options
@@ -86,13 +87,13 @@ def _conv(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
     # A batch of none is judged as a batch of one, and computes nothing.
     problem = ConvProblem(spec, max(batch, 1), height, width)
     shape = (batch, *problem.y_shape[1:])
-    if any(eager.on_gpu(array) for array, _ in given):
+    if any(call_cache.on_gpu(array) for array, _ in given):
         call = _gpu_call(problem, {name: array for array, name in given}, shape, backend, plan,
                          arithmetic)
         if not batch:  # never remembered: a remembered call launches
             return call.nothing(out, x, w, bias)
         if plan is None:
-            eager.remember(x, w, bias, options, call)
+            call_cache.remember(x, w, bias, options, call)
         return call(x, w, bias, out)
     kernel = _kernel_for(problem, backend, plan, arithmetic)
     if out is not None and tuple(out.shape) != shape:
@@ -113,22 +114,22 @@ def _conv(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
 
 
 def _gpu_call(problem: ConvProblem, given: dict[str, Any], shape: tuple[int, ...], backend: str,
-              plan: Plan | Tiling | None, arithmetic: Arithmetic | None) -> eager.Call:
+              plan: Plan | Tiling | None, arithmetic: Arithmetic | None) -> call_cache.Call:
     """The prepared call for arrays that lie on a GPU."""
-    adapter = eager.adapter_of(arrays.library_of(given["x"], "x"))
-    index = eager.require_together(adapter, given)
+    adapter = call_cache.adapter_of(arrays.library_of(given["x"], "x"))
+    index = call_cache.require_together(adapter, given)
     chosen = choose_backend("hip" if backend == "auto" else backend)
     if not isinstance(chosen, GpuBackend):
         raise UnavailableError(f"x lies on GPU {index}, and backend {chosen.name} runs host "
                                "arrays; copy it to the host, or take backend hip")
     device = chosen.device_at(index)
     name = "hip" if backend == "auto" else backend
-    made = (decision.decided(problem, device, chosen, name, arithmetic) if plan is None
-            else decision.given(problem, device, plan, arithmetic))
+    made = (choice.decided(problem, device, chosen, name, arithmetic) if plan is None
+            else choice.given(problem, device, plan, arithmetic))
     require_accepted(chosen, made)
     loaded = chosen.kernel_on(made, index)
     inputs = tuple(array for name, array in given.items() if name != "out")
-    return eager.Call(adapter, inputs, shape, loaded)
+    return call_cache.Call(adapter, inputs, shape, loaded)
 
 
 def _ready(array: Any, name: str) -> arrays.Array:
@@ -177,7 +178,7 @@ def _kernel_for(problem: ConvProblem, backend: str, plan: Plan | Tiling | None,
     if plan is None:
         return _solved_kernel(problem, backend, arithmetic)
     chosen = choose_backend(backend)
-    given = decision.given(problem, chosen.device(), plan, arithmetic)
+    given = choice.given(problem, chosen.device(), plan, arithmetic)
     require_accepted(chosen, given)
     return chosen.compile(given)
 
@@ -186,7 +187,7 @@ def _kernel_for(problem: ConvProblem, backend: str, plan: Plan | Tiling | None,
 def _solved_kernel(problem: ConvProblem, backend: str,
                    arithmetic: Arithmetic | None = None) -> Kernel:
     chosen = choose_backend(backend)
-    plan = decision.decided(problem, chosen.device(), chosen,
+    plan = choice.decided(problem, chosen.device(), chosen,
                             chosen.name if backend == "auto" else backend, arithmetic)
     require_accepted(chosen, plan)
     return chosen.compile(plan)
@@ -218,7 +219,7 @@ def tiling_of(tiling: TilingLike) -> Tiling:
 
 def solve(problem: ProblemLike, device: DeviceLike = "z100sm", rules: Rules = "hardware",
           masked: bool | None = None, algorithm: str | None = None) -> solver.Space:
-    """Every tiling that fits; see `dscore.solver.solve` and `dscore.solver.Space`.
+    """Every tiling that fits; see `dscore.solving.solver.solve` and `dscore.solving.solver.Space`.
 
     >>> len(solve("P1", "z100sm", "paper"))
     835
@@ -239,7 +240,7 @@ def plan_for(problem: ProblemLike, device: DeviceLike = "z100sm", rules: Rules =
     """
     stated, target = problem_of(problem), device_of(device)
     if tiling is None:
-        return decision.untuned(stated, target, _rules(rules), chosen)
+        return choice.untuned(stated, target, _rules(rules), chosen)
     given = tiling_of(tiling)
     verdict.validate(stated, given, target, _rules(rules), masked=True).require()
     return solver.make_plan(stated, target, given, rules)
@@ -248,7 +249,7 @@ def plan_for(problem: ProblemLike, device: DeviceLike = "z100sm", rules: Rules =
 def validate(problem: ProblemLike, tiling: TilingLike, device: DeviceLike = "z100sm",
              rules: Rules = "hardware", block_n: int = 1,
              masked: bool = False) -> verdict.Verdict:
-    """Judge one configuration; see `dscore.verdict.validate`.
+    """Judge one configuration; see `dscore.solving.verdict.validate`.
 
     >>> validate("P28", dict(wave_w=1, wave_c=64, repeat_w=1, repeat_c=4, group_c=16),
     ...          block_n=2).ok
@@ -267,7 +268,7 @@ def explain(problem: ProblemLike | Plan, device: DeviceLike = "z100sm",
     """
     plan = problem if isinstance(problem, Plan) else plan_for(problem, device, rules)
     space = solver.solve(plan.problem, plan.device, plan.rules)
-    return explanation_of(plan, len(space), space.note, decision.origin_said(plan))
+    return explanation_of(plan, len(space), space.note, choice.origin_said(plan))
 
 
 def trace(problem: ProblemLike, plan: Plan | TilingLike | None = None,
@@ -278,12 +279,11 @@ def trace(problem: ProblemLike, plan: Plan | TilingLike | None = None,
     ...       ).rows_loaded
     5
     """
-    from .backends.reference import ReferenceBackend, Trace
-
     chosen = plan if isinstance(plan, Plan) else plan_for(problem, device, tiling=plan)
-    x, w, bias = accuracy.sample(chosen.problem, seed)
+    x, w, bias = bound.sample(chosen.problem, seed)
     out, counted = np.empty(chosen.problem.y_shape, np.float32), Trace()
-    ReferenceBackend().compile(chosen)(x, w, bias, out, trace=counted)
+    kernel: Any = choose_backend("reference").compile(chosen)
+    kernel(x, w, bias, out, trace=counted)
     return counted
 
 

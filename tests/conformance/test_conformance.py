@@ -7,22 +7,24 @@ import types
 import pytest
 from hypothesis import given, settings
 
-from dscore import catalog, conformance
-from dscore.backend import backend, backend_names
-from dscore.backends import (
-    reference,
-    reference_depthwise,
-    reference_direct,
-    reference_matrix,
-    reference_matrix_lanes,
-    reference_pointwise,
-    reference_staging,
+from dscore.algorithms.geometry import vectors as vectors_of
+from dscore.backends.reference import backend as reference_backend
+from dscore.backends.reference import (
+    channel_distribution,
+    direct,
+    gemm,
+    gemm_lanes,
+    row_reuse,
+    vectors,
 )
-from dscore.checking import check_plan
-from dscore.errors import DscoreError, SpecError
-from dscore.geometry import vectors
-from dscore.strategies import cases
-from dscore.tiling import DepthwiseTiling, DirectTiling, MatrixTiling, PointwiseTiling
+from dscore.backends.reference.backend import ReferenceBackend
+from dscore.checking import conformance
+from dscore.checking.cases import cases
+from dscore.checking.check import check_plan
+from dscore.core import catalog
+from dscore.core.backend import backend, backend_names
+from dscore.core.errors import DscoreError, SpecError
+from dscore.core.tiling import ChannelDistributionTiling, DirectTiling, GemmTiling, RowReuseTiling
 
 PRESENT = [name for name in backend_names() if backend(name).missing() is None]
 EXAMPLES = 300
@@ -39,7 +41,7 @@ def test_every_backend_present_conforms(name):
 def test_a_seed_gives_the_same_cases_and_both_wavefronts():
     seen = []
 
-    class Recording(reference.ReferenceBackend):
+    class Recording(ReferenceBackend):
         def compile(self, plan):
             seen.append(plan.name)
             return super().compile(plan)
@@ -63,9 +65,9 @@ def test_pointwise_cases_are_of_both_algorithms_in_every_form():
     def collect(case):
         t, device = case.plan.tiling, case.plan.device
         drawn.add(type(t))
-        if isinstance(t, MatrixTiling):
+        if isinstance(t, GemmTiling):
             drawn.update({(device.name, t.arithmetic), (device.name, "ring", t.stages > 2),
-                          (device.name, "cluster", t.cluster > 1), vectors(case.plan.problem)})
+                          (device.name, "cluster", t.cluster > 1), vectors_of(case.plan.problem)})
 
     collect()
     plain, both = {("z100sm", "plain")}, {("a100", "plain"), ("h200", "plain"), ("a100", "tf32x3"),
@@ -74,84 +76,84 @@ def test_pointwise_cases_are_of_both_algorithms_in_every_form():
              for on in (False, True)} - {("z100sm", "ring", True), ("z100sm", "cluster", True),
                                          ("a100", "cluster", True)}
     widths = {(1, 1), (4, 1), (1, 4), (4, 4)}
-    assert drawn == {PointwiseTiling, MatrixTiling} | plain | both | forms | widths
+    assert drawn == {ChannelDistributionTiling, GemmTiling} | plain | both | forms | widths
 
 
 # Room, kind, the line as it is, the line with its bug.
 PLANTED = {
-    "dropped tail": (reference_pointwise, PointwiseTiling,
+    "dropped tail": (channel_distribution, ChannelDistributionTiling,
                      "            self._put(1)\n            self._multiply(1)\n",
                      "            self._put(1)\n"),
     "channels past the last not masked": (
-        reference_pointwise, PointwiseTiling,
+        channel_distribution, ChannelDistributionTiling,
         "(self.input_from, self.filter_from) if rest == G else",
         "(self.input_from, self.filter_from) if True else"),
     "reduction begins too late": (
-        reference_pointwise, PointwiseTiling,
+        channel_distribution, ChannelDistributionTiling,
         "sums, by = self.sums, t.group_c // 2", "sums, by = self.sums, t.group_c // 4"),
     "columns past the output stored": (
-        reference_pointwise, PointwiseTiling,
+        channel_distribution, ChannelDistributionTiling,
         "mask = (column < problem.out_width) & (channel < spec.out_channels)",
         "mask = (column < problem.out_width + 1) & (channel < spec.out_channels)"),
     "one buffer for two": (
-        reference_pointwise, PointwiseTiling,
+        channel_distribution, ChannelDistributionTiling,
         "            self._multiply(0)\n            self._put(1)\n            self._fetch",
         "            self._put(0)\n            self._multiply(0)\n            self._fetch"),
     "slice or block of a cluster dropped": (
-        reference_matrix, MatrixTiling,
+        gemm, GemmTiling,
         "for other in range(others.shape[1]):", "for other in range(others.shape[1] - 1):"),
     "ring one buffer short": (
-        reference_matrix, MatrixTiling,
+        gemm, GemmTiling,
         "step % self.t.stages * self.buffer", "step % (self.t.stages - 1) * self.buffer"),
     "last step not masked": (
-        reference_matrix, MatrixTiling,
+        gemm, GemmTiling,
         "whole if rest == self.t.step_c else (", "whole if True else ("),
     "last pixel not stored": (
-        reference_matrix, MatrixTiling,
+        gemm, GemmTiling,
         "(channel < spec.out_channels) & (pixel < self.pixels)",
         "(channel < spec.out_channels) & (pixel < self.pixels - 1)"),
     "channels of a fragment exchanged": (
-        reference_matrix_lanes, MatrixTiling,
+        gemm_lanes, GemmTiling,
         "(pair + half[:, None]) * self.image_row", "(pair + 1 - half[:, None]) * self.image_row"),
     "wrong edge row": (
-        reference_depthwise, DepthwiseTiling,
+        row_reuse, RowReuseTiling,
         "lanes = self.live & inside(self.in_row + i, self.row_end)",
         "lanes = self.live & inside(self.in_row + i, self.row_end - 1)"),
     "last output row of a thread dropped": (
-        reference_depthwise, DepthwiseTiling,
+        row_reuse, RowReuseTiling,
         "and 0 <= i - f * dilation_h <= (t.thread_h - 1) * stride_h]",
         "and 0 <= i - f * dilation_h < (t.thread_h - 1) * stride_h]"),
     "registers recycled uncleared": (
-        reference_depthwise, DepthwiseTiling,
+        row_reuse, RowReuseTiling,
         "index, mask)\n            sums.fill(0)\n", "index, mask)\n"),
     "overlap from the wrong neighbour": (
-        reference_depthwise, DepthwiseTiling,
+        row_reuse, RowReuseTiling,
         "past = self.lane + neighbour >= self.t.lanes_w",
         "past = self.lane + neighbour > self.t.lanes_w"),
     "multiplier ignored": (
-        reference_depthwise, DepthwiseTiling,
+        row_reuse, RowReuseTiling,
         "in_plane: Ints = plane // self.problem.spec.group_out",
         "in_plane: Ints = plane % self.problem.spec.in_channels"),
     "last row of a block not copied": (
-        reference_depthwise, DepthwiseTiling,
+        row_reuse, RowReuseTiling,
         "row_end = np.minimum(row + int(self.shape.tile_h), self.row_end)",
         "row_end = np.minimum(row + int(self.shape.tile_h) - 1, self.row_end)"),
     "filters of the next image": (
-        reference_depthwise, DepthwiseTiling,
+        row_reuse, RowReuseTiling,
         "return plane % self.problem.spec.out_channels * self.problem.spec.products",
         "return np.minimum(plane, self.problem.spec.out_channels - 1) * "
         "self.problem.spec.products"),
     "vectors begin past the first element": (
-        reference_staging, DepthwiseTiling,
+        vectors, RowReuseTiling,
         "self.start = first // VECTOR * VECTOR", "self.start = -(-first // VECTOR) * VECTOR"),
     "vectors over the last block's results": (
-        reference_staging, DepthwiseTiling,
+        vectors, RowReuseTiling,
         "lanes = (index >= self.first) & (index < self.end)", "lanes = index < self.end"),
     "dilation ignored": (
-        reference_direct, DirectTiling,
+        direct, DirectTiling,
         "in_column = column + g * spec.dilation[1]", "in_column = column + g"),
     "groups mixed up": (
-        reference_direct, DirectTiling,
+        direct, DirectTiling,
         "channel, kept = plane % spec.groups * spec.group_out + k, k < spec.group_out",
         "channel, kept = plane // 2 % spec.groups * spec.group_out + k, k < spec.group_out"),
 }
@@ -165,15 +167,15 @@ def test_a_planted_bug_is_found_and_shrunk(bug, monkeypatch):
     copy = types.ModuleType(f"{room.__name__}_planted")
     copy.__package__ = room.__package__
     exec(compile(source.replace(right, wrong), copy.__name__, "exec"), copy.__dict__)
-    if room is reference_matrix_lanes:
-        monkeypatch.setattr(reference_matrix, "lanes_of", copy.lanes_of)
-    elif room is reference_staging:
-        monkeypatch.setattr(reference_depthwise, "Piece", copy.Piece)
+    if room is gemm_lanes:
+        monkeypatch.setattr(gemm, "lanes_of", copy.lanes_of)
+    elif room is vectors:
+        monkeypatch.setattr(row_reuse, "Piece", copy.Piece)
     else:
-        monkeypatch.setitem(reference._ALGORITHMS, tiling, copy.run)
+        monkeypatch.setitem(reference_backend._ALGORITHMS, tiling, copy.run)
 
-    kind = {PointwiseTiling: "pointwise", MatrixTiling: "pointwise",
-            DepthwiseTiling: "depthwise", DirectTiling: "direct"}
+    kind = {ChannelDistributionTiling: "pointwise", GemmTiling: "pointwise",
+            RowReuseTiling: "depthwise", DirectTiling: "direct"}
     report = conformance.conformance("reference", examples=2000, seed=0, kinds=[kind[tiling]])
     assert not report.ok
     [failure] = report.failures
@@ -181,11 +183,11 @@ def test_a_planted_bug_is_found_and_shrunk(bug, monkeypatch):
     assert failure.plan.token in failure.reproduce
     assert f"--seed {failure.seed}" in failure.reproduce
     with contextlib.suppress(DscoreError):  # the minimal case fails by itself, too
-        assert not check_plan(reference.ReferenceBackend(), failure.plan, failure.seed).ok
+        assert not check_plan(ReferenceBackend(), failure.plan, failure.seed).ok
 
 
 def test_a_write_outside_the_output_is_found():
-    class Trampling(reference.ReferenceBackend):
+    class Trampling(ReferenceBackend):
         def compile(self, plan):
             kernel = super().compile(plan)
 
@@ -196,7 +198,7 @@ def test_a_write_outside_the_output_is_found():
             return run
 
     plan = next(iter(catalog.layers().values()))
-    from dscore.solver import best_plan
+    from dscore.solving.solver import best_plan
     with pytest.raises(DscoreError, match="wrote outside its output"):
         check_plan(Trampling(), best_plan(plan, catalog.device("z100sm")), 0)
 

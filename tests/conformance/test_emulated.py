@@ -10,15 +10,16 @@ import pytest
 from emulated_runs import ORDERS, altered, require_silence, result, said_of, sanitized
 
 import dscore
-from dscore import accuracy, catalog
-from dscore.backends import abi, library
 from dscore.backends.emulated import EmulatedBackend
-from dscore.backends.library import sources
-from dscore.backends.reference import ReferenceBackend
-from dscore.checking import check_plan
-from dscore.conformance import conformance
-from dscore.errors import LaunchError
-from dscore.tiling import DepthwiseTiling, PointwiseTiling
+from dscore.backends.reference.backend import ReferenceBackend
+from dscore.building import abi, library
+from dscore.building.library import sources
+from dscore.checking import bound
+from dscore.checking.check import check_plan
+from dscore.checking.conformance import conformance
+from dscore.core import catalog
+from dscore.core.errors import LaunchError
+from dscore.core.tiling import ChannelDistributionTiling, RowReuseTiling
 
 MISSING = EmulatedBackend().missing()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -56,9 +57,9 @@ def test_an_unknown_lane_order_is_refused(monkeypatch, emulated):
         result(emulated, dscore.plan_for("P44"))
 
 
-POINTWISE = dscore.plan_for("n1c40h6w6_o48k1", tiling=PointwiseTiling(3, 16, 2, 2, 8))
-LDS = dscore.plan_for("n1c6h12w12_o6k3p1g6", tiling=DepthwiseTiling(4, 2, 3, 6, 6, "lds"))
-REGISTERS = dscore.plan_for("n1c6h12w12_o6k3p1g6", tiling=DepthwiseTiling(4, 2, 3, 8, 4,
+POINTWISE = dscore.plan_for("n1c40h6w6_o48k1", tiling=ChannelDistributionTiling(3, 16, 2, 2, 8))
+LDS = dscore.plan_for("n1c6h12w12_o6k3p1g6", tiling=RowReuseTiling(4, 2, 3, 6, 6, "lds"))
+REGISTERS = dscore.plan_for("n1c6h12w12_o6k3p1g6", tiling=RowReuseTiling(4, 2, 3, 8, 4,
                                                                           "registers", True))
 LOOP_BARRIER = """      put(lds + (group + 1) % 2 * buffer);
       __syncthreads();
@@ -66,32 +67,33 @@ LOOP_BARRIER = """      put(lds + (group + 1) % 2 * buffer);
 # The plan, the file, the source as it is, with its fault, and what is said of it.
 FAULTS = {
     "missing barrier in the loop": (
-        POINTWISE, "pointwise.hpp", LOOP_BARRIER,
+        POINTWISE, "channel_distribution/kernel.hpp", LOOP_BARRIER,
         LOOP_BARRIER.replace("      __syncthreads();\n", ""), "WRONG"),
     "divergent barrier": (
-        POINTWISE, "pointwise.hpp", LOOP_BARRIER,
+        POINTWISE, "channel_distribution/kernel.hpp", LOOP_BARRIER,
         LOOP_BARRIER.replace("__syncthreads", "if (thread % 3) __syncthreads"),
         "divergent rendezvous"),
     "divergent shuffle": (
-        POINTWISE, "pointwise.hpp", "sum += DSCORE_SHFL_DOWN(sum, by, G);",
+        POINTWISE, "channel_distribution/kernel.hpp", "sum += DSCORE_SHFL_DOWN(sum, by, G);",
         "if (lane % 2) sum += DSCORE_SHFL_DOWN(sum, by, G);", "divergent rendezvous"),
     "LDS overrun": (
-        POINTWISE, "pointwise.hpp", "if (e < t::filter_tile) lds[t::input_tile + e]",
+        POINTWISE, "channel_distribution/kernel.hpp",
+        "if (e < t::filter_tile) lds[t::input_tile + e]",
         "if (e < t::filter_tile) lds[t::input_tile + e + 5]", "LDS overrun"),
     "LDS read before it is written": (
-        LDS, "spans.hpp", "const int at = (i * movers + thread) * vector;",
+        LDS, "support/bulk_copy.hpp", "const int at = (i * movers + thread) * vector;",
         "const int at = (i * movers + thread + 1) * vector;", "WRONG"),
     "unwritten output": (
-        POINTWISE, "pointwise.hpp", "if (lane % G == 0 && o < s.out_channels &&",
+        POINTWISE, "channel_distribution/kernel.hpp", "if (lane % G == 0 && o < s.out_channels &&",
         "if (lane % G == 0 && o < s.out_channels - 1 &&", "WRONG"),
     "shuffle width of the reduction": (
-        POINTWISE, "pointwise.hpp", "DSCORE_SHFL_DOWN(sum, by, G)",
+        POINTWISE, "channel_distribution/kernel.hpp", "DSCORE_SHFL_DOWN(sum, by, G)",
         "DSCORE_SHFL_DOWN(sum, by, G / 2)", "WRONG"),
     "shuffle width of the columns": (
-        REGISTERS, "depthwise.hpp", "neighbour, t::lanes_w);", "neighbour, t::lanes_w / 2);",
+        REGISTERS, "row_reuse/kernel.hpp", "neighbour, t::lanes_w);", "neighbour, t::lanes_w / 2);",
         "WRONG"),
     "registers recycled uncleared": (
-        LDS, "depthwise.hpp", "done[j] = 0.0f;", "done[j] += 0.0f;", "WRONG"),
+        LDS, "row_reuse/kernel.hpp", "done[j] = 0.0f;", "done[j] += 0.0f;", "WRONG"),
 }
 
 
@@ -107,11 +109,11 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 
 def test_a_launch_after_a_failed_one_is_right(tmp_path):
     copy = Path(shutil.copytree(sources(), tmp_path / "hip_src"))
-    path = copy / "pointwise.hpp"
+    path = copy / "channel_distribution/kernel.hpp"
     path.write_text(path.read_text().replace(
         "__syncthreads();", "if (thread % 3 || s.batch == 1) __syncthreads();"))
     broken = EmulatedBackend(include=copy)
-    tiling = PointwiseTiling(3, 16, 2, 2, 8)
+    tiling = ChannelDistributionTiling(3, 16, 2, 2, 8)
     twice = dscore.plan_for("n2c40h6w6_o48k1", tiling=tiling)
     with pytest.raises(LaunchError, match=r"divergent rendezvous: .* \(block 0\)"):
         result(broken, twice)
@@ -122,7 +124,7 @@ def test_a_library_for_fixed_sizes_refuses_others(emulated):
     fixed = EmulatedBackend(sizes="fixed")
     kernel = fixed.compile(POINTWISE)
     kernel._loaded._shape.height += 1
-    x, w, bias = accuracy.sample(POINTWISE.problem, 0)
+    x, w, bias = bound.sample(POINTWISE.problem, 0)
     with pytest.raises(LaunchError, match="built for other sizes"):
         kernel(x, w, bias, np.empty(POINTWISE.problem.y_shape, np.float32))
 
@@ -132,12 +134,12 @@ def test_a_start_from_python(emulated, interpreter, monkeypatch):
     monkeypatch.setattr(library.sys, "implementation", SimpleNamespace(name=interpreter))
     loaded = emulated.compile(POINTWISE)._loaded
     assert loaded._library._lib.DSCORE_MISPLACED == abi.MISPLACED
-    x, w, _ = accuracy.sample(POINTWISE.problem, 0)
+    x, w, _ = bound.sample(POINTWISE.problem, 0)
     out = np.full(POINTWISE.problem.y_shape, np.nan, np.float32)
     start = loaded.start_on(0)
     places = [array.ctypes.data for array in (x, w)] + [0, out.ctypes.data, 0]
     assert start(*places) == 0
-    assert accuracy.compare(out, accuracy.expected(POINTWISE.problem, x, w)).ok
+    assert bound.compare(out, bound.expected(POINTWISE.problem, x, w)).ok
     assert start(0, *places[1:]) == abi.MISPLACED
     for error, wrong in ((TypeError, ["x", *places[1:]]), (OverflowError, [-1, *places[1:]]),
                          (OverflowError, [*places[:4], 2**64])):
@@ -176,7 +178,7 @@ def test_arrays_nowhere_or_amid_a_vector_are_not_launched_on(emulated):
 
 def test_arrays_that_do_not_fit_are_refused(emulated):
     kernel = emulated.compile(POINTWISE)
-    x, w, _ = accuracy.sample(POINTWISE.problem, 0)
+    x, w, _ = bound.sample(POINTWISE.problem, 0)
     out = np.empty(POINTWISE.problem.y_shape, np.float32)
     for bad in ((x[:, 1:], w, None, out), (x.astype(np.float64), w, None, out),
                 (x, w, out[0, 0, 0], out), (x, w, None, out[..., ::-1]), (x, None, None, out)):
@@ -191,7 +193,7 @@ def test_the_sanitizers_find_nothing(tmp_path):
 def test_the_sanitizers_would_find_it(tmp_path):
     """A read before the input, which no comparison can see as its value is masked off."""
     copy = altered(
-        tmp_path, "direct.hpp",
+        tmp_path, "direct/kernel.hpp",
         "const float value = there ? static_cast<float>(plane[i * s.width + j]) : 0.0f;",
         "const float far = static_cast<float>(plane[(i - 3) * s.width + j]);\n"
         "const float value = there ? static_cast<float>(plane[i * s.width + j]) : far * 0;")

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import dscore
-from dscore import accuracy, catalog
 from dscore.backends.emulated import EmulatedBackend
+from dscore.checking import bound
+from dscore.core import catalog
 
 MISSING = EmulatedBackend().missing()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -33,15 +34,15 @@ def plans_of(name, device):
 def test_a_layer_in_every_order(name, device, monkeypatch):
     emulated, plans = EmulatedBackend(sizes="fixed"), plans_of(name, device)
     emulated.prepare(plans)
-    x, w, bias = accuracy.sample(plans[0].problem, 1)
-    wanted = accuracy.expected(plans[0].problem, x, w, bias)
+    x, w, bias = bound.sample(plans[0].problem, 1)
+    wanted = bound.expected(plans[0].problem, x, w, bias)
     for plan in plans:
         results = []
         for order in ("forward", "reverse", "random"):
             monkeypatch.setenv("DSCORE_LANE_ORDER", order)
             out = np.full(plan.problem.y_shape, np.nan, np.float32)
             emulated.compile(plan)(x, w, bias, out)
-            verdict = accuracy.compare(out, wanted)
+            verdict = bound.compare(out, wanted)
             assert verdict.ok, f"{plan.name} {order}: {verdict}"
             results.append(out)
         # One order of additions, whatever the order of the lanes.

@@ -12,13 +12,14 @@ from emulated_runs import (
     sanitized,
 )
 
-from dscore import accuracy, catalog
 from dscore.backends.emulated import EmulatedBackend
-from dscore.backends.reference import ReferenceBackend
-from dscore.checking import check_plan
-from dscore.notation import parse_problem
-from dscore.solver import make_plan
-from dscore.tiling import MatrixTiling
+from dscore.backends.reference.backend import ReferenceBackend
+from dscore.checking import bound
+from dscore.checking.check import check_plan
+from dscore.core import catalog
+from dscore.core.tiling import GemmTiling
+from dscore.core.token import parse_problem
+from dscore.solving.solver import make_plan
 
 MISSING = EmulatedBackend().missing()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -30,7 +31,7 @@ TOKENS = ("n1c32h8w8_o32k1", "n2c37h5w7_o29k1_bias_relu6", "n3c40h3w4_o45k1_bias
 
 
 def tiling(tile, wave, lanes_c, slices, step, cluster=1, arithmetic="plain"):
-    return MatrixTiling(*tile, *wave, lanes_c, slices, *step, cluster, arithmetic)
+    return GemmTiling(*tile, *wave, lanes_c, slices, *step, cluster, arithmetic)
 
 
 TILINGS = {
@@ -67,8 +68,8 @@ BARRIER = "      __syncthreads();\n"
 PUT = "      put(lds + (step + 1) % 2 * t::buffer);\n"
 JOIN = ("slice_threads;\n    __syncthreads();\n    DSCORE_UNROLL\n"
         "    for (int i = 0; i < t::sums; i++)\n      if (slice > 0)")
-# Where the source to be altered lies, if not in matrix.hpp.
-FILES = {"last channel masked": "matrix_tiles.hpp"}
+# Where the source to be altered lies, if not in gemm/kernel.hpp.
+FILES = {"last channel masked": "gemm/tiles.hpp"}
 # The plan, the source as it is, with its fault, and what is said of it.
 FAULTS = {
     "copies not waited for": (RING, WAIT, "", "WRONG"),
@@ -99,7 +100,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, right, wrong, said = FAULTS[fault]
-    copy = altered(tmp_path, FILES.get(fault, "matrix.hpp"), right, wrong)
+    copy = altered(tmp_path, FILES.get(fault, "gemm/kernel.hpp"), right, wrong)
     found = said_of(plan, copy, monkeypatch)
     assert any(said in text for text in found.values()), found
 
@@ -115,11 +116,11 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 def test_copies_are_made_at_once_or_when_they_are_waited_for(tmp_path, monkeypatch):
     """One order finds a wait that is missing, the others a copy that comes too early."""
-    waiting = said_of(RING, altered(tmp_path / "wait", "matrix.hpp", WAIT, ""), monkeypatch)
+    waiting = said_of(RING, altered(tmp_path / "wait", "gemm/kernel.hpp", WAIT, ""), monkeypatch)
     assert waiting["forward"].startswith("WRONG")
     assert waiting["reverse"].startswith("right")
     early = said_of(RING, altered(
-        tmp_path / "early", "matrix.hpp", "ahead < steps) copy(lds + ahead %",
+        tmp_path / "early", "gemm/kernel.hpp", "ahead < steps) copy(lds + ahead %",
         "ahead < steps) copy(lds + step %"), monkeypatch)
     assert early["reverse"].startswith("WRONG")
 
@@ -127,7 +128,7 @@ def test_copies_are_made_at_once_or_when_they_are_waited_for(tmp_path, monkeypat
 # NVIDIA's own NaN, the same with a sign, NumPy's, a signalling one.
 @pytest.mark.parametrize("bits", [0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000, 0x7F800001])
 def test_a_nan_of_any_bits_stays_one(bits):
-    x, w, _ = accuracy.sample(SPLIT.problem, 0)
+    x, w, _ = bound.sample(SPLIT.problem, 0)
     x.view(np.uint32)[0, 5, 1, 2] = bits
     out = np.zeros(SPLIT.problem.y_shape, np.float32)
     EmulatedBackend().compile(SPLIT)(x, w, None, out)
@@ -143,7 +144,7 @@ def test_arrays_that_begin_amid_a_vector():
         view[...] = array
         return view
 
-    x, w, _ = accuracy.sample(SPLIT.problem, 0)
+    x, w, _ = bound.sample(SPLIT.problem, 0)
     out = amid(np.zeros(SPLIT.problem.y_shape, np.float32))
     EmulatedBackend().compile(SPLIT)(amid(x), amid(w), None, out)
     assert np.array_equal(out, result(ReferenceBackend(), SPLIT))

@@ -6,8 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dscore
-from dscore import accuracy
-from dscore.backend import backend, backend_names
+from dscore.checking import bound
+from dscore.core.backend import backend, backend_names
 
 PRESENT = [name for name in backend_names() if backend(name).missing() is None]
 LAYERS = st.fixed_dictionaries(dict(
@@ -30,7 +30,7 @@ def tensors(layer, outputs=4):
 def slack(x, w, asked, factor=4):
     """How far two right answers may lie apart: a few bounds of conv(|x|, |w|)."""
     size = dscore.conv(np.abs(x), np.abs(w), **asked)
-    return factor * accuracy.gamma(w[0].size + 2) * size + 1e-30
+    return factor * bound.gamma(w[0].size + 2) * size + 1e-30
 
 
 @settings(max_examples=25)
@@ -91,8 +91,8 @@ def test_groups_are_a_concatenation(name, layer, groups):
     apart = [dscore.conv(x[:, g * part:(g + 1) * part], w[2 * g:2 * g + 2], **asked, backend=name)
              for g in range(groups)]
     size = dscore.conv(np.abs(x), np.abs(w), **{**asked, "groups": groups})
-    bound = 4 * accuracy.gamma(w[0].size + 2) * size + 1e-30
-    assert np.all(np.abs(y - np.concatenate(apart, axis=1)) <= bound)
+    allowed = 4 * bound.gamma(w[0].size + 2) * size + 1e-30
+    assert np.all(np.abs(y - np.concatenate(apart, axis=1)) <= allowed)
 
 
 @settings(max_examples=15)

@@ -10,14 +10,14 @@ from emulated_runs import (
     said_of,
 )
 
-from dscore import catalog
+from dscore.algorithms.geometry import ceil_div
 from dscore.backends.emulated import EmulatedBackend
-from dscore.backends.reference import ReferenceBackend
-from dscore.checking import check_plan
-from dscore.geometry import ceil_div
-from dscore.notation import parse_problem
-from dscore.solver import make_plan
-from dscore.tiling import STAGINGS, DepthwiseTiling
+from dscore.backends.reference.backend import ReferenceBackend
+from dscore.checking.check import check_plan
+from dscore.core import catalog
+from dscore.core.tiling import STAGINGS, RowReuseTiling
+from dscore.core.token import parse_problem
+from dscore.solving.solver import make_plan
 
 MISSING = EmulatedBackend().missing()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -32,7 +32,7 @@ def planned(token, thread, strips, planes, staging, device="h200", ahead=False):
     """The plan of blocks with *strips* of one plane or, for none, with *planes* whole ones."""
     problem, (thread_h, thread_w) = parse_problem(token), thread
     lanes_h = strips or ceil_div(problem.out_height, thread_h)
-    tiling = DepthwiseTiling(thread_h, thread_w, lanes_h, ceil_div(problem.out_width, thread_w),
+    tiling = RowReuseTiling(thread_h, thread_w, lanes_h, ceil_div(problem.out_width, thread_w),
                              planes, staging, ahead=ahead)
     return make_plan(problem, catalog.device(device), tiling)
 
@@ -72,7 +72,7 @@ LEAVE = "    if ((first | end) % vector != 0 && thread < vector) {\n"
 START = "span_start = first / Move::vector * Move::vector;"
 ROW_END = "const int last_row = least(first_row_in() + block_rows, row_end);"
 COPIED = "const int last_row = first_row_in() + block_rows;"
-KERNEL, BLOCK, SPANS = "depthwise.hpp", "depthwise_block.hpp", "spans.hpp"
+KERNEL, BLOCK, SPANS = "row_reuse/kernel.hpp", "row_reuse/block.hpp", "support/bulk_copy.hpp"
 # The plan, the file, the source as it is, with its fault, and what is said of it.
 FAULTS = {
     "copies not waited for": (STRIPS, SPANS, WAIT + BARRIER, BARRIER, "WRONG"),

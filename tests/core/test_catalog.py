@@ -9,9 +9,9 @@ from importlib.resources import files
 import pytest
 from refusals import message
 
-from dscore import catalog
-from dscore.catalog import find, layers, load_toml
-from dscore.notation import parse_problem
+from dscore.core import catalog
+from dscore.core.catalog import find, layers, load_toml
+from dscore.core.token import parse_problem
 
 SPECS = files("dscore._specs")
 

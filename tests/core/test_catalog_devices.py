@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from refusals import message
 
-from dscore.catalog import device, devices, layers, load_toml, networks
-from dscore.device import Device
+from dscore.core.catalog import device, devices, layers, load_toml, networks
+from dscore.core.device import Device
 
 SPECS = files("dscore._specs")
 

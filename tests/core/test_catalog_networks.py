@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dscore import catalog
-from dscore.catalog import layers, networks
-from dscore.notation import parse_problem
-from dscore.spec import ConvProblem
+from dscore.core import catalog
+from dscore.core.catalog import layers, networks
+from dscore.core.spec import ConvProblem
+from dscore.core.token import parse_problem
 
 
 def network_problems(name: str) -> list[ConvProblem]:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dscore.device import Device
-from dscore.errors import SpecError
-from dscore.notation import parse_problem, problem_token
-from dscore.spec import ACTIVATIONS, DTYPES, LAYOUTS, ConvProblem, ConvSpec, sides_of
-from dscore.tiling import PointwiseTiling, tiling_from
+from dscore.core.device import Device
+from dscore.core.errors import SpecError
+from dscore.core.spec import ACTIVATIONS, DTYPES, LAYOUTS, ConvProblem, ConvSpec, sides_of
+from dscore.core.tiling import ChannelDistributionTiling, tiling_from
+from dscore.core.token import parse_problem, problem_token
 
 
 def pairs(most):
@@ -176,11 +176,12 @@ def test_equal_specs_are_equal_values():
     assert made == ConvSpec.make(8, 8, 3)
     assert hash(made) == hash(ConvSpec.make(8, 8, 3))
     assert type(made.in_channels) is int
-    assert PointwiseTiling(np.int64(1), 64, 1, 4, 16) == PointwiseTiling(1, 64, 1, 4, 16)
+    assert ChannelDistributionTiling(np.int64(1), 64, 1, 4, 16) == ChannelDistributionTiling(
+        1, 64, 1, 4, 16)
 
 
 def test_a_device_names_the_field_that_is_wrong():
-    from dscore.catalog import device
+    from dscore.core.catalog import device
     good = {name: getattr(device("z100sm"), name) for name in Device.__dataclass_fields__}
     for change, message in [
         (dict(registers_per_cu=0), "registers_per_cu must be positive, got 0"),

@@ -6,15 +6,15 @@ import sys
 import pytest
 
 import dscore
-from dscore import catalog
-from dscore.backends.engines import TorchEngine
-from dscore.backends.gpu_grounds import RuntimeGround, TorchGround
-from dscore.backends.grounds import check
 from dscore.backends.hip import HipBackend
-from dscore.backends.peers import WAYS
-from dscore.backends.runtime import runtime
-from dscore.backends.timing import Effort, device_times, eager_times
-from dscore.bench import Bench, Comparison, bench
+from dscore.bench.run import Bench, Comparison, bench
+from dscore.bench.torch_methods import WAYS
+from dscore.core import catalog
+from dscore.measuring.clocks import TorchEngine
+from dscore.measuring.gpu_runners import RuntimeGround, TorchGround
+from dscore.measuring.runner import check
+from dscore.measuring.timing import Effort, device_times, eager_times
+from dscore.measuring.vendor_runtime import runtime
 
 HIP = HipBackend()
 pytestmark = pytest.mark.skipif(HIP.missing() is not None, reason=str(HIP.missing()))
@@ -147,7 +147,7 @@ def test_tf32_is_held_to_its_own_bound(torch):
 
 
 def test_without_pytorch(monkeypatch):
-    monkeypatch.setattr("dscore.backends.grounds._torch_with_gpu", lambda: None)
+    monkeypatch.setattr("dscore.measuring.runner._torch_with_gpu", lambda: None)
     run = Bench(asked("P13", "D6", backend="hip", ways=()))
     assert run.caches == ("cold", "hot")
     run.prepare(run.cases)

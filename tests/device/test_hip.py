@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 import dscore
-from dscore import accuracy, catalog, eager
-from dscore.backend import backend
 from dscore.backends.hip import HipAnySizes, HipBackend
-from dscore.checking import check_plan
-from dscore.conformance import conformance
-from dscore.errors import SpecError, UnavailableError
-from dscore.notation import parse_problem
-from dscore.solver import make_plan
+from dscore.calling import call_cache
+from dscore.checking import bound
+from dscore.checking.check import check_plan
+from dscore.checking.conformance import conformance
+from dscore.core import catalog
+from dscore.core.backend import backend
+from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.token import parse_problem
+from dscore.solving.solver import make_plan
 
 HIP = HipBackend()
 pytestmark = pytest.mark.skipif(HIP.missing() is not None, reason=str(HIP.missing()))
@@ -21,15 +23,15 @@ pytestmark = pytest.mark.skipif(HIP.missing() is not None, reason=str(HIP.missin
 LAYERS = [name for name, problem in catalog.layers().items() if problem.spec.kind != "dense"]
 PROBLEM = parse_problem("n2c32h29w31_o64k3s2p0x1x1x1g32_bias_relu6")
 ASKED = dict(stride=2, padding=((0, 1), (1, 1)), groups=32, activation="relu6")
-X, W, BIAS = accuracy.sample(PROBLEM, 0)
+X, W, BIAS = bound.sample(PROBLEM, 0)
 
 
 def wanted():
-    return accuracy.expected(PROBLEM, X, W, BIAS)
+    return bound.expected(PROBLEM, X, W, BIAS)
 
 
 def right(y):
-    return accuracy.compare(np.asarray(y), wanted()).ok
+    return bound.compare(np.asarray(y), wanted()).ok
 
 
 def test_a_thousand_random_cases():
@@ -59,7 +61,7 @@ def test_numpy_arrays_go_there_and_back():
 def test_what_a_kernel_does_not_write_comes_back_as_it_was():
     plan = dscore.plan_for("P44", HIP.device())
     kernel = HipAnySizes().compile(plan)
-    x, w, _ = accuracy.sample(plan.problem, 0)
+    x, w, _ = bound.sample(plan.problem, 0)
     out = np.full(plan.problem.y_shape, np.nan, np.float32)
     kernel.launch = lambda *there, **where: None
     kernel(x, w, None, out)
@@ -68,7 +70,7 @@ def test_what_a_kernel_does_not_write_comes_back_as_it_was():
 
 def test_seconds_are_of_the_device():
     plan = dscore.plan_for("P2", HIP.device())
-    x, w, _ = accuracy.sample(plan.problem, 0)
+    x, w, _ = bound.sample(plan.problem, 0)
     out = np.empty(plan.problem.y_shape, np.float32)
     taken = HIP.compile(plan).seconds(x, w, None, out, 5)
     assert len(taken) == 5
@@ -168,7 +170,7 @@ def test_a_kernel_reads_what_the_one_before_wrote(torch, token):
     plans = [make_plan(problem, device, tiling) for tiling in (
         dscore.plan_for(token, device).tiling, *working_ahead(problem, device)[::60])]
     HIP.prepare(plans)
-    _, w, _ = accuracy.sample(problem, 1)
+    _, w, _ = bound.sample(problem, 1)
     w = torch.as_tensor(w / problem.spec.products**0.5, device="cuda")
     first = torch.randn(problem.x_shape, device="cuda")
     for plan in plans:
@@ -249,7 +251,7 @@ def test_cupy_arrays(torch):
 def test_other_libraries_are_told_what_to_do():
     jax = pytest.importorskip("jax", reason="JAX is not installed")
     x = jax.numpy.asarray(X)
-    if not eager.on_gpu(x):
+    if not call_cache.on_gpu(x):
         pytest.skip("this JAX sees no GPU")
     with pytest.raises(UnavailableError, match=r"pass torch.from_dlpack\(x\)"):
         dscore.conv(x, jax.numpy.asarray(W), jax.numpy.asarray(BIAS), **ASKED)

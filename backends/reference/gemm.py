@@ -1,0 +1,196 @@
+"""Pointwise convolution as a product of matrices in register tiles (hip_src/gemm/kernel.hpp).
+
+Order of additions, for one output: slice ``s`` of the wavefronts sums the channels
+``[s · slice, (s + 1) · slice)`` of every step, ascending, beginning with +0; the slices are added
+to the first, ascending; then the blocks of a cluster, each of which has had some of the steps;
+then bias, then activation. Products are rounded before they are added. Channels past the last are
++0 · +0. With "tf32x3" the channels of a slice come in eights, which are gone through three times
+(small parts of the image by big ones of the filter, big by small, big by big), even channels
+before odd ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dscore.algorithms.geometry import ceil_div, matrix_shape
+from dscore.backends.reference.gemm_lanes import lanes_of, rows_of
+from dscore.backends.reference.machine import (
+    Addresses,
+    Blocks,
+    Floats,
+    Ints,
+    batches,
+    epilogue,
+    inside,
+    lane_ids,
+    load_bias,
+    require_launch,
+    split,
+)
+from dscore.core.plan import Plan
+from dscore.core.tiling import GemmTiling
+from dscore.core.trace import Trace
+
+
+def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
+        trace: Trace | None) -> None:
+    """Write the convolution of *plan* to *out*; the arrays are flat."""
+    kernel = _Matrix(plan, x, w, bias, out)
+    for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
+        kernel.place(first + lane_ids(blocks.count, 1))
+        for rank in range(kernel.t.cluster):
+            blocks.begin()
+            kernel.accumulate(rank)
+            kernel.join(rank)
+        kernel.finish()
+
+
+class _Matrix:
+    """The geometry of a block, its two tiles, and the blocks that run at present.
+
+    Grid order: block of the cluster fastest, then channel tile, pixel tile. Blocks of the same
+    rank in their clusters run together, because these have the same steps.
+    """
+
+    def __init__(self, plan: Plan, x: Floats, w: Floats, bias: Floats | None,
+                 out: Floats) -> None:
+        assert isinstance(plan.tiling, GemmTiling)
+        self.problem, self.t, self.wavefront = plan.problem, plan.tiling, plan.device.wavefront
+        self.x, self.w, self.bias, self.out = x, w, bias, out
+        self.lanes = lanes_of(plan)
+        self.shape = matrix_shape(self.problem, self.t, self.wavefront)
+        self.threads = int(self.shape.waves) * self.wavefront
+        self.buffer = int(self.shape.buffer)
+        self.steps = ceil_div(self.problem.spec.in_channels, self.t.step_c)
+        self.pixels = self.problem.batch * self.problem.out_height * self.problem.out_width
+        self.tiles = int(self.shape.channel_tiles * self.shape.pixel_tiles)
+        require_launch(plan, self.tiles * self.t.cluster, self.threads)
+        self._map_tiles()
+
+    def _map_tiles(self) -> None:
+        """Row and column of the elements of both tiles, and the words of a buffer they go to."""
+        t, (filter_row, image_row) = self.t, rows_of(self.t)
+        self.f_out, self.f_channel = np.divmod(lane_ids(t.tile_c * t.step_c), t.step_c)
+        self.i_channel, self.i_pixel = np.divmod(lane_ids(t.step_c * t.tile_p), t.tile_p)
+        self.filter_words = self.f_out * filter_row + self.f_channel
+        self.image_words = (t.tile_c * filter_row + self.i_channel * image_row + self.i_pixel)
+
+    def allocate(self, blocks: Blocks) -> None:
+        """Registers, and LDS, which holds the ring and then the slices' sums."""
+        self.blocks, elements = blocks, self.f_out.size + self.i_pixel.size
+        self.lanes.allocate(blocks)
+        if self.t.stages == 2:
+            # Thread e % threads takes element e of the two tiles, one laid after the other.
+            way = blocks.registers("tiles on their way", int(self.shape.fetched),
+                                   (blocks.count, self.threads)).reshape(blocks.count, -1)
+        else:
+            way = np.empty((blocks.count, elements), dtype=np.float32)
+        self.filter_temp = way[:, :self.f_out.size]
+        self.image_temp = way[:, self.f_out.size:elements]
+        words = max(self.t.stages * self.buffer, int(self.shape.joined))
+        self.ring = blocks.lds_tile("the ring of buffers", words)
+
+    def place(self, tile: Ints) -> None:
+        """Global addresses of both tiles for the outputs numbered *tile*, for the first step."""
+        problem, spec = self.problem, self.problem.spec
+        channel_tile, pixel_tile = split(tile, int(self.shape.channel_tiles))
+        self.first_channel = channel_tile * self.t.tile_c
+        self.first_pixel = pixel_tile * self.t.tile_p
+        out, pixel = self.first_channel + self.f_out, self.first_pixel + self.i_pixel
+        column, row, image = split(pixel, problem.out_width, problem.out_height)
+        row = row * spec.stride[0] - problem.padding[0]
+        column = column * spec.stride[1] - problem.padding[2]
+        held = ((pixel < self.pixels) & inside(row, problem.height)
+                & inside(column, problem.width))
+        plane = image * spec.in_channels + self.i_channel
+        index = (plane * problem.height + row) * problem.width + column
+        f_index, kept = out * spec.in_channels + self.f_channel, out < spec.out_channels
+        # Channels past the last are masked in the last step only.
+        rest = spec.in_channels - (self.steps - 1) * self.t.step_c
+        whole = Addresses(f_index, kept), Addresses(index, held)
+        self.held = (whole, whole if rest == self.t.step_c else (
+            Addresses(f_index, kept & (self.f_channel < rest)),
+            Addresses(index, held & (self.i_channel < rest))))
+
+    def accumulate(self, rank: int) -> None:
+        """The steps of the blocks of *rank*; a barrier parts each from the next."""
+        self.lanes.sums.fill(0)
+        each = int(self.shape.steps)
+        steps = range(self.steps)[rank * each:(rank + 1) * each]
+        for step in self._fetched(steps) if self.t.stages == 2 else self._copied(steps):
+            self.lanes.multiply(self._at(step))
+
+    def _at(self, step: int) -> int:
+        return self.ring + step % self.t.stages * self.buffer
+
+    def _fetched(self, steps: range) -> Iterator[int]:
+        """Steps in LDS: the next one is fetched while one is multiplied, and put after it."""
+        self._copy(steps[:1])
+        for step in steps[1:]:
+            self._fetch(step)
+            yield step - 1
+            self._put(step)
+        yield from steps[-1:]
+
+    def _copied(self, steps: range) -> Iterator[int]:
+        """Steps in LDS, to which they are copied stages - 1 steps ahead: here as soon as asked."""
+        ahead = self.t.stages - 1
+        self._copy(steps[:ahead])
+        for at, step in enumerate(steps):
+            self._copy(steps[at + ahead:at + ahead + 1])
+            yield step
+
+    def _copy(self, steps: range) -> None:
+        for step in steps:
+            self._fetch(step)
+            self._put(step)
+
+    def _fetch(self, step: int) -> None:
+        """Global memory to where the tiles are on their way."""
+        first, (filters, images) = step * self.t.step_c, self.held[step == self.steps - 1]
+        self.blocks.load(self.filter_temp, self.w, filters, "filters", advance=first)
+        self.blocks.load(self.image_temp, self.x, images, "inputs",
+                         advance=first * self.problem.height * self.problem.width)
+
+    def _put(self, step: int) -> None:
+        self.blocks.lds_write(self._at(step), self.filter_temp, self.filter_words)
+        self.blocks.lds_write(self._at(step), self.image_temp, self.image_words)
+
+    def join(self, rank: int) -> None:
+        """Add the slices' sums to the first one's, and these of every rank to the first one's."""
+        shape = (self.blocks.count, int(self.shape.sums), self.t.slices, -1)
+        slices = self.lanes.sums.reshape(shape).swapaxes(1, 2)
+        first = slices[:, 0].copy()
+        self._add(first, slices[:, 1:])
+        if rank == 0:
+            self.joined = first
+        else:
+            self._add(self.joined, first[:, None])
+
+    def _add(self, sums: Floats, others: Floats) -> None:
+        """Add each of *others* (block, other, sum, lane) to *sums*, through LDS."""
+        if others.size:
+            self.blocks.lds_write(self.ring, others.reshape(self.blocks.count, -1))
+        part, at = np.empty_like(sums), Addresses(lane_ids(*sums.shape[1:]))
+        for other in range(others.shape[1]):
+            self.blocks.lds_read(part, at, self.ring + other * at.count, operand=False)
+            np.add(sums, part, out=sums)
+
+    def finish(self) -> None:
+        """Bias, activation and the stores of the first slice."""
+        problem, spec = self.problem, self.problem.spec
+        area, slice_waves = problem.out_height * problem.out_width, int(self.shape.slice_waves)
+        shape = (*self.lanes.registers, *self.blocks.shape[1:])
+        channel, pixel = (
+            first[..., None] + np.broadcast_to(of, shape)[..., :slice_waves, :].reshape(
+                self.joined.shape[1:])
+            for first, of in ((self.first_channel, self.lanes.channel),
+                              (self.first_pixel, self.lanes.pixel)))
+        mask = (channel < spec.out_channels) & (pixel < self.pixels)
+        plane = pixel // area * spec.out_channels + channel
+        bias = load_bias(self.blocks, self.bias, channel, mask)
+        self.blocks.store(self.out, Addresses(plane * area + pixel % area, mask),
+                          epilogue(self.joined, bias, spec.activation))

@@ -1,0 +1,1 @@
+"""The comparison with PyTorch: methods, rows, summaries."""

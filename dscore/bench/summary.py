@@ -1,0 +1,133 @@
+"""What a comparison comes to: geometric means, layers lost, the best and the worst, the floor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from dscore.bench.rows import Row
+
+OURS = "dscore"
+DEFAULT = "default"
+# Ways that round more than float32 does are shown, and stand outside the comparison.
+_OUTSIDE = "_tf32"
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One layer in one state of the cache: dscore's row, and those of its peers."""
+
+    kind: str
+    layer: str
+    batch: int
+    cache: str
+    ours: Row
+    peers: tuple[Row, ...]
+
+    @property
+    def default(self) -> Row | None:
+        """PyTorch's default; None where it was not timed."""
+        return next((row for row in self.timed if row.method == DEFAULT), None)
+
+    @property
+    def best(self) -> Row | None:
+        """The fastest way of PyTorch in float32; None where none was timed."""
+        return min(self.timed, key=_microseconds, default=None)
+
+    @property
+    def timed(self) -> list[Row]:
+        """The peers that stand in the comparison."""
+        return [row for row in self.peers
+                if row.microseconds is not None and not row.method.endswith(_OUTSIDE)]
+
+    def over(self, peer: Row | None) -> float | None:
+        """How many times faster dscore is than *peer*; None where either was not timed."""
+        if peer is None or peer.microseconds is None or self.ours.microseconds is None:
+            return None
+        return peer.microseconds / self.ours.microseconds
+
+
+@dataclass(frozen=True)
+class Versus:
+    """dscore over a peer: the geometric mean of the speed-ups, and where they stand out."""
+
+    layers: int
+    geomean: float
+    lost: tuple[tuple[str, float], ...]  # the layers in which dscore is slower, worst first
+    best: tuple[str, float]
+    worst: tuple[str, float]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One kind of layer at one batch and state of the cache."""
+
+    kind: str
+    batch: int
+    cache: str
+    layers: int
+    ours_microseconds: float | None  # mean over the layers in which both sides were timed
+    default_microseconds: float | None
+    over_default: Versus | None
+    over_best: Versus | None
+    over_floor: float | None  # geometric mean
+    failed: tuple[str, ...]  # layers in which dscore was not timed
+
+
+def geomean(values: Sequence[float]) -> float:
+    """The geometric mean.
+
+    >>> round(geomean([1, 2, 4]), 9)
+    2.0
+    """
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def contests(rows: Iterable[Row]) -> list[Contest]:
+    """The rows put side by side, in their order; what dscore did not take part in is left out."""
+    groups: dict[tuple[str, str, int, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.kind, row.layer, row.batch, row.cache, row.problem), []).append(row)
+    found = []
+    for (kind, layer, batch, cache, _), group in groups.items():
+        ours = [row for row in group if row.method == OURS]
+        peers = tuple(row for row in group if row.method != OURS)
+        found += [Contest(kind, layer, batch, cache, ours[-1], peers)] if ours else []
+    return found
+
+
+def standings(found: Iterable[Contest]) -> list[Standing]:
+    """One standing for each kind, state of the cache and batch."""
+    groups: dict[tuple[str, str, int], list[Contest]] = {}
+    for contest in found:
+        groups.setdefault((contest.kind, contest.cache, contest.batch), []).append(contest)
+    return [_standing(*key, group) for key, group in groups.items()]
+
+
+def _standing(kind: str, cache: str, batch: int, group: list[Contest]) -> Standing:
+    floors = [over for one in group if (over := one.ours.over_floor) is not None]
+    both = [one for one in group if one.over(one.default) is not None]
+    return Standing(
+        kind, batch, cache, len(group), _mean([one.ours for one in both]),
+        _mean([one.default for one in both if one.default]),
+        _versus(group, lambda one: one.default), _versus(group, lambda one: one.best),
+        geomean(floors) if floors else None,
+        tuple(one.layer for one in group if one.ours.microseconds is None))
+
+
+def _mean(rows: Sequence[Row]) -> float | None:
+    return math.fsum(map(_microseconds, rows)) / len(rows) if rows else None
+
+
+def _microseconds(row: Row) -> float:
+    return math.inf if row.microseconds is None else row.microseconds
+
+
+def _versus(group: list[Contest], peer: Callable[[Contest], Row | None]) -> Versus | None:
+    ratios = sorted(((one.layer, ratio) for one in group
+                     if (ratio := one.over(peer(one))) is not None), key=lambda pair: pair[1])
+    if not ratios:
+        return None
+    return Versus(len(ratios), geomean([ratio for _, ratio in ratios]),
+                  tuple(pair for pair in ratios if pair[1] < 1), ratios[-1], ratios[0])

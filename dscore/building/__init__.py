@@ -1,0 +1,1 @@
+"""From plans to libraries of kernels: generated units, compilers, what these report."""

@@ -1,0 +1,174 @@
+"""Ahead of time: plans into one library, and what was predicted beside what compilers report."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from dscore.algorithms.geometry import LDS_ALIGNMENT_BYTES, ceil_div
+from dscore.algorithms.registers import MOST_SPILLS
+from dscore.building.codegen import KernelSource, refused, units
+from dscore.building.library import sources
+from dscore.building.reports import Report, report_of
+from dscore.building.toolchain import Compiler, Progress, Target, build_library, find_compiler
+from dscore.core import catalog
+from dscore.core.device import Device
+from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.plan import Plan, ResourceUse
+from dscore.solving.verdict import validate
+
+# As hip_src/support/portable.hpp has it for CUDA.
+MOST_STATIC_LDS_BYTES = 48 * 1024
+# Of devices of one architecture, the one that plans are made for unless another is named.
+_DEVICES = {"emulated": "z100sm", "sm_70": "v100", "sm_72": "xavier", "sm_75": "rtx2080ti",
+            "sm_80": "a100", "sm_90": "h200"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A kernel's plan, and what its compiler made of it."""
+
+    plan: Plan
+    predicted: ResourceUse
+    reported: Report | None  # None: the host's compilers report nothing
+
+    @property
+    def lds_exact(self) -> bool:
+        """Whether LDS is as predicted; where nothing is reported, a static_assert has seen to it.
+        """
+        if self.reported is None:
+            return True
+        planned, held = self.predicted.lds_bytes, self.reported.lds_bytes
+        if self.plan.device.vendor != "nvidia":
+            return held == planned
+        if planned > MOST_STATIC_LDS_BYTES:
+            return held == 0  # asked for at the launch, of which a compiler knows nothing
+        # Beside such a kernel in its unit, ptxas rounds up to what arrays of a launch align to.
+        return held in (planned, ceil_div(planned, LDS_ALIGNMENT_BYTES) * LDS_ALIGNMENT_BYTES)
+
+    @property
+    def spills(self) -> int:
+        """Registers that went to memory."""
+        return 0 if self.reported is None else self.reported.spills
+
+    @property
+    def excess(self) -> int:
+        """Registers above the prediction; negative where some are spare."""
+        if self.reported is None:
+            return 0
+        held = self.reported.registers + self.reported.accumulators
+        return held - self.plan.compiled_registers
+
+    @property
+    def tolerated(self) -> bool:
+        """Whether it spills so few words that nvcc may have done so for more wavefronts."""
+        return self.plan.device.vendor == "nvidia" and 0 < self.spills <= MOST_SPILLS
+
+    @cached_property
+    def faults(self) -> tuple[str, ...]:
+        """What shows the solver to be wrong: other LDS, or spills of a plan that it calls valid.
+
+        More registers than predicted are none as long as they are there, nor are a few spills of
+        nvcc's.
+        """
+        return ("LDS differs",) * (not self.lds_exact) + ("spills",) * (
+            self.spills > 0 and not self.tolerated and _valid(self.plan))
+
+
+def _valid(plan: Plan) -> bool:
+    return validate(plan.problem, plan.tiling, plan.device, "hardware", masked=True).ok
+
+
+@dataclass(frozen=True)
+class BuiltKernels:
+    """A library of many kernels, each of them compared with its plan."""
+
+    path: Path
+    target: Target
+    compiler: Compiler
+    kernels: Mapping[str, Comparison]  # by symbol
+    seconds: float  # that building took, the cache included
+    from_cache: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether no kernel shows the solver to be wrong."""
+        return not any(kernel.faults for kernel in self.kernels.values())
+
+    def copy_to(self, path: str | os.PathLike[str]) -> None:
+        """Copy the library to *path*, where a reader sees all of it or what was there before."""
+        target = Path(path)
+        unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            shutil.copyfile(self.path, unfinished)
+            unfinished.replace(target)
+        except OSError as error:
+            unfinished.unlink(missing_ok=True)
+            raise SpecError(f"{target}: cannot be written: {error.strerror}") from None
+
+
+def build(kernels: Sequence[KernelSource], target: Target, *, compiler: Compiler | None = None,
+          include: Path | None = None, jobs: int | None = None,
+          progress: Progress | None = None) -> BuiltKernels:
+    """One library of *kernels* for *target*; kernels of one name are built once.
+
+    Raises UnavailableError where there is no such compiler, or no kernel for a plan's element
+    type or layout; CompileError where the compiler fails, as it does where a kernel's threads or
+    LDS are not its plan's.
+    """
+    for kernel in kernels:
+        require_kernel(kernel.plan)
+    compiler = compiler or find_compiler(target.kind)
+    built = build_library(units(kernels), target, include=include or sources(), compiler=compiler,
+                          jobs=jobs, progress=progress)
+    compared: dict[str, Comparison] = {}
+    for kernel in kernels:  # of those of one name, the first
+        compared.setdefault(kernel.name, Comparison(kernel.plan, kernel.plan.use,
+                                                    report_of(kernel.name, built.reports)))
+    return BuiltKernels(built.path, target, compiler, compared, built.seconds, built.from_cache)
+
+
+def require_kernel(plan: Plan) -> None:
+    """Raise UnavailableError where no kernel of dscore runs *plan*, naming what stands against it.
+    """
+    found = refused(plan)
+    if found:
+        raise UnavailableError(f"there is no kernel for {plan.token}: "
+                               + "; ".join(str(violation) for violation in found))
+
+
+def device_for(target: Target, device: Device | None = None) -> Device:
+    """The device whose plans are built for *target*: *device*, or the shipped one by default.
+
+    Raises SpecError where *device* is of another architecture or wavefront than the target, or
+    where none is shipped for it.
+    """
+    family = re.split("[:]", target.name)[0]
+    family = re.sub(r"(?<=\d)[af]$", "", family) if family.startswith("sm_") else family
+    if device is None:
+        return _default_device(family)
+    if target.kind == "host" or (device.architecture, device.wavefront) == (
+            family, _wavefront(family)):
+        return device
+    fitting = [name for name, other in catalog.devices().items() if other.architecture == family]
+    raise SpecError(f"{device.name} is {device.architecture} with wavefronts of "
+                    f"{device.wavefront}, the target {target.name} is {family} with wavefronts of "
+                    f"{_wavefront(family)}; devices for it: {', '.join(fitting) or 'none shipped'}")
+
+
+def _default_device(family: str) -> Device:
+    name = _DEVICES.get(family, family)
+    if name not in catalog.devices():
+        raise SpecError(f"no device is shipped for the target {family}; --device takes the path "
+                        "of a .toml file that describes one")
+    return catalog.device(name)
+
+
+def _wavefront(family: str) -> int:
+    """Lanes of a wavefront: AMD's have been 64 up to gfx9 and 32 since gfx10."""
+    return 64 if re.fullmatch("gfx[0-9a-f]{3}", family) else 32

@@ -1,0 +1,279 @@
+"""Turns C++ units into one shared library with a target's compiler, or takes it from the cache."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dscore._version import __version__
+from dscore.building.compilers import (
+    VARIABLES,
+    Compiler,
+    Kind,
+    architectures,
+    environment,
+    find_compiler,
+    missing_compiler,
+)
+from dscore.building.processes import Commands, Finished
+from dscore.building.reports import Report, parse
+from dscore.cache.store import Entry, Store, key
+from dscore.core.errors import CompileError, SpecError, UnavailableError
+
+__all__ = ["TARGET_FORMS", "Built", "Compiler", "Progress", "Target", "Unit", "build_library",
+           "find_compiler", "missing_compiler", "target"]
+
+TARGET_FORMS = "emulated, gfx<processor> (as gfx906, gfx90a), sm_<capability> (as sm_90)"
+Progress = Callable[[int, int, str], None]  # units done, of how many, the name of the last
+
+_LIBRARIES = Store("libraries")
+_FORMAT = "1"  # of what the metadata holds
+_LOG_LINES = 200
+# What compilers read beside their command, and the result depends on.
+_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "HIPCC_COMPILE_FLAGS_APPEND",
+              "HIPCC_LINK_FLAGS_APPEND", "HIP_CLANG_PATH", "HIP_DEVICE_LIB_PATH", "NVCC_CCBIN",
+              "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
+_REFUSED = re.compile(r".*(?:Unsupported gpu architecture|invalid target ID) '.*")
+_building: dict[str, threading.Lock] = {}
+# A lock that another thread held while this process was forked would never be released here.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_building.clear)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What units are compiled for."""
+
+    name: str
+    kind: Kind
+    architecture: str
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A translation unit; its name is that of its file, as far as a file can bear it."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Built:
+    """A shared library on disk, and what its compiler reported of the kernels in it."""
+
+    path: Path
+    reports: Mapping[str, Report]  # by symbol
+    seconds: float  # that this took, the cache included
+    from_cache: bool
+    log: str  # of the compilers; empty from the cache
+
+
+def target(name: str, *, sanitize: bool = False) -> Target:
+    """The target called *name*; *sanitize* has the address and undefined-behaviour sanitizers.
+
+    Raises SpecError for an unknown name.
+
+    >>> target("sm_90").architecture
+    'sm_90'
+    """
+    if sanitize and name != "emulated":
+        raise SpecError(f"only the target emulated can be sanitized, not {name!r}")
+    if name == "emulated":
+        # Never the machine's own instructions: results, and the cache, may move to another.
+        flags: tuple[str, ...] = ("-std=c++17", "-O1" if sanitize else "-O2", "-fPIC",
+                                  "-DDSCORE_HOST", "-ffp-contract=off")
+        if sanitize:
+            flags += ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g")
+        return Target("emulated-sanitized" if sanitize else name, "host", platform.machine(), flags)
+    if re.fullmatch(r"gfx[0-9a-f]{3,4}(:(xnack|sramecc)[+-])*", name):
+        return Target(name, "hip", name, ("-std=c++17", "-O3", f"--offload-arch={name}", "-fPIC",
+                                          "-Rpass-analysis=kernel-resource-usage"))
+    if re.fullmatch(r"sm_\d{2,3}[af]?", name):
+        return Target(name, "nvcc", name, ("-std=c++17", "-O3", f"-arch={name}", "-Xcompiler",
+                                           "-fPIC", "-Xptxas", "-v"))
+    raise SpecError(f"unknown target {name!r}; there are {TARGET_FORMS}")
+
+
+def build_library(units: Sequence[Unit], target: Target, *, include: Path,
+                  compiler: Compiler | None = None, extra_key: Sequence[str | bytes] = (),
+                  jobs: int | None = None, timeout_seconds: float = 600,
+                  progress: Progress | None = None) -> Built:
+    """One shared library of *units*, from the cache where they have been built before.
+
+    Units are compiled side by side, *jobs* at a time, each command for at most *timeout_seconds*;
+    *progress* is called in the caller's thread after each. What lies below *include* is copied
+    first, so that what is compiled is what the cache's key was made of. Raises UnavailableError
+    without a compiler or where it does not know the architecture, CompileError where it fails.
+    """
+    if not units:
+        raise SpecError("a library needs at least one unit")
+    start = time.perf_counter()
+    compiler = compiler or find_compiler(target.kind)
+    headers = _headers(include)
+    name = _key(units, target, compiler, headers, extra_key)
+    with _building.setdefault(name, threading.Lock()):
+        kept = _LIBRARIES.get(name)
+        built = None if kept is None else _from_cache(kept, time.perf_counter() - start)
+        if built is not None:
+            return built
+        with _workspace(headers) as folder:
+            build = _Build(name, target, compiler, folder, timeout_seconds)
+            library, log = build.run(units, jobs or os.cpu_count() or 1, progress)
+            reports = parse(log)
+            seconds = time.perf_counter() - start
+            entry = _LIBRARIES.put(name, {"so": library}, {
+                "target": target.name, "architecture": target.architecture,
+                "flags": list(target.flags), "compiler": compiler.path,
+                "compiler_version": compiler.version, "units": [unit.name for unit in units],
+                "reports": [asdict(report) for report in reports.values()],
+                "seconds": seconds, "dscore": __version__})
+    return Built(entry.files["so"], reports, seconds, False, log)
+
+
+def _headers(include: Path) -> dict[str, bytes]:
+    """The files below *include* by relative path, without what Python keeps beside them."""
+    return {path.relative_to(include).as_posix(): path.read_bytes()
+            for path in sorted(Path(include).rglob("*"))
+            if path.is_file() and path.suffix not in (".py", ".pyc")}
+
+
+def _key(units: Sequence[Unit], target: Target, compiler: Compiler, headers: Mapping[str, bytes],
+         extra: Sequence[str | bytes]) -> str:
+    machine = (platform.system(), platform.machine())
+    said = [f"{name}={os.environ[name]}" for name in _VARIABLES if os.environ.get(name)]
+    texts = [part for unit in units for part in (unit.name, unit.text)]
+    files = [part for item in headers.items() for part in item]
+    groups: list[Sequence[str | bytes]] = [
+        texts, files, target.flags, said, machine, extra,
+        (_FORMAT, target.kind, target.architecture, compiler.kind, compiler.version)]
+    return key(*(key(*group) for group in groups))
+
+
+def _from_cache(kept: Entry, seconds: float) -> Built | None:
+    """The library as it was built; None where its metadata is not of this dscore's making."""
+    try:
+        reports = [Report(**said) for said in kept.meta["reports"]]
+        return Built(kept.files["so"], {said.symbol: said for said in reports}, seconds, True, "")
+    except (KeyError, TypeError):
+        return None
+
+
+@contextmanager
+def _workspace(headers: Mapping[str, bytes]) -> Iterator[Path]:
+    """A temporary folder with the headers in ``include`` and the compilers' own in ``tmp``."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="dscore-build-"))
+    except OSError as failed:
+        raise UnavailableError(f"no folder to compile in: {failed}; set TMPDIR") from failed
+    try:
+        (folder / "tmp").mkdir()
+        for name, data in headers.items():
+            path = folder / "include" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        yield folder
+    finally:
+        for _ in range(40):  # a killed compiler's children may still be writing as they die
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                break
+            time.sleep(0.05)
+
+
+class _Build:
+    """The commands of one build. Their paths are relative: a folder may hold spaces, which
+    hipcc and nvcc hand on to shells of theirs, and messages then name files that mean something.
+    """
+
+    def __init__(self, name: str, target: Target, compiler: Compiler, folder: Path,
+                 limit: float) -> None:
+        self._name, self._target, self._compiler, self._folder = name, target, compiler, folder
+        self._limit = limit
+        # hipcc's clang leaves temporary folders behind; these go when the build's own does.
+        surroundings = environment(compiler.kind) | {"TMPDIR": str(folder / "tmp")}
+        self._commands = Commands(folder, surroundings, limit)
+
+    def run(self, units: Sequence[Unit], jobs: int,
+            progress: Progress | None) -> tuple[Path, str]:
+        """The library and the log. Whatever goes wrong, no command is left running."""
+        sources = [self._source(number, unit) for number, unit in enumerate(units)]
+        library = self._folder / "library.so"
+        if len(units) == 1:
+            commands = [[*sources, "-shared", "-o", library.name]]
+        else:
+            commands = [["-c", source, "-o", f"{source}.o"] for source in sources]
+        logs = self._together(commands, [unit.name for unit in units], jobs, progress)
+        if len(units) > 1:
+            objects = [f"{source}.o" for source in sources]
+            logs += self._together([[*objects, "-shared", "-o", library.name]], ["link"], 1, None)
+        if not library.is_file():
+            raise CompileError(f"{self._compiler} said that it succeeded, but made no library")
+        return library, "".join(logs)
+
+    def _source(self, number: int, unit: Unit) -> str:
+        """The file of a unit, with a name that no two share and every file system takes."""
+        suffix = "cu" if self._compiler.kind == "nvcc" else "cpp"
+        name = f"{number}_{re.sub(r'[^A-Za-z0-9_]', '_', unit.name)[:120]}.{suffix}"
+        (self._folder / name).write_text(unit.text)
+        return name
+
+    def _together(self, commands: list[list[str]], names: list[str], jobs: int,
+                  progress: Progress | None) -> list[str]:
+        """Run *commands* side by side and return their logs, in order; the first failure ends all.
+        """
+        begin = [self._compiler.path, *self._target.flags, "-I", "include"]
+        logs = [""] * len(commands)
+        running = self._commands.together([begin + command for command in commands], jobs)
+        with closing(running):
+            for done, (number, finished) in enumerate(running, 1):
+                logs[number] = self._succeeded(finished, names[number])
+                if progress is not None:
+                    progress(done, len(commands), names[number])
+        return logs
+
+    def _succeeded(self, finished: Finished, name: str) -> str:
+        """The log of a command that did; raises what says why another did not."""
+        if finished.status == 0:
+            return finished.log
+        command = shlex.join(finished.command)
+        refused = _REFUSED.search(finished.log)
+        if refused:
+            raise UnavailableError(_unknown_architecture(self._compiler, self._target,
+                                                         refused[0].strip(), command))
+        ended = (f"did not end within the limit of {self._limit:g} seconds"
+                 if finished.status is None else f"failed with status {finished.status}")
+        lines = finished.log.splitlines()
+        whole = ""
+        if len(lines) > _LOG_LINES:
+            path = _LIBRARIES.put_log(self._name, f"{command}\n{finished.log}")
+            half = _LOG_LINES // 2
+            lines = [*lines[:half], f"[... {len(lines) - 2 * half} lines ...]", *lines[-half:]]
+            whole = f"\nthe whole log is in {path}"
+        raise CompileError("\n".join([f"{self._compiler} {ended} on {name} for "
+                                      f"{self._target.name}", f"  {command}", *lines]) + whole)
+
+
+def _unknown_architecture(compiler: Compiler, target: Target, said: str, command: str) -> str:
+    """What to do about an architecture that the compiler has not learned, or has forgotten."""
+    known = architectures(compiler)
+    fix = "a newer ROCm, or Hygon's DTK for its own processors, may"
+    if known:
+        older = _number(target.architecture) < _number(known[0])
+        fix = f"it accepts {', '.join(known)}" + "; CUDA 12 builds for older ones" * older
+    return (f"{compiler} does not build for {target.architecture}: {said}\n  {command}\n"
+            f"{fix}. {VARIABLES[compiler.kind]} names another compiler")
+
+
+def _number(architecture: str) -> int:
+    return int(re.sub(r"\D", "", architecture))

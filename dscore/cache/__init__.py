@@ -1,0 +1,1 @@
+"""What dscore keeps on disk, and where."""

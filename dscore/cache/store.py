@@ -1,0 +1,274 @@
+"""Where dscore keeps what it made: sealed entries on disk, of which a damaged one is a miss."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dscore.cache.folders import configured_root, existing_temporaries, instead_of, root
+from dscore.core.errors import UnavailableError
+
+__all__ = ["KINDS", "Damage", "Entry", "Removed", "Store", "key", "root", "stores"]
+
+KINDS = ("libraries", "tuning")
+_FORMAT = 1
+_SUFFIX = re.compile(r"[a-z][a-z0-9]{0,7}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_OWN = re.compile(r"[0-9a-f]{64}(\.json|\.log|-[0-9a-f]{16}\.[a-z][a-z0-9]{0,7})"
+                  r"|\.[0-9a-f]{64}\.[0-9a-f]{16}\.tmp")
+# A file that no entry names may be the work of a writer that has not come to its end.
+_GRACE_SECONDS = 3600.0
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is kept under a key: files by suffix, and what was said of them."""
+
+    key: str
+    path: Path  # of the JSON
+    files: Mapping[str, Path]
+    meta: Mapping[str, Any]
+    created: float  # seconds since the epoch
+    used: float
+    size: int  # bytes of all of it
+
+    @property
+    def paths(self) -> set[Path]:
+        """The files that make it up."""
+        return {self.path, *self.files.values()}
+
+
+@dataclass(frozen=True)
+class Damage:
+    """An entry that will never be loaded, and why."""
+
+    key: str
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What prune or clear took away."""
+
+    entries: int
+    files: int
+    size: int  # bytes
+
+
+def key(*parts: bytes | str) -> str:
+    """The SHA-256 of *parts* in hexadecimal; each goes in behind its length.
+
+    >>> key("ab", "c") == key("a", "bc")
+    False
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+def _seal(body: Any) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _write(path: Path, key: str, data: bytes) -> None:
+    """*path* with *data* in it, or as it was: no reader ever meets half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{key}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _entry(folder: Path, body: Mapping[str, Any]) -> Entry:
+    """The entry that a JSON's body describes, its payloads of the stated size."""
+    path = folder / f"{body['key']}.json"
+    files, standing = {}, path.stat()
+    for suffix, said in body["files"].items():
+        files[suffix] = folder / f"{body['key']}-{said['sha256'][:16]}.{suffix}"
+        if files[suffix].stat().st_size != said["bytes"]:
+            raise ValueError(f"{files[suffix].name} is not of the {said['bytes']} bytes stated")
+    size = standing.st_size + sum(said["bytes"] for said in body["files"].values())
+    return Entry(body["key"], path, files, body["meta"], body["created"], standing.st_mtime, size)
+
+
+def _load(folder: Path, key: str, hashed: bool) -> Entry:
+    """The entry of *key*; OSError or ValueError, saying why, where there is no sound one."""
+    try:
+        document = json.loads((folder / f"{key}.json").read_bytes())
+        body = document["body"]
+        if document["seal"] != _seal(body) or body["format"] != _FORMAT:
+            raise ValueError("the JSON is not as it was written")
+        if body["key"] != key:
+            raise ValueError(f"the JSON is that of {body['key']}")
+        entry = _entry(folder, body)
+    except (KeyError, TypeError, AttributeError, RecursionError) as failed:
+        raise ValueError(f"the JSON is not an entry ({failed!r})") from failed
+    for suffix, path in entry.files.items() if hashed else ():
+        if hashlib.sha256(path.read_bytes()).hexdigest() != body["files"][suffix]["sha256"]:
+            raise ValueError(f"{path.name} is not as it was written")
+    return entry
+
+
+@dataclass(frozen=True)
+class Store:
+    """The entries of one kind, each a ``<key>.json`` and the payloads that it names.
+
+    A payload's name holds its own hash and it is written first, the JSON last, each under a
+    temporary name that is fsynced and renamed. Whoever is killed in between leaves a payload
+    without an entry, which is a miss; and writers of one key, whose compilers need not agree to
+    the byte, replace nothing that another's JSON names.
+    """
+
+    kind: str
+
+    def folders(self) -> tuple[Path, ...]:
+        """The folders that are read, in this order; a read-only one may hold shipped entries."""
+        roots = [configured_root(), *existing_temporaries()]
+        return tuple(path / self.kind for path in roots if path is not None)
+
+    def get(self, key: str) -> Entry | None:
+        """The entry of *key* with its payloads proven whole, or None. Marks it as used.
+
+        Another process may prune it at any time: who cannot open a payload takes it for a miss.
+        """
+        for folder in self.folders():
+            with suppress(OSError, ValueError):
+                entry = _load(folder, key, hashed=True)
+                with suppress(OSError):
+                    os.utime(entry.path)
+                return entry
+        return None
+
+    def put(self, key: str, files: Mapping[str, bytes | Path], meta: Mapping[str, Any]) -> Entry:
+        """Keep *files* (by suffix) and *meta* (JSON values) under *key*, replacing what was there.
+
+        Goes to the temporary folder where the configured one cannot take it (read-only, full);
+        raises UnavailableError where neither can.
+        """
+        if not _DIGEST.fullmatch(key) or not all(map(_SUFFIX.fullmatch, files)):
+            raise ValueError(f"not a key of cache.key, or odd suffixes: {key}, {list(files)}")
+        contents = {suffix: held if isinstance(held, bytes) else held.read_bytes()
+                    for suffix, held in files.items()}
+        said: dict[str, Any] = {
+            suffix: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+            for suffix, data in contents.items()}
+        body = json.loads(json.dumps({"format": _FORMAT, "key": key, "created": time.time(),
+                                      "files": said, "meta": dict(meta)}))
+        document = json.dumps({"seal": _seal(body), "body": body}, indent=1)
+
+        def write(folder: Path) -> Entry:
+            for suffix, data in contents.items():
+                _write(folder / f"{key}-{said[suffix]['sha256'][:16]}.{suffix}", key, data)
+            _write(folder / f"{key}.json", key, document.encode())
+            return _entry(folder, body)
+        return self._somewhere(write)
+
+    def put_log(self, key: str, text: str) -> Path:
+        """Keep the log of a failure, which is no entry, and return its path."""
+        def write(folder: Path) -> Path:
+            _write(folder / f"{key}.log", key, text.encode(errors="replace"))
+            return folder / f"{key}.log"
+        return self._somewhere(write)
+
+    def _somewhere(self, write: Callable[[Path], _T]) -> _T:
+        """What *write* returns for the configured folder, or for the temporary one."""
+        asked, reason = configured_root(), "there is no home folder"
+        if asked is not None:
+            try:
+                return write(asked / self.kind)
+            except OSError as failed:
+                reason = str(failed)
+        folder = instead_of(asked, reason)
+        try:
+            return write(folder / self.kind)
+        except OSError as failed:
+            raise UnavailableError(f"neither {asked} ({reason}) nor {folder} ({failed}) can be "
+                                   "written; set DSCORE_CACHE_DIR to a folder that can") from failed
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Every entry that looks whole, the last used first; `verify` reads the payloads too."""
+        found = []
+        for folder, key in self._keys():
+            with suppress(OSError, ValueError):
+                found.append(_load(folder, key, hashed=False))
+        return tuple(sorted(found, key=lambda entry: -entry.used))
+
+    def verify(self) -> tuple[Damage, ...]:
+        """The entries that are damaged."""
+        found = []
+        for folder, key in self._keys():
+            try:
+                _load(folder, key, hashed=True)
+            except (OSError, ValueError) as failed:
+                found.append(Damage(key, folder / f"{key}.json", str(failed)))
+        return tuple(found)
+
+    def prune(self, max_bytes: float = float("inf"), older_than_seconds: float = float("inf"),
+              stale: Callable[[Mapping[str, Any]], bool] = lambda meta: False) -> Removed:
+        """Remove damaged entries; those whose meta is *stale*; those not used for so long; the
+        least recently used until the rest takes *max_bytes*; and what killed writers left behind.
+        """
+        now, total = time.time(), 0
+        kept: set[Path] = set()
+        doomed = {damage.path for damage in self.verify()}
+        for entry in self.entries():
+            if entry.path in doomed or stale(entry.meta) or now - entry.used > older_than_seconds:
+                doomed |= entry.paths
+                continue
+            total += entry.size
+            (kept if total <= max_bytes else doomed).update(entry.paths)
+        return self._remove(lambda path: path in doomed - kept or (path not in kept and _old(path)))
+
+    def clear(self) -> Removed:
+        """Remove all of it, but for the temporary files of writers at work."""
+        return self._remove(lambda path: path.suffix != ".tmp" or _old(path))
+
+    def _own(self) -> Iterator[Path]:
+        """The files in its folders that bear a name of its pattern."""
+        for folder in self.folders():
+            with suppress(OSError):
+                yield from (path for path in sorted(folder.iterdir())
+                            if _OWN.fullmatch(path.name) and not path.is_dir())
+
+    def _keys(self) -> Iterator[tuple[Path, str]]:
+        return ((path.parent, path.stem) for path in self._own() if path.suffix == ".json")
+
+    def _remove(self, doomed: Callable[[Path], bool]) -> Removed:
+        entries = files = size = 0
+        for path in self._own():
+            with suppress(OSError):
+                taken = path.lstat().st_size
+                if doomed(path):
+                    path.unlink()
+                    entries += path.suffix == ".json"
+                    files, size = files + 1, size + taken
+        return Removed(entries, files, size)
+
+
+def stores() -> tuple[Store, ...]:
+    """All of the cache."""
+    return tuple(Store(kind) for kind in KINDS)
+
+
+def _old(path: Path) -> bool:
+    return time.time() - path.lstat().st_mtime > _GRACE_SECONDS

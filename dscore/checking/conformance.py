@@ -1,0 +1,171 @@
+"""Property-based conformance of a backend: random plans held to the error bound, and shrunk."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from hypothesis import HealthCheck, Phase, configuration, given, reject, settings
+from hypothesis import seed as hypothesis_seed
+from hypothesis.errors import Unsatisfiable
+from hypothesis.strategies import just, tuples
+
+from dscore.checking.cases import KINDS, ConformanceCase, Template, cases, shapes, templates
+from dscore.checking.check import check_plan, reproduction
+from dscore.core import catalog
+from dscore.core.backend import Backend, choose_backend, require_accepted
+from dscore.core.device import Device
+from dscore.core.plan import Plan
+
+# A backend that compiles runs about this many shapes on each of its kernels, of which there are
+# so many: more would be waited for longer than they find.
+_SHAPES_PER_KERNEL = 8
+_MOST_KERNELS = 64
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The minimal case found, what was wrong with it, and the line that runs it again."""
+
+    kind: str
+    plan: Plan
+    seed: int
+    message: str
+    reproduce: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a conformance run did: examples by kind, failures, seconds."""
+
+    backend: str
+    devices: tuple[str, ...]
+    seed: int
+    examples: dict[str, int]
+    failures: tuple[Failure, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether every example passed."""
+        return not self.failures
+
+
+def conformance(backend: str = "auto", examples: int = 200, seed: int = 0,
+                devices: Sequence[Device] = (), kinds: Sequence[str] = KINDS,
+                progress: Callable[[], object] = lambda: None) -> Report:
+    """Hold *backend* to the bound on *examples* random cases, shared among *kinds*.
+
+    Cases whose plan the backend refuses are not counted; UnavailableError where it refuses all.
+
+    *devices* are those whose plans are drawn; by default the backend's own and, where it runs
+    them, one of wavefront 64 and one of 32. *progress* is called once an example.
+
+    >>> conformance("reference", examples=6).ok
+    True
+    """
+    chosen, began = choose_backend(backend), time.perf_counter()
+    targets = tuple(devices) or _devices_of(chosen)
+    counts, failures = {}, []
+    with _hypothesis_elsewhere():
+        for index, kind in enumerate(kinds):
+            share = examples // len(kinds) + (index < examples % len(kinds))
+            counts[kind], failure = _search(chosen, backend, kind, share, seed, targets, progress)
+            failures += [failure] if failure else []
+    return Report(chosen.name, tuple(device.name for device in targets), seed, counts,
+                  tuple(failures), time.perf_counter() - began)
+
+
+@contextmanager
+def _hypothesis_elsewhere() -> Iterator[None]:
+    """Keep what hypothesis notes down out of the folder the user happens to be in."""
+    with tempfile.TemporaryDirectory() as folder:
+        configuration.set_hypothesis_home_dir(folder)
+        try:
+            yield
+        finally:
+            configuration.set_hypothesis_home_dir(None)
+
+
+def _devices_of(chosen: Backend) -> tuple[Device, ...]:
+    """The backend's device and, for one that runs any device's plans, both wavefront sizes."""
+    own = chosen.device()
+    if chosen.any_device:
+        return tuple({device.name: device for device in (
+            own, catalog.device("z100sm"), catalog.device("h200"))}.values())
+    return (own,)
+
+
+def _search(chosen: Backend, asked: str, kind: str, examples: int, seed: int,
+            devices: tuple[Device, ...], progress: Callable[[], object]
+            ) -> tuple[int, Failure | None]:
+    """Cases run for one kind, and the minimal failure if there is one."""
+    ran, failed, refused = 0, None, None
+    pool = _prepared(chosen, kind, examples, seed, devices) if chosen.compiles else ()
+
+    @hypothesis_seed(seed)
+    @_settings(examples)
+    @given(cases(kind, devices, pool))
+    def holds(case: ConformanceCase) -> None:
+        nonlocal ran, failed, refused
+        if chosen.refuses(case.plan):
+            refused = case.plan
+            reject()
+        if failed is None:
+            ran += 1
+            progress()
+        message = _fault(chosen, case)
+        if message:
+            # Hypothesis runs the minimal case last, so this ends as the minimal one.
+            failed = Failure(kind, case.plan, case.seed, message,
+                             reproduction(asked, case.plan, case.seed))
+            raise AssertionError(message)
+
+    try:
+        if examples:
+            holds()
+    except AssertionError:
+        pass
+    except Unsatisfiable:
+        if refused is None:
+            raise
+        require_accepted(chosen, refused)
+    return ran, failed
+
+
+def _settings(examples: int) -> settings:
+    return settings(max_examples=max(examples, 1), deadline=None, database=None,
+                    print_blob=False, phases=(Phase.generate, Phase.shrink),
+                    suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
+
+
+def _prepared(chosen: Backend, kind: str, examples: int, seed: int,
+              devices: tuple[Device, ...]) -> list[Template]:
+    """Templates whose kernels *chosen* has built, all at once."""
+    count = min(max(examples // _SHAPES_PER_KERNEL, 4), _MOST_KERNELS)
+    plans: dict[Template, Plan] = {}
+
+    @hypothesis_seed(seed)
+    @_settings(4 * count)
+    @given(templates(kind, devices).flatmap(
+        lambda template: tuples(just(template), shapes(template))))
+    def collect(drawn: tuple[Template, ConformanceCase]) -> None:
+        template, case = drawn
+        if len(plans) < count and not chosen.refuses(case.plan):
+            plans[template] = case.plan
+
+    collect()
+    chosen.prepare(list(plans.values()))
+    return list(plans)
+
+
+def _fault(chosen: Backend, case: ConformanceCase) -> str:
+    """What is wrong with one case; empty if nothing."""
+    try:
+        verdict = check_plan(chosen, case.plan, case.seed)
+    except Exception as raised:  # whatever a kernel raises is its failure, to be shrunk
+        return f"{type(raised).__name__}: {raised}"
+    return "" if verdict.ok else str(verdict)

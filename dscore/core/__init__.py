@@ -1,0 +1,1 @@
+"""Values and words: what everything above is said in; imports nothing above."""

@@ -1,0 +1,151 @@
+"""What a way of running plans must offer (Backend, Kernel), and the registry of those there are."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Protocol, runtime_checkable
+
+from dscore.core.device import Device
+from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.plan import Plan, ResourceUse, Violation
+
+
+class Kernel(Protocol):
+    """A plan that is ready to run."""
+
+    plan: Plan
+    use: ResourceUse
+
+    def __call__(self, x: Any, w: Any, bias: Any, out: Any) -> None:
+        """Write ``activation(conv(x, w) + bias)`` to *out*; all of it, and nothing else.
+
+        Arrays are C-contiguous, of the plan's dtype and shapes; *bias* is None without one.
+        Raises LaunchError where the plan's memory does not suffice.
+        """
+
+    def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
+        """Time of each of *repeats* runs, each of which writes *out*."""
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """One way of running plans. It never falls back to another one."""
+
+    name: str
+    any_device: bool  # runs the plans of every device, and not only those of its own
+    compiles: bool  # building a kernel takes long, so that many are better built at once
+
+    def missing(self) -> str | None:
+        """Why this machine cannot run it and how to mend that, or None."""
+
+    def device(self) -> Device:
+        """The device that plans are made for when the caller names none."""
+
+    def refuses(self, plan: Plan) -> tuple[Violation, ...]:
+        """What of *plan* this backend cannot run, by name; empty if it can."""
+
+    def prepare(self, plans: Sequence[Plan]) -> None:
+        """Build the kernels of *plans* at once, so that `compile` finds them."""
+
+    def compile(self, plan: Plan) -> Kernel:
+        """The kernel of *plan*; UnavailableError or CompileError where there is none."""
+
+
+class Launchable(Protocol):
+    """A kernel that takes addresses, each a multiple of `alignment` bytes.
+
+    ``start_on(device)`` is `launch` for those who look after its code themselves: a function of
+    x, w, bias, out and a stream that returns 0, MISPLACED (dscore.building.abi), or a code that
+    `failure` tells the error of.
+    """
+
+    start_on: Callable[[int], Callable[[int, int, int, int, int], int]]
+
+    @property
+    def alignment(self) -> int:
+        """Bytes."""
+
+    def failure(self, code: int) -> Exception:
+        """The error that a start's code stands for."""
+
+    def launch(self, x: int, w: int, bias: int, out: int, stream: int = 0,
+               device: int = 0) -> None:
+        """Start it on a device's stream, without waiting; 0 for no bias."""
+
+
+@runtime_checkable
+class GpuBackend(Backend, Protocol):
+    """A backend that also runs on arrays where they lie, on a GPU."""
+
+    def device_at(self, index: int) -> Device:
+        """The description of a device of this machine."""
+
+    def kernel_on(self, plan: Plan, index: int) -> Launchable:
+        """The kernel of *plan* built for that device."""
+
+
+# In the order in which "auto" prefers them. Text, so that nothing is imported before its use.
+_REGISTRY: dict[str, str] = {
+    "hip": "dscore.backends.hip:HipBackend",
+    "reference": "dscore.backends.reference.backend:ReferenceBackend",
+    "emulated": "dscore.backends.emulated:EmulatedBackend",
+}
+
+
+def register(name: str, target: str) -> None:
+    """Make the backend at *target* ("module:Class") known as *name*, after those there are."""
+    _REGISTRY[name] = target
+    backend.cache_clear()
+
+
+def backend_names() -> tuple[str, ...]:
+    """Registered backends in the order of preference."""
+    return tuple(_REGISTRY)
+
+
+@cache
+def backend(name: str) -> Backend:
+    """The backend called *name*, or the one at "module:Class"; present on this machine or not.
+
+    Raises SpecError for an unknown name.
+    """
+    target = name if ":" in name else _REGISTRY.get(name)
+    if target is None:
+        raise SpecError(f"unknown backend {name!r}; there are auto, {', '.join(_REGISTRY)}, and "
+                        "module:Class for one of your own")
+    module, _, attribute = target.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), attribute)()
+    except (ImportError, AttributeError, TypeError, ValueError) as failed:
+        raise SpecError(f"backend {name!r} cannot be had: {failed}; it is named as "
+                        "module:Class, a class that takes no arguments") from failed
+    if not isinstance(made, Backend):
+        raise SpecError(f"backend {name!r}: {target} lacks a method of dscore.core.backend.Backend")
+    return made
+
+
+def choose_backend(name: str = "auto") -> Backend:
+    """The backend to run: *name*, or for "auto" the first that this machine can run.
+
+    Raises UnavailableError, naming what is missing and the fix, where it cannot run.
+    """
+    if name != "auto":
+        chosen = backend(name)
+        missing = chosen.missing()
+        if missing is not None:
+            raise UnavailableError(f"backend {name} cannot run here: {missing}")
+        return chosen
+    for candidate in _REGISTRY:
+        if backend(candidate).missing() is None:
+            return backend(candidate)
+    raise UnavailableError("no backend can run here; `dscore env` says what each one lacks")
+
+
+def require_accepted(chosen: Backend, plan: Plan) -> None:
+    """Raise UnavailableError where *chosen* refuses *plan*, naming every property it refuses."""
+    refused = chosen.refuses(plan)
+    if refused:
+        raise UnavailableError(f"backend {chosen.name} does not run {plan.token}: "
+                               + "; ".join(str(violation) for violation in refused))

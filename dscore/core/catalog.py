@@ -1,0 +1,297 @@
+"""The shipped devices, layers and networks, and the names by which a user asks for them."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from dscore.core.device import Device
+from dscore.core.errors import SpecError, require_int
+from dscore.core.spec import ConvProblem, ConvSpec, pair_of
+from dscore.core.token import looks_like_token, parse_problem, problem_token
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Table = dict[str, Any]
+
+_SPEC_KEYS = ("stride", "padding", "dilation", "groups", "bias", "activation")
+_ROW_KEYS = ("name", "label", "channels", "in", "out", "size", "kernel", *_SPEC_KEYS)
+
+
+@dataclass(frozen=True)
+class NamedProblem:
+    """A problem with the name it is asked for by, and what it is in its network."""
+
+    name: str
+    problem: ConvProblem
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Network:
+    """The convolutions of a network, or the layers of a paper's table, in order; the batch is 1."""
+
+    name: str
+    title: str
+    layers: tuple[NamedProblem, ...]
+
+
+def devices() -> dict[str, Device]:
+    """The shipped devices by name.
+
+    >>> devices()["z100sm"].compute_units
+    64
+    """
+    return dict(_devices())
+
+
+def device(name: str | os.PathLike[str]) -> Device:
+    """A shipped device by name, or the one that a user's file (``*.toml``) describes.
+
+    Raises SpecError for an unknown name, and for a file that is not a device.
+
+    >>> device("gfx906").wavefront
+    64
+    """
+    if not isinstance(name, str | os.PathLike):
+        raise SpecError(f"a device is a name or the path of a .toml file, got {name!r}")
+    text = os.fsdecode(name)
+    if text.lower().endswith(".toml"):
+        return _device(load_toml(text), text)
+    shipped = _devices()
+    if text.lower() not in shipped:
+        raise SpecError(f"no device is named {text!r}{_did_you_mean(text, shipped)}; shipped are "
+                        f"{', '.join(shipped)}; or give the path of a .toml file")
+    return shipped[text.lower()]
+
+
+def layers() -> dict[str, ConvProblem]:
+    """The layers of the papers' tables by name, for a batch of 1.
+
+    >>> str(layers()["P13"])
+    'pointwise 64x14x14->384'
+    """
+    return {layer.name: layer.problem for table in _tables("layers").values()
+            for layer in table.layers}
+
+
+def networks() -> dict[str, Network]:
+    """The shipped networks by name.
+
+    >>> str(networks()["mobilenet_v2"].layers[1].problem)
+    'depthwise 32x112x112->32 3x3'
+    """
+    return dict(_tables("networks"))
+
+
+def find(text: str, batch: int | None = None) -> list[NamedProblem]:
+    """The problems that *text* names; *batch*, where given, replaces theirs.
+
+    *text* is a network or a table of layers, one layer of it, a range of layers, or a problem as
+    one token (see `dscore.core.token`). Letter case does not matter in names.
+
+    Raises SpecError for anything else, naming what comes close.
+
+    >>> [layer.name for layer in find("P1-P3")], str(find("mobilenet_v2/52", batch=8)[0].problem)
+    (['P1', 'P2', 'P3'], 'pointwise 320x7x7->1280 batch 8')
+    """
+    text = text.strip()
+    if looks_like_token(text.lower()):
+        problem = parse_problem(text.lower())
+        problem = problem if batch is None else problem.with_batch(batch)
+        return [NamedProblem(problem_token(problem), problem)]
+    found = _named(text) or _range(text)
+    if not found:
+        raise _unknown(text)
+    if batch is None:
+        return list(found)
+    return [replace(layer, problem=layer.problem.with_batch(batch)) for layer in found]
+
+
+def load_toml(path: str | os.PathLike[str]) -> Table:
+    """The table that a TOML file holds.
+
+    Raises SpecError naming the file and the reason: it cannot be read, or is no UTF-8 or TOML.
+    """
+    shown = os.fsdecode(path)
+    try:
+        raw = Path(shown).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise SpecError(f"{shown}: cannot be read: {reason}") from None
+    return parse_toml(raw, shown)
+
+
+def parse_toml(raw: bytes, shown: str) -> Table:
+    """The table that the bytes of a TOML file state; *shown* names the file in an error."""
+    try:
+        # Some editors begin a file with a byte order mark, which TOML does not know.
+        table: Table = tomllib.loads(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise SpecError(f"{shown}: not UTF-8: byte 0x{error.object[error.start]:02x} "
+                        f"(at line {line})") from None
+    except (ValueError, RecursionError) as error:  # ValueError: a number beyond Python's limit, too
+        reason = "nested too deep" if isinstance(error, RecursionError) else error
+        raise SpecError(f"{shown}: not TOML: {reason}") from None
+    return table
+
+
+def _shipped(folder: str) -> dict[str, Table]:
+    """The parsed files of a folder of `specs`, by the name that errors show."""
+    entries = (entry for entry in files("dscore._specs").joinpath(folder).iterdir()
+               if entry.name.endswith(".toml"))
+    return {f"{folder}/{entry.name}": parse_toml(entry.read_bytes(), f"{folder}/{entry.name}")
+            for entry in sorted(entries, key=lambda entry: entry.name)}
+
+
+@lru_cache(maxsize=1)
+def _devices() -> dict[str, Device]:
+    found = (_device(table, shown) for shown, table in _shipped("devices").items())
+    return {one.name: one for one in found}
+
+
+@lru_cache(maxsize=2)
+def _tables(folder: str) -> dict[str, Network]:
+    found = (_network(table, shown) for shown, table in _shipped(folder).items())
+    return {one.name: one for one in found}
+
+
+@lru_cache(maxsize=1)
+def _index() -> dict[str, tuple[Network, int]]:
+    """Every layer's lower-case name, with where it stands."""
+    tables = (*_tables("layers").values(), *_tables("networks").values())
+    return {layer.name.lower(): (table, at)
+            for table in tables for at, layer in enumerate(table.layers)}
+
+
+def _device(table: Table, shown: str) -> Device:
+    required = [field.name for field in fields(Device) if field.default is MISSING]
+    try:
+        _require_keys(table, required, [field.name for field in fields(Device)])
+        return Device(**table)
+    except SpecError as error:
+        raise SpecError(f"{shown}: {error}") from None
+
+
+def _network(table: Table, shown: str) -> Network:
+    """A file of layers: a title, what is common to all rows, and the rows.
+
+    A row without a name is named by its network and its place.
+    """
+    stem = Path(shown).stem
+    try:
+        _require_keys(table, ("title", "layer"), ("title", "common", "layer"))
+        common, rows = table.get("common", {}), table["layer"]
+        _require_type(table["title"], "title", str, "a text")
+        _require_type(common, "common", dict, "a table")
+        _require_type(rows, "layer", list, "an array of tables")
+        found = tuple(_layer(row, common, f"layer[{at}]", f"{stem}/{at + 1}")
+                      for at, row in enumerate(rows))
+    except SpecError as error:
+        raise SpecError(f"{shown}: {error}") from None
+    return Network(stem, table["title"], found)
+
+
+def _layer(row: Any, common: Table, where: str, default: str) -> NamedProblem:
+    _require_type(row, where, dict, "a table")
+    try:
+        row = common | row
+        _require_keys(row, ("size", "kernel"), _ROW_KEYS)
+        name, label = row.get("name", default), row.get("label", "")
+        _require_type(name, "name", str, "a text")
+        _require_type(label, "label", str, "a text")
+        return NamedProblem(name, _problem(row), label)
+    except SpecError as error:
+        # An error that begins with a field's name continues the path to it.
+        field = str(error).partition(" ")[0]
+        raise SpecError(f"{where}{'.' if field in _ROW_KEYS else ': '}{error}") from None
+
+
+def _problem(row: Table) -> ConvProblem:
+    """The problem of a row; `channels` is a depthwise layer's: in, out and groups at once."""
+    if "channels" in row:
+        both = [key for key in ("in", "out", "groups") if key in row]
+        if both:
+            raise SpecError(f"channels stands for in, out and groups; leave out {', '.join(both)}")
+        row = row | dict.fromkeys(("in", "out", "groups"), require_int(row["channels"], "channels"))
+    _require_keys(row, ("in", "out"), row)
+    height, width = pair_of(row["size"], "size")
+    options = {key: row[key] for key in _SPEC_KEYS if key in row}
+    if options.get("activation") == "none":
+        options["activation"] = None
+    spec = ConvSpec.make(require_int(row["in"], "in"), require_int(row["out"], "out"),
+                         row["kernel"], **options)
+    return ConvProblem(spec, 1, height, width)
+
+
+def _require_keys(table: Table, required: Iterable[str], known: Iterable[str]) -> None:
+    for key in table:
+        if key not in known:
+            raise SpecError(f"unknown key {key!r}{_did_you_mean(key, known)}")
+    missing = [key for key in required if key not in table]
+    if missing:
+        also = f" (and {', '.join(missing[1:])})" if missing[1:] else ""
+        raise SpecError(f"{missing[0]} is missing{also}")
+
+
+def _require_type(value: Any, name: str, kind: type, wanted: str) -> None:
+    if not isinstance(value, kind) or value == []:
+        raise SpecError(f"{name} must be {wanted}, got {value!r}")
+
+
+def _did_you_mean(text: str, names: Iterable[str]) -> str:
+    # Matched in lower case, shown as they are written.
+    written = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(text.lower(), written, n=3)
+    return f" (did you mean {' or '.join(written[name] for name in close)}?)" if close else ""
+
+
+def _named(text: str) -> tuple[NamedProblem, ...]:
+    """The network, the table or the layer of that name; none where there is none."""
+    key, index = text.lower(), _index()
+    for tables in (_tables("networks"), _tables("layers")):
+        if key in tables:
+            return tables[key].layers
+    return (index[key][0].layers[index[key][1]],) if key in index else ()
+
+
+def _range(text: str) -> tuple[NamedProblem, ...]:
+    """The layers from one name to another of the same table; none where *text* is no range."""
+    index = _index()
+    for dash in re.finditer("[-–]", text):  # a name may itself hold a hyphen
+        ends = [text[:dash.start()].strip(), text[dash.end():].strip()]
+        unknown = [end for end in ends if end.lower() not in index]
+        if len(unknown) == 1:
+            raise _unknown(unknown[0], f" in the range {text!r}")
+        if not unknown:
+            (inside, first), (other, last) = (index[end.lower()] for end in ends)
+            if inside is not other or last < first:
+                raise SpecError(f"the range {text!r} is empty: its ends must be layers of one "
+                                "table or network, the earlier first")
+            return inside.layers[first:last + 1]
+    return ()
+
+
+def _unknown(text: str, where: str = "") -> SpecError:
+    nets, tables = _tables("networks"), _tables("layers")
+    network = nets.get(text.lower().partition("/")[0])
+    if network:
+        return SpecError(f"nothing is named {text!r}{where}: {network.name} has the layers "
+                         f"{network.name}/1 to {network.name}/{len(network.layers)}")
+    close = _did_you_mean(text, [*nets, *tables, *layers()])
+    return SpecError(
+        f"nothing is named {text!r}{where}{close}; give a network ({', '.join(nets)}), a table "
+        f"({', '.join(tables)}), a layer (mobilenet_v2/7, P13), a range (P1-P45) or a problem "
+        "(n1c64h14w14_o384k1)")

@@ -1,0 +1,148 @@
+"""A device's limits as its manual states them: what the solver may spend."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, fields
+
+from dscore.core.errors import SpecError, require_int, require_one_of
+
+VENDORS = ("hygon", "amd", "nvidia", "host")
+
+
+@dataclass(frozen=True)
+class Device:
+    """The limits of one device; a compute unit (CU) is what NVIDIA calls an SM.
+
+    Counts are per CU, per SIMD of a CU, per block or per thread as named; a register is 32 bits
+    wide and held by one lane. `lds_bytes_per_block` is the static limit of a block, which may be
+    lower than what the CU holds. `measured_*` are figures measured on the device, and stand
+    before the data sheet's when a floor is computed.
+
+    Raises SpecError naming the field that is out of range.
+    """
+
+    name: str
+    title: str
+    vendor: str
+    architecture: str
+    wavefront: int
+    compute_units: int
+    simds_per_cu: int
+    waves_per_simd: int
+    blocks_per_cu: int
+    threads_per_block: int
+    registers_per_cu: int
+    registers_per_thread: int
+    register_granularity: int
+    lds_bytes_per_cu: int
+    lds_bytes_per_block: int
+    lds_granularity_bytes: int
+    l2_bytes: int
+    memory_bytes: int
+    fp32_lanes_per_cu: int
+    clock_hz: float
+    bandwidth_bytes_per_second: float
+    measured_bandwidth_bytes_per_second: float | None = None
+    measured_fp32_flops: float | None = None
+    measured_launch_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise SpecError("name must be lower-case letters, digits and _ (it becomes part of a "
+                            f"kernel's symbol), got {self.name!r}")
+        for text in ("title", "architecture"):
+            if not isinstance(getattr(self, text), str) or not getattr(self, text):
+                raise SpecError(f"{text} must be a text, got {getattr(self, text)!r}")
+        require_one_of(self.vendor, "vendor", VENDORS)
+        for field in fields(self):
+            if field.type == "int":
+                require_int(getattr(self, field.name), field.name)
+            elif field.type.startswith("float"):
+                self._require_measure(field.name, optional="None" in field.type)
+        self._require_consistent()
+
+    def _require_measure(self, name: str, optional: bool) -> None:
+        value = getattr(self, name)
+        if value is None and optional:
+            return
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise SpecError(f"{name} must be a number, got {value!r}")
+        if not math.isfinite(value) or value <= 0:
+            raise SpecError(f"{name} must be positive and finite, got {value}")
+
+    def _require_consistent(self) -> None:
+        if self.wavefront & (self.wavefront - 1):
+            raise SpecError(f"wavefront must be a power of two, got {self.wavefront}")
+        if self.threads_per_block % self.wavefront:
+            raise SpecError(f"threads_per_block must be a multiple of wavefront {self.wavefront}, "
+                            f"got {self.threads_per_block}")
+        if self.lds_bytes_per_block > self.lds_bytes_per_cu:
+            raise SpecError(f"lds_bytes_per_block must be at most lds_bytes_per_cu "
+                            f"{self.lds_bytes_per_cu}, got {self.lds_bytes_per_block}")
+        lanes = self.simds_per_cu * self.wavefront
+        if self.registers_per_cu % lanes:
+            raise SpecError(f"registers_per_cu must be a multiple of simds_per_cu * wavefront = "
+                            f"{lanes}, got {self.registers_per_cu}")
+
+    @property
+    def compute_capability(self) -> int:
+        """Of an NVIDIA device, 90 for sm_90; 0 for others."""
+        found = re.fullmatch(r"sm_(\d+)[a-z]?", self.architecture)
+        return int(found[1]) if found else 0
+
+    @property
+    def copies_to_lds(self) -> bool:
+        """Whether copies to LDS run beside the wavefronts (cp.async, from sm_80 on)."""
+        return self.compute_capability >= 80
+
+    @property
+    def has_copy_engine(self) -> bool:
+        """Whether one thread can have a span copied to LDS and back (cp.async.bulk, sm_90)."""
+        return self.compute_capability >= 90
+
+    @property
+    def begins_early(self) -> bool:
+        """Whether a kernel's blocks may come before the kernel before has ended (sm_90)."""
+        return self.compute_capability >= 90
+
+    @property
+    def most_cluster_blocks(self) -> int:
+        """Blocks that may read one another's LDS (clusters, from sm_90 on)."""
+        return 8 if self.compute_capability >= 90 else 1
+
+    @property
+    def waves_per_block(self) -> int:
+        """Wavefronts that the largest block holds."""
+        return self.threads_per_block // self.wavefront
+
+    @property
+    def waves_per_cu(self) -> int:
+        """Wavefronts that a compute unit can hold."""
+        return self.simds_per_cu * self.waves_per_simd
+
+    @property
+    def registers_per_simd_lane(self) -> int:
+        """Registers that all wavefronts of one SIMD share in each lane."""
+        return self.registers_per_cu // (self.simds_per_cu * self.wavefront)
+
+    @property
+    def fp32_flops(self) -> float:
+        """float32 operations per second: measured, else two per lane and clock."""
+        nominal = 2.0 * self.fp32_lanes_per_cu * self.compute_units * self.clock_hz
+        return self.measured_fp32_flops or nominal
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second of global memory: measured, else the data sheet's."""
+        return self.measured_bandwidth_bytes_per_second or self.bandwidth_bytes_per_second
+
+    def floor_seconds(self, moved_bytes: float, flops: float) -> float:
+        """The least time a problem can take: max(bytes / bandwidth, flops / peak, one launch)."""
+        return max(moved_bytes / self.bandwidth, flops / self.fp32_flops,
+                   self.measured_launch_seconds or 0.0)
+
+    def __str__(self) -> str:
+        return (f"{self.name} (wavefront {self.wavefront}, "
+                f"{self.lds_bytes_per_cu // 1024} KiB LDS per CU)")

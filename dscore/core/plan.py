@@ -1,0 +1,141 @@
+"""The decision dscore reaches for a problem on a device, as values to print, compare and hash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dscore.core.device import Device
+from dscore.core.spec import ConvProblem
+from dscore.core.text import fold
+from dscore.core.tiling import Tiling
+from dscore.core.token import problem_token
+
+Rules = Literal["paper", "hardware"]
+RULES: tuple[Rules, ...] = ("paper", "hardware")
+
+
+@dataclass(frozen=True)
+class ResourceUse:
+    """What one block takes: predicted by dscore.algorithms.resources, or reported by a compiler."""
+
+    threads: int
+    waves: int
+    lds_bytes: int
+    registers: int  # per thread
+    spills: int = 0
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A limit that a configuration breaks, or a property that a backend cannot run."""
+
+    code: str
+    limit: str
+    used: int | str
+    allowed: int | str
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.limit} is {self.used} {self.unit}".rstrip() + (
+            f", allowed {self.allowed} {self.unit}").rstrip()
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the ledger: a limit, what the configuration uses of it, and what is allowed."""
+
+    code: str
+    limit: str
+    used: int
+    allowed: int
+    unit: str
+    source: str  # the paper's equation or section, or the manual's rule
+    detail: str = ""  # how the allowed number comes about
+
+    @property
+    def slack(self) -> int:
+        """What is left; negative where the limit is broken."""
+        return self.allowed - self.used
+
+    @property
+    def violation(self) -> Violation | None:
+        """The limit as a violation where it is broken."""
+        if self.slack >= 0:
+            return None
+        return Violation(self.code, self.limit, self.used, self.allowed, self.unit)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is passed to the device: a grid of `blocks` in one dimension, blocks of `threads`."""
+
+    blocks: int
+    threads: int
+    lds_bytes: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The solver's estimate of one launch (see dscore.solving.cost for the model)."""
+
+    seconds: float
+    bound_by: str  # issue, latency, memory or launch
+    rounds: int  # waves of blocks over the compute units
+    occupancy: float  # resident wavefronts over those a CU can hold
+    arithmetic_intensity: float  # FMAs per operand loaded by a lane
+    utilisation: float  # useful lanes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a problem runs on a device: everything that decides the kernel and its launch."""
+
+    problem: ConvProblem
+    device: Device
+    tiling: Tiling
+    rules: Rules
+    launch: Launch
+    use: ResourceUse
+    compiled_registers: int  # that the device's compiler takes at most
+    block_n: int  # residency: blocks of this plan that one CU holds at a time
+    masked: bool  # some tile reaches past the output, its excess lanes predicated
+    cost: Cost
+
+    @property
+    def token(self) -> str:
+        """The problem as one token."""
+        return problem_token(self.problem)
+
+    @property
+    def name(self) -> str:
+        """Canonical name: logs, cache keys, generated files and kernel symbols use it."""
+        return f"{self.token}__{self.tiling.name}__{self.device.name}"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The plan as (what, value) rows of a table."""
+        tiling, use, cost = self.tiling, self.use, self.cost
+        return [
+            ("problem", f"{self.problem}   {self.token}"),
+            ("device", str(self.device)),
+            ("algorithm", tiling.algorithm),
+            ("tiling", str(tiling)),
+            ("rules", self.rules + (", masked" if self.masked else "")),
+            ("launch", f"{self.launch.blocks:,} blocks of {use.threads} threads "
+                       f"({use.waves} wavefront{'s' * (use.waves > 1)})"),
+            ("LDS per block", f"{use.lds_bytes:,} B"),
+            ("registers per thread", f"{use.registers} by Eq. 6, compiled at most "
+                                     f"{self.compiled_registers}"),
+            ("residency", f"{self.block_n} block{'s' * (self.block_n > 1)} per CU, "
+                          f"occupancy {cost.occupancy:.0%}"),
+            ("rounds over the CUs", f"{cost.rounds}"),
+            ("useful lanes", f"{cost.utilisation:.1%}"),
+            ("FMAs per operand", f"{cost.arithmetic_intensity:.2f}"),
+            ("estimate", f"{cost.seconds * 1e6:.2f} µs, bound by {cost.bound_by}"),
+        ]
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max(len(what) for what, _ in rows)
+        return "\n".join(line for what, value in rows
+                         for line in fold(f"{what:<{width}}  {value}", indent=width + 2))

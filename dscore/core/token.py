@@ -1,0 +1,95 @@
+"""Problems as one token, for the command line, logs, caches and kernel symbols.
+
+``n1c64h14w14_o384k1`` is a batch of 1, 64 channels of 14x14, 384 output channels, kernel 1x1.
+After the kernel may stand ``s`` stride, ``p`` padding, ``d`` dilation, ``g`` groups, then further
+parts: a dtype, ``nhwc``, ``bias`` and an activation, as in
+``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. A token is a C identifier.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from dscore.core.errors import SpecError
+from dscore.core.spec import ACTIVATIONS, DTYPES, LAYOUTS, ConvProblem, ConvSpec
+
+_INPUT = re.compile(r"n(\d+)c(\d+)h(\d+)w(\d+)")
+_LAYER = re.compile(r"o(\d+)k(\d+(?:x\d+)?)(?:s(\d+(?:x\d+)?))?"
+                    r"(?:p(same|\d+(?:x\d+){0,3}))?(?:d(\d+(?:x\d+)?))?(?:g(\d+))?")
+_FORM = "n<N>c<C>h<H>w<W>_o<O>k<K>[s<S>][p<P>][d<D>][g<G>][_float16][_nhwc][_bias][_relu]"
+
+
+def _numbers(text: str | None, default: int) -> Any:
+    if text is None:
+        return default
+    values = tuple(int(part) for part in text.split("x"))
+    return values[0] if len(values) == 1 else values
+
+
+def looks_like_token(text: str) -> bool:
+    """Whether *text* begins as a problem token does, so that an error about it is wanted."""
+    return _INPUT.match(text) is not None
+
+
+def parse_problem(token: str) -> ConvProblem:
+    """The problem that *token* states; SpecError names the part that does not fit.
+
+    >>> parse_problem("n1c320h7w7_o1280k1").spec.out_channels
+    1280
+    """
+    first, *parts = token.split("_")
+    image = _INPUT.fullmatch(first)
+    layer = _LAYER.fullmatch(parts[0]) if parts else None
+    if image is None or layer is None:
+        bad = first if image is None else (parts[0] if parts else "nothing after the input")
+        raise SpecError(f"not a problem: {token!r} ({bad!r} does not fit); the form is {_FORM}, "
+                        "for example n1c64h14w14_o384k1 or n1c32h112w112_o32k3s2p1g32")
+    batch, channels, height, width = (int(group) for group in image.groups())
+    out, kernel, stride, padding, dilation, groups = layer.groups()
+    spec = ConvSpec.make(
+        channels, int(out), _numbers(kernel, 1), stride=_numbers(stride, 1),
+        padding="same" if padding == "same" else _numbers(padding, 0),
+        dilation=_numbers(dilation, 1), groups=_numbers(groups, 1),
+        **_options(parts[1:], token))
+    return ConvProblem(spec, batch, height, width)
+
+
+def _options(parts: list[str], token: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for part in parts:
+        field = next((name for name, choices in (
+            ("dtype", DTYPES), ("layout", LAYOUTS), ("activation", ACTIVATIONS),
+            ("bias", ("bias",))) if part in choices), None)
+        if field is None or field in options:
+            known = ", ".join((*DTYPES, *LAYOUTS, *ACTIVATIONS, "bias"))
+            raise SpecError(f"not a problem: {token!r} ({part!r} is unknown or comes twice); "
+                            f"a part is one of {known}")
+        options[field] = True if field == "bias" else part
+    return options
+
+
+def _joined(letter: str, values: tuple[int, ...], default: tuple[int, ...]) -> str:
+    if values == default:
+        return ""
+    short = values[:1] if len(set(values)) == 1 else values
+    return letter + "x".join(str(value) for value in short)
+
+
+def problem_token(problem: ConvProblem) -> str:
+    """The token of *problem*, with padding resolved; `parse_problem` gives the problem back.
+
+    >>> problem_token(parse_problem("n1c8h5w5_o8k3s2psameg8"))
+    'n1c8h5w5_o8k3s2p1g8'
+    """
+    spec = problem.spec
+    text = f"n{problem.batch}c{spec.in_channels}h{problem.height}w{problem.width}_o"
+    text += f"{spec.out_channels}" + _joined("k", spec.kernel, ())
+    text += _joined("s", spec.stride, (1, 1)) + _joined("p", problem.padding, (0, 0, 0, 0))
+    text += _joined("d", spec.dilation, (1, 1)) + _joined("g", (spec.groups,), (1,))
+    parts = [text]
+    parts += [spec.dtype] if spec.dtype != "float32" else []
+    parts += [spec.layout] if spec.layout != "nchw" else []
+    parts += ["bias"] if spec.bias else []
+    parts += [spec.activation] if spec.activation else []
+    return "_".join(parts)

@@ -1,0 +1,154 @@
+"""Clocks and graphs: through PyTorch, through a vendor's runtime, and the host's own clock."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+from dscore.core.errors import LaunchError
+from dscore.measuring.timing import NoGraphError, Policy, Replay, Work
+from dscore.measuring.vendor_runtime import Runtime
+
+
+class HostEngine:
+    """Calls that return when they are done, on the host's clock."""
+
+    policy: Policy = "host"
+
+    def record(self, work: Work) -> Replay:
+        return self.repeat(work)
+
+    def repeat(self, work: Work) -> Replay:
+        return lambda: work(0)
+
+    def seconds(self, replay: Replay) -> float:
+        began = time.perf_counter()
+        replay()
+        return time.perf_counter() - began
+
+    def synchronize(self) -> None:
+        """Nothing: a call has returned when it is done."""
+
+    def clock(self) -> float:
+        return time.perf_counter()
+
+
+class TorchEngine:
+    """A GPU through PyTorch: its graphs, and events on a stream of their own."""
+
+    policy: Policy = "graph"
+
+    def __init__(self, torch: Any, index: int) -> None:
+        self._torch, self._device = torch, torch.device("cuda", index)
+        with torch.cuda.device(self._device):
+            self._stream = torch.cuda.Stream()
+            self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def record(self, work: Work) -> Replay:
+        # Not torch.cuda.graph: it collects garbage and empties the allocator every time.
+        self.synchronize()
+        graph = self._torch.cuda.CUDAGraph()
+        with self._torch.cuda.device(self._device), self._torch.cuda.stream(self._stream):
+            try:
+                graph.capture_begin()
+                work(self._stream.cuda_stream)
+                graph.capture_end()
+            except (RuntimeError, LaunchError) as failed:
+                with suppress(RuntimeError):
+                    graph.capture_end()
+                self._torch.cuda.synchronize()
+                raise NoGraphError(str(failed)) from failed
+        replay: Replay = graph.replay
+        return replay
+
+    def repeat(self, work: Work) -> Replay:
+        return lambda: work(self._stream.cuda_stream)
+
+    def seconds(self, replay: Replay) -> float:
+        with self._torch.cuda.device(self._device), self._torch.cuda.stream(self._stream):
+            # Keeps the device busy until the host has submitted what is timed.
+            replay()
+            self._start.record()
+            replay()
+            self._end.record()
+            self._end.synchronize()
+        return float(self._start.elapsed_time(self._end)) * 1e-3
+
+    def synchronize(self) -> None:
+        self._torch.cuda.synchronize(self._device)
+
+    def clock(self) -> float:
+        return time.perf_counter()
+
+
+class _Graph:
+    """A captured graph that is destroyed with its last reference."""
+
+    def __init__(self, runtime: Runtime, graph: Any, ready: Any, stream: Any) -> None:
+        self._runtime, self._graph, self._ready, self._stream = runtime, graph, ready, stream
+
+    def __call__(self) -> None:
+        self._runtime._call("GraphLaunch", self._ready, self._stream)
+
+    def __del__(self) -> None:
+        self._runtime._call("GraphExecDestroy", self._ready)
+        self._runtime._call("GraphDestroy", self._graph)
+
+
+class RuntimeEngine:
+    """A GPU through the vendor's own runtime, for machines without PyTorch."""
+
+    policy: Policy = "graph"
+
+    def __init__(self, runtime: Runtime, index: int) -> None:
+        self._runtime, self._index = runtime, index
+        with runtime.on(index):
+            self._stream = runtime._call("StreamCreate")
+            self._start, self._end = runtime.event(), runtime.event()
+
+    def record(self, work: Work) -> Replay:
+        runtime, stream = self._runtime, self._stream
+        with runtime.on(self._index):
+            runtime.synchronize()
+            try:
+                self._begin_capture()
+                try:
+                    work(int(stream))
+                finally:
+                    graph = runtime._call("StreamEndCapture", stream)
+                return _Graph(runtime, graph, self._instantiated(graph), stream)
+            # A runtime of an older generation, or its bindings, lacks one of the calls.
+            except (LaunchError, AttributeError, TypeError) as failed:
+                raise NoGraphError(str(failed)) from failed
+
+    def _begin_capture(self) -> None:
+        runtime = self._runtime
+        modes = getattr(runtime._module, f"{runtime._prefix}StreamCaptureMode")
+        runtime._call("StreamBeginCapture", self._stream,
+                      getattr(modes, f"{runtime._prefix}StreamCaptureModeThreadLocal"))
+
+    def _instantiated(self, graph: Any) -> Any:
+        # The two vendors' calls of the plain name differ in their arguments.
+        name = "GraphInstantiate" if self._runtime.vendor == "nvidia" else (
+            "GraphInstantiateWithFlags")
+        return self._runtime._call(name, graph, 0)
+
+    def repeat(self, work: Work) -> Replay:
+        return lambda: work(int(self._stream))
+
+    def seconds(self, replay: Replay) -> float:
+        runtime = self._runtime
+        with runtime.on(self._index):
+            replay()  # as in TorchEngine
+            runtime.record(self._start, self._stream)
+            replay()
+            runtime.record(self._end, self._stream)
+            return runtime.elapsed_seconds(self._start, self._end)
+
+    def synchronize(self) -> None:
+        with self._runtime.on(self._index):
+            self._runtime.synchronize()
+
+    def clock(self) -> float:
+        return time.perf_counter()

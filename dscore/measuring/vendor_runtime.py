@@ -1,0 +1,132 @@
+"""Devices, memory, copies, streams and events: hip-python on AMD, cuda-python on NVIDIA.
+
+Both bindings name a call by the vendor's prefix and return (code, results…), so one class serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from dscore.core.errors import LaunchError
+
+# Vendor: package and module of its bindings, the prefix of its calls, who brings them.
+_BINDINGS = {"amd": ("hip", "hip", "hip", "hip-python"),
+             "nvidia": ("cuda.bindings", "runtime", "cuda", "cuda-bindings")}
+_EXTRAS = {"amd": "hip", "nvidia": "cuda"}
+
+
+class Runtime:
+    """The runtime of one vendor. Every call raises LaunchError with the vendor's own code."""
+
+    def __init__(self, vendor: str, module: ModuleType, prefix: str) -> None:
+        self.vendor, self._module, self._prefix = vendor, module, prefix
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """The results of a call: None, one, or a tuple."""
+        code, *results = getattr(self._module, self._prefix + name)(*arguments)
+        if int(code):
+            raise LaunchError(f"{self._prefix}{name}: {code}")
+        return results[0] if len(results) == 1 else tuple(results) or None
+
+    def _kind(self, direction: str) -> Any:
+        kinds = getattr(self._module, f"{self._prefix}MemcpyKind")
+        return getattr(kinds, f"{self._prefix}Memcpy{direction}")
+
+    def count(self) -> int:
+        """Devices that are present; 0 where the driver finds none or is missing."""
+        try:
+            return int(self._call("GetDeviceCount"))
+        except LaunchError:
+            return 0
+
+    def identity(self, index: int) -> tuple[str, str]:
+        """(marketing name, architecture as the compiler calls it) of a device."""
+        found = self._properties(index)
+        if self.vendor == "nvidia":
+            return _text(found.name), f"sm_{found.major}{found.minor}"
+        return _text(found.name), _text(found.gcnArchName).partition(":")[0]
+
+    def slot(self, index: int) -> str:
+        """Where a device is plugged in, by which all processes know it: PCI domain-bus-device."""
+        found = self._properties(index)
+        return f"{found.pciDomainID:04x}-{found.pciBusID:02x}-{found.pciDeviceID:02x}"
+
+    def _properties(self, index: int) -> Any:
+        if self.vendor == "nvidia":
+            return self._call("GetDeviceProperties", index)
+        found = self._module.hipDeviceProp_t()
+        self._call("GetDeviceProperties", found, index)
+        return found
+
+    @contextmanager
+    def on(self, index: int) -> Iterator[None]:
+        """Make a device current, and the former one again."""
+        before = int(self._call("GetDevice"))
+        self._call("SetDevice", index)
+        try:
+            yield
+        finally:
+            self._call("SetDevice", before)
+
+    def allocate(self, size: int) -> int:
+        """Bytes of device memory (at least one); their address."""
+        return int(self._call("Malloc", max(size, 1)))
+
+    def free(self, address: int) -> None:
+        """Give memory back, once nothing runs on it."""
+        self._call("Free", address)
+
+    def to_device(self, target: int, source: int, size: int) -> None:
+        """Copy *size* bytes from the host; returns when they are there."""
+        self._call("Memcpy", target, source, size, self._kind("HostToDevice"))
+
+    def to_host(self, target: int, source: int, size: int) -> None:
+        """Copy *size* bytes to the host, after what runs on the default stream."""
+        self._call("Memcpy", target, source, size, self._kind("DeviceToHost"))
+
+    def synchronize(self) -> None:
+        """Wait for everything on the current device, and raise what went wrong there."""
+        self._call("DeviceSynchronize")
+
+    def event(self) -> Any:
+        """A new event."""
+        return self._call("EventCreate")
+
+    def record(self, event: Any, stream: int = 0) -> None:
+        """Have *event* happen when the stream gets there."""
+        self._call("EventRecord", event, stream)
+
+    def elapsed_seconds(self, start: Any, end: Any) -> float:
+        """Seconds between two events; waits for the second."""
+        self._call("EventSynchronize", end)
+        return float(self._call("EventElapsedTime", start, end)) * 1e-3
+
+
+def _text(name: Any) -> str:
+    raw = bytes(name) if isinstance(name, bytes | bytearray) else str(name).encode()
+    return raw.split(b"\0")[0].decode(errors="replace")
+
+
+@cache
+def runtime(vendor: str) -> Runtime:
+    """The runtime of "amd" or "nvidia"; ImportError where its bindings are not installed."""
+    package, name, prefix, _ = _BINDINGS[vendor]
+    # The module is a submodule in some releases of the bindings, an attribute in others.
+    module = getattr(__import__(package, fromlist=[name]), name)
+    return Runtime(vendor, module, prefix)
+
+
+@cache
+def missing_runtime(vendor: str) -> str | None:
+    """Why there is no device of a vendor, and how to mend that; None where there is one."""
+    package = _BINDINGS[vendor][-1]
+    try:
+        found = runtime(vendor).count()
+    except (ImportError, AttributeError, OSError, RuntimeError) as failed:
+        return (f"no bindings of {vendor}'s runtime ({failed}); "
+                f"pip install {package}, or dscore[{_EXTRAS[vendor]}]")
+    return None if found else f"{package} finds no {vendor} GPU and driver"

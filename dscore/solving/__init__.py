@@ -1,0 +1,1 @@
+"""Which tilings fit a device, in which order they are tried, and why."""

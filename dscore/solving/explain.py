@@ -1,0 +1,63 @@
+"""Why a plan is as it is: its table, its ledger, its picture, and the floor of the problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dscore.algorithms.case import case_of
+from dscore.core.plan import Check, Plan
+from dscore.core.text import fold
+from dscore.solving.picture import caption, wavefront_map
+from dscore.solving.rules import ledger
+from dscore.solving.verdict import ledger_lines
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan with its reasons; ``print(explanation)`` shows all of it.
+
+    *ledger* is judged at the plan's own residency, *floor_seconds* is the least time the problem
+    can take on the device, *note* says why another space than the layer's own was opened,
+    *chosen_by* who chose the plan.
+    """
+
+    plan: Plan
+    ledger: tuple[Check, ...]
+    floor_seconds: float
+    floor: str
+    note: str
+    considered: int
+    chosen_by: str
+
+    def __str__(self) -> str:
+        plan = self.plan
+        sections = [f"{plan}\n{'chosen by':<22}{self.chosen_by}"]
+        if self.note:
+            sections[0] += "\n" + "\n".join(fold(f"{'note':<22}{self.note}", indent=22))
+        sections.append(f"limits at block_n={plan.block_n} ({plan.rules} rules), chosen among "
+                        f"{self.considered:,} tilings that fit\n"
+                        + "\n".join(ledger_lines(self.ledger)))
+        picture = (*wavefront_map(plan), "", *caption(plan))
+        sections.append("wavefronts on an output plane (letters; case alternates between blocks)\n"
+                        + "\n".join(f"  {line}".rstrip() for line in picture))
+        sections.append("\n".join(fold(self.floor, indent=6)))
+        return "\n\n".join(sections)
+
+
+def explanation_of(plan: Plan, considered: int, note: str, chosen_by: str) -> Explanation:
+    """The explanation of *plan*, chosen among *considered* tilings."""
+    problem, device = plan.problem, plan.device
+    case = case_of(problem, device, type(plan.tiling), plan.tiling, plan.block_n)
+    seconds = device.floor_seconds(problem.compulsory_bytes, 2 * problem.macs)
+    return Explanation(plan, ledger(case, plan.rules, plan.masked), seconds,
+                       f"floor {seconds * 1e6:.2f} µs = max({', '.join(_floor_terms(plan))})",
+                       note, considered, chosen_by)
+
+
+def _floor_terms(plan: Plan) -> list[str]:
+    """What the floor is the greatest of, in words."""
+    problem, device = plan.problem, plan.device
+    source = "measured" if device.measured_bandwidth_bytes_per_second else "data sheet"
+    terms = [f"{problem.compulsory_bytes:,} B at {device.bandwidth / 1e9:,.0f} GB/s ({source})",
+             f"{2 * problem.macs:,} flops at {device.fp32_flops / 1e12:.1f} TFLOP/s"]
+    return terms + ["an empty launch"] * bool(device.measured_launch_seconds)

@@ -1,0 +1,207 @@
+"""The judgement of one configuration: every limit with its numbers, and what nearby would fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dscore.algorithms.case import case_of
+from dscore.algorithms.resources import resource_use
+from dscore.core.device import Device
+from dscore.core.errors import InfeasibleError, require_int
+from dscore.core.plan import Check, ResourceUse, Rules, Violation
+from dscore.core.spec import ConvProblem
+from dscore.core.text import MOST_COLUMNS, fold
+from dscore.core.tiling import MOST_COUNT, Tiling
+from dscore.solving.rules import keeps_all, ledger
+from dscore.solving.solver import Space, require_kind, solve
+
+MOST_SUGGESTIONS = 4
+
+
+class InvalidTiling(InfeasibleError):
+    """A configuration breaks a limit; `verdict` holds all of them."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(str(verdict))
+        self.verdict = verdict
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A configuration that fits, and how it differs from the one that was judged."""
+
+    changes: tuple[tuple[str, Any, Any], ...]  # field, from, to
+    tiling: Tiling
+    block_n: int
+    use: ResourceUse
+    gain: str
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {old}->{new}" for name, old, new in self.changes
+                         ) + f" ({self.gain})"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a tiling fits a problem and a device under a rule set, and why.
+
+    ``ok`` is the answer, ``ledger`` every constraint with used, allowed and slack, ``violations``
+    those that are broken, ``nearest`` configurations that fit. ``print(verdict)`` shows it all.
+    """
+
+    problem: ConvProblem
+    device: Device
+    tiling: Tiling
+    rules: Rules
+    block_n: int
+    ledger: tuple[Check, ...]
+    nearest: tuple[Suggestion, ...]
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """The broken limits."""
+        return tuple(v for v in (check.violation for check in self.ledger) if v)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every limit is kept."""
+        return not self.violations
+
+    def require(self) -> None:
+        """Raise InvalidTiling, with the whole ledger as its message, unless `ok`."""
+        if not self.ok:
+            raise InvalidTiling(self)
+
+    def __str__(self) -> str:
+        head = "Valid" if self.ok else "InvalidTiling"
+        lines = [f"{head}: {self.problem} on {self.device}",
+                 f"  {'config':<13}  {_short(self.tiling)} block_n={self.block_n}"]
+        lines += ledger_lines(sorted(self.ledger, key=lambda check: check.slack >= 0))
+        if self.nearest:
+            heads = ("  nearest valid  ", *["               | "] * len(self.nearest))
+            lines += [line for head, suggestion in zip(heads, self.nearest, strict=False)
+                      for line in fold(f"{head}{suggestion}", indent=19)]
+        return "\n".join(lines)
+
+
+def _short(tiling: Tiling) -> str:
+    text = str(tiling)
+    values = tiling.as_dict()
+    if "repeat_w" in values:
+        text = text.replace(f"repeat_w={values['repeat_w']} repeat_c={values['repeat_c']}",
+                            f"repeat=({values['repeat_w']},{values['repeat_c']})")
+    return text
+
+
+def ledger_lines(checks: Iterable[Check]) -> list[str]:
+    """The ledger as text, a line a limit; details give way where they would pass 100 columns."""
+    checks = tuple(checks)
+    lines = _aligned([_ledger_row(check, check.detail) for check in checks])
+    if max(map(len, lines)) > MOST_COLUMNS:
+        lines = _aligned([_ledger_row(check, "") for check in checks])
+    return lines
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)
+                             ).rstrip() for row in rows]
+
+
+def _ledger_row(check: Check, detail: str) -> tuple[str, ...]:
+    unit = f" {check.unit}" if check.unit else ""
+    slack = (f"{check.slack:,}{unit} spare" if check.slack >= 0
+             else f"over by {-check.slack:,}{unit}")
+    return (check.limit, f"used {check.used:,}{unit}",
+            f"limit {check.allowed:,}{unit}" + f" ({detail})" * bool(detail), slack,
+            f"{check.source}  {check.code}".strip())
+
+
+def validate(problem: ConvProblem, tiling: Tiling, device: Device, rules: Rules = "hardware",
+             block_n: int = 1, masked: bool = False) -> Verdict:
+    """Judge *tiling* at a residency of *block_n* blocks per CU.
+
+    *masked* admits tiles that reach past the output (their excess lanes are predicated).
+    Raises SpecError where the tiling is of another kind than the problem.
+
+    >>> from dscore.core.catalog import device, layers
+    >>> from dscore.core.tiling import ChannelDistributionTiling
+    >>> verdict = validate(layers()["P28"], ChannelDistributionTiling(1, 64, 1, 4, 16),
+    ...                    device("z100sm"), block_n=2)
+    >>> verdict.violations[0]
+    Violation(code='E-LDS', limit='shared memory', used=32896, allowed=32768, unit='B')
+    """
+    require_int(block_n, "block_n", at_most=MOST_COUNT)
+    require_kind(problem, tiling)
+    lines = ledger(case_of(problem, device, type(tiling), tiling, block_n), rules, masked)
+    verdict = Verdict(problem, device, tiling, rules, block_n, lines, ())
+    if verdict.ok:
+        return verdict
+    return replace(verdict, nearest=_nearest(verdict, masked))
+
+
+def _nearest(verdict: Verdict, masked: bool) -> tuple[Suggestion, ...]:
+    """One suggestion for each field that alone mends it; where none does, the least changes."""
+    found = [_of_residency(verdict, masked)]
+    try:
+        space = solve(verdict.problem, verdict.device, verdict.rules, masked or None,
+                      verdict.tiling.algorithm)
+    except InfeasibleError:
+        space = None
+    if space is not None:
+        found += _of_fields(verdict, space)
+    kept = [suggestion for suggestion in found if suggestion]
+    fewest = min((len(s.changes) for s in kept), default=0)
+    kept = [s for s in kept if len(s.changes) == fewest]
+    return tuple(sorted(kept, key=lambda s: s.changes[0][0] == "block_n")[:MOST_SUGGESTIONS])
+
+
+def _of_residency(verdict: Verdict, masked: bool) -> Suggestion | None:
+    """The same tiling with fewer blocks on a CU."""
+    problem, device, tiling = verdict.problem, verdict.device, verdict.tiling
+    # A block has one wavefront at least, so no CU holds more blocks than wavefronts.
+    for block_n in range(min(verdict.block_n - 1, device.waves_per_cu), 0, -1):
+        case = case_of(problem, device, type(tiling), tiling, block_n)
+        if keeps_all(case, verdict.rules, masked):
+            return Suggestion((("block_n", verdict.block_n, block_n),), tiling, block_n,
+                              resource_use(problem, tiling, device.wavefront),
+                              f"limit {device.lds_bytes_per_cu // block_n:,} B")
+    return None
+
+
+def _of_fields(verdict: Verdict, space: Space) -> list[Suggestion | None]:
+    """Tilings at the judged residency that differ in the fewest fields, by the least factor."""
+    columns, asked = vars(space.case.tiling), verdict.tiling.as_dict()
+    differs = np.array([columns[name] != value for name, value in asked.items()])
+    factor = np.array([_octaves(columns[name], value) for name, value in asked.items()])
+    fits = keeps_all(replace(space.case, block_n=verdict.block_n), verdict.rules, space.masked)
+    changes = np.where(fits, differs.sum(axis=0), len(asked) + 1)
+    distance = factor.sum(axis=0)
+    if changes.min(initial=len(asked) + 1) > len(asked):
+        return []
+    order = np.lexsort((space.costs.seconds, distance, changes))
+    fewest = [i for i in order if changes[i] == changes[order[0]]]
+    nearest_by_field: dict[bytes, int] = {}
+    for index in fewest:
+        nearest_by_field.setdefault(differs[:, index].tobytes(), int(index))
+    return [_suggestion(verdict, space[index]) for index in nearest_by_field.values()]
+
+
+def _octaves(column: Any, value: Any) -> Any:
+    """How far apart two values of a field are, in factors of two; 1 for names and switches."""
+    if isinstance(value, bool | str):
+        return (column != value) * 1.0
+    return np.abs(np.log2(column / value))
+
+
+def _suggestion(verdict: Verdict, tiling: Tiling) -> Suggestion:
+    use = resource_use(verdict.problem, tiling, verdict.device.wavefront)
+    before, after = verdict.tiling.as_dict(), tiling.as_dict()
+    changes = tuple((name, before[name], after[name]) for name in after
+                    if before[name] != after[name])
+    return Suggestion(changes, tiling, verdict.block_n, use,
+                      f"{use.lds_bytes:,} B, {use.registers} registers")

@@ -1,0 +1,274 @@
+"""What tuning found out about one configuration: a value that is checked field by field when read.
+
+Measurements are only ever added: a set of them is merged by union, so that the order, the number of
+tuners and a file that is read twice make no difference.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from dscore.cache.store import key
+from dscore.core.errors import SpecError, require_int, require_one_of
+from dscore.core.spec import ConvProblem
+from dscore.core.tiling import Tiling, tiling_from
+from dscore.core.token import parse_problem, problem_token
+from dscore.solving.solver import require_kind
+
+FORMAT = 1
+# In the order in which a decision prefers them.
+CACHES = ("cold", "hot")
+CLOCKS = ("graph", "events", "host")
+# A median of so many samples is worth more than a faster one of a few.
+THOROUGH = 12
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How was timed: with `cold` or `hot` caches, by a captured `graph`, by `events`, or by the
+    `host`'s clock, which says nothing of a device.
+    """
+
+    cache: str
+    clock: str
+
+    def __post_init__(self) -> None:
+        require_one_of(self.cache, "cache", CACHES)
+        require_one_of(self.clock, "clock", CLOCKS)
+
+    @classmethod
+    def of(cls, text: Any) -> Policy:
+        """The policy that `str` wrote.
+
+        >>> Policy.of("cold graph")
+        Policy(cache='cold', clock='graph')
+        """
+        words = text.split(" ") if isinstance(text, str) else []
+        if len(words) != 2:
+            raise SpecError(f"policy must be a cache and a clock, as in 'cold graph', got {text!r}")
+        return cls(*words)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Place in the order of preference."""
+        return CACHES.index(self.cache), CLOCKS.index(self.clock)
+
+    def __str__(self) -> str:
+        return f"{self.cache} {self.clock}"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a measurement is bound to: where one of these differs, times cannot be compared."""
+
+    problem: str  # as a token
+    backend: str
+    device: str
+    architecture: str
+    kernels: str  # hash of their sources
+    compiler: str
+    policy: Policy
+
+    def __post_init__(self) -> None:
+        for name in ("problem", "backend", "device", "architecture", "compiler"):
+            _require_text(getattr(self, name), name)
+        if not isinstance(self.kernels, str) or not _DIGEST.fullmatch(self.kernels):
+            raise SpecError(f"kernels must be a SHA-256 in hexadecimal, got {self.kernels!r}")
+        if problem_token(parse_problem(self.problem)) != self.problem:
+            raise SpecError(f"problem {self.problem!r} is not written as dscore writes it: "
+                            f"{problem_token(parse_problem(self.problem))!r}")
+
+    @property
+    def stated(self) -> ConvProblem:
+        """The problem."""
+        return parse_problem(self.problem)
+
+    @cached_property
+    def lookup(self) -> str:
+        """The first 16 digits of its keys, the same for all sources, compilers and policies."""
+        return lookup(self.problem, self.backend, self.device, self.architecture)
+
+    @cached_property
+    def prefix(self) -> str:
+        """The first 32 digits of its keys."""
+        return self.lookup + key(self.kernels, self.compiler, str(self.policy))[:16]
+
+
+def lookup(problem: str, backend: str, device: str, architecture: str) -> str:
+    """The first 16 digits of the keys of what is known of a problem on a device."""
+    return key("tuning", problem, backend, device, architecture)[:16]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Times of one configuration, which was right; or why it is refused.
+
+    A refused one, or one whose error is above the bound, has no times here, whoever wrote it: it
+    can never be the winner.
+    """
+
+    identity: Identity
+    tiling: Tiling
+    samples: tuple[float, ...]  # seconds
+    share: float | None  # the worst error as a share of its bound; None where it is not known
+    refused: str  # empty where it is right
+    seed: int  # of the data
+    environment: tuple[tuple[str, str], ...]  # names and versions
+
+    def __post_init__(self) -> None:
+        require_kind(self.identity.stated, self.tiling)
+        require_int(self.seed, "seed", 0)
+        for sample in self.samples:
+            if not _number(sample) or sample <= 0:
+                raise SpecError(f"samples must be positive seconds, got {sample!r}")
+        # As floats, so that what JSON calls 1 and 1.0 is one measurement.
+        object.__setattr__(self, "samples", tuple(map(float, self.samples)))
+        if self.share is not None and not (_number(self.share) and self.share >= 0):
+            raise SpecError(f"share must be a number, 0 at least, or null, got {self.share!r}")
+        if self.share is not None:
+            object.__setattr__(self, "share", float(self.share))
+        if not isinstance(self.refused, str):
+            raise SpecError(f"refused must be a text, got {self.refused!r}")
+        if self.refused and self.samples:
+            raise SpecError("a refused configuration has no samples")
+        if not self.refused and (not self.samples or self.share is None or self.share > 1):
+            raise SpecError("a configuration that is not refused has samples, and a share of the "
+                            f"bound of at most 1, not {self.share}")
+        for pair in self.environment:
+            for text in pair:
+                _require_text(text, "environment")
+
+    @property
+    def key(self) -> str:
+        """Its key in the cache: another measurement, even of the same configuration, has another.
+        """
+        name = key(self.tiling.name)[:16]
+        content = key(repr((self.samples, self.share, self.refused, self.seed, self.environment)))
+        return self.identity.prefix + name + content[:16]
+
+    def as_json(self) -> dict[str, Any]:
+        """The measurement as the values that JSON holds; `of_json` gives it back."""
+        said = {f.name: getattr(self.identity, f.name) for f in fields(Identity)}
+        return {"format": FORMAT, **said, "policy": str(self.identity.policy),
+                "tiling": self.tiling.as_dict(), "refused": self.refused, "share": self.share,
+                "samples": list(self.samples), "seed": self.seed,
+                "environment": dict(self.environment)}
+
+    @classmethod
+    def of_json(cls, value: Any) -> Measurement:
+        """The measurement that *value* states; SpecError names the field that is out of order."""
+        _require_fields(value)
+        stated = {f.name: value[f.name] for f in fields(Identity)}
+        identity = Identity(**{**stated, "policy": Policy.of(value["policy"])})
+        tiling = tiling_from(_of_type(value, "tiling", dict))
+        samples = tuple(_of_type(value, "samples", list))
+        environment = tuple(sorted(_of_type(value, "environment", dict).items()))
+        return cls(identity, tiling, samples, value["share"], value["refused"], value["seed"],
+                   environment)
+
+
+def _require_fields(value: Any) -> None:
+    if not isinstance(value, dict):
+        raise SpecError(f"a measurement is a JSON object, not {type(value).__name__}")
+    if value.get("format") != FORMAT:
+        raise SpecError(f"format must be {FORMAT}, got {value.get('format')!r}")
+    wanted = {"format", "tiling", "samples", "share", "refused", "seed", "environment",
+              *(f.name for f in fields(Identity))}
+    for what, names in (("missing", wanted - set(value)), ("unknown", set(value) - wanted)):
+        if names:
+            raise SpecError(f"{what} {', '.join(sorted(names))}")
+
+
+def _of_type(value: Mapping[str, Any], name: str, kind: type) -> Any:
+    if not isinstance(value[name], kind):
+        raise SpecError(f"{name} must be a JSON {'object' if kind is dict else 'array'}, got "
+                        f"{value[name]!r}")
+    return value[name]
+
+
+def _require_text(value: Any, name: str) -> None:
+    if not isinstance(value, str) or not value:
+        raise SpecError(f"{name} must be a text, got {value!r}")
+
+
+def _number(value: Any) -> bool:
+    """Whether it is a finite number; JSON as Python reads it may hold others, and switches."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else abs(value) < 2**63
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """All that measurements say of one configuration."""
+
+    tiling: Tiling
+    samples: tuple[float, ...]
+    share: float | None  # the worst
+    refused: str  # empty where every measurement found it right
+
+    @property
+    def seconds(self) -> float | None:
+        """The median of the samples; None where it is refused."""
+        return statistics.median(self.samples) if self.samples else None
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a problem under one identity."""
+
+    identity: Identity
+    measurements: frozenset[Measurement]
+
+    @cached_property
+    def configurations(self) -> dict[str, Configuration]:
+        """Configurations by the name of their tiling."""
+        together: dict[str, list[Measurement]] = {}
+        for measurement in self.measurements:
+            together.setdefault(measurement.tiling.name, []).append(measurement)
+        return {name: _pooled(together[name]) for name in sorted(together)}
+
+    @cached_property
+    def ranking(self) -> tuple[Configuration, ...]:
+        """The right configurations, the fastest first, behind those that were timed thoroughly."""
+        right = [c for c in self.configurations.values() if not c.refused]
+        enough = min(THOROUGH, max((len(c.samples) for c in right), default=0))
+        return tuple(sorted(right, key=lambda c: (len(c.samples) < enough, c.seconds,
+                                                  c.tiling.name)))
+
+    @property
+    def best(self) -> Configuration | None:
+        """The winner; None where none is right."""
+        return self.ranking[0] if self.ranking else None
+
+    @property
+    def refused(self) -> tuple[Configuration, ...]:
+        """The configurations that can never win."""
+        return tuple(c for c in self.configurations.values() if c.refused)
+
+
+def _pooled(measurements: Iterable[Measurement]) -> Configuration:
+    """The samples of all; refused where any is, for a kernel that is wrong at times is wrong."""
+    found = sorted(measurements, key=lambda m: m.key)
+    reasons = [m.refused for m in found if m.refused]
+    samples = sorted(s for m in found for s in m.samples) if not reasons else []
+    shares = [m.share for m in found if m.share is not None]
+    return Configuration(found[0].tiling, tuple(samples), max(shares, default=None),
+                         reasons[0] if reasons else "")
+
+
+def records_of(measurements: Iterable[Measurement]) -> list[Record]:
+    """The records that *measurements* make, by problem, device and policy."""
+    together: dict[Identity, set[Measurement]] = {}
+    for measurement in measurements:
+        together.setdefault(measurement.identity, set()).add(measurement)
+    return [Record(identity, frozenset(together[identity]))
+            for identity in sorted(together, key=lambda i: (i.problem, i.device, i.policy.rank,
+                                                            i.prefix))]

@@ -1,0 +1,77 @@
+// The direct definition, for convolutions that have no kernel of their own.
+//
+// Order of additions, as the reference backend has it: input channels, within these filter rows,
+// within these filter columns, all ascending; then bias. A tap outside the image is 0 · w.
+#pragma once
+
+#include "support/common.hpp"
+
+namespace dscore {
+
+template <int Threads, int ThreadC, int Wavefront>
+struct DirectTiling {
+  static constexpr int threads = Threads, thread_c = ThreadC, wavefront = Wavefront;
+};
+
+template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
+struct Direct {
+  using Shape = Shape_;
+  using t = Tiling;
+  using L = Layer;
+  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1, alignment = sizeof(T), lds_bytes = 0;
+
+  static __host__ __device__ int pixel_tiles(const Shape &s) {
+    return ceil_div(s.out_height * s.out_width, threads);
+  }
+  static __host__ __device__ int channel_tiles(const Shape &s) {
+    return ceil_div(s.out_channels / s.groups, t::thread_c);
+  }
+  // Pixel tile fastest, then channel tile, group, image.
+  static int blocks(const Shape &s) {
+    return pixel_tiles(s) * channel_tiles(s) * s.groups * s.batch;
+  }
+
+  const Shape &s;
+
+  __device__ Direct(const Arguments &, const Shape &shape) : s(shape) {}
+
+  __device__ void run(const Arguments &args) {
+    const T *x = static_cast<const T *>(args.x), *w = static_cast<const T *>(args.w);
+    int block = blockIdx.x;
+    const int pixel = block % pixel_tiles(s) * threads + threadIdx.x;
+    block /= pixel_tiles(s);
+    const int group_in = s.in_channels / s.groups, group_out = s.out_channels / s.groups;
+    const int first = block % channel_tiles(s) * t::thread_c;
+    block /= channel_tiles(s);
+    const int group = block % s.groups, image = block / s.groups;
+    if (pixel >= s.out_height * s.out_width) return;  // no rendezvous follows
+
+    const int row = pixel / s.out_width * L::stride_h - s.pad_top;
+    const int column = pixel % s.out_width * L::stride_w - s.pad_left;
+    const T *plane = x + (image * s.groups + group) * group_in * s.height * s.width;
+    const T *filter = w + (group * group_out + first) * group_in * L::taps;
+    float sums[t::thread_c] = {};
+    for (int c = 0; c < group_in; c++, plane += s.height * s.width, filter += L::taps)
+      for (int f = 0; f < L::kernel_h; f++)
+        for (int g = 0; g < L::kernel_w; g++) {
+          const int i = row + f * L::dilation_h, j = column + g * L::dilation_w;
+          const bool there = inside(i, s.height) && inside(j, s.width);
+          const float value = there ? static_cast<float>(plane[i * s.width + j]) : 0.0f;
+          DSCORE_UNROLL
+          for (int k = 0; k < t::thread_c; k++)
+            if (first + k < group_out)
+              sums[k] += value * static_cast<float>(
+                                     filter[k * group_in * L::taps + f * L::kernel_w + g]);
+        }
+    DSCORE_UNROLL
+    for (int k = 0; k < t::thread_c; k++)
+      if (first + k < group_out) {
+        const int o = group * group_out + first + k;
+        static_cast<T *>(args.out)[(image * s.out_channels + o) * s.out_height * s.out_width +
+                                   pixel] =
+            Epilogue::apply(sums[k], static_cast<const T *>(args.bias), o);
+      }
+  }
+};
+
+}  // namespace dscore

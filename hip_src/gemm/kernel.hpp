@@ -1,0 +1,272 @@
+// Pointwise convolution as a product of matrices: filters [channel][input channel] times images
+// [input channel][pixel], by register tiles from a ring of LDS buffers.
+//
+// The pixels of all images follow one another, so that a tile may reach over several images.
+// Order of additions with plain arithmetic, as the reference backend has it: a slice s of the
+// wavefronts sums channels [s * slice, (s + 1) * slice) of every step, ascending; then the slices
+// are added, ascending; then those of the blocks of a cluster, which share the steps; then bias.
+#pragma once
+
+#include "gemm/tiles.hpp"
+
+namespace dscore {
+
+// VectorP, VectorC: elements that lie side by side and aligned in an image and in a filter.
+template <int TileC, int TileP, int WaveC, int WaveP, int LanesC, int Slices, int StepC, int Stages,
+          int Cluster, bool Split, int VectorP, int VectorC, int Wavefront>
+struct GemmTiling {
+  static constexpr int tile_c = TileC, tile_p = TileP, wave_c = WaveC, wave_p = WaveP;
+  static constexpr int lanes_c = LanesC, lanes_p = Wavefront / LanesC;
+  static constexpr int slices = Slices, step_c = StepC, stages = Stages, cluster = Cluster;
+  static constexpr int wavefront = Wavefront;
+  static constexpr int vector_p = VectorP, vector_c = VectorC;
+  static constexpr bool split = Split;
+  static constexpr int waves_c = TileC / WaveC, waves_p = TileP / WaveP;
+  static constexpr int slice_threads = waves_c * waves_p * Wavefront;
+  static constexpr int threads = slice_threads * Slices, slice = StepC / Slices;
+  // Filters' rows begin 8 banks apart, images' 4, so that lanes reading several meet no bank twice.
+  static constexpr int filter_row = StepC + (StepC % 16 == 8 ? 0 : 8);
+  static constexpr int image_row = TileP + (TileP % 8 == 0 ? 4 : 0);
+  static constexpr int buffer = TileC * filter_row + StepC * image_row;
+  static constexpr int sums = WaveC * WaveP / Wavefront;
+  static constexpr int joined =
+      greatest(Slices - 1, Cluster > 1 ? 1 : 0) * slice_threads * sums;
+  static_assert(TileC % WaveC == 0 && TileP % WaveP == 0, "a block holds whole wavefronts");
+  static_assert(Stages >= 2, "one buffer is filled while another is read");
+  static_assert(has_tf32 || !Split, "matrix units of TF32");
+  static_assert(StepC % Slices == 0 && slice % (Split ? 8 : 4) == 0, "slices of whole vectors");
+  static_assert(Split ? WaveC % 8 == 0 && WaveP % 16 == 0 && LanesC == 8 && Wavefront == 32
+                      : WaveC % LanesC == 0 && WaveP % (4 * lanes_p) == 0, "whole fragments");
+};
+
+template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
+struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
+  using Shape = Shape_;
+  using t = Tiling;
+  using Tiles = GemmTiles<T, t, Layer, Shape>;
+  using Tiles::s, Tiles::thread, Tiles::lane, Tiles::wave_c, Tiles::wave_p, Tiles::slice;
+  using Tiles::rank, Tiles::first_channel, Tiles::first_pixel, Tiles::first_step, Tiles::nowhere;
+  using Tiles::async, Tiles::pixels, Tiles::channel_tiles, Tiles::steps_each;
+  using Tiles::copy, Tiles::fetch, Tiles::put;
+  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = t::cluster;
+  static constexpr int lds_elements = greatest(t::stages * t::buffer, t::joined);
+  static constexpr int lds_bytes = lds_elements * static_cast<int>(sizeof(T));
+  static constexpr int alignment = greatest(t::vector_p, t::vector_c) * int{sizeof(T)};
+
+  // Block of the cluster fastest, then channel tile: blocks that read the same pixels follow one
+  // another.
+  static int blocks(const Shape &s) {
+    return t::cluster * channel_tiles(s) * ceil_div(pixels(s), t::tile_p);
+  }
+
+  float sums[t::sums];
+
+  // A lane's channels lie lanes_c apart, its pixels in fours.
+  __device__ void multiply_plain(const T *lds) {
+    constexpr int thread_c = t::wave_c / t::lanes_c, fours = t::wave_p / t::lanes_p / 4;
+    const T *filters = lds + (wave_c + lane / t::lanes_p) * t::filter_row + slice * t::slice;
+    const T *images = lds + t::tile_c * t::filter_row + slice * t::slice * t::image_row + wave_p +
+                      lane % t::lanes_p * 4;
+    DSCORE_UNROLL_READS
+    for (int k = 0; k < t::slice; k += 4) {
+      Pack<T, 4> a[thread_c];
+      DSCORE_UNROLL
+      for (int i = 0; i < thread_c; i++)
+        a[i] = *reinterpret_cast<const Pack<T, 4> *>(filters + i * t::lanes_c * t::filter_row + k);
+      DSCORE_UNROLL
+      for (int part = 0; part < 4; part++) {
+        Pack<T, 4> b[fours];
+        DSCORE_UNROLL
+        for (int q = 0; q < fours; q++)
+          b[q] = *reinterpret_cast<const Pack<T, 4> *>(images + (k + part) * t::image_row +
+                                                       q * t::lanes_p * 4);
+        DSCORE_UNROLL
+        for (int i = 0; i < thread_c; i++)
+          DSCORE_UNROLL
+          for (int p = 0; p < 4 * fours; p++)
+            sums[i * 4 * fours + p] += static_cast<float>(a[i].at[part]) *
+                                       static_cast<float>(b[p / 4].at[p % 4]);
+      }
+    }
+  }
+
+  // Fragments of 16 pixels by 8 channels. Where pixels lie aligned, a lane's lie side by side (4,
+  // or 2), so that it loads and stores vectors; else 8 apart, so that its neighbours' are adjacent.
+  static constexpr int group = t::vector_p == 1 ? 1 : t::wave_p % 32 == 0 ? 4 : 2;
+  static constexpr int eights = t::wave_p / 8, columns8 = t::wave_c / 8;
+
+  // Matrix units: each product as three of TF32, the small parts' first. Lane 4 g + i holds, in
+  // place of columns i and i + 4 of the fragments, channels 2 i and 2 i + 1.
+  __device__ void multiply_split(const T *lds) {
+    const int g = lane / 4, pair = lane % 4 * 2;
+    const T *filters = lds + (wave_c + g) * t::filter_row + slice * t::slice + pair;
+    const T *images = lds + t::tile_c * t::filter_row + (slice * t::slice + pair) * t::image_row +
+                      wave_p + g * group;
+    DSCORE_UNROLL
+    for (int k = 0; k < t::slice; k += 8) {
+      Halves a[eights / 2][4], b[columns8][2];
+      DSCORE_UNROLL
+      for (int eight = 0; eight < eights; eight += group)
+        DSCORE_UNROLL
+        for (int half = 0; half < 2; half++) {
+          const auto several = *reinterpret_cast<const Pack<T, group> *>(
+              images + (k + half) * t::image_row + eight * 8);
+          DSCORE_UNROLL
+          for (int j = 0; j < group; j++)
+            a[(eight + j) / 2][(eight + j) % 2 + 2 * half] = Halves(several.at[j]);
+        }
+      DSCORE_UNROLL
+      for (int n = 0; n < columns8; n++) {
+        const auto two = *reinterpret_cast<const Pack<T, 2> *>(filters + n * 8 * t::filter_row + k);
+        b[n][0] = Halves(two.at[0]), b[n][1] = Halves(two.at[1]);
+      }
+      DSCORE_UNROLL
+      for (int term = 0; term < 3; term++)
+        DSCORE_UNROLL
+        for (int m = 0; m < eights / 2; m++)
+          DSCORE_UNROLL
+          for (int n = 0; n < columns8; n++)
+            multiply_tf32(sums + (m * columns8 + n) * 4, a[m], b[n], term == 0, term == 1);
+    }
+  }
+
+  __device__ void multiply(const T *lds) {
+    if constexpr (t::split) multiply_split(lds);
+    else multiply_plain(lds);
+  }
+
+  __device__ void accumulate(T *lds) {
+    const int steps = least(steps_each(s), ceil_div(s.in_channels, t::step_c) - first_step);
+    if constexpr (async) accumulate_async(lds, steps);
+    else accumulate_fetched(lds, steps);
+  }
+
+  // The ring runs stages - 1 steps ahead. One barrier a step: a buffer is filled again only after
+  // the barrier that follows its last reading.
+  __device__ void accumulate_async(T *lds, int steps) {
+    DSCORE_UNROLL
+    for (int step = 0; step < t::stages - 1; step++) {
+      if (step < steps) copy(lds + step * t::buffer, step);
+      commit_copies();
+    }
+    DSCORE_ROLLED
+    for (int step = 0; step < steps; step++) {
+      wait_copies<t::stages - 2>();
+      __syncthreads();
+      const int ahead = step + t::stages - 1;
+      if (ahead < steps) copy(lds + ahead % t::stages * t::buffer, ahead);
+      commit_copies();
+      multiply(lds + step % t::stages * t::buffer);
+    }
+  }
+  __device__ void accumulate_fetched(T *lds, int steps) {
+    if (steps <= 0) return;
+    fetch(0);
+    put(lds);
+    __syncthreads();
+    DSCORE_ROLLED
+    for (int step = 0; step + 1 < steps; step++) {
+      fetch(step + 1);
+      multiply(lds + step % 2 * t::buffer);
+      put(lds + (step + 1) % 2 * t::buffer);
+      __syncthreads();
+    }
+    multiply(lds + (steps - 1) % 2 * t::buffer);
+  }
+
+  // Adds the slices' sums to the first one's.
+  __device__ void join(T *lds) {
+    float *parts = reinterpret_cast<float *>(lds) + thread % t::slice_threads;
+    __syncthreads();
+    DSCORE_UNROLL
+    for (int i = 0; i < t::sums; i++)
+      if (slice > 0) parts[((slice - 1) * t::sums + i) * t::slice_threads] = sums[i];
+    __syncthreads();
+    DSCORE_UNROLL
+    for (int other = 0; other < t::slices - 1; other++)
+      DSCORE_UNROLL
+      for (int i = 0; i < t::sums; i++)
+        if (slice == 0) sums[i] += parts[(other * t::sums + i) * t::slice_threads];
+  }
+
+  // Adds the sums of the cluster's other blocks to the first one's.
+  __device__ void join_blocks(T *lds) {
+    float *parts = reinterpret_cast<float *>(lds) + thread % t::slice_threads;
+    __syncthreads();
+    DSCORE_UNROLL
+    for (int i = 0; i < t::sums; i++)
+      if (slice == 0 && rank > 0) parts[i * t::slice_threads] = sums[i];
+    cluster_barrier();
+    DSCORE_UNROLL
+    for (int other = 1; other < t::cluster; other++)
+      DSCORE_UNROLL
+      for (int i = 0; i < t::sums; i++)
+        if (slice == 0 && rank == 0)
+          sums[i] += read_of_block(parts + i * t::slice_threads, other);
+    // A block's LDS is there for as long as the block is.
+    cluster_barrier();
+  }
+
+  // Where channel 0 of a pixel's results lies.
+  __device__ int output_offset(int pixel) const {
+    if (pixels(s) % t::tile_p != 0 && pixel >= pixels(s)) return nowhere;
+    const int area = s.out_height * s.out_width;
+    return pixel / area * s.out_channels * area + pixel % area;
+  }
+
+  // Stores the sums of neighbouring pixels of one channel.
+  template <int Width>
+  __device__ void store(T *out, const T *bias, int channel, int offset, const float *values) const {
+    if (offset < 0 || (s.out_channels % t::tile_c != 0 && channel >= s.out_channels)) return;
+    Pack<T, Width> made;
+    DSCORE_UNROLL
+    for (int i = 0; i < Width; i++) made.at[i] = Epilogue::apply(values[i], bias, channel);
+    *reinterpret_cast<Pack<T, Width> *>(out + offset + channel * s.out_height * s.out_width) = made;
+  }
+
+  __device__ void finish_plain(T *out, const T *bias) const {
+    constexpr int thread_c = t::wave_c / t::lanes_c, fours = t::wave_p / t::lanes_p / 4;
+    constexpr int width = t::vector_p;
+    DSCORE_UNROLL
+    for (int p = 0; p < 4 * fours; p += width) {
+      const int pixel = first_pixel + wave_p + (p / 4 * t::lanes_p + lane % t::lanes_p) * 4 + p % 4;
+      const int offset = output_offset(pixel);
+      DSCORE_UNROLL
+      for (int i = 0; i < thread_c; i++)
+        store<width>(out, bias, first_channel + wave_c + lane / t::lanes_p + i * t::lanes_c, offset,
+                     sums + i * 4 * fours + p);
+    }
+  }
+  __device__ void finish_split(T *out, const T *bias) const {
+    DSCORE_UNROLL
+    for (int eight = 0; eight < eights; eight += group) {
+      const int offset = output_offset(first_pixel + wave_p + eight * 8 + lane / 4 * group);
+      DSCORE_UNROLL
+      for (int n = 0; n < columns8; n++)
+        DSCORE_UNROLL
+        for (int side = 0; side < 2; side++) {
+          float values[group];
+          DSCORE_UNROLL
+          for (int j = 0; j < group; j++)
+            values[j] = sums[((eight + j) / 2 * columns8 + n) * 4 + (eight + j) % 2 * 2 + side];
+          store<group>(out, bias, first_channel + wave_c + n * 8 + lane % 4 * 2 + side, offset,
+                       values);
+        }
+    }
+  }
+
+  __device__ Gemm(const Arguments &args, const Shape &shape) : Tiles(args, shape), sums{} {}
+
+  __device__ void run(const Arguments &args) {
+    T *lds = block_lds<T, lds_elements>();
+    accumulate(lds);
+    if constexpr (t::slices > 1) join(lds);
+    if constexpr (t::cluster > 1) join_blocks(lds);
+    if (slice > 0 || rank > 0) return;
+    if constexpr (t::split) finish_split(static_cast<T *>(args.out),
+                                         static_cast<const T *>(args.bias));
+    else finish_plain(static_cast<T *>(args.out), static_cast<const T *>(args.bias));
+  }
+};
+
+}  // namespace dscore

@@ -1,0 +1,145 @@
+// Spans of memory that a block moves to its LDS and back: by the copy engine of sm_90 at the word of
+// one thread (PTX ISA, cp.async.bulk), elsewhere by all its threads, a vector each.
+#pragma once
+
+#include "support/common.hpp"
+#include "support/vendor.hpp"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define DSCORE_COPY_ENGINE
+#endif
+
+namespace dscore {
+
+// Counts the bytes that the copy engine has brought; 16 bytes of LDS, used or not.
+struct alignas(16) Arrivals {
+  uint64_t counter[2];
+};
+
+#if defined(DSCORE_COPY_ENGINE)
+__device__ inline unsigned lds_address(const void *lds) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(lds));
+}
+
+__device__ inline void prepare_engine(Arrivals *arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(lds_address(arrivals)) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ inline void engine_load(Arrivals *arrivals, void *lds, const void *from, int bytes) {
+  const unsigned counter = lds_address(arrivals);
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(counter), "r"(bytes)
+               : "memory");
+  if (bytes > 0)
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+                 "[%3];" ::"r"(lds_address(lds)), "l"(from), "r"(bytes), "r"(counter) : "memory");
+}
+
+__device__ inline void wait_for_engine(const Arrivals *arrivals) {
+  for (unsigned come = 0; come == 0;)
+    asm volatile("{\n.reg .pred come;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 come, [%1], 0;\n"
+                 "selp.u32 %0, 1, 0, come;\n}" : "=r"(come) : "r"(lds_address(arrivals)) : "memory");
+}
+
+// LDS may not change before it returns.
+__device__ inline void engine_store(void *to, const void *lds, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(lds_address(lds)), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+#endif
+
+// Asks that elements come to the L2 cache: whole vectors, from a multiple of 16 bytes on.
+template <class T>
+__device__ inline void prefetch_span(const T *from, int elements) {
+  if (elements <= 0) return;
+#if defined(DSCORE_COPY_ENGINE)
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from),
+               "r"(elements * static_cast<int>(sizeof(T))) : "memory");
+#elif defined(DSCORE_HOST)
+  // Touched at both ends, so that a sanitizer sees a span that leaves its array.
+  (void)*static_cast<const volatile T *>(from);
+  (void)*static_cast<const volatile T *>(from + elements - 1);
+#endif
+}
+
+// How a block of Threads moves spans; elements lie in LDS as in memory from a multiple of 16 bytes
+// on, and none past `end` or before `first` is touched in memory, as other blocks own them.
+template <class T, int Threads, int Wavefront>
+struct BulkCopy {
+  static constexpr int vector = 16 / static_cast<int>(sizeof(T));
+#if defined(DSCORE_HOST)
+  // Where wavefronts are as wide as NVIDIA's one thread does what the engine would.
+  static constexpr int movers = Wavefront == 32 ? 1 : Threads;
+#else
+  static constexpr int movers = Threads;
+#endif
+
+  // Before anything is asked for.
+  static __device__ void prepare(Arrivals *arrivals, int thread) {
+#if defined(DSCORE_COPY_ENGINE)
+    if (thread == 0) prepare_engine(arrivals);
+    __syncthreads();
+#endif
+  }
+
+  // Asks for whole vectors, at most Most elements.
+  template <int Most>
+  static __device__ void ask(Arrivals *arrivals, T *lds, const T *from, int elements, int thread) {
+#if defined(DSCORE_COPY_ENGINE)
+    if (thread == 0)
+      engine_load(arrivals, lds, from, elements * static_cast<int>(sizeof(T)));
+#else
+    DSCORE_UNROLL
+    for (int i = 0; i < ceil_div(Most / vector, movers); i++) {
+      const int at = (i * movers + thread) * vector;
+      if (thread < movers && at < elements) copy_async<16>(lds + at, from + at);
+    }
+    commit_copies();
+#endif
+  }
+
+  // Waits for what was asked for, and for what other threads wrote to LDS if they did.
+  static __device__ void wait(const Arrivals *arrivals, bool others_wrote) {
+#if defined(DSCORE_COPY_ENGINE)
+    wait_for_engine(arrivals);
+    if (others_wrote) __syncthreads();
+#else
+    wait_copies<0>();
+    __syncthreads();
+#endif
+  }
+
+  // Elements first..end of `to`, once all threads have written them to LDS.
+  template <int Most>
+  static __device__ void give(T *to, const T *lds, int first, int end, int thread) {
+    const int start = first / vector * vector, whole_first = ceil_div(first, vector) * vector;
+    const int whole_end = end / vector * vector;
+#if defined(DSCORE_COPY_ENGINE)
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+    __syncthreads();
+    if ((first | end) % vector != 0 && thread < vector) {
+      const int head = start + thread, tail = greatest(whole_first, whole_end) + thread;
+      if (head >= first && head < least(whole_first, end)) to[head] = lds[head - start];
+      if (tail < end) to[tail] = lds[tail - start];
+    }
+#if defined(DSCORE_COPY_ENGINE)
+    if (thread == 0 && whole_first < whole_end)
+      engine_store(to + whole_first, lds + (whole_first - start),
+                   (whole_end - whole_first) * static_cast<int>(sizeof(T)));
+#else
+    DSCORE_UNROLL
+    for (int i = 0; i < ceil_div(Most / vector, movers); i++) {
+      const int at = whole_first + (i * movers + thread) * vector;
+      if (thread < movers && at < whole_end)
+        *reinterpret_cast<Pack<T, vector> *>(to + at) =
+            *reinterpret_cast<const Pack<T, vector> *>(lds + (at - start));
+    }
+#endif
+  }
+};
+
+}  // namespace dscore

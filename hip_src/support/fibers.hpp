@@ -1,0 +1,146 @@
+// The threads of the emulated device (support/emulation.hpp): fibers of the host, of which one runs at a
+// time.
+#pragma once
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace dscore::emulation {
+
+struct Index {
+  int x;
+};
+inline thread_local Index thread_index, block_index;
+
+enum class Waits { no, at_barrier, at_shuffle, at_cluster, done };
+
+// Where a fiber or the scheduler stands.
+struct Context {
+  ucontext_t start{};
+  jmp_buf at;
+  bool running = false;
+};
+
+// Leaves `from` where it stands and goes on with `to`.
+inline void change(Context &from, Context &to) {
+#if defined(__SANITIZE_ADDRESS__)
+  swapcontext(&from.start, &to.start);
+#else
+  // swapcontext saves the signal mask by a system call, which a jump does without.
+  if (_setjmp(from.at)) return;
+  from.running = true;
+  if (to.running) _longjmp(to.at, 1);
+  to.running = true;
+  setcontext(&to.start);
+#endif
+}
+
+// A copy to LDS that is under way: `bytes` of the source, then zeros up to `size`.
+struct Copy {
+  void *to;
+  const void *from;
+  std::size_t bytes, size;
+};
+
+struct Fiber {
+  Context context;
+  std::unique_ptr<char[]> stack;
+  Waits waits = Waits::no;
+  int site = 0;         // source line of the rendezvous
+  int passed[5] = {};   // rendezvous of each kind so far
+  uint64_t given = 0;   // what the lane passes to a shuffle
+  std::deque<std::vector<Copy>> copies;  // asynchronous ones under way, in groups
+  std::vector<Copy> asked;               // those of the group that is not ended
+  void *fake_stack = nullptr;
+};
+
+constexpr std::size_t stack_bytes = 256 * 1024;
+
+struct Device {
+  std::vector<Fiber> fibers;
+  std::vector<uint64_t> shuffled;  // a wavefront's values as of its last rendezvous
+  std::vector<std::vector<unsigned char>> lds;  // of each block of the cluster; empty: not claimed
+  std::vector<int> order;
+  Context scheduler;
+  const std::function<void()> *body = nullptr;
+  int current = 0, threads = 0, wavefront = 0, cluster = 1, first_block = 0;
+  bool misaligned = false;  // some copy, at its source or in LDS
+  std::string error;
+  const void *main_stack = nullptr;
+  std::size_t main_stack_bytes = 0;
+};
+inline thread_local Device device;
+
+inline void enter_switch(void **save, const void *bottom, std::size_t size) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(save, bottom, size);
+#else
+  (void)save, (void)bottom, (void)size;
+#endif
+}
+
+inline void leave_switch(void *saved, const void **bottom, std::size_t *size) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(saved, bottom, size);
+#else
+  (void)saved, (void)bottom, (void)size;
+#endif
+}
+
+inline void yield(Waits waits, int site) {
+  Device &d = device;
+  Fiber &self = d.fibers[d.current];
+  self.waits = waits;
+  self.site = site;
+  self.passed[static_cast<int>(waits)]++;
+  enter_switch(&self.fake_stack, d.main_stack, d.main_stack_bytes);
+  change(self.context, d.scheduler);
+  leave_switch(self.fake_stack, nullptr, nullptr);
+}
+
+inline void fiber_main() {
+  leave_switch(nullptr, &device.main_stack, &device.main_stack_bytes);
+  for (;;) {  // once a block
+    (*device.body)();
+    yield(Waits::done, 0);
+  }
+}
+
+inline void resume(Device &d, int thread) {
+  Fiber &fiber = d.fibers[thread];
+  d.current = thread;
+  thread_index.x = thread % d.threads;
+  block_index.x = d.first_block + thread / d.threads;
+  void *fake_stack = nullptr;
+  enter_switch(&fake_stack, fiber.stack.get(), stack_bytes);
+  change(d.scheduler, fiber.context);
+  leave_switch(fake_stack, nullptr, nullptr);
+}
+
+inline void make_fibers() {
+  std::size_t number = 0;
+  device.fibers = std::vector<Fiber>(device.threads * device.cluster);
+  for (Fiber &fiber : device.fibers) {
+    fiber.stack.reset(new char[stack_bytes]);
+    ucontext_t &start = fiber.context.start;
+    getcontext(&start);
+    start.uc_stack.ss_sp = fiber.stack.get();
+    // Tops at the same offset of a page would all fall into the same few cache sets.
+    start.uc_stack.ss_size = stack_bytes - (++number % 61) * 320 / 64 * 64;
+    start.uc_link = nullptr;
+    makecontext(&start, fiber_main, 0);
+  }
+}
+
+}  // namespace dscore::emulation

@@ -1,0 +1,199 @@
+// One vocabulary for three compilers: HIP's own words, and a few of dscore's where vendors differ.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+
+extern "C" {
+#include "abi.h"
+}
+#define DSCORE_ABI 5
+
+#if defined(DSCORE_HOST)
+#include "support/emulation.hpp"
+#elif defined(__CUDACC__)
+#include <cuda_runtime.h>
+#define hipError_t cudaError_t
+#define hipSuccess cudaSuccess
+#define hipStream_t cudaStream_t
+#define hipGetErrorString cudaGetErrorString
+#define hipGetLastError cudaGetLastError
+#define hipGetDevice cudaGetDevice
+#define hipSetDevice cudaSetDevice
+#define hipFuncSetAttribute cudaFuncSetAttribute
+#define hipFuncAttributeMaxDynamicSharedMemorySize cudaFuncAttributeMaxDynamicSharedMemorySize
+#else
+#include <hip/hip_runtime.h>
+#endif
+
+// The value of the lane `by` further on in the segment of `width`, past its end one's own; all
+// lanes of the wavefront take part.
+#if defined(DSCORE_HOST)
+#define DSCORE_UNROLL
+#define DSCORE_ROLLED
+#else
+#define DSCORE_UNROLL _Pragma("unroll")
+#define DSCORE_ROLLED _Pragma("unroll 1")
+#if defined(__CUDACC__)
+#define DSCORE_SHFL_DOWN(value, by, width) __shfl_down_sync(0xffffffffu, value, by, width)
+#else
+#define DSCORE_SHFL_DOWN(value, by, width) __shfl_down(value, by, width)
+#endif
+#endif
+
+namespace dscore {
+
+#if defined(__CUDACC__)
+constexpr int most_static_lds_bytes = 48 * 1024;
+#else
+constexpr int most_static_lds_bytes = INT32_MAX;
+#endif
+
+// What a kernel is started with.
+struct Arguments {
+  const void *x, *w, *bias;
+  void *out;
+};
+
+// From sm_90 on, a kernel's blocks may come to lie on the device while the last of the kernel before
+// it run, and wait there for its end: 0.4 us less between two launches on an H200 (CUDA C++
+// Programming Guide, programmatic dependent launch).
+#if defined(__CUDACC__) && __CUDA_ARCH_LIST__ >= 900
+#define DSCORE_EARLY_START
+#endif
+
+__device__ inline void follow_previous_kernel() {
+#if defined(DSCORE_EARLY_START)
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The next kernel's blocks may come once all blocks have said so, or ended.
+__device__ inline void admit_next_kernel() {
+#if defined(DSCORE_EARLY_START)
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+#if defined(DSCORE_HOST)
+template <class Kernel>
+int run(const Arguments &args, typename Kernel::Shape shape, void *, int) {
+  return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront, Kernel::cluster,
+                           [&] { Kernel(args, shape).run(args); });
+}
+#else
+// Blocks let the next kernel's come when they end, no earlier unless their tiling says so. Of many
+// blocks the next kernel's come when all have ended: letting them come before gained 1 to 15 % with
+// up to 512 blocks on an H200, and lost up to a third with 15,360 (docs/benchmarks.md).
+constexpr unsigned most_blocks_followed_early = 512;
+
+template <int Cluster, class Shape>
+hipError_t start(void (*kernel)(Arguments, Shape), int blocks, int threads, int lds_bytes,
+                 hipStream_t stream, const Arguments &args, const Shape &shape) {
+#if defined(DSCORE_EARLY_START)
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {Cluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks), config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = lds_bytes, config.stream = stream;
+  config.attrs = attributes, config.numAttrs = Cluster > 1 ? 2 : 1;
+  return cudaLaunchKernelEx(&config, kernel, args, shape);
+#else
+  static_assert(Cluster == 1, "clusters of blocks begin with sm_90");
+  kernel<<<blocks, threads, lds_bytes, stream>>>(args, shape);
+  return hipGetLastError();
+#endif
+}
+
+template <class Kernel>
+__global__ __launch_bounds__(Kernel::threads, 1) void entry(Arguments args,
+                                                         typename Kernel::Shape shape) {
+  // Made without reading memory, to which the kernel before may still write.
+  Kernel kernel(args, shape);
+  follow_previous_kernel();
+  kernel.run(args);
+  if (gridDim.x <= most_blocks_followed_early) admit_next_kernel();
+}
+
+// CUDA asks for LDS above the static limit at the launch, and for leave once on each device.
+template <class Kernel>
+hipError_t allow_dynamic_lds(int device, int bytes) {
+  static std::atomic<uint64_t> allowed{0};
+  const uint64_t bit = uint64_t{1} << (device & 63);
+  if (device < 64 && (allowed.load() & bit)) return hipSuccess;
+  const hipError_t code = hipFuncSetAttribute(reinterpret_cast<const void *>(entry<Kernel>),
+                                              hipFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (code == hipSuccess && device < 64) allowed.fetch_or(bit);
+  return code;
+}
+
+template <class Kernel>
+int run(const Arguments &args, typename Kernel::Shape shape, void *stream, int device) {
+  int before = device;
+  hipError_t code = hipGetDevice(&before);
+  if (code == hipSuccess && before != device) code = hipSetDevice(device);
+  if (code != hipSuccess) return static_cast<int>(code);
+  constexpr int dynamic = Kernel::lds_bytes > most_static_lds_bytes ? Kernel::lds_bytes : 0;
+  if constexpr (dynamic > 0) code = allow_dynamic_lds<Kernel>(device, dynamic);
+  if (code == hipSuccess) {
+    code = start<Kernel::cluster>(entry<Kernel>, Kernel::blocks(shape), Kernel::threads, dynamic,
+                 static_cast<hipStream_t>(stream), args, shape);
+  }
+  if (before != device) (void)hipSetDevice(before);
+  return static_cast<int>(code);
+}
+#endif
+
+// Whether the sizes given are those that a kernel was built for.
+template <class F>
+bool sizes_fit(const dscore_shape &given) {
+  return given.batch == F::batch && given.in_channels == F::in_channels &&
+         given.height == F::height && given.width == F::width &&
+         given.out_channels == F::out_channels && given.out_height == F::out_height &&
+         given.out_width == F::out_width && given.groups == F::groups &&
+         given.pad_top == F::pad_top && given.pad_left == F::pad_left;
+}
+
+constexpr int wrong_sizes = -1;
+
+template <class T = void>
+T *pointer(dscore_address address) {
+  return reinterpret_cast<T *>(static_cast<uintptr_t>(address));
+}
+
+template <class Kernel>
+int launch(const dscore_shape *shape, const dscore_places *places, int device) {
+  const dscore_places &at = *places;
+  const Arguments args{pointer(at.x), pointer(at.w), pointer(at.bias), pointer(at.out)};
+  if (!at.x || !at.w || !at.out || (at.x | at.w | at.bias | at.out) % Kernel::alignment != 0)
+    return DSCORE_MISPLACED;
+  if constexpr (std::is_same_v<typename Kernel::Shape, dscore_shape>)
+    return run<Kernel>(args, *shape, pointer(at.stream), device);
+  else if (!sizes_fit<typename Kernel::Shape>(*shape))
+    return wrong_sizes;
+  else
+    return run<Kernel>(args, {}, pointer(at.stream), device);
+}
+
+inline const char *error_text(int code) {
+  if (code == wrong_sizes) return "the library was built for other sizes";
+  if (code == DSCORE_MISPLACED)
+    return "an array's address is 0, or no multiple of the kernel's alignment";
+#if defined(DSCORE_HOST)
+  return emulation::device.error.c_str();
+#else
+  return hipGetErrorString(static_cast<hipError_t>(code));
+#endif
+}
+
+}  // namespace dscore
+
+// One row of a library's table.
+#define DSCORE_KERNEL(name)                                                       \
+  {#name,           name::threads,   name::lds_bytes, name::wavefront, \
+   name::alignment, dscore::launch<name>}
+#define DSCORE_EXPORT extern "C" __attribute__((visibility("default")))

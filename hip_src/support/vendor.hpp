@@ -1,0 +1,178 @@
+// What vendors do not share: copies to LDS that nobody waits for, matrix units, large LDS.
+#pragma once
+
+#include "support/portable.hpp"
+
+// A loop over what is read from LDS: unrolled, hipcc would read all of it into registers first.
+#if defined(__CUDACC__)
+#define DSCORE_UNROLL_READS DSCORE_UNROLL
+#else
+#define DSCORE_UNROLL_READS DSCORE_ROLLED
+#endif
+
+namespace dscore {
+
+// Elements side by side that move as one, aligned to all of them.
+template <class T, int Count>
+struct alignas(Count * sizeof(T)) Pack {
+  T at[Count];
+};
+
+// A vector of memory, or zeros where there is none.
+template <int Count, class T>
+__device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {
+#if defined(DSCORE_HOST) || defined(__CUDACC__)
+  using Vector = Pack<T, Count>;
+  return there ? *reinterpret_cast<const Vector *>(from) : Vector{};
+#else
+  // hipcc would keep a struct that is one of two in scratch memory.
+  using Vector = T __attribute__((ext_vector_type(Count)));
+  const Vector read = there ? *reinterpret_cast<const Vector *>(from) : Vector(0);
+  Pack<T, Count> made;
+  DSCORE_UNROLL
+  for (int i = 0; i < Count; i++) made.at[i] = read[i];
+  return made;
+#endif
+}
+
+constexpr int lds_alignment = 128;
+
+// The array of a block in LDS, aligned for every vector and for the copy engine.
+template <class T, int Count>
+__device__ inline T *block_lds() {
+#if defined(DSCORE_HOST)
+  return emulation::lds<T>(Count);
+#else
+#if defined(__CUDACC__)
+  if constexpr (Count * sizeof(T) > most_static_lds_bytes) {
+    extern __shared__ __align__(lds_alignment) unsigned char dynamic_lds[];
+    return reinterpret_cast<T *>(dynamic_lds);
+  } else
+#endif
+  {
+    __shared__ __align__(lds_alignment) unsigned char static_lds[Count * sizeof(T)];
+    return reinterpret_cast<T *>(static_lds);
+  }
+#endif
+}
+
+// Before sm_80 and on other vendors' devices a copy passes through registers and is waited for.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define DSCORE_ASYNC_COPIES
+#endif
+
+// Copies a vector to LDS, zeros where there is none at the source. It has arrived for the lane that
+// asked once wait_copies lets it go, for others after a barrier that follows.
+template <int Bytes>
+__device__ inline void copy_async(void *lds, const void *from, bool there = true) {
+#if defined(DSCORE_HOST)
+  emulation::copy_async(lds, from, there ? Bytes : 0, Bytes);
+#elif defined(DSCORE_ASYNC_COPIES)
+  const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(lds));
+  if constexpr (Bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(there ? Bytes : 0) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(Bytes),
+                 "r"(there ? Bytes : 0) : "memory");
+#else
+  using Bits = Pack<uint32_t, Bytes / 4>;
+  *static_cast<Bits *>(lds) = there ? *static_cast<const Bits *>(from) : Bits{};
+#endif
+}
+
+// Ends a group of copies.
+__device__ inline void commit_copies() {
+#if defined(DSCORE_HOST)
+  emulation::commit_copies();
+#elif defined(DSCORE_ASYNC_COPIES)
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits until at most `Ahead` of the lane's groups are under way.
+template <int Ahead>
+__device__ inline void wait_copies() {
+#if defined(DSCORE_HOST)
+  emulation::wait_copies(Ahead);
+#elif defined(DSCORE_ASYNC_COPIES)
+  asm volatile("cp.async.wait_group %0;" ::"n"(Ahead) : "memory");
+#endif
+}
+
+// A barrier of all blocks of a cluster, and what one of them holds where the lane's own does.
+__device__ inline void cluster_barrier() {
+#if defined(DSCORE_HOST)
+  emulation::yield(emulation::Waits::at_cluster, __LINE__);
+#elif defined(__CUDACC__)
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+__device__ inline float read_of_block(const float *own, int rank) {
+#if defined(DSCORE_HOST)
+  return *emulation::of_block(own, rank);
+#elif defined(__CUDACC__)
+  float value;
+  unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(own));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(at), "r"(rank));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(at));
+  return value;
+#else
+  return *own;  // devices without clusters have but the one block in each
+#endif
+}
+
+// The nearest TF32, of 10 bits of fraction, of two the even one; a NaN stays one.
+__device__ inline float to_tf32(float value) {
+  uint32_t bits;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+#else
+  constexpr uint32_t left_out = 0x1FFF, infinity = 0x7F800000, quiet = 0x400000;
+  __builtin_memcpy(&bits, &value, sizeof bits);
+  if ((bits & ~0x80000000u) > infinity) bits |= quiet;
+  else bits += (left_out >> 1) + (bits >> 13 & 1);
+  bits &= ~left_out;
+#endif
+  __builtin_memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+
+// A float32 as the sum of two TF32: exact to 2^-22 of it.
+struct Halves {
+  float big, small;
+  Halves() = default;
+  __device__ inline explicit Halves(float value)
+      : big(to_tf32(value)), small(to_tf32(value - big)) {}
+};
+
+#if defined(DSCORE_HOST) || defined(__CUDACC__)
+constexpr bool has_tf32 = true;
+#else
+constexpr bool has_tf32 = false;
+#endif
+
+// d[16][8] += a[16][8] · b[8][8] by the wavefront of 32, of the parts named; lane 4 g + i holds
+// a[g][i], a[g + 8][i], a[g][i + 4], a[g + 8][i + 4], b[i][g], b[i + 4][g] and, of d, columns 2 i
+// and 2 i + 1 of rows g and g + 8 (PTX ISA, mma.m16n8k8).
+__device__ inline void multiply_tf32(float *d, const Halves (&a)[4], const Halves (&b)[2],
+                                     bool small_a, bool small_b) {
+#if defined(__CUDACC__)
+  const auto bits = [](const Halves &value, bool small) {
+    return __float_as_uint(small ? value.small : value.big);
+  };
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(bits(a[0], small_a)), "r"(bits(a[1], small_a)), "r"(bits(a[2], small_a)),
+        "r"(bits(a[3], small_a)), "r"(bits(b[0], small_b)), "r"(bits(b[1], small_b)));
+#elif defined(DSCORE_HOST)
+  float mine[6];
+  for (int i = 0; i < 4; i++) mine[i] = small_a ? a[i].small : a[i].big;
+  for (int i = 0; i < 2; i++) mine[4 + i] = small_b ? b[i].small : b[i].big;
+  emulation::multiply_16x8x8(d, mine, __LINE__);
+#endif
+}
+
+}  // namespace dscore

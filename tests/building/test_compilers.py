@@ -1,0 +1,240 @@
+"""Finding compilers where people keep them, naming targets, and reading what compilers report."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dscore.building import compilers, reports, toolchain
+from dscore.building.reports import Report
+from dscore.core.errors import SpecError, UnavailableError
+
+VARIABLES = ("DSCORE_CXX", "DSCORE_HIPCC", "DSCORE_NVCC", "ROCM_PATH", "DTK_ROOT", "HIP_PATH",
+             "CUDA_HOME", "CUDA_PATH")
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch, tmp_path):
+    """A machine with an empty PATH (but for /bin/sh, by its path) and no toolkit."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    homes = {kind: tuple(home for home in found if home.startswith("$"))
+             for kind, found in compilers._HOMES.items()}
+    monkeypatch.setattr(compilers, "_HOMES", homes)
+
+
+def fake(path: Path, says: str) -> str:
+    """A compiler whose whole art is to tell its version."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\nprintf '%s\\n' '{says}'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(("kind", "name", "variable", "homes"), [
+    ("hip", "hipcc", "DSCORE_HIPCC", [("ROCM_PATH", "bin"), ("DTK_ROOT", "bin"),
+                                      ("DTK_ROOT", "hip/bin"), ("HIP_PATH", "bin")]),
+    ("nvcc", "nvcc", "DSCORE_NVCC", [("CUDA_HOME", "bin"), ("CUDA_PATH", "bin")]),
+    ("host", "g++", "DSCORE_CXX", []),
+])
+def test_the_order_in_which_compilers_are_looked_for(
+        kind, name, variable, homes, tmp_path, monkeypatch):
+    path = [fake(tmp_path / "asked" / name, "1.0"), fake(tmp_path / "variable" / name, "2.0")]
+    monkeypatch.setenv(variable, path[1])
+    for home, below in homes:
+        monkeypatch.setenv(home, str(tmp_path / home))
+        path.append(fake(tmp_path / home / below / name, "3.0"))
+    path.append(fake(tmp_path / "path" / name, "4.0"))
+    assert compilers.find_compiler(kind, path[0]).path == path[0]
+    for number, expected in enumerate(path[1:]):
+        if number == 1:
+            monkeypatch.delenv(variable)
+        assert compilers.find_compiler(kind).path == expected
+        os.unlink(expected) if number else None
+    assert compilers.missing_compiler(kind) is not None
+
+
+def test_host_compilers_by_preference(tmp_path):
+    for name in ("c++", "clang++", "g++"):
+        made = fake(tmp_path / "path" / name, "1.0")
+        assert compilers.find_compiler("host").path == made
+
+
+@pytest.mark.parametrize(("kind", "words"), [
+    ("host", ["g++", "clang++", "DSCORE_CXX", "PATH"]),
+    ("hip", ["no hipcc found", "$ROCM_PATH/bin", "$DTK_ROOT/hip/bin", "DSCORE_HIPCC"]),
+    ("nvcc", ["no nvcc found", "$CUDA_HOME/bin", "DSCORE_NVCC"])])
+def test_a_missing_compiler_is_named_with_where_it_was_sought_and_the_fix(kind, words):
+    reason = compilers.missing_compiler(kind)
+    assert all(word in reason for word in words)
+    with pytest.raises(UnavailableError) as raised:
+        compilers.find_compiler(kind)
+    assert str(raised.value) == reason
+
+
+@pytest.mark.parametrize("by", ["argument", "environment"])
+@pytest.mark.parametrize(("given", "reason"), [
+    ("{}/absent", "does not exist"), ("{}/plain", "not an executable"),
+    ("{}", "not an executable"), ("no-such-cxx", "not on PATH")])
+def test_a_compiler_that_was_named_is_never_passed_over(by, given, reason, tmp_path, monkeypatch):
+    fake(tmp_path / "path" / "g++", "1.0")
+    (tmp_path / "plain").write_text("no program")
+    (tmp_path / "plain").chmod(0o644)
+    named = given.format(tmp_path)
+    if by == "environment":
+        monkeypatch.setenv("DSCORE_CXX", named)
+    with pytest.raises(UnavailableError, match=reason) as raised:
+        compilers.find_compiler("host", named if by == "argument" else None)
+    assert named in str(raised.value)
+    assert ("DSCORE_CXX" in str(raised.value)) == (by == "environment")
+
+
+def test_a_name_without_a_folder_is_sought_on_the_path(tmp_path):
+    made = fake(tmp_path / "path" / "g++-12", "12.2.0")
+    assert compilers.find_compiler("host", "g++-12") == compilers.Compiler("host", made, "12.2.0")
+
+
+@pytest.mark.parametrize(("said", "version"), [
+    ("g++ (Debian 12.2.0-14) 12.2.0\nCopyright (C) 2022 Free Software Foundation, Inc.",
+     "g++ (Debian 12.2.0-14) 12.2.0"),
+    ("nvcc: NVIDIA (R) Cuda compiler driver\nCopyright (c) 2005-2025 NVIDIA Corporation\n"
+     "Built on Wed_Aug_20_01:58:59_PM_PDT_2025\n"
+     "Cuda compilation tools, release 13.0, V13.0.88\nBuild cuda_13.0.r13.0/compiler.36424714_0",
+     "Cuda compilation tools, release 13.0, V13.0.88, Build cuda_13.0.r13.0/compiler.36424714_0"),
+    ("HIP version: 5.2.21153-0\nDebian clang version 15.0.6\nTarget: x86_64-pc-linux-gnu\n"
+     "Thread model: posix\nInstalledDir: /opt/rocm-5.2.0/bin",
+     "HIP version: 5.2.21153-0, Debian clang version 15.0.6"),
+    ("my own compiler", "my own compiler")])
+def test_versions_are_what_tells_compilers_apart(said, version, tmp_path):
+    assert compilers.find_compiler("host", fake(tmp_path / "cxx", said)).version == version
+
+
+def test_a_replaced_compiler_is_asked_again(tmp_path):
+    path = fake(tmp_path / "cxx", "1.0")
+    assert compilers.find_compiler("host", path).version == "1.0"
+    fake(tmp_path / "cxx", "2.0")
+    os.utime(path, (1, 1))
+    assert compilers.find_compiler("host", path).version == "2.0"
+
+
+def test_a_compiler_that_cannot_tell_its_version_is_an_error(tmp_path):
+    path = fake(tmp_path / "cxx", "")
+    Path(path).write_text("#!/bin/sh\necho 'perl: not found' >&2\nexit 127\n")
+    with pytest.raises(UnavailableError, match=r"status 127: perl: not found"):
+        compilers.find_compiler("host", path)
+    Path(path).write_text("#!/no/such/interpreter\n")
+    os.utime(path, (1, 1))
+    with pytest.raises(UnavailableError, match="could not be run"):
+        compilers.find_compiler("host", path)
+
+
+def test_hipcc_is_told_not_to_compile_for_nvidia(monkeypatch):
+    monkeypatch.setenv("HIP_PLATFORM", "nvidia")
+    assert compilers.environment("hip")["HIP_PLATFORM"] == "amd"
+    assert compilers.environment("nvcc")["HIP_PLATFORM"] == "nvidia"
+
+
+@pytest.mark.parametrize(("name", "kind", "flag"), [
+    ("emulated", "host", "-DDSCORE_HOST"), ("gfx906", "hip", "--offload-arch=gfx906"),
+    ("gfx90a:xnack-", "hip", "--offload-arch=gfx90a:xnack-"), ("sm_90", "nvcc", "-arch=sm_90"),
+    ("sm_90a", "nvcc", "-arch=sm_90a")])
+def test_targets(name, kind, flag):
+    made = toolchain.target(name)
+    assert (made.name, made.kind) == (name, kind)
+    assert {flag, "-std=c++17"} <= {*made.flags}
+    assert not any("march" in given for given in made.flags)
+    # What a GPU's compiler contracts is its own affair; the host must add as it is told to.
+    assert ("-ffp-contract=off" in made.flags) == (kind == "host")
+
+
+@pytest.mark.parametrize("name", ["", "gfx", "gfx906 ", "sm_", "sm_9x", "GFX906", "h200", "cpu"])
+def test_unknown_targets_are_refused_with_the_forms_there_are(name):
+    with pytest.raises(SpecError, match=r"emulated, gfx.*sm_"):
+        toolchain.target(name)
+
+
+def test_only_the_emulated_target_is_sanitized():
+    made = toolchain.target("emulated", sanitize=True)
+    assert {"-fsanitize=address,undefined", "-O1", "-g"} <= {*made.flags}
+    assert "-O2" not in made.flags
+    with pytest.raises(SpecError, match="sm_90"):
+        toolchain.target("sm_90", sanitize=True)
+
+
+# What hipcc 5.2.3 (clang 15) printed for gfx90a, source lines left out.
+HIP_LOG = """\
+1_b.cpp:5:1: warning: unused variable 'q' [-Wunused-variable]
+k.cpp:3:1: remark: Function Name: n1c64_spill [-Rpass-analysis=kernel-resource-usage]
+extern "C" __global__ __launch_bounds__(256) void n1c64_spill(const float* a, float* b, int n){
+^
+k.cpp:3:1: remark:     SGPRs: 21 [-Rpass-analysis=kernel-resource-usage]
+k.cpp:3:1: remark:     VGPRs: 6 [-Rpass-analysis=kernel-resource-usage]
+k.cpp:3:1: remark:     AGPRs: 2 [-Rpass-analysis=kernel-resource-usage]
+k.cpp:3:1: remark:     ScratchSize [bytes/lane]: 1216 [-Rpass-analysis=kernel-resource-usage]
+k.cpp:3:1: remark:     Occupancy [waves/SIMD]: 8 [-Rpass-analysis=kernel-resource-usage]
+k.cpp:3:1: remark:     SGPRs Spill: 4 [-Rpass-analysis=kernel-resource-usage]
+k.cpp:3:1: remark:     VGPRs Spill: 3 [-Rpass-analysis=kernel-resource-usage]
+k.cpp:3:1: remark:     LDS Size [bytes/block]: 0 [-Rpass-analysis=kernel-resource-usage]
+k.cpp:2:1: remark: Function Name: _Z4kernILi16EEvPKfPf [-Rpass-analysis=kernel-resource-usage]
+k.cpp:2:1: remark:     SGPRs: 20 [-Rpass-analysis=kernel-resource-usage]
+k.cpp:2:1: remark:     VGPRs: 19 [-Rpass-analysis=kernel-resource-usage]
+k.cpp:2:1: remark:     ScratchSize [bytes/lane]: 0 [-Rpass-analysis=kernel-resource-usage]
+k.cpp:2:1: remark:     Occupancy [waves/SIMD]: 10 [-Rpass-analysis=kernel-resource-usage]
+k.cpp:2:1: remark:     LDS Size [bytes/block]: 1024 [-Rpass-analysis=kernel-resource-usage]
+1 warning generated when compiling for gfx90a.
+"""
+
+# What nvcc 13.0 printed for sm_90; the function between is of ptxas' form for one that is called.
+PTXAS_LOG = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z4kernILi16EEvPKfPf' for 'sm_90'
+ptxas info    : Function properties for _Z4kernILi16EEvPKfPf
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 30 registers, used 1 barriers, 1024 bytes smem
+ptxas info    : Compile time = 26.180 ms
+ptxas info    : Compiling entry function 'lots' for 'sm_90'
+ptxas info    : Function properties for called
+    16 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads
+ptxas info    : Function properties for lots
+    720 bytes stack frame, 1692 bytes spill stores, 1672 bytes spill loads
+ptxas info    : Used 32 registers, used 0 barriers, 720 bytes cumulative stack size
+"""
+
+
+def test_the_report_of_hipcc():
+    found = reports.parse(HIP_LOG)
+    kern = Report("_Z4kernILi16EEvPKfPf", 19, 1024, 0, 0, 10)
+    assert found == {"n1c64_spill": Report("n1c64_spill", 6, 0, 3, 1216, 8, 2, 4),
+                     kern.symbol: kern}
+    assert reports.matching(found, "kern") == (kern,)
+    assert [report.symbol for report in reports.matching(found, "")] == sorted(found)
+    use = found["n1c64_spill"].use(threads=256, waves=4)
+    assert (use.threads, use.waves, use.registers, use.spills) == (256, 4, 8, 3)
+
+
+def test_the_report_of_ptxas():
+    assert reports.parse(PTXAS_LOG) == {
+        "_Z4kernILi16EEvPKfPf": Report("_Z4kernILi16EEvPKfPf", 30, 1024, 0, 0),
+        "lots": Report("lots", 32, 0, 423, 720)}
+
+
+@pytest.mark.parametrize("log", ["", "error: nothing", HIP_LOG[:200], PTXAS_LOG[:150]])
+def test_a_log_without_a_whole_report_reports_nothing(log):
+    assert reports.parse(log) == {}
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/local/cuda/bin/nvcc") and shutil.which("nvcc") is None,
+                    reason="no nvcc on this machine")
+def test_nvcc_tells_its_architectures(monkeypatch):
+    monkeypatch.undo()
+    known = compilers.architectures(compilers.find_compiler("nvcc"))
+    assert "sm_90" in known
+    assert known.index("sm_90") < known.index("sm_120")
+    listed = subprocess.run([compilers.find_compiler("nvcc").path, "--list-gpu-code"], text=True,
+                            capture_output=True, check=True).stdout.split()
+    assert sorted(known) == sorted(listed)

@@ -1,0 +1,120 @@
+"""The shipped oracle against the literal definition, and comparers that are fed wrong answers."""
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dscore.checking import bound, cases
+from dscore.core import catalog
+from dscore.core.errors import SpecError
+from dscore.core.token import parse_problem
+
+CASES = st.one_of([cases.cases(kind, (catalog.device("z100sm"),))
+                   for kind in cases.KINDS])
+
+
+@settings(max_examples=60)
+@given(CASES.filter(lambda case: case.plan.problem.macs < 20_000))
+def test_the_shipped_oracle_is_the_definition(case):
+    problem = case.plan.problem
+    x, w, bias = bound.sample(problem, case.seed)
+    wanted = bound.expected(problem, x, w, bias)
+    y, magnitude = oracle.direct(problem, x, w, bias)
+    # Both are float64: they differ by float64's own rounding, 2⁻²⁹ of the float32 bound.
+    assert np.all(np.abs(wanted.y - y) <= 1e-13 * magnitude + 1e-13)
+    k = problem.spec.products + problem.spec.bias
+    least = bound.gamma(k) * magnitude
+    assert np.all(wanted.bound >= least * (1 - 1e-12))
+    assert np.all(wanted.bound <= 1.5001 * least + 20 * 2.0**-24 * (np.abs(y) + 1e-30))
+
+
+def _result():
+    problem = parse_problem("n1c64h6w6_o8k1")
+    x, w, bias = bound.sample(problem, 3)
+    wanted = bound.expected(problem, x, w, bias)
+    return problem, x, w, wanted
+
+
+def test_a_float32_sum_is_within_the_bound():
+    _, x, w, wanted = _result()
+    y = np.einsum("oc,nchw->nohw", w[:, :, 0, 0], x)
+    assert y.dtype == np.float32
+    verdict = bound.compare(y, wanted)
+    assert verdict.ok
+    assert 0 < verdict.share < 0.5
+
+
+def _poisoned(y):
+    y[0, 3, 2, 1] = np.nan
+
+
+def _infinite(y):
+    y[0, 0, 0, 0] = np.inf
+
+
+def _shifted(y):
+    y[...] = np.roll(y, 1, axis=-1)
+
+
+def _swapped(y):
+    y[:, [0, 1]] = y[:, [1, 0]]
+
+
+def _unwritten(y):
+    y[0, -1, -1, -1] = 0
+
+
+def _half(y):
+    y[...] = y.astype(np.float16)
+
+
+@pytest.mark.parametrize("spoil", [_poisoned, _infinite, _shifted, _swapped, _unwritten, _half])
+def test_wrong_answers_are_caught(spoil):
+    _, _, _, wanted = _result()
+    y = wanted.y.astype(np.float32)
+    assert bound.compare(y, wanted).ok
+    spoil(y)
+    verdict = bound.compare(y, wanted)
+    assert not verdict.ok
+    assert verdict.share > 1
+    assert "WRONG" in str(verdict)
+
+
+def test_one_dropped_product_is_caught_almost_everywhere():
+    problem, x, w, wanted = _result()
+    kept = w.copy()
+    kept[:, 17] = 0
+    dropped = bound.expected(problem, x, kept).y
+    caught = np.abs(dropped - wanted.y) > wanted.bound
+    assert caught.mean() > 0.99
+
+
+def test_the_worst_output_is_named():
+    _, _, _, wanted = _result()
+    y = wanted.y.astype(np.float32)
+    y[0, 5, 4, 3] += 1
+    verdict = bound.compare(y, wanted)
+    assert verdict.where == (0, 5, 4, 3)
+    assert "(0, 5, 4, 3)" in str(verdict)
+
+
+def test_a_wrong_shape_is_refused():
+    _, _, _, wanted = _result()
+    with pytest.raises(SpecError, match=r"shape \(1, 8, 36\)"):
+        bound.compare(wanted.y.reshape(1, 8, 36), wanted)
+
+
+def test_no_bound_is_claimed_where_none_exists():
+    with pytest.raises(SpecError, match="no float32 error bound"):
+        bound.gamma(2**24)
+
+
+def test_samples_are_random_repeatable_and_never_zero():
+    problem = parse_problem("n2c16h9w9_o16k3g16_bias")
+    first, again, other = (bound.sample(problem, seed) for seed in (5, 5, 6))
+    for a, b, c in zip(first, again, other, strict=True):
+        assert np.array_equal(a, b)
+        assert not np.array_equal(a, c)
+        assert np.all(a != 0)

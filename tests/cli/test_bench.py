@@ -1,0 +1,253 @@
+"""`dscore bench`: its tables, JSON, file, pictures and exit codes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from cli_calls import Call, unwrapped, words
+
+from dscore.bench.rows import Row, append_rows
+from dscore.bench.summary import contests, standings
+from dscore.cli import bench_tables
+from dscore.cli.bench_replaying import floors_of
+from dscore.cli.plots import draw
+from dscore.measuring.floors import Floors
+
+POINTWISE, DEPTHWISE = "n1c8h5w7_o16k1", "n1c8h5w6_o8k3s2p1g8"
+ALONE = ("--backend", "reference", "--peer", "none")
+FLOORS = Floors(4e12, 5e13, 1e-6, "measured in this run")
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None,
+                                 reason="PyTorch is not installed")
+needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None,
+                                      reason="matplotlib is not installed")
+
+
+def test_alone_on_the_host(call: Call) -> None:
+    result = call("bench", POINTWISE, DEPTHWISE, *ALONE, "--cache", "hot,eager", "--batch", "1,2")
+    assert result.code == 0
+    assert "wall-clock times on this machine's processor" in unwrapped(result.out)
+    assert "over" not in result.out.splitlines()[0]
+    assert "8 measurements" in result.out
+    assert all(len(line) <= 100 for line in result.out.splitlines())
+
+
+@needs_torch
+def test_beside_pytorch(call: Call) -> None:
+    result = call("bench", POINTWISE, "D24", "--backend", "reference", "--cache", "hot")
+    assert result.code == 0  # a loss is no failure
+    assert all(len(line) <= 100 for line in result.out.splitlines())
+    for way in ("default", "native", "matmul", "channels"):
+        assert way in result.out
+
+
+def test_losses_are_listed_as_plainly_as_wins(capsys: pytest.CaptureFixture[str]) -> None:
+    times = {"D1": (2.0, 8.0, 4.0), "D2": (8.0, 16.0, 4.0), "D3": (4.0, 2.0, 3.0)}
+    found = contests([Row("depthwise", layer, 8, method, "cold", time, time, time, 1, 1, 2.0, True)
+                      for layer, three in times.items()
+                      for method, time in zip(("dscore", "default", "native"), three, strict=True)])
+    bench_tables.print_layers(found)
+    bench_tables.print_standings(standings(found))
+    lines = capsys.readouterr().out.splitlines()
+    assert [words(line) for line in lines[3:6]] == [
+        ["D1", "8", "cold", "2.00", "8.00", "4.00", "4.00", "2.00", "1.00"],
+        ["D2", "8", "cold", "8.00", "16.00", "4.00", "2.00", "0.50", "4.00", "not", "best"],
+        ["D3", "8", "cold", "4.00", "2.00", "3.00", "0.50", "0.50", "2.00", "LOST"]]
+    standing = next(line for line in lines if line.startswith("depthwise"))
+    assert words(standing) == ["depthwise", "cold", "8", "3", "4.67", "8.67", "1.59", "1", "0.79",
+                               "2", "2.00"]
+    assert list(bench_tables.remarks(found)) == [
+        "depthwise cold batch 8, over PyTorch's default: best D1 4.00x, worst D3 0.50x, 1 layer "
+        "lost: D3 0.50x",
+        "depthwise cold batch 8, over the best of its ways: best D1 2.00x, worst D2 0.50x, 2 "
+        "layers lost: D2 0.50x, D3 0.50x"]
+
+
+def test_json_is_the_data_alone(json_of: Callable[..., Any]) -> None:
+    data = json_of("bench", POINTWISE, *ALONE, "--cache", "cold")
+    row, = data["rows"]
+    assert (row["method"], row["cache"], row["correct"], row["sets"]) == (
+        "dscore", "cold", True, 8)
+    assert data["host_time"] is True
+    assert data["standings"][0]["over_default"] is None
+    assert data["standings"][0]["over_floor"] == pytest.approx(
+        row["microseconds"] / row["floor_microseconds"])
+    assert data["floors"]["source"] == "measured in this run"
+
+
+def test_a_file_saves_work(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    line = ("bench", POINTWISE, *ALONE, "--cache", "hot", "--out", path)
+    first = call(*line)
+    kept = path.read_bytes()
+    again = call(*line)
+    assert (first.code, again.code) == (0, 0)
+    assert path.read_bytes() == kept
+    assert first.out.splitlines()[:4] == again.out.splitlines()[:4]
+
+
+@pytest.mark.parametrize(("backend", "code", "said"), [
+    ("Wrong", 1, "WRONG: WRONG at output"), ("NotCompiled", 4, "no such architecture"),
+    ("NotLaunched", 5, "the device is lost"), ("Absent", 3, "no DCU is installed")])
+def test_faults_set_the_exit_code(call: Call, backend: str, code: int, said: str) -> None:
+    result = call("bench", POINTWISE, "--backend", f"faulty_backends:{backend}", "--peer", "none",
+                  "--cache", "hot")
+    assert result.code == code
+    assert said in unwrapped(result.out + result.err)
+
+
+def test_an_interrupted_run_shows_what_it_has(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    result = call("bench", POINTWISE, DEPTHWISE, "--backend", "faulty_backends:Interrupted",
+                  "--peer", "none", "--cache", "hot", "--out", path)
+    assert result.code == 130
+    result = call("bench", POINTWISE, *ALONE, "--cache", "hot", "--out", path)
+    assert result.code == 0
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (("--peer", "jax"), "--peer must be one of torch, none; got 'jax'"),
+    (("--cache", "warm"), "--cache must be one of cold, hot, eager; got 'warm'"),
+    (("--batch", "1,x"), "--batch must be an integer, got 'x'"),
+    (("--batch", "0"), "--batch must be positive, got 0"),
+    (("--seed", "-1"), "--seed must be at least 0"),
+    (("--out", "/nowhere/rows.csv"), "there is no folder /nowhere"),
+    (("--tiling", "wave"), "is not FIELD=VALUE"),
+])
+def test_usage_errors(call: Call, options: tuple[str, ...], said: str) -> None:
+    result = call("bench", POINTWISE, "--backend", "reference", *options)
+    assert result.code == 2
+    assert said in unwrapped(result.err)
+
+
+def test_what_is_missing_is_named_before_the_work(
+        call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    result = call("bench", POINTWISE, "--backend", "reference")
+    assert (result.code, "pip install dscore[torch]" in unwrapped(result.err)) == (3, True)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = call("bench", POINTWISE, *ALONE, "--plot", tmp_path)
+    assert (result.code, "pip install dscore[plot]" in unwrapped(result.err)) == (3, True)
+
+
+def rows() -> list[Row]:
+    """Two layers at three batches, in two states of the cache, one of them without a peer."""
+    made = []
+    for batch in (1, 8, 64):
+        for cache in ("cold", "eager"):
+            for layer, peer in (("D1", 3.0), ("D2", None)):
+                common = dict(bytes=1000 * batch, flops=9000 * batch, floor_microseconds=0.5,
+                              correct=True, problem=f"{layer}{batch}")
+                made += [Row("depthwise", layer, batch, method, cache, time, time, time, **common)
+                         for method, time in (("dscore", 1.0 * batch), ("default", peer))]
+    return made
+
+
+@needs_matplotlib
+def test_pictures(tmp_path: Path) -> None:
+    paths = draw(contests(rows()), FLOORS, "a device", tmp_path / "new" / "folder")
+    assert [path.name for path in paths] == ["depthwise_cold.svg", "depthwise_eager.svg",
+                                             "roofline.svg"]
+    assert all(ElementTree.parse(path).getroot().tag.endswith("svg") for path in paths)
+    kept = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in draw(contests(rows()), FLOORS, "a device",
+                                               tmp_path)] == kept
+
+
+@needs_matplotlib
+def test_pictures_by_the_command(call: Call, tmp_path: Path) -> None:
+    result = call("bench", POINTWISE, *ALONE, "--cache", "cold", "--plot", tmp_path / "p")
+    assert result.code == 0
+    assert [path.name for path in (tmp_path / "p").iterdir()] == ["roofline.svg"]
+    assert f"wrote {tmp_path / 'p' / 'roofline.svg'}" in unwrapped(result.out)
+
+
+@needs_matplotlib
+def test_pictures_of_files(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    append_rows(path, rows())
+    result = call("bench", "--replay", path, "--plot", tmp_path / "p", "--json")
+    assert result.code == 0
+    assert json.loads(result.out)["floors"]["launch_seconds"] == pytest.approx(5e-7)
+    assert {one.name for one in (tmp_path / "p").iterdir()} == {
+        "depthwise_cold.svg", "depthwise_eager.svg", "roofline.svg"}
+
+
+def test_files_are_told_as_when_they_were_measured(call: Call, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{batch}.csv" for batch in (1, 2)]
+    told = []
+    for batch, path in zip((1, 2), paths, strict=True):
+        told += [line for line in call("bench", POINTWISE, DEPTHWISE, *ALONE, "--cache", "hot",
+                                       "--batch", batch, "--out", path).out.splitlines()
+                 if line.startswith(("n1c8", "pointwise ", "depthwise "))]
+    result = call("bench", "--replay", paths[0], "--replay", paths[1])
+    assert result.code == 0
+    assert {*told} <= {*result.out.splitlines()}
+    assert "4 measurements of 2 files" in result.out
+
+
+def test_markdown_has_a_column_for_each_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    bench_tables.print_all(contests(rows()), markdown=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "| kind | cache | batch | layers | over the default | lost | over the best | lost "
+        "| ÷ floor |", "|---|---|---|---|---|---|---|---|---|",
+        "| depthwise | cold | 1 | 2 | 3.00 | 0 | 3.00 | 0 | 2.00 |"]
+    assert "| layer | 1 | 8 | 64 |" in lines
+    assert ("| D1 | 1.00 · 3.00 · 3.00 · 2.00 | 8.00 · 0.38 · 0.38 · 16.00 "
+            "| 64.00 · 0.05 · 0.05 · 128.00 |") in lines
+    assert "| D2 | 1.00 · – · – · – | 8.00 · – · – · – | 64.00 · – · – · – |" in lines
+
+
+def test_floors_are_found_in_the_rows() -> None:
+    sizes = ((8_000_000, 1), (1, 10**9), (1, 1))
+    found = floors_of(replace(rows()[0], bytes=moved, flops=flops,
+                              floor_microseconds=FLOORS.seconds(moved, flops) * 1e6)
+                      for moved, flops in sizes)
+    assert (found.bytes_per_second, found.flops_per_second, found.launch_seconds) == (
+        pytest.approx(4e12), pytest.approx(5e13), pytest.approx(1e-6))
+
+
+def test_what_is_compared_is_of_one_run(call: Call, tmp_path: Path) -> None:
+    for name in "ab":
+        append_rows(tmp_path / f"{name}.csv", rows())
+    result = call("bench", "--replay", tmp_path / "a.csv", "--replay", tmp_path / "b.csv")
+    assert result.code == 2
+    assert "what is compared must be of one run" in unwrapped(result.err)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (dict(versions="another"), "must be of one run"), (dict(plan="another"), "must be of one run"),
+    (dict(device="another", layer="D9"), "measurements of 2 devices")])
+def test_a_file_of_two_runs_is_refused(call: Call, tmp_path: Path, change: dict[str, str],
+                                       said: str) -> None:
+    path, first = tmp_path / "rows.csv", rows()[0]
+    append_rows(path, [first, replace(first, **change)])
+    result = call("bench", "--replay", path)
+    assert result.code == 2
+    assert said in unwrapped(result.err)
+
+
+def test_a_wrong_kernel_on_file_ends_with_1(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    append_rows(path, [replace(rows()[0], fault="wrong", correct=False, microseconds=None)])
+    assert call("bench", "--replay", path, "--replay", path).code == 1
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ((), "name the layers to compare, or --replay files"),
+    (("--replay", "nosuch.csv"), "there is no file nosuch.csv"),
+    (("D1", "--replay", "rows.csv"), "leave out layers"),
+    (("--replay", "rows.csv", "--batch", "8"), "leave out --batch"),
+    (("D1", "--json", "--markdown"), "ask for one")])
+def test_replay_refuses(call: Call, options: tuple[str, ...], said: str) -> None:
+    result = call("bench", *options)
+    assert result.code == 2
+    assert said in unwrapped(result.err)

@@ -1,0 +1,214 @@
+"""The commands as a user meets them: the entry point, devices, validate, conformance."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from cli_calls import DSCORE, SMALL, TILING, Call, configuration, process, words
+
+import dscore
+from dscore.core import catalog
+
+# The entry point.
+
+def test_the_console_script_teaches() -> None:
+    done = process("--help")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    for taught in ("n1c64h14w14_o384k1", "mobilenet_v2/7", "--json", "Exit codes", *(
+            f"dscore {command}" for command in (
+                "devices", "validate", "space", "explain", "run", "conformance", "env"))):
+        assert taught in done.stdout
+
+
+def test_python_dash_m_is_the_same_program() -> None:
+    done = subprocess.run([sys.executable, "-m", "dscore.cli", "--version"], capture_output=True,
+                          text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, f"dscore {dscore.__version__}\n")
+
+
+def test_without_arguments_the_help_is_shown(call: Call) -> None:
+    assert call() == call("--help")
+
+
+@pytest.mark.parametrize("command", ["devices", "validate", "space", "explain", "run",
+                                     "conformance", "env"])
+def test_every_command_has_help_and_json(call: Call, command: str) -> None:
+    result = call(command, "--help")
+    assert result.code == 0
+    assert "--json" in result.out
+    taught = {"env": "--json", "validate": "[[configuration]]"}.get(command, f"dscore {command} ")
+    assert command == "devices" or taught in result.out
+
+
+def test_the_command_line_is_loaded_quickly() -> None:
+    code = ("import sys, dscore.cli; "
+            "print([name for name in ('numpy', 'hypothesis', 'cffi') if name in sys.modules])")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    with subprocess.Popen([*DSCORE, "space", "P1-P9", "--json"], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.read(10)
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == 141
+
+
+def test_signs_that_the_encoding_lacks_are_replaced() -> None:
+    done = process("explain", "P13", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert "estimate" in done.stdout
+
+
+@pytest.mark.parametrize("command", [
+    ["devices"], ["devices", "h200"], ["env"], ["space", "P13"], ["space", "mobilenet_v2/2"],
+    ["space", "mobilenet_v2"], ["space", "efficientnet_b0/57", "--top", "20", "--device", "xavier"],
+    ["explain", "mobilenet_v2/8", "--device", "xavier"], ["explain", "efficientnet_b0/57"],
+    ["explain", "VGG-3", "--device", "h200"], ["run", SMALL, "mobilenet_v2/41", "P42"],
+    ["conformance", "--examples", "6"]])
+def test_nothing_is_wider_than_100_columns_nor_coloured(call: Call, command: list[str]) -> None:
+    result = call(*command)
+    assert result.code == 0
+    assert max(len(line) for line in result.out.splitlines()) <= 100
+    assert "\x1b" not in result.out
+    assert result.err == ""
+    assert all(line == line.rstrip() for line in result.out.splitlines())
+
+
+# devices, env
+
+def test_devices_shows_all_and_what_is_present(call: Call, json_of: Callable[..., Any]) -> None:
+    out = call("devices").out
+    assert all(name in out for name in catalog.devices())
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("reference")] == [
+        "present"]
+    data = json_of("devices")
+    assert data["devices"] == [asdict(device) for device in catalog.devices().values()]
+    assert {"name": "reference", "present": True, "missing": None} in data["backends"]
+
+
+def test_one_device_is_shown_whole(call: Call, json_of: Callable[..., Any]) -> None:
+    out = call("devices", "z100sm").out
+    rows = {words(line)[0]: " ".join(words(line)[1:]) for line in out.splitlines()}
+    assert set(rows) == set(asdict(catalog.device("z100sm")))
+    assert rows["registers_per_cu"] == "65,536"
+    assert rows["lds_bytes_per_cu"] == "65,536 B"
+    assert rows["bandwidth_bytes_per_second"] == "1,000 GB/s"
+    assert rows["measured_launch_seconds"] == "not measured"
+    assert json_of("devices", "Z100SM") == asdict(catalog.device("z100sm"))
+
+
+def test_env_tells_versions_and_backends(call: Call, json_of: Callable[..., Any]) -> None:
+    data = json_of("env")
+    assert data["dscore"] == dscore.__version__
+    assert data["packages"]["numpy"]
+    assert "torch" in data["packages"]
+    assert {"name": "reference", "present": True, "missing": None} in data["backends"]
+    assert f"dscore         {dscore.__version__}" in call("env").out
+
+
+# validate
+
+def test_validate_answers_with_the_numbers_of_the_design(call: Call, tmp_path: Path) -> None:
+    result = call("validate", configuration(tmp_path / "p28.toml"))
+    assert result.code == 1
+    lines = result.out.splitlines()
+    assert lines[0] == "InvalidTiling: pointwise 320x7x7->1280 on z100sm (wavefront 64, " \
+                       "64 KiB LDS per CU)"
+    assert "wave_w=1 wave_c=64 repeat=(1,4) group_c=16 block_n=2" in lines[1]
+    memory = next(line for line in lines if "shared memory" in line)
+    for part in ("used 32,896 B", "limit 32,768 B (64 KiB / block_n=2)", "over by 128 B", "Eq. 4",
+                 "E-LDS"):
+        assert part in memory
+    registers = next(line for line in lines if "Eq. 7" in line)
+    assert words(registers)[:7] == ["registers", "used", "80", "limit", "128", "48", "spare"]
+    nearest = result.out.partition("nearest valid")[2]
+    assert "group_c 16->8 (16,448 B, 56 registers)" in nearest
+    assert "block_n 2->1 (limit 65,536 B)" in nearest
+    assert lines[-1] == "0 of 1 configurations are valid"
+
+
+def test_validate_as_json(json_of: Callable[..., Any], tmp_path: Path) -> None:
+    verdict, = json_of("validate", configuration(tmp_path / "p28.toml"), code=1)
+    assert verdict["problem"] == "n1c320h7w7_o1280k1"
+    assert (verdict["device"], verdict["rules"], verdict["block_n"]) == ("z100sm", "hardware", 2)
+    assert verdict["tiling"] == TILING
+    assert verdict["ok"] is False
+    line = verdict["ledger"][0]
+    assert (line["code"], line["used"], line["allowed"], line["slack"], line["ok"]) == (
+        "E-LDS", 32896, 32768, -128, False)
+    assert verdict["violations"][0]["code"] == "E-LDS"
+    changes = [suggestion["changes"] for suggestion in verdict["nearest"]]
+    assert {"group_c": {"from": 16, "to": 8}} in changes
+    assert {"block_n": {"from": 2, "to": 1}} in changes
+
+
+def test_validate_takes_many_configurations(call: Call, json_of: Callable[..., Any],
+                                            tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("".join(
+        f"{name} = {json.dumps(value)}\n"
+        for name, value in asdict(catalog.device("z100sm")).items()
+        if value is not None).replace('"z100sm"', '"mine"'))
+    many = tmp_path / "many.toml"
+    tilings = ("wave_w=1\nwave_c=64\nrepeat_w=1\nrepeat_c=4\ngroup_c=16",
+               "thread_h=1\nthread_w=1\nlanes_h=8\nlanes_w=8\nplanes=1\nstaging='lds'",
+               "wave_w=4\nwave_c=64\nrepeat_w=1\nrepeat_c=1\ngroup_c=4\nmasked=true")
+    heads = ("layer='P28'\nrules='paper'\ndevice='mine.toml'", f"problem='{SMALL}'",
+             "problem='n1c3h5w5_o7k1'\ndevice='h200'")
+    many.write_text("\n".join(f"[[configuration]]\n{head}\n{tiling}"
+                              for head, tiling in zip(heads, tilings, strict=True)))
+    result = call("validate", many)
+    assert result.code == 0, result
+    assert result.out.splitlines()[-1] == "3 of 3 configurations are valid"
+    data = json_of("validate", many, "--device", "gfx906")
+    assert [verdict["device"] for verdict in data] == ["mine", "gfx906", "h200"]
+    assert [verdict["rules"] for verdict in data] == ["paper", "hardware", "hardware"]
+
+
+def test_a_mixed_file_counts_the_valid_and_fails(call: Call, tmp_path: Path) -> None:
+    one = configuration(tmp_path / "one.toml").read_text()
+    (tmp_path / "two.toml").write_text("[[configuration]]\n" + one + "[[configuration]]\n"
+                                       + one.replace("block_n = 2", "block_n = 1"))
+    result = call("validate", tmp_path / "two.toml")
+    assert result.code == 1
+    assert result.out.splitlines()[-1] == "1 of 2 configurations are valid"
+
+
+# conformance
+
+def test_conformance_counts_by_kind(call: Call, json_of: Callable[..., Any]) -> None:
+    result = call("conformance", "--examples", 9)
+    assert result.code == 0
+    assert [words(line) for line in result.out.splitlines()[2:5]] == [
+        ["pointwise", "3", "holds"], ["depthwise", "3", "holds"], ["direct", "3", "holds"]]
+    assert "9 examples, every result within its bound, seed 0" in result.out
+    data = json_of("conformance", "--examples", 4, "--kind", "direct", "--kind", "pointwise",
+                   "--device", "v100", "--seed", 7)
+    assert data["examples"] == {"direct": 2, "pointwise": 2}
+    assert (data["devices"], data["seed"], data["failures"], data["ok"]) == (["v100"], 7, [], True)
+
+
+def test_conformance_writes_reports_whole(call: Call, tmp_path: Path) -> None:
+    for name in ("report.json", "report.xml"):
+        assert call("conformance", "--examples", 2, "--report", tmp_path / name).code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.xml"]
+    assert json.loads((tmp_path / "report.json").read_text())["ok"] is True
+    suite = ElementTree.parse(tmp_path / "report.xml").getroot()
+    assert (suite.tag, suite.get("tests"), suite.get("failures"), suite.get("skipped")) == (
+        "testsuite", "3", "0", "1")
+    assert [case.get("name") for case in suite] == ["pointwise", "depthwise", "direct"]

@@ -1,0 +1,211 @@
+"""`dscore tune` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import DSCORE, Call, process, unwrapped
+from tuning_backends import Scripted, scripted_seconds
+
+from dscore.core import catalog
+from dscore.core.errors import SpecError
+from dscore.core.token import parse_problem
+from dscore.solving import solver
+from dscore.tuning import records
+
+TOKEN, OTHER = "n1c8h6w6_o16k1", "n1c8h6w6_o8k3p1g8"
+SPACE = solver.solve(parse_problem(TOKEN), catalog.device("z100sm"))
+NAMES = [SPACE[int(i)].name for i in SPACE.ranked()[:8]]
+COMMAND = ("tune", TOKEN, "--top", "8", "--backend", "tuning_backends:Scripted")
+SLOW = ("--backend", "tuning_backends:Slow", "--top", "8")
+FASTEST = min(NAMES, key=scripted_seconds)
+
+
+@pytest.fixture(autouse=True)
+def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subprocess_path: str) -> None:
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", subprocess_path)
+    monkeypatch.setattr(records, "_decided", {})
+    for name, fresh in (("roles", {}), ("ran", []), ("timed", [])):
+        monkeypatch.setattr(Scripted, name, fresh)
+
+
+def test_the_table_of_what_was_found(call: Call) -> None:
+    result = call(*COMMAND, OTHER)
+    assert result.code == 0
+    line = next(line for line in result.out.splitlines() if line.startswith(TOKEN))
+    first, first_us, best, best_us, gain, count = line.split()[1:]
+    # Long names are folded.
+    assert NAMES[0].startswith(first)
+    assert FASTEST.startswith(best)
+    assert (first_us, best_us, gain, count) == (
+        f"{scripted_seconds(NAMES[0]) * 1e6:,.2f}", f"{scripted_seconds(FASTEST) * 1e6:,.2f}",
+        f"{scripted_seconds(NAMES[0]) / scripted_seconds(FASTEST):.2f}", "8")
+    assert "2 layers, gain " in result.out
+    assert "2 layers complete" in result.out
+    assert "wall-clock times of the host" in unwrapped(result.out)
+    assert "the same command" not in result.out
+
+
+def test_refused_tilings_are_shown_with_their_reason(
+        call: Call, json_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scripted, "roles", {NAMES[0]: "wrong", FASTEST: "raises"})
+    result = call(*COMMAND)
+    assert result.code == 0
+    assert f"refused {TOKEN} {NAMES[0]}: WRONG" in unwrapped(result.out)
+    row = next(line for line in result.out.splitlines() if line.startswith(TOKEN))
+    assert row.split()[2] == "refused"
+    [layer] = json_of(*COMMAND)["layers"]
+    assert {c["name"] for c in layer["refused"]} == {NAMES[0], FASTEST}
+    assert layer["best"]["name"] not in (NAMES[0], FASTEST)
+    assert layer["first"]["seconds"] is None
+
+
+def test_json_has_all_samples(json_of: Callable[..., Any]) -> None:
+    data = json_of(*COMMAND)
+    assert (data["policy"], data["host_time"], data["complete"]) == ("hot host", True, True)
+    [layer] = data["layers"]
+    assert layer["best"]["name"] == FASTEST
+    assert len(layer["best"]["samples"]) == 15
+    assert (layer["tried"], layer["candidates"], layer["problem"]) == (8, 8, TOKEN)
+
+
+def test_a_layer_without_a_right_tiling_ends_with_1(call: Call,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scripted, "roles", dict.fromkeys(NAMES, "wrong"))
+    result = call(*COMMAND)
+    assert result.code == 1
+    assert "... and 3 more; --json has them" in result.out
+
+
+def test_failures_of_the_machine(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scripted, "roles", dict.fromkeys(NAMES, "crashes"))
+    result = call(*COMMAND)
+    assert result.code == 5
+    assert "no kernel of" in result.err
+    assert TOKEN in result.out
+    assert call("tune", TOKEN, "--backend", "faulty_backends:Absent").code == 3
+
+
+def test_an_interruption_shows_the_best_so_far(call: Call,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scripted, "roles", {NAMES[5]: "interrupts"})
+    result = call(*COMMAND)
+    assert result.code == 130
+    row = next(line for line in result.out.splitlines() if line.startswith(TOKEN))
+    assert row.split()[-1] == "5"
+    assert f"{min(map(scripted_seconds, NAMES[:5])) * 1e6:,.2f}" in row
+    assert "the same command goes on from here" in result.out
+    monkeypatch.setattr(Scripted, "roles", {})
+    assert call(*COMMAND).code == 0
+    assert [name for name, repeats in Scripted.timed if repeats == 3] == NAMES
+
+
+def test_tilings_of_an_algorithm_asked_for_by_name(json_of: Callable[..., Any]) -> None:
+    found = json_of(*COMMAND, "--algorithm", "channel_distribution")
+    first = found["layers"][0]["first"]["tiling"]
+    assert (found["algorithm"], "wave_w" in first) == ("channel_distribution", True)
+    assert "wave_w" not in json_of(*COMMAND)["layers"][0]["first"]["tiling"]
+
+
+def test_another_backend_and_device(call: Call) -> None:
+    result = call("tune", TOKEN, "--backend", "reference", "--top", "2", "--device", "h200")
+    assert result.code == 0
+    assert "h200 by reference, hot host" in result.out
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ((), "name the layers"), ((TOKEN, "--budget", "fast"), "--budget must be a time"),
+    ((TOKEN, "--budget", "0s"), "--budget"), ((TOKEN, "--top", "0"), "--top"),
+    ((TOKEN, "--seed", "-1"), "--seed"), ((TOKEN, "--workers", "0"), "--workers"),
+    ((TOKEN, "--workers", "2", "--executor", "a:b"), "take one"),
+    ((TOKEN, "--executor", "nosuch:thing"), "--executor 'nosuch:thing' cannot be had"),
+    ((TOKEN, "--executor", "json:loads"), "cannot be had"),
+    ((TOKEN, "--executor", "builtins:dict"), "made a dict, which is no"),
+    ((TOKEN, "--replay", "x"), "--replay takes"), (("--replay", "nosuch"), "cannot be read"),
+    (("nosuch",), "nosuch")])
+def test_usage(arguments: tuple[str, ...], said: str, call: Call) -> None:
+    result = call("tune", *arguments, *(["--backend", "reference"] if TOKEN in arguments else []))
+    assert result.code == 2
+    assert said in result.err
+
+
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("90s", 90), ("10m", 600), ("1.5h", 5400), ("30", 30), ("2 min", 120), (None, None)])
+def test_budgets(text: str | None, seconds: float | None) -> None:
+    from dscore.cli.tuning import seconds_of
+
+    assert seconds_of(text) == seconds
+    with pytest.raises(SpecError):
+        seconds_of("-1s")
+
+
+def test_a_budget_that_ends_too_early_says_so(call: Call) -> None:
+    result = call("tune", TOKEN, *SLOW, "--budget", "0.2s")
+    assert result.code == 0
+    assert "0 layers complete" in result.out
+    assert "the same command goes on from here" in result.out
+
+
+def test_replay(call: Call, json_of: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    call(*COMMAND)
+    call("cache", "export", path)
+    ran = len(Scripted.ran)
+    data = json_of("tune", "--replay", path)
+    ratio = scripted_seconds(NAMES[0]) / scripted_seconds(FASTEST)
+    assert data["means"] == {"1": pytest.approx(ratio), "8": 1.0, "32": 1.0}
+    [layer] = data["layers"]
+    assert layer["best"]["rank"] == NAMES.index(FASTEST) + 1
+    assert (layer["measured"], layer["tilings"], layer["exhaustive"]) == (8, len(SPACE), False)
+    result = call("tune", "--replay", path)
+    assert f"the first at {ratio:.3f}, the first 8 at 1.000" in unwrapped(result.out)
+    assert len(Scripted.ran) == ran
+
+
+def test_executors(call: Call) -> None:
+    result = call(*COMMAND, OTHER, "--executor", "concurrent.futures:ThreadPoolExecutor")
+    assert result.code == 0
+    assert "2 layers complete" in result.out
+
+
+def test_workers(tmp_path: Path) -> None:
+    done = process("tune", TOKEN, OTHER, *SLOW, "--workers", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert [layer["tried"] for layer in data["layers"]] == [8, 8]
+    assert data["complete"]
+
+
+def test_workers_end_with_an_interruption() -> None:
+    command = [*DSCORE, "tune", TOKEN, OTHER, *SLOW[:2], "--exhaustive", "--workers", "2"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True)
+    until = time.monotonic() + 20
+    while len(records.everything()) < 4 and time.monotonic() < until:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)  # to the command alone; it sees to its workers
+    out, err = running.communicate(timeout=20)
+    assert running.returncode == 130, err
+    assert "Traceback" not in err
+    assert "the same command goes on from here" in out
+    assert _ends(running.pid, time.monotonic() + 5)
+
+
+def _ends(group: int, until: float) -> bool:
+    """Whether all processes of a group end in time; multiprocessing's own helper goes last."""
+    while time.monotonic() < until:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False

@@ -1,0 +1,173 @@
+"""The judgement of a configuration: its numbers, every code, and suggestions that really fit."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dscore
+from dscore.core import catalog
+from dscore.core.errors import InfeasibleError, SpecError
+from dscore.core.tiling import ChannelDistributionTiling, DirectTiling, GemmTiling, RowReuseTiling
+from dscore.core.token import parse_problem
+from dscore.solving.rules import HARDWARE, PAPER
+from dscore.solving.verdict import InvalidTiling, validate
+
+Z100SM, H200 = catalog.device("z100sm"), catalog.device("h200")
+P28 = catalog.layers()["P28"]
+TEMPLATE = ChannelDistributionTiling(1, 64, 1, 4, 16)
+
+
+def line_of(verdict, code):
+    return next(line for line in str(verdict).splitlines() if line.endswith(code))
+
+
+@pytest.mark.parametrize("rules", ["paper", "hardware"])
+def test_the_template_of_a_refusal(rules):
+    verdict = validate(P28, TEMPLATE, Z100SM, rules, block_n=2)
+    text = str(verdict)
+    assert text.startswith("InvalidTiling: pointwise 320x7x7->1280 on z100sm "
+                           "(wavefront 64, 64 KiB LDS per CU)\n")
+    assert "wave_w=1 wave_c=64 repeat=(1,4) group_c=16 block_n=2" in text
+    assert line_of(verdict, "E-LDS").split() == (
+        "shared memory used 32,896 B limit 32,768 B (64 KiB / block_n=2) over by 128 B "
+        "Eq. 4 E-LDS").split()
+    assert line_of(verdict, "E-VGPR").split() == (
+        "registers used 80 limit 128 48 spare Eq. 7 E-VGPR").split()
+    nearest = [str(suggestion) for suggestion in verdict.nearest]
+    assert "group_c 16->8 (16,448 B, 56 registers)" in nearest
+    assert "block_n 2->1 (limit 65,536 B)" in nearest
+    assert max(map(len, text.splitlines())) <= 100
+
+
+# One configuration for every code: (problem, device, tiling, block_n).
+BROKEN = {
+    "E-LDS": (P28, Z100SM, TEMPLATE, 2),
+    "E-VGPR": (P28, Z100SM, ChannelDistributionTiling(7, 640, 1, 2, 32), 1),
+    "E-THREADS": (P28, Z100SM, ChannelDistributionTiling(1, 4, 1, 20, 16), 1),
+    "E-WAVES": (P28, Z100SM, ChannelDistributionTiling(1, 4, 1, 4, 16), 11),
+    "E-DIV-W": (P28, Z100SM, ChannelDistributionTiling(2, 64, 1, 1, 16), 1),
+    "E-DIV-C": (P28, Z100SM, ChannelDistributionTiling(1, 48, 1, 1, 16), 1),
+    "E-GROUP": (P28, Z100SM, ChannelDistributionTiling(1, 64, 1, 1, 5), 1),
+    "E-DIV-G": (parse_problem("n1c24h7w7_o64k1"), Z100SM,
+                ChannelDistributionTiling(1, 64, 1, 1, 16), 1),
+    "E-LANES": (P28, Z100SM, ChannelDistributionTiling(1, 5, 1, 1, 16), 1),
+    "E-SHUFFLE": (catalog.layers()["D1"], Z100SM,
+                  RowReuseTiling(1, 1, 1, 7, 1, column_reuse=True), 1),
+    "E-REUSE": (catalog.layers()["D1"], Z100SM,
+                RowReuseTiling(1, 1, 1, 128, 1, "lds", column_reuse=True), 1),
+    "E-AHEAD": (catalog.layers()["D1"], Z100SM,
+                RowReuseTiling(7, 1, 1, 128, 1, "lds", ahead=True), 1),
+    "E-SPAN": (catalog.layers()["D1"], Z100SM, RowReuseTiling(1, 1, 1, 64, 1, "both"), 1),
+    "E-SPAN-H": (catalog.layers()["D1"], Z100SM, RowReuseTiling(7, 1, 2, 128, 2, "lds"), 1),
+    "E-VGPR-MAX": (P28, Z100SM, ChannelDistributionTiling(7, 128, 1, 1, 16), 1),
+    "E-VGPR-ALLOC": (P28, Z100SM, ChannelDistributionTiling(1, 64, 1, 5, 16), 4),
+    "E-LDS-BLOCK": (P28, H200, ChannelDistributionTiling(7, 160, 1, 8, 32), 1),
+    "E-LDS-ALLOC": (P28, Z100SM, TEMPLATE, 2),
+    "E-ROWS": (catalog.layers()["D26"], Z100SM, RowReuseTiling(16, 2, 2, 2, 4, "lds"), 1),
+    "E-COLUMNS": (parse_problem("n1c8h1w1000_o8k1x3d1x150g8"), Z100SM,
+                  RowReuseTiling(1, 1, 1, 64, 1), 1),
+    "E-CODE": (catalog.layers()["D1"], Z100SM, RowReuseTiling(30, 8, 1, 8, 1), 1),
+    "E-TILE": (P28, H200, GemmTiling(40, 64, 32, 32, 4, 1, 16, 3), 1),
+    "E-FRAGMENT": (P28, H200, GemmTiling(32, 24, 32, 24, 8, 1, 16, 3, 1, "tf32x3"), 1),
+    "E-SLICE": (P28, H200, GemmTiling(32, 64, 32, 32, 8, 4, 16, 3, 1, "tf32x3"), 1),
+    "E-STAGES": (P28, Z100SM, GemmTiling(32, 64, 32, 64, 8, 1, 16, 3), 1),
+    "E-CLUSTER": (P28, Z100SM, GemmTiling(32, 64, 32, 64, 8, 1, 16, 2, 2), 1),
+    "E-SPLIT": (P28, Z100SM, GemmTiling(32, 64, 32, 64, 8, 1, 16, 2, 1, "tf32x3"), 1),
+    "E-BLOCKS": (P28, H200, ChannelDistributionTiling(1, 4, 1, 1, 8), 33),
+}
+
+
+def test_every_code_has_its_case():
+    assert set(BROKEN) == {constraint.code for constraint in (*PAPER, *HARDWARE)}
+
+
+@pytest.mark.parametrize("code", BROKEN)
+def test_every_code_is_reported_with_its_numbers(code):
+    problem, device, tiling, block_n = BROKEN[code]
+    verdict = validate(problem, tiling, device, block_n=block_n)
+    broken = next(v for v in verdict.violations if v.code == code)
+    assert broken.used > broken.allowed
+    check = next(c for c in verdict.ledger if c.code == code)
+    assert check.slack == broken.allowed - broken.used < 0
+    assert "over by" in line_of(verdict, code)
+
+
+@pytest.mark.parametrize(("token", "columns"), [
+    ("n1c8h1w1000_o8k1x3d1x150g8", 301), ("n1c8h1w1000_o8k1s1x257g8", 257)])
+def test_a_thread_goes_over_its_stride_and_its_span(token, columns):
+    verdict = validate(parse_problem(token), RowReuseTiling(1, 1, 1, 64, 1), Z100SM)
+    assert [(v.code, v.used) for v in verdict.violations] == [("E-COLUMNS", columns)]
+
+
+def test_codes_are_distinct_within_a_kind():
+    for kind in (ChannelDistributionTiling, RowReuseTiling, DirectTiling):
+        codes = [c.code for c in HARDWARE if kind in c.kinds]
+        assert len(codes) == len(set(codes))
+
+
+tilings = st.builds(ChannelDistributionTiling, st.integers(1, 9), st.integers(1, 200),
+                    st.integers(1, 6), st.integers(1, 6), st.sampled_from(
+                        [1, 2, 3, 8, 16, 64, 128]))
+
+
+@given(tilings, st.sampled_from([P28, catalog.layers()["P1"]]), st.integers(1, 12),
+       st.sampled_from(["paper", "hardware"]))
+def test_suggestions_fit_and_say_how_they_differ(tiling, problem, block_n, rules):
+    verdict = validate(problem, tiling, Z100SM, rules, block_n)
+    assert verdict.ok == (not verdict.violations)
+    assert verdict.ok <= (not verdict.nearest)
+    for suggestion in verdict.nearest:
+        assert validate(problem, suggestion.tiling, Z100SM, rules, suggestion.block_n).ok
+        changed = {**tiling.as_dict(), "block_n": block_n}
+        for name, old, new in suggestion.changes:
+            assert changed[name] == old
+            changed[name] = new
+        assert changed == {**suggestion.tiling.as_dict(), "block_n": suggestion.block_n}
+    assert max(map(len, str(verdict).splitlines())) <= 100
+
+
+def test_suggestions_for_other_kinds():
+    depthwise = validate(catalog.layers()["D1"], RowReuseTiling(1, 1, 1, 31, 4, column_reuse=True),
+                         Z100SM)
+    assert any("lanes_w 31->32" in str(s) for s in depthwise.nearest)
+    staged = validate(catalog.layers()["D1"], RowReuseTiling(1, 1, 1, 64, 1, "lds"), Z100SM)
+    assert any("lanes_w 64->" in str(s) for s in staged.nearest)
+    direct = validate(parse_problem("n1c3h9w9_o8k3"), DirectTiling(96, 1), Z100SM)
+    assert any("threads 96->" in str(s) for s in direct.nearest)
+
+
+def test_an_invalid_tiling_is_an_infeasible_error_with_the_ledger():
+    verdict = validate(P28, TEMPLATE, Z100SM, block_n=2)
+    with pytest.raises(InvalidTiling, match="over by 128 B") as caught:
+        verdict.require()
+    assert isinstance(caught.value, InfeasibleError)
+    assert caught.value.verdict is verdict
+    with pytest.raises(InvalidTiling, match="E-LANES"):
+        dscore.plan_for("P28", tiling=dict(wave_w=1, wave_c=5, repeat_w=1, repeat_c=1, group_c=16))
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: dscore.validate("P28", TEMPLATE, block_n=0), "block_n must be positive, got 0"),
+    (lambda: dscore.validate("P28", TEMPLATE, rules="strict"), "rules must be one of paper"),
+    (lambda: dscore.validate("D1", TEMPLATE), "ChannelDistributionTiling does not run depthwise"),
+    (lambda: dscore.validate("P28", TEMPLATE, device="z101"), "z100sm"),
+])
+def test_bad_questions_are_refused(call, message):
+    with pytest.raises(SpecError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("name", sorted(catalog.devices()))
+def test_explanations_fit_100_columns(name):
+    for layer in ("D1", "D27", "P2", "P28", "VGG-1"):
+        text = str(dscore.explain(layer, name, "paper"))
+        assert max(map(len, text.splitlines())) <= 100
+        assert "floor" in text
+
+
+@pytest.mark.parametrize("value", [2**17, 10**26])
+def test_counts_beyond_all_devices_are_refused(value):
+    with pytest.raises(SpecError, match="group_c must be at most 65,536"):
+        ChannelDistributionTiling(1, 1, 1, 1, value)
+    with pytest.raises(SpecError, match="block_n must be at most 65,536"):
+        validate(P28, TEMPLATE, Z100SM, block_n=value)

@@ -1,0 +1,96 @@
+"""Arrays of a made-up library that has GPUs, and the emulated device as two of these."""
+
+import numpy as np
+
+from dscore.backends.emulated import EmulatedBackend
+from dscore.building.codegen import KernelSource
+from dscore.building.library import LoadedKernel
+from dscore.core import catalog
+
+
+class Tensor:
+    """An array of a library that has GPUs; its memory is the host's."""
+
+    is_cuda = True
+
+    def __init__(self, array, device=0):
+        self.array, self.device = array, device
+
+    shape = property(lambda self: self.array.shape)
+    dtype = property(lambda self: self.array.dtype)
+    nbytes = property(lambda self: self.array.nbytes)
+
+    def __setitem__(self, key, other):
+        self.array[key] = other.array
+
+    def __dlpack__(self, **options):
+        raise AssertionError("memory of a GPU is not read from the host")
+
+    def __dlpack_device__(self):
+        return 2, self.device
+
+
+class TensorAdapter:
+    def index(self, array):
+        return array.device
+
+    def matcher(self, example):
+        dtype, device = example.dtype, example.device
+        return lambda array: (type(array) is Tensor and array.dtype == dtype
+                              and array.device == device)
+
+    def guard(self, examples):
+        return None
+
+    def place(self, array):
+        return array.array.ctypes.data if array.array.flags.c_contiguous else 0
+
+    def ready(self, array):
+        return array if array.array.flags.c_contiguous else Tensor(
+            np.ascontiguousarray(array.array), array.device)
+
+    def address(self, array):
+        return array.array.ctypes.data
+
+    def copied(self, array):
+        return Tensor(array.array.copy(), array.device)
+
+    def maker(self, shape, like):
+        dtype, device = like.dtype, like.device
+        return lambda: Tensor(np.full(shape, np.nan, dtype), device)
+
+    def stream(self, index):
+        return 1000 + index
+
+
+class GpuBackend(EmulatedBackend):
+    """The emulated device as two GPUs."""
+
+    name = "gpu"
+    launches = ()
+    prepared = 0
+
+    def device_at(self, index):
+        return catalog.device(("z100sm", "h200")[index])
+
+    def kernel_on(self, plan, index):
+        GpuBackend.prepared += 1
+        self.prepare([plan])
+        source = KernelSource(plan, self.sizes)
+        loaded = LoadedKernel(self._kernels[source.name], source)
+
+        class Launched:
+            alignment, failure = loaded.alignment, loaded.failure
+
+            def launch(self, x, w, bias, out, stream=0, device=0):
+                assert self.start_on(device)(x, w, bias, out, stream) == 0
+
+            @staticmethod
+            def start_on(device):
+                def start(x, w, bias, out, stream):
+                    code = loaded.start_on(device)(x, w, bias, out, stream)
+                    if code == 0:
+                        GpuBackend.launches += ((plan.device.name, stream, device),)
+                    return code
+                return start
+        return Launched()

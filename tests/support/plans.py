@@ -1,0 +1,14 @@
+"""Plans made by hand, without the solver, for backends that must judge them by themselves."""
+
+from dscore.algorithms.resources import launch_of, resource_use
+from dscore.core.device import Device
+from dscore.core.plan import Cost, Plan
+
+
+def plan_of(problem, tiling, wavefront=64):
+    """The plan of a tiling on a device of that wavefront, valid or not."""
+    device = Device("lanes", "lanes", "host", "numpy", wavefront, 60, 4, 10, 16, 1024, 65536, 256,
+                    4, 65536, 65536, 256, 1 << 22, 1 << 34, 64, 1.5e9, 1e12)
+    return Plan(problem, device, tiling, "hardware", launch_of(problem, tiling, wavefront),
+                resource_use(problem, tiling, wavefront), 1, 1, True,
+                Cost(1.0, "memory", 1, 1.0, 1.0, 1.0))

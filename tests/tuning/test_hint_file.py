@@ -1,0 +1,159 @@
+"""Hints out of records: the best that is right and fits, in a file that is read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import Call, unwrapped
+from recorded import COLD, DEVICE, HOT, IDENTITY, PROBLEM, TILINGS, TOKEN, keep, measured
+
+from dscore.core import backend, catalog
+from dscore.core.tiling import ChannelDistributionTiling, Tiling
+from dscore.tuning import exchange, records, shipped_hints
+from dscore.tuning.hint_file import Hint, hints_of
+from dscore.tuning.measurement import Identity, Measurement, Policy
+
+EVENTS = Policy("hot", "events")
+# What hip would have measured there.
+OWN = replace(IDENTITY, backend="hip", compiler="hipcc 5.2", policy=COLD,
+              kernels=records.kernels_of(backend.backend("hip")))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+def timed(tiling: Tiling, seconds: float, **changes: Any) -> Measurement:
+    return measured(tiling, *[seconds] * 15, identity=replace(OWN, **changes))
+
+
+def only(*found: Measurement) -> Hint:
+    hint, = hints_of(found, DEVICE).hints
+    return hint
+
+
+def test_the_fastest_right_tiling() -> None:
+    hint = only(timed(TILINGS[0], 3e-6), timed(TILINGS[1], 2e-6),
+                measured(TILINGS[2], identity=OWN, refused="WRONG"))
+    assert (hint.problem, hint.tiling, hint.seconds) == (TOKEN, TILINGS[1], 2e-6)
+    assert not hint.outdated
+
+
+def test_a_tiling_that_another_record_refuses_is_no_hint() -> None:
+    refused = measured(TILINGS[0], refused="WRONG", identity=replace(OWN, policy=EVENTS))
+    fast, slow = timed(TILINGS[0], 1e-6), timed(TILINGS[1], 2e-6)
+    assert only(fast, slow, refused).tiling == TILINGS[1]
+    elsewhere = replace(refused, identity=replace(refused.identity, compiler="hipcc 4"))
+    assert only(fast, slow, elsewhere).tiling == TILINGS[0]
+
+
+def test_what_no_longer_fits_is_no_hint() -> None:
+    large = ChannelDistributionTiling(1, 64, 64, 64, 64)
+    assert only(timed(large, 1e-9), timed(TILINGS[0], 1e-6)).tiling == TILINGS[0]
+    found = hints_of([timed(large, 1e-9)], DEVICE)
+    assert not found.hints
+    assert [(one.name, one.reason) for one in found.left_out] == [
+        (TOKEN, "no tiling of it that was right fits any more")]
+
+
+@pytest.mark.parametrize(("preferred", "other"), [
+    (dict(), dict(kernels="0" * 64)), (dict(policy=EVENTS), dict(kernels="0" * 64)),
+    (dict(), dict(policy=EVENTS)), (dict(), dict(policy=HOT)),
+    (dict(policy=EVENTS), dict(policy=HOT, backend="reference")),
+    (dict(), dict(problem=f"{TOKEN}_bias_relu6")), (dict(), dict(device="mine"))])
+def test_which_record_is_preferred(preferred: dict[str, Any], other: dict[str, Any]) -> None:
+    first, second = timed(TILINGS[0], 5e-6, **preferred), timed(TILINGS[1], 1e-6, **other)
+    assert only(first, second).tiling == only(second, first).tiling == TILINGS[0]
+
+
+def test_records_of_other_sources_serve_where_there_are_no_others() -> None:
+    assert only(timed(TILINGS[0], 1e-6, kernels="0" * 64)).outdated
+    assert only(timed(TILINGS[0], 1e-6, backend="mine")).outdated
+
+
+def test_problems_that_differ_in_bias_and_activation_share_a_hint() -> None:
+    hint = only(timed(TILINGS[0], 2e-6, problem=f"{TOKEN}_bias"),
+                timed(TILINGS[1], 1e-6, problem=f"{TOKEN}_relu"))
+    assert (hint.problem, hint.tiling) == (TOKEN, TILINGS[1])
+
+
+@pytest.mark.parametrize(("found", "said"), [
+    (timed(TILINGS[0], 1e-6, policy=HOT), "the host's clock"),
+    (measured(TILINGS[0], identity=OWN, refused="WRONG"), "no tiling of it was right")])
+def test_what_gives_no_hint_is_named(found: Measurement, said: str) -> None:
+    made = hints_of([found], DEVICE)
+    assert not made.hints
+    [left_out] = made.left_out
+    assert left_out.name == TOKEN
+    assert said in left_out.reason
+
+
+def test_the_file_is_read_back_whole_and_does_not_depend_on_the_order() -> None:
+    depthwise = catalog.find("D4")[0].problem
+    tiling = records.solver.best_plan(depthwise, DEVICE).tiling
+    found = [timed(TILINGS[2], 1.23456789e-6), timed(TILINGS[0], 4e-6),
+             timed(TILINGS[1], 5e-6, problem="n2c8h6w6_o16k1", compiler='odd "hipcc" 9'),
+             timed(tiling, 7e-6, problem="n1c384h14w14_o384k3p1g384")]
+    text = hints_of(found, DEVICE).text("dscore cache hints --device z100sm")
+    assert text == hints_of(reversed(found), DEVICE).text("dscore cache hints --device z100sm")
+    lines = text.partition("[hints]\n")[2].splitlines()
+    assert lines == sorted(lines)
+    assert len(lines) == 3
+    assert lines[1].startswith(f"{TOKEN} = {{ us = 1.235, tile_c = ")
+    told = shipped_hints.tunings_of(text, "made")
+    assert told.ignored(DEVICE) == ()
+    assert told.plan(PROBLEM, DEVICE).tiling == TILINGS[2]  # type: ignore[union-attr]
+    assert told.plan(depthwise, DEVICE).tiling == tiling  # type: ignore[union-attr]
+    head = catalog.parse_toml(text.encode(), "made")
+    assert (head["device"], head["measured"]) == ("z100sm", "hip cold graph")
+    assert head["machine"] == f"{DEVICE.title}, Linux x86_64"
+    assert head["command"] == "dscore cache hints --device z100sm"
+    assert head["versions"] == ('dscore 0.1.0, hipcc 5.2, odd "hipcc" 9, '
+                                f"kernels {OWN.kernels[:8]}")
+
+
+def test_the_command(call: Call, json_of: Callable[..., Any]) -> None:
+    keep(timed(TILINGS[0], 4e-6), timed(TILINGS[1], 3e-6),
+         timed(TILINGS[0], 1e-6, problem="n2c8h6w6_o16k1", policy=HOT))
+    result = call("cache", "hints", "--device", "z100sm")
+    assert result.code == 0
+    assert shipped_hints.tunings_of(result.out, "out").plan(PROBLEM, DEVICE) is not None
+    assert unwrapped(result.err) == (
+        "no hint for n2c8h6w6_o16k1: timed by the host's clock, which says nothing of a device "
+        "1 hint for z100sm")
+    data = json_of("cache", "hints", "--device", "z100sm")
+    assert [hint["tiling"] for hint in data["hints"]] == [TILINGS[1].as_dict()]
+    assert [one["problem"] for one in data["left_out"]] == ["n2c8h6w6_o16k1"]
+
+
+def test_the_command_takes_files(call: Call) -> None:
+    exchange.write("one", [timed(TILINGS[0], 4e-6, kernels="0" * 64)])
+    exchange.write("two", [timed(TILINGS[1], 3e-6, kernels="0" * 64)])
+    result = call("cache", "hints", "one", "two", "--device", "z100sm")
+    assert 'command = "dscore cache hints one two --device z100sm"' in result.out
+    assert shipped_hints.tunings_of(result.out, "out").plan(PROBLEM, DEVICE).tiling == (  # type: ignore[union-attr]
+        TILINGS[1])
+    assert "1 hint for z100sm, 1 of other kernel sources than today's" in result.err
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), [
+    ("--device z100sm", 1, "no right tiling of z100sm (gfx906) is on record"),
+    ("", 2, "Missing option '--device'"), ("--device nosuch", 2, "no device is named"),
+    ("nosuch --device z100sm", 2, "cannot be read")])
+def test_where_there_is_nothing(call: Call, arguments: str, code: int, said: str) -> None:
+    result = call("cache", "hints", *arguments.split())
+    assert (result.code, result.out) == (code, "")
+    assert said in unwrapped(result.err)
+
+
+def test_a_hint_names_the_record_it_comes_from() -> None:
+    hint = only(timed(TILINGS[0], 1e-6))
+    assert isinstance(hint.record.identity, Identity)
+    assert json.loads(json.dumps(hint.tiling.as_dict())) == hint.tiling.as_dict()

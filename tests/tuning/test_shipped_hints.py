@@ -1,0 +1,284 @@
+"""Shipped tilings: looked up, judged before they are used, and ignored by name where they fail."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import Call, unwrapped
+from recorded import DEVICE, IDENTITY, PROBLEM, REFERENCE, SPACE, TILINGS, TOKEN, keep, measured
+
+import dscore
+from dscore import api
+from dscore.calling import choice
+from dscore.checking import bound
+from dscore.core import catalog
+from dscore.core.backend import Backend
+from dscore.core.errors import InfeasibleError, SpecError
+from dscore.core.plan import Violation
+from dscore.core.tiling import ChannelDistributionTiling, Tiling
+from dscore.core.token import parse_problem
+from dscore.solving import solver
+from dscore.tuning import records, search, shipped_hints, tune
+
+# Far down the model's order, so that it is chosen by nothing but a hint.
+HINTED = SPACE[int(SPACE.ranked()[20])]
+EXAMPLE = parse_problem("n2c6h7w5_o6k3s2p1g6")
+
+
+def stated(tiling: Tiling, us: float = 3.25) -> str:
+    fields = {"us": us, **tiling.as_dict()}
+    listed = ", ".join(f"{name} = {json.dumps(value)}" for name, value in fields.items())
+    return f"{{ {listed} }}"
+
+
+def hints(*lines: str, device: str = "z100sm") -> shipped_hints.Tunings:
+    text = f'device = "{device}"\n[hints]\n' + "".join(f"{line}\n" for line in lines)
+    return shipped_hints.tunings_of(text, "test.toml")
+
+
+Ship = Callable[..., None]
+
+
+@pytest.fixture
+def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ship]:
+    """Make hints of lines known as those that are shipped for z100sm; the cache is empty."""
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(records, "_decided", {})
+    api._solved_kernel.cache_clear()
+    tune.on_demand.cache_clear()
+
+    def shipped(*lines: str) -> None:
+        found = hints(*lines)
+        monkeypatch.setattr(shipped_hints, "shipped", {"z100sm": found}.get)
+        monkeypatch.setattr("dscore.cli.env.all_shipped", lambda: [found])
+
+    yield shipped
+    api._solved_kernel.cache_clear()
+
+
+# The look-up.
+
+@pytest.mark.parametrize(("token", "found"), [
+    (TOKEN, True), (f"{TOKEN}_bias", True), (f"{TOKEN}_silu", True), (f"{TOKEN}_bias_relu6", True),
+    (f"{TOKEN}_float16", False), (f"{TOKEN}_nhwc", False), ("n2c8h6w6_o16k1", False),
+    ("n1c8h6w6_o17k1", False)])
+def test_bias_and_activation_do_not_matter(token: str, found: bool) -> None:
+    told, problem = hints(f"{TOKEN} = {stated(HINTED)}"), parse_problem(token)
+    plan = solver.make_plan(problem, DEVICE, HINTED)
+    assert told.plan(problem, DEVICE) == (plan if found else None)
+    assert told.microseconds(problem) == (3.25 if found else None)
+    assert told.ignored(DEVICE) == ()
+
+
+@pytest.mark.parametrize(("line", "name", "said"), [
+    (f"{TOKEN} = {stated(ChannelDistributionTiling(1, 64, 64, 64, 64))}", TOKEN, "E-THREADS"),
+    (f"{TOKEN} = {{ wave_w = 1 }}", TOKEN, "hint: not a ChannelDistributionTiling: missing"),
+    (f"{TOKEN} = {stated(HINTED)[:-2]}, wide = 1 }}", TOKEN, "unknown wide"),
+    (f"{TOKEN} = {{ threads = 0, thread_c = 1 }}", TOKEN, "threads must be positive"),
+    (f"{TOKEN} = {{ threads = [64], thread_c = 1 }}", TOKEN, "threads must be an integer"),
+    (f"{TOKEN} = {{ thread_h = 1, thread_w = 1, lanes_h = 1, lanes_w = 1, planes = 1 }}", TOKEN,
+     "does not run"),
+    (f"{TOKEN} = 3", TOKEN, "a hint is a table"), (f"{TOKEN} = {{ }}", TOKEN, "hint: not a"),
+    (f"{TOKEN}_bias = {stated(HINTED)}", f"{TOKEN}_bias", f"a hint for it is named {TOKEN}"),
+    (f"n1c8h6w6_o16k1p0 = {stated(HINTED)}", "n1c8h6w6_o16k1p0", "is named"),
+    (f"P13 = {stated(HINTED)}", "P13", "not a problem")])
+def test_a_hint_at_fault_is_ignored_and_named(line: str, name: str, said: str) -> None:
+    told = hints(line)
+    assert told.plan(PROBLEM, DEVICE) is None
+    [ignored] = told.ignored(DEVICE)
+    assert ignored.name == name
+    assert said in ignored.reason
+
+
+def test_a_device_of_that_name_with_tighter_limits_is_obeyed() -> None:
+    told = hints(f"{TOKEN} = {stated(HINTED)}")
+    small = replace(DEVICE, threads_per_block=64, registers_per_thread=16)
+    assert told.plan(PROBLEM, small) is None
+    assert told.ignored(small)
+
+
+@pytest.mark.parametrize("text", [
+    "device = ", "", "device = 3", 'device = "z100sm"\nhints = 3', "[hints]", "\ufffd"])
+def test_a_file_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match=r"mine\.toml: "):
+        shipped_hints.tunings_of(text, "mine.toml")
+
+
+def test_a_time_that_is_no_number_is_none() -> None:
+    assert hints(f"{TOKEN} = {stated(HINTED).replace('3.25', '[]')}").microseconds(PROBLEM) is None
+    assert hints(f"{TOKEN} = 1").microseconds(PROBLEM) is None
+
+
+# What is shipped.
+
+def test_every_shipped_hint_still_holds() -> None:
+    for told in shipped_hints.all_shipped():
+        device = catalog.devices()[told.device]
+        assert not told.ignored(device), f"measure {told.device} again, or take these out"
+        assert list(told.hints) == sorted(told.hints)
+
+
+def test_a_device_without_a_file_has_no_hints() -> None:
+    assert shipped_hints.shipped("xavier") is None
+    assert shipped_hints.shipped_plan(PROBLEM, catalog.device("xavier")) is None
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("device = ", "not TOML"), ('device = "h200"\n', "is of h200"), (b"\xff", "not TOML"),
+    ('device = "z100sm"\n', None)])
+def test_a_shipped_file_at_fault_is_ignored_and_named(
+        text: str | bytes, said: str | None, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tunings").mkdir()
+    (tmp_path / "tunings" / "z100sm.toml").write_bytes(
+        text if isinstance(text, bytes) else text.encode())
+    (tmp_path / "tunings" / "notes.txt").write_text("")
+    monkeypatch.setattr(shipped_hints, "files", lambda package: tmp_path)
+    shipped_hints.shipped.cache_clear()
+    [found] = shipped_hints.all_shipped()
+    shipped_hints.shipped.cache_clear()
+    assert found.plan(PROBLEM, DEVICE) is None
+    assert [one.name for one in found.ignored(DEVICE)] == ["tunings/z100sm.toml"] * bool(said)
+    assert said is None or said in found.ignored(DEVICE)[0].reason
+
+
+# Who is asked first.
+
+def test_the_record_then_the_hint_then_the_models_first(ship: Ship) -> None:
+    def tiling() -> Tiling:
+        return choice.decided(PROBLEM, DEVICE, REFERENCE, "reference").tiling
+
+    first = solver.best_plan(PROBLEM, DEVICE).tiling
+    assert tiling() == dscore.plan_for(PROBLEM).tiling == first
+    ship(f"{TOKEN} = {stated(HINTED)}")
+    assert tiling() == dscore.plan_for(PROBLEM).tiling == HINTED != first
+    assert dscore.plan_for(PROBLEM, rules="paper") == solver.best_plan(PROBLEM, DEVICE, "paper")
+    keep(measured(TILINGS[3], 1e-6, identity=IDENTITY))
+    assert tiling() == TILINGS[3] != HINTED
+
+
+def test_the_arithmetic_asked_for_comes_before_all(ship: Ship) -> None:
+    def tiling(arithmetic: Any, problem: Any = PROBLEM, device: Any = DEVICE) -> Tiling:
+        return choice.decided(problem, device, REFERENCE, "reference", arithmetic).tiling
+
+    hopper, layer = catalog.device("h200"), catalog.layers()["P13"]
+    shipped = tiling(None, layer, hopper)
+    assert tiling("tf32x3", layer, hopper) == shipped != tiling("plain", layer, hopper)
+    assert getattr(tiling("plain", layer, hopper), "arithmetic", None) == "plain"
+    ship(f"{TOKEN} = {stated(HINTED)}")
+    keep(measured(TILINGS[3], 1e-6, identity=IDENTITY))
+    assert tiling("plain") == tiling(None) == TILINGS[3]
+    with pytest.raises(InfeasibleError, match="no tiling computes by tf32x3"):
+        tiling("tf32x3")
+    with pytest.raises(SpecError, match="arithmetic must be one of plain, tf32x3; got 'exact'"):
+        tiling("exact")
+
+
+def test_a_plan_of_another_arithmetic_is_refused() -> None:
+    plan = dscore.plan_for("P13", "h200")
+    assert choice.given(plan.problem, plan.device, plan) == plan
+    with pytest.raises(SpecError, match="does not compute by arithmetic='plain'"):
+        choice.given(plan.problem, plan.device, plan, "plain")
+
+
+def test_a_call_runs_the_hint_and_is_right(ship: Ship) -> None:
+    space = solver.solve(EXAMPLE, DEVICE)
+    tiling = space[int(space.ranked()[-1])]
+    ship(f"n2c6h7w5_o6k3s2p1g6 = {stated(tiling)}")
+    x, w, _ = bound.sample(EXAMPLE, 0)
+    y = dscore.conv(x, w, stride=2, padding=1, groups=6, backend="reference")
+    assert bound.compare(y, bound.expected(EXAMPLE, x, w)).ok
+    assert api._solved_kernel(EXAMPLE, "reference").plan.tiling == tiling
+
+
+def test_tuning_in_a_call_comes_before_the_hint(ship: Ship,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    ship(f"{TOKEN} = {stated(HINTED)}")
+    monkeypatch.setenv("DSCORE_TUNE", "on")
+    plan = choice.decided(PROBLEM, DEVICE, REFERENCE, "reference")
+    assert plan == records.tuned_plan(PROBLEM, DEVICE, REFERENCE)
+
+
+def test_tuning_in_a_call_gives_the_best_of_the_arithmetic_asked_for(
+        ship: Ship, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fastest on record may compute otherwise."""
+    asked: list[Any] = []
+
+    def recorded(*given: Any) -> None:
+        asked.append(given[3:])
+
+    ship()
+    monkeypatch.setenv("DSCORE_TUNE", "on")
+    monkeypatch.setattr(tune, "on_demand", lambda *given: solver.best_plan(*given[:2]))
+    monkeypatch.setattr(records, "tuned_plan", recorded)
+    found = choice.decided(PROBLEM, DEVICE, REFERENCE, "reference", "plain")
+    assert asked == [("plain",), ("plain",)]
+    assert found == solver.best_plan(PROBLEM, DEVICE, arithmetic="plain")
+
+
+def test_a_hint_that_the_backend_refuses_is_passed_over(ship: Ship) -> None:
+    class Choosy:
+        any_device, compiles, name = True, False, "choosy"
+
+        def refuses(self, plan: Any) -> tuple[Violation, ...]:
+            return (Violation("E-X", "x", 1, 0),) * (plan.tiling == HINTED)
+
+    ship(f"{TOKEN} = {stated(HINTED)}")
+    chosen: Any = Choosy()
+    assert isinstance(REFERENCE, Backend)
+    assert choice.untuned(PROBLEM, DEVICE, chosen=chosen) == solver.best_plan(PROBLEM, DEVICE)
+    assert choice.untuned(PROBLEM, DEVICE, chosen=REFERENCE).tiling == HINTED
+
+
+def test_tuning_tries_the_hint_too(ship: Ship) -> None:
+    ship(f"{TOKEN} = {stated(HINTED)}")
+    asked = tune.search_of(DEVICE, "reference", top=3)
+    found = [plan.tiling for plan in search.candidates(asked, REFERENCE, PROBLEM)]
+    assert found == [*TILINGS[:3], HINTED]
+    ship(f"{TOKEN} = {stated(TILINGS[1])}")
+    assert [plan.tiling for plan in search.candidates(asked, REFERENCE, PROBLEM)] == TILINGS[:3]
+
+
+def test_a_hint_of_another_algorithm_than_is_tuned_is_not_tried(ship: Ship) -> None:
+    ship(f"{TOKEN} = {stated(HINTED)}")
+    asked = tune.search_of(DEVICE, "reference", top=3, algorithm="direct")
+    found = [plan.tiling for plan in search.candidates(asked, REFERENCE, PROBLEM)]
+    assert len(found) == 3
+    assert {tiling.algorithm for tiling in found} == {"direct"}
+    own = tune.search_of(DEVICE, "reference", top=3, algorithm=HINTED.algorithm)
+    assert HINTED in [plan.tiling for plan in search.candidates(own, REFERENCE, PROBLEM)]
+
+
+# What a user is told.
+
+def test_explain_and_run_say_who_chose(ship: Ship, call: Call, json_of: Callable[..., Any]) -> None:
+    fields = ",".join(f"{name}={value}" for name, value in TILINGS[4].as_dict().items())
+    assert re.search(r"^chosen by +the cost model$", call("explain", TOKEN).out, re.M)
+    assert "hints" not in call("run", TOKEN, "--backend", "reference").out
+    ship(f"{TOKEN} = {stated(HINTED)}")
+    out = call("explain", TOKEN).out
+    assert re.search(r"^chosen by +a shipped hint, measured at 3.25 µs$", out, re.M)
+    assert out == f"{api.explain(TOKEN)}\n"
+    assert json_of("explain", TOKEN, "--tiling", fields)["chosen_by"] == "the caller"
+    result = call("run", TOKEN, f"{TOKEN}_relu", "P42", "--backend", "reference")
+    assert result.code == 0
+    assert "2 by shipped hints" in result.out
+    layer, = json_of("run", TOKEN, "--backend", "reference")["layers"]
+    assert layer["chosen_by"] == "a shipped hint, measured at 3.25 µs"
+    assert layer["tiling"] == HINTED.as_dict()
+
+
+def test_env_counts_hints_and_names_the_ignored(ship: Ship, call: Call,
+                                                json_of: Callable[..., Any]) -> None:
+    ship(f"{TOKEN} = {stated(HINTED)}", "n1c8h6w6_o8k1 = 3")
+    out = unwrapped(call("env").out)
+    assert "z100sm: 2 hints shipped, 1 ignored n1c8h6w6_o8k1: a hint is a table" in out
+    [told] = json_of("env")["hints"]
+    assert (told["device"], told["shipped"]) == ("z100sm", 2)
+    assert [one["name"] for one in told["ignored"]] == ["n1c8h6w6_o8k1"]

@@ -1,0 +1,292 @@
+"""The search: what it tries, what it refuses, what it keeps, and where it stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tuning_backends import Compiled, Device, Scripted, Slow, scripted_seconds
+
+from dscore.cache import store
+from dscore.core import catalog
+from dscore.core.backend import backend
+from dscore.core.errors import CompileError, LaunchError, SpecError, UnavailableError
+from dscore.core.token import parse_problem
+from dscore.solving import solver
+from dscore.tuning import records, tune
+from dscore.tuning.measurement import Policy
+from dscore.tuning.search import LONG, QUICK
+
+PROBLEM = parse_problem("n1c8h6w6_o16k1")
+OTHER = parse_problem("n1c8h6w6_o8k3p1g8")
+DEVICE = catalog.device("z100sm")
+SPACE = solver.solve(PROBLEM, DEVICE)
+NAMES = [SPACE[int(i)].name for i in SPACE.ranked()]
+SCRIPTED = "tuning_backends:Scripted"
+FOLDER = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(records, "_decided", {})
+    for faults in (Scripted, Compiled, Device, Slow):
+        monkeypatch.setattr(faults, "roles", {})
+        for log in ("ran", "timed", "compiled"):
+            monkeypatch.setattr(faults, log, [])
+    monkeypatch.setattr(Device, "dead", False)
+
+
+def fastest(names: Sequence[str]) -> str:
+    return min(names, key=scripted_seconds)
+
+
+def found(**options: Any) -> tune.Tuned:
+    return tune.tune(PROBLEM, backend=options.pop("backend", SCRIPTED),
+                     **{"top": 12, **options})
+
+
+def test_the_fastest_of_the_first_is_found() -> None:
+    steps: list[tune.Step] = []
+    one = found(progress=steps.append)
+    assert one.best is not None
+    assert one.best.tiling.name == fastest(NAMES[:12])
+    assert one.best.seconds == scripted_seconds(one.best.tiling.name)
+    assert one.first is not None
+    assert (one.first.tiling.name, one.tried, one.complete) == (NAMES[0], 12, True)
+    assert one.gain == scripted_seconds(NAMES[0]) / one.best.seconds
+    assert [step.done for step in steps] == [*range(1, 13), 12]
+    assert steps[-1].best == one.best.seconds
+    assert records.best(PROBLEM, DEVICE, backend(SCRIPTED)) == one.best.tiling
+
+
+def test_the_best_are_timed_for_long() -> None:
+    found()
+    quick = [name for name, repeats in Scripted.timed if repeats == QUICK]
+    long = [name for name, repeats in Scripted.timed if repeats == LONG]
+    assert quick == NAMES[:12]
+    assert sorted(long) == sorted(sorted(NAMES[:12], key=scripted_seconds)[:8])
+
+
+def test_exhaustive_tries_all() -> None:
+    one = found(exhaustive=True)
+    assert one.tried == len(NAMES) == one.candidates
+    assert one.best is not None
+    assert one.best.tiling.name == fastest(NAMES)
+
+
+ROLES = {"wrong": "WRONG at output (0, 0, 0, 0)", "unwritten": "got nan", "spills": "spills 7",
+         "scribbles": "outside its output", "raises": "ZeroDivisionError: a kernel's own",
+         "crashes": "illegal memory access", "uncompiled": "too much of everything"}
+
+
+@pytest.mark.parametrize("place", [0, 5])
+def test_a_kernel_at_fault_never_wins(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    roles = dict(zip(NAMES[place:], ROLES, strict=False))
+    monkeypatch.setattr(Scripted, "roles", roles)
+    one = found()
+    assert one.best is not None
+    assert one.best.tiling.name == fastest([n for n in NAMES[:12] if n not in roles])
+    refused = {c.tiling.name: c.refused for c in one.record.refused}
+    assert set(refused) == set(roles)
+    for name, role in roles.items():
+        assert ROLES[role] in refused[name]
+    assert not set(roles) & {name for name, _ in Scripted.timed}
+    assert records.best(PROBLEM, DEVICE, backend(SCRIPTED)) == one.best.tiling
+    ran = len(Scripted.ran)
+    assert found().record == one.record
+    assert len(Scripted.ran) == ran  # what is refused is not tried again
+
+
+def test_kernels_that_do_not_compile_are_found_among_those_that_do(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Compiled, "roles", dict.fromkeys((NAMES[2], NAMES[7]), "uncompiled"))
+    one = found(backend="tuning_backends:Compiled")
+    assert Compiled.compiled[0] == NAMES[:12]
+    assert {c.tiling.name for c in one.record.refused} == {NAMES[2], NAMES[7]}
+    assert one.tried == 12
+
+
+def test_a_compiler_that_refuses_everything_is_no_fault_of_the_kernels(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Compiled, "roles", {"*": ""})
+    with pytest.raises(CompileError):
+        found(backend="tuning_backends:Compiled")
+    assert records.everything() == frozenset()
+
+
+def test_problems_are_built_together() -> None:
+    tune.tune_all([PROBLEM, OTHER, PROBLEM], backend="tuning_backends:Compiled", top=3)
+    assert len(Compiled.compiled[0]) == 6
+
+
+def test_where_every_kernel_crashes_nothing_is_held_against_them(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scripted, "roles", dict.fromkeys(NAMES, "crashes"))
+    with pytest.raises(LaunchError, match="no kernel of n1c8h6w6_o16k1 runs"):
+        found()
+    assert records.everything() == frozenset()
+
+
+def test_a_crash_that_takes_the_device_along_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Device, "roles", {NAMES[2]: "kills"})
+    with pytest.raises(LaunchError, match="runs nothing any more"):
+        found(backend="tuning_backends:Device")
+    record = records.records_of(records.everything())[0]
+    assert set(record.configurations) == set(NAMES[:3])
+    assert [c.tiling.name for c in record.refused] == [NAMES[2]]
+    Device.dead = False
+    assert found(backend="tuning_backends:Device").tried == 12
+
+
+def test_what_is_on_record_is_not_measured_again() -> None:
+    found(top=5)
+    before = len(Scripted.timed)
+    one = found(top=12)
+    again = [name for name, repeats in Scripted.timed[before:] if repeats == QUICK]
+    assert again == NAMES[5:12]
+    assert one.tried == 12
+
+
+def test_an_interruption_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scripted, "roles", {NAMES[4]: "interrupts"})
+    with pytest.raises(KeyboardInterrupt):
+        found()
+    best = records.best(PROBLEM, DEVICE, backend(SCRIPTED))
+    assert best is not None
+    assert best.name == fastest(NAMES[:4])
+    monkeypatch.setattr(Scripted, "roles", {})
+    found()
+    quick = [name for name, repeats in Scripted.timed if repeats == QUICK]
+    assert quick == NAMES[:12]
+
+
+def test_a_budget_is_kept() -> None:
+    began = time.monotonic()
+    one = found(backend="tuning_backends:Slow", budget_seconds=0.4)
+    assert 0.3 < time.monotonic() - began < 0.8
+    assert 0 < one.tried < 12
+    assert not one.complete
+    # The time of the second pass is kept free for it.
+    assert max(len(c.samples) for c in one.record.configurations.values()) > QUICK
+
+
+def test_problems_share_the_budget() -> None:
+    first, second = tune.tune_all([PROBLEM, OTHER], backend="tuning_backends:Slow",
+                                  budget_seconds=0.6)
+    assert first.tried > 1
+    assert second.tried > 1
+
+
+def test_a_timer_of_the_callers_own_is_kept_apart() -> None:
+    def timer(kernel: Any, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
+        return [2 - scripted_seconds(kernel.plan.tiling.name)] * repeats
+
+    found()
+    cold = found(timer=timer, policy=Policy("cold", "graph"))
+    assert cold.best is not None
+    assert cold.best.tiling.name == max(NAMES[:12], key=scripted_seconds)
+    assert records.best(PROBLEM, DEVICE, backend(SCRIPTED)) == cold.best.tiling
+    assert len(records.current(PROBLEM, DEVICE, backend(SCRIPTED))) == 2
+
+
+@pytest.mark.parametrize("times", [[], [0.0], [float("nan")]])
+def test_a_timer_without_times(times: list[float]) -> None:
+    with pytest.raises(UnavailableError, match="are no times"):
+        found(timer=lambda *_: times, policy=Policy("hot", "events"))
+    assert records.everything() == frozenset()
+
+
+@pytest.mark.parametrize("options", [
+    {"top": 0}, {"seed": -1}, {"budget_seconds": 0}, {"backend": "nosuch"},
+    {"timer": lambda *_: [1.0]}])
+def test_arguments_that_make_no_search(options: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        found(**options)
+
+
+class _Pickling(Executor):
+    """Runs a task at once, from what other processes would be sent."""
+
+    def submit(self, function: Any, /, *arguments: Any, **options: Any) -> Future[Any]:
+        import pickle
+
+        done: Future[Any] = Future()
+        try:
+            task = pickle.loads(pickle.dumps((function, arguments)))
+            done.set_result(pickle.loads(pickle.dumps(task[0](*task[1]))))
+        except BaseException as failed:
+            done.set_exception(failed)
+        return done
+
+
+@pytest.mark.parametrize("make", [_Pickling, lambda: ThreadPoolExecutor(2)])
+def test_an_executor_spreads_problems(make: Any) -> None:
+    steps: list[tune.Step] = []
+    with make() as executor:
+        both = tune.tune_all([PROBLEM, OTHER], backend=SCRIPTED, top=4, executor=executor,
+                             progress=steps.append)
+    assert [one.problem for one in both] == [PROBLEM, OTHER]
+    assert [(one.tried, one.complete) for one in both] == [(4, True), (4, True)]
+    assert [(step.number, step.of) for step in steps] == [(1, 2), (2, 2)]
+    assert both == tune.tune_all([PROBLEM, OTHER], backend=SCRIPTED, top=4)
+
+
+def _slow(tmp_path: Path, **options: Any) -> subprocess.Popen[bytes]:
+    """Another process that tunes."""
+    code = ("from dscore import tune; from dscore.core.token import parse_problem as p; "
+            f"tune.tune(p('n1c8h6w6_o16k1'), backend='tuning_backends:Slow', top=12, **{options})")
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER), "TIMED_LOG": str(tmp_path / "log")}
+    return subprocess.Popen([sys.executable, "-c", code], env=environment)
+
+
+def _quick_counts() -> dict[str, int]:
+    """How often each configuration was measured in the first pass, by what is on record."""
+    counts: dict[str, int] = {}
+    for measurement in records.everything():
+        if len(measurement.samples) == QUICK:
+            counts[measurement.tiling.name] = counts.get(measurement.tiling.name, 0) + 1
+    return counts
+
+
+def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
+    process = _slow(tmp_path)
+    until = time.monotonic() + 20
+    while len(_quick_counts()) < 4 and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    known = len(_quick_counts())
+    assert 4 <= known < 12
+    assert store.Store("tuning").verify() == ()
+    assert found(backend="tuning_backends:Slow").complete
+    assert _quick_counts() == dict.fromkeys(NAMES[:12], 1)
+
+
+def test_two_tuners_at_once_lose_nothing(tmp_path: Path) -> None:
+    both = [_slow(tmp_path, seed=seed) for seed in (1, 2)]
+    assert [process.wait(30) for process in both] == [0, 0]
+    timed = (tmp_path / "log").read_text().split()
+    assert store.Store("tuning").verify() == ()
+    assert sorted(m.tiling.name for m in records.everything()) == sorted(timed)
+    assert set(timed) == set(NAMES[:12])
+
+
+def test_tuning_in_a_call_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not tune.wanted()
+    monkeypatch.setenv("DSCORE_TUNE", "on")
+    assert tune.wanted()
+    monkeypatch.setenv("DSCORE_TUNE", "maybe")
+    with pytest.raises(SpecError, match="DSCORE_TUNE must be one of on, off"):
+        tune.wanted()
+    plan = tune.on_demand(PROBLEM, DEVICE, SCRIPTED)
+    assert plan is not None
+    assert plan.tiling.name == fastest(NAMES[:32])
