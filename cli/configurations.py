@@ -13,7 +13,7 @@ from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, require_one_of
 from dscore.core.plan import RULES, Rules
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.solving.verdict import Verdict
 
 Found = TypeVar("Found")

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dscore.core.plan import Check, Plan
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
 from dscore.solving.verdict import Suggestion, Verdict
 

@@ -21,7 +21,8 @@ _ROOMS = {
     "api": ("conv", "explain", "plan_for", "solve", "trace", "validate"),
     "core.errors": ("CompileError", "DscoreError", "InfeasibleError", "LaunchError", "SpecError",
                "UnavailableError"),
-    "core.spec": ("ConvProblem", "ConvSpec"),
+    "core.problem": ("ConvProblem",),
+    "core.spec": ("ConvSpec",),
     "core.device": ("Device",),
     "core.plan": ("Plan",),
     "core.tiling": ("RowReuseTiling", "DirectTiling", "GemmTiling", "ChannelDistributionTiling"),
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from dscore.core.errors import SpecError as SpecError
     from dscore.core.errors import UnavailableError as UnavailableError
     from dscore.core.plan import Plan as Plan
-    from dscore.core.spec import ConvProblem as ConvProblem
+    from dscore.core.problem import ConvProblem as ConvProblem
     from dscore.core.spec import ConvSpec as ConvSpec
     from dscore.core.tiling import ChannelDistributionTiling as ChannelDistributionTiling
     from dscore.core.tiling import DirectTiling as DirectTiling

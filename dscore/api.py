@@ -15,7 +15,8 @@ from dscore.core.backend import Backend, GpuBackend, Kernel, choose_backend, req
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, UnavailableError, require_one_of
 from dscore.core.plan import RULES, Plan, Rules
-from dscore.core.spec import DTYPES, Activation, ConvProblem, ConvSpec
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import DTYPES, Activation, ConvSpec
 from dscore.core.tiling import Arithmetic, Tiling, tiling_from
 from dscore.core.trace import Trace
 from dscore.solving import solver, verdict

@@ -13,7 +13,7 @@ from dscore.algorithms.registers import compiled_registers
 from dscore.algorithms.resources import Footprint, footprint
 from dscore.core.device import Device
 from dscore.core.plan import Check
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.tiling import TILINGS, Tiling
 
 

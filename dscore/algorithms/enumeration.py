@@ -15,7 +15,7 @@ import numpy as np
 
 from dscore.algorithms.geometry import ceil_div
 from dscore.core.device import Device
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.tiling import ARITHMETICS, STAGINGS
 
 # Masked pointwise tiles: a wavefront of more columns than this needs more registers than it saves.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 
 # An int, or an int64 array with one entry per tiling.
 Count = Any

@@ -16,7 +16,7 @@ import numpy as np
 
 from dscore.algorithms.geometry import Count, depthwise_shape, matrix_shape, pointwise_shape
 from dscore.core.device import Device
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.tiling import (
     ChannelDistributionTiling,
     DirectTiling,

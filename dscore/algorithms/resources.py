@@ -19,7 +19,8 @@ from dscore.algorithms.geometry import (
     pointwise_shape,
 )
 from dscore.core.plan import Launch, ResourceUse
-from dscore.core.spec import ELEMENT_BYTES, ConvProblem
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ELEMENT_BYTES
 from dscore.core.tiling import (
     ChannelDistributionTiling,
     DirectTiling,

@@ -23,7 +23,8 @@ from dscore.algorithms.geometry import (
 )
 from dscore.algorithms.resources import footprint
 from dscore.core.device import Device
-from dscore.core.spec import ELEMENT_BYTES, ConvProblem
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ELEMENT_BYTES
 from dscore.core.tiling import GemmTiling
 
 LINE_BYTES = 128

@@ -21,7 +21,7 @@ from dscore.core.errors import (
     UnavailableError,
 )
 from dscore.core.plan import Plan
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.measuring import runner
 from dscore.measuring.timing import Subject, Timing
 

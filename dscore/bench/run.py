@@ -29,7 +29,7 @@ from dscore.core.errors import (
     require_one_of,
 )
 from dscore.core.plan import Plan
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
 from dscore.measuring import runner
 from dscore.measuring.timing import device_times, eager_times, set_count

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dscore.core.errors import require_one_of
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 
 # F.conv2d as it is; on channels_last tensors; with cuDNN off; a product of matrices.
 WAYS = ("default", "channels_last", "native", "matmul")

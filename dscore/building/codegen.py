@@ -9,7 +9,7 @@ from typing import Literal
 from dscore.algorithms.geometry import depthwise_shape, pointwise_shape, row_vectors, vectors
 from dscore.building.toolchain import Unit
 from dscore.core.plan import Plan, Violation
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.tiling import ChannelDistributionTiling, DirectTiling, GemmTiling, RowReuseTiling
 from dscore.core.token import problem_token
 

@@ -11,7 +11,7 @@ from dscore.core.backend import Backend
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError, require_one_of
 from dscore.core.plan import Plan, Rules
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.tiling import ARITHMETICS, TILINGS, Arithmetic, Tiling, computes
 from dscore.core.token import problem_token
 from dscore.solving import solver, verdict

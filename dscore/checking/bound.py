@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dscore.core.errors import SpecError
-from dscore.core.spec import Activation, ConvProblem
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import Activation
 
 UNIT_ROUNDOFF = 2.0**-24
 # A product or sum below the normal range may be flushed to zero.

@@ -19,7 +19,8 @@ from dscore.algorithms.geometry import ceil_div, vectors
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
 from dscore.core.plan import Plan
-from dscore.core.spec import ACTIVATIONS, ConvProblem, ConvSpec, Pair
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ACTIVATIONS, ConvSpec, Pair
 from dscore.core.tiling import (
     STAGINGS,
     ChannelDistributionTiling,

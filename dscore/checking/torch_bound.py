@@ -8,7 +8,7 @@ from typing import Any
 from dscore.checking import bound
 from dscore.checking.bound import Accuracy
 from dscore.core.errors import SpecError
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 
 # Elements of float64 that one step may take; an image at least.
 _STEP_ELEMENTS = 1 << 27

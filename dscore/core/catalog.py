@@ -15,7 +15,8 @@ from typing import Any
 
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, require_int
-from dscore.core.spec import ConvProblem, ConvSpec, pair_of
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ConvSpec, pair_of
 from dscore.core.token import looks_like_token, parse_problem, problem_token
 
 if sys.version_info >= (3, 11):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dscore.core.device import Device
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.text import fold
 from dscore.core.tiling import Tiling
 from dscore.core.token import problem_token

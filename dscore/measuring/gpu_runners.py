@@ -13,7 +13,7 @@ from dscore.checking.bound import Accuracy
 from dscore.core.backend import Backend, GpuBackend
 from dscore.core.device import Device
 from dscore.core.plan import Plan
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.measuring.clocks import RuntimeEngine, TorchEngine
 from dscore.measuring.floors import Floors, stated_floors, torch_floors
 from dscore.measuring.gpu_lock import alone_on

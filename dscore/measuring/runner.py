@@ -16,7 +16,7 @@ from dscore.core.backend import Backend, GpuBackend
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError, UnavailableError
 from dscore.core.plan import Plan
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.measuring.clocks import HostEngine
 from dscore.measuring.floors import Floors, host_floors
 from dscore.measuring.timing import Effort, Engine, Subject

@@ -16,7 +16,7 @@ from dscore.algorithms.case import Case, Constraint, power_of_two_within
 from dscore.algorithms.geometry import Count, ceil_div, depthwise_shape, pointwise_shape
 from dscore.core.errors import SpecError
 from dscore.core.plan import Check, Rules
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.tiling import (
     ChannelDistributionTiling,
     DirectTiling,

@@ -28,7 +28,7 @@ from dscore.algorithms.resources import launch_of, resource_use
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError
 from dscore.core.plan import Plan, Rules
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.tiling import FAMILIES, TILINGS, Arithmetic, DirectTiling, Tiling, computes
 from dscore.solving.cost import CostColumns, cost
 from dscore.solving.rules import keeps_all, overhangs, residency

@@ -13,7 +13,7 @@ from dscore.algorithms.resources import resource_use
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, require_int
 from dscore.core.plan import Check, ResourceUse, Rules, Violation
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.text import MOST_COLUMNS, fold
 from dscore.core.tiling import MOST_COUNT, Tiling
 from dscore.solving.rules import keeps_all, ledger

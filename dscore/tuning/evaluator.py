@@ -20,7 +20,7 @@ from dscore.core.backend import Backend, GpuBackend, Kernel
 from dscore.core.device import Device
 from dscore.core.errors import UnavailableError
 from dscore.core.plan import Plan
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.measuring.runner import Ground, check, ground_for
 from dscore.measuring.timing import NoGraphError, device_times, set_count
 from dscore.tuning.measurement import Policy

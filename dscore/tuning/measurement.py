@@ -16,7 +16,7 @@ from typing import Any
 
 from dscore.cache.store import key
 from dscore.core.errors import SpecError, require_int, require_one_of
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, tiling_from
 from dscore.core.token import parse_problem, problem_token
 from dscore.solving.solver import require_kind

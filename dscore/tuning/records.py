@@ -26,7 +26,7 @@ from dscore.core.backend import Backend
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError, SpecError
 from dscore.core.plan import Plan
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Arithmetic, Tiling, computes
 from dscore.core.token import problem_token
 from dscore.solving import solver

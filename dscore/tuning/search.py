@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dscore.core.backend import Backend, require_accepted
 from dscore.core.device import Device
 from dscore.core.plan import Plan
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 from dscore.solving import solver
 from dscore.tuning import records, shipped_hints

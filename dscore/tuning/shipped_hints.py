@@ -19,7 +19,7 @@ from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError, InfeasibleError, SpecError
 from dscore.core.plan import Plan
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, tiling_from
 from dscore.core.token import parse_problem, problem_token
 from dscore.solving.rules import ledger

@@ -22,7 +22,7 @@ from dscore.core.errors import (
     require_one_of,
 )
 from dscore.core.plan import Plan
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.token import parse_problem, problem_token
 from dscore.tuning import records
 from dscore.tuning.evaluator import HostStand, Timer, default_stand

@@ -18,7 +18,8 @@ from dscore.backends.reference import direct as direct_kernel
 from dscore.backends.reference import machine
 from dscore.backends.reference.backend import ReferenceBackend
 from dscore.core.errors import LaunchError, UnavailableError
-from dscore.core.spec import ConvProblem, ConvSpec
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ConvSpec
 from dscore.core.tiling import STAGINGS, ChannelDistributionTiling, DirectTiling, RowReuseTiling
 
 

@@ -17,7 +17,8 @@ from dscore.algorithms.resources import footprint
 from dscore.backends.reference.backend import ReferenceBackend, Trace
 from dscore.backends.reference.gemm_lanes import halves
 from dscore.core.errors import LaunchError
-from dscore.core.spec import ConvProblem, ConvSpec
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ConvSpec
 from dscore.core.tiling import GemmTiling
 from dscore.core.token import parse_problem
 from dscore.solving.picture import caption, owner, wavefront_map

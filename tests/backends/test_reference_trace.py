@@ -12,7 +12,8 @@ from dscore.algorithms.resources import footprint
 from dscore.backends.reference import machine
 from dscore.backends.reference.backend import ReferenceBackend, Trace
 from dscore.core.errors import LaunchError
-from dscore.core.spec import ConvProblem, ConvSpec
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ConvSpec
 from dscore.core.tiling import ChannelDistributionTiling, DirectTiling, RowReuseTiling
 
 PAPER_ROWS = ConvProblem(ConvSpec.make(1, 1, 3), 1, 5, 5)

@@ -6,7 +6,7 @@ import pytest
 
 from dscore.core import catalog
 from dscore.core.catalog import layers, networks
-from dscore.core.spec import ConvProblem
+from dscore.core.problem import ConvProblem
 from dscore.core.token import parse_problem
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
-from dscore.core.spec import ACTIVATIONS, DTYPES, LAYOUTS, ConvProblem, ConvSpec, sides_of
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ACTIVATIONS, DTYPES, LAYOUTS, ConvSpec, sides_of
 from dscore.core.tiling import ChannelDistributionTiling, tiling_from
 from dscore.core.token import parse_problem, problem_token
 

@@ -11,7 +11,8 @@ from oracle import within_bound
 from plans import plan_of
 
 from dscore.backends.reference.backend import ReferenceBackend, Trace
-from dscore.core.spec import ACTIVATIONS, ConvProblem, ConvSpec
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ACTIVATIONS, ConvSpec
 from dscore.core.tiling import GemmTiling
 
 GUARD = 64
