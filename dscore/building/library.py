@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from dscore.building.abi import ABI
 from dscore.building.codegen import KernelSource, sizes_of
 from dscore.core.errors import CompileError, LaunchError
+from dscore.core.once import once
 from dscore.core.plan import Plan
 
 # Of x, w, bias, out and a stream; returns 0 or a code.
@@ -24,9 +24,9 @@ def sources() -> Path:
     return Path(str(files("dscore._hip_src")))
 
 
-@lru_cache(maxsize=1)
+@once
 def _ffi() -> Any:
-    """cffi with the very declarations that the C++ units include."""
+    """The declarations that the C++ units include, for cffi; its objects know no other FFI's."""
     from cffi import FFI
 
     ffi = FFI()

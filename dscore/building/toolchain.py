@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -29,6 +28,7 @@ from dscore.building.processes import Commands, Finished
 from dscore.building.reports import Report, parse
 from dscore.cache.store import Entry, Store, key
 from dscore.core.errors import CompileError, SpecError, UnavailableError
+from dscore.core.once import Locks
 
 __all__ = ["TARGET_FORMS", "Built", "Compiler", "Progress", "Target", "Unit", "build_library",
            "find_compiler", "missing_compiler", "target"]
@@ -44,10 +44,7 @@ _VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "HIPCC_COMPILE_FLAG
               "HIPCC_LINK_FLAGS_APPEND", "HIP_CLANG_PATH", "HIP_DEVICE_LIB_PATH", "NVCC_CCBIN",
               "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
 _REFUSED = re.compile(r".*(?:Unsupported gpu architecture|invalid target ID) '.*")
-_building: dict[str, threading.Lock] = {}
-# A lock that another thread held while this process was forked would never be released here.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_building.clear)
+_building = Locks()  # by the key of a library
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
     compiler = compiler or find_compiler(target.kind)
     headers = _headers(include)
     name = _key(units, target, compiler, headers, extra_key)
-    with _building.setdefault(name, threading.Lock()):
+    with _building.of(name):
         kept = _LIBRARIES.get(name)
         built = None if kept is None else _from_cache(kept, time.perf_counter() - start)
         if built is not None:

@@ -7,10 +7,10 @@ import stat
 import tempfile
 import warnings
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 
 from dscore.core.errors import UnavailableError
+from dscore.core.once import once
 
 _warned = False
 
@@ -70,7 +70,7 @@ def _temporary_name() -> Path:
     return Path(tempfile.gettempdir(), f"dscore-{user}")
 
 
-@lru_cache(maxsize=1)
+@once
 def _of_this_process(parent: str) -> Path:
     """A fresh folder, for when somebody else holds the name of this user's."""
     try:
@@ -93,6 +93,4 @@ def _private(folder: Path) -> bool:
 def existing_temporaries() -> list[Path]:
     """The temporary folders that may hold something by now."""
     found = [_temporary_name()] if _private(_temporary_name()) else []
-    if _of_this_process.cache_info().currsize:
-        found.append(_of_this_process(tempfile.gettempdir()))
-    return found
+    return [*found, *_of_this_process.made()]

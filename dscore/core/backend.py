@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.once import once
 from dscore.core.plan import Plan, ResourceUse, Violation
 
 
@@ -105,7 +105,7 @@ def backend_names() -> tuple[str, ...]:
     return tuple(_REGISTRY)
 
 
-@cache
+@once
 def backend(name: str) -> Backend:
     """The backend called *name*, or the one at "module:Class"; present on this machine or not.
 

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from dscore.core.errors import LaunchError
+from dscore.core.once import once
 
 # Vendor: package and module of its bindings, the prefix of its calls, who brings them.
 _BINDINGS = {"amd": ("hip", "hip", "hip", "hip-python"),
@@ -111,7 +112,7 @@ def _text(name: Any) -> str:
     return raw.split(b"\0")[0].decode(errors="replace")
 
 
-@cache
+@once
 def runtime(vendor: str) -> Runtime:
     """The runtime of "amd" or "nvidia"; ImportError where its bindings are not installed."""
     package, name, prefix, _ = _BINDINGS[vendor]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 from dscore.core.backend import choose_backend
 from dscore.core.device import Device
@@ -21,6 +21,7 @@ from dscore.core.errors import (
     require_int,
     require_one_of,
 )
+from dscore.core.once import once
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.token import parse_problem, problem_token
@@ -218,7 +219,7 @@ def wanted() -> bool:
                                ("on", "off")) == "on")
 
 
-@lru_cache(maxsize=1024)
+@once
 def on_demand(problem: ConvProblem, device: Device, backend: str) -> Plan | None:
     """Tune *problem* for a call, once in a process's life; None where nothing came of it.
 

@@ -192,7 +192,7 @@ BUILD = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells turn it off in the background
-from dscore.backends import compilers, toolchain
+from dscore.building import compilers, toolchain
 compiler = compilers.find_compiler("host", sys.argv[1])
 units = [toolchain.Unit(name, name) for name in "abc"]
 print(toolchain.build_library(units, toolchain.target("emulated"), include=Path(sys.argv[2]),

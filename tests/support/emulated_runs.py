@@ -79,7 +79,7 @@ def runtime_of(sanitizer):
 
 CHECKED = """
 import pickle, sys
-from dscore.checking import check_plan
+from dscore.checking.check import check_plan
 from sanitized import Sanitized
 
 plans, backend = pickle.loads(sys.stdin.buffer.read()), Sanitized()
