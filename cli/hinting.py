@@ -42,6 +42,6 @@ def _record(found: Hints) -> Record:
 
 def _hint_record(hint: Hint) -> Record:
     said = hint.record.identity
-    return {"problem": hint.problem, "name": hint.tiling.name, "tiling": hint.tiling.as_dict(),
+    return {"problem": hint.problem, "name": hint.tiling.name, "tiling": hint.tiling.as_json(),
             "seconds": hint.seconds, "backend": said.backend, "policy": str(said.policy),
             "compiler": said.compiler, "kernels": said.kernels, "outdated": hint.outdated}

@@ -18,8 +18,9 @@ _SWITCHES = {"true": True, "false": False}
 
 
 def tiling_of(text: str | None) -> Tiling | None:
-    """The tiling that ``wave_w=1,wave_c=64,...`` states; None for no text.
+    """Tiling of a text such as ``algorithm=direct,threads=64,thread_c=2``; None for no text.
 
+    Without ``algorithm`` the names of the fields tell it.
     Raises SpecError naming the part that does not fit.
     """
     if text is None:

@@ -26,7 +26,7 @@ def check_record(check: Check) -> Record:
 def plan_record(plan: Plan) -> Record:
     """A plan, field by field."""
     return {"name": plan.name, **problem_record(plan.problem), "device": plan.device.name,
-            "algorithm": plan.tiling.algorithm, "tiling": plan.tiling.as_dict(),
+            "algorithm": plan.tiling.algorithm, "tiling": plan.tiling.as_json(),
             "rules": plan.rules, "masked": plan.masked, "launch": asdict(plan.launch),
             "use": asdict(plan.use), "block_n": plan.block_n, "cost": asdict(plan.cost)}
 
@@ -34,7 +34,7 @@ def plan_record(plan: Plan) -> Record:
 def verdict_record(verdict: Verdict) -> Record:
     """A judged configuration."""
     return {**problem_record(verdict.problem), "device": verdict.device.name,
-            "tiling": verdict.tiling.as_dict(), "block_n": verdict.block_n,
+            "tiling": verdict.tiling.as_json(), "block_n": verdict.block_n,
             "rules": verdict.rules, "ok": verdict.ok,
             "ledger": [check_record(check) for check in verdict.ledger],
             "violations": [asdict(violation) for violation in verdict.violations],
@@ -43,5 +43,5 @@ def verdict_record(verdict: Verdict) -> Record:
 
 def _suggestion_record(suggestion: Suggestion) -> Record:
     return {"changes": {name: {"from": old, "to": new} for name, old, new in suggestion.changes},
-            "tiling": suggestion.tiling.as_dict(), "block_n": suggestion.block_n,
+            "tiling": suggestion.tiling.as_json(), "block_n": suggestion.block_n,
             "use": asdict(suggestion.use), "text": str(suggestion)}

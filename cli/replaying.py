@@ -75,7 +75,7 @@ def _layer_record(layer: Replayed) -> Record:
     return {"problem": said.problem, "device": said.device, "backend": said.backend,
             "policy": str(said.policy), "tilings": layer.space,
             "measured": len(layer.record.configurations), "exhaustive": layer.exhaustive,
-            "best": {"name": layer.best.tiling.name, "tiling": layer.best.tiling.as_dict(),
+            "best": {"name": layer.best.tiling.name, "tiling": layer.best.tiling.as_json(),
                      "seconds": layer.best.seconds, "rank": layer.rank},
             "first": {str(guess.count): {"measured": guess.measured, "ratio": guess.ratio}
                       for guess in layer.guesses}}

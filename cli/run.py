@@ -201,7 +201,7 @@ def _record(job: Job, done: list[Outcome], asked: int, seconds: float) -> Record
 def _layer_record(outcome: Outcome) -> Record:
     plan, judged = outcome.plan, outcome.accuracy
     return {"layer": outcome.layer.name, **problem_record(outcome.layer.problem),
-            "tiling": plan and plan.tiling.as_dict(), "plan": plan and plan.name,
+            "tiling": plan and plan.tiling.as_json(), "plan": plan and plan.name,
             "chosen_by": plan and choice.origin_said(plan),
             "seconds": outcome.seconds, "share": judged and finite(judged.share),
             "ok": outcome.ok, "verdict": outcome.verdict, "message": outcome.message,

@@ -207,7 +207,7 @@ def _record(layers: list[NamedProblem], found: list[Tuned], search: Search,
 def _layer_record(layer: NamedProblem, one: Tuned) -> Record:
     return {"layer": layer.name, **problem_record(layer.problem), "candidates": one.candidates,
             "tried": one.tried, "complete": one.complete, "gain": one.gain,
-            "first": configuration_record(one.first) or {"tiling": one.first_tiling.as_dict()},
+            "first": configuration_record(one.first) or {"tiling": one.first_tiling.as_json()},
             "best": configuration_record(one.best),
             "refused": [configuration_record(c) for c in one.record.refused]}
 
@@ -216,6 +216,6 @@ def configuration_record(configuration: Configuration | None) -> Record | None:
     """A configuration and what is known of it."""
     if configuration is None:
         return None
-    return {"name": configuration.tiling.name, "tiling": configuration.tiling.as_dict(),
+    return {"name": configuration.tiling.name, "tiling": configuration.tiling.as_json(),
             "seconds": configuration.seconds, "samples": list(configuration.samples),
             "share": configuration.share, "refused": configuration.refused}

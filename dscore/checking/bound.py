@@ -1,13 +1,17 @@
-"""Whether a result is right: the direct definition in float64 and the error bound γ_k.
+"""Error bound γ_k: whether a result is right, beside the direct definition in float64.
 
 For every order of summation a float32 result y of k products keeps
 ``|y − ref| ≤ γ_k · conv(|x|, |w|)`` with ``γ_k = k·u / (1 − k·u)`` and ``u = 2⁻²⁴`` (Higham,
 Accuracy and Stability of Numerical Algorithms, §3.1). So no tolerance is tuned here.
+
+Arrays are NumPy's by default; where a function takes *xp*, it is the library of the arrays, NumPy
+or PyTorch, and everything is computed where they lie.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +20,15 @@ from numpy.typing import NDArray
 from dscore.core.errors import SpecError
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation
+from dscore.ops import conv
 
 UNIT_ROUNDOFF = 2.0**-24
 # A product or sum below the normal range may be flushed to zero.
 UNDERFLOW = 2.0**-126
+# What a multiplication in TF32 adds for each of its operands, of which it keeps 10 bits.
+TF32_SHARE = 2 * 2.0**-10 + 2.0**-20
+# Elements of float64 that one step of `judge` may take; an image at least.
+_STEP_ELEMENTS = 1 << 27
 # max |f'|: an error before the activation grows by no more than this.
 _LIPSCHITZ: dict[Activation | None, float] = {
     None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5}
@@ -41,67 +50,36 @@ def gamma(products: int) -> float:
     return k_u / (1 - k_u)
 
 
-def activate(y: NDArray[np.float64], activation: Activation | None) -> NDArray[np.float64]:
-    """The activation, in float64."""
-    if activation in ("relu", "relu6"):
-        most = np.inf if activation == "relu" else 6.0
-        return np.asarray(np.clip(y, 0.0, most))
-    if activation == "silu":
-        with np.errstate(over="ignore"):
-            return np.asarray(y / (1 + np.exp(-y)))
-    if activation == "hardswish":
-        return np.asarray(y * np.clip(y + 3, 0, 6) / 6)
-    return y
-
-
 @dataclass(frozen=True)
 class Expected:
-    """What a result is held to: the exact result rounded to float64, and how far off it may be."""
+    """Exact result rounded to float64, and how far off each output may be."""
 
-    y: NDArray[np.float64]
-    bound: NDArray[np.float64]
+    y: Any
+    bound: Any
 
 
-def expected(problem: ConvProblem, x: NDArray[Any], w: NDArray[Any],
-             bias: NDArray[Any] | None = None) -> Expected:
-    """The direct definition of *problem* in float64, and the bound of each output.
+def expected(problem: ConvProblem, x: Any, w: Any, bias: Any = None, xp: Any = np,
+             tf32: bool = False) -> Expected:
+    """Direct definition of *problem* in float64, and the bound of each output.
 
-    *x*, *w*, *bias* have the problem's shapes, in NCHW. Equation 2 of Jia et al. 2020 with groups.
+    *x*, *w*, *bias* have the problem's shapes, in NCHW; *x* may hold fewer images. *tf32* widens
+    the bound by the rounding of the operands to TF32.
     """
-    y = _convolve(problem, x.astype(np.float64), w.astype(np.float64))
-    size = _convolve(problem, np.abs(x.astype(np.float64)), np.abs(w.astype(np.float64)))
-    k = problem.spec.products
+    y, size = conv.exact(xp, problem, x, w)
+    k, activation = problem.spec.products, problem.spec.activation
+    operands = TF32_SHARE * (1 + gamma(k)) * size if tf32 else 0.0
     if bias is not None:
-        column = bias.astype(np.float64)[None, :, None, None]
-        y, size, k = y + column, size + np.abs(column), k + 1
-    activation = problem.spec.activation
-    bound = _LIPSCHITZ[activation] * (gamma(k) * size + k * UNDERFLOW)
-    y = activate(y, activation)
-    return Expected(y, bound + _OWN_ROUNDINGS[activation] * (UNIT_ROUNDOFF * np.abs(y) + UNDERFLOW))
-
-
-def _convolve(problem: ConvProblem, x: NDArray[np.float64],
-              w: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sum over the taps of one matrix product per image and group."""
-    spec, (top, bottom, left, right) = problem.spec, problem.padding
-    (stride_h, stride_w), (dilation_h, dilation_w) = spec.stride, spec.dilation
-    height, width = problem.out_height, problem.out_width
-    padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    taps = w.reshape(spec.groups, spec.group_out, spec.group_in, *spec.kernel)
-    y = np.zeros((problem.batch, spec.groups, spec.group_out, height * width))
-    for tap_h in range(spec.kernel[0]):
-        for tap_w in range(spec.kernel[1]):
-            row, column = tap_h * dilation_h, tap_w * dilation_w
-            under = padded[:, :, row:row + (height - 1) * stride_h + 1:stride_h,
-                           column:column + (width - 1) * stride_w + 1:stride_w]
-            y += taps[..., tap_h, tap_w] @ under.reshape(
-                problem.batch, spec.groups, spec.group_in, height * width)
-    return y.reshape(problem.batch, spec.out_channels, height, width)
+        column = conv.float64(xp, bias)[None, :, None, None]
+        y, size, k = y + column, size + xp.abs(column), k + 1
+    bound = _LIPSCHITZ[activation] * (gamma(k) * size + k * UNDERFLOW + operands)
+    y = conv.activated(xp, y, activation)
+    return Expected(y, bound + _OWN_ROUNDINGS[activation] * (
+        UNIT_ROUNDOFF * xp.abs(y) + UNDERFLOW))
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How a result compares: the worst error as a share of its bound, and where it stands."""
+    """Worst error of a result, as a share of its bound, and the output that has it."""
 
     ok: bool
     share: float  # inf where a value is not finite though the exact one is
@@ -117,29 +95,58 @@ class Accuracy:
                 f"± {self.bound:.3g} (the error is {self.share:.3g} times the bound)")
 
 
-def compare(y: NDArray[Any], wanted: Expected) -> Accuracy:
-    """Hold *y* to *wanted*; a value that is not finite never passes.
+def compare(y: Any, wanted: Expected, xp: Any = np) -> Accuracy:
+    """Accuracy of *y* beside *wanted*; a value that is not finite never passes.
 
     Raises SpecError where the shapes differ.
     """
-    if y.shape != wanted.y.shape:
-        raise SpecError(f"a result of shape {y.shape} is held to one of {wanted.y.shape}")
-    error = np.abs(y.astype(np.float64) - wanted.y)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(error == 0, 0.0, error / wanted.bound)
-    share = np.where(np.isfinite(y) & np.isfinite(share), share, np.inf)
-    if not share.size:
+    shape = tuple(wanted.y.shape)
+    if tuple(y.shape) != shape:
+        raise SpecError(f"a result of shape {tuple(y.shape)} is held to one of {shape}")
+    if 0 in shape:
         return Accuracy(True, 0.0, (), 0.0, 0.0, 0.0)
-    flat = int(share.argmax())
-    where = tuple(int(i) for i in np.unravel_index(flat, share.shape))
-    worst = float(share.flat[flat])
+    y = conv.float64(xp, y)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = xp.abs(y - wanted.y)
+        share = xp.where(error == 0, 0.0, error / wanted.bound)
+    share = xp.where(xp.isfinite(y) & xp.isfinite(share), share, xp.inf)
+    where = tuple(int(at) for at in np.unravel_index(int(share.argmax()), shape))
+    worst = float(share[where])
     return Accuracy(worst <= 1, worst, where, float(y[where]), float(wanted.y[where]),
                     float(wanted.bound[where]))
 
 
+def judge(xp: Any, problem: ConvProblem, arrays: tuple[Any, Any, Any], y: Any,
+          tf32: bool = False) -> Accuracy:
+    """Accuracy of *y*, the result of *arrays* (x, w, bias or None), some images at a time.
+
+    As `compare` of `expected`, in less memory. Raises SpecError where the shapes differ.
+    """
+    x, w, bias = arrays
+    if tuple(y.shape) != problem.y_shape:
+        raise SpecError(f"a result of shape {tuple(y.shape)} is held to one of {problem.y_shape}")
+    return max((_judged_from(first, compare(y[first:last], expected(
+        problem, x[first:last], w, bias, xp, tf32), xp))
+        for first, last in _steps(problem)), key=lambda accuracy: accuracy.share)
+
+
+def _steps(problem: ConvProblem) -> Iterator[tuple[int, int]]:
+    """First image and the one behind the last, of each step."""
+    spec = problem.spec
+    image = max(spec.in_channels * problem.height * problem.width,
+                spec.out_channels * problem.out_height * problem.out_width)
+    images = max(1, _STEP_ELEMENTS // image)
+    return ((at, min(at + images, problem.batch)) for at in range(0, problem.batch, images))
+
+
+def _judged_from(first: int, accuracy: Accuracy) -> Accuracy:
+    """*accuracy* of images that begin with number *first* of the whole batch."""
+    return replace(accuracy, where=(first + accuracy.where[0], *accuracy.where[1:]))
+
+
 def sample(problem: ConvProblem, seed: int) -> tuple[NDArray[np.float32], NDArray[np.float32],
                                                      NDArray[np.float32] | None]:
-    """Random (x, w, bias) for *problem*: normal, never zero, the same for the same seed."""
+    """Random data (x, w, bias) for *problem*: normal, never zero, the same for the same seed."""
     rng = np.random.default_rng(seed)
 
     def drawn(shape: tuple[int, ...]) -> NDArray[np.float32]:

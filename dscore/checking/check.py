@@ -49,6 +49,6 @@ def require_untouched(plan: Plan, buffer: NDArray[Any]) -> None:
 
 def reproduction(backend: str, plan: Plan, seed: int) -> str:
     """The command that runs one case again."""
-    fields = ",".join(f"{name}={value}" for name, value in plan.tiling.as_dict().items())
+    fields = ",".join(f"{name}={value}" for name, value in plan.tiling.as_json().items())
     return (f"dscore run {plan.token} --tiling {fields} --device {plan.device.name} "
             f"--seed {seed} --backend {backend}")

@@ -34,6 +34,14 @@ class _Fields:
         """Field names and values, in order."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
+    def as_json(self) -> dict[str, Any]:
+        """Algorithm, field names and values, in order: what `tiling_from` reads.
+
+        >>> DirectTiling(64, 2).as_json()
+        {'algorithm': 'direct', 'threads': 64, 'thread_c': 2}
+        """
+        return {"algorithm": self.algorithm, **self.as_dict()}
+
     def __str__(self) -> str:
         return " ".join(f"{name}={value}" for name, value in self.as_dict().items())
 
@@ -197,25 +205,42 @@ def computes(tiling: Tiling, arithmetic: Arithmetic | None) -> bool:
     return arithmetic in (None, getattr(tiling, "arithmetic", "plain"))
 
 
-def _required(cls: type[Tiling]) -> set[str]:
-    return {field.name for field in fields(cls) if field.default is MISSING}
-
-
 def tiling_from(values: dict[str, Any], where: str = "tiling") -> Tiling:
-    """The tiling whose fields are *values*; which one is told by the names of the fields.
+    """Tiling of a table's *values*: the key `algorithm` names its class, else the fields do.
+
+    Raises SpecError, beginning with *where*, for an unknown algorithm and for fields that do not
+    fit.
 
     >>> tiling_from({"threads": 64, "thread_c": 2})
     DirectTiling(threads=64, thread_c=2)
     """
-    given = set(values)
+    given = {name: value for name, value in values.items() if name != "algorithm"}
+    if "algorithm" in values:
+        cls = TILINGS[require_one_of(values["algorithm"], f"{where}: algorithm", tuple(TILINGS))]
+    else:
+        cls = _guessed(set(given))
+    missing, unknown = sorted(_required(cls) - set(given)), sorted(set(given) - _known(cls))
+    faults = [f"missing {', '.join(missing)}"] * bool(missing)
+    faults += [f"unknown {', '.join(unknown)}"] * bool(unknown)
+    if faults:
+        raise SpecError(f"{where}: not a {cls.__name__}: {'; '.join(faults)}; "
+                        f"its fields are {', '.join(f.name for f in fields(cls))}")
+    return cls(**given)
+
+
+def _guessed(given: set[str]) -> type[Tiling]:
+    """Class that the fields *given* make, else the one with most of them: for tables without
+    `algorithm`, as older files hold.
+    """
     for cls in TILINGS.values():
-        known = {f.name for f in fields(cls)}
-        if given <= known and _required(cls) <= given:
-            return cls(**values)
-    cls = max(TILINGS.values(), key=lambda c: len(given & {f.name for f in fields(c)}))
-    known = {f.name for f in fields(cls)}
-    missing, extra = sorted(_required(cls) - given), sorted(given - known)
-    said = [f"missing {', '.join(missing)}"] * bool(missing)
-    said += [f"unknown {', '.join(extra)}"] * bool(extra)
-    raise SpecError(f"{where}: not a {cls.__name__}: {'; '.join(said)}; "
-                    f"its fields are {', '.join(f.name for f in fields(cls))}")
+        if _required(cls) <= given <= _known(cls):
+            return cls
+    return max(TILINGS.values(), key=lambda c: len(given & _known(c)))
+
+
+def _known(cls: type[Tiling]) -> set[str]:
+    return {field.name for field in fields(cls)}
+
+
+def _required(cls: type[Tiling]) -> set[str]:
+    return {field.name for field in fields(cls) if field.default is MISSING}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dscore.checking import bound, torch_bound
+from dscore.checking import bound
 from dscore.checking.bound import Accuracy
 from dscore.core.backend import Backend, GpuBackend
 from dscore.core.device import Device
@@ -69,7 +69,7 @@ class TorchGround:
         return (*arrays[:3], out), untouched
 
     def judge(self, problem: ConvProblem, arrays: Arrays, y: Any, tf32: bool = False) -> Accuracy:
-        return torch_bound.judge(self._torch, problem, arrays[:3], y, tf32)
+        return bound.judge(self._torch, problem, arrays[:3], y, tf32)
 
     def floors(self) -> Floors:
         found = torch_floors(self._torch, self.engine, self._index, self.effort)

@@ -42,7 +42,7 @@ class Hint:
     @property
     def line(self) -> str:
         """The hint as it stands in a file."""
-        fields = {MICROSECONDS: round(self.seconds * 1e6, 3), **self.tiling.as_dict()}
+        fields = {MICROSECONDS: round(self.seconds * 1e6, 3), **self.tiling.as_json()}
         said = ", ".join(f"{name} = {json.dumps(value)}" for name, value in fields.items())
         return f"{self.problem} = {{ {said} }}"
 

@@ -157,7 +157,7 @@ class Measurement:
         """The measurement as the values that JSON holds; `of_json` gives it back."""
         said = {f.name: getattr(self.identity, f.name) for f in fields(Identity)}
         return {"format": FORMAT, **said, "policy": str(self.identity.policy),
-                "tiling": self.tiling.as_dict(), "refused": self.refused, "share": self.share,
+                "tiling": self.tiling.as_json(), "refused": self.refused, "share": self.share,
                 "samples": list(self.samples), "seed": self.seed,
                 "environment": dict(self.environment)}
 

@@ -13,7 +13,7 @@ from dscore.bench.rows import Row, append_rows, read_rows
 from dscore.bench.run import Bench, Comparison, bench, measure
 from dscore.bench.summary import contests, geomean, standings
 from dscore.bench.torch_methods import TorchSubject, ways_for
-from dscore.checking import bound, torch_bound
+from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.errors import SpecError
 from dscore.core.token import parse_problem
@@ -260,7 +260,7 @@ def test_every_way_is_right_and_leaves_the_settings(torch, token):
 @pytest.mark.parametrize("token", CASES)
 @pytest.mark.parametrize("step", [1, 1 << 27])
 def test_the_bound_where_tensors_lie_is_that_of_the_host(torch, monkeypatch, token, step):
-    monkeypatch.setattr(torch_bound, "_STEP_ELEMENTS", step)
+    monkeypatch.setattr(bound, "_STEP_ELEMENTS", step)
     problem = parse_problem(token)
     arrays = bound.sample(problem, 5)
     wanted = bound.expected(problem, *arrays)
@@ -268,13 +268,13 @@ def test_the_bound_where_tensors_lie_is_that_of_the_host(torch, monkeypatch, tok
     y = wanted.y.astype(np.float32)
     for change in (0.0, 0.5, 40.0, np.nan):
         y[-1, 0, 0, 0] = wanted.y[-1, 0, 0, 0] + change * wanted.bound[-1, 0, 0, 0]
-        here = torch_bound.judge(torch, problem, tensors, torch.from_numpy(y))
+        here = bound.judge(torch, problem, tensors, torch.from_numpy(y))
         there = bound.compare(y, wanted)
         assert here.ok == there.ok
         assert here.share == pytest.approx(there.share, rel=1e-6)
         if not here.ok:
             assert here.where == there.where
-    assert torch_bound.judge(torch, problem, tensors, torch.from_numpy(wanted.y).float(), True).ok
+    assert bound.judge(torch, problem, tensors, torch.from_numpy(wanted.y).float(), True).ok
 
 
 def test_a_wrong_peer_is_told_and_not_timed(torch, monkeypatch):

@@ -118,3 +118,29 @@ def test_samples_are_random_repeatable_and_never_zero():
         assert np.array_equal(a, b)
         assert not np.array_equal(a, c)
         assert np.all(a != 0)
+
+
+@pytest.mark.parametrize("step", [1, 1 << 27])
+@pytest.mark.parametrize("token", ["n3c8h5w7_o16k1_bias", "n4c6h7w5_o6k3s2p1g6_silu"])
+def test_judging_in_steps_is_comparing_the_whole(step, token, monkeypatch):
+    monkeypatch.setattr(bound, "_STEP_ELEMENTS", step)
+    problem = parse_problem(token)
+    arrays = bound.sample(problem, 1)
+    wanted = bound.expected(problem, *arrays)
+    y = wanted.y.astype(np.float32)
+    for where in ((0, 0, 0, 0), (2, 1, 0, 1), (-1, -1, -1, -1)):
+        y[where] = wanted.y[where] + 40 * wanted.bound[where]
+        assert bound.judge(np, problem, arrays, y) == bound.compare(y, wanted)
+        assert not bound.compare(y, wanted).ok
+    y[1, 0, 0, 0] = np.nan
+    assert bound.judge(np, problem, arrays, y).where == (1, 0, 0, 0)
+    with pytest.raises(SpecError, match="a result of shape"):
+        bound.judge(np, problem, arrays, y[1:])
+
+
+def test_products_in_tf32_widen_the_bound_by_their_operands_alone():
+    problem = parse_problem("n1c8h3w3_o4k1_bias")
+    x, w, bias = bound.sample(problem, 2)
+    plain, wide = (bound.expected(problem, x, w, bias, tf32=tf32) for tf32 in (False, True))
+    magnitude = oracle.direct(problem, x, w, bias)[1] - abs(bias)[None, :, None, None]
+    assert np.allclose(wide.bound - plain.bound, bound.TF32_SHARE * magnitude, rtol=1e-5)

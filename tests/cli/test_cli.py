@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from cli_calls import DSCORE, SMALL, TILING, Call, configuration, process, words
+from cli_calls import DSCORE, SMALL, TILING, Call, configuration, process, unwrapped, words
 
 import dscore
 from dscore.core import catalog
@@ -143,11 +143,24 @@ def test_validate_answers_with_the_numbers_of_the_design(call: Call, tmp_path: P
     assert lines[-1] == "0 of 1 configurations are valid"
 
 
+@pytest.mark.parametrize(("algorithm", "group_c", "code", "message"), [
+    ("channel_distribution", 8, 0, "1 of 1 configurations are valid"),
+    ("winograd", 8, 2, "algorithm must be one of channel_distribution, gemm, row_reuse, direct; "
+                       "got 'winograd'"),
+    ("gemm", 8, 2, "not a GemmTiling: missing lanes_c")])
+def test_validate_takes_the_algorithm(call: Call, tmp_path: Path, algorithm: str, group_c: int,
+                                      code: int, message: str) -> None:
+    path = configuration(tmp_path / "p28.toml", algorithm=algorithm, group_c=group_c, block_n=1)
+    result = call("validate", path)
+    assert result.code == code
+    assert message in unwrapped(result.out + result.err)
+
+
 def test_validate_as_json(json_of: Callable[..., Any], tmp_path: Path) -> None:
     verdict, = json_of("validate", configuration(tmp_path / "p28.toml"), code=1)
     assert verdict["problem"] == "n1c320h7w7_o1280k1"
     assert (verdict["device"], verdict["rules"], verdict["block_n"]) == ("z100sm", "hardware", 2)
-    assert verdict["tiling"] == TILING
+    assert verdict["tiling"] == {"algorithm": "channel_distribution", **TILING}
     assert verdict["ok"] is False
     line = verdict["ledger"][0]
     assert (line["code"], line["used"], line["allowed"], line["slack"], line["ok"]) == (

@@ -109,7 +109,7 @@ def test_explain_as_json(json_of: Callable[..., Any]) -> None:
     data, told = json_of("explain", "mobilenet_v2/7", "--device", "h200"), api.explain(
         "mobilenet_v2/7", "h200")
     assert data["plan"]["name"] == told.plan.name
-    assert data["plan"]["tiling"] == told.plan.tiling.as_dict()
+    assert data["plan"]["tiling"] == told.plan.tiling.as_json()
     assert data["plan"]["use"] == asdict(told.plan.use)
     assert data["floor_seconds"] == told.floor_seconds
     assert [line["code"] for line in data["ledger"]] == [line.code for line in told.ledger]
@@ -119,8 +119,11 @@ def test_explain_as_json(json_of: Callable[..., Any]) -> None:
 
 def test_explain_takes_a_tiling_and_a_batch(json_of: Callable[..., Any]) -> None:
     fields = "wave_w=1, wave_c=64, repeat_w=1, repeat_c=4, group_c=8"
-    plan = json_of("explain", "P28", "--tiling", fields, "--batch", 3, "--rules", "paper")["plan"]
-    assert plan["tiling"] == {**TILING, "group_c": 8}
+    named = f"algorithm=channel_distribution,{fields}"
+    plan, same = (json_of("explain", "P28", "--tiling", text, "--batch", 3, "--rules", "paper")[
+        "plan"] for text in (fields, named))
+    assert plan == same
+    assert plan["tiling"] == {"algorithm": "channel_distribution", **TILING, "group_c": 8}
     assert (plan["problem"], plan["rules"]) == ("n3c320h7w7_o1280k1", "paper")
 
 
@@ -155,9 +158,9 @@ def test_run_takes_a_tiling_with_names_and_switches(json_of: Callable[..., Any])
     fields = ("thread_h=2,thread_w=1,lanes_h=1,lanes_w=8,planes=2,staging=registers,"
               "column_reuse=True")
     layer, = json_of("run", SMALL, "--tiling", fields, "--batch", 2)["layers"]
-    assert layer["tiling"] == {"thread_h": 2, "thread_w": 1, "lanes_h": 1, "lanes_w": 8,
-                               "planes": 2, "staging": "registers", "column_reuse": True,
-                                   "ahead": False}
+    assert layer["tiling"] == {"algorithm": "row_reuse", "thread_h": 2, "thread_w": 1, "lanes_h": 1,
+                               "lanes_w": 8, "planes": 2, "staging": "registers",
+                               "column_reuse": True, "ahead": False}
     assert layer["problem"].startswith("n2")
 
 

@@ -11,7 +11,13 @@ from dscore.core.device import Device
 from dscore.core.errors import SpecError
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, DTYPES, LAYOUTS, ConvSpec, sides_of
-from dscore.core.tiling import ChannelDistributionTiling, tiling_from
+from dscore.core.tiling import (
+    ChannelDistributionTiling,
+    DirectTiling,
+    GemmTiling,
+    RowReuseTiling,
+    tiling_from,
+)
 from dscore.core.token import parse_problem, problem_token
 
 
@@ -169,6 +175,28 @@ def test_bad_tokens_are_refused(token):
 def test_bad_tilings_are_refused(values, message):
     with pytest.raises(SpecError, match=re.escape(message)):
         tiling_from(values)
+
+
+TILINGS = [ChannelDistributionTiling(1, 64, 1, 4, 16), DirectTiling(64, 2),
+           GemmTiling(64, 64, 32, 32, 8, 1, 16, 3, 2, "tf32x3"),
+           RowReuseTiling(7, 1, 1, 7, 8, "both", ahead=True)]
+
+
+@pytest.mark.parametrize("tiling", TILINGS)
+def test_a_tiling_is_read_with_and_without_its_algorithm(tiling):
+    assert tiling_from(tiling.as_json()) == tiling_from(tiling.as_dict()) == tiling
+    assert list(tiling.as_json()) == ["algorithm", *tiling.as_dict()]
+
+
+@pytest.mark.parametrize(("algorithm", "message"), [
+    ("winograd", "hint: algorithm must be one of channel_distribution, gemm, row_reuse, direct; "
+                 "got 'winograd'"),
+    ([], "hint: algorithm must be one of"), (None, "hint: algorithm must be one of"),
+    ("gemm", "hint: not a GemmTiling: missing lanes_c, slices, stages, step_c, tile_c, tile_p, "
+             "wave_c, wave_p; unknown thread_c, threads; its fields are tile_c, ")])
+def test_a_wrong_algorithm_is_refused(algorithm, message):
+    with pytest.raises(SpecError, match=re.escape(message)):
+        tiling_from({"algorithm": algorithm, **DirectTiling(64, 2).as_dict()}, "hint")
 
 
 def test_equal_specs_are_equal_values():

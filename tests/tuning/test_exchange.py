@@ -45,6 +45,9 @@ _SOUND = measured(TILINGS[0], 1e-6, 2e-6).as_json()
         ({"policy": "warm graph"}, "cache"), ({"policy": "cold"}, "policy"),
         ({"tiling": {"wave_w": 1}}, "tiling"), ({"tiling": []}, "tiling"),
         ({"tiling": {"threads": 64, "thread_c": True}}, "thread_c"),
+        ({"tiling": {**_SOUND["tiling"], "algorithm": "winograd"}},
+         "tiling: algorithm must be one of channel_distribution, gemm, row_reuse, direct"),
+        ({"tiling": {**_SOUND["tiling"], "algorithm": "direct"}}, "tiling: not a DirectTiling"),
         ({"samples": 1}, "samples"), ({"samples": ["1"]}, "samples"), ({"samples": []}, "samples"),
         ({"samples": [-1]}, "samples"), ({"samples": [float("nan")]}, "samples"),
         ({"samples": [True]}, "samples"), ({"samples": [10**400]}, "samples"),
@@ -64,6 +67,21 @@ def test_a_damaged_line_is_named_and_skipped(line: str, said: str | None, tmp_pa
         [skipped] = read.skipped
         assert skipped.startswith(f"{path}:2: ")
         assert said in skipped
+
+
+def test_files_without_the_algorithm_hold_the_same_measurements(tmp_path: Path) -> None:
+    one, two = measured(TILINGS[0], 1e-6, 2e-6), measured(TILINGS[1], 3e-6)
+    new, old = written(tmp_path / "new", one, two), tmp_path / "old"
+    lines = [json.loads(line) for line in new.read_text().splitlines()]
+    assert {line["tiling"].pop("algorithm") for line in lines} == {one.tiling.algorithm}
+    old.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert exchange.read(old).measurements == exchange.read(new).measurements == {one, two}
+    into = tmp_path / "into"
+    exchange.merge([old, new], into)
+    assert into.read_bytes() == new.read_bytes()
+    records.keep(one)
+    assert take(old).known == 1
+    assert records.everything() == {one, two}
 
 
 def test_binary_and_absent_files(tmp_path: Path) -> None:

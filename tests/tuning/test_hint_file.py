@@ -106,7 +106,7 @@ def test_the_file_is_read_back_whole_and_does_not_depend_on_the_order() -> None:
     lines = text.partition("[hints]\n")[2].splitlines()
     assert lines == sorted(lines)
     assert len(lines) == 3
-    assert lines[1].startswith(f"{TOKEN} = {{ us = 1.235, tile_c = ")
+    assert lines[1].startswith(f"{TOKEN} = {{ us = 1.235, algorithm = \"gemm\", tile_c = ")
     told = shipped_hints.tunings_of(text, "made")
     assert told.ignored(DEVICE) == ()
     assert told.plan(PROBLEM, DEVICE).tiling == TILINGS[2]  # type: ignore[union-attr]
@@ -129,7 +129,7 @@ def test_the_command(call: Call, json_of: Callable[..., Any]) -> None:
         "no hint for n2c8h6w6_o16k1: timed by the host's clock, which says nothing of a device "
         "1 hint for z100sm")
     data = json_of("cache", "hints", "--device", "z100sm")
-    assert [hint["tiling"] for hint in data["hints"]] == [TILINGS[1].as_dict()]
+    assert [hint["tiling"] for hint in data["hints"]] == [TILINGS[1].as_json()]
     assert [one["problem"] for one in data["left_out"]] == ["n2c8h6w6_o16k1"]
 
 
@@ -156,4 +156,4 @@ def test_where_there_is_nothing(call: Call, arguments: str, code: int, said: str
 def test_a_hint_names_the_record_it_comes_from() -> None:
     hint = only(timed(TILINGS[0], 1e-6))
     assert isinstance(hint.record.identity, Identity)
-    assert json.loads(json.dumps(hint.tiling.as_dict())) == hint.tiling.as_dict()
+    assert json.loads(json.dumps(hint.tiling.as_json())) == hint.tiling.as_json()

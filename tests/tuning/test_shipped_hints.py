@@ -31,8 +31,8 @@ HINTED = SPACE[int(SPACE.ranked()[20])]
 EXAMPLE = parse_problem("n2c6h7w5_o6k3s2p1g6")
 
 
-def stated(tiling: Tiling, us: float = 3.25) -> str:
-    fields = {"us": us, **tiling.as_dict()}
+def stated(tiling: Tiling, us: float = 3.25, **changes: object) -> str:
+    fields = {"us": us, **tiling.as_json(), **changes}
     listed = ", ".join(f"{name} = {json.dumps(value)}" for name, value in fields.items())
     return f"{{ {listed} }}"
 
@@ -80,6 +80,9 @@ def test_bias_and_activation_do_not_matter(token: str, found: bool) -> None:
     (f"{TOKEN} = {stated(ChannelDistributionTiling(1, 64, 64, 64, 64))}", TOKEN, "E-THREADS"),
     (f"{TOKEN} = {{ wave_w = 1 }}", TOKEN, "hint: not a ChannelDistributionTiling: missing"),
     (f"{TOKEN} = {stated(HINTED)[:-2]}, wide = 1 }}", TOKEN, "unknown wide"),
+    (f"{TOKEN} = {stated(HINTED, algorithm='winograd')}", TOKEN,
+     "hint: algorithm must be one of channel_distribution, gemm, row_reuse, direct"),
+    (f"{TOKEN} = {stated(HINTED, algorithm='direct')}", TOKEN, "hint: not a DirectTiling"),
     (f"{TOKEN} = {{ threads = 0, thread_c = 1 }}", TOKEN, "threads must be positive"),
     (f"{TOKEN} = {{ threads = [64], thread_c = 1 }}", TOKEN, "threads must be an integer"),
     (f"{TOKEN} = {{ thread_h = 1, thread_w = 1, lanes_h = 1, lanes_w = 1, planes = 1 }}", TOKEN,
@@ -94,6 +97,13 @@ def test_a_hint_at_fault_is_ignored_and_named(line: str, name: str, said: str) -
     [ignored] = told.ignored(DEVICE)
     assert ignored.name == name
     assert said in ignored.reason
+
+
+def test_a_hint_without_its_algorithm_is_read_as_before() -> None:
+    named = f"{TOKEN} = {stated(HINTED)}"
+    bare = named.replace(f'algorithm = "{HINTED.algorithm}", ', "")
+    assert bare != named
+    assert hints(bare).plan(PROBLEM, DEVICE) == hints(named).plan(PROBLEM, DEVICE) is not None
 
 
 def test_a_device_of_that_name_with_tighter_limits_is_obeyed() -> None:
@@ -120,6 +130,7 @@ def test_a_time_that_is_no_number_is_none() -> None:
 def test_every_shipped_hint_still_holds() -> None:
     for told in shipped_hints.all_shipped():
         device = catalog.devices()[told.device]
+        assert all(list(hint)[:2] == ["us", "algorithm"] for hint in told.hints.values())
         assert not told.ignored(device), f"measure {told.device} again, or take these out"
         assert list(told.hints) == sorted(told.hints)
 
@@ -271,7 +282,7 @@ def test_explain_and_run_say_who_chose(ship: Ship, call: Call, json_of: Callable
     assert "2 by shipped hints" in result.out
     layer, = json_of("run", TOKEN, "--backend", "reference")["layers"]
     assert layer["chosen_by"] == "a shipped hint, measured at 3.25 µs"
-    assert layer["tiling"] == HINTED.as_dict()
+    assert layer["tiling"] == HINTED.as_json()
 
 
 def test_env_counts_hints_and_names_the_ignored(ship: Ship, call: Call,
