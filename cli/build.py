@@ -9,7 +9,6 @@ from typing import cast
 import typer
 
 from dscore import api
-from dscore.algorithms.registers import MOST_SPILLS
 from dscore.building.ahead_of_time import (
     BuiltKernels,
     Comparison,
@@ -18,6 +17,7 @@ from dscore.building.ahead_of_time import (
     require_kernel,
 )
 from dscore.building.codegen import KernelSource, units
+from dscore.building.reports import MOST_SPILLS
 from dscore.building.toolchain import Compiler, Target, find_compiler, target
 from dscore.cli.emit import SIZES
 from dscore.cli.inputs import layers_of

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import typer
 
 from dscore import api
-from dscore.checking.cases import KINDS
+from dscore.algorithms import registry
 from dscore.checking.conformance import Failure, Report, conformance
 from dscore.cli.inputs import reproduction
 from dscore.cli.output import (
@@ -44,7 +44,8 @@ def run(asked: Request, json: bool) -> None:
     """Search, print and write the report; exit 1 where a case fails."""
     require_int(asked.examples, "--examples")
     require_int(asked.seed, "--seed", 0)
-    kinds = [require_one_of(kind, "--kind", KINDS) for kind in dict.fromkeys(asked.kinds or KINDS)]
+    kinds = [require_one_of(kind, "--kind", registry.names())
+             for kind in dict.fromkeys(asked.kinds or registry.names())]
     devices = {text: api.device_of(text) for text in asked.devices}
     if asked.report is not None:
         _require_form(asked.report)

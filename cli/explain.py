@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import cast
 
 from dscore import api
+from dscore.algorithms.registry import algorithm_of
 from dscore.cli.inputs import tiling_of
 from dscore.cli.output import print_json, print_text
 from dscore.cli.records import Record, check_record, plan_record
 from dscore.core.plan import Rules
-from dscore.solving.explain import Explanation
-from dscore.solving.picture import caption, wavefront_map
+from dscore.solving.explain import Explanation, wavefront_map
 
 
 def run(layer: str, device: str, rules: str, tiling: str | None, batch: int | None,
@@ -34,4 +34,4 @@ def _record(explanation: Explanation) -> Record:
             "ledger": [check_record(check) for check in explanation.ledger],
             "floor_seconds": explanation.floor_seconds, "floor": explanation.floor,
             "note": explanation.note, "considered": explanation.considered,
-            "picture": wavefront_map(plan), "caption": caption(plan)}
+            "picture": wavefront_map(plan), "caption": algorithm_of(plan.tiling).caption(plan)}

@@ -6,12 +6,13 @@ import re
 import shlex
 from typing import Any
 
+from dscore.algorithms.registry import tiling_from
 from dscore.checking import check
 from dscore.core import catalog
 from dscore.core.catalog import NamedProblem
 from dscore.core.errors import SpecError
 from dscore.core.plan import Plan
-from dscore.core.tiling import Tiling, tiling_from
+from dscore.core.tiling import Tiling
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _SWITCHES = {"true": True, "false": False}

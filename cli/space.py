@@ -9,6 +9,7 @@ import numpy as np
 import typer
 
 from dscore import api
+from dscore.algorithms.registry import tiling_from
 from dscore.cli.inputs import layers_of
 from dscore.cli.output import counted, print_json, print_table, print_text
 from dscore.cli.records import Record, problem_record
@@ -16,7 +17,6 @@ from dscore.core.catalog import NamedProblem
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, require_int
 from dscore.core.plan import Rules
-from dscore.core.tiling import tiling_from
 from dscore.solving.solver import Space
 
 DEFAULT_TOP = 10
@@ -64,7 +64,7 @@ def run(layers: list[str], device: str, asked: Asked, top: int | None, batch: in
 
 def tilings(space: Space, top: int | None) -> list[Record]:
     """The tilings of *space* with what they use, best first; the *top* best, or all."""
-    foot, count = space.case.foot, len(space)
+    foot, count = space.case.footprint, len(space)
     order = space.ranked()[:top]
     columns: dict[str, Any] = {
         **vars(space.case.tiling), "threads": foot.threads, "waves": foot.waves,
@@ -81,13 +81,13 @@ def _record(layer: NamedProblem, space: Space | InfeasibleError, device: Device,
     if isinstance(space, InfeasibleError):
         return {**head, "algorithm": None, "masked": None, "legal": None, "valid": 0,
                 "note": str(space), "tilings": []}
-    return {**head, "algorithm": space.kind.algorithm, "masked": space.masked,
+    return {**head, "algorithm": space.algorithm.name, "masked": space.masked,
             "legal": space.legal, "valid": len(space), "note": space.note,
             "tilings": tilings(space, top)}
 
 
 def _kind(space: Space) -> str:
-    return f"{'masked' if space.masked else 'exact'} {space.kind.algorithm}"
+    return f"{'masked' if space.masked else 'exact'} {space.algorithm.name}"
 
 
 def _show(layer: NamedProblem, space: Space | InfeasibleError, device: Device, top: int) -> None:

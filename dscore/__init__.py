@@ -32,6 +32,12 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = [*_HOME]  # noqa: PLE0604
 
 if TYPE_CHECKING:
+    from dscore.algorithms.channel_distribution.tiling import (
+        ChannelDistributionTiling as ChannelDistributionTiling,
+    )
+    from dscore.algorithms.direct import DirectTiling as DirectTiling
+    from dscore.algorithms.gemm.tiling import GemmTiling as GemmTiling
+    from dscore.algorithms.row_reuse.tiling import RowReuseTiling as RowReuseTiling
     from dscore.api import conv as conv
     from dscore.api import explain as explain
     from dscore.api import plan_for as plan_for
@@ -48,10 +54,6 @@ if TYPE_CHECKING:
     from dscore.core.plan import Plan as Plan
     from dscore.core.problem import ConvProblem as ConvProblem
     from dscore.core.spec import ConvSpec as ConvSpec
-    from dscore.core.tiling import ChannelDistributionTiling as ChannelDistributionTiling
-    from dscore.core.tiling import DirectTiling as DirectTiling
-    from dscore.core.tiling import GemmTiling as GemmTiling
-    from dscore.core.tiling import RowReuseTiling as RowReuseTiling
     from dscore.solving.verdict import InvalidTiling as InvalidTiling
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dscore.algorithms.registry import tiling_from
 from dscore.calling import arrays, call_cache, choice
 from dscore.checking import bound
 from dscore.core import catalog
@@ -17,7 +18,7 @@ from dscore.core.errors import SpecError, UnavailableError, require_one_of
 from dscore.core.plan import RULES, Plan, Rules
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import DTYPES, Activation, ConvSpec
-from dscore.core.tiling import Arithmetic, Tiling, tiling_from
+from dscore.core.tiling import Arithmetic, Tiling
 from dscore.core.trace import Trace
 from dscore.solving import solver, verdict
 from dscore.solving.explain import Explanation, explanation_of

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from dscore.backends.reference import channel_distribution, direct, gemm, row_reuse
+from dscore.algorithms.registry import algorithm_of
 from dscore.core.backend import require_accepted
 from dscore.core.device import Device
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan, ResourceUse, Violation
-from dscore.core.tiling import ChannelDistributionTiling, DirectTiling, GemmTiling, RowReuseTiling
 from dscore.core.trace import Trace
 
 __all__ = ["ReferenceBackend", "ReferenceKernel", "Trace"]
 
-_ALGORITHMS: dict[type, Callable[..., None]] = {
-    ChannelDistributionTiling: channel_distribution.run,
-    GemmTiling: gemm.run,
-    RowReuseTiling: row_reuse.run,
-    DirectTiling: direct.run,
-}
+_ROOMS = "dscore.backends.reference."
+
+
+def _lockstep(plan: Plan) -> Callable[..., None]:
+    """What runs a plan: the function `run` of the module of its algorithm's name."""
+    run: Callable[..., None] = import_module(_ROOMS + plan.tiling.algorithm).run
+    return run
 
 
 def wall_seconds(run: Callable[[], None], repeats: int) -> list[float]:
@@ -57,7 +59,7 @@ class ReferenceKernel:
         flat = [None if array is None else array.reshape(-1) for array in (x, w, bias, out)]
         # Infinite and missing values are data, and go through without a warning.
         with np.errstate(all="ignore"):
-            _ALGORITHMS[type(self.plan.tiling)](self.plan, *flat, trace)
+            _lockstep(self.plan)(self.plan, *flat, trace)
 
     def _require_array(self, name: str, array: Any, shape: tuple[int, ...] | None) -> None:
         if shape is None and array is None:
@@ -97,18 +99,15 @@ class ReferenceBackend:
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
         """Element types and layouts other than float32 NCHW, and a tiling of another family."""
-        spec, tiling = plan.problem.spec, plan.tiling
-        refused = []
+        spec, refused = plan.problem.spec, []
         if spec.dtype != "float32":
             refused.append(Violation("E-DTYPE", "dtype", spec.dtype, "float32"))
         if spec.layout != "nchw":
             refused.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
-        if isinstance(tiling, ChannelDistributionTiling | GemmTiling) and spec.kind != "pointwise":
-            refused.append(Violation("E-KIND", "layer of a pointwise tiling", spec.kind,
-                                     "pointwise"))
-        if isinstance(tiling, RowReuseTiling) and spec.groups != spec.in_channels:
-            refused.append(Violation("E-KIND", "layer of a depthwise tiling", spec.kind,
-                                     "depthwise"))
+        if find_spec(_ROOMS + plan.tiling.algorithm) is None:
+            refused.append(Violation("E-ALGORITHM", "algorithm", plan.tiling.algorithm,
+                                     "one of dscore's own"))
+        refused += algorithm_of(plan.tiling).runs(plan.problem)
         return tuple(refused)
 
     def prepare(self, plans: Sequence[Plan]) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dscore.algorithms.geometry import ceil_div, pointwise_shape
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling, shape_of
+from dscore.algorithms.columns import ceil_div
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
@@ -26,7 +27,6 @@ from dscore.backends.reference.machine import (
 )
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
-from dscore.core.tiling import ChannelDistributionTiling
 from dscore.core.trace import Trace
 
 
@@ -54,7 +54,7 @@ class _Pointwise:
         self.x, self.w, self.bias, self.out = x, w, bias, out
         self.wavefront = plan.device.wavefront
         _require_lanes(plan, self.t, self.wavefront)
-        shape = pointwise_shape(self.problem, self.t, self.wavefront)
+        shape = shape_of(self.problem, self.t, self.wavefront)
         self.rows, self.columns = int(shape.rows), shape.columns
         self.waves_per_row, self.thread_c = int(shape.waves_per_row), shape.thread_c
         self.channels, self.groups = shape.channels, shape.steps

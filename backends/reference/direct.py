@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dscore.algorithms.geometry import ceil_div
+from dscore.algorithms.columns import ceil_div
+from dscore.algorithms.direct import DirectTiling
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
@@ -23,7 +24,6 @@ from dscore.backends.reference.machine import (
     require_launch,
 )
 from dscore.core.plan import Plan
-from dscore.core.tiling import DirectTiling
 from dscore.core.trace import Trace
 
 # Of the blocks that run together: pixels side by side, and sums (2 MiB).

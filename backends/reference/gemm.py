@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dscore.algorithms.geometry import ceil_div, matrix_shape
+from dscore.algorithms.columns import ceil_div
+from dscore.algorithms.gemm.tiling import GemmTiling, shape_of
 from dscore.backends.reference.gemm_lanes import lanes_of, rows_of
 from dscore.backends.reference.machine import (
     Addresses,
@@ -31,7 +32,6 @@ from dscore.backends.reference.machine import (
     split,
 )
 from dscore.core.plan import Plan
-from dscore.core.tiling import GemmTiling
 from dscore.core.trace import Trace
 
 
@@ -61,7 +61,7 @@ class _Matrix:
         self.problem, self.t, self.wavefront = plan.problem, plan.tiling, plan.device.wavefront
         self.x, self.w, self.bias, self.out = x, w, bias, out
         self.lanes = lanes_of(plan)
-        self.shape = matrix_shape(self.problem, self.t, self.wavefront)
+        self.shape = shape_of(self.problem, self.t, self.wavefront)
         self.threads = int(self.shape.waves) * self.wavefront
         self.buffer = int(self.shape.buffer)
         self.steps = ceil_div(self.problem.spec.in_channels, self.t.step_c)

@@ -10,11 +10,10 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from dscore.algorithms.geometry import matrix_shape, vectors
+from dscore.algorithms.gemm.tiling import GemmTiling, shape_of, vectors_of
 from dscore.backends.reference.machine import Addresses, Blocks, Floats, Ints, lane_ids
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
-from dscore.core.tiling import GemmTiling
 
 # The bits of a float32 that a TF32 leaves out; the greatest without sign that is no NaN, and the
 # one that makes any NaN a quiet one.
@@ -55,7 +54,7 @@ class Lanes(ABC):
         assert isinstance(plan.tiling, GemmTiling)
         t = self.t = plan.tiling
         self.wavefront, self.slice = plan.device.wavefront, t.step_c // t.slices
-        shape = matrix_shape(plan.problem, t, self.wavefront)
+        shape = shape_of(plan.problem, t, self.wavefront)
         self.filter_row, self.image_row = rows_of(t)
         self.lane, wave = lane_ids(self.wavefront), lane_ids(int(shape.waves), 1)
         waves_p = t.tile_p // t.wave_p
@@ -64,7 +63,7 @@ class Lanes(ABC):
         # Where the operands of a wavefront's slice begin in a buffer.
         first = wave // int(shape.slice_waves) * self.slice
         self.filters, self.images = first, t.tile_c * self.filter_row + first * self.image_row
-        self._map(vectors(plan.problem)[0])
+        self._map(vectors_of(plan.problem)[0])
 
     @abstractmethod
     def _map(self, width: int) -> None:

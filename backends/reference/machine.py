@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dscore.algorithms.resources import COMPILER_REGISTERS
+from dscore.algorithms.base import COMPILER_REGISTERS
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace

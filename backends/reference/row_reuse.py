@@ -14,8 +14,14 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from dscore.algorithms.geometry import ceil_div, column_offsets, depthwise_shape, owned_columns
-from dscore.algorithms.resources import ARRIVALS_BYTES
+from dscore.algorithms.columns import ceil_div
+from dscore.algorithms.row_reuse.resources import ARRIVALS_BYTES
+from dscore.algorithms.row_reuse.tiling import (
+    RowReuseTiling,
+    column_offsets,
+    owned_columns,
+    shape_of,
+)
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
@@ -33,7 +39,6 @@ from dscore.backends.reference.machine import (
 from dscore.backends.reference.vectors import Piece
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
-from dscore.core.tiling import RowReuseTiling
 from dscore.core.trace import Trace
 
 
@@ -63,7 +68,7 @@ class _Depthwise(ABC):
         self.x, self.w, self.bias, self.out = x, w, bias, out
         problem, t, S = self.problem, self.t, plan.device.wavefront
         _require_lanes(plan, t, S)
-        self.shape = depthwise_shape(problem, t)
+        self.shape = shape_of(problem, t)
         self.live_rows = int(self.shape.live_rows)
         self.used_threads = t.planes * t.lanes_h * t.lanes_w
         waves = int(ceil_div(self.used_threads, S))

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from dscore.algorithms.geometry import LDS_ALIGNMENT_BYTES, ceil_div
-from dscore.algorithms.registers import MOST_SPILLS
+from dscore.algorithms.base import LDS_ALIGNMENT_BYTES
+from dscore.algorithms.columns import ceil_div
 from dscore.building.codegen import KernelSource, refused, units
 from dscore.building.library import sources
-from dscore.building.reports import Report, report_of
+from dscore.building.reports import MOST_SPILLS, Report, report_of
 from dscore.building.toolchain import Compiler, Progress, Target, build_library, find_compiler
 from dscore.core import catalog
 from dscore.core.device import Device

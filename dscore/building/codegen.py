@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dscore.algorithms.geometry import depthwise_shape, pointwise_shape, row_vectors, vectors
+from dscore.algorithms.registry import algorithm_of
 from dscore.building.toolchain import Unit
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import ChannelDistributionTiling, DirectTiling, GemmTiling, RowReuseTiling
 from dscore.core.token import problem_token
 
 # "fixed": the problem's sizes are constants of the kernel. "any": they are arguments, so that
@@ -20,8 +19,6 @@ Sizes = Literal["fixed", "any"]
 ELEMENTS = {"float32": "float"}
 _SIZES = ("batch", "in_channels", "height", "width", "out_channels", "out_height", "out_width",
           "groups", "pad_top", "pad_left")
-_HEADERS = {ChannelDistributionTiling: "channel_distribution", GemmTiling: "gemm",
-            RowReuseTiling: "row_reuse", DirectTiling: "direct"}
 # Compilers take about as long for a unit's headers as for a few kernels.
 KERNELS_PER_UNIT = 8
 
@@ -51,52 +48,16 @@ class KernelSource:
         if self.sizes == "fixed":
             return plan.name
         layer = "x".join(str(n) for n in (*spec.kernel, *spec.stride, *spec.dilation))
+        image = algorithm_of(plan.tiling).image_arguments(plan)
         epilogue = f"{'bias' if spec.bias else 'plain'}_{spec.activation or 'linear'}"
-        return (f"any_{layer}_{spec.dtype}_{epilogue}__{plan.tiling.name}{self._fitted}"
+        return (f"any_{layer}_{spec.dtype}_{epilogue}__{plan.tiling.name}{image}"
                 f"__s{plan.device.wavefront}")
-
-    @property
-    def _fitted(self) -> str:
-        """What of the image the kernel depends on: a block's rows, the width of vectors."""
-        if isinstance(self.plan.tiling, ChannelDistributionTiling):
-            return f"_h{self._block_rows()}"
-        if isinstance(self.plan.tiling, GemmTiling):
-            return "_v{}x{}".format(*vectors(self.plan.problem))
-        if isinstance(self.plan.tiling, RowReuseTiling):
-            return "_e{}x{}_v{}o{}x{}".format(*self._spans(), *self._row_vectors())
-        return ""
-
-    def _spans(self) -> tuple[int, int]:
-        shape = depthwise_shape(self.plan.problem, self.plan.tiling)
-        return int(shape.span_in), int(shape.span_out)
-
-    def _row_vectors(self) -> tuple[int, int, int]:
-        """Columns of a vector, the first that one begins with, and those of a result."""
-        loaded, stored = (int(v) for v in row_vectors(self.plan.problem, self.plan.tiling))
-        return loaded, self.plan.problem.padding[2] % loaded, stored
-
-    def _block_rows(self) -> int:
-        plan = self.plan
-        return int(pointwise_shape(plan.problem, plan.tiling, plan.device.wavefront).rows)
 
     def tiling_type(self) -> str:
         """The tiling as a C++ type."""
-        t, wavefront = self.plan.tiling, self.plan.device.wavefront
-        arguments: tuple[int | str, ...]
-        if isinstance(t, ChannelDistributionTiling):
-            arguments = (t.wave_w, t.wave_c, t.repeat_w, t.repeat_c, t.group_c,
-                         self._block_rows(), wavefront)
-        elif isinstance(t, GemmTiling):
-            arguments = (t.tile_c, t.tile_p, t.wave_c, t.wave_p, t.lanes_c, t.slices, t.step_c,
-                         t.stages, t.cluster, int(t.arithmetic == "tf32x3"),
-                         *vectors(self.plan.problem), wavefront)
-        elif isinstance(t, RowReuseTiling):
-            arguments = (t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.planes,
-                         f"dscore::Staging::{t.staging}", int(t.column_reuse), int(t.ahead),
-                         *self._spans(), *self._row_vectors(), wavefront)
-        else:
-            arguments = (t.threads, t.thread_c, wavefront)
-        return f"dscore::{type(t).__name__}<{', '.join(str(a) for a in arguments)}>"
+        tiling = self.plan.tiling
+        arguments = algorithm_of(tiling).template_arguments(self.plan)
+        return f"dscore::{type(tiling).__name__}<{', '.join(map(str, arguments))}>"
 
     def definition(self) -> str:
         """The kernel's type, under its own name, and the second witness of the plan's numbers."""
@@ -125,9 +86,9 @@ class KernelSource:
 def render(kernels: Sequence[KernelSource], table: str = "") -> str:
     """One unit with these kernels; its table is the library's, or an array called *table*."""
     distinct = {kernel.name: kernel for kernel in kernels}
-    headers = sorted({_HEADERS[type(kernel.plan.tiling)] for kernel in kernels})
+    headers = sorted({algorithm_of(kernel.plan.tiling).header for kernel in kernels})
     lines = [f"// dscore: {', '.join(problem_token(k.plan.problem) for k in kernels)}"]
-    lines += [f'#include "{header}/kernel.hpp"' for header in headers]
+    lines += [f'#include "{header}"' for header in headers]
     lines += [f"namespace {{\n{kernel.sizes_type()}{kernel.definition()}}}  // namespace"
               for kernel in distinct.values()]
     rows = "".join(f"  DSCORE_KERNEL({name}),\n" for name in distinct)

@@ -12,7 +12,7 @@ from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError, require_one_of
 from dscore.core.plan import Plan, Rules
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import ARITHMETICS, TILINGS, Arithmetic, Tiling, computes
+from dscore.core.tiling import ARITHMETICS, Arithmetic, Tiling
 from dscore.core.token import problem_token
 from dscore.solving import solver, verdict
 from dscore.tuning import records, shipped_hints
@@ -46,7 +46,7 @@ def untuned(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     'row_reuse'
     """
     hinted = shipped_hints.shipped_plan(problem, device) if rules == "hardware" else None
-    if (hinted is not None and computes(hinted.tiling, arithmetic)
+    if (hinted is not None and hinted.tiling.computes(arithmetic)
             and not (chosen and chosen.refuses(hinted))):
         return hinted
     return solver.best_plan(problem, device, rules, arithmetic)
@@ -57,13 +57,13 @@ def given(problem: ConvProblem, device: Device, plan: Plan | Tiling,
     """The caller's plan, or his tiling's on *device*; it must be for *problem*, and fit."""
     _require_known(arithmetic)
     if not isinstance(plan, Plan):
-        if not isinstance(plan, tuple(TILINGS.values())):
+        if not isinstance(plan, Tiling):
             raise SpecError(f"plan must be a Plan or a tiling, got {type(plan).__name__}")
         plan = solver.make_plan(problem, device, plan)
     if problem_token(plan.problem) != problem_token(problem):
         raise SpecError(f"the plan is for {problem_token(plan.problem)}, "
                         f"the arrays make {problem_token(problem)}")
-    if not computes(plan.tiling, arithmetic):
+    if not plan.tiling.computes(arithmetic):
         raise SpecError(f"the plan's tiling {plan.tiling.name} does not compute by "
                         f"arithmetic={arithmetic!r}; leave one of both out")
     verdict.validate(plan.problem, plan.tiling, plan.device, plan.rules, masked=True).require()

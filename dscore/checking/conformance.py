@@ -13,7 +13,9 @@ from hypothesis import seed as hypothesis_seed
 from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import just, tuples
 
-from dscore.checking.cases import KINDS, ConformanceCase, Template, cases, shapes, templates
+from dscore.algorithms import registry
+from dscore.algorithms.templates import Template
+from dscore.checking.cases import ConformanceCase, cases, cases_on, templates
 from dscore.checking.check import check_plan, reproduction
 from dscore.core import catalog
 from dscore.core.backend import Backend, choose_backend, require_accepted
@@ -30,7 +32,7 @@ _MOST_KERNELS = 64
 class Failure:
     """The minimal case found, what was wrong with it, and the line that runs it again."""
 
-    kind: str
+    algorithm: str
     plan: Plan
     seed: int
     message: str
@@ -39,7 +41,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Report:
-    """What a conformance run did: examples by kind, failures, seconds."""
+    """What a conformance run did: examples by algorithm, failures, seconds."""
 
     backend: str
     devices: tuple[str, ...]
@@ -55,9 +57,9 @@ class Report:
 
 
 def conformance(backend: str = "auto", examples: int = 200, seed: int = 0,
-                devices: Sequence[Device] = (), kinds: Sequence[str] = KINDS,
+                devices: Sequence[Device] = (), algorithms: Sequence[str] = (),
                 progress: Callable[[], object] = lambda: None) -> Report:
-    """Hold *backend* to the bound on *examples* random cases, shared among *kinds*.
+    """Hold *backend* to the bound on *examples* random cases, shared among *algorithms* (all).
 
     Cases whose plan the backend refuses are not counted; UnavailableError where it refuses all.
 
@@ -69,11 +71,12 @@ def conformance(backend: str = "auto", examples: int = 200, seed: int = 0,
     """
     chosen, began = choose_backend(backend), time.perf_counter()
     targets = tuple(devices) or _devices_of(chosen)
+    names = tuple(algorithms) or registry.names()
     counts, failures = {}, []
     with _hypothesis_elsewhere():
-        for index, kind in enumerate(kinds):
-            share = examples // len(kinds) + (index < examples % len(kinds))
-            counts[kind], failure = _search(chosen, backend, kind, share, seed, targets, progress)
+        for index, name in enumerate(names):
+            share = examples // len(names) + (index < examples % len(names))
+            counts[name], failure = _search(chosen, backend, name, share, seed, targets, progress)
             failures += [failure] if failure else []
     return Report(chosen.name, tuple(device.name for device in targets), seed, counts,
                   tuple(failures), time.perf_counter() - began)
@@ -99,16 +102,16 @@ def _devices_of(chosen: Backend) -> tuple[Device, ...]:
     return (own,)
 
 
-def _search(chosen: Backend, asked: str, kind: str, examples: int, seed: int,
+def _search(chosen: Backend, asked: str, name: str, examples: int, seed: int,
             devices: tuple[Device, ...], progress: Callable[[], object]
             ) -> tuple[int, Failure | None]:
-    """Cases run for one kind, and the minimal failure if there is one."""
+    """Cases run for one algorithm, and the minimal failure if there is one."""
     ran, failed, refused = 0, None, None
-    pool = _prepared(chosen, kind, examples, seed, devices) if chosen.compiles else ()
+    pool = _prepared(chosen, name, examples, seed, devices) if chosen.compiles else ()
 
     @hypothesis_seed(seed)
     @_settings(examples)
-    @given(cases(kind, devices, pool))
+    @given(cases(name, devices, pool))
     def holds(case: ConformanceCase) -> None:
         nonlocal ran, failed, refused
         if chosen.refuses(case.plan):
@@ -120,7 +123,7 @@ def _search(chosen: Backend, asked: str, kind: str, examples: int, seed: int,
         message = _fault(chosen, case)
         if message:
             # Hypothesis runs the minimal case last, so this ends as the minimal one.
-            failed = Failure(kind, case.plan, case.seed, message,
+            failed = Failure(name, case.plan, case.seed, message,
                              reproduction(asked, case.plan, case.seed))
             raise AssertionError(message)
 
@@ -142,7 +145,7 @@ def _settings(examples: int) -> settings:
                     suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
 
 
-def _prepared(chosen: Backend, kind: str, examples: int, seed: int,
+def _prepared(chosen: Backend, name: str, examples: int, seed: int,
               devices: tuple[Device, ...]) -> list[Template]:
     """Templates whose kernels *chosen* has built, all at once."""
     count = min(max(examples // _SHAPES_PER_KERNEL, 4), _MOST_KERNELS)
@@ -150,8 +153,8 @@ def _prepared(chosen: Backend, kind: str, examples: int, seed: int,
 
     @hypothesis_seed(seed)
     @_settings(4 * count)
-    @given(templates(kind, devices).flatmap(
-        lambda template: tuples(just(template), shapes(template))))
+    @given(templates(name, devices).flatmap(
+        lambda template: tuples(just(template), cases_on(template))))
     def collect(drawn: tuple[Template, ConformanceCase]) -> None:
         template, case = drawn
         if len(plans) < count and not chosen.refuses(case.plan):

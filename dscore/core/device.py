@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 
 from dscore.core.errors import SpecError, require_int, require_one_of
 
+# Types of operands for which there are kernels on matrix units.
+MATRIX_TYPES = ("tf32",)
 VENDORS = ("hygon", "amd", "nvidia", "host")
 
 
@@ -44,6 +46,12 @@ class Device:
     fp32_lanes_per_cu: int
     clock_hz: float
     bandwidth_bytes_per_second: float
+    # What it can beside its limits; a file that does not say so describes a device that cannot.
+    asynchronous_copies: bool = False  # to LDS, beside the wavefronts (cp.async, from sm_80 on)
+    bulk_copies: bool = False  # of spans to LDS and back, at one thread's word (sm_90)
+    early_start: bool = False  # of a kernel's blocks, before the kernel before has ended (sm_90)
+    cluster_blocks: int = 1  # that may read one another's LDS (8 from sm_90 on)
+    matrix_types: tuple[str, ...] = ()  # of the operands of its matrix units that kernels use
     measured_bandwidth_bytes_per_second: float | None = None
     measured_fp32_flops: float | None = None
     measured_launch_seconds: float | None = None
@@ -59,9 +67,19 @@ class Device:
         for field in fields(self):
             if field.type == "int":
                 require_int(getattr(self, field.name), field.name)
+            elif field.type == "bool":
+                require_one_of(getattr(self, field.name), field.name, (True, False))
             elif field.type.startswith("float"):
                 self._require_measure(field.name, optional="None" in field.type)
+        self._require_matrix_types()
         self._require_consistent()
+
+    def _require_matrix_types(self) -> None:
+        if not isinstance(self.matrix_types, list | tuple):
+            raise SpecError(f"matrix_types must be a list of names, got {self.matrix_types!r}")
+        for name in self.matrix_types:
+            require_one_of(name, "a type of matrix_types", MATRIX_TYPES)
+        object.__setattr__(self, "matrix_types", tuple(self.matrix_types))
 
     def _require_measure(self, name: str, optional: bool) -> None:
         value = getattr(self, name)
@@ -85,32 +103,6 @@ class Device:
         if self.registers_per_cu % lanes:
             raise SpecError(f"registers_per_cu must be a multiple of simds_per_cu * wavefront = "
                             f"{lanes}, got {self.registers_per_cu}")
-
-    @property
-    def compute_capability(self) -> int:
-        """Of an NVIDIA device, 90 for sm_90; 0 for others."""
-        found = re.fullmatch(r"sm_(\d+)[a-z]?", self.architecture)
-        return int(found[1]) if found else 0
-
-    @property
-    def copies_to_lds(self) -> bool:
-        """Whether copies to LDS run beside the wavefronts (cp.async, from sm_80 on)."""
-        return self.compute_capability >= 80
-
-    @property
-    def has_copy_engine(self) -> bool:
-        """Whether one thread can have a span copied to LDS and back (cp.async.bulk, sm_90)."""
-        return self.compute_capability >= 90
-
-    @property
-    def begins_early(self) -> bool:
-        """Whether a kernel's blocks may come before the kernel before has ended (sm_90)."""
-        return self.compute_capability >= 90
-
-    @property
-    def most_cluster_blocks(self) -> int:
-        """Blocks that may read one another's LDS (clusters, from sm_90 on)."""
-        return 8 if self.compute_capability >= 90 else 1
 
     @property
     def waves_per_block(self) -> int:

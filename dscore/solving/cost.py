@@ -11,55 +11,38 @@ perfectly (a p-norm is the longest where one dominates, and some more where seve
 * memory: the problem's compulsory bytes; all blocks' bytes from the L2 cache;
 * the start of every block.
 
-The weights (``_MATRIX``, ``_DEPTHWISE``) are clocks, or bytes for a byte, so that they scale with a
-device; they were fitted to timings of P1-P45 and D1-D30 on one NVIDIA H200 (docs/model.md). The
-paper's pointwise kernel and the direct one are estimated without a fit (``_unfitted``).
-It orders tilings; it does not promise microseconds.
+What an algorithm's wavefronts do, and its weights, stand with the algorithm. Weights are clocks,
+or bytes for a byte, so that they scale with a device; they were fitted to timings of P1-P45 and
+D1-D30 on one NVIDIA H200 (docs/model.md). Every fitted algorithm has these: `first`, from a launch
+to the first data; `serial`, of an instruction of a wavefront on the same SIMD; `block`, of a
+block's start; `memory`, bytes for a compulsory byte; `norm`, p. Algorithms without weights are
+estimated without a fit (``_unfitted``). The model orders tilings; it promises no microseconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dscore.algorithms.case import Case
-from dscore.algorithms.geometry import Count, ceil_div, depthwise_shape, matrix_shape
-from dscore.algorithms.traffic import SECTOR_BYTES, depthwise_traffic, matrix_traffic
+from dscore.algorithms.base import LDS_BANKS, Case, Work
+from dscore.algorithms.columns import Count, ceil_div
 from dscore.core.plan import Cost
-from dscore.core.tiling import GemmTiling, RowReuseTiling
 
 # Clock cycles from a load to its use, cold in L2, about alike on GCN/CDNA and Volta to Hopper.
 LATENCY_CYCLES = 600
-# LDS serves 32 banks of 4 bytes a clock on all of these.
-LDS_LANES = 32
 # The L2 cache delivers a few times what memory does.
 L2_OVER_MEMORY = 3.0
 # An empty launch where the device file holds no measured one.
 LAUNCH_SECONDS = 2e-6
+_UNFITTED = {"norm": 4.0, "first": 0.0}
 
 # What a launch may be bound by, in the order of a cost's parts.
 BOUNDS = ("issue", "matrix units", "LDS", "loads and stores", "latency", "memory", "L2 cache",
           "starting blocks", "launch")
-
-# Clocks of a unit for each of what is named; `first`: from a launch to the first data, `serial`:
-# of an instruction of a wavefront on the same SIMD; `memory`, `loaded`, `stored`: bytes for a byte;
-# `ahead`: what working ahead saves, `ahead_crowded`: where compute units do not hold two grids,
-# `crowd`: what it costs a round of many.
-_MATRIX = {"wavefront": 9.6, "fma": 1.1, "split": 0.28, "lds_load": 0.88, "copy": 9.0,
-           "store": 16.0, "join": 22.7, "product": 7.0, "lds": 1.06, "step": 173.0,
-           "fragment": 9.8, "cluster": 1670.0, "cluster_sum": 40.6, "through_registers": 158.0,
-           "wait": 102.0, "serial": 1.44, "block": 262.0, "memory": 1.23, "loaded": 0.9,
-           "first": 1583.0, "norm": 3.19}
-_DEPTHWISE = {"wavefront": 6.98, "fma": 0.502, "load": 1.50, "store": 0.349, "shuffle": 1.03,
-              "line": 0.556, "lds": 0.873, "wait": 41.8, "row": 230.0, "staging": 163.0,
-              "both": 350.0, "serial": 1.34, "block": 150.0, "memory": 1.06, "loaded": 0.129,
-              "stored": 0.663, "fill": 0.670, "first": 963.0, "norm": 2.33, "ahead": 1319.0,
-              "ahead_crowded": 643.0, "crowd": 309.0}
-# Rounds of a grid above which blocks that work ahead are in the way of those before them.
-_ROUNDS_AHEAD = 4
 
 
 @dataclass(frozen=True)
@@ -80,57 +63,39 @@ class CostColumns:
 
 def cost(case: Case, block_n: Count) -> CostColumns:
     """The estimate for *case* with *block_n* blocks resident on each CU."""
-    device, foot = case.device, case.foot
-    rounds = ceil_div(foot.blocks, block_n * device.compute_units)
+    device, footprint = case.device, case.footprint
+    grids = footprint.blocks / (block_n * device.compute_units)
+    rounds = ceil_div(footprint.blocks, block_n * device.compute_units)
     # In the last round, and in small grids, a CU holds only its share of the blocks.
-    resident = np.minimum(block_n, ceil_div(foot.blocks, device.compute_units))
-    if case.kind is GemmTiling:
-        work, weights = _matrix_work(case), _MATRIX
-    elif case.kind is RowReuseTiling:
-        work, weights = _depthwise_work(case), _DEPTHWISE
-    else:
-        work, weights = None, {"norm": 4.0, "first": 0.0}
-    grids = foot.blocks / (block_n * device.compute_units)
+    resident = np.minimum(block_n, ceil_div(footprint.blocks, device.compute_units))
+    work = case.algorithm.work(case, grids)
+    weights = _UNFITTED if work is None else case.algorithm.weights
     parts = (_unfitted(case, rounds, resident) if work is None
-             else _fitted(case, work, weights, rounds, resident, _unevenness(case, grids)))
+             else _fitted(case, work, weights, rounds, resident))
     launch = np.broadcast_to((device.measured_launch_seconds or LAUNCH_SECONDS)
                              + weights["first"] / device.clock_hz, parts[0].shape)
-    if case.kind is RowReuseTiling:
-        launch = launch - _saved_ahead(case, grids)
+    launch = launch - (0.0 if work is None else work.saved_seconds)
     overlapped = (parts ** weights["norm"]).sum(axis=0) ** (1 / weights["norm"])
     bound = np.concatenate([parts, launch[None]]).argmax(axis=0)
     return CostColumns(launch + overlapped, bound, rounds,
-                       resident * foot.waves / device.waves_per_cu,
-                       foot.fmas / foot.operand_loads)
+                       resident * footprint.waves / device.waves_per_cu,
+                       footprint.fmas / footprint.operand_loads)
 
 
 def _stacked(*parts: Any) -> NDArray[np.float64]:
     return np.stack([np.asarray(part, dtype=np.float64) for part in np.broadcast_arrays(*parts)])
 
 
-@dataclass(frozen=True)
-class _Work:
-    """Clocks for which a wavefront keeps the units of its CU busy, and its block waits."""
-
-    issue: Count
-    products: Count
-    lds: Count
-    lines: Count
-    waits: Count  # of a block, one after the other
-    fill_bytes: Count  # of LDS, before a block can begin
-    l2_bytes: Count  # of all blocks
-
-
-def _fitted(case: Case, work: _Work, weight: dict[str, float], rounds: Count,
-            resident: Count, uneven: Count) -> NDArray[np.float64]:
-    """Seconds of each part, on the CU that has the most of it: *uneven* times the others' share."""
-    device, foot = case.device, case.foot
+def _fitted(case: Case, work: Work, weight: Mapping[str, float], rounds: Count,
+            resident: Count) -> NDArray[np.float64]:
+    """Seconds of each part, on the CU that has the most of it."""
+    device, footprint = case.device, case.footprint
     cus, simds, clock = device.compute_units, device.simds_per_cu, device.clock_hz
-    waves = foot.blocks * foot.waves * uneven
+    waves = footprint.blocks * footprint.waves * work.uneven
     # A SIMD of 16 lanes takes four clocks for a wavefront of 64; LDS serves 32 lanes a clock.
     issue = work.issue * (device.wavefront * simds / device.fp32_lanes_per_cu)
-    lds = work.lds * (device.wavefront / LDS_LANES)
-    beside = np.ceil(resident * uneven * foot.waves / simds)
+    lds = work.lds * (device.wavefront / LDS_BANKS)
+    beside = np.ceil(resident * work.uneven * footprint.waves / simds)
     latency = rounds * (work.waits + weight["serial"] * beside * (issue + work.products)) / clock
     # A block alone on its CU fills its LDS each time; others fill theirs while one computes.
     fills = np.where(resident == 1, rounds, 1) * work.fill_bytes * cus / device.bandwidth
@@ -138,75 +103,17 @@ def _fitted(case: Case, work: _Work, weight: dict[str, float], rounds: Count,
         waves * issue / (cus * simds) / clock, waves * work.products / (cus * simds) / clock,
         waves * lds / cus / clock, waves * work.lines / cus / clock, latency + fills,
         weight["memory"] * case.problem.compulsory_bytes / device.bandwidth,
-        work.l2_bytes / device.bandwidth, weight["block"] * foot.blocks / cus / clock)
-
-
-def _matrix_work(case: Case) -> _Work:
-    weight, t = _MATRIX, case.tiling
-    shape = matrix_shape(case.problem, t, case.device.wavefront)
-    traffic = matrix_traffic(case.problem, t, case.device.wavefront)
-    # Once the ring is full, each turn of it waits for memory again.
-    turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
-    return _Work(
-        issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
-        + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
-        + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
-        + weight["join"] * traffic.joined,
-        products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
-        lines=0.0,
-        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
-        + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
-        + weight["cluster_sum"] * (t.cluster - 1) * shape.sums
-        + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
-        fill_bytes=0.0, l2_bytes=weight["loaded"] * traffic.load_bytes)
-
-
-def _depthwise_work(case: Case) -> _Work:
-    weight, foot, staging = _DEPTHWISE, case.foot, np.asarray(case.tiling.staging)
-    traffic = depthwise_traffic(case.problem, case.tiling, case.device)
-    rows = depthwise_shape(case.problem, case.tiling).rows
-    moved = weight["loaded"] * traffic.load_sectors + weight["stored"] * traffic.store_sectors
-    return _Work(
-        issue=weight["wavefront"] + weight["fma"] * foot.fmas + weight["load"] * traffic.loads
-        + weight["store"] * traffic.stores + weight["shuffle"] * traffic.shuffles,
-        products=0.0, lds=weight["lds"] * traffic.lds_clocks,
-        lines=weight["line"] * (traffic.load_lines + traffic.store_lines),
-        waits=weight["wait"] + np.where(staging == "registers", weight["row"] * rows,
-                                        weight["staging"])
-        + weight["both"] * (staging == "both"),
-        fill_bytes=weight["fill"] * foot.lds_bytes,
-        l2_bytes=foot.blocks * foot.waves * moved * SECTOR_BYTES)
-
-
-def _unevenness(case: Case, grids: Count) -> Count:
-    """The share of the CU that has most of a grid which fills the device *grids* times, at worst.
-
-    Blocks that come early take what room there is beside the grid before. Where that is too little
-    for all and the device holds all of a grid, the CUs that end first take the rest.
-    """
-    ahead = np.asarray(getattr(case.tiling, "ahead", False)) & (grids > 1 / 2) & (grids < 1)
-    return np.where(ahead, 1 / grids, 1.0)
-
-
-def _saved_ahead(case: Case, grids: Count) -> Count:
-    """Seconds that working ahead saves a kernel whose grid fills the device *grids* times.
-
-    Results that leave through LDS make blocks so alike that it matters less who begins where.
-    """
-    weight, both = _DEPTHWISE, np.asarray(case.tiling.staging) == "both"
-    saved = np.where((grids <= 1 / 2) | both, weight["ahead"], weight["ahead_crowded"])
-    lost = weight["crowd"] * np.maximum(grids - _ROUNDS_AHEAD, 0)
-    return case.tiling.ahead * (saved - lost) / case.device.clock_hz
+        work.l2_bytes / device.bandwidth, weight["block"] * footprint.blocks / cus / clock)
 
 
 def _unfitted(case: Case, rounds: Count, resident: Count) -> NDArray[np.float64]:
-    """Seconds of each part for the paper's pointwise kernel and the direct one."""
-    device, foot = case.device, case.foot
-    lane_work = foot.fmas + foot.operand_loads * (device.fp32_lanes_per_cu / LDS_LANES)
-    issue = resident * foot.threads * lane_work / device.fp32_lanes_per_cu
-    alone = foot.threads / np.minimum(foot.threads, device.fp32_lanes_per_cu)
-    latency = foot.steps * LATENCY_CYCLES + lane_work * alone
+    """Seconds of each part for an algorithm without weights."""
+    device, footprint = case.device, case.footprint
+    lane_work = footprint.fmas + footprint.operand_loads * (device.fp32_lanes_per_cu / LDS_BANKS)
+    issue = resident * footprint.threads * lane_work / device.fp32_lanes_per_cu
+    alone = footprint.threads / np.minimum(footprint.threads, device.fp32_lanes_per_cu)
+    latency = footprint.steps * LATENCY_CYCLES + lane_work * alone
     memory = case.problem.compulsory_bytes / device.bandwidth
-    l2 = foot.blocks * foot.global_bytes / (device.bandwidth * L2_OVER_MEMORY)
+    l2 = footprint.blocks * footprint.global_bytes / (device.bandwidth * L2_OVER_MEMORY)
     return _stacked(rounds * issue / device.clock_hz, 0.0, 0.0, 0.0,
                     rounds * latency / device.clock_hz, memory, l2, 0.0)

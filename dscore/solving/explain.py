@@ -1,15 +1,22 @@
-"""Why a plan is as it is: its table, its ledger, its picture, and the floor of the problem."""
+"""Why a plan is as it is: its table, its ledger, its picture, and the floor of the problem.
+
+The picture shows how wavefronts tile an output plane (after Figure 7 of Liu et al. 2024).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from dscore.algorithms.case import case_of
+from dscore.algorithms.registry import algorithm_of
 from dscore.core.plan import Check, Plan
 from dscore.core.text import fold
-from dscore.solving.picture import caption, wavefront_map
 from dscore.solving.rules import ledger
 from dscore.solving.verdict import ledger_lines
+
+MOST_ROWS = 16
+MOST_COLUMNS = 64
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Explanation:
         sections.append(f"limits at block_n={plan.block_n} ({plan.rules} rules), chosen among "
                         f"{self.considered:,} tilings that fit\n"
                         + "\n".join(ledger_lines(self.ledger)))
-        picture = (*wavefront_map(plan), "", *caption(plan))
+        picture = (*wavefront_map(plan), "", *algorithm_of(plan.tiling).caption(plan))
         sections.append("wavefronts on an output plane (letters; case alternates between blocks)\n"
                         + "\n".join(f"  {line}".rstrip() for line in picture))
         sections.append("\n".join(fold(self.floor, indent=6)))
@@ -47,7 +54,7 @@ class Explanation:
 def explanation_of(plan: Plan, considered: int, note: str, chosen_by: str) -> Explanation:
     """The explanation of *plan*, chosen among *considered* tilings."""
     problem, device = plan.problem, plan.device
-    case = case_of(problem, device, type(plan.tiling), plan.tiling, plan.block_n)
+    case = case_of(problem, device, plan.tiling, plan.block_n)
     seconds = device.floor_seconds(problem.compulsory_bytes, 2 * problem.macs)
     return Explanation(plan, ledger(case, plan.rules, plan.masked), seconds,
                        f"floor {seconds * 1e6:.2f} µs = max({', '.join(_floor_terms(plan))})",
@@ -61,3 +68,19 @@ def _floor_terms(plan: Plan) -> list[str]:
     terms = [f"{problem.compulsory_bytes:,} B at {device.bandwidth / 1e9:,.0f} GB/s ({source})",
              f"{2 * problem.macs:,} flops at {device.fp32_flops / 1e12:.1f} TFLOP/s"]
     return terms + ["an empty launch"] * bool(device.measured_launch_seconds)
+
+
+def wavefront_map(plan: Plan) -> list[str]:
+    """The corner of an output plane: a letter per output, the wavefront of its block.
+
+    Upper and lower case alternate between blocks.
+    """
+    algorithm = algorithm_of(plan.tiling)
+    height, width = plan.problem.out_height, plan.problem.out_width
+    rows, columns = min(height, MOST_ROWS), min(width, MOST_COLUMNS)
+    lines = []
+    for row in range(rows):
+        owners = (algorithm.owner(plan, row, column) for column in range(columns))
+        line = "".join((_LETTERS.lower() if odd else _LETTERS)[wave % 26] for odd, wave in owners)
+        lines.append(line + (" …" if columns < width else ""))
+    return lines + ["…"] * (rows < height)

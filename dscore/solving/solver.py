@@ -1,42 +1,35 @@
 """The resource-constraint solver: every tiling that provably fits, ranked, and the plan it makes.
 
 The space of a problem is enumerated as int64 columns, one per tiling field, and judged by the very
-constraints that judge a single configuration (dscore.solving.rules).
+limits that judge a single tiling (dscore.solving.rules).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dscore.algorithms.case import Case, case_of
-from dscore.algorithms.enumeration import (
-    depthwise_columns,
-    direct_columns,
-    kept,
-    matrix_columns,
-    pointwise_exact,
-    pointwise_masked,
-)
-from dscore.algorithms.resources import launch_of, resource_use
+from dscore.algorithms.base import Algorithm, Case, SpaceGenerator
+from dscore.algorithms.case import case_of, launch_of, resource_use
+from dscore.algorithms.columns import kept
+from dscore.algorithms.registry import require_runs, running
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError
 from dscore.core.plan import Plan, Rules
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import FAMILIES, TILINGS, Arithmetic, DirectTiling, Tiling, computes
+from dscore.core.tiling import Arithmetic, Tiling
 from dscore.solving.cost import CostColumns, cost
-from dscore.solving.rules import keeps_all, overhangs, residency
+from dscore.solving.rules import keeps_all, residency
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """The tilings of one kind that fit a problem and a device, field by field.
+    """The tilings of one algorithm that fit a problem and a device, field by field.
 
     ``len(space)`` counts them, ``space[i]`` is one, ``space.ranked()`` orders them by the cost
     model, best first.
@@ -45,18 +38,18 @@ class Space:
     problem: ConvProblem
     device: Device
     rules: Rules
-    kind: type[Tiling]
+    algorithm: Algorithm
     masked: bool
-    legal: int  # tilings that keep R1–R5, before the resource limits
+    legal: int  # tilings that keep R1–R5 and the like, before the resource limits
     case: Case  # the columns, with their footprints
-    note: str = ""  # why this kind or space was opened
+    note: str = ""  # why this algorithm or space was opened
 
     def __len__(self) -> int:
-        return len(next(iter(vars(self.case.tiling).values())))
+        return _count(self.case.tiling)
 
     def __getitem__(self, index: int) -> Tiling:
-        return self.kind(**{name: _plain(name, column[index])
-                            for name, column in vars(self.case.tiling).items()})
+        return self.algorithm.tiling.of_row({
+            name: column[index] for name, column in vars(self.case.tiling).items()})
 
     def __iter__(self) -> Iterator[Tiling]:
         return (self[index] for index in range(len(self)))
@@ -73,9 +66,9 @@ class Space:
 
     def ranked(self) -> NDArray[np.int64]:
         """Indices by estimated time; among equals fuller lanes, then smaller blocks come first."""
-        foot = self.case.foot
-        return np.lexsort((np.broadcast_to(foot.threads, (len(self),)),
-                           -np.broadcast_to(foot.utilisation, (len(self),)),
+        footprint = self.case.footprint
+        return np.lexsort((np.broadcast_to(footprint.threads, (len(self),)),
+                           -np.broadcast_to(footprint.utilisation, (len(self),)),
                            self.costs.seconds))
 
     def plan(self, index: int) -> Plan:
@@ -83,39 +76,30 @@ class Space:
         return make_plan(self.problem, self.device, self[index], self.rules)
 
 
-def _plain(name: str, value: Any) -> Any:
-    if name in ("staging", "arithmetic"):
-        return str(value)
-    return bool(value) if name in ("column_reuse", "ahead") else int(value)
+def _count(columns: SimpleNamespace) -> int:
+    return len(next(iter(vars(columns).values())))
 
 
-def _space(problem: ConvProblem, device: Device, rules: Rules, kind: type[Tiling],
-           columns: SimpleNamespace, masked: bool, note: str = "") -> Space:
-    legal = kept(columns, keeps_all(case_of(problem, device, kind, columns), rules, masked,
-                                     legality=True))
-    case = case_of(problem, device, kind, legal)
-    fitting = kept(legal, keeps_all(case, rules, masked, legality=False))
-    count = len(next(iter(vars(legal).values())))
-    return Space(problem, device, rules, kind, masked, count,
-                 case_of(problem, device, kind, fitting), note)
+def _space(problem: ConvProblem, device: Device, rules: Rules, algorithm: Algorithm,
+           generator: SpaceGenerator) -> Space:
+    def case(columns: SimpleNamespace) -> Case:
+        return Case(problem, device, algorithm, columns,
+                    algorithm.footprint(problem, columns, device.wavefront))
 
-
-# By algorithm: the spaces to open in this order, as (masked, what enumerates it).
-_SPACES: dict[str, tuple[tuple[bool, Callable[[ConvProblem, Device], SimpleNamespace]], ...]] = {
-    "gemm": ((True, matrix_columns),),
-    "channel_distribution": ((False, pointwise_exact), (True, pointwise_masked)),
-    "row_reuse": ((True, depthwise_columns),),
-    "direct": ((True, direct_columns),)}
+    masked, columns = generator.masked, generator.columns(problem, device)
+    legal = kept(columns, keeps_all(case(columns), rules, masked, legality=True))
+    fitting = kept(legal, keeps_all(case(legal), rules, masked, legality=False))
+    return Space(problem, device, rules, algorithm, masked, _count(legal), case(fitting))
 
 
 def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
           masked: bool | None = None, algorithm: str | None = None) -> Space:
     """Every tiling of *problem* that fits *device* under *rules*.
 
-    Pointwise layers get register tiles, or, by the ``paper`` rules, the paper's exact space and,
-    where that is empty (or *masked* is True), its masked one; depthwise layers the row-reuse space;
-    every other layer, and a layer whose own spaces are empty, the direct algorithm. ``space.note``
-    says so where a space was opened in another's stead. *algorithm* asks for one by name.
+    The algorithms that run *problem* are tried in the registry's order (under the ``paper`` rules
+    the paper's own first), each with its spaces in their order, until one has a tiling that fits;
+    ``space.note`` names those that had none. *masked* True or False asks for a space of that kind,
+    of the algorithms that know both kinds; *algorithm* asks for one by name.
 
     Raises InfeasibleError where nothing fits, SpecError where *algorithm* does not run *problem*.
 
@@ -127,7 +111,7 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     for space in _spaces(problem, device, rules, masked, algorithm):
         if len(space):
             return replace(space, note="; ".join(empty))
-        empty.append(f"no {'masked' if space.masked else 'exact'} {space.kind.algorithm} tiling "
+        empty.append(f"no {'masked' if space.masked else 'exact'} {space.algorithm.name} tiling "
                      "fits")
     fix = ("masked tilings are not asked for" if masked is False else
            f"it has {device.registers_per_thread} registers per thread and "
@@ -135,59 +119,41 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     raise InfeasibleError(f"{problem} on {device} by {rules} rules: {'; '.join(empty)}; {fix}")
 
 
-def algorithms(problem: ConvProblem, rules: Rules = "hardware") -> tuple[str, ...]:
-    """The algorithms that run *problem*, in the order in which they are tried.
-
-    >>> from dscore.core.catalog import layers
-    >>> algorithms(layers()["P13"])
-    ('gemm', 'channel_distribution', 'direct')
-    """
-    own = [family.algorithm for family in FAMILIES.get(problem.spec.kind, ())]
-    return (*(own if rules == "paper" else reversed(own)), DirectTiling.algorithm)
-
-
 def _spaces(problem: ConvProblem, device: Device, rules: Rules, masked: bool | None,
-            algorithm: str | None) -> Iterator[Space]:
-    names = algorithms(problem, rules)
-    if algorithm is not None:
-        if algorithm not in names:
-            raise SpecError(f"{algorithm!r} does not run {problem}; its algorithms are "
-                            f"{', '.join(names)}")
-        names = (algorithm,)
-    elif problem.spec.kind == "pointwise" and masked is not None:
-        # Exact and masked are words of the paper's space alone.
-        names = ("channel_distribution",)
-    for name in names:
-        for reaches_past, columns in _SPACES[name]:
-            if name != "channel_distribution" or masked in (None, reaches_past):
-                yield _space(problem, device, rules, TILINGS[name], columns(problem, device),
-                             reaches_past)
+            name: str | None) -> Iterator[Space]:
+    algorithms = running(problem, rules)
+    exact = [one for one in algorithms if _knows_exact(one)]
+    if name is not None:
+        algorithms = tuple(one for one in algorithms if one.name == name)
+        if not algorithms:
+            able = ", ".join(one.name for one in running(problem, rules))
+            raise SpecError(f"{name!r} does not run {problem}; its algorithms are {able}")
+    elif masked is not None and exact:
+        algorithms = tuple(exact)
+    for algorithm in algorithms:
+        for generator in algorithm.spaces:
+            if masked in (None, generator.masked) or not _knows_exact(algorithm):
+                yield _space(problem, device, rules, algorithm, generator)
+
+
+def _knows_exact(algorithm: Algorithm) -> bool:
+    """Whether it has a space of tilings that divide the output, apart from the masked one."""
+    return any(not generator.masked for generator in algorithm.spaces)
 
 
 def make_plan(problem: ConvProblem, device: Device, tiling: Tiling, rules: Rules = "hardware",
               block_n: int | None = None) -> Plan:
     """The plan that *tiling* makes, whether or not it fits (dscore.solving.verdict judges that).
 
-    Raises SpecError where the tiling is of another kind than the problem.
+    Raises SpecError where the algorithm of the tiling does not run *problem*.
     """
-    require_kind(problem, tiling)
-    case = case_of(problem, device, type(tiling), tiling)
+    require_runs(problem, tiling)
+    case = case_of(problem, device, tiling)
     resident = block_n or int(residency(case, rules))
     return Plan(problem, device, tiling, rules, launch_of(problem, tiling, device.wavefront),
                 resource_use(problem, tiling, device.wavefront), int(case.compiled), resident,
-                overhangs(problem, tiling, device.wavefront),
-                cost(case, resident).one(case.foot.utilisation))
-
-
-def require_kind(problem: ConvProblem, tiling: Tiling) -> None:
-    """Raise SpecError where *tiling* belongs to another kind of convolution than *problem*."""
-    if isinstance(tiling, DirectTiling):
-        return
-    wanted = FAMILIES.get(problem.spec.kind, ())
-    if not isinstance(tiling, wanted):
-        takes = " or ".join(cls.__name__ for cls in (*wanted, DirectTiling))
-        raise SpecError(f"a {type(tiling).__name__} does not run {problem}, a {problem.spec.kind} "
-                        f"convolution; it takes a {takes}")
+                case.algorithm.overhangs(problem, tiling, device.wavefront),
+                cost(case, resident).one(case.footprint.utilisation))
 
 
 @lru_cache(maxsize=4096)
@@ -199,7 +165,7 @@ def best_plan(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     """
     space = solve(problem, device, rules)
     for index in space.ranked():
-        if computes(space[int(index)], arithmetic):
+        if space[int(index)].computes(arithmetic):
             return space.plan(int(index))
     raise InfeasibleError(f"{problem} on {device}: no tiling computes by {arithmetic}; leave "
                           "arithmetic to the solver")

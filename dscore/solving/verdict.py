@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dscore.algorithms.case import case_of
-from dscore.algorithms.resources import resource_use
+from dscore.algorithms.case import case_of, resource_use
+from dscore.algorithms.registry import require_runs
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, require_int
 from dscore.core.plan import Check, ResourceUse, Rules, Violation
@@ -17,7 +17,7 @@ from dscore.core.problem import ConvProblem
 from dscore.core.text import MOST_COLUMNS, fold
 from dscore.core.tiling import MOST_COUNT, Tiling
 from dscore.solving.rules import keeps_all, ledger
-from dscore.solving.solver import Space, require_kind, solve
+from dscore.solving.solver import Space, solve
 
 MOST_SUGGESTIONS = 4
 
@@ -79,22 +79,13 @@ class Verdict:
     def __str__(self) -> str:
         head = "Valid" if self.ok else "InvalidTiling"
         lines = [f"{head}: {self.problem} on {self.device}",
-                 f"  {'config':<13}  {_short(self.tiling)} block_n={self.block_n}"]
+                 f"  {'config':<13}  {self.tiling.brief()} block_n={self.block_n}"]
         lines += ledger_lines(sorted(self.ledger, key=lambda check: check.slack >= 0))
         if self.nearest:
             heads = ("  nearest valid  ", *["               | "] * len(self.nearest))
             lines += [line for head, suggestion in zip(heads, self.nearest, strict=False)
                       for line in fold(f"{head}{suggestion}", indent=19)]
         return "\n".join(lines)
-
-
-def _short(tiling: Tiling) -> str:
-    text = str(tiling)
-    values = tiling.as_dict()
-    if "repeat_w" in values:
-        text = text.replace(f"repeat_w={values['repeat_w']} repeat_c={values['repeat_c']}",
-                            f"repeat=({values['repeat_w']},{values['repeat_c']})")
-    return text
 
 
 def ledger_lines(checks: Iterable[Check]) -> list[str]:
@@ -129,15 +120,15 @@ def validate(problem: ConvProblem, tiling: Tiling, device: Device, rules: Rules 
     Raises SpecError where the tiling is of another kind than the problem.
 
     >>> from dscore.core.catalog import device, layers
-    >>> from dscore.core.tiling import ChannelDistributionTiling
+    >>> from dscore.algorithms.channel_distribution import ChannelDistributionTiling
     >>> verdict = validate(layers()["P28"], ChannelDistributionTiling(1, 64, 1, 4, 16),
     ...                    device("z100sm"), block_n=2)
     >>> verdict.violations[0]
     Violation(code='E-LDS', limit='shared memory', used=32896, allowed=32768, unit='B')
     """
     require_int(block_n, "block_n", at_most=MOST_COUNT)
-    require_kind(problem, tiling)
-    lines = ledger(case_of(problem, device, type(tiling), tiling, block_n), rules, masked)
+    require_runs(problem, tiling)
+    lines = ledger(case_of(problem, device, tiling, block_n), rules, masked)
     verdict = Verdict(problem, device, tiling, rules, block_n, lines, ())
     if verdict.ok:
         return verdict
@@ -165,7 +156,7 @@ def _of_residency(verdict: Verdict, masked: bool) -> Suggestion | None:
     problem, device, tiling = verdict.problem, verdict.device, verdict.tiling
     # A block has one wavefront at least, so no CU holds more blocks than wavefronts.
     for block_n in range(min(verdict.block_n - 1, device.waves_per_cu), 0, -1):
-        case = case_of(problem, device, type(tiling), tiling, block_n)
+        case = case_of(problem, device, tiling, block_n)
         if keeps_all(case, verdict.rules, masked):
             return Suggestion((("block_n", verdict.block_n, block_n),), tiling, block_n,
                               resource_use(problem, tiling, device.wavefront),

@@ -14,12 +14,12 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+from dscore.algorithms.registry import require_runs, tiling_from
 from dscore.cache.store import key
 from dscore.core.errors import SpecError, require_int, require_one_of
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import Tiling, tiling_from
+from dscore.core.tiling import Tiling
 from dscore.core.token import parse_problem, problem_token
-from dscore.solving.solver import require_kind
 
 FORMAT = 1
 # In the order in which a decision prefers them.
@@ -123,7 +123,7 @@ class Measurement:
     environment: tuple[tuple[str, str], ...]  # names and versions
 
     def __post_init__(self) -> None:
-        require_kind(self.identity.stated, self.tiling)
+        require_runs(self.identity.stated, self.tiling)
         require_int(self.seed, "seed", 0)
         for sample in self.samples:
             if not _number(sample) or sample <= 0:

@@ -105,7 +105,7 @@ def _guess(record: Record, names: Sequence[str], count: int, best: float) -> Gue
 def _rank(space: Space, order: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
           tiling: Tiling) -> int | None:
     """The place of *tiling* in *order*, from 1."""
-    if space.kind is not type(tiling):
+    if space.algorithm.name != tiling.algorithm:
         return None
     same = np.ones(len(space), bool)
     for name, value in tiling.as_dict().items():

@@ -27,7 +27,7 @@ from dscore.core.device import Device
 from dscore.core.errors import DscoreError, SpecError
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import Arithmetic, Tiling, computes
+from dscore.core.tiling import Arithmetic, Tiling
 from dscore.core.token import problem_token
 from dscore.solving import solver
 from dscore.solving.rules import keeps_all
@@ -180,8 +180,8 @@ def _decide(problem: ConvProblem, device: Device, chosen: Backend | str,
         backed = backend.backend(chosen) if isinstance(chosen, str) else chosen
         for record in current(problem, device, backed):
             for configuration in record.ranking:
-                case = case_of(problem, device, type(configuration.tiling), configuration.tiling)
-                fits = computes(configuration.tiling, arithmetic)
+                case = case_of(problem, device, configuration.tiling)
+                fits = configuration.tiling.computes(arithmetic)
                 if fits and bool(keeps_all(case, "hardware", masked=True)):
                     return solver.make_plan(problem, device, configuration.tiling)
     return None

@@ -15,15 +15,16 @@ from importlib.resources import files
 from typing import Any
 
 from dscore.algorithms.case import case_of
+from dscore.algorithms.registry import require_runs, tiling_from
 from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError, InfeasibleError, SpecError
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import Tiling, tiling_from
+from dscore.core.tiling import Tiling
 from dscore.core.token import parse_problem, problem_token
 from dscore.solving.rules import ledger
-from dscore.solving.solver import make_plan, require_kind
+from dscore.solving.solver import make_plan
 
 _FOLDER = "tunings"
 # What a hint holds beside the fields of its tiling: the time that was measured.
@@ -81,8 +82,8 @@ def fitting_plan(problem: ConvProblem, device: Device, tiling: Tiling) -> Plan:
 
     Raises InfeasibleError naming those it breaks, SpecError where it is of another kind.
     """
-    require_kind(problem, tiling)
-    checks = ledger(case_of(problem, device, type(tiling), tiling), "hardware", masked=True)
+    require_runs(problem, tiling)
+    checks = ledger(case_of(problem, device, tiling), "hardware", masked=True)
     broken = [str(check.violation) for check in checks if check.violation]
     if broken:
         raise InfeasibleError("; ".join(broken))

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from dscore._version import __version__
-from dscore.algorithms.registers import MOST_SPILLS
+from dscore.building.reports import MOST_SPILLS
 from dscore.checking.bound import Accuracy
 from dscore.checking.check import check_plan
 from dscore.core.backend import Backend

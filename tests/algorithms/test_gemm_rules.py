@@ -7,10 +7,11 @@ from plans import plan_of
 from reference_runs import matrix_plans
 
 from dscore.algorithms.case import case_of
+from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.backends.reference.gemm_lanes import lanes_of
 from dscore.core import catalog
 from dscore.core.errors import LaunchError
-from dscore.core.tiling import ARITHMETICS, GemmTiling
+from dscore.core.tiling import ARITHMETICS
 from dscore.core.token import parse_problem
 from dscore.solving.rules import keeps_all
 
@@ -41,5 +42,5 @@ def compiles(t, device):
 @given(t=st.one_of(TILINGS, SOUND))
 def test_the_rules_are_the_kernels_assertions(name, t):
     device, problem = catalog.device(name), parse_problem("n1c16h4w4_o8k1")
-    case = case_of(problem, device, GemmTiling, t)
+    case = case_of(problem, device, t)
     assert bool(keeps_all(case, "hardware", masked=True, legality=True)) == compiles(t, device)

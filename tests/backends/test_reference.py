@@ -13,14 +13,16 @@ from oracle import bound, direct, gamma, within_bound, worst_share
 from plans import plan_of
 from reference_runs import CHECKED, arrays, check, matrix_plans, near, problems, run
 
-from dscore.algorithms.geometry import ceil_div
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.columns import ceil_div
+from dscore.algorithms.direct import DirectTiling
+from dscore.algorithms.row_reuse.tiling import STAGINGS, RowReuseTiling
 from dscore.backends.reference import direct as direct_kernel
 from dscore.backends.reference import machine
 from dscore.backends.reference.backend import ReferenceBackend
 from dscore.core.errors import LaunchError, UnavailableError
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec
-from dscore.core.tiling import STAGINGS, ChannelDistributionTiling, DirectTiling, RowReuseTiling
 
 
 @st.composite

@@ -13,15 +13,16 @@ from oracle import UNIT
 from plans import plan_of
 from reference_runs import CHECKED, arrays, check, matrix_plans, run
 
-from dscore.algorithms.resources import footprint
+from dscore.algorithms.gemm.resources import footprint
+from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.registry import algorithm
 from dscore.backends.reference.backend import ReferenceBackend, Trace
 from dscore.backends.reference.gemm_lanes import halves
 from dscore.core.errors import LaunchError
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec
-from dscore.core.tiling import GemmTiling
 from dscore.core.token import parse_problem
-from dscore.solving.picture import caption, owner, wavefront_map
+from dscore.solving.explain import wavefront_map
 
 PLAIN = GemmTiling(16, 64, 8, 32, 8, 2, 16, 2)
 SPLIT = GemmTiling(16, 64, 8, 32, 8, 2, 16, 3, arithmetic="tf32x3")
@@ -128,7 +129,7 @@ def test_work_is_what_was_planned_where_tiles_divide(tiling, cluster):
     t = GemmTiling(**{**tiling.as_dict(), "cluster": cluster})
     problem = ConvProblem(ConvSpec.make(64, 32, 1, bias=True), 2, 8, 8)
     plan = plan_of(problem, t, 32)
-    foot, trace = footprint(problem, GemmTiling, t, 32), traced(plan)
+    foot, trace = footprint(problem, t, 32), traced(plan)
     lanes, terms = foot.blocks * foot.threads, 1 if t.arithmetic == "plain" else 3
     assert lanes * foot.fmas == problem.macs
     assert trace.fmas == terms * problem.macs
@@ -170,8 +171,8 @@ def test_the_picture_is_of_pixels_one_after_the_other():
     plan = plan_of(parse_problem("n2c16h5w20_o40k1"), PLAIN, 32)
     assert wavefront_map(plan) == [
         "A" * 20, "A" * 12 + "B" * 8, "B" * 20, "BBBB" + "a" * 16, "a" * 16 + "bbbb"]
-    assert owner(plan, 3, 3) == (0, 1)
-    assert caption(plan) == [
+    assert algorithm("gemm").owner(plan, 3, 3) == (0, 1)
+    assert algorithm("gemm").caption(plan) == [
         "a wavefront: 8 channels x 32 pixels, 2 sharing the input channels",
         "a block: 16 channels x 64 pixels, counted through all images; 16 input channels a step",
         "the grid: 3 (channels) x 4 (pixels) blocks"]

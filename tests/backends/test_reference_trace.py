@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from plans import plan_of
 
-from dscore.algorithms.resources import footprint
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.direct import DirectTiling
+from dscore.algorithms.registry import algorithm_of
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.backends.reference import machine
 from dscore.backends.reference.backend import ReferenceBackend, Trace
 from dscore.core.errors import LaunchError
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec
-from dscore.core.tiling import ChannelDistributionTiling, DirectTiling, RowReuseTiling
 
 PAPER_ROWS = ConvProblem(ConvSpec.make(1, 1, 3), 1, 5, 5)
 
@@ -75,7 +77,7 @@ def test_work_is_what_the_resources_predict_where_tiles_divide(tiling):
             else ConvSpec.make(4, 4, 3, groups=4 if isinstance(tiling, RowReuseTiling) else 1))
     problem = ConvProblem(spec, 1, 3 + spec.kernel[0], 7 + spec.kernel[0])
     trace, *_ = traced(problem, tiling, 32)
-    foot = footprint(problem, type(tiling), tiling, 32)
+    foot = algorithm_of(tiling).footprint(problem, tiling, 32)
     used = foot.blocks * (16 if isinstance(tiling, RowReuseTiling) else foot.threads)
     assert trace.fmas == used * foot.fmas == problem.macs
     assert trace.operands == used * foot.operand_loads

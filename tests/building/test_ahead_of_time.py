@@ -10,16 +10,15 @@ import pytest
 from refusals import message
 
 from dscore import api
-from dscore.algorithms.registers import MOST_SPILLS
+from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.building import ahead_of_time, compilers
 from dscore.building.ahead_of_time import Comparison, build, device_for, report_of
 from dscore.building.codegen import KERNELS_PER_UNIT, KernelSource
 from dscore.building.library import Library, sources
-from dscore.building.reports import Report
+from dscore.building.reports import MOST_SPILLS, Report
 from dscore.building.toolchain import target
 from dscore.core import catalog
 from dscore.core.errors import CompileError, SpecError, UnavailableError
-from dscore.core.tiling import GemmTiling
 
 # Every family of kernels: exact and masked pointwise, depthwise by registers and by LDS, direct.
 SPREAD = ("P42", "P13", "n1c3h13w13_o7k1_bias_relu6", "D27", "D4", "n1c8h9w9_o8k3p1_silu")
@@ -237,7 +236,7 @@ def test_gpu_compilers_build_products_of_matrices(name):
     fields = dict(tile_c=64, tile_p=2 * lanes, wave_c=32, wave_p=lanes, lanes_c=8, slices=2,
                   step_c=16, stages=2)
     asked = [fields]
-    if device.copies_to_lds:
+    if device.asynchronous_copies:
         asked += [fields | dict(stages=4, cluster=2),
                   fields | dict(tile_p=64, wave_p=32, stages=3, arithmetic="tf32x3")]
     # Moved by vectors, and element by element.

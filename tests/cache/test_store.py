@@ -155,7 +155,7 @@ def test_a_writer_stopped_between_the_two_files_leaves_what_was_there(
 
 WRITER = """
 import sys
-from dscore import cache
+from dscore.cache import store
 for turn in range(40):
     store.Store("libraries").put(sys.argv[1], {"so": sys.argv[2].encode() * 5000}, {"turn": turn})
 """

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import dscore
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.checking import bound
 from dscore.core.errors import InfeasibleError, SpecError, UnavailableError
-from dscore.core.tiling import ChannelDistributionTiling
 from dscore.core.token import parse_problem
 
 PROBLEM = parse_problem("n2c6h9w7_o12k3s2p0x1x2x0g6_bias_relu6")

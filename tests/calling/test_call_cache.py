@@ -5,12 +5,12 @@ import pytest
 from emulated_gpus import GpuBackend, Tensor, TensorAdapter
 
 import dscore
+from dscore.algorithms.direct import DirectTiling
 from dscore.backends.emulated import EmulatedBackend
 from dscore.calling import call_cache
 from dscore.checking import bound
 from dscore.core import backend
 from dscore.core.errors import SpecError, UnavailableError
-from dscore.core.tiling import DirectTiling
 from dscore.core.token import parse_problem
 
 MISSING = EmulatedBackend().missing()

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dscore.algorithms import registry
 from dscore.checking import bound, cases
 from dscore.core import catalog
 from dscore.core.errors import SpecError
 from dscore.core.token import parse_problem
 
 CASES = st.one_of([cases.cases(kind, (catalog.device("z100sm"),))
-                   for kind in cases.KINDS])
+                   for kind in registry.names()])
 
 
 @settings(max_examples=60)

@@ -6,9 +6,13 @@ import types
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dscore.algorithms.geometry import vectors as vectors_of
-from dscore.backends.reference import backend as reference_backend
+from dscore.algorithms import registry
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.direct import DirectTiling
+from dscore.algorithms.gemm.tiling import GemmTiling, vectors_of
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.backends.reference import (
     channel_distribution,
     direct,
@@ -24,10 +28,10 @@ from dscore.checking.check import check_plan
 from dscore.core import catalog
 from dscore.core.backend import backend, backend_names
 from dscore.core.errors import DscoreError, SpecError
-from dscore.core.tiling import ChannelDistributionTiling, DirectTiling, GemmTiling, RowReuseTiling
 
 PRESENT = [name for name in backend_names() if backend(name).missing() is None]
 EXAMPLES = 300
+DRAWN_FOR = [catalog.device(name) for name in ("z100sm", "a100", "h200")]
 
 
 @pytest.mark.parametrize("name", PRESENT)
@@ -35,7 +39,7 @@ def test_every_backend_present_conforms(name):
     report = conformance.conformance(name, examples=EXAMPLES, seed=1)
     assert report.ok, report.failures
     assert sum(report.examples.values()) == EXAMPLES
-    assert set(report.examples) == {"pointwise", "depthwise", "direct"}
+    assert set(report.examples) == set(registry.names())
 
 
 def test_a_seed_gives_the_same_cases_and_both_wavefronts():
@@ -61,7 +65,7 @@ def test_pointwise_cases_are_of_both_algorithms_in_every_form():
     drawn = set()
 
     @settings(max_examples=300)
-    @given(cases("pointwise", [catalog.device(name) for name in ("z100sm", "a100", "h200")]))
+    @given(st.one_of(*(cases(name, DRAWN_FOR) for name in ("gemm", "channel_distribution"))))
     def collect(case):
         t, device = case.plan.tiling, case.plan.device
         drawn.add(type(t))
@@ -172,11 +176,10 @@ def test_a_planted_bug_is_found_and_shrunk(bug, monkeypatch):
     elif room is vectors:
         monkeypatch.setattr(row_reuse, "Piece", copy.Piece)
     else:
-        monkeypatch.setitem(reference_backend._ALGORITHMS, tiling, copy.run)
+        monkeypatch.setattr(room, "run", copy.run)
 
-    kind = {ChannelDistributionTiling: "pointwise", GemmTiling: "pointwise",
-            RowReuseTiling: "depthwise", DirectTiling: "direct"}
-    report = conformance.conformance("reference", examples=2000, seed=0, kinds=[kind[tiling]])
+    report = conformance.conformance("reference", examples=2000, seed=0,
+                                     algorithms=[tiling.algorithm])
     assert not report.ok
     [failure] = report.failures
     assert failure.plan.problem.macs < 5000, "the case was not shrunk"

@@ -10,6 +10,8 @@ import pytest
 from emulated_runs import ORDERS, altered, require_silence, result, said_of, sanitized
 
 import dscore
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.backends.emulated import EmulatedBackend
 from dscore.backends.reference.backend import ReferenceBackend
 from dscore.building import abi, library
@@ -19,7 +21,6 @@ from dscore.checking.check import check_plan
 from dscore.checking.conformance import conformance
 from dscore.core import catalog
 from dscore.core.errors import LaunchError
-from dscore.core.tiling import ChannelDistributionTiling, RowReuseTiling
 
 MISSING = EmulatedBackend().missing()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))

@@ -12,12 +12,12 @@ from emulated_runs import (
     sanitized,
 )
 
+from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.backends.emulated import EmulatedBackend
 from dscore.backends.reference.backend import ReferenceBackend
 from dscore.checking import bound
 from dscore.checking.check import check_plan
 from dscore.core import catalog
-from dscore.core.tiling import GemmTiling
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
 

@@ -10,12 +10,12 @@ from emulated_runs import (
     said_of,
 )
 
-from dscore.algorithms.geometry import ceil_div
+from dscore.algorithms.columns import ceil_div
+from dscore.algorithms.row_reuse.tiling import STAGINGS, RowReuseTiling
 from dscore.backends.emulated import EmulatedBackend
 from dscore.backends.reference.backend import ReferenceBackend
 from dscore.checking.check import check_plan
 from dscore.core import catalog
-from dscore.core.tiling import STAGINGS, RowReuseTiling
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
 

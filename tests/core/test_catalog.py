@@ -78,7 +78,7 @@ def test_importing_reads_no_specification():
     code = ("import sys\n"
             "sys.addaudithook(lambda e, a: e == 'open' and str(a[0]).endswith('.toml') and "
             "print(a[0]))\n"
-            "from dscore import catalog\n"
+            "from dscore.core import catalog\n"
             "print('imported'); catalog.layers()")
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     before, after = out.stdout.split("imported\n")

@@ -154,10 +154,28 @@ def test_a_byte_order_mark_and_windows_lines_are_read(tmp_path):
     assert load_toml(path) == {"a": 1, "b": 2}
 
 
-def test_every_field_of_a_device_is_needed_or_measured():
+CAPABILITIES = {"asynchronous_copies", "bulk_copies", "early_start", "cluster_blocks",
+                "matrix_types"}
+
+
+def test_every_field_of_a_device_is_needed_a_capability_or_measured():
     optional = {field.name for field in dataclasses.fields(Device)
                 if field.default is not dataclasses.MISSING}
-    assert all(name.startswith("measured_") for name in optional)
+    assert {name for name in optional if not name.startswith("measured_")} == CAPABILITIES
     for entry in SPECS.joinpath("devices").iterdir():
         assert set(load_toml(Path(str(entry)))) >= {
             field.name for field in dataclasses.fields(Device)} - optional
+
+
+def test_capabilities_are_what_the_file_says(tmp_path):
+    text = SPECS.joinpath("devices", "h200.toml").read_text()
+    assert device("a100").asynchronous_copies
+    assert not device("a100").early_start
+    assert device("h200").matrix_types == ("tf32",)
+    for field, bad, words in (("early_start = true", "early_start = 1", "early_start must be"),
+                              ('["tf32"]', '["fp8"]', "a type of matrix_types must be one of"),
+                              ('["tf32"]', '"tf32"', "matrix_types must be a list of names"),
+                              ("cluster_blocks = 8", "cluster_blocks = 0", "must be positive")):
+        path = tmp_path / "bad.toml"
+        path.write_text(text.replace(field, bad))
+        assert words in message(device, path)

@@ -7,17 +7,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.direct import DirectTiling
+from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.registry import tiling_from
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, DTYPES, LAYOUTS, ConvSpec, sides_of
-from dscore.core.tiling import (
-    ChannelDistributionTiling,
-    DirectTiling,
-    GemmTiling,
-    RowReuseTiling,
-    tiling_from,
-)
 from dscore.core.token import parse_problem, problem_token
 
 
@@ -189,7 +187,7 @@ def test_a_tiling_is_read_with_and_without_its_algorithm(tiling):
 
 
 @pytest.mark.parametrize(("algorithm", "message"), [
-    ("winograd", "hint: algorithm must be one of channel_distribution, gemm, row_reuse, direct; "
+    ("winograd", "hint: algorithm must be one of gemm, channel_distribution, row_reuse, direct; "
                  "got 'winograd'"),
     ([], "hint: algorithm must be one of"), (None, "hint: algorithm must be one of"),
     ("gemm", "hint: not a GemmTiling: missing lanes_c, slices, stages, step_c, tile_c, tile_p, "

@@ -10,13 +10,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dscore.algorithms.case import case_of
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.direct import DirectTiling
+from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.registry import running
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.core import catalog
 from dscore.core.errors import InfeasibleError, SpecError
 from dscore.core.plan import RULES
-from dscore.core.tiling import ChannelDistributionTiling, DirectTiling, GemmTiling, RowReuseTiling
 from dscore.core.token import parse_problem
 from dscore.solving.rules import keeps_all, residency
-from dscore.solving.solver import algorithms, best_plan, make_plan, solve
+from dscore.solving.solver import best_plan, make_plan, solve
 from dscore.solving.verdict import validate
 
 Z100SM = catalog.device("z100sm")
@@ -105,7 +109,7 @@ def test_enumeration_is_fast():
 def test_what_the_columns_say_is_what_one_tiling_says():
     for problem in (POINTWISE["P13"], catalog.layers()["D6"], parse_problem("n1c3h9w9_o8k3")):
         space = solve(problem, Z100SM)
-        foot = space.case.foot
+        foot = space.case.footprint
         for index in range(0, len(space), max(1, len(space) // 40)):
             plan = space.plan(index)
             columns = {name: np.broadcast_to(getattr(foot, name), (len(space),))[index]
@@ -149,10 +153,10 @@ def test_residency_is_the_most_that_is_valid(problem, name, rules, random):
     space = solve(problem, device, rules)
     tiling = space[random.randrange(len(space))]
     valid = [n for n in range(1, 130) if keeps_all(
-        case_of(problem, device, type(tiling), tiling, n), rules, space.masked)]
+        case_of(problem, device, tiling, n), rules, space.masked)]
     # Valid at some residency means valid at every lower one.
     assert valid == list(range(1, len(valid) + 1))
-    assert int(residency(case_of(problem, device, type(tiling), tiling), rules)) == len(valid)
+    assert int(residency(case_of(problem, device, tiling), rules)) == len(valid)
 
 
 @given(problems)
@@ -177,9 +181,10 @@ def test_the_masked_space_opens_where_nothing_divides():
 
 def test_algorithms_by_name():
     problem = POINTWISE["P13"]
-    assert algorithms(problem, "paper") == ("channel_distribution", "gemm", "direct")
-    for name in algorithms(problem):
-        assert solve(problem, Z100SM, algorithm=name).kind.algorithm == name
+    in_order = [one.name for one in running(problem, "paper")]
+    assert in_order == ["channel_distribution", "gemm", "direct"]
+    for name in in_order:
+        assert solve(problem, Z100SM, algorithm=name).algorithm.name == name
     with pytest.raises(SpecError, match="'row_reuse' does not run pointwise"):
         solve(problem, Z100SM, algorithm="row_reuse")
 

@@ -5,11 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dscore
+from dscore.algorithms import registry
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.direct import DirectTiling
+from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.core import catalog
 from dscore.core.errors import InfeasibleError, SpecError
-from dscore.core.tiling import ChannelDistributionTiling, DirectTiling, GemmTiling, RowReuseTiling
 from dscore.core.token import parse_problem
-from dscore.solving.rules import HARDWARE, PAPER
+from dscore.solving.rules import limits_of
 from dscore.solving.verdict import InvalidTiling, validate
 
 Z100SM, H200 = catalog.device("z100sm"), catalog.device("h200")
@@ -78,7 +82,8 @@ BROKEN = {
 
 
 def test_every_code_has_its_case():
-    assert set(BROKEN) == {constraint.code for constraint in (*PAPER, *HARDWARE)}
+    assert set(BROKEN) == {limit.code for name in registry.names()
+                           for limit in limits_of(registry.algorithm(name), "hardware", False)}
 
 
 @pytest.mark.parametrize("code", BROKEN)
@@ -99,9 +104,9 @@ def test_a_thread_goes_over_its_stride_and_its_span(token, columns):
     assert [(v.code, v.used) for v in verdict.violations] == [("E-COLUMNS", columns)]
 
 
-def test_codes_are_distinct_within_a_kind():
-    for kind in (ChannelDistributionTiling, RowReuseTiling, DirectTiling):
-        codes = [c.code for c in HARDWARE if kind in c.kinds]
+def test_codes_are_distinct_within_an_algorithm():
+    for name in registry.names():
+        codes = [limit.code for limit in limits_of(registry.algorithm(name), "hardware", False)]
         assert len(codes) == len(set(codes))
 
 

@@ -1,6 +1,6 @@
 """Plans made by hand, without the solver, for backends that must judge them by themselves."""
 
-from dscore.algorithms.resources import launch_of, resource_use
+from dscore.algorithms.case import launch_of, resource_use
 from dscore.core.device import Device
 from dscore.core.plan import Cost, Plan
 

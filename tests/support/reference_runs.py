@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from oracle import within_bound
 from plans import plan_of
 
+from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.backends.reference.backend import ReferenceBackend, Trace
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, ConvSpec
-from dscore.core.tiling import GemmTiling
 
 GUARD = 64
 CHECKED = settings(deadline=None, derandomize=True, max_examples=150)

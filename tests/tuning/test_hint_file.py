@@ -12,8 +12,9 @@ import pytest
 from cli_calls import Call, unwrapped
 from recorded import COLD, DEVICE, HOT, IDENTITY, PROBLEM, TILINGS, TOKEN, keep, measured
 
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.core import backend, catalog
-from dscore.core.tiling import ChannelDistributionTiling, Tiling
+from dscore.core.tiling import Tiling
 from dscore.tuning import exchange, records, shipped_hints
 from dscore.tuning.hint_file import Hint, hints_of
 from dscore.tuning.measurement import Identity, Measurement, Policy

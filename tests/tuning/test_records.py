@@ -22,10 +22,11 @@ from recorded import (
     measured,
 )
 
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.cache import store
 from dscore.core import catalog
 from dscore.core.errors import SpecError
-from dscore.core.tiling import ChannelDistributionTiling, RowReuseTiling
 from dscore.solving import solver
 from dscore.tuning import records
 from dscore.tuning.measurement import Measurement, Record

@@ -15,13 +15,14 @@ from recorded import DEVICE, IDENTITY, PROBLEM, REFERENCE, SPACE, TILINGS, TOKEN
 
 import dscore
 from dscore import api
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.calling import choice
 from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.backend import Backend
 from dscore.core.errors import InfeasibleError, SpecError
 from dscore.core.plan import Violation
-from dscore.core.tiling import ChannelDistributionTiling, Tiling
+from dscore.core.tiling import Tiling
 from dscore.core.token import parse_problem
 from dscore.solving import solver
 from dscore.tuning import records, search, shipped_hints, tune

@@ -1,4 +1,4 @@
-"""What a wavefront asks of the units of its CU: instructions, LDS, memory, matrix units.
+"""What a wavefront of row reuse asks of the units of its CU, and what the cost model makes of it.
 
 A load or store of a wavefront costs what its lanes touch: lines in the load-store unit, sectors in
 the L2 cache. Lanes side by side share these; lanes of other rows and planes do not.
@@ -11,31 +11,36 @@ from typing import Any
 
 import numpy as np
 
-from dscore.algorithms.geometry import (
-    Count,
-    ceil_div,
+from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
+from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.row_reuse.tiling import (
     column_offsets,
-    depthwise_shape,
-    matrix_shape,
     owned_columns,
     row_vectors,
-    vectors,
+    shape_of,
+    staged,
 )
-from dscore.algorithms.resources import footprint
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ELEMENT_BYTES
-from dscore.core.tiling import GemmTiling
 
 LINE_BYTES = 128
 SECTOR_BYTES = 32
-_VECTOR_BYTES = 16
-# Words that LDS serves a clock, on all of these devices.
-LDS_BANKS = 32
+
+# Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
+# weights are); `ahead`: what working ahead saves, `ahead_crowded`: where compute units do not hold
+# two grids, `crowd`: what it costs a round of many.
+WEIGHTS = {"wavefront": 6.98, "fma": 0.502, "load": 1.50, "store": 0.349, "shuffle": 1.03,
+           "line": 0.556, "lds": 0.873, "wait": 41.8, "row": 230.0, "staging": 163.0,
+           "both": 350.0, "serial": 1.34, "block": 150.0, "memory": 1.06, "loaded": 0.129,
+           "stored": 0.663, "fill": 0.670, "first": 963.0, "norm": 2.33, "ahead": 1319.0,
+           "ahead_crowded": 643.0, "crowd": 309.0}
+# Rounds of a grid above which blocks that work ahead are in the way of those before them.
+_ROUNDS_AHEAD = 4
 
 
 @dataclass(frozen=True)
-class Traffic:
+class RowReuseTraffic:
     """Counts per wavefront: instructions, and the lines and sectors that they touch."""
 
     loads: Count  # of memory and of LDS
@@ -108,9 +113,9 @@ def _lds_clocks(t: Any, wavefront: int, width: int, row: Count, plane: int, vect
     return clocks if np.ndim(t.thread_w) else clocks[0]
 
 
-def depthwise_traffic(problem: ConvProblem, t: Any, device: Device) -> Traffic:
+def traffic_of(problem: ConvProblem, t: Any, device: Device) -> RowReuseTraffic:
     """The traffic of *t*, a RowReuseTiling or columns of many."""
-    spec, shape, element = problem.spec, depthwise_shape(problem, t), ELEMENT_BYTES[
+    spec, shape, element = problem.spec, shape_of(problem, t), ELEMENT_BYTES[
         problem.spec.dtype]
     wavefront, taps, stride_w = device.wavefront, spec.products, spec.stride[1]
     staging = np.asarray(t.staging)
@@ -124,10 +129,10 @@ def depthwise_traffic(problem: ConvProblem, t: Any, device: Device) -> Traffic:
 
     # Through LDS consecutive threads move consecutive vectors of 16 bytes, or a copy engine does.
     threads = ceil_div(t.planes * t.lanes_h * t.lanes_w, wavefront) * wavefront
-    moved = 0 if device.has_copy_engine else element / _VECTOR_BYTES / threads
+    moved = 0 if device.bulk_copies else element / VECTOR_BYTES / threads
     vectors_in, vectors_out = (np.where(through, span * moved, 0) for through, span in (
         (in_lds, shape.span_in), (out_lds, shape.span_out)))
-    lines, sectors = (wavefront * _VECTOR_BYTES / unit for unit in (LINE_BYTES, SECTOR_BYTES))
+    lines, sectors = (wavefront * VECTOR_BYTES / unit for unit in (LINE_BYTES, SECTOR_BYTES))
     given = t.thread_h * t.thread_w / vector_out
     planes = np.maximum(1, wavefront / (t.lanes_h * t.lanes_w))
     clocks_in, clocks_single, clocks_out = (
@@ -137,7 +142,7 @@ def depthwise_traffic(problem: ConvProblem, t: Any, device: Device) -> Traffic:
             (stride_w, spec.stride[0], (problem.height, problem.width), 0 * vector_in + 1),
             (1, 1, (problem.out_height, problem.out_width), vector_out)))
     from_memory = np.where(in_lds, 0, shape.rows)
-    return Traffic(
+    return RowReuseTraffic(
         loads=vectors_in + shape.rows * (whole + single) + taps,
         load_lines=vectors_in * lines + taps * planes + from_memory * (
             (whole + single - past) * touched(run_in, problem.width, LINE_BYTES)
@@ -154,47 +159,39 @@ def depthwise_traffic(problem: ConvProblem, t: Any, device: Device) -> Traffic:
         shuffles=shape.rows * past)
 
 
-@dataclass(frozen=True)
-class MatrixTraffic:
-    """Counts per wavefront of a product of matrices."""
+def work(case: Case, grids: Count) -> Work:
+    """The work of a case whose grid fills the device *grids* times."""
+    weight, footprint, t = WEIGHTS, case.footprint, case.tiling
+    traffic, rows = traffic_of(case.problem, t, case.device), shape_of(case.problem, t).rows
+    moved = weight["loaded"] * traffic.load_sectors + weight["stored"] * traffic.store_sectors
+    return Work(
+        issue=weight["wavefront"] + weight["fma"] * footprint.fmas + weight["load"] * traffic.loads
+        + weight["store"] * traffic.stores + weight["shuffle"] * traffic.shuffles,
+        products=0.0, lds=weight["lds"] * traffic.lds_clocks,
+        lines=weight["line"] * (traffic.load_lines + traffic.store_lines),
+        waits=weight["wait"] + np.where(staged(t), weight["staging"], weight["row"] * rows)
+        + weight["both"] * (np.asarray(t.staging) == "both"),
+        fill_bytes=weight["fill"] * footprint.lds_bytes,
+        l2_bytes=footprint.blocks * footprint.waves * moved * SECTOR_BYTES,
+        uneven=_unevenness(t, grids), saved_seconds=_saved_ahead(case, grids))
 
-    fmas: Count
-    splits: Count  # instructions that make two TF32 of a float32
-    products: Count  # instructions of the matrix units
-    lds_loads: Count
-    lds_clocks: Count
-    fragments: Count  # rounds of loads and products that follow one another
-    copies: Count  # from memory to LDS
-    stores: Count
-    joined: Count  # sums that pass through LDS
-    load_bytes: Count  # of all blocks
+
+def _unevenness(t: Any, grids: Count) -> Count:
+    """The share of the CU that has most of a grid which fills the device *grids* times, at worst.
+
+    Blocks that come early take what room there is beside the grid before. Where that is too little
+    for all and the device holds all of a grid, the CUs that end first take the rest.
+    """
+    ahead = np.asarray(t.ahead) & (grids > 1 / 2) & (grids < 1)
+    return np.where(ahead, 1 / grids, 1.0)
 
 
-def matrix_traffic(problem: ConvProblem, t: Any, wavefront: int) -> MatrixTraffic:
-    """The traffic of *t*, a GemmTiling or columns of many."""
-    shape, element = matrix_shape(problem, t, wavefront), ELEMENT_BYTES[problem.spec.dtype]
-    foot = footprint(problem, GemmTiling, t, wavefront)
-    vector_p, vector_c = vectors(problem)
-    split = np.asarray(t.arithmetic) == "tf32x3"
-    depth = shape.steps * t.step_c / t.slices
-    # Fragments of eight channels: 8 pixels or 8 output channels each (hip_src/gemm/kernel.hpp).
-    eights_p, eights_c = t.wave_p / 8, t.wave_c / 8
-    group = np.where(vector_p == 1, 1, np.where(t.wave_p % 32 == 0, 4, 2))
-    # Plain, by four channels: vectors of filters, and of four pixels each.
-    thread_c, fours = t.wave_c / t.lanes_c, t.wave_p * t.lanes_c / wavefront / 4
-    lds_loads = np.where(split, depth / 8 * (2 * eights_p / group + eights_c),
-                         depth / 4 * (thread_c + 4 * fours))
-    lds_clocks = np.where(split, depth / 8 * (2 * eights_p + 2 * eights_c),
-                          depth * (thread_c + 4 * fours))
-    threads, step = foot.threads, t.step_c
-    copies = shape.steps * (np.ceil(t.tile_c * step / vector_c / threads)
-                            + np.ceil(t.tile_p * step / vector_p / threads))
-    return MatrixTraffic(
-        fmas=np.where(split, 0, depth * thread_c * 4 * fours),
-        splits=np.where(split, depth / 8 * 8 * (eights_p + eights_c), 0),
-        products=np.where(split, depth / 8 * 3 * eights_p / 2 * eights_c, 0),
-        lds_loads=lds_loads, lds_clocks=lds_clocks,
-        fragments=np.where(split, depth / 8, depth / 4), copies=copies,
-        stores=shape.sums / np.where(split, np.minimum(group, vector_p), vector_p),
-        joined=(t.slices - 1) * shape.sums / foot.waves,
-        load_bytes=foot.blocks * element * (t.tile_c + t.tile_p) * shape.steps * step)
+def _saved_ahead(case: Case, grids: Count) -> Count:
+    """Seconds that working ahead saves a kernel whose grid fills the device *grids* times.
+
+    Results that leave through LDS make blocks so alike that it matters less who begins where.
+    """
+    both = np.asarray(case.tiling.staging) == "both"
+    saved = np.where((grids <= 1 / 2) | both, WEIGHTS["ahead"], WEIGHTS["ahead_crowded"])
+    lost = WEIGHTS["crowd"] * np.maximum(grids - _ROUNDS_AHEAD, 0)
+    return case.tiling.ahead * (saved - lost) / case.device.clock_hz

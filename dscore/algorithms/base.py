@@ -1,0 +1,209 @@
+"""The contract of an algorithm: what dscore asks of a way to compute a convolution.
+
+An algorithm is a subclass of `Algorithm` in a folder of its own name, and a line in the registry.
+Nothing else in dscore knows which tiling it has before it: solver, cost model, code generator,
+pictures and conformance ask the algorithm. Every formula works on one tiling or, field for field,
+on int64 columns of many, so that the solver and the judge of a single tiling cannot differ.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from dscore.algorithms.columns import Count, ceil_div
+from dscore.core.device import Device
+from dscore.core.plan import Check, Plan, Violation
+from dscore.core.problem import ConvProblem
+from dscore.core.tiling import Tiling
+
+if TYPE_CHECKING:
+    from dscore.algorithms.templates import Cases
+
+# Registers that the paper leaves to the HIP compiler for addresses and counters (Eq. 6).
+COMPILER_REGISTERS = 30
+# A block's LDS begins at a multiple of these (hip_src/support/vendor.hpp), and so do its results:
+# the copy engine of sm_90 is slower to others.
+LDS_ALIGNMENT_BYTES = 128
+# What a lane moves at most as one.
+VECTOR_BYTES = 16
+# Words of 4 bytes that LDS serves a clock, on all of these devices.
+LDS_BANKS = 32
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What the blocks of a tiling take and do; work is counted per lane of a block."""
+
+    threads: Count
+    waves: Count
+    lds_bytes: Count
+    registers: Count  # of a thread, by Eq. 5 and 6
+    blocks: Count
+    utilisation: Count  # useful FMA lanes over all
+    fmas: Count
+    operand_loads: Count  # operands brought to registers for the FMAs, from LDS or memory
+    # For the unfitted estimate alone:
+    global_bytes: Count = 0  # moved by one block, loads and stores
+    steps: Count = 1  # waits for global memory that follow one another
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the cost model weighs: clocks for which a wavefront keeps the units of its CU busy."""
+
+    issue: Count
+    products: Count  # of matrix units
+    lds: Count
+    lines: Count  # of the load-store unit
+    waits: Count  # of a block, one after the other
+    fill_bytes: Count  # of LDS, before a block can begin
+    l2_bytes: Count  # of all blocks
+    uneven: Count = 1.0  # the work of the CU that has most of it, over an even share
+    saved_seconds: Count = 0.0  # of the launch
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tiling (or columns of many) on a problem and a device, at a residency of `block_n`."""
+
+    problem: ConvProblem
+    device: Device
+    algorithm: Algorithm
+    tiling: Any
+    footprint: Footprint
+    block_n: Count = 1
+
+    @property
+    def compiled(self) -> Count:
+        """Registers that the device's compiler takes at most."""
+        return self.algorithm.registers(self.problem, self.tiling, self.device)
+
+    @property
+    def waves_per_simd(self) -> Count:
+        """Wavefronts on the fullest SIMD when block_n blocks are spread evenly."""
+        return ceil_div(self.block_n * self.footprint.waves, self.device.simds_per_cu)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A named constraint: `measure` gives (used, allowed), and used <= allowed keeps it.
+
+    *legality* says what a tiling is (as R1–R5 do), and not what it may spend; *hardware* leaves
+    it out of the paper's rules; *exact_only* drops it where tiles may reach past the output.
+    """
+
+    code: str
+    limit: str
+    unit: str
+    source: str
+    measure: Callable[[Case], tuple[Count, Count]]
+    detail: Callable[[Case], str] = lambda case: ""
+    legality: bool = True
+    hardware: bool = False
+    exact_only: bool = False
+
+    def check(self, case: Case) -> Check:
+        """The ledger line of one tiling."""
+        used, allowed = self.measure(case)
+        return Check(self.code, self.limit, int(used), int(allowed), self.unit, self.source,
+                     self.detail(case))
+
+
+@dataclass(frozen=True)
+class SpaceGenerator:
+    """What enumerates the tilings to try, as columns; *masked*: tiles may reach past the output.
+
+    Left out may be tilings that another one betters; what fits is judged afterwards.
+    """
+
+    masked: bool
+    columns: Callable[[ConvProblem, Device], SimpleNamespace]
+
+
+class Algorithm(ABC):
+    """One way to compute a convolution; the abstract members are its duties.
+
+    *name* is that of its folders in `dscore/algorithms`, `hip_src` and `backends/reference`, and
+    the value of the key `algorithm` in files; *tiling* its class of tilings, whose C++ namesake
+    takes `template_arguments`; *header*, below *sources*, defines both that and the kernel, which
+    is called as the tiling without its last six letters.
+    """
+
+    name: ClassVar[str]
+    tiling: ClassVar[type[Tiling]]
+    limits: ClassVar[tuple[Limit, ...]]  # beside those of the device (dscore.solving.rules)
+    spaces: ClassVar[tuple[SpaceGenerator, ...]]  # in the order in which they are opened
+    of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
+    weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, for `work`
+    sources: ClassVar[Path | None] = None  # None: the kernels that dscore ships
+
+    @property
+    def header(self) -> str:
+        """The kernel's header."""
+        return f"{self.name}/kernel.hpp"
+
+    @abstractmethod
+    def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
+        """What of *problem* the algorithm cannot run, by name; empty if it can."""
+
+    @abstractmethod
+    def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
+        """The footprint of *t*, a tiling or columns of many."""
+
+    @abstractmethod
+    def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        """Registers that the device's compiler takes at most, fitted (docs/registers.md)."""
+
+    @abstractmethod
+    def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
+        """Whether some tile reaches past the problem, so that lanes are predicated."""
+
+    def work(self, case: Case, grids: Count) -> Work | None:
+        """What `weights` weigh, of a grid that fills the device *grids* times.
+
+        None: the cost is estimated from the footprint, without a fit.
+        """
+        return None
+
+    @abstractmethod
+    def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
+        """The arguments of the tiling's C++ type."""
+
+    def image_arguments(self, plan: Plan) -> str:
+        """Those of the arguments that depend on the image, as part of the name of a kernel for
+        any sizes; empty for none."""
+        return ""
+
+    @abstractmethod
+    def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
+        """The (block, wavefront in the block) that computes an output of channel 0 of image 0.
+
+        Blocks are told apart by their parity only: 0 or 1, as on a chess board.
+        """
+
+    @abstractmethod
+    def caption(self, plan: Plan) -> list[str]:
+        """What a lane, a block and the grid cover, in words."""
+
+    def cases(self) -> Cases:
+        """The module of its hypothesis strategies, `cases` in its folder, imported on use."""
+        return cast("Cases", importlib.import_module(f"{type(self).__module__}.cases"))
+
+
+def require_kind(problem: ConvProblem, name: str, kind: str) -> tuple[Violation, ...]:
+    """That *name* runs layers of one kind alone, where *problem* is of another."""
+    if problem.spec.kind == kind:
+        return ()
+    return (Violation("E-KIND", f"layer of {name}", problem.spec.kind, kind),)
+
+
+def checker(row: int, rows: int, column: int, columns: int) -> int:
+    """The parity of the block of *rows* x *columns* that an output lies in."""
+    return (row // rows + column // columns) % 2
+

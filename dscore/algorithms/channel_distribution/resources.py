@@ -1,0 +1,96 @@
+"""What channel distribution takes of a device, and its own limits (R2–R5 of Liu et al. 2024)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dscore.algorithms.base import COMPILER_REGISTERS, Case, Footprint, Limit
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionShape, shape_of
+from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.core.device import Device
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ELEMENT_BYTES
+
+# Memory moves in segments; half a segment more is met on average where a run of elements begins.
+SEGMENT_BYTES = 64
+# Registers that a compiler takes beside results and operands: (k, c) of k · buffered + c, the
+# least that no kernel without spills exceeded (docs/registers.md).
+_HIPCC, _NVCC = (3, 14), (4, 50)
+
+
+def _moved_bytes(run: Count, whole: int, element_bytes: int) -> Count:
+    """Bytes moved for *run* elements side by side; rows taken *whole* follow one another."""
+    moved = ceil_div(run * element_bytes + SEGMENT_BYTES // 2, SEGMENT_BYTES) * SEGMENT_BYTES
+    return np.where(run >= whole, run * element_bytes, moved)
+
+
+def _buffered(shape: ChannelDistributionShape, threads: Count) -> Count:
+    """Elements of the next channel group that a thread holds."""
+    return ceil_div(shape.input_tile, threads) + ceil_div(shape.filter_tile, threads)
+
+
+def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
+    """The footprint of *t*, a ChannelDistributionTiling or columns of many."""
+    spec, shape = problem.spec, shape_of(problem, t, wavefront)
+    element, threads = ELEMENT_BYTES[spec.dtype], shape.wave_n * wavefront
+    # Eq. 5 and 6: results, operands, and the registers of the double buffer.
+    results, operands = t.wave_w * shape.thread_c, t.wave_w + shape.thread_c
+    images = problem.batch * ceil_div(problem.out_height, shape.rows)
+    blocks = images * ceil_div(problem.out_width, shape.columns) * ceil_div(
+        spec.out_channels, shape.channels)
+    lanes = blocks * shape.rows * shape.columns * shape.channels * (shape.steps * t.group_c)
+    row_bytes = shape.rows * _moved_bytes(shape.columns, problem.out_width, element)
+    filter_bytes = shape.channels * _moved_bytes(t.group_c, spec.in_channels, element)
+    return Footprint(
+        threads=threads, waves=shape.wave_n,
+        lds_bytes=element * (shape.input_tile + shape.filter_tile) * 2,
+        registers=results + operands + _buffered(shape, threads) + COMPILER_REGISTERS,
+        blocks=blocks, utilisation=problem.macs / lanes,
+        fmas=results * shape.steps, operand_loads=operands * shape.steps,
+        global_bytes=(row_bytes * t.group_c + filter_bytes) * shape.steps
+        + row_bytes * shape.channels,
+        # The first group is waited for, and the double buffer hides about half of the others.
+        steps=1 + shape.steps / 2)
+
+
+def registers(problem: ConvProblem, t: Any, device: Device) -> Count:
+    """Registers that the device's compiler takes at most."""
+    factor, constant = _NVCC if device.vendor == "nvidia" else _HIPCC
+    shape = shape_of(problem, t, device.wavefront)
+    buffered = _buffered(shape, shape.wave_n * device.wavefront)
+    return (t.wave_w * shape.thread_c + t.wave_w + shape.thread_c
+            + factor * buffered + constant)
+
+
+def overhangs(problem: ConvProblem, t: Any, wavefront: int) -> bool:
+    """Whether some tile reaches past the columns or the channels."""
+    shape, spec = shape_of(problem, t, wavefront), problem.spec
+    return bool(problem.out_width % shape.columns or spec.out_channels % shape.channels
+                or spec.in_channels % t.group_c)
+
+
+def _block(case: Case) -> ChannelDistributionShape:
+    return shape_of(case.problem, case.tiling, case.device.wavefront)
+
+
+LIMITS = (
+    Limit("E-DIV-W", "columns left", "", "R2",
+          lambda c: (c.problem.out_width % _block(c).columns, 0),
+          lambda c: f"{_block(c).columns} must divide {c.problem.out_width}", exact_only=True),
+    Limit("E-DIV-C", "channels left", "", "R3",
+          lambda c: (c.problem.spec.out_channels % _block(c).channels, 0),
+          lambda c: f"{_block(c).channels} must divide {c.problem.spec.out_channels}",
+          exact_only=True),
+    Limit("E-GROUP", "group_c", "", "R4",
+          lambda c: (c.tiling.group_c,
+                     power_of_two_within(c.tiling.group_c, c.device.wavefront)),
+          lambda c: f"a power of two up to {c.device.wavefront}"),
+    Limit("E-DIV-G", "channels left", "", "R4",
+          lambda c: (c.problem.spec.in_channels % c.tiling.group_c, 0),
+          lambda c: f"group_c must divide {c.problem.spec.in_channels}", exact_only=True),
+    Limit("E-LANES", "lanes left", "", "R5",
+          lambda c: (c.tiling.wave_c * c.tiling.group_c % c.device.wavefront, 0),
+          lambda c: f"wave_c*group_c by {c.device.wavefront}"),
+)

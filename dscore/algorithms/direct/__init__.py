@@ -1,0 +1,105 @@
+"""The direct definition, for every convolution that has no algorithm of its own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from dscore.algorithms.base import COMPILER_REGISTERS, Algorithm, Footprint, Limit, SpaceGenerator
+from dscore.algorithms.columns import Count, ceil_div, grid
+from dscore.core.device import Device
+from dscore.core.plan import Plan, Violation
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ELEMENT_BYTES
+from dscore.core.tiling import Tiling
+
+_THREAD_C = (1, 2, 4, 8, 16, 32)
+# Registers beside the accumulators and the filter elements (docs/registers.md).
+_NVCC, _HIPCC = 31, 28
+
+
+@dataclass(frozen=True)
+class DirectTiling(Tiling):
+    """Tiling of the direct definition.
+
+    A block of `threads` takes that many consecutive pixels of one image; a thread sums
+    `thread_c` output channels of one group for its pixel.
+    """
+
+    threads: int
+    thread_c: int
+
+    algorithm: ClassVar[str] = "direct"
+
+    @property
+    def name(self) -> str:
+        """Part of a plan's canonical name.
+
+        >>> DirectTiling(256, 4).name
+        'direct_t256_c4'
+        """
+        return f"direct_t{self.threads}_c{self.thread_c}"
+
+
+def _columns(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Blocks of every number of wavefronts, powers of two of channels a thread."""
+    waves = range(1, device.waves_per_block + 1)
+    return grid(threads=[device.wavefront * wave for wave in waves],
+                thread_c=[c for c in _THREAD_C if c < 2 * problem.spec.group_out])
+
+
+class Direct(Algorithm):
+    """The direct definition: a thread for each pixel and a few output channels."""
+
+    name = "direct"
+    tiling = DirectTiling
+    limits = (Limit("E-LANES", "lanes left", "", "",
+                    lambda c: (c.tiling.threads % c.device.wavefront, 0),
+                    lambda c: f"threads by {c.device.wavefront}"),)
+    spaces = (SpaceGenerator(True, _columns),)
+
+    def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
+        return ()
+
+    def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
+        spec, element = problem.spec, ELEMENT_BYTES[problem.spec.dtype]
+        channel_tiles = spec.groups * ceil_div(spec.group_out, t.thread_c)
+        pixels = problem.out_height * problem.out_width
+        blocks = problem.batch * channel_tiles * ceil_div(pixels, t.threads)
+        loads = spec.products * (t.thread_c + 1)
+        return Footprint(
+            threads=t.threads, waves=ceil_div(t.threads, wavefront), lds_bytes=0 * t.threads,
+            # Accumulators, a filter element each, the input element.
+            registers=2 * t.thread_c + 1 + COMPILER_REGISTERS,
+            blocks=blocks,
+            utilisation=problem.macs / (blocks * t.threads * t.thread_c * spec.products),
+            fmas=spec.products * t.thread_c, operand_loads=loads,
+            global_bytes=element * t.threads * (loads + t.thread_c), steps=1 + spec.products / 4)
+
+    def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        return 2 * t.thread_c + (_NVCC if device.vendor == "nvidia" else _HIPCC)
+
+    def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
+        return bool(problem.out_height * problem.out_width % t.threads
+                    or problem.spec.group_out % t.thread_c)
+
+    def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
+        t: Any = plan.tiling
+        return t.threads, t.thread_c, plan.device.wavefront
+
+    def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
+        threads = plan.use.threads
+        pixel = row * plan.problem.out_width + column
+        return pixel // threads % 2, pixel % threads // plan.device.wavefront
+
+    def caption(self, plan: Plan) -> list[str]:
+        problem, t = plan.problem, plan.tiling
+        assert isinstance(t, DirectTiling)
+        pixels = math.ceil(problem.out_height * problem.out_width / t.threads)
+        channels = problem.spec.groups * math.ceil(problem.spec.group_out / t.thread_c)
+        return [f"a lane: 1 pixel x {t.thread_c} channels",
+                f"a block: {t.threads} pixels x {t.thread_c} channels",
+                f"the grid: {problem.batch} (images) x {channels} (channels) x {pixels} (pixels) "
+                "blocks"]

@@ -1,0 +1,30 @@
+"""Cases of the direct definition: any kernel, stride and dilation, dense and grouped layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dscore.algorithms.direct import DirectTiling
+from dscore.algorithms.templates import Template, epilogues, pairs, problem_around, sides, sizes
+from dscore.core.device import Device
+from dscore.core.problem import ConvProblem
+
+
+@st.composite
+def templates(draw: Any, device: Device) -> Template:
+    """Any kernel, stride and dilation."""
+    tiling = DirectTiling(device.wavefront * draw(st.integers(1, 2)), draw(st.integers(1, 4)))
+    return Template(device, tiling, draw(pairs(4)), draw(pairs(3)), draw(pairs(2)),
+                    draw(epilogues()))
+
+
+@st.composite
+def problems(draw: Any, template: Template) -> ConvProblem:
+    """Dense and grouped layers."""
+    t, groups = template.tiling, draw(st.integers(1, 3))
+    assert isinstance(t, DirectTiling)
+    spec = template.spec(groups * draw(st.integers(1, 4)), groups * draw(sizes(t.thread_c, 9)),
+                         groups, draw(sides(3)))
+    return problem_around(draw, spec, (draw(st.integers(1, 9)), draw(sizes(8, 17))))

@@ -1,0 +1,88 @@
+"""What a wavefront of the product of matrices asks of its CU, and what the cost model makes of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dscore.algorithms.base import Case, Work
+from dscore.algorithms.columns import Count
+from dscore.algorithms.gemm.tiling import shape_of, splits, vectors_of
+from dscore.core.spec import ELEMENT_BYTES
+
+# Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
+# weights are).
+WEIGHTS = {"wavefront": 9.6, "fma": 1.1, "split": 0.28, "lds_load": 0.88, "copy": 9.0,
+           "store": 16.0, "join": 22.7, "product": 7.0, "lds": 1.06, "step": 173.0,
+           "fragment": 9.8, "cluster": 1670.0, "cluster_sum": 40.6, "through_registers": 158.0,
+           "wait": 102.0, "serial": 1.44, "block": 262.0, "memory": 1.23, "loaded": 0.9,
+           "first": 1583.0, "norm": 3.19}
+
+
+@dataclass(frozen=True)
+class GemmTraffic:
+    """Counts per wavefront of a product of matrices."""
+
+    fmas: Count
+    splits: Count  # instructions that make two TF32 of a float32
+    products: Count  # instructions of the matrix units
+    lds_loads: Count
+    lds_clocks: Count
+    fragments: Count  # rounds of loads and products that follow one another
+    copies: Count  # from memory to LDS
+    stores: Count
+    joined: Count  # sums that pass through LDS
+    load_bytes: Count  # of all blocks
+
+
+def traffic_of(case: Case) -> GemmTraffic:
+    """The traffic of a case."""
+    problem, t, footprint, wavefront = (case.problem, case.tiling, case.footprint,
+                                        case.device.wavefront)
+    shape, element = shape_of(problem, t, wavefront), ELEMENT_BYTES[problem.spec.dtype]
+    (vector_p, vector_c), split = vectors_of(problem), splits(t)
+    depth = shape.steps * t.step_c / t.slices
+    # Fragments of eight channels: 8 pixels or 8 output channels each (hip_src/gemm/kernel.hpp).
+    eights_p, eights_c = t.wave_p / 8, t.wave_c / 8
+    group = np.where(vector_p == 1, 1, np.where(t.wave_p % 32 == 0, 4, 2))
+    # Plain, by four channels: vectors of filters, and of four pixels each.
+    thread_c, fours = t.wave_c / t.lanes_c, t.wave_p * t.lanes_c / wavefront / 4
+    lds_loads = np.where(split, depth / 8 * (2 * eights_p / group + eights_c),
+                         depth / 4 * (thread_c + 4 * fours))
+    lds_clocks = np.where(split, depth / 8 * (2 * eights_p + 2 * eights_c),
+                          depth * (thread_c + 4 * fours))
+    threads, step = footprint.threads, t.step_c
+    copies = shape.steps * (np.ceil(t.tile_c * step / vector_c / threads)
+                            + np.ceil(t.tile_p * step / vector_p / threads))
+    return GemmTraffic(
+        fmas=np.where(split, 0, depth * thread_c * 4 * fours),
+        splits=np.where(split, depth / 8 * 8 * (eights_p + eights_c), 0),
+        products=np.where(split, depth / 8 * 3 * eights_p / 2 * eights_c, 0),
+        lds_loads=lds_loads, lds_clocks=lds_clocks,
+        fragments=np.where(split, depth / 8, depth / 4), copies=copies,
+        stores=shape.sums / np.where(split, np.minimum(group, vector_p), vector_p),
+        joined=(t.slices - 1) * shape.sums / footprint.waves,
+        load_bytes=footprint.blocks * element * (t.tile_c + t.tile_p) * shape.steps * step)
+
+
+def work(case: Case) -> Work:
+    """The work of a case."""
+    weight, t = WEIGHTS, case.tiling
+    shape = shape_of(case.problem, t, case.device.wavefront)
+    traffic = traffic_of(case)
+    # Once the ring is full, each turn of it waits for memory again.
+    turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
+    return Work(
+        issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
+        + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
+        + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
+        + weight["join"] * traffic.joined,
+        products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
+        lines=0.0,
+        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
+        + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
+        + weight["cluster_sum"] * (t.cluster - 1) * shape.sums
+        + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
+        fill_bytes=0.0, l2_bytes=weight["loaded"] * traffic.load_bytes)

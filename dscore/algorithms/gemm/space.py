@@ -1,0 +1,60 @@
+"""The tilings of the product of matrices that are tried."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from dscore.algorithms.columns import ceil_div, grid, kept, kept_or_all, powers_of_two, together
+from dscore.core.device import Device
+from dscore.core.problem import ConvProblem
+from dscore.core.tiling import ARITHMETICS
+
+_LANES_C = (4, 8)
+_MOST_WAVES = 8
+_LEAST_FULL = 0.6
+# Of a lane, in registers: beyond it too few wavefronts are resident to hide anything.
+_MOST_SUMS = 128
+
+
+def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Blocks of up to 8 wavefronts, none of which lies wholly past the output.
+
+    Blocks share a tile's input channels only where tiles alone leave compute units idle.
+    """
+    c = _axes(device)
+    spec, pixels = problem.spec, problem.batch * problem.out_height * problem.out_width
+    wave_c, wave_p, step_c = c.rows * c.lanes_c, c.fours * c.pixels, c.slice_c * c.slices
+    tile_c, tile_p = wave_c * c.waves_c, wave_p * c.waves_p
+    steps = ceil_div(ceil_div(spec.in_channels, step_c), c.cluster)
+    tiles = ceil_div(spec.out_channels, tile_c) * ceil_div(pixels, tile_p)
+    waves = c.waves_c * c.waves_p * c.slices
+    keep = (wave_c * wave_p <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES)
+    keep &= (tile_c - spec.out_channels < wave_c) & (tile_p - pixels < wave_p)
+    keep &= step_c * c.cluster < max(2 * spec.in_channels, 16)
+    keep &= c.stages <= np.maximum(3, steps + 1)
+    keep &= (c.cluster == 1) | (tiles <= device.compute_units)
+    columns = SimpleNamespace(
+        tile_c=tile_c, tile_p=tile_p, wave_c=wave_c, wave_p=wave_p, lanes_c=c.lanes_c,
+        slices=c.slices, step_c=step_c, stages=c.stages, cluster=c.cluster,
+        arithmetic=np.asarray(ARITHMETICS)[c.arithmetic])
+    # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
+    full = tiles * tile_c * tile_p * _LEAST_FULL <= spec.out_channels * pixels
+    return kept_or_all(kept(columns, keep), (full & (waves > 1))[keep])
+
+
+def _axes(device: Device) -> SimpleNamespace:
+    """Wavefronts by `rows` of lanes_c channels and `fours` of `pixels` pixels."""
+    axes = {"waves_c": (1, 2, 3, 4), "waves_p": (1, 2, 4), "slices": (1, 2, 4),
+            "stages": (2, 3, 4, 6, 8) if device.asynchronous_copies else (2,),
+            "cluster": powers_of_two(device.cluster_blocks)}
+    plain = grid(arithmetic=[0], lanes_c=_LANES_C, rows=(1, 2, 4, 8), fours=(1, 2),
+                 slice_c=(8, 16, 32), **axes)
+    plain.pixels = 4 * (device.wavefront // plain.lanes_c)
+    if "tf32" not in device.matrix_types:
+        return plain
+    split = grid(arithmetic=[1], lanes_c=[8], rows=(1, 2, 3, 4, 5, 6, 8, 9, 12),
+                 fours=(1, 2, 4, 8), slice_c=(8, 16, 32), **axes)
+    split.pixels = 0 * split.lanes_c + 16
+    return together(plain, split)

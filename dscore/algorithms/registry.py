@@ -1,0 +1,133 @@
+"""The registry of algorithms: a name a line, imported on use and held to the contract."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from dscore.algorithms.base import Algorithm
+from dscore.core.errors import SpecError, require_one_of
+from dscore.core.plan import Rules
+from dscore.core.problem import ConvProblem
+from dscore.core.tiling import Tiling, fields_fault, kind_of, require_fields
+
+# In the order in which the solver tries them. Text, so that nothing is imported before its use.
+_REGISTRY: dict[str, str] = {
+    "gemm": "dscore.algorithms.gemm:Gemm",
+    "channel_distribution": "dscore.algorithms.channel_distribution:ChannelDistribution",
+    "row_reuse": "dscore.algorithms.row_reuse:RowReuse",
+    "direct": "dscore.algorithms.direct:Direct",
+}
+
+
+def register(name: str, target: str) -> None:
+    """Make the algorithm at *target* ("module:Class") known as *name*, before those there are."""
+    others = {other: at for other, at in _REGISTRY.items() if other != name}
+    _REGISTRY.clear()
+    _REGISTRY.update({name: target, **others})
+    algorithm.cache_clear()
+
+
+def unregister(name: str) -> None:
+    """Forget an algorithm that `register` made known."""
+    del _REGISTRY[name]
+    algorithm.cache_clear()
+
+
+def names() -> tuple[str, ...]:
+    """The names of all algorithms, in the order in which the solver tries them."""
+    return tuple(_REGISTRY)
+
+
+@cache
+def algorithm(name: str) -> Algorithm:
+    """The algorithm of a name.
+
+    Raises SpecError for an unknown name, TypeError for one that does not keep the contract.
+
+    >>> algorithm("gemm").tiling.__name__
+    'GemmTiling'
+    """
+    if name not in _REGISTRY:
+        raise SpecError(f"unknown algorithm {name!r}; there are {', '.join(_REGISTRY)}")
+    module, _, attribute = _REGISTRY[name].partition(":")
+    one = getattr(importlib.import_module(module), attribute)()
+    _require_whole(one, name)
+    return one  # type: ignore[no-any-return]
+
+
+def _require_whole(one: Any, name: str) -> None:
+    """Raise TypeError, naming the duty, where *one* does not keep the contract.
+
+    Python itself refuses to make one that lacks a method of `Algorithm`.
+    """
+    if not isinstance(one, Algorithm):
+        raise TypeError(f"{name} is a {type(one).__name__}, not an Algorithm")
+    lacking = [member for member in ("name", "tiling", "limits", "spaces")
+               if not hasattr(one, member)]
+    if lacking:
+        raise TypeError(f"the algorithm {name} lacks {', '.join(lacking)}")
+    if (one.name, one.tiling.algorithm) != (name, name):
+        raise TypeError(f"the algorithm {name} calls itself {one.name}, "
+                        f"its tiling {one.tiling.algorithm}")
+    if not one.tiling.__name__.endswith("Tiling"):
+        raise TypeError(f"{one.tiling.__name__}: a tiling's class is the kernel's and Tiling")
+    for field in fields(one.tiling):
+        kind_of(field)
+
+
+def algorithm_of(tiling: Tiling) -> Algorithm:
+    """The algorithm that a tiling is of."""
+    return algorithm(tiling.algorithm)
+
+
+def running(problem: ConvProblem, rules: Rules = "hardware") -> tuple[Algorithm, ...]:
+    """The algorithms that run *problem*, in the order in which they are tried.
+
+    >>> from dscore.core.catalog import layers
+    >>> [one.name for one in running(layers()["P13"])]
+    ['gemm', 'channel_distribution', 'direct']
+    """
+    able = [one for one in map(algorithm, _REGISTRY) if not one.runs(problem)]
+    return tuple(sorted(able, key=lambda one: rules == "paper" and not one.of_paper))
+
+
+def require_runs(problem: ConvProblem, tiling: Tiling) -> None:
+    """Raise SpecError where the algorithm of *tiling* does not run *problem*."""
+    broken = algorithm_of(tiling).runs(problem)
+    if broken:
+        able = ", ".join(one.name for one in running(problem))
+        raise SpecError(f"a {type(tiling).__name__} does not run {problem}: "
+                        f"{'; '.join(map(str, broken))}; it takes a tiling of {able}")
+
+
+def tiling_from(values: dict[str, Any], where: str = "tiling") -> Tiling:
+    """The tiling of the algorithm that the key `algorithm` names, with the other values as fields.
+
+    Without the key, as older files are, the names of the fields tell the algorithm.
+    Raises SpecError naming what is missing or unknown.
+
+    >>> tiling_from({"algorithm": "direct", "threads": 64, "thread_c": 2})
+    DirectTiling(threads=64, thread_c=2)
+    >>> tiling_from({"threads": 64, "thread_c": 2})
+    DirectTiling(threads=64, thread_c=2)
+    """
+    given = {name: value for name, value in values.items() if name != "algorithm"}
+    if "algorithm" not in values:
+        return _guessed(set(given), where)(**given)
+    name = require_one_of(values["algorithm"], f"{where}: algorithm", names())
+    cls = algorithm(name).tiling
+    require_fields(cls, set(given), where)
+    return cls(**given)
+
+
+def _guessed(given: set[str], where: str) -> type[Tiling]:
+    """The class of tilings that has fields of these names."""
+    classes = [algorithm(name).tiling for name in _REGISTRY]
+    for cls in classes:
+        if not fields_fault(cls, given):
+            return cls
+    nearest = max(classes, key=lambda cls: len(given & {one.name for one in fields(cls)}))
+    raise SpecError(f"{where}: {fields_fault(nearest, given)}")

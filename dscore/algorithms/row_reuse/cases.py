@@ -1,0 +1,86 @@
+"""Cases of row reuse: rows from registers and through LDS, strides, dilation, multipliers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from dscore.algorithms.columns import ceil_div
+from dscore.algorithms.row_reuse.tiling import STAGINGS, RowReuseTiling
+from dscore.algorithms.templates import (
+    Template,
+    epilogues,
+    halves,
+    input_size,
+    pairs,
+    problem_around,
+    problem_on,
+    sides,
+    sizes,
+)
+from dscore.core.device import Device
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import Pair
+
+
+@dataclass(frozen=True)
+class StagedTemplate(Template):
+    """Of a block through LDS, which holds a piece of memory of the size that these make."""
+
+    image: Pair
+    margin: Pair  # rows and columns of padding, those of both sides together
+    multiplier: int
+
+
+@st.composite
+def templates(draw: Any, device: Device) -> Template:
+    """Rows from registers, with and without column reuse, and through LDS; strides and dilation."""
+    layer = draw(pairs(5)), draw(pairs(3)), draw(pairs(2)), draw(epilogues())
+    staging = draw(st.sampled_from(STAGINGS))
+    ahead = device.early_start and draw(st.booleans())
+    if staging != "registers":
+        return _through_lds(draw, device, layer, staging, ahead)
+    reuse = draw(st.booleans())
+    lanes_w = 2 ** draw(st.integers(0, 4)) if reuse else draw(st.integers(1, 9))
+    return Template(device, RowReuseTiling(
+        draw(st.integers(1, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 3)), lanes_w,
+        draw(st.integers(1, 4)), staging, reuse, ahead), *layer)
+
+
+def _through_lds(draw: Any, device: Device, layer: Any, staging: Any, ahead: bool) -> Template:
+    """Blocks of several whole planes, or of some rows of one, which begin anywhere in a vector."""
+    kernel, stride, dilation, _ = layer
+    span = [(kernel[n] - 1) * dilation[n] + 1 for n in (0, 1)]
+    margin = draw(st.tuples(st.integers(0, 6), st.integers(0, 6)))
+    height, width = (input_size(draw, draw(st.integers(1, 13)), *axis)
+                     for axis in zip(span, stride, margin, strict=True))
+    image = height, width
+    rows, columns = ((image[n] + margin[n] - span[n]) // stride[n] + 1 for n in (0, 1))
+    thread_h, thread_w = draw(pairs(5))
+    whole, lanes_w = draw(st.booleans()), ceil_div(columns, thread_w) + draw(st.integers(0, 1))
+    lanes_h = ceil_div(rows, thread_h) if whole else draw(st.integers(1, 3))
+    tiling = RowReuseTiling(thread_h, thread_w, lanes_h, lanes_w,
+                            draw(st.integers(1, 6)) if whole else 1, staging, ahead=ahead)
+    return StagedTemplate(device, tiling, *layer, image, margin, draw(st.integers(1, 3)))
+
+
+@st.composite
+def problems(draw: Any, template: Template) -> ConvProblem:
+    """Channel multipliers and uneven padding."""
+    t, channels = template.tiling, draw(st.integers(1, 5))
+    assert isinstance(t, RowReuseTiling)
+    if isinstance(template, StagedTemplate):
+        return problem_on(draw, _depthwise(template, channels, template.multiplier,
+                                           halves(draw, template.margin)), template.image)
+    spec = _depthwise(template, channels, draw(st.integers(1, 3)), draw(sides(3)))
+    out = draw(sizes(t.lanes_h * t.thread_h, 16)), draw(sizes(t.lanes_w * t.thread_w, 33))
+    return problem_around(draw, spec, out)
+
+
+def _depthwise(template: Template, channels: int, multiplier: int, padding: Any) -> Any:
+    spec = template.spec(channels, channels * multiplier, channels, padding)
+    assume(spec.kind == "depthwise")  # one channel and a 1x1 kernel make a pointwise layer
+    return spec

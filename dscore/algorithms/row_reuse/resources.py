@@ -1,0 +1,103 @@
+"""What row reuse takes of a device, and its own limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dscore.algorithms.base import COMPILER_REGISTERS, Case, Footprint, Limit
+from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.row_reuse.tiling import shape_of, staged
+from dscore.core.device import Device
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ELEMENT_BYTES
+
+# What counts the bytes that have come to a block's LDS (hip_src/support/bulk_copy.hpp).
+ARRIVALS_BYTES = 16
+# Registers that a compiler takes beside rows and sums: (k, c) of k · taps + c, from registers and
+# through LDS, the least that no kernel without spills exceeded (docs/registers.md); of nvcc's from
+# registers 92 in 100 keep it: what it takes beyond, it takes because it is there.
+_HIPCC = (2, 15), (3, 25)
+_NVCC = (1, 33), (1, 42)
+# A thread's rows are unrolled: hipcc leaves a loop of 35 rolled, and its rows in scratch memory
+# (docs/registers.md); 2,048 FMAs are 16 KiB of code, half an instruction cache of the GCN.
+MOST_UNROLLED_ROWS = 32
+MOST_UNROLLED_COLUMNS = 256
+MOST_UNROLLED_FMAS = 2048
+
+
+def blocks(problem: ConvProblem, t: Any) -> Count:
+    """Blocks of the grid."""
+    return (ceil_div(problem.batch * problem.spec.out_channels, t.planes)
+            * ceil_div(problem.out_height, t.lanes_h * t.thread_h)
+            * ceil_div(problem.out_width, t.lanes_w * t.thread_w))
+
+
+def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
+    """The footprint of *t*, a RowReuseTiling or columns of many."""
+    shape, element = shape_of(problem, t), ELEMENT_BYTES[problem.spec.dtype]
+    taps, outputs = problem.spec.products, t.thread_h * t.thread_w
+    waves = ceil_div(t.planes * t.lanes_h * t.lanes_w, wavefront)
+    grid = blocks(problem, t)
+    return Footprint(
+        threads=waves * wavefront, waves=waves,
+        lds_bytes=element * (shape.span_in + shape.span_out)
+        + np.where(staged(t), ARRIVALS_BYTES, 0),
+        registers=shape.live_rows * t.thread_w + shape.columns + taps + COMPILER_REGISTERS,
+        blocks=grid, utilisation=problem.macs // taps / (grid * waves * wavefront * outputs),
+        fmas=outputs * taps, operand_loads=shape.rows * shape.columns + taps)
+
+
+def registers(problem: ConvProblem, t: Any, device: Device) -> Count:
+    """Registers that the device's compiler takes at most."""
+    shape, taps = shape_of(problem, t), problem.spec.products
+    direct, through_lds = (factor * taps + constant for factor, constant in (
+        _NVCC if device.vendor == "nvidia" else _HIPCC))
+    return (shape.live_rows * t.thread_w + shape.columns
+            + np.where(staged(t), through_lds, direct))
+
+
+def overhangs(problem: ConvProblem, t: Any, wavefront: int) -> bool:
+    """Whether some tile reaches past the output, or lanes are left over."""
+    return bool(problem.out_height % (t.lanes_h * t.thread_h)
+                or problem.out_width % (t.lanes_w * t.thread_w)
+                or problem.batch * problem.spec.out_channels % t.planes
+                or t.planes * t.lanes_h * t.lanes_w % wavefront)
+
+
+def _columns_left(case: Case) -> Count:
+    t = case.tiling
+    return np.where(staged(t), np.maximum(case.problem.out_width - t.lanes_w * t.thread_w, 0), 0)
+
+
+def _rows_left(case: Case) -> Count:
+    t = case.tiling
+    return np.where(staged(t) & (t.planes > 1),
+                    np.maximum(case.problem.out_height - t.lanes_h * t.thread_h, 0), 0)
+
+
+LIMITS = (
+    Limit("E-SHUFFLE", "lanes_w", "", "",
+          lambda c: (np.where(c.tiling.column_reuse, c.tiling.lanes_w, 0),
+                     power_of_two_within(c.tiling.lanes_w, c.device.wavefront)),
+          lambda c: f"a power of two up to {c.device.wavefront}"),
+    Limit("E-REUSE", "column reuse", "", "",
+          lambda c: (1 * (np.asarray(c.tiling.column_reuse) & staged(c.tiling)), 0),
+          lambda c: "from registers only"),
+    Limit("E-AHEAD", "ahead", "", "",
+          lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
+          lambda c: "kernels begin early from sm_90 on"),
+    Limit("E-SPAN", "columns left", "", "", lambda c: (_columns_left(c), 0),
+          lambda c: "through LDS a block takes whole rows"),
+    Limit("E-SPAN-H", "rows left", "", "", lambda c: (_rows_left(c), 0),
+          lambda c: "through LDS several planes are whole"),
+    Limit("E-ROWS", "unrolled rows", "", "",
+          lambda c: (shape_of(c.problem, c.tiling).rows, MOST_UNROLLED_ROWS),
+          legality=False, hardware=True),
+    Limit("E-COLUMNS", "unrolled columns", "", "",
+          lambda c: (shape_of(c.problem, c.tiling).reach, MOST_UNROLLED_COLUMNS),
+          legality=False, hardware=True),
+    Limit("E-CODE", "unrolled FMAs", "", "",
+          lambda c: (c.footprint.fmas, MOST_UNROLLED_FMAS), legality=False, hardware=True),
+)

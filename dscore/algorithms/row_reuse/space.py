@@ -1,0 +1,107 @@
+"""The tilings of row reuse that are tried: tiles of a thread and of a block."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from dscore.algorithms.columns import (
+    ceil_div,
+    distinct,
+    grid,
+    kept,
+    kept_or_all,
+    powers_of_two,
+    together,
+)
+from dscore.algorithms.row_reuse.resources import blocks
+from dscore.algorithms.row_reuse.tiling import STAGINGS
+from dscore.core.device import Device
+from dscore.core.problem import ConvProblem
+
+_THREAD_W = (1, 2, 4)
+_THREAD_H = (1, 2, 4, 7, 8, 14, 16, 28)
+# Through LDS a thread may take a whole row of a small image, which then has no halo to be tested.
+_STAGED_THREAD_W = (1, 2, 4, 7, 8, 14, 16)
+_MOST_OUTPUTS, _MOST_REGISTER_ROWS = 64, 16
+# Threads of a block: fewer start too late, where each loads its own; more wait for one another.
+# How much of their wavefronts they fill; columns side by side, for whole lines of memory.
+_LEAST_THREADS, _MOST_THREADS = 48, 512
+_LEAST_LANES = 0.75
+_LEAST_RUN = 32
+# Blocks for each compute unit up to which working ahead was seen to gain (docs/benchmarks.md).
+_MOST_BLOCKS_AHEAD = 32
+# Wavefronts of a block that several whole planes are to fill.
+_STAGED_WAVES = (1, 2, 3, 4, 6, 8, 12)
+
+
+def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Tiles of a thread and of a block, none of them twice the output in a direction."""
+    columns = together(_from_registers(problem, device), _through_lds(problem, device))
+    columns = _with_ahead(columns, problem, device)
+    threads = columns.planes * columns.lanes_h * columns.lanes_w
+    keep = (columns.lanes_h * columns.thread_h < 2 * problem.out_height)
+    keep &= columns.planes < 2 * problem.batch * problem.spec.out_channels
+    keep &= threads <= device.threads_per_block
+    lanes = ceil_div(threads, device.wavefront) * device.wavefront
+    usual = (threads >= _LEAST_LANES * lanes) & (threads <= _MOST_THREADS)
+    columns = kept_or_all(kept(columns, keep), usual[keep])
+    columns.staging = np.asarray(STAGINGS)[columns.staging]
+    columns.column_reuse, columns.ahead = columns.column_reuse == 1, columns.ahead == 1
+    return columns
+
+
+def _with_ahead(columns: SimpleNamespace, problem: ConvProblem,
+                device: Device) -> SimpleNamespace:
+    """The columns as they are, and where it may gain anything, working ahead."""
+    count = len(columns.planes)
+    plain = SimpleNamespace(**vars(columns), ahead=np.zeros(count, dtype=np.int64))
+    if not device.early_start:
+        return plain
+    ahead = SimpleNamespace(**vars(columns), ahead=np.ones(count, dtype=np.int64))
+    few = blocks(problem, columns) <= _MOST_BLOCKS_AHEAD * device.compute_units
+    return together(plain, kept(ahead, few & (columns.staging != 0)))
+
+
+def _thread_heights(problem: ConvProblem) -> list[int]:
+    return sorted({min(h, problem.out_height) for h in _THREAD_H})
+
+
+def _from_registers(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    width = problem.out_width
+    columns = grid(thread_h=[h for h in _thread_heights(problem) if h <= _MOST_REGISTER_ROWS],
+                   thread_w=[w for w in _THREAD_W if w < 2 * width],
+                   lanes_h=[1, 2, 4, 8],
+                   lanes_w=[w for w in powers_of_two(device.wavefront) if w < 2 * width],
+                   planes=[1, 2, 4, 8, 16, 32], staging=[0], column_reuse=[0, 1])
+    run = columns.lanes_w * columns.thread_w
+    threads = columns.planes * columns.lanes_h * columns.lanes_w
+    keep = (run >= min(width, _LEAST_RUN)) & (threads > _LEAST_THREADS)
+    # Small problems may have none of these.
+    return kept_or_all(kept(columns, run < 2 * width), keep[run < 2 * width])
+
+
+def _through_lds(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Blocks of whole rows: some of one plane, or all of as many as fill whole wavefronts."""
+    height, width = problem.out_height, problem.out_width
+    c = grid(thread_h=_thread_heights(problem), thread_w=_staged_widths(width),
+             strips=[0, 1, 2, 4, 8, 16], waves=(0, *_STAGED_WAVES), even=[0, 1], staging=[1, 2])
+    whole = c.strips == 0
+    lanes_h, lanes_w = np.where(whole, ceil_div(height, c.thread_h), c.strips), ceil_div(
+        width, c.thread_w)
+    full = c.waves * device.wavefront // (lanes_h * lanes_w)
+    # Planes by fours lie in whole vectors, whatever the image.
+    planes = np.where(c.waves == 0, 1, np.where(c.even == 1, full // 4 * 4, full))
+    columns = SimpleNamespace(
+        thread_h=c.thread_h, thread_w=c.thread_w, lanes_h=lanes_h, lanes_w=lanes_w,
+        planes=planes, staging=c.staging, column_reuse=0 * planes)
+    alone = (c.waves == 0) & (c.even == 0) & (whole | (lanes_h * c.thread_h < height))
+    several = whole & (planes > 1) & ((c.even == 0) | (full % 4 != 0))
+    return distinct(kept(columns, (alone | several) & (c.thread_h * c.thread_w <= _MOST_OUTPUTS)))
+
+
+def _staged_widths(width: int) -> list[int]:
+    """Tiles of a thread that divide the width, and the usual ones."""
+    return [w for w in _STAGED_THREAD_W
+            if width % w == 0 or (w in _THREAD_W and w < 2 * width)]

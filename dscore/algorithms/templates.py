@@ -1,0 +1,103 @@
+"""Hypothesis strategies that algorithms share: templates of kernels, and sizes around a tile.
+
+A case is drawn in two steps: a template, which is all that a kernel is compiled for, and a problem
+for it, so that a backend which compiles can run many problems on few kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from dscore.core.device import Device
+from dscore.core.errors import SpecError
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ACTIVATIONS, ConvSpec, Pair
+from dscore.core.tiling import Tiling
+
+# A case must stay small enough for thousands of them: products of the whole problem.
+MOST_MACS = 400_000
+
+
+@dataclass(frozen=True)
+class Template:
+    """What a kernel is compiled for; an algorithm adds what else its kernel depends on."""
+
+    device: Device
+    tiling: Tiling
+    kernel: Pair
+    stride: Pair
+    dilation: Pair
+    epilogue: tuple[tuple[str, Any], ...]
+
+    def spec(self, channels: int, out: int, groups: int, padding: Any) -> ConvSpec:
+        """A layer that the template's kernel runs."""
+        return ConvSpec.make(channels, out, self.kernel, stride=self.stride, padding=padding,
+                             dilation=self.dilation, groups=groups, **dict(self.epilogue))
+
+
+class Cases(Protocol):
+    """What the module `cases` of an algorithm offers."""
+
+    def templates(self, device: Device) -> st.SearchStrategy[Template]:
+        """Templates of its kernels for a device."""
+
+    def problems(self, template: Template) -> st.SearchStrategy[ConvProblem]:
+        """Problems that the kernel of a template runs."""
+
+
+def sizes(tile: int, most: int) -> st.SearchStrategy[int]:
+    """Sizes around multiples of a tile, k·tile + {−1, 0, 1}, and small ones."""
+    around = {k * tile + off for k in (1, 2, 3) for off in (-1, 0, 1)}
+    return st.sampled_from(sorted({size for size in around if 1 <= size <= most} | {1, 2, 3}))
+
+
+def sides(most: int) -> st.SearchStrategy[Any]:
+    """Padding of each side up to *most*."""
+    side = st.integers(0, most)
+    return st.tuples(side, side, side, side)
+
+
+def halves(draw: Any, margin: Pair) -> list[Pair]:
+    """Padding that comes to *margin* on both sides together."""
+    first = [draw(st.integers(0, most)) for most in margin]
+    return [(before, most - before) for before, most in zip(first, margin, strict=True)]
+
+
+def pairs(most: int) -> st.SearchStrategy[Any]:
+    """(height, width), each from 1 to *most*."""
+    return st.tuples(st.integers(1, most), st.integers(1, most))
+
+
+def epilogues() -> st.SearchStrategy[Any]:
+    """With and without bias, any activation."""
+    return st.tuples(
+        st.tuples(st.just("bias"), st.booleans()),
+        st.tuples(st.just("activation"), st.sampled_from((None, *ACTIVATIONS))))
+
+
+def problem_around(draw: Any, spec: ConvSpec, out: Pair) -> ConvProblem:
+    """A problem of a layer whose output is about *out*."""
+    top, bottom, left, right = spec.padding if spec.padding != "same" else (0, 0, 0, 0)
+    height = input_size(draw, out[0], spec.span[0], spec.stride[0], top + bottom)
+    width = input_size(draw, out[1], spec.span[1], spec.stride[1], left + right)
+    return problem_on(draw, spec, (height, width))
+
+
+def problem_on(draw: Any, spec: ConvSpec, image: Pair) -> ConvProblem:
+    """A problem of a layer on images of a size; draws that make none are given up."""
+    try:
+        problem = ConvProblem(spec, draw(st.integers(1, 2)), *image)
+    except SpecError:  # a kernel larger than the padded image
+        assume(False)
+        raise
+    assume(problem.macs <= MOST_MACS)
+    return problem
+
+
+def input_size(draw: Any, out: int, span: int, stride: int, padding: int) -> int:
+    """An input size that gives *out* outputs, as far as the padding allows one."""
+    return max(1, (out - 1) * stride + span - padding + int(draw(st.integers(0, stride - 1))))
