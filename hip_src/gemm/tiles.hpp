@@ -1,5 +1,5 @@
-// The tiles of the product of matrices (gemm/kernel.hpp): which of them a block takes, where they lie,
-// and how they come to LDS.
+// The tiles of the product of matrices (gemm/kernel.hpp): which of them a block takes, where they
+// lie, and how they come to LDS.
 #pragma once
 
 #include "support/common.hpp"

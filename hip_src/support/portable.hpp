@@ -56,8 +56,8 @@ struct Arguments {
   void *out;
 };
 
-// From sm_90 on, a kernel's blocks may come to lie on the device while the last of the kernel before
-// it run, and wait there for its end: 0.4 us less between two launches on an H200 (CUDA C++
+// From sm_90 on, a kernel's blocks may come to lie on the device while the last of the kernel
+// before it run, and wait there for its end: 0.4 us less between two launches on an H200 (CUDA C++
 // Programming Guide, programmatic dependent launch).
 #if defined(__CUDACC__) && __CUDA_ARCH_LIST__ >= 900
 #define DSCORE_EARLY_START
@@ -79,8 +79,8 @@ __device__ inline void admit_next_kernel() {
 #if defined(DSCORE_HOST)
 template <class Kernel>
 int run(const Arguments &args, typename Kernel::Shape shape, void *, int) {
-  return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront, Kernel::cluster,
-                           [&] { Kernel(args, shape).run(args); });
+  return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront,
+                           Kernel::cluster, [&] { Kernel(args, shape).run(args); });
 }
 #else
 // Blocks let the next kernel's come when they end, no earlier unless their tiling says so. Of many
