@@ -26,7 +26,7 @@ struct ChannelDistributionTiling {
 };
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct ChannelDistribution {
+struct ChannelDistribution : ConvKernel<T> {
   using Shape = Shape_;
   using t = Tiling;
   static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1;
@@ -155,7 +155,7 @@ struct ChannelDistribution {
     }
   }
 
-  __device__ ChannelDistribution(const Arguments &args, const Shape &shape)
+  __device__ ChannelDistribution(const ConvArguments &args, const Shape &shape)
       : x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)), s(shape),
         thread(threadIdx.x), accumulators{} {
     int block = blockIdx.x;
@@ -167,7 +167,7 @@ struct ChannelDistribution {
     image = block / channel_tiles(s);
   }
 
-  __device__ void run(const Arguments &args) {
+  __device__ void run(const ConvArguments &args) {
     T *lds = block_lds<T, 2 * buffer>();
     accumulate(lds);
     finish(static_cast<T *>(args.out), static_cast<const T *>(args.bias));

@@ -14,7 +14,7 @@ struct DirectTiling {
 };
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct Direct {
+struct Direct : ConvKernel<T> {
   using Shape = Shape_;
   using t = Tiling;
   using L = Layer;
@@ -34,9 +34,9 @@ struct Direct {
 
   const Shape &s;
 
-  __device__ Direct(const Arguments &, const Shape &shape) : s(shape) {}
+  __device__ Direct(const ConvArguments &, const Shape &shape) : s(shape) {}
 
-  __device__ void run(const Arguments &args) {
+  __device__ void run(const ConvArguments &args) {
     const T *x = static_cast<const T *>(args.x), *w = static_cast<const T *>(args.w);
     int block = blockIdx.x;
     const int pixel = block % pixel_tiles(s) * threads + threadIdx.x;

@@ -259,9 +259,10 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
     }
   }
 
-  __device__ Gemm(const Arguments &args, const Shape &shape) : Tiles(args, shape), accumulators{} {}
+  __device__ Gemm(const ConvArguments &args, const Shape &shape)
+      : Tiles(args, shape), accumulators{} {}
 
-  __device__ void run(const Arguments &args) {
+  __device__ void run(const ConvArguments &args) {
     T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
     accumulate(lds);
     if constexpr (t::slices > 1) join(lds);

@@ -33,7 +33,7 @@ struct RowReuseTiling {
 };
 
 template <class T, class t, class L, class Shape>
-struct RowReuseBlock {
+struct RowReuseBlock : ConvKernel<T> {
   using Move = BulkCopy<T, t::threads, t::wavefront>;
   // Rows of input under the block's.
   static constexpr int block_rows = (t::lanes_h * t::thread_h - 1) * L::stride_h + L::span_h;

@@ -218,7 +218,7 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
     }
   }
 
-  __device__ RowReuse(const Arguments &args, const Shape &shape)
+  __device__ RowReuse(const ConvArguments &args, const Shape &shape)
       : Block(shape), x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)),
         bias(static_cast<const T *>(args.bias)), out(static_cast<T *>(args.out)), accumulators{} {
     if constexpr (t::through_lds) {
@@ -229,7 +229,7 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
     }
   }
 
-  __device__ void run(const Arguments &) {
+  __device__ void run(const ConvArguments &) {
     if constexpr (t::ahead) admit_next_kernel();
     if constexpr (t::through_lds) start_load();
     // Filters come to registers meanwhile.
