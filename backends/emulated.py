@@ -44,8 +44,8 @@ class EmulatedKernel:
         for name, array in arrays.items():
             address_of(self.plan, name, array, shapes[name])
         placed = {name: self._aligned(array) for name, array in arrays.items()}
-        self._loaded.launch(**{name: address_of(self.plan, name, array, shapes[name])
-                               for name, array in placed.items()})
+        self._loaded.launch(*(address_of(self.plan, name, array, shapes[name])
+                              for name, array in placed.items()))
         if placed["out"] is not out:
             out[...] = placed["out"]
 

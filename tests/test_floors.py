@@ -117,6 +117,13 @@ def test_rooms_stay_small():
     assert {name: lines for name, lines in large.items() if lines > 300} == {}
 
 
+def test_lines_of_kernels_fit_the_width_of_all_code():
+    width = PYPROJECT["tool"]["ruff"]["line-length"]
+    long = [f"{path.name}:{number}" for path in ROOT.glob("hip_src/**/*.h*")
+            for number, line in enumerate(path.read_text().splitlines(), 1) if len(line) > width]
+    assert long == []
+
+
 def test_functions_stay_small():
     long = {f"{path.name}:{node.name}": node.end_lineno - node.lineno + 1
             for path in MODULES.values() for node in ast.walk(ast.parse(path.read_text()))

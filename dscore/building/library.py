@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from dscore.building.abi import ABI
 from dscore.building.codegen import KernelSource, sizes_of
 from dscore.core.errors import CompileError, LaunchError
 from dscore.core.once import once
 from dscore.core.plan import Plan
+from dscore.core.spec import LAYOUTS
 
-# Of x, w, bias, out and a stream; returns 0 or a code.
-Start = Callable[[int, int, int, int, int], int]
+# Of the operands' addresses and a stream; returns 0 or a code.
+Start = Callable[..., int]
 
 
 def sources() -> Path:
@@ -47,31 +47,45 @@ class Library:
             abi = self._lib.dscore_abi()
         except (OSError, AttributeError) as failed:
             raise CompileError(f"{path} is not a kernel library: {failed}") from None
-        if abi != ABI:
-            raise CompileError(f"{path} was built for ABI {abi}, this dscore has {ABI}; "
-                               "build it again")
+        if abi != self._lib.DSCORE_ABI:
+            raise CompileError(f"{path} was built for ABI {abi}, this dscore has "
+                               f"{self._lib.DSCORE_ABI}; build it again")
         self.path = path
         count = ffi.new("int *")
         table = self._lib.dscore_kernels(count)
         self.kernels: Mapping[str, Any] = {
             ffi.string(table[n].name).decode(): table[n] for n in range(count[0])}
 
-    def start(self, call: Any) -> Start:
-        """A function that starts a dscore_call; the library must outlive it."""
+    def start(self, calls: Sequence[Any]) -> Start:
+        """A function that makes the launches of some dscore_calls, all with the same operands.
+
+        The library must outlive it. It raises TypeError and OverflowError for what are no
+        addresses, or too few or many.
+        """
         ffi = _ffi()
+        record = ffi.new("dscore_call[]", [call[0] for call in calls])
         if sys.implementation.name != "cpython":
-            return lambda *places: int(call.launch(
-                ffi.addressof(call, "shape"), ffi.new("dscore_places *", places), call.device))
+            return lambda *addresses: _launched(ffi, record, addresses)
         make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
                                  ctypes.c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
         made: Start = make(int(ffi.cast("uintptr_t", self._lib.dscore_python_start())),
-                           bytes(ffi.buffer(call)), None)
+                           bytes(ffi.buffer(record)), None)
         return made
 
     def error(self, code: int) -> str:
         """What a launch's code means."""
         text: str = _ffi().string(self._lib.dscore_error(code)).decode()
         return text
+
+
+def _launched(ffi: Any, calls: Any, addresses: Sequence[int]) -> int:
+    """What dscore_python_start does, for Pythons without CPython's API."""
+    count = calls[0].operands
+    if len(addresses) != count + 1:
+        raise TypeError(f"{count} operands and a stream were expected, got {len(addresses)}")
+    operands = ffi.new("dscore_operands *", (addresses[:count], addresses[count]))
+    codes = (call.launch(ffi.addressof(call, "shape"), operands, call.device) for call in calls)
+    return next((int(code) for code in codes if code), 0)
 
 
 class LoadedKernel:
@@ -84,7 +98,9 @@ class LoadedKernel:
         self.plan: Plan = source.plan
         self._library = library
         self._kernel = library.kernels[source.name]
-        self._shape = _ffi().new("dscore_shape *", sizes_of(source.plan.problem))
+        problem = source.plan.problem
+        self._shape = _ffi().new("dscore_shape *", {
+            **sizes_of(problem), "layout": LAYOUTS.index(problem.spec.layout)})
         self._starts: dict[int, Start] = {}
 
     @property
@@ -97,22 +113,38 @@ class LoadedKernel:
         """Bytes that every array's address must be a multiple of."""
         return int(self._kernel.alignment)
 
-    def launch(self, x: int, w: int, bias: int, out: int, stream: int = 0,
-               device: int = 0) -> None:
-        """Start the kernel on arrays at these addresses (0: none).
+    @property
+    def operands(self) -> int:
+        """Addresses that a launch takes: the operation's operands, then a workspace if any."""
+        return int(self._kernel.operands)
 
-        Raises LaunchError with the device's own words.
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory that a launch needs beside the operands of the operation."""
+        return int(self._kernel.workspace_bytes)
+
+    def launch(self, *addresses: int) -> None:
+        """Start the kernel on operands at these addresses (0: none), without waiting.
+
+        A stream and a device may follow them, each 0 by default. Raises LaunchError with the
+        device's own words.
         """
-        code = self.start_on(device)(x, w, bias, out, stream)
+        count = self.operands
+        stream, device = (*addresses[count:], 0, 0)[:2]
+        code = self.start_on(device)(*addresses[:count], stream)
         if code:
             raise self.failure(code)
 
     def start_on(self, device: int) -> Start:
         """`launch` on a device at the least cost; the kernel must outlive it."""
         if device not in self._starts:
-            self._starts[device] = self._library.start(_ffi().new(
-                "dscore_call *", (self._kernel.launch, self._shape[0], device)))
+            self._starts[device] = self._library.start([self.call_on(device)])
         return self._starts[device]
+
+    def call_on(self, device: int) -> Any:
+        """The launch as a dscore_call, one or several of which make a start."""
+        return _ffi().new("dscore_call *", (self._kernel.launch, self._shape[0], device,
+                                            self.operands))
 
     def failure(self, code: int) -> LaunchError:
         """The error that a start's code stands for."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from dscore.building.abi import MISPLACED
 from dscore.calling.adapters import Adapter, Cupy, Torch
+from dscore.core.backend import MISPLACED
 from dscore.core.errors import SpecError, UnavailableError
 
 if TYPE_CHECKING:

@@ -11,6 +11,9 @@ from dscore.core.errors import SpecError, UnavailableError
 from dscore.core.once import once
 from dscore.core.plan import Plan, ResourceUse, Violation
 
+# The code of a start for arrays that must be copied first (hip_src/abi.h).
+MISPLACED = -2
+
 
 class Kernel(Protocol):
     """A plan that is ready to run."""
@@ -54,14 +57,14 @@ class Backend(Protocol):
 
 
 class Launchable(Protocol):
-    """A kernel that takes addresses, each a multiple of `alignment` bytes.
+    """A kernel that takes the addresses of its operands, each a multiple of `alignment` bytes.
 
-    ``start_on(device)`` is `launch` for those who look after its code themselves: a function of
-    x, w, bias, out and a stream that returns 0, MISPLACED (dscore.building.abi), or a code that
-    `failure` tells the error of.
+    Operands come in the operation's order (x, w, bias, out); 0 stands for no bias.
+    ``start_on(device)`` is `launch` for those who look after its code themselves: a function of the
+    addresses and a stream that returns 0, MISPLACED, or a code that `failure` tells the error of.
     """
 
-    start_on: Callable[[int], Callable[[int, int, int, int, int], int]]
+    start_on: Callable[[int], Callable[..., int]]
 
     @property
     def alignment(self) -> int:
@@ -70,9 +73,8 @@ class Launchable(Protocol):
     def failure(self, code: int) -> Exception:
         """The error that a start's code stands for."""
 
-    def launch(self, x: int, w: int, bias: int, out: int, stream: int = 0,
-               device: int = 0) -> None:
-        """Start it on a device's stream, without waiting; 0 for no bias."""
+    def launch(self, *addresses: int) -> None:
+        """Start it without waiting; a stream and a device may follow the operands, else 0."""
 
 
 @runtime_checkable

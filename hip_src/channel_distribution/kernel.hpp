@@ -26,10 +26,11 @@ struct ChannelDistributionTiling {
 };
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct ChannelDistribution {
+struct ChannelDistribution : ConvKernel<T> {
   using Shape = Shape_;
   using t = Tiling;
-  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1, alignment = sizeof(T), G = t::group_c;
+  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1;
+  static constexpr int alignment = sizeof(T), G = t::group_c;
   static constexpr int buffer = t::input_tile + t::filter_tile;
   static constexpr int lds_bytes = 2 * buffer * static_cast<int>(sizeof(T));
   static constexpr int input_registers = ceil_div(t::input_tile, threads);
@@ -53,7 +54,7 @@ struct ChannelDistribution {
   const Shape &s;
   int thread, image, first_row, first_column, first_channel;
   T input_temp[input_registers], filter_temp[filter_registers];
-  float sums[t::wave_w][t::thread_c];
+  float accumulators[t::wave_w][t::thread_c];
 
   // Element e of the input tile is channel e / pixels of pixel e % pixels: neighbouring threads
   // load neighbouring columns. In LDS a pixel's channels lie together, so that the lanes of a
@@ -106,7 +107,7 @@ struct ChannelDistribution {
     for (int i = 0; i < t::wave_w; i++) {
       const float a = static_cast<float>(inputs[i * G]);
       DSCORE_UNROLL
-      for (int j = 0; j < t::thread_c; j++) sums[i][j] += a * b[j];
+      for (int j = 0; j < t::thread_c; j++) accumulators[i][j] += a * b[j];
     }
   }
 
@@ -140,7 +141,7 @@ struct ChannelDistribution {
     for (int i = 0; i < t::wave_w; i++) {
       DSCORE_UNROLL
       for (int j = 0; j < t::thread_c; j++) {
-        float sum = sums[i][j];
+        float sum = accumulators[i][j];
         DSCORE_UNROLL
         for (int by = G / 2; by > 0; by /= 2) sum += DSCORE_SHFL_DOWN(sum, by, G);
         const int o = channel + j * (wavefront / G);
@@ -154,9 +155,9 @@ struct ChannelDistribution {
     }
   }
 
-  __device__ ChannelDistribution(const Arguments &args, const Shape &shape)
+  __device__ ChannelDistribution(const ConvArguments &args, const Shape &shape)
       : x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)), s(shape),
-        thread(threadIdx.x), sums{} {
+        thread(threadIdx.x), accumulators{} {
     int block = blockIdx.x;
     first_column = block % column_tiles(s) * t::columns;
     block /= column_tiles(s);
@@ -166,7 +167,7 @@ struct ChannelDistribution {
     image = block / channel_tiles(s);
   }
 
-  __device__ void run(const Arguments &args) {
+  __device__ void run(const ConvArguments &args) {
     T *lds = block_lds<T, 2 * buffer>();
     accumulate(lds);
     finish(static_cast<T *>(args.out), static_cast<const T *>(args.bias));

@@ -14,11 +14,12 @@ struct DirectTiling {
 };
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct Direct {
+struct Direct : ConvKernel<T> {
   using Shape = Shape_;
   using t = Tiling;
   using L = Layer;
-  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1, alignment = sizeof(T), lds_bytes = 0;
+  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1;
+  static constexpr int alignment = sizeof(T), lds_bytes = 0;
 
   static __host__ __device__ int pixel_tiles(const Shape &s) {
     return ceil_div(s.out_height * s.out_width, threads);
@@ -33,9 +34,9 @@ struct Direct {
 
   const Shape &s;
 
-  __device__ Direct(const Arguments &, const Shape &shape) : s(shape) {}
+  __device__ Direct(const ConvArguments &, const Shape &shape) : s(shape) {}
 
-  __device__ void run(const Arguments &args) {
+  __device__ void run(const ConvArguments &args) {
     const T *x = static_cast<const T *>(args.x), *w = static_cast<const T *>(args.w);
     int block = blockIdx.x;
     const int pixel = block % pixel_tiles(s) * threads + threadIdx.x;
@@ -50,7 +51,7 @@ struct Direct {
     const int column = pixel % s.out_width * L::stride_w - s.pad_left;
     const T *plane = x + (image * s.groups + group) * group_in * s.height * s.width;
     const T *filter = w + (group * group_out + first) * group_in * L::taps;
-    float sums[t::thread_c] = {};
+    float accumulators[t::thread_c] = {};
     for (int c = 0; c < group_in; c++, plane += s.height * s.width, filter += L::taps)
       for (int f = 0; f < L::kernel_h; f++)
         for (int g = 0; g < L::kernel_w; g++) {
@@ -60,7 +61,7 @@ struct Direct {
           DSCORE_UNROLL
           for (int k = 0; k < t::thread_c; k++)
             if (first + k < group_out)
-              sums[k] += value * static_cast<float>(
+              accumulators[k] += value * static_cast<float>(
                                      filter[k * group_in * L::taps + f * L::kernel_w + g]);
         }
     DSCORE_UNROLL
@@ -69,7 +70,7 @@ struct Direct {
         const int o = group * group_out + first + k;
         static_cast<T *>(args.out)[(image * s.out_channels + o) * s.out_height * s.out_width +
                                    pixel] =
-            Epilogue::apply(sums[k], static_cast<const T *>(args.bias), o);
+            Epilogue::apply(accumulators[k], static_cast<const T *>(args.bias), o);
       }
   }
 };

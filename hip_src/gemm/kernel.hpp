@@ -28,9 +28,10 @@ struct GemmTiling {
   static constexpr int filter_row = StepC + (StepC % 16 == 8 ? 0 : 8);
   static constexpr int image_row = TileP + (TileP % 8 == 0 ? 4 : 0);
   static constexpr int buffer = TileC * filter_row + StepC * image_row;
-  static constexpr int sums = WaveC * WaveP / Wavefront;
+  static constexpr int accumulators = WaveC * WaveP / Wavefront;
+  // Accumulators that slices, and the blocks of a cluster, hand over in LDS.
   static constexpr int joined =
-      greatest(Slices - 1, Cluster > 1 ? 1 : 0) * slice_threads * sums;
+      greatest(Slices - 1, Cluster > 1 ? 1 : 0) * slice_threads * accumulators;
   static_assert(TileC % WaveC == 0 && TileP % WaveP == 0, "a block holds whole wavefronts");
   static_assert(Stages >= 2, "one buffer is filled while another is read");
   static_assert(has_tf32 || !Split, "matrix units of TF32");
@@ -49,8 +50,9 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
   using Tiles::async, Tiles::pixels, Tiles::channel_tiles, Tiles::steps_each;
   using Tiles::copy, Tiles::fetch, Tiles::put;
   static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = t::cluster;
-  static constexpr int lds_elements = greatest(t::stages * t::buffer, t::joined);
-  static constexpr int lds_bytes = lds_elements * static_cast<int>(sizeof(T));
+  using Accumulator = float;
+  static constexpr int lds_bytes = greatest(t::stages * t::buffer * int{sizeof(T)},
+                                            t::joined * int{sizeof(Accumulator)});
   static constexpr int alignment = greatest(t::vector_p, t::vector_c) * int{sizeof(T)};
 
   // Block of the cluster fastest, then channel tile: blocks that read the same pixels follow one
@@ -59,7 +61,7 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
     return t::cluster * channel_tiles(s) * ceil_div(pixels(s), t::tile_p);
   }
 
-  float sums[t::sums];
+  Accumulator accumulators[t::accumulators];
 
   // A lane's channels lie lanes_c apart, its pixels in fours.
   __device__ void multiply_plain(const T *lds) {
@@ -84,7 +86,7 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
         for (int i = 0; i < thread_c; i++)
           DSCORE_UNROLL
           for (int p = 0; p < 4 * fours; p++)
-            sums[i * 4 * fours + p] += static_cast<float>(a[i].at[part]) *
+            accumulators[i * 4 * fours + p] += static_cast<float>(a[i].at[part]) *
                                        static_cast<float>(b[p / 4].at[p % 4]);
       }
     }
@@ -126,7 +128,7 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
         for (int m = 0; m < eights / 2; m++)
           DSCORE_UNROLL
           for (int n = 0; n < columns8; n++)
-            multiply_tf32(sums + (m * columns8 + n) * 4, a[m], b[n], term == 0, term == 1);
+            multiply_tf32(accumulators + (m * columns8 + n) * 4, a[m], b[n], term == 0, term == 1);
     }
   }
 
@@ -176,33 +178,34 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
 
   // Adds the slices' sums to the first one's.
   __device__ void join(T *lds) {
-    float *parts = reinterpret_cast<float *>(lds) + thread % t::slice_threads;
+    Accumulator *parts = reinterpret_cast<Accumulator *>(lds) + thread % t::slice_threads;
     __syncthreads();
     DSCORE_UNROLL
-    for (int i = 0; i < t::sums; i++)
-      if (slice > 0) parts[((slice - 1) * t::sums + i) * t::slice_threads] = sums[i];
+    for (int i = 0; i < t::accumulators; i++)
+      if (slice > 0)
+        parts[((slice - 1) * t::accumulators + i) * t::slice_threads] = accumulators[i];
     __syncthreads();
     DSCORE_UNROLL
     for (int other = 0; other < t::slices - 1; other++)
       DSCORE_UNROLL
-      for (int i = 0; i < t::sums; i++)
-        if (slice == 0) sums[i] += parts[(other * t::sums + i) * t::slice_threads];
+      for (int i = 0; i < t::accumulators; i++)
+        if (slice == 0) accumulators[i] += parts[(other * t::accumulators + i) * t::slice_threads];
   }
 
   // Adds the sums of the cluster's other blocks to the first one's.
   __device__ void join_blocks(T *lds) {
-    float *parts = reinterpret_cast<float *>(lds) + thread % t::slice_threads;
+    Accumulator *parts = reinterpret_cast<Accumulator *>(lds) + thread % t::slice_threads;
     __syncthreads();
     DSCORE_UNROLL
-    for (int i = 0; i < t::sums; i++)
-      if (slice == 0 && rank > 0) parts[i * t::slice_threads] = sums[i];
+    for (int i = 0; i < t::accumulators; i++)
+      if (slice == 0 && rank > 0) parts[i * t::slice_threads] = accumulators[i];
     cluster_barrier();
     DSCORE_UNROLL
     for (int other = 1; other < t::cluster; other++)
       DSCORE_UNROLL
-      for (int i = 0; i < t::sums; i++)
+      for (int i = 0; i < t::accumulators; i++)
         if (slice == 0 && rank == 0)
-          sums[i] += read_of_block(parts + i * t::slice_threads, other);
+          accumulators[i] += read_of_block(parts + i * t::slice_threads, other);
     // A block's LDS is there for as long as the block is.
     cluster_barrier();
   }
@@ -234,7 +237,7 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
       DSCORE_UNROLL
       for (int i = 0; i < thread_c; i++)
         store<width>(out, bias, first_channel + wave_c + lane / t::lanes_p + i * t::lanes_c, offset,
-                     sums + i * 4 * fours + p);
+                     accumulators + i * 4 * fours + p);
     }
   }
   __device__ void finish_split(T *out, const T *bias) const {
@@ -248,17 +251,19 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
           float values[group];
           DSCORE_UNROLL
           for (int j = 0; j < group; j++)
-            values[j] = sums[((eight + j) / 2 * columns8 + n) * 4 + (eight + j) % 2 * 2 + side];
+            values[j] =
+                accumulators[((eight + j) / 2 * columns8 + n) * 4 + (eight + j) % 2 * 2 + side];
           store<group>(out, bias, first_channel + wave_c + n * 8 + lane % 4 * 2 + side, offset,
                        values);
         }
     }
   }
 
-  __device__ Gemm(const Arguments &args, const Shape &shape) : Tiles(args, shape), sums{} {}
+  __device__ Gemm(const ConvArguments &args, const Shape &shape)
+      : Tiles(args, shape), accumulators{} {}
 
-  __device__ void run(const Arguments &args) {
-    T *lds = block_lds<T, lds_elements>();
+  __device__ void run(const ConvArguments &args) {
+    T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
     accumulate(lds);
     if constexpr (t::slices > 1) join(lds);
     if constexpr (t::cluster > 1) join_blocks(lds);

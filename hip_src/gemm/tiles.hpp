@@ -1,5 +1,5 @@
-// The tiles of the product of matrices (gemm/kernel.hpp): which of them a block takes, where they lie,
-// and how they come to LDS.
+// The tiles of the product of matrices (gemm/kernel.hpp): which of them a block takes, where they
+// lie, and how they come to LDS.
 #pragma once
 
 #include "support/common.hpp"
@@ -8,7 +8,7 @@
 namespace dscore {
 
 template <class T, class t, class Layer, class Shape>
-struct GemmTiles {
+struct GemmTiles : ConvKernel<T> {
   static constexpr int threads = t::threads;
   // Two buffers are filled through registers, three or more by asynchronous copies.
   static constexpr bool async = t::stages > 2;
@@ -52,7 +52,7 @@ struct GemmTiles {
   FilterVector filter_temp[async ? 1 : FilterWalk::count];
   ImageVector image_temp[async ? 1 : ImageWalk::count];
 
-  __device__ GemmTiles(const Arguments &args, const Shape &shape)
+  __device__ GemmTiles(const ConvArguments &args, const Shape &shape)
       : x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)), s(shape),
         thread(threadIdx.x), lane(threadIdx.x % t::wavefront) {
     const int wave = thread / t::wavefront;

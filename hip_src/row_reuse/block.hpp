@@ -11,9 +11,9 @@ namespace dscore {
 enum class Staging { registers, lds, both };
 
 // SpanIn, SpanOut: elements of LDS for the block's rows and results, which lie in one piece in
-// memory. VectorIn, VectorOut: columns that a lane moves as one, as a row of the image is a multiple
-// of them; the first that a lane's row begins with is its column Phase. They depend on the image's
-// sizes, so that a kernel for any sizes has them as arguments.
+// memory. VectorIn, VectorOut: columns that a lane moves as one, as a row of the image is a
+// multiple of them; the first that a lane's row begins with is its column Phase. They depend on the
+// image's sizes, so that a kernel for any sizes has them as arguments.
 template <int ThreadH, int ThreadW, int LanesH, int LanesW, int Planes, Staging Staging_,
           bool ColumnReuse, bool Ahead, int SpanIn, int SpanOut, int VectorIn, int Phase,
           int VectorOut, int Wavefront>
@@ -33,7 +33,7 @@ struct RowReuseTiling {
 };
 
 template <class T, class t, class L, class Shape>
-struct RowReuseBlock {
+struct RowReuseBlock : ConvKernel<T> {
   using Move = BulkCopy<T, t::threads, t::wavefront>;
   // Rows of input under the block's.
   static constexpr int block_rows = (t::lanes_h * t::thread_h - 1) * L::stride_h + L::span_h;
@@ -99,8 +99,8 @@ struct RowReuseBlock {
   }
   __device__ int elements() const { return s.batch * s.in_channels * s.height * s.width; }
   __device__ bool ends_amid_vector() const { return elements() % Move::vector != 0; }
-  // One past the block's rows, and past the vectors that hold them: these may hold more, but nothing
-  // past the images' last element.
+  // One past the block's rows, and past the vectors that hold them: these may hold more, but
+  // nothing past the images' last element.
   __device__ int span_end() const {
     const int planes_in = (least(first_plane + t::planes, planes(s)) - 1) / multiplier(s) -
                           first_plane / multiplier(s);

@@ -27,9 +27,11 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
   static constexpr int rows = (t::thread_h - 1) * L::stride_h + L::span_h;
   // Output rows that a thread accumulates at a time; their registers are recycled.
   static constexpr int live_rows = least(t::thread_h, (L::span_h - 1) / L::stride_h + 1);
-  // LDS holds the block's rows, its results, and what counts the bytes that have come.
+  // LDS holds the block's rows, its results, and the barrier of their transfer.
   static constexpr int lds_bytes =
-      t::through_lds ? (t::span_in + t::span_out) * int{sizeof(T)} + int{sizeof(Arrivals)} : 0;
+      t::through_lds
+          ? (t::span_in + t::span_out) * int{sizeof(T)} + int{sizeof(TransferBarrier)}
+          : 0;
   static constexpr int alignment =
       t::through_lds ? 16 : greatest(t::vector_in, t::vector_out) * int{sizeof(T)};
   using Move = typename Block::Move;
@@ -55,8 +57,8 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
 
   const T *x, *w, *bias;
   T *out, *lds = nullptr;
-  Arrivals *arrivals = nullptr;
-  float sums[live_rows][t::thread_w], row[greatest(held, own)], taps[L::taps];
+  TransferBarrier *barrier = nullptr;
+  float accumulators[live_rows][t::thread_w], row[greatest(held, own)], taps[L::taps];
 
   __device__ void load_taps() {
     const T *filter = w + plane % s.out_channels * L::taps;
@@ -65,10 +67,10 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
       taps[tap] = live ? static_cast<float>(filter[tap]) : 0.0f;
   }
 
-  // Asks for the block's rows, in vectors from that on in which the first row begins.
-  __device__ void ask() const {
-    Move::template ask<t::span_in>(arrivals, lds, x + span_start, vectors_end() - span_start,
-                                   thread);
+  // Starts the load of the block's rows, in vectors from that on in which the first row begins.
+  __device__ void start_load() const {
+    Move::template start_load<t::span_in>(barrier, lds, x + span_start, vectors_end() - span_start,
+                                          thread);
     if (const int at = vectors_end() + thread; ends_amid_vector() && at < span_end())
       lds[at - span_start] = x[at];
   }
@@ -93,8 +95,8 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
     return vector_or_zeros<Count>(t::through_lds ? lds + (at - span_start) : x + at, there);
   }
 
-  // Whether offset + first is inside, for a lane whose `first` is within lowest..highest: where it is
-  // for all lanes, a compiler that knows the sizes leaves the question out.
+  // Whether offset + first is inside, for a lane whose `first` is within lowest..highest: where it
+  // is for all lanes, a compiler that knows the sizes leaves the question out.
   static __device__ bool reaches(int first, int lowest, int highest, int offset, int size) {
     return (lowest + offset >= 0 && highest + offset < size) || inside(first + offset, size);
   }
@@ -191,7 +193,7 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
     for (int c = 0; c < t::thread_w; c++)
       DSCORE_UNROLL
       for (int g = 0; g < L::kernel_w; g++)
-        sums[slot][c] += row[c * L::stride_w + g * L::dilation_w] * taps[first_tap + g];
+        accumulators[slot][c] += row[c * L::stride_w + g * L::dilation_w] * taps[first_tap + g];
   }
 
   // Gives away local output row r, which is complete, and clears its registers for another.
@@ -199,7 +201,7 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
     constexpr int vector = t::vector_out;
     DSCORE_UNROLL
     for (int c = 0; c < t::thread_w; c += vector) {
-      float *const done = sums[r % live_rows] + c;
+      float *const done = accumulators[r % live_rows] + c;
       const int at = (plane * s.out_height + out_row + r) * s.out_width + out_column + c;
       const bool inside_w = column_tiles(s) * t::lanes_w * t::thread_w == s.out_width;
       if (live && (s.out_height % t::thread_h == 0 || out_row + r < s.out_height) &&
@@ -216,27 +218,27 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
     }
   }
 
-  __device__ RowReuse(const Arguments &args, const Shape &shape)
+  __device__ RowReuse(const ConvArguments &args, const Shape &shape)
       : Block(shape), x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)),
-        bias(static_cast<const T *>(args.bias)), out(static_cast<T *>(args.out)), sums{} {
+        bias(static_cast<const T *>(args.bias)), out(static_cast<T *>(args.out)), accumulators{} {
     if constexpr (t::through_lds) {
       if constexpr (t::ahead) prefetch();
       lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
-      arrivals = reinterpret_cast<Arrivals *>(lds + t::span_in + t::span_out);
-      Move::prepare(arrivals, thread);
+      barrier = reinterpret_cast<TransferBarrier *>(lds + t::span_in + t::span_out);
+      Move::prepare(barrier, thread);
     }
   }
 
-  __device__ void run(const Arguments &) {
+  __device__ void run(const ConvArguments &) {
     if constexpr (t::ahead) admit_next_kernel();
-    if constexpr (t::through_lds) ask();
+    if constexpr (t::through_lds) start_load();
     // Filters come to registers meanwhile.
     load_taps();
-    if constexpr (t::through_lds) Move::wait(arrivals, ends_amid_vector());
+    if constexpr (t::through_lds) Move::wait_for_load(barrier, ends_amid_vector());
     // Lanes without outputs stay away, unless their neighbours take columns from them.
     if (t::column_reuse || live) walk();
     if constexpr (t::out_through_lds)
-      Move::template give<t::span_out>(out, lds + t::span_in, out_first(), out_end(), thread);
+      Move::template store<t::span_out>(out, lds + t::span_in, out_first(), out_end(), thread);
   }
 };
 

@@ -1,5 +1,5 @@
-// Spans of memory that a block moves to its LDS and back: by the copy engine of sm_90 at the word of
-// one thread (PTX ISA, cp.async.bulk), elsewhere by all its threads, a vector each.
+// Bulk copies of one piece of memory to a block's LDS and back: by the copy engine of sm_90, which
+// one thread starts (PTX ISA, cp.async.bulk), elsewhere by all its threads, a vector each.
 #pragma once
 
 #include "support/common.hpp"
@@ -11,8 +11,8 @@
 
 namespace dscore {
 
-// Counts the bytes that the copy engine has brought; 16 bytes of LDS, used or not.
-struct alignas(16) Arrivals {
+// What a block waits at until the copy engine has brought all bytes; 16 bytes of LDS, used or not.
+struct alignas(16) TransferBarrier {
   uint64_t counter[2];
 };
 
@@ -21,25 +21,28 @@ __device__ inline unsigned lds_address(const void *lds) {
   return static_cast<unsigned>(__cvta_generic_to_shared(lds));
 }
 
-__device__ inline void prepare_engine(Arrivals *arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(lds_address(arrivals)) : "memory");
+__device__ inline void prepare_engine(TransferBarrier *barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(lds_address(barrier)) : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-__device__ inline void engine_load(Arrivals *arrivals, void *lds, const void *from, int bytes) {
-  const unsigned counter = lds_address(arrivals);
+__device__ inline void engine_load(TransferBarrier *barrier, void *lds, const void *from,
+                                   int bytes) {
+  const unsigned counter = lds_address(barrier);
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(counter), "r"(bytes)
                : "memory");
   if (bytes > 0)
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-                 "[%3];" ::"r"(lds_address(lds)), "l"(from), "r"(bytes), "r"(counter) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(lds_address(lds)), "l"(from), "r"(bytes),
+                 "r"(counter) : "memory");
 }
 
-__device__ inline void wait_for_engine(const Arrivals *arrivals) {
+__device__ inline void wait_for_engine(const TransferBarrier *barrier) {
   for (unsigned come = 0; come == 0;)
     asm volatile("{\n.reg .pred come;\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 come, [%1], 0;\n"
-                 "selp.u32 %0, 1, 0, come;\n}" : "=r"(come) : "r"(lds_address(arrivals)) : "memory");
+                 "selp.u32 %0, 1, 0, come;\n}"
+                 : "=r"(come) : "r"(lds_address(barrier)) : "memory");
 }
 
 // LDS may not change before it returns.
@@ -65,7 +68,7 @@ __device__ inline void prefetch_span(const T *from, int elements) {
 #endif
 }
 
-// How a block of Threads moves spans; elements lie in LDS as in memory from a multiple of 16 bytes
+// The copies of a block of Threads. Elements lie in LDS as in memory from a multiple of 16 bytes
 // on, and none past `end` or before `first` is touched in memory, as other blocks own them.
 template <class T, int Threads, int Wavefront>
 struct BulkCopy {
@@ -77,20 +80,21 @@ struct BulkCopy {
   static constexpr int movers = Threads;
 #endif
 
-  // Before anything is asked for.
-  static __device__ void prepare(Arrivals *arrivals, int thread) {
+  // Prepares the barrier, before any load.
+  static __device__ void prepare(TransferBarrier *barrier, int thread) {
 #if defined(DSCORE_COPY_ENGINE)
-    if (thread == 0) prepare_engine(arrivals);
+    if (thread == 0) prepare_engine(barrier);
     __syncthreads();
 #endif
   }
 
-  // Asks for whole vectors, at most Most elements.
+  // Starts the load of whole vectors, at most Most elements.
   template <int Most>
-  static __device__ void ask(Arrivals *arrivals, T *lds, const T *from, int elements, int thread) {
+  static __device__ void start_load(TransferBarrier *barrier, T *lds, const T *from, int elements,
+                                    int thread) {
 #if defined(DSCORE_COPY_ENGINE)
     if (thread == 0)
-      engine_load(arrivals, lds, from, elements * static_cast<int>(sizeof(T)));
+      engine_load(barrier, lds, from, elements * static_cast<int>(sizeof(T)));
 #else
     DSCORE_UNROLL
     for (int i = 0; i < ceil_div(Most / vector, movers); i++) {
@@ -101,10 +105,10 @@ struct BulkCopy {
 #endif
   }
 
-  // Waits for what was asked for, and for what other threads wrote to LDS if they did.
-  static __device__ void wait(const Arrivals *arrivals, bool others_wrote) {
+  // Waits for the load, and for what other threads wrote to LDS if they did.
+  static __device__ void wait_for_load(const TransferBarrier *barrier, bool others_wrote) {
 #if defined(DSCORE_COPY_ENGINE)
-    wait_for_engine(arrivals);
+    wait_for_engine(barrier);
     if (others_wrote) __syncthreads();
 #else
     wait_copies<0>();
@@ -112,9 +116,9 @@ struct BulkCopy {
 #endif
   }
 
-  // Elements first..end of `to`, once all threads have written them to LDS.
+  // Stores elements first..end of `to`, once all threads have written them to LDS.
   template <int Most>
-  static __device__ void give(T *to, const T *lds, int first, int end, int thread) {
+  static __device__ void store(T *to, const T *lds, int first, int end, int thread) {
     const int start = first / vector * vector, whole_first = ceil_div(first, vector) * vector;
     const int whole_end = end / vector * vector;
 #if defined(DSCORE_COPY_ENGINE)

@@ -1,4 +1,4 @@
-// What all kernels share: the layer's constants, the epilogue, and small arithmetic.
+// What all kernels share: operands, the layer's constants, the epilogue, and small arithmetic.
 #pragma once
 
 #include "support/portable.hpp"
@@ -15,6 +15,22 @@ __device__ inline bool inside(int position, int size) {
   // One comparison: a negative position is a large unsigned one.
   return static_cast<unsigned>(position) < static_cast<unsigned>(size);
 }
+
+// The operands of a forward convolution, in the order of their addresses.
+struct ConvArguments {
+  const void *x, *w, *bias;
+  void *out;
+};
+
+// What the kernels of a forward convolution have in common.
+template <class T>
+struct ConvKernel {
+  using Element = T;
+  using Arguments = ConvArguments;
+  static constexpr unsigned optional_operands = 1u << 2;  // a bit for each: the bias
+  static constexpr int layout = DSCORE_NCHW;
+  static constexpr long long workspace_bytes = 0;
+};
 
 // Kernel, stride and dilation of a layer, (height, width) each.
 template <int KernelH, int KernelW, int StrideH, int StrideW, int DilationH, int DilationW>

@@ -221,8 +221,8 @@ inline void wait_copies(std::size_t ahead) {
     for (const Copy &copy : copies.front()) make(copy);
 }
 
-// d += a · b of a wavefront's fragments (support/vendor.hpp says which lane holds what): `given` are four
-// elements of a and two of b.
+// d += a · b of a wavefront's fragments (support/vendor.hpp says which lane holds what): `given`
+// are four elements of a and two of b.
 inline void multiply_16x8x8(float *d, const float (&given)[6], int site) {
   Device &device_ = device;
   const int thread = device_.current, first = thread - thread % device_.wavefront;

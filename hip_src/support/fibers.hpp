@@ -1,5 +1,5 @@
-// The threads of the emulated device (support/emulation.hpp): fibers of the host, of which one runs at a
-// time.
+// The threads of the emulated device (support/emulation.hpp): fibers of the host, of which one runs
+// at a time.
 #pragma once
 
 #include <setjmp.h>

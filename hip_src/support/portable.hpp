@@ -3,12 +3,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 extern "C" {
 #include "abi.h"
 }
-#define DSCORE_ABI 5
 
 #if defined(DSCORE_HOST)
 #include "support/emulation.hpp"
@@ -50,14 +50,8 @@ constexpr int most_static_lds_bytes = 48 * 1024;
 constexpr int most_static_lds_bytes = INT32_MAX;
 #endif
 
-// What a kernel is started with.
-struct Arguments {
-  const void *x, *w, *bias;
-  void *out;
-};
-
-// From sm_90 on, a kernel's blocks may come to lie on the device while the last of the kernel before
-// it run, and wait there for its end: 0.4 us less between two launches on an H200 (CUDA C++
+// From sm_90 on, a kernel's blocks may come to lie on the device while the last of the kernel
+// before it run, and wait there for its end: 0.4 us less between two launches on an H200 (CUDA C++
 // Programming Guide, programmatic dependent launch).
 #if defined(__CUDACC__) && __CUDA_ARCH_LIST__ >= 900
 #define DSCORE_EARLY_START
@@ -78,9 +72,9 @@ __device__ inline void admit_next_kernel() {
 
 #if defined(DSCORE_HOST)
 template <class Kernel>
-int run(const Arguments &args, typename Kernel::Shape shape, void *, int) {
-  return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront, Kernel::cluster,
-                           [&] { Kernel(args, shape).run(args); });
+int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, void *, int) {
+  return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront,
+                           Kernel::cluster, [&] { Kernel(args, shape).run(args); });
 }
 #else
 // Blocks let the next kernel's come when they end, no earlier unless their tiling says so. Of many
@@ -88,7 +82,7 @@ int run(const Arguments &args, typename Kernel::Shape shape, void *, int) {
 // up to 512 blocks on an H200, and lost up to a third with 15,360 (docs/benchmarks.md).
 constexpr unsigned most_blocks_followed_early = 512;
 
-template <int Cluster, class Shape>
+template <int Cluster, class Arguments, class Shape>
 hipError_t start(void (*kernel)(Arguments, Shape), int blocks, int threads, int lds_bytes,
                  hipStream_t stream, const Arguments &args, const Shape &shape) {
 #if defined(DSCORE_EARLY_START)
@@ -110,7 +104,7 @@ hipError_t start(void (*kernel)(Arguments, Shape), int blocks, int threads, int 
 }
 
 template <class Kernel>
-__global__ __launch_bounds__(Kernel::threads, 1) void entry(Arguments args,
+__global__ __launch_bounds__(Kernel::threads, 1) void entry(typename Kernel::Arguments args,
                                                          typename Kernel::Shape shape) {
   // Made without reading memory, to which the kernel before may still write.
   Kernel kernel(args, shape);
@@ -132,7 +126,8 @@ hipError_t allow_dynamic_lds(int device, int bytes) {
 }
 
 template <class Kernel>
-int run(const Arguments &args, typename Kernel::Shape shape, void *stream, int device) {
+int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, void *stream,
+        int device) {
   int before = device;
   hipError_t code = hipGetDevice(&before);
   if (code == hipSuccess && before != device) code = hipSetDevice(device);
@@ -160,27 +155,40 @@ bool sizes_fit(const dscore_shape &given) {
 
 constexpr int wrong_sizes = -1;
 
-template <class T = void>
-T *pointer(dscore_address address) {
-  return reinterpret_cast<T *>(static_cast<uintptr_t>(address));
+// Addresses that a kernel's arguments, which are pointers alone, take.
+template <class Kernel>
+constexpr int operands = sizeof(typename Kernel::Arguments) / sizeof(dscore_address);
+
+// Whether every operand is where the kernel can take it, or missing where it may be.
+template <class Kernel>
+bool well_placed(const dscore_address *at) {
+  dscore_address all = 0;
+  for (int i = 0; i < operands<Kernel>; i++) {
+    if (at[i] == 0 && (Kernel::optional_operands >> i & 1) == 0) return false;
+    all |= at[i];
+  }
+  return all % Kernel::alignment == 0;
 }
 
 template <class Kernel>
-int launch(const dscore_shape *shape, const dscore_places *places, int device) {
-  const dscore_places &at = *places;
-  const Arguments args{pointer(at.x), pointer(at.w), pointer(at.bias), pointer(at.out)};
-  if (!at.x || !at.w || !at.out || (at.x | at.w | at.bias | at.out) % Kernel::alignment != 0)
-    return DSCORE_MISPLACED;
+int launch(const dscore_shape *shape, const dscore_operands *given, int device) {
+  static_assert(sizeof(void *) == sizeof(dscore_address), "an address is a pointer's bits");
+  static_assert(operands<Kernel> <= DSCORE_MOST_OPERANDS, "operands");
+  if (!well_placed<Kernel>(given->at)) return DSCORE_MISPLACED;
+  if (shape->layout != Kernel::layout) return wrong_sizes;
+  typename Kernel::Arguments args;
+  std::memcpy(&args, given->at, sizeof args);
+  void *const stream = reinterpret_cast<void *>(static_cast<uintptr_t>(given->stream));
   if constexpr (std::is_same_v<typename Kernel::Shape, dscore_shape>)
-    return run<Kernel>(args, *shape, pointer(at.stream), device);
+    return run<Kernel>(args, *shape, stream, device);
   else if (!sizes_fit<typename Kernel::Shape>(*shape))
     return wrong_sizes;
   else
-    return run<Kernel>(args, {}, pointer(at.stream), device);
+    return run<Kernel>(args, {}, stream, device);
 }
 
 inline const char *error_text(int code) {
-  if (code == wrong_sizes) return "the library was built for other sizes";
+  if (code == wrong_sizes) return "the library was built for other sizes, or another layout";
   if (code == DSCORE_MISPLACED)
     return "an array's address is 0, or no multiple of the kernel's alignment";
 #if defined(DSCORE_HOST)
@@ -193,7 +201,9 @@ inline const char *error_text(int code) {
 }  // namespace dscore
 
 // One row of a library's table.
-#define DSCORE_KERNEL(name)                                                       \
-  {#name,           name::threads,   name::lds_bytes, name::wavefront, \
-   name::alignment, dscore::launch<name>}
+#define DSCORE_KERNEL(name)                                               \
+  {#name,           name::threads,          name::lds_bytes,              \
+   name::wavefront, name::alignment,        dscore::operands<name>,       \
+   int{sizeof(typename name::Element)},     name::workspace_bytes,        \
+   dscore::launch<name>}
 #define DSCORE_EXPORT extern "C" __attribute__((visibility("default")))

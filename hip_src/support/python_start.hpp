@@ -1,6 +1,7 @@
-// A launch as a function of Python's own: a call takes 9 % less than through cffi (docs/benchmarks.md).
-// By CPython's stable ABI (Python/C API manual, "C API and ABI Stability"), declared here as its headers
-// are not everywhere, and weakly, as programs without Python may load a library of kernels as well.
+// A launch as a function of Python's own: a call takes 9 % less than through cffi
+// (docs/benchmarks.md). By CPython's stable ABI (Python/C API manual, "C API and ABI Stability"),
+// declared here as its headers are not everywhere, and weakly, as programs without Python may load
+// a library of kernels as well.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@ struct _object;
 extern "C" {
 #define DSCORE_PYTHON __attribute__((weak))
 DSCORE_PYTHON unsigned long long PyLong_AsUnsignedLongLong(_object *);
-DSCORE_PYTHON char *PyBytes_AsString(_object *);
+DSCORE_PYTHON int PyBytes_AsStringAndSize(_object *, char **, std::ptrdiff_t *);
 DSCORE_PYTHON _object *PyLong_FromLong(long);
 DSCORE_PYTHON int PyErr_BadArgument();
 DSCORE_PYTHON _object *PyErr_Occurred();
@@ -23,20 +24,27 @@ DSCORE_PYTHON void PyEval_RestoreThread(void *);
 
 namespace dscore {
 
-// Of x, w, bias, out and the stream, numbers all; self, bytes of Python's, is a dscore_call.
+// Starts the dscore_calls in self, bytes of Python's, on the operands' addresses and a stream, all
+// of them numbers.
 inline _object *python_start(_object *self, _object *const *given, std::ptrdiff_t count) {
-  if (count != 5) {
+  char *bytes = nullptr;
+  std::ptrdiff_t size = 0;
+  if (PyBytes_AsStringAndSize(self, &bytes, &size)) return nullptr;
+  const auto *const calls = reinterpret_cast<const dscore_call *>(bytes);
+  const int operands = calls->operands;
+  if (count != operands + 1) {
     PyErr_BadArgument();
     return nullptr;
   }
-  dscore_address at[5];
-  for (int i = 0; i < 5; i++) at[i] = PyLong_AsUnsignedLongLong(given[i]);
+  dscore_operands placed;
+  for (int i = 0; i < operands; i++) placed.at[i] = PyLong_AsUnsignedLongLong(given[i]);
+  placed.stream = PyLong_AsUnsignedLongLong(given[operands]);
   if (PyErr_Occurred()) return nullptr;
-  const auto *const call = reinterpret_cast<const dscore_call *>(PyBytes_AsString(self));
-  const dscore_places places{at[0], at[1], at[2], at[3], at[4]};
   // Other threads run meanwhile: a launch waits where the device's queue is full.
   void *const thread = PyEval_SaveThread();
-  const int code = call->launch(&call->shape, &places, call->device);
+  int code = 0;
+  for (auto call = calls; code == 0 && reinterpret_cast<const char *>(call) < bytes + size; call++)
+    code = call->launch(&call->shape, &placed, call->device);
   PyEval_RestoreThread(thread);
   return PyLong_FromLong(code);
 }

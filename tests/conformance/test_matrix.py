@@ -15,6 +15,8 @@ from emulated_runs import (
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.backends.emulated import EmulatedBackend
 from dscore.backends.reference.backend import ReferenceBackend
+from dscore.building.library import sources
+from dscore.building.toolchain import Unit, build_library, target
 from dscore.checking import bound
 from dscore.checking.check import check_plan
 from dscore.core import catalog
@@ -67,7 +69,7 @@ WAIT = "      wait_copies<t::stages - 2>();\n"
 BARRIER = "      __syncthreads();\n"
 PUT = "      put(lds + (step + 1) % 2 * t::buffer);\n"
 JOIN = ("slice_threads;\n    __syncthreads();\n    DSCORE_UNROLL\n"
-        "    for (int i = 0; i < t::sums; i++)\n      if (slice > 0)")
+        "    for (int i = 0; i < t::accumulators; i++)\n      if (slice > 0)")
 # Where the source to be altered lies, if not in gemm/kernel.hpp.
 FILES = {"last channel masked": "gemm/tiles.hpp"}
 # The plan, the source as it is, with its fault, and what is said of it.
@@ -83,7 +85,7 @@ FAULTS = {
     "sums over what is still multiplied": (
         SLICES, JOIN, JOIN.replace("    __syncthreads();\n", ""), "WRONG"),
     "cluster not waited for": (
-        CLUSTER, "= sums[i];\n    cluster_barrier();", "= sums[i];", "WRONG"),
+        CLUSTER, "= accumulators[i];\n    cluster_barrier();", "= accumulators[i];", "WRONG"),
     "last channel masked": (
         FETCHED, "== 0 || channel < s.in_channels;", "== 0 || channel < s.in_channels - 1;",
         "WRONG"),
@@ -148,6 +150,21 @@ def test_arrays_that_begin_amid_a_vector():
     out = amid(np.zeros(SPLIT.problem.y_shape, np.float32))
     EmulatedBackend().compile(SPLIT)(amid(x), amid(w), None, out)
     assert np.array_equal(out, result(ReferenceBackend(), SPLIT))
+
+
+WIDTHS = """#include "gemm/kernel.hpp"
+template <class T>
+using Kernel = dscore::Gemm<T, dscore::GemmTiling<8, 32, 4, 32, 4, 8, 32, 2, 1, false, 1, 1, 32>,
+                            dscore::Layer<1, 1, 1, 1, 1, 1>, dscore_shape,
+                            dscore::Epilogue<T, false, dscore::Activation::none>>;
+// Two buffers of 1,472 elements, or 1,792 sums of 4 bytes.
+static_assert(Kernel<float>::lds_bytes == 2 * 1472 * 4, "buffers");
+static_assert(Kernel<unsigned short>::lds_bytes == 1792 * 4, "sums");
+"""
+
+
+def test_lds_holds_the_sums_of_elements_of_any_width():
+    build_library([Unit("widths", WIDTHS)], target("emulated"), include=sources())
 
 
 def test_the_sanitizers_find_nothing(tmp_path):
