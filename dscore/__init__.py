@@ -16,20 +16,19 @@ if not (Path(__file__).parent / "backends").is_dir():
 
     join()
 
-# Public names and their rooms, entered on first use: importing dscore loads only this file.
-_ROOMS = {
-    "api": ("conv", "explain", "plan_for", "solve", "trace", "validate"),
+# Public names by their modules, imported on first use: importing dscore loads only this file.
+_MODULES = {
+    "api": ("conv", "explain", "plan_for", "solve", "tiling", "trace", "validate"),
     "core.errors": ("CompileError", "DscoreError", "InfeasibleError", "LaunchError", "SpecError",
-               "UnavailableError"),
+                    "UnavailableError"),
     "core.problem": ("ConvProblem",),
     "core.spec": ("ConvSpec",),
     "core.device": ("Device",),
     "core.plan": ("Plan",),
-    "core.tiling": ("RowReuseTiling", "DirectTiling", "GemmTiling", "ChannelDistributionTiling"),
     "solving.verdict": ("InvalidTiling",),
 }
-_HOME = {name: room for room, names in _ROOMS.items() for name in names}
-__all__ = [*_HOME]  # noqa: PLE0604
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = [*_MODULE_OF]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from dscore.algorithms.channel_distribution.tiling import (
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from dscore.api import explain as explain
     from dscore.api import plan_for as plan_for
     from dscore.api import solve as solve
+    from dscore.api import tiling as tiling
     from dscore.api import trace as trace
     from dscore.api import validate as validate
     from dscore.core.device import Device as Device
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'dscore' has no attribute {name!r}")
-    found = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-    globals()[name] = found  # so that the next use is an ordinary look-up
-    return found
+    value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
+    globals()[name] = value  # so that the next use is an ordinary look-up
+    return value
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOME]
+    return [*globals(), *_MODULE_OF]

@@ -123,6 +123,15 @@ def tiling_from(values: dict[str, Any], where: str = "tiling") -> Tiling:
     return cls(**given)
 
 
+def as_tiling(value: Any, where: str = "tiling") -> Tiling:
+    """A tiling, from itself or from a dict of its fields; SpecError for anything else."""
+    if isinstance(value, dict):
+        return tiling_from(value, where)
+    if not isinstance(value, Tiling):
+        raise SpecError(f"{where} must be a Plan or a tiling, got {type(value).__name__}")
+    return value
+
+
 def _guessed(given: set[str], where: str) -> type[Tiling]:
     """The class of tilings that has fields of these names."""
     classes = [algorithm(name).tiling for name in _REGISTRY]

@@ -1,1 +1,8 @@
-"""Calls from Python: arrays of every library, the choice of a plan, remembered calls."""
+"""Calls of `dscore.conv`, each module on the ones before it: how x goes from door to kernel.
+
+1. `dscore.conv` looks its call up (`call_cache`); where it is remembered, it launches at once.
+2. `arguments` finds the one adapter of all arrays (`arrays`, `gpu_arrays`) and checks them.
+3. `arguments` makes the problem of their shapes and the options, and finds the GPU or the host.
+4. `choice` decides the plan: the caller's, the tuned, the shipped, or the model's first.
+5. `convolve` runs its kernel on host arrays, or prepares a call on GPU arrays and remembers it.
+"""

@@ -1,9 +1,10 @@
-"""Arrays of any library: what kind they are, NumPy views of them, and results of their kind."""
+"""Arrays of every library on host and GPU: one protocol, and the libraries of host arrays."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,103 @@ from numpy.typing import NDArray
 from dscore.core.errors import SpecError, UnavailableError
 
 Array = NDArray[Any]
-_HOST = 1  # kDLCPU of DLPack
+# Device types of DLPack: the host, and memory of an NVIDIA and of an AMD GPU.
+_HOST, _GPUS = 1, (2, 10)
+
+
+class Adapter(Protocol):
+    """A library's arrays: on which device they lie, and those of the host as NumPy's."""
+
+    library: str
+
+    def index(self, array: Any) -> int | None:
+        """The number of the GPU that *array* lies on; None for any other memory."""
+
+    def view(self, array: Any, name: str) -> Array:
+        """A NumPy view of a host array.
+
+        Raises UnavailableError for memory of a device that no backend here can reach, SpecError
+        for a tensor that records gradients.
+        """
+
+    def like(self, result: Array, example: Any) -> Any:
+        """*result* as an array of this library, sharing its memory where the library can.
+
+        Raises SpecError where the library has no from_dlpack.
+        """
+
+
+@runtime_checkable
+class GpuAdapter(Adapter, Protocol):
+    """A library whose GPU arrays kernels take where they lie, on the caller's stream."""
+
+    def matcher(self, example: Any) -> Callable[[Any], bool]:
+        """A check that an array is of *example*'s class, element type and device."""
+
+    def guard(self, examples: tuple[Any, ...]) -> Callable[..., bool] | None:
+        """A check, faster than `matcher` and `direct_address`, that as many arrays are like
+        *examples* in all that these and the shapes say; None where the library has none."""
+
+    def address(self, array: Any) -> int:
+        """The address of its elements on the device."""
+
+    def direct_address(self, array: Any) -> int:
+        """The same where a kernel can take the array as it is; else 0."""
+
+    def contiguous(self, array: Any) -> Any:
+        """*array* itself if it is C-contiguous, else such a copy, made on the current stream."""
+
+    def copy(self, array: Any) -> Any:
+        """A copy, which begins where an allocation does, made on the current stream."""
+
+    def allocator(self, shape: tuple[int, ...], like: Any) -> Callable[[], Any]:
+        """A function that makes a new array of that shape, on *like*'s device and of its type."""
+
+    def stream(self, index: int) -> int:
+        """The current stream of a device, looked up anew at every launch."""
+
+
+class Dlpack:
+    """Arrays of any library, by the DLPack protocol."""
+
+    def __init__(self, library: str) -> None:
+        self.library = library
+
+    def index(self, array: Any) -> int | None:
+        kind, number = array.__dlpack_device__()
+        return int(number) if int(kind) in _GPUS else None
+
+    def view(self, array: Any, name: str) -> Array:
+        kind, number = array.__dlpack_device__()
+        if int(kind) != _HOST:
+            raise UnavailableError(
+                f"{name} lies on DLPack device ({int(kind)}, {number}), and no backend here "
+                "reaches it; pass a host array")
+        return np.from_dlpack(array)
+
+    def like(self, result: Array, example: Any) -> Any:
+        namespace: Any = (example.__array_namespace__() if hasattr(example, "__array_namespace__")
+                          else sys.modules.get(self.library))
+        if not hasattr(namespace, "from_dlpack"):
+            raise SpecError(f"{self.library} arrays can be read, but {self.library} has no "
+                            "from_dlpack to make the result with; pass np.from_dlpack(x)")
+        return namespace.from_dlpack(result)
+
+
+class Numpy:
+    """NumPy arrays."""
+
+    library = "numpy"
+
+    def index(self, array: Any) -> int | None:
+        return None
+
+    def view(self, array: Any, name: str) -> Array:
+        host: Array = array.view(np.ndarray)
+        return host
+
+    def like(self, result: Array, example: Any) -> Any:
+        return result
 
 
 def library_of(array: Any, name: str) -> str:
@@ -35,62 +132,3 @@ def dtype_name(array: Any) -> str:
     if isinstance(array, np.ndarray):
         return str(array.dtype.name)
     return str(array.dtype).rpartition(".")[2]
-
-
-def view(array: Any, name: str, writable: bool = False) -> Array:
-    """A NumPy view of a host array.
-
-    Raises UnavailableError for memory of a device no backend here can reach, SpecError for a
-    tensor that records gradients, or a read-only one where *writable* is asked for.
-    """
-    library = library_of(array, name)
-    if library == "numpy":
-        host: Array = array.view(np.ndarray)
-    elif library == "torch":
-        host = _torch_view(array, name)
-    else:
-        _require_host(array, name)
-        host = np.from_dlpack(array)
-    if writable and not host.flags.writeable:
-        raise SpecError(f"{name} is read-only; pass a writable array")
-    return host
-
-
-def _require_host(array: Any, name: str) -> None:
-    kind, number = array.__dlpack_device__()
-    if int(kind) != _HOST:
-        raise UnavailableError(
-            f"{name} lies on DLPack device ({int(kind)}, {number}), and no backend here reaches "
-            "it; pass a host array")
-
-
-def _torch_view(tensor: Any, name: str) -> Array:
-    torch = sys.modules["torch"]
-    if tensor.requires_grad and torch.is_grad_enabled():
-        raise SpecError(f"{name} requires a gradient, and dscore.conv records none; "
-                        "pass .detach(), or call it under torch.no_grad()")
-    if tensor.layout is not torch.strided:
-        raise SpecError(f"{name} is a {tensor.layout} tensor; pass .to_dense()")
-    if tensor.device.type != "cpu":
-        raise UnavailableError(f"{name} lies on {tensor.device}, and no backend here reaches it; "
-                               "pass .cpu()")
-    host: Array = tensor.detach().resolve_neg().numpy()
-    return host
-
-
-def like(result: Array, example: Any) -> Any:
-    """*result* as an array of the library of *example*, sharing its memory where that library can.
-
-    Raises SpecError where the library has no from_dlpack.
-    """
-    library = library_of(example, "x")
-    if library == "numpy":
-        return result
-    if library == "torch":
-        return sys.modules["torch"].from_numpy(result)
-    namespace = (example.__array_namespace__() if hasattr(example, "__array_namespace__")
-                 else sys.modules.get(library))
-    if namespace is None or not hasattr(namespace, "from_dlpack"):
-        raise SpecError(f"{library} arrays can be read, but {library} has no from_dlpack to make "
-                        "the result with; pass np.from_dlpack(x)")
-    return namespace.from_dlpack(result)

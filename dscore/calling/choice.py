@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
-from dscore.calling import call_cache
+from dscore.algorithms.registry import as_tiling
+from dscore.calling.gpu_arrays import capturing
 from dscore.core.backend import Backend
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError, require_one_of
@@ -18,48 +19,55 @@ from dscore.solving import solver, verdict
 from dscore.tuning import records, shipped_hints
 
 Origin = Literal["hint", "model", "caller"]
+# A plan as a caller of `dscore.conv` may give it: whole, or as a tiling, or as a tiling's fields.
+PlanLike = Plan | Tiling | dict[str, Any]
 
 
-def decided(problem: ConvProblem, device: Device, chosen: Backend, backend: str,
+def decided(problem: ConvProblem, device: Device, backend: Backend, name: str,
             arithmetic: Arithmetic | None = None) -> Plan:
-    """What `dscore.conv` runs; tuned now where the environment asks for that."""
+    """The plan that `dscore.conv` runs; tuned now where the environment asks for that.
+
+    *name* is the backend's as the caller wrote it, by which workers find it.
+    """
     _require_known(arithmetic)
-    plan = records.tuned_plan(problem, device, chosen, arithmetic)
-    if plan is None and os.environ.get("DSCORE_TUNE") and not call_cache.capturing():
+    plan = records.tuned_plan(problem, device, backend, arithmetic)
+    if plan is None and os.environ.get("DSCORE_TUNE") and not capturing():
         from dscore.tuning import tune
 
         if tune.wanted():
-            tune.on_demand(problem, device, backend)
-            plan = records.tuned_plan(problem, device, chosen, arithmetic)
-    return plan or untuned(problem, device, chosen=chosen, arithmetic=arithmetic)
+            tune.on_demand(problem, device, name)
+            plan = records.tuned_plan(problem, device, backend, arithmetic)
+    return plan or untuned(problem, device, backend=backend, arithmetic=arithmetic)
 
 
 def untuned(problem: ConvProblem, device: Device, rules: Rules = "hardware",
-            chosen: Backend | None = None, arithmetic: Arithmetic | None = None) -> Plan:
-    """The plan where no record is looked at: the hint, or the model's first.
+            backend: Backend | None = None, arithmetic: Arithmetic | None = None) -> Plan:
+    """The plan without a look at the records: the shipped hint, else the model's first.
 
-    Hints keep the hardware's limits, and are none under the paper's rules; one that *chosen*
-    refuses, or that computes otherwise than by *arithmetic*, is passed over.
+    Hints keep the hardware's limits, so under the paper's rules there are none. A hint that
+    *backend* refuses is passed over, and one that does not compute by *arithmetic*.
 
     >>> from dscore.core.catalog import device, layers
     >>> untuned(layers()["D1"], device("z100sm")).tiling.algorithm
     'row_reuse'
     """
-    hinted = shipped_hints.shipped_plan(problem, device) if rules == "hardware" else None
-    if (hinted is not None and hinted.tiling.computes(arithmetic)
-            and not (chosen and chosen.refuses(hinted))):
-        return hinted
+    hint = shipped_hints.shipped_plan(problem, device) if rules == "hardware" else None
+    if (hint is not None and hint.tiling.computes(arithmetic)
+            and not (backend and backend.refuses(hint))):
+        return hint
     return solver.best_plan(problem, device, rules, arithmetic)
 
 
-def given(problem: ConvProblem, device: Device, plan: Plan | Tiling,
+def given(problem: ConvProblem, device: Device, plan: PlanLike,
           arithmetic: Arithmetic | None = None) -> Plan:
-    """The caller's plan, or his tiling's on *device*; it must be for *problem*, and fit."""
+    """The caller's plan, or that of the caller's tiling on *device*.
+
+    Raises SpecError where it is for another problem or computes by another arithmetic,
+    InfeasibleError where it does not fit.
+    """
     _require_known(arithmetic)
     if not isinstance(plan, Plan):
-        if not isinstance(plan, Tiling):
-            raise SpecError(f"plan must be a Plan or a tiling, got {type(plan).__name__}")
-        plan = solver.make_plan(problem, device, plan)
+        plan = solver.make_plan(problem, device, as_tiling(plan, "plan"))
     if problem_token(plan.problem) != problem_token(problem):
         raise SpecError(f"the plan is for {problem_token(plan.problem)}, "
                         f"the arrays make {problem_token(problem)}")
@@ -76,7 +84,7 @@ def _require_known(arithmetic: Arithmetic | None) -> None:
 
 
 def origin(plan: Plan) -> Origin:
-    """Who chooses *plan* where nothing was tuned: a shipped hint or the model; else the caller.
+    """The source of *plan* where nothing was tuned: a shipped hint or the model; else the caller.
 
     >>> from dscore.core.catalog import device, layers
     >>> origin(solver.best_plan(layers()["D1"], device("z100sm")))
@@ -91,10 +99,11 @@ def origin(plan: Plan) -> Origin:
 
 
 def origin_said(plan: Plan) -> str:
-    """`origin` in words, with the time that a hint was measured at."""
-    found = origin(plan)
-    if found != "hint":
-        return f"the {'cost model' if found == 'model' else 'caller'}"
-    shipped = shipped_hints.shipped(plan.device.name)
-    taken = None if shipped is None else shipped.microseconds(plan.problem)
-    return "a shipped hint" + ("" if taken is None else f", measured at {taken:,.2f} µs")
+    """The origin in words, with the time that a hint was measured at."""
+    source = origin(plan)
+    if source != "hint":
+        return f"the {'cost model' if source == 'model' else 'caller'}"
+    hints = shipped_hints.shipped(plan.device.name)
+    microseconds = None if hints is None else hints.microseconds(plan.problem)
+    return "a shipped hint" + (
+        "" if microseconds is None else f", measured at {microseconds:,.2f} µs")

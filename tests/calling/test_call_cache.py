@@ -1,5 +1,8 @@
 """Arrays on a GPU, spoken to where they lie: with a made-up library and the emulated device."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pytest
 from emulated_gpus import GpuBackend, Tensor, TensorAdapter
@@ -7,7 +10,8 @@ from emulated_gpus import GpuBackend, Tensor, TensorAdapter
 import dscore
 from dscore.algorithms.direct import DirectTiling
 from dscore.backends.emulated import EmulatedBackend
-from dscore.calling import call_cache
+from dscore.calling import arguments, call_cache
+from dscore.calling.call_cache import CALLS
 from dscore.checking import bound
 from dscore.core import backend
 from dscore.core.errors import SpecError, UnavailableError
@@ -24,17 +28,19 @@ WANTED = bound.expected(PROBLEM, X, W, BIAS)
 
 @pytest.fixture(autouse=True)
 def _gpus(monkeypatch):
-    monkeypatch.setitem(call_cache._ADAPTERS, "emulated_gpus", TensorAdapter)
-    monkeypatch.setattr(call_cache, "_known", {})
-    monkeypatch.setattr(call_cache, "_calls", {})
-    monkeypatch.setattr(call_cache, "_quick_calls", {})
-    monkeypatch.setattr(call_cache, "quick", {})
+    monkeypatch.setitem(arguments._GPU_LIBRARIES, "emulated_gpus", TensorAdapter)
     monkeypatch.setitem(backend._REGISTRY, "gpu", "emulated_gpus:GpuBackend")
     monkeypatch.setattr(GpuBackend, "launches", ())
     monkeypatch.setattr(GpuBackend, "prepared", 0)
-    backend.backend.cache_clear()
+    _forget()
     yield
+    _forget()
+
+
+def _forget():
     backend.backend.cache_clear()
+    arguments.adapter_of.cache_clear()
+    CALLS.clear()
 
 
 def tensors(device=0):
@@ -162,26 +168,26 @@ def test_auto_asks_for_the_gpu_backend(monkeypatch):
 
 
 def test_calls_are_forgotten_before_they_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(call_cache, "_MOST_CALLS", 2)
+    monkeypatch.setattr(CALLS, "_most", 2)
     _, w, bias = tensors()
     for batch in (1, 2, 1, 2):
         for activation in (None, "relu"):
             dscore.conv(Tensor(X[:batch]), w, bias, **{**ASKED, "activation": activation})
-            assert len(call_cache._calls) <= 2
-            assert set(call_cache._quick_calls) <= set(call_cache._calls)
-            assert len(call_cache.quick) <= 2
+            assert len(CALLS._prepared) <= 2
+            assert set(CALLS._specialized) <= set(CALLS._prepared)
+            assert len(CALLS.fast) <= 2
 
 
 @pytest.fixture
 def long_calls(monkeypatch):
-    """How often the long way was gone."""
-    gone, whole = [], call_cache.Call.__call__
-    monkeypatch.setattr(call_cache.Call, "__call__",
-                        lambda *given: gone.append(given) or whole(*given))
-    return gone
+    """The calls that were not specialized."""
+    calls, whole = [], call_cache.PreparedCall.__call__
+    monkeypatch.setattr(call_cache.PreparedCall, "__call__",
+                        lambda *given: calls.append(given) or whole(*given))
+    return calls
 
 
-def test_from_the_third_time_on_a_call_is_quick(long_calls):
+def test_from_the_third_time_on_a_call_is_fast(long_calls):
     x, w, bias = tensors()
     for _ in range(5):
         out = Tensor(np.full(PROBLEM.y_shape, np.nan, np.float32))
@@ -191,13 +197,13 @@ def test_from_the_third_time_on_a_call_is_quick(long_calls):
     assert len(long_calls) == 2
 
 
-def test_weights_made_anew_are_quick_too(long_calls):
+def test_weights_made_anew_are_fast_too(long_calls):
     kept = []
     for _ in range(6):
         kept.append(tensors())
         assert right(dscore.conv(*kept[-1], **ASKED))
     assert len(long_calls) == 2
-    assert len(call_cache.quick) == 5  # by each filter but the first
+    assert len(CALLS.fast) == 5  # by each filter but the first
 
 
 def repeated(*arrays):
@@ -216,7 +222,7 @@ def moved(array, elements):
 
 @pytest.mark.parametrize("elements", [0, 1])
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_quick_call_takes_arrays_at_any_address(which, elements):
+def test_a_fast_call_takes_arrays_at_any_address(which, elements):
     arrays = [moved(array, 0) for array in (X, W, BIAS)]
     repeated(*arrays)
     arrays[which] = moved((X, W, BIAS)[which], elements)
@@ -226,7 +232,7 @@ def test_a_quick_call_takes_arrays_at_any_address(which, elements):
         assert right(dscore.conv(*arrays, **ASKED, out=out))
 
 
-def test_a_quick_call_leaves_other_arrays_alone(long_calls):
+def test_a_fast_call_leaves_other_arrays_alone(long_calls):
     """Of as many bytes: of another shape, on another device, not contiguous."""
     x, w, bias = tensors()
     assert right(repeated(x, w, bias))
@@ -247,6 +253,21 @@ def test_a_quick_call_leaves_other_arrays_alone(long_calls):
     assert len(long_calls) == 9
 
 
+def test_threads_that_call_first_remember_one_call(long_calls):
+    def call(_):
+        barrier.wait()
+        return [dscore.conv(*arrays, **ASKED) for _ in range(5)]
+
+    arrays, threads = tensors(), 8
+    barrier = Barrier(threads)
+    with ThreadPoolExecutor(threads) as pool:
+        results = list(pool.map(call, range(threads)))
+    assert all(right(y) for ys in results for y in ys)
+    assert [len(calls) for calls in CALLS._prepared.values()] == [1]
+    assert len(long_calls) <= 2 * threads  # a first and a second time
+    assert len(arguments.adapter_of.made()) == 1
+
+
 def test_a_bias_is_told_from_none():
     x, w, bias = tensors()
     bare = bound.expected(parse_problem("n2c6h9w7_o12k3s2p1g6_relu6"), X, W)
@@ -255,11 +276,11 @@ def test_a_bias_is_told_from_none():
         assert bound.compare(dscore.conv(x, w, **ASKED).array, bare).ok
 
 
-def test_quick_forms_of_a_call_are_few(monkeypatch):
+def test_specialized_functions_of_a_call_are_few(monkeypatch):
     """A guard that refuses everything makes each call look new."""
     asked = []
     monkeypatch.setattr(TensorAdapter, "guard", lambda self, examples: (
         asked.append(examples) or (lambda *arrays: False)))
     for _ in range(10):
         assert right(dscore.conv(*tensors(), **ASKED))
-    assert len(asked) == call_cache._MOST_VARIANTS
+    assert len(asked) == call_cache.MOST_VARIANTS

@@ -5,13 +5,12 @@ import numpy as np
 from dscore.backends.emulated import EmulatedBackend
 from dscore.building.codegen import KernelSource
 from dscore.building.library import LoadedKernel
+from dscore.calling.arrays import Dlpack
 from dscore.core import catalog
 
 
 class Tensor:
     """An array of a library that has GPUs; its memory is the host's."""
-
-    is_cuda = True
 
     def __init__(self, array, device=0):
         self.array, self.device = array, device
@@ -30,9 +29,9 @@ class Tensor:
         return 2, self.device
 
 
-class TensorAdapter:
-    def index(self, array):
-        return array.device
+class TensorAdapter(Dlpack):
+    def __init__(self):
+        super().__init__("emulated_gpus")
 
     def matcher(self, example):
         dtype, device = example.dtype, example.device
@@ -42,20 +41,20 @@ class TensorAdapter:
     def guard(self, examples):
         return None
 
-    def place(self, array):
-        return array.array.ctypes.data if array.array.flags.c_contiguous else 0
-
-    def ready(self, array):
-        return array if array.array.flags.c_contiguous else Tensor(
-            np.ascontiguousarray(array.array), array.device)
-
     def address(self, array):
         return array.array.ctypes.data
 
-    def copied(self, array):
+    def direct_address(self, array):
+        return array.array.ctypes.data if array.array.flags.c_contiguous else 0
+
+    def contiguous(self, array):
+        return array if array.array.flags.c_contiguous else Tensor(
+            np.ascontiguousarray(array.array), array.device)
+
+    def copy(self, array):
         return Tensor(array.array.copy(), array.device)
 
-    def maker(self, shape, like):
+    def allocator(self, shape, like):
         dtype, device = like.dtype, like.device
         return lambda: Tensor(np.full(shape, np.nan, dtype), device)
 

@@ -16,7 +16,7 @@ from recorded import DEVICE, IDENTITY, PROBLEM, REFERENCE, SPACE, TILINGS, TOKEN
 import dscore
 from dscore import api
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
-from dscore.calling import choice
+from dscore.calling import choice, convolve
 from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.backend import Backend
@@ -51,7 +51,7 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ship]:
     """Make hints of lines known as those that are shipped for z100sm; the cache is empty."""
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(records, "_decided", {})
-    api._solved_kernel.cache_clear()
+    convolve.solved_kernel.cache_clear()
     tune.on_demand.cache_clear()
 
     def shipped(*lines: str) -> None:
@@ -60,7 +60,7 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ship]:
         monkeypatch.setattr("dscore.cli.env.all_shipped", lambda: [found])
 
     yield shipped
-    api._solved_kernel.cache_clear()
+    convolve.solved_kernel.cache_clear()
 
 
 # The look-up.
@@ -206,7 +206,7 @@ def test_a_call_runs_the_hint_and_is_right(ship: Ship) -> None:
     x, w, _ = bound.sample(EXAMPLE, 0)
     y = dscore.conv(x, w, stride=2, padding=1, groups=6, backend="reference")
     assert bound.compare(y, bound.expected(EXAMPLE, x, w)).ok
-    assert api._solved_kernel(EXAMPLE, "reference").plan.tiling == tiling
+    assert convolve.solved_kernel(EXAMPLE, "reference").plan.tiling == tiling
 
 
 def test_tuning_in_a_call_comes_before_the_hint(ship: Ship,
@@ -244,8 +244,8 @@ def test_a_hint_that_the_backend_refuses_is_passed_over(ship: Ship) -> None:
     ship(f"{TOKEN} = {stated(HINTED)}")
     chosen: Any = Choosy()
     assert isinstance(REFERENCE, Backend)
-    assert choice.untuned(PROBLEM, DEVICE, chosen=chosen) == solver.best_plan(PROBLEM, DEVICE)
-    assert choice.untuned(PROBLEM, DEVICE, chosen=REFERENCE).tiling == HINTED
+    assert choice.untuned(PROBLEM, DEVICE, backend=chosen) == solver.best_plan(PROBLEM, DEVICE)
+    assert choice.untuned(PROBLEM, DEVICE, backend=REFERENCE).tiling == HINTED
 
 
 def test_tuning_tries_the_hint_too(ship: Ship) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 import dscore
-from dscore import api
+from dscore.calling import convolve
 from dscore.checking import bound
 from dscore.core.backend import choose_backend
 from dscore.core.token import parse_problem
@@ -16,16 +16,16 @@ X, W, _ = bound.sample(PROBLEM, 0)
 @pytest.fixture(autouse=True)
 def _fresh(tmp_path, monkeypatch):
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
-    api._solved_kernel.cache_clear()
+    convolve.solved_kernel.cache_clear()
     tune.on_demand.cache_clear()
     yield
-    api._solved_kernel.cache_clear()
+    convolve.solved_kernel.cache_clear()
 
 
 def called():
     y = dscore.conv(X, W, padding=1, groups=12, backend="reference")
     assert bound.compare(y, bound.expected(PROBLEM, X, W)).ok
-    return api._solved_kernel(PROBLEM, "reference").plan
+    return convolve.solved_kernel(PROBLEM, "reference").plan
 
 
 def test_the_solvers_first_where_nothing_was_tuned():
@@ -50,7 +50,7 @@ def test_a_call_tunes_when_the_environment_asks(monkeypatch):
 
 def test_never_while_a_graph_is_captured(monkeypatch):
     monkeypatch.setenv("DSCORE_TUNE", "on")
-    monkeypatch.setattr("dscore.calling.call_cache.capturing", lambda: True)
+    monkeypatch.setattr("dscore.calling.choice.capturing", lambda: True)
     assert called() == dscore.plan_for(PROBLEM)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dscore.calling.adapters import Torch
+from dscore.calling.gpu_arrays import Torch
 from dscore.core.errors import SpecError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -20,10 +20,10 @@ def parameter():
 
 @pytest.fixture
 def guard():
-    found = Torch().guard((tensor(), tensor()))
-    if found is None:
+    check = Torch().guard((tensor(), tensor()))
+    if check is None:
         pytest.skip("this PyTorch has no guards")
-    return found
+    return check
 
 
 class Subclass(torch.Tensor):
@@ -64,10 +64,10 @@ def test_a_gradient_is_asked_for_at_every_call():
         if guard is None:
             pytest.skip("this PyTorch has no guards")
         assert guard(tensor(), weight)
-        assert adapter.place(weight)
+        assert adapter.direct_address(weight)
     assert not guard(tensor(), weight)
     with pytest.raises(SpecError, match="requires a gradient"):
-        adapter.place(weight)
+        adapter.direct_address(weight)
     with torch.no_grad():
         assert guard(tensor(), weight)
 
@@ -86,15 +86,15 @@ def test_without_pytorchs_guards_there_is_none(monkeypatch, made):
     assert Torch().guard((tensor(), tensor())) is None
 
 
-@pytest.mark.parametrize(("devices", "current", "quick"), [(1, 0, True), (2, 0, False),
+@pytest.mark.parametrize(("devices", "current", "fast"), [(1, 0, True), (2, 0, False),
                                                            (2, -1, True)])
-def test_results_are_made_on_the_arrays_device(monkeypatch, devices, current, quick):
-    """The quicker maker knows the current device alone; -1 stands for the host."""
+def test_results_are_made_on_the_arrays_device(monkeypatch, devices, current, fast):
+    """The faster function knows the current device alone; -1 stands for the host."""
     made = []
     monkeypatch.setattr(torch._C._dynamo.guards, "_empty_strided_cuda",
                         lambda *given: made.append(given) or tensor(), raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current, raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
-    y = Torch().maker(SHAPE, tensor())()
+    y = Torch().allocator(SHAPE, tensor())()
     assert (y.shape, y.is_contiguous(), y.device.type) == (SHAPE, True, "cpu")
-    assert made == ([(SHAPE, (12, 4, 1, 1), torch.float32)] if quick else [])
+    assert made == ([(SHAPE, (12, 4, 1, 1), torch.float32)] if fast else [])

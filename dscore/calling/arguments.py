@@ -1,0 +1,134 @@
+"""The arrays of one call together: their library, the problem that they make, their device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from dscore.calling.arrays import Adapter, Dlpack, GpuAdapter, Numpy, dtype_name, library_of
+from dscore.calling.gpu_arrays import Cupy, Torch
+from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.once import once
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import DTYPES, Activation, ConvSpec
+from dscore.core.tiling import Arithmetic
+
+_GPU_LIBRARIES: dict[str, Callable[[], Adapter]] = {"torch": Torch, "cupy": Cupy}
+_RANK = 4
+
+
+class Options(NamedTuple):
+    """The options of `dscore.conv`; a call is remembered by these and its arrays."""
+
+    stride: Any
+    padding: Any
+    dilation: Any
+    groups: int
+    activation: Activation | None
+    backend: str
+    arithmetic: Arithmetic | None
+
+
+@once
+def adapter_of(library: str) -> Adapter:
+    """The adapter of a library; any that has none of its own is known by DLPack alone."""
+    if library == "numpy":
+        return Numpy()
+    return _GPU_LIBRARIES[library]() if library in _GPU_LIBRARIES else Dlpack(library)
+
+
+def common_library(arrays: dict[str, Any]) -> tuple[Adapter, Any]:
+    """The adapter and the element type that all of *arrays* share.
+
+    Raises SpecError for what is no array, for two libraries or types, and an unknown type.
+    """
+    libraries = {name: library_of(array, name) for name, array in arrays.items()}
+    dtypes = {name: dtype_name(array) for name, array in arrays.items()}
+    for what, values in (("library", libraries), ("dtype", dtypes)):
+        if len(set(values.values())) > 1:
+            listed = ", ".join(f"{name} {value}" for name, value in values.items())
+            raise SpecError(f"all arrays must be of one {what}, got {listed}")
+    if dtypes["x"] not in DTYPES:
+        raise SpecError(f"dtype must be one of {', '.join(DTYPES)}; x is {dtypes['x']}")
+    return adapter_of(libraries["x"]), dtypes["x"]
+
+
+def problem_of(x: Any, w: Any, bias: Any, dtype: Any, options: Options) -> ConvProblem:
+    """The problem that arrays and options make, where a batch of none counts as one.
+
+    Raises SpecError for shapes and options that make no convolution.
+    """
+    _require_shapes(x, w, bias, options.groups)
+    batch, channels, height, width = (int(size) for size in x.shape)
+    spec = ConvSpec.make(channels, int(w.shape[0]), tuple(int(size) for size in w.shape[2:]),
+                         stride=options.stride, padding=options.padding,
+                         dilation=options.dilation, groups=options.groups, dtype=dtype,
+                         bias=bias is not None, activation=options.activation)
+    return ConvProblem(spec, max(batch, 1), height, width)
+
+
+def _require_shapes(x: Any, w: Any, bias: Any, groups: int) -> None:
+    for array, name, axes in ((x, "x", "(N, C, H, W)"),
+                              (w, "w", "(out channels, C / groups, kernel height, width)")):
+        if len(array.shape) != _RANK:
+            raise SpecError(f"{name} must have 4 axes {axes}, got shape {tuple(array.shape)}")
+    if isinstance(groups, int) and groups >= 1 and x.shape[1] != w.shape[1] * groups:
+        raise SpecError(f"x has {x.shape[1]} channels, but w of shape {tuple(w.shape)} with "
+                        f"groups={groups} takes {w.shape[1]} * {groups} = {w.shape[1] * groups}")
+    if bias is not None and tuple(bias.shape) != (w.shape[0],):
+        raise SpecError(f"bias must have shape ({w.shape[0]},), one per output channel, "
+                        f"got {tuple(bias.shape)}")
+
+
+def common_gpu(adapter: Adapter, arrays: dict[str, Any]) -> tuple[GpuAdapter, int] | None:
+    """The GPU that all of *arrays* lie on, after the adapter; None for arrays of the host.
+
+    Raises SpecError where they lie apart, UnavailableError for GPU arrays of a library that
+    kernels cannot take them from.
+    """
+    indices = {name: adapter.index(array) for name, array in arrays.items()}
+    index = next((index for index in indices.values() if index is not None), None)
+    if index is None:
+        return None
+    if not isinstance(adapter, GpuAdapter):
+        raise UnavailableError(f"{adapter.library} arrays on a GPU are not supported; there are "
+                               f"{', '.join(_GPU_LIBRARIES)}: pass torch.from_dlpack(x)")
+    if len(set(indices.values())) > 1:
+        listed = ", ".join(f"{name} on {'the host' if at is None else f'GPU {at}'}"
+                           for name, at in indices.items())
+        raise SpecError(f"all arrays must lie on one device, got {listed}")
+    return adapter, index
+
+
+def require_shape(out: Any, shape: tuple[int, ...]) -> None:
+    """Raise SpecError where *out* is not of the result's shape."""
+    if tuple(out.shape) != shape:
+        raise SpecError(f"out has shape {tuple(out.shape)}, the result has {shape}")
+
+
+def require_gpu_out(adapter: GpuAdapter, out: Any, shape: tuple[int, ...],
+                    inputs: tuple[Any, ...]) -> None:
+    """Raise SpecError where a kernel cannot write its result to *out* straight away.
+
+    *inputs*: x, w and the bias or None.
+    """
+    x = inputs[0]
+    require_shape(out, shape)
+    if type(out) is not type(x) or out.dtype != x.dtype:
+        raise SpecError(f"out must be a {type(x).__name__} of {x.dtype}, as x is")
+    if adapter.index(out) != adapter.index(x):
+        common_gpu(adapter, {"x": x, "out": out})
+    if adapter.contiguous(out) is not out:
+        raise SpecError("out on a GPU must be C-contiguous; pass a contiguous array")
+    first, end = _extent(adapter, out)
+    for array in inputs:
+        other, other_end = (0, 0) if array is None else _extent(adapter, array)
+        if first < other_end and other < end:
+            raise SpecError("out on a GPU must not overlap an input, which other lanes still "
+                            "read; pass another array")
+
+
+def _extent(adapter: GpuAdapter, array: Any) -> tuple[int, int]:
+    """The bytes that an array may touch; more than its elements where it is strided."""
+    address = adapter.address(array)
+    return address, address + int(array.nbytes)

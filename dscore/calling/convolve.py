@@ -1,0 +1,139 @@
+"""A convolution of arrays: checked, planned, and run on the host or on the GPU they lie on."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from dscore.calling import arguments, choice
+from dscore.calling.arguments import Options
+from dscore.calling.arrays import Adapter, Array, GpuAdapter
+from dscore.calling.call_cache import CALLS, PreparedCall
+from dscore.core.backend import Backend, GpuBackend, Kernel, choose_backend, require_accepted
+from dscore.core.device import Device
+from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.plan import Plan
+from dscore.core.problem import ConvProblem
+from dscore.core.tiling import Arithmetic
+
+PlanLike = choice.PlanLike
+
+
+def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
+             plan: PlanLike | None = None) -> Any:
+    """The convolution of `dscore.conv` with *options*, for a call that is not a fast one."""
+    y = None if plan is not None else CALLS.call(x, w, bias, out, options)
+    if y is not None:
+        return y
+    arrays = {"x": x, "w": w, "bias": bias, "out": out}
+    for name in ("bias", "out"):
+        if arrays[name] is None:
+            del arrays[name]
+    named = Options(*options)
+    adapter, dtype = arguments.common_library(arrays)
+    problem = arguments.problem_of(x, w, bias, dtype, named)
+    # The problem counts a batch of none as one.
+    shape = (int(x.shape[0]), *problem.y_shape[1:])
+    gpu = arguments.common_gpu(adapter, arrays)
+    if gpu is not None:
+        return _on_gpu(*gpu, problem, arrays, shape, named, plan)
+    kernel_for = solved_kernel if plan is None else partial(_compiled, plan=plan)
+    kernel = kernel_for(problem, named.backend, named.arithmetic)
+    return _on_host(adapter, kernel, arrays, shape, dtype)
+
+
+def _on_gpu(adapter: GpuAdapter, index: int, problem: ConvProblem, arrays: dict[str, Any],
+            shape: tuple[int, ...], options: Options, plan: PlanLike | None) -> Any:
+    """The result for arrays on GPU *index*; without a *plan* the call is remembered."""
+    x, w, bias, out = map(arrays.get, ("x", "w", "bias", "out"))
+    inputs = (x, w) if bias is None else (x, w, bias)
+    call = prepared(problem, adapter, index, inputs, options.backend, options.arithmetic, plan)
+    if 0 in shape:  # nothing is launched, which a remembered call does
+        if out is None:
+            return adapter.allocator(shape, x)()
+        arguments.require_gpu_out(adapter, out, shape, (x, w, bias))
+        return out
+    if plan is None:
+        CALLS.remember(inputs, options, call)
+    return call(x, w, bias, out)
+
+
+def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tuple[Any, ...],
+             name: str = "auto", arithmetic: Arithmetic | None = None,
+             plan: PlanLike | None = None) -> PreparedCall:
+    """The prepared call of a problem by the backend *name*, for arrays like *inputs* on a GPU.
+
+    *inputs* are x, w, and the bias if there is one; they are not checked against the problem. The
+    call takes x, w, bias and out, of which the last two may be None.
+    """
+    name = "hip" if name == "auto" else name
+    backend = choose_backend(name)
+    if not isinstance(backend, GpuBackend):
+        raise UnavailableError(f"x lies on GPU {index}, and backend {backend.name} runs host "
+                               "arrays; copy it to the host, or take backend hip")
+    accepted = _accepted_plan(problem, backend.device_at(index), backend, name, arithmetic, plan)
+    kernel = backend.kernel_on(accepted, index)
+    return PreparedCall(adapter, index, inputs, problem.y_shape, kernel)
+
+
+def _on_host(adapter: Adapter, kernel: Kernel, arrays: dict[str, Any], shape: tuple[int, ...],
+             dtype: str) -> Any:
+    """The result of *kernel* on host arrays; they are copied where it cannot take them as is."""
+    target = _target(adapter, arrays["out"], shape) if "out" in arrays else None
+    # A batch of none has nothing to read.
+    inputs = [adapter.view(array, name) for name, array in arrays.items()
+              if name != "out"] if 0 not in shape else []
+    result = (target if target is not None and _direct(target, inputs)
+              else np.full(shape, np.nan, dtype))
+    if inputs:
+        x, w, *bias = map(_native, inputs)
+        kernel(x, w, bias[0] if bias else None, result)
+    if target is None:
+        return adapter.like(result, arrays["x"])
+    if result is not target:
+        target[...] = result
+    return arrays["out"]
+
+
+def _target(adapter: Adapter, out: Any, shape: tuple[int, ...]) -> Array:
+    """The view of *out* to write to; SpecError where it is of another shape, or read-only."""
+    arguments.require_shape(out, shape)
+    view = adapter.view(out, "out")
+    if not view.flags.writeable:
+        raise SpecError("out is read-only; pass a writable array")
+    return view
+
+
+def _direct(target: Array, inputs: list[Array]) -> bool:
+    """Whether a kernel may write to *target* itself."""
+    return (target.flags.c_contiguous and target.dtype.isnative
+            and not any(np.may_share_memory(target, array) for array in inputs))
+
+
+def _native(array: Array) -> Array:
+    """A C-contiguous array of native byte order."""
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def _compiled(problem: ConvProblem, name: str, arithmetic: Arithmetic | None = None,
+              plan: PlanLike | None = None) -> Kernel:
+    """The kernel of the backend *name* for host arrays."""
+    backend = choose_backend(name)
+    name = backend.name if name == "auto" else name
+    return backend.compile(
+        _accepted_plan(problem, backend.device(), backend, name, arithmetic, plan))
+
+
+# The kernels of plans that dscore decides; the caller keeps his own ones.
+solved_kernel = lru_cache(maxsize=1024)(_compiled)
+
+
+def _accepted_plan(problem: ConvProblem, device: Device, backend: Backend, name: str,
+                   arithmetic: Arithmetic | None, plan: PlanLike | None) -> Plan:
+    """The caller's *plan*, else the one that *problem* gets; the backend must accept it."""
+    accepted = (choice.decided(problem, device, backend, name, arithmetic) if plan is None
+                else choice.given(problem, device, plan, arithmetic))
+    require_accepted(backend, accepted)
+    return accepted

@@ -1,0 +1,152 @@
+"""Libraries whose arrays lie on a GPU, each called by its own functions: PyTorch and CuPy."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import Any
+
+from dscore.calling.arrays import Array, Dlpack
+from dscore.core.errors import SpecError, UnavailableError
+
+
+class Torch:
+    """PyTorch tensors, of the host, CUDA and ROCm."""
+
+    library = "torch"
+
+    def __init__(self) -> None:
+        torch = sys.modules["torch"]
+        self._classes = (torch.Tensor, torch.nn.Parameter)
+        self._grad_enabled = torch.is_grad_enabled
+        # torch.cuda.current_stream would wrap it in an object at every call.
+        self.stream: Callable[[int], int] = getattr(
+            torch._C, "_cuda_getCurrentRawStream",
+            lambda index: torch.cuda.current_stream(index).cuda_stream)
+        self.address: Callable[[Any], int] = torch.Tensor.data_ptr
+
+    def index(self, array: Any) -> int | None:
+        return int(array.get_device()) if array.is_cuda else None
+
+    def view(self, array: Any, name: str) -> Array:
+        if array.requires_grad and self._grad_enabled():
+            raise _gradient_refused(name)
+        if array.layout is not sys.modules["torch"].strided:
+            raise SpecError(f"{name} is a {array.layout} tensor; pass .to_dense()")
+        if array.device.type != "cpu":
+            raise UnavailableError(f"{name} lies on {array.device}, and no backend here reaches "
+                                   "it; pass .cpu()")
+        host: Array = array.detach().resolve_neg().numpy()
+        return host
+
+    def like(self, result: Array, example: Any) -> Any:
+        return sys.modules["torch"].from_numpy(result)
+
+    def matcher(self, example: Any) -> Callable[[Any], bool]:
+        classes, dtype, index = self._classes, example.dtype, example.get_device()
+        return lambda array: (type(array) in classes and array.dtype is dtype
+                              and array.get_device() == index)
+
+    def guard(self, examples: tuple[Any, ...]) -> Callable[..., bool] | None:
+        tensor_guards = _member(sys.modules["torch"], "_C", "_dynamo", "guards", "TensorGuards")
+        sizes = [list(array.shape) for array in examples]
+        # Along one element, a contiguous tensor has any stride.
+        strides = [[None if size == 1 else stride
+                    for size, stride in zip(array.shape, array.stride(), strict=True)]
+                   for array in examples]
+        try:  # class, dispatch keys (the negative bit is one), type, device, sizes and strides
+            check: Callable[..., bool] = tensor_guards(
+                *examples, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+        except (AttributeError, RuntimeError, TypeError):  # another PyTorch's, or none
+            return None
+        if not any(array.requires_grad for array in examples):
+            return check
+        # The guard tells whether a tensor requires a gradient, not whether one is recorded now.
+        enabled = self._grad_enabled
+        return lambda *arrays: not enabled() and check(*arrays)
+
+    def direct_address(self, array: Any) -> int:
+        if array.requires_grad and self._grad_enabled():
+            raise _gradient_refused("an array")
+        direct = array.is_contiguous() and not array.is_neg()
+        return int(array.data_ptr()) if direct else 0
+
+    def contiguous(self, array: Any) -> Any:
+        return array if self.direct_address(array) else array.resolve_neg().contiguous()
+
+    def copy(self, array: Any) -> Any:
+        return array.clone()
+
+    def allocator(self, shape: tuple[int, ...], like: Any) -> Callable[[], Any]:
+        torch = sys.modules["torch"]
+        strides = tuple(math.prod(shape[axis + 1:]) for axis in range(len(shape)))
+        dtype, index = like.dtype, like.get_device()
+        # The fastest of PyTorch's public functions, by 1 to 2 us.
+        empty = partial(torch.empty_strided, shape, strides, dtype=dtype, device=like.device)
+        # The one that its compiler's code calls saves another one; it allocates on the current
+        # device alone.
+        fast = _member(torch, "_C", "_dynamo", "guards", "_empty_strided_cuda")
+        current = _member(torch, "_C", "_cuda_getDevice")
+        if fast is None or current is None:
+            return empty
+        if torch.cuda.device_count() == 1:
+            return partial(fast, shape, strides, dtype)
+        return lambda: fast(shape, strides, dtype) if current() == index else empty()
+
+
+def _gradient_refused(name: str) -> SpecError:
+    return SpecError(f"{name} requires a gradient, and dscore.conv records none; "
+                     "pass .detach(), or call it under torch.no_grad()")
+
+
+def _member(module: Any, *names: str) -> Any:
+    """The object under these names; None where this PyTorch lacks it."""
+    return reduce(lambda parent, name: getattr(parent, name, None), names, module)
+
+
+def capturing() -> bool:
+    """Whether a graph is being captured, of which building or timing kernels would become part."""
+    torch = sys.modules.get("torch")
+    return bool(torch and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+class Cupy(Dlpack):
+    """CuPy arrays, of CUDA and ROCm."""
+
+    def __init__(self) -> None:
+        super().__init__("cupy")
+        self._cupy = sys.modules["cupy"]
+
+    def matcher(self, example: Any) -> Callable[[Any], bool]:
+        kind, dtype, index = self._cupy.ndarray, example.dtype, example.device.id
+        return lambda array: (type(array) is kind and array.dtype == dtype
+                              and array.device.id == index)
+
+    def guard(self, examples: tuple[Any, ...]) -> Callable[..., bool] | None:
+        return None
+
+    def address(self, array: Any) -> int:
+        return int(array.data.ptr)
+
+    def direct_address(self, array: Any) -> int:
+        return int(array.data.ptr) if array.flags.c_contiguous else 0
+
+    def contiguous(self, array: Any) -> Any:
+        return self._cupy.ascontiguousarray(array)
+
+    def copy(self, array: Any) -> Any:
+        return array.copy()
+
+    def allocator(self, shape: tuple[int, ...], like: Any) -> Callable[[], Any]:
+        device, dtype = like.device, like.dtype
+
+        def empty() -> Any:
+            with device:
+                return self._cupy.empty(shape, dtype)
+        return empty
+
+    def stream(self, index: int) -> int:
+        with self._cupy.cuda.Device(index):
+            return int(self._cupy.cuda.get_current_stream().ptr)
