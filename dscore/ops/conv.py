@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dscore.core.spec import Activation, ConvProblem
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import Activation
 
 
 def exact(xp: Any, problem: ConvProblem, x: Any, w: Any) -> tuple[Any, Any]:
