@@ -21,11 +21,11 @@ from dscore.cli.output import (
     print_text,
     progress,
     require_writable,
-    write_whole,
 )
 from dscore.cli.records import Record, plan_record
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, require_int, require_one_of
+from dscore.core.text import write_whole
 
 
 @dataclass(frozen=True)

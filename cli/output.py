@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, progress bars; and files that are written whole or not."""
+"""What commands print: tables, JSON, progress bars."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import math
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -25,8 +24,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dscore.core.errors import SpecError
+from dscore.core.text import MOST_COLUMNS, fold
 
-WIDTH = 100
+WIDTH = MOST_COLUMNS
 _STYLES = {"right": "green", "holds": "green", "present": "green"}
 
 
@@ -61,9 +61,7 @@ def print_text(text: str, file: TextIO | None = None, hanging: int = 4) -> None:
     What is left of such a line is indented by *hanging*.
     """
     for line in text.splitlines():
-        parts = [line] if len(line) <= WIDTH else textwrap.wrap(
-            line, WIDTH, subsequent_indent=" " * hanging, break_on_hyphens=False)
-        print("\n".join(parts), file=file)
+        print("\n".join(fold(line, hanging, break_words=True)), file=file)
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:
@@ -123,15 +121,3 @@ def require_writable(path: str) -> None:
         raise SpecError(f"{path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):
         raise SpecError(f"{path}: the folder {folder} is not writable")
-
-
-def write_whole(path: str, text: str) -> None:
-    """Write a file under another name and rename it: a reader sees all of it or the old one."""
-    target = Path(path)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(target)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise SpecError(f"{path}: cannot be written: {error.strerror}") from None

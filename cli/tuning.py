@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import time
@@ -24,6 +23,7 @@ from dscore.cli.workers import executor_of
 from dscore.core.backend import Backend, choose_backend
 from dscore.core.catalog import NamedProblem
 from dscore.core.errors import DscoreError, SpecError, require_int
+from dscore.core.text import geomean
 from dscore.tuning.measurement import Configuration
 from dscore.tuning.tune import Search, Step, Tuned, search_of, standing, tune_all
 
@@ -175,17 +175,14 @@ def _tell_refused(layers: list[NamedProblem], found: list[Tuned], prose: Any) ->
         print(f"... and {len(said) - _SHOWN:,} more; --json has them", file=prose)
 
 
-def mean(gains: list[float]) -> float | None:
-    """The geometric mean; None of nothing."""
-    return math.exp(math.fsum(map(math.log, gains)) / len(gains)) if gains else None
-
-
-def _gains(found: list[Tuned]) -> list[float]:
-    return [one.gain for one in found if one.gain is not None]
+def _mean_gain(found: list[Tuned]) -> float | None:
+    """Geometric mean of the gains; None where there are none."""
+    gains = [one.gain for one in found if one.gain is not None]
+    return geomean(gains) if gains else None
 
 
 def _summary(found: list[Tuned], search: Search, seconds: float) -> str:
-    gain = mean(_gains(found))
+    gain = _mean_gain(found)
     parts = [f"{search.device.name} by {search.backend}, {search.policy}",
              counted(len(found), "layer")]
     parts += [f"gain {gain:.2f} (geometric mean)"] if gain is not None else []
@@ -199,7 +196,7 @@ def _record(layers: list[NamedProblem], found: list[Tuned], search: Search,
             "policy": str(search.policy), "host_time": search.policy.clock == "host",
             "top": search.top, "algorithm": search.algorithm, "seed": search.seed,
             "seconds": seconds,
-            "complete": all(one.complete for one in found), "gain": mean(_gains(found)),
+            "complete": all(one.complete for one in found), "gain": _mean_gain(found),
             "layers": [_layer_record(layer, one)
                        for layer, one in zip(layers, found, strict=True)]}
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dscore.bench.rows import Row
+from dscore.core.text import geomean
 
 OURS = "dscore"
 DEFAULT = "default"
@@ -73,15 +74,6 @@ class Standing:
     over_best: Versus | None
     over_floor: float | None  # geometric mean
     failed: tuple[str, ...]  # layers in which dscore was not timed
-
-
-def geomean(values: Sequence[float]) -> float:
-    """The geometric mean.
-
-    >>> round(geomean([1, 2, 4]), 9)
-    2.0
-    """
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def contests(rows: Iterable[Row]) -> list[Contest]:

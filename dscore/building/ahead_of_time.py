@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, UnavailableError
 from dscore.core.plan import Plan, ResourceUse
+from dscore.core.text import write_whole
 from dscore.solving.verdict import validate
 
 # As hip_src/support/portable.hpp has it for CUDA.
@@ -102,14 +102,11 @@ class BuiltKernels:
 
     def copy_to(self, path: str | os.PathLike[str]) -> None:
         """Copy the library to *path*, where a reader sees all of it or what was there before."""
-        target = Path(path)
-        unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
-            shutil.copyfile(self.path, unfinished)
-            unfinished.replace(target)
+            library = self.path.read_bytes()
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
-            raise SpecError(f"{target}: cannot be written: {error.strerror}") from None
+            raise SpecError(f"{self.path}: cannot be read: {error.strerror}") from None
+        write_whole(path, library)
 
 
 def build(kernels: Sequence[KernelSource], target: Target, *, compiler: Compiler | None = None,

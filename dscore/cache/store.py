@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 from dscore.cache.folders import configured_root, existing_temporaries, instead_of, root
 from dscore.core.errors import UnavailableError
+from dscore.core.text import replace_whole
 
 __all__ = ["KINDS", "Damage", "Entry", "Removed", "Store", "key", "root", "stores"]
 
@@ -23,8 +23,9 @@ KINDS = ("libraries", "tuning")
 _FORMAT = 1
 _SUFFIX = re.compile(r"[a-z][a-z0-9]{0,7}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_OWN = re.compile(r"[0-9a-f]{64}(\.json|\.log|-[0-9a-f]{16}\.[a-z][a-z0-9]{0,7})"
-                  r"|\.[0-9a-f]{64}\.[0-9a-f]{16}\.tmp")
+_NAME = r"[0-9a-f]{64}(\.json|\.log|-[0-9a-f]{16}\.[a-z][a-z0-9]{0,7})"
+# The files of a store, and what a writer names them before it renames them.
+_OWN = re.compile(rf"{_NAME}|\.({_NAME}|[0-9a-f]{{64}})\.[0-9a-f]{{16}}\.tmp")
 # A file that no entry names may be the work of a writer that has not come to its end.
 _GRACE_SECONDS = 3600.0
 _T = TypeVar("_T")
@@ -83,20 +84,10 @@ def _seal(body: Any) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def _write(path: Path, key: str, data: bytes) -> None:
-    """*path* with *data* in it, or as it was: no reader ever meets half a file."""
+def _write(path: Path, data: bytes) -> None:
+    """Write *path* with its folder: no reader ever meets half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{key}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+    replace_whole(path, data)
 
 
 def _entry(folder: Path, body: Mapping[str, Any]) -> Entry:
@@ -178,15 +169,15 @@ class Store:
 
         def write(folder: Path) -> Entry:
             for suffix, data in contents.items():
-                _write(folder / f"{key}-{said[suffix]['sha256'][:16]}.{suffix}", key, data)
-            _write(folder / f"{key}.json", key, document.encode())
+                _write(folder / f"{key}-{said[suffix]['sha256'][:16]}.{suffix}", data)
+            _write(folder / f"{key}.json", document.encode())
             return _entry(folder, body)
         return self._somewhere(write)
 
     def put_log(self, key: str, text: str) -> Path:
         """Keep the log of a failure, which is no entry, and return its path."""
         def write(folder: Path) -> Path:
-            _write(folder / f"{key}.log", key, text.encode(errors="replace"))
+            _write(folder / f"{key}.log", text.encode(errors="replace"))
             return folder / f"{key}.log"
         return self._somewhere(write)
 

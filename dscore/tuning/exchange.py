@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dscore.core.errors import SpecError
+from dscore.core.text import write_whole
 from dscore.tuning import records
 from dscore.tuning.measurement import Measurement
 from dscore.tuning.records import Stale
@@ -82,14 +82,7 @@ def write(path: PathLike, measurements: Iterable[Measurement]) -> None:
     order = sorted(measurements, key=lambda m: (m.identity.problem, m.identity.prefix,
                                                 m.tiling.name, m.key))
     lines = [json.dumps(m.as_json(), allow_nan=False, ensure_ascii=False) + "\n" for m in order]
-    target = Path(path)
-    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        unfinished.write_text("".join(lines), encoding="utf-8")
-        unfinished.replace(target)
-    except OSError as failed:
-        unfinished.unlink(missing_ok=True)
-        raise SpecError(f"{target}: cannot be written: {failed.strerror}") from None
+    write_whole(path, "".join(lines))
 
 
 def export(path: PathLike) -> frozenset[Measurement]:

@@ -5,7 +5,6 @@ The order is the solver's of today, so that a changed cost model is judged on ol
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ import numpy as np
 from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError
+from dscore.core.text import geomean
 from dscore.core.tiling import Tiling
 from dscore.solving import solver
 from dscore.solving.solver import Space
@@ -58,7 +58,7 @@ class Replay:
         """Geometric mean of the first *count*'s ratios; None where there are none."""
         ratios = [guess.ratio for layer in self.layers for guess in layer.guesses
                   if guess.count == count and guess.ratio is not None]
-        return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
+        return geomean(ratios) if ratios else None
 
 
 def replay(measurements: Iterable[Measurement], device: Device | None = None,

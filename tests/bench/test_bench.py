@@ -11,11 +11,12 @@ from faulty_backends import Wrong
 from dscore import api
 from dscore.bench.rows import Row, append_rows, read_rows
 from dscore.bench.run import Bench, Comparison, bench, measure
-from dscore.bench.summary import contests, geomean, standings
+from dscore.bench.summary import contests, standings
 from dscore.bench.torch_methods import TorchSubject, ways_for
 from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.errors import SpecError
+from dscore.core.text import geomean
 from dscore.core.token import parse_problem
 
 POINTWISE, DEPTHWISE = "n1c8h5w7_o16k1", "n1c8h5w6_o8k3s2p0x1x1x1g8_bias_relu6"

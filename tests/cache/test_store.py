@@ -276,7 +276,8 @@ def test_prune_takes_damaged_entries_and_leftovers_but_not_the_work_of_writers(f
     damaged = put()
     _truncated(damaged)
     put(OTHER)
-    names = [f"{store.key('x')}-{'0' * 16}.so", f".{KEY}.{'0' * 16}.tmp", f"{KEY}.log"]
+    names = [f"{store.key('x')}-{'0' * 16}.so", f"{KEY}.log",
+             *(f".{KEY}{end}.{'0' * 16}.tmp" for end in ("", ".json", f"-{'0' * 16}.so"))]
     for name in names:
         (folder / name).write_text("being written")
     assert STORE.prune().entries == 1
@@ -284,14 +285,14 @@ def test_prune_takes_damaged_entries_and_leftovers_but_not_the_work_of_writers(f
     assert all((folder / name).exists() for name in names)
     for path in folder.iterdir():
         os.utime(path, (0, time.time() - 7200))
-    assert STORE.prune().files == 4, "three leftovers, and the damaged payload"
+    assert STORE.prune().files == 6, "five leftovers, and the damaged payload"
     assert {*folder.iterdir()} == STORE.get(OTHER).paths
 
 
 def test_clear_leaves_the_temporary_files_of_writers_at_work(folder):
     entry = put()
     STORE.put_log(KEY, "a log")
-    writing = folder / f".{KEY}.{'0' * 16}.tmp"
+    writing = folder / f".{KEY}.json.{'0' * 16}.tmp"
     writing.write_text("")
     assert STORE.clear() == store.Removed(1, 3, entry.size + 5)
     assert [*folder.iterdir()] == [writing]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,7 @@ def test_a_failed_write_leaves_the_file_as_it_was(tmp_path: Path,
     def fails(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", fails)
+    monkeypatch.setattr(os, "replace", fails)
     with pytest.raises(SpecError, match="cannot be written: No space left"):
         exchange.write(path, [])
     assert path.read_bytes() == before

@@ -31,7 +31,7 @@ DEVICE = catalog.device("z100sm")
 SPACE = solver.solve(PROBLEM, DEVICE)
 NAMES = [SPACE[int(i)].name for i in SPACE.ranked()]
 SCRIPTED = "tuning_backends:Scripted"
-FOLDER = Path(__file__).parents[1]
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @pytest.fixture(autouse=True)
@@ -242,9 +242,10 @@ def test_an_executor_spreads_problems(make: Any) -> None:
 
 def _slow(tmp_path: Path, **options: Any) -> subprocess.Popen[bytes]:
     """Another process that tunes."""
-    code = ("from dscore import tune; from dscore.core.token import parse_problem as p; "
+    code = ("from dscore.tuning import tune; from dscore.core.token import parse_problem as p; "
             f"tune.tune(p('n1c8h6w6_o16k1'), backend='tuning_backends:Slow', top=12, **{options})")
-    environment = {**os.environ, "PYTHONPATH": str(FOLDER), "TIMED_LOG": str(tmp_path / "log")}
+    path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    environment = {**os.environ, "PYTHONPATH": path, "TIMED_LOG": str(tmp_path / "log")}
     return subprocess.Popen([sys.executable, "-c", code], env=environment)
 
 
