@@ -10,16 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dscore.backends.reference.backend import wall_seconds
+from dscore.backends.host import HostBackend, addresses_of, wall_seconds
 from dscore.building import toolchain
 from dscore.building.codegen import KernelSource, Sizes, refused, units
-from dscore.building.library import Library, LoadedKernel, sources
-from dscore.core import catalog
-from dscore.core.backend import require_accepted
-from dscore.core.device import Device
-from dscore.core.errors import LaunchError
+from dscore.building.library import Library, LoadedKernel, sources, sources_identity
+from dscore.core.backend import BackendIdentity, require_accepted
 from dscore.core.plan import Plan, ResourceUse, Violation
 
 
@@ -37,20 +32,15 @@ class EmulatedKernel:
         Raises LaunchError where an array does not fit the plan, or a block overran its LDS or
         waits for threads that never come.
         """
-        problem, spec = self.plan.problem, self.plan.problem.spec
-        shapes = {"x": problem.x_shape, "w": spec.w_shape, "out": problem.y_shape,
-                  "bias": (spec.out_channels,) if spec.bias else None}
-        arrays = {"x": x, "w": w, "bias": bias, "out": out}
-        for name, array in arrays.items():
-            address_of(self.plan, name, array, shapes[name])
-        placed = {name: self._aligned(array) for name, array in arrays.items()}
-        self._loaded.launch(*(address_of(self.plan, name, array, shapes[name])
-                              for name, array in placed.items()))
-        if placed["out"] is not out:
-            out[...] = placed["out"]
+        arrays = (x, w, bias, out)
+        addresses_of(self.plan, *arrays)  # raises for arrays that do not fit
+        aligned = [self._aligned(array) for array in arrays]
+        self._loaded.launch(*addresses_of(self.plan, *aligned))
+        if aligned[-1] is not out:
+            out[...] = aligned[-1]
 
     def _aligned(self, array: Any) -> Any:
-        """*array*, or a copy where it begins amid a vector, as a view of another may."""
+        """*array*, or a copy where its address, as a view's may be, is not that of a vector."""
         if array is None or array.ctypes.data % self._loaded.alignment == 0:
             return array
         return array.copy()
@@ -60,20 +50,7 @@ class EmulatedKernel:
         return wall_seconds(lambda: self(x, w, bias, out), repeats)
 
 
-def address_of(plan: Plan, name: str, array: Any, shape: tuple[int, ...] | None) -> int:
-    """Where *array* lies, once it is known to be what the kernel takes it for."""
-    if array is None and shape is None:
-        return 0
-    fits = (isinstance(array, np.ndarray) and shape is not None and array.shape == shape
-            and array.dtype == plan.problem.spec.dtype and array.flags.c_contiguous)
-    if not fits:
-        given = f"{getattr(array, 'dtype', type(array).__name__)} of shape {np.shape(array)}"
-        wanted = f"{plan.problem.spec.dtype} of shape {shape}, C-contiguous" if shape else "none"
-        raise LaunchError(f"{plan.name}: {name} must be {wanted}; got {given}")
-    return int(array.ctypes.data)
-
-
-class EmulatedBackend:
+class EmulatedBackend(HostBackend):
     """Runs the HIP kernels on the host, for any device's plans.
 
     *sizes* is what the units are rendered for; *sanitize* builds them with the address and
@@ -82,7 +59,6 @@ class EmulatedBackend:
     """
 
     name = "emulated"
-    any_device = True
     compiles = True
 
     def __init__(self, sizes: Sizes = "any", sanitize: bool = False,
@@ -95,10 +71,6 @@ class EmulatedBackend:
     def missing(self) -> str | None:
         """Why there is no host compiler, and how to mend that; None where there is one."""
         return toolchain.missing_compiler("host")
-
-    def device(self) -> Device:
-        """The device of the papers, whose wavefronts are imitated."""
-        return catalog.device("z100sm")
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
         """Element types and layouts for which there is no kernel."""
@@ -119,3 +91,7 @@ class EmulatedBackend:
         self.prepare([plan])
         source = KernelSource(plan, self.sizes)
         return EmulatedKernel(LoadedKernel(self._kernels[source.name], source))
+
+    def identity(self, architecture: str) -> BackendIdentity:
+        """The C++ sources, and the host's compiler."""
+        return sources_identity(self.include, self.sizes, "host")

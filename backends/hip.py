@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dscore.backends.emulated import address_of
+from dscore.backends.host import addresses_of
 from dscore.building import toolchain
 from dscore.building.codegen import KernelSource, Sizes, refused, units
-from dscore.building.library import Library, LoadedKernel, sources
+from dscore.building.compilers import compiler_kind, missing_compiler
+from dscore.building.library import Library, LoadedKernel, sources, sources_identity
 from dscore.building.reports import Report, report_of
 from dscore.core import catalog
-from dscore.core.backend import require_accepted
+from dscore.core.backend import BackendIdentity, require_accepted
 from dscore.core.device import Device
 from dscore.core.errors import UnavailableError
 from dscore.core.plan import Plan, ResourceUse, Violation
-from dscore.measuring.vendor_runtime import Runtime, missing_runtime, runtime
+from dscore.measuring.runner import Runner, require_torch
+from dscore.measuring.vendor_runtime import VENDORS, Runtime, missing_runtime, runtime
 
-_COMPILERS = {"amd": "hip", "nvidia": "nvcc"}
 # Launches that one timing by events spans: an event's resolution is about half a microsecond.
 _LAUNCHES_PER_EVENT = 20
 
@@ -43,48 +44,43 @@ class HipKernel:
         *out* goes there as well, so that an element the kernel did not write comes back as it was.
         Raises LaunchError with the device's code.
         """
-        with self._on_device(x, w, bias, out) as there:
-            self._start(there)
+        with self._on_device(x, w, bias, out) as addresses:
+            self._start(addresses)
             self._runtime.synchronize()
-            self._runtime.to_host(out.ctypes.data, there[3], out.nbytes)
+            self._runtime.to_host(out.ctypes.data, addresses[3], out.nbytes)
 
     def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
         """Device time of *repeats* runs: events around a batch of launches each; writes *out*."""
         runtime = self._runtime
-        with self._on_device(x, w, bias, out) as there:
+        with self._on_device(x, w, bias, out) as addresses:
             start, end = runtime.event(), runtime.event()
-            taken = []
+            samples = []
             for _ in range(repeats):
                 runtime.record(start)
                 for _ in range(_LAUNCHES_PER_EVENT):
-                    self._start(there)
+                    self._start(addresses)
                 runtime.record(end)
-                taken.append(runtime.elapsed_seconds(start, end) / _LAUNCHES_PER_EVENT)
+                samples.append(runtime.elapsed_seconds(start, end) / _LAUNCHES_PER_EVENT)
             runtime.synchronize()
-            runtime.to_host(out.ctypes.data, there[3], out.nbytes)
-        return taken
+            runtime.to_host(out.ctypes.data, addresses[3], out.nbytes)
+        return samples
 
-    def _start(self, there: list[int]) -> None:
-        x, w, bias, out = there
+    def _start(self, addresses: list[int]) -> None:
+        x, w, bias, out = addresses
         self.launch(x, w, bias, out, 0, self._index)
 
     @contextmanager
-    def _on_device(self, x: Any, w: Any, bias: Any, out: Any) -> Iterator[list[int]]:
+    def _on_device(self, *arrays: Any) -> Iterator[list[int]]:
         """Addresses of copies on the device, 0 for no bias."""
-        problem, spec = self.plan.problem, self.plan.problem.spec
-        shapes = (problem.x_shape, spec.w_shape, (spec.out_channels,) if spec.bias else None,
-                  problem.y_shape)
-        arrays = (x, w, bias, out)
-        for name, array, shape in zip(("x", "w", "bias", "out"), arrays, shapes, strict=True):
-            address_of(self.plan, name, array, shape)
-        there: list[int] = []
+        addresses_of(self.plan, *arrays)  # raises for arrays that do not fit
+        addresses: list[int] = []
         with self._runtime.on(self._index):
             try:
                 for array in arrays:
-                    there.append(0 if array is None else self._copied(array))
-                yield there
+                    addresses.append(0 if array is None else self._copied(array))
+                yield addresses
             finally:
-                for address in filter(None, there):
+                for address in filter(None, addresses):
                     self._runtime.free(address)
 
     def _copied(self, array: np.ndarray[Any, Any]) -> int:
@@ -102,6 +98,7 @@ class HipBackend:
     name = "hip"
     any_device = False
     compiles = True
+    algorithms: tuple[str, ...] | None = None
 
     def __init__(self, sizes: Sizes = "fixed", index: int = 0) -> None:
         self.sizes: Sizes = sizes
@@ -112,17 +109,16 @@ class HipBackend:
 
     def missing(self) -> str | None:
         """Which of a GPU, its bindings and its compiler is missing, for each vendor."""
-        reasons = [self._missing(vendor) for vendor in _COMPILERS]
+        reasons = [self._missing(vendor) for vendor in VENDORS]
         return None if None in reasons else "; ".join(str(reason) for reason in reasons)
 
     def _missing(self, vendor: str) -> str | None:
-        absent = missing_runtime(vendor)
-        return absent or toolchain.missing_compiler(_COMPILERS[vendor])  # type: ignore[arg-type]
+        return missing_runtime(vendor) or missing_compiler(compiler_kind(vendor))
 
     @property
     def vendor(self) -> str:
         """The vendor whose devices are used; UnavailableError where there is none."""
-        for vendor in _COMPILERS:
+        for vendor in VENDORS:
             if self._missing(vendor) is None:
                 return vendor
         raise UnavailableError(f"backend hip cannot run here: {self.missing()}")
@@ -140,11 +136,11 @@ class HipBackend:
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
         """Types and layouts without a kernel, and plans for another wavefront or architecture."""
-        found, here = list(refused(plan)), self.device()
+        violations, here = list(refused(plan)), self.device()
         if plan.device.wavefront != here.wavefront:
-            found.append(Violation("E-WAVEFRONT", "wavefront", plan.device.wavefront,
-                                   here.wavefront))
-        return tuple(found)
+            violations.append(Violation("E-WAVEFRONT", "wavefront", plan.device.wavefront,
+                                        here.wavefront))
+        return tuple(violations)
 
     def prepare(self, plans: Sequence[Plan]) -> None:
         """Build the kernels of many plans at once, in parallel."""
@@ -154,11 +150,13 @@ class HipBackend:
         return runtime(self.vendor).identity(index)[1]
 
     def _build(self, plans: Sequence[Plan], architecture: str) -> None:
-        wanted = [KernelSource(plan, self.sizes) for plan in plans]
-        absent = [s for s in wanted if (s.name, architecture) not in self._libraries]
+        kernels = [KernelSource(plan, self.sizes) for plan in plans]
+        absent = [kernel for kernel in kernels if (kernel.name, architecture)
+                  not in self._libraries]
         if not absent:
             return
-        # Outside the lock: others go on with their kernels; who builds the same finds it cached.
+        # Outside the lock, so that other threads can go on with kernels that are built. A thread
+        # that builds the same ones finds them in the cache.
         built = toolchain.build_library(units(absent), toolchain.target(architecture),
                                         include=sources())
         library = Library(built.path)
@@ -186,6 +184,27 @@ class HipBackend:
         self._build([plan], architecture)
         return LoadedKernel(self._libraries[source.name, architecture], source)
 
+    def identity(self, architecture: str) -> BackendIdentity:
+        """The C++ sources, and the compiler for *architecture*."""
+        return sources_identity(sources(), self.sizes, compiler_kind(architecture))
+
+    def runner(self, device: Device, peers: bool) -> Runner:
+        """The GPU through PyTorch where that sees it, else through its vendor's runtime.
+
+        Raises UnavailableError where *peers* need PyTorch, and it sees no GPU.
+        """
+        from dscore.measuring.torch_runner import TorchRunner, torch_with_gpu
+        from dscore.measuring.vendor_runner import VendorRunner
+
+        torch = require_torch(gpu=True) if peers else torch_with_gpu()
+        if torch is not None:
+            return TorchRunner(torch, device, self.index)
+        return VendorRunner(runtime(self.vendor), device, self.index)
+
+    def workers(self) -> tuple[Mapping[str, str], ...]:
+        """An environment for each GPU of the vendor, in which a process sees that one alone."""
+        return runtime(self.vendor).environments()
+
 
 class HipAnySizes(HipBackend):
     """The same, with sizes as arguments of the kernels: what a conformance run uses."""
@@ -196,12 +215,12 @@ class HipAnySizes(HipBackend):
 
 def described(title: str, architecture: str) -> Device:
     """The shipped device that a driver calls *title*, else one of that architecture."""
-    alike = [d for d in catalog.devices().values() if d.architecture == architecture]
+    candidates = [d for d in catalog.devices().values() if d.architecture == architecture]
     words = title.lower().replace("-", " ").split()
-    for device in alike:
+    for device in candidates:
         if any(word.startswith(device.name) or device.name.startswith(word) for word in words):
             return device
-    if alike:
-        return alike[0]
+    if candidates:
+        return candidates[0]
     raise UnavailableError(f"no shipped device describes {title} ({architecture}); write its "
                            "limits to a .toml file and plan for that")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dscore.bench.summary import Contest, Standing, Versus, standings
+from dscore.bench.summary import LayerResult, Speedup, Summary, summaries
 
 _LEGEND = "microseconds · over PyTorch's default · over the best of its ways · ÷ floor"
 
 
-def lines(found: Sequence[Contest]) -> Iterator[str]:
+def lines(found: Sequence[LayerResult]) -> Iterator[str]:
     """All tables."""
-    yield from _standings(standings(found))
+    yield from _standings(summaries(found))
     kinds = dict.fromkeys((one.kind, one.cache) for one in found)
     for kind, cache in kinds:
         group = [one for one in found if (one.kind, one.cache) == (kind, cache)]
@@ -19,7 +19,7 @@ def lines(found: Sequence[Contest]) -> Iterator[str]:
                     "", *_layers(group))
 
 
-def _standings(found: Sequence[Standing]) -> Iterator[str]:
+def _standings(found: Sequence[Summary]) -> Iterator[str]:
     yield from _head("kind", "cache", "batch", "layers", "over the default", "lost",
                      "over the best", "lost", "÷ floor")
     for one in sorted(found, key=lambda one: (one.kind, one.cache, one.batch)):
@@ -27,7 +27,7 @@ def _standings(found: Sequence[Standing]) -> Iterator[str]:
                    *_versus(one.over_default), *_versus(one.over_best), _ratio(one.over_floor))
 
 
-def _layers(group: Sequence[Contest]) -> Iterator[str]:
+def _layers(group: Sequence[LayerResult]) -> Iterator[str]:
     batches = sorted({one.batch for one in group})
     cells = {(one.layer, one.batch): _cell(one) for one in group}
     yield from _head("layer", *map(str, batches))
@@ -35,14 +35,14 @@ def _layers(group: Sequence[Contest]) -> Iterator[str]:
         yield _row(layer, *(cells.get((layer, batch), "") for batch in batches))
 
 
-def _cell(one: Contest) -> str:
+def _cell(one: LayerResult) -> str:
     if one.ours.microseconds is None:
         return one.ours.fault
     return " · ".join((f"{one.ours.microseconds:.2f}", _ratio(one.over(one.default)),
                        _ratio(one.over(one.best)), _ratio(one.ours.over_floor)))
 
 
-def _versus(versus: Versus | None) -> tuple[str, str]:
+def _versus(versus: Speedup | None) -> tuple[str, str]:
     return ("–", "–") if versus is None else (_ratio(versus.geomean), str(len(versus.lost)))
 
 

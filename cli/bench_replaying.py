@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dscore.bench.rows import Row, read_rows
-from dscore.bench.summary import Contest, contests, standings
+from dscore.bench.summary import LayerResult, layer_results, summaries
 from dscore.cli import bench_tables as tables
 from dscore.cli.output import counted, print_json, print_text
 from dscore.core.errors import SpecError
@@ -18,12 +18,12 @@ from dscore.measuring.floors import Floors
 def run(paths: Sequence[str], plot: str | None, markdown: bool, json: bool) -> list[Row]:
     """Print the files' tables, and draw their pictures; the rows."""
     rows = rows_of(paths)
-    found, floors = contests(rows), floors_of(rows)
+    found, floors = layer_results(rows), floors_of(rows)
     prose = sys.stderr if json or markdown else sys.stdout
     if json:
         print_json({"files": list(paths), "floors": asdict(floors),
                     "rows": [asdict(row) for row in rows],
-                    "standings": [asdict(standing) for standing in standings(found)]})
+                    "standings": [asdict(standing) for standing in summaries(found)]})
     else:
         tables.print_all(found, markdown)
     said = dict.fromkeys(f"on {row.device}; {row.versions}" for row in rows)
@@ -68,7 +68,7 @@ def floors_of(rows: Iterable[Row]) -> Floors:
                   min(least for *_, least in floors), "as far as the rows on file reach them")
 
 
-def draw_pictures(found: Sequence[Contest], floors: Floors, title: str, folder: str,
+def draw_pictures(found: Sequence[LayerResult], floors: Floors, title: str, folder: str,
                   to_stderr: bool) -> None:
     """Draw the pictures, and say where they are."""
     from dscore.cli.plots import draw

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dscore.bench.rows import Row
-from dscore.bench.summary import Contest, Standing, Versus, standings
+from dscore.bench.summary import LayerResult, Speedup, Summary, summaries
 from dscore.cli import bench_markdown
 from dscore.cli.output import counted, print_table
 from dscore.measuring.floors import Floors
@@ -15,16 +15,16 @@ _HEADS = {"channels_last": ">channels\nlast", "channels_last_tf32": ">ch. last\n
           "default_tf32": ">default\nTF32", "matmul_tf32": ">matmul\nTF32"}
 
 
-def print_all(found: Sequence[Contest], markdown: bool) -> None:
+def print_all(found: Sequence[LayerResult], markdown: bool) -> None:
     """Layer by layer, and what they come to."""
     if markdown:
         print(*bench_markdown.lines(found), sep="\n")
     else:
         print_layers(found)
-        print_standings(standings(found))
+        print_standings(summaries(found))
 
 
-def print_layers(found: Sequence[Contest]) -> None:
+def print_layers(found: Sequence[LayerResult]) -> None:
     """A line for each layer: times in microseconds, and dscore over the others."""
     methods = list(dict.fromkeys(row.method for one in found for row in one.peers))
     compared = (">over\ndefault", ">over\nbest") if methods else ()
@@ -36,7 +36,7 @@ def print_layers(found: Sequence[Contest]) -> None:
           if methods else "")
 
 
-def _layer(one: Contest, methods: Sequence[str]) -> tuple[str, ...]:
+def _layer(one: LayerResult, methods: Sequence[str]) -> tuple[str, ...]:
     by_method = {row.method: row for row in one.peers}
     ratios = (_ratio(one.over(one.default)), _ratio(one.over(one.best))) if methods else ()
     return (one.layer, str(one.batch), one.cache, _time(one.ours),
@@ -61,7 +61,7 @@ def _ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
 
 
-def _verdict(one: Contest) -> str:
+def _verdict(one: LayerResult) -> str:
     """What to look at in a line: a fault, a loss, or a loss to a way that is not the default."""
     if one.ours.fault:
         return one.ours.fault.upper()
@@ -71,7 +71,7 @@ def _verdict(one: Contest) -> str:
     return "not best" if over_best is not None and over_best < 1 else ""
 
 
-def print_standings(found: Sequence[Standing]) -> None:
+def print_standings(found: Sequence[Summary]) -> None:
     """A line for each kind, state of the cache and batch."""
     peers = any(one.over_default or one.over_best for one in found)
     over = (">dscore\nmean µs", ">default\nmean µs", ">over\ndefault", ">lost", ">over\nbest",
@@ -82,12 +82,12 @@ def print_standings(found: Sequence[Standing]) -> None:
     print("speed-ups and ÷ floor are geometric means over the layers\n")
 
 
-def _against(one: Standing) -> tuple[str, ...]:
+def _against(one: Summary) -> tuple[str, ...]:
     return (microseconds(one.ours_microseconds), microseconds(one.default_microseconds),
             *_versus(one.over_default), *_versus(one.over_best))
 
 
-def _versus(versus: Versus | None) -> tuple[str, str]:
+def _versus(versus: Speedup | None) -> tuple[str, str]:
     return ("", "") if versus is None else (_ratio(versus.geomean), str(len(versus.lost)))
 
 
@@ -98,9 +98,9 @@ def floors_said(floors: Floors) -> str:
             f"{floors.launch_seconds * 1e6:.2f} µs a launch ({floors.source})")
 
 
-def remarks(found: Sequence[Contest]) -> Iterator[str]:
+def remarks(found: Sequence[LayerResult]) -> Iterator[str]:
     """The best and worst layers, every loss, and everything that was not timed."""
-    for one in standings(found):
+    for one in summaries(found):
         where = f"{one.kind} {one.cache} batch {one.batch}"
         for versus, peer in ((one.over_default, "PyTorch's default"),
                              (one.over_best, "the best of its ways")):
@@ -117,13 +117,13 @@ def remarks(found: Sequence[Contest]) -> Iterator[str]:
                "between events, and hold the host's part in them")
 
 
-def _extremes(versus: Versus) -> str:
+def _extremes(versus: Speedup) -> str:
     if versus.layers == 1:
         return ""
     return f"best {_named(versus.best)}, worst {_named(versus.worst)}, "
 
 
-def _losses(versus: Versus) -> str:
+def _losses(versus: Speedup) -> str:
     if not versus.lost:
         return "none lost"
     return f"{counted(len(versus.lost), 'layer')} lost: {', '.join(map(_named, versus.lost))}"

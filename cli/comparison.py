@@ -13,7 +13,7 @@ import typer
 from dscore import api
 from dscore.bench.rows import Key, Row, read_rows
 from dscore.bench.run import CACHES, Bench, Comparison, Planner, measure
-from dscore.bench.summary import OURS, Contest, contests, standings
+from dscore.bench.summary import OURS, LayerResult, layer_results, summaries
 from dscore.bench.torch_methods import WAYS
 from dscore.cli import bench_replaying
 from dscore.cli import bench_tables as tables
@@ -66,7 +66,7 @@ def _compare(layers: list[str], asked: Request, json: bool) -> None:
     done = read_rows(out) if out is not None else {}
     stopped = _measured(bench, done, out)
     rows = [done[key] for case in bench.cases for key in bench.keys(case) if key in done]
-    found = contests(rows)
+    found = layer_results(rows)
     if rows:
         _report(bench, rows, found, time.perf_counter() - began, asked.markdown, json)
     if rows and asked.plot is not None:
@@ -145,7 +145,7 @@ def _measured(bench: Bench, done: dict[Key, Row], out: Path | None) -> BaseExcep
     return None
 
 
-def _report(bench: Bench, rows: list[Row], found: list[Contest], seconds: float,
+def _report(bench: Bench, rows: list[Row], found: list[LayerResult], seconds: float,
             markdown: bool, json: bool) -> None:
     prose = sys.stderr if json or markdown else sys.stdout
     if json:
@@ -162,15 +162,15 @@ def _report(bench: Bench, rows: list[Row], found: list[Contest], seconds: float,
 def _circumstances(bench: Bench) -> list[str]:
     """What the figures depend on."""
     said = [f"on {bench.title}; {bench.versions}", tables.floors_said(bench.floors)]
-    if bench.ground.on_host:
+    if bench.runner.on_host:
         said.append("note: these are wall-clock times on this machine's processor, and say "
                     "nothing of a GPU")
     return said
 
 
-def _record(bench: Bench, rows: list[Row], found: list[Contest], seconds: float) -> Record:
+def _record(bench: Bench, rows: list[Row], found: list[LayerResult], seconds: float) -> Record:
     return {"backend": bench.backend.name, "device": bench.title, "versions": bench.versions,
-            "host_time": bench.ground.on_host, "seed": bench.asked.seed,
+            "host_time": bench.runner.on_host, "seed": bench.comparison.seed,
             "floors": asdict(bench.floors), "asked": len(bench.cases), "seconds": seconds,
             "rows": [asdict(row) for row in rows],
-            "standings": [asdict(standing) for standing in standings(found)]}
+            "standings": [asdict(standing) for standing in summaries(found)]}

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from dscore._version import __version__
-from dscore.building.compilers import Kind, find_compiler
+from dscore.building.compilers import compiler_kind, find_compiler
 from dscore.cache.store import Damage, Entry, Removed, root, stores
 from dscore.cli.output import counted, print_json, print_table, print_text
 from dscore.cli.records import Record
@@ -134,13 +134,9 @@ def _stale(meta: Mapping[str, Any]) -> bool:
     if meta.get("dscore") != __version__ or not isinstance(path, str):
         return True
     try:
-        return find_compiler(_kind(str(meta.get("target"))), path).version != version
+        return find_compiler(compiler_kind(str(meta.get("target"))), path).version != version
     except UnavailableError:
         return True
-
-
-def _kind(target: str) -> Kind:
-    return "hip" if target.startswith("gfx") else "nvcc" if target.startswith("sm_") else "host"
 
 
 def _removed(done: list[tuple[str, Removed]], json: bool) -> None:

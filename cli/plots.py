@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dscore.bench.rows import Row
-from dscore.bench.summary import Contest, Standing, standings
+from dscore.bench.summary import LayerResult, Summary, summaries
 from dscore.core.errors import SpecError, UnavailableError
 from dscore.measuring.floors import Floors
 
@@ -26,14 +26,14 @@ def require_matplotlib() -> Any:
     return figure
 
 
-def draw(found: Sequence[Contest], floors: Floors, title: str, folder: Path) -> list[Path]:
+def draw(found: Sequence[LayerResult], floors: Floors, title: str, folder: Path) -> list[Path]:
     """Write the pictures to *folder*; their paths.
 
     Bars are drawn where PyTorch's default was timed, one picture for each kind and state of the
     cache; the roofline is of the times that are a device's or a kernel's alone.
     """
-    groups: dict[tuple[str, str], list[Standing]] = {}
-    for standing in standings(found):
+    groups: dict[tuple[str, str], list[Summary]] = {}
+    for standing in summaries(found):
         if standing.over_default is not None:
             groups.setdefault((standing.kind, standing.cache), []).append(standing)
     figures = {f"{kind}_{cache}.svg": _bars(kind, cache, group, title)
@@ -58,7 +58,7 @@ def _save(figure: Any, path: Path) -> None:
         figure.savefig(path, metadata={"Date": None})
 
 
-def _bars(kind: str, cache: str, group: Sequence[Standing], title: str) -> Any:
+def _bars(kind: str, cache: str, group: Sequence[Summary], title: str) -> Any:
     """Mean times of both sides in groups, and above them the speed-up as a line."""
     group = sorted(group, key=lambda one: one.batch)
     figure = require_matplotlib().Figure(figsize=(7, 4.8), layout="constrained")
@@ -86,7 +86,7 @@ def _bars(kind: str, cache: str, group: Sequence[Standing], title: str) -> Any:
     return figure
 
 
-def _speed_ups(axes: Any, places: list[int], group: Sequence[Standing]) -> None:
+def _speed_ups(axes: Any, places: list[int], group: Sequence[Summary]) -> None:
     """Geometric means, over a line where both sides are level."""
     values = [one.over_default.geomean if one.over_default else 0.0 for one in group]
     axes.axhline(1, color="#999999", linewidth=0.8, linestyle="--")
@@ -97,7 +97,7 @@ def _speed_ups(axes: Any, places: list[int], group: Sequence[Standing]) -> None:
     axes.set(ylim=(0, max(1.0, *values) * 1.35), ylabel="speed-up\n(geom. mean)")
 
 
-def _roofline(found: Sequence[Contest], floors: Floors, title: str) -> Any:
+def _roofline(found: Sequence[LayerResult], floors: Floors, title: str) -> Any:
     """Rate over intensity, of dscore and of PyTorch's default, under what the machine allows."""
     figure = require_matplotlib().Figure(figsize=(7, 4.6), layout="constrained")
     axes = figure.add_subplot()
@@ -129,7 +129,7 @@ def _dots(axes: Any, rows: Sequence[Row], name: str, mark: str, colour: str) -> 
                      linewidths=0, label=name)
 
 
-def _roof(axes: Any, found: Sequence[Contest], floors: Floors) -> tuple[float, float]:
+def _roof(axes: Any, found: Sequence[LayerResult], floors: Floors) -> tuple[float, float]:
     """The roof, drawn; from which intensity to which."""
     each = [one.ours.flops / one.ours.bytes for one in found]
     ridge = floors.flops_per_second / floors.bytes_per_second

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
@@ -17,7 +17,6 @@ from typing import Any
 from dscore.core.backend import Backend
 from dscore.core.errors import SpecError, require_int
 
-_VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
 _JOIN_SECONDS = 3.0
 
 
@@ -34,7 +33,8 @@ def executor_of(chosen: Backend, workers: int | None, target: str | None,
         with _loaded(target) as executor:
             yield executor
         return
-    gpus = _gpus(chosen)
+    environments = chosen.workers()
+    gpus = len(environments)
     count = require_int(max(gpus, 1) if workers is None else workers, "--workers")
     if gpus and count > gpus:
         raise SpecError(f"--workers: {count} would share {gpus} GPU{'s' * (gpus > 1)} and disturb "
@@ -42,19 +42,8 @@ def executor_of(chosen: Backend, workers: int | None, target: str | None,
     if min(count, tasks) == 1:
         yield None
         return
-    variable = _VISIBLE.get(getattr(chosen, "vendor", "")) if gpus else None
-    with _pool(min(count, tasks), variable) as pool:
+    with _pool(min(count, tasks), environments) as pool:
         yield pool
-
-
-def _gpus(chosen: Backend) -> int:
-    """GPUs that *chosen* can run on; 0 for a backend of the host."""
-    vendor = None if chosen.any_device else getattr(chosen, "vendor", None)
-    if vendor is None:
-        return 0
-    from dscore.measuring.vendor_runtime import runtime
-
-    return runtime(vendor).count()
 
 
 @contextmanager
@@ -76,12 +65,13 @@ def _loaded(target: str) -> Iterator[Executor]:
 
 
 @contextmanager
-def _pool(count: int, variable: str | None) -> Iterator[Executor]:
+def _pool(count: int, environments: Sequence[Mapping[str, str]]) -> Iterator[Executor]:
     """A pool whose processes end with the work, with an interruption, or with a failure."""
     # Spawned: a device's runtime does not survive a fork.
     context = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(count, context, _settle, (context.Value("i", 0), variable))
+    pool = ProcessPoolExecutor(count, context, _settle,
+                               (context.Value("i", 0), environments))
     try:
         yield pool
     except BaseException:
@@ -104,16 +94,15 @@ def _end(processes: set[Any]) -> None:
 _stopped = False
 
 
-def _settle(counter: Any, variable: str | None) -> None:
+def _settle(counter: Any, environments: Sequence[Mapping[str, str]]) -> None:
     """What a new process does first: take a GPU of its own, and see to its end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
-    if variable is None:
+    if not environments:
         return
     with counter.get_lock():
         own, counter.value = counter.value, counter.value + 1
-    visible = [name for name in os.environ.get(variable, "").split(",") if name.strip()]
-    os.environ[variable] = visible[own % len(visible)] if visible else str(own)
+    os.environ.update(environments[own % len(environments)])
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What takes part in a comparison: dscore's kernel and PyTorch's ways, each checked first."""
+"""Methods of a comparison: dscore's kernel and PyTorch's ways, each checked before it is timed."""
 
 from __future__ import annotations
 
@@ -22,82 +22,81 @@ from dscore.core.errors import (
 )
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
-from dscore.measuring import runner
+from dscore.measuring.runner import Arrays, Runner, check
 from dscore.measuring.timing import Subject, Timing
 
 _FAULTS = {InfeasibleError: "infeasible", CompileError: "not compiled", LaunchError: "not run"}
 
 
 @dataclass
-class Entrant:
-    """A method that takes part in a case, or, by its *fault*, why it does not."""
+class Method:
+    """One way to compute a case, or, by its *fault*, why it is not timed."""
 
-    method: str
+    name: str
     plan: str = ""
-    kernel: Callable[[Sequence[runner.Arrays]], Subject] | None = None
-    call: Callable[[runner.Arrays], Subject] | None = None  # as a user calls
+    kernel: Callable[[Sequence[Arrays]], Subject] | None = None
+    call: Callable[[Arrays], Subject] | None = None  # as a user calls
     share: float | None = None  # of the bound
     fault: str = ""
     note: str = ""
     timings: dict[str, Timing] = field(default_factory=dict)
 
-    def failed(self, error: Exception) -> Entrant:
-        """Keep out, for *error*."""
+    def failed(self, error: Exception) -> Method:
+        """This method, with the fault that *error* is."""
         unknown = "wrong" if isinstance(error, DscoreError) else "not run"
-        self.fault = next((said for kind, said in _FAULTS.items() if isinstance(error, kind)),
+        self.fault = next((fault for kind, fault in _FAULTS.items() if isinstance(error, kind)),
                           unknown)
         self.note = str(error)
         return self
 
-    def judged(self, verdict: Accuracy) -> None:
-        """Keep the worst verdict; what is wrong is never timed."""
-        if self.share is None or not verdict.share <= self.share:
-            self.share = verdict.share
-        if not verdict.ok:
-            self.fault, self.note = "wrong", str(verdict)
+    def judged(self, accuracy: Accuracy) -> None:
+        """Keep the worst accuracy; what is wrong is never timed."""
+        if self.share is None or not accuracy.share <= self.share:
+            self.share = accuracy.share
+        if not accuracy.ok:
+            self.fault, self.note = "wrong", str(accuracy)
 
 
-def ours(ground: runner.Ground, chosen: Backend, plan: Plan, arrays: runner.Arrays,
-         options: dict[str, Any] | None) -> Entrant:
+def dscore_method(runner: Runner, backend: Backend, plan: Plan, arrays: Arrays,
+                  options: dict[str, Any] | None) -> Method:
     """dscore's kernel of *plan*, checked; and `dscore.conv`, where *options* for it are given."""
-    one = Entrant(OURS, plan.name, lambda sets: ground.subject(chosen, plan, sets),
-                  lambda given: _Conv(plan.problem, given, options or {}))
+    method = Method(OURS, plan.name, lambda sets: runner.subject(backend, plan, sets),
+                    lambda given: _Conv(plan.problem, given, options or {}))
     try:
-        one.judged(runner.check(ground, chosen, plan, arrays))
-        if options is not None and not one.fault:
+        method.judged(check(runner, backend, plan, arrays))
+        if options is not None and not method.fault:
             y = _Conv(plan.problem, arrays, options).launch(0, 0)
-            ground.engine.synchronize()
-            one.judged(ground.judge(plan.problem, arrays, y))
+            runner.clock.synchronize()
+            method.judged(runner.judge(plan.problem, arrays, y))
     except (SpecError, UnavailableError):
         raise
     except DscoreError as error:
-        one.failed(error)
-    return one
+        method.failed(error)
+    return method
 
 
-def theirs(ground: runner.Ground, torch: Any, way: str, problem: ConvProblem,
-           arrays: runner.Arrays) -> Entrant:
+def torch_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
+                 arrays: Arrays) -> Method:
     """One way of PyTorch, checked."""
-    def made(sets: Sequence[runner.Arrays], keep: bool = True) -> torch_methods.TorchSubject:
+    def subject_on(sets: Sequence[Arrays], keep: bool = True) -> torch_methods.TorchSubject:
         return torch_methods.TorchSubject(torch, way, problem, [one[:3] for one in sets], keep)
 
-    one = Entrant(way, "", made, lambda given: made([given], keep=False))
+    method = Method(way, "", subject_on, lambda given: subject_on([given], keep=False))
     try:
-        subject = made([arrays])
+        subject = subject_on([arrays])
         with subject.settings():
             subject.launch(0, 0)
-        ground.engine.synchronize()
-        one.judged(ground.judge(problem, arrays, subject.results[0], subject.tf32))
+        runner.clock.synchronize()
+        method.judged(runner.judge(problem, arrays, subject.results[0], subject.tf32))
     except RuntimeError as error:
-        one.failed(error)
-    return one
+        method.failed(error)
+    return method
 
 
 class _Conv:
     """`dscore.conv` as a user calls it."""
 
-    def __init__(self, problem: ConvProblem, arrays: runner.Arrays,
-                 options: dict[str, Any]) -> None:
+    def __init__(self, problem: ConvProblem, arrays: Arrays, options: dict[str, Any]) -> None:
         self.name, self._arrays = OURS, arrays[:3]
         self._options = {**_written(problem), **options}
 
@@ -111,14 +110,14 @@ class _Conv:
 
 
 def _written(problem: ConvProblem) -> dict[str, Any]:
-    """The options of `dscore.conv` as one writes them: no defaults, and a number for two alike."""
+    """Options of `dscore.conv` as one writes them: no defaults, and a number for two alike."""
     spec, (top, bottom, left, right) = problem.spec, problem.padding
     even = (top, left) == (bottom, right)
-    said = {"stride": _short(spec.stride), "dilation": _short(spec.dilation),
-            "padding": _short((top, left)) if even else ((top, bottom), (left, right)),
-            "groups": spec.groups, "activation": spec.activation}
+    options = {"stride": _short(spec.stride), "dilation": _short(spec.dilation),
+               "padding": _short((top, left)) if even else ((top, bottom), (left, right)),
+               "groups": spec.groups, "activation": spec.activation}
     defaults = {"stride": 1, "dilation": 1, "padding": 0, "groups": 1, "activation": None}
-    return {name: value for name, value in said.items() if value != defaults[name]}
+    return {name: value for name, value in options.items() if value != defaults[name]}
 
 
 def _short(pair: tuple[int, int]) -> int | tuple[int, int]:

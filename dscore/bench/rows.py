@@ -18,7 +18,7 @@ _ENCODING = "utf-8"
 
 @dataclass(frozen=True)
 class Row:
-    """One method on one layer, batch and state of the cache.
+    """Measurement of one method on one layer, batch and state of the cache.
 
     Without *microseconds* nothing was timed, and *fault* says why in a word: "wrong" (the result
     failed the bound), "infeasible", "not compiled", "not run"; *note* says it in a sentence.

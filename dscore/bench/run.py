@@ -1,4 +1,4 @@
-"""dscore beside PyTorch: every kernel checked, then timed in turns on the same data."""
+"""Comparison of dscore with PyTorch: every kernel checked, then timed in turns on the same data."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dscore._version import __version__, api
+from dscore import api
+from dscore._version import __version__
 from dscore.bench import torch_methods
-from dscore.bench.methods import Entrant, ours, theirs
+from dscore.bench.methods import Method, dscore_method, torch_method
 from dscore.bench.rows import Key, Row, append_rows, key_of, read_rows
 from dscore.bench.summary import OURS
-from dscore.building.compilers import Kind, find_compiler
-from dscore.building.library import sources
-from dscore.cache.store import key
-from dscore.core.backend import Backend, choose_backend, require_accepted
+from dscore.core.backend import choose_backend, require_accepted
 from dscore.core.catalog import NamedProblem
 from dscore.core.device import Device
 from dscore.core.errors import (
@@ -31,7 +29,7 @@ from dscore.core.errors import (
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
-from dscore.measuring import runner
+from dscore.measuring.runner import Arrays, require_torch, runner_of
 from dscore.measuring.timing import device_times, eager_times, set_count
 
 CACHES = ("cold", "hot", "eager")
@@ -66,43 +64,44 @@ class Bench:
     what cannot be measured.
     """
 
-    def __init__(self, asked: Comparison) -> None:
-        for cache in asked.caches:
+    def __init__(self, comparison: Comparison) -> None:
+        for cache in comparison.caches:
             require_one_of(cache, "a state of the cache", CACHES)
-        self.asked = asked
-        self.backend = choose_backend(asked.backend)
-        self.device = asked.device or self.backend.device()
-        self.cases = _cases(asked)
-        self.ground = runner.ground_for(self.backend, self.device, bool(asked.ways))
-        self._torch = runner.require_torch(not self.ground.on_host) if asked.ways else None
-        self.caches = asked.caches or (CACHES if self.ground.calls else ("cold", "hot"))
-        if "eager" in self.caches and not self.ground.calls:
+        self.comparison = comparison
+        self.backend = choose_backend(comparison.backend)
+        self.device = comparison.device or self.backend.device()
+        self.cases = _cases(comparison)
+        self.runner = runner_of(self.backend, self.device, bool(comparison.ways))
+        self._torch = require_torch(not self.runner.on_host) if comparison.ways else None
+        self.caches = comparison.caches or (CACHES if self.runner.calls else ("cold", "hot"))
+        if "eager" in self.caches and not self.runner.calls:
             raise UnavailableError("eager calls on a GPU need arrays there, and PyTorch with a "
                                    "GPU is not here; leave eager out: --cache cold,hot")
-        with self.ground.alone():
-            self.floors = self.ground.floors()
-        self.title = f"{self.ground.title} ({self.device.name})"
+        with self.runner.exclusive():
+            self.floors = self.runner.floors()
+        self.title = f"{self.runner.title} ({self.device.name})"
         self.versions = self._versions()
         self._plans: dict[str, Plan | DscoreError] = {}
 
     def _versions(self) -> str:
-        content = key(*(path.read_bytes() for path in sorted(sources().glob("*.h*"))))[:8]
-        torch = f", torch {self._torch.__version__}" if self._torch and self.ground.on_host else ""
-        compiler = f", {_compiler(self.backend)}" if self.backend.compiles else ""
-        return (f"dscore {__version__} kernels {content}, backend {self.backend.name}{compiler}, "
-                f"python {platform.python_version()}, {self.ground.versions}{torch}")
+        identity = self.backend.identity(self.backend.device().architecture)
+        torch = f", torch {self._torch.__version__}" if self._torch and self.runner.on_host else ""
+        compiler = f", {identity.compiler}" if self.backend.compiles else ""
+        return (f"dscore {__version__} kernels {identity.kernels[:8]}, "
+                f"backend {self.backend.name}{compiler}, "
+                f"python {platform.python_version()}, {self.runner.versions}{torch}")
 
     def plan(self, case: NamedProblem) -> Plan | DscoreError:
         """The plan of a case, or why there is none."""
         token = problem_token(case.problem)
         if token not in self._plans:
-            planner = self.asked.planner or api.plan_for
+            planner = self.comparison.planner or api.plan_for
             try:
-                made = planner(case.problem, self.device)
-                require_accepted(self.backend, made)
-                self._plans[token] = made
-            except InfeasibleError as nothing:
-                self._plans[token] = nothing
+                plan = planner(case.problem, self.device)
+                require_accepted(self.backend, plan)
+                self._plans[token] = plan
+            except InfeasibleError as error:
+                self._plans[token] = error
         return self._plans[token]
 
     def prepare(self, cases: Sequence[NamedProblem]) -> None:
@@ -114,9 +113,9 @@ class Bench:
             return
 
     def missing(self, cases: Sequence[NamedProblem], done: dict[Key, Row]) -> list[NamedProblem]:
-        """The cases of which any row is not among *done*: only a whole one was side by side.
+        """The cases of which any row is not among *done*, as all rows of a case are timed together.
 
-        A kernel that was not built or did not start is given another chance.
+        A kernel that was not built or did not start is tried again.
         """
         def settled(key: Key) -> bool:
             return key in done and not (done[key].method == OURS
@@ -133,83 +132,76 @@ class Bench:
                 for cache in self.caches for method in (OURS, *self.ways(case))]
 
     def ways(self, case: NamedProblem) -> list[str]:
-        """PyTorch's ways that are asked for and can do a case."""
-        return torch_methods.ways_for(case.problem, self.asked.ways, self.asked.tf32)
+        """PyTorch's ways that the comparison names and that can do a case."""
+        return torch_methods.ways_for(case.problem, self.comparison.ways, self.comparison.tf32)
 
     def rows(self, case: NamedProblem) -> tuple[Row, ...]:
         """Check and time one case, with the GPU kept from other processes of dscore."""
-        with self.ground.alone():
+        with self.runner.exclusive():
             return self._rows(case)
 
     def _rows(self, case: NamedProblem) -> tuple[Row, ...]:
-        ground, problem = self.ground, case.problem
-        room = ground.room_bytes / _COPIES_OF_SETS
-        count = set_count(problem.compulsory_bytes, ground.cache_bytes, int(room),
-                          ground.most_sets) if "cold" in self.caches else 1
+        runner, problem = self.runner, case.problem
+        room = runner.room_bytes / _COPIES_OF_SETS
+        count = set_count(problem.compulsory_bytes, runner.cache_bytes, int(room),
+                          runner.most_sets) if "cold" in self.caches else 1
         try:
-            sets = ground.sets(problem, count, self.asked.seed)
-            entrants = self._entrants(case, sets[0])
+            sets = runner.sets(problem, count, self.comparison.seed)
+            methods = self._methods(case, sets[0])
             for cache in self.caches:
-                self._time(cache, [one for one in entrants if not one.fault], sets)
+                self._time(cache, [method for method in methods if not method.fault], sets)
         except RuntimeError as failed:  # of PyTorch, after a kernel or for want of memory
             raise LaunchError(f"{case.name} ({problem_token(problem)}): {failed}") from failed
         finally:
-            ground.release()
-        return tuple(self._row(case, one, cache) for cache in self.caches
-                     for one in entrants)
+            runner.release()
+        return tuple(self._row(case, method, cache) for cache in self.caches
+                     for method in methods)
 
-    def _entrants(self, case: NamedProblem, arrays: runner.Arrays) -> list[Entrant]:
-        plan, ground = self.plan(case), self.ground
+    def _methods(self, case: NamedProblem, arrays: Arrays) -> list[Method]:
+        plan, runner = self.plan(case), self.runner
         if isinstance(plan, Plan):
-            first = ours(ground, self.backend, plan, arrays,
-                         self._options(plan) if "eager" in self.caches else None)
+            first = dscore_method(runner, self.backend, plan, arrays,
+                                  self._options(plan) if "eager" in self.caches else None)
         else:
-            first = Entrant(OURS).failed(plan)
-        return [first, *(theirs(ground, self._torch, way, case.problem, arrays)
+            first = Method(OURS).failed(plan)
+        return [first, *(torch_method(runner, self._torch, way, case.problem, arrays)
                          for way in self.ways(case))]
 
     def _options(self, plan: Plan) -> dict[str, Any]:
-        """How `dscore.conv` is told of a plan that it would not choose itself."""
-        own = self.asked.planner is None and self.device == self.backend.device()
-        return {"backend": self.asked.backend, **({} if own else {"plan": plan})}
+        """Options of `dscore.conv` that name the plan, where it would choose another one."""
+        own = self.comparison.planner is None and self.device == self.backend.device()
+        return {"backend": self.comparison.backend, **({} if own else {"plan": plan})}
 
-    def _time(self, cache: str, entrants: list[Entrant], sets: list[runner.Arrays]) -> None:
-        engine, effort = self.ground.engine, self.ground.effort
+    def _time(self, cache: str, methods: list[Method], sets: list[Arrays]) -> None:
+        clock, effort = self.runner.clock, self.runner.effort
         if cache == "eager":
-            calls = [one.call(sets[0]) for one in entrants if one.call]
-            timings = eager_times(engine, calls, effort)
+            calls = [method.call(sets[0]) for method in methods if method.call]
+            timings = eager_times(clock, calls, effort)
         else:
             used = sets if cache == "cold" else sets[:1]
-            subjects = [one.kernel(used) for one in entrants if one.kernel]
-            timings = device_times(engine, subjects, len(used), effort)
-        for one, timing in zip(entrants, timings, strict=True):
-            one.timings[cache] = timing
+            subjects = [method.kernel(used) for method in methods if method.kernel]
+            timings = device_times(clock, subjects, len(used), effort)
+        for method, timing in zip(methods, timings, strict=True):
+            method.timings[cache] = timing
 
-    def _row(self, case: NamedProblem, one: Entrant, cache: str) -> Row:
-        problem, timing = case.problem, one.timings.get(cache)
+    def _row(self, case: NamedProblem, method: Method, cache: str) -> Row:
+        problem, timing = case.problem, method.timings.get(cache)
         flops = 2 * problem.macs
         floor = self.floors.seconds(problem.compulsory_bytes, flops)
         median, low, high = (None, None, None) if timing is None else (
             timing.median * 1e6, *(quartile * 1e6 for quartile in timing.quartiles))
-        return Row(problem.spec.kind, case.name, problem.batch, one.method, cache, median, low,
-                   high, problem.compulsory_bytes, flops, floor * 1e6, not one.fault, one.share,
-                   timing.policy if timing else "", timing.sets if timing else 0,
+        return Row(problem.spec.kind, case.name, problem.batch, method.name, cache, median, low,
+                   high, problem.compulsory_bytes, flops, floor * 1e6, not method.fault,
+                   method.share, timing.policy if timing else "", timing.sets if timing else 0,
                    timing.launches if timing else 0, len(timing.samples) if timing else 0,
-                   one.fault, one.note, problem_token(problem), one.plan, self.title,
+                   method.fault, method.note, problem_token(problem), method.plan, self.title,
                    self.versions)
 
 
-def _compiler(chosen: Backend) -> str:
-    """The compiler that builds a backend's kernels, without its place."""
-    kinds: dict[str, Kind] = {"amd": "hip", "nvidia": "nvcc"}
-    found = find_compiler(kinds.get(getattr(chosen, "vendor", ""), "host"))
-    return f"{found.kind} {found.version}"
-
-
-def _cases(asked: Comparison) -> list[NamedProblem]:
+def _cases(comparison: Comparison) -> list[NamedProblem]:
     """Every layer at every batch, none of them twice."""
     cases = [layer if batch is None else replace(layer, problem=layer.problem.with_batch(batch))
-             for batch in asked.batches or (None,) for layer in asked.layers]
+             for batch in comparison.batches or (None,) for layer in comparison.layers]
     for case in cases:
         spec = case.problem.spec
         if spec.dtype != "float32" or spec.layout != "nchw":
@@ -218,9 +210,9 @@ def _cases(asked: Comparison) -> list[NamedProblem]:
     return list(dict.fromkeys(cases))
 
 
-def bench(asked: Comparison, out: Path | None = None,
+def bench(comparison: Comparison, out: Path | None = None,
           begin: Callable[[str], object] = lambda what: None) -> list[Row]:
-    """Every row of a comparison, in order; see `dscore.bench.summary` for what they come to.
+    """Every row of a comparison, in order; `dscore.bench.summary` sums them up.
 
     Rows are kept in the CSV file *out* as they are measured; a case whose rows it holds is not
     measured again. *begin* is called with a word on each case.
@@ -231,7 +223,7 @@ def bench(asked: Comparison, out: Path | None = None,
     >>> [(row.method, row.cache, row.correct) for row in rows]
     [('dscore', 'hot', True)]
     """
-    run = Bench(asked)
+    run = Bench(comparison)
     done = read_rows(out) if out is not None else {}
     measure(run, done, out, begin)
     return [done[key] for case in run.cases for key in run.keys(case)]

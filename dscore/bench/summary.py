@@ -1,4 +1,4 @@
-"""What a comparison comes to: geometric means, layers lost, the best and the worst, the floor."""
+"""Summaries of a comparison: geometric means, layers lost, the best and the worst, the floor."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dscore.core.text import geomean
 
 OURS = "dscore"
 DEFAULT = "default"
-# Ways that round more than float32 does are shown, and stand outside the comparison.
+# Ways that round more than float32 does are shown, and do not count in the comparison.
 _OUTSIDE = "_tf32"
 
 
 @dataclass(frozen=True)
-class Contest:
+class LayerResult:
     """One layer in one state of the cache: dscore's row, and those of its peers."""
 
     kind: str
@@ -38,7 +38,7 @@ class Contest:
 
     @property
     def timed(self) -> list[Row]:
-        """The peers that stand in the comparison."""
+        """The peers that count in the comparison."""
         return [row for row in self.peers
                 if row.microseconds is not None and not row.method.endswith(_OUTSIDE)]
 
@@ -50,8 +50,8 @@ class Contest:
 
 
 @dataclass(frozen=True)
-class Versus:
-    """dscore over a peer: the geometric mean of the speed-ups, and where they stand out."""
+class Speedup:
+    """Speed-up of dscore over a peer: the geometric mean, and the layers at both ends."""
 
     layers: int
     geomean: float
@@ -61,7 +61,7 @@ class Versus:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Summary:
     """One kind of layer at one batch and state of the cache."""
 
     kind: str
@@ -70,40 +70,42 @@ class Standing:
     layers: int
     ours_microseconds: float | None  # mean over the layers in which both sides were timed
     default_microseconds: float | None
-    over_default: Versus | None
-    over_best: Versus | None
+    over_default: Speedup | None
+    over_best: Speedup | None
     over_floor: float | None  # geometric mean
     failed: tuple[str, ...]  # layers in which dscore was not timed
 
 
-def contests(rows: Iterable[Row]) -> list[Contest]:
-    """The rows put side by side, in their order; what dscore did not take part in is left out."""
+def layer_results(rows: Iterable[Row]) -> list[LayerResult]:
+    """The rows of each layer together, in their order; layers without a row of dscore's are left
+    out.
+    """
     groups: dict[tuple[str, str, int, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.kind, row.layer, row.batch, row.cache, row.problem), []).append(row)
-    found = []
+    results = []
     for (kind, layer, batch, cache, _), group in groups.items():
         ours = [row for row in group if row.method == OURS]
         peers = tuple(row for row in group if row.method != OURS)
-        found += [Contest(kind, layer, batch, cache, ours[-1], peers)] if ours else []
-    return found
+        results += [LayerResult(kind, layer, batch, cache, ours[-1], peers)] if ours else []
+    return results
 
 
-def standings(found: Iterable[Contest]) -> list[Standing]:
-    """One standing for each kind, state of the cache and batch."""
-    groups: dict[tuple[str, str, int], list[Contest]] = {}
-    for contest in found:
-        groups.setdefault((contest.kind, contest.cache, contest.batch), []).append(contest)
-    return [_standing(*key, group) for key, group in groups.items()]
+def summaries(results: Iterable[LayerResult]) -> list[Summary]:
+    """One summary for each kind, state of the cache and batch."""
+    groups: dict[tuple[str, str, int], list[LayerResult]] = {}
+    for result in results:
+        groups.setdefault((result.kind, result.cache, result.batch), []).append(result)
+    return [_summary(*key, group) for key, group in groups.items()]
 
 
-def _standing(kind: str, cache: str, batch: int, group: list[Contest]) -> Standing:
+def _summary(kind: str, cache: str, batch: int, group: list[LayerResult]) -> Summary:
     floors = [over for one in group if (over := one.ours.over_floor) is not None]
     both = [one for one in group if one.over(one.default) is not None]
-    return Standing(
+    return Summary(
         kind, batch, cache, len(group), _mean([one.ours for one in both]),
         _mean([one.default for one in both if one.default]),
-        _versus(group, lambda one: one.default), _versus(group, lambda one: one.best),
+        _speedup(group, lambda one: one.default), _speedup(group, lambda one: one.best),
         geomean(floors) if floors else None,
         tuple(one.layer for one in group if one.ours.microseconds is None))
 
@@ -116,10 +118,10 @@ def _microseconds(row: Row) -> float:
     return math.inf if row.microseconds is None else row.microseconds
 
 
-def _versus(group: list[Contest], peer: Callable[[Contest], Row | None]) -> Versus | None:
+def _speedup(group: list[LayerResult], peer: Callable[[LayerResult], Row | None]) -> Speedup | None:
     ratios = sorted(((one.layer, ratio) for one in group
                      if (ratio := one.over(peer(one))) is not None), key=lambda pair: pair[1])
     if not ratios:
         return None
-    return Versus(len(ratios), geomean([ratio for _, ratio in ratios]),
+    return Speedup(len(ratios), geomean([ratio for _, ratio in ratios]),
                   tuple(pair for pair in ratios if pair[1] < 1), ratios[-1], ratios[0])

@@ -1,4 +1,4 @@
-"""What PyTorch does with the same data: its ways to convolve, each as a subject to be measured."""
+"""PyTorch's ways to convolve the same data, each as a subject to be measured."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ WAYS = ("default", "channels_last", "native", "matmul")
 TF32 = "_tf32"  # ends the names of ways that may round operands to TF32
 
 
-def ways_for(problem: ConvProblem, asked: Sequence[str] = WAYS, tf32: bool = False) -> list[str]:
-    """Those of *asked* that can do *problem*; *tf32* adds each once more with TF32 allowed.
+def ways_for(problem: ConvProblem, named: Sequence[str] = WAYS, tf32: bool = False) -> list[str]:
+    """Those of *named* that can do *problem*; *tf32* adds each once more with TF32 allowed.
 
     >>> from dscore.core.token import parse_problem
     >>> ways_for(parse_problem("n1c8h5w5_o8k3p1g8"))
     ['default', 'channels_last', 'native']
     """
-    for way in asked:
+    for way in named:
         require_one_of(way, "a way of PyTorch", WAYS)
     spec = problem.spec
     plain = (spec.kind == "pointwise" and spec.stride == (1, 1)
              and problem.padding == (0, 0, 0, 0))
-    ways = [way for way in asked if way != "matmul" or plain]
+    ways = [way for way in named if way != "matmul" or plain]
     # The ways without cuDNN and cuBLAS know no TF32.
     return ways + [way + TF32 for way in ways if tf32 and way != "native"]
 
@@ -120,6 +120,6 @@ def _activation(torch: Any, problem: ConvProblem) -> Callable[[Any], Any] | None
         return None
     if activation == "relu6":
         return lambda y: functional.relu6(y, inplace=True)
-    found = {"relu": functional.relu, "silu": functional.silu,
-             "hardswish": functional.hardswish}[activation]
-    return lambda y: found(y, inplace=True)
+    function = {"relu": functional.relu, "silu": functional.silu,
+                "hardswish": functional.hardswish}[activation]
+    return lambda y: function(y, inplace=True)

@@ -30,6 +30,8 @@ _FIXES: dict[Kind, str] = {
     "hip": "install Debian's hipcc, ROCm or Hygon's DTK, or set DSCORE_HIPCC",
     "nvcc": "install the CUDA toolkit or set DSCORE_NVCC",
 }
+# Of each compiler of GPUs: the vendor, and how the names of its architectures begin.
+_GPUS: dict[Kind, tuple[str, str]] = {"hip": ("amd", "gfx"), "nvcc": ("nvidia", "sm_")}
 _PROBE_SECONDS = 60
 
 
@@ -56,6 +58,16 @@ def find_compiler(kind: Kind, explicit: str | os.PathLike[str] | None = None) ->
         raise UnavailableError(f"no {' or '.join(_NAMES[kind])} found (looked at "
                                f"{', '.join(_places(kind))}); {_FIXES[kind]}")
     return Compiler(kind, path, _version(kind, path, os.stat(path).st_mtime_ns))
+
+
+def compiler_kind(target: str) -> Kind:
+    """The compiler for an architecture or all GPUs of a vendor; "host" for any other target.
+
+    >>> compiler_kind("sm_90"), compiler_kind("amd"), compiler_kind("emulated")
+    ('nvcc', 'hip', 'host')
+    """
+    return next((kind for kind, (vendor, prefix) in _GPUS.items()
+                 if target == vendor or target.startswith(prefix)), "host")
 
 
 def missing_compiler(kind: Kind) -> str | None:

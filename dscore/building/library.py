@@ -9,7 +9,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from dscore.building.codegen import KernelSource, sizes_of
+from dscore._version import __version__
+from dscore.building.codegen import KernelSource, Sizes, sizes_of
+from dscore.building.compilers import Kind, find_compiler
+from dscore.cache.store import folder_key
+from dscore.core.backend import BackendIdentity
 from dscore.core.errors import CompileError, LaunchError
 from dscore.core.once import once
 from dscore.core.plan import Plan
@@ -22,6 +26,12 @@ Start = Callable[..., int]
 def sources() -> Path:
     """The folder of the kernel sources, which units include."""
     return Path(str(files("dscore._hip_src")))
+
+
+def sources_identity(include: Path, sizes: Sizes, compiler: Kind) -> BackendIdentity:
+    """The identity of a backend that builds the kernel sources below *include*."""
+    return BackendIdentity(folder_key(include, (".hpp", ".h"), __version__, sizes),
+                           lambda: find_compiler(compiler).version)
 
 
 @once

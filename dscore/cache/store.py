@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from dscore.cache.folders import configured_root, existing_temporaries, instead_
 from dscore.core.errors import UnavailableError
 from dscore.core.text import replace_whole
 
-__all__ = ["KINDS", "Damage", "Entry", "Removed", "Store", "key", "root", "stores"]
+__all__ = ["KINDS", "Damage", "Entry", "Removed", "Store", "folder_key", "key", "root", "stores"]
 
 KINDS = ("libraries", "tuning")
 _FORMAT = 1
@@ -78,6 +79,26 @@ def key(*parts: bytes | str) -> str:
         data = part.encode() if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()
+
+
+def folder_key(folder: Path, suffixes: tuple[str, ...], *parts: str) -> str:
+    """The `key` of *parts*, and of the files below *folder* that end in one of *suffixes*.
+
+    A file counts by its path relative to *folder* and its contents. It is read again only when its
+    size or the time of its last change differs.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in suffixes)
+    states = ((path, path.stat()) for path in paths)
+    return _files_key(folder, tuple((path, state.st_mtime_ns, state.st_size)
+                                    for path, state in states), parts)
+
+
+@lru_cache(maxsize=16)
+def _files_key(folder: Path, files: tuple[tuple[Path, int, int], ...],
+               parts: tuple[str, ...]) -> str:
+    contents = [part for path, *_ in files
+                for part in (path.relative_to(folder).as_posix(), path.read_bytes())]
+    return key(*parts, *contents)
 
 
 def _seal(body: Any) -> str:

@@ -1,50 +1,77 @@
-"""One plan run on random data and held to the error bound, in a fenced and poisoned output."""
+"""Check of one plan: a run in a guarded and poisoned output, held to the error bound."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dscore.checking import bound
-from dscore.core.backend import Backend
+from dscore.core.backend import Backend, Kernel
 from dscore.core.errors import DscoreError
 from dscore.core.plan import Plan
+from dscore.core.problem import ConvProblem
 
-# Elements before and after the output, which no kernel may touch.
-_GUARD = 64
-_CANARY = np.float32(-12345.678)
+# Elements on each side of a checked output: as many bytes as keep it aligned for any load.
+GUARD = 256
+_CANARY = -12288.0  # exact in every floating-point type
+_Result = TypeVar("_Result")
 
 
-def check_plan(chosen: Backend, plan: Plan, seed: int) -> bound.Accuracy:
-    """Run *plan* on random data and hold the result to the bound.
+class Guarded(Protocol):
+    """An output full of NaN, with elements on both sides that no kernel may change."""
 
-    The output is poisoned with NaN, and guarded on both sides.
+    out: Any
+
+    def changed(self) -> int:
+        """How many elements beside the output were changed."""
+
+
+class GuardedOutput:
+    """The guarded output of a problem, in an array that *full* makes of a shape and a value."""
+
+    def __init__(self, problem: ConvProblem,
+                 full: Callable[[tuple[int, ...], float], Any] | None = None) -> None:
+        make = full or partial(np.full, dtype=problem.spec.dtype)
+        self.buffer = make((math.prod(problem.y_shape) + 2 * GUARD,), _CANARY)
+        self.out = self.buffer[GUARD:-GUARD].reshape(problem.y_shape)
+        self.out[...] = math.nan
+
+    def changed(self) -> int:
+        """How many elements beside the output were changed."""
+        return sum(int((side != _CANARY).sum())
+                   for side in (self.buffer[:GUARD], self.buffer[-GUARD:]))
+
+
+def run_guarded(plan: Plan, guarded: Guarded, run: Callable[[Any], _Result]) -> _Result:
+    """The result of *run*, which is given the guarded output and runs the kernel of *plan*.
+
+    Raises DscoreError where the kernel changed an element outside its output.
+    """
+    result = run(guarded.out)
+    changed = guarded.changed()
+    if changed:
+        raise DscoreError(f"{plan.name} wrote outside its output ({changed} elements beside it "
+                          "changed)")
+    return result
+
+
+def check_kernel(plan: Plan, kernel: Kernel, x: Any, w: Any, bias: Any) -> bound.Accuracy:
+    """Accuracy of one guarded run of *kernel* on NumPy arrays.
+
     Raises DscoreError where the kernel fails, or writes outside its output.
     """
-    x, w, bias = bound.sample(plan.problem, seed)
-    out, guarded = guarded_output(plan)
-    chosen.compile(plan)(x, w, bias, out)
-    require_untouched(plan, guarded)
-    return bound.compare(out, bound.expected(plan.problem, x, w, bias))
+    guarded = GuardedOutput(plan.problem)
+    run_guarded(plan, guarded, lambda out: kernel(x, w, bias, out))
+    return bound.compare(guarded.out, bound.expected(plan.problem, x, w, bias))
 
 
-def guarded_output(plan: Plan) -> tuple[NDArray[Any], NDArray[Any]]:
-    """An output full of NaN, and the buffer it lies in, which has canaries on both sides."""
-    shape = plan.problem.y_shape
-    buffer = np.full(int(np.prod(shape)) + 2 * _GUARD, _CANARY, np.float32)
-    out = buffer[_GUARD:-_GUARD].reshape(shape)
-    out.fill(np.nan)
-    return out, buffer
-
-
-def require_untouched(plan: Plan, buffer: NDArray[Any]) -> None:
-    """Raise DscoreError where a canary changed."""
-    changed = np.flatnonzero(np.r_[buffer[:_GUARD], buffer[-_GUARD:]] != _CANARY)
-    if changed.size:
-        raise DscoreError(f"{plan.name} wrote outside its output ({changed.size} elements "
-                          "beside it changed)")
+def check_plan(backend: Backend, plan: Plan, seed: int) -> bound.Accuracy:
+    """`check_kernel` of *plan* on random data."""
+    return check_kernel(plan, backend.compile(plan), *bound.sample(plan.problem, seed))
 
 
 def reproduction(backend: str, plan: Plan, seed: int) -> str:

@@ -1,9 +1,11 @@
-"""What a way of running plans must offer (Backend, Kernel), and the registry of those there are."""
+"""Backends: what a way of running plans must offer, and the registry of those there are."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from dscore.core.device import Device
@@ -32,13 +34,30 @@ class Kernel(Protocol):
         """Time of each of *repeats* runs, each of which writes *out*."""
 
 
+@dataclass(frozen=True)
+class BackendIdentity:
+    """Kernels and compiler of a backend: a measurement holds as long as both stay the same."""
+
+    kernels: str  # hash of what the backend runs: its sources, and how they are built
+    find_compiler: Callable[[], str] = lambda: "none"  # see `compiler`
+
+    @property
+    def compiler(self) -> str:
+        """Version of the compiler that builds the kernels; "none" where nothing is built.
+
+        It is looked for when it is asked for. Raises UnavailableError where it is missing.
+        """
+        return self.find_compiler()
+
+
 @runtime_checkable
 class Backend(Protocol):
-    """One way of running plans. It never falls back to another one."""
+    """One way of running plans. It never falls back to another one, and is hashable."""
 
     name: str
     any_device: bool  # runs the plans of every device, and not only those of its own
     compiles: bool  # building a kernel takes long, so that many are better built at once
+    algorithms: tuple[str, ...] | None  # those whose tilings it runs; None for all
 
     def missing(self) -> str | None:
         """Why this machine cannot run it and how to mend that, or None."""
@@ -54,6 +73,21 @@ class Backend(Protocol):
 
     def compile(self, plan: Plan) -> Kernel:
         """The kernel of *plan*; UnavailableError or CompileError where there is none."""
+
+    def identity(self, architecture: str) -> BackendIdentity:
+        """Kernels and compiler that run on devices of *architecture* (sm_90, gfx906)."""
+
+    def runner(self, device: Device, peers: bool) -> Any:
+        """A dscore.measuring.runner.Runner: the memory and the clock to time kernels with.
+
+        UnavailableError where *peers* of PyTorch are to run there too, and PyTorch cannot.
+        """
+
+    def workers(self) -> Sequence[Mapping[str, str]]:
+        """Environments of the processes that can time kernels side by side, one for each GPU.
+
+        Empty where any number of processes can, as on the host.
+        """
 
 
 class Launchable(Protocol):
@@ -119,13 +153,22 @@ def backend(name: str) -> Backend:
                         "module:Class for one of your own")
     module, _, attribute = target.partition(":")
     try:
-        made = getattr(importlib.import_module(module), attribute)()
+        loaded = getattr(importlib.import_module(module), attribute)()
     except (ImportError, AttributeError, TypeError, ValueError) as failed:
-        raise SpecError(f"backend {name!r} cannot be had: {failed}; it is named as "
+        raise SpecError(f"backend {name!r} cannot be loaded: {failed}; it is named as "
                         "module:Class, a class that takes no arguments") from failed
-    if not isinstance(made, Backend):
-        raise SpecError(f"backend {name!r}: {target} lacks a method of dscore.core.backend.Backend")
-    return made
+    lacking = [member for member in _members(Backend) if not hasattr(loaded, member)]
+    if lacking:
+        raise SpecError(f"backend {name!r}: {target} lacks {', '.join(lacking)}; "
+                        "dscore.core.backend.Backend says what each is")
+    return loaded  # type: ignore[no-any-return]
+
+
+def _members(protocol: type) -> list[str]:
+    """Names of what a protocol asks for: its annotated values, then its methods."""
+    return [*protocol.__annotations__,
+            *(name for name, value in vars(protocol).items()
+              if inspect.isfunction(value) and not name.startswith("_"))]
 
 
 def choose_backend(name: str = "auto") -> Backend:
@@ -134,20 +177,28 @@ def choose_backend(name: str = "auto") -> Backend:
     Raises UnavailableError, naming what is missing and the fix, where it cannot run.
     """
     if name != "auto":
-        chosen = backend(name)
-        missing = chosen.missing()
+        named = backend(name)
+        missing = named.missing()
         if missing is not None:
             raise UnavailableError(f"backend {name} cannot run here: {missing}")
-        return chosen
+        return named
     for candidate in _REGISTRY:
         if backend(candidate).missing() is None:
             return backend(candidate)
     raise UnavailableError("no backend can run here; `dscore env` says what each one lacks")
 
 
-def require_accepted(chosen: Backend, plan: Plan) -> None:
-    """Raise UnavailableError where *chosen* refuses *plan*, naming every property it refuses."""
-    refused = chosen.refuses(plan)
-    if refused:
-        raise UnavailableError(f"backend {chosen.name} does not run {plan.token}: "
-                               + "; ".join(str(violation) for violation in refused))
+def refusals(backend: Backend, plan: Plan) -> tuple[Violation, ...]:
+    """What of *plan* the backend cannot run: `Backend.refuses`, and an algorithm it lacks."""
+    algorithm = plan.tiling.algorithm
+    if backend.algorithms is not None and algorithm not in backend.algorithms:
+        return (Violation("E-ALGORITHM", "algorithm", algorithm, ", ".join(backend.algorithms)),)
+    return backend.refuses(plan)
+
+
+def require_accepted(backend: Backend, plan: Plan) -> None:
+    """Raise UnavailableError where *backend* refuses *plan*, naming every property it refuses."""
+    violations = refusals(backend, plan)
+    if violations:
+        raise UnavailableError(f"backend {backend.name} does not run {plan.token}: "
+                               + "; ".join(str(violation) for violation in violations))

@@ -1,4 +1,4 @@
-"""Clocks and graphs: through PyTorch, through a vendor's runtime, and the host's own clock."""
+"""Clocks of a device: PyTorch's events and graphs, a vendor's runtime's, and the host's own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dscore.measuring.timing import NoGraphError, Policy, Replay, Work
 from dscore.measuring.vendor_runtime import Runtime
 
 
-class HostEngine:
-    """Calls that return when they are done, on the host's clock."""
+class HostClock:
+    """The host's clock, for calls that return when they are done."""
 
     policy: Policy = "host"
 
@@ -23,19 +23,19 @@ class HostEngine:
         return lambda: work(0)
 
     def seconds(self, replay: Replay) -> float:
-        began = time.perf_counter()
+        began = self.now()
         replay()
-        return time.perf_counter() - began
+        return self.now() - began
 
     def synchronize(self) -> None:
         """Nothing: a call has returned when it is done."""
 
-    def clock(self) -> float:
+    def now(self) -> float:
         return time.perf_counter()
 
 
-class TorchEngine:
-    """A GPU through PyTorch: its graphs, and events on a stream of their own."""
+class TorchClock:
+    """A GPU's clock through PyTorch: its graphs, and events on a stream of their own."""
 
     policy: Policy = "graph"
 
@@ -78,61 +78,28 @@ class TorchEngine:
     def synchronize(self) -> None:
         self._torch.cuda.synchronize(self._device)
 
-    def clock(self) -> float:
+    def now(self) -> float:
         return time.perf_counter()
 
 
-class _Graph:
-    """A captured graph that is destroyed with its last reference."""
-
-    def __init__(self, runtime: Runtime, graph: Any, ready: Any, stream: Any) -> None:
-        self._runtime, self._graph, self._ready, self._stream = runtime, graph, ready, stream
-
-    def __call__(self) -> None:
-        self._runtime._call("GraphLaunch", self._ready, self._stream)
-
-    def __del__(self) -> None:
-        self._runtime._call("GraphExecDestroy", self._ready)
-        self._runtime._call("GraphDestroy", self._graph)
-
-
-class RuntimeEngine:
-    """A GPU through the vendor's own runtime, for machines without PyTorch."""
+class VendorClock:
+    """A GPU's clock through its vendor's own runtime, for machines without PyTorch."""
 
     policy: Policy = "graph"
 
     def __init__(self, runtime: Runtime, index: int) -> None:
         self._runtime, self._index = runtime, index
         with runtime.on(index):
-            self._stream = runtime._call("StreamCreate")
+            self._stream = runtime.stream()
             self._start, self._end = runtime.event(), runtime.event()
 
     def record(self, work: Work) -> Replay:
-        runtime, stream = self._runtime, self._stream
-        with runtime.on(self._index):
-            runtime.synchronize()
+        with self._runtime.on(self._index):
+            self._runtime.synchronize()
             try:
-                self._begin_capture()
-                try:
-                    work(int(stream))
-                finally:
-                    graph = runtime._call("StreamEndCapture", stream)
-                return _Graph(runtime, graph, self._instantiated(graph), stream)
-            # A runtime of an older generation, or its bindings, lacks one of the calls.
+                return self._runtime.capture(self._stream, lambda: work(int(self._stream)))
             except (LaunchError, AttributeError, TypeError) as failed:
                 raise NoGraphError(str(failed)) from failed
-
-    def _begin_capture(self) -> None:
-        runtime = self._runtime
-        modes = getattr(runtime._module, f"{runtime._prefix}StreamCaptureMode")
-        runtime._call("StreamBeginCapture", self._stream,
-                      getattr(modes, f"{runtime._prefix}StreamCaptureModeThreadLocal"))
-
-    def _instantiated(self, graph: Any) -> Any:
-        # The two vendors' calls of the plain name differ in their arguments.
-        name = "GraphInstantiate" if self._runtime.vendor == "nvidia" else (
-            "GraphInstantiateWithFlags")
-        return self._runtime._call(name, graph, 0)
 
     def repeat(self, work: Work) -> Replay:
         return lambda: work(int(self._stream))
@@ -140,7 +107,7 @@ class RuntimeEngine:
     def seconds(self, replay: Replay) -> float:
         runtime = self._runtime
         with runtime.on(self._index):
-            replay()  # as in TorchEngine
+            replay()  # as in TorchClock
             runtime.record(self._start, self._stream)
             replay()
             runtime.record(self._end, self._stream)
@@ -150,5 +117,5 @@ class RuntimeEngine:
         with self._runtime.on(self._index):
             self._runtime.synchronize()
 
-    def clock(self) -> float:
+    def now(self) -> float:
         return time.perf_counter()

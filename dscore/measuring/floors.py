@@ -1,4 +1,4 @@
-"""What no kernel undercuts, measured where the kernels are: a copy, a matrix product, a launch."""
+"""Floors that no kernel undercuts: times of a copy, a matrix product and a launch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dscore.core.device import Device
-from dscore.measuring.timing import Effort, Engine, Subject, device_times
+from dscore.measuring.timing import Clock, Effort, Subject, device_times
 
 # Several times any cache, so that the share of it that stays there does not count.
 _COPY_BYTES = 4 << 30
@@ -56,16 +56,16 @@ def stated_floors(device: Device) -> Floors:
                   f"the description of {device.name}")
 
 
-def measured_floors(engine: Engine, subjects: Sequence[Subject], copied_bytes: int,
+def measured_floors(clock: Clock, subjects: Sequence[Subject], copied_bytes: int,
                     product_flops: float, effort: Effort) -> Floors:
     """The floors from a launch, a product, and one or more copies, of which the fastest counts."""
     launch, product, *copies = [
-        device_times(engine, [subject], 1, effort)[0].median for subject in subjects]
+        device_times(clock, [subject], 1, effort)[0].median for subject in subjects]
     return Floors(2 * copied_bytes / min(copies), product_flops / product, launch,
                   "measured in this run")
 
 
-def torch_floors(torch: Any, engine: Engine, index: int, effort: Effort) -> Floors:
+def torch_floors(torch: Any, clock: Clock, index: int, effort: Effort) -> Floors:
     """Those of a GPU: through PyTorch, with TF32 off, on normal random data."""
     place = f"cuda:{index}"
     free = int(torch.cuda.mem_get_info(index)[0])
@@ -79,7 +79,7 @@ def torch_floors(torch: Any, engine: Engine, index: int, effort: Effort) -> Floo
                 _Exact(torch, "product", lambda: torch.mm(a, b, out=out)),
                 _Exact(torch, "copy", lambda: target.copy_(source)),
                 _Exact(torch, "kernel", lambda: torch.neg(source, out=target))]
-    return measured_floors(engine, subjects, 4 * count, 2.0 * _PRODUCT_SIZE**3, effort)
+    return measured_floors(clock, subjects, 4 * count, 2.0 * _PRODUCT_SIZE**3, effort)
 
 
 class _Exact(Calls):
@@ -99,7 +99,7 @@ class _Exact(Calls):
             matmul.allow_tf32 = before
 
 
-def host_floors(engine: Engine, effort: Effort) -> Floors:
+def host_floors(clock: Clock, effort: Effort) -> Floors:
     """Those of this host's processor, by NumPy."""
     rng = np.random.default_rng(0)
     source = rng.standard_normal(_HOST_COPY_BYTES // 4, dtype=np.float32)
@@ -109,4 +109,4 @@ def host_floors(engine: Engine, effort: Effort) -> Floors:
     out = np.empty_like(a)
     subjects = [Calls("launch", lambda: None), Calls("product", lambda: np.matmul(a, b, out=out)),
                 Calls("copy", lambda: np.copyto(target, source))]
-    return measured_floors(engine, subjects, source.nbytes, 2.0 * _HOST_PRODUCT_SIZE**3, effort)
+    return measured_floors(clock, subjects, source.nbytes, 2.0 * _HOST_PRODUCT_SIZE**3, effort)

@@ -1,4 +1,4 @@
-"""One measurement on a GPU at a time: a second one would be part of the first one's time."""
+"""Lock of a GPU: two measurements at the same time would be part of each other's times."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from filelock import FileLock, Timeout
 
 from dscore.cache import folders
 
-# After which a wait is told of: the other process may have been stopped amid a measurement.
+# After which a warning says that this process waits: the other one may have been stopped.
 _QUIET_SECONDS = 30.0
-# A lock is asked for so often, and left alone for longer, that who waits comes before who was on.
+# Pauses between two attempts to take the lock, and, longer ones, before a process that gave it back
+# can take it again: so a process that waits comes before the one that has just measured.
 _POLL_SECONDS = 0.005
 _GAP_SECONDS = 0.015
 
 
 @contextmanager
-def alone_on(gpu: str) -> Iterator[None]:
-    """Wait until no other process of this user measures on *gpu* by dscore, and keep them off.
+def gpu_lock(gpu: str) -> Iterator[None]:
+    """Lock that keeps other processes of this user from measuring on *gpu* by dscore.
 
-    The lock ends with its process, and may be taken again within. Where none can be had, as on some
-    network file systems, a RuntimeWarning says so, and nothing is waited for.
+    It waits until they are done, ends with its process, and may be nested. On a file system without
+    locks, as some networks have, a RuntimeWarning says so, and there is no waiting.
 
-    >>> with alone_on("0000-01-00"), alone_on("0000-01-00"):
+    >>> with gpu_lock("0000-01-00"), gpu_lock("0000-01-00"):
     ...     pass
     """
     lock = FileLock(folders.root() / "gpus" / f"{gpu}.lock", is_singleton=True,

@@ -1,4 +1,4 @@
-"""How time is measured: which launches, in which order, how often, and what is made of them."""
+"""Timing of kernels: which launches, in which order, how often, and the statistics of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import Literal, Protocol
 
-# How launches came to the device: as a captured graph, one by one between events, or, where there
+# The way launches reach the device: as a captured graph, one by one between events, or, where there
 # is no device, as calls on the host's clock. "eager" is the host's clock on calls as users make.
 Policy = Literal["graph", "events", "host", "eager"]
 Work = Callable[[int], None]  # launches on a stream, which is given by its address
@@ -41,8 +41,8 @@ class NoGraphError(Exception):
     """Launches that could not be captured."""
 
 
-class Engine(Protocol):
-    """A device's clock, and its way of repeating work."""
+class Clock(Protocol):
+    """Times on a device, and its way of repeating work."""
 
     policy: Policy  # of what `record` returns
 
@@ -58,7 +58,7 @@ class Engine(Protocol):
     def synchronize(self) -> None:
         """Wait until the device is done."""
 
-    def clock(self) -> float:
+    def now(self) -> float:
         """Seconds of the host's clock."""
 
 
@@ -113,7 +113,7 @@ def set_count(set_bytes: int, cache_bytes: int, room_bytes: float, most: int) ->
     return max(2, min(wanted, int(room_bytes // set_bytes), most))
 
 
-def device_times(engine: Engine, subjects: Sequence[Subject], sets: int,
+def device_times(clock: Clock, subjects: Sequence[Subject], sets: int,
                  effort: Effort) -> list[Timing]:
     """Time per launch of each subject, rotating over *sets* sets of data.
 
@@ -123,12 +123,12 @@ def device_times(engine: Engine, subjects: Sequence[Subject], sets: int,
     cannot be captured, none is: what is compared is measured alike.
     """
     try:
-        made, policy = _in_turns(engine, engine.record, subjects, sets, effort), engine.policy
+        measured, policy = _in_turns(clock, clock.record, subjects, sets, effort), clock.policy
     except NoGraphError:
-        made, policy = _in_turns(engine, engine.repeat, subjects, sets, effort), "events"
+        measured, policy = _in_turns(clock, clock.repeat, subjects, sets, effort), "events"
     return [Timing(tuple(min(turns, key=statistics.median) if policy == "graph"
                          else chain(*turns)), launches, sets, policy)
-            for turns, launches in made]
+            for turns, launches in measured]
 
 
 def _work(subject: Subject, order: Sequence[int]) -> Work:
@@ -140,17 +140,17 @@ def _work(subject: Subject, order: Sequence[int]) -> Work:
     return work
 
 
-def _in_turns(engine: Engine, make: Callable[[Work], Replay], subjects: Sequence[Subject],
+def _in_turns(clock: Clock, make: Callable[[Work], Replay], subjects: Sequence[Subject],
               sets: int, effort: Effort) -> list[tuple[list[list[float]], int]]:
     """Each subject's samples, by turns, and its launches a replay."""
-    orders = [_order(engine, make, subject, sets, effort) for subject in subjects]
-    turns = _turns([_turn(engine, make, subject, order)
+    orders = [_order(clock, make, subject, sets, effort) for subject in subjects]
+    turns = _turns([_turn(clock, make, subject, order)
                     for subject, order in zip(subjects, orders, strict=True)],
                    [len(order) for order in orders], effort)
-    return [(taken, len(order)) for taken, order in zip(turns, orders, strict=True)]
+    return [(samples, len(order)) for samples, order in zip(turns, orders, strict=True)]
 
 
-def _order(engine: Engine, make: Callable[[Work], Replay], subject: Subject, sets: int,
+def _order(clock: Clock, make: Callable[[Work], Replay], subject: Subject, sets: int,
            effort: Effort) -> list[int]:
     """The sets in whole rotations, so many that a replay lasts long enough."""
 
@@ -159,20 +159,20 @@ def _order(engine: Engine, make: Callable[[Work], Replay], subject: Subject, set
                                            effort.most_launches // sets))
 
     probe = rotated(effort.probe_launches)
-    each = _turn(engine, make, subject, probe)()()
+    each = _turn(clock, make, subject, probe)()()
     wanted = math.ceil(effort.replay_seconds / each) if each > 0 else effort.most_launches
     return rotated(max(wanted, len(probe)))
 
 
-def _turn(engine: Engine, make: Callable[[Work], Replay], subject: Subject,
+def _turn(clock: Clock, make: Callable[[Work], Replay], subject: Subject,
           order: Sequence[int]) -> Turn:
     """Turns that prepare the subject, capture the launches of *order*, and take samples."""
     def begun() -> Sampler:
         _work(subject, order[:_WARM_LAUNCHES])(0)
-        engine.synchronize()
+        clock.synchronize()
         replay = make(_work(subject, order))
-        engine.seconds(replay)  # the first replay also carries the graph to the device
-        return lambda: engine.seconds(replay) / len(order)
+        clock.seconds(replay)  # the first replay also carries the graph to the device
+        return lambda: clock.seconds(replay) / len(order)
 
     return begun
 
@@ -180,12 +180,12 @@ def _turn(engine: Engine, make: Callable[[Work], Replay], subject: Subject,
 def _turns(begins: Sequence[Turn], weights: Sequence[int],
            effort: Effort) -> list[list[list[float]]]:
     """The samples of every subject in every turn; a sample weighs so many launches."""
-    taken: list[list[list[float]]] = [[] for _ in begins]
+    samples: list[list[list[float]]] = [[] for _ in begins]
     for turn in range(effort.turns):
-        for place in range(len(begins)):
-            at = (turn + place) % len(begins)
-            taken[at].append(_samples(begins[at](), weights[at], effort))
-    return taken
+        for step in range(len(begins)):
+            number = (turn + step) % len(begins)
+            samples[number].append(_samples(begins[number](), weights[number], effort))
+    return samples
 
 
 def _samples(sample: Sampler, weight: int, effort: Effort) -> list[float]:
@@ -197,37 +197,37 @@ def _samples(sample: Sampler, weight: int, effort: Effort) -> list[float]:
     return samples
 
 
-def eager_times(engine: Engine, subjects: Sequence[Subject], effort: Effort) -> list[Timing]:
+def eager_times(clock: Clock, subjects: Sequence[Subject], effort: Effort) -> list[Timing]:
     """Time per call that the host spends, as a user calls, in turns.
 
     Between two waits for the device there are few enough calls that none of them waits for a
     place in its queue: the time is that of the call, not of the kernel.
     """
-    calls = [_calls(engine, subject, effort) for subject in subjects]
-    begins = [partial(_caller, engine, subject, count)
+    calls = [_calls(clock, subject, effort) for subject in subjects]
+    begins = [partial(_caller, clock, subject, count)
               for subject, count in zip(subjects, calls, strict=True)]
-    return [Timing(tuple(chain(*taken)), count, 1, "eager")
-            for taken, count in zip(_turns(begins, calls, effort), calls, strict=True)]
+    return [Timing(tuple(chain(*turns)), count, 1, "eager")
+            for turns, count in zip(_turns(begins, calls, effort), calls, strict=True)]
 
 
-def _calls(engine: Engine, subject: Subject, effort: Effort) -> int:
+def _calls(clock: Clock, subject: Subject, effort: Effort) -> int:
     """Calls between two waits, such that with the wait they take no longer than they may."""
-    _caller(engine, subject, 2)()
-    began = engine.clock()
-    _caller(engine, subject, 1)()
-    each = engine.clock() - began
+    _caller(clock, subject, 2)()
+    began = clock.now()
+    _caller(clock, subject, 1)()
+    each = clock.now() - began
     return int(max(1, min(effort.eager_calls, effort.eager_seconds / max(each, 1e-9))))
 
 
-def _caller(engine: Engine, subject: Subject, count: int) -> Sampler:
+def _caller(clock: Clock, subject: Subject, count: int) -> Sampler:
     def sample() -> float:
         with subject.settings():
-            engine.synchronize()
-            began = engine.clock()
+            clock.synchronize()
+            began = clock.now()
             for _ in range(count):
                 subject.launch(0, 0)
-            taken = engine.clock() - began
-            engine.synchronize()
-        return taken / count
+            seconds = clock.now() - began
+            clock.synchronize()
+        return seconds / count
 
     return sample

@@ -5,7 +5,8 @@ Both bindings name a call by the vendor's prefix and return (code, results…), 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
@@ -18,6 +19,9 @@ from dscore.core.once import once
 _BINDINGS = {"amd": ("hip", "hip", "hip", "hip-python"),
              "nvidia": ("cuda.bindings", "runtime", "cuda", "cuda-bindings")}
 _EXTRAS = {"amd": "hip", "nvidia": "cuda"}
+# The environment variables that say which devices a process sees.
+_VISIBLE = {"amd": "HIP_VISIBLE_DEVICES", "nvidia": "CUDA_VISIBLE_DEVICES"}
+VENDORS = tuple(_BINDINGS)  # in the order of preference
 
 
 class Runtime:
@@ -44,24 +48,31 @@ class Runtime:
         except LaunchError:
             return 0
 
+    def environments(self) -> tuple[Mapping[str, str], ...]:
+        """For each device, the environment of a process that sees that device alone."""
+        variable = _VISIBLE[self.vendor]
+        visible = [name for name in os.environ.get(variable, "").split(",") if name.strip()]
+        return tuple({variable: visible[index % len(visible)] if visible else str(index)}
+                     for index in range(self.count()))
+
     def identity(self, index: int) -> tuple[str, str]:
         """(marketing name, architecture as the compiler calls it) of a device."""
-        found = self._properties(index)
+        properties = self._properties(index)
         if self.vendor == "nvidia":
-            return _text(found.name), f"sm_{found.major}{found.minor}"
-        return _text(found.name), _text(found.gcnArchName).partition(":")[0]
+            return _text(properties.name), f"sm_{properties.major}{properties.minor}"
+        return _text(properties.name), _text(properties.gcnArchName).partition(":")[0]
 
     def slot(self, index: int) -> str:
-        """Where a device is plugged in, by which all processes know it: PCI domain-bus-device."""
+        """PCI domain-bus-device of a device: the name that all processes know it by."""
         found = self._properties(index)
         return f"{found.pciDomainID:04x}-{found.pciBusID:02x}-{found.pciDeviceID:02x}"
 
     def _properties(self, index: int) -> Any:
         if self.vendor == "nvidia":
             return self._call("GetDeviceProperties", index)
-        found = self._module.hipDeviceProp_t()
-        self._call("GetDeviceProperties", found, index)
-        return found
+        properties = self._module.hipDeviceProp_t()
+        self._call("GetDeviceProperties", properties, index)
+        return properties
 
     @contextmanager
     def on(self, index: int) -> Iterator[None]:
@@ -93,6 +104,26 @@ class Runtime:
         """Wait for everything on the current device, and raise what went wrong there."""
         self._call("DeviceSynchronize")
 
+    def stream(self) -> Any:
+        """A new stream on the current device; ``int(stream)`` is its address."""
+        return self._call("StreamCreate")
+
+    def capture(self, stream: Any, work: Callable[[], None]) -> Graph:
+        """The launches that *work* makes on *stream*, as a graph to be launched there again.
+
+        AttributeError or TypeError where the bindings, or an older runtime, lack one of the calls.
+        """
+        modes = getattr(self._module, f"{self._prefix}StreamCaptureMode")
+        self._call("StreamBeginCapture", stream,
+                   getattr(modes, f"{self._prefix}StreamCaptureModeThreadLocal"))
+        try:
+            work()
+        finally:
+            graph = self._call("StreamEndCapture", stream)
+        # The two vendors' calls of the plain name differ in their arguments.
+        instantiate = "GraphInstantiate" if self.vendor == "nvidia" else "GraphInstantiateWithFlags"
+        return Graph(self._call, graph, self._call(instantiate, graph, 0), stream)
+
     def event(self) -> Any:
         """A new event."""
         return self._call("EventCreate")
@@ -105,6 +136,21 @@ class Runtime:
         """Seconds between two events; waits for the second."""
         self._call("EventSynchronize", end)
         return float(self._call("EventElapsedTime", start, end)) * 1e-3
+
+
+class Graph:
+    """Captured launches, to be made again by a call; destroyed with the last reference."""
+
+    def __init__(self, call: Callable[..., Any], graph: Any, executable: Any, stream: Any) -> None:
+        self._call, self._graph, self._executable, self._stream = call, graph, executable, stream
+
+    def __call__(self) -> None:
+        """Launch them on the stream that they were captured on."""
+        self._call("GraphLaunch", self._executable, self._stream)
+
+    def __del__(self) -> None:
+        self._call("GraphExecDestroy", self._executable)
+        self._call("GraphDestroy", self._graph)
 
 
 def _text(name: Any) -> str:
@@ -126,8 +172,8 @@ def missing_runtime(vendor: str) -> str | None:
     """Why there is no device of a vendor, and how to mend that; None where there is one."""
     package = _BINDINGS[vendor][-1]
     try:
-        found = runtime(vendor).count()
+        count = runtime(vendor).count()
     except (ImportError, AttributeError, OSError, RuntimeError) as failed:
         return (f"no bindings of {vendor}'s runtime ({failed}); "
                 f"pip install {package}, or dscore[{_EXTRAS[vendor]}]")
-    return None if found else f"{package} finds no {vendor} GPU and driver"
+    return None if count else f"{package} finds no {vendor} GPU and driver"

@@ -1,4 +1,4 @@
-"""Where a candidate is judged and timed: on host arrays, or in the memory of a GPU."""
+"""Evaluators of a tuner's candidates: a problem with its data, and the check and timing on it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ import numpy as np
 
 from dscore.checking import bound
 from dscore.checking.bound import Accuracy, Expected
-from dscore.checking.check import guarded_output, require_untouched
+from dscore.checking.check import GuardedOutput, run_guarded
 from dscore.core.backend import Backend, GpuBackend, Kernel
 from dscore.core.device import Device
 from dscore.core.errors import UnavailableError
+from dscore.core.once import once
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
-from dscore.measuring.runner import Ground, check, ground_for
+from dscore.measuring.runner import Arrays, Runner, check, runner_of
 from dscore.measuring.timing import NoGraphError, device_times, set_count
 from dscore.tuning.measurement import Policy
 
 Timer = Callable[[Kernel, Any, Any, Any, Any, int], Sequence[float]]
 # Sets may take this part of a GPU's room: a checked output and the caller's own lie there too.
 _PART_OF_ROOM = 3
-_grounds: dict[tuple[int, Device], tuple[Backend, Ground, Policy]] = {}
 
 
-class Stand(Protocol):
-    """A problem with its data, in a place where kernels run."""
+class Evaluator(Protocol):
+    """A problem with its data, where kernels run."""
 
     def judge(self, plan: Plan) -> Accuracy:
-        """Run *plan* once in a poisoned and guarded output, and hold the result to the bound.
+        """Accuracy of one guarded run of *plan*.
 
         Raises CompileError, LaunchError, and DscoreError where it writes outside its output.
         """
@@ -44,7 +44,7 @@ class Stand(Protocol):
         """Times of *plan*, *repeats* of them."""
 
 
-StandMaker = Callable[[Backend, Device, ConvProblem, int], Stand]
+EvaluatorMaker = Callable[[Backend, Device, ConvProblem, int], Evaluator]
 
 
 def by_kernel(kernel: Kernel, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> Sequence[float]:
@@ -52,12 +52,12 @@ def by_kernel(kernel: Kernel, x: Any, w: Any, bias: Any, out: Any, repeats: int)
     return kernel.seconds(x, w, bias, out, repeats)
 
 
-class HostStand:
+class HostEvaluator:
     """NumPy arrays, and a timer that is given the very same ones for every kernel."""
 
-    def __init__(self, chosen: Backend, device: Device, problem: ConvProblem, seed: int,
+    def __init__(self, backend: Backend, device: Device, problem: ConvProblem, seed: int,
                  timer: Timer = by_kernel) -> None:
-        self._chosen, self._problem, self._seed, self._timer = chosen, problem, seed, timer
+        self._backend, self._problem, self._seed, self._timer = backend, problem, seed, timer
 
     @cached_property
     def _data(self) -> tuple[Any, Any, Any]:
@@ -68,101 +68,92 @@ class HostStand:
         return bound.expected(self._problem, *self._data)
 
     def judge(self, plan: Plan) -> Accuracy:
-        kernel, (x, w, bias) = self._chosen.compile(plan), self._data
-        out, guarded = guarded_output(plan)
-        kernel(x, w, bias, out)
-        require_untouched(plan, guarded)
-        return compare_images(out, self._expected)
+        kernel, (x, w, bias) = self._backend.compile(plan), self._data
+        guarded = GuardedOutput(plan.problem)
+        run_guarded(plan, guarded, lambda out: kernel(x, w, bias, out))
+        return compare_images(guarded.out, self._expected)
 
     def seconds(self, plan: Plan, repeats: int) -> Sequence[float]:
-        kernel, (x, w, bias) = self._chosen.compile(plan), self._data
-        out, guarded = guarded_output(plan)
-        samples = self._timer(kernel, x, w, bias, out, repeats)
-        require_untouched(plan, guarded)
-        return samples
+        kernel, (x, w, bias) = self._backend.compile(plan), self._data
+        return run_guarded(plan, GuardedOutput(plan.problem), lambda out: self._timer(
+            kernel, x, w, bias, out, repeats))
 
 
-class GroundStand(HostStand):
-    """Data where the kernels run: so many sets in turn that the caches are cold, by graphs.
+class RunnerEvaluator(HostEvaluator):
+    """Data in the memory of a runner: so many sets in turn that the caches are cold, by graphs.
 
-    Others wait while a kernel is judged as well, as what it does would be part of their times.
+    The runner is held exclusively while a kernel is judged, too: the kernel's work would be part of
+    other processes' times.
     """
 
-    def __init__(self, chosen: Backend, device: Device, problem: ConvProblem, seed: int) -> None:
-        super().__init__(chosen, device, problem, seed)
-        self._ground, self._policy = ground_of(chosen, device)
+    def __init__(self, backend: Backend, device: Device, problem: ConvProblem, seed: int) -> None:
+        super().__init__(backend, device, problem, seed)
+        self._runner, self._policy = runner_and_policy(backend, device)
 
     @cached_property
-    def _sets(self) -> list[Any]:
-        ground, problem = self._ground, self._problem
-        ground.release()
-        count = set_count(problem.compulsory_bytes, ground.cache_bytes,
-                          ground.room_bytes / _PART_OF_ROOM, ground.most_sets)
-        return ground.sets(problem, count, self._seed)
+    def _sets(self) -> list[Arrays]:
+        runner, problem = self._runner, self._problem
+        runner.release()
+        count = set_count(problem.compulsory_bytes, runner.cache_bytes,
+                          runner.room_bytes / _PART_OF_ROOM, runner.most_sets)
+        return runner.sets(problem, count, self._seed)
 
     def judge(self, plan: Plan) -> Accuracy:
-        with self._ground.alone():
+        with self._runner.exclusive():
             # Only PyTorch makes the exact result where the data is; the host makes it once.
-            if self._ground.calls and not self._ground.on_host:
-                return check(self._ground, self._chosen, plan, self._sets[0])
+            if self._runner.calls and not self._runner.on_host:
+                return check(self._runner, self._backend, plan, self._sets[0])
             return super().judge(plan)
 
     def seconds(self, plan: Plan, repeats: int) -> Sequence[float]:
-        ground, sets = self._ground, self._sets
-        effort = replace(ground.effort, turns=1, most_replays=repeats, fewest_replays=repeats)
-        subject = ground.subject(self._chosen, plan, sets)
-        with ground.alone():
-            [timing] = device_times(ground.engine, [subject], len(sets), effort)
+        runner, sets = self._runner, self._sets
+        effort = replace(runner.effort, turns=1, most_replays=repeats, fewest_replays=repeats)
+        subject = runner.subject(self._backend, plan, sets)
+        with runner.exclusive():
+            [timing] = device_times(runner.clock, [subject], len(sets), effort)
         if timing.policy != self._policy.clock:
             raise UnavailableError(f"{plan.name} was timed by {timing.policy}, other kernels by "
                                    f"{self._policy.clock}: they cannot be compared")
         return timing.samples
 
 
-def ground_of(chosen: Backend, device: Device) -> tuple[Ground, Policy]:
-    """The memory that *chosen*'s kernels run in, and what is measured there: by graphs, or by
-    events where none can be captured.
+@once
+def runner_and_policy(backend: Backend, device: Device) -> tuple[Runner, Policy]:
+    """The runner of *backend*, and what is measured there: by graphs, or by events where none can
+    be captured.
     """
-    # By identity, and with the backend itself, which must not be another's successor.
-    known = _grounds.get((id(chosen), device))
-    if known is None:
-        ground = ground_for(chosen, device, peers=False)
-        known = _grounds[id(chosen), device] = chosen, ground, _policy_on(ground)
-    return known[1:]
-
-
-def _policy_on(ground: Ground) -> Policy:
+    runner = runner_of(backend, device, peers=False)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the graph is empty
-            ground.engine.record(lambda stream: None)
+            runner.clock.record(lambda stream: None)
     except NoGraphError:
-        return Policy("cold", "events")
-    return Policy("cold", ground.engine.policy)
+        return runner, Policy("cold", "events")
+    return runner, Policy("cold", runner.clock.policy)
 
 
-def default_stand(chosen: Backend, device: Device) -> tuple[StandMaker, Policy]:
-    """Where *chosen*'s kernels are judged and timed, and what is measured there."""
-    if isinstance(chosen, GpuBackend):
-        return GroundStand, ground_of(chosen, device)[1]
-    return HostStand, Policy("hot", "host" if chosen.any_device else "events")
+def default_evaluator(backend: Backend, device: Device) -> tuple[EvaluatorMaker, Policy]:
+    """The evaluator for *backend*'s kernels, and what it measures."""
+    if isinstance(backend, GpuBackend):
+        return RunnerEvaluator, runner_and_policy(backend, device)[1]
+    return HostEvaluator, Policy("hot", "host" if backend.any_device else "events")
 
 
 def require_times(samples: Sequence[float]) -> tuple[float, ...]:
     """*samples*, which must be positive seconds; UnavailableError where a timer gave others."""
-    if not samples or not all(math.isfinite(taken) and taken > 0 for taken in samples):
+    if not samples or not all(math.isfinite(sample) and sample > 0 for sample in samples):
         raise UnavailableError(f"the timer gave {samples}, which are no times")
     return tuple(samples)
 
 
-def compare_images(out: np.ndarray[Any, Any], wanted: Expected) -> Accuracy:
+def compare_images(y: np.ndarray[Any, Any], expected: Expected) -> Accuracy:
     """`bound.compare` image by image, side by side: whole batches take gigabytes at a time."""
     def one(image: int) -> Accuracy:
         part = slice(image, image + 1)
-        judged = bound.compare(out[part], Expected(wanted.y[part], wanted.bound[part]))
-        return replace(judged, where=(image, *judged.where[1:]))
+        accuracy = bound.compare(y[part], Expected(expected.y[part], expected.bound[part]))
+        return replace(accuracy, where=(image, *accuracy.where[1:]))
 
-    if len(out) == 1:
+    if len(y) == 1:
         return one(0)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return max(pool.map(one, range(len(out))), key=lambda judged: judged.share)
+        return max(pool.map(one, range(len(y))), key=lambda accuracy: accuracy.share)

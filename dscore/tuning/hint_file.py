@@ -11,7 +11,6 @@ from dscore.core import backend
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError
 from dscore.core.tiling import Tiling
-from dscore.tuning import records
 from dscore.tuning.measurement import Configuration, Measurement, Record, records_of
 from dscore.tuning.shipped_hints import MICROSECONDS, Ignored, fitting_plan, hint_token
 
@@ -113,7 +112,8 @@ class _Todays:
         if name not in self._known:
             self._known[name] = ""
             with suppress(DscoreError):
-                self._known[name] = records.kernels_of(backend.backend(name))
+                self._known[name] = backend.backend(name).identity(
+                    record.identity.architecture).kernels
         return record.identity.kernels == self._known[name]
 
 

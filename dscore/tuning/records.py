@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from dscore._version import __version__
 from dscore.algorithms.case import case_of
-from dscore.cache.store import Store, key
+from dscore.cache.store import Store
 from dscore.core import backend
 from dscore.core.backend import Backend
 from dscore.core.device import Device
@@ -51,49 +49,12 @@ _Stamp = tuple[tuple[Path, int], ...]
 _decided: dict[Any, tuple[_Stamp, Plan | None]] = {}
 
 
-def kernels_of(chosen: Backend) -> str:
-    """The hash of the sources that *chosen*'s kernels are made of."""
-    module = sys.modules[type(chosen).__module__]
-    folder = _own_sources(chosen)
-    paths = ([Path(module.__file__ or "")] if folder is None else
-             [p for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix in (".hpp", ".h")])
-    stamps = tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in paths)
-    return _hashed(stamps, getattr(chosen, "sizes", ""))
-
-
-def _own_sources(chosen: Backend) -> Path | None:
-    """The folder of C++ sources that *chosen* builds; None for one that is a Python module."""
-    if not chosen.compiles or not type(chosen).__module__.startswith("dscore."):
-        return None
-    from importlib.resources import files
-
-    return Path(getattr(chosen, "include", None) or str(files("dscore._hip_src")))
-
-
-@lru_cache(maxsize=16)
-def _hashed(stamps: tuple[tuple[Path, int, int], ...], sizes: str) -> str:
-    parts = [part for path, *_ in stamps for part in (path.name, path.read_bytes())]
-    return key(__version__, sizes, *parts)
-
-
-def compiler_of(chosen: Backend, architecture: str) -> str:
-    """The version of the compiler that builds *chosen*'s kernels; "none" where nothing is built.
-
-    Raises UnavailableError where it is not here.
-    """
-    if not chosen.compiles or not type(chosen).__module__.startswith("dscore."):
-        return "none"
-    from dscore.building.compilers import find_compiler
-
-    own = "nvcc" if architecture.startswith("sm_") else "hip"
-    return find_compiler("host" if chosen.any_device else own).version  # type: ignore[arg-type]
-
-
 def identity_of(problem: ConvProblem, device: Device, chosen: Backend,
                 policy: Policy) -> Identity:
     """What a measurement made now would be bound to."""
+    identity = chosen.identity(device.architecture)
     return Identity(problem_token(problem), chosen.name, device.name, device.architecture,
-                    kernels_of(chosen), compiler_of(chosen, device.architecture), policy)
+                    identity.kernels, identity.compiler, policy)
 
 
 def keep(measurement: Measurement) -> None:
@@ -222,14 +183,16 @@ def _staleness(said: Identity, device: Device | None) -> str:
     if elsewhere:
         return elsewhere
     chosen = backend.backend(said.backend)
-    if kernels_of(chosen) != said.kernels:
+    identity = chosen.identity(said.architecture)
+    if identity.kernels != said.kernels:
         return "the kernel sources have changed"
     if device is None and not chosen.any_device:
         elsewhere = _elsewhere(said, chosen.device())
         if elsewhere:
             return elsewhere
-    compiler = compiler_of(chosen, said.architecture)
-    return f"the compiler is {compiler}, it was {said.compiler}" * (compiler != said.compiler)
+    if identity.compiler != said.compiler:
+        return f"the compiler is {identity.compiler}, it was {said.compiler}"
+    return ""
 
 
 def _elsewhere(said: Identity, device: Device | None) -> str:

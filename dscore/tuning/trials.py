@@ -24,7 +24,7 @@ from dscore.core.plan import Plan
 from dscore.core.token import parse_problem
 from dscore.solving import solver
 from dscore.tuning import records
-from dscore.tuning.evaluator import Stand, StandMaker, require_times
+from dscore.tuning.evaluator import Evaluator, EvaluatorMaker, require_times
 from dscore.tuning.measurement import Measurement, Policy, Record
 
 # Kernels that one core compiles together, as the units of dscore.building.codegen hold them.
@@ -42,7 +42,7 @@ class Search:
     device: Device
     top: int | None  # candidates in the model's order; None for all there are
     seed: int
-    stand: StandMaker
+    evaluator: EvaluatorMaker
     policy: Policy  # of the times that it gives
     algorithm: str | None = None  # whose tilings; None for the solver's choice
 
@@ -100,8 +100,9 @@ class Trials:
         self._crashes: list[Measurement] = []  # not believed before some kernel has run
 
     @cached_property
-    def _stand(self) -> Stand:
-        return self.search.stand(self.chosen, self.search.device, self.problem, self.search.seed)
+    def _evaluator(self) -> Evaluator:
+        search = self.search
+        return search.evaluator(self.chosen, search.device, self.problem, search.seed)
 
     def try_out(self, plan: Plan, repeats: int, unbuilt: str = "") -> None:
         """Check *plan*, time it if it is right, and keep what comes of it.
@@ -131,10 +132,10 @@ class Trials:
         spills = self.chosen.compile(plan).use.spills
         if spills > MOST_SPILLS:
             raise _NotRightError(f"spills {spills} registers", None)
-        judged = _judged(self._stand, plan)
+        judged = _judged(self._evaluator, plan)
         if not judged.ok:
             raise _NotRightError(str(judged), judged.share)
-        return judged.share, require_times(self._stand.seconds(plan, repeats))
+        return judged.share, require_times(self._evaluator.seconds(plan, repeats))
 
     def _crashed(self, plan: Plan, raised: Exception) -> None:
         """Hold a crash against *plan*, once it is known that the device still works."""
@@ -188,9 +189,9 @@ class _NotRightError(Exception):
         self.share = share
 
 
-def _judged(stand: Stand, plan: Plan) -> Accuracy:
+def _judged(evaluator: Evaluator, plan: Plan) -> Accuracy:
     try:
-        return stand.judge(plan)
+        return evaluator.judge(plan)
     except DscoreError as failed:
         # One that has no kind of its own is that of a kernel which wrote outside its output.
         if type(failed) is DscoreError:

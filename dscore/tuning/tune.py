@@ -26,7 +26,7 @@ from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.token import parse_problem, problem_token
 from dscore.tuning import records
-from dscore.tuning.evaluator import HostStand, Timer, default_stand
+from dscore.tuning.evaluator import HostEvaluator, Timer, default_evaluator
 from dscore.tuning.measurement import Policy
 from dscore.tuning.search import Tuned, candidates, search_one, standing
 from dscore.tuning.trials import Builder, Search, wave_size
@@ -62,11 +62,11 @@ def search_of(device: Device | None = None, backend: str = "auto", top: int = TO
     chosen = choose_backend(backend)
     target = device or chosen.device()
     if timer is None or policy is None:
-        stand, policy = default_stand(chosen, target)
+        evaluator, policy = default_evaluator(chosen, target)
     else:
-        stand = partial(HostStand, timer=timer)
+        evaluator = partial(HostEvaluator, timer=timer)
     return Search(chosen.name if backend == "auto" else backend, target,
-                  None if exhaustive else top, seed, stand, policy, algorithm)
+                  None if exhaustive else top, seed, evaluator, policy, algorithm)
 
 
 def tune(problem: ConvProblem, device: Device | None = None, backend: str = "auto",

@@ -11,7 +11,7 @@ from faulty_backends import Wrong
 from dscore import api
 from dscore.bench.rows import Row, append_rows, read_rows
 from dscore.bench.run import Bench, Comparison, bench, measure
-from dscore.bench.summary import contests, standings
+from dscore.bench.summary import layer_results, summaries
 from dscore.bench.torch_methods import TorchSubject, ways_for
 from dscore.checking import bound
 from dscore.core import catalog
@@ -42,7 +42,7 @@ ROWS = [row("D1", "dscore", 2.0), row("D1", "default", 8.0), row("D1", "channels
 
 
 def test_geometric_means_losses_best_and_worst():
-    one, = standings(contests(ROWS))
+    one, = summaries(layer_results(ROWS))
     assert (one.kind, one.batch, one.cache, one.layers) == ("depthwise", 1, "cold", 3)
     assert one.over_default.geomean == pytest.approx((4 * 2 * 0.5) ** (1 / 3))
     assert one.over_default.lost == (("D3", 0.5),)
@@ -58,7 +58,7 @@ def test_geometric_means_losses_best_and_worst():
 def test_what_was_not_timed_is_named_and_not_averaged():
     rows = [*ROWS, row("D4", "dscore", None, fault="wrong"), row("D4", "default", 1.0),
             row("D5", "dscore", 1.0), row("D5", "default", None, fault="wrong")]
-    one, = standings(contests(rows))
+    one, = summaries(layer_results(rows))
     assert one.failed == ("D4",)
     assert one.layers == 5
     assert one.over_default.layers == 3
@@ -68,8 +68,8 @@ def test_what_was_not_timed_is_named_and_not_averaged():
 def test_kinds_batches_and_states_of_the_cache_stand_apart():
     rows = [row("D1", "dscore", 1.0), row("D1", "dscore", 1.0, batch=8, problem="n8"),
             row("D1", "dscore", 1.0, cache="hot"), row("P1", "dscore", 1.0, kind="pointwise")]
-    assert len(standings(contests(rows))) == 4
-    assert all(one.over_default is None for one in standings(contests(rows)))
+    assert len(summaries(layer_results(rows))) == 4
+    assert all(one.over_default is None for one in summaries(layer_results(rows)))
 
 
 # its file

@@ -15,7 +15,7 @@ import pytest
 from cli_calls import Call, unwrapped, words
 
 from dscore.bench.rows import Row, append_rows
-from dscore.bench.summary import contests, standings
+from dscore.bench.summary import layer_results, summaries
 from dscore.cli import bench_tables
 from dscore.cli.bench_replaying import floors_of
 from dscore.cli.plots import draw
@@ -50,11 +50,12 @@ def test_beside_pytorch(call: Call) -> None:
 
 def test_losses_are_listed_as_plainly_as_wins(capsys: pytest.CaptureFixture[str]) -> None:
     times = {"D1": (2.0, 8.0, 4.0), "D2": (8.0, 16.0, 4.0), "D3": (4.0, 2.0, 3.0)}
-    found = contests([Row("depthwise", layer, 8, method, "cold", time, time, time, 1, 1, 2.0, True)
-                      for layer, three in times.items()
-                      for method, time in zip(("dscore", "default", "native"), three, strict=True)])
+    found = layer_results(
+        Row("depthwise", layer, 8, method, "cold", time, time, time, 1, 1, 2.0, True)
+        for layer, three in times.items()
+        for method, time in zip(("dscore", "default", "native"), three, strict=True))
     bench_tables.print_layers(found)
-    bench_tables.print_standings(standings(found))
+    bench_tables.print_standings(summaries(found))
     lines = capsys.readouterr().out.splitlines()
     assert [words(line) for line in lines[3:6]] == [
         ["D1", "8", "cold", "2.00", "8.00", "4.00", "4.00", "2.00", "1.00"],
@@ -152,12 +153,12 @@ def rows() -> list[Row]:
 
 @needs_matplotlib
 def test_pictures(tmp_path: Path) -> None:
-    paths = draw(contests(rows()), FLOORS, "a device", tmp_path / "new" / "folder")
+    paths = draw(layer_results(rows()), FLOORS, "a device", tmp_path / "new" / "folder")
     assert [path.name for path in paths] == ["depthwise_cold.svg", "depthwise_eager.svg",
                                              "roofline.svg"]
     assert all(ElementTree.parse(path).getroot().tag.endswith("svg") for path in paths)
     kept = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in draw(contests(rows()), FLOORS, "a device",
+    assert [path.read_bytes() for path in draw(layer_results(rows()), FLOORS, "a device",
                                                tmp_path)] == kept
 
 
@@ -194,7 +195,7 @@ def test_files_are_told_as_when_they_were_measured(call: Call, tmp_path: Path) -
 
 
 def test_markdown_has_a_column_for_each_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    bench_tables.print_all(contests(rows()), markdown=True)
+    bench_tables.print_all(layer_results(rows()), markdown=True)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
         "| kind | cache | batch | layers | over the default | lost | over the best | lost "

@@ -10,10 +10,11 @@ from dscore.backends.hip import HipBackend
 from dscore.bench.run import Bench, Comparison, bench
 from dscore.bench.torch_methods import WAYS
 from dscore.core import catalog
-from dscore.measuring.clocks import TorchEngine
-from dscore.measuring.gpu_runners import RuntimeGround, TorchGround
+from dscore.measuring.clocks import TorchClock
 from dscore.measuring.runner import check
 from dscore.measuring.timing import Effort, device_times, eager_times
+from dscore.measuring.torch_runner import TorchRunner
+from dscore.measuring.vendor_runner import VendorRunner
 from dscore.measuring.vendor_runtime import runtime
 
 HIP = HipBackend()
@@ -32,10 +33,10 @@ def torch():
 
 
 @pytest.fixture(params=["torch", "runtime"])
-def ground(request):
+def runner(request):
     if request.param == "runtime":
-        return RuntimeGround(runtime(HIP.vendor), HIP.device(), 0)
-    return TorchGround(request.getfixturevalue("torch"), HIP.device(), 0)
+        return VendorRunner(runtime(HIP.vendor), HIP.device(), 0)
+    return TorchRunner(request.getfixturevalue("torch"), HIP.device(), 0)
 
 
 def asked(*names, **options):
@@ -44,17 +45,17 @@ def asked(*names, **options):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_kernels_are_right_where_they_are_measured(ground, name):
+def test_kernels_are_right_where_they_are_measured(runner, name):
     plan = dscore.plan_for(name, HIP.device())
-    arrays, = ground.sets(plan.problem, 1, 3)
-    assert check(ground, HIP, plan, arrays).ok
+    arrays, = runner.sets(plan.problem, 1, 3)
+    assert check(runner, HIP, plan, arrays).ok
 
 
-def test_device_time_by_graphs(ground):
+def test_device_time_by_graphs(runner):
     plan = dscore.plan_for("P2", HIP.device())
-    sets = ground.sets(plan.problem, 3, 0)
-    subject = ground.subject(HIP, plan, sets)
-    timing, = device_times(ground.engine, [subject], 3, QUICK)
+    sets = runner.sets(plan.problem, 3, 0)
+    subject = runner.subject(HIP, plan, sets)
+    timing, = device_times(runner.clock, [subject], 3, QUICK)
     assert timing.policy == "graph" or HIP.vendor == "amd"
     assert timing.launches % 3 == 0
     floor = HIP.device().floor_seconds(0, 2 * plan.problem.macs)
@@ -63,20 +64,20 @@ def test_device_time_by_graphs(ground):
     assert low <= timing.median <= high < 2 * low
 
 
-def test_both_engines_agree(torch):
+def test_both_clocks_agree(torch):
     plan, times = dscore.plan_for("P2", HIP.device()), []
-    for ground in (TorchGround(torch, HIP.device(), 0),
-                   RuntimeGround(runtime(HIP.vendor), HIP.device(), 0)):
-        sets = ground.sets(plan.problem, 1, 0)
-        times += device_times(ground.engine, [ground.subject(HIP, plan, sets)], 1, QUICK)
+    for runner in (TorchRunner(torch, HIP.device(), 0),
+                   VendorRunner(runtime(HIP.vendor), HIP.device(), 0)):
+        sets = runner.sets(plan.problem, 1, 0)
+        times += device_times(runner.clock, [runner.subject(HIP, plan, sets)], 1, QUICK)
     assert times[0].median == pytest.approx(times[1].median, rel=0.2)
 
 
 # PyTorch's own state may be spoiled by a capture that fails, so that it is not for this process.
 NOT_CAPTURED = """
 import torch
-from dscore.backends.engines import TorchEngine
-from dscore.backends.timing import Effort, device_times
+from dscore.measuring.clocks import TorchClock
+from dscore.measuring.timing import Effort, device_times
 
 class Waiting:
     name = "waiting"
@@ -86,7 +87,7 @@ class Waiting:
     settings = staticmethod(torch.no_grad)
 
 x = torch.randn(1 << 20, device="cuda")
-timing, = device_times(TorchEngine(torch, 0), [Waiting()], 1, Effort())
+timing, = device_times(TorchClock(torch, 0), [Waiting()], 1, Effort())
 print(timing.policy, timing.median > 0, bool(torch.isfinite(x).all()))
 """
 
@@ -110,14 +111,14 @@ def test_eager_time_is_the_hosts(torch):
         def settings(self):
             return torch.no_grad()
 
-    engine = TorchEngine(torch, 0)
-    eager, = eager_times(engine, [Product()], QUICK)
-    device, = device_times(engine, [Product()], 1, QUICK)
+    clock = TorchClock(torch, 0)
+    eager, = eager_times(clock, [Product()], QUICK)
+    device, = device_times(clock, [Product()], 1, QUICK)
     assert eager.median < device.median / 2
 
 
 def test_floors(torch):
-    found = TorchGround(torch, HIP.device(), 0).floors()
+    found = TorchRunner(torch, HIP.device(), 0).floors()
     device = HIP.device()
     assert 0.5 < found.bytes_per_second / device.bandwidth_bytes_per_second <= 1.05
     assert 0.3 < found.flops_per_second / (
@@ -147,7 +148,7 @@ def test_tf32_is_held_to_its_own_bound(torch):
 
 
 def test_without_pytorch(monkeypatch):
-    monkeypatch.setattr("dscore.measuring.runner._torch_with_gpu", lambda: None)
+    monkeypatch.setattr("dscore.measuring.torch_runner.torch_with_gpu", lambda: None)
     run = Bench(asked("P13", "D6", backend="hip", ways=()))
     assert run.caches == ("cold", "hot")
     run.prepare(run.cases)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dscore.measuring import floors
-from dscore.measuring.clocks import HostEngine
+from dscore.measuring.clocks import HostClock
 from dscore.measuring.timing import (
     Effort,
     NoGraphError,
@@ -29,7 +29,7 @@ class Device:
     policy = "graph"
 
     def __init__(self, captures=True):
-        self.captures, self.now, self.log, self.replays, self.waits = captures, 0.0, [], [], 0
+        self.captures, self.time, self.log, self.replays, self.waits = captures, 0.0, [], [], 0
 
     def record(self, work):
         if not self.captures:
@@ -44,7 +44,7 @@ class Device:
 
         def replay():
             self.replays.append((name, [index for _, index, _ in order]))
-            self.now += cost
+            self.time += cost
 
         return replay
 
@@ -52,15 +52,15 @@ class Device:
         return lambda: work(9)
 
     def seconds(self, replay):
-        before = self.now
+        before = self.time
         replay()
-        return self.now - before
+        return self.time - before
 
     def synchronize(self):
         self.waits += 1
 
-    def clock(self):
-        return self.now
+    def now(self):
+        return self.time
 
     def subjects(self, **costs):
         self.costs = costs
@@ -74,7 +74,7 @@ class Subject:
     def launch(self, index, stream):
         assert self.inside
         self.device.log.append((self.name, index, stream))
-        self.device.now += self.device.costs[self.name]
+        self.device.time += self.device.costs[self.name]
 
     @contextmanager
     def settings(self):
@@ -118,7 +118,7 @@ def test_of_graphs_the_fastest_capture_counts(policy, samples):
 
         def replay():
             right()
-            device.now += late
+            device.time += late
         return replay
 
     device.record = every_second_is_slower
@@ -229,10 +229,10 @@ def test_sets_exceed_the_cache_three_times():
     assert set_count(10, 10_000, 0, 4096) == 2
 
 
-def test_the_hosts_engine_times_calls():
-    engine = HostEngine()
+def test_the_hosts_clock_times_calls():
+    clock = HostClock()
     called = []
-    assert 0 < engine.seconds(engine.record(called.append)) < 1
+    assert 0 < clock.seconds(clock.record(called.append)) < 1
     assert called == [0]
 
 
@@ -252,7 +252,7 @@ def test_measured_floors_take_the_faster_copy():
 
 
 def test_the_hosts_floors():
-    found = floors.host_floors(HostEngine(), Effort(1, 0.0, 0.0, 3, 3, 1))
+    found = floors.host_floors(HostClock(), Effort(1, 0.0, 0.0, 3, 3, 1))
     assert 1e8 < found.bytes_per_second < 1e13
     assert 1e8 < found.flops_per_second < 1e14
     assert 0 < found.launch_seconds < 1e-3

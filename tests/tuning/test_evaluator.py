@@ -1,4 +1,4 @@
-"""Where candidates are judged and timed."""
+"""Evaluators of candidates: what they judge and time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dscore.core.errors import DscoreError, UnavailableError
 from dscore.core.token import parse_problem
 from dscore.solving import solver
 from dscore.tuning.evaluator import (
-    GroundStand,
-    HostStand,
+    HostEvaluator,
+    RunnerEvaluator,
     compare_images,
-    default_stand,
-    ground_of,
+    default_evaluator,
     require_times,
+    runner_and_policy,
 )
 from dscore.tuning.measurement import Policy
 
@@ -31,23 +31,23 @@ DEVICE = catalog.device("z100sm")
 PLAN = solver.best_plan(PROBLEM, DEVICE)
 
 
-@pytest.mark.parametrize("make", [HostStand, GroundStand])
+@pytest.mark.parametrize("make", [HostEvaluator, RunnerEvaluator])
 def test_a_plan_is_judged_and_timed(make: Any) -> None:
-    stand = make(backend("reference"), DEVICE, PROBLEM, 0)
-    assert stand.judge(PLAN).ok
+    evaluator = make(backend("reference"), DEVICE, PROBLEM, 0)
+    assert evaluator.judge(PLAN).ok
     for repeats in (1, 4):
-        assert len(require_times(stand.seconds(PLAN, repeats))) == repeats
+        assert len(require_times(evaluator.seconds(PLAN, repeats))) == repeats
 
 
-@pytest.mark.parametrize("make", [HostStand, GroundStand])
+@pytest.mark.parametrize("make", [HostEvaluator, RunnerEvaluator])
 def test_faults_are_seen(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand = make(backend("tuning_backends:Scripted"), DEVICE, PROBLEM, 0)
+    evaluator = make(backend("tuning_backends:Scripted"), DEVICE, PROBLEM, 0)
     for role in ("wrong", "unwritten"):
         monkeypatch.setattr(Scripted, "roles", {PLAN.tiling.name: role})
-        assert not stand.judge(PLAN).ok
+        assert not evaluator.judge(PLAN).ok
     monkeypatch.setattr(Scripted, "roles", {PLAN.tiling.name: "scribbles"})
     with pytest.raises(DscoreError, match="outside its output"):
-        stand.judge(PLAN)
+        evaluator.judge(PLAN)
 
 
 def test_a_timer_is_given_the_same_arrays_for_every_kernel() -> None:
@@ -57,19 +57,19 @@ def test_a_timer_is_given_the_same_arrays_for_every_kernel() -> None:
         given.append((x, w, bias))
         return [1.0] * repeats
 
-    stand = HostStand(backend("reference"), DEVICE, PROBLEM, 0, timer)
-    stand.seconds(PLAN, 1)
-    stand.seconds(PLAN, 1)
+    evaluator = HostEvaluator(backend("reference"), DEVICE, PROBLEM, 0, timer)
+    evaluator.seconds(PLAN, 1)
+    evaluator.seconds(PLAN, 1)
     assert all(one is other for one, other in zip(*given, strict=True))
     assert all(array.all() for array in given[0])  # never timed on zeros
 
 
 def test_what_is_usual() -> None:
     reference = backend("reference")
-    assert default_stand(reference, DEVICE) == (HostStand, Policy("hot", "host"))
-    assert ground_of(reference, DEVICE)[1] == Policy("cold", "host")
-    for stand in (HostStand, GroundStand, partial(HostStand, timer=require_times)):
-        assert pickle.loads(pickle.dumps(stand)) is not None
+    assert default_evaluator(reference, DEVICE) == (HostEvaluator, Policy("hot", "host"))
+    assert runner_and_policy(reference, DEVICE)[1] == Policy("cold", "host")
+    for maker in (HostEvaluator, RunnerEvaluator, partial(HostEvaluator, timer=require_times)):
+        assert pickle.loads(pickle.dumps(maker)) is not None
 
 
 @pytest.mark.parametrize("samples", [(), (0.0,), (1.0, -1.0), (float("inf"),), (float("nan"),)])

@@ -22,7 +22,7 @@ from dscore.tuning.measurement import Identity, Measurement, Policy
 EVENTS = Policy("hot", "events")
 # What hip would have measured there.
 OWN = replace(IDENTITY, backend="hip", compiler="hipcc 5.2", policy=COLD,
-              kernels=records.kernels_of(backend.backend("hip")))
+              kernels=backend.backend("hip").identity("sm_90").kernels)
 
 
 @pytest.fixture(autouse=True)
