@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dscore._version import __version__, api
+from dscore import api
+from dscore._version import __version__
 from dscore.bench import torch_methods
 from dscore.bench.methods import Entrant, ours, theirs
 from dscore.bench.rows import Key, Row, append_rows, key_of, read_rows
