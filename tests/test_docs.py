@@ -16,7 +16,7 @@ try:
 except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 PAPERS = (ROOT / "docs" / "papers.md").read_text()
 README = (ROOT / "README.md").read_text()
 MODULES = [module.name for module in pkgutil.walk_packages(dscore.__path__, "dscore.")
