@@ -16,10 +16,11 @@ from dscore.core import catalog
 from dscore.core.backend import Backend, choose_backend
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, require_one_of
+from dscore.core.numerics import Arithmetic
 from dscore.core.plan import RULES, Plan, Rules
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation
-from dscore.core.tiling import Arithmetic, Tiling
+from dscore.core.tiling import Tiling
 from dscore.core.trace import Trace
 from dscore.solving import solver, verdict
 from dscore.solving.explain import Explanation, explanation_of

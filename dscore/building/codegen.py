@@ -8,6 +8,7 @@ from typing import Literal
 
 from dscore.algorithms.registry import algorithm_of
 from dscore.building.toolchain import Unit
+from dscore.core.numerics import ELEMENTS
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
@@ -16,7 +17,6 @@ from dscore.core.token import problem_token
 # kernels of one tiling and layer serve every image size, which a search over shapes needs.
 Sizes = Literal["fixed", "any"]
 
-ELEMENTS = {"float32": "float"}
 _SIZES = ("batch", "in_channels", "height", "width", "out_channels", "out_height", "out_width",
           "groups", "pad_top", "pad_left")
 # Compilers take about as long for a unit's headers as for a few kernels.
@@ -62,7 +62,7 @@ class KernelSource:
     def definition(self) -> str:
         """The kernel's type, under its own name, and the second witness of the plan's numbers."""
         spec, use = self.plan.problem.spec, self.plan.use
-        element = ELEMENTS[spec.dtype]
+        element = spec.element.cpp
         layer = ", ".join(str(n) for n in (*spec.kernel, *spec.stride, *spec.dilation))
         epilogue = (f"dscore::Epilogue<{element}, {str(spec.bias).lower()}, "
                     f"dscore::Activation::{spec.activation or 'none'}>")
@@ -138,8 +138,9 @@ def _index(counts: list[int]) -> str:
 def refused(plan: Plan) -> tuple[Violation, ...]:
     """What of a plan no kernel of hip_src runs, by name."""
     spec, found = plan.problem.spec, []
-    if spec.dtype not in ELEMENTS:
-        found.append(Violation("E-DTYPE", "dtype", spec.dtype, ", ".join(ELEMENTS)))
+    if not spec.element.cpp:
+        able = ", ".join(element.name for element in ELEMENTS.values() if element.cpp)
+        found.append(Violation("E-DTYPE", "dtype", spec.dtype, able))
     if spec.layout != "nchw":
         found.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
     return tuple(found)

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from dscore.calling.arrays import Adapter, Dlpack, GpuAdapter, Numpy, dtype_name, library_of
 from dscore.calling.gpu_arrays import Cupy, Torch
 from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.numerics import DTYPES, Arithmetic
 from dscore.core.once import once
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import DTYPES, Activation, ConvSpec
-from dscore.core.tiling import Arithmetic
+from dscore.core.spec import Activation, ConvSpec
 
 _GPU_LIBRARIES: dict[str, Callable[[], Adapter]] = {"torch": Torch, "cupy": Cupy}
 _RANK = 4

@@ -11,9 +11,10 @@ from dscore.calling.gpu_arrays import capturing
 from dscore.core.backend import Backend
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError, require_one_of
+from dscore.core.numerics import ARITHMETICS, Arithmetic
 from dscore.core.plan import Plan, Rules
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import ARITHMETICS, Arithmetic, Tiling
+from dscore.core.tiling import Tiling
 from dscore.core.token import problem_token
 from dscore.solving import solver, verdict
 from dscore.tuning import records, shipped_hints

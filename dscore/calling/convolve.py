@@ -14,9 +14,9 @@ from dscore.calling.call_cache import CALLS, PreparedCall
 from dscore.core.backend import Backend, GpuBackend, Kernel, choose_backend, require_accepted
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.numerics import Arithmetic
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import Arithmetic
 
 PlanLike = choice.PlanLike
 

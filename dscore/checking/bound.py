@@ -18,13 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dscore.core.errors import SpecError
+from dscore.core.numerics import ACCUMULATOR, UNDERFLOW
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation
 from dscore.ops import conv
 
-UNIT_ROUNDOFF = 2.0**-24
-# A product or sum below the normal range may be flushed to zero.
-UNDERFLOW = 2.0**-126
+UNIT_ROUNDOFF = ACCUMULATOR.unit_roundoff
 # What a multiplication in TF32 adds for each of its operands, of which it keeps 10 bits.
 TF32_SHARE = 2 * 2.0**-10 + 2.0**-20
 # Elements of float64 that one step of `judge` may take; an image at least.

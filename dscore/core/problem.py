@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dscore.core.errors import SpecError, require_int
-from dscore.core.spec import ELEMENT_BYTES, ConvSpec, Pair, Sides
+from dscore.core.spec import ConvSpec, Pair, Sides
 
 # Kernels index a tensor with 32-bit signed integers; lanes past its end, up to a block's elements
 # further.
@@ -121,7 +121,7 @@ class ConvProblem:
         filters = spec.out_channels * (spec.products + spec.bias)
         elements = self.batch * (spec.in_channels * self.height * self.width
                                  + spec.out_channels * self.out_height * self.out_width)
-        return ELEMENT_BYTES[spec.dtype] * (elements + filters)
+        return spec.element.bytes * (elements + filters)
 
     def with_batch(self, batch: int) -> ConvProblem:
         """The same layer and image size for another batch."""

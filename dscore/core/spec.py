@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from dscore.core.errors import SpecError, require_int, require_one_of
+from dscore.core.numerics import DTYPES, ELEMENTS, DType, Element
 
-DType = Literal["float32", "float16", "bfloat16", "int8"]
 Layout = Literal["nchw", "nhwc"]
 Activation = Literal["relu", "relu6", "silu", "hardswish"]
 Kind = Literal["pointwise", "depthwise", "grouped", "dense"]
 Pair = tuple[int, int]
 Sides = tuple[int, int, int, int]  # top, bottom, left, right
 
-DTYPES: tuple[str, ...] = get_args(DType)
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
-ELEMENT_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 # Kernels count rows and columns as 32-bit signed integers.
 MAX_STRIDE = 2**15
@@ -132,6 +130,11 @@ class ConvSpec:
         if self.groups == self.in_channels:
             return "depthwise"
         return "dense" if self.groups == 1 else "grouped"
+
+    @property
+    def element(self) -> Element:
+        """The element type of its tensors."""
+        return ELEMENTS[self.dtype]
 
     @property
     def group_in(self) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 from dscore.core.errors import SpecError, require_int, require_one_of
+from dscore.core.numerics import Arithmetic
 
-Arithmetic = Literal["plain", "tf32x3"]
-ARITHMETICS: tuple[str, ...] = get_args(Arithmetic)
 FieldKind = Literal["count", "choice", "switch"]
 # Beyond what any device holds, and small enough that the solver's products stay exact in int64.
 MOST_COUNT = 2**16

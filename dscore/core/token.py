@@ -12,8 +12,9 @@ import re
 from typing import Any
 
 from dscore.core.errors import SpecError
+from dscore.core.numerics import DTYPES
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ACTIVATIONS, DTYPES, LAYOUTS, ConvSpec
+from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec
 
 _INPUT = re.compile(r"n(\d+)c(\d+)h(\d+)w(\d+)")
 _LAYER = re.compile(r"o(\d+)k(\d+(?:x\d+)?)(?:s(\d+(?:x\d+)?))?"

@@ -20,9 +20,10 @@ from dscore.algorithms.columns import kept
 from dscore.algorithms.registry import require_runs, running
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError
+from dscore.core.numerics import Arithmetic
 from dscore.core.plan import Plan, Rules
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import Arithmetic, Tiling
+from dscore.core.tiling import Tiling
 from dscore.solving.cost import CostColumns, cost
 from dscore.solving.rules import keeps_all, residency
 

@@ -23,9 +23,10 @@ from dscore.core import backend
 from dscore.core.backend import Backend
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError, SpecError
+from dscore.core.numerics import Arithmetic
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import Arithmetic, Tiling
+from dscore.core.tiling import Tiling
 from dscore.core.token import problem_token
 from dscore.solving import solver
 from dscore.solving.rules import keeps_all

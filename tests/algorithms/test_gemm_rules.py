@@ -11,7 +11,7 @@ from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.backends.reference.gemm_lanes import lanes_of
 from dscore.core import catalog
 from dscore.core.errors import LaunchError
-from dscore.core.tiling import ARITHMETICS
+from dscore.core.numerics import ARITHMETICS
 from dscore.core.token import parse_problem
 from dscore.solving.rules import keeps_all
 

@@ -14,8 +14,9 @@ from dscore.algorithms.registry import tiling_from
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
+from dscore.core.numerics import DTYPES
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ACTIVATIONS, DTYPES, LAYOUTS, ConvSpec, sides_of
+from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec, sides_of
 from dscore.core.token import parse_problem, problem_token
 
 

@@ -11,7 +11,6 @@ from dscore.algorithms.channel_distribution.tiling import ChannelDistributionSha
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ELEMENT_BYTES
 
 # Memory moves in segments; half a segment more is met on average where a run of elements begins.
 SEGMENT_BYTES = 64
@@ -34,7 +33,7 @@ def _buffered(shape: ChannelDistributionShape, threads: Count) -> Count:
 def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
     """The footprint of *t*, a ChannelDistributionTiling or columns of many."""
     spec, shape = problem.spec, shape_of(problem, t, wavefront)
-    element, threads = ELEMENT_BYTES[spec.dtype], shape.wave_n * wavefront
+    element, threads = spec.element.bytes, shape.wave_n * wavefront
     # Eq. 5 and 6: results, operands, and the registers of the double buffer.
     results, operands = t.wave_w * shape.thread_c, t.wave_w + shape.thread_c
     images = problem.batch * ceil_div(problem.out_height, shape.rows)

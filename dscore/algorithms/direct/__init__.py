@@ -12,7 +12,6 @@ from dscore.algorithms.columns import Count, ceil_div, grid
 from dscore.core.device import Device
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ELEMENT_BYTES
 from dscore.core.tiling import Tiling
 
 _THREAD_C = (1, 2, 4, 8, 16, 32)
@@ -64,7 +63,7 @@ class Direct(Algorithm):
         return ()
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
-        spec, element = problem.spec, ELEMENT_BYTES[problem.spec.dtype]
+        spec, element = problem.spec, problem.spec.element.bytes
         channel_tiles = spec.groups * ceil_div(spec.group_out, t.thread_c)
         pixels = problem.out_height * problem.out_width
         blocks = problem.batch * channel_tiles * ceil_div(pixels, t.threads)

@@ -10,7 +10,6 @@ import numpy as np
 from dscore.algorithms.base import Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.gemm.tiling import shape_of, splits, vectors_of
-from dscore.core.spec import ELEMENT_BYTES
 
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
 # weights are).
@@ -41,7 +40,7 @@ def traffic_of(case: Case) -> GemmTraffic:
     """The traffic of a case."""
     problem, t, footprint, wavefront = (case.problem, case.tiling, case.footprint,
                                         case.device.wavefront)
-    shape, element = shape_of(problem, t, wavefront), ELEMENT_BYTES[problem.spec.dtype]
+    shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
     (vector_p, vector_c), split = vectors_of(problem), splits(t)
     depth = shape.steps * t.step_c / t.slices
     # Fragments of eight channels: 8 pixels or 8 output channels each (hip_src/gemm/kernel.hpp).

@@ -10,8 +10,8 @@ from dscore.algorithms.base import COMPILER_REGISTERS, Case, Footprint, Limit
 from dscore.algorithms.columns import Count, power_of_two_within
 from dscore.algorithms.gemm.tiling import shape_of, splits
 from dscore.core.device import Device
+from dscore.core.numerics import ACCUMULATOR
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ELEMENT_BYTES
 
 MOST_STAGES = 16
 # A product of three TF32 ones errs by about 12 * 2**-24 at worst, which the bound of a float32
@@ -21,13 +21,11 @@ LEAST_SPLIT_CHANNELS = 16
 # no kernel of hipcc's without spills exceeded it; 86 in 100 of nvcc's keep it: what it takes
 # beyond, it takes because it is there.
 _HIPCC, _NVCC = 56, 60
-# Sums pass through LDS in float32, whatever the elements are.
-_SUM_BYTES = 4
 
 
 def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
     """The footprint of *t*, a GemmTiling or columns of many."""
-    shape, element = shape_of(problem, t, wavefront), ELEMENT_BYTES[problem.spec.dtype]
+    shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
     blocks = t.cluster * shape.channel_tiles * shape.pixel_tiles
     depth_lane = shape.steps * t.step_c // t.slices
     # Matrix units take their operands from all of a wavefront's lanes together.
@@ -35,7 +33,7 @@ def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
                     t.wave_c / t.lanes_c + t.wave_p * t.lanes_c / wavefront)
     return Footprint(
         threads=shape.waves * wavefront, waves=shape.waves,
-        lds_bytes=np.maximum(element * t.stages * shape.buffer, _SUM_BYTES * shape.joined),
+        lds_bytes=np.maximum(element * t.stages * shape.buffer, ACCUMULATOR.bytes * shape.joined),
         registers=shape.sums + shape.operands + _through_registers(t, shape.fetched)
         + COMPILER_REGISTERS,
         blocks=blocks,

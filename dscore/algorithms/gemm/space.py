@@ -8,8 +8,8 @@ import numpy as np
 
 from dscore.algorithms.columns import ceil_div, grid, kept, kept_or_all, powers_of_two, together
 from dscore.core.device import Device
+from dscore.core.numerics import ARITHMETICS
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import ARITHMETICS
 
 _LANES_C = (4, 8)
 _MOST_WAVES = 8

@@ -9,9 +9,9 @@ import numpy as np
 
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div
+from dscore.core.numerics import ARITHMETICS, Arithmetic
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ELEMENT_BYTES
-from dscore.core.tiling import ARITHMETICS, Arithmetic, Tiling, choice
+from dscore.core.tiling import Tiling, choice
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class GemmShape:
 
 def vectors_of(problem: ConvProblem) -> tuple[int, int]:
     """Elements that lie side by side at multiples of 16 bytes, of an image and of a filter."""
-    most = VECTOR_BYTES // ELEMENT_BYTES[problem.spec.dtype]
+    most = VECTOR_BYTES // problem.spec.element.bytes
     area = problem.height * problem.width
     whole = problem.spec.stride == (1, 1) and not any(problem.padding) and area % most == 0
     return most if whole else 1, most if problem.spec.in_channels % most == 0 else 1

@@ -22,7 +22,6 @@ from dscore.algorithms.row_reuse.tiling import (
 )
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ELEMENT_BYTES
 
 LINE_BYTES = 128
 SECTOR_BYTES = 32
@@ -115,8 +114,7 @@ def _lds_clocks(t: Any, wavefront: int, width: int, row: Count, plane: int, vect
 
 def traffic_of(problem: ConvProblem, t: Any, device: Device) -> RowReuseTraffic:
     """The traffic of *t*, a RowReuseTiling or columns of many."""
-    spec, shape, element = problem.spec, shape_of(problem, t), ELEMENT_BYTES[
-        problem.spec.dtype]
+    spec, shape, element = problem.spec, shape_of(problem, t), problem.spec.element.bytes
     wavefront, taps, stride_w = device.wavefront, spec.products, spec.stride[1]
     staging = np.asarray(t.staging)
     in_lds, out_lds = staging != "registers", staging == "both"

@@ -11,7 +11,6 @@ from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.algorithms.row_reuse.tiling import shape_of, staged
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ELEMENT_BYTES
 
 # What counts the bytes that have come to a block's LDS (hip_src/support/bulk_copy.hpp).
 ARRIVALS_BYTES = 16
@@ -36,7 +35,7 @@ def blocks(problem: ConvProblem, t: Any) -> Count:
 
 def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
     """The footprint of *t*, a RowReuseTiling or columns of many."""
-    shape, element = shape_of(problem, t), ELEMENT_BYTES[problem.spec.dtype]
+    shape, element = shape_of(problem, t), problem.spec.element.bytes
     taps, outputs = problem.spec.products, t.thread_h * t.thread_w
     waves = ceil_div(t.planes * t.lanes_h * t.lanes_w, wavefront)
     grid = blocks(problem, t)

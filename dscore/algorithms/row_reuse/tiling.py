@@ -10,7 +10,6 @@ import numpy as np
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES, VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ELEMENT_BYTES
 from dscore.core.tiling import Tiling, choice
 
 Staging = Literal["registers", "lds", "both"]
@@ -141,7 +140,7 @@ def _span(problem: ConvProblem, planes: Count, height: int, rows: Count, width: 
 
     LDS is filled by vectors, the first of which may begin before the block's first row.
     """
-    element = ELEMENT_BYTES[problem.spec.dtype]
+    element = problem.spec.element.bytes
     most = ((planes - 1) * height + rows) * width + VECTOR_BYTES // element - 1
     aligned = LDS_ALIGNMENT_BYTES // element
     return ceil_div(most, aligned) * aligned
@@ -152,7 +151,7 @@ def row_vectors(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
 
     They begin at multiples of their size in every row, which the image's width is one of.
     """
-    vector, step = VECTOR_BYTES // ELEMENT_BYTES[problem.spec.dtype], (
+    vector, step = VECTOR_BYTES // problem.spec.element.bytes, (
         t.thread_w * problem.spec.stride[1])
 
     def common(width: int, step: Count) -> Count:

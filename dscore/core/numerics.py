@@ -1,0 +1,38 @@
+"""Element types and arithmetics: a line for each, which all that depends on them reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+DType = Literal["float32", "float16", "bfloat16", "int8"]
+# How products are made: in the elements' own type, or in a named way that rounds otherwise.
+Arithmetic = Literal["plain", "tf32x3"]
+ARITHMETICS: tuple[str, ...] = get_args(Arithmetic)
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element type of tensors.
+
+    `name` is also NumPy's; `cpp` is its name in kernels, empty while there are none for it;
+    `unit_roundoff` the relative error of a rounding to it, u of the error bound.
+    """
+
+    name: str
+    bytes: int
+    cpp: str = ""
+    unit_roundoff: float = 0.0
+
+
+ELEMENTS: dict[str, Element] = {element.name: element for element in (
+    Element("float32", 4, "float", 2.0**-24),
+    Element("float16", 2, "", 2.0**-11),
+    Element("bfloat16", 2, "", 2.0**-8),
+    Element("int8", 1),
+)}
+DTYPES: tuple[str, ...] = tuple(ELEMENTS)
+# What products are summed in, whatever the elements are: in registers and where sums pass LDS.
+ACCUMULATOR = ELEMENTS["float32"]
+# A product or sum below the normal range of the accumulator may be flushed to zero.
+UNDERFLOW = 2.0**-126
