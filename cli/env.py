@@ -10,7 +10,7 @@ from dscore.cli.devices import backend_records, print_backends
 from dscore.cli.output import counted, print_json, print_text
 from dscore.cli.records import Record
 from dscore.core import catalog
-from dscore.tuning.shipped_hints import Ignored, Tunings, all_shipped
+from dscore.tuning.shipped_hints import Ignored, ShippedHints, all_shipped
 
 PACKAGES = ("numpy", "cffi", "typer", "rich", "hypothesis", "torch", "cupy", "jax", "hip-python",
             "cuda-bindings")
@@ -38,14 +38,14 @@ def run(json: bool) -> None:
             print_text(f"  {one.name}: {one.reason}")
 
 
-def _ignored(found: Tunings) -> tuple[Ignored, ...]:
+def _ignored(found: ShippedHints) -> tuple[Ignored, ...]:
     device = catalog.devices().get(found.device)
     if device is None:
         return (Ignored(found.device, "no device of that name is shipped"),)
     return found.ignored(device)
 
 
-def _hints_record(found: Tunings) -> Record:
+def _hints_record(found: ShippedHints) -> Record:
     return {"device": found.device, "shipped": len(found.hints),
             "ignored": [{"name": one.name, "reason": one.reason} for one in _ignored(found)]}
 

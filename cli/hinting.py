@@ -10,14 +10,14 @@ from dscore.cli.output import counted, print_json, print_text
 from dscore.cli.records import Record
 from dscore.core.errors import DscoreError
 from dscore.tuning import exchange, records
-from dscore.tuning.hint_file import Hint, Hints, hints_of
+from dscore.tuning.hint_file import Hint, HintFile, best_hints
 
 
 def run(files: list[str], device: str, json: bool) -> None:
     """Print the hints, and on stderr what is none."""
     target = api.device_of(device)
-    read = exchange.read_all(files) if files else exchange.Read(records.everything())
-    found = hints_of(read.measurements, target)
+    read = exchange.read_all(files) if files else exchange.RecordFile(records.everything())
+    found = best_hints(read.measurements, target)
     for line in read.skipped:
         print_text(f"skipped {line}", sys.stderr)
     for one in found.left_out:
@@ -35,7 +35,7 @@ def run(files: list[str], device: str, json: bool) -> None:
     print(f"{counted(len(found.hints), 'hint')} for {target.name}{outdated}", file=sys.stderr)
 
 
-def _record(found: Hints) -> Record:
+def _record(found: HintFile) -> Record:
     return {"device": found.device.name, "hints": [_hint_record(hint) for hint in found.hints],
             "left_out": [{"problem": one.name, "reason": one.reason} for one in found.left_out]}
 

@@ -11,7 +11,7 @@ from dscore.core.catalog import layers
 from dscore.core.errors import SpecError
 from dscore.core.token import problem_token
 from dscore.tuning import exchange
-from dscore.tuning.model_quality import FIRSTS, Guess, Replay, Replayed, replay
+from dscore.tuning.model_quality import FIRSTS, Guess, ModelQuality, RecordQuality, judge_model
 
 _COLUMNS = ("layer", "policy", ">tilings", ">measured", ">best µs", ">rank of\nbest",
             *(f">first\n{count}" for count in FIRSTS))
@@ -22,7 +22,7 @@ def run(path: str, device: str | None, json: bool) -> None:
     read = exchange.read_all([path])
     if not read.measurements:
         raise SpecError(f"{path} holds no tuning records")
-    judged = replay(read.measurements, None if device is None else api.device_of(device))
+    judged = judge_model(read.measurements, None if device is None else api.device_of(device))
     if json:
         print_json(_record(judged, read.skipped))
     else:
@@ -39,7 +39,7 @@ def _names() -> dict[str, str]:
     return {problem_token(problem): name for name, problem in layers().items()}
 
 
-def _row(layer: Replayed) -> tuple[str, ...]:
+def _row(layer: RecordQuality) -> tuple[str, ...]:
     said = layer.record.identity
     known = layer.record.configurations
     best = layer.best.seconds
@@ -53,7 +53,7 @@ def _ratio(guess: Guess) -> str:
     return "" if guess.ratio is None else f"{guess.ratio:.3f}"
 
 
-def _summary(judged: Replay) -> str:
+def _summary(judged: ModelQuality) -> str:
     whole = sum(layer.exhaustive for layer in judged.layers)
     parts = [f"{counted(len(judged.layers), 'record')}, {whole} of all tilings"]
     for count in FIRSTS:
@@ -64,13 +64,13 @@ def _summary(judged: Replay) -> str:
     return ", ".join(parts) + " times the best's time (geometric mean)"
 
 
-def _record(judged: Replay, skipped: tuple[str, ...]) -> Record:
+def _record(judged: ModelQuality, skipped: tuple[str, ...]) -> Record:
     return {"records": len(judged.layers), "skipped": [*skipped, *judged.skipped],
             "means": {str(count): judged.mean(count) for count in FIRSTS},
             "layers": [_layer_record(layer) for layer in judged.layers]}
 
 
-def _layer_record(layer: Replayed) -> Record:
+def _layer_record(layer: RecordQuality) -> Record:
     said = layer.record.identity
     return {"problem": said.problem, "device": said.device, "backend": said.backend,
             "policy": str(said.policy), "tilings": layer.space,

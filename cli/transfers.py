@@ -11,8 +11,8 @@ import typer
 from dscore.cli.output import counted, print_json, print_text, progress, require_writable
 from dscore.cli.records import Record
 from dscore.tuning import exchange
+from dscore.tuning.freshness import Stale
 from dscore.tuning.measurement import Measurement
-from dscore.tuning.records import Stale
 
 _SHOWN = 5
 
@@ -29,12 +29,12 @@ def export(path: str, json: bool) -> None:
 
 def import_(paths: Sequence[str], json: bool) -> None:
     """Take the records of files that may hold here; exits with 1 where lines were skipped."""
-    found = exchange.arrived(paths)
+    found = exchange.plan_import(paths)
     _tell_skipped(found.skipped)
     _tell_stale("ignored", found.ignored)
     _tell_stale("taken, but of no use here yet:", found.unjudged)
     with progress(len(found.new)) as begin:
-        exchange.take(found, begin)
+        exchange.import_new(found, begin)
     if json:
         print_json({"files": list(paths), "new": len(found.new), "known": found.known,
                     "ignored": [_stale_record(one) for one in found.ignored],

@@ -25,7 +25,9 @@ from dscore.core.catalog import NamedProblem
 from dscore.core.errors import DscoreError, SpecError, require_int
 from dscore.core.text import geomean
 from dscore.tuning.measurement import Configuration
-from dscore.tuning.tune import Search, Step, Tuned, search_of, standing, tune_all
+from dscore.tuning.search import SearchResult, known_result
+from dscore.tuning.trials import SearchRequest
+from dscore.tuning.tune import Step, search_request, tune_all
 
 _COLUMNS = ("layer", "solver's first", ">µs", "best", ">µs", ">gain", ">tried", ">refused")
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -84,8 +86,8 @@ def _tune(layers: list[NamedProblem], asked: Request, budget: float | None, json
     require_int(asked.seed, "--seed", 0)
     chosen = choose_backend(asked.backend)
     device = chosen.device() if asked.device is None else api.device_of(asked.device)
-    search = search_of(device, asked.backend, asked.top, asked.exhaustive, asked.seed,
-                       algorithm=asked.algorithm)
+    search = search_request(device, asked.backend, asked.top, asked.exhaustive, asked.seed,
+                            algorithm=asked.algorithm)
     problems = [layer.problem for layer in layers]
     stopped: BaseException | None = None
     try:
@@ -102,11 +104,11 @@ def _tune(layers: list[NamedProblem], asked: Request, budget: float | None, json
         raise typer.Exit(1)
 
 
-def _standing(search: Search, chosen: Backend, layers: list[NamedProblem],
-              error: BaseException) -> list[Tuned]:
+def _standing(search: SearchRequest, chosen: Backend, layers: list[NamedProblem],
+              error: BaseException) -> list[SearchResult]:
     """What is on record of each layer, where the search did not come to its end."""
     try:
-        return [standing(search, chosen, layer.problem) for layer in layers]
+        return [known_result(search, chosen, layer.problem) for layer in layers]
     except DscoreError:
         raise error from None  # what stopped the search stands in the way of this too
 
@@ -131,8 +133,8 @@ def _bar(layers: list[NamedProblem]) -> Iterator[Callable[[Step], None] | None]:
         yield told
 
 
-def _report(layers: list[NamedProblem], found: list[Tuned], search: Search, seconds: float,
-            json: bool) -> None:
+def _report(layers: list[NamedProblem], found: list[SearchResult], search: SearchRequest,
+            seconds: float, json: bool) -> None:
     if json:
         print_json(_record(layers, found, search, seconds))
     else:
@@ -147,7 +149,7 @@ def _report(layers: list[NamedProblem], found: list[Tuned], search: Search, seco
         print_text("not all is tried; the same command goes on from here", prose)
 
 
-def _row(layer: NamedProblem, one: Tuned) -> tuple[str, ...]:
+def _row(layer: NamedProblem, one: SearchResult) -> tuple[str, ...]:
     best, refused = one.best, len(one.record.refused)
     same = best is not None and best.tiling == one.first_tiling
     return (layer.name, one.first_tiling.name, _micro(one.first),
@@ -164,7 +166,7 @@ def _micro(configuration: Configuration | None) -> str:
     return f"{configuration.seconds * 1e6:,.2f}"
 
 
-def _tell_refused(layers: list[NamedProblem], found: list[Tuned], prose: Any) -> None:
+def _tell_refused(layers: list[NamedProblem], found: list[SearchResult], prose: Any) -> None:
     """The first lines of why configurations are refused; JSON has all of it."""
     said = {(layer.problem, c.tiling.name): f"{layer.name} {c.tiling.name}: "
             + c.refused.partition("\n")[0]
@@ -175,13 +177,13 @@ def _tell_refused(layers: list[NamedProblem], found: list[Tuned], prose: Any) ->
         print(f"... and {len(said) - _SHOWN:,} more; --json has them", file=prose)
 
 
-def _mean_gain(found: list[Tuned]) -> float | None:
+def _mean_gain(found: list[SearchResult]) -> float | None:
     """Geometric mean of the gains; None where there are none."""
     gains = [one.gain for one in found if one.gain is not None]
     return geomean(gains) if gains else None
 
 
-def _summary(found: list[Tuned], search: Search, seconds: float) -> str:
+def _summary(found: list[SearchResult], search: SearchRequest, seconds: float) -> str:
     gain = _mean_gain(found)
     parts = [f"{search.device.name} by {search.backend}, {search.policy}",
              counted(len(found), "layer")]
@@ -190,7 +192,7 @@ def _summary(found: list[Tuned], search: Search, seconds: float) -> str:
     return ", ".join([*parts, f"{seconds:.1f} s"])
 
 
-def _record(layers: list[NamedProblem], found: list[Tuned], search: Search,
+def _record(layers: list[NamedProblem], found: list[SearchResult], search: SearchRequest,
             seconds: float) -> Record:
     return {"backend": search.backend, "device": search.device.name,
             "policy": str(search.policy), "host_time": search.policy.clock == "host",
@@ -201,7 +203,7 @@ def _record(layers: list[NamedProblem], found: list[Tuned], search: Search,
                        for layer, one in zip(layers, found, strict=True)]}
 
 
-def _layer_record(layer: NamedProblem, one: Tuned) -> Record:
+def _layer_record(layer: NamedProblem, one: SearchResult) -> Record:
     return {"layer": layer.name, **problem_record(layer.problem), "candidates": one.candidates,
             "tried": one.tried, "complete": one.complete, "gain": one.gain,
             "first": configuration_record(one.first) or {"tiling": one.first_tiling.as_json()},

@@ -24,7 +24,7 @@ from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.measuring.runner import Arrays, Runner, check, runner_of
 from dscore.measuring.timing import NoGraphError, device_times, set_count
-from dscore.tuning.measurement import Policy
+from dscore.tuning.measurement import MeasurementPolicy as Policy
 
 Timer = Callable[[Kernel, Any, Any, Any, Any, int], Sequence[float]]
 # Sets may take this part of a GPU's room: a checked output and the caller's own lie there too.

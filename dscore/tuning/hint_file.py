@@ -1,4 +1,4 @@
-"""Hints out of tuning records: the fastest right tiling of each problem, as a file to ship."""
+"""Hint files out of tuning records: the fastest right tiling of each problem, to be shipped."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dscore.core import backend
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError
 from dscore.core.tiling import Tiling
-from dscore.tuning.measurement import Configuration, Measurement, Record, records_of
+from dscore.tuning.freshness import CurrentKernels
+from dscore.tuning.measurement import Configuration, Measurement, TuningRecord, records_of
 from dscore.tuning.shipped_hints import MICROSECONDS, Ignored, fitting_plan, hint_token
 
 _HEAD = """\
@@ -30,122 +30,105 @@ command = {command}
 
 @dataclass(frozen=True)
 class Hint:
-    """The tiling to try first on a problem, and the record it comes from."""
+    """Tiling to try first on a problem, and the record it comes from."""
 
     problem: str  # the token, as dscore.tuning.shipped_hints looks it up
     tiling: Tiling
     seconds: float
-    record: Record
-    outdated: bool  # other kernel sources than today's were measured
+    record: TuningRecord
+    outdated: bool  # measured with other kernel sources than those of now
 
     @property
     def line(self) -> str:
-        """The hint as it stands in a file."""
-        fields = {MICROSECONDS: round(self.seconds * 1e6, 3), **self.tiling.as_json()}
-        said = ", ".join(f"{name} = {json.dumps(value)}" for name, value in fields.items())
-        return f"{self.problem} = {{ {said} }}"
+        """Line of the hint in a file."""
+        values = {MICROSECONDS: round(self.seconds * 1e6, 3), **self.tiling.as_json()}
+        listed = ", ".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
+        return f"{self.problem} = {{ {listed} }}"
 
 
 @dataclass(frozen=True)
-class Hints:
-    """The hints for a device, by problem, and the problems for which there is none."""
+class HintFile:
+    """Hints for a device, by problem, and the problems that have none."""
 
     device: Device
     hints: tuple[Hint, ...]
     left_out: tuple[Ignored, ...]
 
     def text(self, command: str) -> str:
-        """The file, which says that *command* made it."""
-        said = [hint.record.identity for hint in self.hints]
-        ran = [dict(m.environment) for hint in self.hints for m in hint.record.measurements]
-        dscores = {f"dscore {one['dscore']}" for one in ran if "dscore" in one}
-        sources = {f"kernels {one.kernels[:8]}" for one in said}
+        """Text of the file, which names *command* as what made it."""
+        identities = [hint.record.identity for hint in self.hints]
+        environments = [dict(m.environment) for hint in self.hints
+                        for m in hint.record.measurements]
+        dscores = {f"dscore {one['dscore']}" for one in environments if "dscore" in one}
+        sources = {f"kernels {identity.kernels[:8]}" for identity in identities}
         head = _HEAD.format(
             us=MICROSECONDS, device=self.device.name, command=json.dumps(command),
-            machine=_listed([self.device.title], (one.get("platform", "") for one in ran)),
-            versions=_listed(dscores, (one.compiler for one in said), sources),
-            measured=_listed(f"{one.backend} {one.policy}" for one in said))
+            machine=_listed([self.device.title], (one.get("platform", "") for one in environments)),
+            versions=_listed(dscores, (identity.compiler for identity in identities), sources),
+            measured=_listed(f"{identity.backend} {identity.policy}" for identity in identities))
         return head + "".join(f"{hint.line}\n" for hint in self.hints)
 
 
 def _listed(*groups: Iterable[str]) -> str:
-    """The different texts of each group, sorted, as one TOML string."""
+    """Different texts of each group, sorted, as one TOML string."""
     texts = [text for group in groups for text in sorted(set(group)) if text]
     return json.dumps(", ".join(texts), ensure_ascii=False)
 
 
-def hints_of(measurements: Iterable[Measurement], device: Device) -> Hints:
-    """The best right tiling of every problem that was measured on *device*, if it fits there.
+def best_hints(measurements: Iterable[Measurement], device: Device) -> HintFile:
+    """Hint file of the best right tiling of every problem that was measured on *device*.
 
-    Of several records of a problem, one of today's kernel sources is preferred, then one with
-    cold caches, then one without bias and activation.
+    A tiling must fit *device*. Of several records of a problem, one of the kernel sources of now is
+    preferred, then one with cold caches, then one without bias and activation.
 
     >>> from dscore.core.catalog import device
-    >>> hints_of([], device("h200")).hints
+    >>> best_hints([], device("h200")).hints
     ()
     """
-    together: dict[str, list[Record]] = {}
+    groups: dict[str, list[TuningRecord]] = {}
     for record in records_of(measurements):
-        said = record.identity
-        if (said.device, said.architecture) == (device.name, device.architecture):
-            together.setdefault(hint_token(said.stated), []).append(record)
-    todays = _Todays()
-    found, left_out = [], []
-    for token in sorted(together):
-        made = _hint(token, together[token], device, todays)
-        if isinstance(made, Hint):
-            found.append(made)
-        else:
-            left_out.append(made)
-    return Hints(device, tuple(found), tuple(left_out))
+        identity = record.identity
+        if (identity.device, identity.architecture) == (device.name, device.architecture):
+            groups.setdefault(hint_token(identity.conv_problem), []).append(record)
+    kernels = CurrentKernels()
+    entries = [_hint(token, groups[token], device, kernels) for token in sorted(groups)]
+    return HintFile(device, tuple(entry for entry in entries if isinstance(entry, Hint)),
+                    tuple(entry for entry in entries if isinstance(entry, Ignored)))
 
 
-class _Todays:
-    """The kernel sources of today, hashed once for each backend."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-
-    def made(self, record: Record) -> bool:
-        """Whether *record* is of them; not where its backend is not to be had."""
-        name = record.identity.backend
-        if name not in self._known:
-            self._known[name] = ""
-            with suppress(DscoreError):
-                self._known[name] = backend.backend(name).identity(
-                    record.identity.architecture).kernels
-        return record.identity.kernels == self._known[name]
-
-
-def _hint(token: str, found: list[Record], device: Device, todays: _Todays) -> Hint | Ignored:
-    """The hint of the record that is preferred among those that have one."""
-    timed = [record for record in found if record.identity.policy.clock != "host"]
+def _hint(token: str, records: list[TuningRecord], device: Device,
+          kernels: CurrentKernels) -> Hint | Ignored:
+    """Hint of the preferred record among those that have one."""
+    timed = [record for record in records if record.identity.policy.clock != "host"]
     if not timed:
         return Ignored(token, "timed by the host's clock, which says nothing of a device")
     if not any(record.best for record in timed):
         return Ignored(token, "no tiling of it was right")
     for record in sorted(timed, key=lambda r: (
-            not todays.made(r), r.identity.policy.rank, r.identity.problem != token,
+            not kernels.made(r.identity), r.identity.policy.rank, r.identity.problem != token,
             r.best.seconds if r.best and r.best.seconds else 0.0, r.identity.prefix)):
-        best = _fitting(record, device, _refused(found, record))
+        best = _fitting(record, device, _refused(records, record))
         if best is not None and best.seconds is not None:
-            return Hint(token, best.tiling, best.seconds, record, not todays.made(record))
+            return Hint(token, best.tiling, best.seconds, record,
+                        not kernels.made(record.identity))
     return Ignored(token, "no tiling of it that was right fits any more")
 
 
-def _refused(found: list[Record], record: Record) -> set[str]:
-    """Tilings that any record of the very kernels of *record* refuses: wrong once is wrong."""
-    made = record.identity.kernels, record.identity.compiler
-    return {refused.tiling.name for other in found for refused in other.refused
-            if (other.identity.kernels, other.identity.compiler) == made}
+def _refused(records: list[TuningRecord], record: TuningRecord) -> set[str]:
+    """Tilings that are refused by any record of the same kernels as *record*: one that was wrong
+    once is wrong.
+    """
+    build = record.identity.kernels, record.identity.compiler
+    return {refused.tiling.name for other in records for refused in other.refused
+            if (other.identity.kernels, other.identity.compiler) == build}
 
 
-def _fitting(record: Record, device: Device, refused: set[str]) -> Configuration | None:
-    """The best of *record* that fits *device* today and is not *refused*."""
+def _fitting(record: TuningRecord, device: Device, refused: set[str]) -> Configuration | None:
+    """Best configuration of *record* that fits *device* today and is not *refused*."""
     for configuration in record.ranking:
         if configuration.tiling.name in refused:
             continue
         with suppress(DscoreError):
-            fitting_plan(record.identity.stated, device, configuration.tiling)
+            fitting_plan(record.identity.conv_problem, device, configuration.tiling)
             return configuration
     return None

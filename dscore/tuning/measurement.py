@@ -1,7 +1,7 @@
-"""What tuning found out about one configuration: a value that is checked field by field when read.
+"""Measurements of tilings, and the records they make: values that are checked field by field.
 
-Measurements are only ever added: a set of them is merged by union, so that the order, the number of
-tuners and a file that is read twice make no difference.
+Measurements are only ever added, and sets of them are merged by union. So neither their order, nor
+the number of tuners, nor a file that is read twice makes a difference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dscore.core.tiling import Tiling
 from dscore.core.token import parse_problem, problem_token
 
 FORMAT = 1
-# In the order in which a decision prefers them.
+# The preferred ones first.
 CACHES = ("cold", "hot")
 CLOCKS = ("graph", "events", "host")
 # A median of so many samples is worth more than a faster one of a few.
@@ -31,9 +31,9 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
-class Policy:
-    """How was timed: with `cold` or `hot` caches, by a captured `graph`, by `events`, or by the
-    `host`'s clock, which says nothing of a device.
+class MeasurementPolicy:
+    """Policy of a timing: `cold` or `hot` caches; a captured `graph`, `events`, or the `host`'s
+    clock, whose times say nothing about a device.
     """
 
     cache: str
@@ -44,11 +44,11 @@ class Policy:
         require_one_of(self.clock, "clock", CLOCKS)
 
     @classmethod
-    def of(cls, text: Any) -> Policy:
-        """The policy that `str` wrote.
+    def of(cls, text: Any) -> MeasurementPolicy:
+        """Policy of a text that `str` wrote.
 
-        >>> Policy.of("cold graph")
-        Policy(cache='cold', clock='graph')
+        >>> MeasurementPolicy.of("cold graph")
+        MeasurementPolicy(cache='cold', clock='graph')
         """
         words = text.split(" ") if isinstance(text, str) else []
         if len(words) != 2:
@@ -57,7 +57,7 @@ class Policy:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Place in the order of preference."""
+        """Rank among policies; the least is preferred."""
         return CACHES.index(self.cache), CLOCKS.index(self.clock)
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a measurement is bound to: where one of these differs, times cannot be compared."""
+    """Circumstances of a measurement: times are compared only where all of them are equal."""
 
     problem: str  # as a token
     backend: str
@@ -74,7 +74,7 @@ class Identity:
     architecture: str
     kernels: str  # hash of their sources
     compiler: str
-    policy: Policy
+    policy: MeasurementPolicy
 
     def __post_init__(self) -> None:
         for name in ("problem", "backend", "device", "architecture", "compiler"):
@@ -86,32 +86,32 @@ class Identity:
                             f"{problem_token(parse_problem(self.problem))!r}")
 
     @property
-    def stated(self) -> ConvProblem:
-        """The problem."""
+    def conv_problem(self) -> ConvProblem:
+        """Problem of the token."""
         return parse_problem(self.problem)
 
     @cached_property
     def lookup(self) -> str:
-        """The first 16 digits of its keys, the same for all sources, compilers and policies."""
+        """First 16 digits of the keys, the same for all kernel sources, compilers and policies."""
         return lookup(self.problem, self.backend, self.device, self.architecture)
 
     @cached_property
     def prefix(self) -> str:
-        """The first 32 digits of its keys."""
+        """First 32 digits of the keys."""
         return self.lookup + key(self.kernels, self.compiler, str(self.policy))[:16]
 
 
 def lookup(problem: str, backend: str, device: str, architecture: str) -> str:
-    """The first 16 digits of the keys of what is known of a problem on a device."""
+    """First 16 digits of the keys of a problem's measurements on a device."""
     return key("tuning", problem, backend, device, architecture)[:16]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Times of one configuration, which was right; or why it is refused.
+    """Times of one tiling, whose result was right; or the reason why the tiling is refused.
 
-    A refused one, or one whose error is above the bound, has no times here, whoever wrote it: it
-    can never be the winner.
+    A refused tiling has no times here, nor has one whose error is above the bound, whoever wrote
+    the measurement: such a tiling can never be the winner.
     """
 
     identity: Identity
@@ -123,7 +123,7 @@ class Measurement:
     environment: tuple[tuple[str, str], ...]  # names and versions
 
     def __post_init__(self) -> None:
-        require_runs(self.identity.stated, self.tiling)
+        require_runs(self.identity.conv_problem, self.tiling)
         require_int(self.seed, "seed", 0)
         for sample in self.samples:
             if not _number(sample) or sample <= 0:
@@ -147,26 +147,28 @@ class Measurement:
 
     @property
     def key(self) -> str:
-        """Its key in the cache: another measurement, even of the same configuration, has another.
-        """
+        """Key in the cache; different measurements have different keys, even of one tiling."""
         name = key(self.tiling.name)[:16]
         content = key(repr((self.samples, self.share, self.refused, self.seed, self.environment)))
         return self.identity.prefix + name + content[:16]
 
     def as_json(self) -> dict[str, Any]:
-        """The measurement as the values that JSON holds; `of_json` gives it back."""
-        said = {f.name: getattr(self.identity, f.name) for f in fields(Identity)}
-        return {"format": FORMAT, **said, "policy": str(self.identity.policy),
+        """Values for JSON, from which `of_json` makes the measurement again."""
+        identity = {f.name: getattr(self.identity, f.name) for f in fields(Identity)}
+        return {"format": FORMAT, **identity, "policy": str(self.identity.policy),
                 "tiling": self.tiling.as_json(), "refused": self.refused, "share": self.share,
                 "samples": list(self.samples), "seed": self.seed,
                 "environment": dict(self.environment)}
 
     @classmethod
     def of_json(cls, value: Any) -> Measurement:
-        """The measurement that *value* states; SpecError names the field that is out of order."""
+        """Measurement that `as_json` made; older files lack the tiling's algorithm.
+
+        Raises SpecError naming the field that is at fault.
+        """
         _require_fields(value)
-        stated = {f.name: value[f.name] for f in fields(Identity)}
-        identity = Identity(**{**stated, "policy": Policy.of(value["policy"])})
+        circumstances = {f.name: value[f.name] for f in fields(Identity)}
+        identity = Identity(**{**circumstances, "policy": MeasurementPolicy.of(value["policy"])})
         tiling = tiling_from(_of_type(value, "tiling", dict))
         samples = tuple(_of_type(value, "samples", list))
         environment = tuple(sorted(_of_type(value, "environment", dict).items()))
@@ -179,11 +181,11 @@ def _require_fields(value: Any) -> None:
         raise SpecError(f"a measurement is a JSON object, not {type(value).__name__}")
     if value.get("format") != FORMAT:
         raise SpecError(f"format must be {FORMAT}, got {value.get('format')!r}")
-    wanted = {"format", "tiling", "samples", "share", "refused", "seed", "environment",
-              *(f.name for f in fields(Identity))}
-    for what, names in (("missing", wanted - set(value)), ("unknown", set(value) - wanted)):
-        if names:
-            raise SpecError(f"{what} {', '.join(sorted(names))}")
+    names = {"format", "tiling", "samples", "share", "refused", "seed", "environment",
+             *(f.name for f in fields(Identity))}
+    for fault, faulty in (("missing", names - set(value)), ("unknown", set(value) - names)):
+        if faulty:
+            raise SpecError(f"{fault} {', '.join(sorted(faulty))}")
 
 
 def _of_type(value: Mapping[str, Any], name: str, kind: type) -> Any:
@@ -199,7 +201,7 @@ def _require_text(value: Any, name: str) -> None:
 
 
 def _number(value: Any) -> bool:
-    """Whether it is a finite number; JSON as Python reads it may hold others, and switches."""
+    """Whether *value* is a finite number; Python reads infinities and switches as JSON, too."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return math.isfinite(value) if isinstance(value, float) else abs(value) < 2**63
@@ -207,22 +209,22 @@ def _number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Configuration:
-    """All that measurements say of one configuration."""
+    """Tiling with the samples, the worst error and the refusal of all its measurements."""
 
     tiling: Tiling
     samples: tuple[float, ...]
-    share: float | None  # the worst
+    share: float | None  # of the bound, that the worst error takes
     refused: str  # empty where every measurement found it right
 
     @property
     def seconds(self) -> float | None:
-        """The median of the samples; None where it is refused."""
+        """Median of the samples; None where the tiling is refused."""
         return statistics.median(self.samples) if self.samples else None
 
 
 @dataclass(frozen=True)
-class Record:
-    """What is known of a problem under one identity."""
+class TuningRecord:
+    """Measurements of a problem under one identity, and their ranking."""
 
     identity: Identity
     measurements: frozenset[Measurement]
@@ -230,14 +232,14 @@ class Record:
     @cached_property
     def configurations(self) -> dict[str, Configuration]:
         """Configurations by the name of their tiling."""
-        together: dict[str, list[Measurement]] = {}
+        groups: dict[str, list[Measurement]] = {}
         for measurement in self.measurements:
-            together.setdefault(measurement.tiling.name, []).append(measurement)
-        return {name: _pooled(together[name]) for name in sorted(together)}
+            groups.setdefault(measurement.tiling.name, []).append(measurement)
+        return {name: _pooled(groups[name]) for name in sorted(groups)}
 
     @cached_property
     def ranking(self) -> tuple[Configuration, ...]:
-        """The right configurations, the fastest first, behind those that were timed thoroughly."""
+        """Configurations that are right: those with enough samples first, then by time."""
         right = [c for c in self.configurations.values() if not c.refused]
         enough = min(THOROUGH, max((len(c.samples) for c in right), default=0))
         return tuple(sorted(right, key=lambda c: (len(c.samples) < enough, c.seconds,
@@ -245,30 +247,32 @@ class Record:
 
     @property
     def best(self) -> Configuration | None:
-        """The winner; None where none is right."""
+        """First of the ranking; None where no configuration is right."""
         return self.ranking[0] if self.ranking else None
 
     @property
     def refused(self) -> tuple[Configuration, ...]:
-        """The configurations that can never win."""
+        """Configurations that can never win."""
         return tuple(c for c in self.configurations.values() if c.refused)
 
 
 def _pooled(measurements: Iterable[Measurement]) -> Configuration:
-    """The samples of all; refused where any is, for a kernel that is wrong at times is wrong."""
-    found = sorted(measurements, key=lambda m: m.key)
-    reasons = [m.refused for m in found if m.refused]
-    samples = sorted(s for m in found for s in m.samples) if not reasons else []
-    shares = [m.share for m in found if m.share is not None]
-    return Configuration(found[0].tiling, tuple(samples), max(shares, default=None),
+    """Configuration of all measurements of one tiling; refused where any of them is, for a kernel
+    that is wrong at times is wrong.
+    """
+    ordered = sorted(measurements, key=lambda m: m.key)
+    reasons = [m.refused for m in ordered if m.refused]
+    samples = sorted(s for m in ordered for s in m.samples) if not reasons else []
+    shares = [m.share for m in ordered if m.share is not None]
+    return Configuration(ordered[0].tiling, tuple(samples), max(shares, default=None),
                          reasons[0] if reasons else "")
 
 
-def records_of(measurements: Iterable[Measurement]) -> list[Record]:
-    """The records that *measurements* make, by problem, device and policy."""
-    together: dict[Identity, set[Measurement]] = {}
+def records_of(measurements: Iterable[Measurement]) -> list[TuningRecord]:
+    """Records that *measurements* make, in the order of problem, device and policy."""
+    groups: dict[Identity, set[Measurement]] = {}
     for measurement in measurements:
-        together.setdefault(measurement.identity, set()).add(measurement)
-    return [Record(identity, frozenset(together[identity]))
-            for identity in sorted(together, key=lambda i: (i.problem, i.device, i.policy.rank,
+        groups.setdefault(measurement.identity, set()).add(measurement)
+    return [TuningRecord(identity, frozenset(groups[identity]))
+            for identity in sorted(groups, key=lambda i: (i.problem, i.device, i.policy.rank,
                                                             i.prefix))]

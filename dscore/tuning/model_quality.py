@@ -1,6 +1,6 @@
-"""Tuning decided again from its records, without a GPU: how good the model's first guesses were.
+"""Quality of the cost model: how good its first tilings are by the records, without a GPU.
 
-The order is the solver's of today, so that a changed cost model is judged on old measurements.
+The order is that of the solver of today, so that a changed model is judged by old measurements.
 """
 
 from __future__ import annotations
@@ -17,98 +17,101 @@ from dscore.core.text import geomean
 from dscore.core.tiling import Tiling
 from dscore.solving import solver
 from dscore.solving.solver import Space
-from dscore.tuning.measurement import Configuration, Measurement, Record, records_of
+from dscore.tuning.measurement import Configuration, Measurement, TuningRecord, records_of
 
 FIRSTS = (1, 8, 32)
 
 
 @dataclass(frozen=True)
 class Guess:
-    """The best of the model's first `count` tilings beside the best of all that were measured."""
+    """Best of the model's first `count` tilings, beside the best of all that were measured."""
 
     count: int
-    measured: int  # of those tilings
-    ratio: float | None  # of times, 1 at least; None where none of them was measured and right
+    measured: int  # of the first tilings
+    ratio: float | None  # of their times, 1 at least; None where no first one has a time
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """One record, judged."""
+class RecordQuality:
+    """Quality of the model on one record."""
 
-    record: Record
-    space: int  # tilings that the solver finds
+    record: TuningRecord
+    space: int  # tilings that fit, by the solver
     best: Configuration
-    rank: int | None  # place of the best in the model's order, from 1; None: not found any more
+    rank: int | None  # of the best in the model's order, from 1; None where it no longer fits
     guesses: tuple[Guess, ...]
 
     @property
     def exhaustive(self) -> bool:
-        """Whether every tiling of today's space was measured."""
+        """Whether all tilings of today's space were measured."""
         return len(self.record.configurations) >= self.space
 
 
 @dataclass(frozen=True)
-class Replay:
-    """All records of a run, and those that could not be judged, each with the reason."""
+class ModelQuality:
+    """Quality of the model on many records, and why others could not be judged."""
 
-    layers: tuple[Replayed, ...]
+    layers: tuple[RecordQuality, ...]
     skipped: tuple[str, ...]
 
     def mean(self, count: int) -> float | None:
-        """Geometric mean of the first *count*'s ratios; None where there are none."""
+        """Geometric mean of the ratios of the first *count*; None where there are none."""
         ratios = [guess.ratio for layer in self.layers for guess in layer.guesses
                   if guess.count == count and guess.ratio is not None]
         return geomean(ratios) if ratios else None
 
 
-def replay(measurements: Iterable[Measurement], device: Device | None = None,
-           firsts: Sequence[int] = FIRSTS) -> Replay:
-    """Judge the model's order on *measurements*; *device* describes theirs if none shipped does."""
+def judge_model(measurements: Iterable[Measurement], device: Device | None = None,
+                firsts: Sequence[int] = FIRSTS) -> ModelQuality:
+    """Quality of the model's order on *measurements*.
+
+    *device* describes the device of that name, in place of one that is shipped.
+    """
     layers, skipped = [], []
     for record in records_of(measurements):
         try:
-            layers.append(_judged(record, _device_of(record, device), firsts))
+            layers.append(_quality(record, _device_of(record, device), firsts))
         except DscoreError as failed:
             skipped.append(f"{record.identity.problem} on {record.identity.device}: {failed}")
-    return Replay(tuple(layers), tuple(skipped))
+    return ModelQuality(tuple(layers), tuple(skipped))
 
 
-def _device_of(record: Record, given: Device | None) -> Device:
-    """The device that a record is of."""
-    said = record.identity
-    device = given if given is not None and given.name == said.device else catalog.device(
-        said.device)
-    if device.architecture != said.architecture:
-        raise DscoreError(f"the record is of {said.architecture}, {device.name} is "
+def _device_of(record: TuningRecord, given: Device | None) -> Device:
+    """Device of a record: *given* where it has the name, else the shipped one."""
+    identity = record.identity
+    device = given if given is not None and given.name == identity.device else catalog.device(
+        identity.device)
+    if device.architecture != identity.architecture:
+        raise DscoreError(f"the record is of {identity.architecture}, {device.name} is "
                           f"{device.architecture}")
     return device
 
 
-def _judged(record: Record, device: Device, firsts: Sequence[int]) -> Replayed:
+def _quality(record: TuningRecord, device: Device, firsts: Sequence[int]) -> RecordQuality:
     best = record.best
     if best is None or best.seconds is None:
         raise DscoreError("no configuration was right")
-    space = solver.solve(record.identity.stated, device)
+    space = solver.solve(record.identity.conv_problem, device)
     order = space.ranked()
     first = [space[int(index)].name for index in order[:max(firsts)]]
     guesses = tuple(_guess(record, first[:count], count, best.seconds) for count in firsts)
-    return Replayed(record, len(space), best, _rank(space, order, best.tiling), guesses)
+    return RecordQuality(record, len(space), best, _rank(space, order, best.tiling), guesses)
 
 
-def _guess(record: Record, names: Sequence[str], count: int, best: float) -> Guess:
-    found = [record.configurations[name] for name in names if name in record.configurations]
-    times = [c.seconds for c in found if c.seconds is not None]
+def _guess(record: TuningRecord, names: Sequence[str], count: int, best: float) -> Guess:
+    measured = [record.configurations[name] for name in names if name in record.configurations]
+    times = [c.seconds for c in measured if c.seconds is not None]
     # Few samples may lie below the winner's median; no guess is better than the best.
-    return Guess(count, len(found), max(min(times) / best, 1.0) if times else None)
+    return Guess(count, len(measured), max(min(times) / best, 1.0) if times else None)
 
 
 def _rank(space: Space, order: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
           tiling: Tiling) -> int | None:
-    """The place of *tiling* in *order*, from 1."""
+    """Rank of *tiling* in *order*, from 1."""
     if space.algorithm.name != tiling.algorithm:
         return None
     same = np.ones(len(space), bool)
     for name, value in tiling.as_dict().items():
         same &= np.broadcast_to(vars(space.case.tiling)[name] == value, same.shape)
-    places = np.flatnonzero(same[order])
-    return int(places[0]) + 1 if len(places) else None
+    ranks = np.flatnonzero(same[order])
+    return int(ranks[0]) + 1 if len(ranks) else None

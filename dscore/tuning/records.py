@@ -1,9 +1,9 @@
-"""Tuning records: what was measured, kept in the cache, and read back fast.
+"""Database of tuning records: measurements in the cache, and the plan that the best of them makes.
 
 Every measurement is a small sealed entry of its own, which is written whole or not at all and never
 changed. So nothing is lost when a run is killed or two tuners work on one problem, and nothing
-needs a lock; a record is the union of what is found when it is read. The keys begin with what is
-asked for, so that a folder's names tell which files to open.
+needs a lock: a record is the union of the entries that are there when it is read. The keys begin
+with the problem and the device, so that the names in the folder tell which files to open.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from dscore._version import __version__
 from dscore.algorithms.case import case_of
 from dscore.cache.store import Store
-from dscore.core import backend
 from dscore.core.backend import Backend
+from dscore.core.backend import backend as backend_of
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError, SpecError
 from dscore.core.numerics import Arithmetic
@@ -31,49 +30,46 @@ from dscore.core.token import problem_token
 from dscore.solving import solver
 from dscore.solving.rules import keeps_all
 from dscore.tuning.measurement import (
-    Configuration,
     Identity,
     Measurement,
-    Policy,
-    Record,
+    MeasurementPolicy,
+    TuningRecord,
     lookup,
     records_of,
 )
 
-__all__ = ["Configuration", "Identity", "Measurement", "Policy", "Record", "records_of"]
-
 _STORE = Store("tuning")
 # A folder changed within this time may change again without its clock showing it.
 _TICK_NS = 50_000_000
-_MOST_DECIDED = 4096
+_MOST_DECISIONS = 4096
 _Stamp = tuple[tuple[Path, int], ...]
-_decided: dict[Any, tuple[_Stamp, Plan | None]] = {}
+_decisions: dict[Any, tuple[_Stamp, Plan | None]] = {}
 
 
-def identity_of(problem: ConvProblem, device: Device, chosen: Backend,
-                policy: Policy) -> Identity:
-    """What a measurement made now would be bound to."""
-    identity = chosen.identity(device.architecture)
-    return Identity(problem_token(problem), chosen.name, device.name, device.architecture,
+def identity_of(problem: ConvProblem, device: Device, backend: Backend,
+                policy: MeasurementPolicy) -> Identity:
+    """Identity of a measurement made here and now."""
+    identity = backend.identity(device.architecture)
+    return Identity(problem_token(problem), backend.name, device.name, device.architecture,
                     identity.kernels, identity.compiler, policy)
 
 
 def keep(measurement: Measurement) -> None:
     """Write *measurement* to the cache; it is there when this returns."""
-    said = measurement.identity
+    identity = measurement.identity
     _STORE.put(measurement.key, {}, {"measurement": measurement.as_json(), "dscore": __version__,
-                                     "target": said.architecture,
-                                     "compiler_version": said.compiler})
+                                     "target": identity.architecture,
+                                     "compiler_version": identity.compiler})
 
 
-def load(identity: Identity) -> Record:
-    """What the cache knows under *identity*."""
-    found = (m for m in _read_keys(identity.prefix) if m.identity == identity)
-    return Record(identity, frozenset(found))
+def load(identity: Identity) -> TuningRecord:
+    """Record of *identity* in the cache."""
+    measurements = (m for m in _read_keys(identity.prefix) if m.identity == identity)
+    return TuningRecord(identity, frozenset(measurements))
 
 
-def _read_keys(prefix: str) -> Iterable[Measurement]:
-    """The sound measurements whose keys begin with *prefix*; what is damaged is a miss."""
+def _read_keys(prefix: str) -> Iterator[Measurement]:
+    """Measurements whose keys begin with *prefix*; a damaged one is a miss."""
     names: set[str] = set()
     for folder in _STORE.folders():
         with contextlib.suppress(OSError), os.scandir(folder) as listed:
@@ -82,65 +78,65 @@ def _read_keys(prefix: str) -> Iterable[Measurement]:
     for name in sorted(names):
         entry = _STORE.get(name)
         with contextlib.suppress(SpecError, KeyError):
-            found = None if entry is None else Measurement.of_json(entry.meta["measurement"])
-            if found is not None and found.key == name:
-                yield found
+            measurement = None if entry is None else Measurement.of_json(entry.meta["measurement"])
+            if measurement is not None and measurement.key == name:
+                yield measurement
 
 
-def current(problem: ConvProblem, device: Device, chosen: Backend) -> list[Record]:
-    """The records of *problem* that hold here and now, the preferred policy first."""
-    where = lookup(problem_token(problem), chosen.name, device.name, device.architecture)
-    found = records_of(_read_keys(where))
-    if not found:
+def current(problem: ConvProblem, device: Device, backend: Backend) -> list[TuningRecord]:
+    """Records of *problem* that hold here and now, the preferred policy first."""
+    digits = lookup(problem_token(problem), backend.name, device.name, device.architecture)
+    records = records_of(_read_keys(digits))
+    if not records:
         return []
-    now = identity_of(problem, device, chosen, found[0].identity.policy)
-    kept = [r for r in found if (r.identity.kernels, r.identity.compiler, r.identity.lookup)
-            == (now.kernels, now.compiler, now.lookup)]
-    return sorted(kept, key=lambda record: record.identity.policy.rank)
+    now = identity_of(problem, device, backend, records[0].identity.policy)
+    holding = [r for r in records if (r.identity.kernels, r.identity.compiler, r.identity.lookup)
+               == (now.kernels, now.compiler, now.lookup)]
+    return sorted(holding, key=lambda record: record.identity.policy.rank)
 
 
-def best(problem: ConvProblem, device: Device, chosen: Backend | str) -> Tiling | None:
-    """The fastest tiling of *problem* that was found right; None where nothing is known."""
-    plan = tuned_plan(problem, device, chosen)
+def best(problem: ConvProblem, device: Device, backend: Backend | str) -> Tiling | None:
+    """Tiling of `tuned_plan`."""
+    plan = tuned_plan(problem, device, backend)
     return None if plan is None else plan.tiling
 
 
-def tuned_plan(problem: ConvProblem, device: Device, chosen: Backend | str,
+def tuned_plan(problem: ConvProblem, device: Device, backend: Backend | str,
                arithmetic: Arithmetic | None = None) -> Plan | None:
-    """The plan of the best recorded tiling that fits *device* today; None where there is none.
+    """Plan of the best tiling on record that fits *device* today; None where there is none.
 
-    Where *arithmetic* is named, of those that compute by it. Read once for each state of the
-    cache's folder. Never raises for what the cache holds.
+    *arithmetic* leaves only the tilings that compute by it. The cache is read once for each state
+    of its folder; nothing in it makes this raise.
     """
-    name = chosen if isinstance(chosen, str) else chosen.name
-    stamp, asked = _stamp(), (problem, device, name, arithmetic)
+    name = backend if isinstance(backend, str) else backend.name
+    stamp, request = _stamp(), (problem, device, name, arithmetic)
     if not stamp:
         return None
-    known = _decided.get(asked)
-    if known is not None and known[0] == stamp:
-        return known[1]
-    plan = _decide(problem, device, chosen, arithmetic)
+    decision = _decisions.get(request)
+    if decision is not None and decision[0] == stamp:
+        return decision[1]
+    plan = _decide(problem, device, backend, arithmetic)
     if time.time_ns() - max(changed for _, changed in stamp) > _TICK_NS:
-        if len(_decided) >= _MOST_DECIDED:
-            _decided.clear()
-        _decided[asked] = stamp, plan
+        if len(_decisions) >= _MOST_DECISIONS:
+            _decisions.clear()
+        _decisions[request] = stamp, plan
     return plan
 
 
 def _stamp() -> _Stamp:
-    """The folders there are, and when a file last came or went."""
-    found = []
+    """Folders of the cache, each with the time at which a file last came or went."""
+    stamps = []
     for folder in _STORE.folders():
         with contextlib.suppress(OSError):
-            found.append((folder, os.stat(folder).st_mtime_ns))
-    return tuple(found)
+            stamps.append((folder, os.stat(folder).st_mtime_ns))
+    return tuple(stamps)
 
 
-def _decide(problem: ConvProblem, device: Device, chosen: Backend | str,
+def _decide(problem: ConvProblem, device: Device, backend: Backend | str,
             arithmetic: Arithmetic | None) -> Plan | None:
     with contextlib.suppress(DscoreError, OSError):
-        backed = backend.backend(chosen) if isinstance(chosen, str) else chosen
-        for record in current(problem, device, backed):
+        backend = backend_of(backend) if isinstance(backend, str) else backend
+        for record in current(problem, device, backend):
             for configuration in record.ranking:
                 case = case_of(problem, device, configuration.tiling)
                 fits = configuration.tiling.computes(arithmetic)
@@ -149,64 +145,10 @@ def _decide(problem: ConvProblem, device: Device, chosen: Backend | str,
     return None
 
 
-@dataclass(frozen=True)
-class Stale:
-    """Measurements that are ignored, and why."""
-
-    identity: Identity
-    configurations: int
-    reason: str
-    unjudged: bool = False  # what is missing here (a GPU, a compiler) would tell whether they hold
-
-
-def stale(device: Device | None = None,
-          measurements: Iterable[Measurement] | None = None) -> list[Stale]:
-    """The records of the cache, or of *measurements*, that no decision here goes by.
-
-    With *device* those are meant that would be made for it, else for the device that is here.
-    """
-    found = []
-    for record in records_of(everything() if measurements is None else measurements):
-        count = len(record.configurations)
-        try:
-            reason = _staleness(record.identity, device)
-        except DscoreError as missing:
-            found.append(Stale(record.identity, count, str(missing), unjudged=True))
-            continue
-        if reason:
-            found.append(Stale(record.identity, count, reason))
-    return found
-
-
-def _staleness(said: Identity, device: Device | None) -> str:
-    """Why a record does not hold now; empty where it does, DscoreError where none can tell."""
-    elsewhere = _elsewhere(said, device)
-    if elsewhere:
-        return elsewhere
-    chosen = backend.backend(said.backend)
-    identity = chosen.identity(said.architecture)
-    if identity.kernels != said.kernels:
-        return "the kernel sources have changed"
-    if device is None and not chosen.any_device:
-        elsewhere = _elsewhere(said, chosen.device())
-        if elsewhere:
-            return elsewhere
-    if identity.compiler != said.compiler:
-        return f"the compiler is {identity.compiler}, it was {said.compiler}"
-    return ""
-
-
-def _elsewhere(said: Identity, device: Device | None) -> str:
-    """That a record is of another device; empty where it is not."""
-    if device is None or (said.device, said.architecture) == (device.name, device.architecture):
-        return ""
-    return f"measured on {said.device} ({said.architecture}), not on {device.name}"
-
-
 def everything() -> frozenset[Measurement]:
-    """All sound measurements of the cache."""
-    found = set()
+    """All measurements of the cache, but for damaged ones."""
+    measurements = set()
     for entry in _STORE.entries():
         with contextlib.suppress(SpecError, KeyError):
-            found.add(Measurement.of_json(entry.meta["measurement"]))
-    return frozenset(found)
+            measurements.add(Measurement.of_json(entry.meta["measurement"]))
+    return frozenset(measurements)

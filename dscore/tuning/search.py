@@ -1,7 +1,7 @@
-"""The search of one problem: the model's candidates once, then the fastest of them for long.
+"""Search for the fastest tiling of a problem: all candidates once, then the fastest for long.
 
-Everything found is kept in the records at once, so that a search may end at any time and another
-one goes on from there.
+Every measurement is on record at once, so that a search may end at any time and another one goes
+on from there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 from dscore.solving import solver
 from dscore.tuning import records, shipped_hints
-from dscore.tuning.measurement import Configuration, Policy, Record
-from dscore.tuning.trials import Builder, Search, Trials, wave_size
+from dscore.tuning.builder import Builder, wave_size
+from dscore.tuning.measurement import Configuration, MeasurementPolicy, TuningRecord
+from dscore.tuning.trials import SearchRequest, Trials
 
 Progress = Callable[[int, int, float | None], None]  # done, of how many, seconds of the best
 
@@ -30,31 +31,31 @@ _RESERVED = 0.15
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """What is known of a problem after a search."""
+class SearchResult:
+    """Result of a search: the record of the problem, and how far the search came."""
 
     problem: ConvProblem
     device: Device
     backend: str
-    policy: Policy
+    policy: MeasurementPolicy
     first_tiling: Tiling  # that the cost model ranks first
-    candidates: int  # that the search was for
-    record: Record
+    candidates: int
+    record: TuningRecord
     complete: bool  # every candidate has been tried, and the best of them for long
 
     @property
     def first(self) -> Configuration | None:
-        """What was measured of the solver's first; None where it was not tried."""
+        """Configuration of the model's first tiling; None where it was not tried."""
         return self.record.configurations.get(self.first_tiling.name)
 
     @property
     def best(self) -> Configuration | None:
-        """The fastest that is right; None where none is."""
+        """Fastest configuration that is right; None where none is."""
         return self.record.best
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as the first the best is; None where either has no time."""
+        """Speed-up of the best over the first; None where either has no time."""
         first, best = self.first, self.best
         if first is None or best is None or first.seconds is None or best.seconds is None:
             return None
@@ -62,46 +63,47 @@ class Tuned:
 
     @property
     def tried(self) -> int:
-        """Configurations of which anything is known."""
+        """Number of configurations on record."""
         return len(self.record.configurations)
 
 
-def candidates(search: Search, chosen: Backend, problem: ConvProblem) -> list[Plan]:
-    """The plans to try, in the model's order, then the shipped hint: what is tuned replaces it.
+def candidates(request: SearchRequest, backend: Backend, problem: ConvProblem) -> list[Plan]:
+    """Plans to try, in the model's order, then that of the shipped hint, which tuning replaces.
 
-    Those that *chosen* cannot run are none, nor is a hint of another algorithm than is asked for.
+    Plans that *backend* cannot run are left out, as is a hint of another algorithm than the
+    request's.
 
     Raises InfeasibleError where nothing fits, UnavailableError where the backend runs none,
     SpecError where the algorithm does not run *problem*.
     """
-    space = solver.solve(problem, search.device, algorithm=search.algorithm)
-    plans = [space.plan(int(index)) for index in space.ranked()[:search.top]]
-    hinted = shipped_hints.shipped_plan(problem, search.device)
+    space = solver.solve(problem, request.device, algorithm=request.algorithm)
+    plans = [space.plan(int(index)) for index in space.ranked()[:request.top]]
+    hinted = shipped_hints.shipped_plan(problem, request.device)
     if (hinted is not None and hinted not in plans
-            and search.algorithm in (None, hinted.tiling.algorithm)):
+            and request.algorithm in (None, hinted.tiling.algorithm)):
         plans.append(hinted)
-    accepted = [plan for plan in plans if not chosen.refuses(plan)]
+    accepted = [plan for plan in plans if not backend.refuses(plan)]
     if not accepted:
-        require_accepted(chosen, plans[0])
+        require_accepted(backend, plans[0])
     return accepted
 
 
-def standing(search: Search, chosen: Backend, problem: ConvProblem,
-             plans: Sequence[Plan] | None = None) -> Tuned:
-    """What the records know of *problem* now."""
-    plans = candidates(search, chosen, problem) if plans is None else plans
-    record = records.load(records.identity_of(problem, search.device, chosen, search.policy))
-    untried = _untried(plans, record)
-    return Tuned(problem, search.device, chosen.name, search.policy, plans[0].tiling, len(plans),
-                 record, not untried and not _finalists(plans, record))
+def known_result(request: SearchRequest, backend: Backend, problem: ConvProblem,
+                 plans: Sequence[Plan] | None = None) -> SearchResult:
+    """Result for *problem* by what is on record now; nothing is measured."""
+    plans = candidates(request, backend, problem) if plans is None else plans
+    record = records.load(records.identity_of(problem, request.device, backend, request.policy))
+    complete = not _untried(plans, record) and not _finalists(plans, record)
+    return SearchResult(problem, request.device, backend.name, request.policy, plans[0].tiling,
+                        len(plans), record, complete)
 
 
-def _untried(plans: Sequence[Plan], record: Record) -> list[Plan]:
+def _untried(plans: Sequence[Plan], record: TuningRecord) -> list[Plan]:
     return [plan for plan in plans if plan.tiling.name not in record.configurations]
 
 
-def _finalists(plans: Sequence[Plan], record: Record) -> list[Plan]:
-    """Those of the fastest that have not been timed for long yet."""
+def _finalists(plans: Sequence[Plan], record: TuningRecord) -> list[Plan]:
+    """Plans among the fastest that have not been timed for long yet."""
     right = [c for c in record.configurations.values() if not c.refused]
     fastest = sorted(right, key=lambda c: (c.seconds, c.tiling.name))[:FINALISTS]
     names = {c.tiling.name for c in fastest if len(c.samples) < LONG}
@@ -110,7 +112,10 @@ def _finalists(plans: Sequence[Plan], record: Record) -> list[Plan]:
 
 def _built(plans: Sequence[Plan], builder: Builder,
            until: float) -> Iterator[tuple[Plan, str]]:
-    """*plans* as they are built, each with the reason why it is not; none after *until*."""
+    """Plans one by one, built in waves, each with the reason if it does not compile.
+
+    Ends at *until*.
+    """
     for at in range(0, len(plans), wave_size()):
         # Nothing ends a build that is under way: one that would last too long is not begun.
         if time.monotonic() + (builder.slowest if at else 0) >= until:
@@ -123,37 +128,37 @@ def _built(plans: Sequence[Plan], builder: Builder,
             yield plan, unbuilt.get(plan.tiling.name, "")
 
 
-def search_one(search: Search, chosen: Backend, problem: ConvProblem, builder: Builder,
+def search_one(request: SearchRequest, backend: Backend, problem: ConvProblem, builder: Builder,
                until: float = math.inf, progress: Progress | None = None,
-               plans: Sequence[Plan] | None = None) -> Tuned:
-    """Try the candidates of *problem* that the records do not know yet, then the best for long.
+               plans: Sequence[Plan] | None = None) -> SearchResult:
+    """Search for *problem*: candidates that are not on record yet, then the best for long.
 
     Ends at *until*, on the monotonic clock, after the configuration or the build in hand.
     """
-    plans = candidates(search, chosen, problem) if plans is None else plans
-    before = standing(search, chosen, problem, plans)
-    trials, todo = Trials(search, chosen, before.record), _untried(plans, before.record)
-    told = progress or (lambda done, total, best: None)
+    plans = candidates(request, backend, problem) if plans is None else plans
+    record = known_result(request, backend, problem, plans).record
+    trials, todo = Trials(request, backend, record), _untried(plans, record)
+    report = progress or (lambda done, total, best: None)
     done = len(plans) - len(todo)
     for plan, unbuilt in _built(todo, builder, _reserved(until)):
         trials.try_out(plan, QUICK, unbuilt)
         done += 1
-        told(done, len(plans), trials.fastest)
+        report(done, len(plans), trials.fastest)
     _time_finalists(trials, plans, builder, until)
     trials.finish()
-    after = standing(search, chosen, problem, plans)
-    told(len(plans) if after.complete else done, len(plans), trials.fastest)
-    return after
+    result = known_result(request, backend, problem, plans)
+    report(len(plans) if result.complete else done, len(plans), trials.fastest)
+    return result
 
 
 def _reserved(until: float) -> float:
-    """When the first pass must end, so that the second has its time."""
+    """End of the first pass, which leaves the second pass its time."""
     now = time.monotonic()
     return until if math.isinf(until) else now + (1 - _RESERVED) * max(until - now, 0)
 
 
 def _time_finalists(trials: Trials, plans: Sequence[Plan], builder: Builder, until: float) -> None:
-    """Time the fastest until none of them has been timed for a short while only."""
+    """Time the fastest for long, and those that then are the fastest, until all of them are."""
     while time.monotonic() < until:
         finalists = _finalists(plans, trials.record())
         if not finalists:

@@ -1,13 +1,10 @@
-"""One candidate after another: built with others, proven right, and only then timed and kept."""
+"""Trials of candidates: each is proven right, only then timed, and kept on record."""
 
 from __future__ import annotations
 
 import math
-import os
 import platform
 import statistics
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,90 +21,48 @@ from dscore.core.plan import Plan
 from dscore.core.token import parse_problem
 from dscore.solving import solver
 from dscore.tuning import records
+from dscore.tuning.builder import shortened
 from dscore.tuning.evaluator import Evaluator, EvaluatorMaker, require_times
-from dscore.tuning.measurement import Measurement, Policy, Record
+from dscore.tuning.measurement import Measurement, MeasurementPolicy, TuningRecord
 
-# Kernels that one core compiles together, as the units of dscore.building.codegen hold them.
-_PER_UNIT = 8
-# Kernels in a row that a compiler refuses before it is the compiler that is taken to be at fault.
-_MOST_REFUSALS = 3
 _TINY = "n1c1h1w1_o1k1"
 
 
 @dataclass(frozen=True)
-class Search:
-    """What is searched for, in values that another process can be given."""
+class SearchRequest:
+    """Request of a search, in values that another process can be given."""
 
     backend: str
     device: Device
-    top: int | None  # candidates in the model's order; None for all there are
+    top: int | None  # candidates in the model's order; None for all
     seed: int
     evaluator: EvaluatorMaker
-    policy: Policy  # of the times that it gives
+    policy: MeasurementPolicy  # of the evaluator's times
     algorithm: str | None = None  # whose tilings; None for the solver's choice
 
 
-def wave_size() -> int:
-    """Kernels that the cores of this machine compile side by side."""
-    return _PER_UNIT * (os.cpu_count() or 1)
-
-
-class Builder:
-    """Builds kernels many at a time, and finds those among them that do not compile."""
-
-    def __init__(self, chosen: Backend) -> None:
-        self._chosen = chosen
-        self._succeeded = not chosen.compiles
-        self._refused_in_row = 0
-        self.slowest = 0.0  # seconds of a build
-
-    def build(self, plans: Sequence[Plan]) -> dict[str, str]:
-        """Build *plans*; returns why those that do not compile do not, by tiling.
-
-        Raises CompileError where the compiler refuses everything, for then it is not the kernels.
-        """
-        if not plans or not self._chosen.compiles:
-            return {}
-        began = time.monotonic()
-        try:
-            self._chosen.prepare(plans)
-        except CompileError as failed:
-            return self._halves(plans, failed)
-        finally:
-            self.slowest = max(self.slowest, time.monotonic() - began)
-        self._succeeded, self._refused_in_row = True, 0
-        return {}
-
-    def _halves(self, plans: Sequence[Plan], failed: CompileError) -> dict[str, str]:
-        if len(plans) > 1:
-            half = len(plans) // 2
-            return {**self.build(plans[:half]), **self.build(plans[half:])}
-        self._refused_in_row += 1
-        if not self._succeeded and self._refused_in_row >= _MOST_REFUSALS:
-            raise failed
-        return {plans[0].tiling.name: _reason(failed)}
-
-
 class Trials:
-    """One problem on one backend: its data, its exact result, and the judgement of its kernels."""
+    """Trials of one problem on one backend, which share the data and the exact result."""
 
-    def __init__(self, search: Search, chosen: Backend, known: Record) -> None:
-        self.search, self.chosen, self.problem = search, chosen, known.identity.stated
-        self._identity, best = known.identity, known.best
+    def __init__(self, request: SearchRequest, backend: Backend, record: TuningRecord) -> None:
+        self._request, self._backend = request, backend
+        self._identity, best = record.identity, record.best
         self.fastest = None if best is None else best.seconds
-        self._good = None if best is None else solver.make_plan(self.problem, search.device,
-                                                                best.tiling)
+        self._good = None if best is None else solver.make_plan(
+            record.identity.conv_problem, request.device, best.tiling)
         self._crashes: list[Measurement] = []  # not believed before some kernel has run
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        search = self.search
-        return search.evaluator(self.chosen, search.device, self.problem, search.seed)
+        request = self._request
+        return request.evaluator(self._backend, request.device, self._identity.conv_problem,
+                                 request.seed)
 
     def try_out(self, plan: Plan, repeats: int, unbuilt: str = "") -> None:
-        """Check *plan*, time it if it is right, and keep what comes of it.
+        """Check *plan*, time it if it is right, and keep the measurement.
 
-        Raises LaunchError where the device no longer runs kernels that it ran before.
+        *unbuilt* is the reason why it does not compile. Raises LaunchError where the device no
+        longer runs kernels that it ran before.
         """
         try:
             if unbuilt:
@@ -118,59 +73,59 @@ class Trials:
         except _NotRightError as wrong:
             records.keep(self._measurement(plan, refused=str(wrong), share=wrong.share))
         except CompileError as failed:
-            records.keep(self._measurement(plan, refused=f"not compiled: {_reason(failed)}"))
+            records.keep(self._measurement(plan, refused=f"not compiled: {shortened(failed)}"))
         except Exception as raised:  # whatever a kernel raises is its failure
             self._crashed(plan, raised)
         else:
             records.keep(self._measurement(plan, samples=samples, share=share))
             self._good, median = plan, statistics.median(samples)
             self.fastest = median if self.fastest is None else min(self.fastest, median)
-            self._believe()
+            self._keep_crashes()
 
     def _times(self, plan: Plan, repeats: int) -> tuple[float, tuple[float, ...]]:
-        """The share of the bound that the worst error takes, and the times."""
-        spills = self.chosen.compile(plan).use.spills
+        """Worst error of *plan* as a share of the bound, and its times."""
+        spills = self._backend.compile(plan).use.spills
         if spills > MOST_SPILLS:
             raise _NotRightError(f"spills {spills} registers", None)
-        judged = _judged(self._evaluator, plan)
-        if not judged.ok:
-            raise _NotRightError(str(judged), judged.share)
-        return judged.share, require_times(self._evaluator.seconds(plan, repeats))
+        accuracy = _accuracy(self._evaluator, plan)
+        if not accuracy.ok:
+            raise _NotRightError(str(accuracy), accuracy.share)
+        return accuracy.share, require_times(self._evaluator.seconds(plan, repeats))
 
     def _crashed(self, plan: Plan, raised: Exception) -> None:
         """Hold a crash against *plan*, once it is known that the device still works."""
-        refused = f"{type(raised).__name__}: {_reason(raised)}"
+        refused = f"{type(raised).__name__}: {shortened(raised)}"
         self._crashes.append(self._measurement(plan, refused=refused))
         alive = self._alive()
         if self._good is not None:
-            self._believe()
+            self._keep_crashes()
         if not alive:
             raise LaunchError(f"after {plan.name} the device runs nothing any more ({refused}); "
                               "begin again, what was measured is kept") from raised
 
     def _alive(self) -> bool:
         """Whether the device still runs a kernel that has nothing to do with a crash."""
-        if self.chosen.any_device:
+        if self._backend.any_device:
             return True  # the host, or we would not be here
-        plan = self._good or solver.best_plan(parse_problem(_TINY), self.search.device)
+        plan = self._good or solver.best_plan(parse_problem(_TINY), self._request.device)
         try:
-            check_plan(self.chosen, plan, self.search.seed)
+            check_plan(self._backend, plan, self._request.seed)
         except Exception:  # of whichever library the device answers through
             return False
         return True
 
-    def record(self) -> Record:
-        """What is kept by now."""
+    def record(self) -> TuningRecord:
+        """Record of the problem now."""
         return records.load(self._identity)
 
     def finish(self) -> None:
-        """Raise LaunchError where every kernel crashed: that is not for the records."""
+        """Raise LaunchError where every kernel crashed: the records take none of that."""
         if self._crashes and self._good is None:
             raise LaunchError(f"no kernel of {self._identity.problem} runs on "
-                              f"{self.chosen.name}; the first said: {self._crashes[0].refused}")
+                              f"{self._backend.name}; the first said: {self._crashes[0].refused}")
 
-    def _believe(self) -> None:
-        """Keep the crashes: what was wrong was the kernel, since others run."""
+    def _keep_crashes(self) -> None:
+        """Keep the crashes on record: the kernels were wrong, since others run."""
         while self._crashes:
             records.keep(self._crashes.pop(0))
 
@@ -178,7 +133,7 @@ class Trials:
                      share: float | None = None, refused: str = "") -> Measurement:
         known = None if share is None or not math.isfinite(share) else share
         return Measurement(self._identity, plan.tiling, samples, known, refused,
-                           self.search.seed, environment())
+                           self._request.seed, environment())
 
 
 class _NotRightError(Exception):
@@ -189,24 +144,18 @@ class _NotRightError(Exception):
         self.share = share
 
 
-def _judged(evaluator: Evaluator, plan: Plan) -> Accuracy:
+def _accuracy(evaluator: Evaluator, plan: Plan) -> Accuracy:
     try:
         return evaluator.judge(plan)
     except DscoreError as failed:
-        # One that has no kind of its own is that of a kernel which wrote outside its output.
+        # A kernel that wrote outside its output raises the base class itself.
         if type(failed) is DscoreError:
             raise _NotRightError(str(failed), None) from None
         raise
 
 
 def environment() -> tuple[tuple[str, str], ...]:
-    """Versions of what a measurement stood on."""
+    """Versions that a measurement was made with."""
     return (("dscore", __version__), ("numpy", np.__version__),
             ("platform", f"{platform.system()} {platform.machine()}"),
             ("python", platform.python_version()))
-
-
-def _reason(failed: BaseException) -> str:
-    """What an error says, shortened: a compiler's log is long."""
-    text = str(failed) or type(failed).__name__
-    return text if len(text) <= 600 else f"{text[:400]} [...] {text[-180:]}"

@@ -1,4 +1,4 @@
-"""Tuning: the candidates of problems measured on a backend within a budget, here or by workers."""
+"""Tuning of problems on a backend within a budget of time, in this process or by workers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.token import parse_problem, problem_token
 from dscore.tuning import records
+from dscore.tuning.builder import Builder, wave_size
 from dscore.tuning.evaluator import HostEvaluator, Timer, default_evaluator
-from dscore.tuning.measurement import Policy
-from dscore.tuning.search import Tuned, candidates, search_one, standing
-from dscore.tuning.trials import Builder, Search, wave_size
-
-__all__ = ["Search", "Step", "Timer", "Tuned", "on_demand", "search_of",
-           "standing", "tune", "tune_all"]
+from dscore.tuning.measurement import MeasurementPolicy
+from dscore.tuning.search import SearchResult, candidates, known_result, search_one
+from dscore.tuning.trials import SearchRequest
 
 TOP = 32
 # What tuning inside a call may take, where the environment asks for it.
@@ -41,49 +39,50 @@ _CALL_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Step:
-    """How far tuning has come."""
+    """Progress of tuning."""
 
     problem: ConvProblem
     number: int  # problems that are finished
     of: int
-    done: int  # configurations of this one
+    done: int  # configurations of *problem*
     total: int
     best: float | None  # seconds
 
 
-def search_of(device: Device | None = None, backend: str = "auto", top: int = TOP,
-              exhaustive: bool = False, seed: int = 0, timer: Timer | None = None,
-              policy: Policy | None = None, algorithm: str | None = None) -> Search:
-    """The search that the arguments of `tune` ask for."""
+def search_request(device: Device | None = None, backend: str = "auto", top: int = TOP,
+                   exhaustive: bool = False, seed: int = 0, timer: Timer | None = None,
+                   policy: MeasurementPolicy | None = None,
+                   algorithm: str | None = None) -> SearchRequest:
+    """Request that the arguments of `tune` make."""
     require_int(top, "top")
     require_int(seed, "seed", 0)
     if (timer is None) != (policy is None):
         raise SpecError("a timer and its policy go together, for records are kept by it")
-    chosen = choose_backend(backend)
-    target = device or chosen.device()
+    loaded = choose_backend(backend)
+    target = device or loaded.device()
     if timer is None or policy is None:
-        evaluator, policy = default_evaluator(chosen, target)
+        evaluator, policy = default_evaluator(loaded, target)
     else:
         evaluator = partial(HostEvaluator, timer=timer)
-    return Search(chosen.name if backend == "auto" else backend, target,
-                  None if exhaustive else top, seed, evaluator, policy, algorithm)
+    return SearchRequest(loaded.name if backend == "auto" else backend, target,
+                         None if exhaustive else top, seed, evaluator, policy, algorithm)
 
 
 def tune(problem: ConvProblem, device: Device | None = None, backend: str = "auto",
          budget_seconds: float | None = None, top: int = TOP, exhaustive: bool = False,
          seed: int = 0, executor: Executor | None = None,
          progress: Callable[[Step], object] | None = None, timer: Timer | None = None,
-         policy: Policy | None = None, algorithm: str | None = None) -> Tuned:
+         policy: MeasurementPolicy | None = None, algorithm: str | None = None) -> SearchResult:
     """Find the fastest right tiling of *problem* among the model's first *top*, or among all.
 
-    *algorithm* names whose (`dscore.solving.solver.algorithms`); by default the solver's first
-    choice.
+    *algorithm* names whose tilings (`dscore.solving.solver.algorithms`); by default those of the
+    solver's first choice.
 
     Every candidate is built, held to the error bound on random data, and only then timed: on a GPU
-    by graphs with cold caches, elsewhere by the kernel itself, or by a *timer* of the caller's
-    (given a kernel, x, w, bias, out and a number of runs; returns seconds), which measures by
-    *policy*. What is on record is not measured again, and all that is measured is on
-    record at once: an interruption, or the end of *budget_seconds*, loses nothing.
+    by graphs with cold caches, elsewhere by the kernel itself. The caller's own *timer* takes a
+    kernel, x, w, bias, out and a number of runs, returns seconds, and measures by *policy*. Tilings
+    on record are not measured again. Every measurement is on record at once: an interruption, or
+    the end of *budget_seconds*, loses nothing.
 
     Raises UnavailableError where the backend cannot run, CompileError where nothing compiles,
     LaunchError where the device fails, SpecError where *algorithm* does not run *problem*.
@@ -96,7 +95,8 @@ def tune_all(problems: Sequence[ConvProblem], device: Device | None = None, back
              budget_seconds: float | None = None, top: int = TOP, exhaustive: bool = False,
              seed: int = 0, executor: Executor | None = None,
              progress: Callable[[Step], object] | None = None, timer: Timer | None = None,
-             policy: Policy | None = None, algorithm: str | None = None) -> list[Tuned]:
+             policy: MeasurementPolicy | None = None,
+             algorithm: str | None = None) -> list[SearchResult]:
     """`tune` for many problems, which share *budget_seconds*; equal ones are tuned once.
 
     An *executor* is given one task for each problem; without one, the kernels of several problems
@@ -104,91 +104,91 @@ def tune_all(problems: Sequence[ConvProblem], device: Device | None = None, back
     """
     if budget_seconds is not None and not (budget_seconds > 0):
         raise SpecError(f"budget_seconds must be positive, got {budget_seconds}")
-    search = search_of(device, backend, top, exhaustive, seed, timer, policy, algorithm)
+    request = search_request(device, backend, top, exhaustive, seed, timer, policy, algorithm)
     distinct = {problem_token(problem): problem for problem in problems}
     budget = math.inf if budget_seconds is None else budget_seconds
-    run = _Here(search, budget, progress) if executor is None else _There(search, budget, executor,
-                                                                          progress)
-    found = dict(zip(distinct, run.tuned(list(distinct.values())), strict=True))
-    return [found[problem_token(problem)] for problem in problems]
+    tuning = (_InProcess(request, budget, progress) if executor is None
+              else _ByExecutor(request, budget, executor, progress))
+    results = dict(zip(distinct, tuning.results(list(distinct.values())), strict=True))
+    return [results[problem_token(problem)] for problem in problems]
 
 
-class _Here:
+class _InProcess:
     """Tuning in this process, problem by problem."""
 
-    def __init__(self, search: Search, budget: float,
+    def __init__(self, request: SearchRequest, budget: float,
                  progress: Callable[[Step], object] | None) -> None:
-        self._search, self._progress = search, progress
+        self._request, self._progress = request, progress
         self._until = time.monotonic() + budget
-        self._chosen = choose_backend(search.backend)
-        self._builder = Builder(self._chosen)
+        self._backend = choose_backend(request.backend)
+        self._builder = Builder(self._backend)
 
-    def tuned(self, problems: list[ConvProblem]) -> list[Tuned]:
-        """All of them, and again those that were short of time as long as any is left."""
-        found: list[Tuned] = []
-        for number, plans in enumerate(self._ahead(problems)):
+    def results(self, problems: list[ConvProblem]) -> list[SearchResult]:
+        """Results of all problems; those that were short of time go on while any is left."""
+        results: list[SearchResult] = []
+        for number, plans in enumerate(self._built_plans(problems)):
             share = (self._until - time.monotonic()) / (len(problems) - number)
-            found.append(self._one(problems, number, plans, time.monotonic() + max(share, 0)))
+            results.append(self._search(problems, number, plans, time.monotonic() + max(share, 0)))
         if time.monotonic() < self._until < math.inf:
-            for number, known in enumerate(found):
-                if not known.complete:
-                    found[number] = self._one(problems, number, None, self._until)
-        return found
+            for number, result in enumerate(results):
+                if not result.complete:
+                    results[number] = self._search(problems, number, None, self._until)
+        return results
 
-    def _ahead(self, problems: list[ConvProblem]) -> Iterator[list[Plan]]:
-        """The plans of each problem; of several at once they are built, to use all cores."""
+    def _built_plans(self, problems: list[ConvProblem]) -> Iterator[list[Plan]]:
+        """Plans of each problem; those of several problems are built together, to use all cores."""
         group: list[list[Plan]] = []
         for number, problem in enumerate(problems):
-            group.append(candidates(self._search, self._chosen, problem))
+            group.append(candidates(self._request, self._backend, problem))
             if sum(map(len, group)) >= wave_size() or number + 1 == len(problems):
                 self._build(group)
                 yield from group
                 group = []
 
     def _build(self, group: list[list[Plan]]) -> None:
-        """Build what is not on record; where something does not compile, problems are built one
-        by one, and then it is found.
+        """Build the plans that are not on record; a plan that does not compile is found later, when
+        its problem is built alone.
         """
-        if len(group) == 1 or not self._chosen.compiles:
+        if len(group) == 1 or not self._backend.compiles:
             return
-        known = [standing(self._search, self._chosen, plans[0].problem, plans).record
+        known = [known_result(self._request, self._backend, plans[0].problem, plans).record
                  for plans in group]
         untried = [plan for plans, record in zip(group, known, strict=True) for plan in plans
                    if plan.tiling.name not in record.configurations]
         if untried and time.monotonic() + self._builder.slowest < self._until:
             with suppress(CompileError):
-                self._chosen.prepare(untried)
+                self._backend.prepare(untried)
 
-    def _one(self, problems: list[ConvProblem], number: int, plans: list[Plan] | None,
-             until: float) -> Tuned:
-        def told(done: int, total: int, best: float | None) -> None:
+    def _search(self, problems: list[ConvProblem], number: int, plans: list[Plan] | None,
+                until: float) -> SearchResult:
+        def report(done: int, total: int, best: float | None) -> None:
             if self._progress is not None:
                 self._progress(Step(problems[number], number, len(problems), done, total, best))
 
-        return search_one(self._search, self._chosen, problems[number], self._builder, until, told,
-                          plans)
+        return search_one(self._request, self._backend, problems[number], self._builder, until,
+                          report, plans)
 
 
-class _There:
+class _ByExecutor:
     """Tuning by an executor, a task for each problem."""
 
-    def __init__(self, search: Search, budget: float, executor: Executor,
+    def __init__(self, request: SearchRequest, budget: float, executor: Executor,
                  progress: Callable[[Step], object] | None) -> None:
-        self._search, self._executor, self._progress = search, executor, progress
+        self._request, self._executor, self._progress = request, executor, progress
         # Of the clock that machines share, as far as they do.
         self._deadline = time.time() + budget
 
-    def tuned(self, problems: list[ConvProblem]) -> list[Tuned]:
-        """All of them; what is not begun when one fails is taken back."""
+    def results(self, problems: list[ConvProblem]) -> list[SearchResult]:
+        """Results of all problems; where one fails, those that are not begun are cancelled."""
         workers = int(getattr(self._executor, "_max_workers", 1) or 1)
-        tasks = [self._executor.submit(_task, self._search, problem_token(problem),
+        tasks = [self._executor.submit(_task, self._request, problem_token(problem),
                                        -(-(len(problems) - number) // workers), self._deadline)
                  for number, problem in enumerate(problems)]
-        found: list[Tuned] = []
+        results: list[SearchResult] = []
         try:
             for task, problem in zip(tasks, problems, strict=True):
-                found.append(task.result())
-                self._tell(found[-1], problem, len(found), len(problems))
+                results.append(task.result())
+                self._report(results[-1], problem, len(results), len(problems))
         except SystemExit:  # that of a worker which was told to stop
             raise KeyboardInterrupt from None
         except BrokenExecutor as broken:
@@ -197,19 +197,19 @@ class _There:
         finally:
             for task in tasks:
                 task.cancel()
-        return found
+        return results
 
-    def _tell(self, found: Tuned, problem: ConvProblem, number: int, of: int) -> None:
+    def _report(self, result: SearchResult, problem: ConvProblem, number: int, of: int) -> None:
         if self._progress is not None:
-            best = None if found.best is None else found.best.seconds
-            self._progress(Step(problem, number, of, found.candidates, found.candidates, best))
+            best = None if result.best is None else result.best.seconds
+            self._progress(Step(problem, number, of, result.candidates, result.candidates, best))
 
 
-def _task(search: Search, token: str, rounds: int, deadline: float) -> Tuned:
-    """What a worker does: one problem, in its share of the time; *rounds* are left for a worker."""
-    chosen = choose_backend(search.backend)
+def _task(request: SearchRequest, token: str, rounds: int, deadline: float) -> SearchResult:
+    """Task of a worker: one problem, in its share of the time; *rounds* are left for a worker."""
+    backend = choose_backend(request.backend)
     share = max(deadline - time.time(), 0) / rounds
-    return search_one(search, chosen, parse_problem(token), Builder(chosen),
+    return search_one(request, backend, parse_problem(token), Builder(backend),
                       time.monotonic() + share)
 
 
@@ -221,9 +221,9 @@ def wanted() -> bool:
 
 @once
 def on_demand(problem: ConvProblem, device: Device, backend: str) -> Plan | None:
-    """Tune *problem* for a call, once in a process's life; None where nothing came of it.
+    """Plan of *problem* after tuning it, once in a process's life; None where nothing is right.
 
-    Not to be called while a graph is captured: building and timing would become part of it.
+    Must not be called while a graph is captured: building and timing would become part of it.
     """
     with suppress(DscoreError):
         tune(problem, device, backend, budget_seconds=_CALL_SECONDS)

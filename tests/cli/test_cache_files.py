@@ -22,7 +22,7 @@ STALE = measured(TILINGS[0], 1e-9, identity=replace(IDENTITY, kernels="0" * 64))
 @pytest.fixture(autouse=True)
 def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(records, "_decided", {})
+    monkeypatch.setattr(records, "_decisions", {})
     monkeypatch.chdir(tmp_path)
 
 

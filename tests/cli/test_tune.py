@@ -33,7 +33,7 @@ FASTEST = min(NAMES, key=scripted_seconds)
 def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subprocess_path: str) -> None:
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", subprocess_path)
-    monkeypatch.setattr(records, "_decided", {})
+    monkeypatch.setattr(records, "_decisions", {})
     for name, fresh in (("roles", {}), ("ran", []), ("timed", [])):
         monkeypatch.setattr(Scripted, name, fresh)
 

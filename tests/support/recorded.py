@@ -5,12 +5,12 @@ from dscore.core.tiling import Tiling
 from dscore.core.token import parse_problem
 from dscore.solving import solver
 from dscore.tuning import records
-from dscore.tuning.measurement import Identity, Measurement, Policy
+from dscore.tuning.measurement import Identity, Measurement, MeasurementPolicy
 
 TOKEN = "n1c8h6w6_o16k1"
 PROBLEM = parse_problem(TOKEN)
 DEVICE = catalog.device("z100sm")
-COLD, HOT = Policy("cold", "graph"), Policy("hot", "host")
+COLD, HOT = MeasurementPolicy("cold", "graph"), MeasurementPolicy("hot", "host")
 SPACE = solver.solve(PROBLEM, DEVICE)
 TILINGS = [SPACE[int(i)] for i in SPACE.ranked()[:6]]
 REFERENCE = backend.backend("reference")
@@ -23,6 +23,6 @@ def measured(tiling: Tiling, *samples: float, identity: Identity = IDENTITY,
                        (("dscore", "0.1.0"), ("platform", "Linux x86_64")))
 
 
-def keep(*found: Measurement) -> None:
-    for measurement in found:
+def keep(*measurements: Measurement) -> None:
+    for measurement in measurements:
         records.keep(measurement)

@@ -16,19 +16,20 @@ from recorded import COLD, IDENTITY, TILINGS, TOKEN, keep, measured
 from dscore.core import backend
 from dscore.core.errors import SpecError
 from dscore.tuning import exchange, records
-from dscore.tuning.measurement import Measurement
+from dscore.tuning.freshness import stale_records
+from dscore.tuning.measurement import Measurement, records_of
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(records, "_decided", {})
+    monkeypatch.setattr(records, "_decisions", {})
 
 
-def take(*paths: Path) -> exchange.Arrived:
-    found = exchange.arrived(paths)
-    exchange.take(found)
-    return found
+def take(*paths: Path) -> exchange.Import:
+    planned = exchange.plan_import(paths)
+    exchange.import_new(planned)
+    return planned
 
 
 _SOUND = measured(TILINGS[0], 1e-6, 2e-6).as_json()
@@ -146,8 +147,8 @@ def test_merging_is_a_union(tmp_path_factory: pytest.TempPathFactory, a: Any, b:
     assert (merged(merged(one, two), three).read_bytes()
             == merged(one, merged(two, three)).read_bytes())
     assert exchange.read(merged(one, two, three)).measurements == a | b | c
-    assert ([r.ranking for r in records.records_of(a | b)]
-            == [r.ranking for r in records.records_of(b | a)])
+    assert ([r.ranking for r in records_of(a | b)]
+            == [r.ranking for r in records_of(b | a)])
 
 
 def written(path: Path, *found: Measurement) -> Path:
@@ -228,7 +229,7 @@ def test_what_cannot_be_judged_here_is_taken_and_named(tmp_path: Path) -> None:
     assert not found.ignored
     [unjudged] = found.unjudged
     assert "unknown backend 'mine'" in unjudged.reason
-    [kept] = records.stale()
+    [kept] = stale_records()
     assert kept.unjudged
 
 

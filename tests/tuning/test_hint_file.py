@@ -16,10 +16,10 @@ from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTil
 from dscore.core import backend, catalog
 from dscore.core.tiling import Tiling
 from dscore.tuning import exchange, records, shipped_hints
-from dscore.tuning.hint_file import Hint, hints_of
-from dscore.tuning.measurement import Identity, Measurement, Policy
+from dscore.tuning.hint_file import Hint, best_hints
+from dscore.tuning.measurement import Identity, Measurement, MeasurementPolicy
 
-EVENTS = Policy("hot", "events")
+EVENTS = MeasurementPolicy("hot", "events")
 # What hip would have measured there.
 OWN = replace(IDENTITY, backend="hip", compiler="hipcc 5.2", policy=COLD,
               kernels=backend.backend("hip").identity("sm_90").kernels)
@@ -36,7 +36,7 @@ def timed(tiling: Tiling, seconds: float, **changes: Any) -> Measurement:
 
 
 def only(*found: Measurement) -> Hint:
-    hint, = hints_of(found, DEVICE).hints
+    hint, = best_hints(found, DEVICE).hints
     return hint
 
 
@@ -58,7 +58,7 @@ def test_a_tiling_that_another_record_refuses_is_no_hint() -> None:
 def test_what_no_longer_fits_is_no_hint() -> None:
     large = ChannelDistributionTiling(1, 64, 64, 64, 64)
     assert only(timed(large, 1e-9), timed(TILINGS[0], 1e-6)).tiling == TILINGS[0]
-    found = hints_of([timed(large, 1e-9)], DEVICE)
+    found = best_hints([timed(large, 1e-9)], DEVICE)
     assert not found.hints
     assert [(one.name, one.reason) for one in found.left_out] == [
         (TOKEN, "no tiling of it that was right fits any more")]
@@ -89,7 +89,7 @@ def test_problems_that_differ_in_bias_and_activation_share_a_hint() -> None:
     (timed(TILINGS[0], 1e-6, policy=HOT), "the host's clock"),
     (measured(TILINGS[0], identity=OWN, refused="WRONG"), "no tiling of it was right")])
 def test_what_gives_no_hint_is_named(found: Measurement, said: str) -> None:
-    made = hints_of([found], DEVICE)
+    made = best_hints([found], DEVICE)
     assert not made.hints
     [left_out] = made.left_out
     assert left_out.name == TOKEN
@@ -102,13 +102,13 @@ def test_the_file_is_read_back_whole_and_does_not_depend_on_the_order() -> None:
     found = [timed(TILINGS[2], 1.23456789e-6), timed(TILINGS[0], 4e-6),
              timed(TILINGS[1], 5e-6, problem="n2c8h6w6_o16k1", compiler='odd "hipcc" 9'),
              timed(tiling, 7e-6, problem="n1c384h14w14_o384k3p1g384")]
-    text = hints_of(found, DEVICE).text("dscore cache hints --device z100sm")
-    assert text == hints_of(reversed(found), DEVICE).text("dscore cache hints --device z100sm")
+    text = best_hints(found, DEVICE).text("dscore cache hints --device z100sm")
+    assert text == best_hints(reversed(found), DEVICE).text("dscore cache hints --device z100sm")
     lines = text.partition("[hints]\n")[2].splitlines()
     assert lines == sorted(lines)
     assert len(lines) == 3
     assert lines[1].startswith(f"{TOKEN} = {{ us = 1.235, algorithm = \"gemm\", tile_c = ")
-    told = shipped_hints.tunings_of(text, "made")
+    told = shipped_hints.parse_hints(text, "made")
     assert told.ignored(DEVICE) == ()
     assert told.plan(PROBLEM, DEVICE).tiling == TILINGS[2]  # type: ignore[union-attr]
     assert told.plan(depthwise, DEVICE).tiling == tiling  # type: ignore[union-attr]
@@ -125,7 +125,7 @@ def test_the_command(call: Call, json_of: Callable[..., Any]) -> None:
          timed(TILINGS[0], 1e-6, problem="n2c8h6w6_o16k1", policy=HOT))
     result = call("cache", "hints", "--device", "z100sm")
     assert result.code == 0
-    assert shipped_hints.tunings_of(result.out, "out").plan(PROBLEM, DEVICE) is not None
+    assert shipped_hints.parse_hints(result.out, "out").plan(PROBLEM, DEVICE) is not None
     assert unwrapped(result.err) == (
         "no hint for n2c8h6w6_o16k1: timed by the host's clock, which says nothing of a device "
         "1 hint for z100sm")
@@ -139,7 +139,7 @@ def test_the_command_takes_files(call: Call) -> None:
     exchange.write("two", [timed(TILINGS[1], 3e-6, kernels="0" * 64)])
     result = call("cache", "hints", "one", "two", "--device", "z100sm")
     assert 'command = "dscore cache hints one two --device z100sm"' in result.out
-    assert shipped_hints.tunings_of(result.out, "out").plan(PROBLEM, DEVICE).tiling == (  # type: ignore[union-attr]
+    assert shipped_hints.parse_hints(result.out, "out").plan(PROBLEM, DEVICE).tiling == (  # type: ignore[union-attr]
         TILINGS[1])
     assert "1 hint for z100sm, 1 of other kernel sources than today's" in result.err
 

@@ -10,11 +10,11 @@ from dscore.core import backend, catalog
 from dscore.core.token import parse_problem
 from dscore.solving import solver
 from dscore.tuning import records
-from dscore.tuning.measurement import Measurement, Policy
-from dscore.tuning.model_quality import replay
+from dscore.tuning.measurement import Measurement, MeasurementPolicy
+from dscore.tuning.model_quality import judge_model
 
 DEVICE = catalog.device("z100sm")
-POLICY = Policy("cold", "graph")
+POLICY = MeasurementPolicy("cold", "graph")
 
 
 def timed(token: str, micro: dict[int, float], refused: tuple[int, ...] = ()) -> set[Measurement]:
@@ -34,7 +34,7 @@ SECOND = timed("n1c8h6w6_o8k3p1g8", {0: 9.0, 4: 4.0, 30: 6.0})
 
 
 def test_ratios_are_those_made_by_hand() -> None:
-    judged = replay(FIRST | SECOND)
+    judged = judge_model(FIRST | SECOND)
     one, two = judged.layers
     assert [guess.ratio for guess in one.guesses] == pytest.approx([2.0, 1.6, 1.2])
     assert [guess.measured for guess in one.guesses] == [1, 4, 5]
@@ -51,14 +51,14 @@ def test_an_exhaustive_record_says_so() -> None:
     token = "n1c1h1w1_o1k1"
     space = solver.solve(parse_problem(token), DEVICE)
     whole = timed(token, dict.fromkeys(range(len(space)), 3.0))
-    [layer] = replay(whole).layers
+    [layer] = judge_model(whole).layers
     assert layer.exhaustive
     assert [guess.ratio for guess in layer.guesses] == [1.0, 1.0, 1.0]
-    assert not replay(FIRST).layers[0].exhaustive
+    assert not judge_model(FIRST).layers[0].exhaustive
 
 
 def test_first_tilings_that_were_not_measured_give_no_ratio() -> None:
-    judged = replay(timed("n1c32h12w12_o32k1", {10: 4.0, 50: 3.0}))
+    judged = judge_model(timed("n1c32h12w12_o32k1", {10: 4.0, 50: 3.0}))
     assert [guess.ratio for guess in judged.layers[0].guesses] == [
         None, None, pytest.approx(4 / 3)]
     assert judged.mean(1) is None
@@ -67,14 +67,15 @@ def test_first_tilings_that_were_not_measured_give_no_ratio() -> None:
 def test_the_order_is_the_models_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
     ranked = solver.Space.ranked
     monkeypatch.setattr(solver.Space, "ranked", lambda space: ranked(space)[::-1])
-    [layer] = replay(FIRST).layers
+    [layer] = judge_model(FIRST).layers
     assert layer.rank == layer.space - 40
     assert [guess.ratio for guess in layer.guesses] == [None, None, None]
 
 
 def test_policies_are_judged_apart() -> None:
-    hot = {replace(m, identity=replace(m.identity, policy=Policy("hot", "graph"))) for m in FIRST}
-    assert len(replay(FIRST | hot).layers) == 2
+    policy = MeasurementPolicy("hot", "graph")
+    hot = {replace(m, identity=replace(m.identity, policy=policy)) for m in FIRST}
+    assert len(judge_model(FIRST | hot).layers) == 2
 
 
 def test_what_cannot_be_judged_is_named() -> None:
@@ -82,11 +83,11 @@ def test_what_cannot_be_judged_is_named() -> None:
         return {replace(m, identity=replace(m.identity, device=device,
                                             architecture=architecture)) for m in FIRST}
 
-    judged = replay(on("mine", "gfx906") | on("h200", "sm_80")
+    judged = judge_model(on("mine", "gfx906") | on("h200", "sm_80")
                     | timed("n1c4h2w2_o4k1", {}, refused=(0,)))
     assert judged.layers == ()
     assert len(judged.skipped) == 3
     for said in ("no device is named 'mine'", "the record is of sm_80", "was right"):
         assert said in " ".join(judged.skipped)
     mine = replace(DEVICE, name="mine")
-    assert len(replay(on("mine", "gfx906"), mine).layers) == 1
+    assert len(judge_model(on("mine", "gfx906"), mine).layers) == 1

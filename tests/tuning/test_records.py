@@ -29,13 +29,14 @@ from dscore.core import catalog
 from dscore.core.errors import SpecError
 from dscore.solving import solver
 from dscore.tuning import records
-from dscore.tuning.measurement import Measurement, Record
+from dscore.tuning.freshness import stale_records
+from dscore.tuning.measurement import Measurement, TuningRecord
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(records, "_decided", {})
+    monkeypatch.setattr(records, "_decisions", {})
 
 
 def settled() -> None:
@@ -67,8 +68,8 @@ def test_one_refusal_outweighs_any_times() -> None:
 
 def test_few_samples_do_not_beat_many() -> None:
     lucky, steady = measured(TILINGS[0], 1e-6), measured(TILINGS[1], *[2e-6] * 15)
-    assert Record(IDENTITY, frozenset([lucky])).best.tiling == TILINGS[0]  # type: ignore[union-attr]
-    ranking = Record(IDENTITY, frozenset([lucky, steady])).ranking
+    assert TuningRecord(IDENTITY, frozenset([lucky])).best.tiling == TILINGS[0]  # type: ignore
+    ranking = TuningRecord(IDENTITY, frozenset([lucky, steady])).ranking
     assert [c.tiling for c in ranking] == [TILINGS[1], TILINGS[0]]
 
 
@@ -133,12 +134,12 @@ def test_stale_records_are_ignored_and_named(change: dict[str, str], said: str) 
     keep(measured(TILINGS[0], 1e-9, identity=replace(IDENTITY, **change)))
     assert records.best(PROBLEM, DEVICE, REFERENCE) is None
     assert not records.load(IDENTITY).measurements
-    [stale] = records.stale(DEVICE)
+    [stale] = stale_records(DEVICE)
     assert said in stale.reason
     assert (stale.identity.problem, stale.configurations) == (TOKEN, 1)
     keep(measured(TILINGS[1], 1e-6))
     assert records.best(PROBLEM, DEVICE, REFERENCE) == TILINGS[1]
-    assert len(records.stale(DEVICE)) == 1
+    assert len(stale_records(DEVICE)) == 1
 
 
 def test_kernels_with_other_sizes_are_other_kernels() -> None:

@@ -38,9 +38,9 @@ def stated(tiling: Tiling, us: float = 3.25, **changes: object) -> str:
     return f"{{ {listed} }}"
 
 
-def hints(*lines: str, device: str = "z100sm") -> shipped_hints.Tunings:
+def hints(*lines: str, device: str = "z100sm") -> shipped_hints.ShippedHints:
     text = f'device = "{device}"\n[hints]\n' + "".join(f"{line}\n" for line in lines)
-    return shipped_hints.tunings_of(text, "test.toml")
+    return shipped_hints.parse_hints(text, "test.toml")
 
 
 Ship = Callable[..., None]
@@ -50,7 +50,7 @@ Ship = Callable[..., None]
 def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ship]:
     """Make hints of lines known as those that are shipped for z100sm; the cache is empty."""
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(records, "_decided", {})
+    monkeypatch.setattr(records, "_decisions", {})
     convolve.solved_kernel.cache_clear()
     tune.on_demand.cache_clear()
 
@@ -118,7 +118,7 @@ def test_a_device_of_that_name_with_tighter_limits_is_obeyed() -> None:
     "device = ", "", "device = 3", 'device = "z100sm"\nhints = 3', "[hints]", "\ufffd"])
 def test_a_file_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(SpecError, match=r"mine\.toml: "):
-        shipped_hints.tunings_of(text, "mine.toml")
+        shipped_hints.parse_hints(text, "mine.toml")
 
 
 def test_a_time_that_is_no_number_is_none() -> None:
@@ -250,20 +250,20 @@ def test_a_hint_that_the_backend_refuses_is_passed_over(ship: Ship) -> None:
 
 def test_tuning_tries_the_hint_too(ship: Ship) -> None:
     ship(f"{TOKEN} = {stated(HINTED)}")
-    asked = tune.search_of(DEVICE, "reference", top=3)
-    found = [plan.tiling for plan in search.candidates(asked, REFERENCE, PROBLEM)]
-    assert found == [*TILINGS[:3], HINTED]
+    request = tune.search_request(DEVICE, "reference", top=3)
+    tilings = [plan.tiling for plan in search.candidates(request, REFERENCE, PROBLEM)]
+    assert tilings == [*TILINGS[:3], HINTED]
     ship(f"{TOKEN} = {stated(TILINGS[1])}")
-    assert [plan.tiling for plan in search.candidates(asked, REFERENCE, PROBLEM)] == TILINGS[:3]
+    assert [plan.tiling for plan in search.candidates(request, REFERENCE, PROBLEM)] == TILINGS[:3]
 
 
 def test_a_hint_of_another_algorithm_than_is_tuned_is_not_tried(ship: Ship) -> None:
     ship(f"{TOKEN} = {stated(HINTED)}")
-    asked = tune.search_of(DEVICE, "reference", top=3, algorithm="direct")
-    found = [plan.tiling for plan in search.candidates(asked, REFERENCE, PROBLEM)]
-    assert len(found) == 3
-    assert {tiling.algorithm for tiling in found} == {"direct"}
-    own = tune.search_of(DEVICE, "reference", top=3, algorithm=HINTED.algorithm)
+    request = tune.search_request(DEVICE, "reference", top=3, algorithm="direct")
+    tilings = [plan.tiling for plan in search.candidates(request, REFERENCE, PROBLEM)]
+    assert len(tilings) == 3
+    assert {tiling.algorithm for tiling in tilings} == {"direct"}
+    own = tune.search_request(DEVICE, "reference", top=3, algorithm=HINTED.algorithm)
     assert HINTED in [plan.tiling for plan in search.candidates(own, REFERENCE, PROBLEM)]
 
 
