@@ -11,7 +11,19 @@ from typing import cast
 import typer
 
 from dscore._version import __version__
-from dscore.cli import cache, commands, options
+from dscore.cli import options
+from dscore.cli.commands import cache
+from dscore.cli.commands.bench import bench
+from dscore.cli.commands.build import build
+from dscore.cli.commands.conformance import conformance
+from dscore.cli.commands.devices import devices
+from dscore.cli.commands.emit import emit
+from dscore.cli.commands.env import env
+from dscore.cli.commands.explain import explain
+from dscore.cli.commands.run import run
+from dscore.cli.commands.space import space
+from dscore.cli.commands.tune import tune
+from dscore.cli.commands.validate import validate
 from dscore.cli.guide import GUIDE
 from dscore.core.errors import DscoreError
 
@@ -36,7 +48,9 @@ def _dscore(context: typer.Context, version: options.Version = False) -> None:
         print(context.get_help())
 
 
-for _command in commands.COMMANDS:
+# In the order of the help.
+for _command in (devices, validate, space, explain, emit, build, run, bench, tune, conformance,
+                 env):
     app.command()(_command)
 app.add_typer(cache.app)
 

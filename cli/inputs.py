@@ -1,18 +1,18 @@
-"""The texts of a command line as values of the library, and back: tilings, layers, plans."""
+"""Texts of a command line as values of the library: tilings, layers, plans; and plans as texts."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
-from dscore.algorithms.registry import tiling_from
-from dscore.checking import check
-from dscore.core import catalog
-from dscore.core.catalog import NamedProblem
-from dscore.core.errors import SpecError
-from dscore.core.plan import Plan
-from dscore.core.tiling import Tiling
+from dscore.core.errors import SpecError, require_one_of
+
+if TYPE_CHECKING:
+    from dscore.building.codegen import Sizes
+    from dscore.core.catalog import NamedProblem
+    from dscore.core.plan import Plan, Rules
+    from dscore.core.tiling import Tiling
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _SWITCHES = {"true": True, "false": False}
@@ -26,6 +26,8 @@ def tiling_of(text: str | None) -> Tiling | None:
     """
     if text is None:
         return None
+    from dscore.algorithms.registry import tiling_from
+
     try:
         return tiling_from(_fields_of(text))
     except SpecError as error:
@@ -48,7 +50,26 @@ def _fields_of(text: str) -> dict[str, Any]:
 
 def layers_of(texts: list[str], batch: int | None) -> list[NamedProblem]:
     """The layers that all of *texts* name, in order."""
+    from dscore.core import catalog
+
     return [layer for text in texts for layer in catalog.find(text, batch)]
+
+
+def plan_of(layer: str, device: str, rules: str, tiling: str | None, batch: int | None) -> Plan:
+    """The plan of one layer, with a *tiling* or a *batch* where these are stated."""
+    from dscore import api
+
+    problem = api.problem_of(layer)
+    if batch is not None:
+        problem = problem.with_batch(batch)
+    return api.plan_for(problem, device, cast("Rules", rules), tiling_of(tiling))
+
+
+def sizes_of(text: str) -> Sizes:
+    """Where a kernel has its image sizes from; SpecError for a word that ``--sizes`` lacks."""
+    from dscore.building.codegen import Sizes
+
+    return cast("Sizes", require_one_of(text, "--sizes", get_args(Sizes)))
 
 
 def reproduction(backend: str, plan: Plan, seed: int, device: str | None) -> str:
@@ -56,8 +77,9 @@ def reproduction(backend: str, plan: Plan, seed: int, device: str | None) -> str
 
     A device from a file is known by its path only, and rules other than the default must be named.
     """
+    from dscore.checking import check
+
     line = check.reproduction(backend, plan, seed)
     if device is not None:
-        named, given = f"--device {plan.device.name} ", f"--device {shlex.quote(device)} "
-        line = line.replace(named, given)
+        line = line.replace(f"--device {plan.device.name} ", f"--device {shlex.quote(device)} ")
     return line + (f" --rules {plan.rules}" if plan.rules != "hardware" else "")

@@ -36,6 +36,9 @@ TilingFields = Annotated[str | None, typer.Option(
 Batch = Annotated[int | None, typer.Option(
     "--batch", metavar="N", show_default=False,
     help="Images in a batch.  [default: the problem's, or 1]")]
+Sizes = Annotated[str, typer.Option(
+    "--sizes", metavar="fixed|any",
+    help="Image sizes as constants of the kernel, or as its arguments.")]
 BackendName = Annotated[str, typer.Option(
     "--backend", metavar="NAME|module:Class", help="What runs the plans (see dscore env).")]
 Algorithm = Annotated[str | None, typer.Option(

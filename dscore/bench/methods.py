@@ -12,20 +12,11 @@ from dscore.bench import torch_methods
 from dscore.bench.summary import OURS
 from dscore.checking.bound import Accuracy
 from dscore.core.backend import Backend
-from dscore.core.errors import (
-    CompileError,
-    DscoreError,
-    InfeasibleError,
-    LaunchError,
-    SpecError,
-    UnavailableError,
-)
+from dscore.core.errors import DscoreError, LaunchError, SpecError, UnavailableError
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.measuring.runner import Arrays, Runner, check
 from dscore.measuring.timing import Subject, Timing
-
-_FAULTS = {InfeasibleError: "infeasible", CompileError: "not compiled", LaunchError: "not run"}
 
 
 @dataclass
@@ -43,9 +34,8 @@ class Method:
 
     def failed(self, error: Exception) -> Method:
         """This method, with the fault that *error* is."""
-        unknown = "wrong" if isinstance(error, DscoreError) else "not run"
-        self.fault = next((fault for kind, fault in _FAULTS.items() if isinstance(error, kind)),
-                          unknown)
+        self.fault = ((error.fault or "wrong") if isinstance(error, DscoreError)
+                      else LaunchError.fault)
         self.note = str(error)
         return self
 

@@ -1,4 +1,4 @@
-"""The errors dscore raises, with the exit code each one gives on the command line."""
+"""The errors dscore raises, each with its exit code and its word in the tables of commands."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ class DscoreError(Exception):
     """Base of every error that dscore raises on purpose."""
 
     exit_code: ClassVar[int] = 1
+    fault: ClassVar[str] = ""  # the word for a layer that ended so, where there is one
 
 
 class SpecError(DscoreError, ValueError):
@@ -20,6 +21,8 @@ class SpecError(DscoreError, ValueError):
 
 class InfeasibleError(DscoreError):
     """A well-formed request that the device's limits do not admit."""
+
+    fault = "infeasible"
 
 
 class UnavailableError(DscoreError):
@@ -32,12 +35,14 @@ class CompileError(DscoreError):
     """A compiler refused a generated unit; the message holds its command and its log."""
 
     exit_code = 4
+    fault = "not compiled"
 
 
 class LaunchError(DscoreError):
     """A kernel was started and failed, or would have left the memory its plan gave it."""
 
     exit_code = 5
+    fault = "not run"
 
 
 def require_int(value: Any, name: str, at_least: int = 1, at_most: int | None = None) -> int:

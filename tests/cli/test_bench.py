@@ -16,9 +16,9 @@ from cli_calls import Call, unwrapped, words
 
 from dscore.bench.rows import Row, append_rows
 from dscore.bench.summary import layer_results, summaries
-from dscore.cli import bench_tables
-from dscore.cli.bench_replaying import floors_of
-from dscore.cli.plots import draw
+from dscore.cli.commands.bench_replay import floors_of
+from dscore.cli.show import tables
+from dscore.cli.show.plots import draw
 from dscore.measuring.floors import Floors
 
 POINTWISE, DEPTHWISE = "n1c8h5w7_o16k1", "n1c8h5w6_o8k3s2p1g8"
@@ -54,8 +54,8 @@ def test_losses_are_listed_as_plainly_as_wins(capsys: pytest.CaptureFixture[str]
         Row("depthwise", layer, 8, method, "cold", time, time, time, 1, 1, 2.0, True)
         for layer, three in times.items()
         for method, time in zip(("dscore", "default", "native"), three, strict=True))
-    bench_tables.print_layers(found)
-    bench_tables.print_standings(summaries(found))
+    tables.print_layers(found)
+    tables.print_summaries(summaries(found))
     lines = capsys.readouterr().out.splitlines()
     assert [words(line) for line in lines[3:6]] == [
         ["D1", "8", "cold", "2.00", "8.00", "4.00", "4.00", "2.00", "1.00"],
@@ -64,7 +64,7 @@ def test_losses_are_listed_as_plainly_as_wins(capsys: pytest.CaptureFixture[str]
     standing = next(line for line in lines if line.startswith("depthwise"))
     assert words(standing) == ["depthwise", "cold", "8", "3", "4.67", "8.67", "1.59", "1", "0.79",
                                "2", "2.00"]
-    assert list(bench_tables.remarks(found)) == [
+    assert list(tables.remarks(found)) == [
         "depthwise cold batch 8, over PyTorch's default: best D1 4.00x, worst D3 0.50x, 1 layer "
         "lost: D3 0.50x",
         "depthwise cold batch 8, over the best of its ways: best D1 2.00x, worst D2 0.50x, 2 "
@@ -195,7 +195,7 @@ def test_files_are_told_as_when_they_were_measured(call: Call, tmp_path: Path) -
 
 
 def test_markdown_has_a_column_for_each_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    bench_tables.print_all(layer_results(rows()), markdown=True)
+    tables.print_all(layer_results(rows()), markdown=True)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
         "| kind | cache | batch | layers | over the default | lost | over the best | lost "

@@ -141,7 +141,7 @@ def test_usage(arguments: tuple[str, ...], said: str, call: Call) -> None:
 @pytest.mark.parametrize(("text", "seconds"), [
     ("90s", 90), ("10m", 600), ("1.5h", 5400), ("30", 30), ("2 min", 120), (None, None)])
 def test_budgets(text: str | None, seconds: float | None) -> None:
-    from dscore.cli.tuning import seconds_of
+    from dscore.cli.commands.tune import seconds_of
 
     assert seconds_of(text) == seconds
     with pytest.raises(SpecError):

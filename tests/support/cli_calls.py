@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,8 +58,8 @@ def json_of(call: Call) -> Callable[..., Any]:
 
 @pytest.fixture
 def subprocess_path() -> str:
-    """Where a process of its own finds `faulty_backends`."""
-    return str(Path(__file__).parent)
+    """PYTHONPATH with which a process of its own finds `faulty_backends`, and what this one has."""
+    return os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
 
 
 def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -57,7 +57,7 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ship]:
     def shipped(*lines: str) -> None:
         found = hints(*lines)
         monkeypatch.setattr(shipped_hints, "shipped", {"z100sm": found}.get)
-        monkeypatch.setattr("dscore.cli.env.all_shipped", lambda: [found])
+        monkeypatch.setattr(shipped_hints, "all_shipped", lambda: [found])
 
     yield shipped
     convolve.solved_kernel.cache_clear()

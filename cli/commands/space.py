@@ -1,75 +1,93 @@
-"""`dscore space`: every tiling that fits a layer, ranked, in columns from the solver."""
+"""`dscore space`: every tiling that fits a layer, ranked by the cost model."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import numpy as np
 import typer
 
-from dscore import api
-from dscore.algorithms.registry import tiling_from
+from dscore.cli import options
 from dscore.cli.inputs import layers_of
-from dscore.cli.output import counted, print_json, print_table, print_text
-from dscore.cli.records import Record, problem_record
-from dscore.core.catalog import NamedProblem
-from dscore.core.device import Device
+from dscore.cli.show.json import Record, print_json, problem_record
+from dscore.cli.show.text import counted, print_table, print_text
 from dscore.core.errors import InfeasibleError, require_int
-from dscore.core.plan import Rules
-from dscore.solving.solver import Space
 
-DEFAULT_TOP = 10
-# Of a tiling, that a table of 100 columns has room for.
+if TYPE_CHECKING:
+    from dscore.core.catalog import NamedProblem
+    from dscore.core.device import Device
+    from dscore.core.plan import Rules
+    from dscore.solving.solver import Space
+
+_DEFAULT_TOP = 10
+# Fields of a tiling that a table of 100 columns has room for.
 _MOST_FIELDS = 7
 _USE = ("threads", "waves", "lds_bytes", "registers", "block_n", "seconds")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Which space of a layer."""
+def space(
+    layers: options.Layers,
+    device: options.DeviceName = options.DEFAULT_DEVICE,
+    rules: options.RulesName = "hardware",
+    masked: Annotated[bool | None, typer.Option(
+        "--masked/--exact", show_default=False,
+        help="Tiles that may reach past the output, or that divide it.  [default: exact where "
+             "any fits]")] = None,
+    algorithm: options.Algorithm = None,
+    top: Annotated[int | None, typer.Option(
+        "--top", metavar="N", show_default=False,
+        help="Show the best N.  [default: 10; with --json all]")] = None,
+    batch: options.Batch = None,
+    json: options.Json = False,
+) -> None:
+    """List the tilings that fit, best first.
 
-    rules: str
-    masked: bool | None
-    algorithm: str | None
+    \b
+    dscore space P13
+    dscore space P1-P45 --rules paper
+    dscore space n1c3h13w13_o7k1 --masked --top 3 --json
+    dscore space P28 --algorithm channel_distribution
+    """
+    from dscore import api
 
-    def of(self, layer: NamedProblem, device: Device) -> Space | InfeasibleError:
-        """The space, or why there is none."""
-        try:
-            return api.solve(layer.problem, device, cast(Rules, self.rules), self.masked,
-                             self.algorithm)
-        except InfeasibleError as nothing:
-            return nothing
-
-
-def run(layers: list[str], device: str, asked: Asked, top: int | None, batch: int | None,
-        json: bool) -> None:
-    """Print the spaces; exit 1 where a layer has none."""
     if top is not None:
         require_int(top, "--top")
-    target, rules = api.device_of(device), asked.rules
-    spaces = [(layer, asked.of(layer, target)) for layer in layers_of(layers, batch)]
+    target = api.device_of(device)
+    spaces = [(layer, _space_of(layer, target, rules, masked, algorithm))
+              for layer in layers_of(layers, batch)]
     if json:
         records = [_record(layer, space, target, rules, top) for layer, space in spaces]
         # Without indentation: tens of thousands of tilings are read by programs.
         print_json(records[0] if len(records) == 1 else records, indent=None)
     elif len(spaces) == 1 or top is not None:
         for layer, space in spaces:
-            _show(layer, space, target, top or DEFAULT_TOP)
+            _show(layer, space, target, top or _DEFAULT_TOP)
     else:
         _summarise(spaces, target, rules)
     if any(isinstance(space, InfeasibleError) for _, space in spaces):
         raise typer.Exit(1)
 
 
-def tilings(space: Space, top: int | None) -> list[Record]:
+def _space_of(layer: NamedProblem, device: Device, rules: str, masked: bool | None,
+              algorithm: str | None) -> Space | InfeasibleError:
+    """The space of a layer, or why there is none."""
+    from dscore import api
+
+    try:
+        return api.solve(layer.problem, device, cast("Rules", rules), masked, algorithm)
+    except InfeasibleError as error:
+        return error
+
+
+def _tilings(space: Space, top: int | None) -> list[Record]:
     """The tilings of *space* with what they use, best first; the *top* best, or all."""
-    foot, count = space.case.footprint, len(space)
+    import numpy as np
+
+    footprint, count = space.case.footprint, len(space)
     order = space.ranked()[:top]
     columns: dict[str, Any] = {
-        **vars(space.case.tiling), "threads": foot.threads, "waves": foot.waves,
-        "lds_bytes": foot.lds_bytes, "registers": foot.registers, "block_n": space.block_n,
-        "seconds": space.costs.seconds}
+        **vars(space.case.tiling), "threads": footprint.threads, "waves": footprint.waves,
+        "lds_bytes": footprint.lds_bytes, "registers": footprint.registers,
+        "block_n": space.block_n, "seconds": space.costs.seconds}
     ranked = [np.broadcast_to(column, (count,))[order].tolist() for column in columns.values()]
     return [dict(zip(columns, values, strict=True)) for values in zip(*ranked, strict=True)]
 
@@ -83,7 +101,7 @@ def _record(layer: NamedProblem, space: Space | InfeasibleError, device: Device,
                 "note": str(space), "tilings": []}
     return {**head, "algorithm": space.algorithm.name, "masked": space.masked,
             "legal": space.legal, "valid": len(space), "note": space.note,
-            "tilings": tilings(space, top)}
+            "tilings": _tilings(space, top)}
 
 
 def _kind(space: Space) -> str:
@@ -101,7 +119,7 @@ def _show(layer: NamedProblem, space: Space | InfeasibleError, device: Device, t
     print(f"{counted(space.legal, 'legal tiling')}, {len(space):,} valid ({_kind(space)})")
     if space.note:
         print(f"note: {space.note.rstrip('; ')}")
-    best = tilings(space, top)
+    best = _tilings(space, top)
     print(f"\nthe best {len(best)} by the cost model\n")
     heads, cells = _tiling_columns([{name: value for name, value in row.items()
                                      if name not in _USE} for row in best])
@@ -114,6 +132,8 @@ def _show(layer: NamedProblem, space: Space | InfeasibleError, device: Device, t
 
 def _tiling_columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Headings and cells: a column a field, or where these pass the width the tiling's name."""
+    from dscore.algorithms.registry import tiling_from
+
     fields = list(rows[0])
     if len(fields) > _MOST_FIELDS:
         return ["tiling"], [[tiling_from(row).name] for row in rows]
@@ -129,8 +149,8 @@ def _summarise(spaces: list[tuple[NamedProblem, Space | InfeasibleError]], devic
     print(f"tilings on {device}, {rules} rules\n")
     print_table(("layer", "problem", ">legal", ">valid", "space", "best by the cost model", ">µs"),
                 [_summary(layer, space) for layer, space in spaces])
-    found = [space for _, space in spaces if isinstance(space, Space)]
-    legal, valid = sum(space.legal for space in found), sum(map(len, found))
+    fitting = [space for _, space in spaces if not isinstance(space, InfeasibleError)]
+    legal, valid = sum(space.legal for space in fitting), sum(map(len, fitting))
     print(f"\n{counted(len(spaces), 'layer')}: {legal:,} legal tilings, {valid:,} valid")
 
 

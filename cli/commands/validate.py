@@ -1,4 +1,7 @@
-"""The file that `dscore validate` reads: one configuration at the top, or [[configuration]]s."""
+"""`dscore validate`: the verdicts on a file's configurations.
+
+The file holds one configuration at its top, or many as [[configuration]] tables.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +9,94 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from dscore import api
-from dscore.core import catalog
-from dscore.core.device import Device
+import typer
+
+from dscore.cli import options
+from dscore.cli.show.json import print_json, verdict_record
+from dscore.cli.show.text import print_text
 from dscore.core.errors import SpecError, require_one_of
-from dscore.core.plan import RULES, Rules
-from dscore.core.problem import ConvProblem
-from dscore.solving.verdict import Verdict
 
-Found = TypeVar("Found")
+if TYPE_CHECKING:
+    from dscore.core.device import Device
+    from dscore.core.plan import Rules
+    from dscore.core.problem import ConvProblem
+    from dscore.solving.verdict import Verdict
+
+_Value = TypeVar("_Value")
 _OPTIONS = ("layer", "problem", "device", "block_n", "rules", "masked")
 
 
+def validate(
+    file: Annotated[str, typer.Argument(
+        metavar="FILE.toml", show_default=False, help="One configuration, or many.")],
+    device: options.DeviceName = options.DEFAULT_DEVICE,
+    rules: options.RulesName = "hardware",
+    json: options.Json = False,
+) -> None:
+    """Judge tilings of your own.
+
+    Every limit is shown with its numbers and, where one is broken, what nearby would fit.
+    The file holds these keys, at the top for one or in [[configuration]] tables for many:
+
+    \b
+    layer = "P28"            # or problem = "n1c320h7w7_o1280k1"
+    wave_w = 1               # the fields of a tiling
+    wave_c = 64
+    repeat_w = 1
+    repeat_c = 4
+    group_c = 16
+    block_n = 2              # optional: blocks on a compute unit
+    device = "z100sm"        # optional: else --device; a file is sought beside this one
+    rules = "paper"          # optional: else --rules
+    masked = true            # optional: tiles may reach past the output
+
+    Ends with 1 if any is invalid.
+    """
+    from dscore.core.plan import RULES
+
+    verdicts = _verdicts(file, _Defaults(device, require_one_of(rules, "rules", RULES)))
+    valid = sum(verdict.ok for verdict in verdicts)
+    if json:
+        print_json([verdict_record(verdict) for verdict in verdicts])
+    else:
+        for verdict in verdicts:
+            print_text(f"{verdict}\n\n")
+        print(f"{valid} of {len(verdicts)} configurations are valid")
+    if valid < len(verdicts):
+        raise typer.Exit(1)
+
+
 @dataclass(frozen=True)
-class Defaults:
-    """What a configuration that does not say so is judged on."""
+class _Defaults:
+    """Device and rules of a configuration that states none."""
 
     device: str
     rules: Rules
 
 
-def judged(path: str, defaults: Defaults) -> list[Verdict]:
+def _verdicts(path: str, defaults: _Defaults) -> list[Verdict]:
     """The verdict of each configuration of a file.
 
     Raises SpecError naming the file, the configuration and the key that does not fit.
     """
+    from dscore.core import catalog
+
     table = catalog.load_toml(path)
     if "configuration" not in table:
-        return [_judged(table, path, "", defaults)]
+        return [_named_verdict(table, path, "", defaults)]
     entries = table.pop("configuration")
     if table:
         raise SpecError(f"{path}: {next(iter(table))} stands beside [[configuration]]; "
                         "move it into each")
     if not isinstance(entries, list) or not entries:
         raise SpecError(f"{path}: configuration must be [[configuration]] tables")
-    return [_judged(entry, path, f"configuration[{at}]", defaults)
+    return [_named_verdict(entry, path, f"configuration[{at}]", defaults)
             for at, entry in enumerate(entries)]
 
 
-def _judged(entry: Any, path: str, where: str, defaults: Defaults) -> Verdict:
+def _named_verdict(entry: Any, path: str, where: str, defaults: _Defaults) -> Verdict:
     if not isinstance(entry, dict):
         raise SpecError(f"{path}: {where} must be a table, got {entry!r}")
     try:
@@ -59,7 +109,10 @@ def _judged(entry: Any, path: str, where: str, defaults: Defaults) -> Verdict:
         raise SpecError(f"{path}: {where + joint if where else ''}{text}") from None
 
 
-def _verdict(entry: dict[str, Any], folder: Path, defaults: Defaults) -> Verdict:
+def _verdict(entry: dict[str, Any], folder: Path, defaults: _Defaults) -> Verdict:
+    from dscore import api
+    from dscore.core.plan import RULES
+
     problem = _problem(entry)
     tiling = {key: value for key, value in entry.items() if key not in _OPTIONS}
     if not tiling:
@@ -72,6 +125,8 @@ def _verdict(entry: dict[str, Any], folder: Path, defaults: Defaults) -> Verdict
 
 
 def _problem(entry: dict[str, Any]) -> ConvProblem:
+    from dscore import api
+
     given = [key for key in ("layer", "problem") if key in entry]
     if not given:
         raise SpecError("layer (or problem) is missing")
@@ -85,12 +140,14 @@ def _problem(entry: dict[str, Any]) -> ConvProblem:
 
 def _device(name: Any, folder: Path) -> Device:
     """A device by name, or by its file, which is sought beside the configuration's."""
+    from dscore import api
+
     if isinstance(name, str) and name.lower().endswith(".toml") and (folder / name).exists():
         name = folder / name
     return _named("device", api.device_of, name)
 
 
-def _named(key: str, find: Callable[[Any], Found], name: Any) -> Found:
+def _named(key: str, find: Callable[[Any], _Value], name: Any) -> _Value:
     try:
         return find(name)
     except SpecError as error:

@@ -9,22 +9,22 @@ from dscore.bench.summary import LayerResult, Speedup, Summary, summaries
 _LEGEND = "microseconds · over PyTorch's default · over the best of its ways · ÷ floor"
 
 
-def lines(found: Sequence[LayerResult]) -> Iterator[str]:
+def lines(results: Sequence[LayerResult]) -> Iterator[str]:
     """All tables."""
-    yield from _standings(summaries(found))
-    kinds = dict.fromkeys((one.kind, one.cache) for one in found)
+    yield from _summaries(summaries(results))
+    kinds = dict.fromkeys((one.kind, one.cache) for one in results)
     for kind, cache in kinds:
-        group = [one for one in found if (one.kind, one.cache) == (kind, cache)]
+        group = [one for one in results if (one.kind, one.cache) == (kind, cache)]
         yield from ("", f"### {kind.capitalize()}, {cache}", "", f"For each batch size: {_LEGEND}.",
                     "", *_layers(group))
 
 
-def _standings(found: Sequence[Summary]) -> Iterator[str]:
+def _summaries(group: Sequence[Summary]) -> Iterator[str]:
     yield from _head("kind", "cache", "batch", "layers", "over the default", "lost",
                      "over the best", "lost", "÷ floor")
-    for one in sorted(found, key=lambda one: (one.kind, one.cache, one.batch)):
+    for one in sorted(group, key=lambda one: (one.kind, one.cache, one.batch)):
         yield _row(one.kind, one.cache, str(one.batch), str(one.layers),
-                   *_versus(one.over_default), *_versus(one.over_best), _ratio(one.over_floor))
+                   *_speedup(one.over_default), *_speedup(one.over_best), _ratio(one.over_floor))
 
 
 def _layers(group: Sequence[LayerResult]) -> Iterator[str]:
@@ -42,8 +42,8 @@ def _cell(one: LayerResult) -> str:
                        _ratio(one.over(one.best)), _ratio(one.ours.over_floor)))
 
 
-def _versus(versus: Speedup | None) -> tuple[str, str]:
-    return ("–", "–") if versus is None else (_ratio(versus.geomean), str(len(versus.lost)))
+def _speedup(speedup: Speedup | None) -> tuple[str, str]:
+    return ("–", "–") if speedup is None else (_ratio(speedup.geomean), str(len(speedup.lost)))
 
 
 def _ratio(value: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,19 +27,19 @@ def require_matplotlib() -> Any:
     return figure
 
 
-def draw(found: Sequence[LayerResult], floors: Floors, title: str, folder: Path) -> list[Path]:
+def draw(results: Sequence[LayerResult], floors: Floors, title: str, folder: Path) -> list[Path]:
     """Write the pictures to *folder*; their paths.
 
     Bars are drawn where PyTorch's default was timed, one picture for each kind and state of the
     cache; the roofline is of the times that are a device's or a kernel's alone.
     """
     groups: dict[tuple[str, str], list[Summary]] = {}
-    for standing in summaries(found):
-        if standing.over_default is not None:
-            groups.setdefault((standing.kind, standing.cache), []).append(standing)
+    for summary in summaries(results):
+        if summary.over_default is not None:
+            groups.setdefault((summary.kind, summary.cache), []).append(summary)
     figures = {f"{kind}_{cache}.svg": _bars(kind, cache, group, title)
                for (kind, cache), group in groups.items()}
-    cold = [one for one in found if one.cache == "cold" and one.ours.microseconds is not None]
+    cold = [one for one in results if one.cache == "cold" and one.ours.microseconds is not None]
     if cold:
         figures["roofline.svg"] = _roofline(cold, floors, title)
     try:
@@ -48,6 +49,13 @@ def draw(found: Sequence[LayerResult], floors: Floors, title: str, folder: Path)
     except OSError as error:
         raise SpecError(f"--plot: {folder}: cannot be written: {error.strerror}") from None
     return [folder / name for name in figures]
+
+
+def print_drawn(results: Sequence[LayerResult], floors: Floors, title: str, folder: str,
+                to_stderr: bool) -> None:
+    """Draw the pictures, and print where they are."""
+    for path in draw(results, floors, title, Path(folder)):
+        print(f"wrote {path}", file=sys.stderr if to_stderr else sys.stdout)
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -78,9 +86,9 @@ def _bars(kind: str, cache: str, group: Sequence[Summary], title: str) -> Any:
     axes.legend(frameon=False, fontsize=9, loc="upper left")
     _speed_ups(above, list(places), group)
     count = max(one.layers for one in group)
-    said = "as called from Python" if cache == "eager" else f"{cache} cache"
+    state = "as called from Python" if cache == "eager" else f"{cache} cache"
     layers = f"{count} layer{'s' * (count > 1)}"
-    above.set_title(f"{kind.capitalize()} convolution, {said}, {layers}\n{title}", fontsize=10)
+    above.set_title(f"{kind.capitalize()} convolution, {state}, {layers}\n{title}", fontsize=10)
     for part in (above, axes):
         part.spines[["top", "right"]].set_visible(False)
     return figure
@@ -97,17 +105,17 @@ def _speed_ups(axes: Any, places: list[int], group: Sequence[Summary]) -> None:
     axes.set(ylim=(0, max(1.0, *values) * 1.35), ylabel="speed-up\n(geom. mean)")
 
 
-def _roofline(found: Sequence[LayerResult], floors: Floors, title: str) -> Any:
+def _roofline(results: Sequence[LayerResult], floors: Floors, title: str) -> Any:
     """Rate over intensity, of dscore and of PyTorch's default, under what the machine allows."""
     figure = require_matplotlib().Figure(figsize=(7, 4.6), layout="constrained")
     axes = figure.add_subplot()
-    for kind in dict.fromkeys(one.kind for one in found):
-        of_kind = [one for one in found if one.kind == kind]
+    for kind in dict.fromkeys(one.kind for one in results):
+        of_kind = [one for one in results if one.kind == kind]
         mark = _MARKS.get(kind, "o")
         peers = [one.default for one in of_kind if one.default is not None]
         _dots(axes, peers, f"PyTorch's default, {kind}", mark, "#8a8a8a")
         _dots(axes, [one.ours for one in of_kind], f"dscore, {kind}", mark, _OURS)
-    low, high = _roof(axes, found, floors)
+    low, high = _roof(axes, results, floors)
     axes.set(xscale="log", yscale="log", xlim=(low, high),
              xlabel="flops per byte that must move", ylabel="GFLOP/s")
     axes.xaxis.set_major_formatter("{x:g}")
@@ -116,7 +124,7 @@ def _roofline(found: Sequence[LayerResult], floors: Floors, title: str) -> Any:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8, loc="lower right")
-    batches = ", ".join(str(batch) for batch in sorted({one.batch for one in found}))
+    batches = ", ".join(str(batch) for batch in sorted({one.batch for one in results}))
     axes.set_title(f"Roofline, cold cache, batch {batches}\n{title}", fontsize=10)
     return figure
 
@@ -129,9 +137,9 @@ def _dots(axes: Any, rows: Sequence[Row], name: str, mark: str, colour: str) -> 
                      linewidths=0, label=name)
 
 
-def _roof(axes: Any, found: Sequence[LayerResult], floors: Floors) -> tuple[float, float]:
+def _roof(axes: Any, results: Sequence[LayerResult], floors: Floors) -> tuple[float, float]:
     """The roof, drawn; from which intensity to which."""
-    each = [one.ours.flops / one.ours.bytes for one in found]
+    each = [one.ours.flops / one.ours.bytes for one in results]
     ridge = floors.flops_per_second / floors.bytes_per_second
     low, high = min(*each, ridge) / 2, max(*each, ridge) * 3
     peak = floors.flops_per_second / 1e9

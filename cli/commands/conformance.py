@@ -5,32 +5,25 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dscore import api
-from dscore.algorithms import registry
-from dscore.checking.conformance import Failure, Report, conformance
+from dscore.cli import options
 from dscore.cli.inputs import reproduction
-from dscore.cli.output import (
-    counted,
-    json_text,
-    print_json,
-    print_table,
-    print_text,
-    progress,
-    require_writable,
-)
-from dscore.cli.records import Record, plan_record
-from dscore.core.device import Device
+from dscore.cli.show.json import Record, json_text, plan_record, print_json
+from dscore.cli.show.text import counted, print_table, print_text, progress, require_writable
 from dscore.core.errors import SpecError, require_int, require_one_of
 from dscore.core.text import write_whole
 
+if TYPE_CHECKING:
+    from dscore.checking.conformance import Failure, Report
+    from dscore.core.device import Device
+
 
 @dataclass(frozen=True)
-class Request:
-    """The command line."""
+class ConformanceRequest:
+    """The options of the command line."""
 
     backend: str
     examples: int
@@ -40,21 +33,54 @@ class Request:
     report: str | None
 
 
-def run(asked: Request, json: bool) -> None:
-    """Search, print and write the report; exit 1 where a case fails."""
-    require_int(asked.examples, "--examples")
-    require_int(asked.seed, "--seed", 0)
+def conformance(
+    backend: options.BackendName = "auto",
+    examples: Annotated[int, typer.Option(
+        "--examples", metavar="N", help="Random cases, shared among the kinds.")] = 200,
+    seed: options.Seed = 0,
+    device: options.DeviceNames = None,
+    kind: Annotated[list[str] | None, typer.Option(
+        "--kind", metavar="KIND", show_default=False,
+        help="pointwise, depthwise or direct (repeatable).  [default: all]")] = None,
+    report: Annotated[str | None, typer.Option(
+        "--report", metavar="FILE", show_default=False,
+        help="Also write a report: .json, or .xml for JUnit.")] = None,
+    json: options.Json = False,
+) -> None:
+    """SearchRequest for a case that a backend gets wrong.
+
+    Random layers, sizes and tilings are run, and each result is held to its error bound.
+
+    \b
+    dscore conformance
+    dscore conformance --kind depthwise --examples 1000 --seed 7
+    dscore conformance --backend mypackage.mine:Backend --report conformance.xml
+
+    A failure is shown as the smallest case found and the line that runs it again; ends with 1.
+    """
+    _search(ConformanceRequest(backend, examples, seed, tuple(device or ()), tuple(kind or ()),
+                               report), json)
+
+
+def _search(request: ConformanceRequest, json: bool) -> None:
+    """SearchRequest, print and write the report; exit 1 where a case fails."""
+    from dscore import api
+    from dscore.algorithms import registry
+    from dscore.checking.conformance import conformance
+
+    require_int(request.examples, "--examples")
+    require_int(request.seed, "--seed", 0)
     kinds = [require_one_of(kind, "--kind", registry.names())
-             for kind in dict.fromkeys(asked.kinds or registry.names())]
-    devices = {text: api.device_of(text) for text in asked.devices}
-    if asked.report is not None:
-        _require_form(asked.report)
-    with progress(asked.examples) as begin:
-        report = conformance(asked.backend, asked.examples, asked.seed, tuple(devices.values()),
-                             kinds, lambda: begin(""))
-    record = _record(asked, report, devices)
-    if asked.report is not None:
-        write_whole(asked.report, _text(asked.report, record))
+             for kind in dict.fromkeys(request.kinds or registry.names())]
+    devices = {text: api.device_of(text) for text in request.devices}
+    if request.report is not None:
+        _require_form(request.report)
+    with progress(request.examples) as begin:
+        report = conformance(request.backend, request.examples, request.seed,
+                             tuple(devices.values()), kinds, lambda: begin(""))
+    record = _record(request, report, devices)
+    if request.report is not None:
+        write_whole(request.report, _text(request.report, record))
     _show(record, json)
     if not report.ok:
         raise typer.Exit(1)
@@ -66,18 +92,19 @@ def _require_form(path: str) -> None:
     require_writable(path)
 
 
-def _record(asked: Request, report: Report, devices: dict[str, Device]) -> Record:
-    failures = [_failure_record(asked, failure, devices) for failure in report.failures]
+def _record(request: ConformanceRequest, report: Report, devices: dict[str, Device]) -> Record:
+    failures = [_failure_record(request, failure, devices) for failure in report.failures]
     return {"backend": report.backend, "devices": list(report.devices), "seed": report.seed,
             "ok": report.ok, "seconds": report.seconds, "examples": report.examples,
             "failures": failures}
 
 
-def _failure_record(asked: Request, failure: Failure, devices: dict[str, Device]) -> Record:
+def _failure_record(request: ConformanceRequest, failure: Failure,
+                    devices: dict[str, Device]) -> Record:
     plan = failure.plan
     named = next((text for text, device in devices.items() if device == plan.device), None)
     return {"kind": failure.kind, "message": failure.message,
-            "reproduce": reproduction(asked.backend, plan, failure.seed, named),
+            "reproduce": reproduction(request.backend, plan, failure.seed, named),
             "seed": failure.seed, "plan": plan_record(plan)}
 
 
@@ -93,12 +120,12 @@ def _show(record: Record, json: bool) -> None:
         print()
     prose = sys.stderr if json else sys.stdout
     for failure in record["failures"]:
-        print_text(_told(failure), prose)
+        print_text(_described(failure), prose)
         print(f"  reproduce  {failure['reproduce']}\n", file=prose)
     print(_summary(record), file=prose)
 
 
-def _told(failure: Record) -> str:
+def _described(failure: Record) -> str:
     """A minimal case in words."""
     plan = failure["plan"]
     tiling = " ".join(f"{name}={value}" for name, value in plan["tiling"].items())
@@ -121,6 +148,8 @@ def _text(path: str, record: Record) -> str:
 
 def _junit(record: Record) -> str:
     """The report as JUnit XML, a test case for each kind."""
+    from xml.etree import ElementTree
+
     failures = {failure["kind"]: failure for failure in record["failures"]}
     kinds = record["examples"]
     suite = ElementTree.Element(
@@ -131,9 +160,9 @@ def _junit(record: Record) -> str:
         case = ElementTree.SubElement(suite, "testcase", name=kind,
                                       classname=f"dscore.checking.conformance.{record['backend']}")
         if kind in failures:
-            told = ElementTree.SubElement(case, "failure",
-                                          message=failures[kind]["message"].partition("\n")[0])
-            told.text = f"{_told(failures[kind])}\n  reproduce  {failures[kind]['reproduce']}"
+            shown = ElementTree.SubElement(case, "failure",
+                                           message=failures[kind]["message"].partition("\n")[0])
+            shown.text = f"{_described(failures[kind])}\n  reproduce  {failures[kind]['reproduce']}"
         elif not count:
             ElementTree.SubElement(case, "skipped", message="no examples were asked for")
         ElementTree.SubElement(case, "system-out").text = counted(count, "example")

@@ -1,32 +1,17 @@
-"""What commands print: tables, JSON, progress bars."""
+"""Text for the terminal: tables, folded lines, a bar of progress."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
-
-from rich import box
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
-from rich.text import Text
+from typing import TextIO
 
 from dscore.core.errors import SpecError
 from dscore.core.text import MOST_COLUMNS, fold
 
-WIDTH = MOST_COLUMNS
 _STYLES = {"right": "green", "holds": "green", "present": "green"}
 
 
@@ -37,8 +22,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]],
     A column whose name begins with > is aligned to the right. The last column of a table with
     *verdict* is green where all is well, else red.
     """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console(highlight=False)
-    console.width = min(console.width, WIDTH) if sys.stdout.isatty() else WIDTH
+    console.width = min(console.width, MOST_COLUMNS) if sys.stdout.isatty() else MOST_COLUMNS
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
                   header_style="bold")
     for name in columns:
@@ -56,22 +46,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]],
 
 
 def print_text(text: str, file: TextIO | None = None, hanging: int = 4) -> None:
-    """*text* with its own line breaks, and further ones in lines longer than 100.
+    """*text* with its own line breaks; a line longer than 100 columns is folded.
 
-    What is left of such a line is indented by *hanging*.
+    The rest of such a line is indented by *hanging*.
     """
     for line in text.splitlines():
         print("\n".join(fold(line, hanging, break_words=True)), file=file)
-
-
-def print_json(value: Any, indent: int | None = 2) -> None:
-    """*value* as JSON on stdout; NaN and infinities are a bug here."""
-    print(json_text(value, indent))
-
-
-def json_text(value: Any, indent: int | None = 2) -> str:
-    """*value* as JSON."""
-    return json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False)
 
 
 def counted(number: int, what: str) -> str:
@@ -83,20 +63,24 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def finite(value: float) -> float | None:
-    """*value*, or None (JSON's null) where JSON has no number for it."""
-    return value if math.isfinite(value) else None
-
-
 @contextlib.contextmanager
 def progress(total: int) -> Iterator[Callable[[str], None]]:
     """A bar on stderr with the time left; none where stderr is no terminal.
 
-    Yields what is to be called with a word on what comes next, once a step is begun.
+    Yields a function to be called when a step begins, with a word on that step.
     """
     if not sys.stderr.isatty():
         yield lambda what: None
         return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     bar = Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
                    TextColumn("{task.description}", markup=False), console=Console(stderr=True),
                    transient=True)

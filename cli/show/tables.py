@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from dscore.bench.rows import Row
 from dscore.bench.summary import LayerResult, Speedup, Summary, summaries
-from dscore.cli import bench_markdown
-from dscore.cli.output import counted, print_table
+from dscore.cli.show import markdown as markdown_tables
+from dscore.cli.show.text import counted, print_table
 from dscore.measuring.floors import Floors
 
 # Columns that a table of 100 characters has room for, and the heads that keep them narrow.
@@ -15,23 +15,23 @@ _HEADS = {"channels_last": ">channels\nlast", "channels_last_tf32": ">ch. last\n
           "default_tf32": ">default\nTF32", "matmul_tf32": ">matmul\nTF32"}
 
 
-def print_all(found: Sequence[LayerResult], markdown: bool) -> None:
+def print_all(results: Sequence[LayerResult], markdown: bool) -> None:
     """Layer by layer, and what they come to."""
     if markdown:
-        print(*bench_markdown.lines(found), sep="\n")
+        print(*markdown_tables.lines(results), sep="\n")
     else:
-        print_layers(found)
-        print_standings(summaries(found))
+        print_layers(results)
+        print_summaries(summaries(results))
 
 
-def print_layers(found: Sequence[LayerResult]) -> None:
+def print_layers(results: Sequence[LayerResult]) -> None:
     """A line for each layer: times in microseconds, and dscore over the others."""
-    methods = list(dict.fromkeys(row.method for one in found for row in one.peers))
+    methods = list(dict.fromkeys(row.method for one in results for row in one.peers))
     compared = (">over\ndefault", ">over\nbest") if methods else ()
     print_table(("layer", ">batch", "cache", ">dscore\nµs",
                  *(_HEADS.get(method, f">{method}") for method in methods), *compared,
                  ">÷ floor", "verdict"),
-                [_layer(one, methods) for one in found], verdict=True)
+                [_layer(one, methods) for one in results], verdict=True)
     print("LOST: slower than PyTorch's default; not best: than another of its ways\n"
           if methods else "")
 
@@ -71,62 +71,62 @@ def _verdict(one: LayerResult) -> str:
     return "not best" if over_best is not None and over_best < 1 else ""
 
 
-def print_standings(found: Sequence[Summary]) -> None:
+def print_summaries(group: Sequence[Summary]) -> None:
     """A line for each kind, state of the cache and batch."""
-    peers = any(one.over_default or one.over_best for one in found)
+    peers = any(one.over_default or one.over_best for one in group)
     over = (">dscore\nmean µs", ">default\nmean µs", ">over\ndefault", ">lost", ">over\nbest",
             ">lost") if peers else ()
     print_table(("kind", "cache", ">batch", ">layers", *over, ">÷ floor"),
                 [(one.kind, one.cache, str(one.batch), str(one.layers),
-                  *(_against(one) if peers else ()), _ratio(one.over_floor)) for one in found])
+                  *(_against(one) if peers else ()), _ratio(one.over_floor)) for one in group])
     print("speed-ups and ÷ floor are geometric means over the layers\n")
 
 
 def _against(one: Summary) -> tuple[str, ...]:
     return (microseconds(one.ours_microseconds), microseconds(one.default_microseconds),
-            *_versus(one.over_default), *_versus(one.over_best))
+            *_speedup(one.over_default), *_speedup(one.over_best))
 
 
-def _versus(versus: Speedup | None) -> tuple[str, str]:
-    return ("", "") if versus is None else (_ratio(versus.geomean), str(len(versus.lost)))
+def _speedup(speedup: Speedup | None) -> tuple[str, str]:
+    return ("", "") if speedup is None else (_ratio(speedup.geomean), str(len(speedup.lost)))
 
 
-def floors_said(floors: Floors) -> str:
+def floors_text(floors: Floors) -> str:
     """The bounds, and where they come from."""
     return (f"floor: {floors.bytes_per_second / 1e9:,.0f} GB/s, "
             f"{floors.flops_per_second / 1e12:.3g} TFLOP/s, "
             f"{floors.launch_seconds * 1e6:.2f} µs a launch ({floors.source})")
 
 
-def remarks(found: Sequence[LayerResult]) -> Iterator[str]:
+def remarks(results: Sequence[LayerResult]) -> Iterator[str]:
     """The best and worst layers, every loss, and everything that was not timed."""
-    for one in summaries(found):
+    for one in summaries(results):
         where = f"{one.kind} {one.cache} batch {one.batch}"
-        for versus, peer in ((one.over_default, "PyTorch's default"),
+        for speedup, peer in ((one.over_default, "PyTorch's default"),
                              (one.over_best, "the best of its ways")):
-            if versus is not None:
-                yield f"{where}, over {peer}: {_extremes(versus)}{_losses(versus)}"
+            if speedup is not None:
+                yield f"{where}, over {peer}: {_extremes(speedup)}{_losses(speedup)}"
         if one.failed:
             yield f"{where}: dscore did not run {', '.join(one.failed)}"
     yield from dict.fromkeys(
         f"{row.layer} batch {row.batch}, {row.method}: {row.fault.upper()}: {row.note}"
-        for one in found for row in (one.ours, *one.peers) if row.fault)
-    policies = {row.policy for one in found for row in (one.ours, *one.peers)}
+        for one in results for row in (one.ours, *one.peers) if row.fault)
+    policies = {row.policy for one in results for row in (one.ours, *one.peers)}
     if "events" in policies:
         yield ("note: a graph could not be captured; times without one are of batches of launches "
                "between events, and hold the host's part in them")
 
 
-def _extremes(versus: Speedup) -> str:
-    if versus.layers == 1:
+def _extremes(speedup: Speedup) -> str:
+    if speedup.layers == 1:
         return ""
-    return f"best {_named(versus.best)}, worst {_named(versus.worst)}, "
+    return f"best {_named(speedup.best)}, worst {_named(speedup.worst)}, "
 
 
-def _losses(versus: Speedup) -> str:
-    if not versus.lost:
+def _losses(speedup: Speedup) -> str:
+    if not speedup.lost:
         return "none lost"
-    return f"{counted(len(versus.lost), 'layer')} lost: {', '.join(map(_named, versus.lost))}"
+    return f"{counted(len(speedup.lost), 'layer')} lost: {', '.join(map(_named, speedup.lost))}"
 
 
 def _named(pair: tuple[str, float]) -> str:

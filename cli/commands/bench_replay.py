@@ -1,4 +1,4 @@
-"""`dscore bench --replay`: what is on file told again, on a machine that needs no GPU."""
+"""`dscore bench --replay`: tables and pictures of rows on file, on a machine that needs no GPU."""
 
 from __future__ import annotations
 
@@ -6,32 +6,39 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dscore.bench.rows import Row, read_rows
-from dscore.bench.summary import LayerResult, layer_results, summaries
-from dscore.cli import bench_tables as tables
-from dscore.cli.output import counted, print_json, print_text
+from dscore.cli.show.json import print_json
+from dscore.cli.show.text import counted, print_text
 from dscore.core.errors import SpecError
-from dscore.measuring.floors import Floors
+
+if TYPE_CHECKING:
+    from dscore.bench.rows import Row
+    from dscore.measuring.floors import Floors
 
 
 def run(paths: Sequence[str], plot: str | None, markdown: bool, json: bool) -> list[Row]:
     """Print the files' tables, and draw their pictures; the rows."""
+    from dscore.bench.summary import layer_results, summaries
+    from dscore.cli.show import tables
+
     rows = rows_of(paths)
-    found, floors = layer_results(rows), floors_of(rows)
+    results, floors = layer_results(rows), floors_of(rows)
     prose = sys.stderr if json or markdown else sys.stdout
     if json:
         print_json({"files": list(paths), "floors": asdict(floors),
                     "rows": [asdict(row) for row in rows],
-                    "standings": [asdict(standing) for standing in summaries(found)]})
+                    "standings": [asdict(summary) for summary in summaries(results)]})
     else:
-        tables.print_all(found, markdown)
-    said = dict.fromkeys(f"on {row.device}; {row.versions}" for row in rows)
-    for text in (*tables.remarks(found), *said, tables.floors_said(floors)):
+        tables.print_all(results, markdown)
+    runs = dict.fromkeys(f"on {row.device}; {row.versions}" for row in rows)
+    for text in (*tables.remarks(results), *runs, tables.floors_text(floors)):
         print_text(text, prose)
     print(f"{counted(len(rows), 'measurement')} of {counted(len(paths), 'file')}", file=prose)
     if plot is not None:
-        draw_pictures(found, floors, rows[0].device, plot, prose is sys.stderr)
+        from dscore.cli.show.plots import print_drawn
+
+        print_drawn(results, floors, rows[0].device, plot, to_stderr=prose is sys.stderr)
     return rows
 
 
@@ -41,6 +48,8 @@ def rows_of(paths: Sequence[str]) -> list[Row]:
     Raises SpecError for what was measured twice, in two files or in one: both sides belong to one
     run.
     """
+    from dscore.bench.rows import read_rows
+
     runs: dict[tuple[str, str, str], tuple[str, str]] = {}
     rows: dict[tuple[str, str, str, str], Row] = {}
     for path in dict.fromkeys(paths):
@@ -62,16 +71,9 @@ def rows_of(paths: Sequence[str]) -> list[Row]:
 
 def floors_of(rows: Iterable[Row]) -> Floors:
     """The bounds that the rows' floors were computed with, as far as some row reaches them."""
+    from dscore.measuring.floors import Floors
+
     floors = [(row.bytes, row.flops, row.floor_microseconds * 1e-6) for row in rows]
     return Floors(max(moved / least for moved, _, least in floors),
                   max(flops / least for _, flops, least in floors),
                   min(least for *_, least in floors), "as far as the rows on file reach them")
-
-
-def draw_pictures(found: Sequence[LayerResult], floors: Floors, title: str, folder: str,
-                  to_stderr: bool) -> None:
-    """Draw the pictures, and say where they are."""
-    from dscore.cli.plots import draw
-
-    for path in draw(found, floors, title, Path(folder)):
-        print(f"wrote {path}", file=sys.stderr if to_stderr else sys.stdout)

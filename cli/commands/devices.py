@@ -1,33 +1,53 @@
-"""`dscore devices`: the devices that are known, all figures of one, and what is on this machine."""
+"""`dscore devices`: the known devices, all figures of one, and what is on this machine."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Annotated
 
-from dscore.building.compilers import KINDS, Kind, find_compiler
-from dscore.cli.output import print_json, print_table
-from dscore.cli.records import Record
-from dscore.core import catalog
-from dscore.core.backend import backend, backend_names
-from dscore.core.device import Device
-from dscore.core.errors import UnavailableError
+import typer
+
+from dscore.cli import options
+from dscore.cli.show.json import Record, print_json
+from dscore.cli.show.text import print_table
+
+if TYPE_CHECKING:
+    from dscore.building.compilers import Kind
+    from dscore.core.device import Device
 
 _COLUMNS = ("name", "title", "made for", ">wave", ">CUs", ">LDS/CU", ">registers/CU", ">GB/s")
 _TARGETS: dict[Kind, str] = {"host": "emulated", "hip": "gfx...", "nvcc": "sm_..."}
 
 
-def show_all(json: bool) -> None:
+def devices(
+    name: Annotated[str | None, typer.Argument(
+        metavar="[NAME|FILE.toml]", show_default=False, help="Show all of one device.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Show the known devices and the backends present.
+
+    \b
+    dscore devices
+    dscore devices h200
+    dscore devices mine.toml --json
+    """
+    _show_one(name, json) if name else _show_all(json)
+
+
+def _show_all(json: bool) -> None:
     """The table of shipped devices, the backends and the compilers."""
-    known = catalog.devices().values()
+    from dscore.core import catalog
+
+    shipped = catalog.devices().values()
     if json:
-        print_json({"devices": [asdict(device) for device in known],
-                    "backends": backend_records(), "compilers": compiler_records()})
+        print_json({"devices": [asdict(device) for device in shipped],
+                    "backends": backend_records(), "compilers": _compiler_records()})
         return
-    print_table(_COLUMNS, [_row(device) for device in known])
+    print_table(_COLUMNS, [_row(device) for device in shipped])
     print()
     print_backends()
     print()
-    print_compilers()
+    _print_compilers()
 
 
 def _row(device: Device) -> tuple[str, ...]:
@@ -37,8 +57,10 @@ def _row(device: Device) -> tuple[str, ...]:
             f"{device.bandwidth_bytes_per_second / 1e9:,.0f}")
 
 
-def show_one(name: str, json: bool) -> None:
+def _show_one(name: str, json: bool) -> None:
     """Every figure of one device."""
+    from dscore.core import catalog
+
     device = catalog.device(name)
     if json:
         print_json(asdict(device))
@@ -62,6 +84,8 @@ def _shown(name: str, value: object) -> str:
 
 def backend_records() -> list[Record]:
     """Each registered backend, and what it misses on this machine."""
+    from dscore.core.backend import backend, backend_names
+
     missing = {name: backend(name).missing() for name in backend_names()}
     return [{"name": name, "present": reason is None, "missing": reason}
             for name, reason in missing.items()]
@@ -74,23 +98,28 @@ def print_backends() -> None:
                 verdict=True)
 
 
-def compiler_records() -> list[Record]:
+def _compiler_records() -> list[Record]:
     """Each kind of compiler: which one is found, or why none is."""
+    from dscore.building.compilers import KINDS
+
     return [_compiler_record(kind) for kind in KINDS]
 
 
 def _compiler_record(kind: Kind) -> Record:
-    found = {"kind": kind, "targets": _TARGETS[kind], "path": None, "version": None}
+    from dscore.building.compilers import find_compiler
+    from dscore.core.errors import UnavailableError
+
+    record = {"kind": kind, "targets": _TARGETS[kind], "path": None, "version": None}
     try:
         compiler = find_compiler(kind)
     except UnavailableError as missing:
-        return {**found, "missing": str(missing)}
-    return {**found, "path": compiler.path, "version": compiler.version, "missing": None}
+        return {**record, "missing": str(missing)}
+    return {**record, "path": compiler.path, "version": compiler.version, "missing": None}
 
 
-def print_compilers() -> None:
+def _print_compilers() -> None:
     """The compilers as a table: which and where, or why there is none and how to mend that."""
     print_table(("compiler", "builds for", "on this machine"), [
         (record["kind"], record["targets"],
          record["missing"] or f"present at {record['path']} ({record['version']})")
-        for record in compiler_records()], verdict=True)
+        for record in _compiler_records()], verdict=True)

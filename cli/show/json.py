@@ -1,20 +1,39 @@
-"""Problems, tilings, limits and plans as the plain values that JSON holds."""
+"""JSON that commands print, and problems, limits, plans and verdicts as its plain values."""
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dscore.core.plan import Check, Plan
-from dscore.core.problem import ConvProblem
-from dscore.core.token import problem_token
-from dscore.solving.verdict import Suggestion, Verdict
+if TYPE_CHECKING:
+    from dscore.core.plan import Check, Plan
+    from dscore.core.problem import ConvProblem
+    from dscore.solving.verdict import Suggestion, Verdict
 
 Record = dict[str, Any]
 
 
+def print_json(value: Any, indent: int | None = 2) -> None:
+    """*value* as JSON on stdout; NaN and infinities are a bug here."""
+    print(json_text(value, indent))
+
+
+def json_text(value: Any, indent: int | None = 2) -> str:
+    """*value* as JSON."""
+    return json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def finite(value: float) -> float | None:
+    """*value*, or None (JSON's null) where JSON has no number for it."""
+    return value if math.isfinite(value) else None
+
+
 def problem_record(problem: ConvProblem) -> Record:
     """A problem as its token and in words."""
+    from dscore.core.token import problem_token
+
     return {"problem": problem_token(problem), "title": str(problem)}
 
 
@@ -32,7 +51,7 @@ def plan_record(plan: Plan) -> Record:
 
 
 def verdict_record(verdict: Verdict) -> Record:
-    """A judged configuration."""
+    """A verdict on a configuration."""
     return {**problem_record(verdict.problem), "device": verdict.device.name,
             "tiling": verdict.tiling.as_json(), "block_n": verdict.block_n,
             "rules": verdict.rules, "ok": verdict.ok,

@@ -1,0 +1,259 @@
+"""`dscore bench`: compare layers with PyTorch, keep the rows, report."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from dscore.cli import options
+from dscore.cli.inputs import layers_of, tiling_of
+from dscore.cli.show.json import Record, print_json
+from dscore.cli.show.text import counted, print_text, progress, require_writable
+from dscore.core.errors import (
+    CompileError,
+    DscoreError,
+    InfeasibleError,
+    LaunchError,
+    SpecError,
+    require_int,
+    require_one_of,
+)
+
+if TYPE_CHECKING:
+    from dscore.bench.rows import Key, Row
+    from dscore.bench.run import Bench, Planner
+    from dscore.bench.summary import LayerResult
+    from dscore.core.tiling import Tiling
+
+_BATCHES = (1, 8, 16, 32, 64)
+_EXIT_CODES = {"": 0, "wrong": 1, **{error.fault: error.exit_code for error in (
+    InfeasibleError, CompileError, LaunchError)}}
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """The options of the command line."""
+
+    peer: str
+    batch: str | None
+    cache: str | None
+    backend: str
+    device: str | None
+    tiling: str | None
+    tf32: bool
+    seed: int
+    out: str | None
+    plot: str | None
+    markdown: bool
+    json: bool
+
+
+def bench(
+    layers: options.LayersOrNone = None,
+    peer: Annotated[str, typer.Option(
+        "--peer", metavar="torch|none",
+        help="PyTorch's default, channels_last, without cuDNN, matmul for 1x1; or dscore alone.",
+    )] = "torch",
+    batch: Annotated[str | None, typer.Option(
+        "--batch", metavar="N,N,...", show_default=False,
+        help="Images in a batch.  [default: 1,8,16,32,64 on a GPU, else the layers' own]")] = None,
+    cache: Annotated[str | None, typer.Option(
+        "--cache", metavar="cold,hot,eager", show_default=False,
+        help="Device time of data not in the cache, of data in it; calls from Python.  "
+             "[default: all]")] = None,
+    backend: options.BackendName = "auto",
+    device: options.OwnDeviceName = None,
+    tiling: options.TilingFields = None,
+    tf32: Annotated[bool, typer.Option(
+        "--tf32", help="Also time PyTorch's ways with TF32 allowed, outside the comparison.",
+    )] = False,
+    seed: options.Seed = 0,
+    out: Annotated[str | None, typer.Option(
+        "--out", metavar="FILE.csv", show_default=False,
+        help="Keep every measurement here; what it holds is not measured again.")] = None,
+    plot: Annotated[str | None, typer.Option(
+        "--plot", metavar="DIR", show_default=False,
+        help="Write pictures (SVG): mean times over batches, and a roofline.")] = None,
+    replay: Annotated[list[str] | None, typer.Option(
+        "--replay", metavar="FILE.csv", show_default=False,
+        help="Show what such a file holds (repeatable); nothing is run.")] = None,
+    markdown: Annotated[bool, typer.Option(
+        "--markdown", help="Print the tables as Markdown.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Time layers beside PyTorch.
+
+    Both sides run on the same random data, in turns; each result is checked first, and what is
+    wrong is never timed. Shown are microseconds, dscore's speed-ups over PyTorch's default and
+    over the best of its ways, and how far from the least time possible (÷ floor) it is.
+
+    \b
+    dscore bench D1-D30 P1-P45 --out layers.csv --plot pictures
+    dscore bench mobilenet_v2 --batch 1,8 --cache eager
+    dscore bench n1c8h9w7_o16k1 --backend reference --peer none
+    dscore bench --replay layers.csv --plot pictures --markdown > tables.md
+
+    Ends with 1 if a kernel is wrong, 4 or 5 if a compiler or a device failed; a lost layer is
+    marked LOST and is no failure.
+    """
+    request = BenchRequest(peer, batch, cache, backend, device, tiling, tf32, seed, out, plot,
+                           markdown, json)
+    _require_usable(request)
+    if replay:
+        from dscore.cli.commands import bench_replay
+
+        _require_files_alone(layers, request)
+        _exit(bench_replay.run(replay, plot, markdown, json))
+    if not layers:
+        raise SpecError("name the layers to compare, or --replay files of dscore bench --out")
+    _compare(layers, request)
+
+
+def _compare(names: list[str], request: BenchRequest) -> None:
+    """Measure and report; what stopped the measurement is raised after the report."""
+    from dscore.bench.rows import read_rows
+    from dscore.bench.summary import layer_results
+
+    began = time.perf_counter()
+    bench = _bench(names, request)
+    out = None if request.out is None else Path(request.out)
+    done = read_rows(out) if out is not None else {}
+    stopped = _measure(bench, done, out)
+    rows = [done[key] for case in bench.cases for key in bench.keys(case) if key in done]
+    results = layer_results(rows)
+    if rows:
+        _report(bench, rows, results, time.perf_counter() - began, request)
+    if rows and request.plot is not None:
+        from dscore.cli.show.plots import print_drawn
+
+        print_drawn(results, bench.floors, bench.title, request.plot,
+                    to_stderr=request.json or request.markdown)
+    if stopped is not None:
+        raise stopped
+    _exit(rows)
+
+
+def _exit(rows: list[Row]) -> NoReturn:
+    """End with the worst failure's code."""
+    from dscore.bench.summary import OURS
+
+    raise typer.Exit(max((_EXIT_CODES[row.fault] for row in rows if row.method == OURS),
+                         default=0))
+
+
+def _require_files_alone(layers: list[str] | None, request: BenchRequest) -> None:
+    """Raise SpecError for what a replay would ignore."""
+    given = {"layers": layers or None, "--batch": request.batch, "--cache": request.cache,
+             "--device": request.device, "--tiling": request.tiling, "--out": request.out}
+    if named := [name for name, value in given.items() if value is not None]:
+        raise SpecError(f"--replay takes all that its files hold; leave out {', '.join(named)}")
+
+
+def _require_usable(request: BenchRequest) -> None:
+    """Raise before the long work for what would fail only after it."""
+    if request.json and request.markdown:
+        raise SpecError("--json and --markdown are two forms of the same; ask for one")
+    require_int(request.seed, "--seed", 0)
+    if request.out is not None:
+        require_writable(request.out)
+    if request.plot is not None:
+        from dscore.cli.show.plots import require_matplotlib
+
+        require_matplotlib()
+        if Path(request.plot).exists() and not Path(request.plot).is_dir():
+            raise SpecError(f"--plot: {request.plot} is a file, not a folder")
+
+
+def _bench(names: list[str], request: BenchRequest) -> Bench:
+    """The benchmark that the options state."""
+    from dscore import api
+    from dscore.bench.run import Bench, Comparison
+    from dscore.bench.torch_methods import WAYS
+
+    with_peers = require_one_of(request.peer, "--peer", ("torch", "none")) == "torch"
+    device = None if request.device is None else api.device_of(request.device)
+    return Bench(Comparison(
+        tuple(layers_of(names, None)), _batches(request), request.backend,
+        WAYS if with_peers else (), _caches(request.cache), device,
+        _planner(tiling_of(request.tiling)), request.tf32, request.seed))
+
+
+def _batches(request: BenchRequest) -> tuple[int, ...]:
+    """Those of ``1,8,64``; on a GPU those of the paper by default, elsewhere the layers' own."""
+    if request.batch is None:
+        from dscore.core.backend import GpuBackend, choose_backend
+
+        return _BATCHES if isinstance(choose_backend(request.backend), GpuBackend) else ()
+    return tuple(require_int(int(part) if part.strip().isdecimal() else part, "--batch")
+                 for part in request.batch.split(","))
+
+
+def _caches(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    from dscore.bench.run import CACHES
+
+    return tuple(dict.fromkeys(require_one_of(part.strip(), "--cache", CACHES)
+                               for part in text.split(",")))
+
+
+def _planner(tiling: Tiling | None) -> Planner | None:
+    if tiling is None:
+        return None
+    from dscore import api
+
+    return lambda problem, device: api.plan_for(problem, device, tiling=tiling)
+
+
+def _measure(bench: Bench, done: dict[Key, Row], out: Path | None) -> BaseException | None:
+    """Measure the rows that are missing; the error that stopped this, or None."""
+    from dscore.bench.run import measure
+
+    try:
+        with progress(len(bench.missing(bench.cases, done))) as begin:
+            measure(bench, done, out, begin)
+    except (KeyboardInterrupt, DscoreError) as error:  # raised after the report
+        return error
+    return None
+
+
+def _report(bench: Bench, rows: list[Row], results: list[LayerResult], seconds: float,
+            request: BenchRequest) -> None:
+    from dscore.cli.show import tables
+
+    prose = sys.stderr if request.json or request.markdown else sys.stdout
+    if request.json:
+        print_json(_record(bench, rows, results, seconds))
+    else:
+        tables.print_all(results, request.markdown)
+    for text in (*tables.remarks(results), *_circumstances(bench)):
+        print_text(text, prose)
+    missing = len(bench.cases) - len({(row.layer, row.problem) for row in rows})
+    left = f", {counted(missing, 'layer')} left" if missing else ""
+    print(f"{counted(len(rows), 'measurement')}{left}, {seconds:.1f} s", file=prose)
+
+
+def _circumstances(bench: Bench) -> list[str]:
+    """What the figures depend on."""
+    from dscore.cli.show.tables import floors_text
+
+    lines = [f"on {bench.title}; {bench.versions}", floors_text(bench.floors)]
+    if bench.runner.on_host:
+        lines.append("note: these are wall-clock times on this machine's processor, and say "
+                    "nothing of a GPU")
+    return lines
+
+
+def _record(bench: Bench, rows: list[Row], results: list[LayerResult], seconds: float) -> Record:
+    from dscore.bench.summary import summaries
+
+    return {"backend": bench.backend.name, "device": bench.title, "versions": bench.versions,
+            "host_time": bench.runner.on_host, "seed": bench.comparison.seed,
+            "floors": asdict(bench.floors), "asked": len(bench.cases), "seconds": seconds,
+            "rows": [asdict(row) for row in rows],
+            "standings": [asdict(summary) for summary in summaries(results)]}

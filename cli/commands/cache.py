@@ -1,0 +1,279 @@
+"""`dscore cache ...`: what is kept on disk, whether it is whole, and its removal.
+
+The commands that read and write records in files are at work in `cache_exchange`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dscore._version import __version__
+from dscore.cli import options
+from dscore.cli.show.json import Record, print_json
+from dscore.cli.show.text import counted, print_table, print_text
+from dscore.core.errors import SpecError
+
+if TYPE_CHECKING:
+    from dscore.cache.store import Damage, Entry, Removed
+
+_SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9,
+          "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_COLUMNS = ("kind", "target", ">kernels", ">size", ">unused for", "compiler")
+
+app = typer.Typer(name="cache", help="""Show, check, empty and move what dscore keeps on disk.
+
+Libraries that were built, and tuning records: each measurement with the verdict on its result.
+
+\b
+dscore cache show
+dscore cache export h200.jsonl""")
+
+_From = Annotated[list[str], typer.Argument(
+    metavar="FILE...", show_default=False, help="Files that export or merge wrote.")]
+
+
+@app.command()
+def show(json: options.Json = False) -> None:
+    """Show the libraries and tunings that are kept."""
+    entries, damaged = _entries()
+    if entries and not json:
+        print_table(_COLUMNS, [_row(kind, entry) for kind, entry in entries])
+        print()
+    _print_entries(entries, damaged, json)
+
+
+@app.command()
+def verify(json: options.Json = False) -> None:
+    """Look for damaged entries.
+
+    They are never loaded, and prune removes them. Ends with 1 if there are any.
+    """
+    entries, damaged = _entries()
+    _print_entries(entries, damaged, json)
+    if damaged:
+        raise typer.Exit(1)
+
+
+@app.command()
+def prune(
+    max_size: Annotated[str | None, typer.Option(
+        "--max-size", metavar="SIZE", show_default=False,
+        help="Keep within this (500MB, 2GiB); the least recently used go first.")] = None,
+    older_than: Annotated[str | None, typer.Option(
+        "--older-than", metavar="AGE", show_default=False,
+        help="Remove what was not used for this long (30d, 12h).")] = None,
+    stale: Annotated[bool, typer.Option(
+        "--stale", help="Remove what another dscore or compiler built.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Remove damaged entries, and what is beyond the limits.
+
+    dscore cache prune --max-size 500MB --older-than 30d
+    """
+    _print_removed(_prune(max_size, older_than, stale), json)
+
+
+@app.command()
+def clear(json: options.Json = False) -> None:
+    """Remove everything; asks nothing."""
+    from dscore.cache.store import stores
+
+    _print_removed([(store.kind, store.clear()) for store in stores()], json)
+
+
+@app.command()
+def export(
+    file: Annotated[str, typer.Argument(
+        metavar="FILE", show_default=False, help="Is replaced; merge adds to a file.")],
+    json: options.Json = False,
+) -> None:
+    """Write all tuning records to a file.
+
+    dscore cache export h200.jsonl
+
+    The file has a line of JSON for each measurement.
+    """
+    from dscore.cli.commands import cache_exchange
+
+    cache_exchange.export(file, json)
+
+
+@app.command("import")
+def import_(files: _From, json: options.Json = False) -> None:
+    """Take tuning records from files.
+
+    dscore cache import h200.jsonl more.jsonl
+
+    Records of other kernel sources, another compiler or another device are ignored, and named.
+    Ends with 1 if lines had to be skipped; the others are taken.
+    """
+    from dscore.cli.commands import cache_exchange
+
+    cache_exchange.import_(files, json)
+
+
+@app.command()
+def merge(
+    files: _From,
+    into: Annotated[str, typer.Option(
+        "--into", metavar="FILE", show_default=False,
+        help="The file to write; what it holds already stays.")],
+    json: options.Json = False,
+) -> None:
+    """Write the tuning records of several files to one.
+
+    dscore cache merge monday.jsonl tuesday.jsonl --into h200.jsonl
+
+    Neither the cache nor what holds here matters. Ends with 1 if lines had to be skipped; the
+    others are merged.
+    """
+    from dscore.cli.commands import cache_exchange
+
+    cache_exchange.merge(files, into, json)
+
+
+@app.command()
+def hints(
+    device: Annotated[str, typer.Option(
+        "--device", metavar="NAME|FILE.toml", show_default=False,
+        help="The device that was measured; it need not be here.")],
+    files: Annotated[list[str] | None, typer.Argument(
+        metavar="[FILE...]", show_default=False,
+        help="Take records from these files.  [default: from the cache]")] = None,
+    json: options.Json = False,
+) -> None:
+    """Print the best tilings on record, to be shipped.
+
+    dscore cache hints --device h200 > specs/tunings/h200.toml
+
+    The file holds the fastest right tiling of each problem. Where a machine has no record of its
+    own, these are taken before the cost model's first.
+    """
+    from dscore.cli.commands import cache_exchange
+
+    cache_exchange.hints(files or [], device, json)
+
+
+def _entries() -> tuple[list[tuple[str, Entry]], list[tuple[str, Damage]]]:
+    """Whole entries, and damaged ones, each with its kind."""
+    from dscore.cache.store import stores
+
+    entries = [(store.kind, entry) for store in stores() for entry in store.entries()]
+    damaged = [(store.kind, damage) for store in stores() for damage in store.verify()]
+    broken = {damage.path for _, damage in damaged}
+    return [(kind, entry) for kind, entry in entries if entry.path not in broken], damaged
+
+
+def _print_entries(entries: list[tuple[str, Entry]], damaged: list[tuple[str, Damage]],
+                   json: bool) -> None:
+    from dscore.cache.store import root
+
+    size = sum(entry.size for _, entry in entries)
+    if json:
+        print_json({"root": str(root()), "size": size,
+                    "entries": [_entry_record(kind, entry) for kind, entry in entries],
+                    "damaged": [_damage_record(kind, damage) for kind, damage in damaged]})
+        return
+    for kind, damage in damaged:
+        print_text(f"damaged, and never loaded: {kind} {damage.path}: {damage.reason}")
+    print(f"{len(entries):,} whole, {len(damaged):,} damaged, {_size(size)}, in {root()}")
+
+
+def _row(kind: str, entry: Entry) -> tuple[str, ...]:
+    record = _entry_record(kind, entry)
+    return (kind, record["target"] or "", "" if record["kernels"] is None else
+            str(record["kernels"]), _size(entry.size), _age(record["unused_seconds"]),
+            record["compiler_version"] or "")
+
+
+def _entry_record(kind: str, entry: Entry) -> Record:
+    meta, now = entry.meta, time.time()
+    # The host's compilers report on no kernels, so that these are not known there.
+    kernels = len(meta["reports"]) if isinstance(meta.get("reports"), list) else 0
+    return {"kind": kind, "key": entry.key, "path": str(entry.path),
+            "target": meta.get("target"), "kernels": kernels or None, "size": entry.size,
+            "age_seconds": now - entry.created, "unused_seconds": now - entry.used,
+            "compiler": meta.get("compiler"), "compiler_version": meta.get("compiler_version"),
+            "dscore": meta.get("dscore")}
+
+
+def _damage_record(kind: str, damage: Damage) -> Record:
+    return {"kind": kind, "key": damage.key, "path": str(damage.path), "reason": damage.reason}
+
+
+def _prune(max_size: str | None, older_than: str | None,
+           stale: bool) -> list[tuple[str, Removed]]:
+    """Remove entries beyond the limits; what was removed of each kind.
+
+    Tuning records are small and took long: libraries make room for them.
+    """
+    from dscore.cache.store import stores
+
+    most = _quantity(max_size, "--max-size", _SIZES, "500MB")
+    age = _quantity(older_than, "--older-than", _AGES, "30d")
+    libraries, tuning = stores()
+    removed = tuning.prune(older_than_seconds=age)
+    left = max(0.0, most - sum(entry.size for entry in tuning.entries()))
+    outdated = _is_stale if stale else lambda meta: False
+    return [(libraries.kind, libraries.prune(left, age, outdated)), (tuning.kind, removed)]
+
+
+def _quantity(text: str | None, option: str, units: Mapping[str, int], example: str) -> float:
+    """A number with a unit; infinity for none."""
+    if text is None:
+        return float("inf")
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]+)", text.strip())
+    scale = {name.lower(): value for name, value in units.items()}.get(match[2].lower()
+                                                                       if match else "")
+    if match is None or scale is None:
+        raise SpecError(f"{option} must be a number and one of {', '.join(units)}, such as "
+                        f"{example}; got {text!r}")
+    return float(match[1]) * scale
+
+
+def _is_stale(meta: Mapping[str, Any]) -> bool:
+    """Whether an entry is of another dscore, or of a compiler that is gone or has changed."""
+    from dscore.building.compilers import compiler_kind, find_compiler
+    from dscore.core.errors import UnavailableError
+
+    path, version = meta.get("compiler"), meta.get("compiler_version")
+    if meta.get("dscore") != __version__ or not isinstance(path, str):
+        return True
+    try:
+        return find_compiler(compiler_kind(str(meta.get("target"))), path).version != version
+    except UnavailableError:
+        return True
+
+
+def _print_removed(removed: list[tuple[str, Removed]], json: bool) -> None:
+    from dscore.cache.store import root
+
+    if json:
+        print_json({"root": str(root()), "removed": {kind: asdict(one) for kind, one in removed}})
+        return
+    for kind, one in removed:
+        entries = f"{one.entries:,} {'entry' if one.entries == 1 else 'entries'}"
+        print(f"{kind}: removed {entries} ({counted(one.files, 'file')}, {_size(one.size)})")
+    print(f"from {root()}")
+
+
+def _size(count: float) -> str:
+    """Bytes as people read them."""
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def _age(seconds: float) -> str:
+    for unit, scale in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= scale:
+            return f"{seconds / scale:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"

@@ -1,0 +1,53 @@
+"""`dscore explain`: the plan of one layer, with its reasons."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dscore.cli import options
+from dscore.cli.inputs import plan_of
+from dscore.cli.show.json import Record, check_record, plan_record, print_json
+from dscore.cli.show.text import print_text
+
+if TYPE_CHECKING:
+    from dscore.solving.explain import Explanation
+
+
+def explain(
+    layer: options.Layer,
+    device: options.DeviceName = options.DEFAULT_DEVICE,
+    rules: options.RulesName = "hardware",
+    tiling: options.TilingFields = None,
+    batch: options.Batch = None,
+    json: options.Json = False,
+) -> None:
+    """Show the plan of a layer and its reasons.
+
+    The plan's figures, each limit with what is spare, how wavefronts cover the output, and the
+    least time the problem can take.
+
+    \b
+    dscore explain P13
+    dscore explain mobilenet_v2/2 --device h200
+    dscore explain P28 --tiling wave_w=1,wave_c=64,repeat_w=1,repeat_c=4,group_c=8
+    """
+    from dscore import api
+
+    explanation = api.explain(plan_of(layer, device, rules, tiling, batch))
+    if json:
+        print_json(_record(explanation))
+    else:
+        # The values of a plan's rows begin in column 22.
+        print_text(str(explanation), hanging=22)
+
+
+def _record(explanation: Explanation) -> Record:
+    from dscore.algorithms.registry import algorithm_of
+    from dscore.solving.explain import wavefront_map
+
+    plan = explanation.plan
+    return {"plan": plan_record(plan), "chosen_by": explanation.chosen_by,
+            "ledger": [check_record(check) for check in explanation.ledger],
+            "floor_seconds": explanation.floor_seconds, "floor": explanation.floor,
+            "note": explanation.note, "considered": explanation.considered,
+            "picture": wavefront_map(plan), "caption": algorithm_of(plan.tiling).caption(plan)}

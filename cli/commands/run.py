@@ -1,0 +1,238 @@
+"""`dscore run`: plan, run and check every layer."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from dscore.cli import options
+from dscore.cli.inputs import layers_of, reproduction, tiling_of
+from dscore.cli.show.json import Record, finite, print_json, problem_record
+from dscore.cli.show.text import counted, print_table, print_text, progress
+from dscore.core.errors import DscoreError, SpecError, UnavailableError, require_int
+
+if TYPE_CHECKING:
+    from dscore.checking.bound import Accuracy
+    from dscore.core.backend import Backend
+    from dscore.core.catalog import NamedProblem
+    from dscore.core.device import Device
+    from dscore.core.plan import Plan, Rules
+    from dscore.core.tiling import Tiling
+
+_COLUMNS = ("layer", "problem", "tiling", ">time ms", ">% of\nbound", "verdict")
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """The options of the command line."""
+
+    backend: str
+    device: str | None
+    rules: str
+    tiling: str | None
+    batch: int | None
+    seed: int
+    repeats: int
+
+
+def run(
+    layers: options.Layers,
+    backend: options.BackendName = "auto",
+    device: options.OwnDeviceName = None,
+    rules: options.RulesName = "hardware",
+    tiling: options.TilingFields = None,
+    batch: options.Batch = None,
+    seed: options.Seed = 0,
+    repeats: Annotated[int, typer.Option(
+        "--repeats", metavar="N", help="Timed runs of a layer; their median is shown.")] = 1,
+    json: options.Json = False,
+) -> None:
+    """Run layers and check each result.
+
+    Every layer is planned and run on random data. It is right when no output is further from
+    the exact result than float32 arithmetic allows, and nothing else was written to.
+
+    \b
+    dscore run mobilenet_v2
+    dscore run P1-P45 --batch 8 --repeats 20
+    dscore run n1c8h5w5_o8k3p1g8 --backend reference --device h200
+
+    Ends with 1 if any layer fails, 4 or 5 if a compiler or a device did.
+    """
+    _run(layers, RunRequest(backend, device, rules, tiling, batch, seed, repeats), json)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Request, backend, device and tiling that all layers share."""
+
+    request: RunRequest
+    backend: Backend
+    device: Device
+    tiling: Tiling | None
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """Result of one layer; `message` is empty where it is right."""
+
+    layer: NamedProblem
+    plan: Plan | None = None
+    seconds: float | None = None
+    accuracy: Accuracy | None = None
+    verdict: str = "right"
+    message: str = ""
+    exit_code: int = 0
+    reproduce: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the layer ran and is right."""
+        return not self.message
+
+
+def _run(names: list[str], request: RunRequest, json: bool) -> None:
+    """Run all layers and print their results; exit with the worst failure's code."""
+    from dscore import api
+    from dscore.core.backend import choose_backend
+
+    began = time.perf_counter()
+    require_int(request.repeats, "--repeats")
+    require_int(request.seed, "--seed", 0)
+    layers, tiling = layers_of(names, request.batch), tiling_of(request.tiling)
+    backend = choose_backend(request.backend)
+    device = backend.device() if request.device is None else api.device_of(request.device)
+    job, outcomes = _Job(request, backend, device, tiling), list[_Outcome]()
+    stopped: BaseException | None = None
+    try:
+        with progress(len(layers)) as begin:
+            for layer in layers:
+                begin(layer.name)
+                outcomes.append(_outcome(job, layer))
+    except (KeyboardInterrupt, DscoreError) as error:
+        stopped = error
+    if outcomes:
+        _report(job, outcomes, len(layers), time.perf_counter() - began, json)
+    if stopped is not None:
+        raise stopped
+    raise typer.Exit(max(outcome.exit_code for outcome in outcomes))
+
+
+def _outcome(job: _Job, layer: NamedProblem) -> _Outcome:
+    """Plan, run and check one layer.
+
+    Raises SpecError and UnavailableError: these are of the request, not of the layer.
+    """
+    from dscore import api
+    from dscore.core.backend import require_accepted
+
+    plan = None
+    try:
+        plan = api.plan_for(layer.problem, job.device, cast("Rules", job.request.rules), job.tiling,
+                            job.backend)
+        require_accepted(job.backend, plan)
+        accuracy, seconds = _measured(job, plan)
+    except (SpecError, UnavailableError):
+        raise
+    except DscoreError as error:
+        return _Outcome(layer, plan, None, None, error.fault or "FAILED", str(error),
+                        error.exit_code, _reproduction(job, layer, plan))
+    if accuracy.ok:
+        return _Outcome(layer, plan, seconds, accuracy)
+    return _Outcome(layer, plan, seconds, accuracy, "WRONG", str(accuracy), 1,
+                    _reproduction(job, layer, plan))
+
+
+def _measured(job: _Job, plan: Plan) -> tuple[Accuracy, float]:
+    """How one run compares with the exact result, and the median time of the repeats."""
+    import numpy as np
+
+    from dscore.checking import bound
+    from dscore.checking.check import check_kernel
+
+    kernel = job.backend.compile(plan)
+    x, w, bias = bound.sample(plan.problem, job.request.seed)
+    accuracy, out = check_kernel(plan, kernel, x, w, bias), np.empty(plan.problem.y_shape, x.dtype)
+    return accuracy, statistics.median(kernel.seconds(x, w, bias, out, job.request.repeats))
+
+
+def _reproduction(job: _Job, layer: NamedProblem, plan: Plan | None) -> str:
+    request = job.request
+    if plan is not None:
+        return reproduction(request.backend, plan, request.seed, request.device)
+    token = problem_record(layer.problem)["problem"]
+    words = ["dscore", "run", token, "--backend", request.backend, "--device",
+             request.device or job.device.name, "--rules", request.rules]
+    return shlex.join([*words, "--tiling", request.tiling] if request.tiling else words)
+
+
+def _report(job: _Job, outcomes: list[_Outcome], total: int, seconds: float, json: bool) -> None:
+    if json:
+        print_json(_record(job, outcomes, total, seconds))
+    else:
+        print_table(_COLUMNS, [_row(outcome) for outcome in outcomes], verdict=True)
+        print()
+    # With --json stdout is for the data alone.
+    prose = sys.stderr if json else sys.stdout
+    for outcome in outcomes:
+        if not outcome.ok:
+            print_text(f"{outcome.layer.name}: {outcome.message}", prose)
+            print(f"  reproduce  {outcome.reproduce}\n", file=prose)
+    print(_summary(outcomes, total, seconds), file=prose)
+
+
+def _row(outcome: _Outcome) -> tuple[str, ...]:
+    seconds, accuracy = outcome.seconds, outcome.accuracy
+    # The tiling's name tells the kind of convolution.
+    return (outcome.layer.name, str(outcome.layer.problem).partition(" ")[2],
+            outcome.plan.tiling.name if outcome.plan else "",
+            "" if seconds is None else f"{seconds * 1e3:,.3f}",
+            "" if accuracy is None else _percent(accuracy.share), outcome.verdict)
+
+
+def _percent(share: float) -> str:
+    """A share in percent; of one of 10 or more only the power of ten and two figures."""
+    return f"{share:.1%}" if share < 10 else f"{share * 100:.1e}%"
+
+
+def _worst(outcomes: list[_Outcome]) -> float | None:
+    return max((outcome.accuracy.share for outcome in outcomes if outcome.accuracy), default=None)
+
+
+def _summary(outcomes: list[_Outcome], total: int, seconds: float) -> str:
+    from dscore.calling import choice
+
+    worst = _worst(outcomes)
+    count = f"{len(outcomes)} of " if len(outcomes) < total else ""
+    parts = [count + counted(total, "layer"), f"{sum(outcome.ok for outcome in outcomes)} right"]
+    parts += [f"worst error {_percent(worst)} of the bound"] if worst is not None else []
+    hinted = sum(o.plan is not None and choice.origin(o.plan) == "hint" for o in outcomes)
+    parts += [f"{hinted} by shipped hints"] if hinted else []
+    return ", ".join([*parts, f"{seconds:.1f} s"])
+
+
+def _record(job: _Job, outcomes: list[_Outcome], total: int, seconds: float) -> Record:
+    worst = _worst(outcomes)
+    return {"backend": job.backend.name, "device": job.device.name, "rules": job.request.rules,
+            "seed": job.request.seed, "repeats": job.request.repeats, "asked": total,
+            "ran": len(outcomes), "right": sum(outcome.ok for outcome in outcomes),
+            "worst_share": None if worst is None else finite(worst), "seconds": seconds,
+            "layers": [_layer_record(outcome) for outcome in outcomes]}
+
+
+def _layer_record(outcome: _Outcome) -> Record:
+    from dscore.calling import choice
+
+    plan, accuracy = outcome.plan, outcome.accuracy
+    return {"layer": outcome.layer.name, **problem_record(outcome.layer.problem),
+            "tiling": plan and plan.tiling.as_json(), "plan": plan and plan.name,
+            "chosen_by": plan and choice.origin_said(plan),
+            "seconds": outcome.seconds, "share": accuracy and finite(accuracy.share),
+            "ok": outcome.ok, "verdict": outcome.verdict, "message": outcome.message,
+            "reproduce": outcome.reproduce}
