@@ -29,55 +29,55 @@ class ConformanceRequest:
     examples: int
     seed: int
     devices: tuple[str, ...]
-    kinds: tuple[str, ...]
+    algorithms: tuple[str, ...]
     report: str | None
 
 
 def conformance(
     backend: options.BackendName = "auto",
     examples: Annotated[int, typer.Option(
-        "--examples", metavar="N", help="Random cases, shared among the kinds.")] = 200,
+        "--examples", metavar="N", help="Random cases, shared among the algorithms.")] = 200,
     seed: options.Seed = 0,
     device: options.DeviceNames = None,
-    kind: Annotated[list[str] | None, typer.Option(
-        "--kind", metavar="KIND", show_default=False,
-        help="pointwise, depthwise or direct (repeatable).  [default: all]")] = None,
+    algorithm: Annotated[list[str] | None, typer.Option(
+        "--algorithm", metavar="NAME", show_default=False,
+        help="Cases of this algorithm, as gemm (repeatable).  [default: all]")] = None,
     report: Annotated[str | None, typer.Option(
         "--report", metavar="FILE", show_default=False,
         help="Also write a report: .json, or .xml for JUnit.")] = None,
     json: options.Json = False,
 ) -> None:
-    """SearchRequest for a case that a backend gets wrong.
+    """Search for a case that a backend gets wrong.
 
     Random layers, sizes and tilings are run, and each result is held to its error bound.
 
     \b
     dscore conformance
-    dscore conformance --kind depthwise --examples 1000 --seed 7
+    dscore conformance --algorithm row_reuse --examples 1000 --seed 7
     dscore conformance --backend mypackage.mine:Backend --report conformance.xml
 
     A failure is shown as the smallest case found and the line that runs it again; ends with 1.
     """
-    _search(ConformanceRequest(backend, examples, seed, tuple(device or ()), tuple(kind or ()),
-                               report), json)
+    _search(ConformanceRequest(backend, examples, seed, tuple(device or ()),
+                               tuple(algorithm or ()), report), json)
 
 
 def _search(request: ConformanceRequest, json: bool) -> None:
-    """SearchRequest, print and write the report; exit 1 where a case fails."""
+    """Search, print and write the report; exit 1 where a case fails."""
     from dscore import api
     from dscore.algorithms import registry
     from dscore.checking.conformance import conformance
 
     require_int(request.examples, "--examples")
     require_int(request.seed, "--seed", 0)
-    kinds = [require_one_of(kind, "--kind", registry.names())
-             for kind in dict.fromkeys(request.kinds or registry.names())]
+    names = [require_one_of(name, "--algorithm", registry.names())
+             for name in dict.fromkeys(request.algorithms or registry.names())]
     devices = {text: api.device_of(text) for text in request.devices}
     if request.report is not None:
         _require_form(request.report)
     with progress(request.examples) as begin:
         report = conformance(request.backend, request.examples, request.seed,
-                             tuple(devices.values()), kinds, lambda: begin(""))
+                             tuple(devices.values()), names, lambda: begin(""))
     record = _record(request, report, devices)
     if request.report is not None:
         write_whole(request.report, _text(request.report, record))
@@ -103,7 +103,7 @@ def _failure_record(request: ConformanceRequest, failure: Failure,
                     devices: dict[str, Device]) -> Record:
     plan = failure.plan
     named = next((text for text, device in devices.items() if device == plan.device), None)
-    return {"kind": failure.kind, "message": failure.message,
+    return {"algorithm": failure.algorithm, "message": failure.message,
             "reproduce": reproduction(request.backend, plan, failure.seed, named),
             "seed": failure.seed, "plan": plan_record(plan)}
 
@@ -112,11 +112,11 @@ def _show(record: Record, json: bool) -> None:
     if json:
         print_json(record)
     else:
-        failed = {failure["kind"] for failure in record["failures"]}
-        print_table(("kind", ">examples", "result"),
-                    [(kind, f"{count:,}", "FAILED" if kind in failed else
+        failed = {failure["algorithm"] for failure in record["failures"]}
+        print_table(("algorithm", ">examples", "result"),
+                    [(name, f"{count:,}", "FAILED" if name in failed else
                       "holds" if count else "not run")
-                     for kind, count in record["examples"].items()], verdict=True)
+                     for name, count in record["examples"].items()], verdict=True)
         print()
     prose = sys.stderr if json else sys.stdout
     for failure in record["failures"]:
@@ -129,14 +129,14 @@ def _described(failure: Record) -> str:
     """A minimal case in words."""
     plan = failure["plan"]
     tiling = " ".join(f"{name}={value}" for name, value in plan["tiling"].items())
-    return (f"{failure['kind']}: {failure['message']}\n"
+    return (f"{failure['algorithm']}: {failure['message']}\n"
             f"  problem    {plan['title']}   {plan['problem']}\n"
             f"  tiling     {tiling} on {plan['device']}")
 
 
 def _summary(record: Record) -> str:
     failed, ran = len(record["failures"]), counted(sum(record["examples"].values()), "example")
-    result = (f"{counted(failed, 'kind')} failed" if failed
+    result = (f"{counted(failed, 'algorithm')} failed" if failed
               else "every result within its bound")
     return (f"{record['backend']} on {', '.join(record['devices'])}: {ran}, {result}, "
             f"seed {record['seed']}, {record['seconds']:.1f} s")
@@ -147,22 +147,22 @@ def _text(path: str, record: Record) -> str:
 
 
 def _junit(record: Record) -> str:
-    """The report as JUnit XML, a test case for each kind."""
+    """The report as JUnit XML, a test case for each algorithm."""
     from xml.etree import ElementTree
 
-    failures = {failure["kind"]: failure for failure in record["failures"]}
-    kinds = record["examples"]
+    failures = {failure["algorithm"]: failure for failure in record["failures"]}
+    examples = record["examples"]
     suite = ElementTree.Element(
-        "testsuite", name=f"dscore conformance {record['backend']}", tests=str(len(kinds)),
+        "testsuite", name=f"dscore conformance {record['backend']}", tests=str(len(examples)),
         failures=str(len(failures)), errors="0", time=f"{record['seconds']:.3f}",
-        skipped=str(sum(not count for count in kinds.values())))
-    for kind, count in kinds.items():
-        case = ElementTree.SubElement(suite, "testcase", name=kind,
+        skipped=str(sum(not count for count in examples.values())))
+    for name, count in examples.items():
+        case = ElementTree.SubElement(suite, "testcase", name=name,
                                       classname=f"dscore.checking.conformance.{record['backend']}")
-        if kind in failures:
+        if name in failures:
             shown = ElementTree.SubElement(case, "failure",
-                                           message=failures[kind]["message"].partition("\n")[0])
-            shown.text = f"{_described(failures[kind])}\n  reproduce  {failures[kind]['reproduce']}"
+                                           message=failures[name]["message"].partition("\n")[0])
+            shown.text = f"{_described(failures[name])}\n  reproduce  {failures[name]['reproduce']}"
         elif not count:
             ElementTree.SubElement(case, "skipped", message="no examples were asked for")
         ElementTree.SubElement(case, "system-out").text = counted(count, "example")

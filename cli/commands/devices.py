@@ -75,6 +75,10 @@ def _shown(name: str, value: object) -> str:
         return "not measured"
     if isinstance(value, str):
         return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
     for ending, scale, unit in (("bytes_per_second", 1e9, "GB/s"), ("_hz", 1e6, "MHz"),
                                 ("_flops", 1e12, "TFLOP/s"), ("_seconds", 1e-6, "µs")):
         if name.endswith(ending):

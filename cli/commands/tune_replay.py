@@ -19,7 +19,7 @@ def run(path: str, device: str | None, json: bool) -> None:
     """Print how the model's first guesses compare with the best of all."""
     from dscore import api
     from dscore.tuning import exchange
-    from dscore.tuning.model_quality import judge_model
+    from dscore.tuning.model_quality import FIRSTS, judge_model
 
     read = exchange.read_all([path])
     if not read.measurements:

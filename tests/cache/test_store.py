@@ -171,8 +171,7 @@ def test_writers_of_one_key_lose_nothing_whatever_a_reader_looks_at(folder):
     seen = set()
     while any(writer.poll() is None for writer in writers):
         payload = STORE.get(KEY).files["so"].read_bytes()
-        assert len({*payload}) == 1
-        assert len(payload) == 5000
+        assert (len({*payload}), len(payload)) == (1, 5000)
         seen.add(payload[:1])
     for thread in threads:
         thread.join()

@@ -92,7 +92,7 @@ def test_emit_takes_a_tiling_a_batch_and_rules(json_of: Callable[..., Any]) -> N
     fields = "wave_w=1,wave_c=64,repeat_w=1,repeat_c=4,group_c=8"
     data = json_of("emit", "P28", "--tiling", fields, "--batch", 3, "--rules", "paper",
                    "--device", "gfx906")
-    assert data["name"] == "n3c320h7w7_o1280k1__pw_w1c64_r1x4_g8__gfx906"
+    assert data["name"] == "n3c320h7w7_o1280k1__channel_distribution_w1c64_r1x4_g8__gfx906"
     assert data["plan"]["rules"] == "paper"
     assert "dscore::ChannelDistributionTiling<1, 64, 1, 4, 8, 1, 64>" in data["unit"]
 

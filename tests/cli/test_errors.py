@@ -71,7 +71,7 @@ def test_a_reproduction_names_the_device_by_its_file(call: Call, tmp_path: Path)
     path = tmp_path / "my device.toml"
     path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in shown.items()
                             if value is not None).replace('"z100sm"', '"mine"'))
-    for command in (["run", SMALL], ["conformance", "--examples", "30", "--kind", "depthwise"]):
+    for command in (["run", SMALL], ["conformance", "--examples", "30", "--algorithm", "row_reuse"]):
         result = call(*command, "--backend", "faulty_backends:Wrong", "--device", path, "--json")
         assert result.code == 1
         data = json.loads(result.out)
@@ -119,12 +119,12 @@ def test_an_interrupted_run_shows_what_was_done(call: Call, form: list[str]) -> 
 def test_conformance_shows_a_minimal_case_that_really_fails(call: Call, tmp_path: Path,
                                                             subprocess_path: str) -> None:
     path = tmp_path / "report.xml"
-    result = call("conformance", "--backend", "faulty_backends:Wrong", "--kind", "depthwise",
-                  "--kind", "direct", "--report", path)
+    result = call("conformance", "--backend", "faulty_backends:Wrong", "--algorithm", "row_reuse",
+                  "--algorithm", "direct", "--report", path)
     assert result.code == 1
     assert result.out.count("FAILED") == 2
     assert "WRONG at output (0, " in result.out
-    assert "2 kinds failed, seed 0" in result.out
+    assert "2 algorithms failed, seed 0" in result.out
     line = next(line.strip() for line in result.out.splitlines() if "reproduce  " in line)
     command = shlex.split(line.removeprefix("reproduce  dscore "))
     assert parse_problem(command[1]).out_width == 3, "the fewest columns that are wrong"
@@ -143,12 +143,12 @@ def test_conformance_shows_a_minimal_case_that_really_fails(call: Call, tmp_path
 
 def test_a_failing_conformance_is_reported_as_json_too(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    result = call("conformance", "--backend", "faulty_backends:NotLaunched", "--kind",
-                  "pointwise", "--report", path, "--json")
+    result = call("conformance", "--backend", "faulty_backends:NotLaunched", "--algorithm",
+                  "gemm", "--report", path, "--json")
     assert result.code == 1
     data: Any = json.loads(result.out)
     assert data == json.loads(path.read_text())
     failure, = data["failures"]
-    assert (data["ok"], failure["kind"]) == (False, "pointwise")
+    assert (data["ok"], failure["algorithm"]) == (False, "gemm")
     assert "the device is lost" in failure["message"]
     assert failure["reproduce"] in result.err
