@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -167,7 +166,7 @@ def runtime(vendor: str) -> Runtime:
     return Runtime(vendor, module, prefix)
 
 
-@cache
+@once
 def missing_runtime(vendor: str) -> str | None:
     """Why there is no device of a vendor, and how to mend that; None where there is one."""
     package = _BINDINGS[vendor][-1]
