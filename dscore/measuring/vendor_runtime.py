@@ -63,8 +63,8 @@ class Runtime:
 
     def slot(self, index: int) -> str:
         """PCI domain-bus-device of a device: the name that all processes know it by."""
-        found = self._properties(index)
-        return f"{found.pciDomainID:04x}-{found.pciBusID:02x}-{found.pciDeviceID:02x}"
+        pci = self._properties(index)
+        return f"{pci.pciDomainID:04x}-{pci.pciBusID:02x}-{pci.pciDeviceID:02x}"
 
     def _properties(self, index: int) -> Any:
         if self.vendor == "nvidia":
