@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from dscore.algorithms.registry import as_tiling
 from dscore.calling.gpu_arrays import capturing
-from dscore.core.backend import Backend
+from dscore.core.backend import Backend, refusals
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError, require_one_of
 from dscore.core.numerics import ARITHMETICS, Arithmetic
@@ -54,7 +54,7 @@ def untuned(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     """
     hint = shipped_hints.shipped_plan(problem, device) if rules == "hardware" else None
     if (hint is not None and hint.tiling.computes(arithmetic)
-            and not (backend and backend.refuses(hint))):
+            and not (backend and refusals(backend, hint))):
         return hint
     return solver.best_plan(problem, device, rules, arithmetic)
 

@@ -18,7 +18,7 @@ from dscore.algorithms.templates import Template
 from dscore.checking.cases import ConformanceCase, cases, cases_on, templates
 from dscore.checking.check import check_plan, reproduction
 from dscore.core import catalog
-from dscore.core.backend import Backend, choose_backend, require_accepted
+from dscore.core.backend import Backend, choose_backend, refusals, require_accepted
 from dscore.core.device import Device
 from dscore.core.plan import Plan
 
@@ -114,7 +114,7 @@ def _search(chosen: Backend, asked: str, name: str, examples: int, seed: int,
     @given(cases(name, devices, pool))
     def holds(case: ConformanceCase) -> None:
         nonlocal ran, failed, refused
-        if chosen.refuses(case.plan):
+        if refusals(chosen, case.plan):
             refused = case.plan
             reject()
         if failed is None:
@@ -157,7 +157,7 @@ def _prepared(chosen: Backend, name: str, examples: int, seed: int,
         lambda template: tuples(just(template), cases_on(template))))
     def collect(drawn: tuple[Template, ConformanceCase]) -> None:
         template, case = drawn
-        if len(plans) < count and not chosen.refuses(case.plan):
+        if len(plans) < count and not refusals(chosen, case.plan):
             plans[template] = case.plan
 
     collect()

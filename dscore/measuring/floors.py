@@ -67,12 +67,12 @@ def measured_floors(clock: Clock, subjects: Sequence[Subject], copied_bytes: int
 
 def torch_floors(torch: Any, clock: Clock, index: int, effort: Effort) -> Floors:
     """Those of a GPU: through PyTorch, with TF32 off, on normal random data."""
-    place = f"cuda:{index}"
+    device = f"cuda:{index}"
     free = int(torch.cuda.mem_get_info(index)[0])
     count = min(_COPY_BYTES, free // 4) // 4
-    source = torch.randn(count, device=place)
-    target, one = torch.empty_like(source), torch.randn(1, device=place)
-    a, b = (torch.randn(_PRODUCT_SIZE, _PRODUCT_SIZE, device=place) for _ in range(2))
+    source = torch.randn(count, device=device)
+    target, one = torch.empty_like(source), torch.randn(1, device=device)
+    a, b = (torch.randn(_PRODUCT_SIZE, _PRODUCT_SIZE, device=device) for _ in range(2))
     out = torch.empty_like(a)
     # A copy within a graph may be given to a copy engine, which reaches less than a kernel does.
     subjects = [_Exact(torch, "launch", one.neg_),

@@ -47,15 +47,15 @@ class TorchRunner:
         self.room_bytes = torch.cuda.mem_get_info(index)[0] / 2
 
     def sets(self, problem: ConvProblem, count: int, seed: int) -> list[Arrays]:
-        torch, spec, place = self._torch, problem.spec, f"cuda:{self._index}"
-        generator = torch.Generator(place).manual_seed(seed)
+        torch, spec, device = self._torch, problem.spec, f"cuda:{self._index}"
+        generator = torch.Generator(device).manual_seed(seed)
 
         def normal(*shape: int) -> Any:
-            return torch.randn(shape, generator=generator, device=place)
+            return torch.randn(shape, generator=generator, device=device)
 
         return [(normal(*problem.x_shape), normal(*spec.w_shape),
                  normal(spec.out_channels) if spec.bias else None,
-                 torch.full(problem.y_shape, float("nan"), device=place)) for _ in range(count)]
+                 torch.full(problem.y_shape, float("nan"), device=device)) for _ in range(count)]
 
     def subject(self, backend: Backend, plan: Plan, sets: Sequence[Arrays]) -> Subject:
         assert isinstance(backend, GpuBackend)
@@ -71,10 +71,10 @@ class TorchRunner:
         return KernelSubject(placed, start)
 
     def guarded(self, problem: ConvProblem) -> Guarded:
-        torch, place = self._torch, f"cuda:{self._index}"
+        torch, device = self._torch, f"cuda:{self._index}"
         dtype = getattr(torch, problem.spec.dtype)
         return GuardedOutput(problem, lambda shape, value: torch.full(
-            shape, value, dtype=dtype, device=place))
+            shape, value, dtype=dtype, device=device))
 
     def judge(self, problem: ConvProblem, arrays: Arrays, y: Any, tf32: bool = False) -> Accuracy:
         return bound.judge(self._torch, problem, arrays[:3], y, tf32)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -64,8 +63,8 @@ class Runtime:
 
     def slot(self, index: int) -> str:
         """PCI domain-bus-device of a device: the name that all processes know it by."""
-        found = self._properties(index)
-        return f"{found.pciDomainID:04x}-{found.pciBusID:02x}-{found.pciDeviceID:02x}"
+        pci = self._properties(index)
+        return f"{pci.pciDomainID:04x}-{pci.pciBusID:02x}-{pci.pciDeviceID:02x}"
 
     def _properties(self, index: int) -> Any:
         if self.vendor == "nvidia":
@@ -167,7 +166,7 @@ def runtime(vendor: str) -> Runtime:
     return Runtime(vendor, module, prefix)
 
 
-@cache
+@once
 def missing_runtime(vendor: str) -> str | None:
     """Why there is no device of a vendor, and how to mend that; None where there is one."""
     package = _BINDINGS[vendor][-1]

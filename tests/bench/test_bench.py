@@ -1,19 +1,17 @@
-"""The comparison with PyTorch: its statistics, its file, who is timed, and the command."""
+"""Comparisons: their statistics, their file, what is timed, and what is measured again."""
 
 import csv
 import io
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from faulty_backends import Wrong
 
 from dscore import api
+from dscore.backends.emulated import EmulatedBackend
 from dscore.bench.rows import Row, append_rows, read_rows
 from dscore.bench.run import Bench, Comparison, bench, measure
 from dscore.bench.summary import layer_results, summaries
-from dscore.bench.torch_methods import TorchSubject, ways_for
-from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.errors import SpecError
 from dscore.core.text import geomean
@@ -224,71 +222,17 @@ def test_rows_are_kept_as_they_are_measured(tmp_path):
     assert len(list(csv.reader(io.StringIO(path.read_text())))) == 2
 
 
+def test_a_header_in_a_folder_of_the_sources_tells_runs_apart(tmp_path):
+    (tmp_path / "gemm").mkdir()
+    run, versions = Bench(asked(POINTWISE)), set()
+    for text in ("// one", "// another"):
+        (tmp_path / "gemm" / "kernel.hpp").write_text(text)
+        run.backend = EmulatedBackend(include=tmp_path)
+        versions.add(run._versions())
+        assert f"kernels {run.backend.identity('').kernels[:8]}, backend" in run._versions()
+    assert len(versions) == 2
+
+
 def test_only_float32_in_nchw_is_compared():
     with pytest.raises(SpecError, match="float32 layers in NCHW"):
         Bench(asked("n1c8h5w7_o16k1_float16"))
-
-
-# PyTorch
-
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="PyTorch is not installed")
-
-
-CASES = [POINTWISE, DEPTHWISE, "n2c6h9w7_o12k3d2g3_silu", "n3c4h6w5_o8k1_bias_hardswish",
-         "n2c3h8w8_o5k3p1", "n1c4h5w5_o4k1s2_relu"]
-
-
-@pytest.mark.parametrize("token", CASES)
-def test_every_way_is_right_and_leaves_the_settings(torch, token):
-    problem = parse_problem(token)
-    arrays = bound.sample(problem, 3)
-    wanted = bound.expected(problem, *arrays)
-    before = torch.backends.cudnn.enabled, torch.backends.cudnn.allow_tf32
-    for way in ways_for(problem, tf32=True):
-        subject = TorchSubject(torch, way, problem, [arrays] * 2)
-        with subject.settings():
-            assert torch.backends.cudnn.enabled == (way != "native")
-            assert torch.backends.cudnn.allow_tf32 == way.endswith("_tf32")
-            subject.launch(1, 0)
-        assert subject.results[0] is None
-        assert bound.compare(subject.results[1].numpy(), wanted).ok, way
-    assert before == (torch.backends.cudnn.enabled, torch.backends.cudnn.allow_tf32)
-    assert ("matmul" in ways_for(problem)) == ("k1" in token and "s2" not in token)
-
-
-@pytest.mark.parametrize("token", CASES)
-@pytest.mark.parametrize("step", [1, 1 << 27])
-def test_the_bound_where_tensors_lie_is_that_of_the_host(torch, monkeypatch, token, step):
-    monkeypatch.setattr(bound, "_STEP_ELEMENTS", step)
-    problem = parse_problem(token)
-    arrays = bound.sample(problem, 5)
-    wanted = bound.expected(problem, *arrays)
-    tensors = tuple(None if a is None else torch.from_numpy(a) for a in arrays)
-    y = wanted.y.astype(np.float32)
-    for change in (0.0, 0.5, 40.0, np.nan):
-        y[-1, 0, 0, 0] = wanted.y[-1, 0, 0, 0] + change * wanted.bound[-1, 0, 0, 0]
-        here = bound.judge(torch, problem, tensors, torch.from_numpy(y))
-        there = bound.compare(y, wanted)
-        assert here.ok == there.ok
-        assert here.share == pytest.approx(there.share, rel=1e-6)
-        if not here.ok:
-            assert here.where == there.where
-    assert bound.judge(torch, problem, tensors, torch.from_numpy(wanted.y).float(), True).ok
-
-
-def test_a_wrong_peer_is_told_and_not_timed(torch, monkeypatch):
-    launch = TorchSubject.launch
-
-    def off(self, index, stream):
-        launch(self, index, stream)
-        if self.name == "native":
-            assert index == 0
-            self.results[0] = self.results[0] + 1
-
-    monkeypatch.setattr(TorchSubject, "launch", off)
-    found = {one.method: one for one in bench(asked(DEPTHWISE, ways=("default", "native")))}
-    assert found["native"].fault == "wrong"
-    assert found["native"].microseconds is None
-    assert found["default"].microseconds > 0

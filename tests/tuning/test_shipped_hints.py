@@ -236,7 +236,7 @@ def test_tuning_in_a_call_gives_the_best_of_the_arithmetic_asked_for(
 
 def test_a_hint_that_the_backend_refuses_is_passed_over(ship: Ship) -> None:
     class Choosy:
-        any_device, compiles, name = True, False, "choosy"
+        any_device, compiles, name, algorithms = True, False, "choosy", None
 
         def refuses(self, plan: Any) -> tuple[Violation, ...]:
             return (Violation("E-X", "x", 1, 0),) * (plan.tiling == HINTED)
