@@ -71,7 +71,8 @@ def test_a_reproduction_names_the_device_by_its_file(call: Call, tmp_path: Path)
     path = tmp_path / "my device.toml"
     path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in shown.items()
                             if value is not None).replace('"z100sm"', '"mine"'))
-    for command in (["run", SMALL], ["conformance", "--examples", "30", "--algorithm", "row_reuse"]):
+    for command in (["run", SMALL],
+                    ["conformance", "--examples", "30", "--algorithm", "row_reuse"]):
         result = call(*command, "--backend", "faulty_backends:Wrong", "--device", path, "--json")
         assert result.code == 1
         data = json.loads(result.out)

@@ -35,7 +35,7 @@ def test_tilings_of_many_fields_are_shown_by_name(call: Call) -> None:
     best = [space[int(index)] for index in space.ranked()[:10]]
     assert all(len(line) <= 100 for line in out.splitlines())
     assert [tiling.name for tiling in best] == [
-        line.split()[0] for line in out.splitlines() if line.startswith("mm_")]
+        line.split()[0] for line in out.splitlines() if line.startswith("gemm_")]
 
 
 def test_space_as_json_holds_every_tiling_with_its_use(json_of: Callable[..., Any]) -> None:
