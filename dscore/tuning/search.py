@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dscore.core.backend import Backend, require_accepted
+from dscore.core.backend import Backend, refusals, require_accepted
 from dscore.core.device import Device
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
@@ -82,7 +82,7 @@ def candidates(request: SearchRequest, backend: Backend, problem: ConvProblem) -
     if (hinted is not None and hinted not in plans
             and request.algorithm in (None, hinted.tiling.algorithm)):
         plans.append(hinted)
-    accepted = [plan for plan in plans if not backend.refuses(plan)]
+    accepted = [plan for plan in plans if not refusals(backend, plan)]
     if not accepted:
         require_accepted(backend, plans[0])
     return accepted

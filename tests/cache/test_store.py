@@ -276,7 +276,7 @@ def test_prune_takes_damaged_entries_and_leftovers_but_not_the_work_of_writers(f
     damaged = put()
     _truncated(damaged)
     put(OTHER)
-    names = [f"{store.key('x')}-{'0' * 16}.so", f"{KEY}.log",
+    names = [f"{OTHER}-{'0' * 16}.so", f"{KEY}.log",
              *(f".{KEY}{end}.{'0' * 16}.tmp" for end in ("", ".json", f"-{'0' * 16}.so"))]
     for name in names:
         (folder / name).write_text("being written")
@@ -292,8 +292,7 @@ def test_prune_takes_damaged_entries_and_leftovers_but_not_the_work_of_writers(f
 def test_clear_leaves_the_temporary_files_of_writers_at_work(folder):
     entry = put()
     STORE.put_log(KEY, "a log")
-    writing = folder / f".{KEY}.json.{'0' * 16}.tmp"
-    writing.write_text("")
+    (writing := folder / f".{KEY}.json.{'0' * 16}.tmp").touch()
     assert STORE.clear() == store.Removed(1, 3, entry.size + 5)
     assert [*folder.iterdir()] == [writing]
     with warnings.catch_warnings():

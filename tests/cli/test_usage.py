@@ -36,7 +36,7 @@ BAD_USAGE = [
     ("run P1 --tiling threads=0,thread_c=1", "threads must be positive, got 0"),
     ("run P1 --tiling threads=64,thread_c=1,wide=2", "unknown wide"),
     ("run P1 --tiling algorithm=lds,threads=64,thread_c=1",
-     "--tiling: algorithm must be one of channel_distribution, gemm, row_reuse, direct; got 'lds'"),
+     "--tiling: algorithm must be one of gemm, channel_distribution, row_reuse, direct; got 'lds'"),
     ("run P1 --tiling algorithm=gemm,threads=64,thread_c=1", "unknown thread_c, threads"),
     (f"run P1 --tiling threads=64,thread_c={10**17}", "thread_c must be at most 65,536"),
     (f"run P1 --tiling threads=64,thread_c={'9' * 5000}", "thread_c must be an integer"),
