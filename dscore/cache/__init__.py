@@ -1,1 +1,1 @@
-"""What dscore keeps on disk, and where."""
+"""Cache on disk: its entries, and the folders that hold them."""

@@ -1,4 +1,4 @@
-"""Which folder dscore may keep things in: the one asked for, else a private temporary one."""
+"""Folders of the cache: the configured one, else a private temporary one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _warned = False
 
 
 def configured_root() -> Path | None:
-    """The folder that the environment asks for, writable or not; None without a home."""
-    asked = os.environ.get("DSCORE_CACHE_DIR")
-    if asked:
-        return Path(os.path.abspath(os.path.expanduser(asked)))
+    """Folder that the environment names, writable or not; None without a home."""
+    named = os.environ.get("DSCORE_CACHE_DIR")
+    if named:
+        return Path(os.path.abspath(os.path.expanduser(named)))
     shared = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(shared):  # the XDG specification has relative ones ignored
         return Path(shared, "dscore")
@@ -29,36 +29,37 @@ def configured_root() -> Path | None:
 
 
 def root() -> Path:
-    """The folder that new entries go to: the configured one, else a private temporary one."""
-    asked = configured_root()
-    if asked is not None and _writable(asked):
-        return asked
-    return instead_of(asked, "it cannot be written")
+    """Folder that new entries go to: the configured one, else the temporary one."""
+    configured = configured_root()
+    if configured is not None and _writable(configured):
+        return configured
+    return instead_of(configured, "it cannot be written")
 
 
 def _writable(folder: Path) -> bool:
-    """Whether *folder* could be made and written, found out without touching anything."""
+    """Whether *folder* could be made and written; nothing is touched to find out."""
     try:
-        standing = next(p for p in (folder, *folder.parents) if p.exists())
+        nearest = next(p for p in (folder, *folder.parents) if p.exists())
     except (OSError, StopIteration):
         return False
-    return standing.is_dir() and os.access(standing, os.W_OK | os.X_OK)
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
-def instead_of(asked: Path | None, reason: object) -> Path:
-    """The temporary folder, with one warning in a process's life."""
+def instead_of(configured: Path | None, reason: object) -> Path:
+    """Temporary folder in place of the configured one, with one warning in a process's life."""
     global _warned  # noqa: PLW0603
     folder = _temporary()
     if not _warned:
         _warned = True
-        warnings.warn(f"dscore's cache folder {asked or '~/.cache/dscore'} is not used ({reason}); "
-                      f"what is built goes to {folder}. Set DSCORE_CACHE_DIR to a writable folder.",
+        warnings.warn(f"dscore's cache folder {configured or '~/.cache/dscore'} is not used "
+                      f"({reason}); what is built goes to {folder}. Set DSCORE_CACHE_DIR to a "
+                      "writable folder.",
                       RuntimeWarning, stacklevel=3)
     return folder
 
 
 def _temporary() -> Path:
-    """This user's folder among the temporary ones, made if need be and known to be private."""
+    """Temporary folder of this user, made if need be; of this process, where it is not private."""
     folder = _temporary_name()
     with suppress(OSError):
         folder.mkdir(mode=0o700)
@@ -72,7 +73,7 @@ def _temporary_name() -> Path:
 
 @once
 def _of_this_process(parent: str) -> Path:
-    """A fresh folder, for when somebody else holds the name of this user's."""
+    """Temporary folder of this process, for when somebody else has taken the user's name."""
     try:
         return Path(tempfile.mkdtemp(prefix="dscore-", dir=parent))
     except OSError as failed:
@@ -81,16 +82,16 @@ def _of_this_process(parent: str) -> Path:
 
 
 def _private(folder: Path) -> bool:
-    """Whether *folder* is a real one, ours, and closed to others, who could plant a library."""
+    """Whether *folder* is a real folder, ours, and closed to others, who could plant a library."""
     try:
-        found = folder.lstat()
+        state = folder.lstat()
     except OSError:
         return False
-    ours = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-    return stat.S_ISDIR(found.st_mode) and ours and not found.st_mode & 0o077
+    ours = not hasattr(os, "getuid") or state.st_uid == os.getuid()
+    return stat.S_ISDIR(state.st_mode) and ours and not state.st_mode & 0o077
 
 
 def existing_temporaries() -> list[Path]:
-    """The temporary folders that may hold something by now."""
-    found = [_temporary_name()] if _private(_temporary_name()) else []
-    return [*found, *_of_this_process.made()]
+    """Temporary folders that may hold entries by now."""
+    of_this_user = [_temporary_name()] if _private(_temporary_name()) else []
+    return [*of_this_user, *_of_this_process.made()]

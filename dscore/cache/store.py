@@ -1,4 +1,4 @@
-"""Where dscore keeps what it made: sealed entries on disk, of which a damaged one is a miss."""
+"""Stores of sealed entries on disk (libraries, tuning records); a damaged entry is a miss."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Entry:
-    """What is kept under a key: files by suffix, and what was said of them."""
+    """Entry of a store: its files by suffix, and their metadata."""
 
     key: str
     path: Path  # of the JSON
@@ -42,17 +42,17 @@ class Entry:
     meta: Mapping[str, Any]
     created: float  # seconds since the epoch
     used: float
-    size: int  # bytes of all of it
+    size: int  # bytes of all files
 
     @property
     def paths(self) -> set[Path]:
-        """The files that make it up."""
+        """Files of the entry, the JSON among them."""
         return {self.path, *self.files.values()}
 
 
 @dataclass(frozen=True)
 class Damage:
-    """An entry that will never be loaded, and why."""
+    """Damage of an entry, which is never loaded."""
 
     key: str
     path: Path
@@ -61,7 +61,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class Removed:
-    """What prune or clear took away."""
+    """Counts of what prune or clear removed."""
 
     entries: int
     files: int
@@ -69,7 +69,7 @@ class Removed:
 
 
 def key(*parts: bytes | str) -> str:
-    """The SHA-256 of *parts* in hexadecimal; each goes in behind its length.
+    """SHA-256 of *parts* in hexadecimal, each part behind its length.
 
     >>> key("ab", "c") == key("a", "bc")
     False
@@ -82,7 +82,7 @@ def key(*parts: bytes | str) -> str:
 
 
 def folder_key(folder: Path, suffixes: tuple[str, ...], *parts: str) -> str:
-    """The `key` of *parts*, and of the files below *folder* that end in one of *suffixes*.
+    """Key of *parts*, and of the files below *folder* that end in one of *suffixes*.
 
     A file counts by its path relative to *folder* and its contents. It is read again only when its
     size or the time of its last change differs.
@@ -112,19 +112,19 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _entry(folder: Path, body: Mapping[str, Any]) -> Entry:
-    """The entry that a JSON's body describes, its payloads of the stated size."""
+    """Entry that the body of a JSON describes; ValueError where a payload has another size."""
     path = folder / f"{body['key']}.json"
-    files, standing = {}, path.stat()
-    for suffix, said in body["files"].items():
-        files[suffix] = folder / f"{body['key']}-{said['sha256'][:16]}.{suffix}"
-        if files[suffix].stat().st_size != said["bytes"]:
-            raise ValueError(f"{files[suffix].name} is not of the {said['bytes']} bytes stated")
-    size = standing.st_size + sum(said["bytes"] for said in body["files"].values())
-    return Entry(body["key"], path, files, body["meta"], body["created"], standing.st_mtime, size)
+    files, state = {}, path.stat()
+    for suffix, payload in body["files"].items():
+        files[suffix] = folder / f"{body['key']}-{payload['sha256'][:16]}.{suffix}"
+        if files[suffix].stat().st_size != payload["bytes"]:
+            raise ValueError(f"{files[suffix].name} is not of the {payload['bytes']} bytes stated")
+    size = state.st_size + sum(payload["bytes"] for payload in body["files"].values())
+    return Entry(body["key"], path, files, body["meta"], body["created"], state.st_mtime, size)
 
 
 def _load(folder: Path, key: str, hashed: bool) -> Entry:
-    """The entry of *key*; OSError or ValueError, saying why, where there is no sound one."""
+    """Entry of *key*; OSError or ValueError, which says why, where there is no sound one."""
     try:
         document = json.loads((folder / f"{key}.json").read_bytes())
         body = document["body"]
@@ -143,25 +143,25 @@ def _load(folder: Path, key: str, hashed: bool) -> Entry:
 
 @dataclass(frozen=True)
 class Store:
-    """The entries of one kind, each a ``<key>.json`` and the payloads that it names.
+    """Store of the entries of one kind, each a ``<key>.json`` and the payloads that it names.
 
-    A payload's name holds its own hash and it is written first, the JSON last, each under a
-    temporary name that is fsynced and renamed. Whoever is killed in between leaves a payload
-    without an entry, which is a miss; and writers of one key, whose compilers need not agree to
-    the byte, replace nothing that another's JSON names.
+    Payloads are written first and the JSON last, each whole or not at all. A writer that is killed
+    in between leaves a payload without an entry, which is a miss. A payload's name holds the hash
+    of its contents: of two writers of one key, whose compilers need not agree to the byte, neither
+    replaces a file that the other's JSON names.
     """
 
     kind: str
 
     def folders(self) -> tuple[Path, ...]:
-        """The folders that are read, in this order; a read-only one may hold shipped entries."""
+        """Folders that are read, in this order; a read-only one may hold shipped entries."""
         roots = [configured_root(), *existing_temporaries()]
         return tuple(path / self.kind for path in roots if path is not None)
 
     def get(self, key: str) -> Entry | None:
-        """The entry of *key* with its payloads proven whole, or None. Marks it as used.
+        """Entry of *key* with whole payloads, which is marked as used; None where there is none.
 
-        Another process may prune it at any time: who cannot open a payload takes it for a miss.
+        Another process may prune it at any time: a payload that cannot be opened is a miss.
         """
         for folder in self.folders():
             with suppress(OSError, ValueError):
@@ -172,73 +172,76 @@ class Store:
         return None
 
     def put(self, key: str, files: Mapping[str, bytes | Path], meta: Mapping[str, Any]) -> Entry:
-        """Keep *files* (by suffix) and *meta* (JSON values) under *key*, replacing what was there.
+        """Write the entry of *key*: *files* by suffix, and *meta* (JSON values). Replaces another.
 
-        Goes to the temporary folder where the configured one cannot take it (read-only, full);
-        raises UnavailableError where neither can.
+        The entry goes to the temporary folder where the configured one cannot take it (read-only,
+        full). Raises UnavailableError where neither can.
         """
         if not _DIGEST.fullmatch(key) or not all(map(_SUFFIX.fullmatch, files)):
             raise ValueError(f"not a key of cache.key, or odd suffixes: {key}, {list(files)}")
-        contents = {suffix: held if isinstance(held, bytes) else held.read_bytes()
-                    for suffix, held in files.items()}
-        said: dict[str, Any] = {
+        contents = {suffix: file if isinstance(file, bytes) else file.read_bytes()
+                    for suffix, file in files.items()}
+        payloads: dict[str, Any] = {
             suffix: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
             for suffix, data in contents.items()}
         body = json.loads(json.dumps({"format": _FORMAT, "key": key, "created": time.time(),
-                                      "files": said, "meta": dict(meta)}))
+                                      "files": payloads, "meta": dict(meta)}))
         document = json.dumps({"seal": _seal(body), "body": body}, indent=1)
 
         def write(folder: Path) -> Entry:
             for suffix, data in contents.items():
-                _write(folder / f"{key}-{said[suffix]['sha256'][:16]}.{suffix}", data)
+                _write(folder / f"{key}-{payloads[suffix]['sha256'][:16]}.{suffix}", data)
             _write(folder / f"{key}.json", document.encode())
             return _entry(folder, body)
         return self._somewhere(write)
 
     def put_log(self, key: str, text: str) -> Path:
-        """Keep the log of a failure, which is no entry, and return its path."""
+        """Write the log of a failure, which is no entry, and return its path."""
         def write(folder: Path) -> Path:
             _write(folder / f"{key}.log", text.encode(errors="replace"))
             return folder / f"{key}.log"
         return self._somewhere(write)
 
     def _somewhere(self, write: Callable[[Path], _T]) -> _T:
-        """What *write* returns for the configured folder, or for the temporary one."""
-        asked, reason = configured_root(), "there is no home folder"
-        if asked is not None:
+        """Result of *write* for the configured folder, else for the temporary one."""
+        configured, reason = configured_root(), "there is no home folder"
+        if configured is not None:
             try:
-                return write(asked / self.kind)
+                return write(configured / self.kind)
             except OSError as failed:
                 reason = str(failed)
-        folder = instead_of(asked, reason)
+        folder = instead_of(configured, reason)
         try:
             return write(folder / self.kind)
         except OSError as failed:
-            raise UnavailableError(f"neither {asked} ({reason}) nor {folder} ({failed}) can be "
-                                   "written; set DSCORE_CACHE_DIR to a folder that can") from failed
+            raise UnavailableError(f"neither {configured} ({reason}) nor {folder} ({failed}) can "
+                                   "be written; set DSCORE_CACHE_DIR to a folder that "
+                                   "can") from failed
 
     def entries(self) -> tuple[Entry, ...]:
-        """Every entry that looks whole, the last used first; `verify` reads the payloads too."""
-        found = []
+        """Entries that look whole, the last used first; `verify` reads the payloads, too."""
+        entries = []
         for folder, key in self._keys():
             with suppress(OSError, ValueError):
-                found.append(_load(folder, key, hashed=False))
-        return tuple(sorted(found, key=lambda entry: -entry.used))
+                entries.append(_load(folder, key, hashed=False))
+        return tuple(sorted(entries, key=lambda entry: -entry.used))
 
     def verify(self) -> tuple[Damage, ...]:
-        """The entries that are damaged."""
-        found = []
+        """Damaged entries."""
+        damages = []
         for folder, key in self._keys():
             try:
                 _load(folder, key, hashed=True)
             except (OSError, ValueError) as failed:
-                found.append(Damage(key, folder / f"{key}.json", str(failed)))
-        return tuple(found)
+                damages.append(Damage(key, folder / f"{key}.json", str(failed)))
+        return tuple(damages)
 
     def prune(self, max_bytes: float = float("inf"), older_than_seconds: float = float("inf"),
               stale: Callable[[Mapping[str, Any]], bool] = lambda meta: False) -> Removed:
-        """Remove damaged entries; those whose meta is *stale*; those not used for so long; the
-        least recently used until the rest takes *max_bytes*; and what killed writers left behind.
+        """Remove entries that are damaged, not used for so long, or whose meta is *stale*.
+
+        The least recently used follow until the rest takes *max_bytes*, and the leftovers of killed
+        writers.
         """
         now, total = time.time(), 0
         kept: set[Path] = set()
@@ -252,11 +255,11 @@ class Store:
         return self._remove(lambda path: path in doomed - kept or (path not in kept and _old(path)))
 
     def clear(self) -> Removed:
-        """Remove all of it, but for the temporary files of writers at work."""
+        """Remove all files, but for the temporary ones of writers at work."""
         return self._remove(lambda path: path.suffix != ".tmp" or _old(path))
 
     def _own(self) -> Iterator[Path]:
-        """The files in its folders that bear a name of its pattern."""
+        """Files of the store, by their names."""
         for folder in self.folders():
             with suppress(OSError):
                 yield from (path for path in sorted(folder.iterdir())
@@ -278,7 +281,7 @@ class Store:
 
 
 def stores() -> tuple[Store, ...]:
-    """All of the cache."""
+    """Stores of the cache."""
     return tuple(Store(kind) for kind in KINDS)
 
 

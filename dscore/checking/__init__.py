@@ -1,1 +1,1 @@
-"""Whether a result is right: the error bound, the guarded run, conformance."""
+"""Checks of results: the error bound, the guarded run, conformance."""

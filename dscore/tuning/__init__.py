@@ -1,1 +1,1 @@
-"""Tuning: measurements, records of them, the search, and the tilings that are shipped."""
+"""Tuning: measurements, their records, the search, and the hints that are shipped."""

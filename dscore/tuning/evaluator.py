@@ -24,7 +24,7 @@ from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.measuring.runner import Arrays, Runner, check, runner_of
 from dscore.measuring.timing import NoGraphError, device_times, set_count
-from dscore.tuning.measurement import MeasurementPolicy as Policy
+from dscore.tuning.measurement import MeasurementPolicy
 
 Timer = Callable[[Kernel, Any, Any, Any, Any, int], Sequence[float]]
 # Sets may take this part of a GPU's room: a checked output and the caller's own lie there too.
@@ -118,7 +118,7 @@ class RunnerEvaluator(HostEvaluator):
 
 
 @once
-def runner_and_policy(backend: Backend, device: Device) -> tuple[Runner, Policy]:
+def runner_and_policy(backend: Backend, device: Device) -> tuple[Runner, MeasurementPolicy]:
     """The runner of *backend*, and what is measured there: by graphs, or by events where none can
     be captured.
     """
@@ -128,15 +128,15 @@ def runner_and_policy(backend: Backend, device: Device) -> tuple[Runner, Policy]
             warnings.simplefilter("ignore")  # the graph is empty
             runner.clock.record(lambda stream: None)
     except NoGraphError:
-        return runner, Policy("cold", "events")
-    return runner, Policy("cold", runner.clock.policy)
+        return runner, MeasurementPolicy("cold", "events")
+    return runner, MeasurementPolicy("cold", runner.clock.policy)
 
 
-def default_evaluator(backend: Backend, device: Device) -> tuple[EvaluatorMaker, Policy]:
+def default_evaluator(backend: Backend, device: Device) -> tuple[EvaluatorMaker, MeasurementPolicy]:
     """The evaluator for *backend*'s kernels, and what it measures."""
     if isinstance(backend, GpuBackend):
         return RunnerEvaluator, runner_and_policy(backend, device)[1]
-    return HostEvaluator, Policy("hot", "host" if backend.any_device else "events")
+    return HostEvaluator, MeasurementPolicy("hot", "host" if backend.any_device else "events")
 
 
 def require_times(samples: Sequence[float]) -> tuple[float, ...]:

@@ -67,13 +67,13 @@ def test_what_is_put_comes_back(folder, tmp_path):
     source = tmp_path / "made.so"
     source.write_bytes(LIBRARY)
     entry = STORE.put(KEY, {"so": source, "txt": b"words"}, {"flags": ("-O2",), "none": None})
-    found = STORE.get(KEY)
-    assert found.files["so"].read_bytes() == LIBRARY
-    assert found.files["txt"].read_bytes() == b"words"
-    assert entry.meta == found.meta == {"flags": ["-O2"], "none": None}
-    assert found.size == sum(path.stat().st_size for path in folder.iterdir())
-    assert abs(found.created - time.time()) < 60
-    assert {*folder.iterdir()} == found.paths, "a temporary file was left"
+    read = STORE.get(KEY)
+    assert read.files["so"].read_bytes() == LIBRARY
+    assert read.files["txt"].read_bytes() == b"words"
+    assert entry.meta == read.meta == {"flags": ["-O2"], "none": None}
+    assert read.size == sum(path.stat().st_size for path in folder.iterdir())
+    assert abs(read.created - time.time()) < 60
+    assert {*folder.iterdir()} == read.paths, "a temporary file was left"
     assert STORE.get(OTHER) is None
 
 
@@ -120,7 +120,7 @@ DAMAGES = [
 def test_a_damaged_entry_is_a_miss_and_is_mended_by_the_next_writer(damage, folder):
     damage(put())
     assert STORE.get(KEY) is None
-    assert [(found.key, bool(found.reason)) for found in STORE.verify()] == [(KEY, True)]
+    assert [(one.key, bool(one.reason)) for one in STORE.verify()] == [(KEY, True)]
     if damage is _folder_in_its_place:
         next(path for path in folder.iterdir() if path.is_dir()).rmdir()
     put()
@@ -275,7 +275,7 @@ def test_prune_takes_damaged_entries_and_leftovers_but_not_the_work_of_writers(f
     damaged = put()
     _truncated(damaged)
     put(OTHER)
-    names = [f"{store.key('x')}-{'0' * 16}.so", f"{KEY}.log",
+    names = [f"{OTHER}-{'0' * 16}.so", f"{KEY}.log",
              *(f".{KEY}{end}.{'0' * 16}.tmp" for end in ("", ".json", f"-{'0' * 16}.so"))]
     for name in names:
         (folder / name).write_text("being written")
@@ -291,8 +291,7 @@ def test_prune_takes_damaged_entries_and_leftovers_but_not_the_work_of_writers(f
 def test_clear_leaves_the_temporary_files_of_writers_at_work(folder):
     entry = put()
     STORE.put_log(KEY, "a log")
-    writing = folder / f".{KEY}.json.{'0' * 16}.tmp"
-    writing.write_text("")
+    (writing := folder / f".{KEY}.json.{'0' * 16}.tmp").touch()
     assert STORE.clear() == store.Removed(1, 3, entry.size + 5)
     assert [*folder.iterdir()] == [writing]
     with warnings.catch_warnings():

@@ -24,7 +24,7 @@ from dscore.tuning.evaluator import (
     require_times,
     runner_and_policy,
 )
-from dscore.tuning.measurement import MeasurementPolicy as Policy
+from dscore.tuning.measurement import MeasurementPolicy
 
 PROBLEM = parse_problem("n3c8h6w6_o8k3p1g8_bias")
 DEVICE = catalog.device("z100sm")
@@ -66,8 +66,8 @@ def test_a_timer_is_given_the_same_arrays_for_every_kernel() -> None:
 
 def test_what_is_usual() -> None:
     reference = backend("reference")
-    assert default_evaluator(reference, DEVICE) == (HostEvaluator, Policy("hot", "host"))
-    assert runner_and_policy(reference, DEVICE)[1] == Policy("cold", "host")
+    assert default_evaluator(reference, DEVICE) == (HostEvaluator, MeasurementPolicy("hot", "host"))
+    assert runner_and_policy(reference, DEVICE)[1] == MeasurementPolicy("cold", "host")
     for maker in (HostEvaluator, RunnerEvaluator, partial(HostEvaluator, timer=require_times)):
         assert pickle.loads(pickle.dumps(maker)) is not None
 

@@ -35,10 +35,10 @@ def take(*paths: Path) -> exchange.Import:
 _SOUND = measured(TILINGS[0], 1e-6, 2e-6).as_json()
 
 
-@pytest.mark.parametrize(("line", "said"), [
+@pytest.mark.parametrize(("line", "message"), [
     ("", None), ("nonsense", "Expecting value"), ("[]", "a JSON object"), ("{}", "format"),
     ("[" * 100_000, "recursion"),
-    *((json.dumps({**_SOUND, **change}), said) for change, said in [
+    *((json.dumps({**_SOUND, **change}), message) for change, message in [
         ({"format": 2}, "format"), ({"more": 1}, "unknown more"),
         ({"problem": "P1"}, "not a problem"), ({"problem": "n01c8h6w6_o16k1"}, "not written as"),
         ({"problem": 3}, "problem must be a text"), ({"backend": ""}, "backend"),
@@ -58,17 +58,18 @@ _SOUND = measured(TILINGS[0], 1e-6, 2e-6).as_json()
         ({"seed": -1}, "seed"), ({"seed": 0.5}, "seed"), ({"environment": []}, "environment"),
         ({"environment": {"numpy": 2}}, "environment")]),
     (json.dumps({k: v for k, v in _SOUND.items() if k != "seed"}), "missing seed")])
-def test_a_damaged_line_is_named_and_skipped(line: str, said: str | None, tmp_path: Path) -> None:
+def test_a_damaged_line_is_named_and_skipped(line: str, message: str | None,
+                                             tmp_path: Path) -> None:
     path = tmp_path / "h200.jsonl"
     path.write_text(f"{json.dumps(_SOUND)}\n{line}\n{json.dumps(_SOUND)}\n")
     read = exchange.read(path)
     assert read.measurements == {measured(TILINGS[0], 1e-6, 2e-6)}
-    if said is None:
+    if message is None:
         assert not read.skipped
     else:
         [skipped] = read.skipped
         assert skipped.startswith(f"{path}:2: ")
-        assert said in skipped
+        assert message in skipped
 
 
 def test_files_without_the_algorithm_hold_the_same_measurements(tmp_path: Path) -> None:
@@ -100,17 +101,17 @@ def test_binary_and_absent_files(tmp_path: Path) -> None:
 
 def test_export_and_import_give_everything_back(tmp_path: Path,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {measured(TILINGS[0], 1 / 3e5, 2e-6), measured(TILINGS[0], 4e-6),
-             measured(TILINGS[1], refused="WRONG at output (0, 0)\n  by much"),
-             measured(TILINGS[2], 1, identity=replace(IDENTITY, policy=COLD))}
-    keep(*found)
+    measurements = {measured(TILINGS[0], 1 / 3e5, 2e-6), measured(TILINGS[0], 4e-6),
+                    measured(TILINGS[1], refused="WRONG at output (0, 0)\n  by much"),
+                    measured(TILINGS[2], 1, identity=replace(IDENTITY, policy=COLD))}
+    keep(*measurements)
     path = tmp_path / "records.jsonl"
-    assert exchange.export(path) == found
+    assert exchange.export(path) == measurements
     assert all(json.loads(line)["problem"] == TOKEN for line in path.read_text().splitlines())
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "other"))
     assert records.everything() == frozenset()
     take(path)
-    assert records.everything() == found
+    assert records.everything() == measurements
     again = tmp_path / "again.jsonl"
     exchange.export(again)
     assert again.read_bytes() == path.read_bytes()
@@ -151,8 +152,8 @@ def test_merging_is_a_union(tmp_path_factory: pytest.TempPathFactory, a: Any, b:
             == [r.ranking for r in records_of(b | a)])
 
 
-def written(path: Path, *found: Measurement) -> Path:
-    exchange.write(path, found)
+def written(path: Path, *measurements: Measurement) -> Path:
+    exchange.write(path, measurements)
     return path
 
 
@@ -193,19 +194,19 @@ def test_a_failed_write_leaves_the_file_as_it_was(tmp_path: Path,
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(("change", "said"), [
+@pytest.mark.parametrize(("change", "message"), [
     ({"kernels": "0" * 64}, "kernel sources have changed"),
     ({"compiler": "nvcc 9.1"}, "the compiler is none, it was nvcc 9.1")])
-def test_what_is_stale_is_ignored_and_named(change: dict[str, str], said: str,
+def test_what_is_stale_is_ignored_and_named(change: dict[str, str], message: str,
                                             tmp_path: Path) -> None:
     old = measured(TILINGS[0], 1e-9, identity=replace(IDENTITY, **change))
     new = measured(TILINGS[1], 1e-6)
-    found = take(written(tmp_path / "both", old, new))
-    assert records.everything() == set(found.new) == {new}
-    [ignored] = found.ignored
-    assert said in ignored.reason
+    planned = take(written(tmp_path / "both", old, new))
+    assert records.everything() == set(planned.new) == {new}
+    [ignored] = planned.ignored
+    assert message in ignored.reason
     assert ignored.identity.problem == TOKEN
-    assert not found.unjudged
+    assert not planned.unjudged
 
 
 def test_the_device_that_is_here_decides_for_a_backend_of_its_own(
@@ -216,23 +217,23 @@ def test_the_device_that_is_here_decides_for_a_backend_of_its_own(
                   kernels=backend.backend("device").identity("gfx906").kernels)
     here = measured(TILINGS[0], 1e-6, identity=own)
     there = measured(TILINGS[0], 1e-6, identity=replace(own, device="h200", architecture="sm_90"))
-    found = take(written(tmp_path / "both", here, there))
+    planned = take(written(tmp_path / "both", here, there))
     assert records.everything() == {here}
-    assert [one.reason for one in found.ignored] == ["measured on h200 (sm_90), not on z100sm"]
+    assert [one.reason for one in planned.ignored] == ["measured on h200 (sm_90), not on z100sm"]
     backend.backend.cache_clear()
 
 
 def test_what_cannot_be_judged_here_is_taken_and_named(tmp_path: Path) -> None:
     other = measured(TILINGS[0], 1e-6, identity=replace(IDENTITY, backend="mine"))
-    found = take(written(tmp_path / "one", other))
+    planned = take(written(tmp_path / "one", other))
     assert records.everything() == {other}
-    assert not found.ignored
-    [unjudged] = found.unjudged
+    assert not planned.ignored
+    [unjudged] = planned.unjudged
     assert "unknown backend 'mine'" in unjudged.reason
     [kept] = stale_records()
     assert kept.unjudged
 
 
 def test_an_empty_file_brings_nothing(tmp_path: Path) -> None:
-    found = take(written(tmp_path / "empty"))
-    assert (found.new, found.known, found.skipped) == ((), 0, ())
+    planned = take(written(tmp_path / "empty"))
+    assert (planned.new, planned.known, planned.skipped) == ((), 0, ())

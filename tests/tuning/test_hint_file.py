@@ -35,8 +35,8 @@ def timed(tiling: Tiling, seconds: float, **changes: Any) -> Measurement:
     return measured(tiling, *[seconds] * 15, identity=replace(OWN, **changes))
 
 
-def only(*found: Measurement) -> Hint:
-    hint, = best_hints(found, DEVICE).hints
+def only(*measurements: Measurement) -> Hint:
+    hint, = best_hints(measurements, DEVICE).hints
     return hint
 
 
@@ -58,9 +58,9 @@ def test_a_tiling_that_another_record_refuses_is_no_hint() -> None:
 def test_what_no_longer_fits_is_no_hint() -> None:
     large = ChannelDistributionTiling(1, 64, 64, 64, 64)
     assert only(timed(large, 1e-9), timed(TILINGS[0], 1e-6)).tiling == TILINGS[0]
-    found = best_hints([timed(large, 1e-9)], DEVICE)
-    assert not found.hints
-    assert [(one.name, one.reason) for one in found.left_out] == [
+    hint_file = best_hints([timed(large, 1e-9)], DEVICE)
+    assert not hint_file.hints
+    assert [(one.name, one.reason) for one in hint_file.left_out] == [
         (TOKEN, "no tiling of it that was right fits any more")]
 
 
@@ -85,37 +85,38 @@ def test_problems_that_differ_in_bias_and_activation_share_a_hint() -> None:
     assert (hint.problem, hint.tiling) == (TOKEN, TILINGS[1])
 
 
-@pytest.mark.parametrize(("found", "said"), [
+@pytest.mark.parametrize(("measurement", "message"), [
     (timed(TILINGS[0], 1e-6, policy=HOT), "the host's clock"),
     (measured(TILINGS[0], identity=OWN, refused="WRONG"), "no tiling of it was right")])
-def test_what_gives_no_hint_is_named(found: Measurement, said: str) -> None:
-    made = best_hints([found], DEVICE)
-    assert not made.hints
-    [left_out] = made.left_out
+def test_what_gives_no_hint_is_named(measurement: Measurement, message: str) -> None:
+    hint_file = best_hints([measurement], DEVICE)
+    assert not hint_file.hints
+    [left_out] = hint_file.left_out
     assert left_out.name == TOKEN
-    assert said in left_out.reason
+    assert message in left_out.reason
 
 
 def test_the_file_is_read_back_whole_and_does_not_depend_on_the_order() -> None:
     depthwise = catalog.find("D4")[0].problem
     tiling = records.solver.best_plan(depthwise, DEVICE).tiling
-    found = [timed(TILINGS[2], 1.23456789e-6), timed(TILINGS[0], 4e-6),
-             timed(TILINGS[1], 5e-6, problem="n2c8h6w6_o16k1", compiler='odd "hipcc" 9'),
-             timed(tiling, 7e-6, problem="n1c384h14w14_o384k3p1g384")]
-    text = best_hints(found, DEVICE).text("dscore cache hints --device z100sm")
-    assert text == best_hints(reversed(found), DEVICE).text("dscore cache hints --device z100sm")
+    measurements = [timed(TILINGS[2], 1.23456789e-6), timed(TILINGS[0], 4e-6),
+                    timed(TILINGS[1], 5e-6, problem="n2c8h6w6_o16k1", compiler='odd "hipcc" 9'),
+                    timed(tiling, 7e-6, problem="n1c384h14w14_o384k3p1g384")]
+    command = "dscore cache hints --device z100sm"
+    text = best_hints(measurements, DEVICE).text(command)
+    assert text == best_hints(reversed(measurements), DEVICE).text(command)
     lines = text.partition("[hints]\n")[2].splitlines()
     assert lines == sorted(lines)
     assert len(lines) == 3
     assert lines[1].startswith(f"{TOKEN} = {{ us = 1.235, algorithm = \"gemm\", tile_c = ")
-    told = shipped_hints.parse_hints(text, "made")
-    assert told.ignored(DEVICE) == ()
-    assert told.plan(PROBLEM, DEVICE).tiling == TILINGS[2]  # type: ignore[union-attr]
-    assert told.plan(depthwise, DEVICE).tiling == tiling  # type: ignore[union-attr]
+    hints = shipped_hints.parse_hints(text, "made")
+    assert hints.ignored(DEVICE) == ()
+    assert hints.plan(PROBLEM, DEVICE).tiling == TILINGS[2]  # type: ignore[union-attr]
+    assert hints.plan(depthwise, DEVICE).tiling == tiling  # type: ignore[union-attr]
     head = catalog.parse_toml(text.encode(), "made")
     assert (head["device"], head["measured"]) == ("z100sm", "hip cold graph")
     assert head["machine"] == f"{DEVICE.title}, Linux x86_64"
-    assert head["command"] == "dscore cache hints --device z100sm"
+    assert head["command"] == command
     assert head["versions"] == ('dscore 0.1.0, hipcc 5.2, odd "hipcc" 9, '
                                 f"kernels {OWN.kernels[:8]}")
 
@@ -144,14 +145,14 @@ def test_the_command_takes_files(call: Call) -> None:
     assert "1 hint for z100sm, 1 of other kernel sources than today's" in result.err
 
 
-@pytest.mark.parametrize(("arguments", "code", "said"), [
+@pytest.mark.parametrize(("arguments", "code", "message"), [
     ("--device z100sm", 1, "no right tiling of z100sm (gfx906) is on record"),
     ("", 2, "Missing option '--device'"), ("--device nosuch", 2, "no device is named"),
     ("nosuch --device z100sm", 2, "cannot be read")])
-def test_where_there_is_nothing(call: Call, arguments: str, code: int, said: str) -> None:
+def test_where_there_is_nothing(call: Call, arguments: str, code: int, message: str) -> None:
     result = call("cache", "hints", *arguments.split())
     assert (result.code, result.out) == (code, "")
-    assert said in unwrapped(result.err)
+    assert message in unwrapped(result.err)
 
 
 def test_a_hint_names_the_record_it_comes_from() -> None:

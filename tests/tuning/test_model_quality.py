@@ -23,10 +23,10 @@ def timed(token: str, micro: dict[int, float], refused: tuple[int, ...] = ()) ->
     space = solver.solve(problem, DEVICE)
     order = space.ranked()
     identity = records.identity_of(problem, DEVICE, backend.backend("reference"), POLICY)
-    made = {Measurement(identity, space[int(order[place])], (taken * 1e-6,) * 3, 0.1, "", 0, ())
-            for place, taken in micro.items()}
-    return made | {Measurement(identity, space[int(order[place])], (), None, "WRONG", 0, ())
-                   for place in refused}
+    right = {Measurement(identity, space[int(order[place])], (time * 1e-6,) * 3, 0.1, "", 0, ())
+             for place, time in micro.items()}
+    return right | {Measurement(identity, space[int(order[place])], (), None, "WRONG", 0, ())
+                    for place in refused}
 
 
 FIRST = timed("n1c32h12w12_o32k1", {0: 10.0, 3: 8.0, 20: 6.0, 40: 5.0}, refused=(1, 5))
@@ -34,17 +34,17 @@ SECOND = timed("n1c8h6w6_o8k3p1g8", {0: 9.0, 4: 4.0, 30: 6.0})
 
 
 def test_ratios_are_those_made_by_hand() -> None:
-    judged = judge_model(FIRST | SECOND)
-    one, two = judged.layers
+    quality = judge_model(FIRST | SECOND)
+    one, two = quality.layers
     assert [guess.ratio for guess in one.guesses] == pytest.approx([2.0, 1.6, 1.2])
     assert [guess.measured for guess in one.guesses] == [1, 4, 5]
     assert (one.rank, one.best.seconds) == (41, pytest.approx(5e-6))
     assert [guess.ratio for guess in two.guesses] == pytest.approx([2.25, 1.0, 1.0])
     assert two.rank == 5
-    assert judged.mean(1) == pytest.approx((2.0 * 2.25) ** 0.5)
-    assert judged.mean(8) == pytest.approx(1.6**0.5)
-    assert judged.mean(32) == pytest.approx(1.2**0.5)
-    assert judged.skipped == ()
+    assert quality.mean(1) == pytest.approx((2.0 * 2.25) ** 0.5)
+    assert quality.mean(8) == pytest.approx(1.6**0.5)
+    assert quality.mean(32) == pytest.approx(1.2**0.5)
+    assert quality.skipped == ()
 
 
 def test_an_exhaustive_record_says_so() -> None:
@@ -58,10 +58,10 @@ def test_an_exhaustive_record_says_so() -> None:
 
 
 def test_first_tilings_that_were_not_measured_give_no_ratio() -> None:
-    judged = judge_model(timed("n1c32h12w12_o32k1", {10: 4.0, 50: 3.0}))
-    assert [guess.ratio for guess in judged.layers[0].guesses] == [
+    quality = judge_model(timed("n1c32h12w12_o32k1", {10: 4.0, 50: 3.0}))
+    assert [guess.ratio for guess in quality.layers[0].guesses] == [
         None, None, pytest.approx(4 / 3)]
-    assert judged.mean(1) is None
+    assert quality.mean(1) is None
 
 
 def test_the_order_is_the_models_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,11 +83,11 @@ def test_what_cannot_be_judged_is_named() -> None:
         return {replace(m, identity=replace(m.identity, device=device,
                                             architecture=architecture)) for m in FIRST}
 
-    judged = judge_model(on("mine", "gfx906") | on("h200", "sm_80")
-                    | timed("n1c4h2w2_o4k1", {}, refused=(0,)))
-    assert judged.layers == ()
-    assert len(judged.skipped) == 3
-    for said in ("no device is named 'mine'", "the record is of sm_80", "was right"):
-        assert said in " ".join(judged.skipped)
+    quality = judge_model(on("mine", "gfx906") | on("h200", "sm_80")
+                          | timed("n1c4h2w2_o4k1", {}, refused=(0,)))
+    assert quality.layers == ()
+    assert len(quality.skipped) == 3
+    for message in ("no device is named 'mine'", "the record is of sm_80", "was right"):
+        assert message in " ".join(quality.skipped)
     mine = replace(DEVICE, name="mine")
     assert len(judge_model(on("mine", "gfx906"), mine).layers) == 1

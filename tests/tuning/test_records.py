@@ -46,11 +46,11 @@ def settled() -> None:
 
 
 def test_a_record_is_the_union_of_what_was_kept() -> None:
-    found = [measured(TILINGS[0], 3e-6, 4e-6), measured(TILINGS[0], 5e-6),
-             measured(TILINGS[1], 9e-6), measured(TILINGS[2], refused="WRONG")]
-    keep(*found, found[0])
+    measurements = [measured(TILINGS[0], 3e-6, 4e-6), measured(TILINGS[0], 5e-6),
+                    measured(TILINGS[1], 9e-6), measured(TILINGS[2], refused="WRONG")]
+    keep(*measurements, measurements[0])
     record = records.load(IDENTITY)
-    assert record.measurements == frozenset(found)
+    assert record.measurements == frozenset(measurements)
     assert record.configurations[TILINGS[0].name].samples == (3e-6, 4e-6, 5e-6)
     assert record.best is not None
     assert (record.best.tiling, record.best.seconds) == (TILINGS[0], 4e-6)
@@ -125,17 +125,17 @@ def test_where_nothing_is_known_the_answer_is_quick() -> None:
     assert min(taken) < 500e-6
 
 
-@pytest.mark.parametrize(("change", "said"), [
+@pytest.mark.parametrize(("change", "message"), [
     ({"kernels": "0" * 64}, "kernel sources have changed"),
     ({"compiler": "nvcc 9.1"}, "the compiler is none, it was nvcc 9.1"),
     ({"backend": "nosuch"}, "unknown backend 'nosuch'"),
     ({"device": "h200", "architecture": "sm_90"}, "measured on h200 (sm_90), not on z100sm")])
-def test_stale_records_are_ignored_and_named(change: dict[str, str], said: str) -> None:
+def test_stale_records_are_ignored_and_named(change: dict[str, str], message: str) -> None:
     keep(measured(TILINGS[0], 1e-9, identity=replace(IDENTITY, **change)))
     assert records.best(PROBLEM, DEVICE, REFERENCE) is None
     assert not records.load(IDENTITY).measurements
     [stale] = stale_records(DEVICE)
-    assert said in stale.reason
+    assert message in stale.reason
     assert (stale.identity.problem, stale.configurations) == (TOKEN, 1)
     keep(measured(TILINGS[1], 1e-6))
     assert records.best(PROBLEM, DEVICE, REFERENCE) == TILINGS[1]

@@ -55,9 +55,9 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ship]:
     tune.on_demand.cache_clear()
 
     def shipped(*lines: str) -> None:
-        found = hints(*lines)
-        monkeypatch.setattr(shipped_hints, "shipped", {"z100sm": found}.get)
-        monkeypatch.setattr(shipped_hints, "all_shipped", lambda: [found])
+        hints_of_lines = hints(*lines)
+        monkeypatch.setattr(shipped_hints, "shipped", {"z100sm": hints_of_lines}.get)
+        monkeypatch.setattr(shipped_hints, "all_shipped", lambda: [hints_of_lines])
 
     yield shipped
     convolve.solved_kernel.cache_clear()
@@ -65,19 +65,19 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ship]:
 
 # The look-up.
 
-@pytest.mark.parametrize(("token", "found"), [
+@pytest.mark.parametrize(("token", "known"), [
     (TOKEN, True), (f"{TOKEN}_bias", True), (f"{TOKEN}_silu", True), (f"{TOKEN}_bias_relu6", True),
     (f"{TOKEN}_float16", False), (f"{TOKEN}_nhwc", False), ("n2c8h6w6_o16k1", False),
     ("n1c8h6w6_o17k1", False)])
-def test_bias_and_activation_do_not_matter(token: str, found: bool) -> None:
-    told, problem = hints(f"{TOKEN} = {stated(HINTED)}"), parse_problem(token)
+def test_bias_and_activation_do_not_matter(token: str, known: bool) -> None:
+    device_hints, problem = hints(f"{TOKEN} = {stated(HINTED)}"), parse_problem(token)
     plan = solver.make_plan(problem, DEVICE, HINTED)
-    assert told.plan(problem, DEVICE) == (plan if found else None)
-    assert told.microseconds(problem) == (3.25 if found else None)
-    assert told.ignored(DEVICE) == ()
+    assert device_hints.plan(problem, DEVICE) == (plan if known else None)
+    assert device_hints.microseconds(problem) == (3.25 if known else None)
+    assert device_hints.ignored(DEVICE) == ()
 
 
-@pytest.mark.parametrize(("line", "name", "said"), [
+@pytest.mark.parametrize(("line", "name", "message"), [
     (f"{TOKEN} = {stated(ChannelDistributionTiling(1, 64, 64, 64, 64))}", TOKEN, "E-THREADS"),
     (f"{TOKEN} = {{ wave_w = 1 }}", TOKEN, "hint: not a ChannelDistributionTiling: missing"),
     (f"{TOKEN} = {stated(HINTED)[:-2]}, wide = 1 }}", TOKEN, "unknown wide"),
@@ -92,12 +92,12 @@ def test_bias_and_activation_do_not_matter(token: str, found: bool) -> None:
     (f"{TOKEN}_bias = {stated(HINTED)}", f"{TOKEN}_bias", f"a hint for it is named {TOKEN}"),
     (f"n1c8h6w6_o16k1p0 = {stated(HINTED)}", "n1c8h6w6_o16k1p0", "is named"),
     (f"P13 = {stated(HINTED)}", "P13", "not a problem")])
-def test_a_hint_at_fault_is_ignored_and_named(line: str, name: str, said: str) -> None:
-    told = hints(line)
-    assert told.plan(PROBLEM, DEVICE) is None
-    [ignored] = told.ignored(DEVICE)
+def test_a_hint_at_fault_is_ignored_and_named(line: str, name: str, message: str) -> None:
+    device_hints = hints(line)
+    assert device_hints.plan(PROBLEM, DEVICE) is None
+    [ignored] = device_hints.ignored(DEVICE)
     assert ignored.name == name
-    assert said in ignored.reason
+    assert message in ignored.reason
 
 
 def test_a_hint_without_its_algorithm_is_read_as_before() -> None:
@@ -108,10 +108,10 @@ def test_a_hint_without_its_algorithm_is_read_as_before() -> None:
 
 
 def test_a_device_of_that_name_with_tighter_limits_is_obeyed() -> None:
-    told = hints(f"{TOKEN} = {stated(HINTED)}")
+    device_hints = hints(f"{TOKEN} = {stated(HINTED)}")
     small = replace(DEVICE, threads_per_block=64, registers_per_thread=16)
-    assert told.plan(PROBLEM, small) is None
-    assert told.ignored(small)
+    assert device_hints.plan(PROBLEM, small) is None
+    assert device_hints.ignored(small)
 
 
 @pytest.mark.parametrize("text", [
@@ -129,11 +129,11 @@ def test_a_time_that_is_no_number_is_none() -> None:
 # What is shipped.
 
 def test_every_shipped_hint_still_holds() -> None:
-    for told in shipped_hints.all_shipped():
-        device = catalog.devices()[told.device]
-        assert all(list(hint)[:2] == ["us", "algorithm"] for hint in told.hints.values())
-        assert not told.ignored(device), f"measure {told.device} again, or take these out"
-        assert list(told.hints) == sorted(told.hints)
+    for device_hints in shipped_hints.all_shipped():
+        device = catalog.devices()[device_hints.device]
+        assert all(list(hint)[:2] == ["us", "algorithm"] for hint in device_hints.hints.values())
+        assert not device_hints.ignored(device), f"measure {device.name} again, or take these out"
+        assert list(device_hints.hints) == sorted(device_hints.hints)
 
 
 def test_a_device_without_a_file_has_no_hints() -> None:
@@ -141,11 +141,11 @@ def test_a_device_without_a_file_has_no_hints() -> None:
     assert shipped_hints.shipped_plan(PROBLEM, catalog.device("xavier")) is None
 
 
-@pytest.mark.parametrize(("text", "said"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("device = ", "not TOML"), ('device = "h200"\n', "is of h200"), (b"\xff", "not TOML"),
     ('device = "z100sm"\n', None)])
 def test_a_shipped_file_at_fault_is_ignored_and_named(
-        text: str | bytes, said: str | None, tmp_path: Path,
+        text: str | bytes, message: str | None, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tunings").mkdir()
     (tmp_path / "tunings" / "z100sm.toml").write_bytes(
@@ -153,11 +153,11 @@ def test_a_shipped_file_at_fault_is_ignored_and_named(
     (tmp_path / "tunings" / "notes.txt").write_text("")
     monkeypatch.setattr(shipped_hints, "files", lambda package: tmp_path)
     shipped_hints.shipped.cache_clear()
-    [found] = shipped_hints.all_shipped()
+    [shipped] = shipped_hints.all_shipped()
     shipped_hints.shipped.cache_clear()
-    assert found.plan(PROBLEM, DEVICE) is None
-    assert [one.name for one in found.ignored(DEVICE)] == ["tunings/z100sm.toml"] * bool(said)
-    assert said is None or said in found.ignored(DEVICE)[0].reason
+    assert shipped.plan(PROBLEM, DEVICE) is None
+    assert [one.name for one in shipped.ignored(DEVICE)] == ["tunings/z100sm.toml"] * bool(message)
+    assert message is None or message in shipped.ignored(DEVICE)[0].reason
 
 
 # Who is asked first.
@@ -220,18 +220,18 @@ def test_tuning_in_a_call_comes_before_the_hint(ship: Ship,
 def test_tuning_in_a_call_gives_the_best_of_the_arithmetic_asked_for(
         ship: Ship, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is fastest on record may compute otherwise."""
-    asked: list[Any] = []
+    arithmetics: list[Any] = []
 
     def recorded(*given: Any) -> None:
-        asked.append(given[3:])
+        arithmetics.append(given[3:])
 
     ship()
     monkeypatch.setenv("DSCORE_TUNE", "on")
     monkeypatch.setattr(tune, "on_demand", lambda *given: solver.best_plan(*given[:2]))
     monkeypatch.setattr(records, "tuned_plan", recorded)
-    found = choice.decided(PROBLEM, DEVICE, REFERENCE, "reference", "plain")
-    assert asked == [("plain",), ("plain",)]
-    assert found == solver.best_plan(PROBLEM, DEVICE, arithmetic="plain")
+    plan = choice.decided(PROBLEM, DEVICE, REFERENCE, "reference", "plain")
+    assert arithmetics == [("plain",), ("plain",)]
+    assert plan == solver.best_plan(PROBLEM, DEVICE, arithmetic="plain")
 
 
 def test_a_hint_that_the_backend_refuses_is_passed_over(ship: Ship) -> None:
@@ -242,9 +242,9 @@ def test_a_hint_that_the_backend_refuses_is_passed_over(ship: Ship) -> None:
             return (Violation("E-X", "x", 1, 0),) * (plan.tiling == HINTED)
 
     ship(f"{TOKEN} = {stated(HINTED)}")
-    chosen: Any = Choosy()
+    backend: Any = Choosy()
     assert isinstance(REFERENCE, Backend)
-    assert choice.untuned(PROBLEM, DEVICE, backend=chosen) == solver.best_plan(PROBLEM, DEVICE)
+    assert choice.untuned(PROBLEM, DEVICE, backend=backend) == solver.best_plan(PROBLEM, DEVICE)
     assert choice.untuned(PROBLEM, DEVICE, backend=REFERENCE).tiling == HINTED
 
 
@@ -291,6 +291,6 @@ def test_env_counts_hints_and_names_the_ignored(ship: Ship, call: Call,
     ship(f"{TOKEN} = {stated(HINTED)}", "n1c8h6w6_o8k1 = 3")
     out = unwrapped(call("env").out)
     assert "z100sm: 2 hints shipped, 1 ignored n1c8h6w6_o8k1: a hint is a table" in out
-    [told] = json_of("env")["hints"]
-    assert (told["device"], told["shipped"]) == ("z100sm", 2)
-    assert [one["name"] for one in told["ignored"]] == ["n1c8h6w6_o8k1"]
+    [record] = json_of("env")["hints"]
+    assert (record["device"], record["shipped"]) == ("z100sm", 2)
+    assert [one["name"] for one in record["ignored"]] == ["n1c8h6w6_o8k1"]

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -49,27 +49,27 @@ def fastest(names: Sequence[str]) -> str:
     return min(names, key=scripted_seconds)
 
 
-def found(**options: Any) -> SearchResult:
+def tuned(**options: Any) -> SearchResult:
     return tune.tune(PROBLEM, backend=options.pop("backend", SCRIPTED),
                      **{"top": 12, **options})
 
 
 def test_the_fastest_of_the_first_is_found() -> None:
     steps: list[tune.Step] = []
-    one = found(progress=steps.append)
-    assert one.best is not None
-    assert one.best.tiling.name == fastest(NAMES[:12])
-    assert one.best.seconds == scripted_seconds(one.best.tiling.name)
-    assert one.first is not None
-    assert (one.first.tiling.name, one.tried, one.complete) == (NAMES[0], 12, True)
-    assert one.gain == scripted_seconds(NAMES[0]) / one.best.seconds
+    result = tuned(progress=steps.append)
+    assert result.best is not None
+    assert result.best.tiling.name == fastest(NAMES[:12])
+    assert result.best.seconds == scripted_seconds(result.best.tiling.name)
+    assert result.first is not None
+    assert (result.first.tiling.name, result.tried, result.complete) == (NAMES[0], 12, True)
+    assert result.gain == scripted_seconds(NAMES[0]) / result.best.seconds
     assert [step.done for step in steps] == [*range(1, 13), 12]
-    assert steps[-1].best == one.best.seconds
-    assert records.best(PROBLEM, DEVICE, backend(SCRIPTED)) == one.best.tiling
+    assert steps[-1].best == result.best.seconds
+    assert records.best(PROBLEM, DEVICE, backend(SCRIPTED)) == result.best.tiling
 
 
 def test_the_best_are_timed_for_long() -> None:
-    found()
+    tuned()
     quick = [name for name, repeats in Scripted.timed if repeats == QUICK]
     long = [name for name, repeats in Scripted.timed if repeats == LONG]
     assert quick == NAMES[:12]
@@ -77,10 +77,10 @@ def test_the_best_are_timed_for_long() -> None:
 
 
 def test_exhaustive_tries_all() -> None:
-    one = found(exhaustive=True)
-    assert one.tried == len(NAMES) == one.candidates
-    assert one.best is not None
-    assert one.best.tiling.name == fastest(NAMES)
+    result = tuned(exhaustive=True)
+    assert result.tried == len(NAMES) == result.candidates
+    assert result.best is not None
+    assert result.best.tiling.name == fastest(NAMES)
 
 
 ROLES = {"wrong": "WRONG at output (0, 0, 0, 0)", "unwritten": "got nan", "spills": "spills 7",
@@ -92,34 +92,34 @@ ROLES = {"wrong": "WRONG at output (0, 0, 0, 0)", "unwritten": "got nan", "spill
 def test_a_kernel_at_fault_never_wins(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     roles = dict(zip(NAMES[place:], ROLES, strict=False))
     monkeypatch.setattr(Scripted, "roles", roles)
-    one = found()
-    assert one.best is not None
-    assert one.best.tiling.name == fastest([n for n in NAMES[:12] if n not in roles])
-    refused = {c.tiling.name: c.refused for c in one.record.refused}
+    result = tuned()
+    assert result.best is not None
+    assert result.best.tiling.name == fastest([n for n in NAMES[:12] if n not in roles])
+    refused = {c.tiling.name: c.refused for c in result.record.refused}
     assert set(refused) == set(roles)
     for name, role in roles.items():
         assert ROLES[role] in refused[name]
     assert not set(roles) & {name for name, _ in Scripted.timed}
-    assert records.best(PROBLEM, DEVICE, backend(SCRIPTED)) == one.best.tiling
+    assert records.best(PROBLEM, DEVICE, backend(SCRIPTED)) == result.best.tiling
     ran = len(Scripted.ran)
-    assert found().record == one.record
+    assert tuned().record == result.record
     assert len(Scripted.ran) == ran  # what is refused is not tried again
 
 
 def test_kernels_that_do_not_compile_are_found_among_those_that_do(
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Compiled, "roles", dict.fromkeys((NAMES[2], NAMES[7]), "uncompiled"))
-    one = found(backend="tuning_backends:Compiled")
+    result = tuned(backend="tuning_backends:Compiled")
     assert Compiled.compiled[0] == NAMES[:12]
-    assert {c.tiling.name for c in one.record.refused} == {NAMES[2], NAMES[7]}
-    assert one.tried == 12
+    assert {c.tiling.name for c in result.record.refused} == {NAMES[2], NAMES[7]}
+    assert result.tried == 12
 
 
 def test_a_compiler_that_refuses_everything_is_no_fault_of_the_kernels(
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Compiled, "roles", {"*": ""})
     with pytest.raises(CompileError):
-        found(backend="tuning_backends:Compiled")
+        tuned(backend="tuning_backends:Compiled")
     assert records.everything() == frozenset()
 
 
@@ -132,64 +132,59 @@ def test_where_every_kernel_crashes_nothing_is_held_against_them(
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scripted, "roles", dict.fromkeys(NAMES, "crashes"))
     with pytest.raises(LaunchError, match="no kernel of n1c8h6w6_o16k1 runs"):
-        found()
+        tuned()
     assert records.everything() == frozenset()
 
 
 def test_a_crash_that_takes_the_device_along_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Device, "roles", {NAMES[2]: "kills"})
     with pytest.raises(LaunchError, match="runs nothing any more"):
-        found(backend="tuning_backends:Device")
+        tuned(backend="tuning_backends:Device")
     record = records_of(records.everything())[0]
     assert set(record.configurations) == set(NAMES[:3])
     assert [c.tiling.name for c in record.refused] == [NAMES[2]]
     Device.dead = False
-    assert found(backend="tuning_backends:Device").tried == 12
+    assert tuned(backend="tuning_backends:Device").tried == 12
 
 
 def test_what_is_on_record_is_not_measured_again() -> None:
-    found(top=5)
+    tuned(top=5)
     before = len(Scripted.timed)
-    one = found(top=12)
+    result = tuned(top=12)
     again = [name for name, repeats in Scripted.timed[before:] if repeats == QUICK]
     assert again == NAMES[5:12]
-    assert one.tried == 12
+    assert result.tried == 12
 
 
 def test_an_interruption_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scripted, "roles", {NAMES[4]: "interrupts"})
     with pytest.raises(KeyboardInterrupt):
-        found()
+        tuned()
     best = records.best(PROBLEM, DEVICE, backend(SCRIPTED))
     assert best is not None
     assert best.name == fastest(NAMES[:4])
     monkeypatch.setattr(Scripted, "roles", {})
-    found()
+    tuned()
     quick = [name for name, repeats in Scripted.timed if repeats == QUICK]
     assert quick == NAMES[:12]
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """A clock on which only sleeping takes time, so that a busy machine changes nothing."""
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Clock on which only sleeping takes time, so that a busy machine changes nothing."""
     now = [100.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    with monkeypatch.context() as patch:
-        patch.setattr(time, "monotonic", lambda: now[0])
-        patch.setattr(time, "sleep", sleep)
-        yield now
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    return now
 
 
 def test_a_budget_is_kept(clock: list[float]) -> None:
-    one = found(backend="tuning_backends:Slow", budget_seconds=0.4)
+    result = tuned(backend="tuning_backends:Slow", budget_seconds=0.4)
     assert 100.4 <= clock[0] < 100.46
-    assert 0 < one.tried < 12
-    assert not one.complete
+    assert 0 < result.tried < 12
+    assert not result.complete
     # The time of the second pass is kept free for it.
-    assert max(len(c.samples) for c in one.record.configurations.values()) > QUICK
+    assert max(len(c.samples) for c in result.record.configurations.values()) > QUICK
 
 
 def test_problems_share_the_budget(clock: list[float]) -> None:
@@ -203,8 +198,8 @@ def test_a_timer_of_the_callers_own_is_kept_apart() -> None:
     def timer(kernel: Any, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
         return [2 - scripted_seconds(kernel.plan.tiling.name)] * repeats
 
-    found()
-    cold = found(timer=timer, policy=MeasurementPolicy("cold", "graph"))
+    tuned()
+    cold = tuned(timer=timer, policy=MeasurementPolicy("cold", "graph"))
     assert cold.best is not None
     assert cold.best.tiling.name == max(NAMES[:12], key=scripted_seconds)
     assert records.best(PROBLEM, DEVICE, backend(SCRIPTED)) == cold.best.tiling
@@ -214,7 +209,7 @@ def test_a_timer_of_the_callers_own_is_kept_apart() -> None:
 @pytest.mark.parametrize("times", [[], [0.0], [float("nan")]])
 def test_a_timer_without_times(times: list[float]) -> None:
     with pytest.raises(UnavailableError, match="are no times"):
-        found(timer=lambda *_: times, policy=MeasurementPolicy("hot", "events"))
+        tuned(timer=lambda *_: times, policy=MeasurementPolicy("hot", "events"))
     assert records.everything() == frozenset()
 
 
@@ -223,7 +218,7 @@ def test_a_timer_without_times(times: list[float]) -> None:
     {"timer": lambda *_: [1.0]}])
 def test_arguments_that_make_no_search(options: dict[str, Any]) -> None:
     with pytest.raises(SpecError):
-        found(**options)
+        tuned(**options)
 
 
 class _Pickling(Executor):
@@ -247,8 +242,8 @@ def test_an_executor_spreads_problems(make: Any) -> None:
     with make() as executor:
         both = tune.tune_all([PROBLEM, OTHER], backend=SCRIPTED, top=4, executor=executor,
                              progress=steps.append)
-    assert [one.problem for one in both] == [PROBLEM, OTHER]
-    assert [(one.tried, one.complete) for one in both] == [(4, True), (4, True)]
+    assert [(one.problem, one.tried, one.complete) for one in both] == [
+        (PROBLEM, 4, True), (OTHER, 4, True)]
     assert [(step.number, step.of) for step in steps] == [(1, 2), (2, 2)]
     assert both == tune.tune_all([PROBLEM, OTHER], backend=SCRIPTED, top=4)
 
@@ -281,13 +276,12 @@ def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
     known = len(_quick_counts())
     assert 4 <= known < 12
     assert store.Store("tuning").verify() == ()
-    assert found(backend="tuning_backends:Slow").complete
+    assert tuned(backend="tuning_backends:Slow").complete
     assert _quick_counts() == dict.fromkeys(NAMES[:12], 1)
 
 
 def test_two_tuners_at_once_lose_nothing(tmp_path: Path) -> None:
-    both = [_slow(tmp_path, seed=seed) for seed in (1, 2)]
-    assert [process.wait(30) for process in both] == [0, 0]
+    assert [tuner.wait(30) for tuner in [_slow(tmp_path, seed=seed) for seed in (1, 2)]] == [0, 0]
     timed = (tmp_path / "log").read_text().split()
     assert store.Store("tuning").verify() == ()
     assert sorted(m.tiling.name for m in records.everything()) == sorted(timed)

@@ -33,19 +33,19 @@ def test_the_solvers_first_where_nothing_was_tuned():
 
 
 def test_the_tuned_plan_where_there_is_one():
-    chosen = choose_backend("reference")
-    tune.tune(PROBLEM, chosen.device(), "reference", top=12)
-    best = records.tuned_plan(PROBLEM, chosen.device(), chosen)
+    backend = choose_backend("reference")
+    tune.tune(PROBLEM, backend.device(), "reference", top=12)
+    best = records.tuned_plan(PROBLEM, backend.device(), backend)
     assert best is not None
     assert called() == best
 
 
 def test_a_call_tunes_when_the_environment_asks(monkeypatch):
     monkeypatch.setenv("DSCORE_TUNE", "on")
-    chosen = choose_backend("reference")
-    assert records.tuned_plan(PROBLEM, chosen.device(), chosen) is None
+    backend = choose_backend("reference")
+    assert records.tuned_plan(PROBLEM, backend.device(), backend) is None
     plan = called()
-    assert plan == records.tuned_plan(PROBLEM, chosen.device(), chosen)
+    assert plan == records.tuned_plan(PROBLEM, backend.device(), backend)
 
 
 def test_never_while_a_graph_is_captured(monkeypatch):
