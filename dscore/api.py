@@ -163,7 +163,7 @@ def explain(problem: ProblemLike | Plan, device: DeviceLike = "z100sm",
     """
     plan = problem if isinstance(problem, Plan) else plan_for(problem, device, rules)
     space = solver.solve(plan.problem, plan.device, plan.rules)
-    return explanation_of(plan, len(space), space.note, choice.origin_said(plan))
+    return explanation_of(plan, len(space), space.note, choice.origin_text(plan))
 
 
 def trace(problem: ProblemLike, plan: Plan | TilingLike | None = None,

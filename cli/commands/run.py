@@ -232,7 +232,7 @@ def _layer_record(outcome: _Outcome) -> Record:
     plan, accuracy = outcome.plan, outcome.accuracy
     return {"layer": outcome.layer.name, **problem_record(outcome.layer.problem),
             "tiling": plan and plan.tiling.as_json(), "plan": plan and plan.name,
-            "chosen_by": plan and choice.origin_said(plan),
+            "chosen_by": plan and choice.origin_text(plan),
             "seconds": outcome.seconds, "share": accuracy and finite(accuracy.share),
             "ok": outcome.ok, "verdict": outcome.verdict, "message": outcome.message,
             "reproduce": outcome.reproduce}

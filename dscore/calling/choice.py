@@ -99,7 +99,7 @@ def origin(plan: Plan) -> Origin:
     return "caller"
 
 
-def origin_said(plan: Plan) -> str:
+def origin_text(plan: Plan) -> str:
     """The origin in words, with the time that a hint was measured at."""
     source = origin(plan)
     if source != "hint":

@@ -126,7 +126,7 @@ def _compiled(problem: ConvProblem, name: str, arithmetic: Arithmetic | None = N
         _accepted_plan(problem, backend.device(), backend, name, arithmetic, plan))
 
 
-# The kernels of plans that dscore decides; the caller keeps his own ones.
+# Kept for plans that dscore decides; the kernel of a caller's own plan is made at each call.
 solved_kernel = lru_cache(maxsize=1024)(_compiled)
 
 
