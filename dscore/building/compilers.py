@@ -1,4 +1,4 @@
-"""Which compilers this machine has, where they were looked for, and what each says it is."""
+"""Compilers of this machine: where they are looked for, and the version that each reports."""
 
 from __future__ import annotations
 
@@ -48,15 +48,16 @@ class Compiler:
 
 
 def find_compiler(kind: Kind, explicit: str | os.PathLike[str] | None = None) -> Compiler:
-    """The compiler of *kind*: *explicit*, else the environment's, a toolkit's, or PATH's.
+    """Compiler of *kind*: *explicit*, else the environment's, a toolkit's, or PATH's.
 
     Raises UnavailableError where there is none, or where the one that was named cannot be run.
     """
     require_one_of(kind, "kind of compiler", KINDS)
     path = _locate(kind, explicit)
     if path is None:
-        raise UnavailableError(f"no {' or '.join(_NAMES[kind])} found (looked at "
-                               f"{', '.join(_places(kind))}); {_FIXES[kind]}")
+        searched = ", ".join([VARIABLES[kind], *_HOMES[kind], "PATH"])
+        raise UnavailableError(f"no {' or '.join(_NAMES[kind])} found (looked at {searched}); "
+                               f"{_FIXES[kind]}")
     return Compiler(kind, path, _version(kind, path, os.stat(path).st_mtime_ns))
 
 
@@ -71,7 +72,7 @@ def compiler_kind(target: str) -> Kind:
 
 
 def missing_compiler(kind: Kind) -> str | None:
-    """Why this machine has no compiler of *kind*, and the fix; None if it has one."""
+    """Reason why this machine has no compiler of *kind*, and the fix; None if it has one."""
     try:
         find_compiler(kind)
     except UnavailableError as missing:
@@ -80,16 +81,16 @@ def missing_compiler(kind: Kind) -> str | None:
 
 
 def environment(kind: Kind) -> dict[str, str]:
-    """This process's environment as a compiler of *kind* needs it."""
-    made = dict(os.environ)
+    """Environment variables of this process, as a compiler of *kind* needs them."""
+    variables = dict(os.environ)
     if kind == "hip":
         # With nvcc on PATH, hipcc silently compiles for NVIDIA unless it is told not to.
-        made["HIP_PLATFORM"] = "amd"
-    return made
+        variables["HIP_PLATFORM"] = "amd"
+    return variables
 
 
 def architectures(compiler: Compiler) -> tuple[str, ...]:
-    """The architectures that nvcc says it accepts; empty for those that do not say."""
+    """Architectures that nvcc lists as accepted; none for compilers that have no such list."""
     if compiler.kind != "nvcc":
         return ()
     listed = _ask(compiler.kind, compiler.path, "--list-gpu-code")
@@ -106,30 +107,27 @@ def _locate(kind: Kind, explicit: str | os.PathLike[str] | None) -> str | None:
         for name in _NAMES[kind]:
             if _runnable(Path(folder, name)):
                 return os.path.join(folder, name)
-    found = next(filter(None, map(shutil.which, _NAMES[kind])), None)
-    return None if found is None else os.path.abspath(found)
+    path = next(filter(None, map(shutil.which, _NAMES[kind])), None)
+    return None if path is None else os.path.abspath(path)
 
 
 def _homes(kind: Kind) -> Iterator[str]:
-    """The toolkits' folders, without those whose variable is unset or empty."""
+    """Folders of the toolkits, without those whose variable is unset or empty."""
     for folder in map(os.path.expandvars, _HOMES[kind]):
         if not folder.startswith("$") and folder not in ("/bin", "/hip/bin"):
             yield folder
 
 
-def _places(kind: Kind) -> list[str]:
-    return [VARIABLES[kind], *_HOMES[kind], "PATH"]
-
-
-def _named(path: str, by: str) -> str:
-    """The path of a compiler that somebody named; it is used, or it is an error."""
-    found = shutil.which(path) if os.sep not in path else os.path.abspath(os.path.expanduser(path))
-    if found is None:
-        raise UnavailableError(f"{by} is {path!r}, which is not on PATH")
-    if not _runnable(Path(found)):
-        state = "is not an executable file" if os.path.exists(found) else "does not exist"
-        raise UnavailableError(f"{by} is {found}, which {state}")
-    return found
+def _named(name: str, origin: str) -> str:
+    """Path of the compiler that the user named in *origin*; UnavailableError if it cannot be run.
+    """
+    path = shutil.which(name) if os.sep not in name else os.path.abspath(os.path.expanduser(name))
+    if path is None:
+        raise UnavailableError(f"{origin} is {name!r}, which is not on PATH")
+    if not _runnable(Path(path)):
+        state = "is not an executable file" if os.path.exists(path) else "does not exist"
+        raise UnavailableError(f"{origin} is {path}, which {state}")
+    return path
 
 
 def _runnable(path: Path) -> bool:
@@ -138,16 +136,16 @@ def _runnable(path: Path) -> bool:
 
 @lru_cache(maxsize=32)
 def _version(kind: Kind, path: str, changed_ns: int) -> str:
-    """The lines of ``--version`` that hold a version; *changed_ns* makes it ask again."""
+    """Lines of ``--version`` that hold a version; *changed_ns* makes it ask again."""
     done = _ask(kind, path, "--version")
-    said = done.stdout.strip() or done.stderr.strip()
-    if done.returncode or not said:
+    output = done.stdout.strip() or done.stderr.strip()
+    if done.returncode or not output:
         raise UnavailableError(f"{path} --version failed with status {done.returncode}: "
-                               f"{said[-500:] or 'it said nothing'}")
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if re.search(r"\d+\.\d+", line) and not re.match(
+                               f"{output[-500:] or 'it said nothing'}")
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    versions = [line for line in lines if re.search(r"\d+\.\d+", line) and not re.match(
         r"(InstalledDir|Target|Configuration file|Copyright|Built on)\b", line)]
-    return ", ".join(telling[:2] or lines[:1])
+    return ", ".join(versions[:2] or lines[:1])
 
 
 def _ask(kind: Kind, path: str, option: str) -> subprocess.CompletedProcess[str]:

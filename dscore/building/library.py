@@ -1,4 +1,4 @@
-"""Compiled kernel libraries, loaded through cffi, and the call of one of their kernels."""
+"""Libraries of compiled kernels, loaded through cffi, and launches of their kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Start = Callable[..., int]
 
 
 def sources() -> Path:
-    """The folder of the kernel sources, which units include."""
+    """Folder of the kernel sources, which units include."""
     return Path(str(files("dscore._hip_src")))
 
 
@@ -36,7 +36,7 @@ def sources_identity(include: Path, sizes: Sizes, compiler: Kind) -> BackendIden
 
 @once
 def _ffi() -> Any:
-    """The declarations that the C++ units include, for cffi; its objects know no other FFI's."""
+    """FFI with the declarations of abi.h; there is one, as objects of two cannot be mixed."""
     from cffi import FFI
 
     ffi = FFI()
@@ -45,7 +45,7 @@ def _ffi() -> Any:
 
 
 class Library:
-    """A shared library of kernels.
+    """Shared library of kernels.
 
     Raises CompileError where the file is no library of this version of dscore.
     """
@@ -67,10 +67,11 @@ class Library:
             ffi.string(table[n].name).decode(): table[n] for n in range(count[0])}
 
     def start(self, calls: Sequence[Any]) -> Start:
-        """A function that makes the launches of some dscore_calls, all with the same operands.
+        """Function that makes the launches of some dscore_calls, all with the same operands.
 
-        The library must outlive it. It raises TypeError and OverflowError for what are no
-        addresses, or too few or many.
+        It takes their addresses and a stream, and raises TypeError for another number of arguments
+        or one that is no integer, OverflowError for an integer that is no address. The library
+        must outlive it.
         """
         ffi = _ffi()
         record = ffi.new("dscore_call[]", [call[0] for call in calls])
@@ -78,18 +79,18 @@ class Library:
             return lambda *addresses: _launched(ffi, record, addresses)
         make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
                                  ctypes.c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
-        made: Start = make(int(ffi.cast("uintptr_t", self._lib.dscore_python_start())),
-                           bytes(ffi.buffer(record)), None)
-        return made
+        start: Start = make(int(ffi.cast("uintptr_t", self._lib.dscore_python_start())),
+                            bytes(ffi.buffer(record)), None)
+        return start
 
     def error(self, code: int) -> str:
-        """What a launch's code means."""
+        """Meaning of a launch's code."""
         text: str = _ffi().string(self._lib.dscore_error(code)).decode()
         return text
 
 
 def _launched(ffi: Any, calls: Any, addresses: Sequence[int]) -> int:
-    """What dscore_python_start does, for Pythons without CPython's API."""
+    """Launches as dscore_python_start makes them, for Pythons without CPython's API."""
     count = calls[0].operands
     if len(addresses) != count + 1:
         raise TypeError(f"{count} operands and a stream were expected, got {len(addresses)}")
@@ -99,7 +100,7 @@ def _launched(ffi: Any, calls: Any, addresses: Sequence[int]) -> int:
 
 
 class LoadedKernel:
-    """One kernel of a library, bound to a plan: addresses in, launched."""
+    """Kernel of a library for a plan, launched on the addresses of its operands."""
 
     def __init__(self, library: Library, source: KernelSource) -> None:
         if source.name not in library.kernels:
@@ -115,7 +116,7 @@ class LoadedKernel:
 
     @property
     def wavefront(self) -> int:
-        """The wavefront the kernel was built for."""
+        """Lanes of the wavefronts that the kernel was built for."""
         return int(self._kernel.wavefront)
 
     @property
@@ -152,10 +153,10 @@ class LoadedKernel:
         return self._starts[device]
 
     def call_on(self, device: int) -> Any:
-        """The launch as a dscore_call, one or several of which make a start."""
+        """Launch as a dscore_call; `Library.start` takes one or several of them."""
         return _ffi().new("dscore_call *", (self._kernel.launch, self._shape[0], device,
                                             self.operands))
 
     def failure(self, code: int) -> LaunchError:
-        """The error that a start's code stands for."""
+        """Error that a start's code stands for."""
         return LaunchError(f"{self.plan.name}: {self._library.error(code)}")

@@ -1,4 +1,4 @@
-"""Runs commands side by side so that none outlives a time limit, a failure or an interruption."""
+"""Commands side by side, of which none outlives a time limit, a failure or an interruption."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 
 @dataclass(frozen=True)
 class Finished:
-    """How a command ended."""
+    """Status and output of a command that has ended."""
 
     command: tuple[str, ...]
     status: int | None  # None: it was ended at the time limit
@@ -35,9 +35,9 @@ class Commands:
 
     def together(self, commands: Sequence[Sequence[str]],
                  jobs: int) -> Generator[tuple[int, Finished], None, None]:
-        """Run *commands*, *jobs* at a time; yields each one's number as it ends, and how.
+        """Run *commands*, *jobs* at a time; yields the number and the end of each as it ends.
 
-        To close the iterator, or to interrupt it, ends what runs.
+        Closing or interrupting the iterator kills the commands that still run.
         """
         # Simple queues, for an interruption inside concurrent.futures can leave its locks held.
         waiting: SimpleQueue[int] = SimpleQueue()
@@ -75,7 +75,7 @@ class Commands:
             return Finished(tuple(command), 127, str(failed))
 
     def _status(self, process: subprocess.Popen[bytes]) -> int | None:
-        """How *process* ends; None where it must be made to, at the limit."""
+        """Exit status of *process*; None where it is killed at the time limit."""
         try:
             return process.wait(self._limit)
         except subprocess.TimeoutExpired:
@@ -87,7 +87,7 @@ class Commands:
                 self._running.discard(process)
 
     def _stop(self) -> None:
-        """End what runs, and start nothing more."""
+        """Kill the commands that run, and start no others."""
         with self._lock:
             self._stopped = True
             running = [*self._running]

@@ -1,4 +1,4 @@
-"""What compilers say a kernel takes: the resource reports of hipcc and of ptxas, as values."""
+"""Resource reports of hipcc and of ptxas on the kernels they compile, as values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_SPILLS = 8
 
 @dataclass(frozen=True)
 class Report:
-    """A kernel's resources as its compiler reported them.
+    """Resources of a kernel as its compiler reported them.
 
     NVIDIA's compiler counts spilled bytes: *spills* are its 4-byte words. AMD's counts registers;
     it may put what does not fit into *accumulators* (of processors with matrix units) instead, and
@@ -40,29 +40,29 @@ class Report:
     scalar_spills: int = 0
 
     def use(self, threads: int, waves: int) -> ResourceUse:
-        """The report as the use of a block of so many threads."""
+        """Resource use of a block of so many threads, by this report."""
         return ResourceUse(threads, waves, self.lds_bytes, self.registers + self.accumulators,
                            self.spills)
 
 
 def parse(log: str) -> dict[str, Report]:
-    """The kernels that a compiler's log reports on, by symbol; mangled names as they are."""
+    """Reports in a compiler's log, by the kernel's symbol; mangled names as they are."""
     return {report.symbol: report for report in (*_of_hip(log), *_of_ptxas(log))}
 
 
 def matching(reports: Mapping[str, Report], substring: str) -> tuple[Report, ...]:
-    """The reports on kernels whose symbol contains *substring*, in the symbols' order."""
+    """Reports on kernels whose symbol contains *substring*, in the symbols' order."""
     return tuple(reports[symbol] for symbol in sorted(reports) if substring in symbol)
 
 
 def report_of(name: str, reports: Mapping[str, Report]) -> Report | None:
-    """The report on the kernel called *name*, among those by mangled symbol.
+    """Report on the kernel called *name*, among reports by mangled symbol.
 
-    A mangled name stands behind its length, and the scope that it ends with an E, which no
-    kernel's name holds: so one that begins with another's name is not taken for it.
+    In a symbol the name follows its length, and an E follows the name. No kernel's name holds an
+    E, so that a kernel whose name only begins with *name* is not taken for it.
     """
-    found = matching(reports, f"{len(name)}{name}E")
-    return found[0] if found else None
+    named = matching(reports, f"{len(name)}{name}E")
+    return named[0] if named else None
 
 
 def _of_hip(log: str) -> Iterator[Report]:
@@ -73,16 +73,17 @@ def _of_hip(log: str) -> Iterator[Report]:
             kernels.append((value, {}))
         elif kernels and value.isdigit():
             kernels[-1][1][what] = int(value)
-    for symbol, said in kernels:
-        if "VGPRs" in said:
-            yield Report(symbol, said["VGPRs"], said.get("LDS Size", 0), said.get("VGPRs Spill", 0),
-                         said.get("ScratchSize", 0), said.get("Occupancy"), said.get("AGPRs", 0),
-                         said.get("SGPRs Spill", 0))
+    for symbol, values in kernels:
+        if "VGPRs" in values:
+            yield Report(symbol, values["VGPRs"], values.get("LDS Size", 0),
+                         values.get("VGPRs Spill", 0), values.get("ScratchSize", 0),
+                         values.get("Occupancy"), values.get("AGPRs", 0),
+                         values.get("SGPRs Spill", 0))
 
 
 def _of_ptxas(log: str) -> Iterator[Report]:
-    """One kernel's lines stand between its heading and the next; those of functions that it calls
-    may stand among them.
+    """Reports by ptxas: a kernel's lines follow its heading, among them those of functions that the
+    kernel calls.
     """
     headings = [*_KERNEL.finditer(log)]
     ends = [*(heading.start() for heading in headings), len(log)][1:]
@@ -100,7 +101,7 @@ def _of_ptxas(log: str) -> Iterator[Report]:
 def _stack_of(symbol: str, text: str) -> tuple[int, int, int]:
     """Bytes of stack, of spill stores and of spill loads of the kernel itself."""
     for named in _PROPERTIES.finditer(text):
-        found = _STACK.search(text, named.end())
-        if named["symbol"] == symbol and found:
-            return int(found[1]), int(found[2]), int(found[3])
+        stack = _STACK.search(text, named.end())
+        if named["symbol"] == symbol and stack:
+            return int(stack[1]), int(stack[2]), int(stack[3])
     return 0, 0, 0

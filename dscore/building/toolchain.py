@@ -1,4 +1,4 @@
-"""Turns C++ units into one shared library with a target's compiler, or takes it from the cache."""
+"""Builds of C++ units: one shared library by a target's compiler, or from the cache."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _building = Locks()  # by the key of a library
 
 @dataclass(frozen=True)
 class Target:
-    """What units are compiled for."""
+    """Architecture that units are compiled for, and the compiler's flags."""
 
     name: str
     kind: Kind
@@ -59,7 +59,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Unit:
-    """A translation unit; its name is that of its file, as far as a file can bear it."""
+    """Translation unit; its file bears its name, shortened and without odd characters."""
 
     name: str
     text: str
@@ -67,7 +67,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Built:
-    """A shared library on disk, and what its compiler reported of the kernels in it."""
+    """Shared library on disk, and what its compiler reported of the kernels in it."""
 
     path: Path
     reports: Mapping[str, Report]  # by symbol
@@ -77,7 +77,7 @@ class Built:
 
 
 def target(name: str, *, sanitize: bool = False) -> Target:
-    """The target called *name*; *sanitize* has the address and undefined-behaviour sanitizers.
+    """Target called *name*; *sanitize* adds the address and undefined-behaviour sanitizers.
 
     Raises SpecError for an unknown name.
 
@@ -106,7 +106,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
                   compiler: Compiler | None = None, extra_key: Sequence[str | bytes] = (),
                   jobs: int | None = None, timeout_seconds: float = 600,
                   progress: Progress | None = None) -> Built:
-    """One shared library of *units*, from the cache where they have been built before.
+    """Shared library of *units*, from the cache where they have been built before.
 
     Units are compiled side by side, *jobs* at a time, each command for at most *timeout_seconds*;
     *progress* is called in the caller's thread after each. What lies below *include* is copied
@@ -120,8 +120,8 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
     headers = _headers(include)
     name = _key(units, target, compiler, headers, extra_key)
     with _building.of(name):
-        kept = _LIBRARIES.get(name)
-        built = None if kept is None else _from_cache(kept, time.perf_counter() - start)
+        entry = _LIBRARIES.get(name)
+        built = None if entry is None else _from_cache(entry, time.perf_counter() - start)
         if built is not None:
             return built
         with _workspace(headers) as folder:
@@ -139,7 +139,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
 
 
 def _headers(include: Path) -> dict[str, bytes]:
-    """The files below *include* by relative path, without what Python keeps beside them."""
+    """Files below *include* by relative path, without what Python keeps beside them."""
     return {path.relative_to(include).as_posix(): path.read_bytes()
             for path in sorted(Path(include).rglob("*"))
             if path.is_file() and path.suffix not in (".py", ".pyc")}
@@ -148,27 +148,28 @@ def _headers(include: Path) -> dict[str, bytes]:
 def _key(units: Sequence[Unit], target: Target, compiler: Compiler, headers: Mapping[str, bytes],
          extra: Sequence[str | bytes]) -> str:
     machine = (platform.system(), platform.machine())
-    said = [f"{name}={os.environ[name]}" for name in _VARIABLES if os.environ.get(name)]
+    variables = [f"{name}={os.environ[name]}" for name in _VARIABLES if os.environ.get(name)]
     texts = [part for unit in units for part in (unit.name, unit.text)]
     files = [part for item in headers.items() for part in item]
     groups: list[Sequence[str | bytes]] = [
-        texts, files, target.flags, said, machine, extra,
+        texts, files, target.flags, variables, machine, extra,
         (_FORMAT, target.kind, target.architecture, compiler.kind, compiler.version)]
     return key(*(key(*group) for group in groups))
 
 
-def _from_cache(kept: Entry, seconds: float) -> Built | None:
-    """The library as it was built; None where its metadata is not of this dscore's making."""
+def _from_cache(entry: Entry, seconds: float) -> Built | None:
+    """Library as it was built; None where its metadata is not of this dscore's making."""
     try:
-        reports = [Report(**said) for said in kept.meta["reports"]]
-        return Built(kept.files["so"], {said.symbol: said for said in reports}, seconds, True, "")
+        reports = [Report(**fields) for fields in entry.meta["reports"]]
+        return Built(entry.files["so"], {report.symbol: report for report in reports}, seconds,
+                     True, "")
     except (KeyError, TypeError):
         return None
 
 
 @contextmanager
 def _workspace(headers: Mapping[str, bytes]) -> Iterator[Path]:
-    """A temporary folder with the headers in ``include`` and the compilers' own in ``tmp``."""
+    """Temporary folder with the headers in ``include`` and the compilers' own in ``tmp``."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="dscore-build-"))
     except OSError as failed:
@@ -189,8 +190,8 @@ def _workspace(headers: Mapping[str, bytes]) -> Iterator[Path]:
 
 
 class _Build:
-    """The commands of one build. Their paths are relative: a folder may hold spaces, which
-    hipcc and nvcc hand on to shells of theirs, and messages then name files that mean something.
+    """Commands of one build. Their paths are relative, because the folder's name may hold spaces,
+    which hipcc and nvcc hand on to shells, and because messages are then shorter.
     """
 
     def __init__(self, name: str, target: Target, compiler: Compiler, folder: Path,
@@ -203,7 +204,7 @@ class _Build:
 
     def run(self, units: Sequence[Unit], jobs: int,
             progress: Progress | None) -> tuple[Path, str]:
-        """The library and the log. Whatever goes wrong, no command is left running."""
+        """Library and log. Whatever goes wrong, no command is left running."""
         sources = [self._source(number, unit) for number, unit in enumerate(units)]
         library = self._folder / "library.so"
         if len(units) == 1:
@@ -215,11 +216,11 @@ class _Build:
             objects = [f"{source}.o" for source in sources]
             logs += self._together([[*objects, "-shared", "-o", library.name]], ["link"], 1, None)
         if not library.is_file():
-            raise CompileError(f"{self._compiler} said that it succeeded, but made no library")
+            raise CompileError(f"{self._compiler} reported success, but made no library")
         return library, "".join(logs)
 
     def _source(self, number: int, unit: Unit) -> str:
-        """The file of a unit, with a name that no two share and every file system takes."""
+        """File of a unit, with a name that no two share and every file system takes."""
         suffix = "cu" if self._compiler.kind == "nvcc" else "cpp"
         name = f"{number}_{re.sub(r'[^A-Za-z0-9_]', '_', unit.name)[:120]}.{suffix}"
         (self._folder / name).write_text(unit.text)
@@ -240,7 +241,7 @@ class _Build:
         return logs
 
     def _succeeded(self, finished: Finished, name: str) -> str:
-        """The log of a command that did; raises what says why another did not."""
+        """Log of a command that succeeded; else raises the error that tells why it did not."""
         if finished.status == 0:
             return finished.log
         command = shlex.join(finished.command)
@@ -261,14 +262,14 @@ class _Build:
                                       f"{self._target.name}", f"  {command}", *lines]) + whole)
 
 
-def _unknown_architecture(compiler: Compiler, target: Target, said: str, command: str) -> str:
-    """What to do about an architecture that the compiler has not learned, or has forgotten."""
+def _unknown_architecture(compiler: Compiler, target: Target, message: str, command: str) -> str:
+    """Error text for an architecture that the compiler does not know yet, or no longer."""
     known = architectures(compiler)
     fix = "a newer ROCm, or Hygon's DTK for its own processors, may"
     if known:
         older = _number(target.architecture) < _number(known[0])
         fix = f"it accepts {', '.join(known)}" + "; CUDA 12 builds for older ones" * older
-    return (f"{compiler} does not build for {target.architecture}: {said}\n  {command}\n"
+    return (f"{compiler} does not build for {target.architecture}: {message}\n  {command}\n"
             f"{fix}. {VARIABLES[compiler.kind]} names another compiler")
 
 

@@ -140,8 +140,8 @@ def test_ptxas_may_round_lds_up(device, planned, held, exact):
 
 def test_no_kernel_takes_images_for_constant():
     """On sm_90 the kernel before may still write them while one begins (support/portable.hpp)."""
-    kernels = list(sources().glob("*.hpp"))
-    assert "row_reuse/kernel.hpp" in {source.name for source in kernels}
+    kernels = list(sources().rglob("*.hpp"))
+    assert sources() / "row_reuse/kernel.hpp" in kernels
     for source in kernels:
         found = re.search(r"__ldg\(|ld\.global\.nc|__restrict__|__constant__", source.read_text())
         assert found is None, f"{source.name}: {found}"

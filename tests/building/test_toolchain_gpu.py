@@ -26,7 +26,7 @@ def include(tmp_path, monkeypatch):
     """Headers below a folder with a space, and a cache and compilers' litter of the test's own."""
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "the cache"))
     folder = tmp_path / "in clude"
-    folder.mkdir()
+    (folder / "support").mkdir(parents=True)
     (folder / "support/portable.hpp").write_text(
         "#ifndef __CUDACC__\n#include <hip/hip_runtime.h>\n#endif\n#pragma once\n")
     return folder
