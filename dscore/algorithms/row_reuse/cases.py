@@ -52,7 +52,7 @@ def templates(draw: Any, device: Device) -> Template:
 
 def _through_lds(draw: Any, device: Device, layer: Any, staging: Any, ahead: bool) -> Template:
     """Blocks of several whole planes, or of some rows of one, which begin anywhere in a vector."""
-    kernel, stride, dilation, _ = layer
+    kernel, stride, dilation, epilogue = layer
     span = [(kernel[n] - 1) * dilation[n] + 1 for n in (0, 1)]
     margin = draw(st.tuples(st.integers(0, 6), st.integers(0, 6)))
     height, width = (input_size(draw, draw(st.integers(1, 13)), *axis)
@@ -64,7 +64,8 @@ def _through_lds(draw: Any, device: Device, layer: Any, staging: Any, ahead: boo
     lanes_h = ceil_div(rows, thread_h) if whole else draw(st.integers(1, 3))
     tiling = RowReuseTiling(thread_h, thread_w, lanes_h, lanes_w,
                             draw(st.integers(1, 6)) if whole else 1, staging, ahead=ahead)
-    return StagedTemplate(device, tiling, *layer, image, margin, draw(st.integers(1, 3)))
+    return StagedTemplate(device, tiling, kernel, stride, dilation, epilogue, image, margin,
+                          draw(st.integers(1, 3)))
 
 
 @st.composite
