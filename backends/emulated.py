@@ -26,18 +26,17 @@ class EmulatedKernel:
         self.use: ResourceUse = loaded.plan.use
         self._loaded = loaded
 
-    def __call__(self, x: Any, w: Any, bias: Any, out: Any) -> None:
-        """Write ``activation(conv(x, w) + bias)`` to *out*.
+    def __call__(self, *arrays: Any) -> None:
+        """Write the result of the other operands to the last one.
 
         Raises LaunchError where an array does not fit the plan, or a block overran its LDS or
         waits for threads that never come.
         """
-        arrays = (x, w, bias, out)
         addresses_of(self.plan, *arrays)  # raises for arrays that do not fit
         aligned = [self._aligned(array) for array in arrays]
         self._loaded.launch(*addresses_of(self.plan, *aligned))
-        if aligned[-1] is not out:
-            out[...] = aligned[-1]
+        if aligned[-1] is not arrays[-1]:
+            arrays[-1][...] = aligned[-1]
 
     def _aligned(self, array: Any) -> Any:
         """*array*, or a copy where its address, as a view's may be, is not that of a vector."""
@@ -45,9 +44,9 @@ class EmulatedKernel:
             return array
         return array.copy()
 
-    def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
+    def seconds(self, *arrays: Any, repeats: int) -> list[float]:
         """Wall-clock time of each of *repeats* runs on the host; it says nothing of a device."""
-        return wall_seconds(lambda: self(x, w, bias, out), repeats)
+        return wall_seconds(lambda: self(*arrays), repeats)
 
 
 class EmulatedBackend(HostBackend):

@@ -38,21 +38,21 @@ class HipKernel:
         self.launch = loaded.launch
         self._runtime, self._index = runtime, index
 
-    def __call__(self, x: Any, w: Any, bias: Any, out: Any) -> None:
-        """Write ``activation(conv(x, w) + bias)`` to *out*; NumPy arrays, through device memory.
+    def __call__(self, *arrays: Any) -> None:
+        """Write the result of the other operands to the last; NumPy arrays, by device memory.
 
-        *out* goes there as well, so that an element the kernel did not write comes back as it was.
+        The last goes there as well, so that an element that the kernel did not write comes back as
+        it was.
         Raises LaunchError with the device's code.
         """
-        with self._on_device(x, w, bias, out) as addresses:
+        with self._on_device(*arrays) as addresses:
             self._start(addresses)
-            self._runtime.synchronize()
-            self._runtime.to_host(out.ctypes.data, addresses[3], out.nbytes)
+            self._fetch(arrays[-1], addresses[-1])
 
-    def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
-        """Device time of *repeats* runs: events around a batch of launches each; writes *out*."""
+    def seconds(self, *arrays: Any, repeats: int) -> list[float]:
+        """Device time of each of *repeats* runs, by events around a batch of launches."""
         runtime = self._runtime
-        with self._on_device(x, w, bias, out) as addresses:
+        with self._on_device(*arrays) as addresses:
             start, end = runtime.event(), runtime.event()
             samples = []
             for _ in range(repeats):
@@ -61,17 +61,20 @@ class HipKernel:
                     self._start(addresses)
                 runtime.record(end)
                 samples.append(runtime.elapsed_seconds(start, end) / _LAUNCHES_PER_EVENT)
-            runtime.synchronize()
-            runtime.to_host(out.ctypes.data, addresses[3], out.nbytes)
+            self._fetch(arrays[-1], addresses[-1])
         return samples
 
+    def _fetch(self, result: np.ndarray[Any, Any], address: int) -> None:
+        """Copy a result from the device, once all of it is there."""
+        self._runtime.synchronize()
+        self._runtime.to_host(result.ctypes.data, address, result.nbytes)
+
     def _start(self, addresses: list[int]) -> None:
-        x, w, bias, out = addresses
-        self.launch(x, w, bias, out, 0, self._index)
+        self.launch(*addresses, 0, self._index)
 
     @contextmanager
     def _on_device(self, *arrays: Any) -> Iterator[list[int]]:
-        """Addresses of copies on the device, 0 for no bias."""
+        """Addresses of copies on the device, 0 for an operand that is None."""
         addresses_of(self.plan, *arrays)  # raises for arrays that do not fit
         addresses: list[int] = []
         with self._runtime.on(self._index):

@@ -11,6 +11,7 @@ import numpy as np
 from dscore.core.device import Device
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
+from dscore.ops import Operand, operands_of
 
 
 class HostBackend:
@@ -48,26 +49,23 @@ def wall_seconds(run: Callable[[], None], repeats: int) -> list[float]:
     return samples
 
 
-def addresses_of(plan: Plan, x: Any, w: Any, bias: Any, out: Any) -> list[int]:
-    """Addresses of NumPy arrays, 0 for no bias.
+def addresses_of(plan: Plan, *arrays: Any) -> list[int]:
+    """Addresses of NumPy arrays, the operands of the plan's operation; 0 for one that is None.
 
-    Raises LaunchError where an array is not of the plan's shape and dtype, or not C-contiguous.
+    Raises LaunchError where an array is not of the operand's shape and type, or not C-contiguous.
     """
-    problem, spec = plan.problem, plan.problem.spec
-    shapes = {"x": problem.x_shape, "w": spec.w_shape,
-              "bias": (spec.out_channels,) if spec.bias else None, "out": problem.y_shape}
-    return [_address(plan, name, array, shape)
-            for (name, shape), array in zip(shapes.items(), (x, w, bias, out), strict=True)]
+    return [_address(plan, operand, array)
+            for operand, array in zip(operands_of(plan.problem), arrays, strict=True)]
 
 
-def _address(plan: Plan, name: str, array: Any, shape: tuple[int, ...] | None) -> int:
-    if array is None and shape is None:
+def _address(plan: Plan, operand: Operand, array: Any) -> int:
+    name, shape, dtype = operand.name, operand.shape, operand.element.name
+    if array is None and not operand.present:
         return 0
-    if array is None or shape is None:
-        wanted = (f"an array: the layer has a {name} of shape {shape}" if shape
+    if array is None or not operand.present:
+        wanted = (f"an array: the layer has a {name} of shape {shape}" if operand.present
                   else f"None: the layer has no {name}")
         raise LaunchError(f"{plan.name}: {name} must be {wanted}")
-    dtype = plan.problem.spec.dtype
     if not (isinstance(array, np.ndarray) and array.dtype == dtype
             and array.shape == shape and array.flags.c_contiguous):
         given = f"{getattr(array, 'dtype', type(array).__name__)} of shape {np.shape(array)}"

@@ -175,10 +175,10 @@ def trace(problem: ProblemLike, plan: Plan | TilingLike | None = None,
     5
     """
     plan = plan if isinstance(plan, Plan) else plan_for(problem, device, tiling=plan)
-    x, w, bias = bound.sample(plan.problem, seed)
+    inputs = bound.sample(plan.problem, seed)
     out, counts = np.empty(plan.problem.y_shape, np.float32), Trace()
     kernel: Any = choose_backend("reference").compile(plan)
-    kernel(x, w, bias, out, trace=counts)
+    kernel(*inputs, out, trace=counts)
     return counts
 
 

@@ -36,21 +36,21 @@ class ReferenceKernel:
         self.plan = plan
         self.use: ResourceUse = plan.use
 
-    def __call__(self, x: Any, w: Any, bias: Any, out: Any, trace: Trace | None = None) -> None:
-        """Write ``activation(conv(x, w) + bias)`` to *out*, and what was done to *trace*.
+    def __call__(self, *arrays: Any, trace: Trace | None = None) -> None:
+        """Write the result of the other operands to the last, and what was done to *trace*.
 
         Raises LaunchError where an array does not fit the plan, or the plan's grid, registers or
-        LDS do not fit the tiling; *out* is then incomplete.
+        LDS do not fit the tiling; the result is then incomplete.
         """
-        addresses_of(self.plan, x, w, bias, out)  # raises for arrays that do not fit
-        flat = [None if array is None else array.reshape(-1) for array in (x, w, bias, out)]
+        addresses_of(self.plan, *arrays)  # raises for arrays that do not fit
+        flat = [None if array is None else array.reshape(-1) for array in arrays]
         # Infinite and missing values are data, and go through without a warning.
         with np.errstate(all="ignore"):
             _lockstep(self.plan)(self.plan, *flat, trace)
 
-    def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
+    def seconds(self, *arrays: Any, repeats: int) -> list[float]:
         """Wall-clock time of each of *repeats* runs."""
-        return wall_seconds(lambda: self(x, w, bias, out), repeats)
+        return wall_seconds(lambda: self(*arrays), repeats)
 
 
 class ReferenceBackend(HostBackend):

@@ -155,11 +155,12 @@ def _measured(job: _Job, plan: Plan) -> tuple[Accuracy, float]:
 
     from dscore.checking import bound
     from dscore.checking.check import check_kernel
+    from dscore.ops import output_of
 
     kernel = job.backend.compile(plan)
-    x, w, bias = bound.sample(plan.problem, job.request.seed)
-    accuracy, out = check_kernel(plan, kernel, x, w, bias), np.empty(plan.problem.y_shape, x.dtype)
-    return accuracy, statistics.median(kernel.seconds(x, w, bias, out, job.request.repeats))
+    inputs, output = bound.sample(plan.problem, job.request.seed), output_of(plan.problem)
+    accuracy, out = check_kernel(plan, kernel, *inputs), np.empty(output.shape, output.element.name)
+    return accuracy, statistics.median(kernel.seconds(*inputs, out, repeats=job.request.repeats))
 
 
 def _reproduction(job: _Job, layer: NamedProblem, plan: Plan | None) -> str:

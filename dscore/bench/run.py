@@ -31,6 +31,7 @@ from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
 from dscore.measuring.runner import Arrays, require_torch, runner_of
 from dscore.measuring.timing import device_times, eager_times, set_count
+from dscore.ops import compulsory_bytes
 
 CACHES = ("cold", "hot", "eager")
 Planner = Callable[[ConvProblem, Device], Plan]
@@ -143,7 +144,7 @@ class Bench:
     def _rows(self, case: NamedProblem) -> tuple[Row, ...]:
         runner, problem = self.runner, case.problem
         room = runner.room_bytes / _COPIES_OF_SETS
-        count = set_count(problem.compulsory_bytes, runner.cache_bytes, int(room),
+        count = set_count(compulsory_bytes(problem), runner.cache_bytes, int(room),
                           runner.most_sets) if "cold" in self.caches else 1
         try:
             sets = runner.sets(problem, count, self.comparison.seed)
@@ -187,11 +188,11 @@ class Bench:
     def _row(self, case: NamedProblem, method: Method, cache: str) -> Row:
         problem, timing = case.problem, method.timings.get(cache)
         flops = 2 * problem.macs
-        floor = self.floors.seconds(problem.compulsory_bytes, flops)
+        floor = self.floors.seconds(compulsory_bytes(problem), flops)
         median, low, high = (None, None, None) if timing is None else (
             timing.median * 1e6, *(quartile * 1e6 for quartile in timing.quartiles))
         return Row(problem.spec.kind, case.name, problem.batch, method.name, cache, median, low,
-                   high, problem.compulsory_bytes, flops, floor * 1e6, not method.fault,
+                   high, compulsory_bytes(problem), flops, floor * 1e6, not method.fault,
                    method.share, timing.policy if timing else "", timing.sets if timing else 0,
                    timing.launches if timing else 0, len(timing.samples) if timing else 0,
                    method.fault, method.note, problem_token(problem), method.plan, self.title,

@@ -10,13 +10,13 @@ or PyTorch, and everything is computed where they lie.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dscore import ops
 from dscore.core.errors import SpecError
 from dscore.core.numerics import ACCUMULATOR, UNDERFLOW
 from dscore.core.problem import ConvProblem
@@ -57,21 +57,20 @@ class Expected:
     bound: Any
 
 
-def expected(problem: ConvProblem, x: Any, w: Any, bias: Any = None, xp: Any = np,
-             tf32: bool = False) -> Expected:
-    """Direct definition of *problem* in float64, and the bound of each output.
+def expected(problem: ConvProblem, *inputs: Any, xp: Any = np, tf32: bool = False) -> Expected:
+    """Exact result of the problem's operation in float64, and the bound of each output.
 
-    *x*, *w*, *bias* have the problem's shapes, in NCHW; *x* may hold fewer images. *tf32* widens
-    the bound by the rounding of the operands to TF32.
+    *inputs* are those of the operation (x, w and bias or None), in NCHW; x may hold fewer images.
+    *tf32* widens the bound by the rounding of the operands to TF32.
     """
-    y, size = conv.exact(xp, problem, x, w)
-    k, activation = problem.spec.products, problem.spec.activation
+    operation = ops.operation(problem.operation)
+    exact = operation.exact(xp, problem, *inputs)
+    k, size, activation = exact.products, exact.magnitude, operation.activation(problem)
     operands = TF32_SHARE * (1 + gamma(k)) * size if tf32 else 0.0
-    if bias is not None:
-        column = conv.float64(xp, bias)[None, :, None, None]
-        y, size, k = y + column, size + xp.abs(column), k + 1
+    if exact.addend is not None:
+        size, k = size + exact.addend, k + 1
     bound = _LIPSCHITZ[activation] * (gamma(k) * size + k * UNDERFLOW + operands)
-    y = conv.activated(xp, y, activation)
+    y = conv.activated(xp, exact.y, activation)
     return Expected(y, bound + _OWN_ROUNDINGS[activation] * (
         UNIT_ROUNDOFF * xp.abs(y) + UNDERFLOW))
 
@@ -115,17 +114,17 @@ def compare(y: Any, wanted: Expected, xp: Any = np) -> Accuracy:
                     float(wanted.bound[where]))
 
 
-def judge(xp: Any, problem: ConvProblem, arrays: tuple[Any, Any, Any], y: Any,
+def judge(xp: Any, problem: ConvProblem, inputs: Sequence[Any], y: Any,
           tf32: bool = False) -> Accuracy:
-    """Accuracy of *y*, the result of *arrays* (x, w, bias or None), some images at a time.
+    """Accuracy of *y*, the result of *inputs* (x first), some images of x and *y* at a time.
 
     As `compare` of `expected`, in less memory. Raises SpecError where the shapes differ.
     """
-    x, w, bias = arrays
+    x, *others = inputs
     if tuple(y.shape) != problem.y_shape:
         raise SpecError(f"a result of shape {tuple(y.shape)} is held to one of {problem.y_shape}")
     return max((_judged_from(first, compare(y[first:last], expected(
-        problem, x[first:last], w, bias, xp, tf32), xp))
+        problem, x[first:last], *others, xp=xp, tf32=tf32), xp))
         for first, last in _steps(problem)), key=lambda accuracy: accuracy.share)
 
 
@@ -143,14 +142,11 @@ def _judged_from(first: int, accuracy: Accuracy) -> Accuracy:
     return replace(accuracy, where=(first + accuracy.where[0], *accuracy.where[1:]))
 
 
-def sample(problem: ConvProblem, seed: int) -> tuple[NDArray[np.float32], NDArray[np.float32],
-                                                     NDArray[np.float32] | None]:
-    """Random data (x, w, bias) for *problem*: normal, never zero, the same for the same seed."""
+def sample(problem: ConvProblem, seed: int) -> list[Any]:
+    """Random inputs of the problem's operation, None for those that the layer does not have.
+
+    Normal, never zero, the same for the same seed.
+    """
     rng = np.random.default_rng(seed)
-
-    def drawn(shape: tuple[int, ...]) -> NDArray[np.float32]:
-        return rng.standard_normal(shape, dtype=np.float32)
-
-    spec = problem.spec
-    return (drawn(problem.x_shape), drawn(spec.w_shape),
-            drawn((spec.out_channels,)) if spec.bias else None)
+    return [None if not one.present else rng.standard_normal(one.shape, dtype=np.float32).astype(
+        one.element.name, copy=False) for one in ops.operands_of(problem) if one.role == "input"]

@@ -14,6 +14,7 @@ from dscore.core.backend import Backend, Kernel
 from dscore.core.errors import DscoreError
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
+from dscore.ops import output_of
 
 # Elements on each side of a checked output: as many bytes as keep it aligned for any load.
 GUARD = 256
@@ -35,9 +36,10 @@ class GuardedOutput:
 
     def __init__(self, problem: ConvProblem,
                  full: Callable[[tuple[int, ...], float], Any] | None = None) -> None:
-        make = full or partial(np.full, dtype=problem.spec.dtype)
-        self.buffer = make((math.prod(problem.y_shape) + 2 * GUARD,), _CANARY)
-        self.out = self.buffer[GUARD:-GUARD].reshape(problem.y_shape)
+        output = output_of(problem)
+        make = full or partial(np.full, dtype=output.element.name)
+        self.buffer = make((output.elements + 2 * GUARD,), _CANARY)
+        self.out = self.buffer[GUARD:-GUARD].reshape(output.shape)
         self.out[...] = math.nan
 
     def changed(self) -> int:
@@ -59,14 +61,14 @@ def run_guarded(plan: Plan, guarded: Guarded, run: Callable[[Any], _Result]) -> 
     return result
 
 
-def check_kernel(plan: Plan, kernel: Kernel, x: Any, w: Any, bias: Any) -> bound.Accuracy:
-    """Accuracy of one guarded run of *kernel* on NumPy arrays.
+def check_kernel(plan: Plan, kernel: Kernel, *inputs: Any) -> bound.Accuracy:
+    """Accuracy of one guarded run of *kernel* on NumPy arrays, the inputs of its operation.
 
     Raises DscoreError where the kernel fails, or writes outside its output.
     """
     guarded = GuardedOutput(plan.problem)
-    run_guarded(plan, guarded, lambda out: kernel(x, w, bias, out))
-    return bound.compare(guarded.out, bound.expected(plan.problem, x, w, bias))
+    run_guarded(plan, guarded, lambda out: kernel(*inputs, out))
+    return bound.compare(guarded.out, bound.expected(plan.problem, *inputs))
 
 
 def check_plan(backend: Backend, plan: Plan, seed: int) -> bound.Accuracy:

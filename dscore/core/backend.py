@@ -23,15 +23,16 @@ class Kernel(Protocol):
     plan: Plan
     use: ResourceUse
 
-    def __call__(self, x: Any, w: Any, bias: Any, out: Any) -> None:
-        """Write ``activation(conv(x, w) + bias)`` to *out*; all of it, and nothing else.
+    def __call__(self, *operands: Any) -> None:
+        """Write the result of the other operands to the last; all of it, and nothing else.
 
-        Arrays are C-contiguous, of the plan's dtype and shapes; *bias* is None without one.
+        *operands* are those of the plan's operation (dscore.ops): C-contiguous arrays of its
+        shapes and element types, None for one that the layer does not have.
         Raises LaunchError where the plan's memory does not suffice.
         """
 
-    def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
-        """Time of each of *repeats* runs, each of which writes *out*."""
+    def seconds(self, *operands: Any, repeats: int) -> list[float]:
+        """Time of each of *repeats* runs, each of which writes the last operand."""
 
 
 @dataclass(frozen=True)

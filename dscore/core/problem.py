@@ -36,6 +36,7 @@ class ConvProblem:
     batch: int
     height: int
     width: int
+    operation: str = "conv"  # by its name in dscore.ops
 
     def __post_init__(self) -> None:
         for name in ("batch", "height", "width"):
@@ -113,15 +114,6 @@ class ConvProblem:
         """Multiply-adds of the direct definition, padding counted."""
         outputs = self.batch * self.spec.out_channels * self.out_height * self.out_width
         return outputs * self.spec.products
-
-    @property
-    def compulsory_bytes(self) -> int:
-        """Input, filter, bias and output, each moved once."""
-        spec = self.spec
-        filters = spec.out_channels * (spec.products + spec.bias)
-        elements = self.batch * (spec.in_channels * self.height * self.width
-                                 + spec.out_channels * self.out_height * self.out_width)
-        return spec.element.bytes * (elements + filters)
 
     def with_batch(self, batch: int) -> ConvProblem:
         """The same layer and image size for another batch."""

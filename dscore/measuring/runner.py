@@ -21,8 +21,9 @@ from dscore.core.problem import ConvProblem
 from dscore.measuring.clocks import HostClock
 from dscore.measuring.floors import Floors, host_floors
 from dscore.measuring.timing import Clock, Effort, Subject
+from dscore.ops import output_of
 
-Arrays = tuple[Any, Any, Any, Any]  # x, w, bias or None, out
+Arrays = tuple[Any, ...]  # the operands of an operation, None for a missing one
 
 
 class Runner(Protocol):
@@ -88,7 +89,7 @@ def check(runner: Runner, backend: Backend, plan: Plan, arrays: Arrays) -> Accur
     Raises DscoreError where the kernel fails, or writes outside its output.
     """
     def run(out: Any) -> None:
-        runner.subject(backend, plan, [(*arrays[:3], out)]).launch(0, 0)
+        runner.subject(backend, plan, [(*arrays[:-1], out)]).launch(0, 0)
         runner.clock.synchronize()
 
     guarded = runner.guarded(plan.problem)
@@ -123,8 +124,9 @@ class HostRunner:
         self.cache_bytes, self.room_bytes = device.l2_bytes, 2.0**31
 
     def sets(self, problem: ConvProblem, count: int, seed: int) -> list[Arrays]:
-        inputs = (bound.sample(problem, seed + number) for number in range(count))
-        return [(x, w, bias, np.empty(problem.y_shape, x.dtype)) for x, w, bias in inputs]
+        output = output_of(problem)
+        return [(*bound.sample(problem, seed + number),
+                 np.full(output.shape, np.nan, output.element.name)) for number in range(count)]
 
     def subject(self, backend: Backend, plan: Plan, sets: Sequence[Arrays]) -> Subject:
         kernel = backend.compile(plan)
@@ -134,7 +136,7 @@ class HostRunner:
         return GuardedOutput(problem)
 
     def judge(self, problem: ConvProblem, arrays: Arrays, y: Any, tf32: bool = False) -> Accuracy:
-        return bound.compare(np.asarray(y), bound.expected(problem, *arrays[:3]))
+        return bound.compare(np.asarray(y), bound.expected(problem, *arrays[:-1]))
 
     def floors(self) -> Floors:
         return host_floors(self.clock, self.effort)

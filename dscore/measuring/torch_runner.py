@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from dscore.checking import bound
@@ -19,6 +21,7 @@ from dscore.measuring.gpu_lock import gpu_lock
 from dscore.measuring.runner import Arrays, KernelSubject
 from dscore.measuring.timing import Clock, Effort, Subject
 from dscore.measuring.vendor_runtime import runtime
+from dscore.ops import Operand, operands_of, output_of
 
 
 def torch_with_gpu() -> Any:
@@ -47,15 +50,22 @@ class TorchRunner:
         self.room_bytes = torch.cuda.mem_get_info(index)[0] / 2
 
     def sets(self, problem: ConvProblem, count: int, seed: int) -> list[Arrays]:
-        torch, spec, device = self._torch, problem.spec, f"cuda:{self._index}"
+        torch, device = self._torch, f"cuda:{self._index}"
         generator = torch.Generator(device).manual_seed(seed)
 
-        def normal(*shape: int) -> Any:
-            return torch.randn(shape, generator=generator, device=device)
+        def filled(operand: Operand) -> Any:
+            if not operand.present:
+                return None
+            if operand.role == "output":
+                return self._full(operand, operand.shape, math.nan)
+            return torch.randn(operand.shape, generator=generator, device=device).to(
+                getattr(torch, operand.element.name))
 
-        return [(normal(*problem.x_shape), normal(*spec.w_shape),
-                 normal(spec.out_channels) if spec.bias else None,
-                 torch.full(problem.y_shape, float("nan"), device=device)) for _ in range(count)]
+        return [tuple(map(filled, operands_of(problem))) for _ in range(count)]
+
+    def _full(self, operand: Operand, shape: tuple[int, ...], value: float) -> Any:
+        return self._torch.full(shape, value, dtype=getattr(self._torch, operand.element.name),
+                                device=f"cuda:{self._index}")
 
     def subject(self, backend: Backend, plan: Plan, sets: Sequence[Arrays]) -> Subject:
         assert isinstance(backend, GpuBackend)
@@ -65,19 +75,15 @@ class TorchRunner:
                   for arrays in sets]
 
         def start(one: Any, stream: int) -> None:
-            x, w, bias, out = one[1]
-            launch(x, w, bias, out, stream, index)
+            launch(*one[1], stream, index)
 
         return KernelSubject(placed, start)
 
     def guarded(self, problem: ConvProblem) -> Guarded:
-        torch, device = self._torch, f"cuda:{self._index}"
-        dtype = getattr(torch, problem.spec.dtype)
-        return GuardedOutput(problem, lambda shape, value: torch.full(
-            shape, value, dtype=dtype, device=device))
+        return GuardedOutput(problem, partial(self._full, output_of(problem)))
 
     def judge(self, problem: ConvProblem, arrays: Arrays, y: Any, tf32: bool = False) -> Accuracy:
-        return bound.judge(self._torch, problem, arrays[:3], y, tf32)
+        return bound.judge(self._torch, problem, arrays[:-1], y, tf32)
 
     def floors(self) -> Floors:
         floors = torch_floors(self._torch, self.clock, self._index, self.effort)

@@ -21,6 +21,7 @@ from dscore.measuring.gpu_lock import gpu_lock
 from dscore.measuring.runner import Arrays, KernelSubject
 from dscore.measuring.timing import Clock, Effort, Subject
 from dscore.measuring.vendor_runtime import Runtime
+from dscore.ops import output_of
 
 
 class _Memory:
@@ -81,21 +82,20 @@ class VendorRunner:
 
     def sets(self, problem: ConvProblem, count: int, seed: int) -> list[Arrays]:
         with self._runtime.on(self._index):
+            output = output_of(problem)
             return [self._moved(*bound.sample(problem, seed + number),
-                                np.full(problem.y_shape, np.nan, problem.spec.dtype))
+                                np.full(output.shape, np.nan, output.element.name))
                     for number in range(count)]
 
     def _moved(self, *arrays: Any) -> Arrays:
-        x, w, bias, out = (None if a is None else _Memory(self._runtime, a) for a in arrays)
-        return x, w, bias, out
+        return tuple(None if a is None else _Memory(self._runtime, a) for a in arrays)
 
     def subject(self, backend: Backend, plan: Plan, sets: Sequence[Arrays]) -> Subject:
         assert isinstance(backend, GpuBackend)
         launch, index = backend.kernel_on(plan, self._index).launch, self._index
 
         def start(arrays: Arrays, stream: int) -> None:
-            x, w, bias, out = (0 if a is None else a.address for a in arrays)
-            launch(x, w, bias, out, stream, index)
+            launch(*(0 if a is None else a.address for a in arrays), stream, index)
 
         return KernelSubject(sets, start)
 
@@ -103,9 +103,8 @@ class VendorRunner:
         return _GuardedMemory(self._runtime, problem)
 
     def judge(self, problem: ConvProblem, arrays: Arrays, y: Any, tf32: bool = False) -> Accuracy:
-        x, w, bias, _ = arrays
-        return bound.compare(y.copied(), bound.expected(
-            problem, x.copied(), w.copied(), None if bias is None else bias.copied()))
+        inputs = (None if a is None else a.copied() for a in arrays[:-1])
+        return bound.compare(y.copied(), bound.expected(problem, *inputs))
 
     def floors(self) -> Floors:
         return stated_floors(self._device)

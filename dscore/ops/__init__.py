@@ -1,1 +1,107 @@
-"""What is computed: one module for each operation, one line in the table here."""
+"""Operations: what is computed, one module for each and one line in the registry here.
+
+An operation states its operands, in the order in which kernels, arrays and records have them, and
+its exact result. Everything above goes by that list: adding an operation edits no other module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from dscore.core.errors import SpecError
+from dscore.core.numerics import Element
+from dscore.core.once import once
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import Activation
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One tensor of an operation; *present* is False for one that a layer lacks, as a bias."""
+
+    name: str
+    shape: tuple[int, ...]
+    role: Literal["input", "output"]
+    element: Element
+    layout: str = ""  # of images: nchw, nhwc; empty for filters and vectors
+    present: bool = True
+
+    @property
+    def elements(self) -> int:
+        """How many there are."""
+        return math.prod(self.shape) if self.present else 0
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Result in float64 before the activation, and what its error bound is made of."""
+
+    y: Any
+    magnitude: Any  # the sum of the products' absolute values
+    products: int  # summed into one output, k of γ_k
+    addend: Any = None  # absolute values of what is added to the products, as a bias
+
+
+class Operation(ABC):
+    """What is computed of a layer on an input; its last operand is the result."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:
+        """Its tensors, in their order."""
+
+    @abstractmethod
+    def exact(self, xp: Any, problem: ConvProblem, *inputs: Any) -> Exact:
+        """The exact result of *inputs*, arrays of the library *xp* (NumPy or PyTorch)."""
+
+    def activation(self, problem: ConvProblem) -> Activation | None:
+        """The activation of its result."""
+        return problem.spec.activation
+
+
+# Text, so that nothing is imported before its use.
+_REGISTRY: dict[str, str] = {
+    "conv": "dscore.ops.conv:Convolution",
+}
+
+
+def register(name: str, target: str) -> None:
+    """Make the operation at *target* ("module:Class") known as *name*."""
+    _REGISTRY[name] = target
+    operation.cache_clear()
+
+
+@once
+def operation(name: str) -> Operation:
+    """The operation of a name; SpecError for an unknown one."""
+    if name not in _REGISTRY:
+        raise SpecError(f"unknown operation {name!r}; there are {', '.join(_REGISTRY)}")
+    module, _, attribute = _REGISTRY[name].partition(":")
+    one: Operation = getattr(importlib.import_module(module), attribute)()
+    return one
+
+
+def operands_of(problem: ConvProblem) -> tuple[Operand, ...]:
+    """The operands of a problem's operation.
+
+    >>> from dscore.core.token import parse_problem
+    >>> [(one.name, one.shape) for one in operands_of(parse_problem("n1c8h5w5_o4k1"))
+    ...  if one.present]
+    [('x', (1, 8, 5, 5)), ('w', (4, 8, 1, 1)), ('out', (1, 4, 5, 5))]
+    """
+    return operation(problem.operation).operands(problem)
+
+
+def output_of(problem: ConvProblem) -> Operand:
+    """The result's operand: shape, element type, layout."""
+    return operands_of(problem)[-1]
+
+
+def compulsory_bytes(problem: ConvProblem) -> int:
+    """Bytes of all operands, each moved once."""
+    return sum(one.elements * one.element.bytes for one in operands_of(problem))

@@ -1,4 +1,4 @@
-"""Convolution: its exact result by the direct definition, in float64, on any array library.
+"""Convolution: operands, and the exact result by the direct definition in float64.
 
 *xp* is the library: NumPy, or PyTorch, whose tensors stay on their device.
 """
@@ -11,16 +11,34 @@ import numpy as np
 
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation
+from dscore.ops import Exact, Operand, Operation
 
 
-def exact(xp: Any, problem: ConvProblem, x: Any, w: Any) -> tuple[Any, Any]:
-    """Convolution of *x* and *w* before bias and activation, and that of their absolute values.
+class Convolution(Operation):
+    """``activation(conv(x, w) + bias)`` in the cross-correlation sense of deep learning."""
 
-    *x* (NCHW, of any number of images) and *w* have the problem's shapes; both results are float64.
-    Equation 2 of Jia et al. 2020 with groups.
-    """
-    x, w = float64(xp, x), float64(xp, w)
-    return _summed(xp, problem, x, w), _summed(xp, problem, xp.abs(x), xp.abs(w))
+    name = "conv"
+
+    def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:
+        spec = problem.spec
+        return (Operand("x", problem.x_shape, "input", spec.element, spec.layout),
+                Operand("w", spec.w_shape, "input", spec.element),
+                Operand("bias", (spec.out_channels,), "input", spec.element, present=spec.bias),
+                Operand("out", problem.y_shape, "output", spec.element, spec.layout))
+
+    def exact(self, xp: Any, problem: ConvProblem, *inputs: Any) -> Exact:
+        """*inputs* are x (NCHW, of any number of images), w and, if there is one, bias.
+
+        Equation 2 of Jia et al. 2020 with groups.
+        """
+        x, w = (float64(xp, array) for array in inputs[:2])
+        bias = inputs[2] if len(inputs) > 2 else None
+        y = _summed(xp, problem, x, w)
+        magnitude = _summed(xp, problem, xp.abs(x), xp.abs(w))
+        if bias is None:
+            return Exact(y, magnitude, problem.spec.products)
+        column = float64(xp, bias)[None, :, None, None]
+        return Exact(y + column, magnitude, problem.spec.products, xp.abs(column))
 
 
 def activated(xp: Any, y: Any, activation: Activation | None) -> Any:

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.core.plan import Cost
+from dscore.ops import compulsory_bytes
 
 # Clock cycles from a load to its use, cold in L2, about alike on GCN/CDNA and Volta to Hopper.
 LATENCY_CYCLES = 600
@@ -102,7 +103,7 @@ def _fitted(case: Case, work: Work, weight: Mapping[str, float], rounds: Count,
     return _stacked(
         waves * issue / (cus * simds) / clock, waves * work.products / (cus * simds) / clock,
         waves * lds / cus / clock, waves * work.lines / cus / clock, latency + fills,
-        weight["memory"] * case.problem.compulsory_bytes / device.bandwidth,
+        weight["memory"] * compulsory_bytes(case.problem) / device.bandwidth,
         work.l2_bytes / device.bandwidth, weight["block"] * footprint.blocks / cus / clock)
 
 
@@ -113,7 +114,7 @@ def _unfitted(case: Case, rounds: Count, resident: Count) -> NDArray[np.float64]
     issue = resident * footprint.threads * lane_work / device.fp32_lanes_per_cu
     alone = footprint.threads / np.minimum(footprint.threads, device.fp32_lanes_per_cu)
     latency = footprint.steps * LATENCY_CYCLES + lane_work * alone
-    memory = case.problem.compulsory_bytes / device.bandwidth
+    memory = compulsory_bytes(case.problem) / device.bandwidth
     l2 = footprint.blocks * footprint.global_bytes / (device.bandwidth * L2_OVER_MEMORY)
     return _stacked(rounds * issue / device.clock_hz, 0.0, 0.0, 0.0,
                     rounds * latency / device.clock_hz, memory, l2, 0.0)

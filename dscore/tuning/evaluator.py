@@ -24,9 +24,11 @@ from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.measuring.runner import Arrays, Runner, check, runner_of
 from dscore.measuring.timing import NoGraphError, device_times, set_count
+from dscore.ops import compulsory_bytes
 from dscore.tuning.measurement import MeasurementPolicy
 
-Timer = Callable[[Kernel, Any, Any, Any, Any, int], Sequence[float]]
+# Of a kernel, its operands and a number of runs.
+Timer = Callable[..., Sequence[float]]
 # Sets may take this part of a GPU's room: a checked output and the caller's own lie there too.
 _PART_OF_ROOM = 3
 
@@ -47,9 +49,10 @@ class Evaluator(Protocol):
 EvaluatorMaker = Callable[[Backend, Device, ConvProblem, int], Evaluator]
 
 
-def by_kernel(kernel: Kernel, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> Sequence[float]:
+def by_kernel(kernel: Kernel, *arguments: Any) -> Sequence[float]:
     """The timer that every kernel brings along."""
-    return kernel.seconds(x, w, bias, out, repeats)
+    *operands, repeats = arguments
+    return kernel.seconds(*operands, repeats=repeats)
 
 
 class HostEvaluator:
@@ -60,7 +63,7 @@ class HostEvaluator:
         self._backend, self._problem, self._seed, self._timer = backend, problem, seed, timer
 
     @cached_property
-    def _data(self) -> tuple[Any, Any, Any]:
+    def _data(self) -> list[Any]:
         return bound.sample(self._problem, self._seed)
 
     @cached_property
@@ -68,15 +71,14 @@ class HostEvaluator:
         return bound.expected(self._problem, *self._data)
 
     def judge(self, plan: Plan) -> Accuracy:
-        kernel, (x, w, bias) = self._backend.compile(plan), self._data
-        guarded = GuardedOutput(plan.problem)
-        run_guarded(plan, guarded, lambda out: kernel(x, w, bias, out))
+        kernel, guarded = self._backend.compile(plan), GuardedOutput(plan.problem)
+        run_guarded(plan, guarded, lambda out: kernel(*self._data, out))
         return compare_images(guarded.out, self._expected)
 
     def seconds(self, plan: Plan, repeats: int) -> Sequence[float]:
-        kernel, (x, w, bias) = self._backend.compile(plan), self._data
+        kernel = self._backend.compile(plan)
         return run_guarded(plan, GuardedOutput(plan.problem), lambda out: self._timer(
-            kernel, x, w, bias, out, repeats))
+            kernel, *self._data, out, repeats))
 
 
 class RunnerEvaluator(HostEvaluator):
@@ -94,7 +96,7 @@ class RunnerEvaluator(HostEvaluator):
     def _sets(self) -> list[Arrays]:
         runner, problem = self._runner, self._problem
         runner.release()
-        count = set_count(problem.compulsory_bytes, runner.cache_bytes,
+        count = set_count(compulsory_bytes(problem), runner.cache_bytes,
                           runner.room_bytes / _PART_OF_ROOM, runner.most_sets)
         return runner.sets(problem, count, self._seed)
 

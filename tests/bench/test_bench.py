@@ -16,6 +16,7 @@ from dscore.core import catalog
 from dscore.core.errors import SpecError
 from dscore.core.text import geomean
 from dscore.core.token import parse_problem
+from dscore.ops import compulsory_bytes
 
 POINTWISE, DEPTHWISE = "n1c8h5w7_o16k1", "n1c8h5w6_o8k3s2p0x1x1x1g8_bias_relu6"
 HOT = dict(backend="reference", ways=(), caches=("hot",))
@@ -123,7 +124,7 @@ def test_every_layer_at_every_batch_in_every_state():
     for one in rows:
         assert one.correct
         assert 0 < one.low <= one.microseconds <= one.high
-        assert one.bytes == parse_problem(one.problem).compulsory_bytes
+        assert one.bytes == compulsory_bytes(parse_problem(one.problem))
         assert one.sets == (8 if one.cache == "cold" else 1)
         assert one.policy == ("eager" if one.cache == "eager" else "host")
         assert 0 < one.floor_microseconds < one.microseconds

@@ -72,7 +72,7 @@ def test_seconds_are_of_the_device():
     plan = dscore.plan_for("P2", HIP.device())
     x, w, _ = bound.sample(plan.problem, 0)
     out = np.empty(plan.problem.y_shape, np.float32)
-    taken = HIP.compile(plan).seconds(x, w, None, out, 5)
+    taken = HIP.compile(plan).seconds(x, w, None, out, repeats=5)
     assert len(taken) == 5
     floor = HIP.device().floor_seconds(0, 2 * plan.problem.macs)
     assert all(floor / 2 < seconds < 1e-2 for seconds in taken)

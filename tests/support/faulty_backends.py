@@ -14,7 +14,7 @@ class _Kernel:
         self.act(out)
 
     def seconds(self, x, w, bias, out, repeats):
-        return self.kernel.seconds(x, w, bias, out, repeats)
+        return self.kernel.seconds(x, w, bias, out, repeats=repeats)
 
 
 class _Faulty(ReferenceBackend):
