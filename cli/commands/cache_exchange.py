@@ -14,9 +14,9 @@ from dscore.cli.show.text import counted, print_text, progress, require_writable
 from dscore.core.errors import DscoreError
 
 if TYPE_CHECKING:
+    from dscore.tuning.freshness import Stale
     from dscore.tuning.hint_file import Hint, HintFile
     from dscore.tuning.measurement import Measurement
-    from dscore.tuning.records import Stale
 
 _SHOWN = 5
 
