@@ -25,7 +25,7 @@ from dscore.tuning.trials import SearchRequest, Trials
 Progress = Callable[[int, int, float | None], None]  # done, of how many, seconds of the best
 
 # Runs of the first pass over all candidates, and of the second one over the best of them.
-QUICK, LONG, FINALISTS = 3, 12, 8
+FIRST_RUNS, FINAL_RUNS, FINALISTS = 3, 12, 8
 # Share of a problem's time that is left to the second pass.
 _RESERVED = 0.15
 
@@ -106,7 +106,7 @@ def _finalists(plans: Sequence[Plan], record: TuningRecord) -> list[Plan]:
     """Plans among the fastest that have not been timed for long yet."""
     right = [c for c in record.configurations.values() if not c.refused]
     fastest = sorted(right, key=lambda c: (c.seconds, c.tiling.name))[:FINALISTS]
-    names = {c.tiling.name for c in fastest if len(c.samples) < LONG}
+    names = {c.tiling.name for c in fastest if len(c.samples) < FINAL_RUNS}
     return [plan for plan in plans if plan.tiling.name in names]
 
 
@@ -141,7 +141,7 @@ def search_one(request: SearchRequest, backend: Backend, problem: ConvProblem, b
     report = progress or (lambda done, total, best: None)
     done = len(plans) - len(todo)
     for plan, unbuilt in _built(todo, builder, _reserved(until)):
-        trials.try_out(plan, QUICK, unbuilt)
+        trials.try_out(plan, FIRST_RUNS, unbuilt)
         done += 1
         report(done, len(plans), trials.fastest)
     _time_finalists(trials, plans, builder, until)
@@ -164,4 +164,4 @@ def _time_finalists(trials: Trials, plans: Sequence[Plan], builder: Builder, unt
         if not finalists:
             return
         for plan, unbuilt in _built(finalists, builder, until):
-            trials.try_out(plan, LONG, unbuilt)
+            trials.try_out(plan, FINAL_RUNS, unbuilt)

@@ -23,7 +23,7 @@ from dscore.core.token import parse_problem
 from dscore.solving import solver
 from dscore.tuning import records, tune
 from dscore.tuning.measurement import MeasurementPolicy, records_of
-from dscore.tuning.search import LONG, QUICK, SearchResult
+from dscore.tuning.search import FINAL_RUNS, FIRST_RUNS, SearchResult
 
 PROBLEM = parse_problem("n1c8h6w6_o16k1")
 OTHER = parse_problem("n1c8h6w6_o8k3p1g8")
@@ -70,9 +70,9 @@ def test_the_fastest_of_the_first_is_found() -> None:
 
 def test_the_best_are_timed_for_long() -> None:
     tuned()
-    quick = [name for name, repeats in Scripted.timed if repeats == QUICK]
-    long = [name for name, repeats in Scripted.timed if repeats == LONG]
-    assert quick == NAMES[:12]
+    first = [name for name, repeats in Scripted.timed if repeats == FIRST_RUNS]
+    long = [name for name, repeats in Scripted.timed if repeats == FINAL_RUNS]
+    assert first == NAMES[:12]
     assert sorted(long) == sorted(sorted(NAMES[:12], key=scripted_seconds)[:8])
 
 
@@ -151,7 +151,7 @@ def test_what_is_on_record_is_not_measured_again() -> None:
     tuned(top=5)
     before = len(Scripted.timed)
     result = tuned(top=12)
-    again = [name for name, repeats in Scripted.timed[before:] if repeats == QUICK]
+    again = [name for name, repeats in Scripted.timed[before:] if repeats == FIRST_RUNS]
     assert again == NAMES[5:12]
     assert result.tried == 12
 
@@ -165,8 +165,8 @@ def test_an_interruption_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) 
     assert best.name == fastest(NAMES[:4])
     monkeypatch.setattr(Scripted, "roles", {})
     tuned()
-    quick = [name for name, repeats in Scripted.timed if repeats == QUICK]
-    assert quick == NAMES[:12]
+    first = [name for name, repeats in Scripted.timed if repeats == FIRST_RUNS]
+    assert first == NAMES[:12]
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_a_budget_is_kept(clock: list[float]) -> None:
     assert 0 < result.tried < 12
     assert not result.complete
     # The time of the second pass is kept free for it.
-    assert max(len(c.samples) for c in result.record.configurations.values()) > QUICK
+    assert max(len(c.samples) for c in result.record.configurations.values()) > FIRST_RUNS
 
 
 def test_problems_share_the_budget(clock: list[float]) -> None:
@@ -257,11 +257,11 @@ def _slow(tmp_path: Path, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code], env=environment)
 
 
-def _quick_counts() -> dict[str, int]:
+def _first_counts() -> dict[str, int]:
     """How often each configuration was measured in the first pass, by what is on record."""
     counts: dict[str, int] = {}
     for measurement in records.everything():
-        if len(measurement.samples) == QUICK:
+        if len(measurement.samples) == FIRST_RUNS:
             counts[measurement.tiling.name] = counts.get(measurement.tiling.name, 0) + 1
     return counts
 
@@ -269,15 +269,15 @@ def _quick_counts() -> dict[str, int]:
 def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
     process = _slow(tmp_path)
     until = time.monotonic() + 20
-    while len(_quick_counts()) < 4 and time.monotonic() < until:
+    while len(_first_counts()) < 4 and time.monotonic() < until:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    known = len(_quick_counts())
+    known = len(_first_counts())
     assert 4 <= known < 12
     assert store.Store("tuning").verify() == ()
     assert tuned(backend="tuning_backends:Slow").complete
-    assert _quick_counts() == dict.fromkeys(NAMES[:12], 1)
+    assert _first_counts() == dict.fromkeys(NAMES[:12], 1)
 
 
 def test_two_tuners_at_once_lose_nothing(tmp_path: Path) -> None:
