@@ -12,7 +12,6 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -131,8 +130,8 @@ class Algorithm(ABC):
 
     *name* is that of its folders in `dscore/algorithms`, `hip_src` and `backends/reference`, and
     the value of the key `algorithm` in files; *tiling* its class of tilings, whose C++ namesake
-    takes `template_arguments`; *header*, below *sources*, defines both that and the kernel, which
-    is called as the tiling without its last six letters.
+    takes `template_arguments`; *include* brings both that and the kernel, which is called as the
+    tiling without its last six letters.
     """
 
     name: ClassVar[str]
@@ -141,12 +140,11 @@ class Algorithm(ABC):
     spaces: ClassVar[tuple[SpaceGenerator, ...]]  # in the order in which they are opened
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
     weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, for `work`
-    sources: ClassVar[Path | None] = None  # None: the kernels that dscore ships
 
     @property
-    def header(self) -> str:
-        """The kernel's header."""
-        return f"{self.name}/kernel.hpp"
+    def include(self) -> str:
+        """What a unit begins with: the line that includes the kernel, or the kernel's own text."""
+        return f'#include "{self.name}/kernel.hpp"'
 
     @abstractmethod
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
@@ -163,6 +161,10 @@ class Algorithm(ABC):
     @abstractmethod
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         """Whether some tile reaches past the problem, so that lanes are predicated."""
+
+    def workspace_bytes(self, problem: ConvProblem, t: Any) -> int:
+        """Memory that a launch needs beside the operands."""
+        return 0
 
     def work(self, case: Case, grids: Count) -> Work | None:
         """What `weights` weigh, of a grid that fills the device *grids* times.

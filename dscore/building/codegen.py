@@ -86,9 +86,9 @@ class KernelSource:
 def render(kernels: Sequence[KernelSource], table: str = "") -> str:
     """One unit with these kernels; its table is the library's, or an array called *table*."""
     distinct = {kernel.name: kernel for kernel in kernels}
-    headers = sorted({algorithm_of(kernel.plan.tiling).header for kernel in kernels})
+    includes = sorted({algorithm_of(kernel.plan.tiling).include for kernel in kernels})
     lines = [f"// dscore: {', '.join(problem_token(k.plan.problem) for k in kernels)}"]
-    lines += [f'#include "{header}"' for header in headers]
+    lines += includes
     lines += [f"namespace {{\n{kernel.sizes_type()}{kernel.definition()}}}  // namespace"
               for kernel in distinct.values()]
     rows = "".join(f"  DSCORE_KERNEL({name}),\n" for name in distinct)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dscore._version import __version__
+from dscore.algorithms.registry import algorithm, names
 from dscore.building.codegen import KernelSource, Sizes, sizes_of
 from dscore.building.compilers import Kind, find_compiler
 from dscore.cache.store import folder_key
@@ -30,7 +31,8 @@ def sources() -> Path:
 
 def sources_identity(include: Path, sizes: Sizes, compiler: Kind) -> BackendIdentity:
     """The identity of a backend that builds the kernel sources below *include*."""
-    return BackendIdentity(folder_key(include, (".hpp", ".h"), __version__, sizes),
+    kernels = (algorithm(name).include for name in names())
+    return BackendIdentity(folder_key(include, (".hpp", ".h"), __version__, sizes, *kernels),
                            lambda: find_compiler(compiler).version)
 
 
