@@ -1,5 +1,4 @@
-"""Who shares the work of a long command: processes of this machine, or an executor of the user's.
-"""
+"""Executors for the work of a long command: processes of this machine, or one of the user's."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ _JOIN_SECONDS = 3.0
 
 
 @contextmanager
-def executor_of(chosen: Backend, workers: int | None, target: str | None,
+def executor_of(backend: Backend, workers: int | None, target: str | None,
                 tasks: int) -> Iterator[Executor | None]:
     """The executor at *target*, a pool of *workers* processes, or None for this process.
 
-    Where nothing is asked for, a machine of several GPUs gets a process for each of them.
+    By default a machine of several GPUs gets a process for each of them.
     """
     if workers is not None and target is not None:
         raise SpecError("--workers and --executor are two ways of the same; take one")
@@ -33,7 +32,7 @@ def executor_of(chosen: Backend, workers: int | None, target: str | None,
         with _loaded(target) as executor:
             yield executor
         return
-    environments = chosen.workers()
+    environments = backend.workers()
     gpus = len(environments)
     count = require_int(max(gpus, 1) if workers is None else workers, "--workers")
     if gpus and count > gpus:
@@ -51,17 +50,17 @@ def _loaded(target: str) -> Iterator[Executor]:
     """What the factory at ``module:factory`` makes; it is shut down at the end."""
     module, _, attribute = target.partition(":")
     try:
-        made: Any = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError, TypeError, ValueError) as failed:
-        raise SpecError(f"--executor {target!r} cannot be had: {failed}; it is module:factory, to "
-                        "be called without arguments") from failed
-    if not callable(getattr(made, "submit", None)):
-        raise SpecError(f"--executor {target!r} made a {type(made).__name__}, which is no "
+        executor: Any = getattr(importlib.import_module(module), attribute)()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise SpecError(f"--executor {target!r} cannot be had: {error}; it is module:factory, to "
+                        "be called without arguments") from error
+    if not callable(getattr(executor, "submit", None)):
+        raise SpecError(f"--executor {target!r} made a {type(executor).__name__}, which is no "
                         "concurrent.futures.Executor")
     try:
-        yield made
+        yield executor
     finally:
-        made.shutdown(wait=False)
+        executor.shutdown(wait=False)
 
 
 @contextmanager

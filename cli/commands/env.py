@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from dscore._version import __version__
@@ -21,6 +19,8 @@ _PACKAGES = ("numpy", "cffi", "typer", "rich", "hypothesis", "torch", "cupy", "j
 
 def env(json: options.Json = False) -> None:
     """Show versions, and what each backend lacks."""
+    import platform
+
     from dscore.tuning.shipped_hints import all_shipped
 
     system = {"dscore": __version__,
@@ -59,6 +59,8 @@ def _hints_record(shipped: ShippedHints) -> Record:
 
 
 def _version(package: str) -> str | None:
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import statistics
 import sys
 import time
 from dataclasses import dataclass
@@ -151,6 +150,8 @@ def _outcome(job: _Job, layer: NamedProblem) -> _Outcome:
 
 def _measured(job: _Job, plan: Plan) -> tuple[Accuracy, float]:
     """How one run compares with the exact result, and the median time of the repeats."""
+    import statistics
+
     import numpy as np
 
     from dscore.checking import bound

@@ -1,4 +1,4 @@
-"""The tables of `dscore bench` as Markdown: what layers come to, and each over its batches."""
+"""Markdown tables of `dscore bench`: groups of layers, and each layer over its batches."""
 
 from __future__ import annotations
 

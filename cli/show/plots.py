@@ -1,4 +1,4 @@
-"""The pictures of `dscore bench`: bars of mean times over batches, and a roofline."""
+"""Pictures of `dscore bench`: bars of mean times over batches, and a roofline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of `dscore bench`: layer by layer, what they come to, and what stands out."""
+"""Tables of `dscore bench`: a line for each layer, a line for each group of layers, and remarks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEADS = {"channels_last": ">channels\nlast", "channels_last_tf32": ">ch. last\n
 
 
 def print_all(results: Sequence[LayerResult], markdown: bool) -> None:
-    """Layer by layer, and what they come to."""
+    """Both tables: of layers, and of groups of layers."""
     if markdown:
         print(*markdown_tables.lines(results), sep="\n")
     else:
