@@ -56,7 +56,8 @@ def untuned(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     if (hint is not None and hint.tiling.computes(arithmetic)
             and not (backend and refusals(backend, hint))):
         return hint
-    return solver.best_plan(problem, device, rules, arithmetic)
+    among = None if backend is None else backend.algorithms
+    return solver.best_plan(problem, device, rules, arithmetic, among)
 
 
 def given(problem: ConvProblem, device: Device, plan: PlanLike,

@@ -22,7 +22,8 @@ def kind_of(one: Field[Any]) -> FieldKind:
     """What a field holds: a count (a positive int), a choice among names, or a switch (a bool)."""
     if "names" in one.metadata:
         return "choice"
-    kinds: dict[Any, FieldKind] = {"int": "count", "bool": "switch"}
+    # Text where annotations are postponed.
+    kinds: dict[Any, FieldKind] = {"int": "count", int: "count", "bool": "switch", bool: "switch"}
     if one.type not in kinds:
         raise TypeError(f"{one.name}: a tiling's field is an int, a bool or a choice, "
                         f"not {one.type}")

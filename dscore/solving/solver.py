@@ -94,13 +94,15 @@ def _space(problem: ConvProblem, device: Device, rules: Rules, algorithm: Algori
 
 
 def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
-          masked: bool | None = None, algorithm: str | None = None) -> Space:
+          masked: bool | None = None, algorithm: str | None = None,
+          among: tuple[str, ...] | None = None) -> Space:
     """Every tiling of *problem* that fits *device* under *rules*.
 
     The algorithms that run *problem* are tried in the registry's order (under the ``paper`` rules
     the paper's own first), each with its spaces in their order, until one has a tiling that fits;
     ``space.note`` names those that had none. *masked* True or False asks for a space of that kind,
-    of the algorithms that know both kinds; *algorithm* asks for one by name.
+    of the algorithms that know both kinds; *algorithm* asks for one by name, *among* leaves out all
+    others.
 
     Raises InfeasibleError where nothing fits, SpecError where *algorithm* does not run *problem*.
 
@@ -109,7 +111,7 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     True
     """
     empty: list[str] = []
-    for space in _spaces(problem, device, rules, masked, algorithm):
+    for space in _spaces(problem, device, rules, masked, algorithm, among):
         if len(space):
             return replace(space, note="; ".join(empty))
         empty.append(f"no {'masked' if space.masked else 'exact'} {space.algorithm.name} tiling "
@@ -121,8 +123,8 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
 
 
 def _spaces(problem: ConvProblem, device: Device, rules: Rules, masked: bool | None,
-            name: str | None) -> Iterator[Space]:
-    algorithms = running(problem, rules)
+            name: str | None, among: tuple[str, ...] | None) -> Iterator[Space]:
+    algorithms = tuple(one for one in running(problem, rules) if among is None or one.name in among)
     exact = [one for one in algorithms if _knows_exact(one)]
     if name is not None:
         algorithms = tuple(one for one in algorithms if one.name == name)
@@ -159,12 +161,13 @@ def make_plan(problem: ConvProblem, device: Device, tiling: Tiling, rules: Rules
 
 @lru_cache(maxsize=4096)
 def best_plan(problem: ConvProblem, device: Device, rules: Rules = "hardware",
-              arithmetic: Arithmetic | None = None) -> Plan:
+              arithmetic: Arithmetic | None = None,
+              among: tuple[str, ...] | None = None) -> Plan:
     """The plan the cost model ranks first, of those that compute by *arithmetic* if one is named.
 
     Raises InfeasibleError where nothing fits.
     """
-    space = solve(problem, device, rules)
+    space = solve(problem, device, rules, among=among)
     for index in space.ranked():
         if space[int(index)].computes(arithmetic):
             return space.plan(int(index))

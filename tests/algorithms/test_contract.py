@@ -1,0 +1,103 @@
+"""The contract of an algorithm: those that are shipped keep it, and a toy of one file is taken."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import toy_algorithm
+
+import dscore
+from dscore.algorithms import base, registry
+from dscore.backends.emulated import EmulatedBackend
+from dscore.building.library import sources
+from dscore.checking.check import check_plan
+from dscore.checking.conformance import conformance
+from dscore.core import catalog
+from dscore.core.errors import SpecError
+from dscore.core.token import parse_problem
+from dscore.solving import solver
+
+PAPERS = (sources().parent / "docs" / "papers.md")
+needs_compiler = pytest.mark.skipif(EmulatedBackend().missing() is not None,
+                                    reason=str(EmulatedBackend().missing()))
+
+
+@pytest.fixture
+def toy():
+    registry.register("toy", "toy_algorithm:Toy")
+    yield registry.algorithm("toy")
+    registry.unregister("toy")
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_an_algorithm_is_whole(name):
+    one = registry.algorithm(name)
+    assert one.name == one.tiling.algorithm == name
+    assert one.include == f'#include "{name}/kernel.hpp"'
+    assert (sources() / name / "kernel.hpp").is_file()
+    assert importlib.util.find_spec(f"dscore.backends.reference.{name}")
+    assert callable(one.cases().templates)
+    assert callable(one.cases().problems)
+    assert any(not one.runs(problem) for problem in catalog.layers().values())
+    assert f"`dscore.algorithms.{name}" in PAPERS.read_text()
+
+
+def test_what_lacks_a_duty_is_refused(monkeypatch):
+    class Half(toy_algorithm.Toy):
+        footprint = base.Algorithm.footprint
+
+    class Other(toy_algorithm.Toy):
+        name = "other"
+
+    for cls, words in ((Half, "abstract method '?footprint"), (Other, "calls itself other"),
+                       (object, "not an Algorithm")):
+        monkeypatch.setattr(toy_algorithm, "Candidate", cls, raising=False)
+        registry.register("toy", "toy_algorithm:Candidate")
+        try:
+            with pytest.raises(TypeError, match=words):
+                registry.algorithm("toy")
+        finally:
+            registry.unregister("toy")
+    with pytest.raises(SpecError, match="unknown algorithm 'toy'; there are gemm, "):
+        registry.algorithm("toy")
+
+
+def test_a_toy_is_solved_explained_and_read(toy, call):
+    problem, device = parse_problem("n1c7h5w3_o6k1_bias_relu"), catalog.device("z100sm")
+    space = solver.solve(problem, device)
+    assert (space.algorithm, len(space)) == (toy, 3)
+    plan = space.plan(int(space.ranked()[0]))
+    assert registry.tiling_from(plan.tiling.as_json()) == plan.tiling
+    assert "toy_t" in plan.name
+    shown = call("explain", "n1c7h5w3_o6k1_bias_relu").out
+    assert "a lane: 1 output" in shown
+    assert "E-LANES" in shown
+    assert "toy" in call("space", "n1c7h5w3_o6k1_bias_relu").out
+
+
+@needs_compiler
+def test_a_toy_runs_and_conforms_on_the_emulated_device(toy, call):
+    report = conformance("emulated", examples=40, seed=1, algorithms=["toy"])
+    assert report.ok, report.failures
+    assert report.examples == {"toy": 40}
+    x = np.random.default_rng(0).standard_normal((2, 7, 5, 3), dtype=np.float32)
+    w = np.random.default_rng(1).standard_normal((6, 7, 1, 1), dtype=np.float32)
+    tiling = {"algorithm": "toy", "threads": 64}
+    y = dscore.conv(x, w, backend="emulated", plan=tiling)
+    np.testing.assert_allclose(y, np.einsum("nchw,oc->nohw", x, w[..., 0, 0]), atol=1e-5)
+    # A backend that has no kernel of it is given the next algorithm.
+    np.testing.assert_allclose(y, dscore.conv(x, w, backend="reference"), atol=1e-5)
+    assert call("run", "n1c7h5w3_o6k1", "--backend", "emulated", "--tiling",
+                "algorithm=toy,threads=64").code == 0
+    assert "E-ALGORITHM" in call("run", "n1c7h5w3_o6k1", "--backend", "reference", "--tiling",
+                                 "algorithm=toy,threads=64").err
+
+
+@needs_compiler
+def test_a_bug_in_a_toy_is_found(toy, monkeypatch):
+    right, wrong = "c < s.in_channels", "c < s.in_channels - 1"
+    assert toy_algorithm.KERNEL.count(right) == 1
+    monkeypatch.setattr(type(toy), "include", toy_algorithm.KERNEL.replace(right, wrong))
+    problem = parse_problem("n1c9h4w3_o5k1")
+    plan = solver.make_plan(problem, catalog.device("z100sm"), toy_algorithm.ToyTiling(128))
+    assert not check_plan(EmulatedBackend(), plan, 0).ok
