@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import fields
-from functools import cache
 from typing import Any
 
 from dscore.algorithms.base import Algorithm
 from dscore.core.errors import SpecError, require_one_of
+from dscore.core.once import once
 from dscore.core.plan import Rules
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, fields_fault, kind_of, require_fields
@@ -41,7 +41,7 @@ def names() -> tuple[str, ...]:
     return tuple(_REGISTRY)
 
 
-@cache
+@once
 def algorithm(name: str) -> Algorithm:
     """The algorithm of a name.
 

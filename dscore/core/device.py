@@ -10,6 +10,7 @@ from dscore.core.errors import SpecError, require_int, require_one_of
 
 # Types of operands for which there are kernels on matrix units.
 MATRIX_TYPES = ("tf32",)
+MATRIX_WAVEFRONT = 32
 VENDORS = ("hygon", "amd", "nvidia", "host")
 
 
@@ -79,6 +80,9 @@ class Device:
             raise SpecError(f"matrix_types must be a list of names, got {self.matrix_types!r}")
         for name in self.matrix_types:
             require_one_of(name, "a type of matrix_types", MATRIX_TYPES)
+            if self.wavefront != MATRIX_WAVEFRONT:
+                raise SpecError(f"matrix_types: kernels on matrix units of {name} are for "
+                                f"wavefronts of {MATRIX_WAVEFRONT}, not {self.wavefront}")
         object.__setattr__(self, "matrix_types", tuple(self.matrix_types))
 
     def _require_measure(self, name: str, optional: bool) -> None:

@@ -175,7 +175,8 @@ def test_capabilities_are_what_the_file_says(tmp_path):
     for field, bad, words in (("early_start = true", "early_start = 1", "early_start must be"),
                               ('["tf32"]', '["fp8"]', "a type of matrix_types must be one of"),
                               ('["tf32"]', '"tf32"', "matrix_types must be a list of names"),
-                              ("cluster_blocks = 8", "cluster_blocks = 0", "must be positive")):
+                              ("cluster_blocks = 8", "cluster_blocks = 0", "must be positive"),
+                              ("wavefront = 32", "wavefront = 64", "for wavefronts of 32")):
         path = tmp_path / "bad.toml"
         path.write_text(text.replace(field, bad))
         assert words in message(device, path)

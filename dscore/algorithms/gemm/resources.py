@@ -99,5 +99,5 @@ LIMITS = (
           lambda c: (c.tiling.cluster, c.device.cluster_blocks)),
     Limit("E-SPLIT", "tf32x3", "", "",
           lambda c: (1 * splits(c.tiling), _admits_split(c)),
-          lambda c: f"NVIDIA, {LEAST_SPLIT_CHANNELS} input channels or more"),
+          lambda c: f"matrix units of TF32, {LEAST_SPLIT_CHANNELS} input channels or more"),
 )

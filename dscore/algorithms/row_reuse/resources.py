@@ -86,7 +86,7 @@ LIMITS = (
           lambda c: "from registers only"),
     Limit("E-AHEAD", "ahead", "", "",
           lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
-          lambda c: "kernels begin early from sm_90 on"),
+          lambda c: "needs a device with an early start"),
     Limit("E-SPAN", "columns left", "", "", lambda c: (_columns_left(c), 0),
           lambda c: "through LDS a block takes whole rows"),
     Limit("E-SPAN-H", "rows left", "", "", lambda c: (_rows_left(c), 0),
