@@ -20,16 +20,16 @@ from dscore.measuring.vendor_runtime import runtime
 HIP = HipBackend()
 pytestmark = pytest.mark.skipif(HIP.missing() is not None, reason=str(HIP.missing()))
 
-QUICK = Effort(most_replays=7)
+EFFORT = Effort(most_replays=7)
 LAYERS = ("D6", "P13", "n1c32h29w31_o32k3s2p0x1x1x1g32_bias_relu6")
 
 
 @pytest.fixture
 def torch():
-    found = pytest.importorskip("torch", reason="PyTorch is not installed")
-    if not found.cuda.is_available():
+    module = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not module.cuda.is_available():
         pytest.skip("this PyTorch sees no GPU")
-    return found
+    return module
 
 
 @pytest.fixture(params=["torch", "runtime"])
@@ -39,7 +39,7 @@ def runner(request):
     return TorchRunner(request.getfixturevalue("torch"), HIP.device(), 0)
 
 
-def asked(*names, **options):
+def comparison(*names, **options):
     layers = tuple(layer for name in names for layer in catalog.find(name))
     return Comparison(layers, **options)
 
@@ -55,7 +55,7 @@ def test_device_time_by_graphs(runner):
     plan = dscore.plan_for("P2", HIP.device())
     sets = runner.sets(plan.problem, 3, 0)
     subject = runner.subject(HIP, plan, sets)
-    timing, = device_times(runner.clock, [subject], 3, QUICK)
+    timing, = device_times(runner.clock, [subject], 3, EFFORT)
     assert timing.policy == "graph" or HIP.vendor == "amd"
     assert timing.launches % 3 == 0
     floor = HIP.device().floor_seconds(0, 2 * plan.problem.macs)
@@ -69,7 +69,7 @@ def test_both_clocks_agree(torch):
     for runner in (TorchRunner(torch, HIP.device(), 0),
                    VendorRunner(runtime(HIP.vendor), HIP.device(), 0)):
         sets = runner.sets(plan.problem, 1, 0)
-        times += device_times(runner.clock, [runner.subject(HIP, plan, sets)], 1, QUICK)
+        times += device_times(runner.clock, [runner.subject(HIP, plan, sets)], 1, EFFORT)
     assert times[0].median == pytest.approx(times[1].median, rel=0.2)
 
 
@@ -93,9 +93,9 @@ print(timing.policy, timing.median > 0, bool(torch.isfinite(x).all()))
 
 
 def test_what_cannot_be_captured_is_timed_between_events(torch):
-    done = subprocess.run([sys.executable, "-c", NOT_CAPTURED], capture_output=True, text=True,
-                          check=False)
-    assert done.stdout.split() == ["events", "True", "True"], done.stderr
+    finished = subprocess.run([sys.executable, "-c", NOT_CAPTURED], capture_output=True,
+                              text=True, check=False)
+    assert finished.stdout.split() == ["events", "True", "True"], finished.stderr
 
 
 def test_eager_time_is_the_hosts(torch):
@@ -112,23 +112,23 @@ def test_eager_time_is_the_hosts(torch):
             return torch.no_grad()
 
     clock = TorchClock(torch, 0)
-    eager, = eager_times(clock, [Product()], QUICK)
-    device, = device_times(clock, [Product()], 1, QUICK)
+    eager, = eager_times(clock, [Product()], EFFORT)
+    device, = device_times(clock, [Product()], 1, EFFORT)
     assert eager.median < device.median / 2
 
 
 def test_floors(torch):
-    found = TorchRunner(torch, HIP.device(), 0).floors()
+    floors = TorchRunner(torch, HIP.device(), 0).floors()
     device = HIP.device()
-    assert 0.5 < found.bytes_per_second / device.bandwidth_bytes_per_second <= 1.05
-    assert 0.3 < found.flops_per_second / (
+    assert 0.5 < floors.bytes_per_second / device.bandwidth_bytes_per_second <= 1.05
+    assert 0.3 < floors.flops_per_second / (
         2 * device.fp32_lanes_per_cu * device.compute_units * device.clock_hz) <= 1.2
-    assert 2e-7 < found.launch_seconds < 2e-5
+    assert 2e-7 < floors.launch_seconds < 2e-5
 
 
 @pytest.mark.parametrize("batch", [1, 8])
 def test_beside_pytorch(torch, batch):
-    rows = bench(asked(*LAYERS, batches=(batch,), backend="hip"))
+    rows = bench(comparison(*LAYERS, batches=(batch,), backend="hip"))
     assert {row.method for row in rows} == {"dscore", *WAYS}
     for row in rows:
         assert row.correct, row
@@ -140,8 +140,8 @@ def test_beside_pytorch(torch, batch):
 
 
 def test_tf32_is_held_to_its_own_bound(torch):
-    rows = bench(asked("P13", backend="hip", ways=("default", "matmul"), caches=("hot",),
-                       tf32=True))
+    rows = bench(comparison("P13", backend="hip", ways=("default", "matmul"), caches=("hot",),
+                            tf32=True))
     assert [row.method for row in rows] == ["dscore", "default", "matmul", "default_tf32",
                                             "matmul_tf32"]
     assert all(row.correct for row in rows), rows
@@ -149,7 +149,7 @@ def test_tf32_is_held_to_its_own_bound(torch):
 
 def test_without_pytorch(monkeypatch):
     monkeypatch.setattr("dscore.measuring.torch_runner.torch_with_gpu", lambda: None)
-    run = Bench(asked("P13", "D6", backend="hip", ways=()))
+    run = Bench(comparison("P13", "D6", backend="hip", ways=()))
     assert run.caches == ("cold", "hot")
     run.prepare(run.cases)
     for case in run.cases:
@@ -159,7 +159,7 @@ def test_without_pytorch(monkeypatch):
 
 
 def test_memory_is_given_back(torch):
-    run = Bench(asked("D6", backend="hip", caches=("cold",)))
+    run = Bench(comparison("D6", backend="hip", caches=("cold",)))
     run.rows(run.cases[0])
     torch.cuda.empty_cache()
     before = torch.cuda.mem_get_info()[0]

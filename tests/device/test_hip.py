@@ -22,16 +22,12 @@ pytestmark = pytest.mark.skipif(HIP.missing() is not None, reason=str(HIP.missin
 
 LAYERS = [name for name, problem in catalog.layers().items() if problem.spec.kind != "dense"]
 PROBLEM = parse_problem("n2c32h29w31_o64k3s2p0x1x1x1g32_bias_relu6")
-ASKED = dict(stride=2, padding=((0, 1), (1, 1)), groups=32, activation="relu6")
+OPTIONS = dict(stride=2, padding=((0, 1), (1, 1)), groups=32, activation="relu6")
 X, W, BIAS = bound.sample(PROBLEM, 0)
 
 
-def wanted():
-    return bound.expected(PROBLEM, X, W, BIAS)
-
-
 def right(y):
-    return bound.compare(np.asarray(y), wanted()).ok
+    return bound.compare(np.asarray(y), bound.expected(PROBLEM, X, W, BIAS)).ok
 
 
 def test_a_thousand_random_cases():
@@ -52,10 +48,10 @@ def test_every_layer_of_the_papers_tables(batch):
 
 
 def test_numpy_arrays_go_there_and_back():
-    y = dscore.conv(X, W, BIAS, **ASKED)
+    y = dscore.conv(X, W, BIAS, **OPTIONS)
     assert type(y) is np.ndarray
     assert right(y)
-    assert right(dscore.conv(X, W, BIAS, **ASKED, backend="hip"))
+    assert right(dscore.conv(X, W, BIAS, **OPTIONS, backend="hip"))
 
 
 def test_what_a_kernel_does_not_write_comes_back_as_it_was():
@@ -63,7 +59,7 @@ def test_what_a_kernel_does_not_write_comes_back_as_it_was():
     kernel = HipAnySizes().compile(plan)
     x, w, _ = bound.sample(plan.problem, 0)
     out = np.full(plan.problem.y_shape, np.nan, np.float32)
-    kernel.launch = lambda *there, **where: None
+    kernel.launch = lambda *addresses: None
     kernel(x, w, None, out)
     assert np.isnan(out).all()
 
@@ -72,10 +68,10 @@ def test_seconds_are_of_the_device():
     plan = dscore.plan_for("P2", HIP.device())
     x, w, _ = bound.sample(plan.problem, 0)
     out = np.empty(plan.problem.y_shape, np.float32)
-    taken = HIP.compile(plan).seconds(x, w, None, out, repeats=5)
-    assert len(taken) == 5
+    samples = HIP.compile(plan).seconds(x, w, None, out, repeats=5)
+    assert len(samples) == 5
     floor = HIP.device().floor_seconds(0, 2 * plan.problem.macs)
-    assert all(floor / 2 < seconds < 1e-2 for seconds in taken)
+    assert all(floor / 2 < seconds < 1e-2 for seconds in samples)
 
 
 def test_plans_for_another_wavefront_are_refused():
@@ -87,11 +83,11 @@ def test_plans_for_another_wavefront_are_refused():
 
 @pytest.fixture
 def torch():
-    found = pytest.importorskip("torch", reason="PyTorch is not installed")
-    if not found.cuda.is_available():
+    module = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not module.cuda.is_available():
         pytest.skip("this PyTorch sees no GPU")
-    found.backends.cudnn.allow_tf32 = False
-    return found
+    module.backends.cudnn.allow_tf32 = False
+    return module
 
 
 @pytest.fixture
@@ -101,11 +97,11 @@ def tensors(torch):
 
 def test_torch_tensors_stay_where_they_are(torch, tensors):
     for _ in range(2):
-        y = dscore.conv(*tensors, **ASKED)
+        y = dscore.conv(*tensors, **OPTIONS)
         assert y.device == tensors[0].device
         assert right(y.cpu())
     out = torch.full(PROBLEM.y_shape, float("nan"), device="cuda")
-    assert dscore.conv(*tensors, **ASKED, out=out) is out
+    assert dscore.conv(*tensors, **OPTIONS, out=out) is out
     assert right(out.cpu())
 
 
@@ -113,29 +109,29 @@ def test_torch_tensors_of_any_layout(torch, tensors):
     x, w, bias = tensors
     for laid_out in (x.contiguous(memory_format=torch.channels_last), x.flip(3).flip(3),
                      x.repeat_interleave(2, dim=3)[..., ::2]):
-        assert right(dscore.conv(laid_out, w, bias, **ASKED).cpu())
+        assert right(dscore.conv(laid_out, w, bias, **OPTIONS).cpu())
 
 
 def test_torch_gradients_are_refused(torch, tensors):
     x, w, bias = tensors
-    dscore.conv(x, w, bias, **ASKED)
+    dscore.conv(x, w, bias, **OPTIONS)
     parameter = torch.nn.Parameter(w)
     with pytest.raises(SpecError, match="requires a gradient"):
-        dscore.conv(x, parameter, bias, **ASKED)
+        dscore.conv(x, parameter, bias, **OPTIONS)
     with torch.no_grad():
-        assert right(dscore.conv(x, parameter, bias, **ASKED).cpu())
+        assert right(dscore.conv(x, parameter, bias, **OPTIONS).cpu())
 
 
 def test_arrays_that_lie_apart_are_refused(torch, tensors):
     x, w, bias = tensors
     with pytest.raises(SpecError, match="x on GPU 0, w on the host"):
-        dscore.conv(x, w.cpu(), bias, **ASKED)
+        dscore.conv(x, w.cpu(), bias, **OPTIONS)
 
 
 def test_the_callers_stream_is_used(torch, tensors):
     """A long product runs first on the stream; only a kernel of that stream waits for it."""
     x, w, bias = tensors
-    dscore.conv(x, w, bias, **ASKED)
+    dscore.conv(x, w, bias, **OPTIONS)
     stream = torch.cuda.Stream()
     late, big = torch.zeros_like(x), torch.randn(8192, 8192, device="cuda")
     torch.cuda.synchronize()
@@ -143,19 +139,19 @@ def test_the_callers_stream_is_used(torch, tensors):
         for _ in range(10):
             big = big @ big * 1e-4
         late.copy_(x)
-        y = dscore.conv(late, w, bias, **ASKED)
+        y = dscore.conv(late, w, bias, **OPTIONS)
     stream.synchronize()
     assert right(y.cpu())
 
 
 def test_a_captured_graph_replays_on_new_data(torch, tensors):
     x, w, bias = tensors
-    dscore.conv(x, w, bias, **ASKED)
+    dscore.conv(x, w, bias, **OPTIONS)
     held = torch.zeros_like(x)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        y = dscore.conv(held, w, bias, **ASKED)
+        y = dscore.conv(held, w, bias, **OPTIONS)
     held.copy_(x)
     graph.replay()
     torch.cuda.synchronize()
@@ -211,12 +207,12 @@ def chain(torch, launch, w, first, wait, launches=64):
 
 def test_nothing_waits_for_the_device(torch, tensors):
     """The call returns while a long product is still running before it."""
-    dscore.conv(*tensors, **ASKED)
+    dscore.conv(*tensors, **OPTIONS)
     big = torch.randn(16384, 16384, device="cuda")
     torch.cuda.synchronize()
     end = torch.cuda.Event()
     big @ big
-    dscore.conv(*tensors, **ASKED)
+    dscore.conv(*tensors, **OPTIONS)
     end.record()
     assert not end.query()
     torch.cuda.synchronize()
@@ -228,23 +224,23 @@ def test_every_device_is_used(torch, tensors):
     for index in range(torch.cuda.device_count()):
         moved = [tensor.to(f"cuda:{index}") for tensor in tensors]
         before = torch.cuda.current_device()
-        y = dscore.conv(*moved, **ASKED)
+        y = dscore.conv(*moved, **OPTIONS)
         assert y.device.index == index
         assert torch.cuda.current_device() == before
         assert right(y.cpu())
     with pytest.raises(SpecError, match="x on GPU 0, w on GPU 1"):
-        dscore.conv(tensors[0], tensors[1].to("cuda:1"), tensors[2], **ASKED)
+        dscore.conv(tensors[0], tensors[1].to("cuda:1"), tensors[2], **OPTIONS)
 
 
 def test_cupy_arrays(torch):
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     arrays = tuple(cupy.asarray(array) for array in (X, W, BIAS))
     for _ in range(2):
-        y = dscore.conv(*arrays, **ASKED)
+        y = dscore.conv(*arrays, **OPTIONS)
         assert type(y) is cupy.ndarray
         assert right(cupy.asnumpy(y))
     with cupy.cuda.Stream():
-        y = dscore.conv(cupy.asfortranarray(arrays[0]), *arrays[1:], **ASKED)
+        y = dscore.conv(cupy.asfortranarray(arrays[0]), *arrays[1:], **OPTIONS)
         assert right(cupy.asnumpy(y))
 
 
@@ -254,13 +250,13 @@ def test_other_libraries_are_told_what_to_do():
     if Dlpack("jax").index(x) is None:
         pytest.skip("this JAX sees no GPU")
     with pytest.raises(UnavailableError, match=r"pass torch.from_dlpack\(x\)"):
-        dscore.conv(x, jax.numpy.asarray(W), jax.numpy.asarray(BIAS), **ASKED)
+        dscore.conv(x, jax.numpy.asarray(W), jax.numpy.asarray(BIAS), **OPTIONS)
 
 
 def test_memory_is_given_back(torch, tensors):
     runtime_bytes = torch.cuda.mem_get_info()[0]
     for _ in range(20):
         backend("hip").compile(dscore.plan_for("P44", HIP.device()))
-        dscore.conv(X, W, BIAS, **ASKED, backend="hip")
+        dscore.conv(X, W, BIAS, **OPTIONS, backend="hip")
     gc.collect()
     assert runtime_bytes - torch.cuda.mem_get_info()[0] < 64 << 20
