@@ -31,7 +31,7 @@ COMPILER_REGISTERS = 30
 LDS_ALIGNMENT_BYTES = 128
 # What a lane moves at most as one.
 VECTOR_BYTES = 16
-# Words of 4 bytes that LDS serves a clock, on all of these devices.
+# Words (numerics.WORD_BYTES) that LDS serves a clock, on all of these devices.
 LDS_BANKS = 32
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dscore.algorithms.registry import algorithm_of
 from dscore.building.toolchain import Unit
-from dscore.core.numerics import ELEMENTS
+from dscore.core.numerics import kernel_types
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
@@ -139,8 +139,7 @@ def refused(plan: Plan) -> tuple[Violation, ...]:
     """What of a plan no kernel of hip_src runs, by name."""
     spec, found = plan.problem.spec, []
     if not spec.element.cpp:
-        able = ", ".join(element.name for element in ELEMENTS.values() if element.cpp)
-        found.append(Violation("E-DTYPE", "dtype", spec.dtype, able))
+        found.append(Violation("E-DTYPE", "dtype", spec.dtype, ", ".join(kernel_types())))
     if spec.layout != "nchw":
         found.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
     return tuple(found)

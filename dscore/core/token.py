@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from dscore.core.errors import SpecError
-from dscore.core.numerics import DTYPES
+from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec
 
@@ -61,10 +61,10 @@ def _options(parts: list[str], token: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for part in parts:
         field = next((name for name, choices in (
-            ("dtype", DTYPES), ("layout", LAYOUTS), ("activation", ACTIVATIONS),
+            ("dtype", ELEMENTS), ("layout", LAYOUTS), ("activation", ACTIVATIONS),
             ("bias", ("bias",))) if part in choices), None)
         if field is None or field in options:
-            known = ", ".join((*DTYPES, *LAYOUTS, *ACTIVATIONS, "bias"))
+            known = ", ".join((*ELEMENTS, *LAYOUTS, *ACTIVATIONS, "bias"))
             raise SpecError(f"not a problem: {token!r} ({part!r} is unknown or comes twice); "
                             f"a part is one of {known}")
         options[field] = True if field == "bias" else part

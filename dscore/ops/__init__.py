@@ -27,7 +27,7 @@ class Operand:
     shape: tuple[int, ...]
     role: Literal["input", "output"]
     element: Element
-    layout: str = ""  # of images: nchw, nhwc; empty for filters and vectors
+    layout: str = ""  # of images, the batch first: nchw, nhwc; empty for filters and vectors
     present: bool = True
 
     @property
