@@ -12,9 +12,9 @@ from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.row_reuse.tiling import STAGINGS, RowReuseTiling
 from dscore.algorithms.templates import (
     Template,
-    options,
     halves,
     input_size,
+    options,
     pairs,
     problem_around,
     problem_on,
