@@ -22,6 +22,7 @@ from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation
 from dscore.core.tiling import Tiling
 from dscore.core.trace import Trace
+from dscore.ops import output_of
 from dscore.solving import solver, verdict
 from dscore.solving.explain import Explanation, explanation_of
 
@@ -175,8 +176,8 @@ def trace(problem: ProblemLike, plan: Plan | TilingLike | None = None,
     5
     """
     plan = plan if isinstance(plan, Plan) else plan_for(problem, device, tiling=plan)
-    inputs = bound.sample(plan.problem, seed)
-    out, counts = np.empty(plan.problem.y_shape, np.float32), Trace()
+    inputs, output = bound.sample(plan.problem, seed), output_of(plan.problem)
+    out, counts = np.empty(output.shape, output.element.name), Trace()
     kernel: Any = choose_backend("reference").compile(plan)
     kernel(*inputs, out, trace=counts)
     return counts

@@ -75,7 +75,7 @@ class ReferenceBackend(HostBackend):
             refused.append(Violation("E-DTYPE", "dtype", spec.dtype, "float32"))
         if spec.layout != "nchw":
             refused.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
-        refused += algorithm_of(plan.tiling).runs(plan.problem)
+        refused += algorithm_of(plan.tiling).refuses(plan.problem)
         return tuple(refused)
 
     def prepare(self, plans: Sequence[Plan]) -> None:

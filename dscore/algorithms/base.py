@@ -31,7 +31,7 @@ COMPILER_REGISTERS = 30
 LDS_ALIGNMENT_BYTES = 128
 # What a lane moves at most as one.
 VECTOR_BYTES = 16
-# Words of 4 bytes that LDS serves a clock, on all of these devices.
+# Words (numerics.WORD_BYTES) that LDS serves a clock, on all of these devices.
 LDS_BANKS = 32
 
 
@@ -138,6 +138,7 @@ class Algorithm(ABC):
     tiling: ClassVar[type[Tiling]]
     limits: ClassVar[tuple[Limit, ...]]  # beside those of the device (dscore.solving.rules)
     spaces: ClassVar[tuple[SpaceGenerator, ...]]  # in the order in which they are opened
+    operations: ClassVar[tuple[str, ...]] = ("conv",)  # by their names in dscore.ops
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
     weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, for `work`
 
@@ -146,9 +147,17 @@ class Algorithm(ABC):
         """What a unit begins with: the line that includes the kernel, or the kernel's own text."""
         return f'#include "{self.name}/kernel.hpp"'
 
+    def refuses(self, problem: ConvProblem) -> tuple[Violation, ...]:
+        """What of *problem* the algorithm cannot run: its operation, else what `runs` names."""
+        if problem.operation not in self.operations:
+            return (Violation("E-OPERATION", f"operation of {self.name}", problem.operation,
+                              ", ".join(self.operations)),)
+        return self.runs(problem)
+
     @abstractmethod
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        """What of *problem* the algorithm cannot run, by name; empty if it can."""
+        """What of a problem of its operations the algorithm cannot run, by name; empty if it can.
+        """
 
     @abstractmethod
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:

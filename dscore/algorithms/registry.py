@@ -12,6 +12,7 @@ from dscore.core.once import once
 from dscore.core.plan import Rules
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, fields_fault, kind_of, require_fields
+from dscore.ops import operation
 
 # In the order in which the solver tries them. Text, so that nothing is imported before its use.
 _REGISTRY: dict[str, str] = {
@@ -86,19 +87,22 @@ def algorithm_of(tiling: Tiling) -> Algorithm:
 def running(problem: ConvProblem, rules: Rules = "hardware") -> tuple[Algorithm, ...]:
     """The algorithms that run *problem*, in the order in which they are tried.
 
+    Raises SpecError for an unknown operation.
+
     >>> from dscore.core.catalog import layers
     >>> [one.name for one in running(layers()["P13"])]
     ['gemm', 'channel_distribution', 'direct']
     """
-    able = [one for one in map(algorithm, _REGISTRY) if not one.runs(problem)]
+    operation(problem.operation)  # raises for one that is unknown
+    able = [one for one in map(algorithm, _REGISTRY) if not one.refuses(problem)]
     return tuple(sorted(able, key=lambda one: rules == "paper" and not one.of_paper))
 
 
 def require_runs(problem: ConvProblem, tiling: Tiling) -> None:
     """Raise SpecError where the algorithm of *tiling* does not run *problem*."""
-    broken = algorithm_of(tiling).runs(problem)
+    broken = algorithm_of(tiling).refuses(problem)
     if broken:
-        able = ", ".join(one.name for one in running(problem))
+        able = ", ".join(one.name for one in running(problem)) or "no algorithm that there is"
         raise SpecError(f"a {type(tiling).__name__} does not run {problem}: "
                         f"{'; '.join(map(str, broken))}; it takes a tiling of {able}")
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
+from dscore.core.numerics import ELEMENTS, Element, kernel_types
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, ConvSpec, Pair
 from dscore.core.tiling import Tiling
@@ -31,12 +32,17 @@ class Template:
     kernel: Pair
     stride: Pair
     dilation: Pair
-    epilogue: tuple[tuple[str, Any], ...]
+    options: tuple[tuple[str, Any], ...]  # of ConvSpec, beside its sizes
+
+    @property
+    def element(self) -> Element:
+        """The element type of its tensors."""
+        return ELEMENTS[dict(self.options)["dtype"]]
 
     def spec(self, channels: int, out: int, groups: int, padding: Any) -> ConvSpec:
         """A layer that the template's kernel runs."""
         return ConvSpec.make(channels, out, self.kernel, stride=self.stride, padding=padding,
-                             dilation=self.dilation, groups=groups, **dict(self.epilogue))
+                             dilation=self.dilation, groups=groups, **dict(self.options))
 
 
 class Cases(Protocol):
@@ -72,9 +78,12 @@ def pairs(most: int) -> st.SearchStrategy[Any]:
     return st.tuples(st.integers(1, most), st.integers(1, most))
 
 
-def epilogues() -> st.SearchStrategy[Any]:
-    """With and without bias, any activation."""
+def options() -> st.SearchStrategy[Any]:
+    """Options of a layer: any element type that kernels take, with and without bias, any
+    activation.
+    """
     return st.tuples(
+        st.tuples(st.just("dtype"), st.sampled_from(kernel_types())),
         st.tuples(st.just("bias"), st.booleans()),
         st.tuples(st.just("activation"), st.sampled_from((None, *ACTIVATIONS))))
 

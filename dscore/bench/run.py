@@ -26,6 +26,7 @@ from dscore.core.errors import (
     UnavailableError,
     require_one_of,
 )
+from dscore.core.numerics import kernel_types
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
@@ -205,9 +206,12 @@ def _cases(comparison: Comparison) -> list[NamedProblem]:
              for batch in comparison.batches or (None,) for layer in comparison.layers]
     for case in cases:
         spec = case.problem.spec
-        if spec.dtype != "float32" or spec.layout != "nchw":
-            raise SpecError(f"{case.name}: float32 layers in NCHW are compared, not {spec.dtype} "
-                            f"in {spec.layout}")
+        if case.problem.operation != "conv":
+            raise SpecError(f"{case.name}: convolutions are compared with PyTorch's, not "
+                            f"{case.problem.operation}")
+        if not spec.element.cpp or spec.layout != "nchw":
+            raise SpecError(f"{case.name}: {', '.join(kernel_types())} layers in NCHW are "
+                            f"compared, not {spec.dtype} in {spec.layout}")
     return list(dict.fromkeys(cases))
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dscore.algorithms.registry import algorithm_of
 from dscore.building.toolchain import Unit
-from dscore.core.numerics import ELEMENTS
+from dscore.core.numerics import kernel_types
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
@@ -50,8 +50,8 @@ class KernelSource:
         layer = "x".join(str(n) for n in (*spec.kernel, *spec.stride, *spec.dilation))
         image = algorithm_of(plan.tiling).image_arguments(plan)
         epilogue = f"{'bias' if spec.bias else 'plain'}_{spec.activation or 'linear'}"
-        return (f"any_{layer}_{spec.dtype}_{epilogue}__{plan.tiling.name}{image}"
-                f"__s{plan.device.wavefront}")
+        return (f"any_{plan.problem.prefix}{layer}_{spec.dtype}_{epilogue}__"
+                f"{plan.tiling.name}{image}__s{plan.device.wavefront}")
 
     def tiling_type(self) -> str:
         """The tiling as a C++ type."""
@@ -136,11 +136,12 @@ def _index(counts: list[int]) -> str:
 
 
 def refused(plan: Plan) -> tuple[Violation, ...]:
-    """What of a plan no kernel of hip_src runs, by name."""
+    """What of a plan no kernel of hip_src runs, or no caller of one provides, by name."""
     spec, found = plan.problem.spec, []
     if not spec.element.cpp:
-        able = ", ".join(element.name for element in ELEMENTS.values() if element.cpp)
-        found.append(Violation("E-DTYPE", "dtype", spec.dtype, able))
+        found.append(Violation("E-DTYPE", "dtype", spec.dtype, ", ".join(kernel_types())))
     if spec.layout != "nchw":
         found.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
+    if plan.workspace_bytes:
+        found.append(Violation("E-WORKSPACE", "workspace", plan.workspace_bytes, 0, "B"))
     return tuple(found)

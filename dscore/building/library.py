@@ -19,6 +19,7 @@ from dscore.core.errors import CompileError, LaunchError
 from dscore.core.once import once
 from dscore.core.plan import Plan
 from dscore.core.spec import LAYOUTS
+from dscore.ops import operands_of
 
 # Of the operands' addresses and a stream; returns 0 or a code.
 Start = Callable[..., int]
@@ -111,10 +112,20 @@ class LoadedKernel:
         self.plan: Plan = source.plan
         self._library = library
         self._kernel = library.kernels[source.name]
+        self._require_operands()
         problem = source.plan.problem
         self._shape = _ffi().new("dscore_shape *", {
             **sizes_of(problem), "layout": LAYOUTS.index(problem.spec.layout)})
         self._starts: dict[int, Start] = {}
+
+    def _require_operands(self) -> None:
+        """Raise CompileError unless it takes the operands of the plan, and a workspace if any."""
+        problem = self.plan.problem
+        names = [one.name for one in operands_of(problem)]
+        names += ["workspace"] * (self.plan.workspace_bytes > 0)
+        if self.operands != len(names):
+            raise CompileError(f"{self.plan.name}: its kernel takes {self.operands} operands, but "
+                               f"{problem.operation} has {len(names)}: {', '.join(names)}")
 
     @property
     def wavefront(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from dscore.calling.arrays import Adapter, Dlpack, GpuAdapter, Numpy, dtype_name, library_of
 from dscore.calling.gpu_arrays import Cupy, Torch
 from dscore.core.errors import SpecError, UnavailableError
-from dscore.core.numerics import DTYPES, Arithmetic
+from dscore.core.numerics import ELEMENTS, Arithmetic
 from dscore.core.once import once
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation, ConvSpec
@@ -48,8 +48,8 @@ def common_library(arrays: dict[str, Any]) -> tuple[Adapter, Any]:
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{name} {value}" for name, value in values.items())
             raise SpecError(f"all arrays must be of one {what}, got {listed}")
-    if dtypes["x"] not in DTYPES:
-        raise SpecError(f"dtype must be one of {', '.join(DTYPES)}; x is {dtypes['x']}")
+    if dtypes["x"] not in ELEMENTS:
+        raise SpecError(f"dtype must be one of {', '.join(ELEMENTS)}; x is {dtypes['x']}")
     return adapter_of(libraries["x"]), dtypes["x"]
 
 

@@ -10,7 +10,7 @@ or PyTorch, and everything is computed where they lie.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,8 +24,10 @@ from dscore.core.spec import Activation
 from dscore.ops import conv
 
 UNIT_ROUNDOFF = ACCUMULATOR.unit_roundoff
-# What a multiplication in TF32 adds for each of its operands, of which it keeps 10 bits.
+# What a multiplication adds where its operands are rounded first: to TF32, of which it keeps 10
+# bits, and to the accumulator's type.
 TF32_SHARE = 2 * 2.0**-10 + 2.0**-20
+ROUNDED_SHARE = 2 * UNIT_ROUNDOFF + UNIT_ROUNDOFF**2
 # Elements of float64 that one step of `judge` may take; an image at least.
 _STEP_ELEMENTS = 1 << 27
 # max |f'|: an error before the activation grows by no more than this.
@@ -61,12 +63,14 @@ def expected(problem: ConvProblem, *inputs: Any, xp: Any = np, tf32: bool = Fals
     """Exact result of the problem's operation in float64, and the bound of each output.
 
     *inputs* are those of the operation (x, w and bias or None), in NCHW; x may hold fewer images.
-    *tf32* widens the bound by the rounding of the operands to TF32.
+    *tf32* widens the bound by the rounding of the operands to TF32, elements finer than the
+    accumulator by their rounding to that.
     """
     operation = ops.operation(problem.operation)
     exact = operation.exact(xp, problem, *inputs)
     k, size, activation = exact.products, exact.magnitude, operation.activation(problem)
-    operands = TF32_SHARE * (1 + gamma(k)) * size if tf32 else 0.0
+    share = TF32_SHARE if tf32 else ROUNDED_SHARE if _finer(problem) else 0.0
+    operands = share * (1 + gamma(k)) * size if share else 0.0
     if exact.addend is not None:
         size, k = size + exact.addend, k + 1
     bound = _LIPSCHITZ[activation] * (gamma(k) * size + k * UNDERFLOW + operands)
@@ -75,13 +79,18 @@ def expected(problem: ConvProblem, *inputs: Any, xp: Any = np, tf32: bool = Fals
         UNIT_ROUNDOFF * xp.abs(y) + UNDERFLOW))
 
 
+def _finer(problem: ConvProblem) -> bool:
+    """Whether some operand has digits that the accumulator has not."""
+    return any(one.element.bytes > ACCUMULATOR.bytes for one in ops.operands_of(problem))
+
+
 @dataclass(frozen=True)
 class Accuracy:
     """Worst error of a result, as a share of its bound, and the output that has it."""
 
     ok: bool
     share: float  # inf where a value is not finite though the exact one is
-    where: tuple[int, ...]  # n, channel, row, column of the worst output
+    where: tuple[int, ...]  # index of the worst output
     got: float
     wanted: float
     bound: float
@@ -116,25 +125,30 @@ def compare(y: Any, wanted: Expected, xp: Any = np) -> Accuracy:
 
 def judge(xp: Any, problem: ConvProblem, inputs: Sequence[Any], y: Any,
           tf32: bool = False) -> Accuracy:
-    """Accuracy of *y*, the result of *inputs* (x first), some images of x and *y* at a time.
+    """Accuracy of *y*, the result of *inputs*; some images at a time where the result is images.
 
     As `compare` of `expected`, in less memory. Raises SpecError where the shapes differ.
     """
-    x, *others = inputs
-    if tuple(y.shape) != problem.y_shape:
-        raise SpecError(f"a result of shape {tuple(y.shape)} is held to one of {problem.y_shape}")
-    return max((_judged_from(first, compare(y[first:last], expected(
-        problem, x[first:last], *others, xp=xp, tf32=tf32), xp))
-        for first, last in _steps(problem)), key=lambda accuracy: accuracy.share)
+    *operands, result = ops.operands_of(problem)
+    if tuple(y.shape) != result.shape:
+        raise SpecError(f"a result of shape {tuple(y.shape)} is held to one of {result.shape}")
+
+    def judged(images: slice) -> Accuracy:
+        parts = [array[images] if one.layout and array is not None else array
+                 for one, array in zip(operands, inputs, strict=False)]
+        wanted = expected(problem, *parts, xp=xp, tf32=tf32)
+        return _judged_from(images.start, compare(y[images], wanted, xp))
+
+    return max(map(judged, _steps(problem, result)), key=lambda accuracy: accuracy.share)
 
 
-def _steps(problem: ConvProblem) -> Iterator[tuple[int, int]]:
-    """First image and the one behind the last, of each step."""
-    spec = problem.spec
-    image = max(spec.in_channels * problem.height * problem.width,
-                spec.out_channels * problem.out_height * problem.out_width)
+def _steps(problem: ConvProblem, result: ops.Operand) -> list[slice]:
+    """The images of each step; all in one where the result is none."""
+    if not result.layout:
+        return [slice(0, None)]
+    image = max(one.elements for one in ops.operands_of(problem) if one.layout) // problem.batch
     images = max(1, _STEP_ELEMENTS // image)
-    return ((at, min(at + images, problem.batch)) for at in range(0, problem.batch, images))
+    return [slice(at, at + images) for at in range(0, problem.batch, images)]
 
 
 def _judged_from(first: int, accuracy: Accuracy) -> Accuracy:
@@ -148,5 +162,10 @@ def sample(problem: ConvProblem, seed: int) -> list[Any]:
     Normal, never zero, the same for the same seed.
     """
     rng = np.random.default_rng(seed)
-    return [None if not one.present else rng.standard_normal(one.shape, dtype=np.float32).astype(
-        one.element.name, copy=False) for one in ops.operands_of(problem) if one.role == "input"]
+
+    def drawn(one: ops.Operand) -> Any:
+        exact = np.float64 if one.element.bytes > ACCUMULATOR.bytes else np.float32
+        return rng.standard_normal(one.shape, dtype=exact).astype(one.element.name, copy=False)
+
+    return [drawn(one) if one.present else None
+            for one in ops.operands_of(problem) if one.role == "input"]

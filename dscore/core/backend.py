@@ -39,7 +39,7 @@ class Kernel(Protocol):
 class BackendIdentity:
     """Kernels and compiler of a backend: a measurement holds as long as both stay the same."""
 
-    kernels: str  # hash of what the backend runs: its sources, and how they are built
+    kernels: str  # SHA-256, as hexadecimal, of what it runs: its sources, and how they are built
     find_compiler: Callable[[], str] = lambda: "none"  # see `compiler`
 
     @property

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-DType = Literal["float32", "float16", "bfloat16", "int8"]
 # How products are made: in the elements' own type, or in a named way that rounds otherwise.
 Arithmetic = Literal["plain", "tf32x3"]
 ARITHMETICS: tuple[str, ...] = get_args(Arithmetic)
+# Of a register of a lane, and of what a bank of LDS serves a clock.
+WORD_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Element:
     cpp: str = ""
     unit_roundoff: float = 0.0
 
+    @property
+    def registers(self) -> int:
+        """Registers that hold one element."""
+        return -(-self.bytes // WORD_BYTES)
+
 
 ELEMENTS: dict[str, Element] = {element.name: element for element in (
     Element("float32", 4, "float", 2.0**-24),
@@ -31,8 +37,12 @@ ELEMENTS: dict[str, Element] = {element.name: element for element in (
     Element("bfloat16", 2, "", 2.0**-8),
     Element("int8", 1),
 )}
-DTYPES: tuple[str, ...] = tuple(ELEMENTS)
 # What products are summed in, whatever the elements are: in registers and where sums pass LDS.
 ACCUMULATOR = ELEMENTS["float32"]
 # A product or sum below the normal range of the accumulator may be flushed to zero.
 UNDERFLOW = 2.0**-126
+
+
+def kernel_types() -> tuple[str, ...]:
+    """Names of the element types that kernels take."""
+    return tuple(element.name for element in ELEMENTS.values() if element.cpp)

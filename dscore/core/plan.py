@@ -101,6 +101,7 @@ class Plan:
     block_n: int  # residency: blocks of this plan that one CU holds at a time
     masked: bool  # some tile reaches past the output, its excess lanes predicated
     cost: Cost
+    workspace_bytes: int = 0  # of memory that a launch needs beside the operands
 
     @property
     def token(self) -> str:
@@ -124,6 +125,7 @@ class Plan:
             ("launch", f"{self.launch.blocks:,} blocks of {use.threads} threads "
                        f"({use.waves} wavefront{'s' * (use.waves > 1)})"),
             ("LDS per block", f"{use.lds_bytes:,} B"),
+            *[("workspace", f"{self.workspace_bytes:,} B")] * (self.workspace_bytes > 0),
             ("registers per thread", f"{use.registers} by Eq. 6, compiled at most "
                                      f"{self.compiled_registers}"),
             ("residency", f"{self.block_n} block{'s' * (self.block_n > 1)} per CU, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 
 from dscore.core.errors import SpecError, require_int
@@ -13,6 +14,8 @@ from dscore.core.spec import ConvSpec, Pair, Sides
 MAX_ELEMENTS = 2**31 - 2**20
 # They count rows and columns in the same way, with the padding and where a block reaches past it.
 MAX_PADDED = 2**30
+# Words without digits, so that a problem's token shows where they end.
+OPERATION = "[a-z]+(?:_[a-z]+)*"
 
 
 def _same_padding(size: int, span: int, stride: int) -> Pair:
@@ -39,6 +42,9 @@ class ConvProblem:
     operation: str = "conv"  # by its name in dscore.ops
 
     def __post_init__(self) -> None:
+        if not isinstance(self.operation, str) or not re.fullmatch(OPERATION, self.operation):
+            raise SpecError("operation must be lower-case words with _ between them, got "
+                            f"{self.operation!r}")
         for name in ("batch", "height", "width"):
             object.__setattr__(self, name, require_int(getattr(self, name), name))
         for axis, size, out in (("height", self.height, self.out_height),
@@ -110,8 +116,13 @@ class ConvProblem:
         return self.batch, height, width, channels
 
     @property
+    def prefix(self) -> str:
+        """What names of the problem begin with, before its sizes; empty for a convolution."""
+        return "" if self.operation == "conv" else f"{self.operation}_"
+
+    @property
     def macs(self) -> int:
-        """Multiply-adds of the direct definition, padding counted."""
+        """Multiply-adds of the convolution's direct definition, padding counted."""
         outputs = self.batch * self.spec.out_channels * self.out_height * self.out_width
         return outputs * self.spec.products
 
@@ -121,7 +132,8 @@ class ConvProblem:
 
     def __str__(self) -> str:
         spec, (kh, kw) = self.spec, self.spec.kernel
-        text = f"{spec.kind} {spec.in_channels}x{self.height}x{self.width}->{spec.out_channels}"
+        text = self.operation + " " if self.prefix else ""
+        text += f"{spec.kind} {spec.in_channels}x{self.height}x{self.width}->{spec.out_channels}"
         if spec.kernel != (1, 1):
             text += f" {kh}x{kw}"
         if spec.stride != (1, 1):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from dscore.core.errors import SpecError, require_int, require_one_of
-from dscore.core.numerics import DTYPES, ELEMENTS, DType, Element
+from dscore.core.numerics import ELEMENTS, Element
 
 Layout = Literal["nchw", "nhwc"]
 Activation = Literal["relu", "relu6", "silu", "hardswish"]
@@ -86,7 +86,7 @@ class ConvSpec:
     padding: Sides | Literal["same"] = (0, 0, 0, 0)
     dilation: Pair = (1, 1)
     groups: int = 1
-    dtype: DType = "float32"
+    dtype: str = "float32"  # of dscore.core.numerics.ELEMENTS
     layout: Layout = "nchw"
     bias: bool = False
     activation: Activation | None = None
@@ -101,7 +101,7 @@ class ConvSpec:
             raise SpecError(f"stride is {self.stride[0]}x{self.stride[1]}, more than {MAX_STRIDE}; "
                             "pick the pixels out beforehand")
         object.__setattr__(self, "padding", sides_of(self.padding))
-        require_one_of(self.dtype, "dtype", DTYPES)
+        require_one_of(self.dtype, "dtype", tuple(ELEMENTS))
         require_one_of(self.layout, "layout", LAYOUTS)
         require_one_of(self.bias, "bias", (True, False))
         require_one_of(self.activation, "activation", (None, *ACTIVATIONS))

@@ -3,7 +3,8 @@
 ``n1c64h14w14_o384k1`` is a batch of 1, 64 channels of 14x14, 384 output channels, kernel 1x1.
 After the kernel may stand ``s`` stride, ``p`` padding, ``d`` dilation, ``g`` groups, then further
 parts: a dtype, ``nhwc``, ``bias`` and an activation, as in
-``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. A token is a C identifier.
+``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An operation other than a convolution stands in
+front, as in ``<operation>_n1c64h14w14_o384k1``. A token is a C identifier.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import re
 from typing import Any
 
 from dscore.core.errors import SpecError
-from dscore.core.numerics import DTYPES
-from dscore.core.problem import ConvProblem
+from dscore.core.numerics import ELEMENTS
+from dscore.core.problem import OPERATION, ConvProblem
 from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec
 
+_BEGIN = re.compile(rf"(?:({OPERATION})_)?(?=n\d+c\d+h\d+w\d+)")
 _INPUT = re.compile(r"n(\d+)c(\d+)h(\d+)w(\d+)")
 _LAYER = re.compile(r"o(\d+)k(\d+(?:x\d+)?)(?:s(\d+(?:x\d+)?))?"
                     r"(?:p(same|\d+(?:x\d+){0,3}))?(?:d(\d+(?:x\d+)?))?(?:g(\d+))?")
-_FORM = "n<N>c<C>h<H>w<W>_o<O>k<K>[s<S>][p<P>][d<D>][g<G>][_float16][_nhwc][_bias][_relu]"
+_FORM = ("[<operation>_]n<N>c<C>h<H>w<W>_o<O>k<K>[s<S>][p<P>][d<D>][g<G>]"
+         "[_float16][_nhwc][_bias][_relu]")
 
 
 def _numbers(text: str | None, default: int) -> Any:
@@ -31,16 +34,19 @@ def _numbers(text: str | None, default: int) -> Any:
 
 def looks_like_token(text: str) -> bool:
     """Whether *text* begins as a problem token does, so that an error about it is wanted."""
-    return _INPUT.match(text) is not None
+    return _BEGIN.match(text) is not None
 
 
 def parse_problem(token: str) -> ConvProblem:
     """The problem that *token* states; SpecError names the part that does not fit.
 
+    Whether there is such an operation is for those to say who know it (dscore.ops).
+
     >>> parse_problem("n1c320h7w7_o1280k1").spec.out_channels
     1280
     """
-    first, *parts = token.split("_")
+    begin = _BEGIN.match(token)
+    first, *parts = token[begin.end() if begin else 0:].split("_")
     image = _INPUT.fullmatch(first)
     layer = _LAYER.fullmatch(parts[0]) if parts else None
     if image is None or layer is None:
@@ -54,17 +60,18 @@ def parse_problem(token: str) -> ConvProblem:
         padding="same" if padding == "same" else _numbers(padding, 0),
         dilation=_numbers(dilation, 1), groups=_numbers(groups, 1),
         **_options(parts[1:], token))
-    return ConvProblem(spec, batch, height, width)
+    operation = begin[1] if begin else None
+    return ConvProblem(spec, batch, height, width, operation or "conv")
 
 
 def _options(parts: list[str], token: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for part in parts:
         field = next((name for name, choices in (
-            ("dtype", DTYPES), ("layout", LAYOUTS), ("activation", ACTIVATIONS),
+            ("dtype", ELEMENTS), ("layout", LAYOUTS), ("activation", ACTIVATIONS),
             ("bias", ("bias",))) if part in choices), None)
         if field is None or field in options:
-            known = ", ".join((*DTYPES, *LAYOUTS, *ACTIVATIONS, "bias"))
+            known = ", ".join((*ELEMENTS, *LAYOUTS, *ACTIVATIONS, "bias"))
             raise SpecError(f"not a problem: {token!r} ({part!r} is unknown or comes twice); "
                             f"a part is one of {known}")
         options[field] = True if field == "bias" else part
@@ -85,7 +92,7 @@ def problem_token(problem: ConvProblem) -> str:
     'n1c8h5w5_o8k3s2p1g8'
     """
     spec = problem.spec
-    text = f"n{problem.batch}c{spec.in_channels}h{problem.height}w{problem.width}_o"
+    text = f"{problem.prefix}n{problem.batch}c{spec.in_channels}h{problem.height}w{problem.width}_o"
     text += f"{spec.out_channels}" + _joined("k", spec.kernel, ())
     text += _joined("s", spec.stride, (1, 1)) + _joined("p", problem.padding, (0, 0, 0, 0))
     text += _joined("d", spec.dilation, (1, 1)) + _joined("g", (spec.groups,), (1,))

@@ -27,7 +27,7 @@ class Operand:
     shape: tuple[int, ...]
     role: Literal["input", "output"]
     element: Element
-    layout: str = ""  # of images: nchw, nhwc; empty for filters and vectors
+    layout: str = ""  # of images, the batch first: nchw, nhwc; empty for filters and vectors
     present: bool = True
 
     @property
@@ -58,6 +58,10 @@ class Operation(ABC):
     @abstractmethod
     def exact(self, xp: Any, problem: ConvProblem, *inputs: Any) -> Exact:
         """The exact result of *inputs*, arrays of the library *xp* (NumPy or PyTorch)."""
+
+    def macs(self, problem: ConvProblem) -> int:
+        """Its multiply-adds, by the direct definition."""
+        return problem.macs
 
     def activation(self, problem: ConvProblem) -> Activation | None:
         """The activation of its result."""
@@ -100,6 +104,11 @@ def operands_of(problem: ConvProblem) -> tuple[Operand, ...]:
 def output_of(problem: ConvProblem) -> Operand:
     """The result's operand: shape, element type, layout."""
     return operands_of(problem)[-1]
+
+
+def flops(problem: ConvProblem) -> int:
+    """Floating-point operations by the direct definition, two for a multiply-add."""
+    return 2 * operation(problem.operation).macs(problem)
 
 
 def compulsory_bytes(problem: ConvProblem) -> int:

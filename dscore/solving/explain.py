@@ -11,7 +11,7 @@ from dscore.algorithms.case import case_of
 from dscore.algorithms.registry import algorithm_of
 from dscore.core.plan import Check, Plan
 from dscore.core.text import fold
-from dscore.ops import compulsory_bytes
+from dscore.ops import compulsory_bytes, flops
 from dscore.solving.rules import ledger
 from dscore.solving.verdict import ledger_lines
 
@@ -56,7 +56,7 @@ def explanation_of(plan: Plan, considered: int, note: str, chosen_by: str) -> Ex
     """The explanation of *plan*, chosen among *considered* tilings."""
     problem, device = plan.problem, plan.device
     case = case_of(problem, device, plan.tiling, plan.block_n)
-    seconds = device.floor_seconds(compulsory_bytes(problem), 2 * problem.macs)
+    seconds = device.floor_seconds(compulsory_bytes(problem), flops(problem))
     return Explanation(plan, ledger(case, plan.rules, plan.masked), seconds,
                        f"floor {seconds * 1e6:.2f} µs = max({', '.join(_floor_terms(plan))})",
                        note, considered, chosen_by)
@@ -67,7 +67,7 @@ def _floor_terms(plan: Plan) -> list[str]:
     problem, device = plan.problem, plan.device
     source = "measured" if device.measured_bandwidth_bytes_per_second else "data sheet"
     terms = [f"{compulsory_bytes(problem):,} B at {device.bandwidth / 1e9:,.0f} GB/s ({source})",
-             f"{2 * problem.macs:,} flops at {device.fp32_flops / 1e12:.1f} TFLOP/s"]
+             f"{flops(problem):,} flops at {device.fp32_flops / 1e12:.1f} TFLOP/s"]
     return terms + ["an empty launch"] * bool(device.measured_launch_seconds)
 
 

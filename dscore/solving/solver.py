@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dscore.algorithms.base import Algorithm, Case, SpaceGenerator
 from dscore.algorithms.case import case_of, launch_of, resource_use
 from dscore.algorithms.columns import kept
-from dscore.algorithms.registry import require_runs, running
+from dscore.algorithms.registry import names, require_runs, running
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError
 from dscore.core.numerics import Arithmetic
@@ -119,6 +119,8 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     fix = ("masked tilings are not asked for" if masked is False else
            f"it has {device.registers_per_thread} registers per thread and "
            f"{device.lds_bytes_per_cu:,} B of LDS per CU")
+    if not empty:
+        raise InfeasibleError(f"{problem}: none of {', '.join(among or names())} runs it")
     raise InfeasibleError(f"{problem} on {device} by {rules} rules: {'; '.join(empty)}; {fix}")
 
 
@@ -156,7 +158,8 @@ def make_plan(problem: ConvProblem, device: Device, tiling: Tiling, rules: Rules
     return Plan(problem, device, tiling, rules, launch_of(problem, tiling, device.wavefront),
                 resource_use(problem, tiling, device.wavefront), int(case.compiled), resident,
                 case.algorithm.overhangs(problem, tiling, device.wavefront),
-                cost(case, resident).one(case.footprint.utilisation))
+                cost(case, resident).one(case.footprint.utilisation),
+                case.algorithm.workspace_bytes(problem, tiling))
 
 
 @lru_cache(maxsize=4096)

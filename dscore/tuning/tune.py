@@ -80,7 +80,7 @@ def tune(problem: ConvProblem, device: Device | None = None, backend: str = "aut
 
     Every candidate is built, held to the error bound on random data, and only then timed: on a GPU
     by graphs with cold caches, elsewhere by the kernel itself. The caller's own *timer* takes a
-    kernel, x, w, bias, out and a number of runs, returns seconds, and measures by *policy*. Tilings
+    kernel, its operands and a number of runs, returns seconds, and measures by *policy*. Tilings
     on record are not measured again. Every measurement is on record at once: an interruption, or
     the end of *budget_seconds*, loses nothing.
 

@@ -14,7 +14,7 @@ from dscore.algorithms.registry import tiling_from
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
-from dscore.core.numerics import DTYPES
+from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec, sides_of
 from dscore.core.token import parse_problem, problem_token
@@ -31,7 +31,7 @@ def problems(draw):
     spec = ConvSpec.make(
         groups * draw(st.integers(1, 5)), groups * draw(st.integers(1, 5)), draw(pairs(5)),
         stride=draw(pairs(3)), padding=draw(st.one_of(st.just("same"), st.tuples(*[side] * 4))),
-        dilation=draw(pairs(3)), groups=groups, dtype=draw(st.sampled_from(DTYPES)),
+        dilation=draw(pairs(3)), groups=groups, dtype=draw(st.sampled_from(list(ELEMENTS))),
         layout=draw(st.sampled_from(LAYOUTS)), bias=draw(st.booleans()),
         activation=draw(st.sampled_from((None, *ACTIVATIONS))))
     try:

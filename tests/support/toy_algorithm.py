@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dscore.algorithms.base import Algorithm, Footprint, Limit, SpaceGenerator, require_kind
 from dscore.algorithms.columns import ceil_div, grid
-from dscore.algorithms.templates import Template, epilogues, problem_on
+from dscore.algorithms.templates import Template, options, problem_on
 from dscore.core.plan import Violation
 from dscore.core.tiling import Tiling
 from dscore.ops import output_of
@@ -90,7 +90,7 @@ class Toy(Algorithm):
 
 def templates(device):
     return st.builds(Template, st.just(device), st.just(ToyTiling(2 * device.wavefront)),
-                     *[st.just((1, 1))] * 3, epilogues())
+                     *[st.just((1, 1))] * 3, options())
 
 
 @st.composite

@@ -10,7 +10,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
-from dscore.algorithms.templates import Template, epilogues, pairs, problem_around, sides, sizes
+from dscore.algorithms.templates import Template, options, pairs, problem_around, sides, sizes
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
@@ -33,7 +33,7 @@ def templates(draw: Any, device: Device) -> Template:
                                        group_c)
     rows = draw(st.sampled_from([d for d in range(1, repeat_w + 1) if repeat_w % d == 0]))
     return ChannelDistributionTemplate(device, tiling, (1, 1), draw(pairs(2)), (1, 1),
-                                       draw(epilogues()), rows)
+                                       draw(options()), rows)
 
 
 @st.composite

@@ -25,9 +25,10 @@ def _moved_bytes(run: Count, whole: int, element_bytes: int) -> Count:
     return np.where(run >= whole, run * element_bytes, moved)
 
 
-def _buffered(shape: ChannelDistributionShape, threads: Count) -> Count:
-    """Elements of the next channel group that a thread holds."""
-    return ceil_div(shape.input_tile, threads) + ceil_div(shape.filter_tile, threads)
+def _buffered(problem: ConvProblem, shape: ChannelDistributionShape, threads: Count) -> Count:
+    """Registers of a thread for what it holds of the next channel group."""
+    elements = ceil_div(shape.input_tile, threads) + ceil_div(shape.filter_tile, threads)
+    return problem.spec.element.registers * elements
 
 
 def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
@@ -45,7 +46,7 @@ def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
     return Footprint(
         threads=threads, waves=shape.wave_n,
         lds_bytes=element * (shape.input_tile + shape.filter_tile) * 2,
-        registers=results + operands + _buffered(shape, threads) + COMPILER_REGISTERS,
+        registers=results + operands + _buffered(problem, shape, threads) + COMPILER_REGISTERS,
         blocks=blocks, utilisation=problem.macs / lanes,
         fmas=results * shape.steps, operand_loads=operands * shape.steps,
         global_bytes=(row_bytes * t.group_c + filter_bytes) * shape.steps
@@ -58,7 +59,7 @@ def registers(problem: ConvProblem, t: Any, device: Device) -> Count:
     """Registers that the device's compiler takes at most."""
     factor, constant = _NVCC if device.vendor == "nvidia" else _HIPCC
     shape = shape_of(problem, t, device.wavefront)
-    buffered = _buffered(shape, shape.wave_n * device.wavefront)
+    buffered = _buffered(problem, shape, shape.wave_n * device.wavefront)
     return (t.wave_w * shape.thread_c + t.wave_w + shape.thread_c
             + factor * buffered + constant)
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dscore.algorithms.direct import DirectTiling
-from dscore.algorithms.templates import Template, epilogues, pairs, problem_around, sides, sizes
+from dscore.algorithms.templates import Template, options, pairs, problem_around, sides, sizes
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
@@ -17,7 +17,7 @@ def templates(draw: Any, device: Device) -> Template:
     """Any kernel, stride and dilation."""
     tiling = DirectTiling(device.wavefront * draw(st.integers(1, 2)), draw(st.integers(1, 4)))
     return Template(device, tiling, draw(pairs(4)), draw(pairs(3)), draw(pairs(2)),
-                    draw(epilogues()))
+                    draw(options()))
 
 
 @st.composite

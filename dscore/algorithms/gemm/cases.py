@@ -9,18 +9,20 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.gemm.resources import LEAST_SPLIT_CHANNELS
 from dscore.algorithms.gemm.tiling import GemmTiling, vectors_of
 from dscore.algorithms.templates import (
     MOST_MACS,
     Template,
-    epilogues,
+    options,
     pairs,
     problem_around,
     sides,
     sizes,
 )
 from dscore.core.device import Device
+from dscore.core.numerics import ACCUMULATOR, ELEMENTS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Pair
 
@@ -35,7 +37,9 @@ class GemmTemplate(Template):
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
     """Both arithmetics, two buffers and a ring of them, clusters, vectors and single elements."""
-    split = "tf32" in device.matrix_types and draw(st.booleans())
+    drawn = draw(options())
+    element = ELEMENTS[dict(drawn)["dtype"]]
+    split = ("tf32" in device.matrix_types and element == ACCUMULATOR and draw(st.booleans()))
     lanes_c = 8 if split else draw(st.sampled_from((4, 8, 16)))
     wave_c = (8 if split else lanes_c) * draw(st.integers(1, 3))
     wave_p = (16 if split else 4 * device.wavefront // lanes_c) * draw(st.integers(1, 2))
@@ -47,27 +51,29 @@ def templates(draw: Any, device: Device) -> Template:
         stages=draw(st.integers(2, 4)) if device.asynchronous_copies else 2,
         cluster=draw(st.integers(1, min(3, device.cluster_blocks))),
         arithmetic="tf32x3" if split else "plain")
-    widths = draw(st.sampled_from(((1, 1), (4, 1), (1, 4), (4, 4))))
-    stride = (1, 1) if widths[0] == 4 else draw(st.one_of(st.just((1, 1)), pairs(2)))
-    return GemmTemplate(device, tiling, (1, 1), stride, (1, 1), draw(epilogues()), widths)
+    whole = VECTOR_BYTES // element.bytes
+    widths = draw(st.sampled_from(((1, 1), (whole, 1), (1, whole), (whole, whole))))
+    stride = (1, 1) if widths[0] > 1 else draw(st.one_of(st.just((1, 1)), pairs(2)))
+    return GemmTemplate(device, tiling, (1, 1), stride, (1, 1), drawn, widths)
 
 
 @st.composite
 def problems(draw: Any, template: GemmTemplate) -> ConvProblem:
     """Channels and pixels around the tile; pixels that end with a tile, an image or neither."""
     t, (width_p, width_c) = template.tiling, template.vectors
+    most = VECTOR_BYTES // template.element.bytes
     assert isinstance(t, GemmTiling)
     around = {k * t.step_c + off for k in (1, 2, 3) for off in (-4, -1, 0, 1, 4)}
     least = 1 if t.arithmetic == "plain" else LEAST_SPLIT_CHANNELS
     channels = draw(st.sampled_from(sorted(
         size for size in around | {1, 2, 3, 4, 16, 17}
-        if size >= least and (size % 4 == 0) == (width_c == 4))))
+        if size >= least and (size % most == 0) == (width_c > 1))))
     outs = draw(sizes(t.tile_c, 140))
     height, pixels = draw(st.integers(1, 6)), draw(sizes(
         t.tile_p, min(300, MOST_MACS // (2 * channels * outs))))
-    whole = 4 // gcd(height, 4) if width_p == 4 else 1
+    whole = most // gcd(height, most) if width_p > 1 else 1
     width = max(pixels // height // whole, 1) * whole
-    padding = st.just((0, 0, 0, 0)) if width_p == 4 else st.one_of(
+    padding = st.just((0, 0, 0, 0)) if width_p > 1 else st.one_of(
         st.just((0, 0, 0, 0)), sides(1))
     problem = problem_around(draw, template.spec(channels, outs, 1, draw(padding)),
                              (height, width))

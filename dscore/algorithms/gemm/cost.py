@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dscore.algorithms.base import Case, Work
+from dscore.algorithms.base import VECTOR_BYTES, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.gemm.tiling import shape_of, splits, vectors_of
+from dscore.core.numerics import WORD_BYTES
 
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
 # weights are).
@@ -46,12 +47,13 @@ def traffic_of(case: Case) -> GemmTraffic:
     # Fragments of eight channels: 8 pixels or 8 output channels each (hip_src/gemm/kernel.hpp).
     eights_p, eights_c = t.wave_p / 8, t.wave_c / 8
     group = np.where(vector_p == 1, 1, np.where(t.wave_p % 32 == 0, 4, 2))
-    # Plain, by four channels: vectors of filters, and of four pixels each.
+    # Plain, by four channels: fours of filters, and of pixels, each a vector of 16 bytes or more.
     thread_c, fours = t.wave_c / t.lanes_c, t.wave_p * t.lanes_c / wavefront / 4
+    four = max(4 * element / VECTOR_BYTES, 1)
     lds_loads = np.where(split, depth / 8 * (2 * eights_p / group + eights_c),
-                         depth / 4 * (thread_c + 4 * fours))
+                         depth / 4 * four * (thread_c + 4 * fours))
     lds_clocks = np.where(split, depth / 8 * (2 * eights_p + 2 * eights_c),
-                          depth * (thread_c + 4 * fours))
+                          depth * element / WORD_BYTES * (thread_c + 4 * fours))
     threads, step = footprint.threads, t.step_c
     copies = shape.steps * (np.ceil(t.tile_c * step / vector_c / threads)
                             + np.ceil(t.tile_p * step / vector_p / threads))

@@ -8,7 +8,7 @@ import numpy as np
 
 from dscore.algorithms.base import COMPILER_REGISTERS, Case, Footprint, Limit
 from dscore.algorithms.columns import Count, power_of_two_within
-from dscore.algorithms.gemm.tiling import shape_of, splits
+from dscore.algorithms.gemm.tiling import GemmShape, shape_of, splits
 from dscore.core.device import Device
 from dscore.core.numerics import ACCUMULATOR
 from dscore.core.problem import ConvProblem
@@ -34,23 +34,24 @@ def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
     return Footprint(
         threads=shape.waves * wavefront, waves=shape.waves,
         lds_bytes=np.maximum(element * t.stages * shape.buffer, ACCUMULATOR.bytes * shape.joined),
-        registers=shape.sums + shape.operands + _through_registers(t, shape.fetched)
-        + COMPILER_REGISTERS,
+        registers=shape.sums + _held(problem, t, shape) + COMPILER_REGISTERS,
         blocks=blocks,
         utilisation=problem.macs / (blocks * t.tile_c * t.tile_p * (shape.steps * t.step_c)),
         fmas=shape.sums * depth_lane, operand_loads=read * depth_lane)
 
 
-def _through_registers(t: Any, fetched: Count) -> Count:
-    """Of what a thread fetches, the elements that it holds: rings of two are filled by itself."""
-    return np.where(t.stages == 2, fetched, 0)
+def _held(problem: ConvProblem, t: Any, shape: GemmShape) -> Count:
+    """Registers of a thread's operands, and of what it fetches: rings of two are filled by itself.
+    """
+    fetched = np.where(t.stages == 2, shape.fetched, 0)
+    return problem.spec.element.registers * (shape.operands + fetched)
 
 
 def registers(problem: ConvProblem, t: Any, device: Device) -> Count:
     """Registers that the device's compiler takes at most."""
     shape = shape_of(problem, t, device.wavefront)
     rest = _NVCC if device.vendor == "nvidia" else _HIPCC
-    return shape.sums + shape.operands + _through_registers(t, shape.fetched) + rest
+    return shape.sums + _held(problem, t, shape) + rest
 
 
 def overhangs(problem: ConvProblem, t: Any, wavefront: int) -> bool:
@@ -74,7 +75,8 @@ def _lanes(case: Case) -> Count:
 
 
 def _admits_split(case: Case) -> int:
-    return int("tf32" in case.device.matrix_types
+    # Parts of two TF32 hold what an accumulator does, and no more.
+    return int("tf32" in case.device.matrix_types and case.problem.spec.element == ACCUMULATOR
                and case.problem.spec.in_channels >= LEAST_SPLIT_CHANNELS)
 
 

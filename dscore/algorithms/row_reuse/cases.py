@@ -12,9 +12,9 @@ from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.row_reuse.tiling import STAGINGS, RowReuseTiling
 from dscore.algorithms.templates import (
     Template,
-    epilogues,
     halves,
     input_size,
+    options,
     pairs,
     problem_around,
     problem_on,
@@ -38,7 +38,7 @@ class StagedTemplate(Template):
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
     """Rows from registers, with and without column reuse, and through LDS; strides and dilation."""
-    layer = draw(pairs(5)), draw(pairs(3)), draw(pairs(2)), draw(epilogues())
+    layer = draw(pairs(5)), draw(pairs(3)), draw(pairs(2)), draw(options())
     staging = draw(st.sampled_from(STAGINGS))
     ahead = device.early_start and draw(st.booleans())
     if staging != "registers":
@@ -52,7 +52,7 @@ def templates(draw: Any, device: Device) -> Template:
 
 def _through_lds(draw: Any, device: Device, layer: Any, staging: Any, ahead: bool) -> Template:
     """Blocks of several whole planes, or of some rows of one, which begin anywhere in a vector."""
-    kernel, stride, dilation, epilogue = layer
+    kernel, stride, dilation, spec_options = layer
     span = [(kernel[n] - 1) * dilation[n] + 1 for n in (0, 1)]
     margin = draw(st.tuples(st.integers(0, 6), st.integers(0, 6)))
     height, width = (input_size(draw, draw(st.integers(1, 13)), *axis)
@@ -64,7 +64,7 @@ def _through_lds(draw: Any, device: Device, layer: Any, staging: Any, ahead: boo
     lanes_h = ceil_div(rows, thread_h) if whole else draw(st.integers(1, 3))
     tiling = RowReuseTiling(thread_h, thread_w, lanes_h, lanes_w,
                             draw(st.integers(1, 6)) if whole else 1, staging, ahead=ahead)
-    return StagedTemplate(device, tiling, kernel, stride, dilation, epilogue, image, margin,
+    return StagedTemplate(device, tiling, kernel, stride, dilation, spec_options, image, margin,
                           draw(st.integers(1, 3)))
 
 

@@ -21,6 +21,7 @@ from dscore.algorithms.row_reuse.tiling import (
     staged,
 )
 from dscore.core.device import Device
+from dscore.core.numerics import WORD_BYTES
 from dscore.core.problem import ConvProblem
 
 LINE_BYTES = 128
@@ -88,11 +89,13 @@ def _loads_of_row(problem: ConvProblem, thread_w: int, vector: int,
     return len(whole), len(offsets) - sum(map(sum, whole)), 0
 
 
-def _lds_clocks(t: Any, wavefront: int, width: int, row: Count, plane: int, vector: Count) -> Count:
-    """Clocks of LDS for one instruction of a wavefront that moves *vector* words a lane.
+def _lds_clocks(t: Any, wavefront: int, width: int, row: Count, plane: int, vector: Count,
+                element: int) -> Count:
+    """Clocks of LDS for one instruction of a wavefront that moves *vector* elements a lane.
 
-    Lanes lie *width* times thread_w apart in a row, strips *row* words, planes *plane*. LDS serves
-    as many lanes at once as take its 32 banks; of these, the most that meet in a bank decide.
+    Lanes lie *width* times thread_w apart in a row, strips *row* elements, planes *plane*. LDS
+    serves as many lanes at once as take its 32 banks; of these, the most that meet in a bank
+    decide. An element has *element* bytes.
     """
     def column(values: Count) -> Count:
         return np.asarray(values).reshape(-1, 1)
@@ -102,7 +105,8 @@ def _lds_clocks(t: Any, wavefront: int, width: int, row: Count, plane: int, vect
     word = (lane % lanes_w * column(t.thread_w) * width + lane // lanes_w % lanes_h * column(row)
             + planes * plane)
     # Lanes that are left over do nothing; here they read what the first lane does.
-    word = np.where(planes < column(t.planes), word, 0)
+    word = np.where(planes < column(t.planes), word, 0) * element // WORD_BYTES
+    vector = np.maximum(vector * element // WORD_BYTES, 1)
     clocks = np.zeros(word.shape[0])
     for size in (1, 2, 4):
         served = (word // size).reshape(word.shape[0], -1, LDS_BANKS // size)
@@ -134,7 +138,8 @@ def traffic_of(problem: ConvProblem, t: Any, device: Device) -> RowReuseTraffic:
     given = t.thread_h * t.thread_w / vector_out
     planes = np.maximum(1, wavefront / (t.lanes_h * t.lanes_w))
     clocks_in, clocks_single, clocks_out = (
-        _lds_clocks(t, wavefront, width, t.thread_h * rows * image[1], image[0] * image[1], vector)
+        _lds_clocks(t, wavefront, width, t.thread_h * rows * image[1], image[0] * image[1], vector,
+                    element)
         for width, rows, image, vector in (
             (stride_w, spec.stride[0], (problem.height, problem.width), vector_in),
             (stride_w, spec.stride[0], (problem.height, problem.width), 0 * vector_in + 1),
@@ -153,7 +158,8 @@ def traffic_of(problem: ConvProblem, t: Any, device: Device) -> RowReuseTraffic:
         store_sectors=np.where(out_lds, vectors_out * sectors, given * touched(
             run_out, problem.out_width, SECTOR_BYTES)),
         lds_clocks=np.where(in_lds, shape.rows * (whole * clocks_in + single * clocks_single), 0)
-        + np.where(out_lds, given * clocks_out, 0) + 4 * (vectors_in + vectors_out),
+        + np.where(out_lds, given * clocks_out, 0) + VECTOR_BYTES // WORD_BYTES * (
+            vectors_in + vectors_out),
         shuffles=shape.rows * past)
 
 
