@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from plans import plan_of
 from reference_runs import matrix_plans
 
-from dscore.algorithms.case import case_of
 from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.registry import case_of
 from dscore.backends.reference.gemm_lanes import lanes_of
 from dscore.core import catalog
 from dscore.core.errors import LaunchError

@@ -13,7 +13,7 @@ from oracle import UNIT
 from plans import plan_of
 from reference_runs import CHECKED, arrays, check, matrix_plans, run
 
-from dscore.algorithms.gemm.resources import footprint
+from dscore.algorithms.gemm import Gemm
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.registry import algorithm
 from dscore.backends.reference.backend import ReferenceBackend, Trace
@@ -129,9 +129,9 @@ def test_work_is_what_was_planned_where_tiles_divide(tiling, cluster):
     t = GemmTiling(**{**tiling.as_dict(), "cluster": cluster})
     problem = ConvProblem(ConvSpec.make(64, 32, 1, bias=True), 2, 8, 8)
     plan = plan_of(problem, t, 32)
-    foot, trace = footprint(problem, t, 32), traced(plan)
-    lanes, terms = foot.blocks * foot.threads, 1 if t.arithmetic == "plain" else 3
-    assert lanes * foot.fmas == problem.macs
+    footprint, trace = Gemm().footprint(problem, t, 32), traced(plan)
+    lanes, terms = footprint.blocks * footprint.threads, 1 if t.arithmetic == "plain" else 3
+    assert lanes * footprint.fmas == problem.macs
     assert trace.fmas == terms * problem.macs
     # A slice's lane reads whole fragments: 1 channel x 8 pixels at once, or an eighth of 8 x 32
     # and 8 x 8.

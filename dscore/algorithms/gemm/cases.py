@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from dscore.algorithms.gemm.resources import LEAST_SPLIT_CHANNELS
+from dscore.algorithms.gemm import LEAST_SPLIT_CHANNELS
 from dscore.algorithms.gemm.tiling import GemmTiling, vectors_of
 from dscore.algorithms.templates import (
     MOST_MACS,
