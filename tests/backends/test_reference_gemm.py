@@ -119,7 +119,7 @@ def traced(plan):
     trace = Trace()
     x, w, bias = arrays(plan.problem)
     out = np.empty(plan.problem.y_shape, np.float32)
-    ReferenceBackend().compile(plan)(x, w, bias, out, trace)
+    ReferenceBackend().compile(plan)(x, w, bias, out, trace=trace)
     return trace
 
 

@@ -28,7 +28,7 @@ def traced(problem, tiling, wavefront=64):
     w = rng.normal(size=problem.spec.w_shape).astype(np.float32)
     out = np.full(problem.y_shape, np.nan, dtype=np.float32)
     trace = Trace()
-    ReferenceBackend().compile(plan_of(problem, tiling, wavefront))(x, w, None, out, trace)
+    ReferenceBackend().compile(plan_of(problem, tiling, wavefront))(x, w, None, out, trace=trace)
     return trace, out, x, w
 
 

@@ -34,7 +34,7 @@ def run(plan, x, w, bias, trace=None):
     memory = np.full(size + 2 * GUARD, np.nan, dtype=np.float32)
     memory[:GUARD] = memory[-GUARD:] = 7
     out = memory[GUARD:-GUARD].reshape(plan.problem.y_shape)
-    ReferenceBackend().compile(plan)(x, w, bias, out, trace)
+    ReferenceBackend().compile(plan)(x, w, bias, out, trace=trace)
     assert (memory[:GUARD] == 7).all()
     assert (memory[-GUARD:] == 7).all()
     return out
