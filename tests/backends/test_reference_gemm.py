@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import UNIT
 from plans import plan_of
-from reference_runs import CHECKED, arrays, check, matrix_plans, run
+from reference_runs import CHECKED, arrays, check, gemm_plans, run
 
 from dscore.algorithms.gemm import Gemm
 from dscore.algorithms.gemm.tiling import GemmTiling
@@ -30,8 +30,8 @@ EIGHT = (0, 2, 4, 6, 1, 3, 5, 7)  # the order in which the matrix units are give
 
 
 @settings(CHECKED, max_examples=200)
-@given(matrix_plans(), st.integers(0, 99))
-def test_products_of_matrices_are_within_the_bound(plan, seed):
+@given(gemm_plans(), st.integers(0, 99))
+def test_gemm_is_within_the_bound(plan, seed):
     check(plan, seed)
 
 
@@ -84,7 +84,7 @@ def added(t, a, b, add):
     ({}, plainly), ({"slices": 4}, plainly), ({"cluster": 2, "stages": 4}, plainly),
     ({"lanes_c": 4, "slices": 1}, plainly), ({"arithmetic": "tf32x3"}, in_three_terms),
     ({"arithmetic": "tf32x3", "cluster": 3, "stages": 3}, in_three_terms)])
-def test_products_of_matrices_add_in_the_documented_order(token, fields, add):
+def test_gemm_adds_in_the_documented_order(token, fields, add):
     tiling = GemmTiling(**{**PLAIN.as_dict(), **fields})
     plan = plan_of(parse_problem(token), tiling, 32)
     x, w, _ = arrays(plan.problem)
