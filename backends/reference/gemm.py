@@ -16,8 +16,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from dscore.algorithms.columns import ceil_div
-from dscore.algorithms.gemm.tiling import GemmTiling, shape_of
-from dscore.backends.reference.gemm_lanes import lanes_of, rows_of
+from dscore.algorithms.gemm.tiling import GemmTiling, rows_of, shape_of
+from dscore.backends.reference.gemm_lanes import lanes_of
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,

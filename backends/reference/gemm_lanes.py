@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from dscore.algorithms.gemm.tiling import GemmTiling, shape_of, vectors_of
+from dscore.algorithms.gemm.tiling import GemmTiling, rows_of, shape_of, vectors_of
 from dscore.backends.reference.machine import Addresses, Blocks, Floats, Ints, lane_ids
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
@@ -157,11 +157,6 @@ class _Split(Lanes):
             columns = np.take(b[:, :, k // 4], self.b_from[k % 4], axis=-1).swapaxes(2, 3)
             self.blocks.fma(self.sums, rows.reshape(count, m, 1, 2, 1, *lanes),
                             columns.reshape(count, 1, n, 1, 2, *lanes), self.product)
-
-
-def rows_of(t: GemmTiling) -> tuple[int, int]:
-    """Words of a row of filters and of images in a buffer: they begin some banks apart."""
-    return t.step_c + (0 if t.step_c % 16 == 8 else 8), t.tile_p + (4 if t.tile_p % 8 == 0 else 0)
 
 
 def lanes_of(plan: Plan) -> Lanes:

@@ -58,7 +58,7 @@ def require_launch(plan: Plan, blocks: int, threads: int) -> None:
                                   ("threads of its resource use", plan.use.threads, threads)):
         if planned != needed:
             raise LaunchError(f"{plan.name}: the plan launches {planned} {what}, the tiling needs "
-                              f"{needed}; take them from dscore.algorithms.resources")
+                              f"{needed}; take them from its algorithm's case")
 
 
 class Addresses:

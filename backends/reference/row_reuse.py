@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from dscore.algorithms.columns import ceil_div
-from dscore.algorithms.row_reuse.resources import ARRIVALS_BYTES
+from dscore.algorithms.row_reuse import ARRIVALS_BYTES
 from dscore.algorithms.row_reuse.tiling import (
     RowReuseTiling,
     column_offsets,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.core.device import Device
-from dscore.core.plan import Check, Plan, Violation
+from dscore.core.plan import Check, Launch, Plan, ResourceUse, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 
@@ -82,6 +82,18 @@ class Case:
     def compiled(self) -> Count:
         """Registers that the device's compiler takes at most."""
         return self.algorithm.registers(self.problem, self.tiling, self.device)
+
+    @property
+    def use(self) -> ResourceUse:
+        """The predicted resource use of one tiling."""
+        footprint = self.footprint
+        return ResourceUse(int(footprint.threads), int(footprint.waves), int(footprint.lds_bytes),
+                           int(footprint.registers))
+
+    @property
+    def launch(self) -> Launch:
+        """The launch of one tiling."""
+        return Launch(int(self.footprint.blocks), self.use.threads, self.use.lds_bytes)
 
     @property
     def waves_per_simd(self) -> Count:

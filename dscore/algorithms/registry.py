@@ -6,7 +6,9 @@ import importlib
 from dataclasses import fields
 from typing import Any
 
-from dscore.algorithms.base import Algorithm
+from dscore.algorithms.base import Algorithm, Case
+from dscore.algorithms.columns import Count
+from dscore.core.device import Device
 from dscore.core.errors import SpecError, require_one_of
 from dscore.core.once import once
 from dscore.core.plan import Rules
@@ -82,6 +84,19 @@ def _require_whole(one: Any, name: str) -> None:
 def algorithm_of(tiling: Tiling) -> Algorithm:
     """The algorithm that a tiling is of."""
     return algorithm(tiling.algorithm)
+
+
+def case_of(problem: ConvProblem, device: Device, tiling: Tiling, block_n: Count = 1) -> Case:
+    """The case of *tiling* on a problem and a device.
+
+    >>> from dscore.core.catalog import device, layers
+    >>> tiling = tiling_from(dict(wave_w=1, wave_c=64, repeat_w=1, repeat_c=4, group_c=16))
+    >>> case_of(layers()["P28"], device("z100sm"), tiling).use
+    ResourceUse(threads=256, waves=4, lds_bytes=32896, registers=80, spills=0)
+    """
+    one = algorithm_of(tiling)
+    return Case(problem, device, one, tiling, one.footprint(problem, tiling, device.wavefront),
+                block_n)
 
 
 def running(problem: ConvProblem, rules: Rules = "hardware") -> tuple[Algorithm, ...]:

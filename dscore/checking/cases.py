@@ -9,8 +9,7 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from dscore.algorithms.case import case_of
-from dscore.algorithms.registry import algorithm, algorithm_of
+from dscore.algorithms.registry import algorithm, algorithm_of, case_of
 from dscore.algorithms.templates import Template
 from dscore.core.device import Device
 from dscore.core.plan import Plan

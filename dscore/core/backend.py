@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Protocol, runtime_checkable
 
 from dscore.core.device import Device
@@ -58,7 +58,10 @@ class Backend(Protocol):
     name: str
     any_device: bool  # runs the plans of every device, and not only those of its own
     compiles: bool  # building a kernel takes long, so that many are better built at once
-    algorithms: tuple[str, ...] | None  # those whose tilings it runs; None for all
+
+    @property
+    def algorithms(self) -> tuple[str, ...] | None:
+        """Names of the algorithms whose tilings it runs; None for all."""
 
     def missing(self) -> str | None:
         """Why this machine cannot run it and how to mend that, or None."""
@@ -166,10 +169,10 @@ def backend(name: str) -> Backend:
 
 
 def _members(protocol: type) -> list[str]:
-    """Names of what a protocol asks for: its annotated values, then its methods."""
+    """Members of a protocol by name: its annotated values, then its properties and methods."""
     return [*protocol.__annotations__,
             *(name for name, value in vars(protocol).items()
-              if inspect.isfunction(value) and not name.startswith("_"))]
+              if isinstance(value, FunctionType | property) and not name.startswith("_"))]
 
 
 def choose_backend(name: str = "auto") -> Backend:

@@ -17,7 +17,7 @@ RULES: tuple[Rules, ...] = ("paper", "hardware")
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """What one block takes: predicted by dscore.algorithms.resources, or reported by a compiler."""
+    """Resources of one block: predicted by its algorithm, or reported by a compiler."""
 
     threads: int
     waves: int

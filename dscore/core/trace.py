@@ -51,11 +51,6 @@ class Trace:
         self.operands += elements * operands
 
     @property
-    def elements_loaded(self) -> int:
-        """Elements that lanes load from global memory."""
-        return self.inputs_loaded + self.filters_loaded + self.biases_loaded
-
-    @property
     def arithmetic_intensity(self) -> float:
         """Multiply-adds per operand brought to registers in the inner loop (the paper's §5.1.2)."""
         return self.fmas / self.operands if self.operands else 0.0

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dscore.algorithms.case import case_of
-from dscore.algorithms.registry import algorithm_of
+from dscore.algorithms.registry import algorithm_of, case_of
 from dscore.core.plan import Check, Plan
 from dscore.core.text import fold
 from dscore.ops import compulsory_bytes, flops

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dscore.algorithms.base import Algorithm, Case, SpaceGenerator
-from dscore.algorithms.case import case_of, launch_of, resource_use
 from dscore.algorithms.columns import kept
-from dscore.algorithms.registry import names, require_runs, running
+from dscore.algorithms.registry import case_of, names, require_runs, running
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError
 from dscore.core.numerics import Arithmetic
@@ -155,8 +154,8 @@ def make_plan(problem: ConvProblem, device: Device, tiling: Tiling, rules: Rules
     require_runs(problem, tiling)
     case = case_of(problem, device, tiling)
     resident = block_n or int(residency(case, rules))
-    return Plan(problem, device, tiling, rules, launch_of(problem, tiling, device.wavefront),
-                resource_use(problem, tiling, device.wavefront), int(case.compiled), resident,
+    return Plan(problem, device, tiling, rules, case.launch, case.use,
+                int(case.compiled), resident,
                 case.algorithm.overhangs(problem, tiling, device.wavefront),
                 cost(case, resident).one(case.footprint.utilisation),
                 case.algorithm.workspace_bytes(problem, tiling))

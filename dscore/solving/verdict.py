@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dscore.algorithms.case import case_of, resource_use
-from dscore.algorithms.registry import require_runs
+from dscore.algorithms.registry import case_of, require_runs
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, require_int
 from dscore.core.plan import Check, ResourceUse, Rules, Violation
@@ -159,8 +158,7 @@ def _of_residency(verdict: Verdict, masked: bool) -> Suggestion | None:
         case = case_of(problem, device, tiling, block_n)
         if keeps_all(case, verdict.rules, masked):
             return Suggestion((("block_n", verdict.block_n, block_n),), tiling, block_n,
-                              resource_use(problem, tiling, device.wavefront),
-                              f"limit {device.lds_bytes_per_cu // block_n:,} B")
+                              case.use, f"limit {device.lds_bytes_per_cu // block_n:,} B")
     return None
 
 
@@ -190,7 +188,7 @@ def _octaves(column: Any, value: Any) -> Any:
 
 
 def _suggestion(verdict: Verdict, tiling: Tiling) -> Suggestion:
-    use = resource_use(verdict.problem, tiling, verdict.device.wavefront)
+    use = case_of(verdict.problem, verdict.device, tiling).use
     before, after = verdict.tiling.as_dict(), tiling.as_dict()
     changes = tuple((name, before[name], after[name]) for name in after
                     if before[name] != after[name])

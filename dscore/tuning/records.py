@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dscore._version import __version__
-from dscore.algorithms.case import case_of
+from dscore.algorithms.registry import case_of
 from dscore.cache.store import Store
 from dscore.core.backend import Backend
 from dscore.core.backend import backend as backend_of

@@ -14,8 +14,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from dscore.algorithms.case import case_of
-from dscore.algorithms.registry import require_runs, tiling_from
+from dscore.algorithms.registry import case_of, require_runs, tiling_from
 from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError, InfeasibleError, SpecError

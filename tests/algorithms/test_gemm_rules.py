@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import plan_of
-from reference_runs import matrix_plans
+from reference_runs import gemm_plans
 
-from dscore.algorithms.case import case_of
 from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.registry import case_of
 from dscore.backends.reference.gemm_lanes import lanes_of
 from dscore.core import catalog
 from dscore.core.errors import LaunchError
@@ -21,7 +21,7 @@ TILINGS = st.builds(
     wave_p=st.sampled_from([8, 16, 24, 32, 64]), lanes_c=st.sampled_from([1, 4, 6, 8, 16, 32, 64]),
     slices=st.integers(1, 3), step_c=st.sampled_from([4, 8, 12, 16, 24, 32]),
     stages=st.integers(1, 4), cluster=st.integers(1, 9), arithmetic=st.sampled_from(ARITHMETICS))
-SOUND = matrix_plans().map(lambda plan: plan.tiling)
+SOUND = gemm_plans().map(lambda plan: plan.tiling)
 
 
 def compiles(t, device):

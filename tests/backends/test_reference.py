@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracle import bound, direct, gamma, within_bound, worst_share
 from plans import plan_of
-from reference_runs import CHECKED, arrays, check, matrix_plans, near, problems, run
+from reference_runs import CHECKED, arrays, check, gemm_plans, near, problems, run
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.columns import ceil_div
@@ -26,7 +26,7 @@ from dscore.core.spec import ConvSpec
 
 
 @st.composite
-def pointwise_plans(draw):
+def channel_distribution_plans(draw):
     wavefront = draw(st.sampled_from([64, 32]))
     group_c = draw(st.sampled_from([g for g in (1, 2, 4, 8, 16, 32, 64) if g <= wavefront]))
     t = ChannelDistributionTiling(draw(st.integers(1, 4)), wavefront // group_c * draw(
@@ -37,25 +37,31 @@ def pointwise_plans(draw):
 
 
 @st.composite
+def depthwise_problems(draw, rows, columns):
+    """Problems of depthwise layers; one channel and a 1x1 kernel make a pointwise one."""
+    channels = draw(st.integers(1, 4))
+    problem = draw(problems(rows, columns, (channels, channels * draw(st.integers(1, 3)), channels),
+                            kernels=(1, 2, 3, 5)))
+    assume(problem.spec.kind == "depthwise")
+    return problem
+
+
+@st.composite
 def register_plans(draw):
     reuse = draw(st.booleans())
     t = RowReuseTiling(
         draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 3)),
         draw(st.sampled_from([1, 2, 4, 8, 32] if reuse else [1, 2, 3, 5, 8, 33])),
         draw(st.integers(1, 4)), "registers", reuse)
-    channels = draw(st.integers(1, 4))
-    problem = draw(problems(
-        near(t.thread_h * t.lanes_h, 9), near(t.thread_w * t.lanes_w, 17),
-        (channels, channels * draw(st.integers(1, 3)), channels), kernels=(1, 2, 3, 5)))
+    problem = draw(depthwise_problems(near(t.thread_h * t.lanes_h, 9),
+                                      near(t.thread_w * t.lanes_w, 17)))
     return plan_of(problem, t, draw(st.sampled_from([64, 32])))
 
 
 @st.composite
 def staged_plans(draw):
     """Blocks of several whole planes, or of some rows of one."""
-    channels, outs = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    problem = draw(problems(st.integers(1, 9), st.integers(1, 17),
-                            (channels, channels * outs, channels), kernels=(1, 2, 3, 5)))
+    problem = draw(depthwise_problems(st.integers(1, 9), st.integers(1, 17)))
     counts = [draw(st.integers(*limits)) for limits in ((1, 5), (1, 3), (0, 3), (1, 4))]
     t = staged(problem, *counts, draw(st.sampled_from(STAGINGS[1:])))
     return plan_of(problem, t, draw(st.sampled_from([64, 32])))
@@ -68,7 +74,7 @@ def staged(problem, thread_h, thread_w, strips, planes, staging):
                            1 if strips else planes, staging)
 
 
-def depthwise_plans():
+def row_reuse_plans():
     return st.one_of(register_plans(), staged_plans())
 
 
@@ -81,18 +87,18 @@ def direct_plans(draw):
     return plan_of(problem, t, draw(st.sampled_from([64, 32])))
 
 
-ANY_PLAN = st.one_of(pointwise_plans(), matrix_plans(), depthwise_plans(), direct_plans())
+ANY_PLAN = st.one_of(channel_distribution_plans(), gemm_plans(), row_reuse_plans(), direct_plans())
 
 
 @CHECKED
-@given(pointwise_plans(), st.integers(0, 99))
-def test_pointwise_is_within_the_bound(plan, seed):
+@given(channel_distribution_plans(), st.integers(0, 99))
+def test_channel_distribution_is_within_the_bound(plan, seed):
     check(plan, seed)
 
 
 @settings(CHECKED, max_examples=300)
-@given(depthwise_plans(), st.integers(0, 99))
-def test_depthwise_is_within_the_bound(plan, seed):
+@given(row_reuse_plans(), st.integers(0, 99))
+def test_row_reuse_is_within_the_bound(plan, seed):
     check(plan, seed)
 
 
@@ -202,7 +208,8 @@ def test_a_tap_that_is_infinite_does_not_leave_its_window(staging):
     (RowReuseTiling(1, 1, 3, 4, 2, "both"), "several planes whole; it has 3 of 4 rows"),
 ])
 def test_lanes_that_cannot_be_mapped_are_an_error(tiling, says):
-    problem = ConvProblem(ConvSpec.make(1, 1, 1), 1, 4, 4)
+    groups = 2 if tiling.algorithm == "row_reuse" else 1
+    problem = ConvProblem(ConvSpec.make(2, 2, 1, groups=groups), 1, 4, 4)
     with pytest.raises(LaunchError, match=says):
         run(plan_of(problem, tiling), *arrays(problem))
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import UNIT
 from plans import plan_of
-from reference_runs import CHECKED, arrays, check, matrix_plans, run
+from reference_runs import CHECKED, arrays, check, gemm_plans, run
 
-from dscore.algorithms.gemm.resources import footprint
+from dscore.algorithms.gemm import Gemm
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.registry import algorithm
 from dscore.backends.reference.backend import ReferenceBackend, Trace
@@ -30,8 +30,8 @@ EIGHT = (0, 2, 4, 6, 1, 3, 5, 7)  # the order in which the matrix units are give
 
 
 @settings(CHECKED, max_examples=200)
-@given(matrix_plans(), st.integers(0, 99))
-def test_products_of_matrices_are_within_the_bound(plan, seed):
+@given(gemm_plans(), st.integers(0, 99))
+def test_gemm_is_within_the_bound(plan, seed):
     check(plan, seed)
 
 
@@ -84,7 +84,7 @@ def added(t, a, b, add):
     ({}, plainly), ({"slices": 4}, plainly), ({"cluster": 2, "stages": 4}, plainly),
     ({"lanes_c": 4, "slices": 1}, plainly), ({"arithmetic": "tf32x3"}, in_three_terms),
     ({"arithmetic": "tf32x3", "cluster": 3, "stages": 3}, in_three_terms)])
-def test_products_of_matrices_add_in_the_documented_order(token, fields, add):
+def test_gemm_adds_in_the_documented_order(token, fields, add):
     tiling = GemmTiling(**{**PLAIN.as_dict(), **fields})
     plan = plan_of(parse_problem(token), tiling, 32)
     x, w, _ = arrays(plan.problem)
@@ -119,7 +119,7 @@ def traced(plan):
     trace = Trace()
     x, w, bias = arrays(plan.problem)
     out = np.empty(plan.problem.y_shape, np.float32)
-    ReferenceBackend().compile(plan)(x, w, bias, out, trace)
+    ReferenceBackend().compile(plan)(x, w, bias, out, trace=trace)
     return trace
 
 
@@ -129,9 +129,9 @@ def test_work_is_what_was_planned_where_tiles_divide(tiling, cluster):
     t = GemmTiling(**{**tiling.as_dict(), "cluster": cluster})
     problem = ConvProblem(ConvSpec.make(64, 32, 1, bias=True), 2, 8, 8)
     plan = plan_of(problem, t, 32)
-    foot, trace = footprint(problem, t, 32), traced(plan)
-    lanes, terms = foot.blocks * foot.threads, 1 if t.arithmetic == "plain" else 3
-    assert lanes * foot.fmas == problem.macs
+    footprint, trace = Gemm().footprint(problem, t, 32), traced(plan)
+    lanes, terms = footprint.blocks * footprint.threads, 1 if t.arithmetic == "plain" else 3
+    assert lanes * footprint.fmas == problem.macs
     assert trace.fmas == terms * problem.macs
     # A slice's lane reads whole fragments: 1 channel x 8 pixels at once, or an eighth of 8 x 32
     # and 8 x 8.

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dscore.algorithms.case import case_of
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
-from dscore.algorithms.registry import running
+from dscore.algorithms.registry import case_of, running
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.core import catalog
 from dscore.core.errors import InfeasibleError, SpecError

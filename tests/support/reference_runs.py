@@ -34,7 +34,7 @@ def run(plan, x, w, bias, trace=None):
     memory = np.full(size + 2 * GUARD, np.nan, dtype=np.float32)
     memory[:GUARD] = memory[-GUARD:] = 7
     out = memory[GUARD:-GUARD].reshape(plan.problem.y_shape)
-    ReferenceBackend().compile(plan)(x, w, bias, out, trace)
+    ReferenceBackend().compile(plan)(x, w, bias, out, trace=trace)
     assert (memory[:GUARD] == 7).all()
     assert (memory[-GUARD:] == 7).all()
     return out
@@ -81,7 +81,7 @@ def problems(draw, rows, columns, channels, kernels=(1, 2, 3, 4)):
 
 
 @st.composite
-def matrix_plans(draw, arithmetics=("plain", "tf32x3")):
+def gemm_plans(draw, arithmetics=("plain", "tf32x3")):
     tf32 = draw(st.sampled_from(arithmetics)) == "tf32x3"
     wavefront = 32 if tf32 else draw(st.sampled_from([64, 32]))
     lanes_c = 8 if tf32 else draw(st.sampled_from([4, 8, 16]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -96,8 +95,8 @@ class Direct(Algorithm):
     def caption(self, plan: Plan) -> list[str]:
         problem, t = plan.problem, plan.tiling
         assert isinstance(t, DirectTiling)
-        pixels = math.ceil(problem.out_height * problem.out_width / t.threads)
-        channels = problem.spec.groups * math.ceil(problem.spec.group_out / t.thread_c)
+        pixels = ceil_div(problem.out_height * problem.out_width, t.threads)
+        channels = problem.spec.groups * ceil_div(problem.spec.group_out, t.thread_c)
         return [f"a lane: 1 pixel x {t.thread_c} channels",
                 f"a block: {t.threads} pixels x {t.thread_c} channels",
                 f"the grid: {problem.batch} (images) x {channels} (channels) x {pixels} (pixels) "

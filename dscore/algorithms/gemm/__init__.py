@@ -4,16 +4,62 @@ from __future__ import annotations
 
 from typing import Any
 
-from dscore.algorithms.base import Algorithm, Case, Footprint, SpaceGenerator, Work, require_kind
-from dscore.algorithms.columns import Count
-from dscore.algorithms.gemm import cost, resources
+import numpy as np
+
+from dscore.algorithms.base import (
+    COMPILER_REGISTERS,
+    Algorithm,
+    Case,
+    Footprint,
+    Limit,
+    SpaceGenerator,
+    Work,
+    require_kind,
+)
+from dscore.algorithms.columns import Count, power_of_two_within
+from dscore.algorithms.gemm import cost
 from dscore.algorithms.gemm.space import columns_of
-from dscore.algorithms.gemm.tiling import GemmTiling, shape_of, vectors_of
+from dscore.algorithms.gemm.tiling import GemmShape, GemmTiling, shape_of, splits, vectors_of
 from dscore.core.device import Device
+from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 
-__all__ = ["Gemm", "GemmTiling"]
+MOST_STAGES = 16
+# A product of three TF32 ones errs by about 12 * 2**-24 at worst, which the bound of a float32
+# result admits from 16 products on (docs/model.md).
+LEAST_SPLIT_CHANNELS = 16
+# Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md):
+# no kernel of hipcc's without spills exceeded it; 86 in 100 of nvcc's keep it: what it takes
+# beyond, it takes because it is there.
+_HIPCC, _NVCC = 56, 60
+
+
+def _held(problem: ConvProblem, t: Any, shape: GemmShape) -> Count:
+    """Registers of a thread's operands, and of what it fetches: rings of two are filled by itself.
+    """
+    fetched = np.where(t.stages == 2, shape.fetched, 0)
+    return problem.spec.element.registers * (shape.operands + fetched)
+
+
+def _fragment_c(case: Case) -> Count:
+    return np.where(splits(case.tiling), 8, case.tiling.lanes_c)
+
+
+def _fragment_p(case: Case) -> Count:
+    return np.where(splits(case.tiling), 16, 4 * np.maximum(
+        case.device.wavefront // case.tiling.lanes_c, 1))
+
+
+def _lanes(case: Case) -> Count:
+    t = case.tiling
+    return np.where(splits(t) & (t.lanes_c != 8), case.device.wavefront + 1, t.lanes_c)
+
+
+def _admits_split(case: Case) -> int:
+    # Parts of two TF32 hold what an accumulator does, and no more.
+    return int("tf32" in case.device.matrix_types and case.problem.spec.element == ACCUMULATOR
+               and case.problem.spec.in_channels >= LEAST_SPLIT_CHANNELS)
 
 
 class Gemm(Algorithm):
@@ -21,7 +67,29 @@ class Gemm(Algorithm):
 
     name = "gemm"
     tiling = GemmTiling
-    limits = resources.LIMITS
+    limits = (
+        Limit("E-TILE", "part wavefronts", "", "",
+              lambda c: (c.tiling.tile_c % c.tiling.wave_c + c.tiling.tile_p % c.tiling.wave_p, 0),
+              lambda c: "wave_c divides tile_c, wave_p tile_p"),
+        Limit("E-FRAGMENT", "part fragments", "", "",
+              lambda c: (c.tiling.wave_c % _fragment_c(c) + c.tiling.wave_p % _fragment_p(c), 0),
+              lambda c: f"{_fragment_c(c)} channels x {_fragment_p(c)} pixels"),
+        Limit("E-LANES", "lanes_c", "", "",
+              lambda c: (_lanes(c), power_of_two_within(c.tiling.lanes_c, c.device.wavefront)),
+              lambda c: "a power of two; 8 for tf32x3"),
+        Limit("E-SLICE", "channels left", "", "",
+              lambda c: (c.tiling.step_c % (c.tiling.slices * np.where(splits(c.tiling), 8, 4)), 0),
+              lambda c: "step_c by slices, in eights (plain: fours)"),
+        Limit("E-STAGES", "stages", "", "",
+              lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
+                         MOST_STAGES if c.device.asynchronous_copies else 2),
+              lambda c: "more than 2 need asynchronous copies"),
+        Limit("E-CLUSTER", "cluster", "", "",
+              lambda c: (c.tiling.cluster, c.device.cluster_blocks)),
+        Limit("E-SPLIT", "tf32x3", "", "",
+              lambda c: (1 * splits(c.tiling), _admits_split(c)),
+              lambda c: f"matrix units of TF32, {LEAST_SPLIT_CHANNELS} input channels or more"),
+    )
     spaces = (SpaceGenerator(True, columns_of),)
     weights = cost.WEIGHTS
 
@@ -29,13 +97,29 @@ class Gemm(Algorithm):
         return require_kind(problem, self.name, "pointwise")
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
-        return resources.footprint(problem, t, wavefront)
+        shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
+        blocks = t.cluster * shape.channel_tiles * shape.pixel_tiles
+        depth_lane = shape.steps * t.step_c // t.slices
+        # Matrix units take their operands from all of a wavefront's lanes together.
+        read = np.where(splits(t), (t.wave_c + t.wave_p) / wavefront,
+                        t.wave_c / t.lanes_c + t.wave_p * t.lanes_c / wavefront)
+        return Footprint(
+            threads=shape.waves * wavefront, waves=shape.waves,
+            lds_bytes=np.maximum(element * t.stages * shape.buffer,
+                                 ACCUMULATOR.bytes * shape.joined),
+            registers=shape.sums + _held(problem, t, shape) + COMPILER_REGISTERS,
+            blocks=blocks,
+            utilisation=problem.macs / (blocks * t.tile_c * t.tile_p * (shape.steps * t.step_c)),
+            fmas=shape.sums * depth_lane, operand_loads=read * depth_lane)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        return resources.registers(problem, t, device)
+        shape = shape_of(problem, t, device.wavefront)
+        rest = _NVCC if device.vendor == "nvidia" else _HIPCC
+        return shape.sums + _held(problem, t, shape) + rest
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
-        return resources.overhangs(problem, t, wavefront)
+        return bool(problem.spec.out_channels % t.tile_c or problem.spec.in_channels % t.step_c
+                    or problem.batch * problem.out_height * problem.out_width % t.tile_p)
 
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case)

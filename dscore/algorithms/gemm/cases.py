@@ -10,7 +10,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dscore.algorithms.base import VECTOR_BYTES
-from dscore.algorithms.gemm.resources import LEAST_SPLIT_CHANNELS
+from dscore.algorithms.gemm import LEAST_SPLIT_CHANNELS
 from dscore.algorithms.gemm.tiling import GemmTiling, vectors_of
 from dscore.algorithms.templates import (
     MOST_MACS,

@@ -85,6 +85,12 @@ def vectors_of(problem: ConvProblem) -> tuple[int, int]:
     return most if whole else 1, most if problem.spec.in_channels % most == 0 else 1
 
 
+def rows_of(t: Any) -> tuple[Count, Count]:
+    """Words of a row of filters and of images in a buffer: they begin some banks apart."""
+    return (t.step_c + np.where(t.step_c % 16 == 8, 0, 8),
+            t.tile_p + np.where(t.tile_p % 8 == 0, 4, 0))
+
+
 def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> GemmShape:
     """Geometry of *t*, a GemmTiling or columns of many."""
     spec, split = problem.spec, splits(t)
@@ -93,9 +99,7 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> GemmShape:
     waves, sums = slice_waves * t.slices, np.maximum(t.wave_c * t.wave_p // wavefront, 1)
     lanes_p, threads = np.maximum(wavefront // t.lanes_c, 1), waves * wavefront
     vector_p, vector_c = vectors_of(problem)
-    # Rows of the buffers begin some banks apart (hip_src/gemm/kernel.hpp).
-    filter_row = t.step_c + np.where(t.step_c % 16 == 8, 0, 8)
-    image_row = t.tile_p + np.where(t.tile_p % 8 == 0, 4, 0)
+    filter_row, image_row = rows_of(t)
     return GemmShape(
         slice_waves=slice_waves, waves=waves, sums=sums,
         # Four channels of the filters at a time; on matrix units eight of both, in two parts.

@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+import numpy as np
+
 from dscore.algorithms.base import (
+    COMPILER_REGISTERS,
     Algorithm,
     Case,
     Footprint,
+    Limit,
     SpaceGenerator,
     Work,
     checker,
     require_kind,
 )
-from dscore.algorithms.columns import Count
-from dscore.algorithms.row_reuse import cost, resources
+from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.row_reuse import cost
 from dscore.algorithms.row_reuse.space import columns_of
-from dscore.algorithms.row_reuse.tiling import RowReuseTiling, row_vectors, shape_of
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling, blocks, row_vectors, shape_of, staged
 from dscore.core.device import Device
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 
-__all__ = ["RowReuse", "RowReuseTiling"]
+# What counts the bytes that have come to a block's LDS (hip_src/support/bulk_copy.hpp).
+ARRIVALS_BYTES = 16
+# Registers that a compiler takes beside rows and sums: (k, c) of k · taps + c, from registers and
+# through LDS, the least that no kernel without spills exceeded (docs/registers.md); of nvcc's from
+# registers 92 in 100 keep it: what it takes beyond, it takes because it is there.
+_HIPCC = (2, 15), (3, 25)
+_NVCC = (1, 33), (1, 42)
+# A thread's rows are unrolled: hipcc leaves a loop of 35 rolled, and its rows in scratch memory
+# (docs/registers.md); 2,048 FMAs are 16 KiB of code, half an instruction cache of the GCN.
+MOST_UNROLLED_ROWS = 32
+MOST_UNROLLED_COLUMNS = 256
+MOST_UNROLLED_FMAS = 2048
+
+
+def _columns_left(case: Case) -> Count:
+    t = case.tiling
+    return np.where(staged(t), np.maximum(case.problem.out_width - t.lanes_w * t.thread_w, 0), 0)
+
+
+def _rows_left(case: Case) -> Count:
+    t = case.tiling
+    return np.where(staged(t) & (t.planes > 1),
+                    np.maximum(case.problem.out_height - t.lanes_h * t.thread_h, 0), 0)
 
 
 class RowReuse(Algorithm):
@@ -30,7 +55,30 @@ class RowReuse(Algorithm):
 
     name = "row_reuse"
     tiling = RowReuseTiling
-    limits = resources.LIMITS
+    limits = (
+        Limit("E-SHUFFLE", "lanes_w", "", "",
+              lambda c: (np.where(c.tiling.column_reuse, c.tiling.lanes_w, 0),
+                         power_of_two_within(c.tiling.lanes_w, c.device.wavefront)),
+              lambda c: f"a power of two up to {c.device.wavefront}"),
+        Limit("E-REUSE", "column reuse", "", "",
+              lambda c: (1 * (np.asarray(c.tiling.column_reuse) & staged(c.tiling)), 0),
+              lambda c: "from registers only"),
+        Limit("E-AHEAD", "ahead", "", "",
+              lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
+              lambda c: "needs a device with an early start"),
+        Limit("E-SPAN", "columns left", "", "", lambda c: (_columns_left(c), 0),
+              lambda c: "through LDS a block takes whole rows"),
+        Limit("E-SPAN-H", "rows left", "", "", lambda c: (_rows_left(c), 0),
+              lambda c: "through LDS several planes are whole"),
+        Limit("E-ROWS", "unrolled rows", "", "",
+              lambda c: (shape_of(c.problem, c.tiling).rows, MOST_UNROLLED_ROWS),
+              legality=False, hardware=True),
+        Limit("E-COLUMNS", "unrolled columns", "", "",
+              lambda c: (shape_of(c.problem, c.tiling).reach, MOST_UNROLLED_COLUMNS),
+              legality=False, hardware=True),
+        Limit("E-CODE", "unrolled FMAs", "", "",
+              lambda c: (c.footprint.fmas, MOST_UNROLLED_FMAS), legality=False, hardware=True),
+    )
     spaces = (SpaceGenerator(True, columns_of),)
     of_paper = True
     weights = cost.WEIGHTS
@@ -39,13 +87,30 @@ class RowReuse(Algorithm):
         return require_kind(problem, self.name, "depthwise")
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
-        return resources.footprint(problem, t, wavefront)
+        shape, element = shape_of(problem, t), problem.spec.element.bytes
+        taps, outputs = problem.spec.products, t.thread_h * t.thread_w
+        waves = ceil_div(t.planes * t.lanes_h * t.lanes_w, wavefront)
+        grid = blocks(problem, t)
+        return Footprint(
+            threads=waves * wavefront, waves=waves,
+            lds_bytes=element * (shape.span_in + shape.span_out)
+            + np.where(staged(t), ARRIVALS_BYTES, 0),
+            registers=shape.live_rows * t.thread_w + shape.columns + taps + COMPILER_REGISTERS,
+            blocks=grid, utilisation=problem.macs // taps / (grid * waves * wavefront * outputs),
+            fmas=outputs * taps, operand_loads=shape.rows * shape.columns + taps)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        return resources.registers(problem, t, device)
+        shape, taps = shape_of(problem, t), problem.spec.products
+        direct, through_lds = (factor * taps + constant for factor, constant in (
+            _NVCC if device.vendor == "nvidia" else _HIPCC))
+        return (shape.live_rows * t.thread_w + shape.columns
+                + np.where(staged(t), through_lds, direct))
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
-        return resources.overhangs(problem, t, wavefront)
+        return bool(problem.out_height % (t.lanes_h * t.thread_h)
+                    or problem.out_width % (t.lanes_w * t.thread_w)
+                    or problem.batch * problem.spec.out_channels % t.planes
+                    or t.planes * t.lanes_h * t.lanes_w % wavefront)
 
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case, grids)
@@ -69,8 +134,8 @@ class RowReuse(Algorithm):
         problem, t = plan.problem, plan.tiling
         assert isinstance(t, RowReuseTiling)
         high, wide = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w
-        planes = math.ceil(problem.batch * problem.spec.out_channels / t.planes)
-        rows, columns = math.ceil(problem.out_height / high), math.ceil(problem.out_width / wide)
+        planes = ceil_div(problem.batch * problem.spec.out_channels, t.planes)
+        rows, columns = ceil_div(problem.out_height, high), ceil_div(problem.out_width, wide)
         return [f"a lane: {t.thread_h} rows x {t.thread_w} columns",
                 f"a block: {high} rows x {wide} columns x {t.planes} planes",
                 f"the grid: {planes} (planes) x {rows} (rows) x {columns} (columns) blocks"]

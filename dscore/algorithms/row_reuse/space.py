@@ -15,8 +15,7 @@ from dscore.algorithms.columns import (
     powers_of_two,
     together,
 )
-from dscore.algorithms.row_reuse.resources import blocks
-from dscore.algorithms.row_reuse.tiling import STAGINGS
+from dscore.algorithms.row_reuse.tiling import STAGINGS, blocks
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 

@@ -135,6 +135,13 @@ def shape_of(problem: ConvProblem, t: Any) -> RowReuseShape:
         span_out=np.where(np.asarray(t.staging) == "both", span_out, 0))
 
 
+def blocks(problem: ConvProblem, t: Any) -> Count:
+    """Blocks of the grid."""
+    return (ceil_div(problem.batch * problem.spec.out_channels, t.planes)
+            * ceil_div(problem.out_height, t.lanes_h * t.thread_h)
+            * ceil_div(problem.out_width, t.lanes_w * t.thread_w))
+
+
 def _span(problem: ConvProblem, planes: Count, height: int, rows: Count, width: int) -> Count:
     """Elements of LDS for some rows of the last of *planes* planes and all of the others.
 
