@@ -16,19 +16,19 @@ Names stand for problems, too: a layer of the papers (P13, D4), a layer of a net
 (mobilenet_v2/7), a range of layers (P1-P45), a whole network (mobilenet_v2).
 
 \b
-  dscore devices                            the known devices, and what can run here
-  dscore devices z100sm                     every figure of one device
-  dscore space P13 --top 5                  the tilings that fit, best first
-  dscore explain mobilenet_v2/7             the plan, its limits, its picture, its floor
-  dscore validate tiling.toml               judge tilings of your own
-  dscore emit P13                           the C++ unit of a layer's kernel
-  dscore build mobilenet_v2 --target gfx906 all its kernels in one library, without a GPU
-  dscore run mobilenet_v2                   run and check every layer
-  dscore bench D4 P13                       time layers beside PyTorch
-  dscore tune P13                           find the fastest tiling on your GPU
-  dscore conformance --examples 1000        search for a case that a backend gets wrong
-  dscore cache show                         the libraries and tuning records on disk
-  dscore env                                versions and backends
+  dscore devices                             the known devices, and what can run here
+  dscore devices z100sm                      every figure of one device
+  dscore space P13 --top 5                   the tilings that fit, best first
+  dscore explain mobilenet_v2/7              the plan, its limits, its picture, its floor
+  dscore validate tiling.toml                judge tilings of your own
+  dscore emit P13                            the C++ unit of a layer's kernel
+  dscore build mobilenet_v2 --target gfx906  all its kernels in one library, without a GPU
+  dscore run mobilenet_v2                    run and check every layer
+  dscore bench D4 P13                        time layers beside PyTorch
+  dscore tune P13                            find the fastest tiling on your GPU
+  dscore conformance --examples 1000         search for a case that a backend gets wrong
+  dscore cache show                          the libraries and tuning records on disk
+  dscore env                                 versions and backends
 
 Every command takes --json. Exit codes: 0 fine, 1 the command ran and found failures, 2 wrong
 usage, 3 something is missing on this machine, 4 a compiler failed, 5 a device failed, 130

@@ -22,13 +22,12 @@ import numpy as np
 
 from dscore import api
 from dscore.algorithms.base import COMPILER_REGISTERS
-from dscore.algorithms.case import case_of
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.channel_distribution.tiling import shape_of as distribution_shape
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.gemm.tiling import shape_of as gemm_shape
-from dscore.algorithms.registry import running, tiling_from
+from dscore.algorithms.registry import algorithm_of, running, tiling_from
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.row_reuse.tiling import shape_of as row_reuse_shape
 from dscore.building.ahead_of_time import build
@@ -174,8 +173,9 @@ def bound(values: Any, reported: Any) -> tuple[int, int, float]:
 
 def most(row: Row) -> int:
     """Registers that the algorithm's model allows the kernel."""
-    problem, tiling = parse_problem(row["problem"]), tiling_from(row["tiling"])
-    return int(case_of(problem, catalog.device(row["device"]), tiling).compiled)
+    tiling = tiling_from(row["tiling"])
+    return int(algorithm_of(tiling).registers(parse_problem(row["problem"]), tiling,
+                                              catalog.device(row["device"])))
 
 
 def first_ranked(rows: list[Row]) -> str:
