@@ -1,4 +1,4 @@
-"""The options that commands share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ Layer = Annotated[str, typer.Argument(
     help="A layer (P13, mobilenet_v2/7) or a problem (n1c64h14w14_o384k1).")]
 _LAYERS = typer.Argument(
     metavar="LAYER", show_default=False,
-    help="Networks (mobilenet_v2), layers (P13), ranges (P1-P45), problems.")
+    help="Networks (mobilenet_v2), layers (P13), ranges (P1-P45), or problems "
+         "(n1c64h14w14_o384k1).")
 Layers = Annotated[list[str], _LAYERS]
 LayersOrNone = Annotated[list[str] | None, _LAYERS]
 DeviceName = Annotated[str, typer.Option(
-    "--device", metavar=_DEVICE, help="The device, which need not be here.")]
+    "--device", metavar=_DEVICE, help="Plan for this device; it need not be here.")]
 OwnDeviceName = Annotated[str | None, typer.Option(
     "--device", metavar=_DEVICE, show_default=False,
-    help="Run the plans made for this device.  [default: the backend's own]")]
+    help="Run plans made for this device.  [default: the backend's own]")]
 DeviceNames = Annotated[list[str] | None, typer.Option(
     "--device", metavar=_DEVICE, show_default=False,
     help="Draw plans for this device (repeatable).  [default: the backend's own]")]
 RulesName = Annotated[str, typer.Option(
     "--rules", metavar="paper|hardware",
-    help="The limits: Eq. 1-7 of the paper, or those of the hardware as well.")]
+    help="Limits to keep: Eq. 1-7 of the paper, or those of the hardware as well.")]
 TilingFields = Annotated[str | None, typer.Option(
     "--tiling", metavar="FIELD=VALUE,...", show_default=False,
-    help="This tiling, and not the one ranked first.")]
+    help="Use this tiling in place of the first-ranked one.")]
 Batch = Annotated[int | None, typer.Option(
     "--batch", metavar="N", show_default=False,
     help="Images in a batch.  [default: the problem's, or 1]")]
 Sizes = Annotated[str, typer.Option(
     "--sizes", metavar="fixed|any",
-    help="Image sizes as constants of the kernel, or as its arguments.")]
+    help="Image sizes: constants of the kernel (fixed) or its arguments (any).")]
 BackendName = Annotated[str, typer.Option(
-    "--backend", metavar="NAME|module:Class", help="What runs the plans (see dscore env).")]
+    "--backend", metavar="NAME|module:Class",
+    help="Backend that runs the plans; dscore env lists them.")]
 Algorithm = Annotated[str | None, typer.Option(
     "--algorithm", metavar="NAME", show_default=False,
-    help="Tilings of gemm, channel_distribution (the paper's), row_reuse or direct.  "
-         "[default: the solver's choice]")]
+    help="Take tilings of this algorithm: gemm, channel_distribution (the paper's), row_reuse "
+         "or direct.  [default: the solver's choice]")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random data.")]

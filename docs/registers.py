@@ -20,33 +20,38 @@ from typing import Any
 
 import numpy as np
 
-from dscore import api, catalog, solver
-from dscore.backends.building import build
-from dscore.backends.codegen import KernelSource
-from dscore.backends.toolchain import find_compiler, target
-from dscore.device import Device
-from dscore.geometry import ceil_div, depthwise_shape, matrix_shape, pointwise_shape
-from dscore.notation import parse_problem
-from dscore.plan import Plan
-from dscore.registers import compiled_registers
-from dscore.resources import COMPILER_REGISTERS
-from dscore.tiling import DepthwiseTiling, MatrixTiling, PointwiseTiling, Tiling, tiling_from
+from dscore import api
+from dscore.algorithms.base import COMPILER_REGISTERS
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.channel_distribution.tiling import shape_of as distribution_shape
+from dscore.algorithms.columns import ceil_div
+from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.gemm.tiling import shape_of as gemm_shape
+from dscore.algorithms.registry import algorithm_of, running, tiling_from
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling
+from dscore.algorithms.row_reuse.tiling import shape_of as row_reuse_shape
+from dscore.building.ahead_of_time import build
+from dscore.building.codegen import KernelSource
+from dscore.building.toolchain import find_compiler, target
+from dscore.core import catalog
+from dscore.core.device import Device
+from dscore.core.plan import Plan
+from dscore.core.tiling import Tiling
+from dscore.core.token import parse_problem
 
 MARKER = "<!-- What follows is written by docs/registers.py. -->"
 PAGE = Path(__file__).with_name("registers.md")
 Row = dict[str, Any]
 SEED, CHUNK = 7, 4
-# The algorithm by which each family of kernels runs, as dscore.registers tells them apart.
-ALGORITHMS = {"pointwise": PointwiseTiling.algorithm, "matrix": MatrixTiling.algorithm,
-              "registers": DepthwiseTiling.algorithm, "lds": DepthwiseTiling.algorithm}
+# Kernels whose registers are fitted apart, in the order in which random tilings are drawn.
+FAMILIES = ("channel_distribution", "gemm", "row_reuse, registers", "row_reuse, lds")
 
 
 def family_of(tiling: Tiling) -> str:
-    """The family of a tiling: what passes its results through LDS passes its rows, too."""
-    if isinstance(tiling, DepthwiseTiling):
-        return "registers" if tiling.staging == "registers" else "lds"
-    return next((family for family, algorithm in ALGORITHMS.items()
-                 if algorithm == tiling.algorithm), "direct")
+    """The algorithm of a tiling; row reuse by where the rows come from ("both" is through LDS)."""
+    if not isinstance(tiling, RowReuseTiling):
+        return tiling.algorithm
+    return f"row_reuse, {'registers' if tiling.staging == 'registers' else 'lds'}"
 
 
 def drawn(device: Device, count: int) -> Iterator[tuple[str, str, Plan]]:
@@ -54,12 +59,14 @@ def drawn(device: Device, count: int) -> Iterator[tuple[str, str, Plan]]:
     layers = catalog.find("D1-D30") + catalog.find("P1-P45")
     for layer in layers:
         yield "first", layer.name, api.plan_for(layer.problem, device)
-    spaces: dict[str, list[Any]] = {algorithm: [
-        (layer, api.solve(layer.problem, device, algorithm=algorithm)) for layer in layers
-        if algorithm in solver.algorithms(layer.problem)] for algorithm in ALGORITHMS.values()}
+    algorithms = {family: family.partition(",")[0] for family in FAMILIES}
+    spaces: dict[str, list[Any]] = {name: [
+        (layer, api.solve(layer.problem, device, algorithm=name)) for layer in layers
+        if name in [one.name for one in running(layer.problem)]]
+        for name in algorithms.values()}
     random, seen = np.random.default_rng(SEED), set()
-    for family in itertools.islice(itertools.cycle(ALGORITHMS), count):
-        among = spaces[ALGORITHMS[family]]
+    for family in itertools.islice(itertools.cycle(FAMILIES), count):
+        among = spaces[algorithms[family]]
         while True:
             layer, space = among[int(random.integers(len(among)))]
             plan = space.plan(int(random.integers(len(space))))
@@ -71,47 +78,48 @@ def drawn(device: Device, count: int) -> Iterator[tuple[str, str, Plan]]:
 
 def measure(name: str, device: str, path: str, count: str = "400", sizes: str = "fixed") -> None:
     """Append a row for each kernel to the file."""
-    aim, wanted = target(name), list(drawn(catalog.device(device), int(count)))
-    version = find_compiler(aim.kind).version
+    built_for, plans = target(name), list(drawn(catalog.device(device), int(count)))
+    version = find_compiler(built_for.kind).version
     with open(path, "a") as file:
-        for at in range(0, len(wanted), CHUNK):
-            part = wanted[at:at + CHUNK]
+        for at in range(0, len(plans), CHUNK):
+            part = plans[at:at + CHUNK]
             kernels = [KernelSource(plan, sizes) for *_, plan in part]  # type: ignore[arg-type]
-            built = build(kernels, aim, jobs=1)
+            built = build(kernels, built_for, jobs=1)
             for (sample, layer, plan), kernel in zip(part, kernels, strict=True):
                 compared = built.kernels[kernel.name]
-                said = compared.reported
-                assert said is not None, kernel.name
+                report = compared.reported
+                assert report is not None, kernel.name
                 file.write(json.dumps({
                     "target": name, "device": device, "compiler": version, "sample": sample,
-                    "layer": layer, "problem": plan.token, "tiling": plan.tiling.as_dict(),
+                    "layer": layer, "problem": plan.token, "tiling": plan.tiling.as_json(),
                     "threads": plan.use.threads, "lds": plan.use.lds_bytes,
-                    "predicted": plan.use.registers, "reported": said.registers,
-                    "reported_lds": said.lds_bytes, "lds_exact": compared.lds_exact,
-                    "spills": said.spills, "scratch": said.scratch_bytes,
-                    "waves": said.occupancy_waves}) + "\n")
-            print(f"{name}: {at + len(part)} of {len(wanted)}", file=sys.stderr)
+                    "predicted": plan.use.registers, "reported": report.registers,
+                    "reported_lds": report.lds_bytes, "lds_exact": compared.lds_exact,
+                    "spills": report.spills, "scratch": report.scratch_bytes,
+                    "waves": report.occupancy_waves}) + "\n")
+            print(f"{name}: {at + len(part)} of {len(plans)}", file=sys.stderr)
 
 
 def features(row: Row) -> tuple[str, tuple[int, int, int]]:
-    """The family, and its results, operands and what else a thread holds."""
+    """The family of a kernel, and the results, the operands and the rest that a thread holds."""
     problem, tiling = parse_problem(row["problem"]), tiling_from(row["tiling"])
-    wavefront = catalog.device(row["device"]).wavefront
-    if isinstance(tiling, PointwiseTiling):
-        shape = pointwise_shape(problem, tiling, wavefront)
+    wavefront, family = catalog.device(row["device"]).wavefront, family_of(tiling)
+    if isinstance(tiling, ChannelDistributionTiling):
+        shape = distribution_shape(problem, tiling, wavefront)
         threads = shape.wave_n * wavefront
         buffered = ceil_div(shape.input_tile, threads) + ceil_div(shape.filter_tile, threads)
-        return "pointwise", (int(tiling.wave_w * shape.thread_c),
-                             int(tiling.wave_w + shape.thread_c), int(buffered))
-    if isinstance(tiling, MatrixTiling):
-        tile = matrix_shape(problem, tiling, wavefront)
-        return "matrix", (int(tile.sums), int(tile.operands),
-                          int(tile.fetched) if tiling.stages == 2 else 0)
-    if isinstance(tiling, DepthwiseTiling):
-        walk, taps = depthwise_shape(problem, tiling), problem.spec.kernel
-        return (f"depthwise, {family_of(tiling)}",
-                (int(walk.live_rows * tiling.thread_w), int(walk.columns), taps[0] * taps[1]))
-    return "direct", (tiling.thread_c, tiling.thread_c, 1)
+        return family, (int(tiling.wave_w * shape.thread_c),
+                        int(tiling.wave_w + shape.thread_c), int(buffered))
+    if isinstance(tiling, GemmTiling):
+        tile = gemm_shape(problem, tiling, wavefront)
+        return family, (int(tile.sums), int(tile.operands),
+                        int(tile.fetched) if tiling.stages == 2 else 0)
+    if isinstance(tiling, RowReuseTiling):
+        walk, taps = row_reuse_shape(problem, tiling), problem.spec.kernel
+        return family, (int(walk.live_rows * tiling.thread_w), int(walk.columns),
+                        taps[0] * taps[1])
+    thread_c = tiling.as_dict()["thread_c"]
+    return family, (thread_c, thread_c, 1)
 
 
 def table(heads: str, rows: list[list[Any]]) -> str:
@@ -135,28 +143,28 @@ def spread(rows: list[Row]) -> list[Any]:
 
 def families(rows: list[Row]) -> dict[str, tuple[Any, Any]]:
     """Features and reported registers of the kernels that do not spill, by family."""
-    held: dict[str, list[tuple[tuple[int, int, int], int]]] = {}
+    kernels: dict[str, list[tuple[tuple[int, int, int], int]]] = {}
     for row in rows:
-        family, found = features(row)
+        family, values = features(row)
         if not row["spills"] and not row["scratch"]:
-            held.setdefault(family, []).append((found, row["reported"]))
-    return {family: (np.array([found for found, _ in pairs], float),
+            kernels.setdefault(family, []).append((values, row["reported"]))
+    return {family: (np.array([values for values, _ in pairs], float),
                      np.array([reported for _, reported in pairs], float))
-            for family, pairs in sorted(held.items())}
+            for family, pairs in sorted(kernels.items())}
 
 
-def fit(found: Any, reported: Any) -> list[str]:
+def fit(values: Any, reported: Any) -> list[str]:
     """Least squares: coefficients, then quantiles of what they leave."""
-    columns = np.c_[found, np.ones(len(found))]
+    columns = np.c_[values, np.ones(len(values))]
     weights, *_ = np.linalg.lstsq(columns, reported, rcond=None)
     return [f"{weight:.2f}" for weight in weights] + quantiles(reported - columns @ weights)
 
 
-def bound(found: Any, reported: Any) -> tuple[int, int, float]:
+def bound(values: Any, reported: Any) -> tuple[int, int, float]:
     """The whole k and c for which results + operands + k * rest + c covers all, with least slack.
     """
     def tried(k: int) -> tuple[float, int, int]:
-        base = found[:, 0] + found[:, 1] + k * found[:, 2]
+        base = values[:, 0] + values[:, 1] + k * values[:, 2]
         c = int(np.ceil((reported - base).max()))
         return float((base + c - reported).mean()), k, c
     slack, k, c = min(tried(k) for k in range(5))
@@ -164,10 +172,10 @@ def bound(found: Any, reported: Any) -> tuple[int, int, float]:
 
 
 def most(row: Row) -> int:
-    """Registers that the model of dscore.registers allows the kernel."""
+    """Registers that the algorithm's model allows the kernel."""
     tiling = tiling_from(row["tiling"])
-    return int(compiled_registers(parse_problem(row["problem"]), catalog.device(row["device"]),
-                                  type(tiling), tiling))
+    return int(algorithm_of(tiling).registers(parse_problem(row["problem"]), tiling,
+                                              catalog.device(row["device"])))
 
 
 def first_ranked(rows: list[Row]) -> str:
@@ -185,29 +193,30 @@ def of_target(name: str, rows: list[Row]) -> str:
     """The section on one target."""
     first = [row for row in rows if row["sample"] == "first"]
     exact = sum(row["lds_exact"] for row in rows)
-    held = families(rows)
+    by_family = families(rows)
     bad = [[row["layer"], tiling_from(row["tiling"]).name, row["sample"], row["threads"],
             row["predicted"], row["reported"], row["spills"], row["scratch"]]
            for row in rows if row["spills"] or row["scratch"]]
     low = "> min | > 5 % | > median | > 95 % | > max"
-    fits = [[family, len(values[1]), *fit(*values)] for family, values in held.items()]
+    fits = [[family, len(values[1]), *fit(*values)] for family, values in by_family.items()]
     bounds = [[family, *bound(*values)[:2], f"{bound(*values)[2]:.0f}"]
-              for family, values in held.items()]
+              for family, values in by_family.items()]
     kept = sum(row["reported"] <= most(row) for row in rows)
     return "\n".join([
         f"## {name}, planned for {rows[0]['device']}\n",
         f"{rows[0]['compiler']}. {len(rows)} kernels, LDS as predicted in {exact} of them, "
         f"registers within the model's bound in {kept}. "
-        "Reported registers less those of Eq. 6, where nothing spills; *constant* is what in place "
-        f"of the paper's {COMPILER_REGISTERS} would cover them all:\n",
+        "The table has the reported registers less those of Eq. 6, of kernels that do not spill; "
+        f"*constant* would cover them all in place of the paper's {COMPILER_REGISTERS}:\n",
         table(f"kernels | {low} | > within | > constant",
               [["first-ranked", *spread(first)], ["all", *spread(rows)]]),
-        "Registers fitted as a·results + b·operands + c·rest + d by least squares, and the "
-        "quantiles of what that leaves:\n",
+        "Reported registers fitted by least squares as a·results + b·operands + c·rest + d, and "
+        "the quantiles of what the fit leaves:\n",
         table(f"family | > kernels | > a | > b | > c | > d | {low}", fits),
-        "The smallest whole numbers for which results + operands + k·rest + c is never below:\n",
+        "The smallest whole numbers k and c for which results + operands + k·rest + c covers every "
+        "kernel:\n",
         table("family | > k | > c | > mean slack", bounds),
-        "Kernels that spill, or keep an array in scratch memory, although the hardware rules call "
+        "Kernels that spill or keep an array in scratch memory, although the hardware rules call "
         "their plans valid:\n",
         table("layer | tiling | sample | > threads | > predicted | > reported | > spills "
               "| > scratch B", bad) if bad else "none\n",

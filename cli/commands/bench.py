@@ -1,4 +1,4 @@
-"""`dscore bench`: compare layers with PyTorch, keep the rows, report."""
+"""`dscore bench`: layers timed beside PyTorch; rows kept on file, tables, pictures."""
 
 from __future__ import annotations
 
@@ -57,40 +57,41 @@ def bench(
     layers: options.LayersOrNone = None,
     peer: Annotated[str, typer.Option(
         "--peer", metavar="torch|none",
-        help="PyTorch's default, channels_last, without cuDNN, matmul for 1x1; or dscore alone.",
+        help="Compare with PyTorch (its default, channels_last, without cuDNN, and matmul for "
+             "1x1), or time dscore alone.",
     )] = "torch",
     batch: Annotated[str | None, typer.Option(
         "--batch", metavar="N,N,...", show_default=False,
         help="Images in a batch.  [default: 1,8,16,32,64 on a GPU, else the layers' own]")] = None,
     cache: Annotated[str | None, typer.Option(
         "--cache", metavar="cold,hot,eager", show_default=False,
-        help="Device time of data not in the cache, of data in it; calls from Python.  "
-             "[default: all]")] = None,
+        help="Device time with data outside the cache (cold) or in it (hot), or the time of a "
+             "call from Python (eager).  [default: all]")] = None,
     backend: options.BackendName = "auto",
     device: options.OwnDeviceName = None,
     tiling: options.TilingFields = None,
     tf32: Annotated[bool, typer.Option(
-        "--tf32", help="Also time PyTorch's ways with TF32 allowed, outside the comparison.",
+        "--tf32", help="Also time PyTorch with TF32 allowed; this stays out of the comparison.",
     )] = False,
     seed: options.Seed = 0,
     out: Annotated[str | None, typer.Option(
         "--out", metavar="FILE.csv", show_default=False,
-        help="Keep every measurement here; what it holds is not measured again.")] = None,
+        help="Keep every measurement in this file, and measure only what it lacks.")] = None,
     plot: Annotated[str | None, typer.Option(
         "--plot", metavar="DIR", show_default=False,
-        help="Write pictures (SVG): mean times over batches, and a roofline.")] = None,
+        help="Write pictures (SVG) here: mean times over batches, and a roofline.")] = None,
     replay: Annotated[list[str] | None, typer.Option(
         "--replay", metavar="FILE.csv", show_default=False,
-        help="Show what such a file holds (repeatable); nothing is run.")] = None,
+        help="Show what a file of --out holds (repeatable); nothing is run.")] = None,
     markdown: Annotated[bool, typer.Option(
         "--markdown", help="Print the tables as Markdown.")] = False,
     json: options.Json = False,
 ) -> None:
     """Time layers beside PyTorch.
 
-    Both sides run on the same random data, in turns; each result is checked first, and what is
-    wrong is never timed. Shown are microseconds, dscore's speed-ups over PyTorch's default and
-    over the best of its ways, and how far from the least time possible (÷ floor) it is.
+    Both sides run in turns on the same random data. Each result is checked first, and a wrong
+    kernel is never timed. The tables show microseconds, dscore's speed-up over PyTorch's default
+    and over the fastest of its ways, and the time over the least time possible (÷ floor).
 
     \b
     dscore bench D1-D30 P1-P45 --out layers.csv --plot pictures
@@ -98,8 +99,8 @@ def bench(
     dscore bench n1c8h9w7_o16k1 --backend reference --peer none
     dscore bench --replay layers.csv --plot pictures --markdown > tables.md
 
-    Ends with 1 if a kernel is wrong, 4 or 5 if a compiler or a device failed; a lost layer is
-    marked LOST and is no failure.
+    Ends with 1 if a kernel is wrong, 4 or 5 if a compiler or a device failed. A layer on which
+    one of PyTorch's ways is faster is marked LOST, and is no failure.
     """
     request = BenchRequest(peer, batch, cache, backend, device, tiling, tf32, seed, out, plot,
                            markdown, json)

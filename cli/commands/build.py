@@ -44,33 +44,34 @@ def build(
     layers: options.Layers,
     target: Annotated[str, typer.Option(
         "--target", metavar="TARGET", show_default=False,
-        help="emulated, gfx906, gfx90a, sm_90, ... (the compiler must be here, a GPU need not).")],
+        help="Architecture to build for: emulated, gfx906, gfx90a, sm_90, ... It needs the "
+             "compiler, and no GPU.")],
     device: Annotated[str | None, typer.Option(
         "--device", metavar="NAME|FILE.toml", show_default=False,
-        help="Plan for this device of the target.  [default: gfx906 for gfx906, h200 for sm_90, "
-             "z100sm for emulated, ...]")] = None,
+        help="Plan for this device; it must be of the target's architecture.  [default: gfx906 "
+             "for gfx906, h200 for sm_90, z100sm for emulated, ...]")] = None,
     rules: options.RulesName = "hardware",
     batch: options.Batch = None,
     sizes: options.Sizes = "fixed",
     jobs: Annotated[int | None, typer.Option(
         "--jobs", metavar="N", show_default=False,
-        help="Compile so many units at a time.  [default: one for each core]")] = None,
+        help="Compile N units at a time.  [default: one for each core]")] = None,
     out: Annotated[str | None, typer.Option(
         "--out", metavar="FILE.so", show_default=False,
-        help="Also put the library here.  [default: it stays in the cache]")] = None,
+        help="Also write the library to this file.  [default: it stays in the cache]")] = None,
     json: options.Json = False,
 ) -> None:
     """Compile the kernels of layers ahead of time.
 
-    All kernels go into one library, those that layers share once. The table has what was planned
-    beside what the compiler reports: LDS, registers, spills, wavefronts on a SIMD.
+    All kernels go into one library; a kernel that several layers share is built once. The table
+    shows the plan beside the compiler's report: LDS, registers, spills, wavefronts on a SIMD.
 
     \b
     dscore build mobilenet_v2 --target gfx906 --device z100sm
     dscore build P1-P45 D1-D30 --target sm_90 --jobs 4 --out layers.so
 
-    Ends with 1 if LDS differs, or a kernel spills whose plan the hardware rules call valid; nvcc
-    may spill up to 8 words.
+    Ends with 1 if LDS differs from the plan, or if a kernel spills although the hardware rules
+    call its plan valid; nvcc may spill up to 8 words.
     """
     _build(layers, BuildRequest(target, device, rules, batch, sizes, jobs, out), json)
 

@@ -1,6 +1,6 @@
-"""`dscore cache ...`: what is kept on disk, whether it is whole, and its removal.
+"""`dscore cache ...`: entries on disk, whether they are whole, and their removal.
 
-The commands that read and write records in files are at work in `cache_exchange`.
+The work of the commands that exchange records with files is in `cache_exchange`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _COLUMNS = ("kind", "target", ">kernels", ">size", ">unused for", "compiler")
 
 app = typer.Typer(name="cache", help="""Show, check, empty and move what dscore keeps on disk.
 
-Libraries that were built, and tuning records: each measurement with the verdict on its result.
+It keeps the libraries that it built, and tuning records: each measurement of a tiling, with the
+verdict on its result.
 
 \b
 dscore cache show
@@ -41,7 +42,7 @@ _From = Annotated[list[str], typer.Argument(
 
 @app.command()
 def show(json: options.Json = False) -> None:
-    """Show the libraries and tunings that are kept."""
+    """Show the libraries and tuning records on disk."""
     entries, damaged = _entries()
     if entries and not json:
         print_table(_COLUMNS, [_row(kind, entry) for kind, entry in entries])
@@ -53,7 +54,7 @@ def show(json: options.Json = False) -> None:
 def verify(json: options.Json = False) -> None:
     """Look for damaged entries.
 
-    They are never loaded, and prune removes them. Ends with 1 if there are any.
+    Damaged entries are never loaded, and prune removes them. Ends with 1 if there are any.
     """
     entries, damaged = _entries()
     _print_entries(entries, damaged, json)
@@ -65,15 +66,16 @@ def verify(json: options.Json = False) -> None:
 def prune(
     max_size: Annotated[str | None, typer.Option(
         "--max-size", metavar="SIZE", show_default=False,
-        help="Keep within this (500MB, 2GiB); the least recently used go first.")] = None,
+        help="Keep at most this much (500MB, 2GiB); the least recently used entries go "
+             "first.")] = None,
     older_than: Annotated[str | None, typer.Option(
         "--older-than", metavar="AGE", show_default=False,
-        help="Remove what was not used for this long (30d, 12h).")] = None,
+        help="Remove entries that were not used for this long (30d, 12h).")] = None,
     stale: Annotated[bool, typer.Option(
-        "--stale", help="Remove what another dscore or compiler built.")] = False,
+        "--stale", help="Remove libraries that another dscore or compiler built.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Remove damaged entries, and what is beyond the limits.
+    """Remove damaged entries, and entries beyond the given limits.
 
     dscore cache prune --max-size 500MB --older-than 30d
     """
@@ -82,7 +84,7 @@ def prune(
 
 @app.command()
 def clear(json: options.Json = False) -> None:
-    """Remove everything; asks nothing."""
+    """Remove everything, without asking."""
     from dscore.cache.store import stores
 
     _print_removed([(store.kind, store.clear()) for store in stores()], json)
@@ -91,7 +93,8 @@ def clear(json: options.Json = False) -> None:
 @app.command()
 def export(
     file: Annotated[str, typer.Argument(
-        metavar="FILE", show_default=False, help="Is replaced; merge adds to a file.")],
+        metavar="FILE", show_default=False,
+        help="The file to write. It is replaced; merge adds to a file.")],
     json: options.Json = False,
 ) -> None:
     """Write all tuning records to a file.
@@ -111,8 +114,8 @@ def import_(files: _From, json: options.Json = False) -> None:
 
     dscore cache import h200.jsonl more.jsonl
 
-    Records of other kernel sources, another compiler or another device are ignored, and named.
-    Ends with 1 if lines had to be skipped; the others are taken.
+    Records of other kernel sources, another compiler or another device are ignored and named. A
+    line that is no measurement is skipped and named; the command then ends with 1.
     """
     from dscore.cli.commands import cache_exchange
 
@@ -124,15 +127,15 @@ def merge(
     files: _From,
     into: Annotated[str, typer.Option(
         "--into", metavar="FILE", show_default=False,
-        help="The file to write; what it holds already stays.")],
+        help="The file to write. What it holds already stays.")],
     json: options.Json = False,
 ) -> None:
     """Write the tuning records of several files to one.
 
     dscore cache merge monday.jsonl tuesday.jsonl --into h200.jsonl
 
-    Neither the cache nor what holds here matters. Ends with 1 if lines had to be skipped; the
-    others are merged.
+    The cache of this machine is neither read nor changed. A line that is no measurement is
+    skipped and named; the command then ends with 1.
     """
     from dscore.cli.commands import cache_exchange
 
@@ -143,18 +146,18 @@ def merge(
 def hints(
     device: Annotated[str, typer.Option(
         "--device", metavar="NAME|FILE.toml", show_default=False,
-        help="The device that was measured; it need not be here.")],
+        help="The device whose records are taken; it need not be here.")],
     files: Annotated[list[str] | None, typer.Argument(
         metavar="[FILE...]", show_default=False,
-        help="Take records from these files.  [default: from the cache]")] = None,
+        help="Files with the records.  [default: the cache]")] = None,
     json: options.Json = False,
 ) -> None:
-    """Print the best tilings on record, to be shipped.
+    """Print the best tilings on record as a hint file.
 
     dscore cache hints --device h200 > specs/tunings/h200.toml
 
-    The file holds the fastest right tiling of each problem. Where a machine has no record of its
-    own, these are taken before the cost model's first.
+    The hint file holds the fastest right tiling of each problem, and is shipped with dscore. A
+    machine without records of its own takes these hints before the cost model's first tiling.
     """
     from dscore.cli.commands import cache_exchange
 

@@ -36,12 +36,13 @@ class ConformanceRequest:
 def conformance(
     backend: options.BackendName = "auto",
     examples: Annotated[int, typer.Option(
-        "--examples", metavar="N", help="Random cases, shared among the algorithms.")] = 200,
+        "--examples", metavar="N",
+        help="Number of random cases, shared among the algorithms.")] = 200,
     seed: options.Seed = 0,
     device: options.DeviceNames = None,
     algorithm: Annotated[list[str] | None, typer.Option(
         "--algorithm", metavar="NAME", show_default=False,
-        help="Cases of this algorithm, as gemm (repeatable).  [default: all]")] = None,
+        help="Draw cases of this algorithm, such as gemm (repeatable).  [default: all]")] = None,
     report: Annotated[str | None, typer.Option(
         "--report", metavar="FILE", show_default=False,
         help="Also write a report: .json, or .xml for JUnit.")] = None,
@@ -49,14 +50,15 @@ def conformance(
 ) -> None:
     """Search for a case that a backend gets wrong.
 
-    Random layers, sizes and tilings are run, and each result is held to its error bound.
+    It runs random layers, sizes and tilings, and holds each result to its error bound.
 
     \b
     dscore conformance
     dscore conformance --algorithm row_reuse --examples 1000 --seed 7
     dscore conformance --backend mypackage.mine:Backend --report conformance.xml
 
-    A failure is shown as the smallest case found and the line that runs it again; ends with 1.
+    A failure is shown as the smallest case that still fails, with a command that runs it again.
+    Ends with 1 if there is one.
     """
     _search(ConformanceRequest(backend, examples, seed, tuple(device or ()),
                                tuple(algorithm or ()), report), json)

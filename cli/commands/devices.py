@@ -1,4 +1,4 @@
-"""`dscore devices`: the known devices, all figures of one, and what is on this machine."""
+"""`dscore devices`: the known devices, every figure of one, and what this machine can run."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _TARGETS: dict[Kind, str] = {"host": "emulated", "hip": "gfx...", "nvcc": "sm_..
 
 def devices(
     name: Annotated[str | None, typer.Argument(
-        metavar="[NAME|FILE.toml]", show_default=False, help="Show all of one device.")] = None,
+        metavar="[NAME|FILE.toml]", show_default=False,
+        help="Show every figure of this device.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Show the known devices and the backends present.
+    """Show the known devices, and the backends and compilers of this machine.
 
     \b
     dscore devices

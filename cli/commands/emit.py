@@ -18,7 +18,8 @@ def emit(
 ) -> None:
     """Print the C++ unit of a layer's kernel.
 
-    It asserts the plan's threads and LDS bytes: where plan and kernel differ it does not compile.
+    The unit asserts the plan's threads and LDS bytes: if plan and kernel differ, it does not
+    compile.
 
     \b
     dscore emit P13

@@ -18,7 +18,7 @@ _PACKAGES = ("numpy", "cffi", "typer", "rich", "hypothesis", "torch", "cupy", "j
 
 
 def env(json: options.Json = False) -> None:
-    """Show versions, and what each backend lacks."""
+    """Show versions, what each backend lacks, and the shipped hints."""
     import platform
 
     from dscore.tuning.shipped_hints import all_shipped

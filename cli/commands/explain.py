@@ -23,8 +23,8 @@ def explain(
 ) -> None:
     """Show the plan of a layer and its reasons.
 
-    The plan's figures, each limit with what is spare, how wavefronts cover the output, and the
-    least time the problem can take.
+    It shows the plan's figures, each limit with what is left of it, how wavefronts cover the
+    output, and the least time that the problem can take.
 
     \b
     dscore explain P13

@@ -49,20 +49,20 @@ def run(
     batch: options.Batch = None,
     seed: options.Seed = 0,
     repeats: Annotated[int, typer.Option(
-        "--repeats", metavar="N", help="Timed runs of a layer; their median is shown.")] = 1,
+        "--repeats", metavar="N", help="Time N runs of each layer, and show their median.")] = 1,
     json: options.Json = False,
 ) -> None:
     """Run layers and check each result.
 
-    Every layer is planned and run on random data. It is right when no output is further from
-    the exact result than float32 arithmetic allows, and nothing else was written to.
+    Each layer is planned and run on random data. Its result is right if every output is as close
+    to the exact one as the error bound of float32 asks, and no other memory was written to.
 
     \b
     dscore run mobilenet_v2
     dscore run P1-P45 --batch 8 --repeats 20
     dscore run n1c8h5w5_o8k3p1g8 --backend reference --device h200
 
-    Ends with 1 if any layer fails, 4 or 5 if a compiler or a device did.
+    Ends with 1 if a layer fails, 4 or 5 if a compiler or a device failed.
     """
     _run(layers, RunRequest(backend, device, rules, tiling, batch, seed, repeats), json)
 

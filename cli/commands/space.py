@@ -30,16 +30,19 @@ def space(
     rules: options.RulesName = "hardware",
     masked: Annotated[bool | None, typer.Option(
         "--masked/--exact", show_default=False,
-        help="Tiles that may reach past the output, or that divide it.  [default: exact where "
-             "any fits]")] = None,
+        help="Tiles that may reach past the output (masked), or that divide it (exact).  "
+             "[default: exact if any fits]")] = None,
     algorithm: options.Algorithm = None,
     top: Annotated[int | None, typer.Option(
         "--top", metavar="N", show_default=False,
-        help="Show the best N.  [default: 10; with --json all]")] = None,
+        help="Show the best N tilings.  [default: 10; with --json all]")] = None,
     batch: options.Batch = None,
     json: options.Json = False,
 ) -> None:
-    """List the tilings that fit, best first.
+    """List the tilings that fit, best first by the cost model.
+
+    One layer gives a table of its best tilings. Several layers give a line each, and the sums;
+    with --top they give a table each.
 
     \b
     dscore space P13

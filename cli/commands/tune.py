@@ -55,9 +55,10 @@ def tune(
     batch: options.Batch = None,
     budget: Annotated[str | None, typer.Option(
         "--budget", metavar="TIME", show_default=False,
-        help="End after this time in all (90s, 10m, 2h).  [default: when all is tried]")] = None,
+        help="Stop after this much time in total (90s, 10m, 2h).  [default: when all tilings are "
+             "tried]")] = None,
     top: Annotated[int, typer.Option(
-        "--top", metavar="N", help="Try the first N in the model's order.")] = 32,
+        "--top", metavar="N", help="Try the first N tilings by the cost model.")] = 32,
     exhaustive: Annotated[bool, typer.Option(
         "--exhaustive", help="Try every tiling that fits.")] = False,
     algorithm: options.Algorithm = None,
@@ -67,7 +68,7 @@ def tune(
         help="Share the layers among N processes.  [default: one for each GPU]")] = None,
     executor: Annotated[str | None, typer.Option(
         "--executor", metavar="module:factory", show_default=False,
-        help="Share them by this concurrent.futures.Executor.")] = None,
+        help="Share them by the concurrent.futures.Executor that this factory makes.")] = None,
     replay: Annotated[str | None, typer.Option(
         "--replay", metavar="FILE", show_default=False,
         help="Judge the cost model by the records in this file; nothing is run.")] = None,
@@ -75,8 +76,8 @@ def tune(
 ) -> None:
     """Find the fastest right tiling of layers.
 
-    Tilings are built, each is held to the error bound, and only then timed. All that is measured
-    is kept at once: the same command goes on after an interruption, and conv uses the best.
+    Each tiling is built, held to the error bound, and only then timed. Every measurement is kept
+    at once. After an interruption the same command goes on, and conv uses the best so far.
 
     \b
     dscore tune P13
@@ -85,7 +86,7 @@ def tune(
     dscore tune P28 --algorithm channel_distribution
     dscore tune --replay h200.jsonl
 
-    Ends with 1 if a layer has no tiling that is right.
+    Ends with 1 if a layer has no right tiling.
     """
     if replay is not None:
         from dscore.cli.commands import tune_replay

@@ -30,15 +30,17 @@ _OPTIONS = ("layer", "problem", "device", "block_n", "rules", "masked")
 
 def validate(
     file: Annotated[str, typer.Argument(
-        metavar="FILE.toml", show_default=False, help="One configuration, or many.")],
+        metavar="FILE.toml", show_default=False,
+        help="The file with the configurations.")],
     device: options.DeviceName = options.DEFAULT_DEVICE,
     rules: options.RulesName = "hardware",
     json: options.Json = False,
 ) -> None:
     """Judge tilings of your own.
 
-    Every limit is shown with its numbers and, where one is broken, what nearby would fit.
-    The file holds these keys, at the top for one or in [[configuration]] tables for many:
+    It shows every limit with its numbers. If one is broken, it also shows tilings nearby that
+    would fit. The file holds one configuration, or many as [[configuration]] tables, with these
+    keys:
 
     \b
     layer = "P28"            # or problem = "n1c320h7w7_o1280k1"
@@ -48,11 +50,11 @@ def validate(
     repeat_c = 4
     group_c = 16
     block_n = 2              # optional: blocks on a compute unit
-    device = "z100sm"        # optional: else --device; a file is sought beside this one
-    rules = "paper"          # optional: else --rules
+    device = "z100sm"        # optional, else --device; a .toml is sought beside this file
+    rules = "paper"          # optional, else --rules
     masked = true            # optional: tiles may reach past the output
 
-    Ends with 1 if any is invalid.
+    Ends with 1 if a configuration is invalid.
     """
     from dscore.core.plan import RULES
 
