@@ -45,6 +45,6 @@ BackendName = Annotated[str, typer.Option(
     help="Backend that runs the plans; dscore env lists them.")]
 Algorithm = Annotated[str | None, typer.Option(
     "--algorithm", metavar="NAME", show_default=False,
-    help="Take tilings of this algorithm: gemm, channel_distribution (the paper's), row_reuse "
-         "or direct.  [default: the solver's choice]")]
+    help="Take tilings of this algorithm, such as gemm or channel_distribution (the paper's).  "
+         "[default: the solver's choice]")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random data.")]
