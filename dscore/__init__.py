@@ -31,12 +31,6 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 __all__ = [*_MODULE_OF]  # noqa: PLE0604
 
 if TYPE_CHECKING:
-    from dscore.algorithms.channel_distribution.tiling import (
-        ChannelDistributionTiling as ChannelDistributionTiling,
-    )
-    from dscore.algorithms.direct import DirectTiling as DirectTiling
-    from dscore.algorithms.gemm.tiling import GemmTiling as GemmTiling
-    from dscore.algorithms.row_reuse.tiling import RowReuseTiling as RowReuseTiling
     from dscore.api import conv as conv
     from dscore.api import explain as explain
     from dscore.api import plan_for as plan_for
