@@ -136,7 +136,7 @@ def plan_for(problem: ProblemLike, device: DeviceLike = "z100sm", rules: Rules =
     """
     layer, target = problem_of(problem), device_of(device)
     if tiling is None:
-        return choice.untuned(layer, target, _rules(rules), backend)
+        return choice.untuned_plan(layer, target, _rules(rules), backend)
     fitting = tiling_of(tiling)
     verdict.validate(layer, fitting, target, _rules(rules), masked=True).require()
     return solver.make_plan(layer, target, fitting, rules)

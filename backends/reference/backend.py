@@ -20,12 +20,12 @@ from dscore.core.trace import Trace
 
 __all__ = ["ReferenceBackend", "ReferenceKernel", "Trace"]
 
-_ROOMS = "dscore.backends.reference."
+_PACKAGE = "dscore.backends.reference."
 
 
 def _lockstep(plan: Plan) -> Callable[..., None]:
-    """What runs a plan: the function `run` of the module of its algorithm's name."""
-    run: Callable[..., None] = import_module(_ROOMS + plan.tiling.algorithm).run
+    """The function `run` of the module of the algorithm's name."""
+    run: Callable[..., None] = import_module(_PACKAGE + plan.tiling.algorithm).run
     return run
 
 
@@ -61,22 +61,22 @@ class ReferenceBackend(HostBackend):
 
     @property
     def algorithms(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those that a module of this folder mirrors."""
-        return tuple(name for name in names() if find_spec(_ROOMS + name))
+        """Algorithms that a module of this folder mirrors."""
+        return tuple(name for name in names() if find_spec(_PACKAGE + name))
 
     def missing(self) -> str | None:
         """None: NumPy is all it needs."""
         return None
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
-        """Element types and layouts other than float32 NCHW, and a tiling of another family."""
-        spec, refused = plan.problem.spec, []
+        """Types and layouts other than float32 NCHW, and what its algorithm does not run."""
+        spec, violations = plan.problem.spec, []
         if spec.dtype != "float32":
-            refused.append(Violation("E-DTYPE", "dtype", spec.dtype, "float32"))
+            violations.append(Violation("E-DTYPE", "dtype", spec.dtype, "float32"))
         if spec.layout != "nchw":
-            refused.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
-        refused += algorithm_of(plan.tiling).refuses(plan.problem)
-        return tuple(refused)
+            violations.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
+        violations += algorithm_of(plan.tiling).refuses(plan.problem)
+        return tuple(violations)
 
     def prepare(self, plans: Sequence[Plan]) -> None:
         """Nothing: NumPy runs a plan as it is."""

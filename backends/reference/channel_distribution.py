@@ -33,7 +33,7 @@ from dscore.core.trace import Trace
 def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
         trace: Trace | None) -> None:
     """Write the convolution of *plan* to *out*; the arrays are flat."""
-    kernel = _Pointwise(plan, x, w, bias, out)
+    kernel = _ChannelDistribution(plan, x, w, bias, out)
     for blocks, first in batches(plan, kernel.grid, trace, kernel.allocate):
         blocks.begin()
         kernel.place(first + lane_ids(blocks.count, 1))
@@ -41,7 +41,7 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
         kernel.finish()
 
 
-class _Pointwise:
+class _ChannelDistribution:
     """The geometry of a block, its lane maps, and the blocks that run at present.
 
     Grid order: column tile fastest, then row tile, channel tile, image.
@@ -128,15 +128,15 @@ class _Pointwise:
         plane = image * spec.in_channels + self.e_channel
         index = (plane * problem.height + in_row) * problem.width + in_column
         channel_out = self.first_channel + self.f_out
-        kept = self.in_filter & (channel_out < spec.out_channels)
+        f_held = self.in_filter & (channel_out < spec.out_channels)
         f_index = channel_out * spec.in_channels + self.f_channel
-        self.input_from, self.filter_from = Addresses(index, held), Addresses(f_index, kept)
+        self.input_from, self.filter_from = Addresses(index, held), Addresses(f_index, f_held)
         # Channels past the last are masked in the last group only.
         rest = spec.in_channels - (self.groups - 1) * G
         self.last_input_from, self.last_filter_from = (
             (self.input_from, self.filter_from) if rest == G else
             (Addresses(index, held & (self.e_channel < rest)),
-             Addresses(f_index, kept & (self.f_channel < rest))))
+             Addresses(f_index, f_held & (self.f_channel < rest))))
 
     def accumulate(self) -> None:
         """All channel groups, double-buffered; a barrier follows every `_put`."""

@@ -98,8 +98,8 @@ class _Direct:
         product = np.empty(lanes, dtype=np.float32)
         live = int(np.count_nonzero(pixel < self.pixels))
         k = tile * t.thread_c + lane_ids(t.thread_c, 1, 1, 1)
-        channel, kept = plane % spec.groups * spec.group_out + k, k < spec.group_out
-        filters = Addresses(channel * spec.products, kept)
+        channel, held = plane % spec.groups * spec.group_out + k, k < spec.group_out
+        filters = Addresses(channel * spec.products, held)
         sums.fill(0)
         for c in range(spec.group_in):
             for tap, inputs in enumerate(self.taps):
@@ -110,7 +110,7 @@ class _Direct:
                 for j in range(t.thread_c):
                     blocks.fma(sums[j], value, weights[j], product, pixel < self.pixels)
         for j in range(t.thread_c):
-            mask = kept[j] & (pixel < self.pixels)
+            mask = held[j] & (pixel < self.pixels)
             index = (plane // spec.groups * spec.out_channels + channel[j]) * self.pixels + pixel
             bias = load_bias(blocks, self.bias, channel[j] + 0 * pixel, mask)
             blocks.store(self.out, Addresses(index, mask),

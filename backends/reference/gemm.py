@@ -38,7 +38,7 @@ from dscore.core.trace import Trace
 def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
         trace: Trace | None) -> None:
     """Write the convolution of *plan* to *out*; the arrays are flat."""
-    kernel = _Matrix(plan, x, w, bias, out)
+    kernel = _Gemm(plan, x, w, bias, out)
     for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
         kernel.place(first + lane_ids(blocks.count, 1))
         for rank in range(kernel.t.cluster):
@@ -48,7 +48,7 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
         kernel.finish()
 
 
-class _Matrix:
+class _Gemm:
     """The geometry of a block, its two tiles, and the blocks that run at present.
 
     Grid order: block of the cluster fastest, then channel tile, pixel tile. Blocks of the same
@@ -107,12 +107,12 @@ class _Matrix:
                 & inside(column, problem.width))
         plane = image * spec.in_channels + self.i_channel
         index = (plane * problem.height + row) * problem.width + column
-        f_index, kept = out * spec.in_channels + self.f_channel, out < spec.out_channels
+        f_index, f_held = out * spec.in_channels + self.f_channel, out < spec.out_channels
         # Channels past the last are masked in the last step only.
         rest = spec.in_channels - (self.steps - 1) * self.t.step_c
-        whole = Addresses(f_index, kept), Addresses(index, held)
+        whole = Addresses(f_index, f_held), Addresses(index, held)
         self.held = (whole, whole if rest == self.t.step_c else (
-            Addresses(f_index, kept & (self.f_channel < rest)),
+            Addresses(f_index, f_held & (self.f_channel < rest)),
             Addresses(index, held & (self.i_channel < rest))))
 
     def accumulate(self, rank: int) -> None:
@@ -136,7 +136,7 @@ class _Matrix:
         yield from steps[-1:]
 
     def _copied(self, steps: range) -> Iterator[int]:
-        """Steps in LDS, to which they are copied stages - 1 steps ahead: here as soon as asked."""
+        """Steps in LDS, to which they are copied stages - 1 steps ahead: here at once."""
         ahead = self.t.stages - 1
         self._copy(steps[:ahead])
         for at, step in enumerate(steps):

@@ -1,7 +1,6 @@
-"""How the lanes of the product of matrices hold and multiply its operands.
+"""Lanes of the product of matrices: how they hold and multiply its operands.
 
-What differs between the arithmetics (hip_src/gemm/kernel.hpp), for gemm.py, which says in which
-order they add.
+What differs between the arithmetics (hip_src/gemm/kernel.hpp); gemm.py has the order of additions.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def _nearest(values: Floats) -> Floats:
 
 
 class Lanes(ABC):
-    """Where the lanes of a block stand, and which channel and pixel each of their sums is for.
+    """Lanes of a block: where each stands, and the channel and pixel that each sum is for.
 
     A register is an array (block, register, …, wavefront, lane), so that the registers of a file
     are read and multiplied by one NumPy operation.
@@ -76,9 +75,9 @@ class Lanes(ABC):
         self.product = np.empty_like(self.sums)
 
     def _file(self, name: str, *registers: int) -> Floats:
-        made = self.blocks.registers(name, int(np.prod(registers)))
+        file = self.blocks.registers(name, int(np.prod(registers)))
         count, *lanes = self.blocks.shape
-        return made.reshape(count, *registers, *lanes)
+        return file.reshape(count, *registers, *lanes)
 
     @abstractmethod
     def multiply(self, buffer: int) -> None:

@@ -32,7 +32,7 @@ def lane_ids(*shape: int) -> Ints:
 
 
 def inside(position: Ints, size: int) -> Bools:
-    """Where a row or column lies in the image."""
+    """Mask of the rows or columns that lie in the image."""
     return (position >= 0) & (position < size)
 
 
@@ -62,7 +62,7 @@ def require_launch(plan: Plan, blocks: int, threads: int) -> None:
 
 
 class Addresses:
-    """Where each lane loads or stores, in elements; a lane that is masked off has no address."""
+    """Addresses of the lanes, in elements; a lane that is masked off has none."""
 
     __slots__ = ("count", "high", "index", "low", "masked")
 
@@ -101,7 +101,7 @@ class Blocks:
 
     @classmethod
     def at_a_time(cls, plan: Plan) -> int:
-        """How many blocks of *plan* run together."""
+        """Number of blocks of *plan* that run together."""
         registers = max(plan.use.registers - COMPILER_REGISTERS, 1)
         return max(1, CHUNK_BYTES // (4 * plan.use.threads * registers + plan.use.lds_bytes))
 
@@ -118,9 +118,9 @@ class Blocks:
                 f"{self.plan.name}: {name} takes {count} registers per thread, which makes "
                 f"{self._registers_used}, but of the planned {self.plan.use.registers} the kernel "
                 f"has {limit} ({COMPILER_REGISTERS} are the compiler's)")
-        made = np.empty((count, *(shape or self.shape)), dtype=np.float32)
-        self._registers.append(made)
-        return made
+        file = np.empty((count, *(shape or self.shape)), dtype=np.float32)
+        self._registers.append(file)
+        return file
 
     def lds_tile(self, name: str, words: int) -> int:
         """The first word of a tile of *words* float32 in LDS."""
@@ -161,8 +161,8 @@ class Blocks:
         if at.masked is None:
             memory[at.index] = values
         else:
-            kept = ~at.masked
-            memory[at.index[kept]] = values[kept]
+            live = ~at.masked
+            memory[at.index[live]] = values[live]
         if self.trace is not None:
             self.trace.elements_stored += at.count
 
@@ -253,7 +253,7 @@ def batches(plan: Plan, total: int, trace: Trace | None,
             allocate: Callable[[Blocks], None]) -> Iterator[tuple[Blocks, int]]:
     """The blocks of a grid of *total*, as many together as fit memory, and the first's number.
 
-    *allocate* is called on blocks before they are first given.
+    *allocate* is called on blocks before they first run.
     """
     blocks = None
     for first, count in chunks(total, Blocks.at_a_time(plan)):

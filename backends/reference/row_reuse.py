@@ -55,7 +55,7 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
         kernel.walk()
 
 
-class _Depthwise(ABC):
+class _RowReuse(ABC):
     """The walk over the rows; subclasses say where a column comes from and a result goes.
 
     Grid order: column tile fastest, then row tile, then planes.
@@ -85,7 +85,7 @@ class _Depthwise(ABC):
                 problem.spec.stride, problem.spec.span, problem.padding[::2], strict=True))
         self.offsets = column_offsets(problem, t.thread_w)
         self.own = t.thread_w * problem.spec.stride[1]
-        # What every lane brings by itself: with column reuse only the columns that it owns.
+        # What every lane loads by itself: with column reuse only the columns that it owns.
         self.fetched = owned_columns(problem, t.thread_w) if t.column_reuse else self.offsets
         held = sorted(set(self.offsets) | set(self.fetched))
         self.register_of = {offset: number for number, offset in enumerate(held)}
@@ -121,32 +121,32 @@ class _Depthwise(ABC):
         return in_plane * (self.problem.height * self.problem.width)
 
     def stage(self) -> None:
-        """Bring what is held for the whole walk: to every lane its taps."""
+        """Load what is held for the whole walk: for every lane its taps."""
         for tap in range(self.problem.spec.products):
-            self.bring_tap(self.taps[tap], tap)
+            self.load_tap(self.taps[tap], tap)
 
     def filters_of(self, plane: Ints) -> Ints:
         """First element of w for an output plane."""
         return plane % self.problem.spec.out_channels * self.problem.spec.products
 
-    def bring_tap(self, out: Floats, tap: int) -> None:
+    def load_tap(self, out: Floats, tap: int) -> None:
         """Fill a register with a tap of each live lane's filter; zero for the others."""
         at = Addresses(self.filters_of(self.plane) + tap, self.live)
         self.blocks.load(out, self.w, at, "filters", operand=True)
 
     @abstractmethod
-    def bring(self, out: Floats, index: Ints, lanes: Bools) -> None:
+    def load(self, out: Floats, index: Ints, lanes: Bools) -> None:
         """Fill a register with the elements *index* of x; zero where not in *lanes*."""
 
-    def give(self, values: Floats, index: Ints, lanes: Bools) -> None:
-        """Give away results: the elements *index* of the output."""
+    def store(self, values: Floats, index: Ints, lanes: Bools) -> None:
+        """Store results: the elements *index* of the output."""
         self.blocks.store(self.out, Addresses(index, lanes), values)
 
     def column(self, offset: int, i: int, lanes: Bools) -> Floats:
         """Fill the register of *offset* with that column of local row *i*, in *lanes*."""
         out: Floats = self.row[self.register_of[offset]]
         index = self.base + (self.in_row + i) * self.problem.width + offset
-        self.bring(out, index, lanes & inside(self.in_column + offset, self.column_end))
+        self.load(out, index, lanes & inside(self.in_column + offset, self.column_end))
         return out
 
     def walk(self) -> None:
@@ -168,7 +168,7 @@ class _Depthwise(ABC):
                 self.finish((i - span_h + 1) // stride_h)
 
     def fetch_row(self, i: int, lanes: Bools) -> None:
-        """Bring the columns of local row *i*; with column reuse the overlap comes by shuffles."""
+        """Load the columns of local row *i*; with column reuse the overlap comes by shuffles."""
         for offset in self.fetched:
             self.column(offset, i, lanes)
         if not self.t.column_reuse:
@@ -195,8 +195,7 @@ class _Depthwise(ABC):
                 self.blocks.fma(sums, value, self.taps[first_tap + g], self.product, lanes, divided)
 
     def finish(self, r: int) -> None:
-        """Give away local output row *r*, which is complete, and clear its registers for another.
-        """
+        """Store local output row *r*, which is complete, and clear its registers for another."""
         problem, spec = self.problem, self.problem.spec
         row = self.out_row + r
         for c in range(self.t.thread_w):
@@ -204,11 +203,11 @@ class _Depthwise(ABC):
             mask = self.live & (row < problem.out_height) & (column < problem.out_width)
             index = (self.plane * problem.out_height + row) * problem.out_width + column
             bias = load_bias(self.blocks, self.bias, self.plane % spec.out_channels, mask)
-            self.give(epilogue(sums, bias, spec.activation), index, mask)
+            self.store(epilogue(sums, bias, spec.activation), index, mask)
             sums.fill(0)
 
 
-class _ThroughRegisters(_Depthwise):
+class _ThroughRegisters(_RowReuse):
     """Rows and taps straight from global memory to registers."""
 
     def fetch_row(self, i: int, lanes: Bools) -> None:
@@ -219,12 +218,12 @@ class _ThroughRegisters(_Depthwise):
             rows = strips.reshape(-1, self.t.lanes_w).any(axis=-1)
             self.blocks.trace.rows_loaded += int(np.count_nonzero(rows))
 
-    def bring(self, out: Floats, index: Ints, lanes: Bools) -> None:
+    def load(self, out: Floats, index: Ints, lanes: Bools) -> None:
         self.blocks.load(out, self.x, Addresses(index, lanes), "inputs", operand=True)
         self.loaded |= lanes
 
 
-class _ThroughLds(_Depthwise):
+class _ThroughLds(_RowReuse):
     """The block's rows come through LDS as vectors.
 
     With "both" its results leave through it, too. From the first row of its first plane to the last
@@ -251,18 +250,18 @@ class _ThroughLds(_Depthwise):
                            (last_plane * problem.out_height + row_end) * problem.out_width)
 
     def stage(self) -> None:
-        """All rows are asked for; a barrier follows when they have come."""
+        """Copies of all rows begin; a barrier follows when they have come."""
         self.rows.copy(self.x, "inputs")
         super().stage()
         if self.blocks.trace is not None:
             self.blocks.trace.rows_loaded += self.rows.elements // self.problem.width
 
-    def bring(self, out: Floats, index: Ints, lanes: Bools) -> None:
+    def load(self, out: Floats, index: Ints, lanes: Bools) -> None:
         self.rows.read(out, index, lanes, operand=True)
 
-    def give(self, values: Floats, index: Ints, lanes: Bools) -> None:
-        give = self.results.write if self.t.staging == "both" else super().give
-        give(values, index, lanes)
+    def store(self, values: Floats, index: Ints, lanes: Bools) -> None:
+        store = self.results.write if self.t.staging == "both" else super().store
+        store(values, index, lanes)
 
     def walk(self) -> None:
         super().walk()

@@ -33,7 +33,7 @@ class Piece:
         self.at = blocks.lds_tile(name, span) + words * lane_ids(blocks.count, 1, 1)
 
     def place(self, first: Ints, end: Ints) -> None:
-        """Say where the piece of each block begins and ends."""
+        """Set where the piece of each block begins and ends."""
         self.first, self.end = first, end
         self.start = first // VECTOR * VECTOR
 
@@ -75,7 +75,7 @@ class Piece:
                 self.blocks.trace.vectors_stored += int(np.count_nonzero(whole))
 
     def _vectors(self) -> Iterator[Ints]:
-        """Where the lanes' vectors begin, from the start on: consecutive ones in each pass."""
+        """Beginnings of the lanes' vectors, from the start on: consecutive ones in each pass."""
         thread = lane_ids(*self.blocks.shape[1:])
         for first in range(0, self.span // VECTOR, thread.size):
             yield (first + thread) * VECTOR
@@ -94,8 +94,8 @@ class Piece:
         """Lanes write *values* to the words at *at*; *of_block* is where their blocks' ones begin.
         """
         at.require_within(self.span, 0, self.name)
-        kept = slice(None) if at.masked is None else ~at.masked
+        live = slice(None) if at.masked is None else ~at.masked
         index = at.index + (self.at if of_block is None else of_block)
-        self.blocks.lds.reshape(-1)[index[kept]] = values[kept]
+        self.blocks.lds.reshape(-1)[index[live]] = values[live]
         if self.blocks.trace is not None:
             self.blocks.trace.lds_writes += at.count

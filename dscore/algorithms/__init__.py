@@ -1,1 +1,1 @@
-"""How a convolution is computed: one folder for each algorithm, one line in the registry."""
+"""Algorithms to compute a convolution: a folder for each, and its line in the registry."""

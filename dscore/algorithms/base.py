@@ -37,7 +37,7 @@ LDS_BANKS = 32
 
 @dataclass(frozen=True)
 class Footprint:
-    """What the blocks of a tiling take and do; work is counted per lane of a block."""
+    """Resources and work of the blocks of a tiling; work is counted per lane of a block."""
 
     threads: Count
     waves: Count
@@ -54,7 +54,7 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Work:
-    """What the cost model weighs: clocks for which a wavefront keeps the units of its CU busy."""
+    """Input of the cost model: clocks for which a wavefront keeps the units of its CU busy."""
 
     issue: Count
     products: Count  # of matrix units
@@ -128,7 +128,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class SpaceGenerator:
-    """What enumerates the tilings to try, as columns; *masked*: tiles may reach past the output.
+    """Enumeration of tilings to try, as columns; *masked*: tiles may reach past the output.
 
     Left out may be tilings that another one betters; what fits is judged afterwards.
     """
@@ -156,7 +156,7 @@ class Algorithm(ABC):
 
     @property
     def include(self) -> str:
-        """What a unit begins with: the line that includes the kernel, or the kernel's own text."""
+        """First lines of a unit: the include of the kernel, or the kernel's own text."""
         return f'#include "{self.name}/kernel.hpp"'
 
     def refuses(self, problem: ConvProblem) -> tuple[Violation, ...]:
@@ -168,8 +168,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        """What of a problem of its operations the algorithm cannot run, by name; empty if it can.
-        """
+        """Properties of a problem of its operations that it cannot run; empty if it can."""
 
     @abstractmethod
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
@@ -188,7 +187,7 @@ class Algorithm(ABC):
         return 0
 
     def work(self, case: Case, grids: Count) -> Work | None:
-        """What `weights` weigh, of a grid that fills the device *grids* times.
+        """Work that `weights` weigh, of a grid that fills the device *grids* times.
 
         None: the cost is estimated from the footprint, without a fit.
         """
@@ -199,20 +198,20 @@ class Algorithm(ABC):
         """The arguments of the tiling's C++ type."""
 
     def image_arguments(self, plan: Plan) -> str:
-        """Those of the arguments that depend on the image, as part of the name of a kernel for
-        any sizes; empty for none."""
+        """Template arguments that depend on the image, as part of the name of a kernel for any
+        sizes; empty for none."""
         return ""
 
     @abstractmethod
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         """The (block, wavefront in the block) that computes an output of channel 0 of image 0.
 
-        Blocks are told apart by their parity only: 0 or 1, as on a chess board.
+        A block is its parity only, 0 or 1, as on a chess board.
         """
 
     @abstractmethod
     def caption(self, plan: Plan) -> list[str]:
-        """What a lane, a block and the grid cover, in words."""
+        """Coverage of a lane, a block and the grid, in words."""
 
     def cases(self) -> Cases:
         """The module of its hypothesis strategies, `cases` in its folder, imported on use."""
@@ -220,7 +219,7 @@ class Algorithm(ABC):
 
 
 def require_kind(problem: ConvProblem, name: str, kind: str) -> tuple[Violation, ...]:
-    """That *name* runs layers of one kind alone, where *problem* is of another."""
+    """Violation of an algorithm that runs one kind of layers, where *problem* is of another."""
     if problem.spec.kind == kind:
         return ()
     return (Violation("E-KIND", f"layer of {name}", problem.spec.kind, kind),)

@@ -18,7 +18,7 @@ def ceil_div(a: Count, b: Count) -> Count:
 
 
 def power_of_two_within(value: Count, most: int) -> Count:
-    """The largest power of two that neither *value* nor *most* falls short of."""
+    """Largest power of two that is at most *value* and at most *most*."""
     return 2 ** np.log2(np.minimum(value, most)).astype(np.int64)
 
 
@@ -40,17 +40,17 @@ def grid(**axes: Sequence[int]) -> SimpleNamespace:
                               for name, column in zip(axes, columns, strict=True)})
 
 
-def kept(columns: SimpleNamespace, keep: Any) -> SimpleNamespace:
+def select(columns: SimpleNamespace, keep: Any) -> SimpleNamespace:
     """The columns where *keep* holds."""
     return SimpleNamespace(**{name: column[keep] for name, column in vars(columns).items()})
 
 
-def kept_or_all(columns: SimpleNamespace, keep: Any) -> SimpleNamespace:
+def select_or_all(columns: SimpleNamespace, keep: Any) -> SimpleNamespace:
     """The columns where *keep* holds; all, where it does nowhere."""
-    return kept(columns, keep) if keep.any() else columns
+    return select(columns, keep) if keep.any() else columns
 
 
-def together(*parts: SimpleNamespace) -> SimpleNamespace:
+def concatenate(*parts: SimpleNamespace) -> SimpleNamespace:
     """The rows of all parts, one part after the other."""
     return SimpleNamespace(**{name: np.concatenate([vars(part)[name] for part in parts])
                               for name in vars(parts[0])})

@@ -133,13 +133,13 @@ def tiling_from(values: dict[str, Any], where: str = "tiling") -> Tiling:
     >>> tiling_from({"threads": 64, "thread_c": 2})
     DirectTiling(threads=64, thread_c=2)
     """
-    given = {name: value for name, value in values.items() if name != "algorithm"}
+    arguments = {name: value for name, value in values.items() if name != "algorithm"}
     if "algorithm" not in values:
-        return _guessed(set(given), where)(**given)
+        return _guessed(set(arguments), where)(**arguments)
     name = require_one_of(values["algorithm"], f"{where}: algorithm", names())
     cls = algorithm(name).tiling
-    require_fields(cls, set(given), where)
-    return cls(**given)
+    require_fields(cls, set(arguments), where)
+    return cls(**arguments)
 
 
 def as_tiling(value: Any, where: str = "tiling") -> Tiling:
@@ -151,11 +151,11 @@ def as_tiling(value: Any, where: str = "tiling") -> Tiling:
     return value
 
 
-def _guessed(given: set[str], where: str) -> type[Tiling]:
+def _guessed(names: set[str], where: str) -> type[Tiling]:
     """The class of tilings that has fields of these names."""
     classes = [algorithm(name).tiling for name in _REGISTRY]
     for cls in classes:
-        if not fields_fault(cls, given):
+        if not fields_fault(cls, names):
             return cls
-    nearest = max(classes, key=lambda cls: len(given & {one.name for one in fields(cls)}))
-    raise SpecError(f"{where}: {fields_fault(nearest, given)}")
+    nearest = max(classes, key=lambda cls: len(names & {one.name for one in fields(cls)}))
+    raise SpecError(f"{where}: {fields_fault(nearest, names)}")

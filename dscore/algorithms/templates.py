@@ -25,7 +25,7 @@ MOST_MACS = 400_000
 
 @dataclass(frozen=True)
 class Template:
-    """What a kernel is compiled for; an algorithm adds what else its kernel depends on."""
+    """Constants of a compiled kernel; an algorithm adds what else its kernel depends on."""
 
     device: Device
     tiling: Tiling
@@ -46,7 +46,7 @@ class Template:
 
 
 class Cases(Protocol):
-    """What the module `cases` of an algorithm offers."""
+    """Strategies that the module `cases` of an algorithm offers."""
 
     def templates(self, device: Device) -> st.SearchStrategy[Template]:
         """Templates of its kernels for a device."""
@@ -97,7 +97,7 @@ def problem_around(draw: Any, spec: ConvSpec, out: Pair) -> ConvProblem:
 
 
 def problem_on(draw: Any, spec: ConvSpec, image: Pair) -> ConvProblem:
-    """A problem of a layer on images of a size; draws that make none are given up."""
+    """A problem of a layer on images of a size; draws that make none are rejected."""
     try:
         problem = ConvProblem(spec, draw(st.integers(1, 2)), *image)
     except SpecError:  # a kernel larger than the padded image

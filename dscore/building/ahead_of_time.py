@@ -1,4 +1,4 @@
-"""Ahead of time: plans into one library, and what was predicted beside what compilers report."""
+"""Builds ahead of time: plans into one library, predictions beside what compilers report."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Comparison:
         if self.plan.device.vendor != "nvidia":
             return held == planned
         if planned > MOST_STATIC_LDS_BYTES:
-            return held == 0  # asked for at the launch, of which a compiler knows nothing
+            return held == 0  # allocated at the launch, of which a compiler knows nothing
         # Beside such a kernel in its unit, ptxas rounds up to what arrays of a launch align to.
         return held in (planned, ceil_div(planned, LDS_ALIGNMENT_BYTES) * LDS_ALIGNMENT_BYTES)
 
@@ -71,7 +71,7 @@ class Comparison:
 
     @cached_property
     def faults(self) -> tuple[str, ...]:
-        """What shows the solver to be wrong: other LDS, or spills of a plan that it calls valid.
+        """Differences that show the solver to be wrong: other LDS, or spills of a valid plan.
 
         More registers than predicted are none as long as they are there, nor are a few spills of
         nvcc's.
@@ -133,10 +133,10 @@ def build(kernels: Sequence[KernelSource], target: Target, *, compiler: Compiler
 def require_kernel(plan: Plan) -> None:
     """Raise UnavailableError where no kernel of dscore runs *plan*, naming what stands against it.
     """
-    found = refused(plan)
-    if found:
+    violations = refused(plan)
+    if violations:
         raise UnavailableError(f"there is no kernel for {plan.token}: "
-                               + "; ".join(str(violation) for violation in found))
+                               + "; ".join(str(violation) for violation in violations))
 
 
 def device_for(target: Target, device: Device | None = None) -> Device:

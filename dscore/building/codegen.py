@@ -1,4 +1,4 @@
-"""Renders the C++ units that instantiate kernels, with each plan's numbers as static_asserts."""
+"""Code generator: C++ units that instantiate kernels, with each plan's numbers asserted."""
 
 from __future__ import annotations
 
@@ -117,9 +117,9 @@ def units(kernels: Sequence[KernelSource], per_unit: int = KERNELS_PER_UNIT) -> 
     if len(distinct) <= per_unit:
         return [Unit("kernels", render(distinct))]
     parts = [distinct[at:at + per_unit] for at in range(0, len(distinct), per_unit)]
-    made = [Unit(f"kernels_{n}", render(part, f"dscore_table_{n}"))
-            for n, part in enumerate(parts)]
-    return [*made, Unit("index", _index([len(part) for part in parts]))]
+    tables = [Unit(f"kernels_{n}", render(part, f"dscore_table_{n}"))
+              for n, part in enumerate(parts)]
+    return [*tables, Unit("index", _index([len(part) for part in parts]))]
 
 
 def _index(counts: list[int]) -> str:
@@ -136,12 +136,12 @@ def _index(counts: list[int]) -> str:
 
 
 def refused(plan: Plan) -> tuple[Violation, ...]:
-    """What of a plan no kernel of hip_src runs, or no caller of one provides, by name."""
-    spec, found = plan.problem.spec, []
+    """Properties of a plan that no kernel of hip_src runs, or no caller of one provides."""
+    spec, violations = plan.problem.spec, []
     if not spec.element.cpp:
-        found.append(Violation("E-DTYPE", "dtype", spec.dtype, ", ".join(kernel_types())))
+        violations.append(Violation("E-DTYPE", "dtype", spec.dtype, ", ".join(kernel_types())))
     if spec.layout != "nchw":
-        found.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
+        violations.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
     if plan.workspace_bytes:
-        found.append(Violation("E-WORKSPACE", "workspace", plan.workspace_bytes, 0, "B"))
-    return tuple(found)
+        violations.append(Violation("E-WORKSPACE", "workspace", plan.workspace_bytes, 0, "B"))
+    return tuple(violations)

@@ -94,4 +94,4 @@ def _private(folder: Path) -> bool:
 def existing_temporaries() -> list[Path]:
     """Temporary folders that may hold entries by now."""
     of_this_user = [_temporary_name()] if _private(_temporary_name()) else []
-    return [*of_this_user, *_of_this_process.made()]
+    return [*of_this_user, *_of_this_process.values()]

@@ -1,4 +1,4 @@
-"""Which plan a problem gets: the one tuned here, else the shipped hint, else the model's first."""
+"""Plan of a problem: the one tuned here, else the shipped hint, else the model's first."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Origin = Literal["hint", "model", "caller"]
 PlanLike = Plan | Tiling | dict[str, Any]
 
 
-def decided(problem: ConvProblem, device: Device, backend: Backend, name: str,
-            arithmetic: Arithmetic | None = None) -> Plan:
+def default_plan(problem: ConvProblem, device: Device, backend: Backend, name: str,
+                 arithmetic: Arithmetic | None = None) -> Plan:
     """The plan that `dscore.conv` runs; tuned now where the environment asks for that.
 
     *name* is the backend's as the caller wrote it, by which workers find it.
@@ -38,18 +38,18 @@ def decided(problem: ConvProblem, device: Device, backend: Backend, name: str,
         if tune.wanted():
             tune.on_demand(problem, device, name)
             plan = records.tuned_plan(problem, device, backend, arithmetic)
-    return plan or untuned(problem, device, backend=backend, arithmetic=arithmetic)
+    return plan or untuned_plan(problem, device, backend=backend, arithmetic=arithmetic)
 
 
-def untuned(problem: ConvProblem, device: Device, rules: Rules = "hardware",
-            backend: Backend | None = None, arithmetic: Arithmetic | None = None) -> Plan:
+def untuned_plan(problem: ConvProblem, device: Device, rules: Rules = "hardware",
+                 backend: Backend | None = None, arithmetic: Arithmetic | None = None) -> Plan:
     """The plan without a look at the records: the shipped hint, else the model's first.
 
     Hints keep the hardware's limits, so under the paper's rules there are none. A hint that
     *backend* refuses is passed over, and one that does not compute by *arithmetic*.
 
     >>> from dscore.core.catalog import device, layers
-    >>> untuned(layers()["D1"], device("z100sm")).tiling.algorithm
+    >>> untuned_plan(layers()["D1"], device("z100sm")).tiling.algorithm
     'row_reuse'
     """
     hint = shipped_hints.shipped_plan(problem, device) if rules == "hardware" else None
@@ -60,8 +60,8 @@ def untuned(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     return solver.best_plan(problem, device, rules, arithmetic, among)
 
 
-def given(problem: ConvProblem, device: Device, plan: PlanLike,
-          arithmetic: Arithmetic | None = None) -> Plan:
+def callers_plan(problem: ConvProblem, device: Device, plan: PlanLike,
+                 arithmetic: Arithmetic | None = None) -> Plan:
     """The caller's plan, or that of the caller's tiling on *device*.
 
     Raises SpecError where it is for another problem or computes by another arithmetic,

@@ -133,7 +133,7 @@ solved_kernel = lru_cache(maxsize=1024)(_compiled)
 def _accepted_plan(problem: ConvProblem, device: Device, backend: Backend, name: str,
                    arithmetic: Arithmetic | None, plan: PlanLike | None) -> Plan:
     """The caller's *plan*, else the one that *problem* gets; the backend must accept it."""
-    accepted = (choice.decided(problem, device, backend, name, arithmetic) if plan is None
-                else choice.given(problem, device, plan, arithmetic))
+    accepted = (choice.default_plan(problem, device, backend, name, arithmetic) if plan is None
+                else choice.callers_plan(problem, device, plan, arithmetic))
     require_accepted(backend, accepted)
     return accepted

@@ -1,1 +1,1 @@
-"""Values and words: what everything above is said in; imports nothing above."""
+"""Values and words that everything above is written in; imports nothing above."""

@@ -1,4 +1,4 @@
-"""Backends: what a way of running plans must offer, and the registry of those there are."""
+"""Backends: the protocol of a way to run plans, and the registry of those there are."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BackendIdentity:
     def compiler(self) -> str:
         """Version of the compiler that builds the kernels; "none" where nothing is built.
 
-        It is looked for when it is asked for. Raises UnavailableError where it is missing.
+        Looked for at each access. Raises UnavailableError where it is missing.
         """
         return self.find_compiler()
 
@@ -64,13 +64,13 @@ class Backend(Protocol):
         """Names of the algorithms whose tilings it runs; None for all."""
 
     def missing(self) -> str | None:
-        """Why this machine cannot run it and how to mend that, or None."""
+        """Reason why this machine cannot run it, with the fix, or None."""
 
     def device(self) -> Device:
         """The device that plans are made for when the caller names none."""
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
-        """What of *plan* this backend cannot run, by name; empty if it can."""
+        """Properties of *plan* that this backend cannot run; empty if it can."""
 
     def prepare(self, plans: Sequence[Plan]) -> None:
         """Build the kernels of *plans* at once, so that `compile` finds them."""
@@ -193,7 +193,7 @@ def choose_backend(name: str = "auto") -> Backend:
 
 
 def refusals(backend: Backend, plan: Plan) -> tuple[Violation, ...]:
-    """What of *plan* the backend cannot run: `Backend.refuses`, and an algorithm it lacks."""
+    """Violations for which *backend* cannot run *plan*: an algorithm it lacks, or its own."""
     algorithm = plan.tiling.algorithm
     if backend.algorithms is not None and algorithm not in backend.algorithms:
         return (Violation("E-ALGORITHM", "algorithm", algorithm, ", ".join(backend.algorithms)),)

@@ -32,7 +32,7 @@ _ROW_KEYS = ("name", "label", "channels", "in", "out", "size", "kernel", *_SPEC_
 
 @dataclass(frozen=True)
 class NamedProblem:
-    """A problem with the name it is asked for by, and what it is in its network."""
+    """A problem with its name, and what it is in its network."""
 
     name: str
     problem: ConvProblem
@@ -112,12 +112,12 @@ def find(text: str, batch: int | None = None) -> list[NamedProblem]:
         problem = parse_problem(text.lower())
         problem = problem if batch is None else problem.with_batch(batch)
         return [NamedProblem(problem_token(problem), problem)]
-    found = _named(text) or _range(text)
-    if not found:
+    problems = _named(text) or _range(text)
+    if not problems:
         raise _unknown(text)
     if batch is None:
-        return list(found)
-    return [replace(layer, problem=layer.problem.with_batch(batch)) for layer in found]
+        return list(problems)
+    return [replace(layer, problem=layer.problem.with_batch(batch)) for layer in problems]
 
 
 def load_toml(path: str | os.PathLike[str]) -> Table:
@@ -159,14 +159,14 @@ def _shipped(folder: str) -> dict[str, Table]:
 
 @lru_cache(maxsize=1)
 def _devices() -> dict[str, Device]:
-    found = (_device(table, shown) for shown, table in _shipped("devices").items())
-    return {one.name: one for one in found}
+    described = (_device(table, shown) for shown, table in _shipped("devices").items())
+    return {one.name: one for one in described}
 
 
 @lru_cache(maxsize=2)
 def _tables(folder: str) -> dict[str, Network]:
-    found = (_network(table, shown) for shown, table in _shipped(folder).items())
-    return {one.name: one for one in found}
+    described = (_network(table, shown) for shown, table in _shipped(folder).items())
+    return {one.name: one for one in described}
 
 
 @lru_cache(maxsize=1)
@@ -198,11 +198,11 @@ def _network(table: Table, shown: str) -> Network:
         _require_type(table["title"], "title", str, "a text")
         _require_type(common, "common", dict, "a table")
         _require_type(rows, "layer", list, "an array of tables")
-        found = tuple(_layer(row, common, f"layer[{at}]", f"{stem}/{at + 1}")
-                      for at, row in enumerate(rows))
+        problems = tuple(_layer(row, common, f"layer[{at}]", f"{stem}/{at + 1}")
+                         for at, row in enumerate(rows))
     except SpecError as error:
         raise SpecError(f"{shown}: {error}") from None
-    return Network(stem, table["title"], found)
+    return Network(stem, table["title"], problems)
 
 
 def _layer(row: Any, common: Table, where: str, default: str) -> NamedProblem:

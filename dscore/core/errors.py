@@ -14,7 +14,7 @@ class DscoreError(Exception):
 
 
 class SpecError(DscoreError, ValueError):
-    """What was asked for is not a convolution, a device or a tiling: the caller must change it."""
+    """The request is no convolution, device or tiling: the caller must change it."""
 
     exit_code = 2
 

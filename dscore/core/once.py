@@ -57,8 +57,8 @@ class once(Generic[Arguments, Value]):  # noqa: N801  a decorator, like functool
                     value = self._values[key] = self._make(*args, **kwargs)
         return value  # type: ignore[no-any-return]
 
-    def made(self) -> tuple[Value, ...]:
-        """The values made so far."""
+    def values(self) -> tuple[Value, ...]:
+        """Values made so far."""
         return tuple(self._values.values())
 
     def cache_clear(self) -> None:

@@ -1,4 +1,4 @@
-"""The decision dscore reaches for a problem on a device, as values to print, compare and hash."""
+"""Plans: how a problem runs on a device, as values to print, compare and hash."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Check:
 
     @property
     def slack(self) -> int:
-        """What is left; negative where the limit is broken."""
+        """Rest of the limit; negative where it is broken."""
         return self.allowed - self.used
 
     @property
@@ -68,7 +68,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Launch:
-    """What is passed to the device: a grid of `blocks` in one dimension, blocks of `threads`."""
+    """Grid of `blocks` in one dimension, blocks of `threads`, as passed to the device."""
 
     blocks: int
     threads: int
@@ -80,7 +80,7 @@ class Cost:
     """The solver's estimate of one launch (see dscore.solving.cost for the model)."""
 
     seconds: float
-    bound_by: str  # issue, latency, memory or launch
+    bound_by: str  # one of dscore.solving.cost.BOUNDS
     rounds: int  # waves of blocks over the compute units
     occupancy: float  # resident wavefronts over those a CU can hold
     arithmetic_intensity: float  # FMAs per operand loaded by a lane
@@ -89,7 +89,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a problem runs on a device: everything that decides the kernel and its launch."""
+    """Decision how a problem runs on a device: all that settles the kernel and its launch."""
 
     problem: ConvProblem
     device: Device

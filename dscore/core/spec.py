@@ -124,7 +124,7 @@ class ConvSpec:
 
     @property
     def kind(self) -> Kind:
-        """Which family of algorithms the layer belongs to."""
+        """Family of layers that it belongs to."""
         if self.kernel == (1, 1) and self.groups == 1:
             return "pointwise"
         if self.groups == self.in_channels:

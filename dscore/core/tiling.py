@@ -1,4 +1,4 @@
-"""How a kernel cuts a problem into blocks, wavefronts and lanes: the base of every tiling."""
+"""Tilings: how a kernel cuts a problem into blocks, wavefronts and lanes; the base of all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def choice(*names: str, default: Any = MISSING) -> Any:
 
 
 def kind_of(one: Field[Any]) -> FieldKind:
-    """What a field holds: a count (a positive int), a choice among names, or a switch (a bool)."""
+    """Kind of a field: a count (a positive int), a choice among names, or a switch (a bool)."""
     if "names" in one.metadata:
         return "choice"
     # Text where annotations are postponed.
@@ -86,10 +86,10 @@ class Tiling:
         return " ".join(f"{name}={value}" for name, value in self.as_dict().items())
 
 
-def fields_fault(cls: type[Tiling], given: set[str]) -> str:
-    """What stands against fields of these names making a *cls*; empty if nothing does."""
+def fields_fault(cls: type[Tiling], names: set[str]) -> str:
+    """Reason why fields of these names do not make a *cls*; empty if they do."""
     known = [one.name for one in fields(cls)]
-    missing, extra = sorted(cls.required() - given), sorted(given - set(known))
+    missing, extra = sorted(cls.required() - names), sorted(names - set(known))
     faults = [f"missing {', '.join(missing)}"] * bool(missing)
     faults += [f"unknown {', '.join(extra)}"] * bool(extra)
     if not faults:
@@ -97,8 +97,8 @@ def fields_fault(cls: type[Tiling], given: set[str]) -> str:
     return f"not a {cls.__name__}: {'; '.join(faults)}; its fields are {', '.join(known)}"
 
 
-def require_fields(cls: type[Tiling], given: set[str], where: str) -> None:
+def require_fields(cls: type[Tiling], names: set[str], where: str) -> None:
     """Raise SpecError, naming what is missing and what is unknown, unless they make a *cls*."""
-    fault = fields_fault(cls, given)
+    fault = fields_fault(cls, names)
     if fault:
         raise SpecError(f"{where}: {fault}")

@@ -1,4 +1,4 @@
-"""What a run of the reference backend did, counted where it is done."""
+"""Counts of what a run of the reference backend does, taken where it is done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Trace:
     """Counts over all lanes of all blocks; a lane that is masked off counts nothing.
 
-    A trace is filled by the call it is given to, and adds up over several calls.
+    A call adds to the trace that is passed to it.
     """
 
     rows_loaded: int = 0
@@ -17,7 +17,7 @@ class Trace:
     `lanes_w` threads side by side of one plane) of which an element lies in the image; through LDS
     one for each row that a block copies, those between the planes' included."""
     inputs_loaded: int = 0
-    """Elements of x that lanes load from global memory; of a vector those that are asked for."""
+    """Elements of x that lanes load from global memory; of a vector those within its piece."""
     vectors_loaded: int = 0
     """Vectors of 16 bytes that lanes copy from global memory to LDS, past their registers."""
     filters_loaded: int = 0

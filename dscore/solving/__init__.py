@@ -1,1 +1,1 @@
-"""Which tilings fit a device, in which order they are tried, and why."""
+"""Solver: the tilings that fit a device, their order, and the reasons."""

@@ -1,4 +1,4 @@
-"""Why a plan is as it is: its table, its ledger, its picture, and the floor of the problem.
+"""Explanation of a plan: its table, its ledger, its picture, and the floor of the problem.
 
 The picture shows how wavefronts tile an output plane (after Figure 7 of Liu et al. 2024).
 """
@@ -62,7 +62,7 @@ def explanation_of(plan: Plan, considered: int, note: str, chosen_by: str) -> Ex
 
 
 def _floor_terms(plan: Plan) -> list[str]:
-    """What the floor is the greatest of, in words."""
+    """Terms that the floor is the greatest of, in words."""
     problem, device = plan.problem, plan.device
     source = "measured" if device.measured_bandwidth_bytes_per_second else "data sheet"
     terms = [f"{compulsory_bytes(problem):,} B at {device.bandwidth / 1e9:,.0f} GB/s ({source})",

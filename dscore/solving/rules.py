@@ -19,7 +19,7 @@ from dscore.core.plan import RULES, Check, Rules
 
 
 def _per_block(case: Case) -> str:
-    """How Eq. 1 comes to its limit."""
+    """Derivation of the limit of Eq. 1."""
     kib = f"{case.device.lds_bytes_per_cu // 1024} KiB"
     return kib if case.block_n == 1 else f"{kib} / block_n={case.block_n}"
 
@@ -80,9 +80,9 @@ def ledger(case: Case, rules: Rules, masked: bool) -> tuple[Check, ...]:
 
 
 def keeps_all(case: Case, rules: Rules, masked: bool, legality: bool | None = None) -> Any:
-    """Which of the columns keep every limit of *rules* (or, for one tiling, whether it does).
+    """Mask of the columns that keep every limit of *rules* (or, for one tiling, whether it does).
 
-    *legality* True asks for R1–R5 and the like alone, False for the resource limits alone.
+    *legality* True judges by R1–R5 and the like alone, False by the resource limits alone.
     """
     keep: Any = True
     for limit in limits_of(case.algorithm, rules, masked):

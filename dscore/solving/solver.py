@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dscore.algorithms.base import Algorithm, Case, SpaceGenerator
-from dscore.algorithms.columns import kept
+from dscore.algorithms.columns import select
 from dscore.algorithms.registry import case_of, names, require_runs, running
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError
@@ -87,8 +87,8 @@ def _space(problem: ConvProblem, device: Device, rules: Rules, algorithm: Algori
                     algorithm.footprint(problem, columns, device.wavefront))
 
     masked, columns = generator.masked, generator.columns(problem, device)
-    legal = kept(columns, keeps_all(case(columns), rules, masked, legality=True))
-    fitting = kept(legal, keeps_all(case(legal), rules, masked, legality=False))
+    legal = select(columns, keeps_all(case(columns), rules, masked, legality=True))
+    fitting = select(legal, keeps_all(case(legal), rules, masked, legality=False))
     return Space(problem, device, rules, algorithm, masked, _count(legal), case(fitting))
 
 

@@ -136,18 +136,18 @@ def validate(problem: ConvProblem, tiling: Tiling, device: Device, rules: Rules 
 
 def _nearest(verdict: Verdict, masked: bool) -> tuple[Suggestion, ...]:
     """One suggestion for each field that alone mends it; where none does, the least changes."""
-    found = [_of_residency(verdict, masked)]
+    candidates = [_of_residency(verdict, masked)]
     try:
         space = solve(verdict.problem, verdict.device, verdict.rules, masked or None,
                       verdict.tiling.algorithm)
     except InfeasibleError:
         space = None
     if space is not None:
-        found += _of_fields(verdict, space)
-    kept = [suggestion for suggestion in found if suggestion]
-    fewest = min((len(s.changes) for s in kept), default=0)
-    kept = [s for s in kept if len(s.changes) == fewest]
-    return tuple(sorted(kept, key=lambda s: s.changes[0][0] == "block_n")[:MOST_SUGGESTIONS])
+        candidates += _of_fields(verdict, space)
+    suggestions = [suggestion for suggestion in candidates if suggestion]
+    fewest = min((len(s.changes) for s in suggestions), default=0)
+    nearest = [s for s in suggestions if len(s.changes) == fewest]
+    return tuple(sorted(nearest, key=lambda s: s.changes[0][0] == "block_n")[:MOST_SUGGESTIONS])
 
 
 def _of_residency(verdict: Verdict, masked: bool) -> Suggestion | None:
@@ -164,13 +164,13 @@ def _of_residency(verdict: Verdict, masked: bool) -> Suggestion | None:
 
 def _of_fields(verdict: Verdict, space: Space) -> list[Suggestion | None]:
     """Tilings at the judged residency that differ in the fewest fields, by the least factor."""
-    columns, asked = vars(space.case.tiling), verdict.tiling.as_dict()
-    differs = np.array([columns[name] != value for name, value in asked.items()])
-    factor = np.array([_octaves(columns[name], value) for name, value in asked.items()])
+    columns, fields = vars(space.case.tiling), verdict.tiling.as_dict()
+    differs = np.array([columns[name] != value for name, value in fields.items()])
+    factor = np.array([_octaves(columns[name], value) for name, value in fields.items()])
     fits = keeps_all(replace(space.case, block_n=verdict.block_n), verdict.rules, space.masked)
-    changes = np.where(fits, differs.sum(axis=0), len(asked) + 1)
+    changes = np.where(fits, differs.sum(axis=0), len(fields) + 1)
     distance = factor.sum(axis=0)
-    if changes.min(initial=len(asked) + 1) > len(asked):
+    if changes.min(initial=len(fields) + 1) > len(fields):
         return []
     order = np.lexsort((space.costs.seconds, distance, changes))
     fewest = [i for i in order if changes[i] == changes[order[0]]]
@@ -181,7 +181,7 @@ def _of_fields(verdict: Verdict, space: Space) -> list[Suggestion | None]:
 
 
 def _octaves(column: Any, value: Any) -> Any:
-    """How far apart two values of a field are, in factors of two; 1 for names and switches."""
+    """Distance between two values of a field, in factors of two; 1 for names and switches."""
     if isinstance(value, bool | str):
         return (column != value) * 1.0
     return np.abs(np.log2(column / value))

@@ -274,7 +274,7 @@ def test_threads_that_call_first_remember_one_call(long_calls):
     assert all(right(y) for ys in results for y in ys)
     assert [len(calls) for calls in CALLS._prepared.values()] == [1]
     assert len(long_calls) <= 2 * threads  # a first and a second time
-    assert len(arguments.adapter_of.made()) == 1
+    assert len(arguments.adapter_of.values()) == 1
 
 
 def test_a_bias_is_told_from_none():

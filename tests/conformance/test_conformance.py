@@ -158,8 +158,8 @@ PLANTED = {
         "in_column = column + g * spec.dilation[1]", "in_column = column + g"),
     "groups mixed up": (
         direct, DirectTiling,
-        "channel, kept = plane % spec.groups * spec.group_out + k, k < spec.group_out",
-        "channel, kept = plane // 2 % spec.groups * spec.group_out + k, k < spec.group_out"),
+        "channel, held = plane % spec.groups * spec.group_out + k, k < spec.group_out",
+        "channel, held = plane // 2 % spec.groups * spec.group_out + k, k < spec.group_out"),
 }
 
 

@@ -36,7 +36,7 @@ def test_threads_that_ask_at_once_get_one_object():
 
     assert len(set(in_threads(lambda number: made(number % 2)))) == 2
     assert sorted(calls) == [0, 1]
-    assert set(made.made()) == {made(0), made(1)}
+    assert set(made.values()) == {made(0), made(1)}
 
 
 def test_the_maker_of_one_value_may_ask_for_another():
@@ -80,7 +80,7 @@ def test_cleared_values_are_made_again():
     made = once(object)
     first = made()
     made.cache_clear()
-    assert made.made() == ()
+    assert made.values() == ()
     assert made() is not first
 
 

@@ -164,7 +164,7 @@ def test_a_shipped_file_at_fault_is_ignored_and_named(
 
 def test_the_record_then_the_hint_then_the_models_first(ship: Ship) -> None:
     def tiling() -> Tiling:
-        return choice.decided(PROBLEM, DEVICE, REFERENCE, "reference").tiling
+        return choice.default_plan(PROBLEM, DEVICE, REFERENCE, "reference").tiling
 
     first = solver.best_plan(PROBLEM, DEVICE).tiling
     assert tiling() == dscore.plan_for(PROBLEM).tiling == first
@@ -177,7 +177,7 @@ def test_the_record_then_the_hint_then_the_models_first(ship: Ship) -> None:
 
 def test_the_arithmetic_asked_for_comes_before_all(ship: Ship) -> None:
     def tiling(arithmetic: Any, problem: Any = PROBLEM, device: Any = DEVICE) -> Tiling:
-        return choice.decided(problem, device, REFERENCE, "reference", arithmetic).tiling
+        return choice.default_plan(problem, device, REFERENCE, "reference", arithmetic).tiling
 
     hopper, layer = catalog.device("h200"), catalog.layers()["P13"]
     shipped = tiling(None, layer, hopper)
@@ -194,9 +194,9 @@ def test_the_arithmetic_asked_for_comes_before_all(ship: Ship) -> None:
 
 def test_a_plan_of_another_arithmetic_is_refused() -> None:
     plan = dscore.plan_for("P13", "h200")
-    assert choice.given(plan.problem, plan.device, plan) == plan
+    assert choice.callers_plan(plan.problem, plan.device, plan) == plan
     with pytest.raises(SpecError, match="does not compute by arithmetic='plain'"):
-        choice.given(plan.problem, plan.device, plan, "plain")
+        choice.callers_plan(plan.problem, plan.device, plan, "plain")
 
 
 def test_a_call_runs_the_hint_and_is_right(ship: Ship) -> None:
@@ -213,7 +213,7 @@ def test_tuning_in_a_call_comes_before_the_hint(ship: Ship,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     ship(f"{TOKEN} = {stated(HINTED)}")
     monkeypatch.setenv("DSCORE_TUNE", "on")
-    plan = choice.decided(PROBLEM, DEVICE, REFERENCE, "reference")
+    plan = choice.default_plan(PROBLEM, DEVICE, REFERENCE, "reference")
     assert plan == records.tuned_plan(PROBLEM, DEVICE, REFERENCE)
 
 
@@ -229,7 +229,7 @@ def test_tuning_in_a_call_gives_the_best_of_the_arithmetic_asked_for(
     monkeypatch.setenv("DSCORE_TUNE", "on")
     monkeypatch.setattr(tune, "on_demand", lambda *given: solver.best_plan(*given[:2]))
     monkeypatch.setattr(records, "tuned_plan", recorded)
-    plan = choice.decided(PROBLEM, DEVICE, REFERENCE, "reference", "plain")
+    plan = choice.default_plan(PROBLEM, DEVICE, REFERENCE, "reference", "plain")
     assert arithmetics == [("plain",), ("plain",)]
     assert plan == solver.best_plan(PROBLEM, DEVICE, arithmetic="plain")
 
@@ -244,8 +244,9 @@ def test_a_hint_that_the_backend_refuses_is_passed_over(ship: Ship) -> None:
     ship(f"{TOKEN} = {stated(HINTED)}")
     backend: Any = Choosy()
     assert isinstance(REFERENCE, Backend)
-    assert choice.untuned(PROBLEM, DEVICE, backend=backend) == solver.best_plan(PROBLEM, DEVICE)
-    assert choice.untuned(PROBLEM, DEVICE, backend=REFERENCE).tiling == HINTED
+    plan = choice.untuned_plan(PROBLEM, DEVICE, backend=backend)
+    assert plan == solver.best_plan(PROBLEM, DEVICE)
+    assert choice.untuned_plan(PROBLEM, DEVICE, backend=REFERENCE).tiling == HINTED
 
 
 def test_tuning_tries_the_hint_too(ship: Ship) -> None:

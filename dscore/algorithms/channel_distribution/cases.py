@@ -17,7 +17,7 @@ from dscore.core.problem import ConvProblem
 
 @dataclass(frozen=True)
 class ChannelDistributionTemplate(Template):
-    """With the rows of a block, which gcd(output height, repeat_w) must be."""
+    """Template with the rows of a block, which gcd(output height, repeat_w) must be."""
 
     rows: int
 

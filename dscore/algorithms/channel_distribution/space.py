@@ -20,7 +20,7 @@ _MASKED_WAVE_C = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48
 def exact_columns(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Every block whose tile divides the output, with every group_c of R4.
 
-    The width and channel halves of a tiling are made apart, which keeps the grid small.
+    The width and channel halves of a tiling are enumerated apart, which keeps the grid small.
     """
     height, width, spec = problem.out_height, problem.out_width, problem.spec
     halves_w = [(n, w) for n in range(1, device.waves_per_block + 1)

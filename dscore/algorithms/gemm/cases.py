@@ -29,7 +29,7 @@ from dscore.core.spec import Pair
 
 @dataclass(frozen=True)
 class GemmTemplate(Template):
-    """With the elements that images and filters move as one."""
+    """Template with the elements that images and filters move as one."""
 
     vectors: Pair
 

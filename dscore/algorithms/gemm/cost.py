@@ -1,5 +1,4 @@
-"""What a wavefront of the product of matrices asks of its CU, and what the cost model makes of it.
-"""
+"""Traffic of a wavefront of the product of matrices, and the work the cost model makes of it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,14 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from dscore.algorithms.columns import ceil_div, grid, kept, kept_or_all, powers_of_two, together
+from dscore.algorithms.columns import (
+    ceil_div,
+    concatenate,
+    grid,
+    powers_of_two,
+    select,
+    select_or_all,
+)
 from dscore.core.device import Device
 from dscore.core.numerics import ARITHMETICS
 from dscore.core.problem import ConvProblem
@@ -41,7 +48,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         arithmetic=np.asarray(ARITHMETICS)[c.arithmetic])
     # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
     full = tiles * tile_c * tile_p * _LEAST_FULL <= spec.out_channels * pixels
-    return kept_or_all(kept(columns, keep), (full & (waves > 1))[keep])
+    return select_or_all(select(columns, keep), (full & (waves > 1))[keep])
 
 
 def _axes(device: Device) -> SimpleNamespace:
@@ -57,4 +64,4 @@ def _axes(device: Device) -> SimpleNamespace:
     split = grid(arithmetic=[1], lanes_c=[8], rows=(1, 2, 3, 4, 5, 6, 8, 9, 12),
                  fours=(1, 2, 4, 8), slice_c=(8, 16, 32), **axes)
     split.pixels = 0 * split.lanes_c + 16
-    return together(plain, split)
+    return concatenate(plain, split)

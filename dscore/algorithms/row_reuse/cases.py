@@ -28,7 +28,7 @@ from dscore.core.spec import Pair
 
 @dataclass(frozen=True)
 class StagedTemplate(Template):
-    """Of a block through LDS, which holds a piece of memory of the size that these make."""
+    """Template of a block through LDS, whose piece of memory is of the size that these make."""
 
     image: Pair
     margin: Pair  # rows and columns of padding, those of both sides together

@@ -1,4 +1,4 @@
-"""What a wavefront of row reuse asks of the units of its CU, and what the cost model makes of it.
+"""Traffic of a wavefront of row reuse, and the work that the cost model makes of it.
 
 A load or store of a wavefront costs what its lanes touch: lines in the load-store unit, sectors in
 the L2 cache. Lanes side by side share these; lanes of other rows and planes do not.
@@ -64,7 +64,7 @@ def _units(run: Count, whole: int, rows: Count, lanes: int, element: int, unit: 
 
 
 def _row_loads(problem: ConvProblem, t: Any) -> tuple[Count, Count, Count]:
-    """What a lane loads of a row: whole vectors, single columns, and of these with column reuse
+    """Loads of a lane for a row: whole vectors, single columns, and of these with column reuse
     those that only the last lanes of a row load, for which the others wait.
     """
     loaded, _ = row_vectors(problem, t)
@@ -72,8 +72,8 @@ def _row_loads(problem: ConvProblem, t: Any) -> tuple[Count, Count, Count]:
         return _loads_of_row(problem, t.thread_w, int(loaded), bool(t.column_reuse))
     keys = np.stack([t.thread_w, loaded, 1 * np.asarray(t.column_reuse)], axis=1)
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-    found = np.array([_loads_of_row(problem, int(w), int(v), bool(r)) for w, v, r in distinct])
-    return found[inverse, 0], found[inverse, 1], found[inverse, 2]
+    loads = np.array([_loads_of_row(problem, int(w), int(v), bool(r)) for w, v, r in distinct])
+    return loads[inverse, 0], loads[inverse, 1], loads[inverse, 2]
 
 
 def _loads_of_row(problem: ConvProblem, thread_w: int, vector: int,
@@ -135,7 +135,7 @@ def traffic_of(problem: ConvProblem, t: Any, device: Device) -> RowReuseTraffic:
     vectors_in, vectors_out = (np.where(through, span * moved, 0) for through, span in (
         (in_lds, shape.span_in), (out_lds, shape.span_out)))
     lines, sectors = (wavefront * VECTOR_BYTES / unit for unit in (LINE_BYTES, SECTOR_BYTES))
-    given = t.thread_h * t.thread_w / vector_out
+    results = t.thread_h * t.thread_w / vector_out
     planes = np.maximum(1, wavefront / (t.lanes_h * t.lanes_w))
     clocks_in, clocks_single, clocks_out = (
         _lds_clocks(t, wavefront, width, t.thread_h * rows * image[1], image[0] * image[1], vector,
@@ -152,13 +152,13 @@ def traffic_of(problem: ConvProblem, t: Any, device: Device) -> RowReuseTraffic:
             + past * np.minimum(rows_of_lanes, 8)),
         load_sectors=vectors_in * sectors + taps * planes
         + from_memory * touched(run_in, problem.width, SECTOR_BYTES),
-        stores=given + vectors_out,
-        store_lines=np.where(out_lds, vectors_out * lines, given * touched(
+        stores=results + vectors_out,
+        store_lines=np.where(out_lds, vectors_out * lines, results * touched(
             run_out, problem.out_width, LINE_BYTES)),
-        store_sectors=np.where(out_lds, vectors_out * sectors, given * touched(
+        store_sectors=np.where(out_lds, vectors_out * sectors, results * touched(
             run_out, problem.out_width, SECTOR_BYTES)),
         lds_clocks=np.where(in_lds, shape.rows * (whole * clocks_in + single * clocks_single), 0)
-        + np.where(out_lds, given * clocks_out, 0) + VECTOR_BYTES // WORD_BYTES * (
+        + np.where(out_lds, results * clocks_out, 0) + VECTOR_BYTES // WORD_BYTES * (
             vectors_in + vectors_out),
         shuffles=shape.rows * past)
 

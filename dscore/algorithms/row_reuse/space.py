@@ -8,12 +8,12 @@ import numpy as np
 
 from dscore.algorithms.columns import (
     ceil_div,
+    concatenate,
     distinct,
     grid,
-    kept,
-    kept_or_all,
     powers_of_two,
-    together,
+    select,
+    select_or_all,
 )
 from dscore.algorithms.row_reuse.tiling import STAGINGS, blocks
 from dscore.core.device import Device
@@ -37,7 +37,7 @@ _STAGED_WAVES = (1, 2, 3, 4, 6, 8, 12)
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Tiles of a thread and of a block, none of them twice the output in a direction."""
-    columns = together(_from_registers(problem, device), _through_lds(problem, device))
+    columns = concatenate(_from_registers(problem, device), _through_lds(problem, device))
     columns = _with_ahead(columns, problem, device)
     threads = columns.planes * columns.lanes_h * columns.lanes_w
     keep = (columns.lanes_h * columns.thread_h < 2 * problem.out_height)
@@ -45,7 +45,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     keep &= threads <= device.threads_per_block
     lanes = ceil_div(threads, device.wavefront) * device.wavefront
     usual = (threads >= _LEAST_LANES * lanes) & (threads <= _MOST_THREADS)
-    columns = kept_or_all(kept(columns, keep), usual[keep])
+    columns = select_or_all(select(columns, keep), usual[keep])
     columns.staging = np.asarray(STAGINGS)[columns.staging]
     columns.column_reuse, columns.ahead = columns.column_reuse == 1, columns.ahead == 1
     return columns
@@ -60,7 +60,7 @@ def _with_ahead(columns: SimpleNamespace, problem: ConvProblem,
         return plain
     ahead = SimpleNamespace(**vars(columns), ahead=np.ones(count, dtype=np.int64))
     few = blocks(problem, columns) <= _MOST_BLOCKS_AHEAD * device.compute_units
-    return together(plain, kept(ahead, few & (columns.staging != 0)))
+    return concatenate(plain, select(ahead, few & (columns.staging != 0)))
 
 
 def _thread_heights(problem: ConvProblem) -> list[int]:
@@ -78,7 +78,7 @@ def _from_registers(problem: ConvProblem, device: Device) -> SimpleNamespace:
     threads = columns.planes * columns.lanes_h * columns.lanes_w
     keep = (run >= min(width, _LEAST_RUN)) & (threads > _LEAST_THREADS)
     # Small problems may have none of these.
-    return kept_or_all(kept(columns, run < 2 * width), keep[run < 2 * width])
+    return select_or_all(select(columns, run < 2 * width), keep[run < 2 * width])
 
 
 def _through_lds(problem: ConvProblem, device: Device) -> SimpleNamespace:
@@ -97,7 +97,7 @@ def _through_lds(problem: ConvProblem, device: Device) -> SimpleNamespace:
         planes=planes, staging=c.staging, column_reuse=0 * planes)
     alone = (c.waves == 0) & (c.even == 0) & (whole | (lanes_h * c.thread_h < height))
     several = whole & (planes > 1) & ((c.even == 0) | (full % 4 != 0))
-    return distinct(kept(columns, (alone | several) & (c.thread_h * c.thread_w <= _MOST_OUTPUTS)))
+    return distinct(select(columns, (alone | several) & (c.thread_h * c.thread_w <= _MOST_OUTPUTS)))
 
 
 def _staged_widths(width: int) -> list[int]:

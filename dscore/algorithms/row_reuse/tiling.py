@@ -88,7 +88,7 @@ def column_offsets(problem: ConvProblem, thread_w: int) -> tuple[int, ...]:
 
 
 def owned_columns(problem: ConvProblem, thread_w: int) -> tuple[int, ...]:
-    """With column reuse: the columns of its own that a lane loads, for itself and its neighbours.
+    """Columns of its own that a lane loads with column reuse, for itself and its neighbours.
 
     A lane owns ``thread_w * stride`` columns; an offset past these is some neighbour's residue.
     """
