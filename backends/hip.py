@@ -210,7 +210,7 @@ class HipBackend:
 
 
 class HipAnySizes(HipBackend):
-    """The same, with sizes as arguments of the kernels: what a conformance run uses."""
+    """The backend `hip_any`: sizes are arguments of the kernels, so that one runs many problems."""
 
     def __init__(self) -> None:
         super().__init__(sizes="any")

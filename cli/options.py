@@ -42,7 +42,8 @@ Sizes = Annotated[str, typer.Option(
     help="Image sizes: constants of the kernel (fixed) or its arguments (any).")]
 BackendName = Annotated[str, typer.Option(
     "--backend", metavar="NAME|module:Class",
-    help="Backend that runs the plans; dscore env lists them.")]
+    help="Backend that runs the plans: one of those that dscore env lists, or hip_any, which is "
+         "hip with image sizes as arguments of the kernels.")]
 Algorithm = Annotated[str | None, typer.Option(
     "--algorithm", metavar="NAME", show_default=False,
     help="Take tilings of this algorithm, such as gemm or channel_distribution (the paper's).  "

@@ -132,6 +132,8 @@ _REGISTRY: dict[str, str] = {
     "reference": "dscore.backends.reference.backend:ReferenceBackend",
     "emulated": "dscore.backends.emulated:EmulatedBackend",
 }
+# Variants of these, which neither "auto" nor a list of backends takes.
+_VARIANTS = {"hip_any": "dscore.backends.hip:HipAnySizes"}
 
 
 def register(name: str, target: str) -> None:
@@ -151,7 +153,7 @@ def backend(name: str) -> Backend:
 
     Raises SpecError for an unknown name.
     """
-    target = name if ":" in name else _REGISTRY.get(name)
+    target = name if ":" in name else {**_VARIANTS, **_REGISTRY}.get(name)
     if target is None:
         raise SpecError(f"unknown backend {name!r}; there are auto, {', '.join(_REGISTRY)}, and "
                         "module:Class for one of your own")

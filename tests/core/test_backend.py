@@ -12,7 +12,7 @@ from dscore.backends.reference.backend import ReferenceBackend
 from dscore.building.compilers import find_compiler, missing_compiler
 from dscore.building.library import sources
 from dscore.core import catalog
-from dscore.core.backend import Backend, backend, require_accepted
+from dscore.core.backend import Backend, backend, backend_names, require_accepted
 from dscore.core.errors import SpecError, UnavailableError
 from dscore.core.token import parse_problem
 from dscore.solving.solver import best_plan
@@ -47,6 +47,12 @@ class GemmOnly(ReferenceBackend):
                                   Compiled])
 def test_backends_follow_the_protocol(kind):
     assert isinstance(kind(), Backend)
+
+
+def test_a_variant_is_taken_by_its_name_alone():
+    variant = backend("hip_any")
+    assert (type(variant), variant.sizes) == (HipAnySizes, "any")
+    assert "hip_any" not in backend_names()
 
 
 def test_a_backend_that_lacks_members_is_told_which():

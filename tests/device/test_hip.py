@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dscore
-from dscore.backends.hip import HipAnySizes, HipBackend
+from dscore.backends.hip import HipBackend
 from dscore.calling.arrays import Dlpack
 from dscore.checking import bound
 from dscore.checking.check import check_plan
@@ -31,7 +31,7 @@ def right(y):
 
 
 def test_a_thousand_random_cases():
-    report = conformance("dscore.backends.hip:HipAnySizes", examples=1000, seed=11)
+    report = conformance("hip_any", examples=1000, seed=11)
     assert report.ok, report.failures
     assert sum(report.examples.values()) == 1000
 
@@ -56,7 +56,7 @@ def test_numpy_arrays_go_there_and_back():
 
 def test_what_a_kernel_does_not_write_comes_back_as_it_was():
     plan = dscore.plan_for("P44", HIP.device())
-    kernel = HipAnySizes().compile(plan)
+    kernel = HipBackend(sizes="any").compile(plan)
     x, w, _ = bound.sample(plan.problem, 0)
     out = np.full(plan.problem.y_shape, np.nan, np.float32)
     kernel.launch = lambda *addresses: None
