@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -18,6 +19,7 @@ from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec, sides_of
 from dscore.core.token import parse_problem, problem_token
+from dscore.ops import compulsory_bytes
 
 
 def pairs(most):
@@ -36,7 +38,7 @@ def problems(draw):
         activation=draw(st.sampled_from((None, *ACTIVATIONS))))
     try:
         return ConvProblem(spec, draw(st.integers(1, 3)), draw(st.integers(1, 30)),
-                           draw(st.integers(1, 30)))
+                           draw(st.integers(1, 30)), draw(st.sampled_from(("conv", "a", "n_c"))))
     except SpecError:
         assume(False)
 
@@ -47,8 +49,10 @@ def test_a_token_gives_the_problem_back(problem):
     again = parse_problem(token)
     assert problem_token(again) == token
     assert token.isidentifier()
-    for name in ("padding", "x_shape", "y_shape", "macs", "compulsory_bytes"):
+    for name in ("operation", "padding", "x_shape", "y_shape", "macs"):
         assert getattr(again, name) == getattr(problem, name)
+    assert compulsory_bytes(replace(again, operation="conv")) == compulsory_bytes(
+        replace(problem, operation="conv"))
 
 
 @given(problems())
