@@ -23,6 +23,7 @@ from dscore.checking.check import check_plan
 from dscore.core import backend, catalog
 from dscore.core.errors import CompileError, InfeasibleError, SpecError, UnavailableError
 from dscore.core.numerics import ELEMENTS, Element
+from dscore.core.plan import Launch
 from dscore.core.token import looks_like_token, parse_problem, problem_token
 from dscore.measuring.runner import HostRunner, check
 from dscore.solving import solver
@@ -224,7 +225,7 @@ def test_a_kernel_that_takes_other_operands_is_refused(toy_sum, monkeypatch):
     assert LoadedKernel(chosen._kernels[source.name], with_workspace).operands == 4
 
 
-# A workspace.
+# A workspace, and several launches.
 
 def test_a_plan_that_needs_a_workspace_is_refused_by_who_has_none(monkeypatch):
     registry.register("toy", "toy_algorithm:Toy")
@@ -232,14 +233,16 @@ def test_a_plan_that_needs_a_workspace_is_refused_by_who_has_none(monkeypatch):
         problem, tiling = parse_problem("n1c8h5w5_o8k1"), toy_algorithm.ToyTiling(64)
         bare = solver.make_plan(problem, Z100SM, tiling)
         monkeypatch.setattr(toy_algorithm.Toy, "workspace_bytes", lambda self, problem, t: 4096)
+        monkeypatch.setattr(toy_algorithm.Toy, "further_launches",
+                            lambda self, problem, t: (Launch(7, 64, 0),))
         plan = solver.make_plan(problem, Z100SM, tiling)
     finally:
         registry.unregister("toy")
     assert (bare.workspace_bytes, plan.workspace_bytes) == (0, 4096)
-    assert ("workspace", "4,096 B") in plan.rows()
+    assert {("workspace", "4,096 B"), ("then", "7 blocks of 64 threads")} <= set(plan.rows())
     assert [what for what, _ in bare.rows()] == [
-        what for what, _ in plan.rows() if what != "workspace"]
-    words = "E-WORKSPACE: workspace is 4096 B, allowed 0 B"
+        what for what, _ in plan.rows() if what not in ("workspace", "then")]
+    words = "E-WORKSPACE: workspace is 4096 B, allowed 0 B; E-LAUNCHES: launches is 2, allowed 1"
     with pytest.raises(UnavailableError, match=words):
         EmulatedBackend().compile(plan)
     with pytest.raises(UnavailableError, match=words):

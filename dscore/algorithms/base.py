@@ -186,6 +186,10 @@ class Algorithm(ABC):
         """Memory that a launch needs beside the operands."""
         return 0
 
+    def further_launches(self, problem: ConvProblem, t: Any) -> tuple[Launch, ...]:
+        """Launches after the one of the footprint, in their order."""
+        return ()
+
     def work(self, case: Case, grids: Count) -> Work | None:
         """Work that `weights` weigh, of a grid that fills the device *grids* times.
 

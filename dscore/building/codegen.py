@@ -144,4 +144,6 @@ def refused(plan: Plan) -> tuple[Violation, ...]:
         violations.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
     if plan.workspace_bytes:
         violations.append(Violation("E-WORKSPACE", "workspace", plan.workspace_bytes, 0, "B"))
+    if plan.further_launches:
+        violations.append(Violation("E-LAUNCHES", "launches", 1 + len(plan.further_launches), 1))
     return tuple(violations)

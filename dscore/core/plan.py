@@ -102,6 +102,7 @@ class Plan:
     masked: bool  # some tile reaches past the output, its excess lanes predicated
     cost: Cost
     workspace_bytes: int = 0  # of memory that a launch needs beside the operands
+    further_launches: tuple[Launch, ...] = ()  # after the first, of an algorithm of several grids
 
     @property
     def token(self) -> str:
@@ -126,6 +127,8 @@ class Plan:
                        f"({use.waves} wavefront{'s' * (use.waves > 1)})"),
             ("LDS per block", f"{use.lds_bytes:,} B"),
             *[("workspace", f"{self.workspace_bytes:,} B")] * (self.workspace_bytes > 0),
+            *(("then", f"{launch.blocks:,} blocks of {launch.threads} threads")
+              for launch in self.further_launches),
             ("registers per thread", f"{use.registers} by Eq. 6, compiled at most "
                                      f"{self.compiled_registers}"),
             ("residency", f"{self.block_n} block{'s' * (self.block_n > 1)} per CU, "

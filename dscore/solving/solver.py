@@ -158,7 +158,8 @@ def make_plan(problem: ConvProblem, device: Device, tiling: Tiling, rules: Rules
                 int(case.compiled), resident,
                 case.algorithm.overhangs(problem, tiling, device.wavefront),
                 cost(case, resident).one(case.footprint.utilisation),
-                case.algorithm.workspace_bytes(problem, tiling))
+                case.algorithm.workspace_bytes(problem, tiling),
+                case.algorithm.further_launches(problem, tiling))
 
 
 @lru_cache(maxsize=4096)
