@@ -13,6 +13,7 @@ from typing import Any
 from dscore.backends.host import HostBackend, addresses_of, wall_seconds
 from dscore.building import toolchain
 from dscore.building.codegen import KernelSource, Sizes, refused, units
+from dscore.building.compilers import missing_compiler
 from dscore.building.library import Library, LoadedKernel, sources, sources_identity
 from dscore.core.backend import BackendIdentity, require_accepted
 from dscore.core.plan import Plan, ResourceUse, Violation
@@ -69,7 +70,7 @@ class EmulatedBackend(HostBackend):
 
     def missing(self) -> str | None:
         """Why there is no host compiler, and how to mend that; None where there is one."""
-        return toolchain.missing_compiler("host")
+        return missing_compiler("host")
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
         """Element types and layouts for which there is no kernel."""

@@ -32,7 +32,8 @@ from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.row_reuse.tiling import shape_of as row_reuse_shape
 from dscore.building.ahead_of_time import build
 from dscore.building.codegen import KernelSource
-from dscore.building.toolchain import find_compiler, target
+from dscore.building.compilers import find_compiler
+from dscore.building.toolchain import target
 from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.plan import Plan

@@ -95,11 +95,6 @@ def device_of(device: DeviceLike) -> Device:
     return device if isinstance(device, Device) else catalog.device(device)
 
 
-def tiling_of(tiling: TilingLike) -> Tiling:
-    """A tiling, from itself or from a dict of its fields."""
-    return as_tiling(tiling)
-
-
 def tiling(values: Mapping[str, Any] | None = None, /, **fields: Any) -> Tiling:
     """A tiling from its fields, as a dict or by name; `algorithm` ("gemm", ...) may be left out.
 
@@ -137,7 +132,7 @@ def plan_for(problem: ProblemLike, device: DeviceLike = "z100sm", rules: Rules =
     layer, target = problem_of(problem), device_of(device)
     if tiling is None:
         return choice.untuned_plan(layer, target, _rules(rules), backend)
-    fitting = tiling_of(tiling)
+    fitting = as_tiling(tiling)
     verdict.validate(layer, fitting, target, _rules(rules), masked=True).require()
     return solver.make_plan(layer, target, fitting, rules)
 
@@ -151,7 +146,7 @@ def validate(problem: ProblemLike, tiling: TilingLike, device: DeviceLike = "z10
     ...          block_n=2).ok
     False
     """
-    return verdict.validate(problem_of(problem), tiling_of(tiling), device_of(device),
+    return verdict.validate(problem_of(problem), as_tiling(tiling), device_of(device),
                             _rules(rules), block_n, masked)
 
 

@@ -1,4 +1,4 @@
-"""The reference backend: the GPU algorithms step by step in NumPy, the measure of other kernels."""
+"""Reference backend: its kernels run the modules beside it, an algorithm each."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from dscore.cache.store import folder_key
 from dscore.core.backend import BackendIdentity, require_accepted
 from dscore.core.plan import Plan, ResourceUse, Violation
 from dscore.core.trace import Trace
-
-__all__ = ["ReferenceBackend", "ReferenceKernel", "Trace"]
 
 _PACKAGE = "dscore.backends.reference."
 

@@ -8,6 +8,8 @@ rounded before they are added. Channels past the last are +0 · +0.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling, shape_of
@@ -17,11 +19,10 @@ from dscore.backends.reference.machine import (
     Blocks,
     Floats,
     Ints,
+    LockstepKernel,
     batches,
-    epilogue,
     inside,
     lane_ids,
-    load_bias,
     require_launch,
     split,
 )
@@ -41,18 +42,14 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
         kernel.finish()
 
 
-class _ChannelDistribution:
+class _ChannelDistribution(LockstepKernel):
     """The geometry of a block, its lane maps, and the blocks that run at present.
 
     Grid order: column tile fastest, then row tile, channel tile, image.
     """
 
-    def __init__(self, plan: Plan, x: Floats, w: Floats, bias: Floats | None,
-                 out: Floats) -> None:
-        assert isinstance(plan.tiling, ChannelDistributionTiling)
-        self.plan, self.problem, self.t = plan, plan.problem, plan.tiling
-        self.x, self.w, self.bias, self.out = x, w, bias, out
-        self.wavefront = plan.device.wavefront
+    def __init__(self, plan: Plan, *operands: Any) -> None:
+        super().__init__(plan, *operands)
         _require_lanes(plan, self.t, self.wavefront)
         shape = shape_of(self.problem, self.t, self.wavefront)
         self.rows, self.columns = int(shape.rows), shape.columns
@@ -208,9 +205,8 @@ class _ChannelDistribution:
             column = first + i
             mask = (column < problem.out_width) & (channel < spec.out_channels)
             at = Addresses((plane * problem.out_height + row) * problem.out_width + column, mask)
-            bias = load_bias(self.blocks, self.bias, channel, mask)
-            self.blocks.store(self.out, at, epilogue(
-                np.ascontiguousarray(first_lanes[i]), bias, spec.activation))
+            self.blocks.store(self.out, at, self.epilogue(
+                self.blocks, np.ascontiguousarray(first_lanes[i]), channel, mask))
 
 
 def _require_lanes(plan: Plan, t: ChannelDistributionTiling, wavefront: int) -> None:

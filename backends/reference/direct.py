@@ -7,20 +7,20 @@ rounded before they are added. Taps that lie in the padding are +0 · w.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dscore.algorithms.columns import ceil_div
-from dscore.algorithms.direct import DirectTiling
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
     Floats,
     Ints,
+    LockstepKernel,
     chunks,
-    epilogue,
     inside,
     lane_ids,
-    load_bias,
     require_launch,
 )
 from dscore.core.plan import Plan
@@ -51,18 +51,15 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
                 kernel.sum_channels(blocks, plane, pixel, first + lane_ids(1, count, 1))
 
 
-class _Direct:
+class _Direct(LockstepKernel):
     """Blocks in the order: pixel tile fastest, then channel tile, group, image.
 
     Lanes are an array (image and group, channel tile, pixel). The pixels of a channel tile share
     their filter elements, and the channel tiles of a pixel its input element, in axes of 1.
     """
 
-    def __init__(self, plan: Plan, x: Floats, w: Floats, bias: Floats | None,
-                 out: Floats) -> None:
-        assert isinstance(plan.tiling, DirectTiling)
-        self.problem, self.t = plan.problem, plan.tiling
-        self.x, self.w, self.bias, self.out = x, w, bias, out
+    def __init__(self, plan: Plan, *operands: Any) -> None:
+        super().__init__(plan, *operands)
         spec, self.pixels = self.problem.spec, self.problem.out_height * self.problem.out_width
         self.pixel_tiles = ceil_div(self.pixels, self.t.threads)
         self.channel_tiles = ceil_div(spec.group_out, self.t.thread_c)
@@ -112,6 +109,5 @@ class _Direct:
         for j in range(t.thread_c):
             mask = held[j] & (pixel < self.pixels)
             index = (plane // spec.groups * spec.out_channels + channel[j]) * self.pixels + pixel
-            bias = load_bias(blocks, self.bias, channel[j] + 0 * pixel, mask)
             blocks.store(self.out, Addresses(index, mask),
-                         epilogue(sums[j], bias, spec.activation))
+                         self.epilogue(blocks, sums[j], channel[j] + 0 * pixel, mask))

@@ -12,22 +12,22 @@ before odd ones.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from dscore.algorithms.columns import ceil_div
-from dscore.algorithms.gemm.tiling import GemmTiling, rows_of, shape_of
+from dscore.algorithms.gemm.tiling import rows_of, shape_of
 from dscore.backends.reference.gemm_lanes import lanes_of
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
     Floats,
     Ints,
+    LockstepKernel,
     batches,
-    epilogue,
     inside,
     lane_ids,
-    load_bias,
     require_launch,
     split,
 )
@@ -48,18 +48,15 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
         kernel.finish()
 
 
-class _Gemm:
+class _Gemm(LockstepKernel):
     """The geometry of a block, its two tiles, and the blocks that run at present.
 
     Grid order: block of the cluster fastest, then channel tile, pixel tile. Blocks of the same
     rank in their clusters run together, because these have the same steps.
     """
 
-    def __init__(self, plan: Plan, x: Floats, w: Floats, bias: Floats | None,
-                 out: Floats) -> None:
-        assert isinstance(plan.tiling, GemmTiling)
-        self.problem, self.t, self.wavefront = plan.problem, plan.tiling, plan.device.wavefront
-        self.x, self.w, self.bias, self.out = x, w, bias, out
+    def __init__(self, plan: Plan, *operands: Any) -> None:
+        super().__init__(plan, *operands)
         self.lanes = lanes_of(plan)
         self.shape = shape_of(self.problem, self.t, self.wavefront)
         self.threads = int(self.shape.waves) * self.wavefront
@@ -124,7 +121,7 @@ class _Gemm:
             self.lanes.multiply(self._at(step))
 
     def _at(self, step: int) -> int:
-        return self.ring + step % self.t.stages * self.buffer
+        return self.ring + step % int(self.t.stages) * self.buffer
 
     def _fetched(self, steps: range) -> Iterator[int]:
         """Steps in LDS: the next one is fetched while one is multiplied, and put after it."""
@@ -191,6 +188,5 @@ class _Gemm:
                               (self.first_pixel, self.lanes.pixel)))
         mask = (channel < spec.out_channels) & (pixel < self.pixels)
         plane = pixel // area * spec.out_channels + channel
-        bias = load_bias(self.blocks, self.bias, channel, mask)
         self.blocks.store(self.out, Addresses(plane * area + pixel % area, mask),
-                          epilogue(self.joined, bias, spec.activation))
+                          self.epilogue(self.blocks, self.joined, channel, mask))

@@ -219,13 +219,11 @@ class Blocks:
         return np.take(values, source, axis=-1)
 
 
-def epilogue(sums: Floats, bias: Floats | None, activation: str | None) -> Floats:
-    """Bias and activation in place, every operation rounded to float32; a NaN stays one.
+def activate(sums: Floats, activation: str | None) -> Floats:
+    """The activation of *sums* in place, every operation rounded to float32; a NaN stays one.
 
     silu rests on NumPy's exp, so that other implementations agree with it to a few roundings only.
     """
-    if bias is not None:
-        np.add(sums, bias, out=sums)
     if activation in ("relu", "relu6"):
         np.maximum(sums, np.float32(0), out=sums)
     if activation == "relu6":
@@ -237,16 +235,6 @@ def epilogue(sums: Floats, bias: Floats | None, activation: str | None) -> Float
         gate = np.clip(sums + np.float32(3), np.float32(0), np.float32(6))
         np.divide(sums * gate, np.float32(6), out=sums)
     return sums
-
-
-def load_bias(blocks: Blocks, bias: Floats | None, channel: Ints, mask: Any) -> Floats | None:
-    """The bias of each lane's output channel, or None for a layer without one."""
-    if bias is None:
-        return None
-    at = Addresses(channel, mask)
-    values = np.empty(at.index.shape, dtype=np.float32)
-    blocks.load(values, bias, at, "biases")
-    return values
 
 
 def batches(plan: Plan, total: int, trace: Trace | None,
@@ -261,3 +249,22 @@ def batches(plan: Plan, total: int, trace: Trace | None,
             blocks = Blocks(plan, count, trace)
             allocate(blocks)
         yield blocks, first
+
+
+class LockstepKernel:
+    """Kernel of a plan on its operands, flat: the base of the algorithms' kernels."""
+
+    def __init__(self, plan: Plan, x: Floats, w: Floats, bias: Floats | None,
+                 out: Floats) -> None:
+        self.plan, self.problem, self.wavefront = plan, plan.problem, plan.device.wavefront
+        self.t: Any = plan.tiling
+        self.x, self.w, self.bias, self.out = x, w, bias, out
+
+    def epilogue(self, blocks: Blocks, sums: Floats, channel: Ints, mask: Any) -> Floats:
+        """*sums* with the bias of each lane's output *channel* and the activation, in place."""
+        if self.bias is not None:
+            at = Addresses(channel, mask)
+            bias = np.empty(at.index.shape, dtype=np.float32)
+            blocks.load(bias, self.bias, at, "biases")
+            np.add(sums, bias, out=sums)
+        return activate(sums, self.problem.spec.activation)

@@ -11,6 +11,7 @@ outside the image is left out; a column outside it is +0 · w.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +29,10 @@ from dscore.backends.reference.machine import (
     Bools,
     Floats,
     Ints,
+    LockstepKernel,
     batches,
-    epilogue,
     inside,
     lane_ids,
-    load_bias,
     require_launch,
     split,
 )
@@ -55,18 +55,15 @@ def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
         kernel.walk()
 
 
-class _RowReuse(ABC):
+class _RowReuse(LockstepKernel, ABC):
     """The walk over the rows; subclasses say where a column comes from and a result goes.
 
     Grid order: column tile fastest, then row tile, then planes.
     """
 
-    def __init__(self, plan: Plan, x: Floats, w: Floats, bias: Floats | None,
-                 out: Floats) -> None:
-        assert isinstance(plan.tiling, RowReuseTiling)
-        self.plan, self.problem, self.t = plan, plan.problem, plan.tiling
-        self.x, self.w, self.bias, self.out = x, w, bias, out
-        problem, t, S = self.problem, self.t, plan.device.wavefront
+    def __init__(self, plan: Plan, *operands: Any) -> None:
+        super().__init__(plan, *operands)
+        problem, t, S = self.problem, self.t, self.wavefront
         _require_lanes(plan, t, S)
         self.shape = shape_of(problem, t)
         self.live_rows = int(self.shape.live_rows)
@@ -202,8 +199,8 @@ class _RowReuse(ABC):
             sums, column = self.sums[r % self.live_rows * self.t.thread_w + c], self.out_column + c
             mask = self.live & (row < problem.out_height) & (column < problem.out_width)
             index = (self.plane * problem.out_height + row) * problem.out_width + column
-            bias = load_bias(self.blocks, self.bias, self.plane % spec.out_channels, mask)
-            self.store(epilogue(sums, bias, spec.activation), index, mask)
+            self.store(self.epilogue(self.blocks, sums, self.plane % spec.out_channels, mask),
+                       index, mask)
             sums.fill(0)
 
 

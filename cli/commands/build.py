@@ -17,7 +17,8 @@ from dscore.core.errors import require_int
 if TYPE_CHECKING:
     from dscore.building.ahead_of_time import BuiltKernels, Comparison
     from dscore.building.codegen import KernelSource
-    from dscore.building.toolchain import Compiler, Target
+    from dscore.building.compilers import Compiler
+    from dscore.building.toolchain import Target
     from dscore.core.device import Device
     from dscore.core.plan import Rules
 
@@ -79,7 +80,7 @@ def build(
 def _build(layers: list[str], request: BuildRequest, json: bool) -> None:
     """Build and compare; exit 1 where a kernel shows the solver to be wrong."""
     from dscore import api
-    from dscore.building import ahead_of_time, toolchain
+    from dscore.building import ahead_of_time, compilers, toolchain
 
     target = toolchain.target(request.target)
     device = ahead_of_time.device_for(
@@ -93,7 +94,7 @@ def _build(layers: list[str], request: BuildRequest, json: bool) -> None:
     for name, kernel in kernels:
         served.setdefault(kernel.name, []).append(name)
     built = _built([kernel for _, kernel in kernels], target,
-                   toolchain.find_compiler(target.kind), request.jobs)
+                   compilers.find_compiler(target.kind), request.jobs)
     if request.out is not None and built.ok:
         built.copy_to(request.out)
     _report(built, served, request, device, json)

@@ -176,7 +176,7 @@ def _entries() -> tuple[list[tuple[str, Entry]], list[tuple[str, Damage]]]:
 
 def _print_entries(entries: list[tuple[str, Entry]], damaged: list[tuple[str, Damage]],
                    json: bool) -> None:
-    from dscore.cache.store import root
+    from dscore.cache.folders import root
 
     size = sum(entry.size for _, entry in entries)
     if json:
@@ -256,7 +256,7 @@ def _is_stale(meta: Mapping[str, Any]) -> bool:
 
 
 def _print_removed(removed: list[tuple[str, Removed]], json: bool) -> None:
-    from dscore.cache.store import root
+    from dscore.cache.folders import root
 
     if json:
         print_json({"root": str(root()), "removed": {kind: asdict(one) for kind, one in removed}})

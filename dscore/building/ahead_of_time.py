@@ -12,9 +12,10 @@ from pathlib import Path
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES
 from dscore.algorithms.columns import ceil_div
 from dscore.building.codegen import KernelSource, refused, units
+from dscore.building.compilers import Compiler, find_compiler
 from dscore.building.library import sources
 from dscore.building.reports import MOST_SPILLS, Report, report_of
-from dscore.building.toolchain import Compiler, Progress, Target, build_library, find_compiler
+from dscore.building.toolchain import Progress, Target, build_library
 from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, UnavailableError

@@ -22,16 +22,12 @@ from dscore.building.compilers import (
     architectures,
     environment,
     find_compiler,
-    missing_compiler,
 )
 from dscore.building.processes import Commands, Finished
 from dscore.building.reports import Report, parse
 from dscore.cache.store import Entry, Store, key
 from dscore.core.errors import CompileError, SpecError, UnavailableError
 from dscore.core.once import Locks
-
-__all__ = ["TARGET_FORMS", "Built", "Compiler", "Progress", "Target", "Unit", "build_library",
-           "find_compiler", "missing_compiler", "target"]
 
 TARGET_FORMS = "emulated, gfx<processor> (as gfx906, gfx90a), sm_<capability> (as sm_90)"
 Progress = Callable[[int, int, str], None]  # units done, of how many, the name of the last

@@ -14,11 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dscore.cache.folders import configured_root, existing_temporaries, instead_of, root
+from dscore.cache.folders import configured_root, existing_temporaries, instead_of
 from dscore.core.errors import UnavailableError
 from dscore.core.text import replace_whole
-
-__all__ = ["KINDS", "Damage", "Entry", "Removed", "Store", "folder_key", "key", "root", "stores"]
 
 KINDS = ("libraries", "tuning")
 _FORMAT = 1

@@ -18,11 +18,9 @@ from dscore.core.numerics import Arithmetic
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 
-PlanLike = choice.PlanLike
-
 
 def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
-             plan: PlanLike | None = None) -> Any:
+             plan: choice.PlanLike | None = None) -> Any:
     """The convolution of `dscore.conv` with *options*, for a call that is not a fast one."""
     y = None if plan is not None else CALLS.call(x, w, bias, out, options)
     if y is not None:
@@ -45,7 +43,7 @@ def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
 
 
 def _on_gpu(adapter: GpuAdapter, index: int, problem: ConvProblem, arrays: dict[str, Any],
-            shape: tuple[int, ...], options: Options, plan: PlanLike | None) -> Any:
+            shape: tuple[int, ...], options: Options, plan: choice.PlanLike | None) -> Any:
     """The result for arrays on GPU *index*; without a *plan* the call is remembered."""
     x, w, bias, out = map(arrays.get, ("x", "w", "bias", "out"))
     inputs = (x, w) if bias is None else (x, w, bias)
@@ -62,7 +60,7 @@ def _on_gpu(adapter: GpuAdapter, index: int, problem: ConvProblem, arrays: dict[
 
 def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tuple[Any, ...],
              name: str = "auto", arithmetic: Arithmetic | None = None,
-             plan: PlanLike | None = None) -> PreparedCall:
+             plan: choice.PlanLike | None = None) -> PreparedCall:
     """The prepared call of a problem by the backend *name*, for arrays like *inputs* on a GPU.
 
     *inputs* are x, w, and the bias if there is one; they are not checked against the problem. The
@@ -118,7 +116,7 @@ def _native(array: Array) -> Array:
 
 
 def _compiled(problem: ConvProblem, name: str, arithmetic: Arithmetic | None = None,
-              plan: PlanLike | None = None) -> Kernel:
+              plan: choice.PlanLike | None = None) -> Kernel:
     """The kernel of the backend *name* for host arrays."""
     backend = choose_backend(name)
     name = backend.name if name == "auto" else name
@@ -131,7 +129,7 @@ solved_kernel = lru_cache(maxsize=1024)(_compiled)
 
 
 def _accepted_plan(problem: ConvProblem, device: Device, backend: Backend, name: str,
-                   arithmetic: Arithmetic | None, plan: PlanLike | None) -> Plan:
+                   arithmetic: Arithmetic | None, plan: choice.PlanLike | None) -> Plan:
     """The caller's *plan*, else the one that *problem* gets; the backend must accept it."""
     accepted = (choice.default_plan(problem, device, backend, name, arithmetic) if plan is None
                 else choice.callers_plan(problem, device, plan, arithmetic))

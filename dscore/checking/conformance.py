@@ -30,7 +30,7 @@ _MOST_KERNELS = 64
 
 @dataclass(frozen=True)
 class Failure:
-    """The minimal case found, what was wrong with it, and the line that runs it again."""
+    """A minimal case that failed, its fault, and the line that runs it again."""
 
     algorithm: str
     plan: Plan
@@ -69,16 +69,16 @@ def conformance(backend: str = "auto", examples: int = 200, seed: int = 0,
     >>> conformance("reference", examples=6).ok
     True
     """
-    chosen, began = choose_backend(backend), time.perf_counter()
-    targets = tuple(devices) or _devices_of(chosen)
+    subject, began = choose_backend(backend), time.perf_counter()
+    targets = tuple(devices) or _devices_of(subject)
     names = tuple(algorithms) or registry.names()
     counts, failures = {}, []
     with _hypothesis_elsewhere():
         for index, name in enumerate(names):
             share = examples // len(names) + (index < examples % len(names))
-            counts[name], failure = _search(chosen, backend, name, share, seed, targets, progress)
+            counts[name], failure = _search(subject, backend, name, share, seed, targets, progress)
             failures += [failure] if failure else []
-    return Report(chosen.name, tuple(device.name for device in targets), seed, counts,
+    return Report(subject.name, tuple(device.name for device in targets), seed, counts,
                   tuple(failures), time.perf_counter() - began)
 
 
@@ -93,38 +93,38 @@ def _hypothesis_elsewhere() -> Iterator[None]:
             configuration.set_hypothesis_home_dir(None)
 
 
-def _devices_of(chosen: Backend) -> tuple[Device, ...]:
+def _devices_of(backend: Backend) -> tuple[Device, ...]:
     """The backend's device and, for one that runs any device's plans, both wavefront sizes."""
-    own = chosen.device()
-    if chosen.any_device:
+    own = backend.device()
+    if backend.any_device:
         return tuple({device.name: device for device in (
             own, catalog.device("z100sm"), catalog.device("h200"))}.values())
     return (own,)
 
 
-def _search(chosen: Backend, asked: str, name: str, examples: int, seed: int,
+def _search(backend: Backend, backend_name: str, name: str, examples: int, seed: int,
             devices: tuple[Device, ...], progress: Callable[[], object]
             ) -> tuple[int, Failure | None]:
     """Cases run for one algorithm, and the minimal failure if there is one."""
     ran, failed, refused = 0, None, None
-    pool = _prepared(chosen, name, examples, seed, devices) if chosen.compiles else ()
+    pool = _prepared(backend, name, examples, seed, devices) if backend.compiles else ()
 
     @hypothesis_seed(seed)
     @_settings(examples)
     @given(cases(name, devices, pool))
     def holds(case: ConformanceCase) -> None:
         nonlocal ran, failed, refused
-        if refusals(chosen, case.plan):
+        if refusals(backend, case.plan):
             refused = case.plan
             reject()
         if failed is None:
             ran += 1
             progress()
-        message = _fault(chosen, case)
+        message = _fault(backend, case)
         if message:
             # Hypothesis runs the minimal case last, so this ends as the minimal one.
             failed = Failure(name, case.plan, case.seed, message,
-                             reproduction(asked, case.plan, case.seed))
+                             reproduction(backend_name, case.plan, case.seed))
             raise AssertionError(message)
 
     try:
@@ -135,7 +135,7 @@ def _search(chosen: Backend, asked: str, name: str, examples: int, seed: int,
     except Unsatisfiable:
         if refused is None:
             raise
-        require_accepted(chosen, refused)
+        require_accepted(backend, refused)
     return ran, failed
 
 
@@ -145,9 +145,9 @@ def _settings(examples: int) -> settings:
                     suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
 
 
-def _prepared(chosen: Backend, name: str, examples: int, seed: int,
+def _prepared(backend: Backend, name: str, examples: int, seed: int,
               devices: tuple[Device, ...]) -> list[Template]:
-    """Templates whose kernels *chosen* has built, all at once."""
+    """Templates whose kernels *backend* has built, all at once."""
     count = min(max(examples // _SHAPES_PER_KERNEL, 4), _MOST_KERNELS)
     plans: dict[Template, Plan] = {}
 
@@ -157,18 +157,18 @@ def _prepared(chosen: Backend, name: str, examples: int, seed: int,
         lambda template: tuples(just(template), cases_on(template))))
     def collect(drawn: tuple[Template, ConformanceCase]) -> None:
         template, case = drawn
-        if len(plans) < count and not refusals(chosen, case.plan):
+        if len(plans) < count and not refusals(backend, case.plan):
             plans[template] = case.plan
 
     collect()
-    chosen.prepare(list(plans.values()))
+    backend.prepare(list(plans.values()))
     return list(plans)
 
 
-def _fault(chosen: Backend, case: ConformanceCase) -> str:
+def _fault(backend: Backend, case: ConformanceCase) -> str:
     """What is wrong with one case; empty if nothing."""
     try:
-        verdict = check_plan(chosen, case.plan, case.seed)
+        verdict = check_plan(backend, case.plan, case.seed)
     except Exception as raised:  # whatever a kernel raises is its failure, to be shrunk
         return f"{type(raised).__name__}: {raised}"
     return "" if verdict.ok else str(verdict)

@@ -16,12 +16,13 @@ from reference_runs import CHECKED, arrays, check, gemm_plans, run
 from dscore.algorithms.gemm import Gemm
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.registry import algorithm
-from dscore.backends.reference.backend import ReferenceBackend, Trace
+from dscore.backends.reference.backend import ReferenceBackend
 from dscore.backends.reference.gemm_lanes import halves
 from dscore.core.errors import LaunchError
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec
 from dscore.core.token import parse_problem
+from dscore.core.trace import Trace
 from dscore.solving.explain import wavefront_map
 
 PLAIN = GemmTiling(16, 64, 8, 32, 8, 2, 16, 2)

@@ -13,10 +13,11 @@ from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.registry import algorithm_of
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.backends.reference import machine
-from dscore.backends.reference.backend import ReferenceBackend, Trace
+from dscore.backends.reference.backend import ReferenceBackend
 from dscore.core.errors import LaunchError
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec
+from dscore.core.trace import Trace
 
 PAPER_ROWS = ConvProblem(ConvSpec.make(1, 1, 3), 1, 5, 5)
 

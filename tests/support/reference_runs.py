@@ -11,9 +11,10 @@ from oracle import within_bound
 from plans import plan_of
 
 from dscore.algorithms.gemm.tiling import GemmTiling
-from dscore.backends.reference.backend import ReferenceBackend, Trace
+from dscore.backends.reference.backend import ReferenceBackend
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, ConvSpec
+from dscore.core.trace import Trace
 
 GUARD = 64
 CHECKED = settings(deadline=None, derandomize=True, max_examples=150)

@@ -66,7 +66,6 @@ class RowReuseShape:
     columns: Count  # input columns that a thread holds of one row
     reach: Count  # columns from its first to its last, gaps of strides and dilation included
     tile_h: Count  # input rows of a block
-    tile_w: Count  # input columns of a block
     span_in: Count  # elements of LDS for the block's rows, which lie in one piece
     span_out: Count  # and for its results
 
@@ -130,8 +129,7 @@ def shape_of(problem: ConvProblem, t: Any) -> RowReuseShape:
         live_rows=live, rows=(t.thread_h - 1) * stride_h + span_h,
         columns=_per_tiling(problem, t),
         reach=np.maximum((t.thread_w - 1) * stride_w + span_w, t.thread_w * stride_w),
-        tile_h=tile_h, tile_w=(t.lanes_w * t.thread_w - 1) * stride_w + span_w,
-        span_in=np.where(staged(t), span_in, 0),
+        tile_h=tile_h, span_in=np.where(staged(t), span_in, 0),
         span_out=np.where(np.asarray(t.staging) == "both", span_out, 0))
 
 
