@@ -121,7 +121,8 @@ class _Gemm(LockstepKernel):
             self.lanes.multiply(self._at(step))
 
     def _at(self, step: int) -> int:
-        return self.ring + step % int(self.t.stages) * self.buffer
+        first: int = self.ring + step % self.t.stages * self.buffer
+        return first
 
     def _fetched(self, steps: range) -> Iterator[int]:
         """Steps in LDS: the next one is fetched while one is multiplied, and put after it."""

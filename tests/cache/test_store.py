@@ -57,7 +57,7 @@ def test_where_the_environment_puts_it(env, expected, tmp_path, monkeypatch):
     for name, value in env.items():
         monkeypatch.setenv(name, value.format(tmp_path))
     before = sorted(tmp_path.rglob("*"))
-    assert str(store.root()) == expected.format(tmp_path)
+    assert str(folders.root()) == expected.format(tmp_path)
     assert STORE.get(KEY) is None
     assert STORE.entries() == () == STORE.verify()
     assert sorted(tmp_path.rglob("*")) == before, "looking must not make anything"
@@ -190,7 +190,7 @@ def test_an_unwritable_folder_is_replaced_by_a_private_one_with_one_warning(tmp_
         warnings.simplefilter("error")
         put(OTHER)
         assert STORE.get(KEY) is not None
-        instead = store.root()
+        instead = folders.root()
     assert instead.parent == tmp_path / "tmp"
     assert stat.S_IMODE(instead.stat().st_mode) == 0o700
     assert {entry.key for entry in STORE.entries()} == {KEY, OTHER}

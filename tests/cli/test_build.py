@@ -11,7 +11,7 @@ import pytest
 from cli_calls import SMALL, Call, squeezed, unwrapped, words
 
 from dscore import api
-from dscore.building import ahead_of_time, compilers, toolchain
+from dscore.building import ahead_of_time, compilers
 from dscore.building.ahead_of_time import BuiltKernels, Comparison
 from dscore.building.compilers import Compiler
 from dscore.building.reports import Report
@@ -182,7 +182,7 @@ def test_a_few_words_that_nvcc_spills_are_said(call: Call, monkeypatch: pytest.M
     plan = api.plan_for("D30", "h200")
     said = Report("s", 40, lds_bytes=plan.use.lds_bytes, spills=3, scratch_bytes=16)
     compiler = Compiler("nvcc", "nvcc", "fake 1.0")
-    monkeypatch.setattr(toolchain, "find_compiler", lambda kind: compiler)
+    monkeypatch.setattr(compilers, "find_compiler", lambda kind: compiler)
     monkeypatch.setattr(ahead_of_time, "build", lambda kernels, aim, **_: BuiltKernels(
         tmp_path / "library.so", aim, compiler,
         {kernels[0].name: Comparison(plan, plan.use, said)}, 0.0, False))

@@ -12,7 +12,7 @@ import pytest
 from cli_calls import Call
 
 from dscore.building.toolchain import Unit, build_library, target
-from dscore.cache import store
+from dscore.cache import folders, store
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_cache_shows_entries(call: Call, json_of: Callable[..., Any],
     data = json_of("cache", "show")
     assert {entry["key"] for entry in data["entries"]} == {entry.key for entry in kept}
     assert data["size"] == sum(entry.size for entry in kept)
-    assert (data["damaged"], data["root"]) == ([], str(store.root()))
+    assert (data["damaged"], data["root"]) == ([], str(folders.root()))
     by_key = {entry["key"]: entry for entry in data["entries"]}
     shown = by_key[kept[1].key]
     assert (shown["kind"], shown["kernels"], shown["compiler_version"]) == (

@@ -24,7 +24,7 @@ from recorded import (
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
-from dscore.cache import store
+from dscore.cache import folders, store
 from dscore.core import catalog
 from dscore.core.errors import SpecError
 from dscore.solving import solver
@@ -41,7 +41,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settled() -> None:
     """Make the cache's folder look as if it had not changed for a while."""
-    folder, past = store.root() / "tuning", time.time() - 10
+    folder, past = folders.root() / "tuning", time.time() - 10
     os.utime(folder, (past, past))
 
 
@@ -150,7 +150,7 @@ def test_kernels_with_other_sizes_are_other_kernels() -> None:
 
 
 def _entry(measurement: Measurement) -> Path:
-    return store.root() / "tuning" / f"{measurement.key}.json"
+    return folders.root() / "tuning" / f"{measurement.key}.json"
 
 
 def _truncate(path: Path) -> None:
