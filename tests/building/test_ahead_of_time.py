@@ -46,8 +46,8 @@ def altered(plan, **use):
     return dataclasses.replace(plan, use=dataclasses.replace(plan.use, **use))
 
 
-def report(symbol: str, registers: int = 10, **said: int) -> Report:
-    return Report(symbol, registers, **{"lds_bytes": 0, "spills": 0, "scratch_bytes": 0, **said})
+def report(symbol: str, registers: int = 10, **fields: int) -> Report:
+    return Report(symbol, registers, **{"lds_bytes": 0, "spills": 0, "scratch_bytes": 0, **fields})
 
 
 # Devices of a target.
@@ -67,9 +67,9 @@ def test_another_device_of_the_target_may_be_named(name, device):
 
 
 def test_a_device_of_another_target_is_refused_with_the_numbers():
-    said = message(device_for, target("gfx906"), catalog.device("h200"))
-    assert all(part in said for part in ("sm_90", "wavefronts of 32", "gfx906",
-                                         "wavefronts of 64", "z100sm"))
+    fault = message(device_for, target("gfx906"), catalog.device("h200"))
+    assert all(part in fault for part in ("sm_90", "wavefronts of 32", "gfx906",
+                                          "wavefronts of 64", "z100sm"))
     narrow = dataclasses.replace(catalog.device("z100sm"), wavefront=32)
     assert "wavefronts of 32, the target gfx906" in message(device_for, target("gfx906"), narrow)
 
@@ -88,9 +88,9 @@ def test_a_report_is_found_by_the_whole_name():
         f"_ZN6dscore5entryIN12_GLOBAL__N_1{len(name)}{name}EEEv11dscore_argsNT_5ShapeE"
         for name in (long, short, "x" + short))}
     for name in (short, long):
-        found = report_of(name, reports)
-        assert found is not None
-        assert f"{len(name)}{name}EEE" in found.symbol
+        one = report_of(name, reports)
+        assert one is not None
+        assert f"{len(name)}{name}EEE" in one.symbol
     assert report_of("n1c64__a__z100", reports) is None
     assert report_of(short, {}) is None
 
@@ -98,8 +98,8 @@ def test_a_report_is_found_by_the_whole_name():
 def test_a_comparison_tells_what_shows_the_solver_wrong():
     plan = api.plan_for("D27")
 
-    def compared(**said: int) -> Comparison:
-        return Comparison(plan, plan.use, report("s", **{"lds_bytes": plan.use.lds_bytes, **said}))
+    def compared(**use: int) -> Comparison:
+        return Comparison(plan, plan.use, report("s", **{"lds_bytes": plan.use.lds_bytes, **use}))
 
     assert compared().faults == ()
     assert compared(lds_bytes=4).faults == ("LDS differs",)
@@ -143,8 +143,8 @@ def test_no_kernel_takes_images_for_constant():
     kernels = list(sources().rglob("*.hpp"))
     assert sources() / "row_reuse/kernel.hpp" in kernels
     for source in kernels:
-        found = re.search(r"__ldg\(|ld\.global\.nc|__restrict__|__constant__", source.read_text())
-        assert found is None, f"{source.name}: {found}"
+        match = re.search(r"__ldg\(|ld\.global\.nc|__restrict__|__constant__", source.read_text())
+        assert match is None, f"{source.name}: {match}"
 
 
 @pytest.mark.parametrize(("layer", "tiling"), [
@@ -209,12 +209,12 @@ def test_a_copy_replaces_what_was_there_or_leaves_it(tmp_path):
 
 
 def require_as_planned(kernel):
-    said = kernel.reported
-    assert said is not None
+    reported = kernel.reported
+    assert reported is not None
     assert kernel.lds_exact
-    assert (said.spills, said.scratch_bytes) == (0, 0)
-    assert 0 < said.registers <= kernel.plan.device.registers_per_thread
-    return said
+    assert (reported.spills, reported.scratch_bytes) == (0, 0)
+    assert 0 < reported.registers <= kernel.plan.device.registers_per_thread
+    return reported
 
 
 @pytest.mark.parametrize("name", ["gfx906", "gfx90a", "sm_90"])
@@ -224,8 +224,8 @@ def test_gpu_compilers_report_what_was_planned(name):
     assert len(built.kernels) == len(SPREAD)
     assert built.ok
     for kernel in built.kernels.values():
-        said = require_as_planned(kernel)
-        assert (said.occupancy_waves is None) == (name == "sm_90")
+        reported = require_as_planned(kernel)
+        assert (reported.occupancy_waves is None) == (name == "sm_90")
 
 
 @pytest.mark.parametrize("name", ["gfx906", "gfx90a", "sm_90"])
@@ -235,13 +235,13 @@ def test_gpu_compilers_build_products_of_matrices(name):
     lanes = 4 * device.wavefront // 8  # pixels of a row of lanes
     fields = dict(tile_c=64, tile_p=2 * lanes, wave_c=32, wave_p=lanes, lanes_c=8, slices=2,
                   step_c=16, stages=2)
-    asked = [fields]
+    tilings = [fields]
     if device.asynchronous_copies:
-        asked += [fields | dict(stages=4, cluster=2),
-                  fields | dict(tile_p=64, wave_p=32, stages=3, arithmetic="tf32x3")]
+        tilings += [fields | dict(stages=4, cluster=2),
+                    fields | dict(tile_p=64, wave_p=32, stages=3, arithmetic="tf32x3")]
     # Moved by vectors, and element by element.
     kernels = [KernelSource(api.plan_for(token, device, tiling=tiling)) for tiling in (
-        GemmTiling(**chosen) for chosen in asked)
+        GemmTiling(**one) for one in tilings)
         for token in ("n2c64h14w14_o96k1", "n2c33h7w7_o70k1s2_bias_relu6")]
     built = build(kernels, target(name), jobs=2)
     for kernel in built.kernels.values():

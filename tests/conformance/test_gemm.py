@@ -5,10 +5,10 @@ import pytest
 from emulated_runs import (
     ORDERS,
     altered,
+    reports_of,
     require_bit_equal,
     require_silence,
     result,
-    said_of,
     sanitized,
 )
 
@@ -101,10 +101,10 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
-    plan, right, wrong, said = FAULTS[fault]
+    plan, right, wrong, words = FAULTS[fault]
     copy = altered(tmp_path, FILES.get(fault, "gemm/kernel.hpp"), right, wrong)
-    found = said_of(plan, copy, monkeypatch)
-    assert any(said in text for text in found.values()), found
+    reports = reports_of(plan, copy, monkeypatch)
+    assert any(words in text for text in reports.values()), reports
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
@@ -118,10 +118,10 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 def test_copies_are_made_at_once_or_when_they_are_waited_for(tmp_path, monkeypatch):
     """One order finds a wait that is missing, the others a copy that comes too early."""
-    waiting = said_of(RING, altered(tmp_path / "wait", "gemm/kernel.hpp", WAIT, ""), monkeypatch)
+    waiting = reports_of(RING, altered(tmp_path / "wait", "gemm/kernel.hpp", WAIT, ""), monkeypatch)
     assert waiting["forward"].startswith("WRONG")
     assert waiting["reverse"].startswith("right")
-    early = said_of(RING, altered(
+    early = reports_of(RING, altered(
         tmp_path / "early", "gemm/kernel.hpp", "ahead < steps) copy(lds + ahead %",
         "ahead < steps) copy(lds + step %"), monkeypatch)
     assert early["reverse"].startswith("WRONG")

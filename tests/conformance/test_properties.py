@@ -27,70 +27,70 @@ def tensors(layer, outputs=4):
     return x, w, dict(stride=layer["stride"], padding="same", groups=groups)
 
 
-def slack(x, w, asked, factor=4):
+def slack(x, w, options, factor=4):
     """How far two right answers may lie apart: a few bounds of conv(|x|, |w|)."""
-    size = dscore.conv(np.abs(x), np.abs(w), **asked)
+    size = dscore.conv(np.abs(x), np.abs(w), **options)
     return factor * bound.gamma(w[0].size + 2) * size + 1e-30
 
 
 @settings(max_examples=25)
 @given(layer=LAYERS)
 def test_linear_in_the_input(name, layer):
-    x, w, asked = tensors(layer)
+    x, w, options = tensors(layer)
     z = np.roll(x, 1, axis=-1) * np.float32(0.5)
-    asked["backend"] = name
-    both = dscore.conv(x + z, w, **asked)
-    apart = dscore.conv(x, w, **asked) + dscore.conv(z, w, **asked)
-    assert np.all(np.abs(both - apart) <= slack(np.abs(x) + np.abs(z), w, asked))
+    options["backend"] = name
+    both = dscore.conv(x + z, w, **options)
+    apart = dscore.conv(x, w, **options) + dscore.conv(z, w, **options)
+    assert np.all(np.abs(both - apart) <= slack(np.abs(x) + np.abs(z), w, options))
 
 
 @settings(max_examples=25)
 @given(layer=LAYERS)
 def test_a_delta_filter_copies_its_tap(name, layer):
-    x, w, asked = tensors(layer, outputs=1)
+    x, w, options = tensors(layer, outputs=1)
     w[...] = 0
     rows, columns = layer["kernel"]
     w[:, 0, (rows - 1) // 2, (columns - 1) // 2] = 1  # SAME puts the odd row last
-    y = dscore.conv(x, w, padding="same", groups=asked["groups"], backend=name)
-    kept = x if layer["depthwise"] else x[:, :1]
-    assert np.array_equal(y, kept)
+    y = dscore.conv(x, w, padding="same", groups=options["groups"], backend=name)
+    passed = x if layer["depthwise"] else x[:, :1]
+    assert np.array_equal(y, passed)
 
 
 @settings(max_examples=25)
 @given(layer=LAYERS)
 def test_filters_in_another_order_give_channels_in_that_order(name, layer):
     assume(not layer["depthwise"])
-    x, w, asked = tensors(layer, outputs=7)
+    x, w, options = tensors(layer, outputs=7)
     order = np.random.default_rng(1).permutation(7)
-    y = dscore.conv(x, w, **asked, backend=name)
-    assert np.array_equal(dscore.conv(x, w[order], **asked, backend=name), y[:, order])
+    y = dscore.conv(x, w, **options, backend=name)
+    assert np.array_equal(dscore.conv(x, w[order], **options, backend=name), y[:, order])
 
 
 @settings(max_examples=25)
 @given(layer=LAYERS)
 def test_a_shift_by_the_stride_shifts_the_output(name, layer):
-    x, w, asked = tensors(layer)
+    x, w, options = tensors(layer)
     stride = layer["stride"]
-    asked = {**asked, "padding": 0, "backend": name}
+    options = {**options, "padding": 0, "backend": name}
     assume(x.shape[2] >= w.shape[2] + stride and x.shape[3] >= w.shape[3])
-    whole = dscore.conv(x, w, **asked)
-    below = dscore.conv(x[:, :, stride:], w, **asked)
+    whole = dscore.conv(x, w, **options)
+    below = dscore.conv(x[:, :, stride:], w, **options)
     rows = min(whole.shape[2] - 1, below.shape[2])
     difference = np.abs(whole[:, :, 1:1 + rows] - below[:, :, :rows])
-    assert np.all(difference <= slack(x, w, asked)[:, :, 1:1 + rows])
+    assert np.all(difference <= slack(x, w, options)[:, :, 1:1 + rows])
 
 
 @settings(max_examples=25)
 @given(layer=LAYERS, groups=st.integers(1, 3))
 def test_groups_are_a_concatenation(name, layer, groups):
     layer = {**layer, "channels": layer["channels"] * groups, "depthwise": False}
-    x, w, asked = tensors(layer, outputs=2 * groups)
+    x, w, options = tensors(layer, outputs=2 * groups)
     part = layer["channels"] // groups
     w = np.ascontiguousarray(w[:, :part])
-    y = dscore.conv(x, w, **{**asked, "groups": groups}, backend=name)
-    apart = [dscore.conv(x[:, g * part:(g + 1) * part], w[2 * g:2 * g + 2], **asked, backend=name)
+    y = dscore.conv(x, w, **{**options, "groups": groups}, backend=name)
+    apart = [dscore.conv(x[:, g * part:(g + 1) * part], w[2 * g:2 * g + 2], **options, backend=name)
              for g in range(groups)]
-    size = dscore.conv(np.abs(x), np.abs(w), **{**asked, "groups": groups})
+    size = dscore.conv(np.abs(x), np.abs(w), **{**options, "groups": groups})
     allowed = 4 * bound.gamma(w[0].size + 2) * size + 1e-30
     assert np.all(np.abs(y - np.concatenate(apart, axis=1)) <= allowed)
 
@@ -98,7 +98,7 @@ def test_groups_are_a_concatenation(name, layer, groups):
 @settings(max_examples=15)
 @given(layer=LAYERS)
 def test_images_of_a_batch_do_not_mix(name, layer):
-    x, w, asked = tensors(layer)
-    y = dscore.conv(x, w, **asked, backend=name)
-    alone = np.concatenate([dscore.conv(image[None], w, **asked, backend=name) for image in x])
-    assert np.all(np.abs(y - alone) <= slack(x, w, asked))
+    x, w, options = tensors(layer)
+    y = dscore.conv(x, w, **options, backend=name)
+    alone = np.concatenate([dscore.conv(image[None], w, **options, backend=name) for image in x])
+    assert np.all(np.abs(y - alone) <= slack(x, w, options))

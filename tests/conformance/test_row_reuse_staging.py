@@ -5,9 +5,9 @@ from emulated_runs import (
     ORDERS,
     altered,
     checked_under_sanitizers,
+    reports_of,
     require_bit_equal,
     require_silence,
-    said_of,
 )
 
 from dscore.algorithms.columns import ceil_div
@@ -120,9 +120,9 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
-    plan, name, right, wrong, said = FAULTS[fault]
-    found = said_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
-    assert any(said in text for text in found.values()), found
+    plan, name, right, wrong, words = FAULTS[fault]
+    reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
+    assert any(words in text for text in reports.values()), reports
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):

@@ -44,8 +44,8 @@ GOOD_ROW = 'name = "A", channels = 8, size = 14, kernel = 3, stride = 2, padding
 def test_a_wrong_layer_names_file_row_and_field(tmp_path, row, expected):
     path = tmp_path / "mine.toml"
     path.write_text(f'title = "t"\nlayer = [ {{ {GOOD_ROW} }}, {{ {row} }} ]', encoding="utf-8")
-    found = message(catalog._network, load_toml(path), "layers/mine.toml")
-    assert found == f"layers/mine.toml: {expected}"
+    fault = message(catalog._network, load_toml(path), "layers/mine.toml")
+    assert fault == f"layers/mine.toml: {expected}"
 
 
 @pytest.mark.parametrize(("text", "expected"), [
@@ -60,8 +60,8 @@ def test_a_wrong_layer_names_file_row_and_field(tmp_path, row, expected):
 def test_a_wrong_network_names_file_and_field(tmp_path, text, expected):
     path = tmp_path / "mine.toml"
     path.write_text(text, encoding="utf-8")
-    found = message(catalog._network, load_toml(path), "networks/mine.toml")
-    assert found == f"networks/mine.toml: {expected}"
+    fault = message(catalog._network, load_toml(path), "networks/mine.toml")
+    assert fault == f"networks/mine.toml: {expected}"
 
 
 def test_a_row_overrides_what_is_common():

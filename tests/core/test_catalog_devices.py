@@ -74,10 +74,10 @@ def test_names_are_found_in_any_case_and_answers_are_copies():
 def user_file(folder: Path, **changes: object) -> Path:
     """z100sm as a user's file, with lines replaced, or left out where the change is None."""
     lines = SPECS.joinpath("devices/z100sm.toml").read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if line.partition(" ")[0] not in changes]
+    unchanged = [line for line in lines if line.partition(" ")[0] not in changes]
     path = folder / "mine.toml"
-    path.write_text("\n".join(kept + [f"{key} = {value}" for key, value in changes.items()
-                                      if value is not None]), encoding="utf-8")
+    path.write_text("\n".join(unchanged + [f"{key} = {value}" for key, value in changes.items()
+                                           if value is not None]), encoding="utf-8")
     return path
 
 

@@ -61,17 +61,17 @@ def shape(problem: ConvProblem) -> tuple[int, ...]:
 
 def test_which_network_a_layer_of_the_paper_comes_from():
     held = {name: {shape(problem) for problem in network_problems(name)} for name in networks()}
-    asked = {name: shape(problem) for name, problem in layers().items()
-             if problem.spec.kind in ("depthwise", "pointwise")}
-    nowhere = [name for name, one in asked.items() if not any(one in net for net in held.values())]
+    shapes = {name: shape(problem) for name, problem in layers().items()
+              if problem.spec.kind in ("depthwise", "pointwise")}
+    nowhere = [name for name, one in shapes.items() if not any(one in net for net in held.values())]
     assert nowhere == []
     # ShuffleNetV2 is the paper's at 0.5x: of its layers only D28, which reads the stem, is also
     # in the one of 1.0x.
     half = held.pop("shufflenet_v2_x0_5")
-    only_half = [name for name, one in asked.items()
+    only_half = [name for name, one in shapes.items()
                  if not any(one in net for net in held.values())]
     assert only_half == ["D22", "D23", "D24", "D29", "D30", "P42", "P43", "P44", "P45"]
-    assert asked["D28"] in half
+    assert shapes["D28"] in half
     # As Table 4 prints P19, it would be in none.
     assert not any((80, 240, 14, 14, 1, 1, 1, 1, 1) in net for net in held.values())
 
@@ -140,10 +140,10 @@ def test_multiply_adds(name, derived, macs, published):
 ])
 def test_parameters_are_those_of_pytorchs_models(name, parameters):
     """With a classifier of 1000 classes, and two normalisation parameters for each bias."""
-    found = networks()[name].layers
-    specs = [layer.problem.spec for layer in found]
+    convs = networks()[name].layers
+    specs = [layer.problem.spec for layer in convs]
     filters = sum(spec.out_channels * spec.products for spec in specs)
-    biases = sum(layer.problem.spec.out_channels * (1 if excites(layer) else 2) for layer in found)
+    biases = sum(layer.problem.spec.out_channels * (1 if excites(layer) else 2) for layer in convs)
     assert filters + biases + 1000 * (specs[-1].out_channels + 1) == parameters
     assert all(spec.bias for spec in specs)
 
@@ -154,10 +154,10 @@ def excites(layer: catalog.NamedProblem) -> bool:
 
 @pytest.mark.parametrize("name", INVERTED)
 def test_inverted_residuals_chain(name):
-    found = networks()[name].layers
-    assert [layer.name for layer in found] == [f"{name}/{at}" for at in range(1, len(found) + 1)]
+    convs = networks()[name].layers
+    assert [layer.name for layer in convs] == [f"{name}/{at}" for at in range(1, len(convs) + 1)]
     wide, size, block_in = 3, 224, 0
-    for layer in found:
+    for layer in convs:
         problem, spec = layer.problem, layer.problem.spec
         if excites(layer):
             ends = (wide, block_in // 4)
@@ -197,13 +197,13 @@ def test_shuffle_units_chain(name):
     ("efficientnet_b0", 81, "silu", ("project", "excite")),
     ("shufflenet_v2", 56, "relu", "depthwise"), ("shufflenet_v2_x0_5", 56, "relu", "depthwise")])
 def test_activations_and_padding(name, count, activation, linear):
-    found = networks()[name].layers
-    assert len(found) == count
-    for layer in found:
+    convs = networks()[name].layers
+    assert len(convs) == count
+    for layer in convs:
         spec = layer.problem.spec
         assert spec.activation == (None if layer.label.endswith(linear) else activation)
         expected = "same" if name == "efficientnet_b0" else ((spec.kernel[0] - 1) // 2,) * 4
         assert spec.padding == expected
         assert (spec.kind == "depthwise") == layer.label.endswith("depthwise")
         assert layer.problem.out_height == -(-layer.problem.height // spec.stride[0])
-    assert ("same" in {layer.problem.spec.padding for layer in found}) == (count == 81)
+    assert ("same" in {layer.problem.spec.padding for layer in convs}) == (count == 81)

@@ -29,14 +29,14 @@ def test_threads_that_ask_at_once_get_one_object():
     calls = []
 
     @once
-    def made(key):
+    def memo(key):
         calls.append(key)
         time.sleep(0.02)
         return object()
 
-    assert len(set(in_threads(lambda number: made(number % 2)))) == 2
+    assert len(set(in_threads(lambda number: memo(number % 2)))) == 2
     assert sorted(calls) == [0, 1]
-    assert set(made.values()) == {made(0), made(1)}
+    assert set(memo.values()) == {memo(0), memo(1)}
 
 
 def test_the_maker_of_one_value_may_ask_for_another():
@@ -51,7 +51,7 @@ def test_an_exception_is_not_remembered():
     attempts = []
 
     @once
-    def made():
+    def memo():
         attempts.append(None)
         if len(attempts) < 3:
             raise OSError("not yet")
@@ -59,8 +59,8 @@ def test_an_exception_is_not_remembered():
 
     for _ in range(2):
         with pytest.raises(OSError, match="not yet"):
-            made()
-    assert made() == made() == "made"
+            memo()
+    assert memo() == memo() == "made"
     assert len(attempts) == 3
 
 
@@ -68,20 +68,20 @@ def test_none_is_a_value_and_keywords_are_part_of_the_key():
     calls = []
 
     @once
-    def made(*args, **kwargs):
+    def memo(*args, **kwargs):
         calls.append((args, kwargs))
 
     for _ in range(2):
-        assert made(1) is made(b=2, a=1) is made(a=1, b=2) is None
+        assert memo(1) is memo(b=2, a=1) is memo(a=1, b=2) is None
     assert calls == [((1,), {}), ((), {"b": 2, "a": 1})]
 
 
 def test_cleared_values_are_made_again():
-    made = once(object)
-    first = made()
-    made.cache_clear()
-    assert made.values() == ()
-    assert made() is not first
+    memo = once(object)
+    first = memo()
+    memo.cache_clear()
+    assert memo.values() == ()
+    assert memo() is not first
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

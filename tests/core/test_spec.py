@@ -204,10 +204,10 @@ def test_a_wrong_algorithm_is_refused(algorithm, message):
 
 def test_equal_specs_are_equal_values():
     np = pytest.importorskip("numpy")
-    made = ConvSpec.make(np.int64(8), 8, (np.int32(3), 3))
-    assert made == ConvSpec.make(8, 8, 3)
-    assert hash(made) == hash(ConvSpec.make(8, 8, 3))
-    assert type(made.in_channels) is int
+    spec = ConvSpec.make(np.int64(8), 8, (np.int32(3), 3))
+    assert spec == ConvSpec.make(8, 8, 3)
+    assert hash(spec) == hash(ConvSpec.make(8, 8, 3))
+    assert type(spec.in_channels) is int
     assert ChannelDistributionTiling(np.int64(1), 64, 1, 4, 16) == ChannelDistributionTiling(
         1, 64, 1, 4, 16)
 

@@ -81,10 +81,10 @@ def test_the_space_is_the_brute_force_set(name):
     legal = set(legal_tilings(problem))
     for rules, fits in (("paper", fits_paper), ("hardware", fits_gfx906)):
         space = solve(problem, Z100SM, rules, masked=False)
-        found = [as_tuple(tiling) for tiling in space]
-        assert len(found) == len(set(found))
+        tilings = [as_tuple(tiling) for tiling in space]
+        assert len(tilings) == len(set(tilings))
         assert space.legal == len(legal)
-        assert set(found) == {tiling for tiling in legal if fits(tiling)}
+        assert set(tilings) == {tiling for tiling in legal if fits(tiling)}
 
 
 def test_the_counts_of_the_layer_table():

@@ -48,16 +48,16 @@ def altered(folder, name, right, wrong):
     return copy
 
 
-def said_of(plan, copy, monkeypatch):
+def reports_of(plan, copy, monkeypatch):
     """What is said of *plan* on the sources *copy*, for each order of lanes."""
-    said = {}
+    reports = {}
     for order in ORDERS:
         monkeypatch.setenv("DSCORE_LANE_ORDER", order)
         try:
-            said[order] = str(check_plan(EmulatedBackend(include=copy), plan, 0))
+            reports[order] = str(check_plan(EmulatedBackend(include=copy), plan, 0))
         except DscoreError as failed:
-            said[order] = str(failed)
-    return said
+            reports[order] = str(failed)
+    return reports
 
 
 # Arrays lie between fences that the address sanitizer knows, so that it sees what reads or writes
@@ -110,9 +110,9 @@ class Sanitized(EmulatedBackend):
 
 def runtime_of(sanitizer):
     """The sanitizer's runtime, which must be loaded before Python itself."""
-    found = subprocess.run(["g++", f"-print-file-name=lib{sanitizer}.so"], capture_output=True,
+    path = subprocess.run(["g++", f"-print-file-name=lib{sanitizer}.so"], capture_output=True,
                            text=True, check=False).stdout.strip()
-    return found if os.path.isabs(found) else None
+    return path if os.path.isabs(path) else None
 
 
 CHECKED = """
@@ -146,7 +146,7 @@ def require_silence(done):
     assert "AddressSanitizer" not in done.stderr
 
 
-def _sanitized(folder, arguments, include, given=b""):
+def _sanitized(folder, arguments, include, stdin=b""):
     asan, ubsan = runtime_of("asan"), runtime_of("ubsan")
     if not (asan and ubsan):
         pytest.skip("g++ has no runtime of the address and undefined-behaviour sanitizers")
@@ -154,7 +154,7 @@ def _sanitized(folder, arguments, include, given=b""):
         include=f"Path({str(include)!r})" if include else None))
     env = {**os.environ, "PYTHONPATH": str(folder), "LD_PRELOAD": f"{asan} {ubsan}",
            "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1"}
-    done = subprocess.run([sys.executable, *arguments], input=given, capture_output=True,
+    done = subprocess.run([sys.executable, *arguments], input=stdin, capture_output=True,
                           check=False, env=env, timeout=300)
     return SimpleNamespace(returncode=done.returncode, stdout=done.stdout.decode(),
                            stderr=done.stderr.decode())

@@ -24,9 +24,9 @@ def arrays(problem, seed=0):
     """x, w and bias of non-trivial values."""
     rng = np.random.default_rng(seed)
     spec = problem.spec
-    made = [rng.normal(0, 2, shape).astype(np.float32)
-            for shape in (problem.x_shape, spec.w_shape, (spec.out_channels,))]
-    return made if spec.bias else [*made[:2], None]
+    operands = [rng.normal(0, 2, shape).astype(np.float32)
+                for shape in (problem.x_shape, spec.w_shape, (spec.out_channels,))]
+    return operands if spec.bias else [*operands[:2], None]
 
 
 def run(plan, x, w, bias, trace=None):
