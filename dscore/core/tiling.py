@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
@@ -31,7 +32,7 @@ def kind_of(one: Field[Any]) -> FieldKind:
 
 
 @dataclass(frozen=True)
-class Tiling:
+class Tiling(ABC):
     """The template arguments of an algorithm's kernel, field for field.
 
     Each algorithm has a subclass. Raises SpecError where a count is not positive or too large, or
@@ -51,9 +52,9 @@ class Tiling:
                 require_one_of(value, one.name, names)
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Part of a plan's canonical name; a C identifier that begins with the algorithm's."""
-        raise NotImplementedError
 
     @classmethod
     def required(cls) -> frozenset[str]:
