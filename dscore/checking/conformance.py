@@ -22,10 +22,10 @@ from dscore.core.backend import Backend, choose_backend, refusals, require_accep
 from dscore.core.device import Device
 from dscore.core.plan import Plan
 
-# A backend that compiles runs about this many shapes on each of its kernels, of which there are
-# so many: more would be waited for longer than they find.
+# A backend that compiles runs about this many shapes on each of its kernels. An algorithm has so
+# many kernels, at least and at most: more would be waited for longer than they find.
 _SHAPES_PER_KERNEL = 8
-_MOST_KERNELS = 64
+_LEAST_KERNELS, _MOST_KERNELS = 3, 64
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _settings(examples: int) -> settings:
 def _prepared(backend: Backend, name: str, examples: int, seed: int,
               devices: tuple[Device, ...]) -> list[Template]:
     """Templates whose kernels *backend* has built, all at once."""
-    count = min(max(examples // _SHAPES_PER_KERNEL, 4), _MOST_KERNELS)
+    count = min(max(examples // _SHAPES_PER_KERNEL, _LEAST_KERNELS), _MOST_KERNELS)
     plans: dict[Template, Plan] = {}
 
     @hypothesis_seed(seed)
