@@ -8,6 +8,7 @@ much code a compiler unrolls.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,7 @@ DEVICE_LIMITS = (
 )
 
 
+@lru_cache(maxsize=64)
 def limits_of(algorithm: Algorithm, rules: Rules, masked: bool) -> tuple[Limit, ...]:
     """The limits of *rules* for an algorithm's tilings: the paper's, then those of the hardware.
 
