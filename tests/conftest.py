@@ -16,8 +16,10 @@ pytest_plugins = ["cli_calls"]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory):
-    """No test reads what its user has built or tuned, and each builds a kernel once."""
+def _own_cache(tmp_path_factory, worker_id):
+    """No test reads what its user has built or tuned, and all workers build a kernel once."""
+    base = tmp_path_factory.getbasetemp()
+    run = base if worker_id == "master" else base.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DSCORE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("DSCORE_CACHE_DIR", str(run / "cache"))
         yield

@@ -12,9 +12,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -148,21 +146,29 @@ inline std::string lane_order() {
   return asked && *asked ? asked : "forward";
 }
 
+// Generator for std::shuffle; the header <random> would cost as much as a kernel.
+struct Generator {
+  using result_type = uint32_t;
+  unsigned short state[3] = {};
+  static constexpr uint32_t min() { return 0; }
+  static constexpr uint32_t max() { return 0x7FFFFFFF; }
+  uint32_t operator()() { return static_cast<uint32_t>(nrand48(state)); }
+};
+
 inline void order_lanes(const std::string &order) {
   std::vector<int> &lanes = device.order;
   lanes.resize(device.threads * device.cluster);
   std::iota(lanes.begin(), lanes.end(), 0);
   if (order == "reverse") std::reverse(lanes.begin(), lanes.end());
   if (order == "random") {
-    static thread_local std::mt19937 generator(0);
+    static thread_local Generator generator;
     std::shuffle(lanes.begin(), lanes.end(), generator);
   }
 }
 
-inline int launch(int blocks, int threads, int wavefront, int cluster,
-                  const std::function<void()> &body) {
+inline int launch(int blocks, int threads, int wavefront, int cluster, Body body) {
   device.shuffled.assign(threads * cluster, 0);
-  device.body = &body;
+  device.body = body;
   device.threads = threads;
   device.wavefront = wavefront;
   device.cluster = cluster;

@@ -73,8 +73,11 @@ __device__ inline void admit_next_kernel() {
 #if defined(DSCORE_HOST)
 template <class Kernel>
 int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, void *, int) {
+  const auto thread = [&] { Kernel(args, shape).run(args); };
+  using Thread = decltype(thread);
   return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront,
-                           Kernel::cluster, [&] { Kernel(args, shape).run(args); });
+                           Kernel::cluster,
+                           {[](const void *body) { (*static_cast<Thread *>(body))(); }, &thread});
 }
 #else
 // Blocks let the next kernel's come when they end, no earlier unless their tiling says so. Of many
