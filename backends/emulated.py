@@ -12,10 +12,11 @@ from typing import Any
 
 from dscore.backends.host import HostBackend, addresses_of, wall_seconds
 from dscore.building import toolchain
-from dscore.building.codegen import KernelSource, Sizes, refused, units
-from dscore.building.compilers import missing_compiler
-from dscore.building.library import Library, LoadedKernel, sources, sources_identity
-from dscore.core.backend import BackendIdentity, require_accepted
+from dscore.building.codegen import CALLED_SIZES, Sizes, refused
+from dscore.building.headers import sources
+from dscore.building.kernels import Kernels, missing_kernels, sources_identity
+from dscore.building.library import LoadedKernel
+from dscore.core.backend import BackendIdentity, Prepared, Progress, require_accepted
 from dscore.core.plan import Plan, ResourceUse, Violation
 
 
@@ -61,36 +62,33 @@ class EmulatedBackend(HostBackend):
     name = "emulated"
     compiles = True
 
-    def __init__(self, sizes: Sizes = "any", sanitize: bool = False,
+    def __init__(self, sizes: Sizes = CALLED_SIZES["host"], sanitize: bool = False,
                  include: Path | None = None) -> None:
         self.sizes: Sizes = sizes
         self.include = include or sources()
         self.target = toolchain.target("emulated", sanitize=sanitize)
-        self._kernels: dict[str, Library] = {}
+        self._kernels = Kernels(sizes, self.include)
 
     def missing(self) -> str | None:
-        """Why there is no host compiler, and how to mend that; None where there is one."""
-        return missing_compiler("host")
+        """Why there are no kernels: no host compiler, and no loaded file. None where there are."""
+        return missing_kernels("host")
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
         """Element types and layouts for which there is no kernel."""
         return refused(plan)
 
-    def prepare(self, plans: Sequence[Plan]) -> None:
+    def prepare(self, plans: Sequence[Plan], progress: Progress | None = None) -> Prepared:
         """Build the kernels of many plans at once, in parallel."""
-        wanted = [KernelSource(plan, self.sizes) for plan in plans]
-        absent = [source for source in wanted if source.name not in self._kernels]
-        if absent:
-            built = toolchain.build_library(units(absent), self.target, include=self.include)
-            library = Library(built.path)
-            self._kernels.update(dict.fromkeys(library.kernels, library))
+        return self._kernels.prepare(plans, self.target, progress)
 
     def compile(self, plan: Plan) -> EmulatedKernel:
         """The kernel of *plan*; CompileError holds the compiler's log."""
+        return EmulatedKernel(self.loaded_kernel(plan))
+
+    def loaded_kernel(self, plan: Plan) -> LoadedKernel:
+        """The kernel of *plan* for those who have addresses of arrays."""
         require_accepted(self, plan)
-        self.prepare([plan])
-        source = KernelSource(plan, self.sizes)
-        return EmulatedKernel(LoadedKernel(self._kernels[source.name], source))
+        return self._kernels.loaded(plan, self.target)[0]
 
     def identity(self, architecture: str) -> BackendIdentity:
         """The C++ sources, and the host's compiler."""

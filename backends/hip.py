@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from dscore.backends.host import addresses_of
-from dscore.building import toolchain
-from dscore.building.codegen import KernelSource, Sizes, refused, units
-from dscore.building.compilers import compiler_kind, missing_compiler
-from dscore.building.library import Library, LoadedKernel, sources, sources_identity
-from dscore.building.reports import Report, report_of
+from dscore.building.codegen import CALLED_SIZES, Sizes, refused
+from dscore.building.compilers import compiler_kind
+from dscore.building.headers import sources
+from dscore.building.kernels import Kernels, missing_kernels, sources_identity
+from dscore.building.library import LoadedKernel
+from dscore.building.toolchain import Target, target
 from dscore.core import catalog
-from dscore.core.backend import BackendIdentity, require_accepted
+from dscore.core.backend import BackendIdentity, Prepared, Progress, require_accepted
 from dscore.core.device import Device
 from dscore.core.errors import UnavailableError
 from dscore.core.plan import Plan, ResourceUse, Violation
@@ -103,20 +103,21 @@ class HipBackend:
     compiles = True
     algorithms: tuple[str, ...] | None = None
 
-    def __init__(self, sizes: Sizes = "fixed", index: int = 0) -> None:
+    def __init__(self, sizes: Sizes = CALLED_SIZES["nvcc"], index: int = 0) -> None:
         self.sizes: Sizes = sizes
         self.index = index
-        self._libraries: dict[tuple[str, str], Library] = {}
-        self._reports: dict[tuple[str, str], Report] = {}
-        self._lock = threading.Lock()
+        self._kernels = Kernels(sizes)
 
     def missing(self) -> str | None:
-        """Which of a GPU, its bindings and its compiler is missing, for each vendor."""
+        """Which of a GPU, its bindings and its compiler is missing, for each vendor.
+
+        A loaded file of kernels does for the compiler.
+        """
         reasons = [self._missing(vendor) for vendor in VENDORS]
         return None if None in reasons else "; ".join(str(reason) for reason in reasons)
 
     def _missing(self, vendor: str) -> str | None:
-        return missing_runtime(vendor) or missing_compiler(compiler_kind(vendor))
+        return missing_runtime(vendor) or missing_kernels(compiler_kind(vendor))
 
     @property
     def vendor(self) -> str:
@@ -145,36 +146,18 @@ class HipBackend:
                                         here.wavefront))
         return tuple(violations)
 
-    def prepare(self, plans: Sequence[Plan]) -> None:
+    def prepare(self, plans: Sequence[Plan], progress: Progress | None = None) -> Prepared:
         """Build the kernels of many plans at once, in parallel."""
-        self._build(plans, self._architecture(self.index))
+        return self._kernels.prepare(plans, self._target(self.index), progress)
 
-    def _architecture(self, index: int) -> str:
-        return runtime(self.vendor).identity(index)[1]
-
-    def _build(self, plans: Sequence[Plan], architecture: str) -> None:
-        kernels = [KernelSource(plan, self.sizes) for plan in plans]
-        absent = [kernel for kernel in kernels if (kernel.name, architecture)
-                  not in self._libraries]
-        if not absent:
-            return
-        # Outside the lock, so that other threads can go on with kernels that are built. A thread
-        # that builds the same ones finds them in the cache.
-        built = toolchain.build_library(units(absent), toolchain.target(architecture),
-                                        include=sources())
-        library = Library(built.path)
-        with self._lock:
-            for name in library.kernels:
-                self._libraries[name, architecture] = library
-                report = report_of(name, built.reports)
-                if report is not None:
-                    self._reports[name, architecture] = report
+    def _target(self, index: int) -> Target:
+        return target(runtime(self.vendor).identity(index)[1])
 
     def compile(self, plan: Plan) -> HipKernel:
         """The kernel of *plan*, its use as the compiler reported it; CompileError holds its log."""
-        loaded = self.kernel_on(plan, self.index)
-        source, use = KernelSource(plan, self.sizes), plan.use
-        report = self._reports.get((source.name, self._architecture(self.index)))
+        require_accepted(self, plan)
+        loaded, report = self._kernels.loaded(plan, self._target(self.index))
+        use = plan.use
         if report is not None:
             # The report knows nothing of LDS that is asked for at the launch.
             use = replace(report.use(use.threads, use.waves), lds_bytes=use.lds_bytes)
@@ -183,9 +166,7 @@ class HipBackend:
     def kernel_on(self, plan: Plan, index: int) -> LoadedKernel:
         """The kernel of *plan* built for the device numbered *index*, for arrays that lie there."""
         require_accepted(self, plan)
-        architecture, source = self._architecture(index), KernelSource(plan, self.sizes)
-        self._build([plan], architecture)
-        return LoadedKernel(self._libraries[source.name, architecture], source)
+        return self._kernels.loaded(plan, self._target(index))[0]
 
     def identity(self, architecture: str) -> BackendIdentity:
         """The C++ sources, and the compiler for *architecture*."""

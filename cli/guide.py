@@ -22,7 +22,8 @@ Names stand for problems, too: a layer of the papers (P13, D4), a layer of a net
   dscore explain mobilenet_v2/7              the plan, its limits, its picture, its floor
   dscore validate tiling.toml                judge tilings of your own
   dscore emit P13                            the C++ unit of a layer's kernel
-  dscore build mobilenet_v2 --target gfx906  all its kernels in one library, without a GPU
+  dscore build mobilenet_v2 --target gfx906  compile all its kernels, without a GPU
+  dscore prepare mobilenet_v2                the kernels that calls take, compiled at once
   dscore run mobilenet_v2                    run and check every layer
   dscore bench D4 P13                        time layers beside PyTorch
   dscore tune P13                            find the fastest tiling on your GPU

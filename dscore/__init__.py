@@ -19,6 +19,7 @@ if not (Path(__file__).parent / "backends").is_dir():
 # Public names by their modules, imported on first use: importing dscore loads only this file.
 _MODULES = {
     "api": ("conv", "explain", "plan_for", "solve", "tiling", "trace", "validate"),
+    "calling.prepare": ("load", "prepare"),
     "core.errors": ("CompileError", "DscoreError", "InfeasibleError", "LaunchError", "SpecError",
                     "UnavailableError"),
     "core.problem": ("ConvProblem",),
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from dscore.api import tiling as tiling
     from dscore.api import trace as trace
     from dscore.api import validate as validate
+    from dscore.calling.prepare import load as load
+    from dscore.calling.prepare import prepare as prepare
     from dscore.core.device import Device as Device
     from dscore.core.errors import CompileError as CompileError
     from dscore.core.errors import DscoreError as DscoreError

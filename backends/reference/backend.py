@@ -14,7 +14,7 @@ from dscore._version import __version__
 from dscore.algorithms.registry import algorithm_of, names
 from dscore.backends.host import HostBackend, addresses_of, wall_seconds
 from dscore.cache.store import folder_key
-from dscore.core.backend import BackendIdentity, require_accepted
+from dscore.core.backend import BackendIdentity, Prepared, Progress, require_accepted
 from dscore.core.plan import Plan, ResourceUse, Violation
 from dscore.core.trace import Trace
 
@@ -76,7 +76,7 @@ class ReferenceBackend(HostBackend):
         violations += algorithm_of(plan.tiling).refuses(plan.problem)
         return tuple(violations)
 
-    def prepare(self, plans: Sequence[Plan]) -> None:
+    def prepare(self, plans: Sequence[Plan], progress: Progress | None = None) -> Prepared:
         """Nothing: NumPy runs a plan as it is."""
 
     def compile(self, plan: Plan) -> ReferenceKernel:

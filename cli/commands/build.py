@@ -1,4 +1,4 @@
-"""`dscore build`: the kernels of many layers in one library, each compared with its plan."""
+"""`dscore build`: the kernels of many layers compiled, each compared with its plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import typer
 from dscore.cli import options
 from dscore.cli.inputs import layers_of, sizes_of
 from dscore.cli.show.json import Record, plan_record, print_json
-from dscore.cli.show.text import counted, print_table, print_text, progress, require_writable
+from dscore.cli.show.text import (
+    compiled_text,
+    compiling,
+    counted,
+    print_table,
+    print_text,
+    require_writable,
+)
 from dscore.core.errors import require_int
 
 if TYPE_CHECKING:
@@ -36,7 +43,7 @@ class BuildRequest:
     device: str | None
     rules: str
     batch: int | None
-    sizes: str
+    sizes: str | None
     jobs: int | None
     out: str | None
 
@@ -53,23 +60,32 @@ def build(
              "for gfx906, h200 for sm_90, z100sm for emulated, ...]")] = None,
     rules: options.RulesName = "hardware",
     batch: options.Batch = None,
-    sizes: options.Sizes = "fixed",
+    sizes: Annotated[str | None, typer.Option(
+        "--sizes", metavar="fixed|any", show_default=False,
+        help="Image sizes: constants of the kernel (fixed) or its arguments (any).  [default: as "
+             "calls take them, any for emulated and fixed for GPUs]")] = None,
     jobs: Annotated[int | None, typer.Option(
         "--jobs", metavar="N", show_default=False,
         help="Compile N units at a time.  [default: one for each core]")] = None,
     out: Annotated[str | None, typer.Option(
         "--out", metavar="FILE.so", show_default=False,
-        help="Also write the library to this file.  [default: it stays in the cache]")] = None,
+        help="Also write the kernels to this file, for machines without a compiler.  [default: "
+             "they stay in the cache]")] = None,
     json: options.Json = False,
 ) -> None:
     """Compile the kernels of layers ahead of time.
 
-    All kernels go into one library; a kernel that several layers share is built once. The table
-    shows the plan beside the compiler's report: LDS, registers, spills, wavefronts on a SIMD.
+    They stay in the cache, where every call and command finds them; only those that are missing
+    are compiled. The table shows the plan beside the compiler's report: LDS, registers, spills,
+    wavefronts on a SIMD.
 
     \b
     dscore build mobilenet_v2 --target gfx906 --device z100sm
     dscore build P1-P45 D1-D30 --target sm_90 --jobs 4 --out layers.so
+    DSCORE_LIBRARIES=layers.so dscore run P13
+
+    The file of --out holds all kernels of the command. A machine without a compiler takes them
+    from the files that DSCORE_LIBRARIES names, or from dscore.load("layers.so").
 
     Ends with 1 if LDS differs from the plan, or if a kernel spills although the hardware rules
     call its plan valid; nvcc may spill up to 8 words.
@@ -89,27 +105,27 @@ def _build(layers: list[str], request: BuildRequest, json: bool) -> None:
         require_int(request.jobs, "--jobs")
     if request.out is not None:
         require_writable(request.out)
-    kernels = _kernels(layers, request, device)
+    kernels = _kernels(layers, request, target, device)
     served: _Layers = {}
     for name, kernel in kernels:
         served.setdefault(kernel.name, []).append(name)
     built = _built([kernel for _, kernel in kernels], target,
-                   compilers.find_compiler(target.kind), request.jobs)
+                   compilers.find_compiler(target.kind), request)
     if request.out is not None and built.ok:
-        built.copy_to(request.out)
+        ahead_of_time.write_kernels(request.out, [kernel for _, kernel in kernels], built)
     _report(built, served, request, device, json)
     if not built.ok:
         raise typer.Exit(1)
 
 
-def _kernels(layers: list[str], request: BuildRequest,
+def _kernels(layers: list[str], request: BuildRequest, target: Target,
              device: Device) -> list[tuple[str, KernelSource]]:
     """Each layer's name and its kernel."""
     from dscore import api
     from dscore.building.ahead_of_time import require_kernel
-    from dscore.building.codegen import KernelSource
+    from dscore.building.codegen import CALLED_SIZES, KernelSource
 
-    sizes = sizes_of(request.sizes)
+    sizes = CALLED_SIZES[target.kind] if request.sizes is None else sizes_of(request.sizes)
     kernels = []
     for layer in layers_of(layers, request.batch):
         plan = api.plan_for(layer.problem, device, cast("Rules", request.rules))
@@ -119,29 +135,32 @@ def _kernels(layers: list[str], request: BuildRequest,
 
 
 def _built(kernels: list[KernelSource], target: Target, compiler: Compiler,
-           jobs: int | None) -> BuiltKernels:
+           request: BuildRequest) -> BuiltKernels:
     from dscore.building import ahead_of_time
-    from dscore.building.codegen import units
 
-    with progress(len(units(kernels))) as begin:
-        begin(f"compiling {counted(len({kernel.name for kernel in kernels}), 'kernel')}")
-        return ahead_of_time.build(
-            kernels, target, compiler=compiler, jobs=jobs,
-            progress=lambda done, total, _: begin("" if done < total else "linking"))
+    with compiling(len({kernel.name for kernel in kernels})) as step:
+        return ahead_of_time.build(kernels, target, compiler=compiler, jobs=request.jobs,
+                                   progress=step, together=request.out is not None)
 
 
 def _report(built: BuiltKernels, served: _Layers, request: BuildRequest, device: Device,
             json: bool) -> None:
-    path = request.out if request.out is not None and built.ok else str(built.path)
+    path = request.out if request.out is not None and built.ok else None
     if json:
         print_json(_record(built, served, request, device, path))
     else:
         _print_kernels(built, served)
     prose = sys.stderr if json else sys.stdout
-    if path != request.out and request.out is not None:
+    if path != request.out:
         print_text(f"nothing was copied to {request.out}", prose)
     # Not wrapped: its end is a path.
-    print(f"{_summary(built)}, {path}", file=prose)
+    print(f"{_summary(built)}, {path or _place(built)}", file=prose)
+
+
+def _place(built: BuiltKernels) -> str:
+    """The library in the cache, or the folder of several."""
+    first, *others = built.libraries
+    return f"in {1 + len(others)} libraries of {first.parent}" if others else str(first)
 
 
 def _print_kernels(built: BuiltKernels, served: _Layers) -> None:
@@ -189,15 +208,18 @@ def _summary(built: BuiltKernels) -> str:
                   *[f"{few} of them of up to {MOST_SPILLS} words, which are no fault"] * (few > 0),
                   "registers within the prediction: "
                   f"{sum(kernel.excess <= 0 for kernel in reported)} of {len(reported)}"]
-    return ", ".join([*parts, f"{built.seconds:.1f} s" + " from the cache" * built.from_cache])
+    return ", ".join([*parts, compiled_text(built.compiled, len(kernels), built.seconds)])
 
 
 def _record(built: BuiltKernels, served: _Layers, request: BuildRequest, device: Device,
-            path: str) -> Record:
+            path: str | None) -> Record:
+    from dscore.building.codegen import CALLED_SIZES
+
     return {"target": built.target.name, "device": device.name, "rules": request.rules,
-            "sizes": request.sizes, "flags": list(built.target.flags),
-            "compiler": asdict(built.compiler), "library": path, "seconds": built.seconds,
-            "from_cache": built.from_cache, "ok": built.ok,
+            "sizes": request.sizes or CALLED_SIZES[built.target.kind],
+            "flags": list(built.target.flags), "compiler": asdict(built.compiler), "out": path,
+            "libraries": [str(path) for path in built.libraries], "seconds": built.seconds,
+            "compiled": built.compiled, "ok": built.ok,
             "kernels": [_kernel_record(name, kernel, served[name])
                         for name, kernel in built.kernels.items()]}
 

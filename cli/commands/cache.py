@@ -221,11 +221,14 @@ def _prune(max_size: str | None, older_than: str | None,
 
     most = _quantity(max_size, "--max-size", _SIZES, "500MB")
     age = _quantity(older_than, "--older-than", _AGES, "30d")
-    libraries, tuning = stores()
-    removed = tuning.prune(older_than_seconds=age)
+    libraries, kernels, tuning = stores()
+    removed = {tuning.kind: tuning.prune(older_than_seconds=age)}
     left = max(0.0, most - sum(entry.size for entry in tuning.entries()))
-    outdated = _is_stale if stale else lambda meta: False
-    return [(libraries.kind, libraries.prune(left, age, outdated)), (tuning.kind, removed)]
+    removed[libraries.kind] = libraries.prune(left, age, _is_stale if stale else lambda meta: False)
+    # A kernel goes with its library.
+    there = {entry.key for entry in libraries.entries()}
+    removed[kernels.kind] = kernels.prune(stale=lambda meta: meta.get("library") not in there)
+    return [(store.kind, removed[store.kind]) for store in (libraries, kernels, tuning)]
 
 
 def _quantity(text: str | None, option: str, units: Mapping[str, int], example: str) -> float:

@@ -96,6 +96,28 @@ def progress(total: int) -> Iterator[Callable[[str], None]]:
         yield begin
 
 
+@contextlib.contextmanager
+def compiling(kernels: int) -> Iterator[Callable[[int, int, str], None]]:
+    """`progress` of a build; yields a function to be called with units done, and their number."""
+    with contextlib.ExitStack() as open_bar:
+        begin: list[Callable[[str], None]] = []
+
+        def step(done: int, total: int, _: str) -> None:
+            if not begin:
+                begin.append(open_bar.enter_context(progress(total)))
+                begin[0](f"compiling {counted(kernels, 'kernel')}")
+            if done:
+                begin[0]("" if done < total else "linking")
+        yield step
+
+
+def compiled_text(compiled: int, kernels: int, seconds: float) -> str:
+    """Time of a build, and what the cache had of it."""
+    cached = kernels - compiled
+    return f"{seconds:.1f} s" + (
+        "" if not cached else f" with {cached:,} from the cache" if compiled else " from the cache")
+
+
 def require_writable(path: str) -> None:
     """Raise SpecError where no file can be made at *path*, before long work is begun for it."""
     folder = Path(path).parent

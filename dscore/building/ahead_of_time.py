@@ -1,9 +1,10 @@
-"""Builds ahead of time: plans into one library, predictions beside what compilers report."""
+"""Builds ahead of time: plans into libraries, predictions beside what compilers report."""
 
 from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,16 +12,23 @@ from pathlib import Path
 
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES
 from dscore.algorithms.columns import ceil_div
-from dscore.building.codegen import KernelSource, refused, units
+from dscore.building.codegen import KernelSource, refused
 from dscore.building.compilers import Compiler, find_compiler
-from dscore.building.library import sources
+from dscore.building.headers import headers_digest, sources
+from dscore.building.kernel_files import write_file
+from dscore.building.kernels import (
+    StoredKernel,
+    build_together,
+    identity_of,
+    provide,
+)
 from dscore.building.reports import MOST_SPILLS, Report, report_of
-from dscore.building.toolchain import Progress, Target, build_library
+from dscore.building.toolchain import Target
 from dscore.core import catalog
+from dscore.core.backend import Progress
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, UnavailableError
 from dscore.core.plan import Plan, ResourceUse
-from dscore.core.text import write_whole
 from dscore.solving.verdict import validate
 
 # As hip_src/support/portable.hpp has it for CUDA.
@@ -87,48 +95,63 @@ def _valid(plan: Plan) -> bool:
 
 @dataclass(frozen=True)
 class BuiltKernels:
-    """A library of many kernels, each of them compared with its plan."""
+    """Kernels in libraries of the cache, each of them compared with its plan."""
 
-    path: Path
     target: Target
     compiler: Compiler
     kernels: Mapping[str, Comparison]  # by symbol
-    seconds: float  # that building took, the cache included
-    from_cache: bool
+    libraries: tuple[Path, ...]
+    compiled: int  # the kernels that the cache did not have
+    seconds: float  # that all took
 
     @property
     def ok(self) -> bool:
         """Whether no kernel shows the solver to be wrong."""
         return not any(kernel.faults for kernel in self.kernels.values())
 
-    def copy_to(self, path: str | os.PathLike[str]) -> None:
-        """Copy the library to *path*, where a reader sees all of it or what was there before."""
-        try:
-            library = self.path.read_bytes()
-        except OSError as error:
-            raise SpecError(f"{self.path}: cannot be read: {error.strerror}") from None
-        write_whole(path, library)
-
 
 def build(kernels: Sequence[KernelSource], target: Target, *, compiler: Compiler | None = None,
-          include: Path | None = None, jobs: int | None = None,
-          progress: Progress | None = None) -> BuiltKernels:
-    """One library of *kernels* for *target*; kernels of one name are built once.
+          jobs: int | None = None, progress: Progress | None = None,
+          together: bool = False) -> BuiltKernels:
+    """Kernels for *target* in the cache, where calls find them; those it has are not built again.
 
-    Raises UnavailableError where there is no such compiler, or no kernel for a plan's element
-    type or layout; CompileError where the compiler fails, as it does where a kernel's threads or
-    LDS are not its plan's.
+    *together*: in one library, which holds these kernels alone. Raises UnavailableError where
+    there is no such compiler, or no kernel for a plan's element type or layout; CompileError where
+    the compiler fails, as it does where a kernel's threads or LDS are not its plan's.
     """
+    start = time.perf_counter()
     for kernel in kernels:
         require_kernel(kernel.plan)
     compiler = compiler or find_compiler(target.kind)
-    built = build_library(units(kernels), target, include=include or sources(), compiler=compiler,
-                          jobs=jobs, progress=progress)
-    compared: dict[str, Comparison] = {}
-    for kernel in kernels:  # of those of one name, the first
-        compared.setdefault(kernel.name, Comparison(kernel.plan, kernel.plan.use,
-                                                    report_of(kernel.name, built.reports)))
-    return BuiltKernels(built.path, target, compiler, compared, built.seconds, built.from_cache)
+    distinct = {kernel.name: kernel for kernel in reversed(kernels)}  # of one name, the first
+    if together:
+        built = build_together([*distinct.values()], target, compiler, jobs=jobs,
+                               progress=progress)
+        stored = {name: StoredKernel(built.path, report_of(name, built.reports))
+                  for name in distinct}
+        compiled = 0 if built.from_cache else len(distinct)
+    else:
+        provision = provide([*distinct.values()], target, compiler=compiler, jobs=jobs,
+                            progress=progress)
+        stored, compiled = provision.kernels, provision.compiled
+    compared = {kernel.name: Comparison(kernel.plan, kernel.plan.use, stored[kernel.name].report)
+                for kernel in map(distinct.__getitem__, dict.fromkeys(k.name for k in kernels))}
+    libraries = tuple(dict.fromkeys(stored[name].library for name in compared))
+    return BuiltKernels(target, compiler, compared, libraries, compiled,
+                        time.perf_counter() - start)
+
+
+def write_kernels(path: str | os.PathLike[str], kernels: Sequence[KernelSource],
+                  built: BuiltKernels) -> None:
+    """Write the kernels that were built together to a file that other machines load.
+
+    Raises SpecError where it cannot be written.
+    """
+    headers = headers_digest(sources())
+    write_file(path, built.libraries[0], built.target, built.compiler, headers, {
+        identity_of(kernel, built.target, headers): (kernel.name,
+                                                     built.kernels[kernel.name].reported)
+        for kernel in kernels})
 
 
 def require_kernel(plan: Plan) -> None:

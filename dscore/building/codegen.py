@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from dscore.algorithms.registry import algorithm_of
+from dscore.building.compilers import Kind
 from dscore.building.toolchain import Unit
 from dscore.core.numerics import kernel_types
 from dscore.core.plan import Plan, Violation
@@ -16,6 +17,9 @@ from dscore.core.token import problem_token
 # "fixed": the problem's sizes are constants of the kernel. "any": they are arguments, so that
 # kernels of one tiling and layer serve every image size, which a search over shapes needs.
 Sizes = Literal["fixed", "any"]
+# The kernels that calls take unless they ask for others. What the emulated device runs need not be
+# fast, and is compiled less often so.
+CALLED_SIZES: dict[Kind, Sizes] = {"host": "any", "hip": "fixed", "nvcc": "fixed"}
 
 _SIZES = ("batch", "in_channels", "height", "width", "out_channels", "out_height", "out_width",
           "groups", "pad_top", "pad_left")
@@ -82,25 +86,39 @@ class KernelSource:
                            for name, value in sizes_of(self.plan.problem).items())
         return f"struct {self.name}_sizes {{\n  static constexpr int {fields};\n}};\n"
 
+    def text(self) -> str:
+        """All that a unit says of the kernel, after `include`."""
+        return f"namespace {{\n{self.sizes_type()}{self.definition()}}}  // namespace"
 
-def render(kernels: Sequence[KernelSource], table: str = "") -> str:
-    """One unit with these kernels; its table is the library's, or an array called *table*."""
+    @property
+    def include(self) -> str:
+        """The line that includes the kernel's template."""
+        return algorithm_of(self.plan.tiling).include
+
+
+def render(kernels: Sequence[KernelSource], table: str = "",
+           others: Mapping[str, int] | None = None) -> str:
+    """One unit with these kernels; its table is the library's, or an array called *table*.
+
+    The library's table also has the rows of *others*, the tables of other units, by their lengths.
+    """
     distinct = {kernel.name: kernel for kernel in kernels}
-    includes = sorted({algorithm_of(kernel.plan.tiling).include for kernel in kernels})
+    includes = sorted({kernel.include for kernel in kernels})
     lines = [f"// dscore: {', '.join(problem_token(k.plan.problem) for k in kernels)}"]
     lines += includes
-    lines += [f"namespace {{\n{kernel.sizes_type()}{kernel.definition()}}}  // namespace"
-              for kernel in distinct.values()]
+    lines += [kernel.text() for kernel in distinct.values()]
     rows = "".join(f"  DSCORE_KERNEL({name}),\n" for name in distinct)
     if table:
         lines.append(f"extern \"C\" dscore_kernel {table}[] = {{\n{rows}}};")
     else:
         lines += [f"static const dscore_kernel table[] = {{\n{rows}}};",
-                  _entry_points(f"*count = {len(distinct)};\n  return table;")]
+                  _joined({"table": len(distinct), **others}) if others
+                  else entry_points(f"*count = {len(distinct)};\n  return table;")]
     return "\n".join(lines) + "\n"
 
 
-def _entry_points(kernels: str) -> str:
+def entry_points(kernels: str = "") -> str:
+    """The functions of a library (hip_src/abi.h); *kernels* is the body of one of them."""
     return f"""\
 #include "support/python_start.hpp"
 DSCORE_EXPORT const dscore_kernel *dscore_kernels(int *count) {{
@@ -111,28 +129,33 @@ DSCORE_EXPORT const char *dscore_error(int code) {{ return dscore::error_text(co
 DSCORE_EXPORT int dscore_abi(void) {{ return DSCORE_ABI; }}"""
 
 
-def units(kernels: Sequence[KernelSource], per_unit: int = KERNELS_PER_UNIT) -> list[Unit]:
-    """The units of one library: a single one, or several and an index of their tables."""
+def units(kernels: Sequence[KernelSource], cores: int = 1) -> list[Unit]:
+    """The units of one library, which *cores* compile side by side.
+
+    A core gets one unit, for the headers cost as much as several kernels; kernels that follow one
+    another, which may be of one kind, go to different cores.
+    """
     distinct = list({kernel.name: kernel for kernel in kernels}.values())
-    if len(distinct) <= per_unit:
+    count = max(-(-len(distinct) // KERNELS_PER_UNIT), min(len(distinct), cores))
+    if count == 1:
         return [Unit("kernels", render(distinct))]
-    parts = [distinct[at:at + per_unit] for at in range(0, len(distinct), per_unit)]
-    tables = [Unit(f"kernels_{n}", render(part, f"dscore_table_{n}"))
-              for n, part in enumerate(parts)]
-    return [*tables, Unit("index", _index([len(part) for part in parts]))]
+    parts = [distinct[at::count] for at in range(count)]
+    tables = {f"dscore_table_{n}": part for n, part in enumerate(parts[:-1])}
+    # The last unit, of the fewest kernels, has the library's functions.
+    return [*(Unit(f"kernels_{n}", render(part, table))
+              for n, (table, part) in enumerate(tables.items())),
+            Unit(f"kernels_{count - 1}", render(parts[-1], others={
+                table: len(part) for table, part in tables.items()}))]
 
 
-def _index(counts: list[int]) -> str:
-    """A unit that joins the tables of the others."""
-    tables = [f"dscore_table_{n}" for n in range(len(counts))]
-    declared = "".join(f"extern \"C\" dscore_kernel {table}[];\n" for table in tables)
+def _joined(counts: Mapping[str, int]) -> str:
+    """The functions of a library whose kernels are in several tables, the first of this unit."""
+    declared = "".join(f"extern \"C\" dscore_kernel {table}[];\n" for table in [*counts][1:])
     copies = "".join(f"    for (int i = 0; i < {count}; i++) joined[n++] = {table}[i];\n"
-                     for table, count in zip(tables, counts, strict=True))
-    return (f'#include "support/portable.hpp"\n{declared}'
-            f"static dscore_kernel joined[{sum(counts)}];\n"
+                     for table, count in counts.items())
+    return (f"{declared}static dscore_kernel joined[{sum(counts.values())}];\n"
             "static const int filled = [] {\n    int n = 0;\n"
-            f"{copies}    return n;\n}}();\n"
-            + _entry_points("*count = filled;\n  return joined;") + "\n")
+            f"{copies}    return n;\n}}();\n" + entry_points("*count = filled;\n  return joined;"))
 
 
 def refused(plan: Plan) -> tuple[Violation, ...]:

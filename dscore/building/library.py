@@ -5,16 +5,11 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from dscore._version import __version__
-from dscore.algorithms.registry import algorithm, names
-from dscore.building.codegen import KernelSource, Sizes, sizes_of
-from dscore.building.compilers import Kind, find_compiler
-from dscore.cache.store import folder_key
-from dscore.core.backend import BackendIdentity
+from dscore.building.codegen import KernelSource, sizes_of
+from dscore.building.headers import sources
 from dscore.core.errors import CompileError, LaunchError
 from dscore.core.once import once
 from dscore.core.plan import Plan
@@ -23,18 +18,6 @@ from dscore.ops import operands_of
 
 # Of the operands' addresses and a stream; returns 0 or a code.
 Start = Callable[..., int]
-
-
-def sources() -> Path:
-    """Folder of the kernel sources, which units include."""
-    return Path(str(files("dscore._hip_src")))
-
-
-def sources_identity(include: Path, sizes: Sizes, compiler: Kind) -> BackendIdentity:
-    """The identity of a backend that builds the kernel sources below *include*."""
-    kernels = (algorithm(name).include for name in names())
-    return BackendIdentity(folder_key(include, (".hpp", ".h"), __version__, sizes, *kernels),
-                           lambda: find_compiler(compiler).version)
 
 
 @once
@@ -90,6 +73,12 @@ class Library:
         """Meaning of a launch's code."""
         text: str = _ffi().string(self._lib.dscore_error(code)).decode()
         return text
+
+
+@once
+def open_library(path: Path) -> Library:
+    """The library at *path*, opened once in the life of a process."""
+    return Library(path)
 
 
 def _launched(ffi: Any, calls: Any, addresses: Sequence[int]) -> int:

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,17 +23,18 @@ from dscore.building.compilers import (
     environment,
     find_compiler,
 )
+from dscore.building.headers import digest_of, read_headers
 from dscore.building.processes import Commands, Finished
 from dscore.building.reports import Report, parse
-from dscore.cache.store import Entry, Store, key
+from dscore.cache.store import Store, key
+from dscore.core.backend import Progress
 from dscore.core.errors import CompileError, SpecError, UnavailableError
 from dscore.core.once import Locks
 
 TARGET_FORMS = "emulated, gfx<processor> (as gfx906, gfx90a), sm_<capability> (as sm_90)"
-Progress = Callable[[int, int, str], None]  # units done, of how many, the name of the last
 
 _LIBRARIES = Store("libraries")
-_FORMAT = "1"  # of what the metadata holds
+_FORMAT = "2"  # of what the metadata holds
 _LOG_LINES = 200
 # What compilers read beside their command, and the result depends on.
 _VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "HIPCC_COMPILE_FLAGS_APPEND",
@@ -65,6 +66,8 @@ class Unit:
 class Built:
     """Shared library on disk, and what its compiler reported of the kernels in it."""
 
+    key: str  # of the cache
+    headers: str  # see dscore.building.headers
     path: Path
     reports: Mapping[str, Report]  # by symbol
     seconds: float  # that this took, the cache included
@@ -99,6 +102,12 @@ def target(name: str, *, sanitize: bool = False) -> Target:
     raise SpecError(f"unknown target {name!r}; there are {TARGET_FORMS}")
 
 
+def cores() -> int:
+    """Cores that this process may use, and so the compilers that run side by side."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def build_library(units: Sequence[Unit], target: Target, *, include: Path,
                   compiler: Compiler | None = None, extra_key: Sequence[str | bytes] = (),
                   jobs: int | None = None, timeout_seconds: float = 600,
@@ -106,7 +115,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
     """Shared library of *units*, from the cache where they have been built before.
 
     Units are compiled side by side, *jobs* at a time, each command for at most *timeout_seconds*;
-    *progress* is called in the caller's thread after each. What lies below *include* is copied
+    *progress* is called in the caller's thread. What lies below *include* is copied
     first, so that what is compiled is what the cache's key was made of. Raises UnavailableError
     without a compiler or where it does not know the architecture, CompileError where it fails.
     """
@@ -114,54 +123,58 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
         raise SpecError("a library needs at least one unit")
     start = time.perf_counter()
     compiler = compiler or find_compiler(target.kind)
-    headers = _headers(include)
-    name = _key(units, target, compiler, headers, extra_key)
+    headers = read_headers(include)
+    digest = digest_of(headers)
+    name = _key(units, target, compiler, digest, extra_key)
     with _building.of(name):
-        entry = _LIBRARIES.get(name)
-        built = None if entry is None else _from_cache(entry, time.perf_counter() - start)
+        built = cached_library(name)
         if built is not None:
             return built
         with _workspace(headers) as folder:
+            if progress is not None:
+                progress(0, len(units), "")
             build = _Build(name, target, compiler, folder, timeout_seconds)
-            library, log = build.run(units, jobs or os.cpu_count() or 1, progress)
+            library, log = build.run(units, jobs or cores(), progress)
             reports = parse(log)
             seconds = time.perf_counter() - start
             entry = _LIBRARIES.put(name, {"so": library}, {
                 "target": target.name, "architecture": target.architecture,
                 "flags": list(target.flags), "compiler": compiler.path,
-                "compiler_version": compiler.version, "units": [unit.name for unit in units],
+                "compiler_version": compiler.version, "headers": digest,
+                "units": [unit.name for unit in units],
                 "reports": [asdict(report) for report in reports.values()],
                 "seconds": seconds, "dscore": __version__})
-    return Built(entry.files["so"], reports, seconds, False, log)
+    return Built(name, digest, entry.files["so"], reports, seconds, False, log)
 
 
-def _headers(include: Path) -> dict[str, bytes]:
-    """Files below *include* by relative path, without what Python keeps beside them."""
-    return {path.relative_to(include).as_posix(): path.read_bytes()
-            for path in sorted(Path(include).rglob("*"))
-            if path.is_file() and path.suffix not in (".py", ".pyc")}
-
-
-def _key(units: Sequence[Unit], target: Target, compiler: Compiler, headers: Mapping[str, bytes],
-         extra: Sequence[str | bytes]) -> str:
-    machine = (platform.system(), platform.machine())
-    variables = [f"{name}={os.environ[name]}" for name in _VARIABLES if os.environ.get(name)]
-    texts = [part for unit in units for part in (unit.name, unit.text)]
-    files = [part for item in headers.items() for part in item]
-    groups: list[Sequence[str | bytes]] = [
-        texts, files, target.flags, variables, machine, extra,
-        (_FORMAT, target.kind, target.architecture, compiler.kind, compiler.version)]
-    return key(*(key(*group) for group in groups))
-
-
-def _from_cache(entry: Entry, seconds: float) -> Built | None:
-    """Library as it was built; None where its metadata is not of this dscore's making."""
+def cached_library(name: str) -> Built | None:
+    """Library as it was built, by its key; None where there is none of this dscore's making."""
+    start, entry = time.perf_counter(), _LIBRARIES.get(name)
+    if entry is None:
+        return None
     try:
         reports = [Report(**fields) for fields in entry.meta["reports"]]
-        return Built(entry.files["so"], {report.symbol: report for report in reports}, seconds,
-                     True, "")
+        return Built(name, str(entry.meta["headers"]), entry.files["so"],
+                     {report.symbol: report for report in reports},
+                     time.perf_counter() - start, True, "")
     except (KeyError, TypeError):
         return None
+
+
+def _key(units: Sequence[Unit], target: Target, compiler: Compiler, headers: str,
+         extra: Sequence[str | bytes]) -> str:
+    texts = [part for unit in units for part in (unit.name, unit.text)]
+    return key(key(*texts), headers, compilation_key(target, compiler), key(*extra))
+
+
+def compilation_key(target: Target, compiler: Compiler) -> str:
+    """Key of all that a library depends on beside its units and their headers."""
+    machine = (platform.system(), platform.machine())
+    variables = [f"{name}={os.environ[name]}" for name in _VARIABLES if os.environ.get(name)]
+    groups: list[Sequence[str | bytes]] = [
+        target.flags, variables, machine,
+        (_FORMAT, target.kind, target.architecture, compiler.kind, compiler.version)]
+    return key(*(key(*group) for group in groups))
 
 
 @contextmanager

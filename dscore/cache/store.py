@@ -18,7 +18,7 @@ from dscore.cache.folders import configured_root, existing_temporaries, instead_
 from dscore.core.errors import UnavailableError
 from dscore.core.text import replace_whole
 
-KINDS = ("libraries", "tuning")
+KINDS = ("libraries", "kernels", "tuning")
 _FORMAT = 1
 _SUFFIX = re.compile(r"[a-z][a-z0-9]{0,7}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")

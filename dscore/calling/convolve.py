@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from dscore.calling import arguments, choice
 from dscore.calling.arguments import Options
 from dscore.calling.arrays import Adapter, Array, GpuAdapter
 from dscore.calling.call_cache import CALLS, PreparedCall
+from dscore.calling.gpu_arrays import capturing
 from dscore.core.backend import Backend, GpuBackend, Kernel, choose_backend, require_accepted
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, UnavailableError
@@ -72,7 +74,8 @@ def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tupl
         raise UnavailableError(f"x lies on GPU {index}, and backend {backend.name} runs host "
                                "arrays; copy it to the host, or take backend hip")
     accepted = _accepted_plan(problem, backend.device_at(index), backend, name, arithmetic, plan)
-    kernel = backend.kernel_on(accepted, index)
+    with _explained_waits(backend):
+        kernel = backend.kernel_on(accepted, index)
     return PreparedCall(adapter, index, inputs, problem.y_shape, kernel)
 
 
@@ -120,8 +123,19 @@ def _compiled(problem: ConvProblem, name: str, arithmetic: Arithmetic | None = N
     """The kernel of the backend *name* for host arrays."""
     backend = choose_backend(name)
     name = backend.name if name == "auto" else name
-    return backend.compile(
-        _accepted_plan(problem, backend.device(), backend, name, arithmetic, plan))
+    accepted = _accepted_plan(problem, backend.device(), backend, name, arithmetic, plan)
+    with _explained_waits(backend):
+        return backend.compile(accepted)
+
+
+def _explained_waits(backend: Backend) -> AbstractContextManager[None]:
+    """Context in which a long build tells what the call waits for; not while a graph is captured.
+    """
+    if not backend.compiles or capturing():
+        return nullcontext()
+    from dscore.building.kernels import explained_waits  # only for a backend that builds
+
+    return explained_waits()
 
 
 # Kept for plans that dscore decides; the kernel of a caller's own plan is made at each call.

@@ -51,6 +51,18 @@ class BackendIdentity:
         return self.find_compiler()
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Count of the kernels that some plans need, and of those that had to be compiled for them."""
+
+    kernels: int = 0
+    compiled: int = 0
+
+
+# Called before the first unit is compiled and after each: units done, of how many, the last's name.
+Progress = Callable[[int, int, str], None]
+
+
 @runtime_checkable
 class Backend(Protocol):
     """One way of running plans. It never falls back to another one, and is hashable."""
@@ -72,7 +84,7 @@ class Backend(Protocol):
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
         """Properties of *plan* that this backend cannot run; empty if it can."""
 
-    def prepare(self, plans: Sequence[Plan]) -> None:
+    def prepare(self, plans: Sequence[Plan], progress: Progress | None = None) -> Prepared:
         """Build the kernels of *plans* at once, so that `compile` finds them."""
 
     def compile(self, plan: Plan) -> Kernel:

@@ -3,8 +3,6 @@
 import numpy as np
 
 from dscore.backends.emulated import EmulatedBackend
-from dscore.building.codegen import KernelSource
-from dscore.building.library import LoadedKernel
 from dscore.calling.arrays import Dlpack
 from dscore.core import catalog
 
@@ -74,9 +72,7 @@ class GpuBackend(EmulatedBackend):
 
     def kernel_on(self, plan, index):
         GpuBackend.prepared += 1
-        self.prepare([plan])
-        source = KernelSource(plan, self.sizes)
-        loaded = LoadedKernel(self._kernels[source.name], source)
+        loaded = self.loaded_kernel(plan)
 
         class Launched:
             alignment, failure = loaded.alignment, loaded.failure

@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from dscore.backends.host import HostBackend, addresses_of, wall_seconds
-from dscore.core.backend import BackendIdentity, require_accepted
+from dscore.core.backend import BackendIdentity, Prepared, require_accepted
 
 
 class ToyKernel:
@@ -37,8 +37,8 @@ class ToyBackend(HostBackend):
     def refuses(self, plan):
         return ()
 
-    def prepare(self, plans):
-        pass
+    def prepare(self, plans, progress=None):
+        return Prepared()  # nothing is built
 
     def compile(self, plan):
         require_accepted(self, plan)

@@ -72,7 +72,7 @@ class Compiled(Scripted):
     name = "compiled"
     compiles = True
 
-    def prepare(self, plans: Sequence[Plan]) -> None:
+    def prepare(self, plans: Sequence[Plan], progress: Any = None) -> Any:
         names = [plan.tiling.name for plan in plans]
         type(self).compiled.append(names)
         bad = [name for name in names if self.roles.get(name) == "uncompiled"]

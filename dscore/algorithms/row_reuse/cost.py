@@ -106,14 +106,21 @@ def _lds_clocks(t: Any, wavefront: int, width: int, row: Count, plane: int, vect
             + planes * plane)
     # Lanes that are left over do nothing; here they read what the first lane does.
     word = np.where(planes < column(t.planes), word, 0) * element // WORD_BYTES
-    vector = np.maximum(vector * element // WORD_BYTES, 1)
+    words = np.maximum(vector * element // WORD_BYTES, 1)
     clocks = np.zeros(word.shape[0])
     for size in (1, 2, 4):
-        served = (word // size).reshape(word.shape[0], -1, LDS_BANKS // size)
-        meet = [(served % (LDS_BANKS // size) == bank).sum(axis=2) for bank in range(
-            LDS_BANKS // size)]
-        clocks = np.where(np.ravel(vector) == size, np.max(meet, axis=0).sum(axis=1), clocks)
+        tilings = np.flatnonzero(np.broadcast_to(np.ravel(words), clocks.shape) == size)
+        clocks[tilings] = _meeting(word[tilings] // size, LDS_BANKS // size)
     return clocks if np.ndim(t.thread_w) else clocks[0]
+
+
+def _meeting(address: Count, banks: int) -> Count:
+    """Sum over groups of as many lanes as there are banks: the most that meet in one bank."""
+    tilings, lanes = np.shape(address)
+    group = np.arange(tilings * lanes) // banks
+    meet = np.bincount(group * banks + np.ravel(address) % banks, minlength=tilings * lanes)
+    most: Count = meet.reshape(tilings, lanes // banks, banks).max(axis=2).sum(axis=1)
+    return most
 
 
 def traffic_of(problem: ConvProblem, t: Any, device: Device) -> RowReuseTraffic:
