@@ -196,7 +196,8 @@ def _record(built: BuiltKernels, served: _Layers, request: BuildRequest, device:
             path: str) -> Record:
     return {"target": built.target.name, "device": device.name, "rules": request.rules,
             "sizes": request.sizes, "flags": list(built.target.flags),
-            "compiler": asdict(built.compiler), "library": path, "seconds": built.seconds,
+            "compiler": {**asdict(built.compiler), "version": built.compiler.version},
+            "library": path, "seconds": built.seconds,
             "from_cache": built.from_cache, "ok": built.ok,
             "kernels": [_kernel_record(name, kernel, served[name])
                         for name, kernel in built.kernels.items()]}

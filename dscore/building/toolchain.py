@@ -120,6 +120,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
         built = None if entry is None else _from_cache(entry, time.perf_counter() - start)
         if built is not None:
             return built
+        version = compiler.version  # before all else: a compiler that tells none is broken
         with _workspace(headers) as folder:
             build = _Build(name, target, compiler, folder, timeout_seconds)
             library, log = build.run(units, jobs or os.cpu_count() or 1, progress)
@@ -128,7 +129,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
             entry = _LIBRARIES.put(name, {"so": library}, {
                 "target": target.name, "architecture": target.architecture,
                 "flags": list(target.flags), "compiler": compiler.path,
-                "compiler_version": compiler.version, "units": [unit.name for unit in units],
+                "compiler_version": version, "units": [unit.name for unit in units],
                 "reports": [asdict(report) for report in reports.values()],
                 "seconds": seconds, "dscore": __version__})
     return Built(entry.files["so"], reports, seconds, False, log)
@@ -149,7 +150,7 @@ def _key(units: Sequence[Unit], target: Target, compiler: Compiler, headers: Map
     files = [part for item in headers.items() for part in item]
     groups: list[Sequence[str | bytes]] = [
         texts, files, target.flags, variables, machine, extra,
-        (_FORMAT, target.kind, target.architecture, compiler.kind, compiler.version)]
+        (_FORMAT, target.kind, target.architecture, compiler.kind), compiler.identity]
     return key(*(key(*group) for group in groups))
 
 
