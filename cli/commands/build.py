@@ -217,7 +217,9 @@ def _record(built: BuiltKernels, served: _Layers, request: BuildRequest, device:
 
     return {"target": built.target.name, "device": device.name, "rules": request.rules,
             "sizes": request.sizes or CALLED_SIZES[built.target.kind],
-            "flags": list(built.target.flags), "compiler": asdict(built.compiler), "out": path,
+            "flags": list(built.target.flags),
+            "compiler": {**asdict(built.compiler), "version": built.compiler.version},
+            "out": path,
             "libraries": [str(path) for path in built.libraries], "seconds": built.seconds,
             "compiled": built.compiled, "ok": built.ok,
             "kernels": [_kernel_record(name, kernel, served[name])

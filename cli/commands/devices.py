@@ -117,9 +117,9 @@ def _compiler_record(kind: Kind) -> Record:
     record = {"kind": kind, "targets": _TARGETS[kind], "path": None, "version": None}
     try:
         compiler = find_compiler(kind)
+        return {**record, "path": compiler.path, "version": compiler.version, "missing": None}
     except UnavailableError as missing:
         return {**record, "missing": str(missing)}
-    return {**record, "path": compiler.path, "version": compiler.version, "missing": None}
 
 
 def _print_compilers() -> None:

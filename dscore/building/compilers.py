@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from dscore.cache.store import key
 from dscore.core.errors import UnavailableError, require_one_of
 
 Kind = Literal["host", "hip", "nvcc"]
@@ -37,14 +38,33 @@ _PROBE_SECONDS = 60
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler of this machine."""
+    """A compiler of this machine. Finding one starts nothing; its version is asked when needed."""
 
     kind: Kind
     path: str
-    version: str
 
     def __str__(self) -> str:
-        return f"{self.path} ({self.version})"
+        try:
+            return f"{self.path} ({self.version})"
+        except UnavailableError:
+            return self.path
+
+    @property
+    def version(self) -> str:
+        """Lines of ``--version`` that hold a version.
+
+        The compiler is started for it, once in a process. Raises UnavailableError where it fails.
+        """
+        return _version(self.kind, self.path, _stamp(self.path))
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Path and state of the executable: what stands for the compiler in a library's key.
+
+        The version alone will not do, because a patched compiler reports the same one. Only a
+        wrapper is started. Raises UnavailableError where the compiler is gone.
+        """
+        return _identity(self.kind, self.path, _stamp(self.path))
 
 
 def find_compiler(kind: Kind, explicit: str | os.PathLike[str] | None = None) -> Compiler:
@@ -58,7 +78,7 @@ def find_compiler(kind: Kind, explicit: str | os.PathLike[str] | None = None) ->
         searched = ", ".join([VARIABLES[kind], *_HOMES[kind], "PATH"])
         raise UnavailableError(f"no {' or '.join(_NAMES[kind])} found (looked at {searched}); "
                                f"{_FIXES[kind]}")
-    return Compiler(kind, path, _version(kind, path, os.stat(path).st_mtime_ns))
+    return Compiler(kind, path)
 
 
 def compiler_kind(target: str) -> Kind:
@@ -134,9 +154,42 @@ def _runnable(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
+_Stamp = tuple[tuple[str, int, int], ...]  # path, size and time of the last change in ns
+
+
+def _stamp(path: str) -> _Stamp:
+    """State of the compiler's files, by which it is noticed that one was replaced.
+
+    nvcc starts ptxas and cicc, which registries hold in packages of their own.
+    """
+    files = [os.path.realpath(path)]
+    files += [part for part in (os.path.join(os.path.dirname(files[0]), name)
+                                for name in ("ptxas", "../nvvm/bin/cicc"))
+              if os.path.basename(files[0]) == "nvcc" and os.path.exists(part)]
+    try:
+        states = [(file, os.stat(file)) for file in files]
+    except OSError as failed:
+        raise UnavailableError(f"the compiler {path} is gone: {failed}") from failed
+    return tuple((file, state.st_size, state.st_mtime_ns) for file, state in states)
+
+
 @lru_cache(maxsize=32)
-def _version(kind: Kind, path: str, changed_ns: int) -> str:
-    """Lines of ``--version`` that hold a version; *changed_ns* makes it ask again."""
+def _identity(kind: Kind, path: str, stamp: _Stamp) -> tuple[str, ...]:
+    """Path and files; of a script its text, of a wrapper the version behind it, too."""
+    real = stamp[0][0]
+    with open(real, "rb") as file:
+        script = file.read(2) == b"#!"
+    # A script, or ccache under a compiler's name, stays as it is when what it starts is replaced.
+    if script or not re.search(r"\+\+|gcc|clang|nvcc", os.path.basename(real)):
+        contents = key(Path(real).read_bytes()) if script else str(stamp)
+        return path, real, contents, _version(kind, path, stamp)
+    # Whole seconds, because archives and the layers of containers keep no more.
+    return path, *(f"{file} {size} {changed_ns // 10**9}" for file, size, changed_ns in stamp)
+
+
+@lru_cache(maxsize=32)
+def _version(kind: Kind, path: str, stamp: _Stamp) -> str:
+    """Lines of ``--version`` that hold a version; another *stamp* makes it ask again."""
     done = _ask(kind, path, "--version")
     output = done.stdout.strip() or done.stderr.strip()
     if done.returncode or not output:

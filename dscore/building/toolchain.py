@@ -130,6 +130,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
         built = cached_library(name)
         if built is not None:
             return built
+        version = compiler.version  # before all else: a compiler that tells none is broken
         with _workspace(headers) as folder:
             if progress is not None:
                 progress(0, len(units), "")
@@ -140,7 +141,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
             entry = _LIBRARIES.put(name, {"so": library}, {
                 "target": target.name, "architecture": target.architecture,
                 "flags": list(target.flags), "compiler": compiler.path,
-                "compiler_version": compiler.version, "headers": digest,
+                "compiler_version": version, "headers": digest,
                 "units": [unit.name for unit in units],
                 "reports": [asdict(report) for report in reports.values()],
                 "seconds": seconds, "dscore": __version__})
@@ -173,7 +174,7 @@ def compilation_key(target: Target, compiler: Compiler) -> str:
     variables = [f"{name}={os.environ[name]}" for name in _VARIABLES if os.environ.get(name)]
     groups: list[Sequence[str | bytes]] = [
         target.flags, variables, machine,
-        (_FORMAT, target.kind, target.architecture, compiler.kind, compiler.version)]
+        (_FORMAT, target.kind, target.architecture, compiler.kind), compiler.identity]
     return key(*(key(*group) for group in groups))
 
 

@@ -199,7 +199,7 @@ def test_a_copy_replaces_what_was_there_or_leaves_it(tmp_path):
     source = tmp_path / "made.so"
     source.write_bytes(b"new")
     built = ahead_of_time.BuiltKernels(source, target("emulated"), compilers.Compiler(
-        "host", "cc", "1"), {"k": Comparison(plan, plan.use, None)}, 0.0, False)
+        "host", "cc"), {"k": Comparison(plan, plan.use, None)}, 0.0, False)
     (tmp_path / "out.so").write_bytes(b"old")
     built.copy_to(tmp_path / "out.so")
     assert (tmp_path / "out.so").read_bytes() == b"new"

@@ -96,7 +96,7 @@ def test_a_compiler_that_was_named_is_never_passed_over(by, given, reason, tmp_p
 
 def test_a_name_without_a_folder_is_sought_on_the_path(tmp_path):
     made = fake(tmp_path / "path" / "g++-12", "12.2.0")
-    assert compilers.find_compiler("host", "g++-12") == compilers.Compiler("host", made, "12.2.0")
+    assert compilers.find_compiler("host", "g++-12") == compilers.Compiler("host", made)
 
 
 @pytest.mark.parametrize(("said", "version"), [
@@ -124,13 +124,64 @@ def test_a_replaced_compiler_is_asked_again(tmp_path):
 
 def test_a_compiler_that_cannot_tell_its_version_is_an_error(tmp_path):
     path = fake(tmp_path / "cxx", "")
+    compiler = compilers.find_compiler("host", path)
     Path(path).write_text("#!/bin/sh\necho 'perl: not found' >&2\nexit 127\n")
     with pytest.raises(UnavailableError, match=r"status 127: perl: not found"):
-        compilers.find_compiler("host", path)
+        _ = compiler.version
+    assert str(compiler) == path
     Path(path).write_text("#!/no/such/interpreter\n")
-    os.utime(path, (1, 1))
     with pytest.raises(UnavailableError, match="could not be run"):
-        compilers.find_compiler("host", path)
+        _ = compiler.version
+    os.unlink(path)
+    with pytest.raises(UnavailableError, match="is gone"):
+        _ = compiler.identity
+
+
+def binary(path: Path, contents: bytes = b"", changed: int = 1) -> str:
+    """A compiler that is no script, and that nothing can run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\x7fELF" + contents)
+    path.chmod(0o755)
+    os.utime(path, (changed, changed))
+    return str(path)
+
+
+def test_a_compiler_is_known_by_its_file_and_not_started_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(compilers.subprocess, "run", None)
+
+    def identity(*made, name="x86_64-linux-gnu-g++-12"):
+        return compilers.Compiler("host", binary(tmp_path / name, *made)).identity
+
+    seen = [identity(), identity(b"patched"), identity(b"patched", 2), identity(name="clang-15")]
+    assert len({*seen}) == len(seen)
+    assert identity() == seen[0]
+    (tmp_path / "g++").symlink_to("clang-15")
+    assert compilers.Compiler("host", str(tmp_path / "g++")).identity != seen[3]
+
+
+def test_what_nvcc_starts_belongs_to_its_identity(tmp_path):
+    nvcc = compilers.Compiler("nvcc", binary(tmp_path / "bin/nvcc"))
+    seen = [nvcc.identity]
+    for part in ("bin/ptxas", "nvvm/bin/cicc"):
+        binary(tmp_path / part)
+        seen.append(nvcc.identity)
+        binary(tmp_path / part, b"newer")
+        seen.append(nvcc.identity)
+    assert len({*seen}) == len(seen) == 5
+
+
+def test_a_wrapper_is_known_by_the_version_behind_it(tmp_path):
+    behind = tmp_path / "behind"
+    behind.write_text("1.0")
+    path = fake(tmp_path / "g++", "")
+    Path(path).write_text(f"#!/bin/sh\n/bin/cat {behind}\n")
+    compiler = compilers.Compiler("host", path)
+    seen = [compiler.identity]
+    behind.write_text("2.0")
+    compilers._version.cache_clear()
+    compilers._identity.cache_clear()  # as in another process
+    assert compiler.identity != seen[0]
+    assert compiler.identity[-1] == "2.0"
 
 
 def test_hipcc_is_told_not_to_compile_for_nvidia(monkeypatch):

@@ -112,7 +112,10 @@ def test_whatever_could_change_the_library_makes_another_one(tmp_path, include, 
     differs(units=[Unit("u", "y")])
     differs(units=[Unit("u", "x"), Unit("v", "x")])
     differs(target=target("emulated", sanitize=True))
-    differs(compiler=compilers.Compiler("host", compiler.path, "fake 1.1"))
+    (tmp_path / "another").mkdir()
+    differs(compiler=fake(tmp_path / "another"))  # of the same version, at another path
+    differs(compiler=fake(tmp_path, "cat $sources $sources > $out"))  # at the same path
+    fake(tmp_path)
     differs(extra_key=["x"])
     (include / "deep" / "three.hpp").write_text("const int three = 4;\n")
     differs()

@@ -181,7 +181,7 @@ def test_a_few_words_that_nvcc_spills_are_said(call: Call, monkeypatch: pytest.M
                                                tmp_path: Path) -> None:
     plan = api.plan_for("D30", "h200")
     said = Report("s", 40, lds_bytes=plan.use.lds_bytes, spills=3, scratch_bytes=16)
-    compiler = Compiler("nvcc", "nvcc", "fake 1.0")
+    compiler = Compiler("nvcc", "nvcc")
     monkeypatch.setattr(compilers, "find_compiler", lambda kind: compiler)
     monkeypatch.setattr(ahead_of_time, "build", lambda kernels, aim, **_: BuiltKernels(
         tmp_path / "library.so", aim, compiler,
