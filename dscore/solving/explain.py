@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dscore.algorithms.registry import algorithm_of, case_of
-from dscore.core.plan import Check, Plan
 from dscore.core import text
+from dscore.core.plan import Check, Plan
 from dscore.ops import compulsory_bytes, flops
 from dscore.solving.rules import ledger
 from dscore.solving.verdict import ledger_lines
