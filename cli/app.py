@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from collections.abc import Sequence
-from typing import cast
 
 import typer
 
 from dscore._version import __version__
-from dscore.cli import options
+from dscore.cli import ending, help_page, options
 from dscore.cli.commands import cache
 from dscore.cli.commands.bench import bench
 from dscore.cli.commands.build import build
@@ -25,23 +23,19 @@ from dscore.cli.commands.run import run
 from dscore.cli.commands.space import space
 from dscore.cli.commands.tune import tune
 from dscore.cli.commands.validate import validate
-from dscore.cli.guide import GUIDE
-from dscore.core.errors import DscoreError
-
-INTERRUPTED = 130
-# What a shell reports of a program that wrote to a pipe nobody reads (128 + SIGPIPE).
-BROKEN_PIPE = 141
-# click's UsageError: typer brings its own copy of click, or the installed one, and exports neither.
-_UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
+from dscore.cli.guide import EPILOG, GUIDE
+from dscore.cli.show import screen
 
 app = typer.Typer(
-    name="dscore", help=GUIDE, add_completion=False, rich_markup_mode=None,
+    name="dscore", cls=help_page.Group, help=GUIDE, epilog=EPILOG, rich_markup_mode=None,
     pretty_exceptions_enable=False, invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 
 
 @app.callback()
-def _dscore(context: typer.Context, version: options.Version = False) -> None:
+def _dscore(context: typer.Context, version: options.Version = False,
+            quiet: options.Quiet = False, verbose: options.Verbose = False) -> None:
+    options.tell(quiet, verbose)
     if version:
         print(f"dscore {__version__}")
         raise typer.Exit
@@ -54,45 +48,26 @@ for _command in (devices, validate, space, explain, emit, build, prepare, run, b
                  conformance, env):
     app.command()(_command)
 app.add_typer(cache.app)
+for _info in (*app.registered_commands, *cache.app.registered_commands):
+    _info.cls, _info.callback = help_page.Command, options.told(_info.callback)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on *arguments* (by default the process's own); return the exit code."""
-    _never_fail_to_encode()
-    try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="dscore",
-                   standalone_mode=False)
-        sys.stdout.flush()
-    except DscoreError as error:
-        return _say(str(error), error.exit_code)
-    except _UsageError as error:
-        return _say(_usage(error), 2)
-    except (KeyboardInterrupt, typer.Abort):
-        return _say("interrupted", INTERRUPTED)
-    except (BrokenPipeError, SystemExit):  # typer ends so where it meets a broken pipe
-        return _quietly()
-    if code == INTERRUPTED:  # newer typer returns this, older raises Abort
-        return _say("interrupted", INTERRUPTED)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    json = "--json" in words
+    screen.begin()
+    with ending.warnings_in_one_line():
+        try:
+            ending.require_streams()
+            _never_fail_to_encode()
+            code = app(args=words, prog_name="dscore", standalone_mode=False)
+            sys.stdout.flush()
+        except BaseException as error:
+            return ending.end(error, json)
+    if code == ending.INTERRUPTED:  # newer typer returns this, older raises Abort
+        return ending.end(KeyboardInterrupt(), json)
     return code or 0
-
-
-def _usage(error: BaseException) -> str:
-    """A usage error with the command whose help explains it."""
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context else "dscore"
-    message: str = error.format_message()  # type: ignore[attr-defined]
-    return f"{message.rstrip('.')}; see '{path} --help'"
-
-
-def _say(message: str, code: int) -> int:
-    print(f"dscore: {message}", file=sys.stderr)
-    return code
-
-
-def _quietly() -> int:
-    """Stop writing: what is still buffered must not fail again when Python ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE
 
 
 def _never_fail_to_encode() -> None:

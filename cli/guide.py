@@ -1,4 +1,8 @@
-"""What `dscore --help` teaches before it lists the commands."""
+"""What `dscore --help` teaches before it lists the commands, and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
 
 GUIDE = """Declarative convolution operators for depthwise-separable networks.
 
@@ -8,9 +12,9 @@ runs it, and holds the result to an error bound. You need not have the device, n
 A problem is one token: the input, an underscore, the layer.
 
 \b
-  n1c64h14w14_o384k1              1 image, 64 channels of 14x14; 384 output channels, kernel 1x1
-  n1c32h112w112_o32k3s2p1g32      depthwise (32 groups): kernel 3x3, stride 2, padding 1
-  ..._bias_relu6                  with a bias and an activation
+  n1c64h14w14_o384k1          1 image, 64 channels of 14x14; 384 outputs, 1x1
+  n1c32h112w112_o32k3s2p1g32  depthwise (32 groups): 3x3, stride 2, padding 1
+  ..._bias_relu6              with a bias and an activation
 
 Names stand for problems, too: a layer of the papers (P13, D4), a layer of a network
 (mobilenet_v2/7), a range of layers (P1-P45), a whole network (mobilenet_v2).
@@ -29,9 +33,53 @@ Names stand for problems, too: a layer of the papers (P13, D4), a layer of a net
   dscore tune P13                            find the fastest tiling on your GPU
   dscore conformance --examples 1000         search for a case that a backend gets wrong
   dscore cache show                          the libraries and tuning records on disk
-  dscore env                                 versions and backends
+  dscore env                                 versions, compilers, GPUs: to paste into an issue
 
-Every command takes --json. Exit codes: 0 fine, 1 the command ran and found failures, 2 wrong
-usage, 3 something is missing on this machine, 4 a compiler failed, 5 a device failed, 130
-interrupted.
+Every command takes --json, -q (results and errors alone) and -v (every limit, column and line).
+Tables are as wide as the terminal, or as COLUMNS says; in a pipe or a file they have 100 columns.
+"""
+
+_EXIT_CODES = {
+    0: "fine",
+    1: "the command ran and found failures",
+    2: "wrong usage",
+    3: "something is missing on this machine",
+    4: "a compiler failed",
+    5: "a device failed",
+    6: "the output cannot be written: a full disk, a closed stdout",
+    70: "a defect of dscore",
+    130: "interrupted",
+    141: "the reader of a pipe left, as in `dscore devices | head -1`",
+}
+# The variables of the environment that dscore reads.
+VARIABLES = {
+    "DSCORE_CACHE_DIR": "folder for built libraries and tuning records [~/.cache/dscore]",
+    "XDG_CACHE_HOME": "its subfolder dscore is that folder, without DSCORE_CACHE_DIR",
+    "DSCORE_CXX": "the host's C++ compiler, for the emulated device",
+    "DSCORE_HIPCC": "hipcc or DTK's compiler",
+    "DSCORE_NVCC": "nvcc",
+    "DSCORE_TUNE": "on: dscore.conv tunes a problem at its first call [off]",
+    "DSCORE_LANE_ORDER": "forward, reverse or random: the emulated device's order of lanes",
+    "COLUMNS": "width of tables [the terminal's]",
+    "NO_COLOR": "set: no colours",
+}
+
+
+def _listed(rows: Mapping[object, str]) -> str:
+    width = max(len(str(name)) for name in rows)
+    return "\n".join(f"  {name!s:<{width}}  {text}" for name, text in rows.items())
+
+
+EPILOG = f"""\b
+Exit codes:
+{_listed(_EXIT_CODES)}
+
+\b
+With --json, stdout holds one document: the data, or where there are none
+  {{"error": {{"kind": "SpecError", "message": "...", "exit": 2}}}}
+Data that an error cut short hold the key error beside their own.
+
+\b
+Environment variables:
+{_listed(VARIABLES)}
 """

@@ -6,10 +6,11 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from dscore.core.errors import SpecError, require_one_of
+from dscore.core.errors import SpecError, UnavailableError, require_one_of
 
 if TYPE_CHECKING:
     from dscore.building.codegen import Sizes
+    from dscore.core.backend import Backend
     from dscore.core.catalog import NamedProblem
     from dscore.core.plan import Plan, Rules
     from dscore.core.tiling import Tiling
@@ -63,6 +64,26 @@ def plan_of(layer: str, device: str, rules: str, tiling: str | None, batch: int 
     if batch is not None:
         problem = problem.with_batch(batch)
     return api.plan_for(problem, device, cast("Rules", rules), tiling_of(tiling))
+
+
+def measuring_backend(name: str, instead: str) -> Backend:
+    """The backend whose kernels a command times: one for GPUs, unless the user names another.
+
+    Raises UnavailableError, which tells what to do *instead*, where "auto" finds no GPU.
+    """
+    from dscore.core import backend as backends
+
+    chosen = backends.choose_backend(name)
+    if name != "auto" or isinstance(chosen, backends.GpuBackend):
+        return chosen
+    known = {name: backends.backend(name) for name in backends.backend_names()}
+    missing = "; ".join(f"{name}: {one.missing()}" for name, one in known.items()
+                        if isinstance(one, backends.GpuBackend))
+    hosts = " or ".join(f"--backend {name}" for name, one in known.items()
+                        if not isinstance(one, backends.GpuBackend) and one.missing() is None)
+    raise UnavailableError(f"this measures a GPU, and none can be used here ({missing}). "
+                           f"{instead}. {hosts} times this computer's processor, which says "
+                           "nothing of a GPU")
 
 
 def sizes_of(text: str) -> Sizes:

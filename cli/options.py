@@ -1,10 +1,17 @@
-"""Options that several commands share."""
+"""Options that several commands share, and those that all have: --quiet and --verbose."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
+
+from dscore.cli.complete import backends, devices, layers
+from dscore.cli.show.screen import screen
+from dscore.core.errors import SpecError
 
 DEFAULT_DEVICE = "z100sm"
 _DEVICE = "NAME|FILE.toml"
@@ -12,21 +19,22 @@ _DEVICE = "NAME|FILE.toml"
 Version = Annotated[bool, typer.Option("--version", help="Print the version.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the data as JSON.")]
 Layer = Annotated[str, typer.Argument(
-    metavar="LAYER", show_default=False,
+    metavar="LAYER", show_default=False, autocompletion=layers,
     help="A layer (P13, mobilenet_v2/7) or a problem (n1c64h14w14_o384k1).")]
 _LAYERS = typer.Argument(
-    metavar="LAYER", show_default=False,
+    metavar="LAYER", show_default=False, autocompletion=layers,
     help="Networks (mobilenet_v2), layers (P13), ranges (P1-P45), or problems "
          "(n1c64h14w14_o384k1).")
 Layers = Annotated[list[str], _LAYERS]
 LayersOrNone = Annotated[list[str] | None, _LAYERS]
 DeviceName = Annotated[str, typer.Option(
-    "--device", metavar=_DEVICE, help="Plan for this device; it need not be here.")]
+    "--device", metavar=_DEVICE, autocompletion=devices,
+    help="Plan for this device; it need not be here.")]
 OwnDeviceName = Annotated[str | None, typer.Option(
-    "--device", metavar=_DEVICE, show_default=False,
+    "--device", metavar=_DEVICE, show_default=False, autocompletion=devices,
     help="Run plans made for this device.  [default: the backend's own]")]
 DeviceNames = Annotated[list[str] | None, typer.Option(
-    "--device", metavar=_DEVICE, show_default=False,
+    "--device", metavar=_DEVICE, show_default=False, autocompletion=devices,
     help="Draw plans for this device (repeatable).  [default: the backend's own]")]
 RulesName = Annotated[str, typer.Option(
     "--rules", metavar="paper|hardware",
@@ -41,7 +49,7 @@ Sizes = Annotated[str, typer.Option(
     "--sizes", metavar="fixed|any",
     help="Image sizes: constants of the kernel (fixed) or its arguments (any).")]
 BackendName = Annotated[str, typer.Option(
-    "--backend", metavar="NAME|module:Class",
+    "--backend", metavar="NAME|module:Class", autocompletion=backends,
     help="Backend that runs the plans: one of those that dscore env lists, or hip_any, which is "
          "hip with image sizes as arguments of the kernels.")]
 Algorithm = Annotated[str | None, typer.Option(
@@ -49,3 +57,33 @@ Algorithm = Annotated[str | None, typer.Option(
     help="Take tilings of this algorithm, such as gemm or channel_distribution (the paper's).  "
          "[default: the solver's choice]")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random data.")]
+Quiet = Annotated[bool, typer.Option(
+    "--quiet", "-q", help="Print results and errors alone: no bar, notes, summary or warnings.")]
+Verbose = Annotated[bool, typer.Option(
+    "--verbose", "-v", help="Print everything: all limits, columns and lines.")]
+
+
+def tell(quiet: bool, verbose: bool) -> None:
+    """Set how much is printed. Raises SpecError for both at once."""
+    screen.quiet, screen.verbose = screen.quiet or quiet, screen.verbose or verbose
+    if screen.quiet and screen.verbose:
+        raise SpecError("--quiet and --verbose exclude each other")
+
+
+def told(command: Callable[..., None] | None) -> Callable[..., None]:
+    """*command* with the options --quiet and --verbose after its own."""
+    assert command is not None
+
+    @functools.wraps(command)
+    def run(*arguments: Any, quiet: bool, verbose: bool, **named: Any) -> None:
+        tell(quiet, verbose)
+        command(*arguments, **named)
+
+    own = inspect.signature(command, eval_str=True)
+    further = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False,
+                                 annotation=kind)
+               for name, kind in (("quiet", Quiet), ("verbose", Verbose))]
+    signature = own.replace(parameters=[*own.parameters.values(), *further])
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
+    return run

@@ -7,12 +7,14 @@ import multiprocessing
 import os
 import signal
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from dscore.cli.ending import show_warning
 from dscore.core.backend import Backend
 from dscore.core.errors import SpecError, require_int
 
@@ -51,7 +53,7 @@ def _loaded(target: str) -> Iterator[Executor]:
     module, _, attribute = target.partition(":")
     try:
         executor: Any = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError, SystemExit) as error:
         raise SpecError(f"--executor {target!r} cannot be had: {error}; it is module:factory, to "
                         "be called without arguments") from error
     if not callable(getattr(executor, "submit", None)):
@@ -95,6 +97,7 @@ _stopped = False
 
 def _settle(counter: Any, environments: Sequence[Mapping[str, str]]) -> None:
     """What a new process does first: take a GPU of its own, and see to its end."""
+    warnings.showwarning = show_warning
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     if not environments:

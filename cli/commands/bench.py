@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -11,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from dscore.cli import options
-from dscore.cli.inputs import layers_of, tiling_of
+from dscore.cli.ending import error_record
+from dscore.cli.inputs import layers_of, measuring_backend, tiling_of
 from dscore.cli.show.json import Record, print_json
-from dscore.cli.show.text import counted, print_text, progress, require_writable
+from dscore.cli.show.text import counted, print_note, progress, require_writable
 from dscore.core.errors import (
     CompileError,
     DscoreError,
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
     from dscore.core.tiling import Tiling
 
 _BATCHES = (1, 8, 16, 32, 64)
+_BATCH = re.compile(r"[0-9]{1,18}")
+_WITHOUT_GPU = ("Without one, `dscore bench --replay FILE.csv` shows what was measured elsewhere, "
+                "and `dscore run` checks results")
 _EXIT_CODES = {"": 0, "wrong": 1, **{error.fault: error.exit_code for error in (
     InfeasibleError, CompileError, LaunchError)}}
 
@@ -99,8 +105,8 @@ def bench(
     dscore bench n1c8h9w7_o16k1 --backend reference --peer none
     dscore bench --replay layers.csv --plot pictures --markdown > tables.md
 
-    Ends with 1 if a kernel is wrong, 4 or 5 if a compiler or a device failed. A layer on which
-    one of PyTorch's ways is faster is marked LOST, and is no failure.
+    Ends with 1 if a kernel is wrong, 4 or 5 if a compiler or a device failed, 3 without a GPU
+    unless --backend names what to time. A layer that one of PyTorch's ways wins is no failure.
     """
     request = BenchRequest(peer, batch, cache, backend, device, tiling, tf32, seed, out, plot,
                            markdown, json)
@@ -128,7 +134,7 @@ def _compare(names: list[str], request: BenchRequest) -> None:
     rows = [done[key] for case in bench.cases for key in bench.keys(case) if key in done]
     results = layer_results(rows)
     if rows:
-        _report(bench, rows, results, time.perf_counter() - began, request)
+        _report(bench, rows, results, time.perf_counter() - began, request, stopped)
     if rows and request.plot is not None:
         from dscore.cli.show.plots import print_drawn
 
@@ -166,7 +172,7 @@ def _require_usable(request: BenchRequest) -> None:
         from dscore.cli.show.plots import require_matplotlib
 
         require_matplotlib()
-        if Path(request.plot).exists() and not Path(request.plot).is_dir():
+        if os.path.exists(request.plot) and not os.path.isdir(request.plot):
             raise SpecError(f"--plot: {request.plot} is a file, not a folder")
 
 
@@ -175,22 +181,25 @@ def _bench(names: list[str], request: BenchRequest) -> Bench:
     from dscore import api
     from dscore.bench.run import Bench, Comparison
     from dscore.bench.torch_methods import WAYS
+    from dscore.core.backend import GpuBackend
 
     with_peers = require_one_of(request.peer, "--peer", ("torch", "none")) == "torch"
     device = None if request.device is None else api.device_of(request.device)
+    layers, batches, caches = layers_of(names, None), _batches(request), _caches(request.cache)
+    planner, backend = _planner(tiling_of(request.tiling)), measuring_backend(request.backend,
+                                                                              _WITHOUT_GPU)
+    if batches is None:
+        batches = _BATCHES if isinstance(backend, GpuBackend) else ()
     return Bench(Comparison(
-        tuple(layers_of(names, None)), _batches(request), request.backend,
-        WAYS if with_peers else (), _caches(request.cache), device,
-        _planner(tiling_of(request.tiling)), request.tf32, request.seed))
+        tuple(layers), batches, request.backend, WAYS if with_peers else (), caches, device,
+        planner, request.tf32, request.seed))
 
 
-def _batches(request: BenchRequest) -> tuple[int, ...]:
-    """Those of ``1,8,64``; on a GPU those of the paper by default, elsewhere the layers' own."""
+def _batches(request: BenchRequest) -> tuple[int, ...] | None:
+    """Those of ``1,8,64``; None for the default."""
     if request.batch is None:
-        from dscore.core.backend import GpuBackend, choose_backend
-
-        return _BATCHES if isinstance(choose_backend(request.backend), GpuBackend) else ()
-    return tuple(require_int(int(part) if part.strip().isdecimal() else part, "--batch")
+        return None
+    return tuple(require_int(int(part) if _BATCH.fullmatch(part.strip()) else part, "--batch")
                  for part in request.batch.split(","))
 
 
@@ -224,19 +233,19 @@ def _measure(bench: Bench, done: dict[Key, Row], out: Path | None) -> BaseExcept
 
 
 def _report(bench: Bench, rows: list[Row], results: list[LayerResult], seconds: float,
-            request: BenchRequest) -> None:
+            request: BenchRequest, stopped: BaseException | None) -> None:
     from dscore.cli.show import tables
 
     prose = sys.stderr if request.json or request.markdown else sys.stdout
     if request.json:
-        print_json(_record(bench, rows, results, seconds))
+        print_json({**_record(bench, rows, results, seconds), **error_record(stopped)})
     else:
         tables.print_all(results, request.markdown)
     for text in (*tables.remarks(results), *_circumstances(bench)):
-        print_text(text, prose)
+        print_note(text, prose)
     missing = len(bench.cases) - len({(row.layer, row.problem) for row in rows})
     left = f", {counted(missing, 'layer')} left" if missing else ""
-    print(f"{counted(len(rows), 'measurement')}{left}, {seconds:.1f} s", file=prose)
+    print_note(f"{counted(len(rows), 'measurement')}{left}, {seconds:.1f} s", prose)
 
 
 def _circumstances(bench: Bench) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dscore.cli.show.json import print_json
-from dscore.cli.show.text import counted, print_text
+from dscore.cli.show.text import counted, print_note
 from dscore.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def run(paths: Sequence[str], plot: str | None, markdown: bool, json: bool) -> l
         tables.print_all(results, markdown)
     runs = dict.fromkeys(f"on {row.device}; {row.versions}" for row in rows)
     for text in (*tables.remarks(results), *runs, tables.floors_text(floors)):
-        print_text(text, prose)
-    print(f"{counted(len(rows), 'measurement')} of {counted(len(paths), 'file')}", file=prose)
+        print_note(text, prose)
+    print_note(f"{counted(len(rows), 'measurement')} of {counted(len(paths), 'file')}", prose)
     if plot is not None:
         from dscore.cli.show.plots import print_drawn
 
@@ -53,7 +54,7 @@ def rows_of(paths: Sequence[str]) -> list[Row]:
     runs: dict[tuple[str, str, str], tuple[str, str]] = {}
     rows: dict[tuple[str, str, str, str], Row] = {}
     for path in dict.fromkeys(paths):
-        if not Path(path).exists():
+        if not os.path.exists(path):
             raise SpecError(f"--replay: there is no file {path}")
         for row in read_rows(Path(path)).values():
             what, run = (row.layer, row.problem, row.cache), (path, row.versions)

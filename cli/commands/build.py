@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _PLANNED = ("layer", "tiling", ">threads", ">LDS B", ">regs")
 _COMPARED = ("layer", "tiling", ">threads", ">LDS B", ">built", ">regs", ">built", ">spills",
              ">waves\n/SIMD", "verdict")
+_SPARE = ("threads", "waves\n/SIMD", "spills")
 _Layers = dict[str, list[str]]  # the names of the layers that a kernel serves, by its symbol
 
 
@@ -167,9 +168,9 @@ def _print_kernels(built: BuiltKernels, served: _Layers) -> None:
     """The table; without what is reported where the compiler, a host's, reports nothing."""
     rows = [_row(kernel, served[name]) for name, kernel in built.kernels.items()]
     if any(kernel.reported for kernel in built.kernels.values()):
-        print_table(_COMPARED, rows, verdict=True)
+        print_table(_COMPARED, rows, verdict=True, spare=_SPARE)
     else:
-        print_table(_PLANNED, [(*row[:4], row[5]) for row in rows])
+        print_table(_PLANNED, [(*row[:4], row[5]) for row in rows], spare=_SPARE)
     print()
 
 

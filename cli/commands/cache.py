@@ -15,6 +15,7 @@ import typer
 
 from dscore._version import __version__
 from dscore.cli import options
+from dscore.cli.help_page import Group
 from dscore.cli.show.json import Record, print_json
 from dscore.cli.show.text import counted, print_table, print_text
 from dscore.core.errors import SpecError
@@ -27,7 +28,8 @@ _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9,
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _COLUMNS = ("kind", "target", ">kernels", ">size", ">unused for", "compiler")
 
-app = typer.Typer(name="cache", help="""Show, check, empty and move what dscore keeps on disk.
+app = typer.Typer(name="cache", cls=Group, help="""\
+Show, check, empty and move what dscore keeps on disk.
 
 It keeps the libraries that it built, and tuning records: each measurement of a tiling, with the
 verdict on its result.

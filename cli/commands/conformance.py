@@ -12,7 +12,14 @@ import typer
 from dscore.cli import options
 from dscore.cli.inputs import reproduction
 from dscore.cli.show.json import Record, json_text, plan_record, print_json
-from dscore.cli.show.text import counted, print_table, print_text, progress, require_writable
+from dscore.cli.show.text import (
+    counted,
+    print_note,
+    print_table,
+    print_text,
+    progress,
+    require_writable,
+)
 from dscore.core.errors import SpecError, require_int, require_one_of
 from dscore.core.text import write_whole
 
@@ -124,7 +131,7 @@ def _show(record: Record, json: bool) -> None:
     for failure in record["failures"]:
         print_text(_described(failure), prose)
         print(f"  reproduce  {failure['reproduce']}\n", file=prose)
-    print(_summary(record), file=prose)
+    print_note(_summary(record), prose)
 
 
 def _described(failure: Record) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dscore.core.device import Device
 
 _COLUMNS = ("name", "title", "made for", ">wave", ">CUs", ">LDS/CU", ">registers/CU", ">GB/s")
+_SPARE = ("registers/CU", "LDS/CU", "wave")
 _TARGETS: dict[Kind, str] = {"host": "emulated", "hip": "gfx...", "nvcc": "sm_..."}
 
 
@@ -44,7 +45,7 @@ def _show_all(json: bool) -> None:
         print_json({"devices": [asdict(device) for device in shipped],
                     "backends": backend_records(), "compilers": _compiler_records()})
         return
-    print_table(_COLUMNS, [_row(device) for device in shipped])
+    print_table(_COLUMNS, [_row(device) for device in shipped], spare=_SPARE)
     print()
     print_backends()
     print()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dscore.cli import options
 from dscore.cli.inputs import plan_of
 from dscore.cli.show.json import Record, check_record, plan_record, print_json
-from dscore.cli.show.text import print_text
+from dscore.cli.show.screen import prose_columns, screen
 
 if TYPE_CHECKING:
     from dscore.solving.explain import Explanation
@@ -24,7 +24,8 @@ def explain(
     """Show the plan of a layer and its reasons.
 
     It shows the plan's figures, each limit with what is left of it, how wavefronts cover the
-    output, and the least time that the problem can take.
+    output, and the least time that the problem can take. Limits of which less than half is used
+    are counted only; -v shows them.
 
     \b
     dscore explain P13
@@ -37,8 +38,7 @@ def explain(
     if json:
         print_json(_record(explanation))
     else:
-        # The values of a plan's rows begin in column 22.
-        print_text(str(explanation), hanging=22)
+        print(explanation.text(prose_columns(), every_limit=screen.verbose))
 
 
 def _record(explanation: Explanation) -> Record:

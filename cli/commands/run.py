@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from dscore.cli import options
+from dscore.cli.ending import error_record
 from dscore.cli.inputs import layers_of, reproduction, tiling_of
 from dscore.cli.show.json import Record, finite, print_json, problem_record
-from dscore.cli.show.text import counted, print_table, print_text, progress
+from dscore.cli.show.text import counted, print_note, print_table, print_text, progress
 from dscore.core.errors import DscoreError, SpecError, UnavailableError, require_int
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from dscore.core.tiling import Tiling
 
 _COLUMNS = ("layer", "problem", "tiling", ">time ms", ">% of\nbound", "verdict")
+_SPARE = ("problem", "% of\nbound")
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,13 @@ class _Job:
     device: Device
     tiling: Tiling | None
 
+    @property
+    def on_host(self) -> bool:
+        """Whether times are of this computer's processor, and not of the device."""
+        from dscore.core.backend import GpuBackend
+
+        return not isinstance(self.backend, GpuBackend)
+
 
 @dataclass(frozen=True)
 class _Outcome:
@@ -117,7 +126,7 @@ def _run(names: list[str], request: RunRequest, json: bool) -> None:
     except (KeyboardInterrupt, DscoreError) as error:
         stopped = error
     if outcomes:
-        _report(job, outcomes, len(layers), time.perf_counter() - began, json)
+        _report(job, outcomes, len(layers), time.perf_counter() - began, json, stopped)
     if stopped is not None:
         raise stopped
     raise typer.Exit(max(outcome.exit_code for outcome in outcomes))
@@ -174,11 +183,23 @@ def _reproduction(job: _Job, layer: NamedProblem, plan: Plan | None) -> str:
     return shlex.join([*words, "--tiling", request.tiling] if request.tiling else words)
 
 
-def _report(job: _Job, outcomes: list[_Outcome], total: int, seconds: float, json: bool) -> None:
+def _heading(job: _Job) -> str:
+    """Which device and backend run, and whose time the table shows."""
+    device, backend = job.device, job.backend
+    if job.on_host:
+        return (f"plans for {device.name} ({device.title}), run by the backend {backend.name}\n"
+                f"times are of this computer's processor, and say nothing of {device.name}\n\n")
+    return (f"plans for {device.name} ({device.title}), run by the backend {backend.name}\n"
+            "times are the GPU's\n\n")
+
+
+def _report(job: _Job, outcomes: list[_Outcome], total: int, seconds: float, json: bool,
+            stopped: BaseException | None) -> None:
     if json:
-        print_json(_record(job, outcomes, total, seconds))
+        print_json({**_record(job, outcomes, total, seconds), **error_record(stopped)})
     else:
-        print_table(_COLUMNS, [_row(outcome) for outcome in outcomes], verdict=True)
+        print_note(_heading(job))
+        print_table(_COLUMNS, [_row(outcome) for outcome in outcomes], verdict=True, spare=_SPARE)
         print()
     # With --json stdout is for the data alone.
     prose = sys.stderr if json else sys.stdout
@@ -186,7 +207,7 @@ def _report(job: _Job, outcomes: list[_Outcome], total: int, seconds: float, jso
         if not outcome.ok:
             print_text(f"{outcome.layer.name}: {outcome.message}", prose)
             print(f"  reproduce  {outcome.reproduce}\n", file=prose)
-    print(_summary(outcomes, total, seconds), file=prose)
+    print_note(_summary(outcomes, total, seconds), prose)
 
 
 def _row(outcome: _Outcome) -> tuple[str, ...]:
@@ -221,7 +242,8 @@ def _summary(outcomes: list[_Outcome], total: int, seconds: float) -> str:
 
 def _record(job: _Job, outcomes: list[_Outcome], total: int, seconds: float) -> Record:
     worst = _worst(outcomes)
-    return {"backend": job.backend.name, "device": job.device.name, "rules": job.request.rules,
+    return {"backend": job.backend.name, "device": job.device.name, "host_time": job.on_host,
+            "rules": job.request.rules,
             "seed": job.request.seed, "repeats": job.request.repeats, "asked": total,
             "ran": len(outcomes), "right": sum(outcome.ok for outcome in outcomes),
             "worst_share": None if worst is None else finite(worst), "seconds": seconds,

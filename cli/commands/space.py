@@ -9,7 +9,7 @@ import typer
 from dscore.cli import options
 from dscore.cli.inputs import layers_of
 from dscore.cli.show.json import Record, print_json, problem_record
-from dscore.cli.show.text import counted, print_table, print_text
+from dscore.cli.show.text import counted, print_note, print_table, print_text
 from dscore.core.errors import InfeasibleError, require_int
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from dscore.solving.solver import Space
 
 _DEFAULT_TOP = 10
-# Fields of a tiling that a table of 100 columns has room for.
-_MOST_FIELDS = 7
+_SPARE = ("threads", "LDS B", "regs", "blocks\nper CU")
+_SPARE_OF_MANY = ("legal", "space", "problem")
 _USE = ("threads", "waves", "lds_bytes", "registers", "block_n", "seconds")
 
 
@@ -117,44 +117,47 @@ def _show(layer: NamedProblem, space: Space | InfeasibleError, device: Device, t
         print_text(f"{layer.name}: {space}\n\n")
         return
     name = "" if layer.name == problem_record(layer.problem)["problem"] else f"{layer.name}: "
-    print(f"{name}{layer.problem}")
-    print(f"on {device}, {space.rules} rules")
-    print(f"{counted(space.legal, 'legal tiling')}, {len(space):,} valid ({_kind(space)})")
+    print_note(f"{name}{layer.problem}\non {device}, {space.rules} rules\n"
+               f"{counted(space.legal, 'legal tiling')}, {len(space):,} valid ({_kind(space)})")
     if space.note:
-        print(f"note: {space.note.rstrip('; ')}")
+        print_note(f"note: {space.note.rstrip('; ')}")
     best = _tilings(space, top)
-    print(f"\nthe best {len(best)} by the cost model\n")
-    heads, cells = _tiling_columns([{name: value for name, value in row.items()
-                                     if name not in _USE} for row in best])
-    print_table((*heads, ">threads", ">LDS B", ">regs", ">blocks\nper CU", ">µs"),
-                [(*cell, str(row["threads"]), f"{row['lds_bytes']:,}", str(row["registers"]),
-                  str(row["block_n"]), f"{row['seconds'] * 1e6:,.2f}")
-                 for cell, row in zip(cells, best, strict=True)])
+    print_note(f"\nthe best {len(best)} by the cost model\n\n")
+    heads = (">threads", ">LDS B", ">regs", ">blocks\nper CU", ">µs")
+    cells = [(str(row["threads"]), f"{row['lds_bytes']:,}", str(row["registers"]),
+              str(row["block_n"]), f"{row['seconds'] * 1e6:,.2f}") for row in best]
+    tilings = [{name: value for name, value in row.items() if name not in _USE} for row in best]
+    print_table(*_widest_fitting(tilings, heads, cells), spare=_SPARE)
     print()
 
 
-def _tiling_columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells: a column a field, or where these pass the width the tiling's name."""
+def _widest_fitting(tilings: list[Record], heads: tuple[str, ...],
+                    cells: list[tuple[str, ...]]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: a column a field of the tiling, else its name, and behind it *cells*."""
     from dscore.algorithms.registry import tiling_from
+    from dscore.cli.show.layout import columns_of, total
+    from dscore.cli.show.screen import columns
 
-    fields = list(rows[0])
-    if len(fields) > _MOST_FIELDS:
-        return ["tiling"], [[tiling_from(row).name] for row in rows]
-    # Seven fields fit the width only with broken headings.
-    broken = len(fields) > _MOST_FIELDS - 1
-    heads = [f">{name.replace('_', '_' + chr(10)) if broken else name}" for name in fields]
-    return heads, [[str(row[name]) for name in fields] for row in rows]
+    fields = list(tilings[0])
+    for broken in ("_", "_\n"):
+        table = ([*(f">{name.replace('_', broken)}" for name in fields), *heads],
+                 [[*(str(tiling[name]) for name in fields), *cell]
+                  for tiling, cell in zip(tilings, cells, strict=True)])
+        if total(columns_of(*table)) <= columns():
+            return table
+    return (["tiling", *heads], [[tiling_from(tiling).name, *cell]
+                                 for tiling, cell in zip(tilings, cells, strict=True)])
 
 
 def _summarise(spaces: list[tuple[NamedProblem, Space | InfeasibleError]], device: Device,
                rules: str) -> None:
     """Many layers: a line each, and the sums."""
-    print(f"tilings on {device}, {rules} rules\n")
+    print_note(f"tilings on {device}, {rules} rules\n\n")
     print_table(("layer", "problem", ">legal", ">valid", "space", "best by the cost model", ">µs"),
-                [_summary(layer, space) for layer, space in spaces])
+                [_summary(layer, space) for layer, space in spaces], spare=_SPARE_OF_MANY)
     fitting = [space for _, space in spaces if not isinstance(space, InfeasibleError)]
     legal, valid = sum(space.legal for space in fitting), sum(map(len, fitting))
-    print(f"\n{counted(len(spaces), 'layer')}: {legal:,} legal tilings, {valid:,} valid")
+    print_note(f"\n{counted(len(spaces), 'layer')}: {legal:,} legal tilings, {valid:,} valid")
 
 
 def _summary(layer: NamedProblem, space: Space | InfeasibleError) -> tuple[str, ...]:

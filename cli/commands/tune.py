@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from dscore.cli import options
-from dscore.cli.inputs import layers_of
+from dscore.cli.ending import error_record
+from dscore.cli.inputs import layers_of, measuring_backend
 from dscore.cli.show.json import Record, print_json, problem_record
-from dscore.cli.show.text import counted, print_table, print_text
+from dscore.cli.show.screen import screen
+from dscore.cli.show.text import counted, print_note, print_table, print_text
 from dscore.core.errors import DscoreError, SpecError, require_int
 from dscore.core.text import geomean
 
@@ -27,10 +29,14 @@ if TYPE_CHECKING:
     from dscore.tuning.trials import SearchRequest
     from dscore.tuning.tune import Step
 
-_COLUMNS = ("layer", "solver's first", ">µs", "best", ">µs", ">gain", ">tried", ">refused")
+_COLUMNS = ("layer", "solver's first", ">first\nµs", "best", ">best\nµs", ">gain", ">tried",
+            ">refused")
+_SPARE = ("refused", "tried", "solver's first")
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 _WALL = ("these are wall-clock times of the host, which say nothing of a device; they serve tests "
          "only")
+_WITHOUT_GPU = ("Without one, `dscore space` ranks the tilings by the cost model, and `dscore "
+                "cache import` takes what was tuned elsewhere")
 _SHOWN = 5
 
 
@@ -76,8 +82,8 @@ def tune(
 ) -> None:
     """Find the fastest right tiling of layers.
 
-    Each tiling is built, held to the error bound, and only then timed. Every measurement is kept
-    at once. After an interruption the same command goes on, and conv uses the best so far.
+    Each tiling is built, held to the error bound, and only then timed, on a GPU. Every measurement
+    is kept at once. After an interruption the same command goes on, and conv uses the best so far.
 
     \b
     dscore tune P13
@@ -86,7 +92,7 @@ def tune(
     dscore tune P28 --algorithm channel_distribution
     dscore tune --replay h200.jsonl
 
-    Ends with 1 if a layer has no right tiling.
+    Ends with 1 if a layer has no right tiling, 3 without a GPU unless --backend names what to time.
     """
     if replay is not None:
         from dscore.cli.commands import tune_replay
@@ -123,13 +129,12 @@ def _tune(layers: list[NamedProblem], request: TuneRequest, budget: float | None
     """
     from dscore import api
     from dscore.cli.workers import executor_of
-    from dscore.core.backend import choose_backend
     from dscore.tuning.tune import search_request, tune_all
 
     began = time.perf_counter()
     require_int(request.top, "--top")
     require_int(request.seed, "--seed", 0)
-    backend = choose_backend(request.backend)
+    backend = measuring_backend(request.backend, _WITHOUT_GPU)
     device = backend.device() if request.device is None else api.device_of(request.device)
     search = search_request(device, request.backend, request.top, request.exhaustive, request.seed,
                        algorithm=request.algorithm)
@@ -143,7 +148,7 @@ def _tune(layers: list[NamedProblem], request: TuneRequest, budget: float | None
                              algorithm=request.algorithm)
     except (KeyboardInterrupt, DscoreError) as error:
         stopped, tuned = error, _recorded(search, backend, layers, error)
-    _report(layers, tuned, search, time.perf_counter() - began, json)
+    _report(layers, tuned, search, time.perf_counter() - began, json, stopped)
     if stopped is not None:
         raise stopped
     if any(one.best is None and one.tried for one in tuned):
@@ -163,8 +168,8 @@ def _recorded(search: SearchRequest, backend: Backend, layers: list[NamedProblem
 
 @contextmanager
 def _bar(layers: list[NamedProblem]) -> Iterator[Callable[[Step], None] | None]:
-    """A bar on stderr with the time left; none where stderr is no terminal."""
-    if not sys.stderr.isatty():
+    """A bar on stderr with the time left; none where stderr is no terminal, nor with --quiet."""
+    if screen.quiet or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
@@ -185,19 +190,20 @@ def _bar(layers: list[NamedProblem]) -> Iterator[Callable[[Step], None] | None]:
 
 
 def _report(layers: list[NamedProblem], tuned: list[SearchResult], search: SearchRequest,
-            seconds: float, json: bool) -> None:
+            seconds: float, json: bool, stopped: BaseException | None) -> None:
     if json:
-        print_json(_record(layers, tuned, search, seconds))
+        print_json({**_record(layers, tuned, search, seconds), **error_record(stopped)})
     else:
-        print_table(_COLUMNS, [_row(layer, one) for layer, one in zip(layers, tuned, strict=True)])
+        print_table(_COLUMNS, [_row(layer, one) for layer, one in zip(layers, tuned, strict=True)],
+                    spare=_SPARE)
         print()
     prose = sys.stderr if json else sys.stdout
     _print_refused(layers, tuned, prose)
-    print(_summary(tuned, search, seconds), file=prose)
+    print_note(_summary(tuned, search, seconds), prose)
     if search.policy.clock == "host":
-        print_text(_WALL, prose)
+        print_note(_WALL, prose)
     if not all(one.complete for one in tuned):
-        print_text("not all is tried; the same command goes on from here", prose)
+        print_note("not all is tried; the same command goes on from here", prose)
 
 
 def _row(layer: NamedProblem, one: SearchResult) -> tuple[str, ...]:
@@ -218,14 +224,15 @@ def _micro(configuration: Configuration | None) -> str:
 
 
 def _print_refused(layers: list[NamedProblem], tuned: list[SearchResult], prose: TextIO) -> None:
-    """The first lines of why configurations are refused; JSON has all of it."""
+    """The first lines of why configurations are refused, or all with --verbose."""
     reasons = {(layer.problem, refused.tiling.name):
                f"{layer.name} {refused.tiling.name}: {refused.refused.partition(chr(10))[0]}"
                for layer, one in zip(layers, tuned, strict=True) for refused in one.record.refused}
-    for line in list(reasons.values())[:_SHOWN]:
+    shown = len(reasons) if screen.verbose else _SHOWN
+    for line in list(reasons.values())[:shown]:
         print_text(f"refused {line}", prose)
-    if len(reasons) > _SHOWN:
-        print(f"... and {len(reasons) - _SHOWN:,} more; --json has them", file=prose)
+    if len(reasons) > shown:
+        print_note(f"... and {len(reasons) - shown:,} more; -v shows them", prose)
 
 
 def _mean_gain(tuned: list[SearchResult]) -> float | None:

@@ -6,13 +6,15 @@ import sys
 from typing import TYPE_CHECKING
 
 from dscore.cli.show.json import Record, print_json
-from dscore.cli.show.text import counted, print_table, print_text
+from dscore.cli.show.text import counted, print_note, print_table, print_text
 from dscore.core.errors import SpecError
 
 if TYPE_CHECKING:
     from dscore.tuning.model_quality import Guess, ModelQuality, RecordQuality
 
 _COLUMNS = ("layer", "policy", ">tilings", ">measured", ">best µs", ">rank of\nbest")
+
+_SPARE = ("policy", "measured", "tilings")
 
 
 def run(path: str, device: str | None, json: bool) -> None:
@@ -29,12 +31,12 @@ def run(path: str, device: str | None, json: bool) -> None:
         print_json(_record(replayed, read.skipped))
     else:
         heads = (*_COLUMNS, *(f">first\n{count}" for count in FIRSTS))
-        print_table(heads, [_row(layer) for layer in replayed.layers])
+        print_table(heads, [_row(layer) for layer in replayed.layers], spare=_SPARE)
         print()
     prose = sys.stderr if json else sys.stdout
     for line in (*read.skipped, *replayed.skipped):
         print_text(f"skipped {line}", prose)
-    print_text(_summary(replayed), prose)
+    print_note(_summary(replayed), prose)
 
 
 def _names() -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -15,8 +15,9 @@ import typer
 
 from dscore.cli import options
 from dscore.cli.show.json import print_json, verdict_record
-from dscore.cli.show.text import print_text
-from dscore.core.errors import SpecError, require_one_of
+from dscore.cli.show.screen import prose_columns, screen
+from dscore.cli.show.text import print_note
+from dscore.core.errors import SpecError, did_you_mean, require_one_of
 
 if TYPE_CHECKING:
     from dscore.core.device import Device
@@ -38,9 +39,9 @@ def validate(
 ) -> None:
     """Judge tilings of your own.
 
-    It shows every limit with its numbers. If one is broken, it also shows tilings nearby that
-    would fit. The file holds one configuration, or many as [[configuration]] tables, with these
-    keys:
+    It shows each limit that is broken or more than half used, and with -v all. If one is broken,
+    it also shows tilings nearby that would fit. The file holds one configuration, or many as
+    [[configuration]] tables, with these keys:
 
     \b
     layer = "P28"            # or problem = "n1c320h7w7_o1280k1"
@@ -64,8 +65,8 @@ def validate(
         print_json([verdict_record(verdict) for verdict in verdicts])
     else:
         for verdict in verdicts:
-            print_text(f"{verdict}\n\n")
-        print(f"{valid} of {len(verdicts)} configurations are valid")
+            print(verdict.text(prose_columns(), every_limit=screen.verbose), end="\n\n")
+        print_note(f"{valid} of {len(verdicts)} configurations are valid")
     if valid < len(verdicts):
         raise typer.Exit(1)
 
@@ -119,11 +120,23 @@ def _verdict(entry: dict[str, Any], folder: Path, defaults: _Defaults) -> Verdic
     tiling = {key: value for key, value in entry.items() if key not in _OPTIONS}
     if not tiling:
         raise SpecError("no field of a tiling is given, such as wave_w")
+    _require_no_slip(tiling)
     block_n = entry.get("block_n", 1)
     return api.validate(
         problem, tiling, _device(entry.get("device", defaults.device), folder),
         require_one_of(entry.get("rules", defaults.rules), "rules", RULES), block_n,
         require_one_of(entry.get("masked", False), "masked", (True, False)))
+
+
+def _require_no_slip(tiling: dict[str, Any]) -> None:
+    """Raise SpecError for a key that no tiling has, and that comes close to an option."""
+    from dscore.algorithms import registry
+
+    known = {field.name for name in registry.names()
+             for field in fields(registry.algorithm(name).tiling)}
+    for key in tiling.keys() - known - {"algorithm"}:
+        if meant := did_you_mean(key, _OPTIONS):
+            raise SpecError(f"unknown key {key!r}{meant}")
 
 
 def _problem(entry: dict[str, Any]) -> ConvProblem:

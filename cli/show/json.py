@@ -7,6 +7,8 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from dscore.cli.show.screen import screen
+
 if TYPE_CHECKING:
     from dscore.core.plan import Check, Plan
     from dscore.core.problem import ConvProblem
@@ -18,6 +20,7 @@ Record = dict[str, Any]
 def print_json(value: Any, indent: int | None = 2) -> None:
     """*value* as JSON on stdout; NaN and infinities are a bug here."""
     print(json_text(value, indent))
+    screen.data_printed = True
 
 
 def json_text(value: Any, indent: int | None = 2) -> str:

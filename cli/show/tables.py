@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dscore.bench.rows import Row
 from dscore.bench.summary import LayerResult, Speedup, Summary, summaries
 from dscore.cli.show import markdown as markdown_tables
-from dscore.cli.show.text import counted, print_table
+from dscore.cli.show.text import counted, print_note, print_table
 from dscore.measuring.floors import Floors
 
 # Columns that a table of 100 characters has room for, and the heads that keep them narrow.
@@ -31,9 +31,11 @@ def print_layers(results: Sequence[LayerResult]) -> None:
     print_table(("layer", ">batch", "cache", ">dscore\nµs",
                  *(_HEADS.get(method, f">{method}") for method in methods), *compared,
                  ">÷ floor", "verdict"),
-                [_layer(one, methods) for one in results], verdict=True)
-    print("LOST: slower than PyTorch's default; not best: than another of its ways\n"
-          if methods else "")
+                [_layer(one, methods) for one in results], verdict=True,
+                spare=[*(_HEADS.get(method, method).removeprefix(">") for method in methods[:0:-1]),
+                       "batch", "cache"])
+    print_note("LOST: slower than PyTorch's default; not best: than another of its ways\n"
+               if methods else "\n")
 
 
 def _layer(one: LayerResult, methods: Sequence[str]) -> tuple[str, ...]:
@@ -78,8 +80,9 @@ def print_summaries(group: Sequence[Summary]) -> None:
             ">lost") if peers else ()
     print_table(("kind", "cache", ">batch", ">layers", *over, ">÷ floor"),
                 [(one.kind, one.cache, str(one.batch), str(one.layers),
-                  *(_against(one) if peers else ()), _ratio(one.over_floor)) for one in group])
-    print("speed-ups and ÷ floor are geometric means over the layers\n")
+                  *(_against(one) if peers else ()), _ratio(one.over_floor)) for one in group],
+                spare=("default\nmean µs", "dscore\nmean µs", "layers"))
+    print_note("speed-ups and ÷ floor are geometric means over the layers\n\n")
 
 
 def _against(one: Summary) -> tuple[str, ...]:

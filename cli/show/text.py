@@ -7,38 +7,61 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
+from dscore.cli.show.screen import columns as screen_columns
+from dscore.cli.show.screen import prose_columns, screen
 from dscore.core.errors import SpecError
-from dscore.core.text import MOST_COLUMNS, fold
+from dscore.core.text import fold
+
+if TYPE_CHECKING:
+    from dscore.cli.show.layout import Column
 
 _STYLES = {"right": "green", "holds": "green", "present": "green"}
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]],
-                verdict: bool = False) -> None:
-    """A table within 100 columns, on stdout.
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], verdict: bool = False,
+                spare: Sequence[str] = ()) -> None:
+    """A table on stdout, no wider than the terminal (`dscore.cli.show.screen.columns`).
 
-    A column whose name begins with > is aligned to the right. The last column of a table with
-    *verdict* is green where all is well, else red.
+    A column whose head begins with > holds numbers, aligned to the right. Where the table is too
+    wide, the columns of *spare* are left out one after the other and named below the table, then
+    names end in an ellipsis; --verbose prevents both. Only the last column is folded, between
+    words. The last column of a table with *verdict* is green where all is well, else red.
     """
+    from dscore.cli.show.layout import columns_of, fitted, total
+
+    natural, width = columns_of(heads, rows), screen_columns()
+    columns = natural if screen.verbose else fitted(natural, spare, width)
+    _print_columns(columns, rows, verdict, max(width, total(columns)))
+    kept = {column.place for column in columns}
+    left_out = [" ".join(column.head.split()) for column in natural if column.place not in kept]
+    if left_out:
+        print_note(f"no room for {', '.join(left_out)}: -v shows all columns")
+
+
+def _print_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], verdict: bool,
+                   width: int) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
-    console.width = min(console.width, MOST_COLUMNS) if sys.stdout.isatty() else MOST_COLUMNS
+    from dscore.cli.show.layout import shorten
+
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
                   header_style="bold")
-    for name in columns:
-        table.add_column(name.removeprefix(">"), overflow="fold", no_wrap=name.startswith(">"),
-                         justify="right" if name.startswith(">") else "left")
+    for column in columns:
+        table.add_column(column.head, overflow="ellipsis", no_wrap=not column.last,
+                         width=column.width, justify="right" if column.right else "left")
     for row in rows:
-        cells = [Text(cell) for cell in row]  # as text: a bracket is no markup
+        # As text: a bracket is no markup.
+        cells = [Text(row[column.place] if column.last else
+                      shorten(row[column.place], column.width)) for column in columns]
         if verdict:
             cells[-1].stylize(_STYLES.get(row[-1].partition(" ")[0], "red"))
         table.add_row(*cells)
+    console = Console(highlight=False, width=width)
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
@@ -46,12 +69,18 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]],
 
 
 def print_text(text: str, file: TextIO | None = None, hanging: int = 4) -> None:
-    """*text* with its own line breaks; a line longer than 100 columns is folded.
+    """*text* with its own line breaks; lines longer than the terminal's, or 100, are folded.
 
-    The rest of such a line is indented by *hanging*.
+    The rest of such a line is indented by *hanging*. A word is never broken.
     """
     for line in text.splitlines():
-        print("\n".join(fold(line, hanging, break_words=True)), file=file)
+        print("\n".join(fold(line, hanging, prose_columns())), file=file)
+
+
+def print_note(text: str, file: TextIO | None = None, hanging: int = 4) -> None:
+    """*text* that says something about the result, and is no result; not with --quiet."""
+    if not screen.quiet:
+        print_text(text, file, hanging)
 
 
 def counted(number: int, what: str) -> str:
@@ -69,7 +98,7 @@ def progress(total: int) -> Iterator[Callable[[str], None]]:
 
     Yields a function to be called when a step begins, with a word on that step.
     """
-    if not sys.stderr.isatty():
+    if screen.quiet or not sys.stderr.isatty():
         yield lambda what: None
         return
     from rich.console import Console
@@ -121,8 +150,13 @@ def compiled_text(compiled: int, kernels: int, seconds: float) -> str:
 def require_writable(path: str) -> None:
     """Raise SpecError where no file can be made at *path*, before long work is begun for it."""
     folder = Path(path).parent
-    if Path(path).is_dir():
-        raise SpecError(f"{path}: is a folder, not a file")
+    try:
+        if Path(path).is_dir():
+            raise SpecError(f"{path}: is a folder, not a file")
+        Path(path).exists()
+    except (OSError, ValueError) as error:  # too long a name; ValueError: a null character
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise SpecError(f"{path}: cannot be written: {reason}") from None
     if not folder.is_dir():
         raise SpecError(f"{path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):

@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any, Protocol, runtime_checkable
 
 from dscore.core.device import Device
-from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.errors import SpecError, UnavailableError, did_you_mean
 from dscore.core.once import once
 from dscore.core.plan import Plan, ResourceUse, Violation
 
@@ -167,12 +167,13 @@ def backend(name: str) -> Backend:
     """
     target = name if ":" in name else {**_VARIANTS, **_REGISTRY}.get(name)
     if target is None:
-        raise SpecError(f"unknown backend {name!r}; there are auto, {', '.join(_REGISTRY)}, and "
-                        "module:Class for one of your own")
+        known = did_you_mean(name, ("auto", *_REGISTRY, *_VARIANTS))
+        raise SpecError(f"unknown backend {name!r}{known}; there are auto, "
+                        f"{', '.join(_REGISTRY)}, and module:Class for one of your own")
     module, _, attribute = target.partition(":")
     try:
-        loaded = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError, TypeError, ValueError) as failed:
+        loaded = _instance(getattr(importlib.import_module(module), attribute))
+    except (ImportError, AttributeError, TypeError, ValueError, SystemExit) as failed:
         raise SpecError(f"backend {name!r} cannot be loaded: {failed}; it is named as "
                         "module:Class, a class that takes no arguments") from failed
     lacking = [member for member in _members(Backend) if not hasattr(loaded, member)]
@@ -180,6 +181,12 @@ def backend(name: str) -> Backend:
         raise SpecError(f"backend {name!r}: {target} lacks {', '.join(lacking)}; "
                         "dscore.core.backend.Backend says what each is")
     return loaded  # type: ignore[no-any-return]
+
+
+def _instance(found: Any) -> Any:
+    if not isinstance(found, type):  # a call of something else might do anything
+        raise TypeError(f"it is no class but a {type(found).__name__}")
+    return found()
 
 
 def _members(protocol: type) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dscore.core.device import Device
-from dscore.core.errors import SpecError, require_int
+from dscore.core.errors import SpecError, did_you_mean, require_int
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec, pair_of
 from dscore.core.token import looks_like_token, parse_problem, problem_token
@@ -72,7 +71,7 @@ def device(name: str | os.PathLike[str]) -> Device:
         return _device(load_toml(text), text)
     shipped = _devices()
     if text.lower() not in shipped:
-        raise SpecError(f"no device is named {text!r}{_did_you_mean(text, shipped)}; shipped are "
+        raise SpecError(f"no device is named {text!r}{did_you_mean(text, shipped)}; shipped are "
                         f"{', '.join(shipped)}; or give the path of a .toml file")
     return shipped[text.lower()]
 
@@ -240,7 +239,7 @@ def _problem(row: Table) -> ConvProblem:
 def _require_keys(table: Table, required: Iterable[str], known: Iterable[str]) -> None:
     for key in table:
         if key not in known:
-            raise SpecError(f"unknown key {key!r}{_did_you_mean(key, known)}")
+            raise SpecError(f"unknown key {key!r}{did_you_mean(key, known)}")
     missing = [key for key in required if key not in table]
     if missing:
         also = f" (and {', '.join(missing[1:])})" if missing[1:] else ""
@@ -250,13 +249,6 @@ def _require_keys(table: Table, required: Iterable[str], known: Iterable[str]) -
 def _require_type(value: Any, name: str, kind: type, wanted: str) -> None:
     if not isinstance(value, kind) or value == []:
         raise SpecError(f"{name} must be {wanted}, got {value!r}")
-
-
-def _did_you_mean(text: str, names: Iterable[str]) -> str:
-    # Matched in lower case, shown as they are written.
-    written = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(text.lower(), written, n=3)
-    return f" (did you mean {' or '.join(written[name] for name in close)}?)" if close else ""
 
 
 def _named(text: str) -> tuple[NamedProblem, ...]:
@@ -291,7 +283,7 @@ def _unknown(text: str, where: str = "") -> SpecError:
     if network:
         return SpecError(f"nothing is named {text!r}{where}: {network.name} has the layers "
                          f"{network.name}/1 to {network.name}/{len(network.layers)}")
-    close = _did_you_mean(text, [*nets, *tables, *layers()])
+    close = did_you_mean(text, [*nets, *tables, *layers()])
     return SpecError(
         f"nothing is named {text!r}{where}{close}; give a network ({', '.join(nets)}), a table "
         f"({', '.join(tables)}), a layer (mobilenet_v2/7, P13), a range (P1-P45) or a problem "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 
@@ -66,9 +67,32 @@ def require_int(value: Any, name: str, at_least: int = 1, at_most: int | None = 
 
 
 def require_one_of(value: Any, name: str, choices: tuple[Any, ...]) -> Any:
-    """Return *value* if it is one of *choices*, or raise SpecError listing them."""
+    """Return *value* if it is one of *choices*, or raise SpecError listing them.
+
+    >>> require_one_of("paper", "rules", ("paper", "hardware"))
+    'paper'
+    """
     if not any(value is choice or (type(value) is type(choice) and value == choice)
                for choice in choices):
         listed = ", ".join("none" if choice is None else str(choice) for choice in choices)
-        raise SpecError(f"{name} must be one of {listed}; got {value!r}")
+        raise SpecError(f"{name} must be one of {listed}; got {value!r}"
+                        f"{did_you_mean(value, choices)}")
     return value
+
+
+def did_you_mean(value: Any, names: Iterable[Any]) -> str:
+    """The names that come close to *value*, in parentheses; empty where none does.
+
+    Letter case does not matter, nor do values that are no text.
+
+    >>> did_you_mean("blok_n", ["wave_w", "block_n"])
+    ' (did you mean block_n?)'
+    """
+    from difflib import get_close_matches
+
+    # Matched in lower case, shown as they are written.
+    written = {name.lower(): name for name in names if isinstance(name, str)}
+    # Longer values are no slip of a finger, and a comparison of them takes long.
+    typed = value.lower() if isinstance(value, str) and len(value) < 100 else ""
+    close = get_close_matches(typed, written, n=3)
+    return f" (did you mean {' or '.join(written[name] for name in close)}?)" if close else ""

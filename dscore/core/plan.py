@@ -7,7 +7,7 @@ from typing import Literal
 
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
-from dscore.core.text import fold
+from dscore.core.text import MOST_COLUMNS, fold
 from dscore.core.tiling import Tiling
 from dscore.core.token import problem_token
 
@@ -139,8 +139,12 @@ class Plan:
             ("estimate", f"{cost.seconds * 1e6:.2f} µs, bound by {cost.bound_by}"),
         ]
 
-    def __str__(self) -> str:
+    def text(self, columns: int = MOST_COLUMNS) -> str:
+        """The table, its lines folded at *columns*."""
         rows = self.rows()
         width = max(len(what) for what, _ in rows)
         return "\n".join(line for what, value in rows
-                         for line in fold(f"{what:<{width}}  {value}", indent=width + 2))
+                         for line in fold(f"{what:<{width}}  {value}", width + 2, columns))
+
+    def __str__(self) -> str:
+        return self.text()

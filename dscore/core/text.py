@@ -15,18 +15,18 @@ from dscore.core.errors import SpecError
 MOST_COLUMNS = 100
 
 
-def fold(line: str, indent: int = 0, break_words: bool = False) -> list[str]:
-    """Lines of *line*, the ones behind the first indented, where it is longer than 100 columns.
+def fold(line: str, indent: int = 0, columns: int = MOST_COLUMNS) -> list[str]:
+    """Lines of *line*, the ones behind the first indented, where it is longer than *columns*.
 
-    A word that is longer than a line stays whole, unless *break_words*.
+    A word that is longer than a line stays whole.
 
     >>> [len(part) for part in fold("word " * 30, indent=4)]
     [99, 53]
     """
-    if len(line) <= MOST_COLUMNS:
+    if len(line) <= columns:
         return [line]
-    return wrap(line, MOST_COLUMNS, subsequent_indent=" " * indent,
-                break_long_words=break_words, break_on_hyphens=False)
+    return wrap(line, columns, subsequent_indent=" " * indent, break_long_words=False,
+                break_on_hyphens=False)
 
 
 def geomean(values: Sequence[float]) -> float:

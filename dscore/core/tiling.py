@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from dscore.core.errors import SpecError, require_int, require_one_of
+from dscore.core.errors import SpecError, did_you_mean, require_int, require_one_of
 from dscore.core.numerics import Arithmetic
 
 FieldKind = Literal["count", "choice", "switch"]
@@ -92,7 +92,8 @@ def fields_fault(cls: type[Tiling], names: set[str]) -> str:
     known = [one.name for one in fields(cls)]
     missing, extra = sorted(cls.required() - names), sorted(names - set(known))
     faults = [f"missing {', '.join(missing)}"] * bool(missing)
-    faults += [f"unknown {', '.join(extra)}"] * bool(extra)
+    unknown = ", ".join(name + did_you_mean(name, known) for name in extra)
+    faults += [f"unknown {unknown}"] * bool(extra)
     if not faults:
         return ""
     return f"not a {cls.__name__}: {'; '.join(faults)}; its fields are {', '.join(known)}"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dscore.algorithms.registry import algorithm_of, case_of
+from dscore.core import text
 from dscore.core.plan import Check, Plan
-from dscore.core.text import fold
 from dscore.ops import compulsory_bytes, flops
 from dscore.solving.rules import ledger
 from dscore.solving.verdict import ledger_lines
@@ -21,7 +21,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @dataclass(frozen=True)
 class Explanation:
-    """A plan with its reasons; ``print(explanation)`` shows all of it.
+    """A plan with its reasons; ``print(explanation)`` shows them.
 
     *ledger* is judged at the plan's own residency, *floor_seconds* is the least time the problem
     can take on the device, *note* says why another space than the layer's own was opened,
@@ -36,19 +36,27 @@ class Explanation:
     considered: int
     chosen_by: str
 
-    def __str__(self) -> str:
+    def text(self, columns: int = text.MOST_COLUMNS, every_limit: bool = False) -> str:
+        """All of it, folded at *columns*; limits that cannot bind are counted only.
+
+        *every_limit* shows these limits, too.
+        """
         plan = self.plan
-        sections = [f"{plan}\n{'chosen by':<22}{self.chosen_by}"]
-        if self.note:
-            sections[0] += "\n" + "\n".join(fold(f"{'note':<22}{self.note}", indent=22))
-        sections.append(f"limits at block_n={plan.block_n} ({plan.rules} rules), chosen among "
-                        f"{self.considered:,} tilings that fit\n"
-                        + "\n".join(ledger_lines(self.ledger)))
+        reasons = [f"{'chosen by':<22}{self.chosen_by}", f"{'note':<22}{self.note}"]
+        head = [line for reason in reasons[:1 + bool(self.note)]
+                for line in text.fold(reason, 22, columns)]
+        limits = (f"limits at block_n={plan.block_n} ({plan.rules} rules), chosen among "
+                  f"{self.considered:,} tilings that fit")
         picture = (*wavefront_map(plan), "", *algorithm_of(plan.tiling).caption(plan))
-        sections.append("wavefronts on an output plane (letters; case alternates between blocks)\n"
-                        + "\n".join(f"  {line}".rstrip() for line in picture))
-        sections.append("\n".join(fold(self.floor, indent=6)))
-        return "\n\n".join(sections)
+        return "\n\n".join((
+            "\n".join((plan.text(columns), *head)),
+            "\n".join((limits, *ledger_lines(self.ledger, columns, every_limit))),
+            "\n".join(("wavefronts on an output plane (letters; case alternates between blocks)",
+                       *(f"  {line}".rstrip() for line in picture))),
+            "\n".join(text.fold(self.floor, 6, columns))))
+
+    def __str__(self) -> str:
+        return self.text()
 
 
 def explanation_of(plan: Plan, considered: int, note: str, chosen_by: str) -> Explanation:

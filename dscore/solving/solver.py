@@ -18,7 +18,7 @@ from dscore.algorithms.base import Algorithm, Case, SpaceGenerator
 from dscore.algorithms.columns import select
 from dscore.algorithms.registry import case_of, names, require_runs, running
 from dscore.core.device import Device
-from dscore.core.errors import InfeasibleError, SpecError
+from dscore.core.errors import InfeasibleError, SpecError, did_you_mean
 from dscore.core.numerics import Arithmetic
 from dscore.core.plan import Plan, Rules
 from dscore.core.problem import ConvProblem
@@ -130,8 +130,9 @@ def _spaces(problem: ConvProblem, device: Device, rules: Rules, masked: bool | N
     if name is not None:
         algorithms = tuple(one for one in algorithms if one.name == name)
         if not algorithms:
-            able = ", ".join(one.name for one in running(problem, rules))
-            raise SpecError(f"{name!r} does not run {problem}; its algorithms are {able}")
+            able = [one.name for one in running(problem, rules)]
+            raise SpecError(f"{name!r} does not run {problem}; its algorithms are "
+                            f"{', '.join(able)}{did_you_mean(name, able)}")
     elif masked is not None and exact:
         algorithms = tuple(exact)
     for algorithm in algorithms:

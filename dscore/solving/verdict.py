@@ -49,7 +49,7 @@ class Verdict:
     """Whether a tiling fits a problem and a device under a rule set, and why.
 
     ``ok`` is the answer, ``ledger`` every constraint with used, allowed and slack, ``violations``
-    those that are broken, ``nearest`` configurations that fit. ``print(verdict)`` shows it all.
+    those that are broken, ``nearest`` configurations that fit. ``print(verdict)`` shows them.
     """
 
     problem: ConvProblem
@@ -71,29 +71,55 @@ class Verdict:
         return not self.violations
 
     def require(self) -> None:
-        """Raise InvalidTiling, with the whole ledger as its message, unless `ok`."""
+        """Raise InvalidTiling, with the verdict as its message, unless `ok`."""
         if not self.ok:
             raise InvalidTiling(self)
 
-    def __str__(self) -> str:
+    def text(self, columns: int = MOST_COLUMNS, every_limit: bool = False) -> str:
+        """The verdict, folded at *columns*; limits that cannot bind are counted only.
+
+        *every_limit* shows these limits, too.
+        """
         head = "Valid" if self.ok else "InvalidTiling"
-        lines = [f"{head}: {self.problem} on {self.device}",
-                 f"  {'config':<13}  {self.tiling.brief()} block_n={self.block_n}"]
-        lines += ledger_lines(sorted(self.ledger, key=lambda check: check.slack >= 0))
+        lines = [*fold(f"{head}: {self.problem} on {self.device}", 4, columns),
+                 *fold(f"  {'config':<13}  {self.tiling.brief()} block_n={self.block_n}", 17,
+                       columns)]
+        lines += ledger_lines(sorted(self.ledger, key=lambda check: check.slack >= 0), columns,
+                              every_limit)
         if self.nearest:
             heads = ("  nearest valid  ", *["               | "] * len(self.nearest))
             lines += [line for head, suggestion in zip(heads, self.nearest, strict=False)
-                      for line in fold(f"{head}{suggestion}", indent=19)]
+                      for line in fold(f"{head}{suggestion}", 19, columns)]
         return "\n".join(lines)
 
+    def __str__(self) -> str:
+        return self.text()
 
-def ledger_lines(checks: Iterable[Check]) -> list[str]:
-    """The ledger as text, a line a limit; details give way where they would pass 100 columns."""
+
+def ledger_lines(checks: Iterable[Check], columns: int = MOST_COLUMNS,
+                 every_limit: bool = False) -> list[str]:
+    """The ledger as text, a line a limit, and the number of those that cannot bind.
+
+    *every_limit* shows all. Details give way where they would pass *columns*, then equations.
+    """
     checks = tuple(checks)
-    lines = _aligned([_ledger_row(check, check.detail) for check in checks])
-    if max(map(len, lines)) > MOST_COLUMNS:
-        lines = _aligned([_ledger_row(check, "") for check in checks])
-    return lines
+    shown = [check for check in checks if every_limit or _may_bind(check)]
+    lines: list[str] = []
+    for detailed, sourced in ((True, True), (False, True), (False, False)):
+        lines = _aligned([_ledger_row(check, detailed, sourced) for check in shown])
+        if max(map(len, lines), default=0) <= columns:
+            break
+    folded = len(checks) - len(shown)
+    count = f"{folded} more limit{'s hold' if folded > 1 else ' holds'}"
+    return lines + [f"  {count}" if shown else f"  all {folded} limits hold"] * (folded > 0)
+
+
+def _may_bind(check: Check) -> bool:
+    """Whether a limit is broken, or would be if the tiling used twice of it.
+
+    Tilings grow by factors of two. A limit of 0 asks for a property, which there is no more of.
+    """
+    return check.slack < 0 or (check.allowed > 0 and 2 * check.used > check.allowed)
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
@@ -102,13 +128,14 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
                              ).rstrip() for row in rows]
 
 
-def _ledger_row(check: Check, detail: str) -> tuple[str, ...]:
+def _ledger_row(check: Check, detailed: bool, sourced: bool) -> tuple[str, ...]:
     unit = f" {check.unit}" if check.unit else ""
     slack = (f"{check.slack:,}{unit} spare" if check.slack >= 0
              else f"over by {-check.slack:,}{unit}")
-    return (check.limit, f"used {check.used:,}{unit}",
-            f"limit {check.allowed:,}{unit}" + f" ({detail})" * bool(detail), slack,
-            f"{check.source}  {check.code}".strip())
+    detail = f" ({check.detail})" if detailed and check.detail else ""
+    source = f"{check.source}  " if sourced and check.source else ""
+    return (check.limit, f"used {check.used:,}{unit}", f"limit {check.allowed:,}{unit}{detail}",
+            slack, f"{source}{check.code}")
 
 
 def validate(problem: ConvProblem, tiling: Tiling, device: Device, rules: Rules = "hardware",
