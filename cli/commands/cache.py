@@ -215,17 +215,17 @@ def _prune(max_size: str | None, older_than: str | None,
            stale: bool) -> list[tuple[str, Removed]]:
     """Remove entries beyond the limits; what was removed of each kind.
 
-    Tuning records are small and took long: libraries make room for them.
+    Tuning records and figures of GPUs are small: libraries make room for them.
     """
     from dscore.cache.store import stores
 
     most = _quantity(max_size, "--max-size", _SIZES, "500MB")
     age = _quantity(older_than, "--older-than", _AGES, "30d")
-    libraries, tuning = stores()
-    removed = tuning.prune(older_than_seconds=age)
-    left = max(0.0, most - sum(entry.size for entry in tuning.entries()))
+    libraries, *small = stores()
+    removed = [(store.kind, store.prune(older_than_seconds=age)) for store in small]
+    left = max(0.0, most - sum(entry.size for store in small for entry in store.entries()))
     outdated = _is_stale if stale else lambda meta: False
-    return [(libraries.kind, libraries.prune(left, age, outdated)), (tuning.kind, removed)]
+    return [(libraries.kind, libraries.prune(left, age, outdated)), *removed]
 
 
 def _quantity(text: str | None, option: str, units: Mapping[str, int], example: str) -> float:
