@@ -16,11 +16,12 @@ from dscore.building.headers import sources
 from dscore.building.kernels import Kernels, missing_kernels, sources_identity
 from dscore.building.library import LoadedKernel
 from dscore.building.toolchain import Target, target
-from dscore.core import catalog
+from dscore.calling.gpu_arrays import capturing
 from dscore.core.backend import BackendIdentity, Prepared, Progress, require_accepted
 from dscore.core.device import Device
 from dscore.core.errors import UnavailableError
 from dscore.core.plan import Plan, ResourceUse, Violation
+from dscore.measuring.gpu_description import description
 from dscore.measuring.runner import Runner, require_torch
 from dscore.measuring.vendor_runtime import VENDORS, Runtime, missing_runtime, runtime
 
@@ -128,15 +129,15 @@ class HipBackend:
         raise UnavailableError(f"backend hip cannot run here: {self.missing()}")
 
     def device(self) -> Device:
-        """The shipped description of the device that host arrays go to."""
+        """The description of the device that host arrays go to."""
         return self.device_at(self.index)
 
     def device_at(self, index: int) -> Device:
-        """The shipped description of a device, by its name, else its architecture.
+        """The description of a device: shipped, or made of what its driver reports.
 
-        Raises UnavailableError where none is shipped.
+        Raises UnavailableError where nothing is known of its architecture.
         """
-        return described(*runtime(self.vendor).identity(index))
+        return description(runtime(self.vendor), index, measure=not capturing()).device
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
         """Types and layouts without a kernel, and plans for another wavefront or architecture."""
@@ -195,16 +196,3 @@ class HipAnySizes(HipBackend):
 
     def __init__(self) -> None:
         super().__init__(sizes="any")
-
-
-def described(title: str, architecture: str) -> Device:
-    """The shipped device that a driver calls *title*, else one of that architecture."""
-    candidates = [d for d in catalog.devices().values() if d.architecture == architecture]
-    words = title.lower().replace("-", " ").split()
-    for device in candidates:
-        if any(word.startswith(device.name) or device.name.startswith(word) for word in words):
-            return device
-    if candidates:
-        return candidates[0]
-    raise UnavailableError(f"no shipped device describes {title} ({architecture}); write its "
-                           "limits to a .toml file and plan for that")

@@ -217,20 +217,20 @@ def _prune(max_size: str | None, older_than: str | None,
            stale: bool) -> list[tuple[str, Removed]]:
     """Remove entries beyond the limits; what was removed of each kind.
 
-    Tuning records are small and took long: libraries make room for them.
+    Tuning records and figures of GPUs are small: libraries make room for them.
     """
     from dscore.cache.store import stores
 
     most = _quantity(max_size, "--max-size", _SIZES, "500MB")
     age = _quantity(older_than, "--older-than", _AGES, "30d")
-    libraries, kernels, tuning = stores()
-    removed = {tuning.kind: tuning.prune(older_than_seconds=age)}
-    left = max(0.0, most - sum(entry.size for entry in tuning.entries()))
+    libraries, kernels, *small = stores()
+    removed = {store.kind: store.prune(older_than_seconds=age) for store in small}
+    left = max(0.0, most - sum(entry.size for store in small for entry in store.entries()))
     removed[libraries.kind] = libraries.prune(left, age, _is_stale if stale else lambda meta: False)
     # A kernel goes with its library.
     there = {entry.key for entry in libraries.entries()}
     removed[kernels.kind] = kernels.prune(stale=lambda meta: meta.get("library") not in there)
-    return [(store.kind, removed[store.kind]) for store in (libraries, kernels, tuning)]
+    return [(store.kind, removed[store.kind]) for store in stores()]
 
 
 def _quantity(text: str | None, option: str, units: Mapping[str, int], example: str) -> float:

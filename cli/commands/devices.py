@@ -9,7 +9,7 @@ import typer
 
 from dscore.cli import options
 from dscore.cli.show.json import Record, print_json
-from dscore.cli.show.text import print_table
+from dscore.cli.show.text import print_table, print_text
 
 if TYPE_CHECKING:
     from dscore.building.compilers import Kind
@@ -24,16 +24,32 @@ def devices(
     name: Annotated[str | None, typer.Argument(
         metavar="[NAME|FILE.toml]", show_default=False,
         help="Show every figure of this device.")] = None,
+    here: Annotated[bool, typer.Option(
+        "--here", help="Show the GPU of this machine, and the origin of each figure.")] = False,
+    toml: Annotated[bool, typer.Option(
+        "--toml", help="Print a device file, which --device and DSCORE_DEVICE take.")] = False,
     json: options.Json = False,
 ) -> None:
     """Show the known devices, and the backends and compilers of this machine.
 
     \b
     dscore devices
-    dscore devices h200
-    dscore devices mine.toml --json
+    dscore devices rtx4090
+    dscore devices --here
+    dscore devices --here --toml > mine.toml
     """
-    _show_one(name, json) if name else _show_all(json)
+    from dscore.core.errors import SpecError
+
+    if name and here:
+        raise SpecError(f"--here is the GPU of this machine; leave it or {name} out")
+    if toml and not (name or here):
+        raise SpecError("--toml prints one device: name it, or add --here")
+    if name:
+        _show_named(name, toml, json)
+    elif here:
+        _show_here(toml, json)
+    else:
+        _show_all(json)
 
 
 def _show_all(json: bool) -> None:
@@ -46,6 +62,10 @@ def _show_all(json: bool) -> None:
                     "backends": backend_records(), "compilers": _compiler_records()})
         return
     print_table(_COLUMNS, [_row(device) for device in shipped], spare=_SPARE)
+    for device in shipped:
+        if device.assumed:
+            print_text(f"{device.name}: assumed, as no source states them: "
+                       f"{', '.join(device.assumed)}")
     print()
     print_backends()
     print()
@@ -59,17 +79,48 @@ def _row(device: Device) -> tuple[str, ...]:
             f"{device.bandwidth_bytes_per_second / 1e9:,.0f}")
 
 
-def _show_one(name: str, json: bool) -> None:
-    """Every figure of one device."""
+def _show_named(name: str, toml: bool, json: bool) -> None:
+    """Every figure of a device of a file, with a word where it is assumed."""
     from dscore.core import catalog
+    from dscore.core.driver import device_file, of_file
 
     device = catalog.device(name)
     if json:
         print_json(asdict(device))
-        return
-    width = max(len(field.name) for field in fields(device))
-    for field in fields(device):
-        print(f"{field.name:<{width}}  {_shown(field.name, getattr(device, field.name))}")
+    elif toml:
+        print(device_file(of_file(device, "")), end="")
+    else:
+        width = max(map(len, _rows(device)))
+        for field, value in _rows(device).items():
+            print(f"{field:<{width}}  {value}" + " (assumed)" * (field in device.assumed))
+
+
+def _show_here(toml: bool, json: bool) -> None:
+    """Every figure of the GPUs of this machine, with its origin."""
+    from dscore.core.driver import device_file
+    from dscore.core.errors import SpecError
+    from dscore.measuring.gpu_description import descriptions_here
+
+    described = descriptions_here()
+    if toml and len(described) > 1:
+        titles = ", ".join(one.device.title for one in described)
+        raise SpecError(f"there are several GPUs here ({titles}); choose one by "
+                        "CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES")
+    if json:
+        print_json([{**asdict(one.device), "origins": dict(one.origins)} for one in described])
+    elif toml:
+        print(device_file(described[0]), end="")
+    else:
+        for one in described:
+            print_table(("field", "value", "from"), [
+                (field, value, one.origins.get(field, ""))
+                for field, value in _rows(one.device).items()])
+
+
+def _rows(device: Device) -> dict[str, str]:
+    """The figures as texts; which are assumed, each of them says itself."""
+    return {field.name: _shown(field.name, getattr(device, field.name))
+            for field in fields(device) if field.name != "assumed"}
 
 
 def _shown(name: str, value: object) -> str:

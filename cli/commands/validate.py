@@ -84,9 +84,9 @@ def _verdicts(path: str, defaults: _Defaults) -> list[Verdict]:
 
     Raises SpecError naming the file, the configuration and the key that does not fit.
     """
-    from dscore.core import catalog
+    from dscore.core.toml import load_toml
 
-    table = catalog.load_toml(path)
+    table = load_toml(path)
     if "configuration" not in table:
         return [_named_verdict(table, path, "", defaults)]
     entries = table.pop("configuration")

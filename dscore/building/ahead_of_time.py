@@ -35,7 +35,9 @@ from dscore.solving.verdict import validate
 MOST_STATIC_LDS_BYTES = 48 * 1024
 # Of devices of one architecture, the one that plans are made for unless another is named.
 _DEVICES = {"emulated": "z100sm", "sm_70": "v100", "sm_72": "xavier", "sm_75": "rtx2080ti",
-            "sm_80": "a100", "sm_90": "h200"}
+            "sm_80": "a100", "sm_86": "rtx3090", "sm_87": "orin", "sm_89": "rtx4090",
+            "sm_90": "h200", "sm_100": "b200", "sm_120": "rtx5090", "gfx928": "k100_ai",
+            "gfx936": "bw1000"}
 
 
 @dataclass(frozen=True)

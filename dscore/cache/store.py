@@ -1,4 +1,4 @@
-"""Stores of sealed entries on disk (libraries, tuning records); a damaged entry is a miss."""
+"""Stores of sealed entries on disk (libraries, records, figures); a damaged entry is a miss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dscore.cache.folders import configured_root, existing_temporaries, instead_
 from dscore.core.errors import UnavailableError
 from dscore.core.text import replace_whole
 
-KINDS = ("libraries", "kernels", "tuning")
+KINDS = ("libraries", "kernels", "tuning", "devices")
 _FORMAT = 1
 _SUFFIX = re.compile(r"[a-z][a-z0-9]{0,7}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")

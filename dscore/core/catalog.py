@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +14,7 @@ from dscore.core.errors import SpecError, did_you_mean, require_int
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec, pair_of
 from dscore.core.token import looks_like_token, parse_problem, problem_token
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-Table = dict[str, Any]
+from dscore.core.toml import Table, load_toml, require_keys, shipped_tables
 
 _SPEC_KEYS = ("stride", "padding", "dilation", "groups", "bias", "activation")
 _ROW_KEYS = ("name", "label", "channels", "in", "out", "size", "kernel", *_SPEC_KEYS)
@@ -59,21 +50,23 @@ def devices() -> dict[str, Device]:
 def device(name: str | os.PathLike[str]) -> Device:
     """A shipped device by name, or the one that a user's file (``*.toml``) describes.
 
-    Raises SpecError for an unknown name, and for a file that is not a device.
+    A name that its driver calls it by (``MI300X``, ``RTX 4090``) will do, too. Raises SpecError for
+    an unknown name, and for a file that is not a device.
 
-    >>> device("gfx906").wavefront
-    64
+    >>> device("gfx906").wavefront, device("mi300x").name
+    (64, 'gfx942')
     """
     if not isinstance(name, str | os.PathLike):
         raise SpecError(f"a device is a name or the path of a .toml file, got {name!r}")
     text = os.fsdecode(name)
     if text.lower().endswith(".toml"):
-        return _device(load_toml(text), text)
+        return device_of_table(load_toml(text), text)
     shipped = _devices()
-    if text.lower() not in shipped:
+    found = shipped.get(text.lower()) or _called().get(_key(text))
+    if found is None:
         raise SpecError(f"no device is named {text!r}{did_you_mean(text, shipped)}; shipped are "
                         f"{', '.join(shipped)}; or give the path of a .toml file")
-    return shipped[text.lower()]
+    return found
 
 
 def layers() -> dict[str, ConvProblem]:
@@ -119,52 +112,27 @@ def find(text: str, batch: int | None = None) -> list[NamedProblem]:
     return [replace(layer, problem=layer.problem.with_batch(batch)) for layer in problems]
 
 
-def load_toml(path: str | os.PathLike[str]) -> Table:
-    """The table that a TOML file holds.
-
-    Raises SpecError naming the file and the reason: it cannot be read, or is no UTF-8 or TOML.
-    """
-    shown = os.fsdecode(path)
-    try:
-        raw = Path(shown).read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise SpecError(f"{shown}: cannot be read: {reason}") from None
-    return parse_toml(raw, shown)
-
-
-def parse_toml(raw: bytes, shown: str) -> Table:
-    """The table that the bytes of a TOML file state; *shown* names the file in an error."""
-    try:
-        # Some editors begin a file with a byte order mark, which TOML does not know.
-        table: Table = tomllib.loads(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise SpecError(f"{shown}: not UTF-8: byte 0x{error.object[error.start]:02x} "
-                        f"(at line {line})") from None
-    except (ValueError, RecursionError) as error:  # ValueError: a number beyond Python's limit, too
-        reason = "nested too deep" if isinstance(error, RecursionError) else error
-        raise SpecError(f"{shown}: not TOML: {reason}") from None
-    return table
-
-
-def _shipped(folder: str) -> dict[str, Table]:
-    """The parsed files of a folder of `specs`, by the name that errors show."""
-    entries = (entry for entry in files("dscore._specs").joinpath(folder).iterdir()
-               if entry.name.endswith(".toml"))
-    return {f"{folder}/{entry.name}": parse_toml(entry.read_bytes(), f"{folder}/{entry.name}")
-            for entry in sorted(entries, key=lambda entry: entry.name)}
+@lru_cache(maxsize=1)
+def _devices() -> dict[str, Device]:
+    described = (device_of_table(table, shown)
+                 for shown, table in shipped_tables("devices").items())
+    return {one.name: one for one in described}
 
 
 @lru_cache(maxsize=1)
-def _devices() -> dict[str, Device]:
-    described = (_device(table, shown) for shown, table in _shipped("devices").items())
-    return {one.name: one for one in described}
+def _called() -> dict[str, Device]:
+    """The shipped devices by what drivers call them, where only one is called so."""
+    names = [(_key(name), one) for one in _devices().values() for name in one.driver_names]
+    return {key: one for key, one in names if [other for other, _ in names].count(key) == 1}
+
+
+def _key(text: str) -> str:
+    return re.sub("[^a-z0-9]", "", text.lower())
 
 
 @lru_cache(maxsize=2)
 def _tables(folder: str) -> dict[str, Network]:
-    described = (_network(table, shown) for shown, table in _shipped(folder).items())
+    described = (_network(table, shown) for shown, table in shipped_tables(folder).items())
     return {one.name: one for one in described}
 
 
@@ -176,10 +144,11 @@ def _index() -> dict[str, tuple[Network, int]]:
             for table in tables for at, layer in enumerate(table.layers)}
 
 
-def _device(table: Table, shown: str) -> Device:
+def device_of_table(table: Table, shown: str) -> Device:
+    """The device that the keys of a file describe; *shown* names the file in an error."""
     required = [field.name for field in fields(Device) if field.default is MISSING]
     try:
-        _require_keys(table, required, [field.name for field in fields(Device)])
+        require_keys(table, required, [field.name for field in fields(Device)])
         return Device(**table)
     except SpecError as error:
         raise SpecError(f"{shown}: {error}") from None
@@ -192,7 +161,7 @@ def _network(table: Table, shown: str) -> Network:
     """
     stem = Path(shown).stem
     try:
-        _require_keys(table, ("title", "layer"), ("title", "common", "layer"))
+        require_keys(table, ("title", "layer"), ("title", "common", "layer"))
         common, rows = table.get("common", {}), table["layer"]
         _require_type(table["title"], "title", str, "a text")
         _require_type(common, "common", dict, "a table")
@@ -208,7 +177,7 @@ def _layer(row: Any, common: Table, where: str, default: str) -> NamedProblem:
     _require_type(row, where, dict, "a table")
     try:
         row = common | row
-        _require_keys(row, ("size", "kernel"), _ROW_KEYS)
+        require_keys(row, ("size", "kernel"), _ROW_KEYS)
         name, label = row.get("name", default), row.get("label", "")
         _require_type(name, "name", str, "a text")
         _require_type(label, "label", str, "a text")
@@ -226,7 +195,7 @@ def _problem(row: Table) -> ConvProblem:
         if both:
             raise SpecError(f"channels stands for in, out and groups; leave out {', '.join(both)}")
         row = row | dict.fromkeys(("in", "out", "groups"), require_int(row["channels"], "channels"))
-    _require_keys(row, ("in", "out"), row)
+    require_keys(row, ("in", "out"), row)
     height, width = pair_of(row["size"], "size")
     options = {key: row[key] for key in _SPEC_KEYS if key in row}
     if options.get("activation") == "none":
@@ -234,16 +203,6 @@ def _problem(row: Table) -> ConvProblem:
     spec = ConvSpec.make(require_int(row["in"], "in"), require_int(row["out"], "out"),
                          row["kernel"], **options)
     return ConvProblem(spec, 1, height, width)
-
-
-def _require_keys(table: Table, required: Iterable[str], known: Iterable[str]) -> None:
-    for key in table:
-        if key not in known:
-            raise SpecError(f"unknown key {key!r}{did_you_mean(key, known)}")
-    missing = [key for key in required if key not in table]
-    if missing:
-        also = f" (and {', '.join(missing[1:])})" if missing[1:] else ""
-        raise SpecError(f"{missing[0]} is missing{also}")
 
 
 def _require_type(value: Any, name: str, kind: type, wanted: str) -> None:

@@ -6,12 +6,28 @@ import math
 import re
 from dataclasses import dataclass, fields
 
-from dscore.core.errors import SpecError, require_int, require_one_of
+from dscore.core.errors import SpecError, require_int, require_one_of, shown_number
 
 # Types of operands for which there are kernels on matrix units.
 MATRIX_TYPES = ("tf32",)
 MATRIX_WAVEFRONT = 32
 VENDORS = ("hygon", "amd", "nvidia", "host")
+WAVEFRONTS = (32, 64)
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+# The most of each field: what no GPU has today, and with which the solver still comes to an end.
+_MOST: dict[str, float] = {
+    "compute_units": 4096, "simds_per_cu": 16, "waves_per_simd": 64, "blocks_per_cu": 1024,
+    "threads_per_block": 1024, "registers_per_cu": 1 << 20, "registers_per_thread": 1024,
+    "register_granularity": 256, "lds_bytes_per_cu": 1 << 20, "lds_bytes_per_block": 1 << 20,
+    "lds_granularity_bytes": 1 << 16, "l2_bytes": 1 << 36, "memory_bytes": 1 << 48,
+    "fp32_lanes_per_cu": 1024, "clock_hz": 1e11, "bandwidth_bytes_per_second": 1e16,
+    "cluster_blocks": 16, "measured_bandwidth_bytes_per_second": 1e16,
+    "measured_fp32_flops": 1e18, "measured_launch_seconds": 1.0,
+}
+# The least of those that are no counts.
+_LEAST = {"clock_hz": 1e6, "bandwidth_bytes_per_second": 1e6,
+          "measured_bandwidth_bytes_per_second": 1e6, "measured_fp32_flops": 1e6,
+          "measured_launch_seconds": 1e-9}
 
 
 @dataclass(frozen=True)
@@ -21,9 +37,10 @@ class Device:
     Counts are per CU, per SIMD of a CU, per block or per thread as named; a register is 32 bits
     wide and held by one lane. `lds_bytes_per_block` is the static limit of a block, which may be
     lower than what the CU holds. `measured_*` are figures measured on the device, and stand
-    before the data sheet's when a floor is computed.
+    before the data sheet's when a floor is computed. `driver_names` are what drivers call it, by
+    which the GPU that is here is known; `assumed` names the fields whose figures no source states.
 
-    Raises SpecError naming the field that is out of range.
+    Raises SpecError naming the field that is out of range, and the range.
     """
 
     name: str
@@ -56,34 +73,46 @@ class Device:
     measured_bandwidth_bytes_per_second: float | None = None
     measured_fp32_flops: float | None = None
     measured_launch_seconds: float | None = None
+    driver_names: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise SpecError("name must be lower-case letters, digits and _ (it becomes part of a "
-                            f"kernel's symbol), got {self.name!r}")
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise SpecError("name must be lower-case letters, digits and _, at most 64 (it becomes "
+                            f"part of a kernel's symbol), got {self.name!r}")
         for text in ("title", "architecture"):
             if not isinstance(getattr(self, text), str) or not getattr(self, text):
                 raise SpecError(f"{text} must be a text, got {getattr(self, text)!r}")
         require_one_of(self.vendor, "vendor", VENDORS)
         for field in fields(self):
-            if field.type == "int":
-                require_int(getattr(self, field.name), field.name)
+            if field.name == "wavefront":
+                require_one_of(require_int(self.wavefront, "wavefront"), "wavefront", WAVEFRONTS)
+            elif field.type == "int":
+                require_int(getattr(self, field.name), field.name, at_most=int(_MOST[field.name]))
             elif field.type == "bool":
                 require_one_of(getattr(self, field.name), field.name, (True, False))
             elif field.type.startswith("float"):
                 self._require_measure(field.name, optional="None" in field.type)
+            elif field.type.startswith("tuple"):
+                self._require_names(field.name)
         self._require_matrix_types()
         self._require_consistent()
 
+    def _require_names(self, field: str) -> None:
+        names = getattr(self, field)
+        if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+            raise SpecError(f"{field} must be a list of names, got {names!r}")
+        object.__setattr__(self, field, tuple(names))
+        if field == "assumed":
+            for name in names:
+                require_one_of(name, "a name in assumed", tuple(one.name for one in fields(self)))
+
     def _require_matrix_types(self) -> None:
-        if not isinstance(self.matrix_types, list | tuple):
-            raise SpecError(f"matrix_types must be a list of names, got {self.matrix_types!r}")
         for name in self.matrix_types:
             require_one_of(name, "a type of matrix_types", MATRIX_TYPES)
             if self.wavefront != MATRIX_WAVEFRONT:
                 raise SpecError(f"matrix_types: kernels on matrix units of {name} are for "
                                 f"wavefronts of {MATRIX_WAVEFRONT}, not {self.wavefront}")
-        object.__setattr__(self, "matrix_types", tuple(self.matrix_types))
 
     def _require_measure(self, name: str, optional: bool) -> None:
         value = getattr(self, name)
@@ -91,12 +120,13 @@ class Device:
             return
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise SpecError(f"{name} must be a number, got {value!r}")
-        if not math.isfinite(value) or value <= 0:
-            raise SpecError(f"{name} must be positive and finite, got {value}")
+        if not 0 < value < math.inf:
+            raise SpecError(f"{name} must be positive and finite, got {shown_number(value)}")
+        if not _LEAST[name] <= value <= _MOST[name]:
+            raise SpecError(f"{name} must be from {_LEAST[name]:g} to {_MOST[name]:g}, "
+                            f"got {shown_number(value)}")
 
     def _require_consistent(self) -> None:
-        if self.wavefront & (self.wavefront - 1):
-            raise SpecError(f"wavefront must be a power of two, got {self.wavefront}")
         if self.threads_per_block % self.wavefront:
             raise SpecError(f"threads_per_block must be a multiple of wavefront {self.wavefront}, "
                             f"got {self.threads_per_block}")

@@ -60,10 +60,21 @@ def require_int(value: Any, name: str, at_least: int = 1, at_most: int | None = 
         raise SpecError(f"{name} must be an integer, got {value!r}")
     if number < at_least:
         wanted = "positive" if at_least == 1 else f"at least {at_least}"
-        raise SpecError(f"{name} must be {wanted}, got {number}")
+        raise SpecError(f"{name} must be {wanted}, got {shown_number(number)}")
     if at_most is not None and number > at_most:
-        raise SpecError(f"{name} must be at most {at_most:,}, got {number}")
+        raise SpecError(f"{name} must be at most {at_most:,}, got {shown_number(number)}")
     return number
+
+
+def shown_number(number: float) -> str:
+    """Text of a number; of a long integer its length, as Python may refuse to print its digits.
+
+    >>> shown_number(-12), shown_number(1 << 99_999)
+    ('-12', 'an integer of 100,000 bits')
+    """
+    if isinstance(number, int) and number.bit_length() > 256:
+        return f"an integer of {number.bit_length():,} bits"
+    return str(number)
 
 
 def require_one_of(value: Any, name: str, choices: tuple[Any, ...]) -> Any:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
+from dscore.core.driver import DriverProperties
 from dscore.core.errors import LaunchError
 from dscore.core.once import once
 
@@ -21,6 +22,25 @@ _EXTRAS = {"amd": "hip", "nvidia": "cuda"}
 # The environment variables that say which devices a process sees.
 _VISIBLE = {"amd": "HIP_VISIBLE_DEVICES", "nvidia": "CUDA_VISIBLE_DEVICES"}
 VENDORS = tuple(_BINDINGS)  # in the order of preference
+# Figures of `DriverProperties`, as CUDA's attributes of a device name them. They outlast the
+# properties, of which CUDA 13 has no clocks.
+_CUDA_ATTRIBUTES = {
+    "compute_units": "MultiProcessorCount", "wavefront": "WarpSize",
+    "threads_per_block": "MaxThreadsPerBlock", "threads_per_cu": "MaxThreadsPerMultiProcessor",
+    "blocks_per_cu": "MaxBlocksPerMultiprocessor",
+    "registers_per_cu": "MaxRegistersPerMultiprocessor",
+    "lds_bytes_per_cu": "MaxSharedMemoryPerMultiprocessor",
+    "lds_bytes_per_block": "MaxSharedMemoryPerBlockOptin", "l2_bytes": "L2CacheSize",
+    "clock_hz": "ClockRate", "memory_clock_hz": "MemoryClockRate",
+    "memory_bus_bits": "GlobalMemoryBusWidth"}
+# As hipDeviceProp_t names them. Its figures of a CU are no measure: it states 65,536 registers of
+# an MI300X's CUs, which have 131,072, and one CU's LDS where a block has two CUs (RDNA).
+_HIP_PROPERTIES = {
+    "compute_units": "multiProcessorCount", "wavefront": "warpSize",
+    "threads_per_block": "maxThreadsPerBlock", "lds_bytes_per_block": "sharedMemPerBlock",
+    "l2_bytes": "l2CacheSize", "clock_hz": "clockRate", "memory_clock_hz": "memoryClockRate",
+    "memory_bus_bits": "memoryBusWidth"}
+_KILOHERTZ = ("clock_hz", "memory_clock_hz")
 
 
 class Runtime:
@@ -66,6 +86,33 @@ class Runtime:
         pci = self._properties(index)
         return f"{pci.pciDomainID:04x}-{pci.pciBusID:02x}-{pci.pciDeviceID:02x}"
 
+    def driver_properties(self, index: int) -> DriverProperties:
+        """What the driver reports of a device."""
+        title, architecture = self.identity(index)
+        stated = {"memory_bytes": int(self._properties(index).totalGlobalMem),
+                  **(self._attributes(index) if self.vendor == "nvidia" else self._hip(index))}
+        figures: dict[str, Any] = {
+            name: value * 1e3 if name in _KILOHERTZ else value for name, value in stated.items()}
+        return DriverProperties(self.vendor, title, architecture, **figures)
+
+    def driver_version(self) -> int:
+        """Version of the driver, as a number of the vendor's."""
+        return int(self._call("DriverGetVersion"))
+
+    def _attributes(self, index: int) -> dict[str, int]:
+        figures = {}
+        for name, attribute in _CUDA_ATTRIBUTES.items():
+            # An older runtime, or a driver beside it, may not know one.
+            with suppress(AttributeError, LaunchError):
+                number = getattr(self._module.cudaDeviceAttr, f"cudaDevAttr{attribute}")
+                figures[name] = max(int(self._call("DeviceGetAttribute", number, index)), 0)
+        return figures
+
+    def _hip(self, index: int) -> dict[str, int]:
+        properties = self._properties(index)
+        return {name: max(int(getattr(properties, stated, 0)), 0)
+                for name, stated in _HIP_PROPERTIES.items()}
+
     def _properties(self, index: int) -> Any:
         if self.vendor == "nvidia":
             return self._call("GetDeviceProperties", index)
@@ -90,6 +137,14 @@ class Runtime:
     def free(self, address: int) -> None:
         """Give memory back, once nothing runs on it."""
         self._call("Free", address)
+
+    def fill(self, target: int, value: int, size: int, stream: int = 0) -> None:
+        """Set *size* bytes of device memory to *value*, without waiting."""
+        self._call("MemsetAsync", target, value, size, stream)
+
+    def copy(self, target: int, source: int, size: int, stream: int = 0) -> None:
+        """Copy *size* bytes within the device, without waiting."""
+        self._call("MemcpyAsync", target, source, size, self._kind("DeviceToDevice"), stream)
 
     def to_device(self, target: int, source: int, size: int) -> None:
         """Copy *size* bytes from the host; returns when they are there."""

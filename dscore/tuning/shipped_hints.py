@@ -15,13 +15,13 @@ from importlib.resources import files
 from typing import Any
 
 from dscore.algorithms.registry import case_of, require_runs, tiling_from
-from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError, InfeasibleError, SpecError
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 from dscore.core.token import parse_problem, problem_token
+from dscore.core.toml import parse_toml
 from dscore.solving.rules import ledger
 from dscore.solving.solver import make_plan
 
@@ -114,10 +114,11 @@ def parse_hints(text: str, shown: str) -> ShippedHints:
 
     >>> hints = parse_hints('device = "h200"\\n[hints]\\nn1c8h4w4_o8k1 = '
     ...                     '{ us = 1.5, algorithm = "direct", threads = 64, thread_c = 2 }', "x")
-    >>> hints.plan(parse_problem("n1c8h4w4_o8k1_relu"), catalog.device("h200")).tiling
+    >>> from dscore.core.catalog import device
+    >>> hints.plan(parse_problem("n1c8h4w4_o8k1_relu"), device("h200")).tiling
     DirectTiling(threads=64, thread_c=2)
     """
-    table = catalog.parse_toml(text.encode(), shown)
+    table = parse_toml(text.encode(), shown)
     device, hints = table.get("device"), table.get("hints", {})
     if not isinstance(device, str):
         raise SpecError(f"{shown}: device must be a text, got {device!r}")
@@ -153,7 +154,8 @@ def shipped_plan(problem: ConvProblem, device: Device) -> Plan | None:
 
     Nothing that a file holds makes this raise.
 
-    >>> shipped_plan(parse_problem("n7c3h5w11_o7k1"), catalog.device("h200")) is None
+    >>> from dscore.core.catalog import device
+    >>> shipped_plan(parse_problem("n7c3h5w11_o7k1"), device("h200")) is None
     True
     """
     hints = shipped(device.name)
