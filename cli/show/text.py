@@ -97,10 +97,14 @@ def progress(total: int) -> Iterator[Callable[[str], None]]:
 
 
 def require_writable(path: str) -> None:
-    """Raise SpecError where no file can be made at *path*, before long work is begun for it."""
-    folder = Path(path).parent
-    if Path(path).is_dir():
+    """Raise SpecError where no file can be written at *path*, before long work is begun for it."""
+    if os.path.isdir(path):
         raise SpecError(f"{path}: is a folder, not a file")
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        raise SpecError(f"{path}: is not writable")
+    if os.path.exists(path) and not os.path.isfile(path):
+        return  # a pipe or a device, which is written into
+    folder = Path(os.path.realpath(path) if os.path.islink(path) else path).parent
     if not folder.is_dir():
         raise SpecError(f"{path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):
