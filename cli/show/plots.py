@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from dscore.bench.rows import Row
 from dscore.bench.summary import LayerResult, Summary, summaries
 from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.text import write_whole
 from dscore.measuring.floors import Floors
 
 # Told apart in print and by colour-blind eyes as well.
@@ -62,8 +64,10 @@ def _save(figure: Any, path: Path) -> None:
     """A file that is the same for the same figures."""
     from matplotlib import rc_context
 
+    picture = io.BytesIO()
     with rc_context({"svg.hashsalt": "dscore", "svg.fonttype": "none"}):
-        figure.savefig(path, metadata={"Date": None})
+        figure.savefig(picture, format="svg", metadata={"Date": None})
+    write_whole(path, picture.getvalue())
 
 
 def _bars(kind: str, cache: str, group: Sequence[Summary], title: str) -> Any:

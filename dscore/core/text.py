@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import secrets
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -41,20 +43,63 @@ def geomean(values: Sequence[float]) -> float:
 def write_whole(path: str | os.PathLike[str], data: str | bytes) -> None:
     """Write the file *path*: a reader sees all of *data*, or what was there before.
 
+    A link is followed, and a file that is there keeps its mode and its owner. What is no regular
+    file (a pipe, a device), or is this process's own output, is written into.
     Raises SpecError, which names the file, where it cannot be written.
+
+    >>> write_whole(os.devnull, "words")
     """
-    target = Path(path)
     try:
-        replace_whole(target, data.encode() if isinstance(data, str) else data)
-    except OSError as failed:
-        raise SpecError(f"{target}: cannot be written: {failed.strerror}") from None
+        _write(Path(path), data.encode() if isinstance(data, str) else data)
+    except (OSError, ValueError) as failed:
+        reason = getattr(failed, "strerror", None) or failed
+        raise SpecError(f"{os.fspath(path)}: cannot be written: {reason}") from None
 
 
-def replace_whole(target: Path, data: bytes) -> None:
-    """Write *data* to a temporary file beside *target*, and rename that; OSError where it fails."""
-    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+def _write(path: Path, data: bytes) -> None:
     try:
-        with open(unfinished, "xb") as file:
+        state = path.stat()
+    except FileNotFoundError:  # a link to nothing among them
+        replace_whole(Path(os.path.realpath(path)), data)
+        return
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    output = _own_output(state)
+    if output is None and stat.S_ISREG(state.st_mode):
+        replace_whole(Path(os.path.realpath(path)), data, like=state)
+        return
+    # Never made and never emptied: it is there, and holds nothing of its own.
+    with open(os.open(path, os.O_WRONLY | os.O_NOCTTY) if output is None else output, "wb",
+              closefd=output is None) as file:
+        file.write(data)
+
+
+def _own_output(state: os.stat_result) -> int | None:
+    """Descriptor of this process's output or errors that leads to the file of *state*, if any.
+
+    Behind ``/dev/stdout >> all.jsonl`` is a file with lines of others, which must not be replaced.
+    """
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), state):
+                return descriptor
+    return None
+
+
+def replace_whole(target: Path, data: bytes, mode: int = 0o666,
+                  like: os.stat_result | None = None) -> None:
+    """Write *data* to a temporary file beside *target*, and rename that; OSError where it fails.
+
+    The file gets the mode and the owner of *like*, as far as this process may give them; without
+    it, *mode* less the umask.
+    """
+    unfinished = target.with_name(f".dscore-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(unfinished, "xb", opener=lambda path, flags: os.open(path, flags, mode)) as file:
+            if like is not None:
+                os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
+                with suppress(OSError):
+                    os.fchown(file.fileno(), like.st_uid, like.st_gid)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

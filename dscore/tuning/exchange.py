@@ -118,7 +118,8 @@ def merge(paths: Sequence[PathLike], into: PathLike) -> RecordFile:
     Returns the contents of *into*. Raises SpecError where *into* has lines that would be lost.
     """
     file = read_all(paths)
-    before = read(into) if os.path.lexists(into) else RecordFile(frozenset())
+    # A pipe or a device holds nothing that is to stay, and reading it may never end.
+    before = read(into) if os.path.isfile(into) else RecordFile(frozenset())
     if before.skipped:
         raise SpecError(f"merging into {os.fspath(into)} would lose a line that is no measurement: "
                         f"{before.skipped[0]}")
