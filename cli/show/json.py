@@ -57,7 +57,7 @@ def verdict_record(verdict: Verdict) -> Record:
     """A verdict on a configuration."""
     return {**problem_record(verdict.problem), "device": verdict.device.name,
             "tiling": verdict.tiling.as_json(), "block_n": verdict.block_n,
-            "rules": verdict.rules, "ok": verdict.ok,
+            "masked": verdict.masked, "rules": verdict.rules, "ok": verdict.ok,
             "ledger": [check_record(check) for check in verdict.ledger],
             "violations": [asdict(violation) for violation in verdict.violations],
             "nearest": [_suggestion_record(suggestion) for suggestion in verdict.nearest]}
@@ -66,4 +66,4 @@ def verdict_record(verdict: Verdict) -> Record:
 def _suggestion_record(suggestion: Suggestion) -> Record:
     return {"changes": {name: {"from": old, "to": new} for name, old, new in suggestion.changes},
             "tiling": suggestion.tiling.as_json(), "block_n": suggestion.block_n,
-            "use": asdict(suggestion.use), "text": str(suggestion)}
+            "masked": suggestion.masked, "use": asdict(suggestion.use), "text": str(suggestion)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -23,28 +25,50 @@ _REGISTRY: dict[str, str] = {
     "row_reuse": "dscore.algorithms.row_reuse:RowReuse",
     "direct": "dscore.algorithms.direct:Direct",
 }
+# Those of `register`, the latest first. Never changed but replaced, so that another thread sees
+# all of them at any moment.
+_registered: Mapping[str, str] = {}
+_change = threading.Lock()
 
 
 def register(name: str, target: str) -> None:
-    """Make the algorithm at *target* ("module:Class") known as *name*, before those there are."""
-    others = {other: at for other, at in _REGISTRY.items() if other != name}
-    _REGISTRY.clear()
-    _REGISTRY.update({name: target, **others})
-    algorithm.cache_clear()
+    """Make the algorithm at *target* ("module:Class") known as *name*, before those there are.
+
+    A shipped algorithm of that name is hidden until `unregister`.
+    """
+    _replace(lambda others: {name: target, **others}, name)
 
 
 def unregister(name: str) -> None:
-    """Forget an algorithm that `register` made known."""
-    del _REGISTRY[name]
-    algorithm.cache_clear()
+    """Forget an algorithm that `register` made known; a shipped one that it hid is back.
+
+    Raises SpecError for a name that `register` did not make known.
+    """
+    if name not in _registered:
+        raise SpecError(f"the algorithm {name!r} is not registered by a program, which could "
+                        f"forget it; of these there are {', '.join(_registered) or 'none'}")
+    _replace(dict, name)
+
+
+def _replace(table: Callable[[dict[str, str]], dict[str, str]], name: str) -> None:
+    """Replace what is registered by the table made of all but *name*."""
+    global _registered  # noqa: PLW0603
+    with _change:
+        _registered = table({other: at for other, at in _registered.items() if other != name})
+        _made.cache_clear()
 
 
 def names() -> tuple[str, ...]:
     """The names of all algorithms, in the order in which the solver tries them."""
-    return tuple(_REGISTRY)
+    return tuple(_targets())
 
 
-@once
+def _targets() -> dict[str, str]:
+    """The "module:Class" of each name, in that order."""
+    registered = _registered  # read once: another thread may replace it meanwhile
+    return {**registered, **_REGISTRY, **registered}
+
+
 def algorithm(name: str) -> Algorithm:
     """The algorithm of a name.
 
@@ -53,9 +77,20 @@ def algorithm(name: str) -> Algorithm:
     >>> algorithm("gemm").tiling.__name__
     'GemmTiling'
     """
-    if name not in _REGISTRY:
-        raise SpecError(f"unknown algorithm {name!r}; there are {', '.join(_REGISTRY)}")
-    module, _, attribute = _REGISTRY[name].partition(":")
+    targets = _targets()
+    if name not in targets:
+        raise SpecError(f"unknown algorithm {name!r}; there are {', '.join(targets)}")
+    return _made(name, targets[name])
+
+
+def _algorithms() -> list[Algorithm]:
+    """All algorithms, in the order in which the solver tries them."""
+    return [_made(name, target) for name, target in _targets().items()]
+
+
+@once
+def _made(name: str, target: str) -> Algorithm:
+    module, _, attribute = target.partition(":")
     one = getattr(importlib.import_module(module), attribute)()
     _require_whole(one, name)
     return one  # type: ignore[no-any-return]
@@ -109,7 +144,7 @@ def running(problem: ConvProblem, rules: Rules = "hardware") -> tuple[Algorithm,
     ['gemm', 'channel_distribution', 'direct']
     """
     operation(problem.operation)  # raises for one that is unknown
-    able = [one for one in map(algorithm, _REGISTRY) if not one.refuses(problem)]
+    able = [one for one in _algorithms() if not one.refuses(problem)]
     return tuple(sorted(able, key=lambda one: rules == "paper" and not one.of_paper))
 
 
@@ -153,7 +188,7 @@ def as_tiling(value: Any, where: str = "tiling") -> Tiling:
 
 def _guessed(names: set[str], where: str) -> type[Tiling]:
     """The class of tilings that has fields of these names."""
-    classes = [algorithm(name).tiling for name in _REGISTRY]
+    classes = [one.tiling for one in _algorithms()]
     for cls in classes:
         if not fields_fault(cls, names):
             return cls

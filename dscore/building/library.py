@@ -108,13 +108,17 @@ class LoadedKernel:
         self._starts: dict[int, Start] = {}
 
     def _require_operands(self) -> None:
-        """Raise CompileError unless it takes the operands of the plan, and a workspace if any."""
+        """Raise CompileError unless it takes the operands of the plan, and its workspace if any."""
         problem = self.plan.problem
         names = [one.name for one in operands_of(problem)]
         names += ["workspace"] * (self.plan.workspace_bytes > 0)
         if self.operands != len(names):
             raise CompileError(f"{self.plan.name}: its kernel takes {self.operands} operands, but "
                                f"{problem.operation} has {len(names)}: {', '.join(names)}")
+        if self.workspace_bytes != self.plan.workspace_bytes:
+            raise CompileError(f"{self.plan.name}: its kernel was built for a workspace of "
+                               f"{self.workspace_bytes:,} B, the plan has one of "
+                               f"{self.plan.workspace_bytes:,} B; build it again")
 
     @property
     def wavefront(self) -> int:

@@ -31,17 +31,21 @@ class InvalidTiling(InfeasibleError):
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A configuration that fits, and how it differs from the one that was judged."""
+    """A configuration that fits, and how it differs from the one that was judged.
+
+    Fields of the tiling change, or `block_n`, or `masked`.
+    """
 
     changes: tuple[tuple[str, Any, Any], ...]  # field, from, to
     tiling: Tiling
     block_n: int
+    masked: bool
     use: ResourceUse
     gain: str
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {old}->{new}" for name, old, new in self.changes
-                         ) + f" ({self.gain})"
+        return ", ".join("masked=true" if name == "masked" else f"{name} {old}->{new}"
+                         for name, old, new in self.changes) + f" ({self.gain})"
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Verdict:
     tiling: Tiling
     rules: Rules
     block_n: int
+    masked: bool  # whether tiles may reach past the output
     ledger: tuple[Check, ...]
     nearest: tuple[Suggestion, ...]
 
@@ -82,8 +87,8 @@ class Verdict:
         """
         head = "Valid" if self.ok else "InvalidTiling"
         lines = [*fold(f"{head}: {self.problem} on {self.device}", 4, columns),
-                 *fold(f"  {'config':<13}  {self.tiling.brief()} block_n={self.block_n}", 17,
-                       columns)]
+                 *fold(f"  {'config':<13}  {self.tiling.brief()} block_n={self.block_n}"
+                       + " masked=true" * self.masked, 17, columns)]
         lines += ledger_lines(sorted(self.ledger, key=lambda check: check.slack >= 0), columns,
                               every_limit)
         if self.nearest:
@@ -155,41 +160,42 @@ def validate(problem: ConvProblem, tiling: Tiling, device: Device, rules: Rules 
     require_int(block_n, "block_n", at_most=MOST_COUNT)
     require_runs(problem, tiling)
     lines = ledger(case_of(problem, device, tiling, block_n), rules, masked)
-    verdict = Verdict(problem, device, tiling, rules, block_n, lines, ())
-    if verdict.ok:
-        return verdict
-    return replace(verdict, nearest=_nearest(verdict, masked))
+    verdict = Verdict(problem, device, tiling, rules, block_n, masked, lines, ())
+    return verdict if verdict.ok else replace(verdict, nearest=_nearest(verdict))
 
 
-def _nearest(verdict: Verdict, masked: bool) -> tuple[Suggestion, ...]:
-    """One suggestion for each field that alone mends it; where none does, the least changes."""
-    candidates = [_of_residency(verdict, masked)]
+def _nearest(verdict: Verdict) -> tuple[Suggestion, ...]:
+    """One suggestion for each field that alone mends it; where none does, the least changes.
+
+    `masked` counts as a field, and so does `block_n`.
+    """
+    candidates = [_as_it_is(verdict)]
     try:
-        space = solve(verdict.problem, verdict.device, verdict.rules, masked or None,
+        space = solve(verdict.problem, verdict.device, verdict.rules, verdict.masked or None,
                       verdict.tiling.algorithm)
     except InfeasibleError:
         space = None
     if space is not None:
-        candidates += _of_fields(verdict, space)
-    suggestions = [suggestion for suggestion in candidates if suggestion]
+        candidates += _by_fields(verdict, space)
+    suggestions = {s.changes: s for s in candidates if s}.values()
     fewest = min((len(s.changes) for s in suggestions), default=0)
     nearest = [s for s in suggestions if len(s.changes) == fewest]
     return tuple(sorted(nearest, key=lambda s: s.changes[0][0] == "block_n")[:MOST_SUGGESTIONS])
 
 
-def _of_residency(verdict: Verdict, masked: bool) -> Suggestion | None:
-    """The same tiling with fewer blocks on a CU."""
-    problem, device, tiling = verdict.problem, verdict.device, verdict.tiling
+def _as_it_is(verdict: Verdict) -> Suggestion | None:
+    """The same tiling, with tiles that may reach past the output, or fewer blocks on a CU."""
+    device, tiling = verdict.device, verdict.tiling
     # A block has one wavefront at least, so no CU holds more blocks than wavefronts.
-    for block_n in range(min(verdict.block_n - 1, device.waves_per_cu), 0, -1):
-        case = case_of(problem, device, tiling, block_n)
-        if keeps_all(case, verdict.rules, masked):
-            return Suggestion((("block_n", verdict.block_n, block_n),), tiling, block_n,
-                              case.use, f"limit {device.lds_bytes_per_cu // block_n:,} B")
+    for block_n in range(min(verdict.block_n, device.waves_per_cu), 0, -1):
+        if _keeps(verdict, tiling, block_n, masked=True):
+            suggestion = _suggestion(verdict, tiling, block_n)
+            return suggestion if block_n == verdict.block_n else replace(
+                suggestion, gain=f"limit {device.lds_bytes_per_cu // block_n:,} B")
     return None
 
 
-def _of_fields(verdict: Verdict, space: Space) -> list[Suggestion | None]:
+def _by_fields(verdict: Verdict, space: Space) -> list[Suggestion | None]:
     """Tilings at the judged residency that differ in the fewest fields, by the least factor."""
     columns, fields = vars(space.case.tiling), verdict.tiling.as_dict()
     differs = np.array([columns[name] != value for name, value in fields.items()])
@@ -204,7 +210,8 @@ def _of_fields(verdict: Verdict, space: Space) -> list[Suggestion | None]:
     nearest_by_field: dict[bytes, int] = {}
     for index in fewest:
         nearest_by_field.setdefault(differs[:, index].tobytes(), int(index))
-    return [_suggestion(verdict, space[index]) for index in nearest_by_field.values()]
+    return [_suggestion(verdict, space[index], verdict.block_n)
+            for index in nearest_by_field.values()]
 
 
 def _octaves(column: Any, value: Any) -> Any:
@@ -214,10 +221,18 @@ def _octaves(column: Any, value: Any) -> Any:
     return np.abs(np.log2(column / value))
 
 
-def _suggestion(verdict: Verdict, tiling: Tiling) -> Suggestion:
+def _keeps(verdict: Verdict, tiling: Tiling, block_n: int, masked: bool) -> bool:
+    case = case_of(verdict.problem, verdict.device, tiling, block_n)
+    return bool(keeps_all(case, verdict.rules, masked))
+
+
+def _suggestion(verdict: Verdict, tiling: Tiling, block_n: int) -> Suggestion:
+    """The suggestion of a configuration that fits, masked where it does not fit otherwise."""
     use = case_of(verdict.problem, verdict.device, tiling).use
-    before, after = verdict.tiling.as_dict(), tiling.as_dict()
+    masked = verdict.masked or not _keeps(verdict, tiling, block_n, masked=False)
+    before = {**verdict.tiling.as_dict(), "block_n": verdict.block_n, "masked": verdict.masked}
+    after = {**tiling.as_dict(), "block_n": block_n, "masked": masked}
     changes = tuple((name, before[name], after[name]) for name in after
                     if before[name] != after[name])
-    return Suggestion(changes, tiling, verdict.block_n, use,
+    return Suggestion(changes, tiling, block_n, masked, use,
                       f"{use.lds_bytes:,} B, {use.registers} registers")

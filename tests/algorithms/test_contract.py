@@ -1,6 +1,8 @@
 """The contract of an algorithm: those that are shipped keep it, and a toy of one file is taken."""
 
 import importlib.util
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -60,6 +62,55 @@ def test_what_lacks_a_duty_is_refused(monkeypatch):
             registry.unregister("toy")
     with pytest.raises(SpecError, match="unknown algorithm 'toy'; there are gemm, "):
         registry.algorithm("toy")
+
+
+def test_a_shipped_algorithm_that_a_program_hid_comes_back():
+    shipped, order = registry.algorithm("direct"), registry.names()
+    registry.register("direct", "toy_algorithm:Toy")
+    try:
+        assert registry.names() == ("direct", "gemm", "channel_distribution", "row_reuse")
+        with pytest.raises(TypeError, match="calls itself toy"):
+            registry.algorithm("direct")
+    finally:
+        registry.unregister("direct")
+    assert registry.names() == order
+    assert type(registry.algorithm("direct")) is type(shipped)
+
+
+@pytest.mark.parametrize("name", ["direct", "toy"])
+def test_what_no_program_registered_is_not_forgotten(name):
+    with pytest.raises(SpecError, match=f"the algorithm '{name}' is not registered by a program"):
+        registry.unregister(name)
+    assert registry.algorithm("direct").name == "direct"
+
+
+def test_other_threads_miss_no_algorithm_while_one_is_registered():
+    problem, missed, done = parse_problem("n1c3h9w9_o8k3"), [], threading.Event()
+
+    def look():
+        while not done.is_set():
+            try:
+                shipped = [one.name for one in registry.running(problem)]
+                missed.extend(() if shipped == ["direct"] else [shipped])
+            except SpecError as error:
+                missed.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(300):
+            # The toy runs pointwise layers alone.
+            registry.register("toy", "toy_algorithm:Toy")
+            registry.unregister("toy")
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    assert not missed
 
 
 def test_a_toy_is_solved_explained_and_read(toy, call):

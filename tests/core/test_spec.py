@@ -156,6 +156,39 @@ def test_padding_and_strides_are_no_larger_than_kernels_can_count(change, messag
         ConvProblem(ConvSpec.make(**{**LAYER, **change}), 1, 4, 5)
 
 
+# The most that kernels can count, and one more; strides keep the output small.
+@pytest.mark.parametrize(("sizes", "padding", "more", "message"), [
+    ((1, 1), (0, 2**30 - 1, 0, 0), (0, 2**30, 0, 0), "the height with its padding is 1073741825"),
+    ((1, 1), (0, 0, 2**30 - 1, 0), (0, 0, 2**30, 0), "the width with its padding is 1073741825"),
+    ((1, 2**20), (2047, 0, 0, 0), (2048, 0, 0, 0), "2048 rows of padding above an input"),
+    ((1000, 2**20), (0, 1047, 0, 0), (0, 1048, 0, 0), "1048 rows of padding below an input")])
+def test_the_most_that_kernels_can_count_is_taken(sizes, padding, more, message):
+    def problem(sides):
+        return ConvProblem(ConvSpec.make(1, 1, 1, stride=2**15, padding=sides), 1, *sizes)
+
+    assert problem(padding).padding == padding
+    with pytest.raises(SpecError, match=message):
+        problem(more)
+
+
+def test_the_most_elements_are_taken():
+    spec = ConvSpec.make(1, 1, 1, stride=2**15)
+    assert math.prod(ConvProblem(spec, 1, 2047, 2**20).x_shape) == 2**31 - 2**20
+    with pytest.raises(SpecError, match="more than the 2146435072 that kernels can index"):
+        ConvProblem(spec, 1, 2048, 2**20)
+
+
+@pytest.mark.parametrize(("token", "elements"), [
+    ("n2c3h5w7_o4k3x2", 2 * 3 * 5 * 7 + 4 * 3 * 3 * 2 + 2 * 4 * 3 * 6),
+    ("n2c3h5w7_o4k3x2_bias", 2 * 3 * 5 * 7 + 4 * 3 * 3 * 2 + 4 + 2 * 4 * 3 * 6),
+    ("n1c8h5w5_o16k3g8_bias_relu", 8 * 25 + 16 * 9 + 16 + 16 * 9)])
+def test_every_operand_is_moved_once_at_least(token, elements):
+    problem = parse_problem(token)
+    assert compulsory_bytes(problem) == 4 * elements
+    short = replace(problem, spec=replace(problem.spec, dtype="bfloat16"))
+    assert compulsory_bytes(short) == 2 * elements
+
+
 @pytest.mark.parametrize("token", [
     "", "P13", "n1c8h5w5", "n1c8h5_o8k3", "n1c8h5w5_o8", "n1c8h5w5_o8k3z2", "n1c8h5w5_o8k3p1x2x3",
     "n1c8h5w5_o8k3_gelu", "n1c8h5w5_o8k3_relu_relu6", "n1c8h5w5_o8k3g3", "n0c8h5w5_o8k3",

@@ -1,7 +1,7 @@
 """The judgement of a configuration: its numbers, every code, and suggestions that really fit."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dscore
@@ -14,6 +14,7 @@ from dscore.core import catalog
 from dscore.core.errors import InfeasibleError, SpecError
 from dscore.core.token import parse_problem
 from dscore.solving.rules import limits_of
+from dscore.solving.solver import solve
 from dscore.solving.verdict import InvalidTiling, validate
 
 Z100SM, H200 = catalog.device("z100sm"), catalog.device("h200")
@@ -122,13 +123,59 @@ def test_suggestions_fit_and_say_how_they_differ(tiling, problem, block_n, rules
     assert verdict.ok == (not verdict.violations)
     assert verdict.ok <= (not verdict.nearest)
     for suggestion in verdict.nearest:
-        assert validate(problem, suggestion.tiling, Z100SM, rules, suggestion.block_n).ok
-        changed = {**tiling.as_dict(), "block_n": block_n}
-        for name, old, new in suggestion.changes:
-            assert changed[name] == old
-            changed[name] = new
-        assert changed == {**suggestion.tiling.as_dict(), "block_n": suggestion.block_n}
+        require_fitting(verdict, suggestion)
     assert max(map(len, str(verdict).splitlines())) <= 100
+
+
+def require_fitting(verdict, suggestion):
+    """A suggestion fits as it says, and its changes make it of what was judged."""
+    assert suggestion.changes
+    assert validate(verdict.problem, suggestion.tiling, verdict.device, verdict.rules,
+                    suggestion.block_n, suggestion.masked).ok
+    changed = {**verdict.tiling.as_dict(), "block_n": verdict.block_n, "masked": verdict.masked}
+    for name, old, new in suggestion.changes:
+        assert changed[name] == old
+        changed[name] = new
+    assert changed == {**suggestion.tiling.as_dict(), "block_n": suggestion.block_n,
+                       "masked": suggestion.masked}
+
+
+# An odd number of input channels and of outputs: no group of lanes shares the one and fills the
+# other.
+unexact = st.builds("n1c{}h{}w{}_o{}k1".format, st.sampled_from([3, 7, 35, 71]), st.integers(1, 25),
+                    st.sampled_from([1, 13, 51, 53]), st.sampled_from([1, 7, 23, 41]),
+                    ).map(parse_problem)
+
+
+@settings(max_examples=20)
+@given(unexact, st.sampled_from(["z100sm", "h200"]), st.sampled_from(["paper", "hardware"]),
+       st.integers(1, 9), st.randoms(use_true_random=False))
+def test_what_fits_only_masked_is_suggested_masked(problem, name, rules, block_n, random):
+    device = catalog.device(name)
+    with pytest.raises(InfeasibleError):
+        solve(problem, device, rules, masked=False)
+    space = solve(problem, device, rules, algorithm="channel_distribution")
+    tiling = space[random.randrange(len(space))]
+    verdict = validate(problem, tiling, device, rules)
+    assert not verdict.ok
+    assert [s.changes for s in verdict.nearest] == [(("masked", False, True),)]
+    assert "nearest valid  masked=true (" in str(verdict)
+    crowded = validate(problem, tiling, device, rules, block_n)
+    assert crowded.nearest
+    for suggestion in crowded.nearest:
+        assert suggestion.masked
+        require_fitting(crowded, suggestion)
+    masked = validate(problem, tiling, device, rules, masked=True)
+    assert masked.ok
+    assert "block_n=1 masked=true\n" in str(masked)
+
+
+def test_a_tiling_right_only_when_masked():
+    problem = "n1c71h23w51_o984k1"
+    tiling = dict(wave_w=3, wave_c=64, repeat_w=1, repeat_c=4, group_c=16)
+    verdict = dscore.validate(problem, tiling)
+    assert [str(s) for s in verdict.nearest] == ["masked=true (33,152 B, 114 registers)"]
+    assert dscore.validate(problem, tiling, masked=True).ok
 
 
 def test_suggestions_for_other_kinds():

@@ -1,0 +1,96 @@
+"""Geometry of tilings: which tiles reach past the problem, and what lies in whole vectors."""
+
+from math import ceil, gcd
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.direct import DirectTiling
+from dscore.algorithms.gemm.tiling import GemmTiling, vectors_of
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling, row_vectors
+from dscore.core import catalog
+from dscore.core.token import parse_problem
+from dscore.solving.solver import make_plan
+
+Z100SM = catalog.device("z100sm")
+DISTRIBUTION = ChannelDistributionTiling(3, 32, 2, 2, 8)
+PRODUCT = GemmTiling(16, 64, 16, 32, 8, 1, 16, 2)
+ROWS = RowReuseTiling(4, 2, 2, 8, 4)
+DIRECT = DirectTiling(64, 2)
+
+
+@pytest.mark.parametrize(("tiling", "token", "masked"), [
+    # 6 columns x 1 row (the height is odd), 64 channels of 8.
+    (DISTRIBUTION, "n1c24h5w12_o128k1", False),
+    (DISTRIBUTION, "n1c25h5w12_o128k1", True),
+    (DISTRIBUTION, "n1c24h5w13_o128k1", True),
+    (DISTRIBUTION, "n1c24h5w12_o127k1", True),
+    (DISTRIBUTION, "n1c24h9w24_o128k1s2", False),
+    (DISTRIBUTION, "n1c24h4w3_o128k1", False),
+    # 16 channels of 64 pixels, 16 input channels a step.
+    (PRODUCT, "n2c32h8w4_o32k1", False),
+    (PRODUCT, "n2c36h8w4_o32k1", True),
+    (PRODUCT, "n2c32h8w5_o32k1", True),
+    (PRODUCT, "n3c32h8w4_o32k1", True),
+    (PRODUCT, "n2c32h8w4_o40k1", True),
+    # 8 rows x 16 columns of 4 planes.
+    (ROWS, "n2c6h16w32_o6k3p1g6", False),
+    (ROWS, "n2c6h17w32_o6k3p1g6", True),
+    (ROWS, "n2c6h16w33_o6k3p1g6", True),
+    (ROWS, "n2c5h16w32_o5k3p1g5", True),
+    (RowReuseTiling(4, 2, 2, 8, 3), "n1c6h16w32_o6k3p1g6", True),
+    # 64 pixels of 2 channels of a group.
+    (DIRECT, "n1c6h8w8_o12k3p1g3", False),
+    (DIRECT, "n1c6h8w9_o12k3p1g3", True),
+    (DIRECT, "n1c6h8w8_o15k3p1g3", True)])
+def test_a_tile_past_the_problem_makes_a_plan_masked(tiling, token, masked):
+    assert make_plan(parse_problem(token), Z100SM, tiling).masked == masked
+
+
+side = st.integers(1, 12)
+
+
+@given(st.builds("n1c{}h{}w{}_o8k1s{}p{}{}".format, side, side, side, st.integers(1, 2),
+                 st.integers(0, 1), st.sampled_from(["", "_bfloat16"])).map(parse_problem))
+def test_pixels_and_channels_move_as_vectors_where_all_are_aligned(problem):
+    """A vector begins at a multiple of 16 bytes, and ends in the plane or filter it began in."""
+    bytes_of_one, most = problem.spec.element.bytes, 16 // problem.spec.element.bytes
+    area, channels = problem.height * problem.width, problem.spec.in_channels
+
+    def aligned(size):
+        """Whether planes or filters of that size, one behind the other, all begin at a vector."""
+        return not np.any(np.arange(16) * size * bytes_of_one % 16)
+
+    # The pixels of the output are those of the input only without stride and padding.
+    whole = (problem.out_height, problem.out_width) == (problem.height, problem.width) \
+        and not any(problem.padding) and problem.spec.stride == (1, 1)
+    assert vectors_of(problem) == (most if whole and aligned(area) else 1,
+                                   most if aligned(channels) else 1)
+
+
+@given(st.builds("n1c2h5w{}_o2k3s{}p1g2{}".format, st.integers(3, 40), st.integers(1, 3),
+                 st.sampled_from(["", "_bfloat16"])).map(parse_problem),
+       st.integers(1, 9), st.booleans())
+def test_columns_of_a_row_move_as_vectors_that_divide_it(problem, thread_w, reuse):
+    most, stride = 16 // problem.spec.element.bytes, problem.spec.stride[1]
+    tiling = RowReuseTiling(1, thread_w, 1, 8, 1, column_reuse=reuse)
+    loaded = max(n for n in (1, 2, 4, 8) if n <= most and problem.width % n == 0
+                 and thread_w * stride % n == 0)
+    stored = max(n for n in (1, 2, 4, 8) if n <= most and problem.out_width % n == 0
+                 and thread_w % n == 0)
+    assert row_vectors(problem, tiling) == (1 if reuse else loaded, stored)
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 40), st.integers(1, 3),
+       st.integers(1, 6), st.integers(1, 4))
+def test_blocks_of_channel_distribution_cover_the_output_once(height, width, outputs, batch,
+                                                              repeat_w, wave_w):
+    """Each block's rows are gcd(height, repeat_w), so that they divide the height."""
+    tiling = ChannelDistributionTiling(wave_w, 8, repeat_w, 2, 8)
+    plan = make_plan(parse_problem(f"n{batch}c8h{height}w{width}_o{outputs}k1"), Z100SM, tiling)
+    rows = gcd(height, repeat_w)
+    assert plan.launch.blocks == (batch * height // rows * ceil(width / (repeat_w // rows * wave_w))
+                                  * ceil(outputs / 16))

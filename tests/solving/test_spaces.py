@@ -1,0 +1,107 @@
+"""The tilings that each algorithm tries, held to what its enumeration promises."""
+
+from math import ceil, gcd
+
+import numpy as np
+import pytest
+
+from dscore.algorithms.channel_distribution import space as distribution
+from dscore.algorithms.gemm import space as gemm
+from dscore.algorithms.row_reuse import space as row_reuse
+from dscore.core import catalog
+from dscore.core.token import parse_problem
+
+Z100SM, H200 = catalog.device("z100sm"), catalog.device("h200")
+
+
+def rows_of(columns):
+    """Columns as dicts, one for each tiling."""
+    names = list(vars(columns))
+    return [dict(zip(names, row, strict=True)) for row in zip(
+        *(column.tolist() for column in vars(columns).values()), strict=True)]
+
+
+@pytest.mark.parametrize("token", ["n1c3h13w13_o7k1", "n1c6h4w6_o32k1", "n1c64h7w16_o24k1"])
+def test_a_masked_tile_lies_less_than_half_past_the_output(token):
+    """As `masked_columns` says, over every value of every field."""
+    problem = parse_problem(token)
+    height, width = problem.out_height, problem.out_width
+    inputs, outputs = problem.spec.in_channels, problem.spec.out_channels
+    # Channels of a wavefront: up to 8 one by one, then in ever larger steps.
+    wave_c = {*range(1, 8), *range(8, 16, 2), *range(16, 32, 4), *range(32, 64, 8),
+              64, 96, 128, 192, 256}
+    # A wavefront holds one lane a channel, so that smaller layers may have one too large.
+    most_c = max(2 * outputs - 1, Z100SM.wavefront)
+    wanted = {(w, c, repeat_w, repeat_c, group) for repeat_w in range(1, 17)
+              for w in range(1, min(width, 16) + 1) for repeat_c in range(1, 17) for c in wave_c
+              for group in (1, 2, 4, 8, 16, 32, 64)
+              if repeat_w // gcd(height, repeat_w) * w / 2 < width
+              and repeat_c * c <= most_c and group / 2 < inputs}
+    rows = [tuple(row.values()) for row in rows_of(distribution.masked_columns(problem, Z100SM))]
+    assert len(rows) == len(set(rows))
+    assert set(rows) == wanted
+
+
+# 96 pixels are three tiles of 32, or most of four; 8 channels one, or half of 16.
+@pytest.mark.parametrize("token", ["n1c64h8w12_o32k1", "n1c48h7w7_o24k1", "n3c20h8w4_o100k1"])
+@pytest.mark.parametrize("device", [Z100SM, H200], ids=lambda device: device.name)
+def test_no_wavefront_of_a_product_lies_wholly_past_the_output(token, device):
+    problem = parse_problem(token)
+    pixels = problem.batch * problem.out_height * problem.out_width
+    rows = rows_of(gemm.columns_of(problem, device))
+    assert rows
+    for row in rows:
+        # A block's last wavefront begins before the last pixel, and before the last channel.
+        assert row["tile_p"] - row["wave_p"] < pixels
+        assert row["tile_c"] - row["wave_c"] < problem.spec.out_channels
+        slices = row["tile_c"] // row["wave_c"] * (row["tile_p"] // row["wave_p"]) * row["slices"]
+        assert 1 < slices <= 8
+        lanes = device.wavefront // row["lanes_c"]
+        assert row["wave_c"] * row["wave_p"] <= 128 * device.wavefront
+        assert row["arithmetic"] == "tf32x3" or row["wave_p"] % (4 * lanes) == 0
+        assert row["step_c"] * row["cluster"] < max(2 * problem.spec.in_channels, 16)
+    full = [tile_c * tile_p for tile_c, tile_p in {(row["tile_c"], row["tile_p"]) for row in rows}
+            if ceil(problem.spec.out_channels / tile_c) * tile_c * ceil(pixels / tile_p) * tile_p
+            * 0.6 > problem.spec.out_channels * pixels]
+    assert not full
+
+
+def test_clusters_are_tried_where_tiles_leave_compute_units_idle():
+    for token, clusters in (("n1c256h7w7_o256k1", {1, 2, 4, 8}), ("n32c256h28w28_o512k1", {1})):
+        rows = rows_of(gemm.columns_of(parse_problem(token), H200))
+        assert {row["cluster"] for row in rows if row["tile_c"] * row["tile_p"] <= 2048} == clusters
+
+
+@pytest.mark.parametrize("token", ["n4c32h112w112_o32k3p1g32", "n32c96h56w56_o96k3p1g96"])
+def test_few_blocks_work_ahead(token):
+    """Up to 32 for each compute unit, and of rows that come through LDS."""
+    problem = parse_problem(token)
+    most = 32 * H200.compute_units
+    planes = problem.batch * problem.spec.out_channels
+    counted = {True: set(), False: set()}
+    for row in rows_of(row_reuse.columns_of(problem, H200)):
+        blocks = (ceil(planes / row["planes"])
+                  * ceil(problem.out_height / (row["lanes_h"] * row["thread_h"]))
+                  * ceil(problem.out_width / (row["lanes_w"] * row["thread_w"])))
+        assert row["staging"] != "registers" or not row["ahead"]
+        if row["staging"] != "registers":
+            counted[row["ahead"]].add(blocks)
+    assert counted[True] == {blocks for blocks in counted[False] if blocks <= most}
+    assert max(counted[True]) > most / 4
+    assert max(counted[False]) > most
+    assert not np.any(row_reuse.columns_of(problem, Z100SM).ahead)
+
+
+@pytest.mark.parametrize("token", ["n1c32h112w112_o32k3p1g32", "n2c6h13w11_o12k3p1g6",
+                                   "n1c8h5w16_o8k3s2p1g8"])
+def test_no_tile_of_row_reuse_is_twice_the_output(token):
+    problem = parse_problem(token)
+    for device in (Z100SM, H200):
+        for row in rows_of(row_reuse.columns_of(problem, device)):
+            threads = row["planes"] * row["lanes_h"] * row["lanes_w"]
+            lanes = ceil(threads / device.wavefront) * device.wavefront
+            assert row["lanes_h"] * row["thread_h"] < 2 * problem.out_height
+            assert row["lanes_w"] * row["thread_w"] < 2 * problem.out_width
+            assert row["planes"] < 2 * problem.batch * problem.spec.out_channels
+            assert threads <= 512
+            assert threads >= 0.75 * lanes
