@@ -24,6 +24,12 @@ class Device:
     before the data sheet's when a floor is computed.
 
     Raises SpecError naming the field that is out of range.
+
+    >>> from dataclasses import replace
+    >>> import dscore
+    >>> half = replace(dscore.plan_for("P13", "h200").device, name="half", compute_units=66)
+    >>> dscore.plan_for("P13", half).device.compute_units
+    66
     """
 
     name: str
