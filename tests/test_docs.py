@@ -24,9 +24,10 @@ except ModuleNotFoundError:  # Python 3.10
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (
-    ROOT / "README.md", ROOT / "tests" / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+    *sorted(ROOT.glob("*.md")), ROOT / "tests" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")))}
 README, PAPERS, HOUSE = (PAGES[name] for name in ("README.md", "docs/papers.md", "docs/house.md"))
-FOLDERS = ("dscore", "backends", "cli", "hip_src", "specs", "tests", "docs")
+FOLDERS = ("dscore", "backends", "cli", "hip_src", "specs", "tests", "docs", "examples")
 # Files and folders by every ending of their paths: pages also name them from a folder's own view.
 PATHS = {"/".join(parts[at:]) for folder in FOLDERS for path in [ROOT / folder,
          *(ROOT / folder).rglob("*")] for parts in [path.relative_to(ROOT).parts]
@@ -97,7 +98,7 @@ def test_paths_in_the_documents_exist(path):
 
 
 def test_paths_in_commands_exist():
-    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", "\n".join(PAGES.values()), re.DOTALL))
+    blocks = "\n".join(re.findall(r"```sh[^\n]*\n(.*?)```", "\n".join(PAGES.values()), re.DOTALL))
     named = set(re.findall(rf"\b(?:{'|'.join(FOLDERS)})/[\w./]+", blocks))
     assert named
     assert named <= PATHS
@@ -141,7 +142,7 @@ def command_lines():
         for sub in getattr(one, "commands", {}).values():
             yield from commands(sub)
 
-    blocks = re.findall(r"```sh\n(.*?)```", "\n".join(PAGES.values()), re.DOTALL)
+    blocks = re.findall(r"```sh[^\n]*\n(.*?)```", "\n".join(PAGES.values()), re.DOTALL)
     helps = [one.help or "" for one in commands(typer.main.get_command(app))]
     lines = [line.strip() for text in (*blocks, *helps) for line in text.splitlines()]
     # What follows two spaces says what the command does.

@@ -14,9 +14,14 @@ from dscore.core.errors import SpecError, UnavailableError
 from dscore.core.text import write_whole
 from dscore.measuring.floors import Floors
 
-# Told apart in print and by colour-blind eyes as well.
-_OURS, _THEIRS, _LINE = "#1f6fb4", "#c9c9c9", "#d1495b"
+# Colours that are told apart in print and by colour-blind eyes as well: of bars, lines and dots.
+_OURS, _BEST, _DEFAULT = "#1f6fb4", "#e69f00", "#8a8a8a"
+_NAMES = {_OURS: "dscore", _BEST: "the best of PyTorch's ways", _DEFAULT: "PyTorch's default"}
 _MARKS = {"pointwise": "o", "depthwise": "^", "grouped": "s", "dense": "D"}
+# Decades are divided at 1, 2 and 5, and nowhere else.
+_STEPS = (1, 2, 5)
+_MOST_TICKS = 99
+_BEHIND_TEXT = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 
 
 def require_matplotlib() -> Any:
@@ -71,22 +76,23 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _bars(kind: str, cache: str, group: Sequence[Summary], title: str) -> Any:
-    """Mean times of both sides in groups, and above them the speed-up as a line."""
+    """Mean times over batches as bars, and above them the speed-ups as lines."""
     group = sorted(group, key=lambda one: one.batch)
-    figure = require_matplotlib().Figure(figsize=(7, 4.8), layout="constrained")
-    above, axes = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2.4))
-    places, width = range(len(group)), 0.36
-    for shift, name, colour, heights in (
-            (-0.5, "dscore", _OURS, [one.ours_microseconds or 0 for one in group]),
-            (0.5, "PyTorch's default", _THEIRS, [one.default_microseconds or 0 for one in group])):
+    figure = require_matplotlib().Figure(figsize=(7, 5.2), layout="constrained")
+    above, axes = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.8))
+    places, width = range(len(group)), 0.28
+    for shift, colour, heights in (
+            (-1, _OURS, [one.ours_microseconds or 0 for one in group]),
+            (0, _BEST, [one.best_microseconds or 0 for one in group]),
+            (1, _DEFAULT, [one.default_microseconds or 0 for one in group])):
         bars = axes.bar([at + shift * width for at in places], heights, width, color=colour,
-                        label=name, edgecolor="#444444", linewidth=0.6)
-        axes.bar_label(bars, [f"{height:.3g}" for height in heights], fontsize=8, padding=2)
-    axes.set(xlabel="batch size", ylabel="mean time per layer (µs)", yscale="log",
+                        label=_NAMES[colour], edgecolor="white", linewidth=0.6)
+        axes.bar_label(bars, [f"{height:#.3g}".rstrip(".") for height in heights], fontsize=7.5,
+                       padding=2)
+    axes.set(xlabel="batch size", ylabel="mean time of a layer (µs)",
              xticks=list(places), xticklabels=[str(one.batch) for one in group])
+    _logarithmic(axes, "y")
     axes.margins(y=0.12)
-    for formatted in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        formatted("{x:g}")
     axes.legend(frameon=False, fontsize=9, loc="upper left")
     _speed_ups(above, list(places), group)
     count = max(one.layers for one in group)
@@ -98,32 +104,50 @@ def _bars(kind: str, cache: str, group: Sequence[Summary], title: str) -> Any:
     return figure
 
 
+def _logarithmic(axes: Any, *names: str) -> None:
+    """Logarithmic axes "x" and "y" of plain numbers."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    for name in names:
+        axes.set(**{f"{name}scale": "log"})
+        axis = getattr(axes, f"{name}axis")
+        axis.set_major_locator(LogLocator(subs=_STEPS, numticks=_MOST_TICKS))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter("{x:,g}")
+
+
 def _speed_ups(axes: Any, places: list[int], group: Sequence[Summary]) -> None:
     """Geometric means, over a line where both sides are level."""
-    values = [one.over_default.geomean if one.over_default else 0.0 for one in group]
     axes.axhline(1, color="#999999", linewidth=0.8, linestyle="--")
-    axes.plot(places, values, color=_LINE, marker="o", linewidth=1.6, markersize=5)
-    for at, value in zip(places, values, strict=True):
-        axes.annotate(f"{value:.2f}×", (at, value), textcoords="offset points", xytext=(0, 6),
-                      ha="center", fontsize=9, color=_LINE)
-    axes.set(ylim=(0, max(1.0, *values) * 1.35), ylabel="speed-up\n(geom. mean)")
+    highest = 1.0
+    for colour, offset, speedups in ((_DEFAULT, 6, [one.over_default for one in group]),
+                                     (_BEST, -13, [one.over_best for one in group])):
+        values = [speedup.geomean if speedup else 0.0 for speedup in speedups]
+        highest = max(highest, *values)
+        axes.plot(places, values, color=colour, marker="o", linewidth=1.6, markersize=5,
+                  label=f"over {_NAMES[colour]}")
+        for at, value in zip(places, values, strict=True):
+            axes.annotate(f"{value:.2f}×", (at, value), textcoords="offset points",
+                          xytext=(0, offset), ha="center", fontsize=9, bbox=_BEHIND_TEXT)
+    axes.set(ylim=(0, highest * 1.5), ylabel="speed-up\n(geom. mean)")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.legend(frameon=False, fontsize=9, loc="upper right", ncols=2)
 
 
 def _roofline(results: Sequence[LayerResult], floors: Floors, title: str) -> Any:
-    """Rate over intensity, of dscore and of PyTorch's default, under what the machine allows."""
+    """Rate over intensity, of dscore and of PyTorch, under what the machine allows."""
     figure = require_matplotlib().Figure(figsize=(7, 4.6), layout="constrained")
     axes = figure.add_subplot()
     for kind in dict.fromkeys(one.kind for one in results):
         of_kind = [one for one in results if one.kind == kind]
-        mark = _MARKS.get(kind, "o")
-        peers = [one.default for one in of_kind if one.default is not None]
-        _dots(axes, peers, f"PyTorch's default, {kind}", mark, "#8a8a8a")
-        _dots(axes, [one.ours for one in of_kind], f"dscore, {kind}", mark, _OURS)
+        for colour, rows in ((_DEFAULT, [one.default for one in of_kind]),
+                             (_BEST, [one.best for one in of_kind]),
+                             (_OURS, [one.ours for one in of_kind])):
+            _dots(axes, [row for row in rows if row is not None], f"{_NAMES[colour]}, {kind}",
+                  _MARKS.get(kind, "o"), colour)
     low, high = _roof(axes, results, floors)
-    axes.set(xscale="log", yscale="log", xlim=(low, high),
-             xlabel="flops per byte that must move", ylabel="GFLOP/s")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.set(xlim=(low, high), xlabel="flops per byte that must move", ylabel="GFLOP/s")
+    _logarithmic(axes, "x", "y")
     axes.grid(which="major", color="#e6e6e6", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

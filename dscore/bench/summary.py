@@ -70,6 +70,7 @@ class Summary:
     layers: int
     ours_microseconds: float | None  # mean over the layers in which both sides were timed
     default_microseconds: float | None
+    best_microseconds: float | None
     over_default: Speedup | None
     over_best: Speedup | None
     over_floor: float | None  # geometric mean
@@ -105,6 +106,7 @@ def _summary(kind: str, cache: str, batch: int, group: list[LayerResult]) -> Sum
     return Summary(
         kind, batch, cache, len(group), _mean([one.ours for one in both]),
         _mean([one.default for one in both if one.default]),
+        _mean([one.best for one in both if one.best]),
         _speedup(group, lambda one: one.default), _speedup(group, lambda one: one.best),
         geomean(floors) if floors else None,
         tuple(one.layer for one in group if one.ours.microseconds is None))

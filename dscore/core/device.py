@@ -41,6 +41,12 @@ class Device:
     which the GPU that is here is known; `assumed` names the fields whose figures no source states.
 
     Raises SpecError naming the field that is out of range, and the range.
+
+    >>> from dataclasses import replace
+    >>> import dscore
+    >>> half = replace(dscore.plan_for("P13", "h200").device, name="half", compute_units=66)
+    >>> dscore.plan_for("P13", half).device.compute_units
+    66
     """
 
     name: str

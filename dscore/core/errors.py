@@ -8,39 +8,76 @@ from typing import Any, ClassVar
 
 
 class DscoreError(Exception):
-    """Base of every error that dscore raises on purpose."""
+    """Base of every error that dscore raises on purpose.
+
+    >>> import dscore
+    >>> try:
+    ...     dscore.plan_for("P13", tiling={"threads": 64, "thread_c": 0})
+    ... except dscore.DscoreError as error:
+    ...     print(f"{type(error).__name__}: {error}")
+    SpecError: thread_c must be positive, got 0
+    """
 
     exit_code: ClassVar[int] = 1
     fault: ClassVar[str] = ""  # the word for a layer that ended so, where there is one
 
 
 class SpecError(DscoreError, ValueError):
-    """The request is no convolution, device or tiling: the caller must change it."""
+    """The request is no convolution, device or tiling: the caller must change it.
+
+    >>> import dscore
+    >>> try:
+    ...     dscore.plan_for("P13", rules="house")
+    ... except SpecError as error:
+    ...     print(error)
+    rules must be one of paper, hardware; got 'house'
+    """
 
     exit_code = 2
 
 
 class InfeasibleError(DscoreError):
-    """A well-formed request that the device's limits do not admit."""
+    """A well-formed request that the device's limits do not admit.
+
+    >>> import dscore
+    >>> too_wide = dict(wave_w=8, wave_c=64, repeat_w=1, repeat_c=64, group_c=16)
+    >>> try:
+    ...     dscore.plan_for("P28", tiling=too_wide)
+    ... except InfeasibleError as error:
+    ...     print(str(error).splitlines()[0])
+    InvalidTiling: pointwise 320x7x7->1280 on z100sm (wavefront 64, 64 KiB LDS per CU)
+    """
 
     fault = "infeasible"
 
 
 class UnavailableError(DscoreError):
-    """This machine lacks a compiler, a GPU or a package; the message names it and the fix."""
+    """This machine lacks a compiler, a GPU or a package; the message names it and the fix.
+
+    >>> UnavailableError.exit_code  # of the commands that end by it
+    3
+    """
 
     exit_code = 3
 
 
 class CompileError(DscoreError):
-    """A compiler refused a generated unit; the message holds its command and its log."""
+    """A compiler refused a generated unit; the message holds its command and its log.
+
+    >>> CompileError.exit_code  # of the commands that end by it
+    4
+    """
 
     exit_code = 4
     fault = "not compiled"
 
 
 class LaunchError(DscoreError):
-    """A kernel was started and failed, or would have left the memory its plan gave it."""
+    """A kernel was started and failed, or would have left the memory its plan gave it.
+
+    >>> LaunchError.exit_code  # of the commands that end by it
+    5
+    """
 
     exit_code = 5
     fault = "not run"

@@ -89,7 +89,15 @@ class Cost:
 
 @dataclass(frozen=True)
 class Plan:
-    """Decision how a problem runs on a device: all that settles the kernel and its launch."""
+    """Decision how a problem runs on a device: all that settles the kernel and its launch.
+
+    >>> import dscore
+    >>> plan = dscore.plan_for("P13", "z100sm", tiling=dict(threads=64, thread_c=1))
+    >>> plan.name
+    'n1c64h14w14_o384k1__direct_t64_c1__z100sm'
+    >>> plan.launch
+    Launch(blocks=1536, threads=64, lds_bytes=0)
+    """
 
     problem: ConvProblem
     device: Device

@@ -119,8 +119,8 @@ def device_times(clock: Clock, subjects: Sequence[Subject], sets: int,
 
     The subjects take turns, each turn in another order, so that a drift of the device hits all of
     them; a turn captures its launches anew. Of graphs the fastest turn counts, as the same launches
-    make one at times that is 0.3 us a launch slower on an H200 (docs/benchmarks.md). If one subject
-    cannot be captured, none is: what is compared is measured alike.
+    make one at times that is 0.3 us a launch slower on an H200 (docs/benchmark_notes.md). If one
+    subject cannot be captured, none is: what is compared is measured alike.
     """
     try:
         measured, policy = _in_turns(clock, clock.record, subjects, sets, effort), clock.policy

@@ -22,7 +22,16 @@ MOST_SUGGESTIONS = 4
 
 
 class InvalidTiling(InfeasibleError):
-    """A configuration breaks a limit; `verdict` holds all of them."""
+    """A configuration breaks a limit; `verdict` holds all of them.
+
+    >>> import dscore
+    >>> mine = dict(wave_w=1, wave_c=64, repeat_w=1, repeat_c=4, group_c=16)
+    >>> try:
+    ...     dscore.validate("P28", mine, block_n=2).require()
+    ... except InvalidTiling as error:
+    ...     print([violation.code for violation in error.verdict.violations])
+    ['E-LDS', 'E-LDS-ALLOC']
+    """
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(str(verdict))

@@ -82,7 +82,7 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
 #else
 // Blocks let the next kernel's come when they end, no earlier unless their tiling says so. Of many
 // blocks the next kernel's come when all have ended: letting them come before gained 1 to 15 % with
-// up to 512 blocks on an H200, and lost up to a third with 15,360 (docs/benchmarks.md).
+// up to 512 blocks on an H200, and lost up to a third with 15,360 (docs/benchmark_notes.md).
 constexpr unsigned most_blocks_followed_early = 512;
 
 template <int Cluster, class Arguments, class Shape>

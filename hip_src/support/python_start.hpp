@@ -1,7 +1,7 @@
 // A launch as a function of Python's own: a call takes 9 % less than through cffi
-// (docs/benchmarks.md). By CPython's stable ABI (Python/C API manual, "C API and ABI Stability"),
-// declared here as its headers are not everywhere, and weakly, as programs without Python may load
-// a library of kernels as well.
+// (docs/benchmark_notes.md). By CPython's stable ABI (Python/C API manual, "C API and ABI
+// Stability"), declared here as its headers are not everywhere, and weakly, as programs without
+// Python may load a library of kernels as well.
 #pragma once
 
 #include <cstddef>

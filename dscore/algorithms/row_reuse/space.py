@@ -29,7 +29,7 @@ _MOST_OUTPUTS, _MOST_REGISTER_ROWS = 64, 16
 _LEAST_THREADS, _MOST_THREADS = 48, 512
 _LEAST_LANES = 0.75
 _LEAST_RUN = 32
-# Blocks for each compute unit up to which working ahead was seen to gain (docs/benchmarks.md).
+# Blocks for each compute unit up to which working ahead was seen to gain (docs/benchmark_notes.md).
 _MOST_BLOCKS_AHEAD = 32
 # Wavefronts of a block that several whole planes are to fill.
 _STAGED_WAVES = (1, 2, 3, 4, 6, 8, 12)
