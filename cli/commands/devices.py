@@ -111,10 +111,18 @@ def _show_here(toml: bool, json: bool) -> None:
     elif toml:
         print(device_file(described[0]), end="")
     else:
-        for one in described:
-            print_table(("field", "value", "from"), [
-                (field, value, one.origins.get(field, ""))
-                for field, value in _rows(one.device).items()])
+        for number, one in enumerate(described):
+            print("\n" * (number > 0), end="")
+            _print_origins(one)
+
+
+def _print_origins(description: Description) -> None:
+    rows = _rows(description.device)
+    width, most = max(map(len, rows)), max(len(value) for value in rows.values())
+    for field, value in rows.items():
+        origin = description.origins.get(field, "")
+        print_text(f"{field:<{width}}  {value:<{most if origin else 0}}  {origin}".rstrip(),
+                   hanging=width + 2)
 
 
 def _rows(device: Device) -> dict[str, str]:
