@@ -117,11 +117,10 @@ def _show_here(toml: bool, json: bool) -> None:
 
 
 def _print_origins(description: Description) -> None:
-    rows = _rows(description.device)
-    width, most = max(map(len, rows)), max(len(value) for value in rows.values())
+    rows, origins = _rows(description.device), description.origins
+    width, most = max(map(len, rows)), max(len(rows[field]) for field in origins)
     for field, value in rows.items():
-        origin = description.origins.get(field, "")
-        print_text(f"{field:<{width}}  {value:<{most if origin else 0}}  {origin}".rstrip(),
+        print_text(f"{field:<{width}}  {value:<{most}}  {origins.get(field, '')}".rstrip(),
                    hanging=width + 2)
 
 
