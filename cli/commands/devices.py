@@ -111,10 +111,17 @@ def _show_here(toml: bool, json: bool) -> None:
     elif toml:
         print(device_file(described[0]), end="")
     else:
-        for one in described:
-            print_table(("field", "value", "from"), [
-                (field, value, one.origins.get(field, ""))
-                for field, value in _rows(one.device).items()])
+        for number, one in enumerate(described):
+            print("\n" * (number > 0), end="")
+            _print_origins(one)
+
+
+def _print_origins(description: Description) -> None:
+    rows, origins = _rows(description.device), description.origins
+    width, most = max(map(len, rows)), max(len(rows[field]) for field in origins)
+    for field, value in rows.items():
+        print_text(f"{field:<{width}}  {value:<{most}}  {origins.get(field, '')}".rstrip(),
+                   hanging=width + 2)
 
 
 def _rows(device: Device) -> dict[str, str]:

@@ -67,10 +67,10 @@ def of_file(device: Device, shown: str) -> Description:
     """The description of a device that a file states; *shown* names the file.
 
     >>> of_file(catalog.device("z100sm"), "the shipped file").origins["clock_hz"]
-    'the shipped file, where it is assumed'
+    'the shipped file, assumed'
     """
     return Description(device, {
-        field.name: shown + (", where it is assumed" if field.name in device.assumed else "")
+        field.name: ", ".join(filter(None, (shown, "assumed" * (field.name in device.assumed))))
         for field in fields(Device) if getattr(device, field.name) != field.default})
 
 
@@ -112,8 +112,7 @@ def described(properties: DriverProperties) -> Description:
     limits = architecture(properties.architecture)
     values: dict[str, Any] = dict(limits.limits)
     origins = dict.fromkeys(values, limits.source)
-    origins |= {field: f"{limits.source}, where it is assumed" for field in limits.assumed
-                if limits.source.startswith("the architecture")}
+    origins |= dict.fromkeys(limits.assumed, f"{limits.source}, assumed")
     reported = _reported(properties, limits)
     for field, value in reported.items():
         values[field], origins[field] = value, "the driver"
@@ -165,8 +164,7 @@ def _estimates(properties: DriverProperties, limits: Architecture,
     stated = {field: value for field, (value, _) in estimates.items()} | values
     clock, bits = properties.memory_clock_hz, properties.memory_bus_bits
     bandwidth = limits.transfers_per_clock * clock * bits / 8
-    reason = (f"assumed: {limits.transfers_per_clock} transfers a clock of {clock / 1e6:,.0f} MHz, "
-              f"{bits:,} bits")
+    reason = f"assumed: {bits:,} bits * {clock / 1e6:,.0f} MHz * {limits.transfers_per_clock}"
     if not bandwidth:
         flops = 2.0 * stated["fp32_lanes_per_cu"] * stated["compute_units"] * stated["clock_hz"]
         bandwidth, reason = flops / _FLOPS_PER_BYTE, "assumed: a byte for 20 float32 operations"

@@ -72,7 +72,8 @@ def explanation_of(plan: Plan, considered: int, note: str, chosen_by: str) -> Ex
 def _floor_terms(plan: Plan) -> list[str]:
     """Terms that the floor is the greatest of, in words."""
     problem, device = plan.problem, plan.device
-    source = "measured" if device.measured_bandwidth_bytes_per_second else "data sheet"
+    stated = "assumed" if "bandwidth_bytes_per_second" in device.assumed else "data sheet"
+    source = "measured" if device.measured_bandwidth_bytes_per_second else stated
     terms = [f"{compulsory_bytes(problem):,} B at {device.bandwidth / 1e9:,.0f} GB/s ({source})",
              f"{flops(problem):,} flops at {device.fp32_flops / 1e12:.1f} TFLOP/s"]
     return terms + ["an empty launch"] * bool(device.measured_launch_seconds)

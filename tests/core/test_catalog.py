@@ -10,8 +10,9 @@ import pytest
 from refusals import message
 
 from dscore.core import catalog
-from dscore.core.catalog import find, layers, load_toml
+from dscore.core.catalog import find, layers
 from dscore.core.token import parse_problem
+from dscore.core.toml import load_toml
 
 SPECS = files("dscore._specs")
 

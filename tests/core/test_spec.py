@@ -250,13 +250,13 @@ def test_a_device_names_the_field_that_is_wrong():
     good = {name: getattr(device("z100sm"), name) for name in Device.__dataclass_fields__}
     for change, message in [
         (dict(registers_per_cu=0), "registers_per_cu must be positive, got 0"),
-        (dict(wavefront=48), "wavefront must be a power of two, got 48"),
+        (dict(wavefront=48), "wavefront must be one of 32, 64; got 48"),
         (dict(clock_hz=float("nan")), "clock_hz must be positive and finite, got nan"),
         (dict(bandwidth_bytes_per_second=-1.0), "must be positive and finite, got -1.0"),
         (dict(clock_hz="fast"), "clock_hz must be a number, got 'fast'"),
         (dict(name="Z 100"), "name must be lower-case letters"),
         (dict(vendor="intel"), "vendor must be one of"),
-        (dict(lds_bytes_per_block=1 << 20), "lds_bytes_per_block must be at most"),
+        (dict(lds_bytes_per_block=1 << 17), "lds_bytes_per_block must be at most lds_bytes_per_cu"),
         (dict(threads_per_block=1000), "threads_per_block must be a multiple of wavefront"),
         (dict(registers_per_cu=65535), "registers_per_cu must be a multiple of"),
     ]:

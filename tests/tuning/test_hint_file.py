@@ -15,6 +15,7 @@ from recorded import COLD, DEVICE, HOT, IDENTITY, PROBLEM, TILINGS, TOKEN, keep,
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.core import backend, catalog
 from dscore.core.tiling import Tiling
+from dscore.core.toml import parse_toml
 from dscore.tuning import exchange, records, shipped_hints
 from dscore.tuning.hint_file import Hint, best_hints
 from dscore.tuning.measurement import Identity, Measurement, MeasurementPolicy
@@ -113,7 +114,7 @@ def test_the_file_is_read_back_whole_and_does_not_depend_on_the_order() -> None:
     assert hints.ignored(DEVICE) == ()
     assert hints.plan(PROBLEM, DEVICE).tiling == TILINGS[2]  # type: ignore[union-attr]
     assert hints.plan(depthwise, DEVICE).tiling == tiling  # type: ignore[union-attr]
-    head = catalog.parse_toml(text.encode(), "made")
+    head = parse_toml(text.encode(), "made")
     assert (head["device"], head["measured"]) == ("z100sm", "hip cold graph")
     assert head["machine"] == f"{DEVICE.title}, Linux x86_64"
     assert head["command"] == command
