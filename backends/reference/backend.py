@@ -78,6 +78,7 @@ class ReferenceBackend(HostBackend):
 
     def prepare(self, plans: Sequence[Plan], progress: Progress | None = None) -> Prepared:
         """Nothing: NumPy runs a plan as it is."""
+        return Prepared()
 
     def compile(self, plan: Plan) -> ReferenceKernel:
         """The kernel of *plan*; UnavailableError names what `refuses` lists."""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from dscore.cli import options
 from dscore.cli.inputs import layers_of
 from dscore.cli.show.json import print_json
-from dscore.cli.show.text import compiled_text, compiling, counted
+from dscore.cli.show.text import compiling, counted
 
 
 def prepare(
@@ -34,5 +34,5 @@ def prepare(
         print_json({**asdict(report), "found": report.found})
         return
     print(f"{counted(report.layers, 'layer')}, {counted(report.kernels, 'kernel')} for "
-          f"{report.backend} on {report.device}, "
-          + compiled_text(report.compiled, report.kernels, report.seconds))
+          f"{report.backend} on {report.device}: {report.compiled:,} compiled, "
+          f"{report.found:,} found, {report.seconds:.1f} s")

@@ -71,7 +71,7 @@ def problems_of(layers: str | ConvProblem | Iterable[str | ConvProblem],
     """The problems that *layers* name, in order.
 
     >>> len(problems_of("mobilenet_v2")), len(problems_of(["P1-P3", "D1"], batch=8))
-    (53, 4)
+    (52, 4)
     """
     if isinstance(layers, str | ConvProblem):
         layers = [layers]

@@ -12,7 +12,7 @@ from refusals import message
 from dscore import api
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.building import ahead_of_time, compilers
-from dscore.building.ahead_of_time import Comparison, build, device_for, report_of
+from dscore.building.ahead_of_time import Comparison, build, device_for, report_of, write_kernels
 from dscore.building.codegen import KERNELS_PER_UNIT, KernelSource
 from dscore.building.library import Library, sources
 from dscore.building.reports import MOST_SPILLS, Report
@@ -168,14 +168,15 @@ def test_an_emulated_library_holds_each_kernel_once(sizes):
     built = build(kernels, target("emulated"), jobs=1,
                   progress=lambda *step: steps.append(step))
     assert list(built.kernels) == [kernel.name for kernel in kernels[:3]]
-    assert steps == [(1, 1, "kernels")]
-    assert (built.ok, built.from_cache) == (True, False)
-    table = Library(built.path).kernels
+    assert steps == [(0, 1, ""), (1, 1, "kernels")]
+    assert (built.ok, built.compiled) == (True, 3)
+    library, = built.libraries
+    table = Library(library).kernels
     for name, kernel in built.kernels.items():
         assert kernel.reported is None
         assert (table[name].threads, table[name].lds_bytes) == (
             kernel.plan.use.threads, kernel.plan.use.lds_bytes)
-    assert build(kernels, target("emulated")).from_cache
+    assert build(kernels, target("emulated")).compiled == 0
 
 
 @pytest.mark.parametrize("change", [{"lds_bytes": 12}, {"threads": 128}])
@@ -194,17 +195,18 @@ def test_a_plan_without_a_kernel_is_refused_by_name(token, code, monkeypatch):
         build(kernels_of((token,), "z100sm"), target("emulated"))
 
 
-def test_a_copy_replaces_what_was_there_or_leaves_it(tmp_path):
-    plan = api.plan_for(SMALL[0])
+def test_a_file_replaces_what_was_there_or_leaves_it(tmp_path):
+    kernel = KernelSource(api.plan_for(SMALL[0]))
     source = tmp_path / "made.so"
     source.write_bytes(b"new")
-    built = ahead_of_time.BuiltKernels(source, target("emulated"), compilers.Compiler(
-        "host", "cc"), {"k": Comparison(plan, plan.use, None)}, 0.0, False)
+    built = ahead_of_time.BuiltKernels(
+        target("emulated"), compilers.Compiler("host", "cc"),
+        {kernel.name: Comparison(kernel.plan, kernel.plan.use, None)}, (source,), 1, 0.0)
     (tmp_path / "out.so").write_bytes(b"old")
-    built.copy_to(tmp_path / "out.so")
-    assert (tmp_path / "out.so").read_bytes() == b"new"
+    write_kernels(tmp_path / "out.so", [kernel], built)
+    assert (tmp_path / "out.so").read_bytes().startswith(b"new")
     with pytest.raises(SpecError, match="cannot be written"):
-        built.copy_to(tmp_path / "nosuch" / "out.so")
+        write_kernels(tmp_path / "nosuch" / "out.so", [kernel], built)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made.so", "out.so"]
 
 
@@ -253,11 +255,12 @@ def test_more_kernels_than_a_unit_holds_make_one_library(name):
     require(name)
     layers = tuple(f"n1c8h{size}w8_o8k1" for size in range(1, KERNELS_PER_UNIT + 2))
     units: list[str] = []
-    built = build(kernels_of(layers, DEVICES[name]), target(name),
+    built = build(kernels_of(layers, DEVICES[name]), target(name), jobs=1,
                   progress=lambda done, total, unit: units.append(unit))
     assert len(built.kernels) == len(layers)
-    assert sorted(units) == ["index", "kernels_0", "kernels_1"]
+    assert units == ["", "kernels_0", "kernels_1"]
     assert all((kernel.reported is None) == (name == "emulated")
                for kernel in built.kernels.values())
     if name == "emulated":
-        assert set(Library(built.path).kernels) == set(built.kernels)
+        library, = built.libraries
+        assert set(Library(library).kernels) == set(built.kernels)

@@ -124,7 +124,9 @@ def test_build_as_json(json_of: Callable[..., Any]) -> None:
     assert kernel["layers"] == ["n2" + SMALL[2:]] * 2
     assert kernel["plan"]["use"] == kernel["predicted"]
     assert (kernel["reported"], kernel["faults"], kernel["lds_exact"]) == (None, [], True)
-    assert Path(data["library"]).exists()
+    assert (data["compiled"], data["out"]) == (1, None)
+    library, = data["libraries"]
+    assert Path(library).exists()
 
 
 @needs_host
@@ -184,8 +186,8 @@ def test_a_few_words_that_nvcc_spills_are_said(call: Call, monkeypatch: pytest.M
     compiler = Compiler("nvcc", "nvcc")
     monkeypatch.setattr(compilers, "find_compiler", lambda kind: compiler)
     monkeypatch.setattr(ahead_of_time, "build", lambda kernels, aim, **_: BuiltKernels(
-        tmp_path / "library.so", aim, compiler,
-        {kernels[0].name: Comparison(plan, plan.use, said)}, 0.0, False))
+        aim, compiler, {kernels[0].name: Comparison(plan, plan.use, said)},
+        (tmp_path / "library.so",), 0, 0.0))
     result = call("build", "D30", "--target", "sm_90")
     assert result.code == 0, result.err
     assert result.out.splitlines()[3].endswith("3 words spilled")

@@ -122,5 +122,5 @@ def test_clear_removes_everything_and_says_so(json_of: Callable[..., Any],
                                               kept: list[store.Entry]) -> None:
     removed = json_of("cache", "clear")["removed"]
     assert {kind: taken["entries"] for kind, taken in removed.items()} == {
-        "libraries": 2, "tuning": 1, "devices": 0}
+        "libraries": 2, "kernels": 0, "tuning": 1, "devices": 0}
     assert not any(path.exists() for entry in kept for path in entry.paths)
