@@ -1,12 +1,12 @@
 """`dscore cache ...`: entries on disk, whether they are whole, and their removal.
 
-The work of the commands that exchange records with files is in `cache_exchange`.
+What show and verify print is in `cache_show`; the work of the commands that exchange records with
+files is in `cache_exchange`.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,18 +15,20 @@ import typer
 
 from dscore._version import __version__
 from dscore.cli import options
+from dscore.cli.commands import cache_show
+from dscore.cli.commands.cache_show import size_text
+from dscore.cli.complete import layers
 from dscore.cli.help_page import Group
-from dscore.cli.show.json import Record, print_json
-from dscore.cli.show.text import counted, print_table, print_text
+from dscore.cli.show.json import print_json
+from dscore.cli.show.text import counted
 from dscore.core.errors import SpecError
 
 if TYPE_CHECKING:
-    from dscore.cache.store import Damage, Entry, Removed
+    from dscore.cache.store import Removed
 
 _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9,
           "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_COLUMNS = ("kind", "target", ">kernels", ">size", ">unused for", "compiler")
 
 app = typer.Typer(name="cache", cls=Group, help="""\
 Show, check, empty and move what dscore keeps on disk.
@@ -43,13 +45,17 @@ _From = Annotated[list[str], typer.Argument(
 
 
 @app.command()
-def show(json: options.Json = False) -> None:
-    """Show the libraries and tuning records on disk."""
-    entries, damaged = _entries()
-    if entries and not json:
-        print_table(_COLUMNS, [_row(kind, entry) for kind, entry in entries])
-        print()
-    _print_entries(entries, damaged, json)
+def show(
+    layer: Annotated[str | None, typer.Option(
+        "--layer", metavar="LAYER", show_default=False, autocompletion=layers,
+        help="Show what is kept for this layer, network or problem, at any batch.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Show the libraries and tuning records on disk, by layer and by kind.
+
+    dscore cache show --layer P13
+    """
+    cache_show.show(layer, json)
 
 
 @app.command()
@@ -58,9 +64,7 @@ def verify(json: options.Json = False) -> None:
 
     Damaged entries are never loaded, and prune removes them. Ends with 1 if there are any.
     """
-    entries, damaged = _entries()
-    _print_entries(entries, damaged, json)
-    if damaged:
+    if cache_show.verify(json):
         raise typer.Exit(1)
 
 
@@ -166,53 +170,6 @@ def hints(
     cache_exchange.hints(files or [], device, json)
 
 
-def _entries() -> tuple[list[tuple[str, Entry]], list[tuple[str, Damage]]]:
-    """Whole entries, and damaged ones, each with its kind."""
-    from dscore.cache.store import stores
-
-    entries = [(store.kind, entry) for store in stores() for entry in store.entries()]
-    damaged = [(store.kind, damage) for store in stores() for damage in store.verify()]
-    broken = {damage.path for _, damage in damaged}
-    return [(kind, entry) for kind, entry in entries if entry.path not in broken], damaged
-
-
-def _print_entries(entries: list[tuple[str, Entry]], damaged: list[tuple[str, Damage]],
-                   json: bool) -> None:
-    from dscore.cache.folders import root
-
-    size = sum(entry.size for _, entry in entries)
-    if json:
-        print_json({"root": str(root()), "size": size,
-                    "entries": [_entry_record(kind, entry) for kind, entry in entries],
-                    "damaged": [_damage_record(kind, damage) for kind, damage in damaged]})
-        return
-    for kind, damage in damaged:
-        print_text(f"damaged, and never loaded: {kind} {damage.path}: {damage.reason}")
-    print(f"{len(entries):,} whole, {len(damaged):,} damaged, {_size(size)}, in {root()}")
-
-
-def _row(kind: str, entry: Entry) -> tuple[str, ...]:
-    record = _entry_record(kind, entry)
-    return (kind, record["target"] or "", "" if record["kernels"] is None else
-            str(record["kernels"]), _size(entry.size), _age(record["unused_seconds"]),
-            record["compiler_version"] or "")
-
-
-def _entry_record(kind: str, entry: Entry) -> Record:
-    meta, now = entry.meta, time.time()
-    # The host's compilers report on no kernels, so that these are not known there.
-    kernels = len(meta["reports"]) if isinstance(meta.get("reports"), list) else 0
-    return {"kind": kind, "key": entry.key, "path": str(entry.path),
-            "target": meta.get("target"), "kernels": kernels or None, "size": entry.size,
-            "age_seconds": now - entry.created, "unused_seconds": now - entry.used,
-            "compiler": meta.get("compiler"), "compiler_version": meta.get("compiler_version"),
-            "dscore": meta.get("dscore")}
-
-
-def _damage_record(kind: str, damage: Damage) -> Record:
-    return {"kind": kind, "key": damage.key, "path": str(damage.path), "reason": damage.reason}
-
-
 def _prune(max_size: str | None, older_than: str | None,
            stale: bool) -> list[tuple[str, Removed]]:
     """Remove entries beyond the limits; what was removed of each kind.
@@ -268,20 +225,5 @@ def _print_removed(removed: list[tuple[str, Removed]], json: bool) -> None:
         return
     for kind, one in removed:
         entries = f"{one.entries:,} {'entry' if one.entries == 1 else 'entries'}"
-        print(f"{kind}: removed {entries} ({counted(one.files, 'file')}, {_size(one.size)})")
+        print(f"{kind}: removed {entries} ({counted(one.files, 'file')}, {size_text(one.size)})")
     print(f"from {root()}")
-
-
-def _size(count: float) -> str:
-    """Bytes as people read them."""
-    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count:.0f} B"
-
-
-def _age(seconds: float) -> str:
-    for unit, scale in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= scale:
-            return f"{seconds / scale:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("layer", "solver's first", ">first\nµs", "best", ">best\nµs", ">gain", ">tried",
             ">refused")
-_SPARE = ("refused", "tried", "solver's first")
+_SPARE = ("solver's first", "refused", "tried")
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 _WALL = ("these are wall-clock times of the host, which say nothing of a device; they serve tests "
          "only")

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 GAP = 2
 _LEAST_NAME = 12
 _LEAST_PROSE = 24
+# Words are folded to this before a column is left out for them.
+_PROSE = 40
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,9 @@ def fitted(columns: Sequence[Column], spare: Iterable[str], width: int) -> list[
     """
     kept = list(columns)
     for head in spare:
-        if total(kept) <= width:
-            return kept
+        folded = sum(max(0, column.width - _PROSE) for column in kept if column.last)
+        if total(kept) - folded <= width:
+            break
         kept = [column for column in kept if column.head != head]
     return _shortened(kept, total(kept) - width)
 

@@ -61,6 +61,12 @@ class Unit:
     name: str
     text: str
 
+    @property
+    def problems(self) -> list[str]:
+        """Tokens of the problems that its first line names."""
+        head, _, tokens = self.text.partition("\n")[0].partition("// dscore: ")
+        return [] if head or not tokens else tokens.split(", ")
+
 
 @dataclass(frozen=True)
 class Built:
@@ -143,6 +149,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
                 "flags": list(target.flags), "compiler": compiler.path,
                 "compiler_version": version, "headers": digest,
                 "units": [unit.name for unit in units],
+                "problems": sorted({token for unit in units for token in unit.problems}),
                 "reports": [asdict(report) for report in reports.values()],
                 "seconds": seconds, "dscore": __version__})
     return Built(name, digest, entry.files["so"], reports, seconds, False, log)
