@@ -82,7 +82,7 @@ class EmulatedBackend(HostBackend):
         absent = [source for source in wanted if source.name not in self._kernels]
         if absent:
             built = toolchain.build_library(units(absent), self.target, include=self.include)
-            library = Library(built.path)
+            library = Library(built.path, built.sha256)
             self._kernels.update(dict.fromkeys(library.kernels, library))
 
     def compile(self, plan: Plan) -> EmulatedKernel:

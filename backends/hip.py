@@ -162,7 +162,7 @@ class HipBackend:
         # that builds the same ones finds them in the cache.
         built = toolchain.build_library(units(absent), toolchain.target(architecture),
                                         include=sources())
-        library = Library(built.path)
+        library = Library(built.path, built.sha256)
         with self._lock:
             for name in library.kernels:
                 self._libraries[name, architecture] = library

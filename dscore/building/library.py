@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from dscore._version import __version__
 from dscore.algorithms.registry import algorithm, names
 from dscore.building.codegen import KernelSource, Sizes, sizes_of
 from dscore.building.compilers import Kind, find_compiler
+from dscore.cache.files import loadable
 from dscore.cache.store import folder_key
 from dscore.core.backend import BackendIdentity
 from dscore.core.errors import CompileError, LaunchError
@@ -48,17 +50,19 @@ def _ffi() -> Any:
 
 
 class Library:
-    """Shared library of kernels.
+    """Shared library of kernels; with *sha256*, one of the cache, which must still be of that hash.
 
-    Raises CompileError where the file is no library of this version of dscore.
+    Raises CompileError where the file is no library of this version of dscore, or is not as it was
+    written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sha256: str | None = None) -> None:
         ffi = _ffi()
         try:
-            self._lib = ffi.dlopen(str(path))
+            with nullcontext(str(path)) if sha256 is None else loadable(path, sha256) as name:
+                self._lib = ffi.dlopen(name)
             abi = self._lib.dscore_abi()
-        except (OSError, AttributeError) as failed:
+        except (OSError, AttributeError, ValueError) as failed:
             raise CompileError(f"{path} is not a kernel library: {failed}") from None
         if abi != self._lib.DSCORE_ABI:
             raise CompileError(f"{path} was built for ABI {abi}, this dscore has "

@@ -66,6 +66,7 @@ class Built:
     """Shared library on disk, and what its compiler reported of the kernels in it."""
 
     path: Path
+    sha256: str  # of the file, in hexadecimal
     reports: Mapping[str, Report]  # by symbol
     seconds: float  # that this took, the cache included
     from_cache: bool
@@ -131,7 +132,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
                 "compiler_version": compiler.version, "units": [unit.name for unit in units],
                 "reports": [asdict(report) for report in reports.values()],
                 "seconds": seconds, "dscore": __version__})
-    return Built(entry.files["so"], reports, seconds, False, log)
+    return Built(entry.files["so"], entry.sha256["so"], reports, seconds, False, log)
 
 
 def _headers(include: Path) -> dict[str, bytes]:
@@ -157,8 +158,8 @@ def _from_cache(entry: Entry, seconds: float) -> Built | None:
     """Library as it was built; None where its metadata is not of this dscore's making."""
     try:
         reports = [Report(**fields) for fields in entry.meta["reports"]]
-        return Built(entry.files["so"], {report.symbol: report for report in reports}, seconds,
-                     True, "")
+        return Built(entry.files["so"], entry.sha256["so"],
+                     {report.symbol: report for report in reports}, seconds, True, "")
     except (KeyError, TypeError):
         return None
 

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 from filelock import FileLock, Timeout
 
@@ -49,6 +50,7 @@ def _held(lock: FileLock, gpu: str) -> AbstractContextManager[object]:
 
 
 def _awaited(lock: FileLock, gpu: str) -> AbstractContextManager[object]:
+    folders.make(Path(lock.lock_file).parent)
     try:
         return lock.acquire(timeout=_QUIET_SECONDS)
     except Timeout:
