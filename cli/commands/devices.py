@@ -14,6 +14,7 @@ from dscore.cli.show.text import print_table, print_text
 if TYPE_CHECKING:
     from dscore.building.compilers import Kind
     from dscore.core.device import Device
+    from dscore.core.driver import Description
 
 _COLUMNS = ("name", "title", "made for", ">wave", ">CUs", ">LDS/CU", ">registers/CU", ">GB/s")
 _SPARE = ("registers/CU", "LDS/CU", "wave")

@@ -42,6 +42,7 @@ class StoredKernel:
 
     library: Path
     report: Report | None
+    sha256: str | None = None  # of the file; None for one that the user has named
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def _library(library_key: str) -> Built | None:
 
 
 def _stored(name: str, built: Built) -> StoredKernel:
-    return StoredKernel(built.path, report_of(name, built.reports))
+    return StoredKernel(built.path, report_of(name, built.reports), built.sha256)
 
 
 def _compiler(target: Target, missing: Mapping[str, KernelSource]) -> Compiler:
@@ -219,7 +220,7 @@ class Kernels:
             return Prepared(len(wanted))
         provision = provide(absent, target, include=self._include, progress=progress)
         for name, stored in provision.kernels.items():
-            open_library(stored.library)  # before another process prunes it
+            open_library(stored.library, stored.sha256)  # before another process prunes it
             self._stored[name, target.name] = stored
         return Prepared(len(wanted), provision.compiled)
 
@@ -228,7 +229,7 @@ class Kernels:
         self.prepare([plan], target)
         kernel = KernelSource(plan, self._sizes)
         stored = self._stored[kernel.name, target.name]
-        return LoadedKernel(open_library(stored.library), kernel), stored.report
+        return LoadedKernel(open_library(stored.library, stored.sha256), kernel), stored.report
 
 
 def missing_kernels(kind: Kind) -> str | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from dscore.building.codegen import KernelSource, sizes_of
 from dscore.building.headers import sources
+from dscore.cache.files import loadable
 from dscore.core.errors import CompileError, LaunchError
 from dscore.core.once import once
 from dscore.core.plan import Plan
@@ -31,17 +33,19 @@ def _ffi() -> Any:
 
 
 class Library:
-    """Shared library of kernels.
+    """Shared library of kernels; with *sha256*, one of the cache, which must still be of that hash.
 
-    Raises CompileError where the file is no library of this version of dscore.
+    Raises CompileError where the file is no library of this version of dscore, or is not as it was
+    written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sha256: str | None = None) -> None:
         ffi = _ffi()
         try:
-            self._lib = ffi.dlopen(str(path))
+            with nullcontext(str(path)) if sha256 is None else loadable(path, sha256) as name:
+                self._lib = ffi.dlopen(name)
             abi = self._lib.dscore_abi()
-        except (OSError, AttributeError) as failed:
+        except (OSError, AttributeError, ValueError) as failed:
             raise CompileError(f"{path} is not a kernel library: {failed}") from None
         if abi != self._lib.DSCORE_ABI:
             raise CompileError(f"{path} was built for ABI {abi}, this dscore has "
@@ -76,9 +80,9 @@ class Library:
 
 
 @once
-def open_library(path: Path) -> Library:
+def open_library(path: Path, sha256: str | None = None) -> Library:
     """The library at *path*, opened once in the life of a process."""
-    return Library(path)
+    return Library(path, sha256)
 
 
 def _launched(ffi: Any, calls: Any, addresses: Sequence[int]) -> int:

@@ -75,6 +75,7 @@ class Built:
     key: str  # of the cache
     headers: str  # see dscore.building.headers
     path: Path
+    sha256: str  # of the file, in hexadecimal
     reports: Mapping[str, Report]  # by symbol
     seconds: float  # that this took, the cache included
     from_cache: bool
@@ -152,7 +153,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
                 "problems": sorted({token for unit in units for token in unit.problems}),
                 "reports": [asdict(report) for report in reports.values()],
                 "seconds": seconds, "dscore": __version__})
-    return Built(name, digest, entry.files["so"], reports, seconds, False, log)
+    return Built(name, digest, entry.files["so"], entry.sha256["so"], reports, seconds, False, log)
 
 
 def cached_library(name: str) -> Built | None:
@@ -162,7 +163,7 @@ def cached_library(name: str) -> Built | None:
         return None
     try:
         reports = [Report(**fields) for fields in entry.meta["reports"]]
-        return Built(name, str(entry.meta["headers"]), entry.files["so"],
+        return Built(name, str(entry.meta["headers"]), entry.files["so"], entry.sha256["so"],
                      {report.symbol: report for report in reports},
                      time.perf_counter() - start, True, "")
     except (KeyError, TypeError):

@@ -9,31 +9,73 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
+from dscore.cache.files import distrust
 from dscore.core.errors import UnavailableError
 from dscore.core.once import once
 
-_warned = False
+_DEFAULT = "~/.cache/dscore"
+# Topics that a warning was given on.
+_warned: set[str] = set()
 
 
 def configured_root() -> Path | None:
-    """Folder that the environment names, writable or not; None without a home."""
+    """Folder that the environment names, usable or not; None where its home folder is not known."""
     named = os.environ.get("DSCORE_CACHE_DIR")
     if named:
-        return Path(os.path.abspath(os.path.expanduser(named)))
+        return _expanded(named)
     shared = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(shared):  # the XDG specification has relative ones ignored
         return Path(shared, "dscore")
-    with suppress(RuntimeError):
-        return Path.home() / ".cache" / "dscore"
-    return None
+    return _expanded(_DEFAULT)
+
+
+def _expanded(named: str) -> Path | None:
+    """Absolute path; None where its ~ is of an unknown user, or $HOME is empty or relative."""
+    path = os.path.expanduser(named)
+    if named.startswith("~") and not os.path.isabs(path):
+        return None
+    if named.partition("/")[0] == "~" and os.environ.get("HOME") == "":
+        return None
+    return Path(os.path.abspath(path))
 
 
 def root() -> Path:
     """Folder that new entries go to: the configured one, else the temporary one."""
     configured = configured_root()
-    if configured is not None and _writable(configured):
+    reason = unusable(configured)
+    if configured is not None and reason is None and _writable(configured):
         return configured
-    return instead_of(configured, "it cannot be written")
+    return instead_of(configured, reason or "it cannot be written")
+
+
+def unusable(configured: Path | None, kind: str = "") -> str | None:
+    """Reason why no entry of *kind* is read from the configured folder; None where they may be."""
+    if configured is None:
+        return "there is no such home folder"
+    for folder in (configured, configured / kind):
+        with suppress(OSError):  # what is not there, or is no folder, holds no entries
+            reason = distrust(folder.stat())
+            if reason is not None:
+                return reason if folder == configured else f"{kind}: {reason}"
+    return None
+
+
+def readable(kind: str) -> tuple[Path, ...]:
+    """Folders that entries of *kind* are read from, in this order; not those that others may write.
+    """
+    configured = configured_root()
+    reason = unusable(configured, kind)
+    if reason is not None and configured is not None:
+        instead_of(configured, reason)
+    roots = [] if configured is None or reason is not None else [configured]
+    return tuple(folder / kind for folder in (*roots, *existing_temporaries()))
+
+
+def make(folder: Path) -> None:
+    """Make *folder* and what is missing above it, closed to others; OSError where that fails."""
+    if not folder.is_dir():
+        make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _writable(folder: Path) -> bool:
@@ -47,15 +89,18 @@ def _writable(folder: Path) -> bool:
 
 def instead_of(configured: Path | None, reason: object) -> Path:
     """Temporary folder in place of the configured one, with one warning in a process's life."""
-    global _warned  # noqa: PLW0603
     folder = _temporary()
-    if not _warned:
-        _warned = True
-        warnings.warn(f"dscore's cache folder {configured or '~/.cache/dscore'} is not used "
-                      f"({reason}); what is built goes to {folder}. Set DSCORE_CACHE_DIR to a "
-                      "writable folder.",
-                      RuntimeWarning, stacklevel=3)
+    named = configured or os.environ.get("DSCORE_CACHE_DIR") or _DEFAULT
+    warn_once("folder", f"dscore's cache folder {named} is not used ({reason}); what is built goes "
+                        f"to {folder}. Set DSCORE_CACHE_DIR to a folder that you alone can write.")
     return folder
+
+
+def warn_once(topic: str, text: str) -> None:
+    """RuntimeWarning, the first of *topic* in this process."""
+    if topic not in _warned:
+        _warned.add(topic)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
 def _temporary() -> Path:
@@ -67,7 +112,7 @@ def _temporary() -> Path:
 
 
 def _temporary_name() -> Path:
-    user = os.getuid() if hasattr(os, "getuid") else "user"
+    user = os.geteuid() if hasattr(os, "geteuid") else "user"
     return Path(tempfile.gettempdir(), f"dscore-{user}")
 
 
@@ -87,7 +132,7 @@ def _private(folder: Path) -> bool:
         state = folder.lstat()
     except OSError:
         return False
-    ours = not hasattr(os, "getuid") or state.st_uid == os.getuid()
+    ours = not hasattr(os, "geteuid") or state.st_uid == os.geteuid()
     return stat.S_ISDIR(state.st_mode) and ours and not state.st_mode & 0o077
 
 

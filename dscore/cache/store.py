@@ -14,38 +14,26 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dscore.cache.folders import configured_root, existing_temporaries, instead_of
+from dscore.cache.entries import DIGEST, FORMAT, SUFFIX, Entry, described, load, seal
+from dscore.cache.files import UntrustedError
+from dscore.cache.folders import (
+    configured_root,
+    instead_of,
+    make,
+    readable,
+    unusable,
+    warn_once,
+)
 from dscore.core.errors import UnavailableError
 from dscore.core.text import replace_whole
 
 KINDS = ("libraries", "kernels", "tuning", "devices")
-_FORMAT = 1
-_SUFFIX = re.compile(r"[a-z][a-z0-9]{0,7}")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = r"[0-9a-f]{64}(\.json|\.log|-[0-9a-f]{16}\.[a-z][a-z0-9]{0,7})"
 # The files of a store, and what a writer names them before it renames them.
-_OWN = re.compile(rf"{_NAME}|\.({_NAME}|[0-9a-f]{{64}})\.[0-9a-f]{{16}}\.tmp")
+_OWN = re.compile(rf"{_NAME}|\.dscore-[0-9a-f]{{16}}\.tmp")
 # A file that no entry names may be the work of a writer that has not come to its end.
 _GRACE_SECONDS = 3600.0
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Entry of a store: its files by suffix, and their metadata."""
-
-    key: str
-    path: Path  # of the JSON
-    files: Mapping[str, Path]
-    meta: Mapping[str, Any]
-    created: float  # seconds since the epoch
-    used: float
-    size: int  # bytes of all files
-
-    @property
-    def paths(self) -> set[Path]:
-        """Files of the entry, the JSON among them."""
-        return {self.path, *self.files.values()}
 
 
 @dataclass(frozen=True)
@@ -99,44 +87,11 @@ def _files_key(folder: Path, files: tuple[tuple[Path, int, int], ...],
     return key(*parts, *contents)
 
 
-def _seal(body: Any) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
 def _write(path: Path, data: bytes) -> None:
-    """Write *path* with its folder: no reader ever meets half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_whole(path, data)
-
-
-def _entry(folder: Path, body: Mapping[str, Any]) -> Entry:
-    """Entry that the body of a JSON describes; ValueError where a payload has another size."""
-    path = folder / f"{body['key']}.json"
-    files, state = {}, path.stat()
-    for suffix, payload in body["files"].items():
-        files[suffix] = folder / f"{body['key']}-{payload['sha256'][:16]}.{suffix}"
-        if files[suffix].stat().st_size != payload["bytes"]:
-            raise ValueError(f"{files[suffix].name} is not of the {payload['bytes']} bytes stated")
-    size = state.st_size + sum(payload["bytes"] for payload in body["files"].values())
-    return Entry(body["key"], path, files, body["meta"], body["created"], state.st_mtime, size)
-
-
-def _load(folder: Path, key: str, hashed: bool) -> Entry:
-    """Entry of *key*; OSError or ValueError, which says why, where there is no sound one."""
-    try:
-        document = json.loads((folder / f"{key}.json").read_bytes())
-        body = document["body"]
-        if document["seal"] != _seal(body) or body["format"] != _FORMAT:
-            raise ValueError("the JSON is not as it was written")
-        if body["key"] != key:
-            raise ValueError(f"the JSON is that of {body['key']}")
-        entry = _entry(folder, body)
-    except (KeyError, TypeError, AttributeError, RecursionError) as failed:
-        raise ValueError(f"the JSON is not an entry ({failed!r})") from failed
-    for suffix, path in entry.files.items() if hashed else ():
-        if hashlib.sha256(path.read_bytes()).hexdigest() != body["files"][suffix]["sha256"]:
-            raise ValueError(f"{path.name} is not as it was written")
-    return entry
+    """Write *path* with its folder: no reader ever meets half a file, and nobody else may write it.
+    """
+    make(path.parent)
+    replace_whole(path, data, mode=0o644)
 
 
 @dataclass(frozen=True)
@@ -152,9 +107,11 @@ class Store:
     kind: str
 
     def folders(self) -> tuple[Path, ...]:
-        """Folders that are read, in this order; a read-only one may hold shipped entries."""
-        roots = [configured_root(), *existing_temporaries()]
-        return tuple(path / self.kind for path in roots if path is not None)
+        """Folders that are read, in this order; a read-only one may hold shipped entries.
+
+        With one warning in a process's life, those that others may write are left out.
+        """
+        return readable(self.kind)
 
     def get(self, key: str) -> Entry | None:
         """Entry of *key* with whole payloads, which is marked as used; None where there is none.
@@ -162,8 +119,13 @@ class Store:
         Another process may prune it at any time: a payload that cannot be opened is a miss.
         """
         for folder in self.folders():
-            with suppress(OSError, ValueError):
-                entry = _load(folder, key, hashed=True)
+            try:
+                entry = load(folder, key, hashed=True)
+            except UntrustedError as untrusted:
+                warn_once("entry", f"an entry of dscore's cache may be another user's: {untrusted}")
+            except (OSError, ValueError):
+                pass
+            else:
                 with suppress(OSError):
                     os.utime(entry.path)
                 return entry
@@ -175,22 +137,23 @@ class Store:
         The entry goes to the temporary folder where the configured one cannot take it (read-only,
         full). Raises UnavailableError where neither can.
         """
-        if not _DIGEST.fullmatch(key) or not all(map(_SUFFIX.fullmatch, files)):
+        if not DIGEST.fullmatch(key) or not all(map(SUFFIX.fullmatch, files)):
             raise ValueError(f"not a key of cache.key, or odd suffixes: {key}, {list(files)}")
         contents = {suffix: file if isinstance(file, bytes) else file.read_bytes()
                     for suffix, file in files.items()}
         payloads: dict[str, Any] = {
             suffix: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
             for suffix, data in contents.items()}
-        body = json.loads(json.dumps({"format": _FORMAT, "key": key, "created": time.time(),
+        body = json.loads(json.dumps({"format": FORMAT, "key": key, "created": time.time(),
                                       "files": payloads, "meta": dict(meta)}))
-        document = json.dumps({"seal": _seal(body), "body": body}, indent=1)
+        document = json.dumps({"seal": seal(body), "body": body}, indent=1)
 
         def write(folder: Path) -> Entry:
             for suffix, data in contents.items():
                 _write(folder / f"{key}-{payloads[suffix]['sha256'][:16]}.{suffix}", data)
-            _write(folder / f"{key}.json", document.encode())
-            return _entry(folder, body)
+            path = folder / f"{key}.json"
+            _write(path, document.encode())
+            return described(path, body, path.stat())
         return self._somewhere(write)
 
     def put_log(self, key: str, text: str) -> Path:
@@ -202,8 +165,9 @@ class Store:
 
     def _somewhere(self, write: Callable[[Path], _T]) -> _T:
         """Result of *write* for the configured folder, else for the temporary one."""
-        configured, reason = configured_root(), "there is no home folder"
-        if configured is not None:
+        configured = configured_root()
+        reason = unusable(configured, self.kind)
+        if configured is not None and reason is None:
             try:
                 return write(configured / self.kind)
             except OSError as failed:
@@ -221,7 +185,7 @@ class Store:
         entries = []
         for folder, key in self._keys():
             with suppress(OSError, ValueError):
-                entries.append(_load(folder, key, hashed=False))
+                entries.append(load(folder, key, hashed=False))
         return tuple(sorted(entries, key=lambda entry: -entry.used))
 
     def verify(self) -> tuple[Damage, ...]:
@@ -229,7 +193,7 @@ class Store:
         damages = []
         for folder, key in self._keys():
             try:
-                _load(folder, key, hashed=True)
+                load(folder, key, hashed=True)
             except (OSError, ValueError) as failed:
                 damages.append(Damage(key, folder / f"{key}.json", str(failed)))
         return tuple(damages)
@@ -266,9 +230,17 @@ class Store:
     def _keys(self) -> Iterator[tuple[Path, str]]:
         return ((path.parent, path.stem) for path in self._own() if path.suffix == ".json")
 
+    def links(self) -> tuple[Path, ...]:
+        """Folders that are links: entries behind them are read, but never removed."""
+        paths = (path for folder in self.folders() for path in (folder.parent, folder))
+        return tuple(path for path in paths if path.is_symlink())
+
     def _remove(self, doomed: Callable[[Path], bool]) -> Removed:
         entries = files = size = 0
+        links = self.links()
         for path in self._own():
+            if path.parent in links or path.parent.parent in links:
+                continue
             with suppress(OSError):
                 taken = path.lstat().st_size
                 if doomed(path):

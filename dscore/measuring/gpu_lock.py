@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 from filelock import FileLock, Timeout
 
@@ -53,6 +54,7 @@ def _held(lock: FileLock, gpu: str, wait: bool) -> AbstractContextManager[object
 
 
 def _awaited(lock: FileLock, gpu: str) -> AbstractContextManager[object]:
+    folders.make(Path(lock.lock_file).parent)
     try:
         return lock.acquire(timeout=_QUIET_SECONDS)
     except Timeout:

@@ -277,7 +277,7 @@ def test_a_real_library_of_two_units_loads_and_runs(include):
 @needs_host
 def test_a_real_library_is_built_although_the_cache_cannot_be_written(include, monkeypatch):
     monkeypatch.setenv("DSCORE_CACHE_DIR", "/dev/null/x")
-    monkeypatch.setattr(folders, "_warned", False)
+    monkeypatch.setattr(folders, "_warned", set())
     with pytest.warns(RuntimeWarning, match="/dev/null/x"):
         built = build_library([Unit("u", SOURCE % ("answer", 39))], EMULATED, include=include)
     assert ctypes.CDLL(str(built.path)).answer() == 42

@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(folders, "_warned", False)
+    monkeypatch.setattr(folders, "_warned", set())
     folders._of_this_process.cache_clear()
     yield tmp_path / "cache" / "libraries"
     folders._of_this_process.cache_clear()
@@ -276,7 +276,7 @@ def test_prune_takes_damaged_entries_and_leftovers_but_not_the_work_of_writers(f
     _truncated(damaged)
     put(OTHER)
     names = [f"{OTHER}-{'0' * 16}.so", f"{KEY}.log",
-             *(f".{KEY}{end}.{'0' * 16}.tmp" for end in ("", ".json", f"-{'0' * 16}.so"))]
+             *(f".dscore-{digit * 16}.tmp" for digit in "123")]
     for name in names:
         (folder / name).write_text("being written")
     assert STORE.prune().entries == 1
@@ -291,7 +291,7 @@ def test_prune_takes_damaged_entries_and_leftovers_but_not_the_work_of_writers(f
 def test_clear_leaves_the_temporary_files_of_writers_at_work(folder):
     entry = put()
     STORE.put_log(KEY, "a log")
-    (writing := folder / f".{KEY}.json.{'0' * 16}.tmp").touch()
+    (writing := folder / f".dscore-{'0' * 16}.tmp").touch()
     assert STORE.clear() == store.Removed(1, 3, entry.size + 5)
     assert [*folder.iterdir()] == [writing]
     with warnings.catch_warnings():
