@@ -25,7 +25,7 @@ class Explanation:
 
     *ledger* is judged at the plan's own residency, *floor_seconds* is the least time the problem
     can take on the device, *note* says why another space than the layer's own was opened,
-    *chosen_by* who chose the plan.
+    *chosen_by* who chose the plan, *assumed* which device was assumed where none was stated.
     """
 
     plan: Plan
@@ -35,10 +35,11 @@ class Explanation:
     note: str
     considered: int
     chosen_by: str
+    assumed: str = ""
 
     def __str__(self) -> str:
         plan = self.plan
-        sections = [f"{plan}\n{'chosen by':<22}{self.chosen_by}"]
+        sections = [f"{plan}\n{'chosen by':<22}{self.chosen_by}" + f"\n{self.assumed}".rstrip()]
         if self.note:
             sections[0] += "\n" + "\n".join(fold(f"{'note':<22}{self.note}", indent=22))
         sections.append(f"limits at block_n={plan.block_n} ({plan.rules} rules), chosen among "
