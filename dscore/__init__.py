@@ -1,6 +1,24 @@
 """dscore: declarative convolution operators for depthwise-separable networks.
 
 State a convolution and a device; dscore finds a tiling that provably fits and runs it.
+
+    conv(x, w)            the convolution of arrays, on the device that they lie on
+    plan_for(problem)     the plan of a problem: its tiling, launch, resources, estimate
+    explain(problem)      the plan with its reasons: limits, picture, floor
+    solve(problem)        every tiling that fits
+    validate(problem, t)  the verdict on one tiling: each limit with used and allowed
+    trace(problem)        what the lanes of a plan load, multiply and store
+    tiling(...)           a tiling from its fields
+
+A problem is a layer's name ("P13", "mobilenet_v2/7"), a token ("n1c64h14w14_o384k1") or a
+ConvProblem, which is a ConvSpec on an input size. A Device is one by its name ("h200"), or a TOML
+file's path. Errors are of the family DscoreError: SpecError, InfeasibleError (of which
+InvalidTiling), UnavailableError, CompileError, LaunchError. A Plan is a value to print and to hand
+to conv; an Array is that of NumPy, PyTorch, CuPy or any library with DLPack.
+
+>>> import dscore, numpy as np
+>>> dscore.conv(np.ones((1, 2, 4, 4), np.float32), np.ones((8, 2, 1, 1), np.float32)).shape
+(1, 8, 4, 4)
 """
 
 from __future__ import annotations
@@ -19,6 +37,7 @@ if not (Path(__file__).parent / "backends").is_dir():
 # Public names by their modules, imported on first use: importing dscore loads only this file.
 _MODULES = {
     "api": ("conv", "explain", "plan_for", "solve", "tiling", "trace", "validate"),
+    "calling.arrays": ("Array",),
     "calling.prepare": ("load", "prepare"),
     "core.errors": ("CompileError", "DscoreError", "InfeasibleError", "LaunchError", "SpecError",
                     "UnavailableError"),
@@ -39,6 +58,7 @@ if TYPE_CHECKING:
     from dscore.api import tiling as tiling
     from dscore.api import trace as trace
     from dscore.api import validate as validate
+    from dscore.calling.arrays import Array as Array
     from dscore.calling.prepare import load as load
     from dscore.calling.prepare import prepare as prepare
     from dscore.core.device import Device as Device
@@ -56,11 +76,15 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
-        raise AttributeError(f"module 'dscore' has no attribute {name!r}")
+        from difflib import get_close_matches
+
+        close = " or ".join(get_close_matches(name, __all__))
+        raise AttributeError(f"module 'dscore' has no attribute {name!r}"
+                             + f"; did you mean {close}?" * bool(close))
     value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
     globals()[name] = value  # so that the next use is an ordinary look-up
     return value
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_MODULE_OF]
+    return [*__all__, "__version__"]

@@ -1,21 +1,27 @@
-"""The functions that a program calls: to convolve arrays, and to ask how that would be done."""
+"""The functions that a program calls: to convolve arrays, and to ask how that would be done.
+
+Where a function takes a device, None stands for the GPU that is here; where there is none, the
+device of the first paper is assumed (`assumed_device`).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dscore.algorithms.registry import as_tiling, tiling_from
+from dscore.algorithms.registry import as_tiling, names, tiling_from
 from dscore.calling import choice, convolve
+from dscore.calling.arrays import Array, ArrayT
 from dscore.calling.call_cache import CALLS
 from dscore.checking import bound
 from dscore.core import catalog
-from dscore.core.backend import Backend, choose_backend
+from dscore.core.backend import Backend, choose_backend, gpu_here
 from dscore.core.device import Device
-from dscore.core.errors import SpecError, require_one_of
+from dscore.core.errors import SpecError, require_int, require_one_of, shown
 from dscore.core.numerics import Arithmetic
 from dscore.core.plan import RULES, Plan, Rules
 from dscore.core.problem import ConvProblem
@@ -28,19 +34,27 @@ from dscore.solving.explain import Explanation, explanation_of
 
 ProblemLike = ConvProblem | str
 DeviceLike = Device | str | os.PathLike[str]
-TilingLike = Tiling | dict[str, Any]
+TilingLike = Tiling | Mapping[str, Any]
+PairLike = int | Sequence[int]
+PaddingLike = int | str | Sequence[int | Sequence[int]]
+# Of which lanes and limits are assumed where there is no GPU.
+_ASSUMED = "z100sm"
 # The cache is looked up at every call: this saves two look-ups of attributes.
 _fast_call = CALLS.fast.get
 
 
-def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
-         dilation: Any = 1, groups: int = 1, activation: Activation | None = None,
-         backend: str = "auto", plan: Plan | TilingLike | None = None, out: Any = None,
-         arithmetic: Arithmetic | None = None) -> Any:
-    """Convolve: ``activation(conv2d(x, w) + bias)``, as deep learning defines it.
+def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
+         padding: PaddingLike = 0, dilation: PairLike = 1, groups: int = 1, *,
+         activation: Activation | None = None, backend: str = "auto",
+         plan: Plan | TilingLike | None = None, out: Array | None = None,
+         arithmetic: Arithmetic | None = None) -> ArrayT:
+    """Convolution ``activation(conv2d(x, w) + bias)``, as deep learning defines it.
 
-    *x* has shape (N, C, H, W), *w* (out channels, C / groups, kernel height, kernel width),
-    *bias* (out channels,); all of one library (NumPy, PyTorch, or any with DLPack) and one dtype.
+    The positional arguments are those of ``torch.nn.functional.conv2d``, in its order.
+
+    *x* has shape (N, C, H, W), or (C, H, W) for one image, *w* (out channels, C / groups, kernel
+    height, kernel width), *bias* (out channels,); all of one library (NumPy, PyTorch, or any with
+    DLPack) and one dtype.
     *stride*, *dilation*: an int or (vertical, horizontal). *padding*: "same" (TensorFlow's:
     ceil(size / stride) outputs, the odd row at the end), "valid", an int, (vertical, horizontal),
     ((top, bottom), (left, right)) or four ints. *activation*: relu, relu6, silu, hardswish.
@@ -51,8 +65,9 @@ def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
     *arithmetic*: "plain" for float32 products alone; by default a plan may make each of three TF32
     products ("tf32x3", NVIDIA), which keep the bound on all but adverse data (docs/model.md).
 
-    Returns the result, of shape (N, out channels, H', W'), as an array of *x*'s library; *out* if
-    given. Arrays that are not contiguous, or not of native byte order, are copied first.
+    Returns the result, of shape (N, out channels, H', W'), without N for one image, as an array of
+    *x*'s library; *out* if given. Arrays that are not contiguous, or not of native byte order, are
+    copied first.
 
     Raises SpecError for arguments that make no convolution, InfeasibleError where nothing fits the
     device, UnavailableError where the backend cannot run here or does not run this dtype.
@@ -62,18 +77,21 @@ def conv(x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0,
     array([[4., 6., 4.],
            [6., 9., 6.],
            [4., 6., 4.]], dtype=float32)
+    >>> image, filters, bias = np.ones((2, 8, 8)), np.ones((4, 1, 3, 3)), np.zeros(4)
+    >>> conv(*(array.astype(np.float32) for array in (image, filters, bias)), 2, 1, 1, 2).shape
+    (4, 4, 4)
     """
     if plan is None:
         try:
             call = _fast_call((id(w), bias is None, stride, padding, dilation, groups, activation,
                                backend, arithmetic))
-        except TypeError:  # an option that cannot be hashed
+        except (TypeError, ValueError):  # an option that cannot be hashed
             call = None
         y = None if call is None else call(x, w, bias, out)
         if y is not None:
-            return y
-    return convolve.convolve(x, w, bias, out, (stride, padding, dilation, groups, activation,
-                                               backend, arithmetic), plan)
+            return y  # type: ignore[no-any-return]
+    return convolve.convolve(  # type: ignore[no-any-return]
+        x, w, bias, out, (stride, padding, dilation, groups, activation, backend, arithmetic), plan)
 
 
 def problem_of(problem: ProblemLike) -> ConvProblem:
@@ -85,13 +103,23 @@ def problem_of(problem: ProblemLike) -> ConvProblem:
         return problem
     layers = catalog.find(problem)
     if len(layers) != 1:
-        raise SpecError(f"{problem!r} names {len(layers)} layers; name one of them, "
+        raise SpecError(f"{shown(problem)} names {len(layers)} layers; name one of them, "
                         f"for example {layers[0].name!r}")
     return layers[0].problem
 
 
-def device_of(device: DeviceLike) -> Device:
-    """A device, from itself, its shipped name, or the path of a TOML file."""
+def assumed_device() -> tuple[Device, str]:
+    """The GPU that is here, and ""; where there is none, an assumed device, and words to say so."""
+    here = gpu_here()
+    if here is not None:
+        return here, ""
+    return catalog.device(_ASSUMED), f"{_ASSUMED}, as there is no GPU here; state device= for another"
+
+
+def device_of(device: DeviceLike | None) -> Device:
+    """A device, from itself, its shipped name, or the path of a TOML file; None: see above."""
+    if device is None:
+        return assumed_device()[0]
     return device if isinstance(device, Device) else catalog.device(device)
 
 
@@ -105,31 +133,37 @@ def tiling(values: Mapping[str, Any] | None = None, /, **fields: Any) -> Tiling:
     >>> tiling(algorithm="direct", threads=64, thread_c=2).name
     'direct_t64_c2'
     """
+    if values is not None and not isinstance(values, Mapping):
+        raise SpecError(f"a tiling's fields are a dict, got {shown(values)}")
     return tiling_from({**(values or {}), **fields})
 
 
-def solve(problem: ProblemLike, device: DeviceLike = "z100sm", rules: Rules = "hardware",
+def solve(problem: ProblemLike, device: DeviceLike | None = None, rules: Rules = "hardware",
           masked: bool | None = None, algorithm: str | None = None) -> solver.Space:
     """The tilings that fit; see `dscore.solving.solver.solve` and `dscore.solving.solver.Space`.
 
     >>> len(solve("P1", "z100sm", "paper"))
     835
     """
+    require_one_of(masked, "masked", (None, True, False))
+    require_one_of(algorithm, "algorithm", (None, *names()))
     return solver.solve(problem_of(problem), device_of(device), _rules(rules), masked, algorithm)
 
 
-def plan_for(problem: ProblemLike, device: DeviceLike = "z100sm", rules: Rules = "hardware",
-             tiling: TilingLike | None = None, backend: Backend | None = None) -> Plan:
+def plan_for(problem: ProblemLike, device: DeviceLike | None = None, rules: Rules = "hardware",
+             tiling: TilingLike | None = None, backend: Backend | str | None = None) -> Plan:
     """The plan of an untuned machine (shipped, or the cost model's first), or that of *tiling*.
 
-    A shipped plan that *backend* refuses is passed over.
+    A shipped plan that *backend* (one, or its name) refuses is passed over.
 
     Raises InfeasibleError where nothing fits, InvalidTiling where *tiling* does not.
 
-    >>> plan_for("D1").tiling.algorithm
+    >>> plan_for("D1", "z100sm").tiling.algorithm
     'row_reuse'
     """
     layer, target = problem_of(problem), device_of(device)
+    if backend is not None and (isinstance(backend, type) or not isinstance(backend, Backend)):
+        backend = choose_backend(backend)
     if tiling is None:
         return choice.untuned_plan(layer, target, _rules(rules), backend)
     fitting = as_tiling(tiling)
@@ -137,40 +171,51 @@ def plan_for(problem: ProblemLike, device: DeviceLike = "z100sm", rules: Rules =
     return solver.make_plan(layer, target, fitting, rules)
 
 
-def validate(problem: ProblemLike, tiling: TilingLike, device: DeviceLike = "z100sm",
+def validate(problem: ProblemLike, tiling: TilingLike, device: DeviceLike | None = None,
              rules: Rules = "hardware", block_n: int = 1,
              masked: bool = False) -> verdict.Verdict:
     """The verdict on one configuration; see `dscore.solving.verdict.validate`.
 
     >>> validate("P28", dict(wave_w=1, wave_c=64, repeat_w=1, repeat_c=4, group_c=16),
-    ...          block_n=2).ok
+    ...          "z100sm", block_n=2).ok
     False
     """
+    require_one_of(masked, "masked", (True, False))
     return verdict.validate(problem_of(problem), as_tiling(tiling), device_of(device),
                             _rules(rules), block_n, masked)
 
 
-def explain(problem: ProblemLike | Plan, device: DeviceLike = "z100sm",
+def explain(problem: ProblemLike | Plan, device: DeviceLike | None = None,
             rules: Rules = "hardware") -> Explanation:
     """The plan of a problem (or a given plan) with its ledger, picture and floor.
 
-    >>> print(explain("P13").floor)
+    >>> print(explain("P13", "z100sm").floor)
     floor 0.68 µs = max(449,536 B at 1,000 GB/s (data sheet), 9,633,792 flops at 14.1 TFLOP/s)
     """
-    plan = problem if isinstance(problem, Plan) else plan_for(problem, device, rules)
+    if isinstance(problem, Plan):
+        return _explanation(problem)
+    target, assumed = assumed_device() if device is None else (device_of(device), "")
+    return replace(_explanation(plan_for(problem, target, rules)), assumed=assumed)
+
+
+def _explanation(plan: Plan) -> Explanation:
     space = solver.solve(plan.problem, plan.device, plan.rules)
     return explanation_of(plan, len(space), space.note, choice.origin_text(plan))
 
 
 def trace(problem: ProblemLike, plan: Plan | TilingLike | None = None,
-          device: DeviceLike = "z100sm", seed: int = 0) -> Trace:
+          device: DeviceLike | None = None, seed: int = 0) -> Trace:
     """The counts of what the lanes do, from a run on the reference backend with random data.
+
+    Raises SpecError where a *plan* is for another problem.
 
     >>> trace("n1c1h5w5_o1k3", dict(thread_h=3, thread_w=1, lanes_h=1, lanes_w=3, planes=1)
     ...       ).rows_loaded
     5
     """
-    plan = plan if isinstance(plan, Plan) else plan_for(problem, device, tiling=plan)
+    require_int(seed, "seed", 0)
+    plan = (choice.callers_plan(problem_of(problem), plan.device, plan) if isinstance(plan, Plan)
+            else plan_for(problem, device, tiling=plan))
     inputs, output = bound.sample(plan.problem, seed), output_of(plan.problem)
     out, counts = np.empty(output.shape, output.element.name), Trace()
     kernel: Any = choose_backend("reference").compile(plan)

@@ -32,8 +32,8 @@ FOLDERS = ("dscore", "backends", "cli", "hip_src", "specs", "tests", "docs", "ex
 PATHS = {"/".join(parts[at:]) for folder in FOLDERS for path in [ROOT / folder,
          *(ROOT / folder).rglob("*")] for parts in [path.relative_to(ROOT).parts]
          for at in range(len(parts))} | {path.name for path in ROOT.iterdir()}
-MODULES = [module.name for module in pkgutil.walk_packages(dscore.__path__, "dscore.")
-           if "__main__" not in module.name]
+MODULES = ["dscore", *(module.name for module in pkgutil.walk_packages(dscore.__path__, "dscore.")
+                       if "__main__" not in module.name)]
 
 
 def spans(text):

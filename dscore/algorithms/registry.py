@@ -11,7 +11,7 @@ from typing import Any
 from dscore.algorithms.base import Algorithm, Case
 from dscore.algorithms.columns import Count
 from dscore.core.device import Device
-from dscore.core.errors import SpecError, require_one_of
+from dscore.core.errors import SpecError, require_one_of, shown
 from dscore.core.once import once
 from dscore.core.plan import Rules
 from dscore.core.problem import ConvProblem
@@ -157,7 +157,7 @@ def require_runs(problem: ConvProblem, tiling: Tiling) -> None:
                         f"{'; '.join(map(str, broken))}; it takes a tiling of {able}")
 
 
-def tiling_from(values: dict[str, Any], where: str = "tiling") -> Tiling:
+def tiling_from(values: Mapping[str, Any], where: str = "tiling") -> Tiling:
     """The tiling of the algorithm that the key `algorithm` names, with the other values as fields.
 
     Without the key, as older files are, the names of the fields tell the algorithm.
@@ -168,6 +168,9 @@ def tiling_from(values: dict[str, Any], where: str = "tiling") -> Tiling:
     >>> tiling_from({"threads": 64, "thread_c": 2})
     DirectTiling(threads=64, thread_c=2)
     """
+    for name in values:
+        if not isinstance(name, str):
+            raise SpecError(f"{where}: a field is named by a text, got {shown(name)}")
     arguments = {name: value for name, value in values.items() if name != "algorithm"}
     if "algorithm" not in values:
         return _guessed(set(arguments), where)(**arguments)
@@ -178,8 +181,8 @@ def tiling_from(values: dict[str, Any], where: str = "tiling") -> Tiling:
 
 
 def as_tiling(value: Any, where: str = "tiling") -> Tiling:
-    """A tiling, from itself or from a dict of its fields; SpecError for anything else."""
-    if isinstance(value, dict):
+    """A tiling, from itself or from a mapping of its fields; SpecError for anything else."""
+    if isinstance(value, Mapping):
         return tiling_from(value, where)
     if not isinstance(value, Tiling):
         raise SpecError(f"{where} must be a Plan or a tiling, got {type(value).__name__}")

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dscore.calling.arrays import Adapter, Dlpack, GpuAdapter, Numpy, dtype_name, library_of
 from dscore.calling.gpu_arrays import Cupy, Torch
-from dscore.core.errors import SpecError, UnavailableError
-from dscore.core.numerics import ELEMENTS, Arithmetic
+from dscore.core.backend import require_name
+from dscore.core.errors import SpecError, UnavailableError, require_int, require_one_of
+from dscore.core.numerics import ARITHMETICS, ELEMENTS, Arithmetic
 from dscore.core.once import once
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation, ConvSpec
 
 _GPU_LIBRARIES: dict[str, Callable[[], Adapter]] = {"torch": Torch, "cupy": Cupy}
-_RANK = 4
+# Axes of an image, and of a batch of these.
+_IMAGE, _BATCH = 3, 4
 
 
 class Options(NamedTuple):
@@ -27,6 +31,23 @@ class Options(NamedTuple):
     activation: Activation | None
     backend: str
     arithmetic: Arithmetic | None
+
+    def require_known(self) -> None:
+        """Raise SpecError for what no layer states, and values of another type."""
+        require_name(self.backend)
+        require_int(self.groups, "groups")
+        require_one_of(self.arithmetic, "arithmetic", (None, *ARITHMETICS))
+
+    def plain(self) -> bool:
+        """Whether all are constants, by which a call can be remembered."""
+        return all(map(_constant, self))
+
+
+def _constant(option: Any) -> bool:
+    """Whether it stays as it is: no tensor of one element, say, which counts as an int, too."""
+    if isinstance(option, tuple):
+        return all(map(_constant, option))
+    return option is None or isinstance(option, int | str | np.integer)
 
 
 @once
@@ -42,38 +63,54 @@ def common_library(arrays: dict[str, Any]) -> tuple[Adapter, Any]:
 
     Raises SpecError for what is no array, for two libraries or types, and an unknown type.
     """
-    libraries = {name: library_of(array, name) for name, array in arrays.items()}
-    dtypes = {name: dtype_name(array) for name, array in arrays.items()}
-    for what, values in (("library", libraries), ("dtype", dtypes)):
-        if len(set(values.values())) > 1:
-            listed = ", ".join(f"{name} {value}" for name, value in values.items())
-            raise SpecError(f"all arrays must be of one {what}, got {listed}")
-    if dtypes["x"] not in ELEMENTS:
-        raise SpecError(f"dtype must be one of {', '.join(ELEMENTS)}; x is {dtypes['x']}")
-    return adapter_of(libraries["x"]), dtypes["x"]
+    adapter = adapter_of(_common("library", arrays, library_of))
+    for name, array in arrays.items():
+        adapter.require_plain(array, name)
+    dtype = _common("dtype", arrays, lambda array, name: dtype_name(array))
+    if dtype not in ELEMENTS:
+        raise SpecError(f"dtype must be one of {', '.join(ELEMENTS)}; x is {dtype}")
+    return adapter, dtype
+
+
+def _common(what: str, arrays: dict[str, Any], property_of: Callable[[Any, str], str]) -> str:
+    """The property that all of *arrays* share; SpecError where they differ."""
+    properties = {name: property_of(array, name) for name, array in arrays.items()}
+    if len(set(properties.values())) > 1:
+        listed = ", ".join(f"{name} {value}" for name, value in properties.items())
+        raise SpecError(f"all arrays must be of one {what}, got {listed}")
+    return properties["x"]
 
 
 def problem_of(x: Any, w: Any, bias: Any, dtype: Any, options: Options) -> ConvProblem:
-    """The problem that arrays and options make, where a batch of none counts as one.
+    """The problem that arrays and options make; a batch of none and a single image count as one.
 
     Raises SpecError for shapes and options that make no convolution.
     """
     _require_shapes(x, w, bias, options.groups)
-    batch, channels, height, width = (int(size) for size in x.shape)
+    *batch, channels, height, width = (int(size) for size in x.shape)
     spec = ConvSpec.make(channels, int(w.shape[0]), tuple(int(size) for size in w.shape[2:]),
                          stride=options.stride, padding=options.padding,
                          dilation=options.dilation, groups=options.groups, dtype=dtype,
                          bias=bias is not None, activation=options.activation)
-    return ConvProblem(spec, max(batch, 1), height, width)
+    return ConvProblem(spec, max((*batch, 1)), height, width)
+
+
+def result_shape(x: Any, problem: ConvProblem) -> tuple[int, ...]:
+    """The shape of the result: of one image where *x* is one, else of as many as *x* has."""
+    _, *image = problem.y_shape
+    return tuple(image) if len(x.shape) == _IMAGE else (int(x.shape[0]), *image)
 
 
 def _require_shapes(x: Any, w: Any, bias: Any, groups: int) -> None:
-    for array, name, axes in ((x, "x", "(N, C, H, W)"),
-                              (w, "w", "(out channels, C / groups, kernel height, width)")):
-        if len(array.shape) != _RANK:
-            raise SpecError(f"{name} must have 4 axes {axes}, got shape {tuple(array.shape)}")
-    if isinstance(groups, int) and groups >= 1 and x.shape[1] != w.shape[1] * groups:
-        raise SpecError(f"x has {x.shape[1]} channels, but w of shape {tuple(w.shape)} with "
+    if len(x.shape) not in (_IMAGE, _BATCH):
+        raise SpecError("x must have 4 axes (N, C, H, W), or 3 (C, H, W) for one image, got shape "
+                        f"{tuple(x.shape)}")
+    if len(w.shape) != _BATCH:
+        raise SpecError("w must have 4 axes (out channels, C / groups, kernel height, width), got "
+                        f"shape {tuple(w.shape)}")
+    channels, groups = x.shape[-3], int(groups)
+    if channels != w.shape[1] * groups:
+        raise SpecError(f"x has {channels} channels, but w of shape {tuple(w.shape)} with "
                         f"groups={groups} takes {w.shape[1]} * {groups} = {w.shape[1] * groups}")
     if bias is not None and tuple(bias.shape) != (w.shape[0],):
         raise SpecError(f"bias must have shape ({w.shape[0]},), one per output channel, "
@@ -113,9 +150,9 @@ def require_gpu_out(adapter: GpuAdapter, out: Any, shape: tuple[int, ...],
     *inputs*: x, w and the bias or None.
     """
     x = inputs[0]
-    require_shape(out, shape)
     if type(out) is not type(x) or out.dtype != x.dtype:
         raise SpecError(f"out must be a {type(x).__name__} of {x.dtype}, as x is")
+    require_shape(out, shape)
     if adapter.index(out) != adapter.index(x):
         common_gpu(adapter, {"x": x, "out": out})
     if adapter.contiguous(out) is not out:

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.errors import SpecError, UnavailableError, shown
 
-Array = NDArray[Any]
 # Device types of DLPack: the host, and memory of an NVIDIA and of an AMD GPU.
 _HOST, _GPUS = 1, (2, 10)
+HostArray = NDArray[Any]
+
+
+class Array(Protocol):
+    """An array of any library that has DLPack: NumPy, PyTorch, CuPy, JAX and others."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of its axes."""
+
+    @property
+    def dtype(self) -> Any:
+        """Element type, as its library states it."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        """Its memory, for other libraries."""
+
+    def __dlpack_device__(self) -> tuple[Any, Any]:
+        """Kind and number of the device that it lies on."""
+
+
+# The result is of the input's own library.
+ArrayT = TypeVar("ArrayT", bound=Array)
 
 
 class Adapter(Protocol):
@@ -21,17 +44,20 @@ class Adapter(Protocol):
 
     library: str
 
+    def require_plain(self, array: Any, name: str) -> None:
+        """Raise SpecError unless *array* has a shape, a type, and plain memory of its elements."""
+
     def index(self, array: Any) -> int | None:
         """The number of the GPU that *array* lies on; None for any other memory."""
 
-    def view(self, array: Any, name: str) -> Array:
-        """A NumPy view of a host array.
+    def view(self, array: Any, name: str, written: bool = False) -> HostArray:
+        """A NumPy view of a host array; it may be a copy, unless it is to be *written*.
 
         Raises UnavailableError for memory of a device that no backend here can reach, SpecError
-        for a tensor that records gradients.
+        where there is no such view.
         """
 
-    def like(self, result: Array, example: Any) -> Any:
+    def like(self, result: HostArray, example: Any) -> Any:
         """*result* as an array of this library, sharing its memory where the library can.
 
         Raises SpecError where the library has no from_dlpack.
@@ -74,19 +100,41 @@ class Dlpack:
     def __init__(self, library: str) -> None:
         self.library = library
 
+    def require_plain(self, array: Any, name: str) -> None:
+        for member in ("shape", "dtype", "__dlpack_device__"):
+            if not hasattr(array, member):
+                raise SpecError(f"{name} is a {type(array).__name__} without {member}; pass "
+                                f"np.from_dlpack({name})")
+        try:
+            tuple(map(operator.index, array.shape))
+            kind, _ = array.__dlpack_device__()
+            int(kind)
+        except Exception as failed:  # whatever a library's own methods raise
+            raise SpecError(f"{name}: the {type(array).__name__} does not state its shape and its "
+                            f"device as numbers: {failed}") from None
+
     def index(self, array: Any) -> int | None:
         kind, number = array.__dlpack_device__()
         return int(number) if int(kind) in _GPUS else None
 
-    def view(self, array: Any, name: str) -> Array:
+    def view(self, array: Any, name: str, written: bool = False) -> HostArray:
         kind, number = array.__dlpack_device__()
         if int(kind) != _HOST:
             raise UnavailableError(
                 f"{name} lies on DLPack device ({int(kind)}, {number}), and no backend here "
                 "reaches it; pass a host array")
-        return np.from_dlpack(array)
+        try:
+            host = np.from_dlpack(array)
+        except Exception as failed:  # whatever a library's own methods raise
+            raise SpecError(f"{name}: the {type(array).__name__} cannot be read by DLPack: "
+                            f"{failed}") from None
+        stated, exported = ((dtype_name(one), tuple(one.shape)) for one in (array, host))
+        if stated != exported:
+            raise SpecError(f"{name} says that it is {stated[0]} of shape {stated[1]}, and by "
+                            f"DLPack {exported[0]} of shape {exported[1]}")
+        return host
 
-    def like(self, result: Array, example: Any) -> Any:
+    def like(self, result: HostArray, example: Any) -> Any:
         namespace: Any = (example.__array_namespace__() if hasattr(example, "__array_namespace__")
                           else sys.modules.get(self.library))
         if not hasattr(namespace, "from_dlpack"):
@@ -100,30 +148,35 @@ class Numpy:
 
     library = "numpy"
 
+    def require_plain(self, array: Any, name: str) -> None:
+        if isinstance(array, np.ma.MaskedArray):
+            raise SpecError(f"{name} is a masked array, whose mask would be lost; "
+                            "pass .filled(0) or .data")
+
     def index(self, array: Any) -> int | None:
         return None
 
-    def view(self, array: Any, name: str) -> Array:
-        host: Array = array.view(np.ndarray)
+    def view(self, array: Any, name: str, written: bool = False) -> HostArray:
+        host: HostArray = array.view(np.ndarray)
         return host
 
-    def like(self, result: Array, example: Any) -> Any:
+    def like(self, result: HostArray, example: Any) -> Any:
         return result
 
 
 def library_of(array: Any, name: str) -> str:
     """The library an array belongs to: "numpy", "torch", or the name of its module.
 
-    Raises SpecError where *array* is no array at all, or one whose mask would be lost.
+    Raises SpecError where *array* is no array at all.
     """
-    if isinstance(array, np.ma.MaskedArray):
-        raise SpecError(f"{name} is a masked array, whose mask would be lost; "
-                        "pass .filled(0) or .data")
     if isinstance(array, np.ndarray):
         return "numpy"
-    if not hasattr(array, "__dlpack__"):
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return "torch"
+    if isinstance(array, type) or not hasattr(array, "__dlpack__"):
         raise SpecError(f"{name} must be an array (NumPy, PyTorch, or any with DLPack), "
-                        f"got {type(array).__name__}")
+                        f"got {shown(array) if isinstance(array, type) else type(array).__name__}")
     return str(type(array).__module__).partition(".")[0]
 
 
@@ -132,3 +185,20 @@ def dtype_name(array: Any) -> str:
     if isinstance(array, np.ndarray):
         return str(array.dtype.name)
     return str(array.dtype).rpartition(".")[2]
+
+
+def overlaps_itself(array: HostArray) -> bool:
+    """Whether elements of *array* share memory; axes that interleave are taken for such, too.
+
+    >>> overlaps_itself(np.zeros((4, 6))[:, ::2].T)
+    False
+    >>> overlaps_itself(np.broadcast_to(np.zeros((4, 1)), (4, 6)))
+    True
+    """
+    reach = array.itemsize
+    for stride, size in sorted((abs(stride), size) for stride, size
+                               in zip(array.strides, array.shape, strict=True) if size > 1):
+        if stride < reach:
+            return True
+        reach += stride * (size - 1)
+    return False

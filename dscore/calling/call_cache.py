@@ -127,7 +127,11 @@ class PreparedCall:
 
     def checked(self, out: Any, *inputs: Any) -> Any:
         """*out*, where the kernel can write its result to it straight away; else SpecError."""
-        require_gpu_out(self._adapter, out, self._shape, inputs)
+        try:
+            require_gpu_out(self._adapter, out, self._shape, inputs)
+        except RuntimeError:  # PyTorch's own, for a tensor without plain memory
+            self._adapter.require_plain(out, "out")
+            raise
         return out
 
 
@@ -157,7 +161,7 @@ class CallCache:
             key = (x.nbytes, w.nbytes, bias is None, *options)
             specialized: FastCall = self._specialized.get(key, _no_call)
         # No array, one that is not dense, or an option that cannot be hashed.
-        except (AttributeError, RuntimeError, TypeError):
+        except (AttributeError, RuntimeError, TypeError, ValueError):
             return None
         y = specialized(x, w, bias, out)
         if y is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from dscore.tuning import records, shipped_hints
 
 Origin = Literal["hint", "model", "caller"]
 # A plan as a caller of `dscore.conv` may give it: whole, or as a tiling, or as a tiling's fields.
-PlanLike = Plan | Tiling | dict[str, Any]
+PlanLike = Plan | Tiling | Mapping[str, Any]
 
 
 def default_plan(problem: ConvProblem, device: Device, backend: Backend, name: str,

@@ -10,7 +10,7 @@ import numpy as np
 
 from dscore.calling import arguments, choice
 from dscore.calling.arguments import Options
-from dscore.calling.arrays import Adapter, Array, GpuAdapter
+from dscore.calling.arrays import Adapter, GpuAdapter, HostArray, overlaps_itself
 from dscore.calling.call_cache import CALLS, PreparedCall
 from dscore.calling.gpu_arrays import capturing
 from dscore.core.backend import Backend, GpuBackend, Kernel, choose_backend, require_accepted
@@ -32,10 +32,10 @@ def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
         if arrays[name] is None:
             del arrays[name]
     named = Options(*options)
+    named.require_known()
     adapter, dtype = arguments.common_library(arrays)
     problem = arguments.problem_of(x, w, bias, dtype, named)
-    # The problem counts a batch of none as one.
-    shape = (int(x.shape[0]), *problem.y_shape[1:])
+    shape = arguments.result_shape(x, problem)
     gpu = arguments.common_gpu(adapter, arrays)
     if gpu is not None:
         return _on_gpu(*gpu, problem, arrays, shape, named, plan)
@@ -55,7 +55,7 @@ def _on_gpu(adapter: GpuAdapter, index: int, problem: ConvProblem, arrays: dict[
             return adapter.allocator(shape, x)()
         arguments.require_gpu_out(adapter, out, shape, (x, w, bias))
         return out
-    if plan is None:
+    if plan is None and options.plain():
         CALLS.remember(inputs, options, call)
     return call(x, w, bias, out)
 
@@ -76,7 +76,7 @@ def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tupl
     accepted = _accepted_plan(problem, backend.device_at(index), backend, name, arithmetic, plan)
     with _explained_waits(backend):
         kernel = backend.kernel_on(accepted, index)
-    return PreparedCall(adapter, index, inputs, problem.y_shape, kernel)
+    return PreparedCall(adapter, index, inputs, arguments.result_shape(inputs[0], problem), kernel)
 
 
 def _on_host(adapter: Adapter, kernel: Kernel, arrays: dict[str, Any], shape: tuple[int, ...],
@@ -90,7 +90,9 @@ def _on_host(adapter: Adapter, kernel: Kernel, arrays: dict[str, Any], shape: tu
               else np.full(shape, np.nan, dtype))
     if inputs:
         x, w, *bias = map(_native, inputs)
-        kernel(x, w, bias[0] if bias else None, result)
+        problem = kernel.plan.problem  # which counts a single image as a batch
+        kernel(x.reshape(problem.x_shape), w, bias[0] if bias else None,
+               result.reshape(problem.y_shape))
     if target is None:
         return adapter.like(result, arrays["x"])
     if result is not target:
@@ -98,22 +100,29 @@ def _on_host(adapter: Adapter, kernel: Kernel, arrays: dict[str, Any], shape: tu
     return arrays["out"]
 
 
-def _target(adapter: Adapter, out: Any, shape: tuple[int, ...]) -> Array:
-    """The view of *out* to write to; SpecError where it is of another shape, or read-only."""
+def _target(adapter: Adapter, out: Any, shape: tuple[int, ...]) -> HostArray:
+    """The view of *out* to write to.
+
+    Raises SpecError where *out* is of another shape, is read-only, or overlaps itself.
+    """
     arguments.require_shape(out, shape)
-    view = adapter.view(out, "out")
+    view = adapter.view(out, "out", written=True)
     if not view.flags.writeable:
         raise SpecError("out is read-only; pass a writable array")
+    if overlaps_itself(view):
+        raise SpecError(f"out overlaps itself: of its {view.size} elements of shape {shape} some "
+                        "lie in the same memory (it is expanded, or strided by hand); pass an "
+                        "array of its own")
     return view
 
 
-def _direct(target: Array, inputs: list[Array]) -> bool:
+def _direct(target: HostArray, inputs: list[HostArray]) -> bool:
     """Whether a kernel may write to *target* itself."""
     return (target.flags.c_contiguous and target.dtype.isnative
             and not any(np.may_share_memory(target, array) for array in inputs))
 
 
-def _native(array: Array) -> Array:
+def _native(array: HostArray) -> HostArray:
     """A C-contiguous array of native byte order."""
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
-from dscore.calling.arrays import Array, Dlpack
+from dscore.calling.arrays import Dlpack, HostArray
 from dscore.core.errors import SpecError, UnavailableError
 
 
@@ -30,24 +30,31 @@ class Torch:
     def index(self, array: Any) -> int | None:
         return int(array.get_device()) if array.is_cuda else None
 
-    def view(self, array: Any, name: str) -> Array:
+    def require_plain(self, array: Any, name: str) -> None:
+        fault = _fault(array)
+        if fault:
+            raise SpecError(f"{name} {fault}")
         if array.requires_grad and self._grad_enabled():
             raise _gradient_refused(name)
-        if array.layout is not sys.modules["torch"].strided:
-            raise SpecError(f"{name} is a {array.layout} tensor; pass .to_dense()")
+
+    def view(self, array: Any, name: str, written: bool = False) -> HostArray:
         if array.device.type != "cpu":
             raise UnavailableError(f"{name} lies on {array.device}, and no backend here reaches "
                                    "it; pass .cpu()")
-        host: Array = array.detach().resolve_neg().numpy()
+        if written and array.is_neg():
+            raise SpecError(f"{name} has its negative bit set, as the imaginary part of a "
+                            "conjugate has: its memory holds other values than it shows; pass a "
+                            "tensor of its own")
+        host: HostArray = array.detach().resolve_neg().numpy()
         return host
 
-    def like(self, result: Array, example: Any) -> Any:
+    def like(self, result: HostArray, example: Any) -> Any:
         return sys.modules["torch"].from_numpy(result)
 
     def matcher(self, example: Any) -> Callable[[Any], bool]:
         classes, dtype, index = self._classes, example.dtype, example.get_device()
         return lambda array: (type(array) in classes and array.dtype is dtype
-                              and array.get_device() == index)
+                              and array.get_device() == index and not _fault(array))
 
     def guard(self, examples: tuple[Any, ...]) -> Callable[..., bool] | None:
         tensor_guards = _member(sys.modules["torch"], "_C", "_dynamo", "guards", "TensorGuards")
@@ -94,6 +101,25 @@ class Torch:
         if torch.cuda.device_count() == 1:
             return partial(fast, shape, strides, dtype)
         return lambda: fast(shape, strides, dtype) if current() == index else empty()
+
+
+def _fault(tensor: Any) -> str:
+    """Reason why a tensor has no plain memory of its elements; empty where it has."""
+    torch = sys.modules["torch"]
+    wrapped = _member(torch, "_C", "_functorch", "is_functorch_wrapped_tensor")
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return (f"is of class {type(tensor).__name__}, which holds no elements itself; pass a "
+                "plain tensor")
+    if wrapped is not None and wrapped(tensor):
+        return ("is a tensor of torch.func (vmap, grad, ...), through which dscore.conv cannot be "
+                "transformed; call it outside")
+    if tensor.is_nested:
+        return "is a nested tensor; pass .to_padded_tensor(0)"
+    if torch.nn.parameter.is_lazy(tensor):
+        return f"is of class {type(tensor).__name__}, which has no shape yet; initialize it first"
+    if tensor.layout is not torch.strided:
+        return f"is a {tensor.layout} tensor; pass .to_dense()"
+    return ""
 
 
 def _gradient_refused(name: str) -> SpecError:

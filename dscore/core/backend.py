@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Protocol, runtime_checkable
 
 from dscore.core.device import Device
-from dscore.core.errors import SpecError, UnavailableError, did_you_mean
+from dscore.core.errors import SpecError, UnavailableError, did_you_mean, shown
 from dscore.core.once import once
 from dscore.core.plan import Plan, ResourceUse, Violation
 
@@ -168,40 +169,52 @@ def backend(name: str) -> Backend:
     target = name if ":" in name else {**_VARIANTS, **_REGISTRY}.get(name)
     if target is None:
         known = did_you_mean(name, ("auto", *_REGISTRY, *_VARIANTS))
-        raise SpecError(f"unknown backend {name!r}{known}; there are auto, "
+        raise SpecError(f"unknown backend {shown(name)}{known}; there are auto, "
                         f"{', '.join(_REGISTRY)}, and module:Class for one of your own")
     module, _, attribute = target.partition(":")
     try:
-        loaded = _instance(getattr(importlib.import_module(module), attribute))
-    except (ImportError, AttributeError, TypeError, ValueError, SystemExit) as failed:
-        raise SpecError(f"backend {name!r} cannot be loaded: {failed}; it is named as "
+        cls = getattr(importlib.import_module(module), attribute)
+        if not isinstance(cls, type):
+            raise TypeError(f"{attribute} is no class")
+        # Before anything is called: the name may be that of any class of Python's.
+        _require_members(name, target, cls, _methods(Backend))
+        loaded = cls()
+    except SpecError:
+        raise
+    except Exception as failed:  # whatever a module raises while it is imported
+        raise SpecError(f"backend {shown(name)} cannot be loaded: {failed}; it is named as "
                         "module:Class, a class that takes no arguments") from failed
-    lacking = [member for member in _members(Backend) if not hasattr(loaded, member)]
-    if lacking:
-        raise SpecError(f"backend {name!r}: {target} lacks {', '.join(lacking)}; "
-                        "dscore.core.backend.Backend says what each is")
+    _require_members(name, target, loaded, [*Backend.__annotations__])
     return loaded  # type: ignore[no-any-return]
 
 
-def _instance(found: Any) -> Any:
-    if not isinstance(found, type):  # a call of something else might do anything
-        raise TypeError(f"it is no class but a {type(found).__name__}")
-    return found()
+def _require_members(name: str, target: str, owner: Any, members: list[str]) -> None:
+    lacking = [member for member in members if not hasattr(owner, member)]
+    if lacking:
+        raise SpecError(f"backend {name!r}: {target} lacks {', '.join(lacking)}; "
+                        "dscore.core.backend.Backend says what each is")
 
 
-def _members(protocol: type) -> list[str]:
-    """Members of a protocol by name: its annotated values, then its properties and methods."""
-    return [*protocol.__annotations__,
-            *(name for name, value in vars(protocol).items()
-              if isinstance(value, FunctionType | property) and not name.startswith("_"))]
+def _methods(protocol: type) -> list[str]:
+    """Properties and methods of a protocol by name."""
+    return [name for name, value in vars(protocol).items()
+            if isinstance(value, FunctionType | property) and not name.startswith("_")]
+
+
+def require_name(name: object) -> str:
+    """Return the *name* of a backend; SpecError where it is no text."""
+    if not isinstance(name, str):
+        raise SpecError(f"a backend is named by a text, as auto or reference; got {shown(name)}")
+    return name
 
 
 def choose_backend(name: str = "auto") -> Backend:
     """The backend to run: *name*, or for "auto" the first that this machine can run.
 
-    Raises UnavailableError, naming what is missing and the fix, where it cannot run.
+    Raises SpecError for an unknown name, UnavailableError, naming what is missing and the fix,
+    where it cannot run.
     """
-    if name != "auto":
+    if require_name(name) != "auto":
         named = backend(name)
         missing = named.missing()
         if missing is not None:
@@ -211,6 +224,16 @@ def choose_backend(name: str = "auto") -> Backend:
         if backend(candidate).missing() is None:
             return backend(candidate)
     raise UnavailableError("no backend can run here; `dscore env` says what each one lacks")
+
+
+def gpu_here() -> Device | None:
+    """The GPU of this machine, of the first backend that runs on one; None where there is none."""
+    for name in _REGISTRY:
+        candidate = backend(name)
+        if isinstance(candidate, GpuBackend):
+            with suppress(UnavailableError):
+                return candidate.device()
+    return None
 
 
 def refusals(backend: Backend, plan: Plan) -> tuple[Violation, ...]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from dscore.core.device import Device
-from dscore.core.errors import SpecError, did_you_mean, require_int
+from dscore.core.errors import SpecError, did_you_mean, require_int, shown
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec, pair_of
-from dscore.core.token import looks_like_token, parse_problem, problem_token
+from dscore.core.token import looks_like_token, parse_problem, problem_token, require_text
 from dscore.core.toml import Table, load_toml, require_keys, shipped_tables
 
 _SPEC_KEYS = ("stride", "padding", "dilation", "groups", "bias", "activation")
@@ -57,15 +57,15 @@ def device(name: str | os.PathLike[str]) -> Device:
     (64, 'gfx942')
     """
     if not isinstance(name, str | os.PathLike):
-        raise SpecError(f"a device is a name or the path of a .toml file, got {name!r}")
+        raise SpecError(f"a device is a name or the path of a .toml file, got {shown(name)}")
     text = os.fsdecode(name)
     if text.lower().endswith(".toml"):
         return device_of_table(load_toml(text), text)
     shipped = _devices()
     found = shipped.get(text.lower()) or _called().get(_key(text))
     if found is None:
-        raise SpecError(f"no device is named {text!r}{did_you_mean(text, shipped)}; shipped are "
-                        f"{', '.join(shipped)}; or give the path of a .toml file")
+        raise SpecError(f"no device is named {shown(text)}{did_you_mean(text, shipped)}; "
+                        f"shipped are {', '.join(shipped)}; or give the path of a .toml file")
     return found
 
 
@@ -99,7 +99,7 @@ def find(text: str, batch: int | None = None) -> list[NamedProblem]:
     >>> [layer.name for layer in find("P1-P3")], str(find("mobilenet_v2/52", batch=8)[0].problem)
     (['P1', 'P2', 'P3'], 'pointwise 320x7x7->1280 batch 8')
     """
-    text = text.strip()
+    text = require_text(text).strip()
     if looks_like_token(text.lower()):
         problem = parse_problem(text.lower())
         problem = problem if batch is None else problem.with_batch(batch)

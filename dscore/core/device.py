@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, fields
 
-from dscore.core.errors import SpecError, require_int, require_one_of, shown_number
+from dscore.core.errors import SpecError, require_int, require_one_of, shown
 
 # Types of operands for which there are kernels on matrix units.
 MATRIX_TYPES = ("tf32",)
@@ -127,10 +127,10 @@ class Device:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise SpecError(f"{name} must be a number, got {value!r}")
         if not 0 < value < math.inf:
-            raise SpecError(f"{name} must be positive and finite, got {shown_number(value)}")
+            raise SpecError(f"{name} must be positive and finite, got {shown(value)}")
         if not _LEAST[name] <= value <= _MOST[name]:
             raise SpecError(f"{name} must be from {_LEAST[name]:g} to {_MOST[name]:g}, "
-                            f"got {shown_number(value)}")
+                            f"got {shown(value)}")
 
     def _require_consistent(self) -> None:
         if self.threads_per_block % self.wavefront:

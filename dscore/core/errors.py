@@ -6,6 +6,10 @@ import operator
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+# Of any number that is stated: of more digits than Python writes, sums and errors would fail.
+MOST_INT = 2**63 - 1
+_MOST_SHOWN = 100
+
 
 class DscoreError(Exception):
     """Base of every error that dscore raises on purpose.
@@ -83,7 +87,21 @@ class LaunchError(DscoreError):
     fault = "not run"
 
 
-def require_int(value: Any, name: str, at_least: int = 1, at_most: int | None = None) -> int:
+def shown(value: Any) -> str:
+    """Representation of any value on one line of at most 100 characters, for an error.
+
+    >>> shown("n1c8"), shown(10**5000)
+    ("'n1c8'", 'an int of 16610 bits')
+    """
+    try:
+        text = " ".join(repr(value).splitlines())
+    except Exception:  # an object's own, or an int of more digits than Python writes
+        return (f"an int of {value.bit_length()} bits" if isinstance(value, int)
+                else f"an object of class {type(value).__name__}")
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN - 2]} …"
+
+
+def require_int(value: Any, name: str, at_least: int = 1, at_most: int = MOST_INT) -> int:
     """Return *value* as an int within the limits, or raise SpecError naming it.
 
     >>> require_int(3, "stride")
@@ -91,27 +109,16 @@ def require_int(value: Any, name: str, at_least: int = 1, at_most: int | None = 
     """
     try:
         number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
+    except Exception:  # an array's of several elements, or of no memory, as well as TypeError
         number = None
     if number is None:
-        raise SpecError(f"{name} must be an integer, got {value!r}")
+        raise SpecError(f"{name} must be an integer, got {shown(value)}")
     if number < at_least:
         wanted = "positive" if at_least == 1 else f"at least {at_least}"
-        raise SpecError(f"{name} must be {wanted}, got {shown_number(number)}")
-    if at_most is not None and number > at_most:
-        raise SpecError(f"{name} must be at most {at_most:,}, got {shown_number(number)}")
+        raise SpecError(f"{name} must be {wanted}, got {shown(number)}")
+    if number > at_most:
+        raise SpecError(f"{name} must be at most {at_most:,}, got {shown(number)}")
     return number
-
-
-def shown_number(number: float) -> str:
-    """Text of a number; of a long integer its length, as Python may refuse to print its digits.
-
-    >>> shown_number(-12), shown_number(1 << 99_999)
-    ('-12', 'an integer of 100,000 bits')
-    """
-    if isinstance(number, int) and number.bit_length() > 256:
-        return f"an integer of {number.bit_length():,} bits"
-    return str(number)
 
 
 def require_one_of(value: Any, name: str, choices: tuple[Any, ...]) -> Any:
@@ -123,7 +130,7 @@ def require_one_of(value: Any, name: str, choices: tuple[Any, ...]) -> Any:
     if not any(value is choice or (type(value) is type(choice) and value == choice)
                for choice in choices):
         listed = ", ".join("none" if choice is None else str(choice) for choice in choices)
-        raise SpecError(f"{name} must be one of {listed}; got {value!r}"
+        raise SpecError(f"{name} must be one of {listed}; got {shown(value)}"
                         f"{did_you_mean(value, choices)}")
     return value
 

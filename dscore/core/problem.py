@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from dscore.core.errors import SpecError, require_int
+from dscore.core.errors import SpecError, require_int, shown
 from dscore.core.spec import ConvSpec, Pair, Sides
 
 # Kernels index a tensor with 32-bit signed integers; lanes past its end, up to a block's elements
@@ -42,9 +42,11 @@ class ConvProblem:
     operation: str = "conv"  # by its name in dscore.ops
 
     def __post_init__(self) -> None:
+        if not isinstance(self.spec, ConvSpec):
+            raise SpecError(f"spec must be a ConvSpec, got {shown(self.spec)}")
         if not isinstance(self.operation, str) or not re.fullmatch(OPERATION, self.operation):
             raise SpecError("operation must be lower-case words with _ between them, got "
-                            f"{self.operation!r}")
+                            f"{shown(self.operation)}")
         for name in ("batch", "height", "width"):
             object.__setattr__(self, name, require_int(getattr(self, name), name))
         for axis, size, out in (("height", self.height, self.out_height),

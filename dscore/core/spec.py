@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from dscore.core.errors import SpecError, require_int, require_one_of
+from dscore.core.errors import SpecError, require_int, require_one_of, shown
 from dscore.core.numerics import ELEMENTS, Element
 
 Layout = Literal["nchw", "nhwc"]
@@ -29,7 +29,7 @@ def pair_of(value: Any, name: str, at_least: int = 1) -> Pair:
     """
     if isinstance(value, tuple | list):
         if len(value) != 2:
-            raise SpecError(f"{name} must be an int or (height, width), got {value!r}")
+            raise SpecError(f"{name} must be an int or (height, width), got {shown(value)}")
         return (require_int(value[0], f"{name} height", at_least),
                 require_int(value[1], f"{name} width", at_least))
     both = require_int(value, name, at_least)
@@ -39,15 +39,15 @@ def pair_of(value: Any, name: str, at_least: int = 1) -> Pair:
 def sides_of(padding: Any) -> Sides | Literal["same"]:
     """Any accepted form of padding as (top, bottom, left, right), or "same".
 
-    Accepted: "same", "valid", an int, (vertical, horizontal), ((top, bottom), (left, right)),
-    (top, bottom, left, right).
+    Accepted: "same", "valid" (in any case), an int, (vertical, horizontal),
+    ((top, bottom), (left, right)), (top, bottom, left, right).
 
     >>> sides_of(1), sides_of((1, 2)), sides_of(((0, 1), (2, 3)))
     ((1, 1, 1, 1), (1, 1, 2, 2), (0, 1, 2, 3))
     """
     if isinstance(padding, str):
-        require_one_of(padding, "padding", ("same", "valid"))
-        return "same" if padding == "same" else (0, 0, 0, 0)
+        word = require_one_of(padding.lower(), "padding", ("same", "valid"))
+        return "same" if word == "same" else (0, 0, 0, 0)
     if isinstance(padding, tuple | list) and len(padding) == 4:
         top, bottom, left, right = padding
     elif isinstance(padding, tuple | list) and len(padding) == 2:
@@ -56,7 +56,7 @@ def sides_of(padding: Any) -> Sides | Literal["same"]:
             for side in padding)
     elif isinstance(padding, tuple | list):
         raise SpecError("padding must be 'same', 'valid', an int, (vertical, horizontal), "
-                        f"((top, bottom), (left, right)) or four ints, got {padding!r}")
+                        f"((top, bottom), (left, right)) or four ints, got {shown(padding)}")
     else:
         top = bottom = left = right = padding
     named = zip(("top", "bottom", "left", "right"), (top, bottom, left, right), strict=True)

@@ -12,15 +12,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dscore.core.errors import SpecError
+from dscore.core.errors import SpecError, shown
 from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import OPERATION, ConvProblem
 from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec
 
-_BEGIN = re.compile(rf"(?:({OPERATION})_)?(?=n\d+c\d+h\d+w\d+)")
-_INPUT = re.compile(r"n(\d+)c(\d+)h(\d+)w(\d+)")
+# Far more than any problem needs, and fewer digits than Python reads in one number.
+MOST_CHARACTERS = 256
+_BEGIN = re.compile(rf"(?:({OPERATION})_)?(?=n\d+c\d+h\d+w\d+)", re.ASCII)
+_INPUT = re.compile(r"n(\d+)c(\d+)h(\d+)w(\d+)", re.ASCII)
 _LAYER = re.compile(r"o(\d+)k(\d+(?:x\d+)?)(?:s(\d+(?:x\d+)?))?"
-                    r"(?:p(same|\d+(?:x\d+){0,3}))?(?:d(\d+(?:x\d+)?))?(?:g(\d+))?")
+                    r"(?:p(same|\d+(?:x\d+){0,3}))?(?:d(\d+(?:x\d+)?))?(?:g(\d+))?", re.ASCII)
 _FORM = ("[<operation>_]n<N>c<C>h<H>w<W>_o<O>k<K>[s<S>][p<P>][d<D>][g<G>]"
          "[_float16][_nhwc][_bias][_relu]")
 
@@ -30,6 +32,17 @@ def _numbers(text: str | None, default: int) -> Any:
         return default
     values = tuple(int(part) for part in text.split("x"))
     return values[0] if len(values) == 1 else values
+
+
+def require_text(problem: object) -> str:
+    """Return *problem*, the name or the token of one; SpecError where it is no text or too long."""
+    if not isinstance(problem, str):
+        raise SpecError("a problem is a text, as P13, mobilenet_v2/7 or n1c64h14w14_o384k1; got "
+                        f"{shown(problem)}")
+    if len(problem) > MOST_CHARACTERS:
+        raise SpecError(f"a problem's text has at most {MOST_CHARACTERS} characters; "
+                        f"{shown(problem)} has {len(problem):,}")
+    return problem
 
 
 def looks_like_token(text: str) -> bool:
@@ -45,6 +58,7 @@ def parse_problem(token: str) -> ConvProblem:
     >>> parse_problem("n1c320h7w7_o1280k1").spec.out_channels
     1280
     """
+    require_text(token)
     begin = _BEGIN.match(token)
     first, *parts = token[begin.end() if begin else 0:].split("_")
     image = _INPUT.fullmatch(first)

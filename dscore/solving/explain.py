@@ -25,7 +25,7 @@ class Explanation:
 
     *ledger* is judged at the plan's own residency, *floor_seconds* is the least time the problem
     can take on the device, *note* says why another space than the layer's own was opened,
-    *chosen_by* who chose the plan.
+    *chosen_by* who chose the plan, *assumed* which device was assumed where none was stated.
     """
 
     plan: Plan
@@ -35,6 +35,7 @@ class Explanation:
     note: str
     considered: int
     chosen_by: str
+    assumed: str = ""
 
     def text(self, columns: int = text.MOST_COLUMNS, every_limit: bool = False) -> str:
         """All of it, folded at *columns*; limits that cannot bind are counted only.
@@ -42,9 +43,9 @@ class Explanation:
         *every_limit* shows these limits, too.
         """
         plan = self.plan
-        reasons = [f"{'chosen by':<22}{self.chosen_by}", f"{'note':<22}{self.note}"]
-        head = [line for reason in reasons[:1 + bool(self.note)]
-                for line in text.fold(reason, 22, columns)]
+        reasons = {"chosen by": self.chosen_by, "note": self.note, "assumed device": self.assumed}
+        head = [line for name, reason in reasons.items() if reason
+                for line in text.fold(f"{name:<22}{reason}", 22, columns)]
         limits = (f"limits at block_n={plan.block_n} ({plan.rules} rules), chosen among "
                   f"{self.considered:,} tilings that fit")
         picture = (*wavefront_map(plan), "", *algorithm_of(plan.tiling).caption(plan))

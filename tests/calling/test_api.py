@@ -32,6 +32,13 @@ def test_numpy():
     assert right(y)
 
 
+@pytest.mark.parametrize("padding", ["same", "SAME", "Same"])
+def test_words_of_padding_are_taken_in_any_case(padding):
+    y = dscore.conv(X, W, BIAS, padding=padding, groups=6)
+    assert y.shape == (2, 12, 9, 7)
+    assert np.array_equal(y, dscore.conv(X, W, BIAS, 1, 1, 1, 6))
+
+
 def test_inputs_are_left_alone():
     before = copy.deepcopy((X, W, BIAS))
     for array in (X, W, BIAS):
@@ -60,6 +67,19 @@ def test_an_empty_batch_gives_an_empty_result():
     y = dscore.conv(X[:0], W, BIAS, **ASKED)
     assert y.shape == (0, *PROBLEM.y_shape[1:])
     assert y.dtype == np.float32
+
+
+def test_one_image_gives_one_result():
+    alone = np.asfortranarray(X[1])
+    y = dscore.conv(alone, W, BIAS, **ASKED)
+    assert np.array_equal(y, dscore.conv(X[1:], W, BIAS, **ASKED)[0])
+    out = np.full((*y.shape[:2], 2 * y.shape[2]), np.nan, np.float32)[..., ::2]
+    assert dscore.conv(alone, W, BIAS, **ASKED, out=out) is out
+    assert np.array_equal(out, y)
+    with pytest.raises(SpecError, match=r"out has shape \(1, 12, \d+, \d+\), the result has \(12,"):
+        dscore.conv(alone, W, BIAS, **ASKED, out=y[None])
+    plan = dscore.plan_for(PROBLEM.with_batch(1))
+    assert np.array_equal(dscore.conv(alone, W, BIAS, **ASKED, plan=plan), y)
 
 
 @pytest.mark.parametrize("make", [
@@ -121,6 +141,9 @@ def test_array_api_arrays():
     y = dscore.conv(x, w, bias, **ASKED)
     assert type(y) is type(x)
     assert right(np.from_dlpack(y))
+    one = dscore.conv(x[1, ...], w, bias, **ASKED)
+    assert type(one) is type(x)
+    assert np.array_equal(np.from_dlpack(one), np.from_dlpack(y)[1])
 
 
 class OnlyDlpack:
@@ -165,7 +188,9 @@ REFUSED = {
     "x is a list": (dict(x=[[1.0]]), "x must be an array (NumPy, PyTorch, or any with DLPack)"),
     "x is None": (dict(x=None), "x must be an array"),
     "w is a number": (dict(w=3.0), "w must be an array"),
-    "x of rank 3": (dict(x=np.ones((4, 5, 5), F32)), "x must have 4 axes (N, C, H, W)"),
+    "x of rank 5": (dict(x=np.ones((1, 1, 4, 5, 5), F32)),
+                    "x must have 4 axes (N, C, H, W), or 3 (C, H, W) for one image, got"),
+    "x of rank 2": (dict(x=np.ones((5, 5), F32)), "x must have 4 axes"),
     "w of rank 2": (dict(w=np.ones((4, 4), F32)), "w must have 4 axes (out channels"),
     "x of rank 0": (dict(x=np.ones((), F32)), "x must have 4 axes"),
     "channels": (dict(w=np.ones((4, 3, 3, 3), F32)), "x has 4 channels, but w of shape "
@@ -203,6 +228,10 @@ REFUSED = {
                   "out has shape (1, 4, 5, 5), the result has (1, 4, 3, 3)"),
     "out dtype": (dict(out=np.zeros((1, 4, 3, 3))), "all arrays must be of one dtype"),
     "out read-only": (dict(out=READ_ONLY), "out is read-only"),
+    "out broadcast": (dict(out=np.broadcast_to(OUT[:, :1], OUT.shape)), "out is read-only"),
+    "out overlapping itself": (dict(out=np.lib.stride_tricks.as_strided(OUT, OUT.shape,
+                                                                        (144, 4, 4, 4))),
+                               "out overlaps itself: of its 36 elements"),
     "out is a list": (dict(out=[]), "out must be an array"),
     "backend": (dict(backend="cudnn"), "unknown backend 'cudnn'; there are auto, hip, reference"),
     "plan": (dict(plan="fast"), "plan must be a Plan or a tiling, got str"),

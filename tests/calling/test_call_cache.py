@@ -5,7 +5,7 @@ from threading import Barrier
 
 import numpy as np
 import pytest
-from emulated_gpus import GpuBackend, Tensor, TensorAdapter
+from emulated_gpus import GpuBackend, Tensor, TensorAdapter, emulated_gpus
 
 import dscore
 from dscore.algorithms.direct import DirectTiling
@@ -28,19 +28,8 @@ WANTED = bound.expected(PROBLEM, X, W, BIAS)
 
 @pytest.fixture(autouse=True)
 def _gpus(monkeypatch):
-    monkeypatch.setitem(arguments._GPU_LIBRARIES, "emulated_gpus", TensorAdapter)
-    monkeypatch.setitem(backend._REGISTRY, "gpu", "emulated_gpus:GpuBackend")
-    monkeypatch.setattr(GpuBackend, "launches", ())
-    monkeypatch.setattr(GpuBackend, "prepared", 0)
-    _forget()
-    yield
-    _forget()
-
-
-def _forget():
-    backend.backend.cache_clear()
-    arguments.adapter_of.cache_clear()
-    CALLS.clear()
+    with emulated_gpus(monkeypatch):
+        yield
 
 
 def tensors(device=0):

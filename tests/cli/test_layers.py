@@ -102,7 +102,7 @@ def test_a_layer_without_tilings_is_told_beside_the_others(
 # explain
 
 def test_explain_prints_what_the_library_explains(call: Call) -> None:
-    assert call("explain", "P13").out == f"{api.explain('P13')}\n"
+    assert call("explain", "P13").out == f"{api.explain('P13', 'z100sm')}\n"
 
 
 def test_explain_as_json(json_of: Callable[..., Any]) -> None:

@@ -1,10 +1,14 @@
 """Arrays of a made-up library that has GPUs, and the emulated device as two of these."""
 
+from contextlib import contextmanager
+
 import numpy as np
 
 from dscore.backends.emulated import EmulatedBackend
+from dscore.calling import arguments
 from dscore.calling.arrays import Dlpack
-from dscore.core import catalog
+from dscore.calling.call_cache import CALLS
+from dscore.core import backend, catalog
 
 
 class Tensor:
@@ -89,3 +93,21 @@ class GpuBackend(EmulatedBackend):
                     return code
                 return start
         return Launched()
+
+
+@contextmanager
+def emulated_gpus(monkeypatch):
+    """The library and its GPUs are known, as backend gpu, and no call is remembered."""
+    monkeypatch.setitem(arguments._GPU_LIBRARIES, "emulated_gpus", TensorAdapter)
+    monkeypatch.setitem(backend._REGISTRY, "gpu", "emulated_gpus:GpuBackend")
+    monkeypatch.setattr(GpuBackend, "launches", ())
+    monkeypatch.setattr(GpuBackend, "prepared", 0)
+    _forget()
+    yield
+    _forget()
+
+
+def _forget():
+    backend.backend.cache_clear()
+    arguments.adapter_of.cache_clear()
+    CALLS.clear()
