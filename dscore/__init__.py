@@ -9,6 +9,8 @@ State a convolution and a device; dscore finds a tiling that provably fits and r
     validate(problem, t)  the verdict on one tiling: each limit with used and allowed
     trace(problem)        what the lanes of a plan load, multiply and store
     tiling(...)           a tiling from its fields
+    prepare(layers)       the kernels of many layers, compiled at once
+    load(path)            kernels from a file of `dscore build --out`
 
 A problem is a layer's name ("P13", "mobilenet_v2/7"), a token ("n1c64h14w14_o384k1") or a
 ConvProblem, which is a ConvSpec on an input size. A Device is one by its name ("h200"), or a TOML

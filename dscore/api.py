@@ -113,7 +113,8 @@ def assumed_device() -> tuple[Device, str]:
     here = gpu_here()
     if here is not None:
         return here, ""
-    return catalog.device(_ASSUMED), f"{_ASSUMED}, as there is no GPU here; state device= for another"
+    why = f"{_ASSUMED}, as there is no GPU here; state device= for another"
+    return catalog.device(_ASSUMED), why
 
 
 def device_of(device: DeviceLike | None) -> Device:
