@@ -1,19 +1,28 @@
 """Properties that every backend keeps, whatever its algorithm: linearity, shifts and the like."""
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dscore
+from dscore.algorithms.registry import algorithm_of, case_of
 from dscore.checking import bound
-from dscore.core.backend import backend, backend_names
+from dscore.core import catalog
+from dscore.core.backend import backend as backend_named
+from dscore.core.backend import backend_names
+from dscore.solving.rules import keeps_all
 
-PRESENT = [name for name in backend_names() if backend(name).missing() is None]
+PRESENT = [name for name in backend_names() if backend_named(name).missing() is None]
+FILTERS = [((1, 1), 1), ((1, 1), 2), ((3, 3), 1), ((3, 3), 2), ((3, 3), 3), ((5, 1), 1),
+           ((2, 4), 1), ((2, 4), 2)]  # with strides
+DEVICE = catalog.device("z100sm")
+ONE_FOR_ALL = dscore.tiling(algorithm="direct", threads=64, thread_c=1)
 LAYERS = st.fixed_dictionaries(dict(
     channels=st.integers(1, 6), height=st.integers(1, 12), width=st.integers(1, 12),
-    kernel=st.sampled_from([(1, 1), (3, 3), (5, 1), (2, 4)]), stride=st.integers(1, 3),
-    seed=st.integers(0, 999), depthwise=st.booleans()))
+    filter=st.sampled_from(FILTERS), seed=st.integers(0, 999), depthwise=st.booleans()))
 
 pytestmark = pytest.mark.parametrize("name", PRESENT)
 
@@ -22,14 +31,45 @@ def tensors(layer, outputs=4):
     rng = np.random.default_rng(layer["seed"])
     groups = layer["channels"] if layer["depthwise"] else 1
     x = rng.standard_normal((2, layer["channels"], layer["height"], layer["width"]), np.float32)
-    w = rng.standard_normal((outputs * groups, layer["channels"] // groups, *layer["kernel"]),
-                            np.float32)
-    return x, w, dict(stride=layer["stride"], padding="same", groups=groups)
+    kernel, stride = layer["filter"]
+    w = rng.standard_normal((outputs * groups, layer["channels"] // groups, *kernel), np.float32)
+    return x, w, dict(stride=stride, padding="same", groups=groups)
+
+
+def conv(x, w, backend, **options):
+    """dscore.conv; where kernels are compiled, by the few of `tilings`, which serve all layers."""
+    plan = None
+    if backend_named(backend).compiles:
+        filters = (w.shape[2:], options.get("stride", 1))
+        plan = next(tiling for tiling in tilings(backend)[filters] if fits(x, w, options, tiling))
+    return dscore.conv(x, w, **options, backend=backend, plan=plan)
+
+
+def fits(x, w, options, tiling):
+    spec = dscore.ConvSpec.make(x.shape[1], w.shape[0], w.shape[2:], **options)
+    problem, device = dscore.ConvProblem(spec, x.shape[0], *x.shape[2:]), DEVICE
+    return (not algorithm_of(tiling).runs(problem) and
+            keeps_all(case_of(problem, device, tiling), "hardware", masked=True))
+
+
+@functools.cache
+def tilings(name):
+    """Tilings by filter and stride, compiled at once: those of usual layers, and one for all."""
+    plans = {}
+    for kernel, stride in FILTERS:
+        usual = [dscore.ConvSpec.make(4, 4, kernel, stride=stride, padding="same", groups=groups)
+                 for groups in (1, 4)]
+        problems = [dscore.ConvProblem(spec, 2, 9, 9) for spec in usual]
+        plans[kernel, stride] = [
+            *(dscore.plan_for(problem, DEVICE, backend=name) for problem in problems),
+            dscore.plan_for(problems[0], DEVICE, tiling=ONE_FOR_ALL)]
+    backend_named(name).prepare([plan for several in plans.values() for plan in several])
+    return {filters: [plan.tiling for plan in several] for filters, several in plans.items()}
 
 
 def slack(x, w, options, factor=4):
     """How far two right answers may lie apart: a few bounds of conv(|x|, |w|)."""
-    size = dscore.conv(np.abs(x), np.abs(w), **options)
+    size = dscore.conv(np.abs(x), np.abs(w), **{**options, "backend": "reference"})
     return factor * bound.gamma(w[0].size + 2) * size + 1e-30
 
 
@@ -39,8 +79,8 @@ def test_linear_in_the_input(name, layer):
     x, w, options = tensors(layer)
     z = np.roll(x, 1, axis=-1) * np.float32(0.5)
     options["backend"] = name
-    both = dscore.conv(x + z, w, **options)
-    apart = dscore.conv(x, w, **options) + dscore.conv(z, w, **options)
+    both = conv(x + z, w, **options)
+    apart = conv(x, w, **options) + conv(z, w, **options)
     assert np.all(np.abs(both - apart) <= slack(np.abs(x) + np.abs(z), w, options))
 
 
@@ -49,9 +89,9 @@ def test_linear_in_the_input(name, layer):
 def test_a_delta_filter_copies_its_tap(name, layer):
     x, w, options = tensors(layer, outputs=1)
     w[...] = 0
-    rows, columns = layer["kernel"]
+    rows, columns = layer["filter"][0]
     w[:, 0, (rows - 1) // 2, (columns - 1) // 2] = 1  # SAME puts the odd row last
-    y = dscore.conv(x, w, padding="same", groups=options["groups"], backend=name)
+    y = conv(x, w, padding="same", groups=options["groups"], backend=name)
     passed = x if layer["depthwise"] else x[:, :1]
     assert np.array_equal(y, passed)
 
@@ -62,19 +102,19 @@ def test_filters_in_another_order_give_channels_in_that_order(name, layer):
     assume(not layer["depthwise"])
     x, w, options = tensors(layer, outputs=7)
     order = np.random.default_rng(1).permutation(7)
-    y = dscore.conv(x, w, **options, backend=name)
-    assert np.array_equal(dscore.conv(x, w[order], **options, backend=name), y[:, order])
+    y = conv(x, w, **options, backend=name)
+    assert np.array_equal(conv(x, w[order], **options, backend=name), y[:, order])
 
 
 @settings(max_examples=25)
 @given(layer=LAYERS)
 def test_a_shift_by_the_stride_shifts_the_output(name, layer):
     x, w, options = tensors(layer)
-    stride = layer["stride"]
+    stride = layer["filter"][1]
     options = {**options, "padding": 0, "backend": name}
     assume(x.shape[2] >= w.shape[2] + stride and x.shape[3] >= w.shape[3])
-    whole = dscore.conv(x, w, **options)
-    below = dscore.conv(x[:, :, stride:], w, **options)
+    whole = conv(x, w, **options)
+    below = conv(x[:, :, stride:], w, **options)
     rows = min(whole.shape[2] - 1, below.shape[2])
     difference = np.abs(whole[:, :, 1:1 + rows] - below[:, :, :rows])
     assert np.all(difference <= slack(x, w, options)[:, :, 1:1 + rows])
@@ -87,10 +127,10 @@ def test_groups_are_a_concatenation(name, layer, groups):
     x, w, options = tensors(layer, outputs=2 * groups)
     part = layer["channels"] // groups
     w = np.ascontiguousarray(w[:, :part])
-    y = dscore.conv(x, w, **{**options, "groups": groups}, backend=name)
-    apart = [dscore.conv(x[:, g * part:(g + 1) * part], w[2 * g:2 * g + 2], **options, backend=name)
+    y = conv(x, w, **{**options, "groups": groups}, backend=name)
+    apart = [conv(x[:, g * part:(g + 1) * part], w[2 * g:2 * g + 2], **options, backend=name)
              for g in range(groups)]
-    size = dscore.conv(np.abs(x), np.abs(w), **{**options, "groups": groups})
+    size = dscore.conv(np.abs(x), np.abs(w), **{**options, "groups": groups}, backend="reference")
     allowed = 4 * bound.gamma(w[0].size + 2) * size + 1e-30
     assert np.all(np.abs(y - np.concatenate(apart, axis=1)) <= allowed)
 
@@ -99,6 +139,6 @@ def test_groups_are_a_concatenation(name, layer, groups):
 @given(layer=LAYERS)
 def test_images_of_a_batch_do_not_mix(name, layer):
     x, w, options = tensors(layer)
-    y = dscore.conv(x, w, **options, backend=name)
-    alone = np.concatenate([dscore.conv(image[None], w, **options, backend=name) for image in x])
+    y = conv(x, w, **options, backend=name)
+    alone = np.concatenate([conv(image[None], w, **options, backend=name) for image in x])
     assert np.all(np.abs(y - alone) <= slack(x, w, options))
