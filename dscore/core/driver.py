@@ -161,7 +161,7 @@ def _estimates(properties: DriverProperties, limits: Architecture,
         field: (value, "assumed: the driver does not report it") for field, value in (
             ("clock_hz", 1e9), ("l2_bytes", 1 << 20), ("memory_bytes", 1 << 30))
         if field not in values}
-    stated = {field: value for field, (value, _) in estimates.items()} | values
+    stated = {**{field: value for field, (value, _) in estimates.items()}, **values}
     clock, bits = properties.memory_clock_hz, properties.memory_bus_bits
     bandwidth = limits.transfers_per_clock * clock * bits / 8
     reason = f"assumed: {bits:,} bits * {clock / 1e6:,.0f} MHz * {limits.transfers_per_clock}"
