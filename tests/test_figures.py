@@ -65,6 +65,13 @@ def test_pictures_show_the_table(kind):
     assert all(f">{name}</text>" in picture for name in COLUMNS)
 
 
+def test_axes_are_divided_at_1_2_and_5():
+    picture = (DOCS / "pictures" / "roofline.svg").read_text()
+    ticks = [float(text.replace(",", "")) for text in re.findall(r">([\d.,]+)</text>", picture)]
+    assert len(ticks) > 12
+    assert {f"{tick:e}"[0] for tick in ticks} == {"1", "2", "5"}
+
+
 def test_the_headline_of_the_readme_is_in_the_table():
     rows = re.findall(r"\| (depthwise|pointwise) \| (over [\w' ]+) \| ([\d. |]+) \|", README)
     batches = [int(text) for text in re.findall(r"\| batch (\d+) ", README)]

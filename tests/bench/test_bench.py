@@ -51,6 +51,7 @@ def test_geometric_means_losses_best_and_worst():
     assert one.over_floor == pytest.approx((1 * 4 * 2) ** (1 / 3))
     assert one.ours_microseconds == pytest.approx(14 / 3)
     assert one.default_microseconds == pytest.approx(26 / 3)
+    assert one.best_microseconds == pytest.approx(10 / 3)
     assert geomean([2.0, 8.0]) == pytest.approx(4)
 
 

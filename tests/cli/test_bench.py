@@ -157,6 +157,7 @@ def test_pictures(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["depthwise_cold.svg", "depthwise_eager.svg",
                                              "roofline.svg"]
     assert all(ElementTree.parse(path).getroot().tag.endswith("svg") for path in paths)
+    assert all("the best of PyTorch" in path.read_text() for path in paths)
     kept = [path.read_bytes() for path in paths]
     assert [path.read_bytes() for path in draw(layer_results(rows()), FLOORS, "a device",
                                                tmp_path)] == kept
