@@ -12,7 +12,7 @@ from dscore.cli.show.json import Record, print_json
 from dscore.cli.show.text import print_table, print_text
 
 if TYPE_CHECKING:
-    from dscore.building.compilers import Kind
+    from dscore.building.compiler_places import Kind
     from dscore.core.device import Device
     from dscore.core.driver import Description
 
@@ -60,7 +60,7 @@ def _show_all(json: bool) -> None:
     shipped = catalog.devices().values()
     if json:
         print_json({"devices": [asdict(device) for device in shipped],
-                    "backends": backend_records(), "compilers": _compiler_records()})
+                    "backends": backend_records(), "compilers": compiler_records()})
         return
     print_table(_COLUMNS, [_row(device) for device in shipped], spare=_SPARE)
     for device in shipped:
@@ -70,7 +70,7 @@ def _show_all(json: bool) -> None:
     print()
     print_backends()
     print()
-    _print_compilers()
+    print_compilers()
 
 
 def _row(device: Device) -> tuple[str, ...]:
@@ -163,28 +163,41 @@ def print_backends() -> None:
                 verdict=True)
 
 
-def _compiler_records() -> list[Record]:
-    """Each kind of compiler: which one is found, or why none is."""
-    from dscore.building.compilers import KINDS
+def compiler_records() -> list[Record]:
+    """Each kind of compiler: which one is taken and why, or why none is, and which others are here.
+    """
+    from dscore.building.compiler_places import KINDS
 
     return [_compiler_record(kind) for kind in KINDS]
 
 
 def _compiler_record(kind: Kind) -> Record:
-    from dscore.building.compilers import find_compiler
+    from dscore.building.compilers import all_compilers, find_compiler, nvcc_flags, refusal
     from dscore.core.errors import UnavailableError
 
-    record = {"kind": kind, "targets": _TARGETS[kind], "path": None, "version": None}
+    record: Record = {"kind": kind, "targets": _TARGETS[kind], "path": None, "version": None,
+                      "origin": None, "missing": None, "others": []}
     try:
+        others = all_compilers(kind)
+        record["others"] = [{"path": other.path, "origin": other.origin, "refused": refusal(other)}
+                            for other in others]
         compiler = find_compiler(kind)
-        return {**record, "path": compiler.path, "version": compiler.version, "missing": None}
+        record["others"] = [other for other in record["others"] if other["path"] != compiler.path]
+        record |= {"path": compiler.path, "origin": compiler.origin, "version": compiler.version}
+        nvcc_flags(compiler)
     except UnavailableError as missing:
-        return {**record, "missing": str(missing)}
+        record["missing"] = str(missing)
+    return record
 
 
-def _print_compilers() -> None:
-    """The compilers as a table: which and where, or why there is none and how to mend that."""
+def print_compilers() -> None:
+    """The compilers as a table: which, where and why, or why there is none and how to mend that."""
+    records = compiler_records()
     print_table(("compiler", "builds for", "on this machine"), [
-        (record["kind"], record["targets"],
-         record["missing"] or f"present at {record['path']} ({record['version']})")
-        for record in _compiler_records()], verdict=True)
+        (record["kind"], record["targets"], record["missing"] or
+         f"present at {record['path']}, from {record['origin']} ({record['version']})")
+        for record in records], verdict=True)
+    for record in records:
+        for other in record["others"]:
+            reason = other["refused"] or f"searched after {record['origin']}"
+            print_text(f"not taken: {other['path']}, from {other['origin']}: {reason}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dscore.algorithms.registry import algorithm_of
-from dscore.building.compilers import Kind
+from dscore.building.compiler_places import Kind
 from dscore.building.toolchain import Unit
 from dscore.core.numerics import kernel_types
 from dscore.core.plan import Plan, Violation

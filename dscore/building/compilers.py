@@ -1,39 +1,32 @@
-"""Compilers of this machine: where they are looked for, and the version that each reports."""
+"""Compilers of this machine: where they are looked for, which one is taken, and what it is."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
+from dscore.building import cuda_releases
+from dscore.building.compiler_places import KINDS, NAMES, VARIABLES, Kind, named, origins, places
 from dscore.cache.store import key
 from dscore.core.errors import UnavailableError, require_one_of
 
-Kind = Literal["host", "hip", "nvcc"]
-KINDS: tuple[Kind, ...] = ("host", "hip", "nvcc")
-VARIABLES: dict[Kind, str] = {"host": "DSCORE_CXX", "hip": "DSCORE_HIPCC", "nvcc": "DSCORE_NVCC"}
-_NAMES: dict[Kind, tuple[str, ...]] = {
-    "host": ("g++", "clang++", "c++"), "hip": ("hipcc",), "nvcc": ("nvcc",)}
-_HOMES: dict[Kind, tuple[str, ...]] = {
-    "host": (),
-    "hip": ("$ROCM_PATH/bin", "$DTK_ROOT/bin", "$DTK_ROOT/hip/bin", "$HIP_PATH/bin",
-            "/opt/rocm/bin", "/opt/dtk/bin", "/opt/dtk/hip/bin"),
-    "nvcc": ("$CUDA_HOME/bin", "$CUDA_PATH/bin", "/usr/local/cuda/bin"),
-}
 _FIXES: dict[Kind, str] = {
     "host": "install g++ (Debian's package g++) or set DSCORE_CXX",
     "hip": "install Debian's hipcc, ROCm or Hygon's DTK, or set DSCORE_HIPCC",
-    "nvcc": "install the CUDA toolkit or set DSCORE_NVCC",
+    "nvcc": "{install}, install the CUDA toolkit, or set DSCORE_NVCC",
 }
 # Of each compiler of GPUs: the vendor, and how the names of its architectures begin.
 _GPUS: dict[Kind, tuple[str, str]] = {"hip": ("amd", "gfx"), "nvcc": ("nvidia", "sm_")}
 _PROBE_SECONDS = 60
+_UNKNOWN_ARCHITECTURE = re.compile(r".*(?:Unsupported gpu architecture|invalid target ID) '.*")
+# From nvcc's header host_config.h, before anything of dscore's is compiled.
+_UNKNOWN_HOST = re.compile(r"#error -- (unsupported .*?) The nvcc flag")
 
 
 @dataclass(frozen=True)
@@ -42,6 +35,7 @@ class Compiler:
 
     kind: Kind
     path: str
+    origin: str = field(default="named", compare=False)  # who named it, or where it was found
 
     def __str__(self) -> str:
         try:
@@ -68,17 +62,67 @@ class Compiler:
 
 
 def find_compiler(kind: Kind, explicit: str | os.PathLike[str] | None = None) -> Compiler:
-    """Compiler of *kind*: *explicit*, else the environment's, a toolkit's, or PATH's.
+    """Compiler of *kind*: *explicit*, else the variable's, the wheels', a toolkit's, or PATH's.
 
+    An nvcc whose kernels the driver here would not run is passed over, unless it was named.
     Raises UnavailableError where there is none, or where the one that was named cannot be run.
     """
     require_one_of(kind, "kind of compiler", KINDS)
-    path = _locate(kind, explicit)
-    if path is None:
-        searched = ", ".join([VARIABLES[kind], *_HOMES[kind], "PATH"])
-        raise UnavailableError(f"no {' or '.join(_NAMES[kind])} found (looked at {searched}); "
-                               f"{_FIXES[kind]}")
-    return Compiler(kind, path)
+    if explicit is not None:
+        return Compiler(kind, named(os.fspath(explicit), "the compiler asked for"))
+    passed_over = []
+    for compiler in _search(kind):
+        reason = refusal(compiler)
+        if reason is None:
+            return compiler
+        passed_over.append(f"{compiler.path} is passed over: {reason}")
+    none = f"no {' or '.join(NAMES[kind])} found (looked at {', '.join(origins(kind))})"
+    if passed_over:
+        none = f"no {NAMES[kind][0]} that builds for this machine's driver"
+    fix = _FIXES[kind].replace("{install}", cuda_releases.install_line())
+    raise UnavailableError("; ".join([none, *passed_over, fix]))
+
+
+def all_compilers(kind: Kind) -> list[Compiler]:
+    """Every compiler of *kind* that this machine has, in the order of preference.
+
+    Raises UnavailableError where the one that a variable names cannot be run.
+    """
+    return [*_search(kind)]
+
+
+def refusal(compiler: Compiler) -> str | None:
+    """Reason why a compiler is passed over; None for one that is not, or that was named."""
+    if compiler.kind != "nvcc" or compiler.origin == VARIABLES["nvcc"]:
+        return None
+    if cuda_releases.driver_release() is None:  # before nvcc may have to be started
+        return None
+    release = cuda_releases.header_release(compiler.path)
+    if release is None:
+        with suppress(UnavailableError):
+            release = cuda_releases.version_release(compiler.version)
+    return cuda_releases.refusal(release)
+
+
+def nvcc_flags(compiler: Compiler) -> tuple[str, ...]:
+    """Flags that name nvcc's host compiler and the folder of its runtime; none for others.
+
+    Raises UnavailableError where nvcc has no host compiler, without which it compiles nothing.
+    """
+    if compiler.kind != "nvcc":
+        return ()
+    folder = os.path.realpath(os.path.join(os.path.realpath(compiler.path), "../../lib"))
+    # The wheels of CUDA 13.0 have their libraries in lib, but their nvcc looks in lib64.
+    wheels = ("-L", folder) if os.path.exists(os.path.join(folder, "libcudart_static.a")) else ()
+    named = " ".join(os.environ.get(name, "") for name in (
+        "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"))
+    if os.environ.get("NVCC_CCBIN") or re.search(r"(^|\s)--?(ccbin|compiler-bindir)\b", named):
+        return wheels
+    try:
+        return ("-ccbin", find_compiler("host").path, *wheels)
+    except UnavailableError as missing:
+        raise UnavailableError(
+            f"{compiler.path} needs a C++ compiler of the host: {missing}") from missing
 
 
 def compiler_kind(target: str) -> Kind:
@@ -109,6 +153,30 @@ def environment(kind: Kind) -> dict[str, str]:
     return variables
 
 
+def refused(compiler: Compiler, architecture: str, log: str) -> str | None:
+    """Reason, and the fix, where a *log* says that the compiler does not go with a machine's parts.
+
+    That is an architecture that it does not know yet, or no longer, or the host's compiler.
+    """
+    host = _UNKNOWN_HOST.search(log)
+    if host:
+        return (f"{compiler} does not go with the host's compiler: {host[1]}\n"
+                f"{VARIABLES['host']} names another one, such as g++-12")
+    message = _UNKNOWN_ARCHITECTURE.search(log)
+    if not message:
+        return None
+    known, fix = architectures(compiler), "a newer ROCm, or Hygon's DTK for its own processors, may"
+    if known:
+        older = _number(architecture) < _number(known[0])
+        fix = f"it accepts {', '.join(known)}" + "; CUDA 12 builds for older ones" * older
+    return (f"{compiler} does not build for {architecture}: {message[0].strip()}\n"
+            f"{fix}. {VARIABLES[compiler.kind]} names another compiler")
+
+
+def _number(architecture: str) -> int:
+    return int(re.sub(r"\D", "", architecture))
+
+
 def architectures(compiler: Compiler) -> tuple[str, ...]:
     """Architectures that nvcc lists as accepted; none for compilers that have no such list."""
     if compiler.kind != "nvcc":
@@ -118,40 +186,14 @@ def architectures(compiler: Compiler) -> tuple[str, ...]:
                         key=lambda name: (len(name), name)))
 
 
-def _locate(kind: Kind, explicit: str | os.PathLike[str] | None) -> str | None:
-    if explicit is not None:
-        return _named(os.fspath(explicit), "the compiler asked for")
-    if os.environ.get(VARIABLES[kind]):
-        return _named(os.environ[VARIABLES[kind]], VARIABLES[kind])
-    for folder in _homes(kind):
-        for name in _NAMES[kind]:
-            if _runnable(Path(folder, name)):
-                return os.path.join(folder, name)
-    path = next(filter(None, map(shutil.which, _NAMES[kind])), None)
-    return None if path is None else os.path.abspath(path)
-
-
-def _homes(kind: Kind) -> Iterator[str]:
-    """Folders of the toolkits, without those whose variable is unset or empty."""
-    for folder in map(os.path.expandvars, _HOMES[kind]):
-        if not folder.startswith("$") and folder not in ("/bin", "/hip/bin"):
-            yield folder
-
-
-def _named(name: str, origin: str) -> str:
-    """Path of the compiler that the user named in *origin*; UnavailableError if it cannot be run.
-    """
-    path = shutil.which(name) if os.sep not in name else os.path.abspath(os.path.expanduser(name))
-    if path is None:
-        raise UnavailableError(f"{origin} is {name!r}, which is not on PATH")
-    if not _runnable(Path(path)):
-        state = "is not an executable file" if os.path.exists(path) else "does not exist"
-        raise UnavailableError(f"{origin} is {path}, which {state}")
-    return path
-
-
-def _runnable(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
+def _search(kind: Kind) -> Iterator[Compiler]:
+    """Compilers in the order of preference, each executable once."""
+    found = set()
+    for path, origin in places(kind):
+        real = os.path.realpath(path)
+        if real not in found:
+            found.add(real)
+            yield Compiler(kind, path, origin)
 
 
 _Stamp = tuple[tuple[str, int, int], ...]  # path, size and time of the last change in ns

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from dscore._version import __version__
-from dscore.building.compilers import Compiler, Kind
+from dscore.building.compiler_places import Kind
+from dscore.building.compilers import Compiler
 from dscore.building.headers import headers_digest, sources
 from dscore.building.reports import Report
 from dscore.building.toolchain import Target

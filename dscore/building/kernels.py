@@ -14,7 +14,8 @@ from dscore._version import __version__
 from dscore.algorithms.registry import algorithm, names
 from dscore.building import kernel_files, toolchain
 from dscore.building.codegen import KernelSource, Sizes, entry_points, units
-from dscore.building.compilers import Compiler, Kind, find_compiler, missing_compiler
+from dscore.building.compiler_places import Kind
+from dscore.building.compilers import Compiler, find_compiler, missing_compiler
 from dscore.building.headers import headers_digest, sources
 from dscore.building.library import LoadedKernel, open_library
 from dscore.building.reports import Report, report_of

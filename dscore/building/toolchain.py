@@ -15,14 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dscore._version import __version__
-from dscore.building.compilers import (
-    VARIABLES,
-    Compiler,
-    Kind,
-    architectures,
-    environment,
-    find_compiler,
-)
+from dscore.building.compiler_places import Kind
+from dscore.building.compilers import Compiler, environment, find_compiler, nvcc_flags, refused
 from dscore.building.headers import digest_of, read_headers
 from dscore.building.processes import Commands, Finished
 from dscore.building.reports import Report, parse
@@ -40,7 +34,6 @@ _LOG_LINES = 200
 _VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "HIPCC_COMPILE_FLAGS_APPEND",
               "HIPCC_LINK_FLAGS_APPEND", "HIP_CLANG_PATH", "HIP_DEVICE_LIB_PATH", "NVCC_CCBIN",
               "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
-_REFUSED = re.compile(r".*(?:Unsupported gpu architecture|invalid target ID) '.*")
 _building = Locks()  # by the key of a library
 
 
@@ -137,11 +130,13 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
         built = cached_library(name)
         if built is not None:
             return built
-        version = compiler.version  # before all else: a compiler that tells none is broken
+        # Before anything is compiled: a compiler that tells no version is broken, and nvcc needs
+        # a host's.
+        version, flags = compiler.version, (*target.flags, *nvcc_flags(compiler))
         with _workspace(headers) as folder:
             if progress is not None:
                 progress(0, len(units), "")
-            build = _Build(name, target, compiler, folder, timeout_seconds)
+            build = _Build(name, target, compiler, flags, folder, timeout_seconds)
             library, log = build.run(units, jobs or cores(), progress)
             reports = parse(log)
             seconds = time.perf_counter() - start
@@ -213,10 +208,10 @@ class _Build:
     which hipcc and nvcc hand on to shells, and because messages are then shorter.
     """
 
-    def __init__(self, name: str, target: Target, compiler: Compiler, folder: Path,
-                 limit: float) -> None:
-        self._name, self._target, self._compiler, self._folder = name, target, compiler, folder
-        self._limit = limit
+    def __init__(self, name: str, target: Target, compiler: Compiler, flags: Sequence[str],
+                 folder: Path, limit: float) -> None:
+        self._name, self._target, self._compiler, self._flags = name, target, compiler, flags
+        self._folder, self._limit = folder, limit
         # hipcc's clang leaves temporary folders behind; these go when the build's own does.
         surroundings = environment(compiler.kind) | {"TMPDIR": str(folder / "tmp")}
         self._commands = Commands(folder, surroundings, limit)
@@ -249,7 +244,7 @@ class _Build:
                   progress: Progress | None) -> list[str]:
         """Run *commands* side by side and return their logs, in order; the first failure ends all.
         """
-        begin = [self._compiler.path, *self._target.flags, "-I", "include"]
+        begin = [self._compiler.path, *self._flags, "-I", "include"]
         logs = [""] * len(commands)
         running = self._commands.together([begin + command for command in commands], jobs)
         with closing(running):
@@ -264,10 +259,9 @@ class _Build:
         if finished.status == 0:
             return finished.log
         command = shlex.join(finished.command)
-        refused = _REFUSED.search(finished.log)
-        if refused:
-            raise UnavailableError(_unknown_architecture(self._compiler, self._target,
-                                                         refused[0].strip(), command))
+        reason = refused(self._compiler, self._target.architecture, finished.log)
+        if reason:
+            raise UnavailableError(f"{reason}\n  {command}")
         ended = (f"did not end within the limit of {self._limit:g} seconds"
                  if finished.status is None else f"failed with status {finished.status}")
         lines = finished.log.splitlines()
@@ -279,18 +273,3 @@ class _Build:
             whole = f"\nthe whole log is in {path}"
         raise CompileError("\n".join([f"{self._compiler} {ended} on {name} for "
                                       f"{self._target.name}", f"  {command}", *lines]) + whole)
-
-
-def _unknown_architecture(compiler: Compiler, target: Target, message: str, command: str) -> str:
-    """Error text for an architecture that the compiler does not know yet, or no longer."""
-    known = architectures(compiler)
-    fix = "a newer ROCm, or Hygon's DTK for its own processors, may"
-    if known:
-        older = _number(target.architecture) < _number(known[0])
-        fix = f"it accepts {', '.join(known)}" + "; CUDA 12 builds for older ones" * older
-    return (f"{compiler} does not build for {target.architecture}: {message}\n  {command}\n"
-            f"{fix}. {VARIABLES[compiler.kind]} names another compiler")
-
-
-def _number(architecture: str) -> int:
-    return int(re.sub(r"\D", "", architecture))

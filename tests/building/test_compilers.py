@@ -1,4 +1,4 @@
-"""Finding compilers where people keep them, naming targets, and reading what compilers report."""
+"""Finding compilers where people keep them, telling them apart, and naming targets."""
 
 from __future__ import annotations
 
@@ -8,55 +8,54 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fake_compilers import binary, empty_machine, fake, wheel
 
-from dscore.building import compilers, reports, toolchain
-from dscore.building.reports import Report
+from dscore.building import compiler_places, compilers, toolchain
 from dscore.core.errors import SpecError, UnavailableError
-
-VARIABLES = ("DSCORE_CXX", "DSCORE_HIPCC", "DSCORE_NVCC", "ROCM_PATH", "DTK_ROOT", "HIP_PATH",
-             "CUDA_HOME", "CUDA_PATH")
 
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch, tmp_path):
-    """A machine with an empty PATH (but for /bin/sh, by its path) and no toolkit."""
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    homes = {kind: tuple(home for home in found if home.startswith("$"))
-             for kind, found in compilers._HOMES.items()}
-    monkeypatch.setattr(compilers, "_HOMES", homes)
-
-
-def fake(path: Path, says: str) -> str:
-    """A compiler whose whole art is to tell its version."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\nprintf '%s\\n' '{says}'\n")
-    path.chmod(0o755)
-    return str(path)
+    empty_machine(monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize(("kind", "name", "variable", "homes"), [
     ("hip", "hipcc", "DSCORE_HIPCC", [("ROCM_PATH", "bin"), ("DTK_ROOT", "bin"),
                                       ("DTK_ROOT", "hip/bin"), ("HIP_PATH", "bin")]),
-    ("nvcc", "nvcc", "DSCORE_NVCC", [("CUDA_HOME", "bin"), ("CUDA_PATH", "bin")]),
+    ("nvcc", "nvcc", "DSCORE_NVCC", [("CONDA_PREFIX", "bin"), ("CUDA_HOME", "bin"),
+                                     ("CUDA_PATH", "bin")]),
     ("host", "g++", "DSCORE_CXX", []),
 ])
 def test_the_order_in_which_compilers_are_looked_for(
         kind, name, variable, homes, tmp_path, monkeypatch):
     path = [fake(tmp_path / "asked" / name, "1.0"), fake(tmp_path / "variable" / name, "2.0")]
     monkeypatch.setenv(variable, path[1])
+    origins = [variable]
+    if kind == "nvcc":
+        path += [wheel(tmp_path, 14000, "cu14"), wheel(tmp_path, 13000)]
+        origins += [compiler_places.WHEELS] * 2
     for home, below in homes:
         monkeypatch.setenv(home, str(tmp_path / home))
         path.append(fake(tmp_path / home / below / name, "3.0"))
+        origins.append(f"${home}/{below}")
     path.append(fake(tmp_path / "path" / name, "4.0"))
     assert compilers.find_compiler(kind, path[0]).path == path[0]
+    assert [(one.path, one.origin) for one in compilers.all_compilers(kind)] == [
+        *zip(path[1:], [*origins, "PATH"], strict=True)]
     for number, expected in enumerate(path[1:]):
         if number == 1:
             monkeypatch.delenv(variable)
         assert compilers.find_compiler(kind).path == expected
         os.unlink(expected) if number else None
     assert compilers.missing_compiler(kind) is not None
+
+
+def test_the_usual_folders_are_called_so(tmp_path, monkeypatch):
+    made = fake(tmp_path / "opt" / "nvcc", "1.0")
+    monkeypatch.setitem(compiler_places._HOMES, "nvcc", (str(tmp_path / "opt"),))
+    (tmp_path / "path").symlink_to(tmp_path / "opt")  # another way to the same file
+    [found] = compilers.all_compilers("nvcc")
+    assert (found.path, found.origin) == (made, compiler_places.USUAL)
 
 
 def test_host_compilers_by_preference(tmp_path):
@@ -68,7 +67,7 @@ def test_host_compilers_by_preference(tmp_path):
 @pytest.mark.parametrize(("kind", "words"), [
     ("host", ["g++", "clang++", "DSCORE_CXX", "PATH"]),
     ("hip", ["no hipcc found", "$ROCM_PATH/bin", "$DTK_ROOT/hip/bin", "DSCORE_HIPCC"]),
-    ("nvcc", ["no nvcc found", "$CUDA_HOME/bin", "DSCORE_NVCC"])])
+    ("nvcc", ["no nvcc found", "$CUDA_HOME/bin", "DSCORE_NVCC", "this environment's wheels"])])
 def test_a_missing_compiler_is_named_with_where_it_was_sought_and_the_fix(kind, words):
     reason = compilers.missing_compiler(kind)
     assert all(word in reason for word in words)
@@ -135,15 +134,6 @@ def test_a_compiler_that_cannot_tell_its_version_is_an_error(tmp_path):
     os.unlink(path)
     with pytest.raises(UnavailableError, match="is gone"):
         _ = compiler.identity
-
-
-def binary(path: Path, contents: bytes = b"", changed: int = 1) -> str:
-    """A compiler that is no script, and that nothing can run."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"\x7fELF" + contents)
-    path.chmod(0o755)
-    os.utime(path, (changed, changed))
-    return str(path)
 
 
 def test_a_compiler_is_known_by_its_file_and_not_started_for_it(tmp_path, monkeypatch):
@@ -215,68 +205,6 @@ def test_only_the_emulated_target_is_sanitized():
     assert "-O2" not in made.flags
     with pytest.raises(SpecError, match="sm_90"):
         toolchain.target("sm_90", sanitize=True)
-
-
-# What hipcc 5.2.3 (clang 15) printed for gfx90a, source lines left out.
-HIP_LOG = """\
-1_b.cpp:5:1: warning: unused variable 'q' [-Wunused-variable]
-k.cpp:3:1: remark: Function Name: n1c64_spill [-Rpass-analysis=kernel-resource-usage]
-extern "C" __global__ __launch_bounds__(256) void n1c64_spill(const float* a, float* b, int n){
-^
-k.cpp:3:1: remark:     SGPRs: 21 [-Rpass-analysis=kernel-resource-usage]
-k.cpp:3:1: remark:     VGPRs: 6 [-Rpass-analysis=kernel-resource-usage]
-k.cpp:3:1: remark:     AGPRs: 2 [-Rpass-analysis=kernel-resource-usage]
-k.cpp:3:1: remark:     ScratchSize [bytes/lane]: 1216 [-Rpass-analysis=kernel-resource-usage]
-k.cpp:3:1: remark:     Occupancy [waves/SIMD]: 8 [-Rpass-analysis=kernel-resource-usage]
-k.cpp:3:1: remark:     SGPRs Spill: 4 [-Rpass-analysis=kernel-resource-usage]
-k.cpp:3:1: remark:     VGPRs Spill: 3 [-Rpass-analysis=kernel-resource-usage]
-k.cpp:3:1: remark:     LDS Size [bytes/block]: 0 [-Rpass-analysis=kernel-resource-usage]
-k.cpp:2:1: remark: Function Name: _Z4kernILi16EEvPKfPf [-Rpass-analysis=kernel-resource-usage]
-k.cpp:2:1: remark:     SGPRs: 20 [-Rpass-analysis=kernel-resource-usage]
-k.cpp:2:1: remark:     VGPRs: 19 [-Rpass-analysis=kernel-resource-usage]
-k.cpp:2:1: remark:     ScratchSize [bytes/lane]: 0 [-Rpass-analysis=kernel-resource-usage]
-k.cpp:2:1: remark:     Occupancy [waves/SIMD]: 10 [-Rpass-analysis=kernel-resource-usage]
-k.cpp:2:1: remark:     LDS Size [bytes/block]: 1024 [-Rpass-analysis=kernel-resource-usage]
-1 warning generated when compiling for gfx90a.
-"""
-
-# What nvcc 13.0 printed for sm_90; the function between is of ptxas' form for one that is called.
-PTXAS_LOG = """\
-ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function '_Z4kernILi16EEvPKfPf' for 'sm_90'
-ptxas info    : Function properties for _Z4kernILi16EEvPKfPf
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 30 registers, used 1 barriers, 1024 bytes smem
-ptxas info    : Compile time = 26.180 ms
-ptxas info    : Compiling entry function 'lots' for 'sm_90'
-ptxas info    : Function properties for called
-    16 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads
-ptxas info    : Function properties for lots
-    720 bytes stack frame, 1692 bytes spill stores, 1672 bytes spill loads
-ptxas info    : Used 32 registers, used 0 barriers, 720 bytes cumulative stack size
-"""
-
-
-def test_the_report_of_hipcc():
-    found = reports.parse(HIP_LOG)
-    kern = Report("_Z4kernILi16EEvPKfPf", 19, 1024, 0, 0, 10)
-    assert found == {"n1c64_spill": Report("n1c64_spill", 6, 0, 3, 1216, 8, 2, 4),
-                     kern.symbol: kern}
-    assert reports.matching(found, "kern") == (kern,)
-    assert [report.symbol for report in reports.matching(found, "")] == sorted(found)
-    use = found["n1c64_spill"].use(threads=256, waves=4)
-    assert (use.threads, use.waves, use.registers, use.spills) == (256, 4, 8, 3)
-
-
-def test_the_report_of_ptxas():
-    assert reports.parse(PTXAS_LOG) == {
-        "_Z4kernILi16EEvPKfPf": Report("_Z4kernILi16EEvPKfPf", 30, 1024, 0, 0),
-        "lots": Report("lots", 32, 0, 423, 720)}
-
-
-@pytest.mark.parametrize("log", ["", "error: nothing", HIP_LOG[:200], PTXAS_LOG[:150]])
-def test_a_log_without_a_whole_report_reports_nothing(log):
-    assert reports.parse(log) == {}
 
 
 @pytest.mark.skipif(not os.path.exists("/usr/local/cuda/bin/nvcc") and shutil.which("nvcc") is None,

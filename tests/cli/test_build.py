@@ -223,7 +223,8 @@ def test_devices_tells_the_compilers(json_of: Callable[..., Any],
     found = {record["kind"]: record for record in json_of("devices")["compilers"]}
     assert list(found) == ["host", "hip", "nvcc"]
     assert found["hip"] == {"kind": "hip", "targets": "gfx...", "path": str(path),
-                            "version": "fake 1.0", "missing": None}
+                            "version": "fake 1.0", "origin": "DSCORE_HIPCC", "missing": None,
+                            "others": found["hip"]["others"]}
 
 
 @pytest.mark.parametrize(("line", "part"), [

@@ -122,7 +122,54 @@ def test_env_tells_versions_and_backends(call: Call, json_of: Callable[..., Any]
     assert data["packages"]["numpy"]
     assert "torch" in data["packages"]
     assert {"name": "reference", "present": True, "missing": None} in data["backends"]
-    assert f"dscore         {dscore.__version__}" in call("env").out
+    out = call("env").out
+    assert f"dscore         {dscore.__version__}" in out
+    assert out.startswith("```text\n")
+    assert out.endswith("```\n")
+
+
+def test_env_tells_compilers_variables_and_the_cache(call: Call, json_of: Callable[..., Any],
+                                                     tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho release 99.1, V99.1.2\n")
+    nvcc.chmod(0o755)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_bytes(b"x" * 2_500_000)
+    monkeypatch.setenv("DSCORE_NVCC", str(nvcc))
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "kept"))
+    data = json_of("env")
+    assert data["variables"]["DSCORE_NVCC"] == str(nvcc)
+    assert data["cache"] == {"folder": str(tmp_path / "kept"), "files": 1, "bytes": 2_500_000}
+    assert len(data["kernels"]) == 16
+    [found] = [one for one in data["compilers"] if one["kind"] == "nvcc"]
+    assert (found["path"], found["origin"]) == (str(nvcc), "DSCORE_NVCC")
+    assert found["version"] == "release 99.1, V99.1.2"
+    out = unwrapped(call("env").out)
+    assert f"nvcc {nvcc}, from DSCORE_NVCC (release 99.1, V99.1.2)" in " ".join(out.split())
+    assert "1 file, 2.5 MB" in out
+
+
+def test_env_never_fails(call: Call, json_of: Callable[..., Any],
+                         monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("all is lost")
+
+    monkeypatch.setattr("dscore.building.compilers.all_compilers", broken)
+    monkeypatch.setattr("dscore.cache.folders.configured_root", broken)
+    monkeypatch.setattr("dscore.core.backend.backend_names", broken)
+    monkeypatch.setattr("dscore.measuring.vendor_runtime.runtime", broken)
+    monkeypatch.setattr("dscore.tuning.shipped_hints.all_shipped", broken)
+    monkeypatch.setattr("importlib.metadata.version", broken)
+    monkeypatch.setattr("platform.platform", broken)
+    error = {"error": "RuntimeError: all is lost"}
+    data = json_of("env")
+    assert [name for name, value in data.items() if value == error] == [
+        "platform", "packages", "compilers", "backends", "cache", "hints"]
+    assert {gpu["name"] for gpu in data["gpus"]} == {"all is lost"}
+    out = call("env").out
+    assert out.count("RuntimeError: all is lost") == 6
+    assert f"dscore         {dscore.__version__}" in out
 
 
 # validate
