@@ -52,12 +52,19 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return here
 
 
+def compiler(folder: Path, kind: compilers.Kind) -> compilers.Compiler:
+    path = folder / "cc"
+    path.write_text("#!/bin/sh\necho cc 1.0\n")
+    path.chmod(0o755)
+    return compilers.Compiler(kind, str(path))
+
+
 def written(folder: Path, aim: Any = SM_90, name: str = "layers.so", **changes: object) -> Path:
     """A file of two kernels, with *changes* to its table."""
     library, path = folder / "library", folder / name
     library.write_bytes(b"\x7fELF" + b"code" * 100)
     digest = headers_digest(sources())
-    write_file(path, library, aim, compilers.Compiler(aim.kind, "cc", "cc 1.0"), digest, {
+    write_file(path, library, aim, compiler(folder, aim.kind), digest, {
         identity_of(kernel, aim, digest): (kernel.name, report)
         for kernel, report in ((KERNEL, REPORT), (OTHER, None))})
     if changes:
