@@ -135,7 +135,7 @@ def build(kernels: Sequence[KernelSource], target: Target, *, compiler: Compiler
     else:
         provision = provide([*distinct.values()], target, compiler=compiler, jobs=jobs,
                             progress=progress)
-        stored, compiled = provision.kernels, provision.compiled
+        stored, compiled = dict(provision.kernels), provision.compiled
     compared = {kernel.name: Comparison(kernel.plan, kernel.plan.use, stored[kernel.name].report)
                 for kernel in map(distinct.__getitem__, dict.fromkeys(k.name for k in kernels))}
     libraries = tuple(dict.fromkeys(stored[name].library for name in compared))

@@ -1,8 +1,8 @@
 """Files of kernels for machines without a compiler: libraries that say what they were made of.
 
-Behind the library stand a table (JSON) and a seal. The table names each kernel by its identity
-(dscore.building.kernels), with the target, the ABI and the digest of the kernel sources; the seal
-is the SHA-256 of both. What loads a library does not look behind its end.
+Behind the library stand a table (JSON), a mark with the table's length, and the SHA-256 of all
+that. The table names each kernel by its identity (dscore.building.kernels), with the target, the
+ABI and the digest of the kernel sources. What loads a library does not look behind its end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dscore.core.text import write_whole
 
 VARIABLE = "DSCORE_LIBRARIES"
 _MAGIC = b"dscore kernels 1"
-_SEAL_BYTES = len(_MAGIC) + 8 + hashlib.sha256().digest_size
+_MARK_BYTES, _DIGEST_BYTES = len(_MAGIC) + 8, hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def write_file(path: str | os.PathLike[str], library: Path, target: Target, comp
 def sealed(library: bytes, table: Mapping[str, Any]) -> bytes:
     """Contents of a file: the library, the table, the seal."""
     text = json.dumps(table).encode()
-    size = len(text).to_bytes(8, "little")
-    return library + text + _MAGIC + size + hashlib.sha256(library + text).digest()
+    body = library + text + _MAGIC + len(text).to_bytes(8, "little")
+    return body + hashlib.sha256(body).digest()
 
 
 def read_file(path: str | os.PathLike[str]) -> KernelFile:
@@ -116,15 +116,14 @@ def table_of(path: Path) -> Any:
         contents = path.read_bytes()
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
-    seal = contents[-_SEAL_BYTES:]
-    if not seal.startswith(_MAGIC):
+    body, digest = contents[:-_DIGEST_BYTES], contents[-_DIGEST_BYTES:]
+    rest, magic, size = body[:-_MARK_BYTES], body[-_MARK_BYTES:-8], body[-8:]
+    if magic != _MAGIC:
         raise SpecError(f"{path} holds no kernels that say what they were made of; dscore build "
                         "--out makes such files")
-    body, digest = contents[:-_SEAL_BYTES], seal[len(_MAGIC) + 8:]
     if hashlib.sha256(body).digest() != digest:
         raise SpecError(f"{path} is not as dscore build --out wrote it; copy it again")
-    size = int.from_bytes(seal[len(_MAGIC):len(_MAGIC) + 8], "little")
-    return json.loads(body[len(body) - size:])
+    return json.loads(rest[len(rest) - int.from_bytes(size, "little"):])
 
 
 def _require_equal(path: Path, what: str, built_for: object, here: object) -> None:

@@ -19,9 +19,9 @@ from dscore.building.compilers import Compiler, find_compiler, missing_compiler
 from dscore.building.headers import headers_digest, sources
 from dscore.building.library import LoadedKernel, open_library
 from dscore.building.reports import Report, report_of
-from dscore.building.toolchain import Built, Progress, Target
+from dscore.building.toolchain import Built, Target
 from dscore.cache.store import Store, folder_key, key
-from dscore.core.backend import BackendIdentity, Prepared
+from dscore.core.backend import BackendIdentity, Prepared, Progress
 from dscore.core.errors import UnavailableError
 from dscore.core.once import Locks
 from dscore.core.plan import Plan

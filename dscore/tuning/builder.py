@@ -3,23 +3,22 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 
+from dscore.building.codegen import KERNELS_PER_UNIT
+from dscore.building.toolchain import cores
 from dscore.core.backend import Backend
 from dscore.core.errors import CompileError
 from dscore.core.plan import Plan
 
-# Kernels that one core compiles together, as the units of dscore.building.codegen hold them.
-_PER_UNIT = 8
 # Kernels in a row that a compiler refuses before it is the compiler that is taken to be at fault.
 _MOST_REFUSALS = 3
 
 
 def wave_size() -> int:
     """Kernels that the cores of this machine compile side by side."""
-    return _PER_UNIT * (os.cpu_count() or 1)
+    return KERNELS_PER_UNIT * cores()
 
 
 class Builder:

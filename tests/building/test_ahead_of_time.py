@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -200,7 +201,7 @@ def test_a_file_replaces_what_was_there_or_leaves_it(tmp_path):
     source = tmp_path / "made.so"
     source.write_bytes(b"new")
     built = ahead_of_time.BuiltKernels(
-        target("emulated"), compilers.Compiler("host", "cc"),
+        target("emulated"), compilers.Compiler("host", shutil.which("true")),
         {kernel.name: Comparison(kernel.plan, kernel.plan.use, None)}, (source,), 1, 0.0)
     (tmp_path / "out.so").write_bytes(b"old")
     write_kernels(tmp_path / "out.so", [kernel], built)

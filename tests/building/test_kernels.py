@@ -181,15 +181,16 @@ def test_a_kernel_of_another_compiler_or_plan_or_header_is_another(tmp_path, mon
     assert provide([A], target("emulated", sanitize=True)).compiled == 1
 
 
-def test_an_identity_leaves_out_the_compiler_and_nothing_else():
+def test_an_identity_leaves_out_the_compiler_and_nothing_else(tmp_path, monkeypatch):
     digest = headers_digest(sources())
     identities = {identity_of(A, EMULATED, digest), identity_of(B, EMULATED, digest),
                   identity_of(A, EMULATED, "another"),
                   identity_of(A, target("sm_90"), digest), identity_of(A, target("sm_80"), digest),
                   identity_of(KernelSource(A.plan, "any"), EMULATED, digest)}
     assert len(identities) == 6
-    one, other = (compilers.Compiler("host", "cc", version) for version in ("1", "2"))
-    assert compilation_key(EMULATED, one) != compilation_key(EMULATED, other)
+    one = compilation_key(EMULATED, compilers.find_compiler("host"))
+    compiler(tmp_path, monkeypatch, "2.0")
+    assert compilation_key(EMULATED, compilers.find_compiler("host")) != one
 
 
 def test_a_failure_is_nobodys_kernel(tmp_path, monkeypatch):

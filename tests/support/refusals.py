@@ -5,8 +5,8 @@ import pytest
 from dscore.core.errors import SpecError
 
 
-def message(call, *args):
-    """The text of the SpecError that the call raises; a call that raises none fails the test."""
-    with pytest.raises(SpecError) as caught:
+def message(call, *args, kind=SpecError):
+    """The text of the error that the call raises; a call that raises none fails the test."""
+    with pytest.raises(kind) as caught:
         call(*args)
     return str(caught.value)
