@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -16,7 +15,7 @@ from dscore.cli import options
 from dscore.cli.ending import error_record
 from dscore.cli.inputs import layers_of, measuring_backend, tiling_of
 from dscore.cli.show.json import Record, print_json
-from dscore.cli.show.text import counted, print_note, progress, require_writable
+from dscore.cli.show.text import counted, print_note, progress, require_name, require_writable
 from dscore.core.errors import (
     CompileError,
     DscoreError,
@@ -174,7 +173,8 @@ def _require_usable(request: BenchRequest) -> None:
         from dscore.cli.show.plots import require_matplotlib
 
         require_matplotlib()
-        if os.path.exists(request.plot) and not os.path.isdir(request.plot):
+        require_name(request.plot)
+        if Path(request.plot).exists() and not Path(request.plot).is_dir():
             raise SpecError(f"--plot: {request.plot} is a file, not a folder")
 
 

@@ -139,12 +139,11 @@ def _widest_fitting(tilings: list[Record], heads: tuple[str, ...],
     from dscore.cli.show.screen import columns
 
     fields = list(tilings[0])
-    for broken in ("_", "_\n"):
-        table = ([*(f">{name.replace('_', broken)}" for name in fields), *heads],
-                 [[*(str(tiling[name]) for name in fields), *cell]
-                  for tiling, cell in zip(tilings, cells, strict=True)])
-        if total(columns_of(*table)) <= columns():
-            return table
+    table = ([*(f">{name}" for name in fields), *heads],
+             [[*(str(tiling[name]) for name in fields), *cell]
+              for tiling, cell in zip(tilings, cells, strict=True)])
+    if total(columns_of(*table)) <= columns():
+        return table
     return (["tiling", *heads], [[tiling_from(tiling).name, *cell]
                                  for tiling, cell in zip(tilings, cells, strict=True)])
 
