@@ -167,7 +167,7 @@ def _require_usable(request: BenchRequest) -> None:
     require_int(request.seed, "--seed", 0)
     if request.out is not None:
         require_writable(request.out)
-        if os.path.exists(request.out) and not os.path.isfile(request.out):
+        if Path(request.out).exists() and not Path(request.out).is_file():
             raise SpecError(f"--out: {request.out} is no file that can be read again to go on from")
     if request.plot is not None:
         from dscore.cli.show.plots import require_matplotlib

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -132,7 +133,7 @@ def _show(layer: NamedProblem, space: Space | InfeasibleError, device: Device, t
 
 
 def _widest_fitting(tilings: list[Record], heads: tuple[str, ...],
-                    cells: list[tuple[str, ...]]) -> tuple[list[str], list[list[str]]]:
+                    cells: Sequence[tuple[str, ...]]) -> tuple[list[str], list[list[str]]]:
     """Heads and rows: a column a field of the tiling, else its name, and behind it *cells*."""
     from dscore.algorithms.registry import tiling_from
     from dscore.cli.show.layout import columns_of, total

@@ -1,11 +1,11 @@
-"""The terminal: widths, -q and -v, completion, help, and how a command ends."""
+"""The terminal: widths, -q and -v, completion, help, near misses, the cache by layer."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import DSCORE, SMALL, Call, configuration, process
+from cli_calls import SMALL, Call, configuration, process
 
+import dscore
 from dscore.building.toolchain import Unit
 from dscore.cache import store
 from dscore.cli.show.layout import columns_of, fitted, shorten, total
-from dscore.core import backend
 from dscore.core.plan import Check
 from dscore.solving.verdict import ledger_lines
 
@@ -154,7 +154,9 @@ def test_without_a_gpu_nothing_is_measured_unasked(call: Call, command: str,
 
 # Help and completion.
 
-def test_help_names_arguments_options_and_variables(call: Call) -> None:
+def test_help_names_arguments_options_and_variables(call: Call,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert "Usage: dscore run [OPTIONS] LAYER...\n" in call("run", "--help").out
     assert "Usage: dscore tune [OPTIONS] [LAYER...]\n" in call("tune", "--help").out
     assert "Usage: dscore explain [OPTIONS] LAYER\n" in call("explain", "--help").out
@@ -162,19 +164,16 @@ def test_help_names_arguments_options_and_variables(call: Call) -> None:
     shown = call("--help").out
     for name in ("DSCORE_CACHE_DIR", "DSCORE_NVCC", "DSCORE_TUNE", "--install-completion", "-q"):
         assert name in shown
+    assert max(map(len, shown.splitlines())) <= 80
     assert "..." not in shown.partition("\nCommands:")[2].partition("\n\n")[0]
 
 
 def test_every_variable_that_dscore_reads_is_in_the_help(call: Call) -> None:
-    import re
-
-    import dscore
-
     folder = Path(dscore.__file__).parent
     shown = call("--help").out
     named = {name for path in [*folder.rglob("*.py"), *(folder.parent / "backends").rglob("*.py")]
-             for name in re.findall(r'environ(?:\.get\(|\[)\s*"(DSCORE_\w+)"', path.read_text())}
-    assert named
+             for name in re.findall(r'"(DSCORE_[A-Z_]+)"', path.read_text())}
+    assert {"DSCORE_CACHE_DIR", "DSCORE_NVCC"} <= named
     assert [name for name in sorted(named) if name not in shown] == []
 
 
@@ -257,112 +256,3 @@ def test_a_unit_names_its_problems() -> None:
     assert Unit("kernels", "// dscore: n1c5h5w5_o5k1, n1c6h5w5_o5k1\n#include").problems == [
         "n1c5h5w5_o5k1", "n1c6h5w5_o5k1"]
     assert Unit("index", "extern").problems == []
-
-
-# How a command ends.
-
-@pytest.mark.parametrize(("line", "kind", "code"), [
-    ("run P1 --rules papr", "SpecError", 2), ("rum P1", "UsageError", 2),
-    ("run P1 --batch many", "UsageError", 2), ("run P42 --backend absent", "UnavailableError", 3),
-    ("explain P28 --tiling wave_w=1,wave_c=64,repeat_w=4,repeat_c=9,group_c=16", "InvalidTiling",
-     1)])
-def test_an_error_under_json_is_json(call: Call, line: str, kind: str, code: int,
-                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_REGISTRY", dict(backend._REGISTRY))
-    backend.register("absent", "faulty_backends:Absent")
-    result = call(*line.split(), "--json")
-    backend.backend.cache_clear()
-    assert result.code == code
-    error = json.loads(result.out)["error"]
-    assert (error["kind"], error["exit"]) == (kind, code)
-    assert result.err == f"dscore: {error['message']}\n"
-
-
-def test_data_that_were_cut_short_hold_the_error(call: Call) -> None:
-    result = call("run", "P42-P45", "--backend", "faulty_backends:Interrupted", "--json")
-    data = json.loads(result.out)
-    assert (data["ran"], data["error"]["kind"], data["error"]["exit"]) == (2, "Interrupted", 130)
-
-
-@pytest.mark.parametrize(("command", "message"), [
-    ("devices >/dev/full", "dscore: standard output: No space left on device\n"),
-    ("devices >&-", "dscore: standard output is closed; > /dev/null discards it\n"),
-    ("devices >/dev/full 2>/dev/full", ""), ("devices h200 >&- 2>&-", ""),
-    ("nosuch --json >/dev/full", "dscore: No such command 'nosuch'; see 'dscore --help'\n")])
-def test_output_that_cannot_be_written_ends_with_6(command: str, message: str) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("there is no /dev/full here")
-    done = subprocess.run(f"{' '.join(DSCORE)} {command}", shell=True, timeout=NO_MORE_THAN,
-                          capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (6, message)
-
-
-def test_a_warning_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    environment = {**os.environ, "DSCORE_CACHE_DIR": str(tmp_path / "file" / "cache"),
-                   "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-m", "dscore.cli", "cache", "show"]
-
-    def run(*words: str) -> tuple[int, list[str]]:
-        done = subprocess.run([*command[:1], *words, *command[1:]], capture_output=True, text=True,
-                              timeout=NO_MORE_THAN, check=False, env=environment)
-        return done.returncode, done.stderr.splitlines()
-
-    code, lines = run()
-    assert code == 0
-    assert [line[:len("warning: dscore's cache")] for line in lines] == ["warning: dscore's cache"]
-    code, [line] = run("-W", "error")
-    assert code == 1
-    assert line.startswith("dscore: dscore's cache folder")
-
-
-def test_warnings_as_errors_leave_a_command_alone() -> None:
-    done = subprocess.run([sys.executable, "-W", "error", "-m", "dscore.cli", "run", SMALL],
-                          capture_output=True, text=True, timeout=NO_MORE_THAN, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_defect_is_one_line_with_a_code_of_its_own(call: Call,
-                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*arguments: object) -> None:
-        raise RuntimeError("the sky fell")
-
-    monkeypatch.setattr("dscore.api.explain", broken)
-    result = call("explain", "P13")
-    assert (result.code, result.out) == (70, "")
-    assert result.err == ("dscore: a defect of dscore: RuntimeError: the sky fell; -v shows where "
-                          "it is\n")
-    from dscore.cli import main
-
-    assert main(["explain", "P13", "-v"]) == 70
-
-
-# Junk.
-
-GARBAGE = bytes(range(256)) * 8
-NAME = "a" * 300
-DIGITS = "9" * 5000
-
-
-@pytest.mark.parametrize("line", [
-    "bench --replay garbage", "tune --replay garbage", "cache import garbage",
-    f"bench --replay {NAME}", f"tune --replay {NAME}", f"validate {NAME}.toml",
-    f"devices {NAME}.toml", f"bench {SMALL} --out {NAME}", f"build {SMALL} --target emulated --out "
-    f"{NAME}", f"conformance --report {NAME}.xml", f"cache export {NAME}", f"cache import {NAME}",
-    f"cache merge garbage --into {NAME}", f"bench {SMALL} --plot {NAME} --backend reference",
-    f"run {SMALL} --backend builtins:exit", f"run {SMALL} --backend os:getcwd",
-    f"tune {SMALL} --executor builtins:exit --backend reference", f"run P1 --batch {DIGITS}", f"run P1 --seed {DIGITS}",
-    f"bench P1 --batch {DIGITS}", f"tune P1 --budget {DIGITS}", f"run P1-P{DIGITS}",
-    f"explain mobilenet_v2/{DIGITS}", f"run P1 --device {DIGITS}", f"run P1 --rules {DIGITS}",
-    f"run P1 --tiling threads={DIGITS},thread_c=1", f"space P1 --algorithm {DIGITS}",
-    f"cache prune --max-size {DIGITS}MB"], ids=lambda line: line[:44])
-def test_junk_is_refused_in_one_short_line(call: Call, line: str, tmp_path: Path,
-                                           monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("garbage").write_bytes(GARBAGE)
-    result = call(*line.split())
-    assert result.code in (1, 2) if line.startswith("cache import g") else result.code == 2
-    assert result.out == ""
-    assert len(result.err) < 1500
-    assert result.err.startswith(("dscore: ", "skipped "))
-    assert [path.name for path in tmp_path.iterdir()] == ["garbage"]
