@@ -89,12 +89,9 @@ def end(error: BaseException, json: bool) -> int:
 
         traceback.print_exception(error)
     _say(f"dscore: {ending.message}")
-    if ending.exit == NOT_WRITTEN:
-        _flush_or_discard()
-        return ending.exit
-    if json and not screen.data_printed:
-        print_json({"error": asdict(ending)})
-    return ending.exit if _flush_or_discard() else NOT_WRITTEN
+    written = _written({"error": asdict(ending)} if json and not screen.data_printed and
+                       ending.exit != NOT_WRITTEN else None)
+    return ending.exit if written else NOT_WRITTEN
 
 
 def require_streams() -> None:
@@ -157,9 +154,11 @@ def _say(text: str) -> None:
         _discard(sys.stderr)
 
 
-def _flush_or_discard() -> bool:
-    """Write what stdout still holds; False where that fails, once for all."""
+def _written(record: Record | None) -> bool:
+    """Whether *record*, and what stdout still holds, can be written; if not, it is discarded."""
     try:
+        if record is not None:
+            print_json(record)
         sys.stdout.flush()
     except OSError:
         _discard(sys.stdout)

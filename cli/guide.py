@@ -20,54 +20,56 @@ Names stand for problems, too: a layer of the papers (P13, D4), a layer of a net
 (mobilenet_v2/7), a range of layers (P1-P45), a whole network (mobilenet_v2).
 
 \b
-  dscore devices                             the known devices, and what can run here
-  dscore devices z100sm                      every figure of one device
-  dscore space P13 --top 5                   the tilings that fit, best first
-  dscore explain mobilenet_v2/7              the plan, its limits, its picture, its floor
-  dscore validate tiling.toml                judge tilings of your own
-  dscore emit P13                            the C++ unit of a layer's kernel
-  dscore build mobilenet_v2 --target gfx906  compile all its kernels, without a GPU
-  dscore prepare mobilenet_v2                the kernels that calls take, compiled at once
-  dscore run mobilenet_v2                    run and check every layer
-  dscore bench D4 P13                        time layers beside PyTorch
-  dscore tune P13                            find the fastest tiling on your GPU
-  dscore conformance --examples 1000         search for a case that a backend gets wrong
-  dscore cache show                          the libraries and tuning records on disk
-  dscore env                                 versions, compilers, GPUs: to paste into an issue
+  dscore devices                   the known devices, and what can run here
+  dscore devices z100sm            every figure of one device
+  dscore space P13 --top 5         the tilings that fit, best first
+  dscore explain mobilenet_v2/7    the plan, its limits, picture and floor
+  dscore validate tiling.toml      judge tilings of your own
+  dscore emit P13                  the C++ unit of a layer's kernel
+  dscore build P13 --target sm_90  compile kernels without a GPU
+  dscore prepare mobilenet_v2      compile the kernels that calls take
+  dscore run mobilenet_v2          run and check every layer
+  dscore bench D4 P13              time layers beside PyTorch
+  dscore tune P13                  find the fastest tiling on your GPU
+  dscore conformance               search for a case that a backend gets wrong
+  dscore cache show                the libraries and tuning records on disk
+  dscore env                       versions, compilers, GPUs: for an issue
 
 Every command takes --json, -q (results and errors alone) and -v (every limit, column and line).
 Tables are as wide as the terminal, or as COLUMNS says; in a pipe or a file they have 100 columns.
 """
 
 _EXIT_CODES = {
-    0: "fine",
-    1: "the command ran and found failures",
-    2: "wrong usage",
-    3: "something is missing on this machine",
-    4: "a compiler failed",
-    5: "a device failed",
-    6: "the output cannot be written: a full disk, a closed stdout",
-    70: "a defect of dscore",
-    130: "interrupted",
-    141: "the reader of a pipe left, as in `dscore devices | head -1`",
+    "0": "fine",
+    "1": "the command ran and found failures",
+    "2": "wrong usage",
+    "3": "something is missing on this machine",
+    "4": "a compiler failed",
+    "5": "a device failed",
+    "6": "the output cannot be written: a full disk, a closed stdout",
+    "70": "a defect of dscore",
+    "130": "interrupted",
+    "141": "the reader of a pipe left, as in `dscore devices | head -1`",
 }
 # The variables of the environment that dscore reads.
 VARIABLES = {
-    "DSCORE_CACHE_DIR": "folder for built libraries and tuning records [~/.cache/dscore]",
-    "XDG_CACHE_HOME": "its subfolder dscore is that folder, without DSCORE_CACHE_DIR",
+    "DSCORE_CACHE_DIR": "folder of libraries and records [~/.cache/dscore]",
+    "XDG_CACHE_HOME": "without that, its subfolder dscore",
     "DSCORE_CXX": "the host's C++ compiler, for the emulated device",
     "DSCORE_HIPCC": "hipcc or DTK's compiler",
     "DSCORE_NVCC": "nvcc",
+    "DSCORE_LIBRARIES": "files of dscore build --out to take kernels from",
+    "DSCORE_DEVICE": "a device's file, in place of what the GPU's driver tells",
     "DSCORE_TUNE": "on: dscore.conv tunes a problem at its first call [off]",
-    "DSCORE_LANE_ORDER": "forward, reverse or random: the emulated device's order of lanes",
+    "DSCORE_LANE_ORDER": "forward, reverse, random: of emulated lanes",
     "COLUMNS": "width of tables [the terminal's]",
     "NO_COLOR": "set: no colours",
 }
 
 
-def _listed(rows: Mapping[object, str]) -> str:
-    width = max(len(str(name)) for name in rows)
-    return "\n".join(f"  {name!s:<{width}}  {text}" for name, text in rows.items())
+def _listed(rows: Mapping[str, str]) -> str:
+    width = max(map(len, rows))
+    return "\n".join(f"  {name:<{width}}  {text}" for name, text in rows.items())
 
 
 EPILOG = f"""\b

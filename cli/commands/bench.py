@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -16,7 +15,7 @@ from dscore.cli import options
 from dscore.cli.ending import error_record
 from dscore.cli.inputs import layers_of, measuring_backend, tiling_of
 from dscore.cli.show.json import Record, print_json
-from dscore.cli.show.text import counted, print_note, progress, require_writable
+from dscore.cli.show.text import counted, print_note, progress, require_name, require_writable
 from dscore.core.errors import (
     CompileError,
     DscoreError,
@@ -168,13 +167,14 @@ def _require_usable(request: BenchRequest) -> None:
     require_int(request.seed, "--seed", 0)
     if request.out is not None:
         require_writable(request.out)
-        if os.path.exists(request.out) and not os.path.isfile(request.out):
+        if Path(request.out).exists() and not Path(request.out).is_file():
             raise SpecError(f"--out: {request.out} is no file that can be read again to go on from")
     if request.plot is not None:
         from dscore.cli.show.plots import require_matplotlib
 
         require_matplotlib()
-        if os.path.exists(request.plot) and not os.path.isdir(request.plot):
+        require_name(request.plot)
+        if Path(request.plot).exists() and not Path(request.plot).is_dir():
             raise SpecError(f"--plot: {request.plot} is a file, not a folder")
 
 

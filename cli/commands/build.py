@@ -15,6 +15,7 @@ from dscore.cli.show.text import (
     compiled_text,
     compiling,
     counted,
+    print_note,
     print_table,
     print_text,
     require_writable,
@@ -154,8 +155,7 @@ def _report(built: BuiltKernels, served: _Layers, request: BuildRequest, device:
     prose = sys.stderr if json else sys.stdout
     if path != request.out:
         print_text(f"nothing was copied to {request.out}", prose)
-    # Not wrapped: its end is a path.
-    print(f"{_summary(built)}, {path or _place(built)}", file=prose)
+    print_note(f"{_summary(built)}, {path or _place(built)}", prose)
 
 
 def _place(built: BuiltKernels) -> str:

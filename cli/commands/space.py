@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -132,19 +133,18 @@ def _show(layer: NamedProblem, space: Space | InfeasibleError, device: Device, t
 
 
 def _widest_fitting(tilings: list[Record], heads: tuple[str, ...],
-                    cells: list[tuple[str, ...]]) -> tuple[list[str], list[list[str]]]:
+                    cells: Sequence[tuple[str, ...]]) -> tuple[list[str], list[list[str]]]:
     """Heads and rows: a column a field of the tiling, else its name, and behind it *cells*."""
     from dscore.algorithms.registry import tiling_from
     from dscore.cli.show.layout import columns_of, total
     from dscore.cli.show.screen import columns
 
     fields = list(tilings[0])
-    for broken in ("_", "_\n"):
-        table = ([*(f">{name.replace('_', broken)}" for name in fields), *heads],
-                 [[*(str(tiling[name]) for name in fields), *cell]
-                  for tiling, cell in zip(tilings, cells, strict=True)])
-        if total(columns_of(*table)) <= columns():
-            return table
+    table = ([*(f">{name}" for name in fields), *heads],
+             [[*(str(tiling[name]) for name in fields), *cell]
+              for tiling, cell in zip(tilings, cells, strict=True)])
+    if total(columns_of(*table)) <= columns():
+        return table
     return (["tiling", *heads], [[tiling_from(tiling).name, *cell]
                                  for tiling, cell in zip(tilings, cells, strict=True)])
 

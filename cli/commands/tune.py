@@ -146,6 +146,8 @@ def _tune(layers: list[NamedProblem], request: TuneRequest, budget: float | None
             tuned = tune_all(problems, device, request.backend, budget, request.top,
                              request.exhaustive, request.seed, executor, advance,
                              algorithm=request.algorithm)
+    except SpecError:  # nothing was begun
+        raise
     except (KeyboardInterrupt, DscoreError) as error:
         stopped, tuned = error, _recorded(search, backend, layers, error)
     _report(layers, tuned, search, time.perf_counter() - began, json, stopped)

@@ -9,7 +9,7 @@ GAP = 2
 _LEAST_NAME = 12
 _LEAST_PROSE = 24
 # Words are folded to this before a column is left out for them.
-_PROSE = 40
+_PROSE = 32
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def print_layers(results: Sequence[LayerResult]) -> None:
                 [_layer(one, methods) for one in results], verdict=True,
                 spare=[*(_HEADS.get(method, method).removeprefix(">") for method in methods[:0:-1]),
                        "batch", "cache"])
-    print_note("LOST: slower than PyTorch's default; not best: than another of its ways\n"
+    print_note("LOST: slower than PyTorch's default; not best: than another of its ways\n\n"
                if methods else "\n")
 
 

@@ -149,18 +149,26 @@ def compiled_text(compiled: int, kernels: int, seconds: float) -> str:
 
 def require_writable(path: str) -> None:
     """Raise SpecError where no file can be written at *path*, before long work is begun for it."""
-    try:
-        if Path(path).is_dir():
-            raise SpecError(f"{path}: is a folder, not a file")
-        if Path(path).exists() and not os.access(path, os.W_OK):
-            raise SpecError(f"{path}: is not writable")
-        if Path(path).exists() and not Path(path).is_file():
-            return  # a pipe or a device, which is written into
-    except (OSError, ValueError) as error:  # too long a name; ValueError: a null character
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise SpecError(f"{path}: cannot be written: {reason}") from None
+    require_name(path)
+    if Path(path).is_dir():
+        raise SpecError(f"{path}: is a folder, not a file")
+    if Path(path).exists() and not os.access(path, os.W_OK):
+        raise SpecError(f"{path}: is not writable")
+    if Path(path).exists() and not Path(path).is_file():
+        return  # a pipe or a device, which is written into
     folder = Path(os.path.realpath(path) if os.path.islink(path) else path).parent
     if not folder.is_dir():
         raise SpecError(f"{path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):
         raise SpecError(f"{path}: the folder {folder} is not writable")
+
+
+def require_name(path: str) -> None:
+    """Raise SpecError where no file nor folder can be called *path*: it is too long, say."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise SpecError(f"{path}: cannot be written: {reason}") from None

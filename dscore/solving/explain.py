@@ -46,14 +46,15 @@ class Explanation:
         reasons = {"chosen by": self.chosen_by, "note": self.note, "assumed device": self.assumed}
         head = [line for name, reason in reasons.items() if reason
                 for line in text.fold(f"{name:<22}{reason}", 22, columns)]
-        limits = (f"limits at block_n={plan.block_n} ({plan.rules} rules), chosen among "
-                  f"{self.considered:,} tilings that fit")
+        limits = text.fold(f"limits at block_n={plan.block_n} ({plan.rules} rules), chosen among "
+                           f"{self.considered:,} tilings that fit", 4, columns)
+        picture_head = text.fold("wavefronts on an output plane (letters; case alternates between "
+                                 "blocks)", 4, columns)
         picture = (*wavefront_map(plan), "", *algorithm_of(plan.tiling).caption(plan))
         return "\n\n".join((
             "\n".join((plan.text(columns), *head)),
-            "\n".join((limits, *ledger_lines(self.ledger, columns, every_limit))),
-            "\n".join(("wavefronts on an output plane (letters; case alternates between blocks)",
-                       *(f"  {line}".rstrip() for line in picture))),
+            "\n".join((*limits, *ledger_lines(self.ledger, columns, every_limit))),
+            "\n".join((*picture_head, *(f"  {line}".rstrip() for line in picture))),
             "\n".join(text.fold(self.floor, 6, columns))))
 
     def __str__(self) -> str:
