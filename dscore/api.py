@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -163,10 +163,8 @@ def plan_for(problem: ProblemLike, device: DeviceLike | None = None, rules: Rule
     'row_reuse'
     """
     layer, target = problem_of(problem), device_of(device)
-    if backend is not None and (isinstance(backend, type) or not isinstance(backend, Backend)):
-        backend = choose_backend(backend)
     if tiling is None:
-        return choice.untuned_plan(layer, target, _rules(rules), backend)
+        return choice.untuned_plan(layer, target, _rules(rules), _backend_of(backend))
     fitting = as_tiling(tiling)
     verdict.validate(layer, fitting, target, _rules(rules), masked=True).require()
     return solver.make_plan(layer, target, fitting, rules)
@@ -183,7 +181,7 @@ def validate(problem: ProblemLike, tiling: TilingLike, device: DeviceLike | None
     """
     require_one_of(masked, "masked", (True, False))
     return verdict.validate(problem_of(problem), as_tiling(tiling), device_of(device),
-                            _rules(rules), block_n, masked)
+                            _rules(rules), require_int(block_n, "block_n"), masked)
 
 
 def explain(problem: ProblemLike | Plan, device: DeviceLike | None = None,
@@ -214,7 +212,7 @@ def trace(problem: ProblemLike, plan: Plan | TilingLike | None = None,
     ...       ).rows_loaded
     5
     """
-    require_int(seed, "seed", 0)
+    seed = require_int(seed, "seed", 0)
     plan = (choice.callers_plan(problem_of(problem), plan.device, plan) if isinstance(plan, Plan)
             else plan_for(problem, device, tiling=plan))
     inputs, output = bound.sample(plan.problem, seed), output_of(plan.problem)
@@ -222,6 +220,12 @@ def trace(problem: ProblemLike, plan: Plan | TilingLike | None = None,
     kernel: Any = choose_backend("reference").compile(plan)
     kernel(*inputs, out, trace=counts)
     return counts
+
+
+def _backend_of(backend: Backend | str | None) -> Backend | None:
+    if isinstance(backend, Backend) and not isinstance(backend, type):
+        return backend
+    return None if backend is None else choose_backend(cast(str, backend))
 
 
 def _rules(rules: Rules) -> Rules:

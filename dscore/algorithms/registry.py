@@ -18,6 +18,8 @@ from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, fields_fault, kind_of, require_fields
 from dscore.ops import operation
 
+# Of a field's name.
+_MOST_CHARACTERS = 64
 # In the order in which the solver tries them. Text, so that nothing is imported before its use.
 _REGISTRY: dict[str, str] = {
     "gemm": "dscore.algorithms.gemm:Gemm",
@@ -169,8 +171,9 @@ def tiling_from(values: Mapping[str, Any], where: str = "tiling") -> Tiling:
     DirectTiling(threads=64, thread_c=2)
     """
     for name in values:
-        if not isinstance(name, str):
-            raise SpecError(f"{where}: a field is named by a text, got {shown(name)}")
+        if not isinstance(name, str) or len(name) > _MOST_CHARACTERS:
+            raise SpecError(f"{where}: a field is named by a text of at most {_MOST_CHARACTERS} "
+                            f"characters, got {shown(name)}")
     arguments = {name: value for name, value in values.items() if name != "algorithm"}
     if "algorithm" not in values:
         return _guessed(set(arguments), where)(**arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from typing import Any
 
@@ -105,21 +105,37 @@ class Torch:
 
 def _fault(tensor: Any) -> str:
     """Reason why a tensor has no plain memory of its elements; empty where it has."""
-    torch = sys.modules["torch"]
+    return next(_faults(tensor), "")
+
+
+def _faults(tensor: Any) -> Iterator[str]:
+    """Such reasons; what a later check asks would fail where an earlier one tells a reason."""
+    torch, name = sys.modules["torch"], type(tensor).__name__
     wrapped = _member(torch, "_C", "_functorch", "is_functorch_wrapped_tensor")
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return (f"is of class {type(tensor).__name__}, which holds no elements itself; pass a "
-                "plain tensor")
+        yield f"is of class {name}, which holds no elements itself; pass a plain tensor"
     if wrapped is not None and wrapped(tensor):
-        return ("is a tensor of torch.func (vmap, grad, ...), through which dscore.conv cannot be "
-                "transformed; call it outside")
+        yield ("is a tensor of torch.func (vmap, grad, ...), through which dscore.conv cannot be "
+               "transformed; call it outside")
     if tensor.is_nested:
-        return "is a nested tensor; pass .to_padded_tensor(0)"
+        yield "is a nested tensor; pass .to_padded_tensor(0)"
     if torch.nn.parameter.is_lazy(tensor):
-        return f"is of class {type(tensor).__name__}, which has no shape yet; initialize it first"
+        yield f"is of class {name}, which has no shape yet; initialize it first"
     if tensor.layout is not torch.strided:
-        return f"is a {tensor.layout} tensor; pass .to_dense()"
-    return ""
+        yield f"is a {tensor.layout} tensor; pass .to_dense()"
+    if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+        yield "carries a tangent, which dscore.conv does not transform; pass .detach()"
+    if tensor._is_zerotensor() or _last_byte(tensor) > tensor.untyped_storage().nbytes():
+        yield "has no memory for all of its elements: its storage was freed, or is of zeros alone"
+
+
+def _last_byte(tensor: Any) -> int:
+    """Bytes from the beginning of a tensor's storage to the end of its last element."""
+    if not tensor.numel():
+        return 0
+    steps = ((size - 1) * stride
+             for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return int((tensor.storage_offset() + sum(steps) + 1) * tensor.element_size())
 
 
 def _gradient_refused(name: str) -> SpecError:

@@ -91,12 +91,12 @@ def shown(value: Any) -> str:
     """Representation of any value on one line of at most 100 characters, for an error.
 
     >>> shown("n1c8"), shown(10**5000)
-    ("'n1c8'", 'an int of 16610 bits')
+    ("'n1c8'", 'an integer of 16,610 bits')
     """
     try:
         text = " ".join(repr(value).splitlines())
     except Exception:  # an object's own, or an int of more digits than Python writes
-        return (f"an int of {value.bit_length()} bits" if isinstance(value, int)
+        return (f"an integer of {value.bit_length():,} bits" if isinstance(value, int)
                 else f"an object of class {type(value).__name__}")
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN - 2]} …"
 

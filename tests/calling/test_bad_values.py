@@ -109,7 +109,7 @@ def test_digits_are_ascii():
         dscore.plan_for("n１c8h5w5_o8k3")
 
 
-@pytest.mark.parametrize("key", [1, None, (1, 2), np.True_, b"threads"])
+@pytest.mark.parametrize("key", [1, None, (1, 2), np.True_, b"threads", "x" * 5000])
 @pytest.mark.parametrize("algorithm", [{}, {"algorithm": "direct"}])
 def test_a_field_of_a_tiling_is_named_by_a_text(key, algorithm):
     fields = {**algorithm, "threads": 64, "thread_c": 1, key: 1}
@@ -123,6 +123,22 @@ def test_fields_of_a_tiling_are_any_mapping():
     fields = MappingProxyType(DIRECT)
     assert dscore.tiling(fields) == dscore.tiling(**DIRECT)
     assert dscore.plan_for(TOKEN, tiling=fields).tiling == dscore.tiling(fields)
+
+
+class Two:
+    """An integer that is no int, as those of tensors and of other libraries are."""
+
+    def __index__(self):
+        return 2
+
+
+@pytest.mark.parametrize("two", [Two(), np.uint8(2), np.array(2)])
+def test_any_integer_counts(two):
+    """NumPy's own of 8 bits would overflow in what it is multiplied with."""
+    assert dscore.validate(TOKEN, DIRECT, block_n=two) == dscore.validate(TOKEN, DIRECT, block_n=2)
+    assert dscore.trace(TOKEN, DIRECT, seed=two) == dscore.trace(TOKEN, DIRECT, seed=2)
+    y = dscore.conv(X, W, None, two, two, (two, 1), 1)
+    assert np.array_equal(y, dscore.conv(X, W, None, 2, 2, (2, 1), 1))
 
 
 def test_a_trace_is_of_the_problem_that_is_stated():

@@ -72,12 +72,22 @@ def fake(tensor):
         return mode.from_tensor(tensor)
 
 
+def freed(tensor):
+    """As a library that shards parameters leaves those that it gathers on use."""
+    emptied = tensor.clone()
+    emptied.untyped_storage().resize_(0)
+    return emptied
+
+
 WITHOUT_MEMORY = {
     "fake": (fake, "is of class FakeTensor, which holds no elements itself"),
     "nested": (lambda t: torch.nested.nested_tensor([t, t]), "is a nested tensor"),
     "jagged": (lambda t: torch.nested.nested_tensor([t, t], layout=torch.jagged),
                "is of class NestedTensor, which holds no elements itself"),
     "sparse": (lambda t: t.to_sparse(), "is a torch.sparse_coo tensor; pass .to_dense()"),
+    "freed": (freed, "has no memory for all of its elements: its storage was freed"),
+    "zeros": (lambda t: torch._efficientzerotensor(t.shape),
+              "has no memory for all of its elements: its storage was freed, or is of zeros"),
     "uninitialized": (lambda t: torch.nn.UninitializedParameter(requires_grad=False),
                       "is of class UninitializedParameter, which has no shape yet"),
 }
@@ -98,6 +108,14 @@ def test_a_transformed_function_is_told_to_call_outside():
     for transform in (torch.vmap, torch.func.grad):
         with pytest.raises(SpecError, match=r"x is a tensor of torch.func \(vmap, grad"):
             transform(lambda x: dscore.conv(x, W, BIAS, **OPTIONS).sum())(X)
+
+
+def test_a_tangent_is_not_lost():
+    with torch.autograd.forward_ad.dual_level():
+        x = torch.autograd.forward_ad.make_dual(X, torch.ones_like(X))
+        with pytest.raises(SpecError, match="x carries a tangent"):
+            dscore.conv(x, W, BIAS, **OPTIONS)
+        assert dscore.conv(x.detach(), W, BIAS, **OPTIONS).shape == SHAPE
 
 
 def test_one_image_gives_one_result():
