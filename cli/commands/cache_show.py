@@ -12,7 +12,8 @@ from dscore.cli.show.json import Record, print_json
 from dscore.cli.show.text import print_note, print_table, print_text
 
 if TYPE_CHECKING:
-    from dscore.cache.store import Damage, Entry
+    from dscore.cache.entries import Entry
+    from dscore.cache.store import Damage
     from dscore.core.problem import ConvProblem
 
 _BY_LAYER = ("layer", ">libraries", "built for", ">tuning\nrecords", "measured on",
