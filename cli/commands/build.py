@@ -11,11 +11,11 @@ import typer
 from dscore.cli import options
 from dscore.cli.inputs import layers_of, sizes_of
 from dscore.cli.show.json import Record, plan_record, print_json
+from dscore.cli.show.screen import screen
 from dscore.cli.show.text import (
     compiled_text,
     compiling,
     counted,
-    print_note,
     print_table,
     print_text,
     require_writable,
@@ -155,7 +155,8 @@ def _report(built: BuiltKernels, served: _Layers, request: BuildRequest, device:
     prose = sys.stderr if json else sys.stdout
     if path != request.out:
         print_text(f"nothing was copied to {request.out}", prose)
-    print_note(f"{_summary(built)}, {path or _place(built)}", prose)
+    if not screen.quiet:  # not wrapped: its end is a path
+        print(f"{_summary(built)}, {path or _place(built)}", file=prose)
 
 
 def _place(built: BuiltKernels) -> str:
