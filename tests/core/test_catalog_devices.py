@@ -127,8 +127,8 @@ def test_a_users_file_is_a_device(tmp_path):
     ({"name": '"' + "a" * 65 + '"'}, "name must be lower-case letters, digits and _, at most 64 "
      "(it becomes part of a kernel's symbol), got '" + "a" * 65 + "'"),
     ({"clock_hz": 1e5}, "clock_hz must be from 1e+06 to 1e+11, got 100000.0"),
-    ({"clock_hz": "0x" + "f" * 5000}, "clock_hz must be from 1e+06 to 1e+11, got an integer of "
-     "20,000 bits"),
+    ({"clock_hz": "0x" + "f" * 5000}, "clock_hz must be from 1e+06 to 1e+11, got an integer "
+     "of 20,000 bits"),
     ({"l2_bytes": "0x" + "f" * 5000},
      "l2_bytes must be at most 68,719,476,736, got an integer of 20,000 bits"),
     ({"compute_units": 2**31}, "compute_units must be at most 4,096, got 2147483648"),
