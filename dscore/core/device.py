@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, fields
 
-from dscore.core.errors import SpecError, require_int, require_one_of, shown
+from dscore.core.errors import MOST_INT, SpecError, require_int, require_one_of, shown
 
 # Types of operands for which there are kernels on matrix units.
 MATRIX_TYPES = ("tf32",)
@@ -85,29 +85,30 @@ class Device:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise SpecError("name must be lower-case letters, digits and _, at most 64 (it becomes "
-                            f"part of a kernel's symbol), got {self.name!r}")
+                            f"part of a kernel's symbol), got {shown(self.name)}")
         for text in ("title", "architecture"):
             if not isinstance(getattr(self, text), str) or not getattr(self, text):
-                raise SpecError(f"{text} must be a text, got {getattr(self, text)!r}")
+                raise SpecError(f"{text} must be a text, got {shown(getattr(self, text))}")
         require_one_of(self.vendor, "vendor", VENDORS)
         for field in fields(self):
-            if field.name == "wavefront":
-                require_one_of(require_int(self.wavefront, "wavefront"), "wavefront", WAVEFRONTS)
-            elif field.type == "int":
-                require_int(getattr(self, field.name), field.name, at_most=int(_MOST[field.name]))
+            if field.type == "int":
+                count = require_int(getattr(self, field.name), field.name,
+                                    at_most=int(_MOST.get(field.name, MOST_INT)))
+                object.__setattr__(self, field.name, count)
             elif field.type == "bool":
                 require_one_of(getattr(self, field.name), field.name, (True, False))
             elif field.type.startswith("float"):
                 self._require_measure(field.name, optional="None" in field.type)
             elif field.type.startswith("tuple"):
                 self._require_names(field.name)
+        require_one_of(self.wavefront, "wavefront", WAVEFRONTS)
         self._require_matrix_types()
         self._require_consistent()
 
     def _require_names(self, field: str) -> None:
         names = getattr(self, field)
         if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
-            raise SpecError(f"{field} must be a list of names, got {names!r}")
+            raise SpecError(f"{field} must be a list of names, got {shown(names)}")
         object.__setattr__(self, field, tuple(names))
         if field == "assumed":
             for name in names:
@@ -125,7 +126,7 @@ class Device:
         if value is None and optional:
             return
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise SpecError(f"{name} must be a number, got {value!r}")
+            raise SpecError(f"{name} must be a number, got {shown(value)}")
         if not 0 < value < math.inf:
             raise SpecError(f"{name} must be positive and finite, got {shown(value)}")
         if not _LEAST[name] <= value <= _MOST[name]:

@@ -2,8 +2,9 @@
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.registry import tiling_from
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
+from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
 from dscore.core.numerics import ELEMENTS
@@ -236,7 +238,6 @@ def test_a_wrong_algorithm_is_refused(algorithm, message):
 
 
 def test_equal_specs_are_equal_values():
-    np = pytest.importorskip("numpy")
     spec = ConvSpec.make(np.int64(8), 8, (np.int32(3), 3))
     assert spec == ConvSpec.make(8, 8, 3)
     assert hash(spec) == hash(ConvSpec.make(8, 8, 3))
@@ -246,8 +247,7 @@ def test_equal_specs_are_equal_values():
 
 
 def test_a_device_names_the_field_that_is_wrong():
-    from dscore.core.catalog import device
-    good = {name: getattr(device("z100sm"), name) for name in Device.__dataclass_fields__}
+    good = {name: getattr(catalog.device("z100sm"), name) for name in Device.__dataclass_fields__}
     for change, message in [
         (dict(registers_per_cu=0), "registers_per_cu must be positive, got 0"),
         (dict(wavefront=48), "wavefront must be one of 32, 64; got 48"),
@@ -262,3 +262,35 @@ def test_a_device_names_the_field_that_is_wrong():
     ]:
         with pytest.raises(SpecError, match=re.escape(message)):
             Device(**{**good, **change})
+
+
+class Faulty:
+    """An object that raises whatever is asked of it."""
+
+    def __repr__(self):
+        raise RuntimeError("no representation")
+
+
+class Few:
+    """An integer that is no int."""
+
+    def __index__(self):
+        return 128
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Device)])
+def test_junk_in_a_devices_field_is_refused_in_a_few_words(name):
+    optional = getattr(catalog.device("gfx906"), name) is None
+    free_text = name in ("title", "architecture")
+    for junk in (None, 10**5000, "x" * 5000, object(), Faulty(), [10**5000], b"x"):
+        if (junk is None and optional) or (isinstance(junk, str) and free_text):
+            continue
+        with pytest.raises(SpecError) as caught:
+            replace(catalog.device("gfx906"), **{name: junk})
+        assert len(str(caught.value)) < 1000
+
+
+def test_a_devices_counts_are_plain_ints():
+    device = replace(catalog.device("z100sm"), threads_per_block=Few(), wavefront=np.uint8(64))
+    assert device == replace(device, threads_per_block=128, wavefront=64)
+    assert {type(device.threads_per_block), type(device.wavefront)} == {int}
