@@ -17,7 +17,8 @@ from dscore.backends.emulated import EmulatedBackend
 from dscore.bench.run import Comparison, bench
 from dscore.building import codegen
 from dscore.building.ahead_of_time import require_kernel
-from dscore.building.library import LoadedKernel
+from dscore.building.kernels import provide
+from dscore.building.library import LoadedKernel, open_library
 from dscore.checking import bound, conformance
 from dscore.checking.check import check_plan
 from dscore.core import backend, catalog
@@ -221,9 +222,10 @@ def test_a_kernel_that_takes_other_operands_is_refused(toy_sum, monkeypatch):
     with pytest.raises(CompileError, match="its kernel takes 4 operands, but toy_sum has 3: x, "
                                            "scale, out"):
         chosen.compile(plan)
+    stored = provide([source], chosen.target).kernels[source.name]
     with_workspace = replace(source, plan=replace(plan, workspace_bytes=64))
     with pytest.raises(CompileError, match="a workspace of 0 B, the plan has one of 64 B"):
-        LoadedKernel(chosen._kernels[source.name], with_workspace)
+        LoadedKernel(open_library(stored.library, stored.sha256), with_workspace)
 
 
 # A workspace, and several launches.
