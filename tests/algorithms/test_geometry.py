@@ -1,5 +1,6 @@
 """Geometry of tilings: which tiles reach past the problem, and what lies in whole vectors."""
 
+from dataclasses import replace
 from math import ceil, gcd
 
 import numpy as np
@@ -10,12 +11,13 @@ from hypothesis import strategies as st
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling, vectors_of
+from dscore.algorithms.registry import case_of
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling, row_vectors
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
 
-Z100SM = catalog.device("z100sm")
+Z100SM, H200 = catalog.device("z100sm"), catalog.device("h200")
 DISTRIBUTION = ChannelDistributionTiling(3, 32, 2, 2, 8)
 PRODUCT = GemmTiling(16, 64, 16, 32, 8, 1, 16, 2)
 ROWS = RowReuseTiling(4, 2, 2, 8, 4)
@@ -94,3 +96,44 @@ def test_blocks_of_channel_distribution_cover_the_output_once(height, width, out
     rows = gcd(height, repeat_w)
     assert plan.launch.blocks == (batch * height // rows * ceil(width / (repeat_w // rows * wave_w))
                                   * ceil(outputs / 16))
+
+
+def test_work_of_the_direct_definition():
+    """A thread loads an input and a filter element a channel for each product, and stores sums."""
+    problem, threads, channels = parse_problem("n2c6h9w7_o10k3x2g2"), 64, 4
+    products, pixels = 3 * 3 * 2, 7 * 6
+    case = case_of(problem, Z100SM, DirectTiling(threads, channels))
+    footprint, blocks = case.footprint, 2 * 2 * 2  # images, groups, fours of a group's 5 channels
+    assert (footprint.threads, footprint.waves, footprint.lds_bytes) == (64, 1, 0)
+    assert footprint.registers == channels + channels + 1 + 30
+    assert footprint.blocks == blocks
+    assert footprint.fmas == products * channels
+    assert footprint.operand_loads == products + products * channels
+    assert footprint.global_bytes == 4 * threads * (footprint.operand_loads + channels)
+    assert footprint.utilisation == pytest.approx(
+        2 * 10 * pixels / (blocks * threads * channels))
+
+
+def test_eq_6_of_each_algorithm():
+    """Results, operands, and what else a thread holds, beside the paper's 30."""
+    for token, tiling, registers in (
+            ("n1c24h5w12_o128k1", DISTRIBUTION, 3 * 4 + (3 + 4) + (1 + 2) + 30),
+            # 8 outputs; 8 filter elements, 4 pixels; vectors on their way to LDS.
+            ("n2c32h8w4_o32k1", PRODUCT, 8 + (4 * 2 + 4) + 4 + 8 + 30),
+            ("n2c6h16w32_o6k3p1g6", ROWS, 3 * 2 + 4 + 9 + 30)):
+        assert case_of(parse_problem(token), Z100SM, tiling).use.registers == registers
+
+
+@pytest.mark.parametrize(("device", "token", "tiling", "fmas", "loads"), [
+    # 2 channels x 4 pixels of 32 input channels; two slices take half of these each.
+    (Z100SM, "n2c32h8w4_o32k1", PRODUCT, 8 * 32, 6 * 32),
+    (Z100SM, "n2c32h8w4_o32k1", replace(PRODUCT, slices=2, step_c=32), 8 * 16, 6 * 16),
+    # On matrix units the lanes of a wavefront take their operands together.
+    (H200, "n2c32h8w4_o32k1", replace(PRODUCT, arithmetic="tf32x3"), 16 * 32, 1.5 * 32),
+    # 3 columns x 4 channels, a lane has each eighth of 24 input channels.
+    (Z100SM, "n1c24h5w12_o128k1", DISTRIBUTION, 12 * 3, 7 * 3),
+    # 4 rows x 2 columns of 9 taps; 6 rows of 4 columns, and the taps.
+    (Z100SM, "n2c6h16w32_o6k3p1g6", ROWS, 8 * 9, 6 * 4 + 9)])
+def test_work_of_a_thread(device, token, tiling, fmas, loads):
+    footprint = case_of(parse_problem(token), device, tiling).footprint
+    assert (footprint.fmas, footprint.operand_loads) == (fmas, loads)

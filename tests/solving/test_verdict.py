@@ -44,6 +44,23 @@ def test_the_template_of_a_refusal(rules):
     assert max(map(len, text.splitlines())) <= 100
 
 
+def test_a_limit_that_is_met_has_nothing_to_spare():
+    verdict = validate(P28, TEMPLATE, Z100SM)
+    assert verdict.ok
+    assert line_of(verdict, "E-GROUP").split()[:3] == ["group_c", "used", "16"]
+    assert "  0 spare  " in line_of(verdict, "E-GROUP")
+    assert "over by" not in str(verdict)
+
+
+def test_broken_limits_come_first_in_the_ledgers_order():
+    verdict = validate(P28, ChannelDistributionTiling(2, 60, 1, 4, 16), Z100SM, block_n=3)
+    codes = [line.split()[-1] for line in str(verdict).splitlines()[2:] if " limit " in line]
+    broken = [violation.code for violation in verdict.violations]
+    kept = [check.code for check in verdict.ledger if check.code not in broken]
+    assert len(broken) > 2
+    assert codes[:len(broken + kept)] == broken + kept
+
+
 # One configuration for every code: (problem, device, tiling, block_n).
 BROKEN = {
     "E-LDS": (P28, Z100SM, TEMPLATE, 2),
