@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling, vectors_of
-from dscore.algorithms.registry import case_of
-from dscore.algorithms.row_reuse.tiling import RowReuseTiling, row_vectors
+from dscore.algorithms.registry import algorithm_of, case_of
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling, row_vectors, shape_of
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
@@ -137,3 +137,103 @@ def test_eq_6_of_each_algorithm():
 def test_work_of_a_thread(device, token, tiling, fmas, loads):
     footprint = case_of(parse_problem(token), device, tiling).footprint
     assert (footprint.fmas, footprint.operand_loads) == (fmas, loads)
+
+
+def owners(problem, block, lanes):
+    """The (parity of the block, wavefront) of each output of a plane: *lanes* are the outputs, from
+    a block's first, of each of its lanes in turn.
+    """
+    plane = {}
+    for row in range(0, problem.out_height, block[0]):
+        for column in range(0, problem.out_width, block[1]):
+            for lane, outputs in enumerate(lanes):
+                for down, right in outputs:
+                    plane[row + down, column + right] = (
+                        (row // block[0] + column // block[1]) % 2, lane // 64)
+    return {at: owner for at, owner in plane.items()
+            if at[0] < problem.out_height and at[1] < problem.out_width}
+
+
+def of_rows(t):
+    """Lanes side by side, then one above the other, each with its rows and columns."""
+    return [[(strip * t.thread_h + down, lane * t.thread_w + right)
+             for down in range(t.thread_h) for right in range(t.thread_w)]
+            for strip in range(t.lanes_h) for lane in range(t.lanes_w)]
+
+
+def of_wavefronts(t, rows):
+    """Wavefronts of some columns, side by side and then one above the other."""
+    across = t.repeat_w // rows
+    return [[(wave // across, wave % across * t.wave_w + right) for right in range(t.wave_w)]
+            for wave in range(t.repeat_w) for _ in range(64)]
+
+
+@pytest.mark.parametrize(("token", "tiling", "block", "lanes"), [
+    ("n1c2h11w21_o2k3p1g2", RowReuseTiling(2, 3, 4, 32, 1), (8, 96), of_rows),
+    ("n1c2h17w45_o2k3p1g2", RowReuseTiling(3, 1, 5, 16, 1), (15, 16), of_rows),
+    ("n1c8h6w19_o8k1", ChannelDistributionTiling(3, 64, 4, 1, 8), (2, 6),
+     lambda t: of_wavefronts(t, 2)),
+    ("n1c8h5w19_o8k1", ChannelDistributionTiling(3, 64, 4, 1, 8), (1, 12),
+     lambda t: of_wavefronts(t, 1))], ids=str)
+def test_the_picture_shows_who_computes_an_output(token, tiling, block, lanes):
+    plan = make_plan(parse_problem(token), Z100SM, tiling)
+    shown = {(row, column): algorithm_of(tiling).owner(plan, row, column)
+             for row in range(plan.problem.out_height) for column in range(plan.problem.out_width)}
+    assert shown == owners(plan.problem, block, lanes(tiling))
+
+
+@pytest.mark.parametrize(("left", "right", "phase"), [(0, 3, 0), (1, 2, 1), (3, 0, 3), (5, 6, 1)])
+def test_vectors_of_a_row_begin_by_its_padding_at_the_left(left, right, phase):
+    """Columns of 4 begin at multiples of 4 in memory, which the padding moves."""
+    problem = parse_problem(f"n1c2h5w16_o2k3p0x0x{left}x{right}g2")
+    tiling = RowReuseTiling(1, 4, 1, 8, 1)
+    arguments = algorithm_of(tiling).template_arguments(make_plan(problem, Z100SM, tiling))
+    stored = gcd(problem.out_width, 4)
+    assert arguments[-4:] == (4, phase, stored, 64)
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(4, 9),
+       st.integers(4, 9), st.integers(1, 2), st.integers(1, 9), st.integers(1, 4),
+       st.integers(1, 3))
+def test_lds_holds_the_rows_of_any_block(batch, channels, multiplier, height, width, stride,
+                                         planes, thread_h, lanes_h):
+    """What a block reads of the input, from its first element to its last, wherever it lies."""
+    problem = parse_problem(f"n{batch}c{channels}h{height}w{width}_o{channels * multiplier}k3"
+                            f"s{stride}p1g{channels}")
+    if problem.spec.kind != "depthwise":
+        return
+    whole = -(-problem.out_height // thread_h)
+    lanes_h = whole if planes > 1 else lanes_h  # several planes are whole
+    tiling = RowReuseTiling(thread_h, 1, lanes_h, problem.out_width, planes, "lds")
+    spans = []
+    for first in range(0, batch * channels * multiplier, planes):
+        last = min(first + planes, batch * channels * multiplier) - 1
+        for row in range(0, problem.out_height, lanes_h * thread_h):
+            top = max(row * stride - 1, 0)
+            end = min((row + lanes_h * thread_h - 1) * stride + 2, height)
+            begin = (first // multiplier * height + top) * width
+            spans.append((last // multiplier * height + end) * width - begin // 4 * 4)
+    held = int(shape_of(problem, tiling).span_in)
+    assert max(spans) <= held
+    # No more than whole 128 bytes, 3 elements before the first, and all rows of the planes.
+    planes_in = (planes + multiplier - 2) // multiplier + 1
+    rows = height if planes > 1 else min((lanes_h * thread_h - 1) * stride + 3, height)
+    assert held < planes_in * rows * width + 3 + 32
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 4), st.integers(1, 3),
+       st.integers(1, 2))
+def test_rows_and_columns_that_a_thread_walks_over(thread_h, thread_w, kernel, stride, dilation):
+    problem = parse_problem(f"n1c2h40w40_o2k{kernel}s{stride}d{dilation}g2")
+    if problem.spec.kind != "depthwise":
+        return
+    shape = shape_of(problem, RowReuseTiling(thread_h, thread_w, 1, 8, 1))
+    under = [{at * stride + tap * dilation for at in range(count) for tap in range(kernel)}
+             for count in (thread_h, thread_w)]
+    assert shape.rows == max(under[0]) + 1
+    assert shape.columns == len(under[1])
+    assert shape.reach == max(max(under[1]) + 1, thread_w * stride)
+    # The rows of output that some row of input lies between.
+    begun = [sum(r * stride <= row <= r * stride + (kernel - 1) * dilation
+                 for r in range(thread_h)) for row in range(int(shape.rows))]
+    assert shape.live_rows == max(begun)

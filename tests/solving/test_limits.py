@@ -67,6 +67,7 @@ EDGES = [
     ("E-CLUSTER", (P28, H200, product(cluster=8, stages=3), 1),
      (P28, H200, product(cluster=9, stages=3), 1)),
     ("E-SLICE", (P28, H200, product(slices=4), 1), (P28, H200, product(slices=3), 1)),
+    ("E-SLICE", (P28, H200, product(slices=4), 1), (P28, H200, product(slices=4, step_c=17), 1)),
     ("E-SPLIT", (parse_problem("n1c16h8w8_o32k1"), H200, product(arithmetic="tf32x3"), 1),
      (parse_problem("n1c15h8w8_o32k1"), H200, product(arithmetic="tf32x3"), 1)),
     ("E-LANES", (parse_problem("n1c3h9w9_o8k3"), Z100SM, DirectTiling(128, 1), 1),

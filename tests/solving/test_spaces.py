@@ -105,3 +105,20 @@ def test_no_tile_of_row_reuse_is_twice_the_output(token):
             assert row["planes"] < 2 * problem.batch * problem.spec.out_channels
             assert threads <= 512
             assert threads >= 0.75 * lanes
+
+
+# How many tilings each algorithm tries, and the sum of all their numbers: what a change of an axis
+# changes, which is then to be measured (docs/model.md).
+@pytest.mark.parametrize(("columns_of", "token", "device", "count", "total"), [
+    (gemm.columns_of, "n1c64h14w14_o96k1", Z100SM, 610, 169_684),
+    (gemm.columns_of, "n1c64h14w14_o96k1", H200, 9_516, 2_144_236),
+    (gemm.columns_of, "n8c20h7w7_o24k1", H200, 2_083, 381_992),
+    (row_reuse.columns_of, "n1c32h14w14_o32k3p1g32", Z100SM, 702, 24_325),
+    (row_reuse.columns_of, "n1c32h14w14_o32k3p1g32", H200, 1_154, 39_269),
+    (row_reuse.columns_of, "n8c24h56w56_o24k5s2p2g24", H200, 1_348, 51_787),
+    (distribution.exact_columns, "n1c64h14w14_o96k1", Z100SM, 6_930, 313_792),
+    (distribution.masked_columns, "n1c63h13w13_o95k1", Z100SM, 122_304, 5_953_878)])
+def test_as_many_tilings_are_tried_as_were_measured(columns_of, token, device, count, total):
+    columns = vars(columns_of(parse_problem(token), device)).values()
+    numbers = [column for column in columns if column.dtype.kind != "U"]
+    assert (len(numbers[0]), sum(int(column.sum()) for column in numbers)) == (count, total)
