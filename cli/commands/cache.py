@@ -21,7 +21,7 @@ from dscore.cli.commands.cache_show import size_text
 from dscore.cli.complete import layers
 from dscore.cli.help_page import Group
 from dscore.cli.show.json import print_json
-from dscore.cli.show.text import counted
+from dscore.cli.show.text import counted, print_note
 from dscore.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def _print_removed(removed: list[tuple[str, Removed]], json: bool) -> None:
     from dscore.cache.store import stores
 
     for link in dict.fromkeys(link for store in stores() for link in store.links()):
-        print_text(f"{link} is a link, behind which nothing is removed; name the folder itself: "
+        print_note(f"{link} is a link, behind which nothing is removed; name the folder itself: "
                    f"DSCORE_CACHE_DIR={link.resolve()}", sys.stderr)
     if json:
         print_json({"root": str(root()), "removed": {kind: asdict(one) for kind, one in removed}})
