@@ -24,6 +24,7 @@ from dscore.cli.commands.space import space
 from dscore.cli.commands.tune import tune
 from dscore.cli.commands.validate import validate
 from dscore.cli.guide import EPILOG, GUIDE
+from dscore.cli.interruption import INTERRUPTED
 from dscore.cli.show import screen
 
 app = typer.Typer(
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         except BaseException as error:
             return ending.end(error, json)
-    if code == ending.INTERRUPTED:  # newer typer returns this, older raises Abort
+    if code == INTERRUPTED:  # newer typer returns this, older raises Abort
         return ending.end(KeyboardInterrupt(), json)
     return code or 0
 

@@ -14,13 +14,13 @@ from typing import TextIO, cast
 
 import typer
 
+from dscore.cli.interruption import INTERRUPTED
 from dscore.cli.show.json import Record, print_json
 from dscore.cli.show.screen import screen
 from dscore.core.errors import DscoreError, UnavailableError
 
 NOT_WRITTEN = 6
 INTERNAL = 70  # EX_SOFTWARE of sysexits.h
-INTERRUPTED = 130
 # What a shell reports of a program that wrote to a pipe nobody reads (128 + SIGPIPE).
 BROKEN_PIPE = 141
 # click's UsageError: typer brings its own copy of click, or the installed one, and exports neither.

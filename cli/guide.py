@@ -48,7 +48,7 @@ _EXIT_CODES = {
     "5": "a device failed",
     "6": "the output cannot be written: a full disk, a closed stdout",
     "70": "a defect of dscore",
-    "130": "interrupted",
+    "130": "interrupted (SIGINT, SIGTERM, SIGHUP); what was measured is kept",
     "141": "the reader of a pipe left, as in `dscore devices | head -1`",
 }
 # The variables of the environment that dscore reads.

@@ -6,15 +6,16 @@ import importlib
 import multiprocessing
 import os
 import signal
-import time
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
-from types import FrameType
+from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 from dscore.cli.ending import show_warning
+from dscore.cli.interruption import INTERRUPTED
 from dscore.core.backend import Backend
 from dscore.core.errors import SpecError, require_int
 
@@ -65,41 +66,54 @@ def _loaded(target: str) -> Iterator[Executor]:
         executor.shutdown(wait=False)
 
 
+class _Worker(SpawnProcess):
+    """Process that knows no SIGINT from its first moment on, before any code of its own runs.
+
+    A terminal sends that to a whole command, whose main process sees to the workers.
+    """
+
+    def start(self) -> None:
+        """Start it with SIGINT blocked, which is inherited; here it is only delayed."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Workers(SpawnContext):
+    """Context that spawns: a device's runtime does not survive a fork."""
+
+    Process = _Worker
+
+
 @contextmanager
 def _pool(count: int, environments: Sequence[Mapping[str, str]]) -> Iterator[Executor]:
-    """A pool whose processes end with the work, with an interruption, or with a failure."""
-    # Spawned: a device's runtime does not survive a fork.
-    context = multiprocessing.get_context("spawn")
+    """A pool whose processes end with the work, with an interruption, or with this process."""
+    context = _Workers()
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(count, context, _settle,
-                               (context.Value("i", 0), environments))
+    pool = ProcessPoolExecutor(count, context, _settle, (context.Value("i", 0), environments))
     try:
         yield pool
+        pool.shutdown()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         _end(set(multiprocessing.active_children()) - before)
         raise
-    pool.shutdown()
 
 
 def _end(processes: set[Any]) -> None:
-    """End *processes*: at first so that their compilers end too, then at once."""
-    for _ in range(2):
-        for process in processes:
-            process.terminate()
-        until = time.monotonic() + _JOIN_SECONDS
-        for process in processes:
-            process.join(max(until - time.monotonic(), 0.01))
-
-
-_stopped = False
+    # At once: what they have measured is on disk, and their compilers end with them.
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join(_JOIN_SECONDS)
 
 
 def _settle(counter: Any, environments: Sequence[Mapping[str, str]]) -> None:
-    """What a new process does first: take a GPU of its own, and see to its end."""
+    """What a new process does first: see to its end, and take a GPU of its own."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     warnings.showwarning = show_warning
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
     if not environments:
         return
     with counter.get_lock():
@@ -107,10 +121,9 @@ def _settle(counter: Any, environments: Sequence[Mapping[str, str]]) -> None:
     os.environ.update(environments[own % len(environments)])
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    # Compilers that run are ended on the way out; a second signal need not wait for that.
-    global _stopped  # noqa: PLW0603
-    if _stopped:
-        os._exit(130)
-    _stopped = True
-    raise SystemExit(130)
+def _end_with_parent() -> None:
+    # However the parent ends: its end of a pipe, which no other process has, is then closed.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(INTERRUPTED)

@@ -7,6 +7,7 @@ files is in `cache_exchange`.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +21,7 @@ from dscore.cli.commands.cache_show import size_text
 from dscore.cli.complete import layers
 from dscore.cli.help_page import Group
 from dscore.cli.show.json import print_json
-from dscore.cli.show.text import counted
+from dscore.cli.show.text import counted, print_note
 from dscore.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def prune(
 
 @app.command()
 def clear(json: options.Json = False) -> None:
-    """Remove everything, without asking."""
+    """Remove everything, without asking. What lies behind a link is left."""
     from dscore.cache.store import stores
 
     _print_removed([(store.kind, store.clear()) for store in stores()], json)
@@ -219,7 +220,11 @@ def _is_stale(meta: Mapping[str, Any]) -> bool:
 
 def _print_removed(removed: list[tuple[str, Removed]], json: bool) -> None:
     from dscore.cache.folders import root
+    from dscore.cache.store import stores
 
+    for link in dict.fromkeys(link for store in stores() for link in store.links()):
+        print_note(f"{link} is a link, behind which nothing is removed; name the folder itself: "
+                   f"DSCORE_CACHE_DIR={link.resolve()}", sys.stderr)
     if json:
         print_json({"root": str(root()), "removed": {kind: asdict(one) for kind, one in removed}})
         return

@@ -1,19 +1,42 @@
-"""Commands side by side, of which none outlives a time limit, a failure or an interruption."""
+"""Commands side by side, of which none outlives a time limit, a failure, or this process."""
 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import signal
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from dscore.core.errors import UnavailableError
+
+# Shell program that is told which process groups begin and end. When nobody is left to tell it
+# more, it kills those that run, and removes the folder.
+_GUARD = """
+while read -r event group; do
+  case $event in
+    begin) groups="$groups $group " ;;
+    end) groups="${groups%% $group *} ${groups#* $group }" ;;
+  esac
+done
+for group in $groups; do kill -s KILL -- "-$group"; done
+for turn in 1 2 3 4 5; do
+  rm -rf -- "$1"
+  [ -e "$1" ] || break
+  sleep 1
+done
+"""
+# Shell program that becomes a command. It tells the guard itself, so that there is no moment at
+# which a command runs and the guard does not know it.
+_COMMAND = 'echo "begin $$" >&0; exec "$@" </dev/null'
 
 @dataclass(frozen=True)
 class Finished:
@@ -24,11 +47,67 @@ class Finished:
     log: str
 
 
-class Commands:
-    """Commands in one folder, each the head of a process group with one limit of seconds."""
+class Workspace:
+    """Temporary folder with the commands that run in it; both end with this process.
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], limit: float) -> None:
-        self._folder, self._environment, self._limit = folder, environment, limit
+    A process of its own, the guard, sees to that: Python's own clean-up is skipped where a process
+    is killed, crashes, or is interrupted again as it cleans up.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._guard = subprocess.Popen(
+            ["sh", "-c", _GUARD, "dscore", str(folder)], cwd="/", stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str],
+              output: int) -> subprocess.Popen[bytes]:
+        """Start a command in the folder, as the head of a process group."""
+        return subprocess.Popen(["sh", "-c", _COMMAND, "dscore", *command], cwd=self.folder,
+                                env=environment, stdin=self._guard.stdin, stdout=output,
+                                stderr=subprocess.STDOUT, start_new_session=True)
+
+    def ended(self, process: subprocess.Popen[bytes]) -> None:
+        """Tell the guard of the end of a command."""
+        assert self._guard.stdin is not None
+        with suppress(OSError):
+            self._guard.stdin.write(f"end {process.pid}\n".encode())
+            self._guard.stdin.flush()
+
+    def remove(self) -> None:
+        """Remove the folder, and end the guard."""
+        for _ in range(40):  # a killed compiler's children may still be writing as they die
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if not self.folder.exists():
+                break
+            time.sleep(0.05)
+        with suppress(OSError):
+            self._guard.communicate()
+
+
+@contextmanager
+def workspace() -> Iterator[Workspace]:
+    """Workspace that is removed at the end; UnavailableError where there can be none."""
+    folder = Path(tempfile.gettempdir(), f"dscore-build-{secrets.token_hex(8)}")
+    try:
+        place = Workspace(folder)
+    except OSError as failed:
+        raise UnavailableError(f"no shell (sh) can be started: {failed}") from failed
+    try:
+        try:
+            folder.mkdir(mode=0o700)
+        except OSError as failed:
+            raise UnavailableError(f"no folder to compile in: {failed}; set TMPDIR") from failed
+        yield place
+    finally:
+        place.remove()
+
+
+class Commands:
+    """Commands in one workspace, each the head of a process group with one limit of seconds."""
+
+    def __init__(self, place: Workspace, environment: Mapping[str, str], limit: float) -> None:
+        self._place, self._environment, self._limit = place, environment, limit
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stopped = False
@@ -67,7 +146,7 @@ class Commands:
     def _run(self, command: Sequence[str]) -> Finished:
         # A file and not a pipe: a grandchild that lives on would keep a pipe open.
         try:
-            with tempfile.TemporaryFile(dir=self._folder) as output:
+            with tempfile.TemporaryFile(dir=self._place.folder) as output:
                 status = self._status(self._start(command, output.fileno()))
                 output.seek(0)
                 return Finished(tuple(command), status, output.read().decode(errors="replace"))
@@ -85,6 +164,7 @@ class Commands:
             process.wait()
             with self._lock:
                 self._running.discard(process)
+                self._place.ended(process)
 
     def _stop(self) -> None:
         """Kill the commands that run, and start no others."""
@@ -98,9 +178,7 @@ class Commands:
         with self._lock:
             if self._stopped:
                 raise InterruptedError(f"{command[0]} was not started: the build has ended")
-            process = subprocess.Popen(command, cwd=self._folder, env=self._environment,
-                                       stdin=subprocess.DEVNULL, stdout=output,
-                                       stderr=subprocess.STDOUT, start_new_session=True)
+            process = self._place.start(command, self._environment, output)
             self._running.add(process)
         return process
 

@@ -6,11 +6,9 @@ import os
 import platform
 import re
 import shlex
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from dscore._version import __version__
 from dscore.building.compiler_places import Kind
 from dscore.building.compilers import Compiler, environment, find_compiler, nvcc_flags, refused
 from dscore.building.headers import digest_of, read_headers
-from dscore.building.processes import Commands, Finished
+from dscore.building.processes import Commands, Finished, Workspace, workspace
 from dscore.building.reports import Report, parse
 from dscore.cache.store import Store, key
 from dscore.core.backend import Progress
@@ -133,10 +131,11 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
         # Before anything is compiled: a compiler that tells no version is broken, and nvcc needs
         # a host's.
         version, flags = compiler.version, (*target.flags, *nvcc_flags(compiler))
-        with _workspace(headers) as folder:
+        with workspace() as place:
+            _write_headers(headers, place.folder)
             if progress is not None:
                 progress(0, len(units), "")
-            build = _Build(name, target, compiler, flags, folder, timeout_seconds)
+            build = _Build(name, target, compiler, flags, place, timeout_seconds)
             library, log = build.run(units, jobs or cores(), progress)
             reports = parse(log)
             seconds = time.perf_counter() - start
@@ -181,26 +180,13 @@ def compilation_key(target: Target, compiler: Compiler) -> str:
     return key(*(key(*group) for group in groups))
 
 
-@contextmanager
-def _workspace(headers: Mapping[str, bytes]) -> Iterator[Path]:
-    """Temporary folder with the headers in ``include`` and the compilers' own in ``tmp``."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="dscore-build-"))
-    except OSError as failed:
-        raise UnavailableError(f"no folder to compile in: {failed}; set TMPDIR") from failed
-    try:
-        (folder / "tmp").mkdir()
-        for name, data in headers.items():
-            path = folder / "include" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        yield folder
-    finally:
-        for _ in range(40):  # a killed compiler's children may still be writing as they die
-            shutil.rmtree(folder, ignore_errors=True)
-            if not folder.exists():
-                break
-            time.sleep(0.05)
+def _write_headers(headers: Mapping[str, bytes], folder: Path) -> None:
+    """Write the headers below ``include``, and make ``tmp`` for the compilers' own files."""
+    (folder / "tmp").mkdir()
+    for name, data in headers.items():
+        path = folder / "include" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 class _Build:
@@ -209,12 +195,12 @@ class _Build:
     """
 
     def __init__(self, name: str, target: Target, compiler: Compiler, flags: Sequence[str],
-                 folder: Path, limit: float) -> None:
+                 place: Workspace, limit: float) -> None:
         self._name, self._target, self._compiler, self._flags = name, target, compiler, flags
-        self._folder, self._limit = folder, limit
+        self._folder, self._limit = place.folder, limit
         # hipcc's clang leaves temporary folders behind; these go when the build's own does.
-        surroundings = environment(compiler.kind) | {"TMPDIR": str(folder / "tmp")}
-        self._commands = Commands(folder, surroundings, limit)
+        surroundings = environment(compiler.kind) | {"TMPDIR": str(self._folder / "tmp")}
+        self._commands = Commands(place, surroundings, limit)
 
     def run(self, units: Sequence[Unit], jobs: int,
             progress: Progress | None) -> tuple[Path, str]:

@@ -17,6 +17,8 @@ from dscore.cache.files import digest, opened
 FORMAT = 1
 SUFFIX = re.compile(r"[a-z][a-z0-9]{0,7}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
+# Metadata of all kinds of entries, where they are there.
+_TEXTS = ("target", "compiler", "compiler_version", "dscore")
 # The JSON holds a few measurements or reports; what is longer is none.
 _MOST_JSON_BYTES = 1 << 26
 
@@ -58,7 +60,7 @@ def load(folder: Path, key: str, hashed: bool) -> Entry:
             raise ValueError("the JSON is not as it was written")
         if body["key"] != key:
             raise ValueError(f"the JSON is that of {body['key']}")
-        entry = described(path, body, state)
+        entry = _described(path, body, state)
     except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as failed:
         raise ValueError(f"the JSON is not an entry ({failed!r})") from failed
     for suffix in entry.files if hashed else ():
@@ -68,23 +70,29 @@ def load(folder: Path, key: str, hashed: bool) -> Entry:
     return entry
 
 
-def described(path: Path, body: Mapping[str, Any], state: os.stat_result) -> Entry:
+def file_paths(folder: Path, body: Mapping[str, Any]) -> dict[str, Path]:
+    """Payloads in *folder*, by suffix, that the body of an entry's JSON names."""
+    return {suffix: folder / f"{body['key']}-{payload['sha256'][:16]}.{suffix}"
+            for suffix, payload in body["files"].items()}
+
+
+def _described(path: Path, body: Mapping[str, Any], state: os.stat_result) -> Entry:
     """Entry that the body of the JSON at *path* describes.
 
     Raises ValueError, KeyError, TypeError, AttributeError or OverflowError where it describes none,
     or where a payload has another size.
     """
-    files, sha256, size = {}, {}, state.st_size
-    for suffix, payload in body["files"].items():
-        if not SUFFIX.fullmatch(suffix) or not DIGEST.fullmatch(payload["sha256"]):
-            raise ValueError("the JSON names odd files")
-        sha256[suffix] = payload["sha256"]
-        files[suffix] = path.with_name(f"{body['key']}-{payload['sha256'][:16]}.{suffix}")
-        length = files[suffix].lstat().st_size
-        if type(payload["bytes"]) is not int or payload["bytes"] != length:
-            raise ValueError(f"{files[suffix].name} is not of the {payload['bytes']} bytes stated")
+    sha256 = {suffix: payload["sha256"] for suffix, payload in body["files"].items()}
+    if not all(map(SUFFIX.fullmatch, sha256)) or not all(map(DIGEST.fullmatch, sha256.values())):
+        raise ValueError("the JSON names odd files")
+    files, size = file_paths(path.parent, body), state.st_size
+    for suffix, file in files.items():
+        stated, length = body["files"][suffix]["bytes"], file.lstat().st_size
+        if type(stated) is not int or stated != length:
+            raise ValueError(f"{file.name} is not of the {stated} bytes stated")
         size += length
-    created = float(body["created"])
-    if not math.isfinite(created) or not isinstance(body["meta"], dict):
+    created, meta = float(body["created"]), body["meta"]
+    if not math.isfinite(created) or not isinstance(meta, dict) or not all(
+            isinstance(meta.get(name, ""), str) for name in _TEXTS):
         raise ValueError("the JSON holds odd values")
-    return Entry(body["key"], path, files, sha256, body["meta"], created, state.st_mtime, size)
+    return Entry(body["key"], path, files, sha256, meta, created, state.st_mtime, size)

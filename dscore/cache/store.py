@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dscore.cache.entries import DIGEST, FORMAT, SUFFIX, Entry, described, load, seal
+from dscore.cache.entries import DIGEST, FORMAT, SUFFIX, Entry, file_paths, load, seal
 from dscore.cache.files import UntrustedError
 from dscore.cache.folders import (
     configured_root,
@@ -34,6 +34,7 @@ _OWN = re.compile(rf"{_NAME}|\.dscore-[0-9a-f]{{16}}\.tmp")
 # A file that no entry names may be the work of a writer that has not come to its end.
 _GRACE_SECONDS = 3600.0
 _T = TypeVar("_T")
+_Stamp = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -149,11 +150,14 @@ class Store:
         document = json.dumps({"seal": seal(body), "body": body}, indent=1)
 
         def write(folder: Path) -> Entry:
+            path, written = folder / f"{key}.json", file_paths(folder, body)
             for suffix, data in contents.items():
-                _write(folder / f"{key}-{payloads[suffix]['sha256'][:16]}.{suffix}", data)
-            path = folder / f"{key}.json"
+                _write(written[suffix], data)
             _write(path, document.encode())
-            return described(path, body, path.stat())
+            # Not read back: another process may prune it at any time.
+            size = len(document) + sum(map(len, contents.values()))
+            return Entry(key, path, written, {suffix: one["sha256"] for suffix, one in
+                         payloads.items()}, body["meta"], body["created"], time.time(), size)
         return self._somewhere(write)
 
     def put_log(self, key: str, text: str) -> Path:
@@ -195,7 +199,9 @@ class Store:
             try:
                 load(folder, key, hashed=True)
             except (OSError, ValueError) as failed:
-                damages.append(Damage(key, folder / f"{key}.json", str(failed)))
+                path = folder / f"{key}.json"
+                if os.path.lexists(path):  # else another process has removed it meanwhile
+                    damages.append(Damage(key, path, str(failed)))
         return tuple(damages)
 
     def prune(self, max_bytes: float = float("inf"), older_than_seconds: float = float("inf"),
@@ -206,6 +212,7 @@ class Store:
         writers.
         """
         now, total = time.time(), 0
+        before = {path: _stamp(path) for path in self._own()}
         kept: set[Path] = set()
         doomed = {damage.path for damage in self.verify()}
         for entry in self.entries():
@@ -214,7 +221,8 @@ class Store:
                 continue
             total += entry.size
             (kept if total <= max_bytes else doomed).update(entry.paths)
-        return self._remove(lambda path: path in doomed - kept or (path not in kept and _old(path)))
+        return self._remove(
+            lambda path: path in doomed - kept or (path not in kept and _old(path)), before)
 
     def clear(self) -> Removed:
         """Remove all files, but for the temporary ones of writers at work."""
@@ -235,18 +243,26 @@ class Store:
         paths = (path for folder in self.folders() for path in (folder.parent, folder))
         return tuple(path for path in paths if path.is_symlink())
 
-    def _remove(self, doomed: Callable[[Path], bool]) -> Removed:
+    def _remove(self, doomed: Callable[[Path], bool],
+                before: Mapping[Path, _Stamp] | None = None) -> Removed:
+        """Remove files; of an entry that was written or read after *before*, none.
+
+        The JSON goes first, so that a reader finds either all of an entry or none.
+        """
         entries = files = size = 0
-        links = self.links()
-        for path in self._own():
-            if path.parent in links or path.parent.parent in links:
-                continue
+        links, busy = self.links(), set[str]()
+        for path in sorted(self._own(), key=lambda path: path.suffix != ".json"):
+            key = path.name[:64]
             with suppress(OSError):
+                if {path.parent, path.parent.parent} & {*links} or not doomed(path):
+                    continue
+                if key in busy or (before is not None and before.get(path) != _stamp(path)):
+                    busy.add(key)
+                    continue
                 taken = path.lstat().st_size
-                if doomed(path):
-                    path.unlink()
-                    entries += path.suffix == ".json"
-                    files, size = files + 1, size + taken
+                path.unlink()
+                entries += path.suffix == ".json"
+                files, size = files + 1, size + taken
         return Removed(entries, files, size)
 
 
@@ -257,3 +273,12 @@ def stores() -> tuple[Store, ...]:
 
 def _old(path: Path) -> bool:
     return time.time() - path.lstat().st_mtime > _GRACE_SECONDS
+
+
+def _stamp(path: Path) -> _Stamp:
+    """What changes where a file is written or marked as used."""
+    try:
+        state = path.lstat()
+    except OSError:
+        return 0, 0
+    return state.st_ino, state.st_mtime_ns

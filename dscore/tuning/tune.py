@@ -189,8 +189,6 @@ class _ByExecutor:
             for task, problem in zip(tasks, problems, strict=True):
                 results.append(task.result())
                 self._report(results[-1], problem, len(results), len(problems))
-        except SystemExit:  # that of a worker which was told to stop
-            raise KeyboardInterrupt from None
         except BrokenExecutor as broken:
             raise LaunchError(f"a worker died: {broken}; begin again, what was measured is "
                               "kept") from broken

@@ -159,13 +159,17 @@ def sealed(path, **changes):
     path.write_text(json.dumps({"seal": entries.seal(body), "body": body}))
 
 
+HASH = "0" * 64
+
+
 @pytest.mark.parametrize("changes", [
     {"created": 10 ** 400}, {"created": float("nan")}, {"created": "x"}, {"created": None},
-    {"meta": []}, {"meta": None}, {"files": []}, {"files": {"so": {}}}, {"files": {"so": 3}},
-    {"files": {"../so": {"sha256": "0" * 64, "bytes": 0}}},
+    {"meta": []}, {"meta": None}, {"meta": {"target": 3}}, {"meta": {"compiler_version": {}}},
+    {"files": []}, {"files": {"so": {}}}, {"files": {"so": 3}},
+    {"files": {"../so": {"sha256": HASH, "bytes": 0}}},
     {"files": {"so": {"sha256": "../" * 21 + "x", "bytes": 0}}},
-    {"files": {"so": {"sha256": "0" * 64, "bytes": 10 ** 400}}},
-    {"files": {"so": {"sha256": "0" * 64, "bytes": float("inf")}}},
+    {"files": {"so": {"sha256": HASH, "bytes": 10 ** 400}}},
+    {"files": {"so": {"sha256": HASH, "bytes": float("inf")}}},
     {"files": {"so": {"sha256": 3, "bytes": 0}}}, {"format": 10 ** 100}, {"key": "x" * 64}])
 def test_a_forged_entry_is_a_miss(changes):
     entry = put()
@@ -215,60 +219,6 @@ def test_the_loader_never_sees_one_name_twice():
     assert len(names) == 100 or names == {str(entry.files["so"])}
 
 
-HOMES = [{"HOME": "x"}, {"HOME": ""}, {"HOME": "x", "DSCORE_CACHE_DIR": "~/y"},
-         {"DSCORE_CACHE_DIR": "~nouser/x"}, {"DSCORE_CACHE_DIR": "~nouser"}]
-
-
-@pytest.mark.parametrize("env", HOMES)
-def test_a_home_that_is_not_there_makes_no_folder(env, tmp_path, monkeypatch):
-    for name in ("DSCORE_CACHE_DIR", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    assert folders.configured_root() is None
-    named = env.get("DSCORE_CACHE_DIR", "~/.cache/dscore")
-    with pytest.warns(RuntimeWarning, match=f"{named} is not used .there is no such home folder"):
-        entry = put()
-    assert (tmp_path / "tmp") in entry.path.parents
-    assert [*(tmp_path / "here").iterdir()] == []
-    assert STORE.get(KEY) is not None
-
-
-@pytest.mark.parametrize("plant", [lambda path: path.write_text("mine"),
-                                   lambda path: path.symlink_to("nowhere/at/all"),
-                                   lambda path: path.symlink_to(path.name), os.mkfifo])
-def test_a_cache_folder_that_is_none_is_left_alone(plant, cache, tmp_path):
-    plant(cache)
-    before = cache.lstat()
-    with pytest.warns(RuntimeWarning, match=f"{cache} is not used"):
-        entry = put()
-    assert (tmp_path / "tmp") in entry.path.parents
-    assert STORE.get(KEY) is not None
-    assert STORE.clear().entries == 1
-    assert (cache.lstat().st_ino, cache.lstat().st_mode) == (before.st_ino, before.st_mode)
-    assert not (tmp_path / "nowhere").exists()
-
-
-@needs_root
-def test_a_full_disk_is_replaced_by_the_temporary_folder(cache, tmp_path):
-    cache.mkdir(mode=0o700)
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(cache)],
-                      capture_output=True, check=False).returncode:
-        pytest.skip("the right to mount is missing")
-    try:
-        small = put()
-        assert cache in small.path.parents
-        with pytest.warns(RuntimeWarning, match="No space left"):
-            large = put(b"x" * 100_000)
-        assert (tmp_path / "tmp") in large.path.parents
-        assert {*(cache / "libraries").iterdir()} == small.paths
-        assert STORE.get(KEY).files["so"].read_bytes() == b"a library"
-    finally:
-        subprocess.run(["umount", str(cache)], check=True)
-
-
 WRITER = """
 import sys
 from dscore.cache import store
@@ -287,3 +237,27 @@ def test_a_writer_that_is_killed_leaves_no_damage():
             writer.kill()
         assert STORE.get(KEY) is not None
         assert STORE.verify() == ()
+
+
+@pytest.mark.parametrize("use", [put, lambda: STORE.get(KEY)])
+def test_what_is_used_while_prune_looks_at_the_cache_stays(use, monkeypatch):
+    put()
+    verify = store.Store.verify
+    monkeypatch.setattr(store.Store, "verify", lambda self: (verify(self), use())[0])
+    assert STORE.prune(max_bytes=0) == store.Removed(0, 0, 0)
+    assert STORE.get(KEY) is not None
+
+
+def test_an_entry_that_is_pruned_as_it_is_written_is_no_fault_of_the_folder(monkeypatch):
+    replace = store.replace_whole
+
+    def replace_and_prune(path, data, **options):
+        replace(path, data, **options)
+        if path.suffix == ".json":
+            STORE.clear()
+
+    monkeypatch.setattr(store, "replace_whole", replace_and_prune)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert put().size > 0
+    assert STORE.get(KEY) is None

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import Call
+from cli_calls import Call, squeezed, unwrapped
 
 from dscore.building.toolchain import Unit, build_library, target
 from dscore.cache import folders, store
+from dscore.cache.entries import Entry
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +25,7 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def kept() -> list[store.Entry]:
+def kept() -> list[Entry]:
     """A tuning record, and two libraries of which the second was used last."""
     meta = {"target": "gfx906", "compiler": "/nosuch/hipcc", "compiler_version": "fake 1.0",
             "reports": [{}, {}], "dscore": "0.0.1"}
@@ -35,7 +36,7 @@ def kept() -> list[store.Entry]:
 
 
 def test_cache_shows_entries(call: Call, json_of: Callable[..., Any],
-                             kept: list[store.Entry]) -> None:
+                             kept: list[Entry]) -> None:
     out = call("cache", "show").out
     assert "libraries  gfx906        2" in out
     assert "3 whole, 0 damaged, " in out
@@ -67,7 +68,7 @@ def test_an_empty_cache_is_no_error(call: Call, tmp_path: Path) -> None:
 
 
 def test_verify_finds_damage_and_prune_removes_it(call: Call, json_of: Callable[..., Any],
-                                                  kept: list[store.Entry]) -> None:
+                                                  kept: list[Entry]) -> None:
     assert call("cache", "verify").code == 0
     kept[1].files["so"].write_bytes(b"z" * 5000)
     result = call("cache", "verify")
@@ -85,7 +86,7 @@ def test_verify_finds_damage_and_prune_removes_it(call: Call, json_of: Callable[
     ((), 3), (("--stale",), 1), (("--max-size", "5kB"), 2), (("--max-size", "1.5 KiB"), 1),
     (("--older-than", "30d"), 3), (("--older-than", "0s"), 0)])
 def test_prune_keeps_within_its_limits(call: Call, json_of: Callable[..., Any],
-                                       kept: list[store.Entry], options: tuple[str, ...],
+                                       kept: list[Entry], options: tuple[str, ...],
                                        left: int) -> None:
     assert call("cache", "prune", *options).code == 0
     entries = json_of("cache", "show")["entries"]
@@ -119,8 +120,22 @@ def test_a_library_that_would_be_found_again_is_not_stale(
 
 
 def test_clear_removes_everything_and_says_so(json_of: Callable[..., Any],
-                                              kept: list[store.Entry]) -> None:
+                                              kept: list[Entry]) -> None:
     removed = json_of("cache", "clear")["removed"]
     assert {kind: taken["entries"] for kind, taken in removed.items()} == {
         "libraries": 2, "kernels": 0, "tuning": 1, "devices": 0}
     assert not any(path.exists() for entry in kept for path in entry.paths)
+
+
+def test_clear_says_that_nothing_behind_a_link_is_removed(call: Call, tmp_path: Path,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = store.Store("libraries").put(store.key("a"), {"so": b"x"}, {})
+    link = tmp_path / "link"
+    link.symlink_to(folders.root())
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(link))
+    result = call("cache", "clear")
+    assert result.code == 0
+    assert "libraries: removed 0 entries" in result.out
+    assert f"{link} is a link" in unwrapped(result.err)
+    assert f"DSCORE_CACHE_DIR={link.resolve()}" in squeezed(result.err)
+    assert entry.path.exists()

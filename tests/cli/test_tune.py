@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import DSCORE, Call, process, unwrapped
+from cli_calls import Call, process, unwrapped
 from tuning_backends import Scripted, scripted_seconds
 
 from dscore.core import catalog
@@ -183,29 +179,3 @@ def test_workers(tmp_path: Path) -> None:
     data = json.loads(done.stdout)
     assert [layer["tried"] for layer in data["layers"]] == [8, 8]
     assert data["complete"]
-
-
-def test_workers_end_with_an_interruption() -> None:
-    command = [*DSCORE, "tune", TOKEN, OTHER, *SLOW[:2], "--exhaustive", "--workers", "2"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               start_new_session=True)
-    until = time.monotonic() + 20
-    while len(records.everything()) < 4 and time.monotonic() < until:
-        time.sleep(0.05)
-    running.send_signal(signal.SIGINT)  # to the command alone; it sees to its workers
-    out, err = running.communicate(timeout=20)
-    assert running.returncode == 130, err
-    assert "Traceback" not in err
-    assert "the same command goes on from here" in out
-    assert _ends(running.pid, time.monotonic() + 5)
-
-
-def _ends(group: int, until: float) -> bool:
-    """Whether all processes of a group end in time; multiprocessing's own helper goes last."""
-    while time.monotonic() < until:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False

@@ -1,0 +1,44 @@
+"""Interruptions of a command: SIGINT, SIGTERM and SIGHUP all end it with 130, its results kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from types import FrameType
+
+INTERRUPTED = 130
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP")
+                if hasattr(signal, name))
+# Signals come in twos: from a terminal that closes, from a scheduler, from a key held down. A
+# command that has not ended after this time is ended by the next one.
+_PATIENCE_SECONDS = 2.0
+_first: float | None = None  # of time.monotonic
+_over = False
+
+
+def begin() -> None:
+    """Have the first signal raise KeyboardInterrupt, wherever this process is.
+
+    A signal that this process was told to ignore, as nohup does with SIGHUP, stays ignored.
+    """
+    for number in SIGNALS:
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, _interrupt)
+
+
+def end() -> None:
+    """Have a signal end this process at once from now on: there is nothing left to keep."""
+    global _over  # noqa: PLW0603
+    _over = True
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    global _first  # noqa: PLW0603
+    now = time.monotonic()
+    if _over or (_first is not None and now - _first > _PATIENCE_SECONDS):
+        # What else runs, workers and compilers, sees that this process is gone and ends, too.
+        os._exit(INTERRUPTED)
+    if _first is None:
+        _first = now
+        raise KeyboardInterrupt

@@ -1,0 +1,167 @@
+"""Interruptions: a command that ends by a signal keeps its results and leaves nothing running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_calls import DSCORE
+
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+TUNE = ("tune", "n1c8h6w6_o16k1", "n1c8h6w6_o8k3p1g8", "--backend", "tuning_backends:Slow",
+        "--exhaustive", "--workers", "2")
+# A compiler that never ends, with a child that would go on without it.
+FAKE = """#!/bin/sh
+[ "$1" = --version ] && { echo "fake 1.0"; exit 0; }
+sleep 60 & echo $$ $! >> "$PIDS"; wait
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subprocess_path: str) -> None:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "c++").write_text(FAKE)
+    (tmp_path / "c++").chmod(0o755)
+    for name, value in (("DSCORE_CACHE_DIR", tmp_path / "cache"), ("TMPDIR", tmp_path / "tmp"),
+                        ("DSCORE_CXX", tmp_path / "c++"), ("PIDS", tmp_path / "pids"),
+                        ("PYTHONPATH", subprocess_path)):
+        monkeypatch.setenv(name, str(value))
+
+
+def _heard() -> None:
+    for name in SIGNALS:  # shells have commands in the background ignore SIGINT
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+
+def started(*command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            start_new_session=True, preexec_fn=_heard)  # noqa: PLW1509
+
+
+def until(condition: Callable[[], object], seconds: float = 20) -> bool:
+    """Whether *condition* comes true in time."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return bool(condition())
+
+
+def runs(process: int) -> bool:
+    """Whether a process, or with a negative number its group, has not ended."""
+    try:
+        if process < 0:
+            os.killpg(-process, 0)
+            return True
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process said, which nobody who holds its stdout may go on to say."""
+    try:
+        return process.communicate(timeout=20)
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def members(group: int) -> int:
+    """Number of processes of a group."""
+    states = [path.read_text().rpartition(")")[2].split() for path in Path("/proc").glob("*/stat")
+              if path.parent.name.isdecimal() and path.exists()]
+    return sum(int(state[2]) == group for state in states)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL"])
+def test_workers_end_with_their_command_however_that_ends(name: str, tmp_path: Path) -> None:
+    tuning = started(*DSCORE, *TUNE)
+    assert until(lambda: len([*(tmp_path / "cache").glob("tuning/*.json")]) >= 2), ended(tuning)
+    tuning.send_signal(getattr(signal, name))  # to the command alone; it sees to its workers
+    out, err = ended(tuning)
+    assert until(lambda: not runs(-tuning.pid), 5)
+    assert "Traceback" not in err
+    if name == "SIGKILL":
+        return
+    assert (tuning.returncode, err) == (130, "dscore: interrupted\n")
+    assert "the same command goes on from here" in out
+
+
+@pytest.mark.parametrize("seconds", [0, 0.3])
+def test_a_terminals_signal_to_workers_that_have_just_begun_gives_one_line(seconds: float) -> None:
+    tuning = started(*DSCORE, *TUNE)
+    assert until(lambda: members(tuning.pid) >= 4), "not itself, multiprocessing's own, two workers"
+    time.sleep(seconds)
+    os.killpg(tuning.pid, signal.SIGINT)
+    out, err = ended(tuning)
+    assert (tuning.returncode, err) == (130, "dscore: interrupted\n")
+    assert "the same command goes on from here" in out
+    assert until(lambda: not runs(-tuning.pid), 5)
+
+
+@pytest.mark.parametrize(("name", "times"), [("SIGINT", 5), ("SIGTERM", 1), ("SIGHUP", 2)])
+def test_an_interrupted_build_ends_its_compilers_and_its_folder(
+        name: str, times: int, tmp_path: Path) -> None:
+    build = started(*DSCORE, "build", "P13", "--target", "emulated")
+    assert until((tmp_path / "pids").exists), ended(build)
+    for _ in range(times):
+        build.send_signal(getattr(signal, name))
+        time.sleep(0.005)
+    out, err = ended(build)
+    assert (build.returncode, out, err) == (130, "", "dscore: interrupted\n")
+    pids = (tmp_path / "pids").read_text().split()
+    assert until(lambda: not any(runs(int(pid)) for pid in pids))
+    assert until(lambda: [*(tmp_path / "tmp").iterdir()] == [])
+
+
+EARLY = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from dscore.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("module", ["dscore.cli.app", "typer", "dscore.cli.commands.tune"])
+def test_a_signal_before_the_command_begins_gives_one_line(module: str) -> None:
+    command = started(sys.executable, "-c", EARLY, module, "devices")
+    out, err = ended(command)
+    assert (command.returncode, out, err) == (130, "", "dscore: interrupted\n")
+
+
+LATER = """
+import os, signal, sys
+from dscore.cli import interruption
+
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+interruption.begin()
+os.kill(os.getpid(), signal.SIGHUP)  # as nohup has it
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except KeyboardInterrupt:
+    print("first", flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+print("at once", flush=True)
+interruption._PATIENCE_SECONDS = 0
+os.kill(os.getpid(), signal.SIGINT)
+print("never")
+"""
+
+
+def test_later_signals_wait_for_the_first_but_not_for_ever() -> None:
+    process = started(sys.executable, "-c", LATER)
+    out, err = ended(process)
+    assert (process.returncode, out.split("\n"), err) == (130, ["first", "at once", ""], "")
