@@ -1,6 +1,7 @@
 """Hypothesis profiles, and arrays and plans that several rooms of tests share."""
 
 import os
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,4 +28,9 @@ def _own_cache(tmp_path_factory, worker_id):
     run = base if worker_id == "master" else base.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DSCORE_CACHE_DIR", str(run / "cache"))
+        # Where that cannot be written, dscore takes a folder below the temporary one.
+        temporary = run / "tmp"
+        temporary.mkdir(exist_ok=True)
+        patch.setenv("TMPDIR", str(temporary))
+        patch.setattr(tempfile, "tempdir", None)
         yield

@@ -174,7 +174,7 @@ def of_wavefronts(t, rows):
     ("n1c8h6w19_o8k1", ChannelDistributionTiling(3, 64, 4, 1, 8), (2, 6),
      lambda t: of_wavefronts(t, 2)),
     ("n1c8h5w19_o8k1", ChannelDistributionTiling(3, 64, 4, 1, 8), (1, 12),
-     lambda t: of_wavefronts(t, 1))], ids=str)
+     lambda t: of_wavefronts(t, 1))])
 def test_the_picture_shows_who_computes_an_output(token, tiling, block, lanes):
     plan = make_plan(parse_problem(token), Z100SM, tiling)
     shown = {(row, column): algorithm_of(tiling).owner(plan, row, column)
