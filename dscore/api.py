@@ -52,25 +52,50 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
 
     The positional arguments are those of ``torch.nn.functional.conv2d``, in its order.
 
-    *x* has shape (N, C, H, W), or (C, H, W) for one image, *w* (out channels, C / groups, kernel
-    height, kernel width), *bias* (out channels,); all of one library (NumPy, PyTorch, or any with
-    DLPack) and one dtype.
-    *stride*, *dilation*: an int or (vertical, horizontal). *padding*: "same" (TensorFlow's:
-    ceil(size / stride) outputs, the odd row at the end), "valid", an int, (vertical, horizontal),
-    ((top, bottom), (left, right)) or four ints. *activation*: relu, relu6, silu, hardswish.
-    *plan*: a Plan of this very problem, a tiling, or a dict of a tiling's fields; without it the
-    plan tuned on this machine, else the one shipped for this device, else the solver's first.
-    *out*: an array of the result's shape, library and dtype to write to; on the host it may overlap
-    *x*.
-    *arithmetic*: "plain" for float32 products alone; by default a plan may make each of three TF32
-    products ("tf32x3", NVIDIA), which keep the bound on all but adverse data (docs/model.md).
+    The arrays are of one library (NumPy, PyTorch, CuPy, or any with DLPack), lie on one device, and
+    are float32:
 
-    Returns the result, of shape (N, out channels, H', W'), without N for one image, as an array of
-    *x*'s library; *out* if given. Arrays that are not contiguous, or not of native byte order, are
+    - *x*: the input, of shape (N, C, H, W), or (C, H, W) for one image.
+    - *w*: the filters, of shape (M, C / groups, kernel height, kernel width). M is the number of
+      output channels.
+    - *bias*: of shape (M,), or None.
+    - *out*: the array to write the result to; None makes a new one. On the host it may overlap the
+      inputs. On a GPU it must be C-contiguous and must not overlap them.
+
+    There is no backward pass. Tensors that require a gradient are taken under ``torch.no_grad()``
+    alone.
+
+    The layer:
+
+    - *stride*, *dilation*: an int, or (vertical, horizontal).
+    - *padding*: zeros around the image. An int, (vertical, horizontal), ((top, bottom), (left,
+      right)), or (top, bottom, left, right); "valid" for none; "same" for ceil(size / stride)
+      outputs. As in TensorFlow, an odd row of "same" comes at the bottom, an odd column at the
+      right.
+    - *groups*: the number of parts that the channels are divided into, each convolved by itself.
+      With C groups the layer is depthwise.
+    - *activation*: "relu", "relu6", "silu", "hardswish", or None.
+
+    The way to compute it:
+
+    - *backend*: "hip" (GPUs), "reference" (NumPy), "emulated" (the kernels of GPUs on the host), or
+      "module:Class". "auto" is hip where there is a GPU and all that it needs, else reference.
+    - *plan*: a Plan of this very problem, a tiling, or a dict of a tiling's fields. None takes the
+      plan tuned on this machine, else the one shipped for this device, else the solver's first.
+    - *arithmetic*: "plain" makes float32 products alone. "tf32x3" makes each of three TF32 products
+      (NVIDIA), which keep the error bound on all but adverse data (docs/model.md). None allows
+      both.
+
+    Returns *out* where it is given, else a new array of *x*'s library. Its shape is (N, M, H', W'),
+    or (M, H', W') for one image. Inputs that are not C-contiguous, or not of native byte order, are
     copied first.
 
-    Raises SpecError for arguments that make no convolution, InfeasibleError where nothing fits the
-    device, UnavailableError where the backend cannot run here or does not run this dtype.
+    Raises:
+
+    - SpecError for arguments that make no convolution.
+    - InfeasibleError where no tiling fits the device, or the one in *plan* does not.
+    - UnavailableError where the backend cannot run here, or does not run this dtype.
+    - CompileError, LaunchError where the compiler or the GPU fails.
 
     >>> conv(np.ones((1, 2, 3, 3), np.float32), np.ones((2, 1, 3, 3), np.float32),
     ...      padding="same", groups=2)[0, 0]
