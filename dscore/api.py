@@ -50,52 +50,34 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
          arithmetic: Arithmetic | None = None) -> ArrayT:
     """Convolution ``activation(conv2d(x, w) + bias)``, as deep learning defines it.
 
-    The positional arguments are those of ``torch.nn.functional.conv2d``, in its order.
-
-    The arrays are of one library (NumPy, PyTorch, CuPy, or any with DLPack), lie on one device, and
-    are float32:
+    The positional arguments are those of ``torch.nn.functional.conv2d``, in its order. All arrays
+    are float32, on one device, of one library: NumPy, PyTorch, CuPy, or any with DLPack.
 
     - *x*: the input, of shape (N, C, H, W), or (C, H, W) for one image.
-    - *w*: the filters, of shape (M, C / groups, kernel height, kernel width). M is the number of
-      output channels.
+    - *w*: the filters, (M, C / groups, kernel height, kernel width), for M output channels.
     - *bias*: of shape (M,), or None.
-    - *out*: the array to write the result to; None makes a new one. On the host it may overlap the
-      inputs. On a GPU it must be C-contiguous and must not overlap them.
-
-    There is no backward pass. Tensors that require a gradient are taken under ``torch.no_grad()``
-    alone.
-
-    The layer:
-
     - *stride*, *dilation*: an int, or (vertical, horizontal).
-    - *padding*: zeros around the image. An int, (vertical, horizontal), ((top, bottom), (left,
-      right)), or (top, bottom, left, right); "valid" for none; "same" for ceil(size / stride)
-      outputs. As in TensorFlow, an odd row of "same" comes at the bottom, an odd column at the
-      right.
-    - *groups*: the number of parts that the channels are divided into, each convolved by itself.
-      With C groups the layer is depthwise.
+    - *padding*: an int, (vertical, horizontal), ((top, bottom), (left, right)), or four ints;
+      "valid" for none; "same" for ceil(size / stride) outputs, with an odd row or column of
+      padding at the end, as in TensorFlow.
+    - *groups*: the parts of the channels that are convolved apart; C makes a layer depthwise.
     - *activation*: "relu", "relu6", "silu", "hardswish", or None.
-
-    The way to compute it:
-
-    - *backend*: "hip" (GPUs), "reference" (NumPy), "emulated" (the kernels of GPUs on the host), or
-      "module:Class". "auto" is hip where there is a GPU and all that it needs, else reference.
-    - *plan*: a Plan of this very problem, a tiling, or a dict of a tiling's fields. None takes the
+    - *backend*: "hip" (GPUs), "reference" (NumPy), "emulated" (kernels of GPUs on the host), or
+      "module:Class"; "auto" is hip where a GPU can be used, else reference.
+    - *plan*: a Plan of this very problem, a tiling, or a dict of a tiling's fields; None for the
       plan tuned on this machine, else the one shipped for this device, else the solver's first.
-    - *arithmetic*: "plain" makes float32 products alone. "tf32x3" makes each of three TF32 products
-      (NVIDIA), which keep the error bound on all but adverse data (docs/model.md). None allows
-      both.
+    - *out*: an array of the result's shape to write to, or None for a new one. On the host it may
+      overlap the inputs. On a GPU it may not, and must be C-contiguous.
+    - *arithmetic*: "plain" for float32 products; "tf32x3" for products made of three TF32 ones
+      (NVIDIA), which keep the bound on all but adverse data (docs/model.md); None for either.
 
-    Returns *out* where it is given, else a new array of *x*'s library. Its shape is (N, M, H', W'),
-    or (M, H', W') for one image. Inputs that are not C-contiguous, or not of native byte order, are
-    copied first.
+    Returns *out*, or an array of *x*'s library: (N, M, H', W'), or (M, H', W') for one image.
+    Inputs that are not C-contiguous, or not of native byte order, are copied first. Raises
 
-    Raises:
-
-    - SpecError for arguments that make no convolution.
-    - InfeasibleError where no tiling fits the device, or the one in *plan* does not.
-    - UnavailableError where the backend cannot run here, or does not run this dtype.
-    - CompileError, LaunchError where the compiler or the GPU fails.
+    - SpecError: no convolution, or tensors that require a gradient outside ``torch.no_grad()``;
+    - InfeasibleError: nothing fits the device, or *plan* does not;
+    - UnavailableError: the backend cannot run here, or does not run this dtype;
+    - CompileError, LaunchError: the compiler fails, or the GPU does.
 
     >>> conv(np.ones((1, 2, 3, 3), np.float32), np.ones((2, 1, 3, 3), np.float32),
     ...      padding="same", groups=2)[0, 0]

@@ -18,7 +18,14 @@ HostArray = NDArray[Any]
 
 
 class Array(Protocol):
-    """An array of any library that has DLPack: NumPy, PyTorch, CuPy, JAX and others."""
+    """Array of any library that has DLPack: NumPy, PyTorch, CuPy, JAX and others; for type hints.
+
+    >>> import dscore
+    >>> def block(x: dscore.Array, w: dscore.Array) -> dscore.Array:
+    ...     return dscore.conv(x, w, padding="same", activation="relu")
+    >>> block(np.ones((2, 5, 5), np.float32), np.ones((4, 2, 3, 3), np.float32)).shape
+    (4, 5, 5)
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:

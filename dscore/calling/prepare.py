@@ -100,6 +100,10 @@ def load(path: str | os.PathLike[str]) -> KernelFile:
 
         dscore.load("layers.so")
         y = dscore.conv(x, w)
+
+    >>> load("nowhere.so")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    dscore.core.errors.SpecError: ...nowhere.so: cannot be read: No such file or directory
     """
     from dscore.building import kernel_files
 
