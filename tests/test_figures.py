@@ -37,6 +37,12 @@ def layer_figures():
             for batch, cell in zip(BATCHES, cells[1:], strict=True)}
 
 
+@pytest.mark.parametrize("page", ["CHANGELOG.md", "docs/devices.md"])
+def test_the_number_of_devices_is_that_of_the_files(page):
+    named = re.findall(r"(\d+) devices", (DOCS.parent / page).read_text())
+    assert named == [str(len([*(DOCS.parent / "specs" / "devices").glob("*.toml")]))]
+
+
 def test_layer_tables_are_those_of_the_specs():
     shown = [line for line in LAYERS.splitlines() if line.startswith("|")]
     assert shown == [line for lines in tables().values() for line in lines]
