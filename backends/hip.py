@@ -122,11 +122,18 @@ class HipBackend:
 
     @property
     def vendor(self) -> str:
-        """The vendor whose devices are used; UnavailableError where there is none."""
-        for vendor in VENDORS:
-            if self._missing(vendor) is None:
+        """The vendor whose devices are used: with kernels where there are several with devices.
+
+        UnavailableError where no vendor has a device. A device alone, without compiler or kernels,
+        is still a device: it has a description and plans.
+        """
+        present = [vendor for vendor in VENDORS if missing_runtime(vendor) is None]
+        for vendor in present:
+            if missing_kernels(compiler_kind(vendor)) is None:
                 return vendor
-        raise UnavailableError(f"backend hip cannot run here: {self.missing()}")
+        if not present:
+            raise UnavailableError(f"backend hip cannot run here: {self.missing()}")
+        return present[0]
 
     def device(self) -> Device:
         """The description of the device that host arrays go to."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from dscore.core.tiling import Tiling
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_FIELDS_OF_A_NAME = ("it is a tiling's name, and `dscore space LAYER --json` has the fields of "
+                     "each tiling")
 _SWITCHES = {"true": True, "false": False}
 
 
@@ -37,16 +39,25 @@ def tiling_of(text: str | None) -> Tiling | None:
 
 def _fields_of(text: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    for part in text.split(","):
-        name, _, value = (piece.strip() for piece in part.partition("="))
+    # With spaces in place of commas, as `dscore explain` prints a tiling.
+    for part in re.split(r"\s*,\s*|\s+", re.sub(r"\s*=\s*", "=", text.strip())):
+        name, _, value = part.partition("=")
         if not name or not value:
-            raise SpecError(f"{part.strip()!r} is not FIELD=VALUE; a tiling is written as in "
-                            "wave_w=1,wave_c=64,repeat_w=1,repeat_c=4,group_c=8")
+            raise SpecError(f"{part!r} is not FIELD=VALUE; " + (_FIELDS_OF_A_NAME if _is_name(part)
+                            else "a tiling is written as in "
+                            "wave_w=1,wave_c=64,repeat_w=1,repeat_c=4,group_c=8"))
         if name in fields:
             raise SpecError(f"{name} comes twice")
         fields[name] = (int(value) if _INTEGER.fullmatch(value)
                         else _SWITCHES.get(value.lower(), value))
     return fields
+
+
+def _is_name(text: str) -> bool:
+    """Whether *text* is the name of a tiling, as tables show it."""
+    from dscore.algorithms.registry import names
+
+    return any(text.startswith(f"{name}_") for name in names())
 
 
 def layers_of(texts: list[str], batch: int | None) -> list[NamedProblem]:

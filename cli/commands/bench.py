@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -167,14 +168,14 @@ def _require_usable(request: BenchRequest) -> None:
     require_int(request.seed, "--seed", 0)
     if request.out is not None:
         require_writable(request.out)
-        if Path(request.out).exists() and not Path(request.out).is_file():
+        if os.path.exists(request.out) and not os.path.isfile(request.out):
             raise SpecError(f"--out: {request.out} is no file that can be read again to go on from")
     if request.plot is not None:
         from dscore.cli.show.plots import require_matplotlib
 
         require_matplotlib()
         require_name(request.plot)
-        if Path(request.plot).exists() and not Path(request.plot).is_dir():
+        if os.path.exists(request.plot) and not os.path.isdir(request.plot):
             raise SpecError(f"--plot: {request.plot} is a file, not a folder")
 
 

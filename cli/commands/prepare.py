@@ -7,7 +7,7 @@ from dataclasses import asdict
 from dscore.cli import options
 from dscore.cli.inputs import layers_of
 from dscore.cli.show.json import print_json
-from dscore.cli.show.text import compiling, counted
+from dscore.cli.show.text import compiling, counted, print_note
 
 
 def prepare(
@@ -36,3 +36,6 @@ def prepare(
     print(f"{counted(report.layers, 'layer')}, {counted(report.kernels, 'kernel')} for "
           f"{report.backend} on {report.device}: {report.compiled:,} compiled, "
           f"{report.found:,} found, {report.seconds:.1f} s")
+    if not report.kernels:
+        print_note(f"the backend {report.backend} compiles nothing; --backend emulated compiles "
+                   "for this computer, and dscore build --target for a GPU that is not here")

@@ -188,9 +188,22 @@ def _heading(job: _Job) -> str:
     device, backend = job.device, job.backend
     if job.on_host:
         return (f"plans for {device.name} ({device.title}), run by the backend {backend.name}\n"
-                f"times are of this computer's processor, and say nothing of {device.name}\n\n")
+                f"times are of this computer's processor, and say nothing of {device.name}\n"
+                f"{_unused_gpu(job)}\n")
     return (f"plans for {device.name} ({device.title}), run by the backend {backend.name}\n"
             "times are the GPU's\n\n")
+
+
+def _unused_gpu(job: _Job) -> str:
+    """A line on a GPU that is here, though nobody asked for a backend of the host's."""
+    from dscore.core import backend as backends
+
+    gpu = backends.gpu_here() if job.request.backend == "auto" else None
+    if gpu is None:
+        return ""
+    missing = "; ".join(f"{one.name}: {one.missing()}" for one in map(
+        backends.backend, backends.backend_names()) if isinstance(one, backends.GpuBackend))
+    return f"the {gpu.title} of this computer is not used ({missing})\n"
 
 
 def _report(job: _Job, outcomes: list[_Outcome], total: int, seconds: float, json: bool,
@@ -236,7 +249,7 @@ def _summary(outcomes: list[_Outcome], total: int, seconds: float) -> str:
     parts = [count + counted(total, "layer"), f"{sum(outcome.ok for outcome in outcomes)} right"]
     parts += [f"worst error {_percent(worst)} of the bound"] if worst is not None else []
     hinted = sum(o.plan is not None and choice.origin(o.plan) == "hint" for o in outcomes)
-    parts += [f"{hinted} by shipped hints"] if hinted else []
+    parts += [f"{hinted} planned by shipped hints"] if hinted else []
     return ", ".join([*parts, f"{seconds:.1f} s"])
 
 

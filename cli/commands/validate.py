@@ -5,6 +5,7 @@ The file holds one configuration at its top, or many as [[configuration]] tables
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -157,7 +158,7 @@ def _device(name: Any, folder: Path) -> Device:
     """A device by name, or by its file, which is sought beside the configuration's."""
     from dscore import api
 
-    if isinstance(name, str) and name.lower().endswith(".toml") and (folder / name).exists():
+    if isinstance(name, str) and name.lower().endswith(".toml") and os.path.exists(folder / name):
         name = folder / name
     return _named("device", api.device_of, name)
 

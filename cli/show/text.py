@@ -150,11 +150,11 @@ def compiled_text(compiled: int, kernels: int, seconds: float) -> str:
 def require_writable(path: str) -> None:
     """Raise SpecError where no file can be written at *path*, before long work is begun for it."""
     require_name(path)
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         raise SpecError(f"{path}: is a folder, not a file")
-    if Path(path).exists() and not os.access(path, os.W_OK):
+    if os.path.exists(path) and not os.access(path, os.W_OK):
         raise SpecError(f"{path}: is not writable")
-    if Path(path).exists() and not Path(path).is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         return  # a pipe or a device, which is written into
     folder = Path(os.path.realpath(path) if os.path.islink(path) else path).parent
     if not folder.is_dir():

@@ -85,4 +85,5 @@ def named(name: str, origin: str) -> str:
 
 
 def _runnable(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
+    # Path.is_file raises for a name that is too long.
+    return os.path.isfile(path) and os.access(path, os.X_OK)

@@ -19,6 +19,7 @@ from dscore.building.headers import digest_of, read_headers
 from dscore.building.processes import Commands, Finished, Workspace, workspace
 from dscore.building.reports import Report, parse
 from dscore.cache.store import Store, key
+from dscore.core import catalog
 from dscore.core.backend import Progress
 from dscore.core.errors import CompileError, SpecError, UnavailableError
 from dscore.core.once import Locks
@@ -97,7 +98,16 @@ def target(name: str, *, sanitize: bool = False) -> Target:
     if re.fullmatch(r"sm_\d{2,3}[af]?", name):
         return Target(name, "nvcc", name, ("-std=c++17", "-O3", f"-arch={name}", "-Xcompiler",
                                            "-fPIC", "-Xptxas", "-v"))
-    raise SpecError(f"unknown target {name!r}; there are {TARGET_FORMS}")
+    raise SpecError(f"unknown target {name!r}{_meant(name)}; there are {TARGET_FORMS}")
+
+
+def _meant(name: str) -> str:
+    """The target that somebody meant who wrote sm90, or a device's name; empty where none is."""
+    device = catalog.devices().get(name.lower())
+    if device is not None:
+        return f" ({device.name} is a device of the target {device.architecture})"
+    capability = re.fullmatch(r"(?:sm|compute)?[-_ ]?(\d{2,3}[af]?)", name.lower())
+    return f" (did you mean sm_{capability[1]}?)" if capability else ""
 
 
 def cores() -> int:

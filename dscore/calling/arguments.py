@@ -68,7 +68,9 @@ def common_library(arrays: dict[str, Any]) -> tuple[Adapter, Any]:
         adapter.require_plain(array, name)
     dtype = _common("dtype", arrays, lambda array, name: dtype_name(array))
     if dtype not in ELEMENTS:
-        raise SpecError(f"dtype must be one of {', '.join(ELEMENTS)}; x is {dtype}")
+        cast = ".float()" if adapter.library == "torch" else '.astype("float32")'
+        raise SpecError(f"dtype must be one of {', '.join(ELEMENTS)}; x is {dtype}: pass x{cast}, "
+                        "and so the others")
     return adapter, dtype
 
 
@@ -111,10 +113,23 @@ def _require_shapes(x: Any, w: Any, bias: Any, groups: int) -> None:
     channels, groups = x.shape[-3], int(groups)
     if channels != w.shape[1] * groups:
         raise SpecError(f"x has {channels} channels, but w of shape {tuple(w.shape)} with "
-                        f"groups={groups} takes {w.shape[1]} * {groups} = {w.shape[1] * groups}")
+                        f"groups={groups} takes {w.shape[1]} * {groups} = {w.shape[1] * groups}"
+                        + _channels_fix(tuple(x.shape), tuple(w.shape), groups))
     if bias is not None and tuple(bias.shape) != (w.shape[0],):
         raise SpecError(f"bias must have shape ({w.shape[0]},), one per output channel, "
                         f"got {tuple(bias.shape)}")
+
+
+def _channels_fix(x: tuple[int, ...], w: tuple[int, ...], groups: int) -> str:
+    """What the caller of shapes whose channels differ may have meant; empty where that is open."""
+    channels, taken = x[-3], w[1]
+    if x[-1] == taken * groups:
+        axes = "2, 0, 1" if len(x) == _IMAGE else "0, 3, 1, 2"
+        return (f"; the last axis of x has {x[-1]}: if its channels are last, transpose it by "
+                f"({axes})")
+    meant = channels // max(taken, 1)
+    fits = meant and taken * meant == channels and w[0] % meant == 0
+    return f"; groups={meant} takes {channels}" if fits else ""
 
 
 def common_gpu(adapter: Adapter, arrays: dict[str, Any]) -> tuple[GpuAdapter, int] | None:

@@ -223,7 +223,7 @@ def _range(text: str) -> tuple[NamedProblem, ...]:
     """The layers from one name to another of the same table; none where *text* is no range."""
     index = _index()
     for dash in re.finditer("[-–]", text):  # a name may itself hold a hyphen
-        ends = [text[:dash.start()].strip(), text[dash.end():].strip()]
+        ends = _ends(text[:dash.start()].strip(), text[dash.end():].strip())
         unknown = [end for end in ends if end.lower() not in index]
         if len(unknown) == 1:
             raise _unknown(unknown[0], f" in the range {text!r}")
@@ -236,13 +236,19 @@ def _range(text: str) -> tuple[NamedProblem, ...]:
     return ()
 
 
+def _ends(first: str, last: str) -> tuple[str, str]:
+    """Both ends of a range; a *last* that is a number alone is named as *first* is, as in P1-45."""
+    return first, re.sub(r"\d+$", last, first) if re.fullmatch(r"\d+", last) else last
+
+
 def _unknown(text: str, where: str = "") -> SpecError:
     nets, tables = _tables("networks"), _tables("layers")
     network = nets.get(text.lower().partition("/")[0])
     if network:
         return SpecError(f"nothing is named {text!r}{where}: {network.name} has the layers "
                          f"{network.name}/1 to {network.name}/{len(network.layers)}")
-    close = did_you_mean(text, [*nets, *tables, *layers()])
+    close = (" (several are separated by spaces)" if "," in text
+             else did_you_mean(text, [*nets, *tables, *layers()]))
     return SpecError(
         f"nothing is named {text!r}{where}{close}; give a network ({', '.join(nets)}), a table "
         f"({', '.join(tables)}), a layer (mobilenet_v2/7, P13), a range (P1-P45) or a problem "

@@ -46,15 +46,17 @@ class Explanation:
         reasons = {"chosen by": self.chosen_by, "note": self.note, "assumed device": self.assumed}
         head = [line for name, reason in reasons.items() if reason
                 for line in text.fold(f"{name:<22}{reason}", 22, columns)]
-        limits = text.fold(f"limits at block_n={plan.block_n} ({plan.rules} rules), chosen among "
-                           f"{self.considered:,} tilings that fit", 4, columns)
+        limits = text.fold(f"limits at block_n={plan.block_n} ({plan.rules} rules); "
+                           f"{self.considered:,} tilings fit", 4, columns)
         picture_head = text.fold("wavefronts on an output plane (letters; case alternates between "
                                  "blocks)", 4, columns)
-        picture = (*wavefront_map(plan), "", *algorithm_of(plan.tiling).caption(plan))
+        picture = (*wavefront_map(plan), "")
+        caption = [line for sentence in algorithm_of(plan.tiling).caption(plan)
+                   for line in text.fold(f"  {sentence}", 4, columns)]
         return "\n\n".join((
             "\n".join((plan.text(columns), *head)),
             "\n".join((*limits, *ledger_lines(self.ledger, columns, every_limit))),
-            "\n".join((*picture_head, *(f"  {line}".rstrip() for line in picture))),
+            "\n".join((*picture_head, *(f"  {line}".rstrip() for line in picture), *caption)),
             "\n".join(text.fold(self.floor, 6, columns))))
 
     def __str__(self) -> str:
@@ -62,7 +64,7 @@ class Explanation:
 
 
 def explanation_of(plan: Plan, considered: int, note: str, chosen_by: str) -> Explanation:
-    """The explanation of *plan*, chosen among *considered* tilings."""
+    """The explanation of *plan*; *considered* is how many tilings fit its problem."""
     problem, device = plan.problem, plan.device
     case = case_of(problem, device, plan.tiling, plan.block_n)
     seconds = device.floor_seconds(compulsory_bytes(problem), flops(problem))

@@ -7,13 +7,16 @@ from made_up_driver import MI250, RTX_4080, made_up
 
 from dscore.backends import hip
 from dscore.backends.emulated import EmulatedBackend
+from dscore.building import kernels
 from dscore.building.ahead_of_time import build, device_for
 from dscore.building.codegen import KernelSource
 from dscore.building.compilers import missing_compiler
 from dscore.building.toolchain import target
 from dscore.calling.choice import untuned_plan
 from dscore.checking.check import check_plan
+from dscore.core import backend as backends
 from dscore.core import catalog
+from dscore.core.errors import UnavailableError
 from dscore.core.token import parse_problem
 from dscore.measuring import gpu_description
 from dscore.solving.verdict import validate
@@ -75,3 +78,44 @@ def test_a_device_within_a_capture_is_not_measured(backend, monkeypatch):
     monkeypatch.setattr(hip, "capturing", lambda: True)
     assert backend.device().name == "nvidia_geforce_rtx_4080_76cu"
     assert measured == []
+
+
+@pytest.fixture
+def gpu_without_compiler(monkeypatch):
+    """The backend of a machine with an NVIDIA GPU and its driver, without nvcc or kernel files."""
+    runtime, _ = made_up(RTX_4080)
+    reasons = {"amd": "no AMD GPU", "nvidia": None}
+    monkeypatch.setattr(hip, "runtime", lambda vendor: runtime)
+    monkeypatch.setattr(hip, "missing_runtime", reasons.get)
+    monkeypatch.setattr(hip, "missing_kernels", lambda kind: f"no {kind} found")
+    backends.backend.cache_clear()
+    yield backends.backend("hip")
+    backends.backend.cache_clear()
+
+
+def test_a_gpu_without_a_compiler_is_here(gpu_without_compiler):
+    assert gpu_without_compiler.missing() == "no AMD GPU; no nvcc found"
+    assert gpu_without_compiler.vendor == "nvidia"
+    assert backends.gpu_here().title == "NVIDIA GeForce RTX 4080"
+
+
+def test_what_runs_on_a_gpu_without_a_compiler_says_what_is_missing(gpu_without_compiler,
+                                                                     monkeypatch):
+    def absent(kind):
+        raise UnavailableError(f"no {kind} found")
+
+    monkeypatch.setattr(kernels, "find_compiler", absent)
+    plan = untuned_plan(SMALL[0], gpu_without_compiler.device(), backend=gpu_without_compiler)
+    with pytest.raises(UnavailableError, match="no nvcc found"):
+        gpu_without_compiler.compile(plan)
+    with pytest.raises(UnavailableError, match="no nvcc found"):
+        backends.choose_backend("hip")
+
+
+def test_of_two_vendors_the_one_with_a_compiler_is_used(monkeypatch):
+    monkeypatch.setattr(hip, "missing_runtime", lambda vendor: None)
+    monkeypatch.setattr(hip, "missing_kernels",
+                        lambda kind: None if kind == "nvcc" else f"no {kind} found")
+    assert hip.HipBackend().vendor == "nvidia"
+    monkeypatch.setattr(hip, "missing_kernels", lambda kind: None)
+    assert hip.HipBackend().vendor == "amd"

@@ -79,7 +79,8 @@ def test_a_missing_compiler_is_named_with_where_it_was_sought_and_the_fix(kind, 
 @pytest.mark.parametrize("by", ["argument", "environment"])
 @pytest.mark.parametrize(("given", "reason"), [
     ("{}/absent", "does not exist"), ("{}/plain", "not an executable"),
-    ("{}", "not an executable"), ("no-such-cxx", "not on PATH")])
+    ("{}", "not an executable"), ("no-such-cxx", "not on PATH"),
+    ("{}/" + "x" * 300, "does not exist")])
 def test_a_compiler_that_was_named_is_never_passed_over(by, given, reason, tmp_path, monkeypatch):
     fake(tmp_path / "path" / "g++", "1.0")
     (tmp_path / "plain").write_text("no program")
@@ -197,6 +198,16 @@ def test_targets(name, kind, flag):
 def test_unknown_targets_are_refused_with_the_forms_there_are(name):
     with pytest.raises(SpecError, match=r"emulated, gfx.*sm_"):
         toolchain.target(name)
+
+
+@pytest.mark.parametrize(("name", "meant"), [
+    ("sm90", "did you mean sm_90?"), ("90a", "did you mean sm_90a?"), ("SM-89", "sm_89"),
+    ("h200", "h200 is a device of the target sm_90"),
+    ("Z100SM", "z100sm is a device of the target gfx906")])
+def test_an_unknown_target_is_told_which_one_was_meant(name, meant):
+    with pytest.raises(SpecError) as raised:
+        toolchain.target(name)
+    assert meant in str(raised.value)
 
 
 def test_only_the_emulated_target_is_sanitized():

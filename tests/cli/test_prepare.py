@@ -139,6 +139,12 @@ def test_what_names_no_layer_is_refused(layers):
         dscore.prepare(layers, backend="reference")
 
 
+def test_a_backend_that_compiles_nothing_says_so(call: Call):
+    out = call("prepare", ONE, "--backend", "reference").out
+    assert "the backend reference compiles nothing; --backend emulated compiles" in out
+    assert "compiles nothing" not in call("prepare", ONE, "--backend", "reference", "-q").out
+
+
 def test_prepare_of_bad_usage(call: Call):
     assert call("prepare").code == 2
     assert call("prepare", "Q1").code == 2

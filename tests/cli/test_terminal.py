@@ -22,6 +22,7 @@ import dscore
 from dscore.building.toolchain import Unit
 from dscore.cache import store
 from dscore.cli.show.layout import columns_of, fitted, shorten, total
+from dscore.core.catalog import device
 from dscore.core.plan import Check
 from dscore.solving.verdict import ledger_lines
 
@@ -136,6 +137,15 @@ def test_run_says_whose_time_it_shows(call: Call, json_of: Callable[..., Any]) -
     assert json_of("run", SMALL, "--backend", "reference")["host_time"] is True
 
 
+def test_run_says_that_a_gpu_is_here_which_it_does_not_use(
+        call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dscore.backends.hip.HipBackend.missing", lambda self: "no nvcc found")
+    monkeypatch.setattr("dscore.backends.hip.HipBackend.device", lambda self: device("h200"))
+    assert ("the NVIDIA H200 SXM of this computer is not used (hip: no nvcc found)\n\n"
+            in call("run", SMALL).out)
+    assert "not used" not in call("run", SMALL, "--backend", "reference").out
+
+
 # Without a GPU.
 
 @pytest.mark.parametrize("command", ["tune", "bench"])
@@ -214,11 +224,19 @@ def test_a_completion_script_is_shown() -> None:
     ("bench P1 --cache cool", "did you mean cold?"),
     ("bench P1 --peer toch", "did you mean torch?"),
     ("run P1 --bakend x", "--backend"),
+    ("run P1,P2", "several are separated by spaces"),
+    ("run P1 --tiling gemm_t64x32_w16x32_l8_s1_k32x2", "`dscore space LAYER --json`"),
+    ("build P1 --target sm90", "did you mean sm_90?"),
     ("rum P1", "run")])
 def test_near_misses_are_suggested(call: Call, line: str, meant: str) -> None:
     result = call(*line.split())
     assert result.code == 2
     assert meant in result.err
+
+
+@pytest.mark.parametrize("tiling", ["threads=64 thread_c=2", " threads = 64 , thread_c = 2 "])
+def test_a_tiling_is_taken_as_it_is_printed(call: Call, tiling: str) -> None:
+    assert "direct_t64_c2" in call("run", SMALL, "--backend", "reference", "--tiling", tiling).out
 
 
 def test_a_slip_in_a_file_is_told_from_a_tilings_field(call: Call, tmp_path: Path) -> None:

@@ -95,6 +95,8 @@ BAD_FILES = {
     "another kind": (f"layer = 'D1'\n{POINTWISE}", "ChannelDistributionTiling does not run"),
     "an unknown device": (f"layer = 'P1'\ndevice = 'x'\n{POINTWISE}", "device: no device"),
     "a device's number": (f"layer = 'P1'\ndevice = 3\n{POINTWISE}", "device: a device is a name"),
+    "a long file name": (f"layer = 'P1'\ndevice = '{'x' * 300}.toml'\n{POINTWISE}",
+                         "cannot be read: File name too long"),
     "unknown rules": (f"layer = 'P1'\nrules = 'lax'\n{POINTWISE}", "rules must be one of"),
     "masked as a number": (f"layer = 'P1'\nmasked = 1\n{POINTWISE}", "masked must be one of"),
     "no tables": ("configuration = 3", "configuration must be [[configuration]] tables"),

@@ -92,6 +92,8 @@ def test_importing_reads_no_specification():
     ("ResNet-1", ["ResNet-1"]), ("resnet-1", ["ResNet-1"]),
     ("ResNet-1-ResNet-3", ["ResNet-1", "ResNet-2", "ResNet-3"]),
     ("P9-P11", ["P9", "P10", "P11"]), ("P9–p11", ["P9", "P10", "P11"]), ("P9 - P9", ["P9"]),
+    ("P9-11", ["P9", "P10", "P11"]), ("ResNet-1-2", ["ResNet-1", "ResNet-2"]),
+    ("mobilenet_v2/7-9", [f"mobilenet_v2/{number}" for number in (7, 8, 9)]),
     ("P1-P45", [f"P{number}" for number in range(1, 46)]),
     ("D1-D30", [f"D{number}" for number in range(1, 31)]),
     ("depthwise", [f"D{number}" for number in range(1, 31)]),
@@ -131,6 +133,9 @@ FORMS = ("; give a network (efficientnet_b0, mnasnet_b1, mobilenet_v2, shufflene
                         "mobilenet_v2/1 to mobilenet_v2/52"),
     ("P1-P99", "nothing is named 'P99' in the range 'P1-P99' (did you mean P9 or P39 or P29?)"
                + FORMS),
+    ("P13,P14", f"nothing is named 'P13,P14' (several are separated by spaces){FORMS}"),
+    ("P1-99", "nothing is named 'P99' in the range 'P1-99' (did you mean P9 or P39 or P29?)"
+              + FORMS),
     ("P9-P8", "the range 'P9-P8' is empty: its ends must be layers of one table or network, the "
               "earlier first"),
     ("D1-P9", "the range 'D1-P9' is empty: its ends must be layers of one table or network, the "

@@ -281,7 +281,7 @@ def test_explain_and_run_say_who_chose(ship: Ship, call: Call, json_of: Callable
     assert json_of("explain", TOKEN, "--tiling", fields)["chosen_by"] == "the caller"
     result = call("run", TOKEN, f"{TOKEN}_relu", "P42", "--backend", "reference")
     assert result.code == 0
-    assert "2 by shipped hints" in result.out
+    assert "2 planned by shipped hints" in result.out
     layer, = json_of("run", TOKEN, "--backend", "reference")["layers"]
     assert layer["chosen_by"] == "a shipped hint, measured at 3.25 µs"
     assert layer["tiling"] == HINTED.as_json()
