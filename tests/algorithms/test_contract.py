@@ -120,7 +120,7 @@ def test_a_toy_is_solved_explained_and_read(toy, call):
     plan = space.plan(int(space.ranked()[0]))
     assert registry.tiling_from(plan.tiling.as_json()) == plan.tiling
     assert "toy_t" in plan.name
-    shown = call("explain", "n1c7h5w3_o6k1_bias_relu").out
+    shown = call("-v", "explain", "n1c7h5w3_o6k1_bias_relu").out
     assert "a lane: 1 output" in shown
     assert "E-LANES" in shown
     assert "toy" in call("space", "n1c7h5w3_o6k1_bias_relu").out

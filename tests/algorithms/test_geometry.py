@@ -139,6 +139,14 @@ def test_work_of_a_thread(device, token, tiling, fmas, loads):
     assert (footprint.fmas, footprint.operand_loads) == (fmas, loads)
 
 
+@pytest.mark.parametrize(("token", "lds_bytes"), [
+    # Two buffers of 1,472 elements, or 1,792 sums of seven slices, 4 bytes each.
+    ("n1c64h8w8_o16k1", 2 * 1472 * 4), ("n1c64h8w8_o16k1_bfloat16", 1792 * 4)])
+def test_lds_of_a_product_holds_its_buffers_or_its_sums(token, lds_bytes):
+    tiling = GemmTiling(8, 32, 4, 32, 4, 8, 32, 2)
+    assert case_of(parse_problem(token), H200, tiling).use.lds_bytes == lds_bytes
+
+
 def owners(problem, block, lanes):
     """The (parity of the block, wavefront) of each output of a plane: *lanes* are the outputs, from
     a block's first, of each of its lanes in turn.
