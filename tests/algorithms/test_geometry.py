@@ -5,7 +5,7 @@ from math import ceil, gcd
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
@@ -55,6 +55,8 @@ def test_a_tile_past_the_problem_makes_a_plan_masked(tiling, token, masked):
 side = st.integers(1, 12)
 
 
+@example(parse_problem("n1c4h3w2_o8k1"))  # planes of 6 begin amid a vector of 4
+@example(parse_problem("n1c6h2w6_o8k1_bfloat16"))
 @given(st.builds("n1c{}h{}w{}_o8k1s{}p{}{}".format, side, side, side, st.integers(1, 2),
                  st.integers(0, 1), st.sampled_from(["", "_bfloat16"])).map(parse_problem))
 def test_pixels_and_channels_move_as_vectors_where_all_are_aligned(problem):
