@@ -5,7 +5,7 @@ from math import ceil, gcd
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
@@ -55,6 +55,8 @@ def test_a_tile_past_the_problem_makes_a_plan_masked(tiling, token, masked):
 side = st.integers(1, 12)
 
 
+@example(parse_problem("n1c4h3w2_o8k1"))  # planes of 6 begin amid a vector of 4
+@example(parse_problem("n1c6h2w6_o8k1_bfloat16"))
 @given(st.builds("n1c{}h{}w{}_o8k1s{}p{}{}".format, side, side, side, st.integers(1, 2),
                  st.integers(0, 1), st.sampled_from(["", "_bfloat16"])).map(parse_problem))
 def test_pixels_and_channels_move_as_vectors_where_all_are_aligned(problem):
@@ -137,6 +139,14 @@ def test_eq_6_of_each_algorithm():
 def test_work_of_a_thread(device, token, tiling, fmas, loads):
     footprint = case_of(parse_problem(token), device, tiling).footprint
     assert (footprint.fmas, footprint.operand_loads) == (fmas, loads)
+
+
+@pytest.mark.parametrize(("token", "lds_bytes"), [
+    # Two buffers of 1,472 elements, or 1,792 sums of seven slices, 4 bytes each.
+    ("n1c64h8w8_o16k1", 2 * 1472 * 4), ("n1c64h8w8_o16k1_bfloat16", 1792 * 4)])
+def test_lds_of_a_product_holds_its_buffers_or_its_sums(token, lds_bytes):
+    tiling = GemmTiling(8, 32, 4, 32, 4, 8, 32, 2)
+    assert case_of(parse_problem(token), H200, tiling).use.lds_bytes == lds_bytes
 
 
 def owners(problem, block, lanes):

@@ -60,6 +60,14 @@ EDGES = [
      (D1, Z100SM, RowReuseTiling(7, 1, 1, 111, 1, "lds"), 1)),
     ("E-SPAN-H", (D1, Z100SM, RowReuseTiling(14, 1, 8, 112, 2, "lds"), 1),
      (D1, Z100SM, RowReuseTiling(14, 1, 7, 112, 2, "lds"), 1)),
+    # Straight to registers a block may take any part of a plane, or of several.
+    ("E-SPAN", (D1, Z100SM, RowReuseTiling(7, 1, 1, 32, 1), 1),
+     (D1, Z100SM, RowReuseTiling(7, 1, 1, 32, 1, "both"), 1)),
+    ("E-SPAN-H", (D1, Z100SM, RowReuseTiling(7, 1, 1, 112, 2), 1),
+     (D1, Z100SM, RowReuseTiling(7, 1, 1, 112, 2, "both"), 1)),
+    # A wavefront of one column of lanes has four pixels.
+    ("E-FRAGMENT", (P28, Z100SM, product(tile_c=64, wave_c=64, lanes_c=64, wave_p=4), 1),
+     (P28, Z100SM, product(tile_c=64, wave_c=64, lanes_c=64, tile_p=60, wave_p=6), 1)),
     ("E-TILE", (P28, Z100SM, product(tile_p=96), 1), (P28, Z100SM, product(tile_p=80), 1)),
     ("E-STAGES", (P28, Z100SM, product(stages=2), 1), (P28, Z100SM, product(stages=3), 1)),
     ("E-STAGES", (P28, H200, product(stages=16), 1), (P28, H200, product(stages=17), 1)),

@@ -1,13 +1,16 @@
 """The tilings that each algorithm tries, held to what its enumeration promises."""
 
+from dataclasses import replace
 from math import ceil, gcd
 
 import numpy as np
 import pytest
 
 from dscore.algorithms.channel_distribution import space as distribution
+from dscore.algorithms.columns import select
 from dscore.algorithms.gemm import space as gemm
 from dscore.algorithms.row_reuse import space as row_reuse
+from dscore.algorithms.row_reuse.tiling import blocks
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 
@@ -80,16 +83,24 @@ def test_few_blocks_work_ahead(token):
     planes = problem.batch * problem.spec.out_channels
     counted = {True: set(), False: set()}
     for row in rows_of(row_reuse.columns_of(problem, H200)):
-        blocks = (ceil(planes / row["planes"])
-                  * ceil(problem.out_height / (row["lanes_h"] * row["thread_h"]))
-                  * ceil(problem.out_width / (row["lanes_w"] * row["thread_w"])))
+        count = (ceil(planes / row["planes"])
+                 * ceil(problem.out_height / (row["lanes_h"] * row["thread_h"]))
+                 * ceil(problem.out_width / (row["lanes_w"] * row["thread_w"])))
         assert row["staging"] != "registers" or not row["ahead"]
         if row["staging"] != "registers":
-            counted[row["ahead"]].add(blocks)
-    assert counted[True] == {blocks for blocks in counted[False] if blocks <= most}
+            counted[row["ahead"]].add(count)
+    assert counted[True] == {count for count in counted[False] if count <= most}
     assert max(counted[True]) > most / 4
     assert max(counted[False]) > most
     assert not np.any(row_reuse.columns_of(problem, Z100SM).ahead)
+
+
+def test_32_blocks_for_each_compute_unit_still_work_ahead():
+    problem = parse_problem("n1c32h112w112_o32k3p1g32")
+    for units, works in ((112, True), (111, False)):
+        columns = row_reuse.columns_of(problem, replace(H200, compute_units=units))
+        ahead = select(columns, columns.ahead)
+        assert (32 * 112 in blocks(problem, ahead)) == works
 
 
 @pytest.mark.parametrize("token", ["n1c32h112w112_o32k3p1g32", "n2c6h13w11_o12k3p1g6",
