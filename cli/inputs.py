@@ -88,13 +88,20 @@ def measuring_backend(name: str, instead: str) -> Backend:
     if name != "auto" or isinstance(chosen, backends.GpuBackend):
         return chosen
     known = {name: backends.backend(name) for name in backends.backend_names()}
-    missing = "; ".join(f"{name}: {one.missing()}" for name, one in known.items()
-                        if isinstance(one, backends.GpuBackend))
     hosts = " or ".join(f"--backend {name}" for name, one in known.items()
                         if not isinstance(one, backends.GpuBackend) and one.missing() is None)
-    raise UnavailableError(f"this measures a GPU, and none can be used here ({missing}). "
-                           f"{instead}. {hosts} times this computer's processor, which says "
-                           "nothing of a GPU")
+    raise UnavailableError("this measures a GPU, and none can be used here "
+                           f"({missing_for_gpus()}). {instead}. {hosts} times this "
+                           "computer's processor, which says nothing of a GPU")
+
+
+def missing_for_gpus() -> str:
+    """What each backend for GPUs misses here, with the fix."""
+    from dscore.core import backend as backends
+
+    known = map(backends.backend, backends.backend_names())
+    return "; ".join(f"{one.name}: {one.missing()}" for one in known
+                     if isinstance(one, backends.GpuBackend))
 
 
 def sizes_of(text: str) -> Sizes:

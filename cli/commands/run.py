@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -12,10 +13,10 @@ import typer
 
 from dscore.cli import options
 from dscore.cli.ending import error_record
-from dscore.cli.inputs import layers_of, reproduction, tiling_of
+from dscore.cli.inputs import layers_of, missing_for_gpus, reproduction, tiling_of
 from dscore.cli.show.json import Record, finite, print_json, problem_record
-from dscore.cli.show.text import counted, print_note, print_table, print_text, progress
-from dscore.core.errors import DscoreError, SpecError, UnavailableError, require_int
+from dscore.cli.show.text import compiling, counted, print_note, print_table, print_text, progress
+from dscore.core.errors import CompileError, DscoreError, SpecError, UnavailableError, require_int
 
 if TYPE_CHECKING:
     from dscore.checking.bound import Accuracy
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dscore.core.catalog import NamedProblem
     from dscore.core.device import Device
     from dscore.core.plan import Plan, Rules
+    from dscore.core.problem import ConvProblem
     from dscore.core.tiling import Tiling
 
 _COLUMNS = ("layer", "problem", "tiling", ">time ms", ">% of\nbound", "verdict")
@@ -119,6 +121,7 @@ def _run(names: list[str], request: RunRequest, json: bool) -> None:
     job, outcomes = _Job(request, backend, device, tiling), list[_Outcome]()
     stopped: BaseException | None = None
     try:
+        _compile_together(job, layers)
         with progress(len(layers)) as begin:
             for layer in layers:
                 begin(layer.name)
@@ -132,19 +135,41 @@ def _run(names: list[str], request: RunRequest, json: bool) -> None:
     raise typer.Exit(max(outcome.exit_code for outcome in outcomes))
 
 
+def _compile_together(job: _Job, layers: list[NamedProblem]) -> None:
+    """Compile the kernels of several layers on all cores, before the first is run.
+
+    A layer that cannot be planned or compiled says so when its turn comes.
+    """
+    problems = dict.fromkeys(layer.problem for layer in layers)
+    if not job.backend.compiles or len(problems) < 2:
+        return
+    plans = []
+    for problem in problems:
+        with suppress(DscoreError):
+            plans.append(_plan(job, problem))
+    with suppress(CompileError), compiling(len(plans)) as step:
+        job.backend.prepare(plans, step)
+
+
+def _plan(job: _Job, problem: ConvProblem) -> Plan:
+    """The plan of a problem; UnavailableError where the backend refuses it."""
+    from dscore import api
+    from dscore.core.backend import require_accepted
+
+    plan = api.plan_for(problem, job.device, cast("Rules", job.request.rules), job.tiling,
+                        job.backend)
+    require_accepted(job.backend, plan)
+    return plan
+
+
 def _outcome(job: _Job, layer: NamedProblem) -> _Outcome:
     """Plan, run and check one layer.
 
     Raises SpecError and UnavailableError: these are of the request, not of the layer.
     """
-    from dscore import api
-    from dscore.core.backend import require_accepted
-
     plan = None
     try:
-        plan = api.plan_for(layer.problem, job.device, cast("Rules", job.request.rules), job.tiling,
-                            job.backend)
-        require_accepted(job.backend, plan)
+        plan = _plan(job, layer.problem)
         accuracy, seconds = _measured(job, plan)
     except (SpecError, UnavailableError):
         raise
@@ -185,25 +210,20 @@ def _reproduction(job: _Job, layer: NamedProblem, plan: Plan | None) -> str:
 
 def _heading(job: _Job) -> str:
     """Which device and backend run, and whose time the table shows."""
-    device, backend = job.device, job.backend
-    if job.on_host:
-        return (f"plans for {device.name} ({device.title}), run by the backend {backend.name}\n"
-                f"times are of this computer's processor, and say nothing of {device.name}\n"
-                f"{_unused_gpu(job)}\n")
-    return (f"plans for {device.name} ({device.title}), run by the backend {backend.name}\n"
-            "times are the GPU's\n\n")
+    device = job.device
+    whose = "the GPU's" if not job.on_host else (
+        f"of this computer's processor, and say nothing of {device.name}")
+    return (f"plans for {device.name} ({device.title}), run by the backend {job.backend.name}\n"
+            f"times are {whose}\n{_unused_gpu(job)}\n")
 
 
 def _unused_gpu(job: _Job) -> str:
     """A line on a GPU that is here, though nobody asked for a backend of the host's."""
-    from dscore.core import backend as backends
+    from dscore.core.backend import gpu_here
 
-    gpu = backends.gpu_here() if job.request.backend == "auto" else None
-    if gpu is None:
-        return ""
-    missing = "; ".join(f"{one.name}: {one.missing()}" for one in map(
-        backends.backend, backends.backend_names()) if isinstance(one, backends.GpuBackend))
-    return f"the {gpu.title} of this computer is not used ({missing})\n"
+    gpu = gpu_here() if job.request.backend == "auto" and job.on_host else None
+    return "" if gpu is None else (
+        f"the {gpu.title} of this computer is not used ({missing_for_gpus()})\n")
 
 
 def _report(job: _Job, outcomes: list[_Outcome], total: int, seconds: float, json: bool,

@@ -87,6 +87,9 @@ def _verdicts(path: str, defaults: _Defaults) -> list[Verdict]:
     """
     from dscore.core.toml import load_toml
 
+    if not os.path.exists(path):
+        raise SpecError(f"{path}: there is no such file; `dscore validate --help` shows what it "
+                        "holds, and `dscore explain LAYER --tiling FIELD=VALUE,...` needs none")
     table = load_toml(path)
     if "configuration" not in table:
         return [_named_verdict(table, path, "", defaults)]

@@ -18,6 +18,7 @@ from dscore.core.once import once
 # Vendor: package and module of its bindings, the prefix of its calls, who brings them.
 _BINDINGS = {"amd": ("hip", "hip", "hip", "hip-python"),
              "nvidia": ("cuda.bindings", "runtime", "cuda", "cuda-bindings")}
+_GPUS = {"amd": "AMD or Hygon", "nvidia": "NVIDIA"}
 _EXTRAS = {"amd": "hip", "nvidia": "cuda"}
 # The environment variables that say which devices a process sees.
 _VISIBLE = {"amd": "HIP_VISIBLE_DEVICES", "nvidia": "CUDA_VISIBLE_DEVICES"}
@@ -228,6 +229,6 @@ def missing_runtime(vendor: str) -> str | None:
     try:
         count = runtime(vendor).count()
     except (ImportError, AttributeError, OSError, RuntimeError) as failed:
-        return (f"no bindings of {vendor}'s runtime ({failed}); "
-                f"pip install {package}, or dscore[{_EXTRAS[vendor]}]")
-    return None if count else f"{package} finds no {vendor} GPU and driver"
+        return (f"an {_GPUS[vendor]} GPU needs {package} ({failed}): pip install {package}, or "
+                f"dscore[{_EXTRAS[vendor]}]")
+    return None if count else f"{package} finds no {_GPUS[vendor]} GPU and driver"

@@ -14,12 +14,13 @@ import pytest
 from cli_calls import Call, process, unwrapped
 
 import dscore
+from dscore.backends.emulated import EmulatedBackend
 from dscore.building import compilers
 from dscore.building.library import Library
 from dscore.calling import convolve
 from dscore.checking import bound
 from dscore.core import backend as backends
-from dscore.core.errors import SpecError
+from dscore.core.errors import CompileError, SpecError
 
 ONE, TWO, THREE = "n1c4h5w5_o8k3p1g4", "n2c8h6w5_o7k1", "n1c3h7w7_o4k3s2p1"
 needs_host = pytest.mark.skipif(compilers.missing_compiler("host") is not None,
@@ -73,6 +74,26 @@ def test_what_was_built_is_run_and_called_without_a_compiler(call: Call, calls, 
         ours, reference = convolved(token)
         np.testing.assert_allclose(ours, reference, rtol=1e-4, atol=1e-5)
     assert calls() == built
+
+
+@pytest.mark.parametrize("failure", [None, CompileError("one of them does not compile")])
+def test_run_compiles_several_layers_at_once(call: Call, monkeypatch, failure):
+    prepared = []
+
+    def prepare(self, plans, progress=None):
+        prepared.append([plan.token for plan in plans])
+        if failure is not None:
+            raise failure
+
+    monkeypatch.setattr(EmulatedBackend, "prepare", prepare)
+    monkeypatch.setattr(EmulatedBackend, "missing", lambda self: None)
+    monkeypatch.setattr(EmulatedBackend, "compile",
+                        lambda self, plan: backends.backend("reference").compile(plan))
+    result = call("run", ONE, TWO, ONE, THREE, "--backend", "emulated")
+    assert (result.code, prepared) == (0, [[ONE, TWO, THREE]])
+    assert call("run", ONE, ONE, "--backend", "emulated").code == 0
+    assert call("run", ONE, TWO, "--backend", "reference").code == 0
+    assert len(prepared) == 1
 
 
 @needs_host
