@@ -67,7 +67,8 @@ def layers_of(texts: list[str], batch: int | None) -> list[NamedProblem]:
     return [layer for text in texts for layer in catalog.find(text, batch)]
 
 
-def plan_of(layer: str, device: str, rules: str, tiling: str | None, batch: int | None) -> Plan:
+def plan_of(layer: str, device: str | None, rules: str, tiling: str | None,
+            batch: int | None) -> Plan:
     """The plan of one layer, with a *tiling* or a *batch* where these are stated."""
     from dscore import api
 

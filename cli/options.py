@@ -13,7 +13,6 @@ from dscore.cli.complete import backends, devices, layers
 from dscore.cli.show.screen import screen
 from dscore.core.errors import SpecError
 
-DEFAULT_DEVICE = "z100sm"
 _DEVICE = "NAME|FILE.toml"
 
 Version = Annotated[bool, typer.Option("--version", help="Print the version.")]
@@ -27,9 +26,9 @@ _LAYERS = typer.Argument(
          "(n1c64h14w14_o384k1).")
 Layers = Annotated[list[str], _LAYERS]
 LayersOrNone = Annotated[list[str] | None, _LAYERS]
-DeviceName = Annotated[str, typer.Option(
-    "--device", metavar=_DEVICE, autocompletion=devices,
-    help="Plan for this device; it need not be here.")]
+DeviceName = Annotated[str | None, typer.Option(
+    "--device", metavar=_DEVICE, show_default=False, autocompletion=devices,
+    help="Plan for this device; it need not be here.  [default: the GPU here, else z100sm]")]
 OwnDeviceName = Annotated[str | None, typer.Option(
     "--device", metavar=_DEVICE, show_default=False, autocompletion=devices,
     help="Run plans made for this device.  [default: the backend's own]")]

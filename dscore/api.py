@@ -120,7 +120,7 @@ def assumed_device() -> tuple[Device, str]:
     here = gpu_here()
     if here is not None:
         return here, ""
-    why = f"{_ASSUMED}, as there is no GPU here; state device= for another"
+    why = f"{_ASSUMED}, as there is no GPU here; device= or --device names another"
     return catalog.device(_ASSUMED), why
 
 

@@ -9,7 +9,7 @@ from dscore.cli.show.json import plan_record, print_json
 
 def emit(
     layer: options.Layer,
-    device: options.DeviceName = options.DEFAULT_DEVICE,
+    device: options.DeviceName = None,
     rules: options.RulesName = "hardware",
     tiling: options.TilingFields = None,
     batch: options.Batch = None,

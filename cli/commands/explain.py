@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dscore.cli import options
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def explain(
     layer: options.Layer,
-    device: options.DeviceName = options.DEFAULT_DEVICE,
+    device: options.DeviceName = None,
     rules: options.RulesName = "hardware",
     tiling: options.TilingFields = None,
     batch: options.Batch = None,
@@ -35,6 +36,8 @@ def explain(
     from dscore import api
 
     explanation = api.explain(plan_of(layer, device, rules, tiling, batch))
+    if device is None:
+        explanation = replace(explanation, assumed=api.assumed_device()[1])
     if json:
         print_json(_record(explanation))
     else:

@@ -27,7 +27,7 @@ _USE = ("threads", "waves", "lds_bytes", "registers", "block_n", "seconds")
 
 def space(
     layers: options.Layers,
-    device: options.DeviceName = options.DEFAULT_DEVICE,
+    device: options.DeviceName = None,
     rules: options.RulesName = "hardware",
     masked: Annotated[bool | None, typer.Option(
         "--masked/--exact", show_default=False,
@@ -55,7 +55,9 @@ def space(
 
     if top is not None:
         require_int(top, "--top")
-    target = api.device_of(device)
+    target, assumed = api.assumed_device() if device is None else (api.device_of(device), "")
+    if assumed and not json:
+        print_note(f"assumed device: {assumed}\n\n")
     spaces = [(layer, _space_of(layer, target, rules, masked, algorithm))
               for layer in layers_of(layers, batch)]
     if json:

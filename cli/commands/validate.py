@@ -34,7 +34,7 @@ def validate(
     file: Annotated[str, typer.Argument(
         metavar="FILE.toml", show_default=False,
         help="The file with the configurations.")],
-    device: options.DeviceName = options.DEFAULT_DEVICE,
+    device: options.DeviceName = None,
     rules: options.RulesName = "hardware",
     json: options.Json = False,
 ) -> None:
@@ -76,7 +76,7 @@ def validate(
 class _Defaults:
     """Device and rules of a configuration that states none."""
 
-    device: str
+    device: str | None
     rules: Rules
 
 

@@ -55,7 +55,7 @@ def test_the_gpu_that_is_here_is_planned_for(name, monkeypatch):
 
 def test_an_assumed_device_is_said(capsys):
     text = str(dscore.explain("P13"))
-    assert re.search(r"^assumed device +z100sm, as there is no GPU here; state device= for an",
+    assert re.search(r"^assumed device +z100sm, as there is no GPU here; device= ",
                      text, re.M)
     for told in (dscore.explain("P13", "z100sm"), dscore.explain(dscore.plan_for("P13"))):
         assert told.assumed == ""

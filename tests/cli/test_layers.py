@@ -20,7 +20,8 @@ from dscore import api
 
 def test_space_counts_and_ranks(call: Call) -> None:
     space = api.solve("P13", rules="paper")
-    lines = call("space", "P13", "--top", 3, "--rules", "paper").out.splitlines()
+    assumed, _, *lines = call("space", "P13", "--top", 3, "--rules", "paper").out.splitlines()
+    assert assumed.startswith("assumed device: z100sm, as there is no GPU here")
     assert lines[0] == "P13: pointwise 64x14x14->384"
     assert lines[2] == (f"{space.legal:,} legal tilings, {len(space):,} valid "
                         "(exact channel_distribution)")
@@ -102,7 +103,10 @@ def test_a_layer_without_tilings_is_told_beside_the_others(
 # explain
 
 def test_explain_prints_what_the_library_explains(call: Call) -> None:
-    assert call("explain", "P13").out == f"{api.explain('P13', 'z100sm')}\n"
+    assert call("explain", "P13").out == f"{api.explain('P13')}\n"
+    stated = call("explain", "P13", "--device", "z100sm").out
+    assert stated == f"{api.explain('P13', 'z100sm')}\n"
+    assert "assumed device" not in stated
 
 
 def test_explain_as_json(json_of: Callable[..., Any]) -> None:
