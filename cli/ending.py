@@ -132,6 +132,8 @@ def _usage(error: BaseException) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "dscore"
     message: str = error.format_message()  # type: ignore[attr-defined]
+    # As newer typer says, after pydantic, of a number that is none.
+    message = re.sub(r"Input should be a valid (\w+),? .*", r"not a valid \1", message)
     return f"{message.rstrip('.')}; see '{path} --help'"
 
 

@@ -156,3 +156,5 @@ class Plan:
 
     def __str__(self) -> str:
         return self.text()
+
+    __repr__ = __str__  # what Python's prompt shows

@@ -62,6 +62,8 @@ class Explanation:
     def __str__(self) -> str:
         return self.text()
 
+    __repr__ = __str__  # what Python's prompt shows
+
 
 def explanation_of(plan: Plan, considered: int, note: str, chosen_by: str) -> Explanation:
     """The explanation of *plan*; *considered* is how many tilings fit its problem."""

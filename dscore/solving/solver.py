@@ -44,6 +44,11 @@ class Space:
     case: Case  # the columns, with their footprints
     note: str = ""  # why this algorithm or space was opened
 
+    def __repr__(self) -> str:
+        masked = "masked, " if self.masked else ""
+        return (f"{len(self):,} tilings of {self.algorithm.name} for {self.problem} on "
+                f"{self.device.name}, {masked}{self.rules} rules, of {self.legal:,} legal ones")
+
     def __len__(self) -> int:
         return _count(self.case.tiling)
 

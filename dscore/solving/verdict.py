@@ -109,6 +109,8 @@ class Verdict:
     def __str__(self) -> str:
         return self.text()
 
+    __repr__ = __str__  # what Python's prompt shows
+
 
 def ledger_lines(checks: Iterable[Check], columns: int = MOST_COLUMNS,
                  every_limit: bool = False) -> list[str]:

@@ -23,6 +23,17 @@ def test_help_tells_every_public_name_before_the_modules():
     assert {name for name in dscore.__all__ if not re.search(rf"\b{name}\b", first)} == set()
 
 
+def test_a_prompt_shows_what_print_does():
+    space = dscore.solve("P28", "z100sm", rules="paper")
+    assert repr(space) == str(space) == (
+        "701 tilings of channel_distribution for pointwise 320x7x7->1280 on z100sm, paper rules, "
+        "of 1,026 legal ones")
+    tiling = space[0]
+    for answer in (dscore.plan_for("P28", "z100sm", tiling=tiling), dscore.explain("P28", "z100sm"),
+                   dscore.validate("P28", tiling, "z100sm")):
+        assert repr(answer) == str(answer) == answer.text()
+
+
 def test_no_module_has_the_name_of_a_thing():
     """dscore.plan, of a module, would be a strange answer to who looks for plan_for."""
     for name in ("plan", "device", "problem", "spec", "kernel", "run", "conv2d"):

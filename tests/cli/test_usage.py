@@ -17,6 +17,7 @@ BAD_USAGE = [
     ("run", "Missing argument"),
     ("run P1 --nosuch", "No such option"),
     ("run P1 --batch many", "--batch"),
+    ("run P1 --seed 1.5", "not a valid integer; see"),
     ("run P1 --batch -1", "batch must be positive, got -1"),
     ("run P1 --batch 0", "batch must be positive, got 0"),
     ("run P1 --repeats 0", "--repeats must be positive"),
