@@ -199,6 +199,7 @@ def explain(problem: ProblemLike | Plan, device: DeviceLike | None = None,
     floor 0.68 µs = max(449,536 B at 1,000 GB/s (data sheet), 9,633,792 flops at 14.1 TFLOP/s)
     """
     if isinstance(problem, Plan):
+        choice.require_made(problem)
         return _explanation(problem)
     target, assumed = assumed_device() if device is None else (device_of(device), "")
     return replace(_explanation(plan_for(problem, target, rules)), assumed=assumed)

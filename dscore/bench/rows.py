@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dscore.core.errors import SpecError
+from dscore.core.text import read_whole
 
 Key = tuple[str, ...]
 _ENCODING = "utf-8"
@@ -79,7 +80,7 @@ def read_rows(path: Path) -> dict[Key, Row]:
     """
     if not os.path.exists(path):
         return {}
-    text = _complete(_bytes(path)).decode(_ENCODING, "replace")
+    text = _complete(read_whole(path)).decode(_ENCODING, "replace")
     try:
         lines = list(csv.reader(io.StringIO(text)))
     except csv.Error:  # a carriage return, a field of a hundred thousand characters
@@ -91,13 +92,6 @@ def read_rows(path: Path) -> dict[Key, Row]:
                         "name another file")
     rows = (_row(path, number, line) for number, line in enumerate(lines[1:], 2))
     return {row.key: row for row in rows}
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _complete(data: bytes) -> bytes:

@@ -19,18 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from dscore._version import __version__
-from dscore.building.compiler_places import Kind
+from dscore.building.compiler_places import KINDS, Kind
 from dscore.building.compilers import Compiler
 from dscore.building.headers import headers_digest, sources
-from dscore.building.reports import Report
+from dscore.building.reports import Report, report_from
 from dscore.building.toolchain import Target
-from dscore.core.errors import DscoreError, SpecError, UnavailableError
+from dscore.core.errors import DscoreError, SpecError, UnavailableError, shown
 from dscore.core.once import once
-from dscore.core.text import write_whole
+from dscore.core.text import read_whole, write_whole
 
 VARIABLE = "DSCORE_LIBRARIES"
 _MAGIC = b"dscore kernels 1"
 _MARK_BYTES, _DIGEST_BYTES = len(_MAGIC) + 8, hashlib.sha256().digest_size
+_TEXTS = ("sources", "dscore", "machine", "target", "kind", "compiler")  # of the table
+_ODD = "is not as dscore build --out wrote it; copy it again"
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,7 @@ def abi() -> int:
 def write_file(path: str | os.PathLike[str], library: Path, target: Target, compiler: Compiler,
                headers: str, kernels: Mapping[str, tuple[str, Report | None]]) -> None:
     """Write a library with its table to *path*; *kernels* are names and reports by identity."""
-    try:
-        contents = library.read_bytes()
-    except OSError as error:
-        raise SpecError(f"{library}: cannot be read: {error.strerror}") from None
+    contents = read_whole(library)
     table = {
         "abi": abi(), "sources": headers, "dscore": __version__, "machine": _machine(),
         "target": target.name, "kind": target.kind, "architecture": target.architecture,
@@ -89,20 +88,20 @@ def read_file(path: str | os.PathLike[str]) -> KernelFile:
     Raises SpecError where it is no whole file of `dscore build --out`, UnavailableError where its
     kernels are not those of this dscore or of this machine's processor.
     """
-    path = Path(path).absolute()
+    try:
+        path = Path(os.fsdecode(path)).absolute()
+    except TypeError:
+        raise SpecError(f"a file of kernels is named by its path, got {shown(path)}") from None
     table = table_of(path)
-    _require_equal(path, "ABI", table["abi"], abi())
+    _require_equal(path, "ABI", table.get("abi"), abi())
+    file = _kernel_file(path, table)
     digest = headers_digest(sources())
     if table["sources"] != digest:
         raise UnavailableError(f"{path} was built from the kernel sources {table['sources'][:8]} "
-                               f"(dscore {table['dscore']}), and this dscore has {digest[:8]} "
+                               f"(dscore {table['dscore']:.20}), and this dscore has {digest[:8]} "
                                f"({__version__}); build it again with this one")
     _require_equal(path, "machines of", table["machine"], _machine())
-    kernels = table["kernels"]
-    reports = {kernel["identity"]: kernel["report"] and Report(**kernel["report"])
-               for kernel in kernels}
-    return KernelFile(path, table["target"], table["kind"], table["compiler"],
-                      tuple(kernel["name"] for kernel in kernels), reports)
+    return file
 
 
 def take_from(file: KernelFile) -> None:
@@ -110,25 +109,48 @@ def take_from(file: KernelFile) -> None:
     _taken[file.path] = file
 
 
-def table_of(path: Path) -> Any:
-    """Table of the file at *path*; SpecError where it is no whole one."""
-    try:
-        contents = path.read_bytes()
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+def table_of(path: Path) -> dict[str, Any]:
+    """Table of the file at *path*, of any ABI; SpecError where it is no whole one."""
+    # What comes through a pipe cannot be loaded.
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise SpecError(f"{path}: cannot be read: it is no file")
+    contents = read_whole(path)
     body, digest = contents[:-_DIGEST_BYTES], contents[-_DIGEST_BYTES:]
     rest, magic, size = body[:-_MARK_BYTES], body[-_MARK_BYTES:-8], body[-8:]
     if magic != _MAGIC:
         raise SpecError(f"{path} holds no kernels that say what they were made of; dscore build "
                         "--out makes such files")
     if hashlib.sha256(body).digest() != digest:
-        raise SpecError(f"{path} is not as dscore build --out wrote it; copy it again")
-    return json.loads(rest[len(rest) - int.from_bytes(size, "little"):])
+        raise SpecError(f"{path} {_ODD}")
+    try:
+        table = json.loads(rest[max(0, len(rest) - int.from_bytes(size, "little")):])
+    except (ValueError, RecursionError):
+        table = None
+    if not isinstance(table, dict):
+        raise SpecError(f"{path} {_ODD}")
+    return table
+
+
+def _kernel_file(path: Path, table: Mapping[str, Any]) -> KernelFile:
+    """File that *table* describes; SpecError where it is not of the form of `write_file`."""
+    try:
+        kernels = [(kernel["identity"], kernel["name"], kernel["report"])
+                   for kernel in table["kernels"]]
+        reports = {identity: None if report is None else report_from(report)
+                   for identity, _, report in kernels}
+        texts = [*(table[name] for name in _TEXTS), *reports, *(name for _, name, _ in kernels)]
+        if (all(isinstance(text, str) for text in texts) and table["kind"] in KINDS
+                and isinstance(table["kernels"], list)):
+            return KernelFile(path, table["target"], table["kind"], table["compiler"],
+                              tuple(name for _, name, _ in kernels), reports)
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise SpecError(f"{path} {_ODD}")
 
 
 def _require_equal(path: Path, what: str, built_for: object, here: object) -> None:
     if built_for != here:
-        raise UnavailableError(f"{path} was built for {what} {built_for}, here it is {here}; "
+        raise UnavailableError(f"{path} was built for {what} {built_for!s:.80}, here it is {here}; "
                                "build it again")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dscore.core.plan import ResourceUse
 
@@ -43,6 +44,21 @@ class Report:
         """Resource use of a block of so many threads, by this report."""
         return ResourceUse(threads, waves, self.lds_bytes, self.registers + self.accumulators,
                            self.spills)
+
+
+def report_from(fields: Any) -> Report:
+    """Report from its fields, as a JSON file states them; ValueError where they make none."""
+    try:
+        report = Report(**fields)
+    except TypeError as failed:
+        raise ValueError(f"no report: {failed}") from None
+    counts = vars(report).copy()
+    if counts["occupancy_waves"] is None:
+        del counts["occupancy_waves"]
+    if not isinstance(counts.pop("symbol"), str) or not all(
+            type(count) is int for count in counts.values()):
+        raise ValueError("no report: odd values")
+    return report
 
 
 def parse(log: str) -> dict[str, Report]:

@@ -17,7 +17,7 @@ from dscore.building.compiler_places import Kind
 from dscore.building.compilers import Compiler, environment, find_compiler, nvcc_flags, refused
 from dscore.building.headers import digest_of, read_headers
 from dscore.building.processes import Commands, Finished, Workspace, workspace
-from dscore.building.reports import Report, parse
+from dscore.building.reports import Report, parse, report_from
 from dscore.cache.store import Store, key
 from dscore.core import catalog
 from dscore.core.backend import Progress
@@ -166,11 +166,11 @@ def cached_library(name: str) -> Built | None:
     if entry is None:
         return None
     try:
-        reports = [Report(**fields) for fields in entry.meta["reports"]]
+        reports = [report_from(fields) for fields in entry.meta["reports"]]
         return Built(name, str(entry.meta["headers"]), entry.files["so"], entry.sha256["so"],
                      {report.symbol: report for report in reports},
                      time.perf_counter() - start, True, "")
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         return None
 
 

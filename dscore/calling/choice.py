@@ -78,7 +78,16 @@ def callers_plan(problem: ConvProblem, device: Device, plan: PlanLike,
         raise SpecError(f"the plan's tiling {plan.tiling.name} does not compute by "
                         f"arithmetic={arithmetic!r}; leave one of both out")
     verdict.validate(plan.problem, plan.tiling, plan.device, plan.rules, masked=True).require()
+    require_made(plan)
     return plan
+
+
+def require_made(plan: Plan) -> None:
+    """Raise SpecError where *plan* is not what its tiling makes: a launch, say, was replaced."""
+    if plan != solver.make_plan(plan.problem, plan.device, plan.tiling, plan.rules, plan.block_n):
+        raise SpecError(f"the plan is not the one that its tiling {plan.tiling.name} makes on "
+                        f"{plan.device.name}: something of it was replaced; dscore.plan_for makes "
+                        "plans")
 
 
 def _require_known(arithmetic: Arithmetic | None) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dscore.core.device import Device
+from dscore.core.errors import SpecError, require_one_of, shown
 from dscore.core.problem import ConvProblem
 from dscore.core.text import MOST_COLUMNS, fold
 from dscore.core.tiling import Tiling
@@ -87,6 +88,12 @@ class Cost:
     utilisation: float  # useful lanes
 
 
+# Of a plan, of which a caller may replace each.
+_FIELDS = {"problem": ConvProblem, "device": Device, "tiling": Tiling, "launch": Launch,
+           "use": ResourceUse, "compiled_registers": int, "block_n": int, "masked": bool,
+           "cost": Cost, "workspace_bytes": int, "further_launches": tuple}
+
+
 @dataclass(frozen=True)
 class Plan:
     """Decision how a problem runs on a device: all that settles the kernel and its launch.
@@ -111,6 +118,13 @@ class Plan:
     cost: Cost
     workspace_bytes: int = 0  # of memory that a launch needs beside the operands
     further_launches: tuple[Launch, ...] = ()  # after the first, of an algorithm of several grids
+
+    def __post_init__(self) -> None:
+        for name, kind in _FIELDS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise SpecError(f"{name} of a plan must be a {kind.__name__}, got "
+                                f"{shown(getattr(self, name))}; dscore.plan_for makes plans")
+        require_one_of(self.rules, "rules", RULES)
 
     @property
     def token(self) -> str:

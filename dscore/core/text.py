@@ -1,4 +1,4 @@
-"""Output helpers: lines folded at 100 columns, files written whole, the geometric mean."""
+"""Helpers: lines folded at 100 columns, files read and written whole, the geometric mean."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from textwrap import wrap
 from dscore.core.errors import SpecError
 
 MOST_COLUMNS = 100
+# Of what is no regular file: a device may have no end.
+_MOST_STREAM_BYTES = 1 << 26
 
 
 def fold(line: str, indent: int = 0, columns: int = MOST_COLUMNS) -> list[str]:
@@ -38,6 +40,28 @@ def geomean(values: Sequence[float]) -> float:
     2.0
     """
     return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def read_whole(path: str | os.PathLike[str]) -> bytes:
+    """Contents of the file *path*, or of a pipe or device with an end.
+
+    Raises SpecError, which names the file, where it cannot be read.
+
+    >>> read_whole(os.devnull)
+    b''
+    """
+    try:
+        with open(path, "rb") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return file.read()
+            data = file.read(_MOST_STREAM_BYTES + 1)
+    except (OSError, ValueError) as failed:  # ValueError: a null character in the path
+        reason = getattr(failed, "strerror", None) or failed
+        raise SpecError(f"{os.fsdecode(path)}: cannot be read: {reason}") from None
+    if len(data) > _MOST_STREAM_BYTES:
+        raise SpecError(f"{os.fsdecode(path)}: cannot be read: it is no file, and does not end "
+                        f"after {_MOST_STREAM_BYTES >> 20} MiB")
+    return data
 
 
 def write_whole(path: str | os.PathLike[str], data: str | bytes) -> None:

@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Iterable
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from dscore.core.errors import SpecError, did_you_mean
+from dscore.core.text import read_whole
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,13 +24,7 @@ def load_toml(path: str | os.PathLike[str]) -> Table:
 
     Raises SpecError naming the file and the reason: it cannot be read, or is no UTF-8 or TOML.
     """
-    shown = os.fsdecode(path)
-    try:
-        raw = Path(shown).read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise SpecError(f"{shown}: cannot be read: {reason}") from None
-    return parse_toml(raw, shown)
+    return parse_toml(read_whole(path), os.fsdecode(path))
 
 
 def parse_toml(raw: bytes, shown: str) -> Table:

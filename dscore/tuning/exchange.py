@@ -6,10 +6,9 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from dscore.core.errors import SpecError
-from dscore.core.text import write_whole
+from dscore.core.text import read_whole, write_whole
 from dscore.tuning import records
 from dscore.tuning.freshness import Stale, stale_records
 from dscore.tuning.measurement import Measurement
@@ -46,10 +45,7 @@ def read(path: PathLike) -> RecordFile:
 
     Raises SpecError where the file cannot be read.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as failed:
-        raise SpecError(f"{os.fspath(path)}: cannot be read: {failed.strerror}") from None
+    text = read_whole(path).decode("utf-8", "replace")
     measurements, skipped = set(), []
     for number, line in enumerate(text.split("\n"), 1):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import warnings
 from pathlib import Path
@@ -177,3 +178,50 @@ def test_what_was_loaded_comes_before_the_variable(tmp_path, monkeypatch):
     dscore.load(second)
     found = kernel_of(identity_of(KERNEL, SM_90, headers_digest(sources())), SM_90)
     assert found == (second, REPORT)
+
+
+TABLE = {"abi": kernel_files.abi(), "sources": headers_digest(sources()), "dscore": "1",
+         "machine": kernel_files._machine(), "target": "emulated", "kind": "host", "compiler": "1",
+         "kernels": [{"identity": "a" * 64, "name": "a", "report": None}]}
+JUNK = [None, True, 1, 1.5, "x" * 3000, [], [1], {}, {"symbol": "a"}, [{}], [[]],
+        {"symbol": 1, "registers": "8", "lds_bytes": 1, "spills": 1, "scratch_bytes": 1}]
+
+
+@pytest.mark.parametrize("part", [None, *TABLE, "identity", "name", "report"])
+def test_a_sealed_table_of_junk_is_refused(tmp_path, monkeypatch, part):
+    path = tmp_path / "forged.so"
+    for junk in JUNK:
+        table: Any = {**TABLE, part: junk}
+        if part is None:
+            table = junk
+        elif part not in TABLE:
+            table = {**TABLE, "kernels": [{**TABLE["kernels"][0], part: junk}]}
+        path.write_bytes(sealed(b"\x7fELF", table))
+        known = (part in ("name", "target", "compiler", "dscore", "identity") and
+                 isinstance(junk, str)) or (part, junk) in (("report", None), ("kernels", []))
+        if known:
+            assert kernel_files.read_file(path).path == path
+            continue
+        with pytest.raises((SpecError, UnavailableError)) as caught:
+            dscore.load(path)
+        assert str(path) in str(caught.value)
+        assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[" * 9000, b"1" * 5000])
+@pytest.mark.parametrize("length", [None, 0, 2**63])
+def test_a_sealed_table_that_is_no_json_is_refused(tmp_path, text, length):
+    path, size = tmp_path / "forged.so", len(text) if length is None else length
+    body = b"library" + text + kernel_files._MAGIC + size.to_bytes(8, "little")
+    path.write_bytes(body + hashlib.sha256(body).digest())
+    assert "copy it again" in message(dscore.load, path)
+
+
+def test_what_is_no_path_or_no_file_is_refused_and_not_waited_for(tmp_path):
+    for junk in (None, 3, 1.5, object(), [], {}):
+        assert "named by its path" in message(dscore.load, junk)
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero", b"/dev/null"):
+        assert "it is no file" in message(dscore.load, path)
+    for odd in (b"no\xff", "no\0", "no\ud800", "x" * 5000, ""):
+        assert "cannot be read" in message(dscore.load, odd)

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import suppress
+from dataclasses import fields, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import dscore
 from dscore.core.backend import Backend, backend
 from dscore.core.errors import SpecError, require_int, shown
+from dscore.core.plan import Launch, ResourceUse
 from dscore.core.token import MOST_CHARACTERS
 
 X, W = np.ones((1, 4, 5, 5), np.float32), np.ones((4, 4, 3, 3), np.float32)
@@ -255,3 +257,34 @@ def test_channels_that_differ_are_told_what_may_be_meant(x, w, groups, fix):
     with pytest.raises(SpecError) as raised:
         dscore.conv(np.ones(x, np.float32), np.ones(w, np.float32), groups=groups)
     assert str(raised.value).endswith(fix)
+
+
+PLAN = dscore.plan_for("n1c4h5w5_o4k3", "z100sm", tiling=DIRECT)
+PLAN_DOORS = {"conv": lambda plan: dscore.conv(X, W, plan=plan, backend="reference"),
+              "explain": dscore.explain, "trace": lambda plan: dscore.trace(TOKEN, plan)}
+
+
+@pytest.mark.parametrize("door", PLAN_DOORS)
+def test_a_plan_that_is_whole_is_taken(door):
+    PLAN_DOORS[door](PLAN)
+    PLAN_DOORS[door](dscore.plan_for(TOKEN, "h200", "paper"))
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(PLAN)])
+def test_junk_in_a_field_of_a_plan_is_refused(field):
+    for junk in JUNK:
+        if isinstance(junk, type(getattr(PLAN, field))) or junk is True:  # which is an int
+            continue
+        with pytest.raises(SpecError, match=field) as caught:
+            replace(PLAN, **{field: junk})
+        assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("door", PLAN_DOORS)
+@pytest.mark.parametrize("changes", [
+    {"launch": Launch(1, 64, 0)}, {"further_launches": (Launch(1, 64, 0),)},
+    {"use": ResourceUse(32, 1, 0, 1)}, {"workspace_bytes": 8}, {"masked": not PLAN.masked},
+    {"compiled_registers": 1}, {"cost": replace(PLAN.cost, seconds=1.0)}])
+def test_a_plan_of_which_something_was_replaced_is_refused(door, changes):
+    with pytest.raises(SpecError, match="was replaced"):
+        PLAN_DOORS[door](replace(PLAN, **changes))

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from dscore.core.errors import SpecError
-from dscore.core.text import write_whole
+from dscore.core.text import read_whole, write_whole
 
 AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
@@ -138,3 +138,29 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_else(small_disk):
         write_whole(path, b"x" * 100_000)
     assert path.read_text() == "old"
     assert [*small_disk.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/full"])
+def test_what_has_no_end_is_not_read_to_its_end(path):
+    if not os.path.exists(path):
+        pytest.skip(f"there is no {path} here")
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, before[1]))
+    try:
+        with pytest.raises(SpecError, match=f"{path}: .* does not end after 64 MiB"):
+            read_whole(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_a_pipe_is_read_to_its_end_and_a_fault_is_named(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=[b"words"])
+    writer.start()
+    assert read_whole(pipe) == b"words"
+    writer.join()
+    for path, reason in ((tmp_path, "directory"), ("a\0b", "null"), ("x" * 999, "too long")):
+        with pytest.raises(SpecError, match=f"cannot be read: .*{reason}"):
+            read_whole(path)
