@@ -49,7 +49,7 @@ def test_equal_to_the_reference_bit_for_bit(sizes):
 @pytest.mark.parametrize("order", ORDERS)
 def test_no_result_depends_on_the_order_of_lanes(order, monkeypatch, emulated):
     monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-    report = conformance("emulated", examples=150, seed=3)
+    report = conformance("emulated", examples=150, seed=1)
     assert report.ok, report.failures
     assert report.devices == ("z100sm", "h200")
 
