@@ -86,7 +86,7 @@ def target(name: str, *, sanitize: bool = False) -> Target:
         raise SpecError(f"only the target emulated can be sanitized, not {name!r}")
     if name == "emulated":
         # Never the machine's own instructions: results, and the cache, may move to another.
-        flags: tuple[str, ...] = ("-std=c++17", "-O1" if sanitize else "-O2", "-fPIC",
+        flags: tuple[str, ...] = ("-std=c++17", "-O0" if sanitize else "-O2", "-fPIC",
                                   "-DDSCORE_HOST", "-ffp-contract=off")
         if sanitize:
             # Lines for what the sanitizers say; more of -g costs a quarter of the compiler's time.
