@@ -112,7 +112,7 @@ def _build(layers: list[str], request: BuildRequest, json: bool) -> None:
     for name, kernel in kernels:
         served.setdefault(kernel.name, []).append(name)
     built = _built([kernel for _, kernel in kernels], target,
-                   compilers.find_compiler(target.kind), request)
+                   compilers.find_compiler(target.kind, architecture=target.architecture), request)
     if request.out is not None and built.ok:
         ahead_of_time.write_kernels(request.out, [kernel for _, kernel in kernels], built)
     _report(built, served, request, device, json)

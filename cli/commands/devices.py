@@ -172,7 +172,7 @@ def compiler_records() -> list[Record]:
 
 
 def _compiler_record(kind: Kind) -> Record:
-    from dscore.building.compilers import all_compilers, find_compiler, nvcc_flags, refusal
+    from dscore.building.compilers import all_compilers, find_compiler, own_flags, refusal
     from dscore.core.errors import UnavailableError
 
     record: Record = {"kind": kind, "targets": _TARGETS[kind], "path": None, "version": None,
@@ -184,7 +184,7 @@ def _compiler_record(kind: Kind) -> Record:
         compiler = find_compiler(kind)
         record["others"] = [other for other in record["others"] if other["path"] != compiler.path]
         record |= {"path": compiler.path, "origin": compiler.origin, "version": compiler.version}
-        nvcc_flags(compiler)
+        own_flags(compiler)
     except UnavailableError as missing:
         record["missing"] = str(missing)
     return record

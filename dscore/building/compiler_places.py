@@ -23,6 +23,9 @@ _HOMES: dict[Kind, tuple[str, ...]] = {
     "nvcc": ("$CONDA_PREFIX/bin", "$CUDA_HOME/bin", "$CUDA_PATH/bin", "/usr/local/cuda/bin"),
 }
 WHEELS, USUAL = "this environment's wheels", "the usual folders"
+# Where there is no hipcc, or none for an architecture: the newest clang that builds for it.
+CLANGS = ("clang++", *(f"clang++-{release}" for release in range(30, 14, -1)))
+CLANG_ON_PATH = "PATH, in place of hipcc"
 
 
 def origins(kind: Kind) -> list[str]:
@@ -47,6 +50,9 @@ def places(kind: Kind) -> Iterator[tuple[str, str]]:
                 yield path, home if home.startswith("$") else USUAL
     for path in filter(None, map(shutil.which, NAMES[kind])):
         yield os.path.abspath(path), "PATH"
+    if kind == "hip":
+        for path in filter(None, map(shutil.which, CLANGS)):
+            yield os.path.abspath(path), CLANG_ON_PATH
 
 
 def _in_wheels() -> Iterator[str]:
