@@ -155,6 +155,9 @@ def _report(built: BuiltKernels, served: _Layers, request: BuildRequest, device:
     prose = sys.stderr if json else sys.stdout
     if path != request.out:
         print_text(f"nothing was copied to {request.out}", prose)
+    if built.compiler.passed_over:
+        print_text(f"built by {built.compiler.path}: {'; '.join(built.compiler.passed_over)}",
+                   prose)
     if not screen.quiet:  # not wrapped: its end is a path
         print(f"{_summary(built)}, {path or _place(built)}", file=prose)
 

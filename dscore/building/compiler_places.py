@@ -23,9 +23,8 @@ _HOMES: dict[Kind, tuple[str, ...]] = {
     "nvcc": ("$CONDA_PREFIX/bin", "$CUDA_HOME/bin", "$CUDA_PATH/bin", "/usr/local/cuda/bin"),
 }
 WHEELS, USUAL = "this environment's wheels", "the usual folders"
-# Where there is no hipcc, or none for an architecture: the newest clang that builds for it.
+# Where there is no hipcc, or none for an architecture: the first clang that builds for it.
 CLANGS = ("clang++", *(f"clang++-{release}" for release in range(30, 14, -1)))
-CLANG_ON_PATH = "PATH, in place of hipcc"
 
 
 def origins(kind: Kind) -> list[str]:
@@ -48,11 +47,9 @@ def places(kind: Kind) -> Iterator[tuple[str, str]]:
         for path in (os.path.join(folder, name) for name in NAMES[kind]):
             if _runnable(Path(path)):
                 yield path, home if home.startswith("$") else USUAL
-    for path in filter(None, map(shutil.which, NAMES[kind])):
+    names = (*NAMES[kind], *(CLANGS if kind == "hip" else ()))
+    for path in filter(None, map(shutil.which, names)):
         yield os.path.abspath(path), "PATH"
-    if kind == "hip":
-        for path in filter(None, map(shutil.which, CLANGS)):
-            yield os.path.abspath(path), CLANG_ON_PATH
 
 
 def _in_wheels() -> Iterator[str]:
