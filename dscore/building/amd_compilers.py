@@ -16,8 +16,8 @@ from pathlib import Path
 
 # Code objects of version 4 are taken by the runtimes of ROCm 5 and of later ones ("User Guide for
 # AMDGPU Backend", code object metadata); later clangs make version 5 unless they are told.
-CLANG_FLAGS = ("-nogpuinc", "-nogpulib", "-no-hip-rt", "-DDSCORE_NO_ROCM",
-               "-mcode-object-version=4")
+CLANG_FLAGS = ("-nogpuinc", "-nogpulib", "-no-hip-rt", "-Wno-unused-command-line-argument",
+               "-DDSCORE_NO_ROCM", "-mcode-object-version=4")
 UNKNOWN_ARCHITECTURE = re.compile(
     r".*(?:invalid target ID '|cannot find ROCm device library for |unsupported HIP gpu arch).*")
 _PROBED = "gfx906"  # where any architecture will do

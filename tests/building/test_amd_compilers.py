@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import subprocess
 import sys
@@ -231,6 +230,24 @@ def test_a_clang_builds_for_wavefronts_of_32(clang, tmp_path, monkeypatch):
     assert {kernel.plan.device.wavefront for kernel in built.kernels.values()} == {32}
 
 
+def test_its_kernels_are_hipccs_where_both_are_of_one_clang(tmp_path, monkeypatch):
+    """What dscore declares becomes what ROCm's headers and device libraries do."""
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
+    releases = {compiler.path: re.search(r"clang version (\d+)", compiler.version)
+                for compiler in compilers.all_compilers("hip")}
+    release_of = {path: found[1] for path, found in releases.items() if found}
+    both = [(hipcc, clang) for hipcc in release_of for clang in release_of
+            if release_of[hipcc] == release_of[clang]
+            and (amd_compilers.is_clang(hipcc), amd_compilers.is_clang(clang)) == (False, True)]
+    if not both:
+        pytest.skip(f"no hipcc and clang of one release here: {release_of}")
+    kernels = [KernelSource(api.plan_for(layer, "gfx906")) for layer in ("D4", "P13")]
+    hipcc, clang = (build(kernels, target("gfx906"), jobs=1, compiler=compilers.find_compiler(
+        "hip", path)) for path in both[0])
+    assert [one.reported for one in hipcc.kernels.values()] == [
+        one.reported for one in clang.kernels.values()]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="HIP runs on Linux")
 def test_its_library_takes_the_runtime_that_the_program_has_loaded(clang, tmp_path, monkeypatch):
     """The launch is what the plan says, as a stand-in for the runtime sees it."""
@@ -241,9 +258,9 @@ def test_its_library_takes_the_runtime_that_the_program_has_loaded(clang, tmp_pa
     runtime = tmp_path / "libamdhip64.so.6.0"
     subprocess.run([clang.path, "-x", "c", "-shared", "-fPIC", "-w", str(tmp_path / "runtime.c"),
                     "-o", str(runtime)], check=True)
-    told = subprocess.run([sys.executable, "-u", "-c", PROGRAM, str(runtime),
-                           str(built.libraries[0]), plans[0].device.name,
-                           *LAYERS], text=True, capture_output=True, env=dict(os.environ), check=False)
+    told = subprocess.run(
+        [sys.executable, "-u", "-c", PROGRAM, str(runtime), str(built.libraries[0]),
+         plans[0].device.name, *LAYERS], text=True, capture_output=True, check=False)
     assert told.returncode == 0, told.stderr
     lines = told.stdout.splitlines()
     assert "binary 48495046 __CLANG_OFFLOAD_BUNDLE__" in lines
