@@ -81,7 +81,7 @@ def find_compiler(kind: Kind, explicit: str | os.PathLike[str] | None = None,
     require_one_of(kind, "kind of compiler", KINDS)
     if explicit is not None:
         return Compiler(kind, named(os.fspath(explicit), "the compiler asked for"))
-    compilers, passed_over = [*_search(kind)], []
+    compilers, passed_over = [*_search(kind)], list[str]()
     for compiler in compilers:
         # What an only one does not know is best told by its own words, when it compiles.
         reason = refusal(compiler, architecture if len(compilers) > 1 else "")
