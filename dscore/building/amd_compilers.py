@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-# Code objects of version 4 are taken by the runtimes of ROCm 5 and of later ones ("User Guide for
-# AMDGPU Backend", code object metadata); later clangs make version 5 unless they are told.
+# Code objects of version 4, as the compilers of ROCm 5 make them: later clangs would make version
+# 5, which older runtimes do not know.
 CLANG_FLAGS = ("-nogpuinc", "-nogpulib", "-no-hip-rt", "-Wno-unused-command-line-argument",
                "-DDSCORE_NO_ROCM", "-mcode-object-version=4")
 UNKNOWN_ARCHITECTURE = re.compile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import subprocess
 import sys
@@ -117,9 +118,10 @@ def test_a_named_clang_is_taken_and_has_the_flags_and_the_key_of_its_own(machine
     assert toolchain.compilation_key(target("gfx942"), clang) != before
 
 
-def test_an_only_compiler_tells_itself_what_it_does_not_know(machine, monkeypatch):
+def test_an_only_compiler_tells_itself_what_it_does_not_know(machine):
     (machine / "include").mkdir()
     amd(machine / "path" / "hipcc", "gfx906", NO_DEVICE_LIBRARY)
+    (machine / "path" / "sh").symlink_to("/bin/sh")
     with pytest.raises(UnavailableError, match="does not build for gfx1100: clang: error: cannot"):
         build_library([Unit("u", "")], target("gfx1100"), include=machine / "include")
 
@@ -178,6 +180,16 @@ int hipSetDevice(int device) { devices = device; printf("device %d\n", device); 
 int hipGetLastError(void) { return last; }
 const char *hipGetErrorString(int code) { return code == 700 ? "illegal address" : "?"; }
 """
+# Before all other libraries: no runtime is installed.
+NO_RUNTIME = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+void *dlopen(const char *name, int how) {
+  if (name && (strstr(name, "amdhip64") || strstr(name, "galaxyhip"))) return 0;
+  return ((void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen"))(name, how);
+}
+"""
 PROGRAM = """
 import ctypes, sys
 from pathlib import Path
@@ -187,11 +199,11 @@ from dscore.building.codegen import KernelSource
 from dscore.building.library import Library, LoadedKernel
 from dscore.core.errors import LaunchError
 library = Library(Path(sys.argv[2]))
-for layer in sys.argv[4:]:
-    plan = api.plan_for(layer, sys.argv[3])
-    kernel = LoadedKernel(library, KernelSource(plan))
-    kernel.launch(*range(0x1000, 0x1000 * (kernel.operands + 1), 0x1000), 7, 1)
 try:
+    for layer in sys.argv[4:]:
+        plan = api.plan_for(layer, sys.argv[3])
+        kernel = LoadedKernel(library, KernelSource(plan))
+        kernel.launch(*range(0x1000, 0x1000 * (kernel.operands + 1), 0x1000), 7, 1)
     kernel.launch(*range(0x1000, 0x1000 * (kernel.operands + 1), 0x1000), 13)
 except LaunchError as failed:
     print("failed", failed)
@@ -210,6 +222,24 @@ def clang():
                 return compiler
             reasons.append(f"{compiler.path}: {next(filter(None, refusals))}")
     return pytest.skip("; ".join(reasons))
+
+
+def shared_library(path: Path, text: str, clang: Compiler) -> str:
+    """Library made of C."""
+    path.with_suffix(".c").write_text(text)
+    subprocess.run([clang.path, "-x", "c", "-shared", "-fPIC", "-w", str(path.with_suffix(".c")),
+                    "-o", str(path)], check=True)
+    return str(path)
+
+
+def said_by_program(built: BuiltKernels, runtime: str, **variables: str) -> list[str]:
+    """Lines of a program that loads *runtime* if any, then the library, and launches kernels."""
+    device = next(iter(built.kernels.values())).plan.device.name
+    done = subprocess.run(
+        [sys.executable, "-u", "-c", PROGRAM, runtime, str(built.libraries[0]), device, *LAYERS],
+        env=os.environ | variables, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
 
 
 def built_as_planned(name: str, layers: tuple[str, ...], clang: Compiler) -> BuiltKernels:
@@ -254,15 +284,8 @@ def test_its_library_takes_the_runtime_that_the_program_has_loaded(clang, tmp_pa
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
     built = built_as_planned("gfx942", LAYERS, clang)
     plans = [kernel.plan for kernel in built.kernels.values()]
-    (tmp_path / "runtime.c").write_text(RUNTIME)
-    runtime = tmp_path / "libamdhip64.so.6.0"
-    subprocess.run([clang.path, "-x", "c", "-shared", "-fPIC", "-w", str(tmp_path / "runtime.c"),
-                    "-o", str(runtime)], check=True)
-    told = subprocess.run(
-        [sys.executable, "-u", "-c", PROGRAM, str(runtime), str(built.libraries[0]),
-         plans[0].device.name, *LAYERS], text=True, capture_output=True, check=False)
-    assert told.returncode == 0, told.stderr
-    lines = told.stdout.splitlines()
+    runtime = shared_library(tmp_path / "libamdhip64.so.6.0", RUNTIME, clang)
+    lines = said_by_program(built, runtime)
     assert "binary 48495046 __CLANG_OFFLOAD_BUNDLE__" in lines
     launches = [line.split() for line in lines if line.startswith("launch ")]
     for plan, words in zip([*plans, plans[-1]], launches, strict=True):
@@ -272,4 +295,6 @@ def test_its_library_takes_the_runtime_that_the_program_has_loaded(clang, tmp_pa
     assert [words[6] for words in launches] == ["0x7", "0x7", "0xd"]
     assert lines.count("device 1") == 2, "the device asked for"
     assert any(line.startswith("failed ") and "illegal address" in line for line in lines)
-    assert told.stderr == ""
+    hidden = shared_library(tmp_path / "hidden.so", NO_RUNTIME, clang)
+    [line] = said_by_program(built, "", LD_PRELOAD=hidden)
+    assert "no HIP runtime was found (libamdhip64.so" in line
