@@ -109,6 +109,8 @@ def test_nvcc_without_a_host_compiler_is_refused_before_it_compiles(tmp_path):
 
 
 def test_a_host_compiler_that_nvcc_does_not_take_is_named_with_the_fix(tmp_path, monkeypatch):
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "sh").symlink_to("/bin/sh")
     monkeypatch.setenv("NVCC_CCBIN", "/usr/bin/g++-99")
     with pytest.raises(UnavailableError, match="later than 15 are not supported!") as raised:
         build(tmp_path, """echo 'host_config.h:137:2: error: #error -- unsupported GNU version! \
