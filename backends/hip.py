@@ -178,7 +178,7 @@ class HipBackend:
 
     def identity(self, architecture: str) -> BackendIdentity:
         """The C++ sources, and the compiler for *architecture*."""
-        return sources_identity(sources(), self.sizes, compiler_kind(architecture))
+        return sources_identity(sources(), self.sizes, compiler_kind(architecture), architecture)
 
     def runner(self, device: Device, peers: bool) -> Runner:
         """The GPU through PyTorch where that sees it, else through its vendor's runtime.

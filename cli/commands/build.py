@@ -112,7 +112,7 @@ def _build(layers: list[str], request: BuildRequest, json: bool) -> None:
     for name, kernel in kernels:
         served.setdefault(kernel.name, []).append(name)
     built = _built([kernel for _, kernel in kernels], target,
-                   compilers.find_compiler(target.kind), request)
+                   compilers.find_compiler(target.kind, architecture=target.architecture), request)
     if request.out is not None and built.ok:
         ahead_of_time.write_kernels(request.out, [kernel for _, kernel in kernels], built)
     _report(built, served, request, device, json)
@@ -155,6 +155,9 @@ def _report(built: BuiltKernels, served: _Layers, request: BuildRequest, device:
     prose = sys.stderr if json else sys.stdout
     if path != request.out:
         print_text(f"nothing was copied to {request.out}", prose)
+    if built.compiler.passed_over:
+        print_text(f"built by {built.compiler.path}: {'; '.join(built.compiler.passed_over)}",
+                   prose)
     if not screen.quiet:  # not wrapped: its end is a path
         print(f"{_summary(built)}, {path or _place(built)}", file=prose)
 

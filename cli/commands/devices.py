@@ -172,19 +172,20 @@ def compiler_records() -> list[Record]:
 
 
 def _compiler_record(kind: Kind) -> Record:
-    from dscore.building.compilers import all_compilers, find_compiler, nvcc_flags, refusal
+    from dscore.building.compilers import all_compilers, find_compiler, own_flags, refusal
     from dscore.core.errors import UnavailableError
 
     record: Record = {"kind": kind, "targets": _TARGETS[kind], "path": None, "version": None,
-                      "origin": None, "missing": None, "others": []}
+                      "origin": None, "needs_no_rocm": False, "missing": None, "others": []}
     try:
         others = all_compilers(kind)
-        record["others"] = [{"path": other.path, "origin": other.origin, "refused": refusal(other)}
-                            for other in others]
+        record["others"] = [{"path": other.path, "origin": other.origin, "refused": refusal(other),
+                             "needs_no_rocm": other.needs_no_rocm} for other in others]
         compiler = find_compiler(kind)
         record["others"] = [other for other in record["others"] if other["path"] != compiler.path]
-        record |= {"path": compiler.path, "origin": compiler.origin, "version": compiler.version}
-        nvcc_flags(compiler)
+        record |= {"path": compiler.path, "origin": compiler.origin, "version": compiler.version,
+                   "needs_no_rocm": compiler.needs_no_rocm}
+        own_flags(compiler)
     except UnavailableError as missing:
         record["missing"] = str(missing)
     return record
@@ -195,9 +196,18 @@ def print_compilers() -> None:
     records = compiler_records()
     print_table(("compiler", "builds for", "on this machine"), [
         (record["kind"], record["targets"], record["missing"] or
-         f"present at {record['path']}, from {record['origin']} ({record['version']})")
+         f"present at {record['path']}, from {record['origin']}"
+         f"{', in place of hipcc' * record['needs_no_rocm']} ({record['version']})")
         for record in records], verdict=True)
     for record in records:
         for other in record["others"]:
-            reason = other["refused"] or f"searched after {record['origin']}"
-            print_text(f"not taken: {other['path']}, from {other['origin']}: {reason}")
+            print_text(other_text(other, record))
+
+
+def other_text(other: Record, record: Record) -> str:
+    """Line on a compiler that stands behind the one of *record*: what it is taken for, or why not.
+    """
+    shown = f"{other['path']}, from {other['origin']}"
+    if other["needs_no_rocm"] and not other["refused"] and record["path"]:
+        return f"also taken: {shown}, for architectures that {record['path']} does not know"
+    return f"not taken: {shown}: {other['refused'] or 'searched after ' + str(record['origin'])}"

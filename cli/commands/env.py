@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dscore._version import __version__
 from dscore.cli import options
-from dscore.cli.commands.devices import backend_records, compiler_records
+from dscore.cli.commands.devices import backend_records, compiler_records, other_text
 from dscore.cli.show.json import Record, print_json
 from dscore.cli.show.text import counted, print_text
 
@@ -122,14 +122,14 @@ def _compiler_lines(records: list[Record]) -> Iterator[tuple[str, str]]:
     for record in records:
         name = "nvcc" if record["kind"] == "nvcc" else f"{record['kind']} compiler"
         if record["path"]:
-            yield name, (f"{record['path']}, from {record['origin']} "
+            yield name, (f"{record['path']}, from {record['origin']}"
+                         f"{', in place of hipcc' * record['needs_no_rocm']} "
                          f"({record['version'] or 'version unknown'})")
             name = ""
         if record["missing"]:
             yield name, record["missing"]
         for other in record["others"]:
-            yield "", f"not taken: {other['path']}, from {other['origin']}" + (
-                f": {other['refused']}" if other["refused"] else "")
+            yield "", other_text(other, record)
 
 
 def _gpus() -> list[Record]:

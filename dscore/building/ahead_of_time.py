@@ -37,7 +37,8 @@ MOST_STATIC_LDS_BYTES = 48 * 1024
 _DEVICES = {"emulated": "z100sm", "sm_70": "v100", "sm_72": "xavier", "sm_75": "rtx2080ti",
             "sm_80": "a100", "sm_86": "rtx3090", "sm_87": "orin", "sm_89": "rtx4090",
             "sm_90": "h200", "sm_100": "b200", "sm_120": "rtx5090", "gfx928": "k100_ai",
-            "gfx936": "bw1000"}
+            "gfx936": "bw1000", "gfx1100": "rx7900xtx", "gfx1151": "radeon8060s",
+            "gfx1200": "rx9060xt", "gfx1201": "rx9070xt"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def build(kernels: Sequence[KernelSource], target: Target, *, compiler: Compiler
     start = time.perf_counter()
     for kernel in kernels:
         require_kernel(kernel.plan)
-    compiler = compiler or find_compiler(target.kind)
+    compiler = compiler or find_compiler(target.kind, architecture=target.architecture)
     distinct = {kernel.name: kernel for kernel in reversed(kernels)}  # of one name, the first
     if together:
         built = build_together([*distinct.values()], target, compiler, jobs=jobs,

@@ -23,6 +23,8 @@ _HOMES: dict[Kind, tuple[str, ...]] = {
     "nvcc": ("$CONDA_PREFIX/bin", "$CUDA_HOME/bin", "$CUDA_PATH/bin", "/usr/local/cuda/bin"),
 }
 WHEELS, USUAL = "this environment's wheels", "the usual folders"
+# Where there is no hipcc, or none for an architecture: the first clang that builds for it.
+CLANGS = ("clang++", *(f"clang++-{release}" for release in range(30, 14, -1)))
 
 
 def origins(kind: Kind) -> list[str]:
@@ -45,7 +47,8 @@ def places(kind: Kind) -> Iterator[tuple[str, str]]:
         for path in (os.path.join(folder, name) for name in NAMES[kind]):
             if _runnable(Path(path)):
                 yield path, home if home.startswith("$") else USUAL
-    for path in filter(None, map(shutil.which, NAMES[kind])):
+    names = (*NAMES[kind], *(CLANGS if kind == "hip" else ()))
+    for path in filter(None, map(shutil.which, names)):
         yield os.path.abspath(path), "PATH"
 
 

@@ -7,24 +7,26 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from dscore.building import cuda_releases
+from dscore.building import amd_compilers, cuda_releases
 from dscore.building.compiler_places import KINDS, NAMES, VARIABLES, Kind, named, origins, places
 from dscore.cache.store import key
 from dscore.core.errors import UnavailableError, require_one_of
 
 _FIXES: dict[Kind, str] = {
     "host": "install g++ (Debian's package g++) or set DSCORE_CXX",
-    "hip": "install Debian's hipcc, ROCm or Hygon's DTK, or set DSCORE_HIPCC",
+    "hip": "install ROCm, Hygon's DTK or Debian's hipcc, or clang 15 or later with the amdgcn "
+           "target, lld and clang-offload-bundler (Debian's clang-19, lld-19 and clang-tools-19), "
+           "or set DSCORE_HIPCC",
     "nvcc": "{install}, install the CUDA toolkit, or set DSCORE_NVCC",
 }
 # Of each compiler of GPUs: the vendor, and how the names of its architectures begin.
 _GPUS: dict[Kind, tuple[str, str]] = {"hip": ("amd", "gfx"), "nvcc": ("nvidia", "sm_")}
 _PROBE_SECONDS = 60
-_UNKNOWN_ARCHITECTURE = re.compile(r".*(?:Unsupported gpu architecture|invalid target ID) '.*")
+_UNKNOWN_TO_NVCC = re.compile(r".*Unsupported gpu architecture '.*")
 # From nvcc's header host_config.h, before anything of dscore's is compiled.
 _UNKNOWN_HOST = re.compile(r"#error -- (unsupported .*?) The nvcc flag")
 
@@ -36,12 +38,19 @@ class Compiler:
     kind: Kind
     path: str
     origin: str = field(default="named", compare=False)  # who named it, or where it was found
+    # Those that stand before it in the order of preference, and why they were not taken.
+    passed_over: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         try:
             return f"{self.path} ({self.version})"
         except UnavailableError:
             return self.path
+
+    @property
+    def needs_no_rocm(self) -> bool:
+        """Whether it is a clang alone, for which dscore declares HIP's words itself."""
+        return self.kind == "hip" and amd_compilers.is_clang(self.path)
 
     @property
     def version(self) -> str:
@@ -61,24 +70,28 @@ class Compiler:
         return _identity(self.kind, self.path, _stamp(self.path))
 
 
-def find_compiler(kind: Kind, explicit: str | os.PathLike[str] | None = None) -> Compiler:
+def find_compiler(kind: Kind, explicit: str | os.PathLike[str] | None = None,
+                  architecture: str = "") -> Compiler:
     """Compiler of *kind*: *explicit*, else the variable's, the wheels', a toolkit's, or PATH's.
 
-    An nvcc whose kernels the driver here would not run is passed over, unless it was named.
-    Raises UnavailableError where there is none, or where the one that was named cannot be run.
+    One that is not for *architecture*, and an nvcc whose kernels the driver here would not run,
+    is passed over, unless it was named. Raises UnavailableError where there is none, or where the
+    one that was named cannot be run.
     """
     require_one_of(kind, "kind of compiler", KINDS)
     if explicit is not None:
         return Compiler(kind, named(os.fspath(explicit), "the compiler asked for"))
-    passed_over = []
-    for compiler in _search(kind):
-        reason = refusal(compiler)
+    compilers, passed_over = [*_search(kind)], list[str]()
+    for compiler in compilers:
+        # What an only one does not know is best told by its own words, when it compiles.
+        reason = refusal(compiler, architecture if len(compilers) > 1 else "")
         if reason is None:
-            return compiler
+            return replace(compiler, passed_over=tuple(passed_over))
         passed_over.append(f"{compiler.path} is passed over: {reason}")
     none = f"no {' or '.join(NAMES[kind])} found (looked at {', '.join(origins(kind))})"
     if passed_over:
-        none = f"no {NAMES[kind][0]} that builds for this machine's driver"
+        none = (f"no {NAMES[kind][0]} that builds for this machine's driver" if kind == "nvcc" else
+                f"no compiler that builds for {architecture or 'AMD GPUs'}")
     fix = _FIXES[kind].replace("{install}", cuda_releases.install_line())
     raise UnavailableError("; ".join([none, *passed_over, fix]))
 
@@ -91,10 +104,12 @@ def all_compilers(kind: Kind) -> list[Compiler]:
     return [*_search(kind)]
 
 
-def refusal(compiler: Compiler) -> str | None:
+def refusal(compiler: Compiler, architecture: str = "") -> str | None:
     """Reason why a compiler is passed over; None for one that is not, or that was named."""
-    if compiler.kind != "nvcc" or compiler.origin == VARIABLES["nvcc"]:
+    if compiler.kind == "host" or compiler.origin == VARIABLES[compiler.kind]:
         return None
+    if compiler.kind == "hip":
+        return amd_compilers.refusal(compiler.path, architecture, environment("hip"))
     if cuda_releases.driver_release() is None:  # before nvcc may have to be started
         return None
     release = cuda_releases.header_release(compiler.path)
@@ -104,11 +119,14 @@ def refusal(compiler: Compiler) -> str | None:
     return cuda_releases.refusal(release)
 
 
-def nvcc_flags(compiler: Compiler) -> tuple[str, ...]:
-    """Flags that name nvcc's host compiler and the folder of its runtime; none for others.
+def own_flags(compiler: Compiler) -> tuple[str, ...]:
+    """Flags that a compiler needs beside the target's: nvcc, and a clang in place of hipcc.
 
-    Raises UnavailableError where nvcc has no host compiler, without which it compiles nothing.
+    Those of nvcc name its host compiler and the folder of its runtime. Raises UnavailableError
+    where nvcc has no host compiler, without which it compiles nothing.
     """
+    if compiler.needs_no_rocm:
+        return amd_compilers.CLANG_FLAGS
     if compiler.kind != "nvcc":
         return ()
     folder = os.path.realpath(os.path.join(os.path.realpath(compiler.path), "../../lib"))
@@ -162,10 +180,11 @@ def refused(compiler: Compiler, architecture: str, log: str) -> str | None:
     if host:
         return (f"{compiler} does not go with the host's compiler: {host[1]}\n"
                 f"{VARIABLES['host']} names another one, such as g++-12")
-    message = _UNKNOWN_ARCHITECTURE.search(log)
+    message = _UNKNOWN_TO_NVCC.search(log) or amd_compilers.UNKNOWN_ARCHITECTURE.search(log)
     if not message:
         return None
-    known, fix = architectures(compiler), "a newer ROCm, or Hygon's DTK for its own processors, may"
+    known, fix = architectures(compiler), (
+        "a newer ROCm or clang, or Hygon's DTK for its own processors, may")
     if known:
         older = _number(architecture) < _number(known[0])
         fix = f"it accepts {', '.join(known)}" + "; CUDA 12 builds for older ones" * older

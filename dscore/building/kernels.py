@@ -156,7 +156,7 @@ def _stored(name: str, built: Built) -> StoredKernel:
 def _compiler(target: Target, missing: Mapping[str, KernelSource]) -> Compiler:
     """Compiler of *target*; without one the error says which kernels no loaded file holds."""
     try:
-        return find_compiler(target.kind)
+        return find_compiler(target.kind, architecture=target.architecture)
     except UnavailableError as absent:
         files = kernel_files.files_of(target.kind)
         if not files:
@@ -238,17 +238,18 @@ def missing_kernels(kind: Kind) -> str | None:
     return None if kernel_files.files_of(kind) else missing_compiler(kind)
 
 
-def sources_identity(include: Path, sizes: Sizes, compiler: Kind) -> BackendIdentity:
+def sources_identity(include: Path, sizes: Sizes, compiler: Kind,
+                     architecture: str = "") -> BackendIdentity:
     """Identity of a backend that builds the kernel sources below *include*."""
     kernels = (algorithm(name).include for name in names())
     return BackendIdentity(folder_key(include, (".hpp", ".h"), __version__, sizes, *kernels),
-                           lambda: _compiler_version(compiler))
+                           lambda: _compiler_version(compiler, architecture))
 
 
-def _compiler_version(kind: Kind) -> str:
+def _compiler_version(kind: Kind, architecture: str) -> str:
     """Version of the compiler; without one, of those that built the loaded files."""
     try:
-        return find_compiler(kind).version
+        return find_compiler(kind, architecture=architecture).version
     except UnavailableError:
         files = kernel_files.files_of(kind)
         if not files:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dscore._version import __version__
 from dscore.building.compiler_places import Kind
-from dscore.building.compilers import Compiler, environment, find_compiler, nvcc_flags, refused
+from dscore.building.compilers import Compiler, environment, find_compiler, own_flags, refused
 from dscore.building.headers import digest_of, read_headers
 from dscore.building.processes import Commands, Finished, Workspace, workspace
 from dscore.building.reports import Report, parse, report_from
@@ -130,7 +130,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
     if not units:
         raise SpecError("a library needs at least one unit")
     start = time.perf_counter()
-    compiler = compiler or find_compiler(target.kind)
+    compiler = compiler or find_compiler(target.kind, architecture=target.architecture)
     headers = read_headers(include)
     digest = digest_of(headers)
     name = _key(units, target, compiler, digest, extra_key)
@@ -140,7 +140,7 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
             return built
         # Before anything is compiled: a compiler that tells no version is broken, and nvcc needs
         # a host's.
-        version, flags = compiler.version, (*target.flags, *nvcc_flags(compiler))
+        version, flags = compiler.version, (*target.flags, *own_flags(compiler))
         with workspace() as place:
             _write_headers(headers, place.folder)
             if progress is not None:
@@ -184,8 +184,9 @@ def compilation_key(target: Target, compiler: Compiler) -> str:
     """Key of all that a library depends on beside its units and their headers."""
     machine = (platform.system(), platform.machine())
     variables = [f"{name}={os.environ[name]}" for name in _VARIABLES if os.environ.get(name)]
+    flags = (*target.flags, *(own_flags(compiler) if compiler.needs_no_rocm else ()))
     groups: list[Sequence[str | bytes]] = [
-        target.flags, variables, machine,
+        flags, variables, machine,
         (_FORMAT, target.kind, target.architecture, compiler.kind), compiler.identity]
     return key(*(key(*group) for group in groups))
 
@@ -231,7 +232,8 @@ class _Build:
 
     def _source(self, number: int, unit: Unit) -> str:
         """File of a unit, with a name that no two share and every file system takes."""
-        suffix = "cu" if self._compiler.kind == "nvcc" else "cpp"
+        suffix = ("cu" if self._compiler.kind == "nvcc" else
+                  "hip" if self._compiler.needs_no_rocm else "cpp")
         name = f"{number}_{re.sub(r'[^A-Za-z0-9_]', '_', unit.name)[:120]}.{suffix}"
         (self._folder / name).write_text(unit.text)
         return name

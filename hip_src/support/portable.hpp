@@ -23,6 +23,8 @@ extern "C" {
 #define hipSetDevice cudaSetDevice
 #define hipFuncSetAttribute cudaFuncSetAttribute
 #define hipFuncAttributeMaxDynamicSharedMemorySize cudaFuncAttributeMaxDynamicSharedMemorySize
+#elif defined(DSCORE_NO_ROCM)
+#include "support/no_rocm.hpp"
 #else
 #include <hip/hip_runtime.h>
 #endif

@@ -73,16 +73,16 @@ def test_the_line_that_installs_an_nvcc(driver, torch, line, tmp_path, monkeypat
 def test_nvcc_is_told_its_host_compiler(tmp_path, monkeypatch):
     nvcc = compilers.find_compiler("nvcc", fake(tmp_path / "nvcc", "13.0"))
     with pytest.raises(UnavailableError, match=r"nvcc needs a C\+\+ .*host: no g\+\+"):
-        compilers.nvcc_flags(nvcc)
+        compilers.own_flags(nvcc)
     host = fake(tmp_path / "path" / "g++", "12")
-    assert compilers.nvcc_flags(nvcc) == ("-ccbin", host)
-    assert compilers.nvcc_flags(compilers.find_compiler("host")) == ()
+    assert compilers.own_flags(nvcc) == ("-ccbin", host)
+    assert compilers.own_flags(compilers.find_compiler("host")) == ()
     monkeypatch.setenv("DSCORE_CXX", fake(tmp_path / "other", "11"))
-    assert compilers.nvcc_flags(nvcc) == ("-ccbin", str(tmp_path / "other"))
+    assert compilers.own_flags(nvcc) == ("-ccbin", str(tmp_path / "other"))
     for name, value in (("NVCC_CCBIN", "x"), ("NVCC_APPEND_FLAGS", "-O2 -ccbin=x")):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
-            assert compilers.nvcc_flags(nvcc) == ()
+            assert compilers.own_flags(nvcc) == ()
 
 
 def test_nvcc_of_the_wheels_is_told_its_libraries(tmp_path):
@@ -90,7 +90,7 @@ def test_nvcc_of_the_wheels_is_told_its_libraries(tmp_path):
     nvcc, folder = wheel(tmp_path, 13000), tmp_path / "packages" / "nvidia" / "cu13" / "lib"
     folder.mkdir()
     (folder / "libcudart_static.a").touch()
-    assert compilers.nvcc_flags(compilers.Compiler("nvcc", nvcc))[2:] == ("-L", str(folder))
+    assert compilers.own_flags(compilers.Compiler("nvcc", nvcc))[2:] == ("-L", str(folder))
 
 
 def build(tmp_path, then):
@@ -109,6 +109,8 @@ def test_nvcc_without_a_host_compiler_is_refused_before_it_compiles(tmp_path):
 
 
 def test_a_host_compiler_that_nvcc_does_not_take_is_named_with_the_fix(tmp_path, monkeypatch):
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "sh").symlink_to("/bin/sh")
     monkeypatch.setenv("NVCC_CCBIN", "/usr/bin/g++-99")
     with pytest.raises(UnavailableError, match="later than 15 are not supported!") as raised:
         build(tmp_path, """echo 'host_config.h:137:2: error: #error -- unsupported GNU version! \

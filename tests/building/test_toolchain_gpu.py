@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dscore.building import compilers, reports
+from dscore.building.headers import sources
 from dscore.building.toolchain import Unit, build_library, target
 from dscore.core.errors import CompileError, UnavailableError
 
@@ -27,8 +28,10 @@ def include(tmp_path, monkeypatch):
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "the cache"))
     folder = tmp_path / "in clude"
     (folder / "support").mkdir(parents=True)
+    (folder / "support/no_rocm.hpp").write_text((sources() / "support/no_rocm.hpp").read_text())
     (folder / "support/portable.hpp").write_text(
-        "#ifndef __CUDACC__\n#include <hip/hip_runtime.h>\n#endif\n#pragma once\n")
+        "#if defined(DSCORE_NO_ROCM)\n#include \"support/no_rocm.hpp\"\n"
+        "#elif !defined(__CUDACC__)\n#include <hip/hip_runtime.h>\n#endif\n#pragma once\n")
     return folder
 
 
@@ -70,4 +73,4 @@ def test_what_a_gpu_compiler_says_of_an_error_is_shown(name, include):
     require(KINDS[name])
     with pytest.raises(CompileError, match="no_such_type") as raised:
         build_library([Unit("broken", "no_such_type x;")], target(name), include=include)
-    assert "0_broken.c" in str(raised.value), "the file that the message names"
+    assert "0_broken." in str(raised.value), "the file that the message names"

@@ -184,7 +184,7 @@ def test_a_few_words_that_nvcc_spills_are_said(call: Call, monkeypatch: pytest.M
     plan = api.plan_for("D30", "h200")
     said = Report("s", 40, lds_bytes=plan.use.lds_bytes, spills=3, scratch_bytes=16)
     compiler = Compiler("nvcc", "nvcc")
-    monkeypatch.setattr(compilers, "find_compiler", lambda kind: compiler)
+    monkeypatch.setattr(compilers, "find_compiler", lambda kind, **options: compiler)
     monkeypatch.setattr(ahead_of_time, "build", lambda kernels, aim, **_: BuiltKernels(
         aim, compiler, {kernels[0].name: Comparison(plan, plan.use, said)},
         (tmp_path / "library.so",), 0, 0.0))
@@ -224,7 +224,7 @@ def test_devices_tells_the_compilers(json_of: Callable[..., Any],
     assert list(found) == ["host", "hip", "nvcc"]
     assert found["hip"] == {"kind": "hip", "targets": "gfx...", "path": str(path),
                             "version": "fake 1.0", "origin": "DSCORE_HIPCC", "missing": None,
-                            "others": found["hip"]["others"]}
+                            "needs_no_rocm": False, "others": found["hip"]["others"]}
 
 
 @pytest.mark.parametrize(("line", "part"), [

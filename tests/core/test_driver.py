@@ -45,9 +45,13 @@ def reported(vendor, title, arch, compute_units, memory_bytes):
     (("amd", "AMD Instinct MI250X / MI250", "gfx90a", 110, 64 * GIB), "gfx90a"),
     (("amd", "AMD Instinct MI210", "gfx90a", 104, 64 * GIB), "mi210"),
     (("amd", "AMD Radeon Graphics", "gfx942", 304, 205_822_885_888), "gfx942"),
+    (("amd", "AMD Radeon RX 7900 XTX", "gfx1100", 48, 25_753_026_560), "rx7900xtx"),
+    (("amd", "AMD Radeon RX 9060 XT", "gfx1200", 16, 17_095_983_104), "rx9060xt"),
     (("amd", "K100_AI", "gfx928", 120, 68_702_699_520), "k100_ai"),
     (("amd", "BW200, UBB BW1000", "gfx936", 80, 68_702_699_520), "bw1000"),
     # Parts that share an architecture with a shipped one, and are none.
+    (("amd", "AMD Radeon RX 7900 XT", "gfx1100", 42, 20 * GIB), None),
+    (("amd", "AMD Radeon RX 9060 XT", "gfx1200", 16, 8 * GIB), None),
     (("nvidia", "NVIDIA A10G", "sm_86", 80, 23_609_475_072), None),
     (("nvidia", "NVIDIA GeForce RTX 4090 D", "sm_89", 114, 25_250_627_584), None),
     (("nvidia", "NVIDIA GeForce RTX 4090 Laptop GPU", "sm_89", 76, 16 * GIB), None),
