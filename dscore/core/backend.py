@@ -144,9 +144,11 @@ _REGISTRY: dict[str, str] = {
     "hip": "dscore.backends.hip:HipBackend",
     "reference": "dscore.backends.reference.backend:ReferenceBackend",
     "emulated": "dscore.backends.emulated:EmulatedBackend",
+    "gfx906": "dscore.backends.machine_code.backend:Gfx906Backend",
 }
 # Variants of these, which neither "auto" nor a list of backends takes.
-_VARIANTS = {"hip_any": "dscore.backends.hip:HipAnySizes"}
+_VARIANTS = {"hip_any": "dscore.backends.hip:HipAnySizes",
+             "gfx906_any": "dscore.backends.machine_code.backend:Gfx906AnySizes"}
 
 
 def register(name: str, target: str) -> None:

@@ -1,0 +1,152 @@
+"""The backend gfx906: hipcc's machine code of a plan, executed by the interpreter."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dscore.backends.host import HostBackend, addresses_of, wall_seconds
+from dscore.backends.machine_code.disassembly import disassemble, missing_objdump
+from dscore.backends.machine_code.launch import Grid, Program
+from dscore.backends.machine_code.objects import Descriptor, kernel_object
+from dscore.backends.machine_code.translation import translate
+from dscore.building.codegen import CALLED_SIZES, KernelSource, Sizes, refused, sizes_of
+from dscore.building.headers import sources
+from dscore.building.kernels import StoredKernel, missing_kernels, provide, sources_identity
+from dscore.building.toolchain import target
+from dscore.core.backend import BackendIdentity, Prepared, Progress, require_accepted
+from dscore.core.errors import CompileError, LaunchError, UnavailableError
+from dscore.core.once import once
+from dscore.core.plan import Plan, ResourceUse, Violation
+from dscore.core.spec import LAYOUTS
+from dscore.ops import operands_of
+
+_ARCHITECTURE = "gfx906"
+_WAVEFRONT = 64
+# FLOAT_MODE: round to nearest even, denormals kept (AMDGPUUsage, "Floating Point Rounding Mode
+# Enumeration Values"). What `arithmetic` computes holds for this mode alone.
+_FLOAT_MODE = 0xF0
+
+
+class MachineKernel:
+    """A kernel of gfx906 machine code, on NumPy arrays."""
+
+    def __init__(self, plan: Plan, sizes: Sizes, program: Program) -> None:
+        self.plan = plan
+        self.use: ResourceUse = plan.use
+        self.program = program
+        self._rest = b"" if sizes == "fixed" else _shape_bytes(plan)
+
+    def __call__(self, *arrays: Any) -> None:
+        """Write the result of the other operands to the last one.
+
+        Raises LaunchError where an array does not fit the plan, or the machine code does what it
+        must not do: the instruction and what it did.
+        """
+        addresses_of(self.plan, *arrays)  # raises for arrays that do not fit
+        operands = operands_of(self.plan.problem)
+        grid = Grid(self.plan.launch.blocks, self.plan.launch.threads)
+        named = [(operand.name, array, operand.role == "output")
+                 for operand, array in zip(operands, arrays, strict=True)]
+        try:
+            self.program.run(grid, named, self._rest)
+        except LaunchError as fault:
+            raise LaunchError(f"{self.plan.name}: {fault}") from None
+
+    def seconds(self, *arrays: Any, repeats: int) -> list[float]:
+        """Wall-clock time of each of *repeats* runs on the host; it says nothing of a device."""
+        return wall_seconds(lambda: self(*arrays), repeats)
+
+
+def _shape_bytes(plan: Plan) -> bytes:
+    """`dscore_shape` (hip_src/abi.h) of a plan's problem."""
+    problem = plan.problem
+    return struct.pack("<11i", *sizes_of(problem).values(), LAYOUTS.index(problem.spec.layout))
+
+
+@once
+def _program(library: Path, name: str, plan_lds_bytes: int) -> Program:
+    """The kernel called *name* in a library, translated."""
+    kernel = kernel_object(library, name, _ARCHITECTURE)
+    descriptor = kernel.descriptor
+    if descriptor.lds_bytes != plan_lds_bytes:
+        raise CompileError(f"{name} has {descriptor.lds_bytes:,} B of LDS in its machine code, "
+                           f"its plan {plan_lds_bytes:,} B")
+    _require_known(name, descriptor)
+    code = disassemble(kernel, _ARCHITECTURE)
+    return Program(translate(code, name), descriptor)
+
+
+def _require_known(name: str, descriptor: Descriptor) -> None:
+    """UnavailableError for what the interpreter does not set up."""
+    if descriptor.float_mode != _FLOAT_MODE:
+        raise UnavailableError(f"{name} runs in float mode {descriptor.float_mode:#x}; the "
+                               f"interpreter knows {_FLOAT_MODE:#x}, which keeps denormals")
+    if descriptor.scratch_bytes:
+        raise UnavailableError(f"{name} keeps {descriptor.scratch_bytes} B of a thread's registers "
+                               "in scratch memory, which the interpreter does not have")
+
+
+class Gfx906Backend(HostBackend):
+    """Runs the machine code that hipcc makes for gfx906, and is stricter than the hardware.
+
+    *sizes* is what the units are rendered for: fixed, as `dscore build --target gfx906` makes them.
+    """
+
+    name = "gfx906"
+    any_device = False
+    compiles = True
+
+    def __init__(self, sizes: Sizes = CALLED_SIZES["hip"]) -> None:
+        self.sizes: Sizes = sizes
+        self.target = target(_ARCHITECTURE)
+        self._stored: dict[str, StoredKernel] = {}
+
+    def missing(self) -> str | None:
+        """Which of hipcc, or a loaded file of kernels, and llvm-objdump is missing."""
+        reasons = [missing_kernels("hip"), missing_objdump()]
+        return "; ".join(filter(None, reasons)) or None
+
+    def refuses(self, plan: Plan) -> tuple[Violation, ...]:
+        """Types and layouts without a kernel, and plans for wavefronts of other than 64."""
+        violations = [*refused(plan)]
+        if plan.device.wavefront != _WAVEFRONT:
+            violations.append(Violation("E-WAVEFRONT", "wavefront", plan.device.wavefront,
+                                        _WAVEFRONT))
+        return tuple(violations)
+
+    def prepare(self, plans: Sequence[Plan], progress: Progress | None = None) -> Prepared:
+        """Build the kernels of many plans at once, in parallel."""
+        kernels = {one.name: one for one in (KernelSource(plan, self.sizes) for plan in plans)}
+        absent = [one for name, one in kernels.items() if name not in self._stored]
+        if not absent:
+            return Prepared(len(kernels))
+        provision = provide(absent, self.target, progress=progress)
+        self._stored.update(provision.kernels)
+        return Prepared(len(kernels), provision.compiled)
+
+    def compile(self, plan: Plan) -> MachineKernel:
+        """The kernel of *plan*, built and translated.
+
+        Raises CompileError with the compiler's log, and UnavailableError that names every opcode
+        which the interpreter does not know.
+        """
+        require_accepted(self, plan)
+        self.prepare([plan])
+        name = KernelSource(plan, self.sizes).name
+        program = _program(self._stored[name].library, name, plan.use.lds_bytes)
+        return MachineKernel(plan, self.sizes, program)
+
+    def identity(self, architecture: str) -> BackendIdentity:
+        """The C++ sources, and hipcc."""
+        return sources_identity(sources(), self.sizes, "hip")
+
+
+class Gfx906AnySizes(Gfx906Backend):
+    """The backend `gfx906_any`: sizes are arguments of the kernels, so that one runs many problems.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(sizes="any")

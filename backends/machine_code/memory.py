@@ -1,0 +1,175 @@
+"""Memory of a launch: operands in global memory, each a window of its own, and the blocks' LDS.
+
+Every access is checked: within one operand, aligned, and in LDS within the block's own bytes. A
+race is a fault, whether or not it shows in the result. Lanes of one wavefront execute in order; two
+wavefronts of a block are ordered by barriers alone. So between two barriers no wavefront may touch
+a word of LDS that another one writes, and no word of the result may be written by two wavefronts.
+A kernel that keeps these rules computes the same in every order of its wavefronts, of which the
+interpreter therefore runs one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dscore.backends.machine_code.waves import POISON, Array, Fault, Words
+
+# Addresses of windows lie so far apart that an address out of one is in no other, and begin so
+# close to a multiple of 2**32 that a sum without its carry misses its window.
+_APART = 40
+_ORIGIN = (1 << 32) - 256
+_NOBODY = -1
+
+
+class Window:
+    """One array in global memory, by words of 32 bits; *written* where a kernel may store to it."""
+
+    def __init__(self, name: str, array: Array, writable: bool) -> None:
+        self.name, self.writable = name, writable
+        self.words: Words = array.reshape(-1).view(np.uint32)
+        self.bytes = self.words.size * 4
+        if writable:
+            self.writer = np.full(self.words.size, _NOBODY, dtype=np.int32)  # the wavefront
+
+    def at(self, offsets: npt.NDArray[np.int64], words: int) -> npt.NDArray[np.int64]:
+        """First words of accesses; Fault for one that is not aligned, or leaves the array."""
+        low, high = int(offsets.min()), int(offsets.max()) + 4 * words
+        if low < 0 or high > self.bytes:
+            raise Fault(f"accesses bytes {low:,} to {high - 1:,} of {self.name}, which has "
+                        f"{self.bytes:,}")
+        if (offsets & 3).any():
+            raise Fault(f"accesses {self.name} at an address that is no multiple of 4 bytes")
+        return offsets >> 2
+
+
+class GlobalMemory:
+    """Windows of a launch; the address of one is `base` of its number."""
+
+    def __init__(self, windows: list[Window]) -> None:
+        self.windows = windows
+
+    @staticmethod
+    def base(number: int) -> int:
+        """Address of the first byte of a window, a multiple of 256."""
+        return _ORIGIN + ((number + 1) << _APART)
+
+    def _places(self, addresses: npt.NDArray[np.uint64]
+                ) -> list[tuple[Window, Any, npt.NDArray[np.int64]]]:
+        """Each window that *addresses*, of one axis, point to: which ones, and their offsets."""
+        flat = (addresses - np.uint64(_ORIGIN)).view(np.int64)
+        # An offset below 0 counts to the window above it.
+        numbers = ((flat + (1 << _APART - 1)) >> _APART) - 1
+        low, high = int(numbers.min()), int(numbers.max())
+        if low < 0 or high >= len(self.windows):
+            wrong = addresses[(numbers < 0) | (numbers >= len(self.windows))][0]
+            raise Fault(f"accesses address {int(wrong):#x}, which is in no operand")
+        if low == high:
+            return [(self.windows[low], slice(None), flat - ((low + 1) << _APART))]
+        return [(self.windows[n], which, flat[which] - ((n + 1) << _APART))
+                for n in np.unique(numbers) for which in [np.nonzero(numbers == n)[0]]]
+
+    def load(self, addresses: npt.NDArray[np.uint64], words: int) -> Words:
+        """Words at *addresses*, over (words, addresses); Fault for what no operand has."""
+        values = np.empty((words, addresses.size), dtype=np.uint32)
+        for window, which, offsets in self._places(addresses):
+            if window.writable:
+                raise Fault(f"reads {window.name}, which it is to write")
+            first = window.at(offsets, words)
+            for word in range(words):
+                values[word, which] = window.words[word:].take(first, mode="clip")
+        return values
+
+    def store(self, addresses: npt.NDArray[np.uint64], values: list[Words],
+              waves: npt.NDArray[np.int32]) -> None:
+        """Store words at *addresses*, which *waves*, numbered in the launch, write."""
+        for window, which, offsets in self._places(addresses):
+            if not window.writable:
+                raise Fault(f"writes to {window.name}, which is an input")
+            first = window.at(offsets, len(values))
+            for word, value in enumerate(values):
+                place, writers = first + word, waves[which]
+                before = window.writer[place]
+                window.writer[place] = writers
+                if ((before != _NOBODY) & (before != writers)).any() or (
+                        window.writer[place] != writers).any():
+                    raise Fault(f"writes an element of {window.name} that another wavefront "
+                                "writes as well")
+                window.words[place] = value[which]
+
+
+class Lds:
+    """LDS of blocks that run together, of *size* bytes each.
+
+    A word's tag is the barriers that its block had passed, and the wavefront, of the last write
+    and the last read.
+    """
+
+    _WAVES = 32  # tags of one count of barriers: wavefronts, and one that stands for several
+    _SEVERAL = 31
+
+    def __init__(self, blocks: int, size: int, waves_of_block: int) -> None:
+        self.bytes, words = size, size // 4
+        self.words = np.full(blocks * words, POISON, dtype=np.uint32)
+        self.alone = waves_of_block == 1
+        self.written = np.zeros(self.words.size, dtype=np.bool_)
+        self.writes = np.full(self.words.size, -1, dtype=np.int32)
+        self.reads = np.full(self.words.size, -1, dtype=np.int32)
+        self.barriers = np.zeros(blocks, dtype=np.int32)
+
+    def _places(self, blocks: Array, offsets: Array, size: int) -> npt.NDArray[np.int64]:
+        """Words of accesses; Fault for one that is not aligned, or leaves the block's LDS."""
+        low, high = int(offsets.min()), int(offsets.max()) + size
+        if low < 0 or high > self.bytes:
+            raise Fault(f"accesses bytes {low:,} to {high - 1:,} of LDS, of which the block has "
+                        f"{self.bytes:,}")
+        if (offsets & (size - 1)).any():
+            raise Fault(f"accesses {size} bytes of LDS at an address that is no multiple of them")
+        return blocks.astype(np.int64) * (self.bytes // 4) + (offsets >> 2)
+
+    def read(self, blocks: Array, waves: Array, offsets: Array, words: int) -> Words:
+        """Words of LDS at byte *offsets*, over (words, offsets), by *waves* of *blocks*."""
+        first = self._places(blocks, offsets, 4 * words)
+        values = np.empty((words, offsets.size), dtype=np.uint32)
+        for word in range(words):
+            place = first + word
+            if not self.written[place].all():
+                raise Fault("reads a word of LDS that was never written")
+            if not self.alone:
+                self._note_read(place, self.barriers[blocks] * self._WAVES, waves)
+            values[word] = self.words[place]
+        return values
+
+    def _note_read(self, place: Array, epoch: Array, waves: Array) -> None:
+        tag = epoch + waves
+        last = self.writes[place]
+        if ((last >= epoch) & (last != tag)).any():
+            raise Fault("reads a word of LDS that another wavefront wrote, without a barrier "
+                        "between them")
+        before = self.reads[place]
+        self.reads[place] = tag
+        others = ((before >= epoch) & (before != tag)) | (self.reads[place] != tag)
+        self.reads[place[others]] = (epoch + self._SEVERAL)[others]
+
+    def write(self, blocks: Array, waves: Array, offsets: Array, values: list[Words]) -> None:
+        """Write words of LDS at byte *offsets*."""
+        first = self._places(blocks, offsets, 4 * len(values))
+        for word, value in enumerate(values):
+            place = first + word
+            if not self.alone:
+                self._note_write(place, self.barriers[blocks] * self._WAVES, waves)
+            self.words[place] = value
+            self.written[place] = True
+
+    def _note_write(self, place: Array, epoch: Array, waves: Array) -> None:
+        tag = epoch + waves
+        before, read = self.writes[place], self.reads[place]
+        self.writes[place] = tag
+        if ((before >= epoch) & (before != tag) | (self.writes[place] != tag)).any():
+            raise Fault("writes a word of LDS that another wavefront writes, without a barrier "
+                        "between them")
+        if ((read >= epoch) & (read != tag)).any():
+            raise Fault("writes a word of LDS that another wavefront reads, without a barrier "
+                        "between them")

@@ -1,0 +1,243 @@
+"""Instructions that reach memory, and those that pass values between lanes (Vega ISA, 8 to 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dscore.backends.machine_code.disassembly import Instruction
+from dscore.backends.machine_code.operands import Operand, UnknownError, parse, reader
+from dscore.backends.machine_code.waves import Array, Words
+
+Handler = Callable[[Any, Instruction], None]
+
+_WIDTHS = {"dword": 1, "dwordx2": 2, "dwordx3": 3, "dwordx4": 4, "dwordx8": 8, "dwordx16": 16}
+_LDS_WIDTHS = {"b32": 1, "b64": 2, "b128": 4}
+_BLOCK = 64  # elements that the two-address forms of ds_*2st64 count by
+
+
+def translate(t: Any, instruction: Instruction) -> bool:
+    """Add an instruction to the translator *t*; False where it is none of these."""
+    handler = _HANDLERS.get(instruction.opcode)
+    if handler is not None:
+        handler(t, instruction)
+    return handler is not None
+
+
+def _offset(instruction: Instruction, known: set[str]) -> int:
+    unknown = set(instruction.modifiers) - known
+    if unknown:
+        raise UnknownError(f"modifier {', '.join(sorted(unknown))} of {instruction.opcode}")
+    return int(instruction.modifiers.get("offset", "0"), 0)
+
+
+def _require(operand: Operand, kind: str, count: int) -> Operand:
+    if (operand.kind, operand.count) != (kind, count):
+        raise UnknownError(f"{operand.count} registers where {count} are needed")
+    return operand
+
+
+def _executing(m: Any, values: Array) -> Array:
+    """Values of the lanes that execute, on one axis."""
+    full = np.broadcast_to(values, (m.count, 64))
+    return full.reshape(-1) if m.lanes is True else full[m.lanes]
+
+
+def _deliver(m: Any, first: int, values: Words) -> None:
+    """Put what the executing lanes loaded into registers from *first* on."""
+    for word, value in enumerate(values):
+        if m.lanes is True:
+            m.v[first + word] = value.reshape(m.count, 64)
+        else:
+            m.v[first + word][m.lanes] = value
+
+
+def _address(instruction: Instruction, vector: str, base: str, offset: int,
+             t: Any) -> Callable[[Any], Array]:
+    """Function of the lanes' addresses: of 64 bits, or an offset of 32 to a scalar base."""
+    if base == "off":
+        at = _require(parse(vector), "v", 2)
+        read = reader(at, "d", True)
+        t.reads(at)
+        return lambda m: read(m) + np.uint64(offset % 2**64)
+    at, start = _require(parse(vector), "v", 1), _require(parse(base), "s", 2)
+    read, read_base = reader(at, "u", True), reader(start, "d", True)
+    t.reads(at, start)
+    return lambda m: read_base(m) + read(m).astype(np.uint64) + np.uint64(offset % 2**64)
+
+
+def _global_load(words: int) -> Handler:
+    """GLOBAL_LOAD_DWORD and wider (Vega ISA, 9.1 and 12.17)."""
+    def handle(t: Any, instruction: Instruction) -> None:
+        target, vector, base = instruction.operands
+        offset = _offset(instruction, {"offset"})
+        to = _require(parse(target), "v", words)
+        address = _address(instruction, vector, base, offset, t)
+        registers = slice(to.first, to.first + words)
+        t.overwrites(to)
+
+        def step(m: Any) -> None:
+            addresses = _executing(m, address(m))
+            if addresses.size:
+                _deliver(m, to.first, m.memory.load(addresses, words))
+            m.vector_memory.issue(m.group, registers)
+        t.add(step)
+        t.wrote(to, loading=True)
+    return handle
+
+
+def _global_store(words: int) -> Handler:
+    """GLOBAL_STORE_DWORD and wider."""
+    def handle(t: Any, instruction: Instruction) -> None:
+        vector, source, base = instruction.operands
+        offset = _offset(instruction, {"offset"})
+        data = _require(parse(source), "v", words)
+        address = _address(instruction, vector, base, offset, t)
+        t.reads(data)
+
+        def step(m: Any) -> None:
+            addresses = _executing(m, address(m))
+            if addresses.size:
+                values = [_executing(m, m.v[r]) for r in data.registers]
+                m.memory.store(addresses, values, _executing(m, m.wave_numbers[:, None]))
+            m.vector_memory.issue(m.group)
+        t.add(step)
+    return handle
+
+
+def _scalar_load(words: int) -> Handler:
+    """S_LOAD_DWORD and wider: addresses in bytes, whose last two bits are left out (12.6)."""
+    def handle(t: Any, instruction: Instruction) -> None:
+        _offset(instruction, set())
+        target, base, offset = (parse(text) for text in instruction.operands)
+        _require(target, "s", words)
+        _require(base, "s", 2)
+        read, read_offset = reader(base, "d", False), reader(offset, "u", False)
+        registers = slice(target.first, target.first + words)
+        t.reads(base, offset)
+        t.overwrites(target)
+
+        def step(m: Any) -> None:
+            every = np.broadcast_to(read(m) + np.uint64(read_offset(m)), (m.count,))
+            addresses = every if m.group is True else every[m.group]
+            values = m.memory.load(addresses, words).T
+            if m.group is True:
+                m.s[:, registers] = values
+            else:
+                m.s[m.group, registers] = values
+            m.scalar_memory.issue(m.group, registers)
+        t.add(step)
+        t.wrote(target, loading=True)
+    return handle
+
+
+def _places(t: Any, instruction: Instruction, address: str, pair: int) -> list[
+        Callable[[Any], Array]]:
+    """Functions of the lanes' byte offsets in LDS: one, or two that count by *pair* bytes."""
+    at = _require(parse(address), "v", 1)
+    t.reads(at)
+    if pair:
+        _offset(instruction, {"offset0", "offset1"})
+        offsets = [int(instruction.modifiers.get(f"offset{n}", "0"), 0) * pair for n in (0, 1)]
+    else:
+        offsets = [_offset(instruction, {"offset"})]
+    return [_at(at.first, offset) for offset in offsets]
+
+
+def _at(register: int, offset: int) -> Callable[[Any], Array]:
+    return lambda m: m.v[register].astype(np.int64) + offset
+
+
+def _lds_read(words: int, pair: int = 0) -> Handler:
+    """DS_READ_B32 and wider; with *pair*, two of them (Vega ISA, 11.3 and 12.13)."""
+    def handle(t: Any, instruction: Instruction) -> None:
+        target, address = instruction.operands
+        places = _places(t, instruction, address, pair)
+        to = _require(parse(target), "v", words * len(places))
+        registers = slice(to.first, to.first + to.count)
+        t.overwrites(to)
+
+        def step(m: Any) -> None:
+            offsets = [_executing(m, place(m)) for place in places]
+            if offsets[0].size:
+                who = _executing(m, m.blocks[:, None]), _executing(m, m.wave_of_block[:, None])
+                loaded = [m.shared.read(*who, at, words) for at in offsets]
+                for n, values in enumerate(loaded):
+                    _deliver(m, to.first + n * words, values)
+            m.lds.issue(m.group, registers)
+        t.add(step)
+        t.wrote(to, loading=True)
+    return handle
+
+
+def _lds_write(words: int, pair: int = 0) -> Handler:
+    """DS_WRITE_B32 and wider; with *pair*, two of them."""
+    def handle(t: Any, instruction: Instruction) -> None:
+        address, *sources = instruction.operands
+        places = _places(t, instruction, address, pair)
+        if len(sources) != len(places):
+            raise UnknownError(f"{len(sources)} sources of {instruction.opcode}")
+        data = [_require(parse(source), "v", words) for source in sources]
+        t.reads(*data)
+
+        def step(m: Any) -> None:
+            for place, source in zip(places, data, strict=True):
+                offsets = _executing(m, place(m))
+                if offsets.size:
+                    m.shared.write(_executing(m, m.blocks[:, None]),
+                                   _executing(m, m.wave_of_block[:, None]), offsets,
+                                   [_executing(m, m.v[r]) for r in source.registers])
+            m.lds.issue(m.group)
+        t.add(step)
+    return handle
+
+
+def _bpermute(t: Any, instruction: Instruction) -> None:
+    """DS_BPERMUTE_B32: the value of the lane at address / 4; 0 of one that does not execute."""
+    target, address, source = (parse(text) for text in instruction.operands)
+    offset = _offset(instruction, {"offset"})
+    t.reads(address, source)
+    t.overwrites(target)
+    registers = slice(target.first, target.first + 1)
+
+    def step(m: Any) -> None:
+        lane = ((m.v[address.first] + np.uint32(offset)) >> np.uint32(2)) & np.uint32(63)
+        value = m.v[source.first] if m.lanes is True else np.where(m.lanes, m.v[source.first],
+                                                                   np.uint32(0))
+        passed = np.take_along_axis(value, lane.astype(np.intp), axis=1)
+        np.copyto(m.v[target.first], passed, where=m.lanes)
+        m.lds.issue(m.group, registers)
+    t.add(step)
+    t.wrote(target, loading=True)
+
+
+def _first_lane(t: Any, instruction: Instruction) -> None:
+    """V_READFIRSTLANE_B32: the lowest executing lane's value, lane 0's where none does."""
+    _offset(instruction, set())
+    target, source = (parse(text) for text in instruction.operands)
+    _require(source, "v", 1)
+    t.reads(source)
+    t.overwrites(target)
+
+    def step(m: Any) -> None:
+        values = m.v[source.first][np.arange(m.count), m.first_lane()]
+        np.copyto(m.s[:, target.first], values, where=m.group)
+    t.add(step)
+    t.wrote(target)
+
+
+_HANDLERS: dict[str, Handler] = {
+    **{f"global_load_{name}": _global_load(words) for name, words in _WIDTHS.items() if words < 5},
+    **{f"global_store_{name}": _global_store(words) for name, words in _WIDTHS.items()
+       if words < 5},
+    **{f"s_load_{name}": _scalar_load(words) for name, words in _WIDTHS.items() if words != 3},
+    **{f"ds_read_{name}": _lds_read(words) for name, words in _LDS_WIDTHS.items()},
+    **{f"ds_write_{name}": _lds_write(words) for name, words in _LDS_WIDTHS.items()},
+    **{f"ds_{way}2{stride}_{name}": handler(words, 4 * words * (_BLOCK if stride else 1))
+       for way, handler in (("read", _lds_read), ("write", _lds_write))
+       for stride in ("", "st64") for name, words in (("b32", 1), ("b64", 2))},
+    "ds_bpermute_b32": _bpermute,
+    "v_readfirstlane_b32": _first_lane,
+}

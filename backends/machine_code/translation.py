@@ -1,0 +1,268 @@
+"""Translation of a kernel: each instruction once into a function of the wavefronts.
+
+The functions of a basic block run one after the other. What an instruction must find (registers
+written, loads delivered) is checked once in a basic block where nothing in between can change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dscore.backends.machine_code import control, memory_ops
+from dscore.backends.machine_code.disassembly import Instruction
+from dscore.backends.machine_code.operands import (
+    Operand,
+    UnknownError,
+    parse,
+    reader,
+    scalar_writer,
+    vector_writer,
+)
+from dscore.backends.machine_code.scalar_ops import SAVE_EXEC, SCALAR, ScalarOp
+from dscore.backends.machine_code.vector_ops import VECTOR
+from dscore.backends.machine_code.waves import EXEC, Waves
+from dscore.core.errors import UnavailableError
+
+Step = Callable[[Any], None]
+
+
+@dataclass
+class BasicBlock:
+    """Steps that run one after the other, each with its instruction, and how they end."""
+
+    steps: list[Step] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)  # of the steps
+    leave: control.Leave = control.FALL_THROUGH
+    target: int = -1  # the basic block that a branch goes to
+
+
+class Translator:
+    """State of the translation within one basic block: what is already known of registers."""
+
+    def __init__(self) -> None:
+        self.block = BasicBlock()
+        self._readable: set[int] = set()  # vector registers: written in all executing lanes
+        self._delivered: set[int] = set()
+        self._scalars: set[int] = set()  # scalar registers: written and delivered
+        self._instruction: Instruction
+
+    def translate(self, instruction: Instruction) -> None:
+        """Add an instruction; UnknownError where it is not known."""
+        self._instruction = instruction
+        opcode = instruction.opcode
+        if opcode in VECTOR:
+            self._vector(instruction)
+        elif opcode in SCALAR:
+            self._scalar(instruction, SCALAR[opcode])
+        elif opcode in SAVE_EXEC:
+            self._save_exec(instruction)
+        elif opcode in control.STEPS:
+            self._require_modifiers({})
+            self.add(control.STEPS[opcode](instruction))
+        elif not memory_ops.translate(self, instruction):
+            raise UnknownError(f"opcode {opcode}")
+
+    def add(self, step: Step) -> None:
+        """Add a step of the instruction that is being translated."""
+        self.block.steps.append(step)
+        self.block.instructions.append(self._instruction)
+
+    def _require_modifiers(self, known: Any) -> None:
+        unknown = set(self._instruction.modifiers) - set(known)
+        if unknown:
+            raise UnknownError(f"modifier {', '.join(sorted(unknown))} of "
+                               f"{self._instruction.opcode}")
+
+    def reads(self, *operands: Operand) -> None:
+        """Have it checked that these operands can be read."""
+        vectors = sorted({r for one in operands if one.kind == "v" for r in one.registers}
+                         - self._readable)
+        scalars = sorted({r for one in operands if one.kind == "s" for r in one.registers}
+                         - self._scalars)
+        if vectors:
+            self.add(lambda m: m.require_readable(vectors))
+            self._readable.update(vectors)
+            self._delivered.update(vectors)
+        if scalars:
+            self.add(lambda m: m.require_scalars(scalars))
+            self._scalars.update(scalars)
+
+    def overwrites(self, *operands: Operand) -> None:
+        """Have it checked that no load is still to deliver these operands."""
+        vectors = sorted({r for one in operands if one.kind == "v" for r in one.registers}
+                         - self._delivered)
+        scalars = sorted({r for one in operands if one.kind == "s" for r in one.registers}
+                         - self._scalars)
+        if vectors:
+            self.add(lambda m: m.require_delivered(vectors))
+            self._delivered.update(vectors)
+        if scalars:
+            self.add(lambda m: m.require_scalars_delivered(scalars))
+
+    def wrote(self, *operands: Operand, loading: bool = False) -> None:
+        """Take note of what an instruction has written; *loading*: what is still to come."""
+        vectors = [r for one in operands if one.kind == "v" for r in one.registers]
+        scalars = [r for one in operands if one.kind == "s" for r in one.registers]
+        unknown = sorted(set(vectors) - self._readable)
+        if unknown:
+            self.add(lambda m: _note_vectors(m, unknown))
+        missing = sorted(set(scalars) - self._scalars)
+        if missing:
+            self.add(lambda m: _note_scalars(m, missing))
+        if loading:
+            self._readable.difference_update(vectors)
+            self._delivered.difference_update(vectors)
+            self._scalars.difference_update(scalars)
+        else:
+            self._readable.update(vectors)
+            self._scalars.update(scalars)
+        if EXEC in scalars or EXEC + 1 in scalars:
+            self._exec_changed()
+
+    def _exec_changed(self, narrower: bool = False) -> None:
+        if not narrower:
+            self._readable.clear()
+        self.add(Waves.exec_changed)
+
+    def _vector(self, instruction: Instruction) -> None:
+        op, modifiers = VECTOR[instruction.opcode], instruction.modifiers
+        sdwa = "dst_sel" in modifiers or "src0_sel" in modifiers
+        self._require_modifiers({"dst_sel", "dst_unused", "src0_sel", "src1_sel"} if sdwa else ())
+        if modifiers.get("dst_sel", "DWORD") != "DWORD":
+            raise UnknownError(f"dst_sel:{modifiers['dst_sel']}")
+        names = [*instruction.operands]
+        if instruction.opcode == "v_div_fmas_f32":
+            names.append("vcc")
+        operands = [parse(name) for name in names]
+        count = len(op.destinations)
+        destinations, sources = operands[:count], operands[count:]
+        sources += destinations if op.accumulates else []
+        if len(sources) != len(op.sources):
+            raise UnknownError(f"{len(names)} operands of {instruction.opcode}")
+        reads = [reader(one, kind, True, modifiers.get(f"src{n}_sel", "DWORD"))
+                 for n, (one, kind) in enumerate(zip(sources, op.sources, strict=True))]
+        writes = [vector_writer(one, kind)
+                  for one, kind in zip(destinations, op.destinations, strict=True)]
+        self.reads(*sources)
+        self.overwrites(*destinations)
+        self.add(_step(op.compute, reads, writes))
+        self.wrote(*destinations)
+
+    def _scalar(self, instruction: Instruction, op: ScalarOp) -> None:
+        self._require_modifiers(())
+        operands = [parse(name) for name in instruction.operands]
+        destinations = operands[:1] if op.destination else []
+        sources = operands[len(destinations):]
+        if op.short:
+            sources[-1] = _short(sources[-1], op.short)
+        sources = (destinations if op.accumulates else []) + sources
+        kinds = op.sources.replace("c", "")
+        if len(sources) != len(kinds):
+            raise UnknownError(f"{len(operands)} operands of {instruction.opcode}")
+        reads = [reader(one, kind, False) for one, kind in zip(sources, kinds, strict=True)]
+        if "c" in op.sources:
+            reads.append(control.read_scc)
+        self.reads(*sources)
+        self.overwrites(*destinations)
+        if op.destination:
+            write = scalar_writer(destinations[0], op.destination)
+            writes = [write] if op.keeps_scc else [write, control.write_scc]
+        else:
+            writes = [control.write_scc]
+        self.add(_step(op.compute, reads, writes))
+        self.wrote(*destinations)
+
+    def _save_exec(self, instruction: Instruction) -> None:
+        self._require_modifiers(())
+        saved, source = (parse(name) for name in instruction.operands)
+        compute, mask = SAVE_EXEC[instruction.opcode], parse("exec")
+        read, read_exec = reader(source, "d", False), reader(mask, "d", False)
+        save, write = scalar_writer(saved, "d"), scalar_writer(mask, "d")
+        self.reads(source)
+        self.overwrites(saved)
+
+        def step(m: Waves) -> None:
+            before = read_exec(m).copy()
+            after = compute(read(m), before)
+            save(m, before)
+            write(m, after)
+            control.write_scc(m, after != 0)
+        self.add(step)
+        self.wrote(saved)
+        self._exec_changed(narrower=instruction.opcode == "s_and_saveexec_b64")
+
+
+def _step(compute: Callable[..., Any], reads: Sequence[Any], writes: Sequence[Any]) -> Step:
+    """Step that reads, computes and writes."""
+    if len(writes) > 1:
+        def several(m: Waves) -> None:
+            for write, result in zip(writes, compute(*[read(m) for read in reads]), strict=True):
+                write(m, result)
+        return several
+    [write] = writes
+    if len(reads) == 1:
+        [only] = reads
+        return lambda m: write(m, compute(only(m)))
+    if len(reads) == 2:
+        first, second = reads
+        return lambda m: write(m, compute(first(m), second(m)))
+    return lambda m: write(m, compute(*[read(m) for read in reads]))
+
+
+def _short(operand: Operand, kind: str) -> Operand:
+    """Constant of 16 bits, extended to 32."""
+    low = operand.bits & 0xFFFF
+    return Operand("c", 0, 0, (low ^ 0x8000) - 0x8000 if kind == "i" else low)
+
+
+def _note_vectors(m: Waves, registers: list[int]) -> None:
+    m.v_written[registers] |= m.live
+
+
+def _note_scalars(m: Waves, registers: list[int]) -> None:
+    m.s_written[registers] |= m.group
+
+
+def translate(code: Sequence[Instruction], what: str) -> list[BasicBlock]:
+    """Basic blocks of a kernel, in the order of their addresses.
+
+    Raises UnavailableError that names every opcode and form that is not known.
+    """
+    starts = _starts(code)
+    blocks: list[BasicBlock] = []
+    unknown: set[str] = set()
+    translator = Translator()
+    for at, instruction in enumerate(code):
+        if at and instruction.address in starts:
+            blocks.append(translator.block)
+            translator = Translator()
+        try:
+            if instruction.opcode in control.LEAVES:
+                translator.block.leave = control.LEAVES[instruction.opcode]
+                if instruction.opcode in control.BRANCHES:
+                    translator.block.target = starts[instruction.target]
+            else:
+                translator.translate(instruction)
+        except UnknownError as form:
+            unknown.add(f"{form} (as in {instruction.text})")
+        except (KeyError, ValueError) as wrong:
+            unknown.add(f"{instruction.text} ({wrong})")
+    blocks.append(translator.block)
+    if unknown:
+        raise UnavailableError(f"the interpreter does not know all machine code of {what}: "
+                               + "; ".join(sorted(unknown)))
+    return blocks
+
+
+def _starts(code: Sequence[Instruction]) -> dict[int, int]:
+    """Addresses at which basic blocks begin, and the blocks' numbers."""
+    addresses = {code[0].address}
+    for instruction in code:
+        if instruction.opcode in control.LEAVES:
+            addresses.add(instruction.address + 4 * instruction.dwords)
+            if instruction.opcode in control.BRANCHES:
+                addresses.add(instruction.target)
+    inside = sorted(addresses & {instruction.address for instruction in code})
+    return {address: number for number, address in enumerate(inside)}
