@@ -147,7 +147,8 @@ def _places(t: Any, instruction: Instruction, address: str, pair: int) -> list[
 
 
 def _at(register: int, offset: int) -> Callable[[Any], Array]:
-    return lambda m: m.v[register].astype(np.int64) + offset
+    # The sum has 32 bits, so that an offset may bring a negative address back.
+    return lambda m: (m.v[register] + np.uint32(offset)).astype(np.int64)
 
 
 def _lds_read(words: int, pair: int = 0) -> Handler:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from dscore.backends.machine_code import control, memory_ops
 from dscore.backends.machine_code.disassembly import Instruction
 from dscore.backends.machine_code.operands import (
@@ -145,10 +147,39 @@ class Translator:
                  for n, (one, kind) in enumerate(zip(sources, op.sources, strict=True))]
         writes = [vector_writer(one, kind)
                   for one, kind in zip(destinations, op.destinations, strict=True)]
+        step = _step(op.compute, reads, writes)
+        if instruction.opcode == "v_mad_u64_u32":
+            self._low_half(step, sources, destinations)
+            return
         self.reads(*sources)
         self.overwrites(*destinations)
-        self.add(_step(op.compute, reads, writes))
+        self.add(step)
         self.wrote(*destinations)
+
+    def _low_half(self, step: Step, sources: list[Operand], destinations: list[Operand]) -> None:
+        """V_MAD_U64_U32 as a multiply-add of 32 bits, for which compilers take it as well.
+
+        Where the upper half of the addend was never written, neither is that of the result, nor
+        the carry.
+        """
+        *factors, addend = sources
+        halves = [Operand(addend.kind, addend.first + n, 1) for n in range(addend.count)]
+        result, carry = destinations
+        self.reads(*factors, *halves[:1])
+        self.overwrites(*halves[1:], *destinations)
+        known = _known(halves[1]) if halves else lambda m: m.live
+        upper, mask = result.first + 1, slice(carry.first, carry.first + 2)
+
+        def whole(m: Waves) -> None:
+            lanes = known(m)
+            step(m)
+            m.v_written[result.first] |= m.live
+            m.v_written[upper] = m.v_written[upper] & ~m.live | lanes
+            np.copyto(m.s_written[mask], lanes == m.live, where=m.group)
+        self.add(whole)
+        self._readable.add(result.first)
+        self._readable.discard(upper)
+        self._scalars.difference_update(carry.registers)
 
     def _scalar(self, instruction: Instruction, op: ScalarOp) -> None:
         self._require_modifiers(())
@@ -215,6 +246,13 @@ def _short(operand: Operand, kind: str) -> Operand:
     """Constant of 16 bits, extended to 32."""
     low = operand.bits & 0xFFFF
     return Operand("c", 0, 0, (low ^ 0x8000) - 0x8000 if kind == "i" else low)
+
+
+def _known(register: Operand) -> Callable[[Waves], Any]:
+    """Function of the executing lanes in which a register was written."""
+    if register.kind == "v":
+        return lambda m: m.v_written[register.first] & m.live
+    return lambda m: np.where(m.s_written[register.first], m.live, np.uint64(0))
 
 
 def _note_vectors(m: Waves, registers: list[int]) -> None:
