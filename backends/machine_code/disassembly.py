@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -100,7 +101,7 @@ def disassemble(kernel: KernelObject, architecture: str) -> tuple[Instruction, .
     # Dots stand for the zeros between two kernels.
     lines = body.partition("\n\n")[0].partition("\t...")[0].splitlines()
     code = [_instruction(line) for line in lines if line.strip()]
-    for before, after in zip(code, code[1:], strict=False):
+    for before, after in itertools.pairwise(code):
         if before.address + 4 * before.dwords != after.address:
             raise CompileError(f"the disassembly has a gap after {before}")
     return tuple(code)

@@ -90,7 +90,7 @@ def _bits(words: Any) -> Any:
 def _compare(name: str) -> dict[str, VectorOp]:
     """Integer comparisons (Vega ISA, 12.11, VOPC)."""
     compute: Callable[..., Any] = getattr(np, _COMPARISONS[name])
-    kinds = {"i32": "ii", "u32": "uu", "i16": "ee", "u16": "hh", "i64": "qq", "u64": "dd"}
+    kinds = {"i32": "ii", "u32": "uu", "i16": "ee", "u16": "hh"}
     return {f"v_cmp_{name}_{suffix}": _op(f"m<{types}", compute)
             for suffix, types in kinds.items()}
 
@@ -104,7 +104,7 @@ def _float_comparisons() -> dict[str, VectorOp]:
     plain = {name: getattr(np, function) for name, function in _COMPARISONS.items()
              if name != "ne"}
     plain["lg"] = lambda a, b: (a < b) | (a > b)
-    plain["o"] = lambda a, b: (a == a) & (b == b)
+    plain["o"] = lambda a, b: ~(np.isnan(a) | np.isnan(b))
     negated = {"neq": "eq", "u": "o", **{f"n{name}": name for name in ("lt", "le", "gt", "ge",
                                                                        "lg")}}
     table = {f"v_cmp_{name}_f32": _op("m<ff", compute) for name, compute in plain.items()}

@@ -5,7 +5,8 @@ that one instruction of all wavefronts which stand at it is a few NumPy operatio
 are kept as the hardware keeps them, a bit for each lane in 64 (Vega ISA, 3.3 and 3.4).
 
 Registers begin poisoned. Beside each one stands which lanes have been written, and the number of
-the load that is still to deliver it: loads count up, s_waitcnt says which have come (Vega ISA, 4.4).
+the load that is still to deliver it: loads count up, s_waitcnt says which have come (Vega ISA,
+4.4).
 """
 
 from __future__ import annotations

@@ -1,0 +1,64 @@
+"""Small programs of gfx906 machine code, written as text, on registers and memory that are given.
+
+No assembler is needed: the interpreter reads the text of a disassembly, which is made here.
+"""
+
+import numpy as np
+
+from dscore.backends.machine_code.disassembly import _instruction
+from dscore.backends.machine_code.launch import Batch, Grid, Program
+from dscore.backends.machine_code.memory import GlobalMemory, Window
+from dscore.backends.machine_code.objects import Descriptor
+from dscore.backends.machine_code.translation import translate
+
+LANES = 64
+
+
+def code(text):
+    """Instructions of lines, a dword each; "label:" names a line, which branches may go to."""
+    lines, labels = [], {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line.endswith(":"):
+            labels[line[:-1]] = len(lines)
+        else:
+            lines.append(line)
+    if not lines or lines[-1] != "s_endpgm":
+        lines.append("s_endpgm")
+    for at, line in enumerate(lines):
+        opcode, _, label = line.partition(" ")
+        if label in labels:
+            lines[at] = f"{opcode} {(labels[label] - at - 1) & 0xFFFF}"
+    return [_instruction(f"\t{line} // {4 * at:012X}: 00000000") for at, line in enumerate(lines)]
+
+
+def program(text, lds_bytes=0):
+    """The program of a text; s0 holds the block's number, v0 the thread's."""
+    descriptor = Descriptor(lds_bytes, 0, 0, 64, 0xF0, (), 0)
+    return Program(translate(code(text), "a program"), descriptor)
+
+
+def run(text, vectors=None, scalars=None, arrays=(), lds_bytes=0, threads=LANES, blocks=1,
+        exec_mask=None):
+    """Wavefronts after a program; *vectors* and *scalars* are registers' values by number.
+
+    *arrays* are (name, array, written to); `address(n)` is where the n-th one lies.
+    """
+    memory = GlobalMemory([Window(*one) for one in arrays])
+    batch = Batch(program(text, lds_bytes), Grid(blocks, threads), np.arange(blocks), memory)
+    for register, values in (vectors or {}).items():
+        batch.v[register] = np.asarray(values).astype(np.int64, casting="unsafe") & 0xFFFFFFFF
+        batch.v_written[register] = ~np.uint64(0)
+    for register, value in (scalars or {}).items():
+        batch.s[:, register] = value & 0xFFFFFFFF
+        batch.s_written[register] = True
+    if exec_mask is not None:
+        batch.begin(np.full(batch.count, exec_mask, np.uint64))
+    with np.errstate(all="ignore"):
+        batch.run()
+    return batch
+
+
+def address(number):
+    """Scalar registers s4 and s5 that hold the address of an array."""
+    base = GlobalMemory.base(number)
+    return {4: base & 0xFFFFFFFF, 5: base >> 32}
