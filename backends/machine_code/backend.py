@@ -9,6 +9,7 @@ from typing import Any
 
 from dscore.backends.host import HostBackend, addresses_of, wall_seconds
 from dscore.backends.machine_code.disassembly import disassemble, missing_objdump
+from dscore.backends.machine_code.hazards import hazards
 from dscore.backends.machine_code.launch import Grid, Program
 from dscore.backends.machine_code.objects import Descriptor, kernel_object
 from dscore.backends.machine_code.translation import translate
@@ -76,6 +77,9 @@ def _program(library: Path, name: str, plan_lds_bytes: int) -> Program:
                            f"its plan {plan_lds_bytes:,} B")
     _require_known(name, descriptor)
     code = disassemble(kernel, _ARCHITECTURE)
+    too_close = hazards(code)
+    if too_close:
+        raise CompileError(f"{name} was compiled wrongly: {'; '.join(too_close)}")
     return Program(translate(code, name), descriptor)
 
 

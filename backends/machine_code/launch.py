@@ -152,10 +152,14 @@ class Batch(Waves):
         self._held |= self.group
 
     def _release(self, end: int) -> None:
-        """Let the blocks go on of which every wavefront is at a barrier, or has ended."""
-        for_all = self._held | (self._at == end)
-        whole = for_all.reshape(-1, self.shared.barriers.size).all(axis=0)
-        if not whole.any():
-            raise LaunchError("wavefronts of a block wait at s_barrier for others that never come")
-        self.shared.barriers[whole] += 1
-        self._held &= ~whole[self.blocks]
+        """Let all blocks go on: every wavefront is at a barrier, or has ended.
+
+        The hardware lets wavefronts of a block meet at different barriers, and leaves out those
+        that have ended. What kernels are written in does not, so that either is a fault here.
+        """
+        places = self._at.reshape(-1, self.shared.barriers.size)
+        if (places != places[0]).any():
+            raise LaunchError("wavefronts of one block wait at s_barrier for others that are at "
+                              "another one, or have ended")
+        self.shared.barriers[places[0] != end] += 1
+        self._held[:] = False

@@ -18,9 +18,10 @@ import numpy.typing as npt
 from dscore.backends.machine_code.waves import POISON, Array, Fault, Words
 
 # Addresses of windows lie so far apart that an address out of one is in no other, and begin so
-# close to a multiple of 2**32 that a sum without its carry misses its window.
+# close to a multiple of 2**32 that a sum without its carry misses its window. No kernel may count
+# on more than the 16 bytes that they are a multiple of.
 _APART = 40
-_ORIGIN = (1 << 32) - 256
+_ORIGIN = (1 << 32) - 16
 _NOBODY = -1
 
 
@@ -53,7 +54,7 @@ class GlobalMemory:
 
     @staticmethod
     def base(number: int) -> int:
-        """Address of the first byte of a window, a multiple of 256."""
+        """Address of the first byte of a window, a multiple of 16."""
         return _ORIGIN + ((number + 1) << _APART)
 
     def _places(self, addresses: npt.NDArray[np.uint64]

@@ -373,8 +373,11 @@ def test_long_sums_of_scalars_carry_over():
 
 
 def test_words_of_scalars():
-    after = run("s_not_b32 s9, s8\ns_mov_b32 s10, s9\ns_bitcmp0_b32 s8, 4\ns_cselect_b32 s11, s8, 7",
-                scalars={8: 0x10})
+    after = run("""
+    s_not_b32 s9, s8
+    s_mov_b32 s10, s9
+    s_bitcmp0_b32 s8, 4
+    s_cselect_b32 s11, s8, 7""", scalars={8: 0x10})
     assert after.s[0, 9:12].tolist() == [WORD - 0x11, WORD - 0x11, 7]
 
 

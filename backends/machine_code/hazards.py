@@ -1,0 +1,96 @@
+"""Hazards: instructions that follow one another too closely for the hardware (Vega ISA, 4.5).
+
+The hardware does not wait by itself in these cases; an s_nop must stand between. An instruction
+counts as one wait state, s_nop N as N + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dscore.backends.machine_code.disassembly import Instruction
+from dscore.backends.machine_code.operands import Operand, UnknownError, parse
+from dscore.backends.machine_code.vector_ops import VECTOR
+from dscore.backends.machine_code.waves import VCC
+
+_MEMORY_AFTER_SCALAR = 5  # wait states: a vector instruction writes s, vector memory reads it
+_FMAS_AFTER_VCC = 4  # a vector instruction writes VCC, V_DIV_FMAS reads it
+_WRITE_AFTER_STORE = 1  # a store of more than 8 bytes, its data are overwritten
+_NEVER = 1 << 20
+
+
+def hazards(code: Sequence[Instruction]) -> list[str]:
+    """Hazards of a kernel, in the order of its instructions; a right compiler leaves none.
+
+    They are looked for in the order of addresses. A branch that is taken costs more wait states
+    than any of them needs.
+    """
+    found, watch = [], _Watch()
+    for instruction in code:
+        found += watch.step(instruction)
+    return found
+
+
+class _Watch:
+    """Wait states since what may be too close."""
+
+    def __init__(self) -> None:
+        self._scalars: dict[int, int] = {}  # written by a vector instruction
+        self._stored: dict[int, int] = {}  # data of a wide store
+
+    def step(self, instruction: Instruction) -> list[str]:
+        """Hazards of the next instruction."""
+        opcode = instruction.opcode
+        if opcode in ("s_branch", "s_endpgm"):
+            self.__init__()  # type: ignore[misc]
+            return []
+        written, read = _registers(instruction)
+        found = []
+        if opcode.startswith("global_"):
+            found += self._close(instruction, self._scalars, [one for one in read
+                                                              if one.kind == "s"],
+                                 _MEMORY_AFTER_SCALAR)
+        if opcode.startswith("v_div_fmas"):
+            found += self._close(instruction, self._scalars, [Operand("s", VCC, 2)],
+                                 _FMAS_AFTER_VCC)
+        vector = opcode in VECTOR or opcode == "v_readfirstlane_b32"
+        if vector:
+            found += self._close(instruction, self._stored, [one for one in written
+                                                             if one.kind == "v"],
+                                 _WRITE_AFTER_STORE)
+        states = int(instruction.operands[0], 0) + 1 if opcode == "s_nop" else 1
+        for watched in (self._scalars, self._stored):
+            for register in watched:
+                watched[register] += states
+        for one in written:
+            for register in one.registers if one.kind == "s" else ():
+                self._scalars[register] = 0 if vector else _NEVER
+        if opcode in ("global_store_dwordx3", "global_store_dwordx4"):
+            self._stored = {register: 0 for register in read[1].registers}
+        return found
+
+    @staticmethod
+    def _close(instruction: Instruction, watched: dict[int, int], operands: list[Operand],
+               needed: int) -> list[str]:
+        for one in operands:
+            for register in one.registers:
+                if watched.get(register, _NEVER) < needed:
+                    return [f"{instruction} needs {needed} wait states after {one.kind}{register} "
+                            f"is written or stored, and has {watched[register]}"]
+        return []
+
+
+def _registers(instruction: Instruction) -> tuple[list[Operand], list[Operand]]:
+    """Operands that an instruction writes, and those that it reads."""
+    operands = []
+    for text in instruction.operands:
+        try:
+            operands.append(parse(text))
+        except UnknownError:
+            operands.append(Operand("c", 0, 0))  # off, or what a wait is for
+    opcode = instruction.opcode
+    if opcode in VECTOR:
+        count = len(VECTOR[opcode].destinations)
+    else:
+        count = int(not opcode.startswith(("global_store", "ds_write", "s_cmp", "s_bitcmp")))
+    return operands[:count], operands[count:]
