@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from dscore.backends.host import HostBackend, addresses_of, wall_seconds
+from dscore.backends.machine_code.basic_blocks import translate
 from dscore.backends.machine_code.disassembly import disassemble, missing_objdump
 from dscore.backends.machine_code.hazards import hazards
 from dscore.backends.machine_code.launch import Grid, Program
 from dscore.backends.machine_code.objects import Descriptor, kernel_object
-from dscore.backends.machine_code.translation import translate
 from dscore.building.codegen import CALLED_SIZES, KernelSource, Sizes, refused, sizes_of
 from dscore.building.headers import sources
 from dscore.building.kernels import StoredKernel, missing_kernels, provide, sources_identity

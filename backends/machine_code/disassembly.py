@@ -134,6 +134,8 @@ def _instruction(line: str) -> Instruction:
         raise CompileError(f"llvm-objdump wrote a line that is no instruction: {line.strip()}")
     mnemonic, rest, address, code = parts.groups()
     opcode = re.sub("_(e32|e64|sdwa)$", "", mnemonic)
+    operands: list[str]
+    modifiers: dict[str, str]
     if opcode == "s_waitcnt":
         operands, modifiers = [rest], {}
     else:

@@ -66,7 +66,7 @@ class _Watch:
             for register in one.registers if one.kind == "s" else ():
                 self._scalars[register] = 0 if vector else _NEVER
         if opcode in ("global_store_dwordx3", "global_store_dwordx4"):
-            self._stored = {register: 0 for register in read[1].registers}
+            self._stored = dict.fromkeys(read[1].registers, 0)
         return found
 
     @staticmethod

@@ -58,7 +58,8 @@ class Program:
 def _memory(arrays: Sequence[tuple[str, Array | None, bool]], rest: bytes,
             kernarg_bytes: int) -> GlobalMemory:
     """Windows of the operands, and behind them the one of the arguments, which hold addresses."""
-    addresses, windows = [], []
+    addresses: list[int] = []
+    windows: list[Window] = []
     for name, array, writable in arrays:
         addresses.append(0 if array is None else GlobalMemory.base(len(windows)))
         if array is not None:

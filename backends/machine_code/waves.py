@@ -131,7 +131,8 @@ class Waves:
 
     def first_lane(self) -> npt.NDArray[np.intp]:
         """The lowest lane of EXEC, 0 where there is none (Vega ISA, v_readfirstlane_b32)."""
-        return unpacked(self.s64[:, EXEC // 2]).argmax(axis=1)
+        lane: npt.NDArray[np.intp] = unpacked(self.s64[:, EXEC // 2]).argmax(axis=1)
+        return lane
 
     def require_readable(self, registers: list[int]) -> None:
         """Fault where an executing lane would read a vector register that it has not got."""

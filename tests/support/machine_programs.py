@@ -5,13 +5,28 @@ No assembler is needed: the interpreter reads the text of a disassembly, which i
 
 import numpy as np
 
+from dscore.backends.machine_code.basic_blocks import translate
 from dscore.backends.machine_code.disassembly import _instruction
 from dscore.backends.machine_code.launch import Batch, Grid, Program
 from dscore.backends.machine_code.memory import GlobalMemory, Window
 from dscore.backends.machine_code.objects import Descriptor
-from dscore.backends.machine_code.translation import translate
 
 LANES = 64
+WORD, LONG = 2**32, 2**64
+EDGES = [0, 1, 2, 3, 31, 32, 33, 63, 64, 0xFF, 0x100, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFF,
+         0x800000, 0xFFFFFF, 0x1000000, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFE, 0xFFFFFFFF]
+
+
+def words(seed):
+    """Values of 64 lanes: edges and random ones, in a random order."""
+    random = np.random.default_rng(seed)
+    return random.permutation(np.concatenate(
+        [EDGES, random.integers(0, WORD, LANES - len(EDGES))])).astype(np.int64)
+
+
+def signed(value, bits=32):
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> bits - 1 else value
 
 
 def code(text):
