@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -176,6 +177,11 @@ def _require_usable(request: BenchRequest) -> None:
         require_name(request.plot)
         if Path(request.plot).exists() and not Path(request.plot).is_dir():
             raise SpecError(f"--plot: {request.plot} is a file, not a folder")
+        above = Path(os.path.abspath(request.plot))
+        while not above.exists():
+            above = above.parent
+        if not os.access(above, os.W_OK):
+            raise SpecError(f"--plot: the folder {above} is not writable")
 
 
 def _bench(names: list[str], request: BenchRequest) -> Bench:
