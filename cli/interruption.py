@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import time
@@ -22,6 +23,7 @@ def begin() -> None:
 
     A signal that this process was told to ignore, as nohup does with SIGHUP, stays ignored.
     """
+    atexit.register(_settle)  # runs after all that is registered later
     for number in SIGNALS:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _interrupt)
@@ -31,6 +33,18 @@ def end() -> None:
     """Have a signal end this process at once from now on: there is nothing left to keep."""
     global _over  # noqa: PLW0603
     _over = True
+
+
+def _settle() -> None:
+    """Have no signal replace the exit code any more, the last thing that this process does.
+
+    Python is about to take its handlers away and to free its modules, which takes a moment.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    # CPython remembers that a KeyboardInterrupt left the exec of a text, with which dataclasses are
+    # made, and ends by SIGINT, although it was caught. The next exec of a text has it forget.
+    exec("")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

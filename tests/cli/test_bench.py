@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,6 +38,15 @@ def test_alone_on_the_host(call: Call) -> None:
     assert "over" not in result.out.splitlines()[0]
     assert "8 measurements" in result.out
     assert all(len(line) <= 100 for line in result.out.splitlines())
+
+
+def test_a_share_that_is_no_number_is_null_in_json(
+        json_of: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "rows.csv"
+    record = json_of("bench", POINTWISE, "--backend", "faulty_backends:Unwritten", "--peer", "none",
+                     "--cache", "hot", "--out", out, code=1)
+    for rows in (record["rows"], json_of("bench", "--replay", out, code=1)["rows"]):
+        assert [(row["fault"], row["share"]) for row in rows] == [("wrong", None)]
 
 
 @needs_torch
@@ -149,6 +159,15 @@ def rows() -> list[Row]:
                 made += [Row("depthwise", layer, batch, method, cache, time, time, time, **common)
                          for method, time in (("dscore", 1.0 * batch), ("default", peer))]
     return made
+
+
+@needs_matplotlib
+def test_pictures_that_cannot_be_written_are_refused_before_the_work(
+        call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    result = call("bench", POINTWISE, *ALONE, "--plot", tmp_path / "new" / "p")
+    assert (result.code, result.out) == (2, "")
+    assert f"--plot: the folder {tmp_path} is not writable" in unwrapped(result.err)
 
 
 @needs_matplotlib
