@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import time
@@ -22,6 +23,7 @@ def begin() -> None:
 
     A signal that this process was told to ignore, as nohup does with SIGHUP, stays ignored.
     """
+    atexit.register(_ignore)  # runs after all that is registered later
     for number in SIGNALS:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _interrupt)
@@ -31,6 +33,16 @@ def end() -> None:
     """Have a signal end this process at once from now on: there is nothing left to keep."""
     global _over  # noqa: PLW0603
     _over = True
+
+
+def _ignore() -> None:
+    """Have signals say nothing any more.
+
+    Python is about to take its handlers away and to free its modules, which takes a moment: a
+    signal in it would replace the exit code.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -15,7 +15,7 @@ import typer
 from dscore.cli import options
 from dscore.cli.ending import error_record
 from dscore.cli.inputs import layers_of, measuring_backend, tiling_of
-from dscore.cli.show.json import Record, print_json
+from dscore.cli.show.json import Record, print_json, row_records
 from dscore.cli.show.text import counted, print_note, progress, require_name, require_writable
 from dscore.core.errors import (
     CompileError,
@@ -38,7 +38,7 @@ _BATCH = re.compile(r"[0-9]{1,18}")
 _WITHOUT_GPU = ("Without one, `dscore bench --replay FILE.csv` shows what was measured elsewhere, "
                 "and `dscore run` checks results")
 _EXIT_CODES = {"": 0, "wrong": 1, **{error.fault: error.exit_code for error in (
-    InfeasibleError, CompileError, LaunchError)}}
+    InfeasibleError, CompileError, LaunchError)}}  # of bench.rows.FAULTS
 
 
 @dataclass(frozen=True)
@@ -268,5 +268,5 @@ def _record(bench: Bench, rows: list[Row], results: list[LayerResult], seconds: 
     return {"backend": bench.backend.name, "device": bench.title, "versions": bench.versions,
             "host_time": bench.runner.on_host, "seed": bench.comparison.seed,
             "floors": asdict(bench.floors), "asked": len(bench.cases), "seconds": seconds,
-            "rows": [asdict(row) for row in rows],
+            "rows": row_records(rows),
             "standings": [asdict(summary) for summary in summaries(results)]}

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dscore.cli.show.json import print_json
+from dscore.cli.show.json import print_json, row_records
 from dscore.cli.show.text import counted, print_note
 from dscore.core.errors import SpecError
 
@@ -28,7 +28,7 @@ def run(paths: Sequence[str], plot: str | None, markdown: bool, json: bool) -> l
     prose = sys.stderr if json or markdown else sys.stdout
     if json:
         print_json({"files": list(paths), "floors": asdict(floors),
-                    "rows": [asdict(row) for row in rows],
+                    "rows": row_records(rows),
                     "standings": [asdict(summary) for summary in summaries(results)]})
     else:
         tables.print_all(results, markdown)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dscore.cli.show.screen import screen
 
 if TYPE_CHECKING:
+    from dscore.bench.rows import Row
     from dscore.core.plan import Check, Plan
     from dscore.core.problem import ConvProblem
     from dscore.solving.verdict import Suggestion, Verdict
@@ -38,6 +40,11 @@ def problem_record(problem: ConvProblem) -> Record:
     from dscore.core.token import problem_token
 
     return {"problem": problem_token(problem), "title": str(problem)}
+
+
+def row_records(rows: Iterable[Row]) -> list[Record]:
+    """Rows of a benchmark; the share of a result that is not finite has no number in JSON."""
+    return [{**asdict(row), "share": row.share and finite(row.share)} for row in rows]
 
 
 def check_record(check: Check) -> Record:

@@ -10,10 +10,18 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dscore.core.errors import SpecError
+from dscore.core.errors import (
+    MOST_INT,
+    CompileError,
+    InfeasibleError,
+    LaunchError,
+    SpecError,
+)
 from dscore.core.text import read_whole
 
 Key = tuple[str, ...]
+# Words for why nothing was timed.
+FAULTS = ("", "wrong", *(error.fault for error in (InfeasibleError, CompileError, LaunchError)))
 _ENCODING = "utf-8"
 
 
@@ -103,9 +111,23 @@ def _row(path: Path, number: int, line: Sequence[str]) -> Row:
     try:
         values: dict[str, Any] = {field.name: _value(str(field.type), text) for field, text
                                   in zip(fields(Row), line, strict=True)}
-        return Row(**values)
+        row = Row(**values)
+        _require_possible(row)
+        return row
     except (ValueError, KeyError):
         raise SpecError(f"{path}: line {number} is no measurement: {','.join(line)[:80]}") from None
+
+
+def _require_possible(row: Row) -> None:
+    """Raise ValueError for what is measured nowhere, such as a time of 0 or an unknown fault."""
+    times = (row.floor_microseconds, row.microseconds, row.low, row.high)
+    if not all(time is None or 1e-9 < time < 1e15 for time in times):
+        raise ValueError("a time of less than a femtosecond, or of years")
+    counts = (row.batch, row.bytes, row.flops, row.sets, row.launches, row.samples)
+    if not all(0 <= count <= MOST_INT for count in counts):
+        raise ValueError("an odd count")
+    if row.fault not in FAULTS or not (row.share is None or row.share >= 0):
+        raise ValueError("an odd verdict")
 
 
 def _value(kind: str, text: str) -> object:

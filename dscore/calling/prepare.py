@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dscore.calling import choice
 from dscore.core import catalog
 from dscore.core.backend import Progress, choose_backend, require_accepted
-from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.errors import SpecError, UnavailableError, shown
 from dscore.core.problem import ConvProblem
 
 if TYPE_CHECKING:
@@ -75,10 +75,12 @@ def problems_of(layers: str | ConvProblem | Iterable[str | ConvProblem],
     """
     if isinstance(layers, str | ConvProblem):
         layers = [layers]
-    if not isinstance(layers, Iterable):
-        raise SpecError(f"layers must be problems or names, got {layers!r}")
+    try:
+        named_layers = iter(layers)
+    except Exception:  # an array's of no dimension as well as TypeError
+        raise SpecError(f"layers must be problems or names, got {shown(layers)}") from None
     problems = []
-    for layer in layers:
+    for layer in named_layers:
         if isinstance(layer, ConvProblem):
             problems.append(layer if batch is None else layer.with_batch(batch))
         else:

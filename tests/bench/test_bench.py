@@ -115,6 +115,22 @@ def test_a_damaged_line_is_named(tmp_path):
         read_rows(path)
 
 
+@pytest.mark.parametrize(("field", "values"), [
+    ("fault", ["hot", "x", " x ", "Wrong"]), ("share", ["nan", "-1", "-inf"]),
+    *((field, ["nan", "inf", "-inf", "0", "-0.0", "-1", "1e308", "1e-320", "9" * 400])
+      for field in ("microseconds", "low", "high", "floor_microseconds")),
+    *((field, ["-1", "9" * 400, "9" * 5000])
+      for field in ("batch", "bytes", "flops", "sets", "launches", "samples"))])
+def test_what_no_measurement_holds_is_refused(tmp_path, field, values):
+    path = tmp_path / "rows.csv"
+    for value in values:
+        append_rows(path, [replace(ROWS[0], **{field: value})])
+        with pytest.raises(SpecError, match="line 2 is no measurement") as refused:
+            read_rows(path)
+        assert len(str(refused.value)) < 1000
+        path.unlink()
+
+
 # who is timed
 
 def test_every_layer_at_every_batch_in_every_state():

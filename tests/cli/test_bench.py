@@ -39,6 +39,15 @@ def test_alone_on_the_host(call: Call) -> None:
     assert all(len(line) <= 100 for line in result.out.splitlines())
 
 
+def test_a_share_that_is_no_number_is_null_in_json(
+        json_of: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "rows.csv"
+    record = json_of("bench", POINTWISE, "--backend", "faulty_backends:Unwritten", "--peer", "none",
+                     "--cache", "hot", "--out", out, code=1)
+    for rows in (record["rows"], json_of("bench", "--replay", out, code=1)["rows"]):
+        assert [(row["fault"], row["share"]) for row in rows] == [("wrong", None)]
+
+
 @needs_torch
 def test_beside_pytorch(call: Call) -> None:
     result = call("bench", POINTWISE, "D24", "--backend", "reference", "--cache", "hot")

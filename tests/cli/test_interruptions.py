@@ -165,3 +165,25 @@ def test_later_signals_wait_for_the_first_but_not_for_ever() -> None:
     process = started(sys.executable, "-c", LATER)
     out, err = ended(process)
     assert (process.returncode, out.split("\n"), err) == (130, ["first", "at once", ""], "")
+
+
+LAST = """
+import os, signal, sys
+
+class Last:  # freed with the modules, as the process ends
+    def __del__(self, kill=os.kill, own=os.getpid()):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            kill(own, number)
+
+import typing
+typing.last = Last()
+sys.argv[1:] = ["--version"]
+from dscore.cli import main
+code = main()
+sys.exit(code if sys.stdout.flush() is None else 1)
+"""
+
+
+def test_a_signal_as_python_ends_leaves_the_exit_code() -> None:
+    out, err = ended(process := started(sys.executable, "-c", LAST))
+    assert (process.returncode, out.partition(" ")[0], err) == (0, "dscore", "")
