@@ -177,6 +177,11 @@ def _require_usable(request: BenchRequest) -> None:
         require_name(request.plot)
         if os.path.exists(request.plot) and not os.path.isdir(request.plot):
             raise SpecError(f"--plot: {request.plot} is a file, not a folder")
+        above = Path(os.path.abspath(request.plot))
+        while not above.exists():
+            above = above.parent
+        if not os.access(above, os.W_OK):
+            raise SpecError(f"--plot: the folder {above} is not writable")
 
 
 def _bench(names: list[str], request: BenchRequest) -> Bench:

@@ -187,7 +187,7 @@ def _prune(max_size: str | None, older_than: str | None,
     removed[libraries.kind] = libraries.prune(left, age, _is_stale if stale else lambda meta: False)
     # A kernel goes with its library.
     there = {entry.key for entry in libraries.entries()}
-    removed[kernels.kind] = kernels.prune(stale=lambda meta: meta.get("library") not in there)
+    removed[kernels.kind] = kernels.prune(stale=lambda meta: str(meta.get("library")) not in there)
     return [(store.kind, removed[store.kind]) for store in stores()]
 
 

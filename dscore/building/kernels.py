@@ -22,7 +22,7 @@ from dscore.building.reports import Report, report_of
 from dscore.building.toolchain import Built, Target
 from dscore.cache.store import Store, folder_key, key
 from dscore.core.backend import BackendIdentity, Prepared, Progress
-from dscore.core.errors import UnavailableError
+from dscore.core.errors import CompileError, UnavailableError
 from dscore.core.once import Locks
 from dscore.core.plan import Plan
 
@@ -219,11 +219,28 @@ class Kernels:
                   if (name, target.name) not in self._stored]
         if not absent:
             return Prepared(len(wanted))
-        provision = provide(absent, target, include=self._include, progress=progress)
+        provision = self._opened(absent, target, progress)
         for name, stored in provision.kernels.items():
-            open_library(stored.library, stored.sha256)  # before another process prunes it
             self._stored[name, target.name] = stored
         return Prepared(len(wanted), provision.compiled)
+
+    def _opened(self, kernels: Sequence[KernelSource], target: Target, progress: Progress | None,
+                attempts: int = 5) -> Provision:
+        """Kernels whose libraries are open, so that no other process can take them away.
+
+        One that another process removes before it is open is provided again.
+        """
+        provision = provide(kernels, target, include=self._include, progress=progress)
+        try:
+            for stored in provision.kernels.values():
+                open_library(stored.library, stored.sha256)
+        except CompileError:
+            gone = any(stored.sha256 and not stored.library.exists()
+                       for stored in provision.kernels.values())
+            if not gone or attempts == 1:
+                raise
+            return self._opened(kernels, target, progress, attempts - 1)
+        return provision
 
     def loaded(self, plan: Plan, target: Target) -> tuple[LoadedKernel, Report | None]:
         """The kernel of *plan*, and what its compiler reported of it."""

@@ -74,6 +74,16 @@ class Workspace:
             self._guard.stdin.write(f"end {process.pid}\n".encode())
             self._guard.stdin.flush()
 
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file of the folder; UnavailableError where the disk has no room for it."""
+        path = self.folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        except OSError as failed:
+            raise UnavailableError(f"{path}: cannot be written: {failed.strerror}; set TMPDIR to a "
+                                   "folder with room to compile in") from failed
+
     def remove(self) -> None:
         """Remove the folder, and end the guard."""
         for _ in range(40):  # a killed compiler's children may still be writing as they die

@@ -142,7 +142,9 @@ def build_library(units: Sequence[Unit], target: Target, *, include: Path,
         # a host's.
         version, flags = compiler.version, (*target.flags, *own_flags(compiler))
         with workspace() as place:
-            _write_headers(headers, place.folder)
+            (place.folder / "tmp").mkdir()  # for the compilers' own files
+            for header, data in headers.items():
+                place.write(f"include/{header}", data)
             if progress is not None:
                 progress(0, len(units), "")
             build = _Build(name, target, compiler, flags, place, timeout_seconds)
@@ -191,15 +193,6 @@ def compilation_key(target: Target, compiler: Compiler) -> str:
     return key(*(key(*group) for group in groups))
 
 
-def _write_headers(headers: Mapping[str, bytes], folder: Path) -> None:
-    """Write the headers below ``include``, and make ``tmp`` for the compilers' own files."""
-    (folder / "tmp").mkdir()
-    for name, data in headers.items():
-        path = folder / "include" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-
 class _Build:
     """Commands of one build. Their paths are relative, because the folder's name may hold spaces,
     which hipcc and nvcc hand on to shells, and because messages are then shorter.
@@ -208,7 +201,7 @@ class _Build:
     def __init__(self, name: str, target: Target, compiler: Compiler, flags: Sequence[str],
                  place: Workspace, limit: float) -> None:
         self._name, self._target, self._compiler, self._flags = name, target, compiler, flags
-        self._folder, self._limit = place.folder, limit
+        self._place, self._folder, self._limit = place, place.folder, limit
         # hipcc's clang leaves temporary folders behind; these go when the build's own does.
         surroundings = environment(compiler.kind) | {"TMPDIR": str(self._folder / "tmp")}
         self._commands = Commands(place, surroundings, limit)
@@ -235,7 +228,7 @@ class _Build:
         suffix = ("cu" if self._compiler.kind == "nvcc" else
                   "hip" if self._compiler.needs_no_rocm else "cpp")
         name = f"{number}_{re.sub(r'[^A-Za-z0-9_]', '_', unit.name)[:120]}.{suffix}"
-        (self._folder / name).write_text(unit.text)
+        self._place.write(name, unit.text.encode())
         return name
 
     def _together(self, commands: list[list[str]], names: list[str], jobs: int,

@@ -16,7 +16,13 @@ from dscore import api
 from dscore.building import compilers, kernel_files, kernels
 from dscore.building.codegen import KernelSource, units
 from dscore.building.headers import headers_digest, read_headers, sources
-from dscore.building.kernels import build_together, explained_waits, identity_of, provide
+from dscore.building.kernels import (
+    Kernels,
+    build_together,
+    explained_waits,
+    identity_of,
+    provide,
+)
 from dscore.building.toolchain import compilation_key, target
 from dscore.cache.store import Store
 from dscore.core.errors import CompileError, UnavailableError
@@ -252,3 +258,28 @@ def test_nothing_is_said_of_a_short_wait_or_to_those_who_did_not_ask(
     compiler(tmp_path, monkeypatch, "2.0", "sleep 0.6")
     provide([A], EMULATED)
     assert warnings_of(caplog) == []
+
+
+def test_a_library_that_is_pruned_before_it_is_open_is_built_again(monkeypatch):
+    times, opened = 1, []
+
+    def opening(path: Path, sha256: str) -> None:
+        if len(opened) < times:  # another process prunes at this very moment
+            Store("libraries").clear()
+        opened.append(path)
+        if not path.exists():
+            raise CompileError("no such file")
+
+    monkeypatch.setattr(kernels, "open_library", opening)
+    assert Kernels("fixed").prepare([A.plan], EMULATED).compiled == 1
+    assert len(opened) == 2
+    times = 99
+    with pytest.raises(CompileError, match="no such file"):
+        Kernels("fixed").prepare([A.plan], EMULATED)
+    assert len(opened) < 10
+
+
+def test_a_library_that_is_there_and_is_none_is_not_built_again(tmp_path):
+    with pytest.raises(CompileError, match="is not a kernel library"):
+        Kernels("fixed").prepare([A.plan], EMULATED)
+    assert (tmp_path / "compiled").read_text().count("\n") == 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -17,7 +19,7 @@ import pytest
 from dscore.building import compilers
 from dscore.building.toolchain import Unit, build_library, target
 from dscore.cache import folders, store
-from dscore.core.errors import CompileError, SpecError
+from dscore.core.errors import CompileError, SpecError, UnavailableError
 
 EMULATED = target("emulated")
 HOST = shutil.which("g++") or shutil.which("clang++")
@@ -288,3 +290,12 @@ def test_a_real_library_is_built_although_the_cache_cannot_be_written(include, m
     with pytest.warns(RuntimeWarning, match="/dev/null/x"):
         built = build_library([Unit("u", SOURCE % ("answer", 39))], EMULATED, include=include)
     assert ctypes.CDLL(str(built.path)).answer() == 42
+
+
+def test_a_full_temporary_folder_is_named(include, monkeypatch):
+    def full(path, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # which names no file
+
+    monkeypatch.setattr(pathlib.Path, "write_bytes", full)
+    with pytest.raises(UnavailableError, match="No space left on device; set TMPDIR"):
+        build_library([Unit("one", "int one;\n")], EMULATED, include=include)

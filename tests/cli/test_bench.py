@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -158,6 +159,15 @@ def rows() -> list[Row]:
                 made += [Row("depthwise", layer, batch, method, cache, time, time, time, **common)
                          for method, time in (("dscore", 1.0 * batch), ("default", peer))]
     return made
+
+
+@needs_matplotlib
+def test_pictures_that_cannot_be_written_are_refused_before_the_work(
+        call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    result = call("bench", POINTWISE, *ALONE, "--plot", tmp_path / "new" / "p")
+    assert (result.code, result.out) == (2, "")
+    assert f"--plot: the folder {tmp_path} is not writable" in unwrapped(result.err)
 
 
 @needs_matplotlib

@@ -139,3 +139,10 @@ def test_clear_says_that_nothing_behind_a_link_is_removed(call: Call, tmp_path: 
     assert f"{link} is a link" in unwrapped(result.err)
     assert f"DSCORE_CACHE_DIR={link.resolve()}" in squeezed(result.err)
     assert entry.path.exists()
+
+
+@pytest.mark.parametrize("library", [None, [{}], {"a": []}, 7])
+def test_a_kernel_whose_library_is_no_name_is_pruned(call: Call, library: object) -> None:
+    store.Store("kernels").put("a" * 64, {}, {"library": library})
+    result = call("cache", "prune")
+    assert (result.code, store.Store("kernels").entries()) == (0, ())
