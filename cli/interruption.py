@@ -23,7 +23,7 @@ def begin() -> None:
 
     A signal that this process was told to ignore, as nohup does with SIGHUP, stays ignored.
     """
-    atexit.register(_ignore)  # runs after all that is registered later
+    atexit.register(_settle)  # runs after all that is registered later
     for number in SIGNALS:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _interrupt)
@@ -35,14 +35,16 @@ def end() -> None:
     _over = True
 
 
-def _ignore() -> None:
-    """Have signals say nothing any more.
+def _settle() -> None:
+    """Have no signal replace the exit code any more, the last thing that this process does.
 
-    Python is about to take its handlers away and to free its modules, which takes a moment: a
-    signal in it would replace the exit code.
+    Python is about to take its handlers away and to free its modules, which takes a moment.
     """
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    # CPython remembers that a KeyboardInterrupt left the exec of a text, with which dataclasses are
+    # made, and ends by SIGINT, although it was caught. The next exec of a text has it forget.
+    exec("")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

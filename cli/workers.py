@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
@@ -91,6 +92,7 @@ class _Workers(SpawnContext):
 def _pool(count: int, environments: Sequence[Mapping[str, str]]) -> Iterator[Executor]:
     """A pool whose processes end with the work, with an interruption, or with this process."""
     context = _Workers()
+    _start_tracker()
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(count, context, _settle, (context.Value("i", 0), environments))
     try:
@@ -100,6 +102,18 @@ def _pool(count: int, environments: Sequence[Mapping[str, str]]) -> Iterator[Exe
         pool.shutdown(wait=False, cancel_futures=True)
         _end(set(multiprocessing.active_children()) - before)
         raise
+
+
+def _start_tracker() -> None:
+    """Start multiprocessing's own process, which counts what all share, so that SIGHUP spares it.
+
+    It spares itself SIGINT and SIGTERM alone; a terminal that closes sends SIGHUP to it, too.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(processes: set[Any]) -> None:

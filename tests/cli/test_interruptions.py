@@ -94,12 +94,13 @@ def test_workers_end_with_their_command_however_that_ends(name: str, tmp_path: P
     assert "the same command goes on from here" in out
 
 
-@pytest.mark.parametrize("seconds", [0, 0.3])
-def test_a_terminals_signal_to_workers_that_have_just_begun_gives_one_line(seconds: float) -> None:
+@pytest.mark.parametrize(("name", "seconds"), [("SIGINT", 0), ("SIGINT", 0.3), ("SIGHUP", 0.3)])
+def test_a_terminals_signal_to_workers_that_have_just_begun_gives_one_line(
+        name: str, seconds: float) -> None:
     tuning = started(*DSCORE, *TUNE)
     assert until(lambda: members(tuning.pid) >= 4), "not itself, multiprocessing's own, two workers"
     time.sleep(seconds)
-    os.killpg(tuning.pid, signal.SIGINT)
+    os.killpg(tuning.pid, getattr(signal, name))
     out, err = ended(tuning)
     assert (tuning.returncode, err) == (130, "dscore: interrupted\n")
     assert "the same command goes on from here" in out
@@ -127,7 +128,8 @@ import os, signal, sys
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
         if name == sys.argv[1]:
-            os.kill(os.getpid(), signal.SIGINT)
+            exec("os.kill(os.getpid(), signal.SIGINT); pass") if IN_A_TEXT else os.kill(
+                os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupting())
 from dscore.cli import main
@@ -135,9 +137,11 @@ sys.exit(main())
 """
 
 
+@pytest.mark.parametrize("in_a_text", [False, True])  # as dataclasses are made
 @pytest.mark.parametrize("module", ["dscore.cli.app", "typer", "dscore.cli.commands.tune"])
-def test_a_signal_before_the_command_begins_gives_one_line(module: str) -> None:
-    command = started(sys.executable, "-c", EARLY, module, "devices")
+def test_a_signal_before_the_command_begins_gives_one_line(module: str, in_a_text: bool) -> None:
+    code = EARLY.replace("IN_A_TEXT", str(in_a_text))
+    command = started(sys.executable, "-c", code, module, "devices")
     out, err = ended(command)
     assert (command.returncode, out, err) == (130, "", "dscore: interrupted\n")
 
