@@ -43,7 +43,8 @@ def _settle() -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     # CPython remembers that a KeyboardInterrupt left the exec of a text, with which dataclasses are
-    # made, and ends by SIGINT, although it was caught. The next exec of a text has it forget.
+    # made, and `python -m dscore.cli` would end by SIGINT, although it was caught. The next exec of
+    # a text has CPython forget.
     exec("")
 
 

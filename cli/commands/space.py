@@ -56,10 +56,10 @@ def space(
     if top is not None:
         require_int(top, "--top")
     target, assumed = api.assumed_device() if device is None else (api.device_of(device), "")
-    if assumed and not json:
-        print_note(f"assumed device: {assumed}\n\n")
     spaces = [(layer, _space_of(layer, target, rules, masked, algorithm))
               for layer in layers_of(layers, batch)]
+    if assumed and not json:
+        print_note(f"assumed device: {assumed}\n\n")
     if json:
         records = [_record(layer, space, target, rules, top) for layer, space in spaces]
         # Without indentation: tens of thousands of tilings are read by programs.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -296,6 +295,6 @@ def test_a_full_temporary_folder_is_named(include, monkeypatch):
     def full(path, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # which names no file
 
-    monkeypatch.setattr(pathlib.Path, "write_bytes", full)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(UnavailableError, match="No space left on device; set TMPDIR"):
         build_library([Unit("one", "int one;\n")], EMULATED, include=include)
