@@ -101,7 +101,7 @@ def test_a_gpu_without_a_compiler_is_here(gpu_without_compiler):
 
 def test_what_runs_on_a_gpu_without_a_compiler_says_what_is_missing(gpu_without_compiler,
                                                                      monkeypatch):
-    def absent(kind):
+    def absent(kind, **_):
         raise UnavailableError(f"no {kind} found")
 
     monkeypatch.setattr(kernels, "find_compiler", absent)
