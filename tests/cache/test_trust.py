@@ -127,7 +127,7 @@ def test_another_user_takes_roots_entries_but_not_those_of_a_third(cache, tmp_pa
                "from dscore.cache import store\n"
                "os.setuid(int(sys.argv[1]))\n"
                "print(store.Store('libraries').get(sys.argv[2]) is not None)")
-    for path in (tmp_path, *tmp_path.parents[:2]):
+    for path in (tmp_path, *tmp_path.parents):
         if mode_of(path) & 0o005 != 0o005:
             path.chmod(0o755)  # pytest closes its folders to others
 
