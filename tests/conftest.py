@@ -1,6 +1,7 @@
 """Hypothesis profiles, and arrays and plans that several rooms of tests share."""
 
 import os
+import sys
 import tempfile
 
 import pytest
@@ -34,3 +35,11 @@ def _own_cache(tmp_path_factory, worker_id):
         patch.setenv("TMPDIR", str(temporary))
         patch.setattr(tempfile, "tempdir", None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_flags_of_the_last_command():
+    """A test that prints tables itself is not as quiet as a command before it was told to be."""
+    screen = sys.modules.get("dscore.cli.show.screen")
+    if screen is not None:
+        screen.begin()
