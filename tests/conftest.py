@@ -29,6 +29,7 @@ def _own_cache(tmp_path_factory, worker_id):
     run = base if worker_id == "master" else base.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DSCORE_CACHE_DIR", str(run / "cache"))
+        patch.delenv("COLUMNS", raising=False)  # workers of pytest-xdist are told the terminal's
         # Where that cannot be written, dscore takes a folder below the temporary one.
         temporary = run / "tmp"
         temporary.mkdir(exist_ok=True)
