@@ -29,7 +29,6 @@ def _own_cache(tmp_path_factory, worker_id):
     run = base if worker_id == "master" else base.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DSCORE_CACHE_DIR", str(run / "cache"))
-        patch.delenv("COLUMNS", raising=False)  # workers of pytest-xdist are told the terminal's
         # Where that cannot be written, dscore takes a folder below the temporary one.
         temporary = run / "tmp"
         temporary.mkdir(exist_ok=True)
@@ -39,8 +38,12 @@ def _own_cache(tmp_path_factory, worker_id):
 
 
 @pytest.fixture(autouse=True)
-def _no_flags_of_the_last_command():
-    """A test that prints tables itself is not as quiet as a command before it was told to be."""
+def _screen_of_no_terminal(monkeypatch):
+    """Each test prints as wide as into a pipe, and not as quietly as a command before it.
+
+    Workers of pytest-xdist are told the terminal's width.
+    """
+    monkeypatch.delenv("COLUMNS", raising=False)
     screen = sys.modules.get("dscore.cli.show.screen")
     if screen is not None:
         screen.begin()
