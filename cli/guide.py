@@ -58,6 +58,7 @@ VARIABLES = {
     "DSCORE_CXX": "the host's C++ compiler, for the emulated device",
     "DSCORE_HIPCC": "hipcc or DTK's compiler",
     "DSCORE_NVCC": "nvcc",
+    "DSCORE_OBJDUMP": "llvm-objdump, for the backend gfx906",
     "DSCORE_LIBRARIES": "files of dscore build --out, separated as in PATH",
     "DSCORE_DEVICE": "describes the GPU here: NAME, FILE.toml, or driver",
     "DSCORE_TUNE": "on: dscore.conv tunes a problem at its first call [off]",
