@@ -19,7 +19,6 @@ from dscore.core.driver import Description, DriverProperties, described, of_file
 from dscore.core.errors import DscoreError, SpecError, UnavailableError
 from dscore.core.once import once
 from dscore.measuring.clocks import VendorClock
-from dscore.measuring.gpu_lock import gpu_lock
 from dscore.measuring.timing import Effort, NoGraphError, Replay, Work, device_times
 from dscore.measuring.vendor_runtime import VENDORS, Runtime, missing_runtime, runtime
 
@@ -105,6 +104,10 @@ def _on_record(runtime: Runtime, properties: DriverProperties) -> Figures | None
 def _figures(runtime: Runtime, index: int, properties: DriverProperties,
              device: Device) -> Figures | None:
     """The figures measured now and kept; None where they cannot be, or another process measures."""
+    # filelock has Python ask a hook at each call of id() from then on (sys.addaudithook), which makes
+    # a call of dscore.conv take 5 % longer: only a process that measures may pay that.
+    from dscore.measuring.gpu_lock import gpu_lock
+
     try:
         with gpu_lock(runtime.slot(index), wait=False):
             # That of a process that came first counts, so that all of them plan alike.

@@ -110,7 +110,7 @@ def test_a_gpu_that_another_process_measures_is_not_waited_for(monkeypatch):
     def held(gpu, wait):
         assert (gpu, wait) == (runtime.slot(0), False)
         raise UnavailableError("another process measures")
-    monkeypatch.setattr(gpu_description, "gpu_lock", held)
+    monkeypatch.setattr("dscore.measuring.gpu_lock.gpu_lock", held)
     assert description(runtime, 0).device.measured_launch_seconds is None
     assert "MemcpyAsync" not in driver.calls
 
