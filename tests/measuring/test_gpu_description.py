@@ -9,7 +9,6 @@ from refusals import message
 from dscore.cache.folders import root
 from dscore.core import catalog
 from dscore.core.errors import UnavailableError
-from dscore.measuring import gpu_description
 from dscore.measuring.gpu_description import description
 from dscore.measuring.gpu_lock import gpu_lock
 
