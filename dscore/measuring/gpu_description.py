@@ -104,8 +104,8 @@ def _on_record(runtime: Runtime, properties: DriverProperties) -> Figures | None
 def _figures(runtime: Runtime, index: int, properties: DriverProperties,
              device: Device) -> Figures | None:
     """The figures measured now and kept; None where they cannot be, or another process measures."""
-    # filelock has Python ask a hook at each call of id() from then on (sys.addaudithook), which makes
-    # a call of dscore.conv take 5 % longer: only a process that measures may pay that.
+    # From its import on, filelock has Python ask a hook at each call of id() (sys.addaudithook),
+    # which makes a call of dscore.conv take 5 % longer: only a process that measures may pay that.
     from dscore.measuring.gpu_lock import gpu_lock
 
     try:

@@ -82,8 +82,9 @@ def test_a_pipe_has_100_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     assert columns() == 100
     for text, width in (("72", 72), ("7", 40), ("wide", 100), ("0", 100), ("9" * 50, 100)):
-        monkeypatch.setenv("COLUMNS", text)
-        assert columns() == width
+        with monkeypatch.context() as patch:  # pytest itself writes before the test's own is undone
+            patch.setenv("COLUMNS", text)
+            assert columns() == width
 
 
 # Ledgers.
