@@ -108,13 +108,17 @@ def _global_store(words: int) -> Handler:
 
 
 def _scalar_load(words: int) -> Handler:
-    """S_LOAD_DWORD and wider: addresses in bytes, whose last two bits are left out (12.6)."""
+    """S_LOAD_DWORD and wider: addresses in bytes, whose last two bits are left out (12.6).
+
+    An offset that the instruction holds is signed, one in a register is not.
+    """
     def handle(t: Any, instruction: Instruction) -> None:
         _offset(instruction, set())
         target, base, offset = (parse(text) for text in instruction.operands)
         _require(target, "s", words)
         _require(base, "s", 2)
-        read, read_offset = reader(base, "d", False), reader(offset, "u", False)
+        read = reader(base, "d", False)
+        read_offset = reader(offset, "d" if offset.kind == "c" else "u", False)
         registers = slice(target.first, target.first + words)
         t.reads(base, offset)
         t.overwrites(target)

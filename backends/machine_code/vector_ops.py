@@ -151,6 +151,7 @@ VECTOR: dict[str, VectorOp] = {
     "v_sub_u16": _op("h<hh", lambda a, b: a - b),
     "v_subrev_u16": _op("h<hh", lambda a, b: b - a),
     "v_mul_lo_u16": _op("h<hh", lambda a, b: a * b),
+    "v_mad_legacy_u16": _op("h<hhh", lambda a, b, c: a * b + c),
     "v_min_i32": _op("i<ii", np.minimum),
     "v_max_i32": _op("i<ii", np.maximum),
     "v_min_u32": _op("u<uu", np.minimum),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from hypothesis import HealthCheck, Phase, configuration, given, reject, settings
 from hypothesis import seed as hypothesis_seed
 from hypothesis.errors import Unsatisfiable
-from hypothesis.strategies import just, tuples
+from hypothesis.strategies import SearchStrategy, just, tuples
 
 from dscore.algorithms import registry
 from dscore.algorithms.templates import Template
@@ -72,11 +72,18 @@ def conformance(backend: str = "auto", examples: int = 200, seed: int = 0,
     subject, began = choose_backend(backend), time.perf_counter()
     targets = tuple(devices) or _devices_of(subject)
     names = tuple(algorithms) or registry.names()
-    counts, failures = {}, []
+    shares = {name: examples // len(names) + (index < examples % len(names))
+              for index, name in enumerate(names)}
+    counts, failures = dict.fromkeys(names, 0), []
     with _hypothesis_elsewhere():
-        for index, name in enumerate(names):
-            share = examples // len(names) + (index < examples % len(names))
-            counts[name], failure = _search(subject, backend, name, share, seed, targets, progress)
+        drawn = {name: cases(name, targets, _pool(subject, name, share, seed, targets))
+                 for name, share in shares.items() if share}
+        if subject.compiles:
+            subject.prepare([plan for name, strategy in drawn.items()
+                             for plan in _rehearsed(subject, strategy, shares[name], seed)])
+        for name, strategy in drawn.items():
+            counts[name], failure = _search(subject, backend, name, strategy, shares[name], seed,
+                                            progress)
             failures += [failure] if failure else []
     return Report(subject.name, tuple(device.name for device in targets), seed, counts,
                   tuple(failures), time.perf_counter() - began)
@@ -102,16 +109,15 @@ def _devices_of(backend: Backend) -> tuple[Device, ...]:
     return (own,)
 
 
-def _search(backend: Backend, backend_name: str, name: str, examples: int, seed: int,
-            devices: tuple[Device, ...], progress: Callable[[], object]
-            ) -> tuple[int, Failure | None]:
+def _search(backend: Backend, backend_name: str, name: str,
+            drawn: SearchStrategy[ConformanceCase], examples: int, seed: int,
+            progress: Callable[[], object]) -> tuple[int, Failure | None]:
     """Cases run for one algorithm, and the minimal failure if there is one."""
     ran, failed, refused = 0, None, None
-    pool = _prepared(backend, name, examples, seed, devices) if backend.compiles else ()
 
     @hypothesis_seed(seed)
     @_settings(examples)
-    @given(cases(name, devices, pool))
+    @given(drawn)
     def holds(case: ConformanceCase) -> None:
         nonlocal ran, failed, refused
         if refusals(backend, case.plan):
@@ -128,8 +134,7 @@ def _search(backend: Backend, backend_name: str, name: str, examples: int, seed:
             raise AssertionError(message)
 
     try:
-        if examples:
-            holds()
+        holds()
     except AssertionError:
         pass
     except Unsatisfiable:
@@ -140,16 +145,18 @@ def _search(backend: Backend, backend_name: str, name: str, examples: int, seed:
 
 
 def _settings(examples: int) -> settings:
-    return settings(max_examples=max(examples, 1), deadline=None, database=None,
+    return settings(max_examples=examples, deadline=None, database=None,
                     print_blob=False, phases=(Phase.generate, Phase.shrink),
                     suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
 
 
-def _prepared(backend: Backend, name: str, examples: int, seed: int,
-              devices: tuple[Device, ...]) -> list[Template]:
-    """Templates whose kernels *backend* has built, all at once."""
+def _pool(backend: Backend, name: str, examples: int, seed: int,
+          devices: tuple[Device, ...]) -> list[Template]:
+    """Templates for all examples of a backend that compiles; none where each may have its own."""
+    if not backend.compiles:
+        return []
     count = min(max(examples // _SHAPES_PER_KERNEL, _LEAST_KERNELS), _MOST_KERNELS)
-    plans: dict[Template, Plan] = {}
+    pool: dict[Template, None] = {}
 
     @hypothesis_seed(seed)
     @_settings(4 * count)
@@ -157,12 +164,32 @@ def _prepared(backend: Backend, name: str, examples: int, seed: int,
         lambda template: tuples(just(template), cases_on(template))))
     def collect(drawn: tuple[Template, ConformanceCase]) -> None:
         template, case = drawn
-        if len(plans) < count and not refusals(backend, case.plan):
-            plans[template] = case.plan
+        if len(pool) < count and not refusals(backend, case.plan):
+            pool[template] = None
 
     collect()
-    backend.prepare(list(plans.values()))
-    return list(plans)
+    return list(pool)
+
+
+def _rehearsed(backend: Backend, drawn: SearchStrategy[ConformanceCase], examples: int,
+               seed: int) -> list[Plan]:
+    """Plans of all the examples that hypothesis will draw with this seed, none of which is run.
+
+    Their kernels are then built at once, of which one may serve many plans.
+    """
+    plans = []
+
+    @hypothesis_seed(seed)
+    @_settings(examples)
+    @given(drawn)
+    def collect(case: ConformanceCase) -> None:
+        if refusals(backend, case.plan):
+            reject()
+        plans.append(case.plan)
+
+    with suppress(Unsatisfiable):  # the run itself says why
+        collect()
+    return plans
 
 
 def _fault(backend: Backend, case: ConformanceCase) -> str:

@@ -115,6 +115,15 @@ def test_addresses_outside_of_an_operand():
           vectors={1: [64] * LANES, 2: [0] * LANES})
 
 
+def test_a_scalar_load_goes_back_by_an_offset_that_it_holds_not_by_one_in_a_register():
+    begin = "s_add_u32 s6, s4, 8\ns_addc_u32 s7, s5, 0\ns_mov_b32 s10, -4\n"
+    load = begin + "s_load_dword s8, s[6:7], {}\ns_waitcnt lgkmcnt(0)"
+    given = dict(scalars=address(0), arrays=array())
+    assert run(load.format("-0x4"), **given).sf[0, 8] == 1.0
+    fault(load.format("s10"), "s_load_dword s8, s.6:7., s10: it accesses bytes 4,294,967,300 to",
+          **given)
+
+
 def test_what_a_kernel_may_read_and_write():
     store = PLACE + "global_store_dword v[1:2], v0, off"
     fault(store, "writes to x, which is an input", scalars=address(0), arrays=array())

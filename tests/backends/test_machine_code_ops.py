@@ -48,6 +48,7 @@ INTEGER = {
     "v_subrev_u32": lambda a, b: b - a, "v_add3_u32": lambda a, b, c: a + b + c,
     "v_add_u16": lambda a, b: (a + b) % 2**16, "v_sub_u16": lambda a, b: (a - b) % 2**16,
     "v_subrev_u16": lambda a, b: (b - a) % 2**16, "v_mul_lo_u16": lambda a, b: a * b % 2**16,
+    "v_mad_legacy_u16": lambda a, b, c: (a * b + c) % 2**16,
     "v_min_i32": lambda a, b: min(signed(a), signed(b)),
     "v_max_i32": lambda a, b: max(signed(a), signed(b)),
     "v_min_u32": min, "v_max_u32": max, "v_mul_lo_u32": lambda a, b: a * b,

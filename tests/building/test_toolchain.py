@@ -14,6 +14,7 @@ import threading
 import time
 
 import pytest
+from heard_signals import hear
 
 from dscore.building import compilers
 from dscore.building.toolchain import Unit, build_library, target
@@ -215,7 +216,8 @@ print(toolchain.build_library(units, toolchain.target("emulated"), include=Path(
 def start_build(compiler, include, tmp_path):
     env = os.environ | {"TMPDIR": str(tmp_path / "a tmp")}
     return subprocess.Popen([sys.executable, "-c", BUILD, compiler.path, include], env=env,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            preexec_fn=hear)  # noqa: PLW1509
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])

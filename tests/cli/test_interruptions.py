@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from cli_calls import DSCORE
+from heard_signals import hear
 
-SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 TUNE = ("tune", "n1c8h6w6_o16k1", "n1c8h6w6_o8k3p1g8", "--backend", "tuning_backends:Slow",
         "--exhaustive", "--workers", "2")
 # A compiler that never ends, with a child that would go on without it.
@@ -34,14 +34,9 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subprocess_pat
         monkeypatch.setenv(name, str(value))
 
 
-def _heard() -> None:
-    for name in SIGNALS:  # shells have commands in the background ignore SIGINT
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
-
-
 def started(*command: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            start_new_session=True, preexec_fn=_heard)  # noqa: PLW1509
+                            start_new_session=True, preexec_fn=hear)  # noqa: PLW1509
 
 
 def until(condition: Callable[[], object], seconds: float = 20) -> bool:

@@ -31,14 +31,17 @@ from dscore.core.errors import DscoreError, SpecError
 
 PRESENT = [name for name in backend_names() if backend(name).missing() is None]
 EXAMPLES = 300
+# Where each example has a kernel of its own, the compiler takes all the time.
+FEWER = {"gfx906": 40}
 DRAWN_FOR = [catalog.device(name) for name in ("z100sm", "a100", "h200")]
 
 
-@pytest.mark.parametrize("name", PRESENT)
+@pytest.mark.parametrize("name", [*PRESENT, *(["gfx906_any"] if "gfx906" in PRESENT else [])])
 def test_every_backend_present_conforms(name):
-    report = conformance.conformance(name, examples=EXAMPLES, seed=1)
+    examples = FEWER.get(name, EXAMPLES)
+    report = conformance.conformance(name, examples=examples, seed=1)
     assert report.ok, report.failures
-    assert sum(report.examples.values()) == EXAMPLES
+    assert sum(report.examples.values()) == examples
     assert set(report.examples) == set(registry.names())
 
 

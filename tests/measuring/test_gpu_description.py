@@ -1,6 +1,9 @@
 """Descriptions of the GPU that is here, from made-up drivers: measured once, and kept."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from made_up_driver import FILL_SECONDS, MI250, RTX_4080, made_up
@@ -114,19 +117,25 @@ def test_a_gpu_that_another_process_measures_is_not_waited_for(monkeypatch):
     assert "MemcpyAsync" not in driver.calls
 
 
-def test_a_lock_that_is_held_is_refused_without_waiting():
-    import multiprocessing
+WITHOUT_WAITING = """
+from dscore.measuring.gpu_lock import gpu_lock
+try:
+    with gpu_lock("0000-01-00", wait=False):
+        print("taken")
+except Exception as held:
+    print(type(held).__name__, held)
+"""
 
-    with gpu_lock("0000-01-00"), multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(attempt, ("0000-01-00",)) == "another process measures on GPU 0000-01-00"
 
+def test_a_lock_that_is_held_is_refused_without_waiting(subprocess_path):
+    def attempt():
+        return subprocess.run([sys.executable, "-c", WITHOUT_WAITING], capture_output=True,
+                              text=True, check=True, timeout=60,
+                              env={**os.environ, "PYTHONPATH": subprocess_path}).stdout
 
-def attempt(gpu):
-    try:
-        with gpu_lock(gpu, wait=False):
-            return "taken"
-    except UnavailableError as held:
-        return str(held)
+    with gpu_lock("0000-01-00"):
+        assert attempt() == "UnavailableError another process measures on GPU 0000-01-00\n"
+    assert attempt() == "taken\n"
 
 
 def test_a_shipped_part_has_its_file_and_is_not_measured(monkeypatch):
