@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 
 import pytest
 
@@ -12,16 +11,6 @@ from dscore.cache import folders, store
 
 KEY = store.key("one")
 STORE = store.Store("libraries")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """The configured folder of the cache, which is not there yet."""
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(folders, "_warned", set())
-    return tmp_path / "cache"
 
 
 def put(payload=b"a library"):

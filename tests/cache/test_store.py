@@ -25,16 +25,10 @@ STORE = store.Store("libraries")
 LIBRARY = bytes(range(256)) * 40
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """The store's folder, with the process's memory of earlier tests wiped."""
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(folders, "_warned", set())
-    folders._of_this_process.cache_clear()
-    yield tmp_path / "cache" / "libraries"
-    folders._of_this_process.cache_clear()
+@pytest.fixture
+def folder(cache):
+    """The store's folder."""
+    return cache / "libraries"
 
 
 def put(key=KEY, payload=LIBRARY, **meta):

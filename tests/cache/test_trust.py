@@ -8,7 +8,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 
@@ -21,17 +20,6 @@ STORE = store.Store("libraries")
 OTHER_USER = 12345
 needs_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0,
                                 reason="only root can give files to another user")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """The configured folder of the cache, which is not there yet."""
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(folders, "_warned", set())
-    folders._of_this_process.cache_clear()
-    return tmp_path / "cache"
 
 
 def put(payload=b"a library"):

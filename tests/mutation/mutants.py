@@ -17,10 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from dscore.core.toml import load_toml
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("mutants.toml")
@@ -58,7 +55,7 @@ class Outcome:
 def listed(root: Path = ROOT, path: Path = LIST) -> list[Mutant]:
     """The mutants of a list; ValueError where a line to be changed is not there exactly once."""
     mutants = []
-    for entry in tomllib.loads(path.read_text())["mutant"]:
+    for entry in load_toml(path)["mutant"]:
         source = (root / entry["file"]).read_text()
         if source.count(entry["old"]) != 1:
             raise ValueError(f"{entry['file']} holds {source.count(entry['old'])} times, not "
@@ -73,7 +70,7 @@ def listed(root: Path = ROOT, path: Path = LIST) -> list[Mutant]:
 def equivalents(path: Path = LIST) -> dict[tuple[str, str, str], str]:
     """Generated mutants that change nothing that can be seen, by file, old and new; the proofs."""
     return {(entry["file"], entry["old"], entry["new"]): entry["proof"]
-            for entry in tomllib.loads(path.read_text()).get("equivalent", [])}
+            for entry in load_toml(path).get("equivalent", [])}
 
 
 def generated(files: list[str], tests: tuple[str, ...], count: int, seed: int,
