@@ -87,7 +87,10 @@ def target(name: str, *, sanitize: bool = False) -> Target:
     if name == "emulated":
         # Never the machine's own instructions: results, and the cache, may move to another.
         flags: tuple[str, ...] = ("-std=c++17", "-O0" if sanitize else "-O2", "-fPIC",
-                                  "-DDSCORE_HOST", "-ffp-contract=off")
+                                  "-DDSCORE_HOST", "-ffp-contract=off",
+                                  # Libraries of one process share nothing: each may have been
+                                  # made of other headers.
+                                  "-fvisibility=hidden")
         if sanitize:
             # Lines for what the sanitizers say; more of -g costs a quarter of the compiler's time.
             flags += ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,17 @@ def test_an_emulated_library_holds_each_kernel_once(sizes):
         assert (table[name].threads, table[name].lds_bytes) == (
             kernel.plan.use.threads, kernel.plan.use.lds_bytes)
     assert build(kernels, target("emulated")).compiled == 0
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="no nm on this machine")
+def test_emulated_libraries_share_no_variable():
+    require("emulated")
+    library, = build(kernels_of(SMALL[:1], "z100sm", "any"), target("emulated")).libraries
+    listed = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True,
+                            text=True, check=True).stdout.splitlines()
+    names = {line.split()[-1] for line in listed}
+    assert any(name.startswith("dscore_") for name in names)
+    assert [name for name in names if re.match("_Z[A-Z]*6dscore", name)] == []  # the C++ names
 
 
 @pytest.mark.parametrize("change", [{"lds_bytes": 12}, {"threads": 128}])
