@@ -22,8 +22,8 @@ from dscore.cache import folders, store
 from dscore.core.errors import CompileError, SpecError, UnavailableError
 
 EMULATED = target("emulated")
-HOST = shutil.which("g++") or shutil.which("clang++")
-needs_host = pytest.mark.skipif(HOST is None, reason="no g++ or clang++ on this machine")
+needs_host = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")),
+                                reason="no g++ or clang++ on this machine")
 
 # Copies its sources to what it makes, and writes its arguments down.
 FAKE = """#!/bin/sh
@@ -202,9 +202,8 @@ def test_a_compiler_that_makes_nothing_or_cannot_be_started_is_an_error(then, tm
 
 
 BUILD = """
-import signal, sys
+import sys
 from pathlib import Path
-signal.signal(signal.SIGINT, signal.default_int_handler)  # shells turn it off in the background
 from dscore.building import compilers, toolchain
 compiler = compilers.find_compiler("host", sys.argv[1])
 units = [toolchain.Unit(name, name) for name in "abc"]
@@ -214,10 +213,10 @@ print(toolchain.build_library(units, toolchain.target("emulated"), include=Path(
 
 
 def start_build(compiler, include, tmp_path):
-    env = os.environ | {"TMPDIR": str(tmp_path / "a tmp")}
-    return subprocess.Popen([sys.executable, "-c", BUILD, compiler.path, include], env=env,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            preexec_fn=hear)  # noqa: PLW1509
+    return subprocess.Popen(
+        [sys.executable, "-c", BUILD, compiler.path, include], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path / "a tmp")},
+        preexec_fn=hear)  # noqa: PLW1509
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
@@ -270,8 +269,7 @@ def test_metadata_of_another_making_is_built_again(tmp_path, include):
 
 
 def test_no_units_are_no_library(include):
-    with pytest.raises(SpecError):
-        build_library([], EMULATED, include=include)
+    pytest.raises(SpecError, build_library, [], EMULATED, include=include)
 
 
 SOURCE = '#include "deep/three.hpp"\nextern "C" int %s() { return three + %d; }\n'
