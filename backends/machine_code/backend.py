@@ -46,13 +46,21 @@ class MachineKernel:
         Raises LaunchError where an array does not fit the plan, or the machine code does what it
         must not do: the instruction and what it did.
         """
+        self.run_blocks(None, *arrays)
+
+    def run_blocks(self, numbers: Sequence[int] | None, *arrays: Any) -> None:
+        """Run the blocks of these *numbers* alone, or all; as a call of the kernel else.
+
+        A sample of the blocks of a big layer costs little. What the other blocks would write is
+        left as it is.
+        """
         addresses_of(self.plan, *arrays)  # raises for arrays that do not fit
         operands = operands_of(self.plan.problem)
         grid = Grid(self.plan.launch.blocks, self.plan.launch.threads)
         named = [(operand.name, array, operand.role == "output")
                  for operand, array in zip(operands, arrays, strict=True)]
         try:
-            self.program.run(grid, named, self._rest)
+            self.program.run(grid, named, self._rest, numbers)
         except LaunchError as fault:
             raise LaunchError(f"{self.plan.name}: {fault}") from None
 

@@ -40,19 +40,20 @@ class Program:
     blocks: Sequence[BasicBlock]
     descriptor: Descriptor
 
-    def run(self, grid: Grid, arrays: Sequence[tuple[str, Array, bool]],
-            kernarg: bytes) -> None:
-        """Run all blocks on *arrays* (name, array, written to); *kernarg* follows their addresses.
+    def run(self, grid: Grid, arrays: Sequence[tuple[str, Array, bool]], kernarg: bytes,
+            blocks: Sequence[int] | None = None) -> None:
+        """Run *blocks*, or all, on *arrays* (name, array, written to).
 
-        Raises LaunchError that says which instruction did what it must not do.
+        *kernarg* follows the addresses of the arrays. Raises LaunchError that says which
+        instruction did what it must not do.
         """
         memory = _memory(arrays, kernarg, self.descriptor.kernarg_bytes)
+        numbers = np.arange(grid.blocks) if blocks is None else np.asarray(blocks, dtype=np.intp)
         together = max(1, _WAVES_TOGETHER // grid.waves)
-        for first in range(0, grid.blocks, together):
-            numbers = np.arange(first, min(first + together, grid.blocks))
+        for first in range(0, numbers.size, together):
             # A missing value or an infinite one is data, and sums of integers wrap.
             with np.errstate(all="ignore"):
-                Batch(self, grid, numbers, memory).run()
+                Batch(self, grid, numbers[first:first + together], memory).run()
 
 
 def _memory(arrays: Sequence[tuple[str, Array | None, bool]], rest: bytes,
@@ -109,18 +110,22 @@ class Batch(Waves):
         blocks, end = self.program.blocks, len(self.program.blocks)
         for _ in range(_MOST_STEPS):
             ready = np.where(self._held, end, self._at)
-            lowest = int(ready.min())
+            lowest, members = self._next(ready)
             if lowest == end:
                 if not self._held.any():
                     return
                 self._release(end)
                 continue
-            members = ready == lowest
             group = True if members.all() else members
             if group is not True or self.group is not True:
                 self.select(group)
             self._execute(blocks[lowest], lowest + 1, end)
         raise LaunchError("the kernel does not end")
+
+    def _next(self, ready: Array) -> tuple[int, Bools]:
+        """The basic block to be executed next, and the wavefronts that do, of those at *ready*."""
+        lowest = int(ready.min())
+        return lowest, ready == lowest
 
     def _execute(self, block: BasicBlock, following: int, end: int) -> None:
         at = 0

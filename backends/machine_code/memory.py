@@ -1,8 +1,8 @@
 """Memory of a launch: operands in global memory, each a window of its own, and the blocks' LDS.
 
 Every access is checked: within one operand, aligned, and in LDS within the block's own bytes. A
-race is a fault, whether or not it shows in the result. Lanes of one wavefront execute in order; two
-wavefronts of a block are ordered by barriers alone. So between two barriers no wavefront may touch
+race is a fault, whether or not it shows in the result. The instructions of one wavefront execute in
+order; two wavefronts of a block are ordered by barriers alone. So between two barriers no wavefront may touch
 a word of LDS that another one writes, and no word of the result may be written by two wavefronts.
 A kernel that keeps these rules computes the same in every order of its wavefronts, of which the
 interpreter therefore runs one.
@@ -99,6 +99,16 @@ class GlobalMemory:
                     raise Fault(f"writes an element of {window.name} that another wavefront "
                                 "writes as well")
                 window.words[place] = value[which]
+                _require_agreement(window.words[place], value[which], window.name)
+
+
+def _require_agreement(stored: Words, values: Words, where: str) -> None:
+    """Fault where lanes of one instruction store different *values* to one word.
+
+    Which lane is the last one, the manual does not say.
+    """
+    if not np.array_equal(stored, values):
+        raise Fault(f"stores different values of several lanes to one word of {where}")
 
 
 class Lds:
@@ -162,6 +172,7 @@ class Lds:
             if not self.alone:
                 self._note_write(place, self.barriers[blocks] * self._WAVES, waves)
             self.words[place] = value
+            _require_agreement(self.words[place], value, "LDS")
             self.written[place] = True
 
     def _note_write(self, place: Array, epoch: Array, waves: Array) -> None:

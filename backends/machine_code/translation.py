@@ -147,19 +147,21 @@ class Translator:
         writes = [vector_writer(one, kind)
                   for one, kind in zip(destinations, op.destinations, strict=True)]
         step = _step(op.compute, reads, writes)
-        if instruction.opcode == "v_mad_u64_u32":
-            self._low_half(step, sources, destinations)
+        if instruction.opcode in ("v_mad_u64_u32", "v_mad_i64_i32"):
+            self._low_half(step, sources, destinations, instruction.opcode == "v_mad_u64_u32")
             return
         self.reads(*sources)
         self.overwrites(*destinations)
         self.add(step)
         self.wrote(*destinations)
 
-    def _low_half(self, step: Step, sources: list[Operand], destinations: list[Operand]) -> None:
-        """V_MAD_U64_U32 as a multiply-add of 32 bits, for which compilers take it as well.
+    def _low_half(self, step: Step, sources: list[Operand], destinations: list[Operand],
+                  carries: bool) -> None:
+        """V_MAD_U64_U32 or V_MAD_I64_I32 as a multiply-add of 32 bits, for which compilers take
+        them as well.
 
         Where the upper half of the addend was never written, neither is that of the result, nor
-        the carry.
+        the carry. Without *carries* nobody may read the carry.
         """
         *factors, addend = sources
         halves = [Operand(addend.kind, addend.first + n, 1) for n in range(addend.count)]
@@ -174,7 +176,7 @@ class Translator:
             step(m)
             m.v_written[result.first] |= m.live
             m.v_written[upper] = m.v_written[upper] & ~m.live | lanes
-            np.copyto(m.s_written[mask], lanes == m.live, where=m.group)
+            np.copyto(m.s_written[mask], (lanes == m.live) & carries, where=m.group)
         self.add(whole)
         self._readable.add(result.first)
         self._readable.discard(upper)

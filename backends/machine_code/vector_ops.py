@@ -68,6 +68,14 @@ def _mad_u64(a: Any, b: Any, c: Any) -> tuple[Any, Any]:
     return total, total < c
 
 
+def _mad_i64(a: Any, b: Any, c: Any) -> tuple[Any, Any]:
+    """Sum of 64 bits; the manual does not say what VCC becomes, and `translation` forbids to read
+    it.
+    """
+    total = a.astype(np.int64) * b.astype(np.int64) + c
+    return total, total < 0
+
+
 def _bfe_u(a: Any, first: Any, width: Any) -> Any:
     return a >> _shift(first) & ((U(1) << _shift(width)) - U(1))
 
@@ -167,6 +175,7 @@ VECTOR: dict[str, VectorOp] = {
     "v_mad_u32_u24": _op("u<uuu", lambda a, b, c: _u24(a) * _u24(b) + c),
     "v_mad_i32_i24": _op("u<iiu", lambda a, b, c: (_i24(a) * _i24(b)).astype(U) + c),
     "v_mad_u64_u32": _op("dm<uud", _mad_u64),
+    "v_mad_i64_i32": _op("qm<iiq", _mad_i64),
     "v_add_co_u32": _op("um<uu", _add_carry),
     "v_addc_co_u32": _op("um<uum", _add_carry),
     "v_sub_co_u32": _op("um<uu", _subtract_borrow),

@@ -5,6 +5,7 @@ import pytest
 from machine_programs import LANES, address, code, run
 
 from dscore.backends.machine_code.hazards import hazards
+from dscore.backends.machine_code.launch import Batch
 from dscore.core.errors import LaunchError
 
 X = np.arange(2 * LANES, dtype=np.float32)
@@ -165,6 +166,25 @@ def test_wavefronts_meet_at_barriers():
           "comes to s_barrier with accesses of LDS that no s_waitcnt", **given)
     fault(SHARE + "ds_write_b32 v1, v0", "another wavefront reads, without a barrier", **given)
     fault("v_mov_b32 v1, 0\nds_write_b32 v1, v0", "another wavefront writes, without", **given)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_race_is_a_fault_whichever_wavefront_goes_first(first, monkeypatch):
+    """Even the second one, which no order shows: a word is written again with its own value."""
+    def alone(batch, ready):
+        going = ready < len(batch.program.blocks)
+        preferred = going & (batch.wave_of_block == first)
+        members = preferred if preferred.any() else going
+        lowest = ready[members].min(initial=len(batch.program.blocks))
+        return lowest, members & (ready == lowest)
+    monkeypatch.setattr(Batch, "_next", alone)
+    text = SHARE + "s_barrier\nds_write_b32 v1, v0\ns_waitcnt lgkmcnt(0)"
+    given = dict(threads=128, lds_bytes=512)
+    after = run(text, **given)
+    assert after.v[4].tolist() == [[*range(64, 128)], [*range(64)]]
+    fault(text.replace("s_barrier", "s_nop 0", 1), "was never written|without a barrier", **given)
+    fault("s_nop 0".join(text.rsplit("s_barrier", 1)), "reads, without a barrier|wrote, without",
+          **given)
 
 
 @pytest.mark.parametrize("other", ["s_barrier", "s_nop 0"])

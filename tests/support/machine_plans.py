@@ -1,0 +1,45 @@
+"""Plans of small kernels for gfx906, one for each form of machine code, and their results."""
+
+import numpy as np
+
+from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.direct import DirectTiling
+from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling
+from dscore.checking import bound
+from dscore.core import catalog
+from dscore.core.token import parse_problem
+from dscore.solving.solver import make_plan
+
+Z100SM = catalog.device("z100sm")
+
+
+def plan(token, tiling):
+    return make_plan(parse_problem(token), Z100SM, tiling)
+
+
+# Each algorithm with what differs in its machine code, small enough for the interpreter's tests.
+PLANS = {
+    "gemm": plan("n1c20h9w7_o37k1", GemmTiling(32, 32, 16, 32, 8, 1, 16, 2)),
+    "gemm, slices": plan("n1c72h6w6_o24k1_bias_relu6", GemmTiling(16, 32, 16, 32, 8, 4, 32, 2)),
+    "gemm, hardswish": plan("n2c9h5w5_o16k1_hardswish", GemmTiling(16, 32, 8, 32, 8, 1, 8, 2)),
+    "gemm, silu": plan("n1c8h5w5_o16k1_bias_silu", GemmTiling(16, 32, 8, 32, 8, 1, 8, 2)),
+    "distribution": plan("n1c48h4w6_o16k1_bias_relu",
+                         ChannelDistributionTiling(2, 16, 3, 1, 8)),
+    "distribution, masked": plan("n2c7h5w5_o9k1s2_hardswish",
+                                 ChannelDistributionTiling(3, 4, 1, 2, 16)),
+    "rows": plan("n1c5h9w13_o5k3p1g5_bias", RowReuseTiling(3, 2, 2, 8, 3)),
+    "rows through LDS": plan("n2c6h11w14_o6k5s2p2g6_relu",
+                             RowReuseTiling(2, 1, 3, 7, 6, staging="both")),
+    "column reuse": plan("n1c3h7w35_o6k3x4p1d1x2g3_hardswish",
+                         RowReuseTiling(2, 2, 2, 8, 3, column_reuse=True)),
+    "direct": plan("n2c12h9w6_o8k3s2p1g4_bias", DirectTiling(64, 2)),
+}
+
+
+def result_of(kernel, seed=0, scale=1):
+    """The result of random data, larger by a factor *scale*."""
+    out = np.full(kernel.plan.problem.y_shape, np.nan, np.float32)
+    inputs = bound.sample(kernel.plan.problem, seed)
+    kernel(*[one if one is None else np.float32(scale) * one for one in inputs], out)
+    return out
