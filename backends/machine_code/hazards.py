@@ -15,8 +15,11 @@ from dscore.backends.machine_code.waves import VCC
 
 _MEMORY_AFTER_SCALAR = 5  # wait states: a vector instruction writes s, vector memory reads it
 _FMAS_AFTER_VCC = 4  # a vector instruction writes VCC, V_DIV_FMAS reads it
+_LANE_AFTER_SCALAR = 4  # a vector instruction writes s, which then names a lane
 _WRITE_AFTER_STORE = 1  # a store of more than 8 bytes, its data are overwritten
 _NEVER = 1 << 20
+# Vector instructions that write a scalar register, or one lane.
+_OF_LANES = ("v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32")
 
 
 def hazards(code: Sequence[Instruction]) -> list[str]:
@@ -53,7 +56,11 @@ class _Watch:
         if opcode.startswith("v_div_fmas"):
             found += self._close(instruction, self._scalars, [Operand("s", VCC, 2)],
                                  _FMAS_AFTER_VCC)
-        vector = opcode in VECTOR or opcode == "v_readfirstlane_b32"
+        if opcode in _OF_LANES[1:]:
+            found += self._close(instruction, self._scalars, [one for one in read[-1:]
+                                                              if one.kind == "s"],
+                                 _LANE_AFTER_SCALAR)
+        vector = opcode in VECTOR or opcode in _OF_LANES
         if vector:
             found += self._close(instruction, self._stored, [one for one in written
                                                              if one.kind == "v"],

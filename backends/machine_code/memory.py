@@ -2,10 +2,10 @@
 
 Every access is checked: within one operand, aligned, and in LDS within the block's own bytes. A
 race is a fault, whether or not it shows in the result. The instructions of one wavefront execute in
-order; two wavefronts of a block are ordered by barriers alone. So between two barriers no wavefront may touch
-a word of LDS that another one writes, and no word of the result may be written by two wavefronts.
-A kernel that keeps these rules computes the same in every order of its wavefronts, of which the
-interpreter therefore runs one.
+order; two wavefronts of a block are ordered by barriers alone. So between two barriers no wavefront
+may touch a word of LDS that another one writes, and no word of the result may be written by two
+wavefronts. A kernel that keeps these rules computes the same in every order of its wavefronts, of
+which the interpreter therefore runs one.
 """
 
 from __future__ import annotations

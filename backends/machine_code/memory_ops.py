@@ -9,7 +9,7 @@ import numpy as np
 
 from dscore.backends.machine_code.disassembly import Instruction
 from dscore.backends.machine_code.operands import Operand, UnknownError, parse, reader
-from dscore.backends.machine_code.waves import Array, Words
+from dscore.backends.machine_code.waves import LANES, Array, Fault, Words
 
 Handler = Callable[[Any, Instruction], None]
 
@@ -233,6 +233,49 @@ def _first_lane(t: Any, instruction: Instruction) -> None:
     t.wrote(target)
 
 
+def _lane(t: Any, select: Operand) -> Callable[[Any], Array]:
+    """Function of the lane that an operand of an instruction names, for each wavefront."""
+    t.reads(select)
+    read = reader(select, "u", False)
+    return lambda m: np.broadcast_to(read(m) & np.uint32(LANES - 1), (m.count,))
+
+
+def _read_lane(t: Any, instruction: Instruction) -> None:
+    """V_READLANE_B32: one lane's value, whether or not it executes (Vega ISA, 12.10)."""
+    _offset(instruction, set())
+    target, source, select = (parse(text) for text in instruction.operands)
+    _require(target, "s", 1)
+    register, lane = _require(source, "v", 1).first, _lane(t, select)
+    t.overwrites(target, source)
+
+    def step(m: Any) -> None:
+        lanes = lane(m)
+        if ((m.v_written[register] >> lanes.astype(np.uint64) & np.uint64(1) == 0) & m.group).any():
+            raise Fault(f"reads v{register} in a lane in which it was never written")
+        values = m.v[register][np.arange(m.count), lanes]
+        np.copyto(m.s[:, target.first], values, where=m.group)
+    t.add(step)
+    t.wrote(target)
+
+
+def _write_lane(t: Any, instruction: Instruction) -> None:
+    """V_WRITELANE_B32: a value for one lane, whether or not it executes (Vega ISA, 12.10)."""
+    _offset(instruction, set())
+    target, source, select = (parse(text) for text in instruction.operands)
+    register, lane, read = _require(target, "v", 1).first, _lane(t, select), reader(source, "u",
+                                                                                    False)
+    t.reads(source)
+    t.overwrites(target)
+
+    def step(m: Any) -> None:
+        lanes = lane(m)
+        waves = np.nonzero(np.broadcast_to(m.group, (m.count,)))[0]
+        values = np.broadcast_to(read(m), (m.count,))
+        m.v[register][waves, lanes[waves]] = values[waves]
+        m.v_written[register][waves] |= np.uint64(1) << lanes[waves].astype(np.uint64)
+    t.add(step)
+
+
 _HANDLERS: dict[str, Handler] = {
     **{f"global_load_{name}": _global_load(words) for name, words in _WIDTHS.items() if words < 5},
     **{f"global_store_{name}": _global_store(words) for name, words in _WIDTHS.items()
@@ -245,4 +288,6 @@ _HANDLERS: dict[str, Handler] = {
        for stride in ("", "st64") for name, words in (("b32", 1), ("b64", 2))},
     "ds_bpermute_b32": _bpermute,
     "v_readfirstlane_b32": _first_lane,
+    "v_readlane_b32": _read_lane,
+    "v_writelane_b32": _write_lane,
 }

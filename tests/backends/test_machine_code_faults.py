@@ -241,6 +241,7 @@ def test_values_of_other_lanes():
 @pytest.mark.parametrize(("text", "needed"), [
     ("global_store_dwordx4 v[1:2], v[4:7], off\nv_mov_b32 v5, 0", 1),
     ("v_readfirstlane_b32 s4, v0\nglobal_load_dword v1, v0, s[4:5]", 5),
+    ("v_readfirstlane_b32 s4, v0\nv_readlane_b32 s5, v1, s4", 4),
     ("v_div_scale_f32 v1, vcc, v2, v3, v2\nv_div_fmas_f32 v4, v5, v6, v7", 4)])
 def test_instructions_that_follow_too_closely(text, needed):
     first, second = text.split("\n")

@@ -178,6 +178,22 @@ def test_the_first_lane_is_the_lowest_that_executes():
     assert run(text, exec_mask=0).s[0, 8] == 0
 
 
+def test_one_lane_is_read_and_written_whether_or_not_it_executes():
+    after = run("""
+    v_writelane_b32 v1, s8, 5
+    v_writelane_b32 v1, 9, s9
+    v_readlane_b32 s10, v1, 5
+    v_readlane_b32 s11, v1, s9
+    v_readlane_b32 s12, v0, 40""", scalars={8: 0x12345678, 9: 63 + 64}, exec_mask=1)
+    assert after.s[0, 10:13].tolist() == [0x12345678, 9, 40]
+    assert [int(word) for word in after.v[1][0, [5, 63]]] == [0x12345678, 9]
+    assert int(after.v_written[1][0]) == 1 << 5 | 1 << 63
+    with pytest.raises(LaunchError, match="reads v1 in a lane in which it was never written"):
+        run("v_writelane_b32 v1, 7, 5\nv_readlane_b32 s10, v1, 4")
+    with pytest.raises(LaunchError, match="reads v1, which was never written in some executing"):
+        run("v_writelane_b32 v1, 7, 5\nv_mov_b32 v2, v1")
+
+
 def test_every_known_integer_opcode_is_tested_here():
     text = Path(__file__).read_text()
     tested = {f"v_cmp_{name}_{kind}" for name in COMPARISONS for kind in KINDS}
