@@ -6,7 +6,7 @@ counts as one wait state, s_nop N as N + 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dscore.backends.machine_code.disassembly import Instruction
 from dscore.backends.machine_code.operands import Operand, UnknownError, parse
@@ -48,23 +48,9 @@ class _Watch:
             self.__init__()  # type: ignore[misc]
             return []
         written, read = _registers(instruction)
-        found = []
-        if opcode.startswith("global_"):
-            found += self._close(instruction, self._scalars, [one for one in read
-                                                              if one.kind == "s"],
-                                 _MEMORY_AFTER_SCALAR)
-        if opcode.startswith("v_div_fmas"):
-            found += self._close(instruction, self._scalars, [Operand("s", VCC, 2)],
-                                 _FMAS_AFTER_VCC)
-        if opcode in _OF_LANES[1:]:
-            found += self._close(instruction, self._scalars, [one for one in read[-1:]
-                                                              if one.kind == "s"],
-                                 _LANE_AFTER_SCALAR)
         vector = opcode in VECTOR or opcode in _OF_LANES
-        if vector:
-            found += self._close(instruction, self._stored, [one for one in written
-                                                             if one.kind == "v"],
-                                 _WRITE_AFTER_STORE)
+        found = [text for watched, operands, needed in self._watched(opcode, vector, written, read)
+                 for text in self._close(instruction, watched, operands, needed)]
         states = int(instruction.operands[0], 0) + 1 if opcode == "s_nop" else 1
         for watched in (self._scalars, self._stored):
             for register in watched:
@@ -76,6 +62,18 @@ class _Watch:
             self._stored = dict.fromkeys(read[1].registers, 0)
         return found
 
+    def _watched(self, opcode: str, vector: bool, written: list[Operand], read: list[Operand]
+                 ) -> Iterator[tuple[dict[int, int], list[Operand], int]]:
+        """What was written or stored before, the operands that may be too close, wait states."""
+        if opcode.startswith("global_"):
+            yield self._scalars, _of("s", read), _MEMORY_AFTER_SCALAR
+        if opcode in _OF_LANES[1:]:
+            yield self._scalars, _of("s", read[-1:]), _LANE_AFTER_SCALAR
+        if opcode.startswith("v_div_fmas"):
+            yield self._scalars, [Operand("s", VCC, 2)], _FMAS_AFTER_VCC
+        if vector:
+            yield self._stored, _of("v", written), _WRITE_AFTER_STORE
+
     @staticmethod
     def _close(instruction: Instruction, watched: dict[int, int], operands: list[Operand],
                needed: int) -> list[str]:
@@ -85,6 +83,10 @@ class _Watch:
                     return [f"{instruction} needs {needed} wait states after {one.kind}{register} "
                             f"is written or stored, and has {watched[register]}"]
         return []
+
+
+def _of(kind: str, operands: list[Operand]) -> list[Operand]:
+    return [one for one in operands if one.kind == kind]
 
 
 def _registers(instruction: Instruction) -> tuple[list[Operand], list[Operand]]:

@@ -37,9 +37,16 @@ PLANS = {
 }
 
 
-def result_of(kernel, seed=0, scale=1):
-    """The result of random data, larger by a factor *scale*."""
+def result_of(kernel, seed=0, scale=1, infinite=0):
+    """The result of random data, larger by a factor *scale*.
+
+    One element in *infinite* of the image and of the filters is infinite.
+    """
     out = np.full(kernel.plan.problem.y_shape, np.nan, np.float32)
-    inputs = bound.sample(kernel.plan.problem, seed)
-    kernel(*[one if one is None else np.float32(scale) * one for one in inputs], out)
+    inputs = [one if one is None else np.float32(scale) * one
+              for one in bound.sample(kernel.plan.problem, seed)]
+    if infinite:
+        for one in inputs[:2]:
+            one.flat[seed % infinite::infinite] = np.inf
+    kernel(*inputs, out)
     return out

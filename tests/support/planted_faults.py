@@ -169,13 +169,18 @@ KINDS = {
     "branch inverted": branch_inverted,
     "branch elsewhere": branch_elsewhere,
 }
+OF_TAKEN_BRANCHES = ("branch not taken", "branch elsewhere")
 
 
-def faults_of(code, entered, each, seed=0):
-    """At most *each* faults of each kind in *code*, at instructions that are *entered*."""
+def faults_of(code, path, each, seed=0):
+    """At most *each* faults of each kind in *code*, at instructions that *path* comes to.
+
+    A branch is changed where it is taken.
+    """
     random, faults = np.random.default_rng(seed), []
     for kind, change in KINDS.items():
-        places = [(at, after) for at, one in enumerate(code) if one.address in entered
+        reached = path.taken if kind in OF_TAKEN_BRANCHES else path.entered
+        places = [(at, after) for at, one in enumerate(code) if one.address in reached
                   for after in [change(one, code)] if after is not None]
         for at, after in [places[n] for n in sorted(random.permutation(len(places))[:each])]:
             faults.append(Fault(kind, code[at], after, (*code[:at], after, *code[at + 1:])))
