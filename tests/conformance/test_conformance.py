@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import os
 import types
 
 import pytest
@@ -30,9 +31,10 @@ from dscore.core.backend import backend, backend_names
 from dscore.core.errors import DscoreError, SpecError
 
 PRESENT = [name for name in backend_names() if backend(name).missing() is None]
-EXAMPLES = 300
-# Where each example has a kernel of its own, the compiler takes all the time.
-FEWER = {"gfx906": 40}
+DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+EXAMPLES = 1000 if DEEP else 300
+# Compilers take all the time, most where each example has a kernel of its own.
+FEWER = {} if DEEP else {"gfx906": 40, "gfx906_any": 200}
 DRAWN_FOR = [catalog.device(name) for name in ("z100sm", "a100", "h200")]
 
 
