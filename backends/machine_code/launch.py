@@ -46,7 +46,7 @@ class Program:
 
         Raises LaunchError that says which instruction did what it must not do.
         """
-        memory = _memory(arrays, kernarg, self.descriptor.kernarg_bytes)
+        memory = global_memory(arrays, kernarg, self.descriptor.kernarg_bytes)
         together = max(1, _WAVES_TOGETHER // grid.waves)
         for first in range(0, grid.blocks, together):
             numbers = np.arange(first, min(first + together, grid.blocks))
@@ -55,8 +55,8 @@ class Program:
                 Batch(self, grid, numbers, memory).run()
 
 
-def _memory(arrays: Sequence[tuple[str, Array | None, bool]], rest: bytes,
-            kernarg_bytes: int) -> GlobalMemory:
+def global_memory(arrays: Sequence[tuple[str, Array | None, bool]], rest: bytes,
+                  kernarg_bytes: int) -> GlobalMemory:
     """Windows of the operands, and behind them the one of the arguments, which hold addresses."""
     addresses: list[int] = []
     windows: list[Window] = []

@@ -197,6 +197,14 @@ class Algorithm(ABC):
         """
         return None
 
+    def traffic(self, case: Case) -> Mapping[str, Count]:
+        """Counts per wavefront that `work` weighs: `multiply-adds`, `LDS reads`, `LDS clocks`,
+        `lane permutes`, `global loads`, `global stores`, `lines loaded`, `lines stored`.
+
+        What it does not count apart is left out. Machine code is counted by the same names.
+        """
+        return {}
+
     @abstractmethod
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         """The arguments of the tiling's C++ type."""

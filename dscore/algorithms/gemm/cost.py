@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dscore.algorithms.base import VECTOR_BYTES, Case, Work
+from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.gemm.tiling import shape_of, splits, vectors_of
 from dscore.core.numerics import WORD_BYTES
@@ -65,6 +65,14 @@ def traffic_of(case: Case) -> GemmTraffic:
         stores=shape.sums / np.where(split, np.minimum(group, vector_p), vector_p),
         joined=(t.slices - 1) * shape.sums / footprint.waves,
         load_bytes=footprint.blocks * element * (t.tile_c + t.tile_p) * shape.steps * step)
+
+
+def named(case: Case) -> dict[str, Count]:
+    """The traffic of a case by the names of `Algorithm.traffic`."""
+    traffic = traffic_of(case)
+    return {"multiply-adds": traffic.fmas, "LDS reads": traffic.lds_loads,
+            "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
+            "global loads": traffic.copies, "global stores": traffic.stores}
 
 
 def work(case: Case) -> Work:

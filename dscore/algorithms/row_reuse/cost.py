@@ -170,6 +170,17 @@ def traffic_of(problem: ConvProblem, t: Any, device: Device) -> RowReuseTraffic:
         shuffles=shape.rows * past)
 
 
+def named(case: Case) -> dict[str, Count]:
+    """The traffic of a case by the names of `Algorithm.traffic`; lines are `LINE_BYTES` long."""
+    problem, t = case.problem, case.tiling
+    traffic, (whole, single, _) = traffic_of(problem, t, case.device), _row_loads(problem, t)
+    reads = np.where(staged(t), shape_of(problem, t).rows * (whole + single), 0)
+    return {"multiply-adds": case.footprint.fmas, "LDS reads": reads,
+            "LDS clocks": traffic.lds_clocks, "global loads": traffic.loads - reads,
+            "global stores": traffic.stores, "lines loaded": traffic.load_lines,
+            "lines stored": traffic.store_lines, "lane permutes": traffic.shuffles}
+
+
 def work(case: Case, grids: Count) -> Work:
     """The work of a case whose grid fills the device *grids* times."""
     weight, footprint, t = WEIGHTS, case.footprint, case.tiling
