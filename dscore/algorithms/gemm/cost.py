@@ -77,7 +77,7 @@ def named(case: Case) -> dict[str, Count]:
 
 def work(case: Case) -> Work:
     """The work of a case."""
-    weight, t = WEIGHTS, case.tiling
+    weight, t = case.weights, case.tiling
     shape = shape_of(case.problem, t, case.device.wavefront)
     traffic = traffic_of(case)
     # Once the ring is full, each turn of it waits for memory again.

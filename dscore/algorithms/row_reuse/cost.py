@@ -183,7 +183,7 @@ def named(case: Case) -> dict[str, Count]:
 
 def work(case: Case, grids: Count) -> Work:
     """The work of a case whose grid fills the device *grids* times."""
-    weight, footprint, t = WEIGHTS, case.footprint, case.tiling
+    weight, footprint, t = case.weights, case.footprint, case.tiling
     traffic, rows = traffic_of(case.problem, t, case.device), shape_of(case.problem, t).rows
     moved = weight["loaded"] * traffic.load_sectors + weight["stored"] * traffic.store_sectors
     return Work(
@@ -213,7 +213,7 @@ def _saved_ahead(case: Case, grids: Count) -> Count:
 
     Results that leave through LDS make blocks so alike that it matters less who begins where.
     """
-    both = np.asarray(case.tiling.staging) == "both"
-    saved = np.where((grids <= 1 / 2) | both, WEIGHTS["ahead"], WEIGHTS["ahead_crowded"])
-    lost = WEIGHTS["crowd"] * np.maximum(grids - _ROUNDS_AHEAD, 0)
+    weight, both = case.weights, np.asarray(case.tiling.staging) == "both"
+    saved = np.where((grids <= 1 / 2) | both, weight["ahead"], weight["ahead_crowded"])
+    lost = weight["crowd"] * np.maximum(grids - _ROUNDS_AHEAD, 0)
     return case.tiling.ahead * (saved - lost) / case.device.clock_hz
