@@ -17,7 +17,7 @@ Rules, of which a measurement of hardware may know better:
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,15 +61,16 @@ class MachineCounts:
     """Counts over the wavefronts of some blocks of a launch; `per_wave` divides by these.
 
     `counts` has executed instructions by kind (`multiply-adds` are some of `vector ALU`), and:
-    `LDS clocks`, of which `bank conflicts` are those beyond what as many lanes at distinct banks
-    take; `lines loaded` and `lines stored`; `waits for memory` and `waits for LDS`, those that an
-    operation was still underway at, as if none came before it is waited for.
+    `LDS words read` by a lane, on average over all 64; `LDS clocks`, of which `bank conflicts` are
+    those beyond what as many lanes at distinct banks take; `lines loaded` and `lines stored`;
+    `waits for memory` and `waits for LDS`, those at which an operation was still underway, as if
+    none came before it is waited for.
     """
 
     blocks: int  # counted
     grid_blocks: int
     waves: int  # of the counted blocks
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
     def per_wave(self) -> dict[str, float]:
@@ -107,7 +108,7 @@ def _counting(block: BasicBlock) -> BasicBlock:
         steps.append(step)
         instructions.append(instruction)
     steps.append(lambda m: m.note(executed))
-    instructions.append(last)
+    instructions += block.instructions[-1:]
     return BasicBlock(steps, instructions, block.leave, block.target)
 
 
@@ -125,7 +126,7 @@ class _CountingBatch(Batch):
     """Blocks that count what they do."""
 
     def __init__(self, program: Program, grid: Grid, numbers: Array, memory: GlobalMemory,
-                 counts: Counter[str]) -> None:
+                 counts: dict[str, float]) -> None:
         super().__init__(program, grid, numbers, _CountingMemory(memory, self))
         self.counts = counts
         self.shared = _CountingLds(numbers.size, program.descriptor.lds_bytes, grid.waves, self)
@@ -135,7 +136,8 @@ class _CountingBatch(Batch):
     def executing(self) -> tuple[Array, Array]:
         """Wavefront and lane of each executing lane, in the order of an access's addresses."""
         lanes: Bools = np.broadcast_to(self.lanes, (self.count, LANES))
-        return np.nonzero(lanes)
+        waves, numbers = np.nonzero(lanes)
+        return waves, numbers
 
     def note(self, executed: Counter[str]) -> None:
         """Count the instructions of a basic block for the wavefronts that execute it."""
@@ -192,6 +194,7 @@ class _CountingLds(Lds):
 
     def read(self, blocks: Array, waves: Array, offsets: Array, words: int) -> Words:
         self._count(offsets, words)
+        self.batch.counts["LDS words read"] += offsets.size * words / LANES
         return super().read(blocks, waves, offsets, words)
 
     def write(self, blocks: Array, waves: Array, offsets: Array, values: list[Words]) -> None:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from dscore.solving.explain import Explanation
 
 # In the order in which they are shown.
-NAMES = ("vector ALU", "multiply-adds", "scalar ALU", "scalar loads", "LDS reads", "LDS writes",
-         "LDS clocks", "bank conflicts", "lane permutes", "global loads", "lines loaded",
-         "global stores", "lines stored", "branches", "barriers", "waits", "waits for memory",
-         "waits for LDS", "no-ops")
+NAMES = ("vector ALU", "multiply-adds", "scalar ALU", "scalar loads", "LDS reads",
+         "LDS words read", "LDS writes", "LDS clocks", "bank conflicts", "lane permutes",
+         "global loads", "lines loaded", "global stores", "lines stored", "branches", "barriers",
+         "waits", "waits for memory", "waits for LDS", "no-ops")
 
 
 def explain(

@@ -205,8 +205,9 @@ class Algorithm(ABC):
         return None
 
     def traffic(self, case: Case) -> Mapping[str, Count]:
-        """Counts per wavefront that `work` weighs: `multiply-adds`, `LDS reads`, `LDS clocks`,
-        `lane permutes`, `global loads`, `global stores`, `lines loaded`, `lines stored`.
+        """Counts per wavefront that `work` weighs: `multiply-adds`, `LDS reads` (instructions),
+        `LDS words read` (of a lane), `LDS clocks`, `lane permutes`, `global loads`,
+        `global stores`, `lines loaded`, `lines stored`.
 
         What it does not count apart is left out. Machine code is counted by the same names.
         """

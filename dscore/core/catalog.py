@@ -78,7 +78,8 @@ def weights(name: str) -> Mapping[str, Mapping[str, float]]:
     >>> weights("z100sm")["row_reuse"].keys(), weights("h200")
     (dict_keys(['memory']), {})
     """
-    return _weights().get(name, {}).get("weights", {})
+    own: Mapping[str, Mapping[str, float]] = _weights().get(name, {}).get("weights", {})
+    return own
 
 
 def event_launch_seconds(name: str) -> float | None:

@@ -40,7 +40,7 @@ def traffic_of(case: Case) -> ChannelDistributionTraffic:
 def named(case: Case) -> dict[str, Count]:
     """The traffic of a case by the names of `Algorithm.traffic`."""
     traffic = traffic_of(case)
-    return {"multiply-adds": traffic.fmas, "LDS reads": traffic.lds_loads,
+    return {"multiply-adds": traffic.fmas, "LDS words read": traffic.lds_loads,
             "lane permutes": traffic.shuffles, "global loads": traffic.copies,
             "global stores": traffic.stores}
 
