@@ -41,6 +41,8 @@ RulesName = Annotated[str, typer.Option(
 TilingFields = Annotated[str | None, typer.Option(
     "--tiling", metavar="FIELD=VALUE,...", show_default=False,
     help="Use this tiling in place of the first-ranked one.")]
+Counts = Annotated[bool, typer.Option(
+    "--counts", help="Count what machine code of gfx906 executes, in the interpreter.")]
 Batch = Annotated[int | None, typer.Option(
     "--batch", metavar="N", show_default=False,
     help="Images in a batch.  [default: the problem's, or 1]")]

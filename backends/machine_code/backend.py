@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dscore.backends.host import HostBackend, addresses_of, wall_seconds
 from dscore.backends.machine_code.basic_blocks import translate
+from dscore.backends.machine_code.counts import MachineCounts, count
 from dscore.backends.machine_code.disassembly import disassemble, missing_objdump
 from dscore.backends.machine_code.hazards import hazards
 from dscore.backends.machine_code.launch import Grid, Program
@@ -24,6 +26,7 @@ from dscore.core.plan import Plan, ResourceUse, Violation
 from dscore.core.spec import LAYOUTS
 from dscore.ops import operands_of
 
+_T = TypeVar("_T")
 _ARCHITECTURE = "gfx906"
 _WAVEFRONT = 64
 # FLOAT_MODE: round to nearest even, denormals kept (AMDGPUUsage, "Floating Point Rounding Mode
@@ -54,13 +57,24 @@ class MachineKernel:
         A sample of the blocks of a big layer costs little. What the other blocks would write is
         left as it is.
         """
+        self._with(partial(self.program.run, blocks=numbers), arrays)
+
+    def counts(self, *arrays: Any) -> MachineCounts:
+        """Counts of some blocks, which write their part of the result.
+
+        Raises LaunchError as a call does.
+        """
+        return self._with(partial(count, self.program), arrays)
+
+    def _with(self, run: Callable[..., _T], arrays: Sequence[Any]) -> _T:
+        """What *run* gives for the grid, the named arrays and the further arguments."""
         addresses_of(self.plan, *arrays)  # raises for arrays that do not fit
         operands = operands_of(self.plan.problem)
         grid = Grid(self.plan.launch.blocks, self.plan.launch.threads)
         named = [(operand.name, array, operand.role == "output")
                  for operand, array in zip(operands, arrays, strict=True)]
         try:
-            self.program.run(grid, named, self._rest, numbers)
+            return run(grid, named, self._rest)
         except LaunchError as fault:
             raise LaunchError(f"{self.plan.name}: {fault}") from None
 

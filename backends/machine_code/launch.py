@@ -47,7 +47,7 @@ class Program:
         *kernarg* follows the addresses of the arrays. Raises LaunchError that says which
         instruction did what it must not do.
         """
-        memory = _memory(arrays, kernarg, self.descriptor.kernarg_bytes)
+        memory = global_memory(arrays, kernarg, self.descriptor.kernarg_bytes)
         numbers = np.arange(grid.blocks) if blocks is None else np.asarray(blocks, dtype=np.intp)
         together = max(1, _WAVES_TOGETHER // grid.waves)
         for first in range(0, numbers.size, together):
@@ -56,8 +56,8 @@ class Program:
                 Batch(self, grid, numbers[first:first + together], memory).run()
 
 
-def _memory(arrays: Sequence[tuple[str, Array | None, bool]], rest: bytes,
-            kernarg_bytes: int) -> GlobalMemory:
+def global_memory(arrays: Sequence[tuple[str, Array | None, bool]], rest: bytes,
+                  kernarg_bytes: int) -> GlobalMemory:
     """Windows of the operands, and behind them the one of the arguments, which hold addresses."""
     addresses: list[int] = []
     windows: list[Window] = []

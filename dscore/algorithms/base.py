@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dscore.algorithms.columns import Count, ceil_div
+from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.plan import Check, Launch, Plan, ResourceUse, Violation
 from dscore.core.problem import ConvProblem
@@ -82,6 +83,12 @@ class Case:
     def compiled(self) -> Count:
         """Registers that the device's compiler takes at most."""
         return self.algorithm.registers(self.problem, self.tiling, self.device)
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The cost model's weights: the algorithm's, of which a device may have some of its own."""
+        return {**self.algorithm.weights, **catalog.weights(self.device.name).get(
+            self.algorithm.name, {})}
 
     @property
     def use(self) -> ResourceUse:
@@ -152,7 +159,7 @@ class Algorithm(ABC):
     spaces: ClassVar[tuple[SpaceGenerator, ...]]  # in the order in which they are opened
     operations: ClassVar[tuple[str, ...]] = ("conv",)  # by their names in dscore.ops
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
-    weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, for `work`
+    weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, on devices without their own
 
     @property
     def include(self) -> str:
@@ -191,11 +198,20 @@ class Algorithm(ABC):
         return ()
 
     def work(self, case: Case, grids: Count) -> Work | None:
-        """Work that `weights` weigh, of a grid that fills the device *grids* times.
+        """Work that `Case.weights` weigh, of a grid that fills the device *grids* times.
 
         None: the cost is estimated from the footprint, without a fit.
         """
         return None
+
+    def traffic(self, case: Case) -> Mapping[str, Count]:
+        """Counts per wavefront that `work` weighs: `multiply-adds`, `LDS reads` (instructions),
+        `LDS words read` (of a lane), `LDS clocks`, `lane permutes`, `global loads`,
+        `global stores`, `lines loaded`, `lines stored`.
+
+        What it does not count apart is left out. Machine code is counted by the same names.
+        """
+        return {}
 
     @abstractmethod
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:

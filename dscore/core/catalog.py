@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -69,6 +70,23 @@ def device(name: str | os.PathLike[str]) -> Device:
     return found
 
 
+def weights(name: str) -> Mapping[str, Mapping[str, float]]:
+    """The cost model's own weights of a device, by algorithm; none for most devices.
+
+    ``specs/weights/NAME.toml`` has them, with what they were fitted to.
+
+    >>> weights("z100sm")["row_reuse"].keys(), weights("h200")
+    (dict_keys(['memory']), {})
+    """
+    own: Mapping[str, Mapping[str, float]] = _weights().get(name, {}).get("weights", {})
+    return own
+
+
+def event_launch_seconds(name: str) -> float | None:
+    """Time of a launch between two events, by which the weights of a device were fitted."""
+    return _weights().get(name, {}).get("event_launch_seconds")
+
+
 def layers() -> dict[str, ConvProblem]:
     """The layers of the papers' tables by name, for a batch of 1.
 
@@ -117,6 +135,12 @@ def _devices() -> dict[str, Device]:
     described = (device_of_table(table, shown)
                  for shown, table in shipped_tables("devices").items())
     return {one.name: one for one in described}
+
+
+@lru_cache(maxsize=1)
+def _weights() -> dict[str, Table]:
+    """The files of weights by the device's name."""
+    return {Path(shown).stem: table for shown, table in shipped_tables("weights").items()}
 
 
 @lru_cache(maxsize=1)

@@ -13,10 +13,12 @@ perfectly (a p-norm is the longest where one dominates, and some more where seve
 
 What an algorithm's wavefronts do, and its weights, stand with the algorithm. Weights are clocks,
 or bytes for a byte, so that they scale with a device; they were fitted to timings of P1-P45 and
-D1-D30 on one NVIDIA H200 (docs/model.md). Every fitted algorithm has these: `first`, from a launch
-to the first data; `serial`, of an instruction of a wavefront on the same SIMD; `block`, of a
-block's start; `memory`, bytes for a compulsory byte; `norm`, p. Algorithms without weights are
-estimated without a fit (``_unfitted``). The model orders tilings; it promises no microseconds.
+D1-D30 on one NVIDIA H200 (docs/model.md). A device may have weights of its own (specs/weights), and
+the time of a launch by which these were measured. Every fitted algorithm has these weights:
+`first`, from a launch to the first data; `serial`, of an instruction of a wavefront on the same
+SIMD; `block`, of a block's start; `memory`, bytes for a compulsory byte; `norm`, p. Algorithms
+without weights are estimated without a fit (``_unfitted``). The model orders tilings; it promises
+no microseconds.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from numpy.typing import NDArray
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count, ceil_div
+from dscore.core.catalog import event_launch_seconds
 from dscore.core.plan import Cost
 from dscore.ops import compulsory_bytes
 
@@ -70,11 +73,12 @@ def cost(case: Case, block_n: Count) -> CostColumns:
     # In the last round, and in small grids, a CU holds only its share of the blocks.
     resident = np.minimum(block_n, ceil_div(footprint.blocks, device.compute_units))
     work = case.algorithm.work(case, grids)
-    weights = _UNFITTED if work is None else case.algorithm.weights
+    weights = _UNFITTED if work is None else case.weights
     parts = (_unfitted(case, rounds, resident) if work is None
              else _fitted(case, work, weights, rounds, resident))
-    launch = np.broadcast_to((device.measured_launch_seconds or LAUNCH_SECONDS)
-                             + weights["first"] / device.clock_hz, parts[0].shape)
+    empty = (event_launch_seconds(device.name) or device.measured_launch_seconds
+             or LAUNCH_SECONDS)
+    launch = np.broadcast_to(empty + weights["first"] / device.clock_hz, parts[0].shape)
     launch = launch - (0.0 if work is None else work.saved_seconds)
     overlapped = (parts ** weights["norm"]).sum(axis=0) ** (1 / weights["norm"])
     bound = np.concatenate([parts, launch[None]]).argmax(axis=0)

@@ -13,9 +13,11 @@ from dscore.algorithms.base import (
     Footprint,
     Limit,
     SpaceGenerator,
+    Work,
     checker,
     require_kind,
 )
+from dscore.algorithms.channel_distribution import cost
 from dscore.algorithms.channel_distribution.space import exact_columns, masked_columns
 from dscore.algorithms.channel_distribution.tiling import (
     ChannelDistributionShape,
@@ -118,6 +120,12 @@ class ChannelDistribution(Algorithm):
         shape, spec = shape_of(problem, t, wavefront), problem.spec
         return bool(problem.out_width % shape.columns or spec.out_channels % shape.channels
                     or spec.in_channels % t.group_c)
+
+    def work(self, case: Case, grids: Count) -> Work | None:
+        return cost.work(case) if case.weights else None
+
+    def traffic(self, case: Case) -> dict[str, Count]:
+        return cost.named(case)
 
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling

@@ -124,6 +124,9 @@ class Gemm(Algorithm):
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case)
 
+    def traffic(self, case: Case) -> dict[str, Count]:
+        return cost.named(case)
+
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.tile_c, t.tile_p, t.wave_c, t.wave_p, t.lanes_c, t.slices, t.step_c, t.stages,

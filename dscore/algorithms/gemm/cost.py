@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dscore.algorithms.base import VECTOR_BYTES, Case, Work
+from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.gemm.tiling import shape_of, splits, vectors_of
 from dscore.core.numerics import WORD_BYTES
@@ -67,9 +67,17 @@ def traffic_of(case: Case) -> GemmTraffic:
         load_bytes=footprint.blocks * element * (t.tile_c + t.tile_p) * shape.steps * step)
 
 
+def named(case: Case) -> dict[str, Count]:
+    """The traffic of a case by the names of `Algorithm.traffic`."""
+    traffic = traffic_of(case)
+    return {"multiply-adds": traffic.fmas, "LDS reads": traffic.lds_loads,
+            "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
+            "global loads": traffic.copies, "global stores": traffic.stores}
+
+
 def work(case: Case) -> Work:
     """The work of a case."""
-    weight, t = WEIGHTS, case.tiling
+    weight, t = case.weights, case.tiling
     shape = shape_of(case.problem, t, case.device.wavefront)
     traffic = traffic_of(case)
     # Once the ring is full, each turn of it waits for memory again.

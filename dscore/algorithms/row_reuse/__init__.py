@@ -115,6 +115,9 @@ class RowReuse(Algorithm):
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case, grids)
 
+    def traffic(self, case: Case) -> dict[str, Count]:
+        return cost.named(case)
+
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.planes,

@@ -170,9 +170,20 @@ def traffic_of(problem: ConvProblem, t: Any, device: Device) -> RowReuseTraffic:
         shuffles=shape.rows * past)
 
 
+def named(case: Case) -> dict[str, Count]:
+    """The traffic of a case by the names of `Algorithm.traffic`; lines are `LINE_BYTES` long."""
+    problem, t = case.problem, case.tiling
+    traffic, (whole, single, _) = traffic_of(problem, t, case.device), _row_loads(problem, t)
+    reads = np.where(staged(t), shape_of(problem, t).rows * (whole + single), 0)
+    return {"multiply-adds": case.footprint.fmas, "LDS reads": reads,
+            "LDS clocks": traffic.lds_clocks, "global loads": traffic.loads - reads,
+            "global stores": traffic.stores, "lines loaded": traffic.load_lines,
+            "lines stored": traffic.store_lines, "lane permutes": traffic.shuffles}
+
+
 def work(case: Case, grids: Count) -> Work:
     """The work of a case whose grid fills the device *grids* times."""
-    weight, footprint, t = WEIGHTS, case.footprint, case.tiling
+    weight, footprint, t = case.weights, case.footprint, case.tiling
     traffic, rows = traffic_of(case.problem, t, case.device), shape_of(case.problem, t).rows
     moved = weight["loaded"] * traffic.load_sectors + weight["stored"] * traffic.store_sectors
     return Work(
@@ -202,7 +213,7 @@ def _saved_ahead(case: Case, grids: Count) -> Count:
 
     Results that leave through LDS make blocks so alike that it matters less who begins where.
     """
-    both = np.asarray(case.tiling.staging) == "both"
-    saved = np.where((grids <= 1 / 2) | both, WEIGHTS["ahead"], WEIGHTS["ahead_crowded"])
-    lost = WEIGHTS["crowd"] * np.maximum(grids - _ROUNDS_AHEAD, 0)
+    weight, both = case.weights, np.asarray(case.tiling.staging) == "both"
+    saved = np.where((grids <= 1 / 2) | both, weight["ahead"], weight["ahead_crowded"])
+    lost = weight["crowd"] * np.maximum(grids - _ROUNDS_AHEAD, 0)
     return case.tiling.ahead * (saved - lost) / case.device.clock_hz
