@@ -26,11 +26,11 @@ _PACKAGES = ("numpy", "cffi", "typer", "rich", "hypothesis", "torch", "cupy", "j
              "cuda-bindings", "cuda-toolkit")
 # What dscore, its compilers or the vendors' runtimes go by, beside all that begins with DSCORE_.
 _VARIABLES = ("XDG_CACHE_HOME", "TMPDIR", "CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "ROCM_PATH",
-              "DTK_ROOT", "DTK_HOME", "HIP_PATH", "HIP_PLATFORM", "HIP_CLANG_PATH", "HIP_DEVICE_LIB_PATH",
-              "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "NVCC_CCBIN",
-              "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "HIPCC_COMPILE_FLAGS_APPEND",
-              "HIPCC_LINK_FLAGS_APPEND", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
-              "ROCR_VISIBLE_DEVICES")
+              "DTK_ROOT", "DTK_HOME", "HIP_PATH", "HIP_PLATFORM", "HIP_CLANG_PATH",
+              "HIP_DEVICE_LIB_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH",
+              "LD_LIBRARY_PATH", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
+              "HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND", "CUDA_VISIBLE_DEVICES",
+              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 # What kernel modules say of themselves. No library is asked, because a broken one may crash.
 _MODULES = {"nvidia": "/proc/driver/nvidia/version", "amdgpu": "/sys/module/amdgpu/version"}
 

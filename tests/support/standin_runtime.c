@@ -247,10 +247,20 @@ API void standin_register(void *prepares, void *runs) {
   *(void **)&run = runs;
 }
 
+/* Not in the caller's thread: Python would answer a signal there, within the callback. */
+static void *run_launch(void *launch) { return (void *)(intptr_t)run(*(long *)launch); }
+
 static int done(const Work *work) {
   if (!work->launch && !work->source) memset(work->target, work->value, work->bytes);
   if (!work->launch && work->source) memmove(work->target, work->source, work->bytes);
-  if (work->launch && run(work->launch)) return sticky_error = launch_failure;
+  if (work->launch) {
+    pthread_t thread;
+    void *failed = NULL;
+    long launch = work->launch;
+    if (pthread_create(&thread, NULL, run_launch, &launch)) abort();
+    pthread_join(thread, &failed);
+    if (failed) return sticky_error = launch_failure;
+  }
   return success;
 }
 static int started(Work work, Stream *stream) {
