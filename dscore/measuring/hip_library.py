@@ -25,7 +25,7 @@ int hipGetDeviceCount(int *); int hipGetDevice(int *); int hipSetDevice(int);
 int hipDeviceGetName(char *, int, int); int hipDeviceTotalMem(size_t *, int);
 int hipDeviceGetAttribute(int *, int, int); int hipDeviceGetPCIBusId(char *, int, int);
 int hipGetDeviceProperties(void *, int); int hipGetDevicePropertiesR0600(void *, int);
-int hipDriverGetVersion(int *); const char *hipGetErrorString(int);
+int hipDriverGetVersion(int *); const char *hipGetErrorString(int); int hipGetLastError(void);
 int hipMalloc(uintptr_t *, size_t); int hipFree(uintptr_t);
 int hipMemcpy(uintptr_t, uintptr_t, size_t, int);
 int hipMemcpyAsync(uintptr_t, uintptr_t, size_t, int, uintptr_t);
@@ -98,6 +98,7 @@ class HipLibrary:
     def _code(self, number: int) -> _Code:
         code = _Code(number)
         if number:
+            self._library.hipGetLastError()  # which the next launch would take for its own
             code.words = self._ffi.string(self._library.hipGetErrorString(number)).decode()
         return code
 

@@ -72,6 +72,8 @@ class Runtime:
         except RuntimeError as failed:  # PyTorch's way, and hip-python's where a call is missing
             raise LaunchError(f"{self._prefix}{name}: {failed}") from failed
         if int(code):
+            # The thread's last error, which the next launch would take for its own.
+            getattr(self._module, f"{self._prefix}GetLastError", lambda: None)()
             raise LaunchError(f"{self._prefix}{name}: {code}")
         return results[0] if len(results) == 1 else tuple(results) or None
 
