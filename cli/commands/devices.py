@@ -60,7 +60,8 @@ def _show_all(json: bool) -> None:
     shipped = catalog.devices().values()
     if json:
         print_json({"devices": [asdict(device) for device in shipped],
-                    "backends": backend_records(), "compilers": compiler_records()})
+                    "gpus": gpu_records(), "backends": backend_records(),
+                    "compilers": compiler_records()})
         return
     print_table(_COLUMNS, [_row(device) for device in shipped], spare=_SPARE)
     for device in shipped:
@@ -69,6 +70,8 @@ def _show_all(json: bool) -> None:
                        f"{', '.join(device.assumed)}")
     print()
     print_backends()
+    for gpu in gpu_records():
+        print_text("; not through ".join([gpu_text(gpu), *gpu["passed_over"]]))
     print()
     print_compilers()
 
@@ -119,7 +122,7 @@ def _show_here(toml: bool, json: bool) -> None:
 
 def _print_origins(description: Description) -> None:
     rows, origins = _rows(description.device), description.origins
-    width, most = max(map(len, rows)), max(len(rows[field]) for field in origins)
+    width, most = max(map(len, rows)), max(len(rows[field]) for field in origins if field in rows)
     for field, value in rows.items():
         print_text(f"{field:<{width}}  {value:<{most}}  {origins.get(field, '')}".rstrip(),
                    hanging=width + 2)
@@ -161,6 +164,33 @@ def print_backends() -> None:
     print_table(("backend", "on this machine"),
                 [(record["name"], record["missing"] or "present") for record in backend_records()],
                 verdict=True)
+
+
+def gpu_records() -> list[Record]:
+    """GPUs that the vendors' runtimes find, through which bindings, and which were passed over."""
+    from dscore.core.errors import LaunchError
+    from dscore.measuring import vendor_runtime
+
+    gpus: list[Record] = []
+    for vendor in vendor_runtime.VENDORS:
+        record: Record = {"vendor": vendor, "architecture": None, "through": None,
+                          "passed_over": []}
+        try:
+            here = vendor_runtime.runtime(vendor)
+            record |= {"through": here.source, "passed_over": list(here.passed_over)}
+            gpus += [record | dict(zip(("name", "architecture"), here.identity(index), strict=True))
+                     for index in range(here.count())]
+        except ImportError:
+            continue
+        except (AttributeError, OSError, RuntimeError, LaunchError) as failed:
+            gpus.append(record | {"name": str(failed)})
+    return gpus
+
+
+def gpu_text(gpu: Record) -> str:
+    """A GPU's name, architecture, and what dscore reaches it through."""
+    known = ", ".join(filter(None, (gpu["name"], gpu["architecture"])))
+    return f"{known}, through {gpu['through']}" if gpu["through"] else known
 
 
 def compiler_records() -> list[Record]:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from dscore._version import __version__
 from dscore.cli import options
-from dscore.cli.commands.devices import backend_records, compiler_records, other_text
+from dscore.cli.commands.devices import (
+    backend_records,
+    compiler_records,
+    gpu_records,
+    gpu_text,
+    other_text,
+)
 from dscore.cli.show.json import Record, print_json
 from dscore.cli.show.text import counted, print_text
 
@@ -20,11 +26,11 @@ _PACKAGES = ("numpy", "cffi", "typer", "rich", "hypothesis", "torch", "cupy", "j
              "cuda-bindings", "cuda-toolkit")
 # What dscore, its compilers or the vendors' runtimes go by, beside all that begins with DSCORE_.
 _VARIABLES = ("XDG_CACHE_HOME", "TMPDIR", "CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "ROCM_PATH",
-              "DTK_ROOT", "HIP_PATH", "HIP_PLATFORM", "HIP_CLANG_PATH", "HIP_DEVICE_LIB_PATH",
-              "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "NVCC_CCBIN",
-              "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "HIPCC_COMPILE_FLAGS_APPEND",
-              "HIPCC_LINK_FLAGS_APPEND", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
-              "ROCR_VISIBLE_DEVICES")
+              "DTK_ROOT", "DTK_HOME", "HIP_PATH", "HIP_PLATFORM", "HIP_CLANG_PATH",
+              "HIP_DEVICE_LIB_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH",
+              "LD_LIBRARY_PATH", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
+              "HIPCC_COMPILE_FLAGS_APPEND", "HIPCC_LINK_FLAGS_APPEND", "CUDA_VISIBLE_DEVICES",
+              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 # What kernel modules say of themselves. No library is asked, because a broken one may crash.
 _MODULES = {"nvidia": "/proc/driver/nvidia/version", "amdgpu": "/sys/module/amdgpu/version"}
 
@@ -38,7 +44,7 @@ def env(json: options.Json = False) -> None:
     sections: dict[str, Callable[[], Any]] = {
         "dscore": lambda: __version__, "kernels": _kernels, "python": _python,
         "platform": _platform, "packages": _packages, "torch's CUDA": _torch_cuda,
-        "compilers": compiler_records, "gpus": _gpus, "drivers": _drivers,
+        "compilers": compiler_records, "gpus": gpu_records, "drivers": _drivers,
         "backends": backend_records, "cache": _cache, "variables": _variables, "hints": _hints}
     record: Record = {name: _told(section) for name, section in sections.items()}
     if json:
@@ -132,27 +138,10 @@ def _compiler_lines(records: list[Record]) -> Iterator[tuple[str, str]]:
             yield "", other_text(other, record)
 
 
-def _gpus() -> list[Record]:
-    """GPUs that the vendors' runtimes find, of those whose bindings are installed."""
-    from dscore.core.errors import LaunchError
-    from dscore.measuring.vendor_runtime import VENDORS, runtime
-
-    gpus = []
-    for vendor in VENDORS:
-        try:
-            names = [runtime(vendor).identity(index) for index in range(runtime(vendor).count())]
-        except (ImportError, AttributeError, OSError, RuntimeError, LaunchError) as failed:
-            if not isinstance(failed, ImportError):
-                gpus.append({"vendor": vendor, "name": str(failed), "architecture": None})
-            continue
-        gpus += [{"vendor": vendor, "name": name, "architecture": architecture}
-                 for name, architecture in names]
-    return gpus
-
-
 def _gpu_lines(gpus: list[Record]) -> Iterator[tuple[str, str]]:
     for number, gpu in enumerate(gpus):
-        yield f"GPU {number}", ", ".join(filter(None, (gpu["name"], gpu["architecture"])))
+        yield f"GPU {number}", gpu_text(gpu)
+        yield from (("", f"not through {one}") for one in gpu["passed_over"])
     if not gpus:
         yield "GPU", "none found"
 

@@ -1,6 +1,9 @@
 """Devices, memory, copies, streams and events: hip-python on AMD, cuda-python on NVIDIA.
 
 Both bindings name a call by the vendor's prefix and return (code, results…), so one class serves.
+
+hip-python begins with ROCm 6.2. Beside an older runtime, as Hygon's DTK has one, it loads, counts
+the devices and then lacks a call. There PyTorch takes its place, or the runtime's own library.
 """
 
 from __future__ import annotations
@@ -8,18 +11,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import ModuleType
+from functools import partial
 from typing import Any
 
 from dscore.core.driver import DriverProperties
 from dscore.core.errors import LaunchError
 from dscore.core.once import once
+from dscore.measuring.hip_library import HipLibrary, libraries
+from dscore.measuring.hip_torch import TorchHip, rocm_torch
 
 # Vendor: package and module of its bindings, the prefix of its calls, who brings them.
 _BINDINGS = {"amd": ("hip", "hip", "hip", "hip-python"),
              "nvidia": ("cuda.bindings", "runtime", "cuda", "cuda-bindings")}
-_GPUS = {"amd": "AMD or Hygon", "nvidia": "NVIDIA"}
 _EXTRAS = {"amd": "hip", "nvidia": "cuda"}
+_MISSING = {
+    "nvidia": "an NVIDIA GPU needs cuda-bindings ({}): pip install cuda-bindings, or dscore[cuda]",
+    "amd": "no AMD or Hygon GPU is found ({}): it needs a driver, and ROCm or DTK where the loader "
+           "finds it, as by DTK's env.sh or by LD_LIBRARY_PATH"}
+# How bindings fail that are not installed, or do not fit the runtime beside them.
+_UNFIT = (ImportError, AttributeError, OSError, RuntimeError, LaunchError)
 # The environment variables that say which devices a process sees.
 _VISIBLE = {"amd": "HIP_VISIBLE_DEVICES", "nvidia": "CUDA_VISIBLE_DEVICES"}
 VENDORS = tuple(_BINDINGS)  # in the order of preference
@@ -45,21 +55,37 @@ _KILOHERTZ = ("clock_hz", "memory_clock_hz")
 
 
 class Runtime:
-    """The runtime of one vendor. Every call raises LaunchError with the vendor's own code."""
+    """The runtime of one vendor. Every call raises LaunchError with the vendor's own code.
 
-    def __init__(self, vendor: str, module: ModuleType, prefix: str) -> None:
+    *source* names the bindings; *passed_over* is what was not taken before them, and why.
+    """
+
+    def __init__(self, vendor: str, module: Any, prefix: str, source: str = "",
+                 passed_over: tuple[str, ...] = ()) -> None:
         self.vendor, self._module, self._prefix = vendor, module, prefix
+        self.source, self.passed_over = source, passed_over
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """The results of a call: None, one, or a tuple."""
-        code, *results = getattr(self._module, self._prefix + name)(*arguments)
+        try:
+            code, *results = getattr(self._module, self._prefix + name)(*arguments)
+        except RuntimeError as failed:  # PyTorch's way, and hip-python's where a call is missing
+            raise LaunchError(f"{self._prefix}{name}: {failed}") from failed
         if int(code):
+            # The thread's last error, which the next launch would take for its own.
+            getattr(self._module, f"{self._prefix}GetLastError", lambda: None)()
             raise LaunchError(f"{self._prefix}{name}: {code}")
         return results[0] if len(results) == 1 else tuple(results) or None
 
     def _kind(self, direction: str) -> Any:
         kinds = getattr(self._module, f"{self._prefix}MemcpyKind")
         return getattr(kinds, f"{self._prefix}Memcpy{direction}")
+
+    def require_devices(self) -> None:
+        """Raise LaunchError where it finds no device, or cannot tell what the first one is."""
+        if not self._call("GetDeviceCount"):
+            raise LaunchError("it finds no device")
+        self.identity(0)
 
     def count(self) -> int:
         """Devices that are present; 0 where the driver finds none or is missing."""
@@ -115,11 +141,12 @@ class Runtime:
                 for name, stated in _HIP_PROPERTIES.items()}
 
     def _properties(self, index: int) -> Any:
-        if self.vendor == "nvidia":
+        try:
             return self._call("GetDeviceProperties", index)
-        properties = self._module.hipDeviceProp_t()
-        self._call("GetDeviceProperties", properties, index)
-        return properties
+        except TypeError:  # hip-python before 7.14
+            properties = self._module.hipDeviceProp_t()
+            self._call("GetDeviceProperties", properties, index)
+            return properties
 
     @contextmanager
     def on(self, index: int) -> Iterator[None]:
@@ -215,20 +242,43 @@ def _text(name: Any) -> str:
 
 @once
 def runtime(vendor: str) -> Runtime:
-    """The runtime of "amd" or "nvidia"; ImportError where its bindings are not installed."""
-    package, name, prefix, _ = _BINDINGS[vendor]
+    """The runtime of "amd" or "nvidia".
+
+    Raises ImportError where there are no bindings, and on AMD where none of them finds a device.
+    """
+    if vendor == "nvidia":
+        return Runtime(vendor, _bindings(vendor), "cuda", "cuda-bindings")
+    passed_over: dict[str, None] = {}
+    for source, module in _ways_to_hip():
+        try:
+            candidate = Runtime(vendor, module(), "hip", source, tuple(passed_over))
+            candidate.require_devices()
+            return candidate
+        except _UNFIT as failed:
+            passed_over[f"{source}: {failed}"] = None
+    raise ImportError("; ".join(passed_over))
+
+
+def _bindings(vendor: str) -> Any:
+    """The module of a vendor's own bindings."""
+    package, name, *_ = _BINDINGS[vendor]
     # The module is a submodule in some releases of the bindings, an attribute in others.
-    module = getattr(__import__(package, fromlist=[name]), name)
-    return Runtime(vendor, module, prefix)
+    return getattr(__import__(package, fromlist=[name]), name)
+
+
+def _ways_to_hip() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Name of each way to AMD's runtime, the best one first, and what makes it."""
+    yield "hip-python", lambda: _bindings("amd")
+    yield "PyTorch", lambda: TorchHip(rocm_torch())
+    for path in libraries():
+        yield path, partial(HipLibrary, path)
 
 
 @once
 def missing_runtime(vendor: str) -> str | None:
     """Why there is no device of a vendor, and how to mend that; None where there is one."""
-    package = _BINDINGS[vendor][-1]
     try:
-        count = runtime(vendor).count()
-    except (ImportError, AttributeError, OSError, RuntimeError) as failed:
-        return (f"an {_GPUS[vendor]} GPU needs {package} ({failed}): pip install {package}, or "
-                f"dscore[{_EXTRAS[vendor]}]")
-    return None if count else f"{package} finds no {_GPUS[vendor]} GPU and driver"
+        here = runtime(vendor)
+    except _UNFIT as failed:
+        return _MISSING[vendor].format(failed)
+    return None if here.count() else f"{here.source} finds no NVIDIA GPU and driver"

@@ -1,0 +1,3 @@
+__version__ = "2.1.0+made.up"
+hip: str = '5.7.24164'
+cuda: None = None
