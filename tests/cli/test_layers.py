@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,6 +16,10 @@ import pytest
 from cli_calls import DSCORE, SMALL, TILING, Call, unwrapped, words
 
 from dscore import api
+from dscore.backends.machine_code.disassembly import missing_objdump
+from dscore.building.compilers import missing_compiler
+
+MISSING = missing_compiler("hip") or missing_objdump()
 
 # space
 
@@ -129,6 +134,26 @@ def test_explain_takes_a_tiling_and_a_batch(json_of: Callable[..., Any]) -> None
     assert plan == same
     assert plan["tiling"] == {"algorithm": "channel_distribution", **TILING, "group_c": 8}
     assert (plan["problem"], plan["rules"]) == ("n3c320h7w7_o1280k1", "paper")
+
+
+
+@pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+def test_explain_counts_machine_code(call: Call, json_of: Callable[..., Any]) -> None:
+    command = ("explain", "n1c8h6w6_o8k3p1g8", "--device", "z100sm", "--counts")
+    counts = json_of(*command)["counts"]
+    # Each lane multiplies nine taps of each of its outputs, and the model knows it.
+    assert counts["per_wave"]["multiply-adds"] == counts["cost_model"]["multiply-adds"] > 0
+    assert counts["per_wave"]["multiply-adds"] % 9 == 0
+    assert 0 < counts["blocks"] <= counts["grid_blocks"]
+    printed = call(*command).out
+    assert "machine code of gfx906, per wavefront" in printed
+    assert re.search(r"multiply-adds +[0-9.]+ +[0-9.]+", printed)
+
+
+def test_explain_counts_need_wavefronts_of_64(call: Call) -> None:
+    result = call("explain", "P13", "--device", "h200", "--counts")
+    assert result.code == 3
+    assert "E-WAVEFRONT" in result.err or "cannot run here" in result.err
 
 
 # run

@@ -83,7 +83,7 @@ def figures(measured: Sequence[Timing], predicted: Array, ranks: Array | None = 
 
 def space_of(timing: Timing) -> tuple[Space, int]:
     """The space that the winner of a pointwise layer is of, and its index there."""
-    space = solve(timing.problem, Z100SM, algorithm="channel_distribution")
+    space = solve(timing.problem, Z100SM, "paper", algorithm="channel_distribution")
     columns = vars(space.case.tiling)
     [index] = np.flatnonzero(np.all([columns[name] == timing.tiling[name] for name in FIELDS],
                                     axis=0))
