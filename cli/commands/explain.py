@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dscore.cli import options
 from dscore.cli.inputs import plan_of
+from dscore.cli.show.counts import counted_code, counts_record, print_counts
 from dscore.cli.show.json import Record, check_record, plan_record, print_json
 from dscore.cli.show.screen import prose_columns, screen
-from dscore.cli.show.text import print_table
 
 if TYPE_CHECKING:
-    from dscore.backends.machine_code.counts import MachineCounts
-    from dscore.core.plan import Plan
     from dscore.solving.explain import Explanation
-
-# In the order in which they are shown.
-NAMES = ("vector ALU", "multiply-adds", "scalar ALU", "scalar loads", "LDS reads",
-         "LDS words read", "LDS writes", "LDS clocks", "bank conflicts", "lane permutes",
-         "global loads", "lines loaded", "global stores", "lines stored", "branches", "barriers",
-         "waits", "waits for memory", "waits for LDS", "no-ops")
 
 
 def explain(
@@ -53,45 +45,13 @@ def explain(
     explanation = api.explain(plan_of(layer, device, rules, tiling, batch))
     if device is None:
         explanation = replace(explanation, assumed=api.assumed_device()[1])
-    counted = _counted(explanation.plan) if counts else None
+    counted = counted_code(explanation.plan) if counts else None
     if json:
-        print_json(_record(explanation) | ({"counts": _counts_record(*counted)} if counted else {}))
+        print_json(_record(explanation) | ({"counts": counts_record(*counted)} if counted else {}))
         return
     print(explanation.text(prose_columns(), every_limit=screen.verbose))
     if counted:
-        _print_counts(*counted)
-
-
-def _counted(plan: Plan) -> tuple[MachineCounts, dict[str, float]]:
-    """Counts of the plan's machine code, and those that the cost model makes."""
-    import numpy as np
-
-    from dscore.algorithms.registry import algorithm_of, case_of
-    from dscore.checking.bound import sample
-    from dscore.core.backend import choose_backend
-    from dscore.ops import output_of
-
-    kernel: Any = choose_backend("gfx906").compile(plan)
-    output = output_of(plan.problem)
-    counts = kernel.counts(*sample(plan.problem, 0), np.empty(output.shape, output.element.name))
-    case = case_of(plan.problem, plan.device, plan.tiling, plan.block_n)
-    return counts, {name: float(count)
-                    for name, count in algorithm_of(plan.tiling).traffic(case).items()}
-
-
-def _print_counts(counts: MachineCounts, assumed: dict[str, float]) -> None:
-    per_wave = counts.per_wave
-    print(f"\nmachine code of gfx906, per wavefront ({counts.blocks} of {counts.grid_blocks:,} "
-          "blocks counted)\n")
-    print_table(("count", ">executed", ">cost model"), [
-        (name, f"{per_wave.get(name, 0.0):,.1f}",
-         f"{assumed[name]:,.1f}" if name in assumed else "") for name in NAMES
-        if per_wave.get(name) or assumed.get(name)])
-
-
-def _counts_record(counts: MachineCounts, assumed: dict[str, float]) -> Record:
-    return {"blocks": counts.blocks, "grid_blocks": counts.grid_blocks, "waves": counts.waves,
-            "per_wave": counts.per_wave, "cost_model": assumed}
+        print_counts(*counted)
 
 
 def _record(explanation: Explanation) -> Record:
