@@ -15,7 +15,6 @@ import typer
 import dscore
 from dscore.cli.app import app
 from dscore.core.token import problem_token
-from dscore.measuring import vendor_runtime
 
 try:
     import tomllib
@@ -51,8 +50,8 @@ def test_every_extra_that_is_named_is_there():
              for path in (ROOT / folder).rglob("*.[pm][yd]")]
     named = {name for text in (README, *texts) for name in re.findall(r"dscore\[(\w+)\]", text)}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {"plot", "torch"} <= named
-    assert named | {*vendor_runtime._EXTRAS.values()} <= {*project["optional-dependencies"]}
+    assert {"plot", "torch", "cuda", "hip"} <= named
+    assert named <= {*project["optional-dependencies"]}
 
 
 @pytest.mark.parametrize("name", MODULES)

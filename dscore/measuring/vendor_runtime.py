@@ -20,10 +20,8 @@ from dscore.core.once import once
 from dscore.measuring.hip_library import HipLibrary, libraries
 from dscore.measuring.hip_torch import TorchHip, rocm_torch
 
-# Vendor: package and module of its bindings, the prefix of its calls, who brings them.
-_BINDINGS = {"amd": ("hip", "hip", "hip", "hip-python"),
-             "nvidia": ("cuda.bindings", "runtime", "cuda", "cuda-bindings")}
-_EXTRAS = {"amd": "hip", "nvidia": "cuda"}
+# Package and module of each vendor's bindings.
+_BINDINGS = {"amd": ("hip", "hip"), "nvidia": ("cuda.bindings", "runtime")}
 _MISSING = {
     "nvidia": "an NVIDIA GPU needs cuda-bindings ({}): pip install cuda-bindings, or dscore[cuda]",
     "amd": "no AMD or Hygon GPU is found ({}): it needs a driver, and ROCm or DTK where the loader "
@@ -261,7 +259,7 @@ def runtime(vendor: str) -> Runtime:
 
 def _bindings(vendor: str) -> Any:
     """The module of a vendor's own bindings."""
-    package, name, *_ = _BINDINGS[vendor]
+    package, name = _BINDINGS[vendor]
     # The module is a submodule in some releases of the bindings, an attribute in others.
     return getattr(__import__(package, fromlist=[name]), name)
 

@@ -30,6 +30,7 @@ def signed_field(value, first, width):
 # Results of integer instructions of two or three sources, modulo 2**32.
 INTEGER = {
     "v_mov_b32": int, "v_not_b32": lambda a: ~a,
+    "v_bfrev_b32": lambda a: int(f"{a:032b}"[::-1], 2),
     "v_and_b32": lambda a, b: a & b, "v_or_b32": lambda a, b: a | b,
     "v_xor_b32": lambda a, b: a ^ b, "v_or3_b32": lambda a, b, c: a | b | c,
     "v_and_or_b32": lambda a, b, c: (a & b) | c, "v_xad_u32": lambda a, b, c: (a ^ b) + c,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cli_calls import Call
-from made_up_driver import MI250, RTX_4080, made_up
+from made_up_driver import MI250, RTX_4080, Z100SM, made_up
 
 from dscore.core import catalog
 from dscore.measuring import gpu_description
@@ -40,6 +40,15 @@ def test_the_gpu_here_is_shown_with_the_origin_of_each_figure(
     assert rows["measured_bandwidth_bytes_per_second"] == "600 GB/s measured"
     assert rows["measured_fp32_flops"] == "not measured"
     assert all(len(line) <= 100 for line in lines)
+
+
+def test_of_a_shipped_device_each_figure_says_whether_it_is_assumed(
+        call: Call, machine: Callable[..., None]) -> None:
+    machine(Z100SM)
+    lines = call("devices", "--here").out.splitlines()
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
+    assert rows["compute_units"] == "64 the shipped file z100sm.toml"
+    assert rows["clock_hz"] == "1,725 MHz the shipped file z100sm.toml, assumed"
 
 
 def test_its_file_can_be_sent_in_and_planned_for(

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from dscore.measuring.vendor_runtime import _CUDA_ATTRIBUTES, Runtime
 
 FILL_SECONDS = 2e-6
-# As the drivers of the two parts would report them, of which no file is shipped: an RTX 4080 and
-# one GCD of an MI250.
+# As the drivers of three parts would report them. Of two no file is shipped: an RTX 4080 and one
+# GCD of an MI250.
 RTX_4080 = {
     "name": b"NVIDIA GeForce RTX 4080\0", "architecture": "sm_89", "memory_bytes": 16_850_000_000,
     "compute_units": 76, "wavefront": 32, "threads_per_block": 1024, "threads_per_cu": 1536,
@@ -18,6 +18,10 @@ MI250 = {
     "memory_bytes": 68_702_699_520, "compute_units": 104, "wavefront": 64,
     "threads_per_block": 1024, "lds_bytes_per_block": 65_536, "l2_bytes": 8_388_608,
     "clock_hz": 1_700_000, "memory_clock_hz": 1_600_000, "memory_bus_bits": 4096}
+Z100SM = MI250 | {
+    "name": b"Z100SM\0", "architecture": "gfx906:sramecc+:xnack-",
+    "memory_bytes": 17_163_091_968, "compute_units": 64, "l2_bytes": 4_194_304,
+    "clock_hz": 1_725_000, "memory_clock_hz": 1_000_000}
 
 
 class MadeUpDriver:
