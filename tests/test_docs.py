@@ -48,7 +48,8 @@ def test_every_extra_that_is_named_is_there():
     """In what an error advises as well: ``pip install dscore[plot]``."""
     texts = [path.read_text() for folder in ("dscore", "backends", "cli", "docs")
              for path in (ROOT / folder).rglob("*.[pm][yd]")]
-    named = {name for text in (README, *texts) for name in re.findall(r"dscore\[(\w+)\]", text)}
+    extra = re.compile(r"(?:dscore|[`']\.)\[(\w+)\]")
+    named = {name for text in (README, *texts) for name in extra.findall(text)}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {"plot", "torch", "cuda", "hip"} <= named
     assert named <= {*project["optional-dependencies"]}
