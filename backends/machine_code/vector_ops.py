@@ -127,6 +127,10 @@ def _not(compare: Callable[..., Any]) -> Callable[..., Any]:
 
 VECTOR: dict[str, VectorOp] = {
     "v_mov_b32": _op("u<u", lambda a: a),
+    # Accumulator registers of gfx90a, which `disassembly` numbers behind the vector registers.
+    "v_accvgpr_read_b32": _op("u<u", lambda a: a),
+    "v_accvgpr_write_b32": _op("u<u", lambda a: a),
+    "v_accvgpr_mov_b32": _op("u<u", lambda a: a),
     "v_not_b32": _op("u<u", lambda a: ~a),
     "v_and_b32": _op("u<uu", lambda a, b: a & b),
     "v_or_b32": _op("u<uu", lambda a, b: a | b),

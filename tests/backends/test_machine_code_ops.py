@@ -29,6 +29,7 @@ def signed_field(value, first, width):
 
 # Results of integer instructions of two or three sources, modulo 2**32.
 INTEGER = {
+    "v_accvgpr_read_b32": int, "v_accvgpr_write_b32": int, "v_accvgpr_mov_b32": int,
     "v_mov_b32": int, "v_not_b32": lambda a: ~a,
     "v_and_b32": lambda a, b: a & b, "v_or_b32": lambda a, b: a | b,
     "v_xor_b32": lambda a, b: a ^ b, "v_or3_b32": lambda a, b, c: a | b | c,
