@@ -162,7 +162,7 @@ def _operands(text: str) -> tuple[list[str], dict[str, str]]:
     operands = re.split(r",\s*(?![^\[(]*[\])])", text) if text else []
     modifiers: dict[str, str] = {}
     if operands:
-        last, *words = operands[-1].split()
+        last, *words = re.split(r"\s+(?![^(]*\))", operands[-1])
         operands[-1] = last
         for word in words:
             if not _MODIFIER.match(word):
