@@ -20,6 +20,7 @@ from dscore.building.headers import sources
 from dscore.building.kernels import StoredKernel, missing_kernels, provide, sources_identity
 from dscore.building.toolchain import target
 from dscore.core.backend import BackendIdentity, Prepared, Progress, require_accepted
+from dscore.core.device import Device
 from dscore.core.errors import CompileError, LaunchError, UnavailableError
 from dscore.core.once import once
 from dscore.core.plan import Plan, ResourceUse, Violation
@@ -27,7 +28,6 @@ from dscore.core.spec import LAYOUTS
 from dscore.ops import operands_of
 
 _T = TypeVar("_T")
-_ARCHITECTURE = "gfx906"
 _WAVEFRONT = 64
 # FLOAT_MODE: round to nearest even, denormals kept (AMDGPUUsage, "Floating Point Rounding Mode
 # Enumeration Values"). What `arithmetic` computes holds for this mode alone.
@@ -90,15 +90,15 @@ def _shape_bytes(plan: Plan) -> bytes:
 
 
 @once
-def _program(library: Path, name: str, plan_lds_bytes: int) -> Program:
+def _program(library: Path, name: str, plan_lds_bytes: int, architecture: str) -> Program:
     """The kernel called *name* in a library, translated."""
-    kernel = kernel_object(library, name, _ARCHITECTURE)
+    kernel = kernel_object(library, name, architecture)
     descriptor = kernel.descriptor
     if descriptor.lds_bytes != plan_lds_bytes:
         raise CompileError(f"{name} has {descriptor.lds_bytes:,} B of LDS in its machine code, "
                            f"its plan {plan_lds_bytes:,} B")
     _require_known(name, descriptor)
-    code = disassemble(kernel, _ARCHITECTURE)
+    code = disassemble(kernel, architecture)
     too_close = hazards(code)
     if too_close:
         raise CompileError(f"{name} was compiled wrongly: {'; '.join(too_close)}")
@@ -122,12 +122,13 @@ class Gfx906Backend(HostBackend):
     """
 
     name = "gfx906"
+    architecture = "gfx906"
     any_device = False
     compiles = True
 
     def __init__(self, sizes: Sizes = CALLED_SIZES["hip"]) -> None:
         self.sizes: Sizes = sizes
-        self.target = target(_ARCHITECTURE)
+        self.target = target(self.architecture)
         self._stored: dict[str, StoredKernel] = {}
 
     def missing(self) -> str | None:
@@ -162,7 +163,8 @@ class Gfx906Backend(HostBackend):
         require_accepted(self, plan)
         self.prepare([plan])
         name = KernelSource(plan, self.sizes).name
-        program = _program(self._stored[name].library, name, plan.use.lds_bytes)
+        program = _program(self._stored[name].library, name, plan.use.lds_bytes,
+                           self.architecture)
         return MachineKernel(plan, self.sizes, program)
 
     def identity(self, architecture: str) -> BackendIdentity:
@@ -176,3 +178,16 @@ class Gfx906AnySizes(Gfx906Backend):
 
     def __init__(self) -> None:
         super().__init__(sizes="any")
+
+
+class Gfx90aBackend(Gfx906Backend):
+    """The same for gfx90a, whose packed instructions and accumulator registers gfx906 lacks."""
+
+    name = "gfx90a"
+    architecture = "gfx90a"
+
+    def device(self) -> Device:
+        """The device that `dscore build --target gfx90a` makes plans for."""
+        from dscore.core import catalog  # reads files that running a plan does not need
+
+        return catalog.device(self.architecture)

@@ -216,7 +216,7 @@ def lds_clocks(waves: Array, lanes: Array, offsets: Array, words: int) -> tuple[
     >>> lds_clocks(0 * lane, lane, 4 * lane, 1), lds_clocks(0 * lane, lane, 8 * lane, 1)
     ((2, 2), (4, 2))
     """
-    together = BANKS // words  # lanes of a clock
+    together = BANKS // (4 if words == 3 else words)  # lanes of a clock
     groups = waves * (LANES // together) + lanes // together
     word = (offsets // 4)[:, None] + np.arange(words)
     # Lanes at one word share it.

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dscore.backends.machine_code.objects import KernelObject
@@ -19,6 +19,7 @@ from dscore.core.once import once
 
 _LINE = re.compile(r"\s+(\S+)\s*(.*?)\s*// ([0-9A-F]{12}): ((?:[0-9A-F]{8} ?)+)")
 _MODIFIER = re.compile(r"[a-z_0-9]+(?::(?:\[[^\]]*\]|\S+))?$")
+_ACCUMULATOR = re.compile(r"^a(\d+|\[\d+:\d+\])$")
 _MISSING = ("llvm-objdump is missing, which reads the machine code: install LLVM's binary tools "
             "(Debian: llvm-15), or set DSCORE_OBJDUMP")
 
@@ -101,6 +102,8 @@ def disassemble(kernel: KernelObject, architecture: str) -> tuple[Instruction, .
     # Dots stand for the zeros between two kernels.
     lines = body.partition("\n\n")[0].partition("\t...")[0].splitlines()
     code = [_instruction(line) for line in lines if line.strip()]
+    if kernel.descriptor.accumulators:
+        code = [_unified(one, kernel.descriptor.accumulators) for one in code]
     for before, after in itertools.pairwise(code):
         if before.address + 4 * before.dwords != after.address:
             raise CompileError(f"the disassembly has a gap after {before}")
@@ -146,12 +149,20 @@ def _instruction(line: str) -> Instruction:
                        len(code.split()), f"{mnemonic} {rest}".strip())
 
 
+def _unified(one: Instruction, first: int) -> Instruction:
+    """Instruction whose accumulator registers are vector registers, from number *first* on."""
+    def vector(name: re.Match[str]) -> str:
+        return "v" + re.sub(r"\d+", lambda number: str(int(number[0]) + first), name[0][1:])
+
+    return replace(one, operands=tuple(_ACCUMULATOR.sub(vector, text) for text in one.operands))
+
+
 def _operands(text: str) -> tuple[list[str], dict[str, str]]:
     """Operands, which commas divide, and the modifiers behind the last one."""
     operands = re.split(r",\s*(?![^\[(]*[\])])", text) if text else []
     modifiers: dict[str, str] = {}
     if operands:
-        last, *words = operands[-1].split()
+        last, *words = re.split(r"\s+(?![^(]*\))", operands[-1])
         operands[-1] = last
         for word in words:
             if not _MODIFIER.match(word):

@@ -136,8 +136,10 @@ class Lds:
         if low < 0 or high > self.bytes:
             raise Fault(f"accesses bytes {low:,} to {high - 1:,} of LDS, of which the block has "
                         f"{self.bytes:,}")
-        if (offsets & (size - 1)).any():
-            raise Fault(f"accesses {size} bytes of LDS at an address that is no multiple of them")
+        aligned = 16 if size == 12 else size
+        if (offsets & (aligned - 1)).any():
+            raise Fault(f"accesses {size} bytes of LDS at an address that is no multiple of "
+                        f"{aligned}")
         return blocks.astype(np.int64) * (self.bytes // 4) + (offsets >> 2)
 
     def read(self, blocks: Array, waves: Array, offsets: Array, words: int) -> Words:

@@ -14,7 +14,7 @@ from dscore.backends.machine_code.waves import LANES, Array, Fault, Words
 Handler = Callable[[Any, Instruction], None]
 
 _WIDTHS = {"dword": 1, "dwordx2": 2, "dwordx3": 3, "dwordx4": 4, "dwordx8": 8, "dwordx16": 16}
-_LDS_WIDTHS = {"b32": 1, "b64": 2, "b128": 4}
+_LDS_WIDTHS = {"b32": 1, "b64": 2, "b96": 3, "b128": 4}
 _BLOCK = 64  # elements that the two-address forms of ds_*2st64 count by
 
 

@@ -41,12 +41,16 @@ class Descriptor:
     float_mode: int  # FLOAT_MODE: rounding and denormals
     user_sgprs: tuple[tuple[str, int], ...]  # (what it is, the first register)
     system_sgprs: int  # the first register after them, which holds the block's number
+    accumulators: int = 0  # gfx90a: the vector register that is accumulator register 0
 
     @classmethod
-    def parse(cls, data: bytes) -> Descriptor:
-        """Descriptor of its 64 bytes (AMDGPUUsage, "Kernel Descriptor for GFX6-GFX11")."""
+    def parse(cls, data: bytes, unified: bool = False) -> Descriptor:
+        """Descriptor of its 64 bytes (AMDGPUUsage, "Kernel Descriptor for GFX6-GFX11").
+
+        *unified*: accumulator registers are numbered behind the vector registers, as on gfx90a.
+        """
         lds, scratch, kernarg = struct.unpack_from("<III", data)
-        resources1, resources2, properties = struct.unpack_from("<IIH", data, 48)
+        resources3, resources1, resources2, properties = struct.unpack_from("<IIIH", data, 44)
         first, user = 0, []
         for bit, (name, count) in enumerate(_USER_SGPRS):
             if properties >> bit & 1:
@@ -55,8 +59,9 @@ class Descriptor:
         total = resources2 >> 1 & 0x1F  # USER_SGPR_COUNT
         if first != total:
             raise CompileError(f"a kernel descriptor asks for {total} user SGPRs and names {first}")
-        return cls(lds, scratch, kernarg, ((resources1 & 0x3F) + 1) * 4,
-                   resources1 >> 12 & 0xFF, tuple(user), total)
+        return cls(lds, scratch, kernarg, ((resources1 & 0x3F) + 1) * (8 if unified else 4),
+                   resources1 >> 12 & 0xFF, tuple(user), total,
+                   ((resources3 & 0x3F) + 1) * 4 if unified else 0)
 
 
 @dataclass(frozen=True)
@@ -95,8 +100,8 @@ def kernel_object(library: Path, name: str, architecture: str) -> KernelObject:
         for symbol in symbols.values():
             if part in symbol.name and symbol.name.endswith(".kd"):
                 data = code_object[symbol.offset:symbol.offset + _DESCRIPTOR_BYTES]
-                return KernelObject(symbol.name.removesuffix(".kd"), Descriptor.parse(data),
-                                    code_object)
+                return KernelObject(symbol.name.removesuffix(".kd"),
+                                    Descriptor.parse(data, architecture == "gfx90a"), code_object)
     raise CompileError(f"{library} has no {architecture} machine code of {name}")
 
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dscore.backends.machine_code.vector_ops import reversed_bits
+
 U, L = np.uint32, np.uint64
 
 
@@ -95,6 +97,7 @@ SCALAR: dict[str, ScalarOp] = {
     "s_mov_b32": _op("u<u", lambda a: a, keeps_scc=True),
     "s_mov_b64": _op("d<d", lambda a: a, keeps_scc=True),
     "s_movk_i32": _op("i<i", lambda a: a, keeps_scc=True, short="i"),
+    "s_brev_b32": _op("u<u", reversed_bits, keeps_scc=True),
     "s_not_b32": _op("u<u", _nonzero(lambda a: ~a)),
     "s_not_b64": _op("d<d", _nonzero(lambda a: ~a)),
     "s_cselect_b32": _op("u<uuc", lambda a, b, scc: np.where(scc, a, b), keeps_scc=True),

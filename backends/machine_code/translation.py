@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dscore.backends.machine_code import control, memory_ops
+from dscore.backends.machine_code import control, memory_ops, packed_ops
 from dscore.backends.machine_code.disassembly import Instruction
 from dscore.backends.machine_code.operands import (
     Operand,
@@ -62,7 +62,8 @@ class Translator:
         elif opcode in control.STEPS:
             self._require_modifiers({})
             self.add(control.STEPS[opcode](instruction))
-        elif not memory_ops.translate(self, instruction):
+        elif not (memory_ops.translate(self, instruction)
+                  or packed_ops.translate(self, instruction)):
             raise UnknownError(f"opcode {opcode}")
 
     def add(self, step: Step) -> None:

@@ -51,13 +51,6 @@ def _i24(a: Any) -> Any:
     return (a.astype(np.int64) << np.int64(40)) >> np.int64(40)
 
 
-def _bits_reversed(a: Any) -> Any:
-    for width, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF),
-                        (16, 0x0000FFFF)):
-        a = a >> U(width) & U(mask) | (a & U(mask)) << U(width)
-    return a
-
-
 def _add_carry(a: Any, b: Any, carry: Any = False) -> tuple[Any, Any]:
     """Sum and its carry (V_ADD_CO_U32, V_ADDC_CO_U32)."""
     total = _long(a) + _long(b) + np.asarray(carry, dtype=np.uint64)
@@ -102,6 +95,14 @@ def _bits(words: Any) -> Any:
     return (words * L(0x0101010101010101) >> L(56)).astype(U)
 
 
+def reversed_bits(a: Any) -> Any:
+    """Words with bit 0 for bit 31, and so on."""
+    for mask, shift in ((0x55555555, 1), (0x33333333, 2), (0x0F0F0F0F, 4), (0x00FF00FF, 8),
+                        (0x0000FFFF, 16)):
+        a = (a & U(mask)) << U(shift) | a >> U(shift) & U(mask)
+    return a
+
+
 def _compare(name: str) -> dict[str, VectorOp]:
     """Integer comparisons (Vega ISA, 12.11, VOPC)."""
     compute: Callable[..., Any] = getattr(np, _COMPARISONS[name])
@@ -134,8 +135,12 @@ def _not(compare: Callable[..., Any]) -> Callable[..., Any]:
 
 VECTOR: dict[str, VectorOp] = {
     "v_mov_b32": _op("u<u", lambda a: a),
+    # Accumulator registers of gfx90a, which `disassembly` numbers behind the vector registers.
+    "v_accvgpr_read_b32": _op("u<u", lambda a: a),
+    "v_accvgpr_write_b32": _op("u<u", lambda a: a),
+    "v_accvgpr_mov_b32": _op("u<u", lambda a: a),
     "v_not_b32": _op("u<u", lambda a: ~a),
-    "v_bfrev_b32": _op("u<u", _bits_reversed),
+    "v_bfrev_b32": _op("u<u", reversed_bits),
     "v_and_b32": _op("u<uu", lambda a, b: a & b),
     "v_or_b32": _op("u<uu", lambda a, b: a | b),
     "v_xor_b32": _op("u<uu", lambda a, b: a ^ b),

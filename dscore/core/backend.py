@@ -148,7 +148,8 @@ _REGISTRY: dict[str, str] = {
 }
 # Variants of these, which neither "auto" nor a list of backends takes.
 _VARIANTS = {"hip_any": "dscore.backends.hip:HipAnySizes",
-             "gfx906_any": "dscore.backends.machine_code.backend:Gfx906AnySizes"}
+             "gfx906_any": "dscore.backends.machine_code.backend:Gfx906AnySizes",
+             "gfx90a": "dscore.backends.machine_code.backend:Gfx90aBackend"}
 
 
 def register(name: str, target: str) -> None:

@@ -144,6 +144,22 @@ def test_lds_outside_of_the_block_s_and_out_of_line():
           lds_bytes=256)
 
 
+def test_three_words_of_lds_lie_at_a_multiple_of_16_bytes():
+    text = """
+    v_lshlrev_b32 v1, {}, v0
+    v_mov_b32 v2, v0
+    v_add_u32 v3, 1, v0
+    v_add_u32 v4, 2, v0
+    ds_write_b96 v1, v[2:4]
+    ds_read_b96 v[5:7], v1
+    s_waitcnt lgkmcnt(0)
+    v_add3_u32 v8, v5, v6, v7"""
+    after = run(text.format(4), lds_bytes=1024)
+    assert after.v[8][0].tolist() == [3 * n + 3 for n in range(LANES)]
+    fault(text.format(3), "accesses 12 bytes of LDS at an address that is no multiple of 16",
+          lds_bytes=1024)
+
+
 SHARE = """
 v_lshlrev_b32 v1, 2, v0
 v_xor_b32 v2, 64, v0

@@ -29,6 +29,7 @@ def signed_field(value, first, width):
 
 # Results of integer instructions of two or three sources, modulo 2**32.
 INTEGER = {
+    "v_accvgpr_read_b32": int, "v_accvgpr_write_b32": int, "v_accvgpr_mov_b32": int,
     "v_mov_b32": int, "v_not_b32": lambda a: ~a,
     "v_bfrev_b32": lambda a: int(f"{a:032b}"[::-1], 2),
     "v_and_b32": lambda a, b: a & b, "v_or_b32": lambda a, b: a | b,
@@ -208,7 +209,8 @@ def test_what_is_not_known_is_refused_by_name_before_anything_runs():
         run("v_sin_f32 v1, v0\nv_dot4_i32_i8 v1, v0, v0, v0")
     for form in ("v_add_f32 v1, v0, v0 clamp", "v_add_f32 v1, v0, v0 mul:2", "v_mov_b32 v1, ttmp3",
                  "global_load_dword v1, v[2:3], off glc", "s_waitcnt 0x3f70",
-                 "s_mov_b64 s[3:4], 0", "v_and_b32 v1, -v0, v0"):
+                 "s_mov_b64 s[3:4], 0", "s_getreg_b32 s6, hwreg(HW_REG_SH_MEM_BASES, 0, 16)",
+                 "v_and_b32 v1, -v0, v0"):
         with pytest.raises(UnavailableError, match=form.split()[0]):
             run(form)
 

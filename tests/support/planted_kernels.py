@@ -26,8 +26,7 @@ from dscore.core.errors import LaunchError, UnavailableError
 # there a product with 0 is a NaN.
 DATA = ((0, 1, 0), (1, 4, 0))
 MORE_DATA = ((2, 1, 0), (3, 100, 0), (4, 1, 23), (5, 1, 7))
-NEVER_TAKEN = "a branch that is never taken"
-SAVES_TIME = "no lane executes what the branch skips: it saves time alone"
+NO_LANES = "wavefronts go another way in which no lane executes"
 SAME = "it does the same to all registers"
 WAITED = "a later wait covers what it waits for, before anything touches it"
 UNUSED = "nothing reads what differs"
@@ -74,10 +73,7 @@ class Subject:
         """Why *fault*, which `outcome` does not catch, changes nothing; empty without a reason."""
         one = fault.before
         if one.opcode in control.BRANCHES:
-            if one.address not in self.path.taken:
-                return NEVER_TAKEN
-            idle = one.opcode == "s_cbranch_execz" and fault.after.opcode != "s_cbranch_execnz"
-            return SAVES_TIME if idle else ""
+            return NO_LANES if self.path.idle(fault) else ""
         first = Comparison(self, fault)
         if not first.differing:
             return SAME
@@ -94,10 +90,12 @@ def equal(some, others):
 
 
 class Path:
-    """What a kernel comes to: addresses of instructions and of taken branches, steps of a batch."""
+    """What a kernel comes to: addresses of instructions, and of branches that some wavefront takes
+    or passes; basic blocks in all.
+    """
 
     def __init__(self):
-        self.entered, self.taken, self.steps = set(), set(), 0
+        self.entered, self.taken, self.passed, self.steps = set(), set(), set(), 0
 
     def following(self, code):
         """`Batch._execute` that takes note of the path."""
@@ -113,9 +111,20 @@ class Path:
             self.entered.update(addresses)
             group = np.broadcast_to(batch.group, batch.count).copy()
             whole(batch, block, following, end)
-            if block.target >= 0 and (batch._at[group] == block.target).any():
-                self.taken.add(addresses[-1])
+            if block.target >= 0:
+                taken = batch._at[group] == block.target
+                self.taken |= {addresses[-1]} if taken.any() else set()
+                self.passed |= set() if taken.all() else {addresses[-1]}
         return execute
+
+    def idle(self, fault):
+        """Whether only wavefronts without an executing lane go another way by a changed branch."""
+        one = fault.before
+        if fault.kind == "branch inverted":
+            always = one.address not in self.passed
+            return {"s_cbranch_execz": always,
+                    "s_cbranch_execnz": one.address not in self.taken}.get(one.opcode, False)
+        return one.opcode == "s_cbranch_execz"
 
 
 class Comparison:
