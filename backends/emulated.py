@@ -88,7 +88,7 @@ class EmulatedBackend(HostBackend):
     def loaded_kernel(self, plan: Plan) -> LoadedKernel:
         """The kernel of *plan* for those who have addresses of arrays."""
         require_accepted(self, plan)
-        return self._kernels.loaded(plan, self.target)[0]
+        return self._kernels.loaded(plan, self.target)
 
     def identity(self, architecture: str) -> BackendIdentity:
         """The C++ sources, and the host's compiler."""

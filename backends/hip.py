@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,10 +31,9 @@ _LAUNCHES_PER_EVENT = 20
 class HipKernel:
     """A kernel on a device: of host arrays, which are copied there and back, or of addresses."""
 
-    def __init__(self, loaded: LoadedKernel, use: ResourceUse, runtime: Runtime,
-                 index: int) -> None:
+    def __init__(self, loaded: LoadedKernel, runtime: Runtime, index: int) -> None:
         self.plan: Plan = loaded.plan
-        self.use = use
+        self.use: ResourceUse = loaded.use
         self.launch = loaded.launch
         self._runtime, self._index = runtime, index
 
@@ -164,17 +162,13 @@ class HipBackend:
     def compile(self, plan: Plan) -> HipKernel:
         """The kernel of *plan*, its use as the compiler reported it; CompileError holds its log."""
         require_accepted(self, plan)
-        loaded, report = self._kernels.loaded(plan, self._target(self.index))
-        use = plan.use
-        if report is not None:
-            # The report knows nothing of LDS that is asked for at the launch.
-            use = replace(report.use(use.threads, use.waves), lds_bytes=use.lds_bytes)
-        return HipKernel(loaded, use, runtime(self.vendor), self.index)
+        loaded = self._kernels.loaded(plan, self._target(self.index))
+        return HipKernel(loaded, runtime(self.vendor), self.index)
 
     def kernel_on(self, plan: Plan, index: int) -> LoadedKernel:
         """The kernel of *plan* built for the device numbered *index*, for arrays that lie there."""
         require_accepted(self, plan)
-        return self._kernels.loaded(plan, self._target(index))[0]
+        return self._kernels.loaded(plan, self._target(index))
 
     def identity(self, architecture: str) -> BackendIdentity:
         """The C++ sources, and the compiler for *architecture*."""

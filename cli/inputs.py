@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dscore.core.backend import Backend
     from dscore.core.catalog import NamedProblem
     from dscore.core.plan import Plan, Rules
+    from dscore.core.problem import ConvProblem
     from dscore.core.tiling import Tiling
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -72,10 +73,15 @@ def plan_of(layer: str, device: str | None, rules: str, tiling: str | None,
     """The plan of one layer, with a *tiling* or a *batch* where these are stated."""
     from dscore import api
 
+    return api.plan_for(problem_of(layer, batch), device, cast("Rules", rules), tiling_of(tiling))
+
+
+def problem_of(layer: str, batch: int | None) -> ConvProblem:
+    """The problem of one layer, with a *batch* where that is stated."""
+    from dscore import api
+
     problem = api.problem_of(layer)
-    if batch is not None:
-        problem = problem.with_batch(batch)
-    return api.plan_for(problem, device, cast("Rules", rules), tiling_of(tiling))
+    return problem if batch is None else problem.with_batch(batch)
 
 
 def measuring_backend(name: str, instead: str) -> Backend:

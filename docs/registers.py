@@ -172,8 +172,8 @@ def bound(values: Any, reported: Any) -> tuple[int, int, float]:
     return k, c, slack
 
 
-def most(row: Row) -> int:
-    """Registers that the algorithm's model allows the kernel."""
+def wanted(row: Row) -> int:
+    """Registers that the compiler is predicted to want for the kernel."""
     tiling = tiling_from(row["tiling"])
     return int(algorithm_of(tiling).registers(parse_problem(row["problem"]), tiling,
                                               catalog.device(row["device"])))
@@ -181,10 +181,10 @@ def most(row: Row) -> int:
 
 def first_ranked(rows: list[Row]) -> str:
     """The table of the plans ranked first."""
-    return table("layer | tiling | > threads | > LDS B | > reported | > Eq. 6 | > at most "
+    return table("layer | tiling | > threads | > LDS B | > reported | > Eq. 6 | > wanted "
                  "| > reported | > spills | > scratch B | > waves per SIMD", [
                      [row["layer"], tiling_from(row["tiling"]).name, row["threads"], row["lds"],
-                      row["reported_lds"], row["predicted"], most(row),
+                      row["reported_lds"], row["predicted"], wanted(row),
                       row["reported"], row["spills"], row["scratch"],
                       "" if row["waves"] is None else row["waves"]]
                      for row in rows if row["sample"] == "first"])
@@ -202,11 +202,11 @@ def of_target(name: str, rows: list[Row]) -> str:
     fits = [[family, len(values[1]), *fit(*values)] for family, values in by_family.items()]
     bounds = [[family, *bound(*values)[:2], f"{bound(*values)[2]:.0f}"]
               for family, values in by_family.items()]
-    kept = sum(row["reported"] <= most(row) for row in rows)
+    kept = sum(row["reported"] <= wanted(row) for row in rows)
     return "\n".join([
         f"## {name}, planned for {rows[0]['device']}\n",
         f"{rows[0]['compiler']}. {len(rows)} kernels, LDS as predicted in {exact} of them, "
-        f"registers within the model's bound in {kept}. "
+        f"no more registers than wanted in {kept}. "
         "The table has the reported registers less those of Eq. 6, of kernels that do not spill; "
         f"*constant* would cover them all in place of the paper's {COMPILER_REGISTERS}:\n",
         table(f"kernels | {low} | > within | > constant",

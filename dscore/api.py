@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from dscore.core.trace import Trace
 from dscore.ops import output_of
 from dscore.solving import solver, verdict
 from dscore.solving.explain import Explanation, explanation_of
+
+if TYPE_CHECKING:
+    from dscore.building.reports import Report
 
 ProblemLike = ConvProblem | str
 DeviceLike = Device | str | os.PathLike[str]
@@ -66,6 +70,8 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
       "module:Class"; "auto" is hip where a GPU can be used, else reference.
     - *plan*: a Plan of this very problem, a tiling, or a dict of a tiling's fields; None for the
       plan tuned on this machine, else the one shipped for this device, else the solver's first.
+      Of these, one whose kernel spills is passed over (docs/registers.md). A plan of the caller's
+      own runs in any case, with a RuntimeWarning where it spills.
     - *out*: an array of the result's shape to write to, or None for a new one. On the host it may
       overlap the inputs. On a GPU it may not, and must be C-contiguous.
     - *arithmetic*: "plain" for float32 products; "tf32x3" for products made of three TF32 ones
@@ -195,19 +201,50 @@ def explain(problem: ProblemLike | Plan, device: DeviceLike | None = None,
             rules: Rules = "hardware") -> Explanation:
     """The plan of a problem (or a given plan) with its ledger, picture and floor.
 
+    Where the cache or a loaded file has the plan's kernel, registers, residency and ledger are
+    those that its compiler reported. Of a problem whose first kernel spills, the plan is the one
+    that `conv` takes instead; `passed_over` names the others.
+
     >>> print(explain("P13", "z100sm").floor)
     floor 0.68 µs = max(449,536 B at 1,000 GB/s (data sheet), 9,633,792 flops at 14.1 TFLOP/s)
     """
+    from dscore.building.kernels import report_on  # imports what plans do not need
+
     if isinstance(problem, Plan):
         choice.require_made(problem)
-        return _explanation(problem)
+        return _explanation(problem, report_on(problem))
     target, assumed = assumed_device() if device is None else (device_of(device), "")
-    return replace(_explanation(plan_for(problem, target, rules)), assumed=assumed)
+    plan, report, passed = choice.unspilled(plan_for(problem, target, rules), report_on, _spills)
+    return replace(_explanation(plan, report, named=False), assumed=assumed,
+                   passed_over="; ".join(map(str, passed)))
 
 
-def _explanation(plan: Plan) -> Explanation:
+def _explanation(plan: Plan, report: Report | None, named: bool = True) -> Explanation:
+    """The explanation of a plan, by what its compiler reported where that is known."""
     space = solver.solve(plan.problem, plan.device, plan.rules)
-    return explanation_of(plan, len(space), space.note, choice.origin_text(plan))
+    predicted = plan
+    if plan.reported_registers is not None:
+        predicted = solver.make_plan(plan.problem, plan.device, plan.tiling, plan.rules)
+    if report is not None:
+        plan = _reported(predicted, report)
+    return replace(explanation_of(plan, len(space), space.note,
+                                  choice.origin_text(predicted, named)), spills=_spills(report))
+
+
+def _reported(plan: Plan, report: Report) -> Plan:
+    """*plan* with the registers and the residency of a report; a caller's own residency stays."""
+    made = partial(solver.make_plan, plan.problem, plan.device, plan.tiling, plan.rules,
+                   reported_registers=report.held)
+    usual = solver.make_plan(plan.problem, plan.device, plan.tiling, plan.rules).block_n
+    if plan.block_n != usual:
+        return made(block_n=plan.block_n)
+    # hipcc's wavefronts on a SIMD count scalar registers, too.
+    waves = (report.occupancy_waves or plan.device.waves_per_simd) * plan.device.simds_per_cu
+    return made(block_n=min(made().block_n, max(waves // plan.use.waves, 1)))
+
+
+def _spills(report: Report | None) -> int:
+    return 0 if report is None else report.words_in_memory
 
 
 def trace(problem: ProblemLike, plan: Plan | TilingLike | None = None,

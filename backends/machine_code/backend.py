@@ -18,6 +18,7 @@ from dscore.backends.machine_code.objects import Descriptor, kernel_object
 from dscore.building.codegen import CALLED_SIZES, KernelSource, Sizes, refused, sizes_of
 from dscore.building.headers import sources
 from dscore.building.kernels import StoredKernel, missing_kernels, provide, sources_identity
+from dscore.building.reports import Report
 from dscore.building.toolchain import target
 from dscore.core.backend import BackendIdentity, Prepared, Progress, require_accepted
 from dscore.core.device import Device
@@ -37,9 +38,10 @@ _FLOAT_MODE = 0xF0
 class MachineKernel:
     """A kernel of gfx906 machine code, on NumPy arrays."""
 
-    def __init__(self, plan: Plan, sizes: Sizes, program: Program) -> None:
+    def __init__(self, plan: Plan, sizes: Sizes, program: Program,
+                 report: Report | None = None) -> None:
         self.plan = plan
-        self.use: ResourceUse = plan.use
+        self.use: ResourceUse = plan.use if report is None else report.use(plan.use)
         self.program = program
         self._rest = b"" if sizes == "fixed" else _shape_bytes(plan)
 
@@ -163,9 +165,9 @@ class Gfx906Backend(HostBackend):
         require_accepted(self, plan)
         self.prepare([plan])
         name = KernelSource(plan, self.sizes).name
-        program = _program(self._stored[name].library, name, plan.use.lds_bytes,
-                           self.architecture)
-        return MachineKernel(plan, self.sizes, program)
+        stored = self._stored[name]
+        program = _program(stored.library, name, plan.use.lds_bytes, self.architecture)
+        return MachineKernel(plan, self.sizes, program, stored.report)
 
     def identity(self, architecture: str) -> BackendIdentity:
         """The C++ sources, and hipcc."""

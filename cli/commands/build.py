@@ -182,7 +182,7 @@ def _row(kernel: Comparison, layers: list[str]) -> tuple[str, ...]:
     planned, report = kernel.predicted, kernel.reported
     more = f" (+{len(layers) - 1})" if len(layers) > 1 else ""
     built = ("", "", "", "") if report is None else (
-        f"{report.lds_bytes:,}", str(report.registers + report.accumulators), str(report.spills),
+        f"{report.lds_bytes:,}", str(report.held), str(kernel.spills),
         "" if report.occupancy_waves is None else str(report.occupancy_waves))
     return (layers[0] + more, kernel.plan.tiling.name, str(planned.threads),
             f"{planned.lds_bytes:,}", built[0], str(kernel.plan.compiled_registers), *built[1:],
@@ -194,13 +194,11 @@ def _verdict(kernel: Comparison) -> str:
         return ", ".join(kernel.faults)
     if kernel.tolerated:
         return counted(kernel.spills, "word") + " spilled"
-    if kernel.reported is not None and kernel.reported.scratch_bytes:
-        return f"{kernel.reported.scratch_bytes} B scratch"
     return f"+{kernel.excess} regs" if kernel.excess > 0 else "holds"
 
 
 def _summary(built: BuiltKernels) -> str:
-    from dscore.building.reports import MOST_SPILLS
+    from dscore.building.ahead_of_time import MOST_SPILLS
 
     kernels = [*built.kernels.values()]
     reported = [kernel for kernel in kernels if kernel.reported is not None]

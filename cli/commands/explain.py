@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dscore.cli import options
-from dscore.cli.inputs import plan_of
+from dscore.cli.inputs import plan_of, problem_of
 from dscore.cli.show.counts import counted_code, counts_record, print_counts
 from dscore.cli.show.json import Record, check_record, plan_record, print_json
 from dscore.cli.show.screen import prose_columns, screen
 
 if TYPE_CHECKING:
+    from dscore.core.plan import Rules
     from dscore.solving.explain import Explanation
 
 
@@ -34,6 +35,9 @@ def explain(
     line) run in the interpreter. What a wavefront executes is shown beside what the cost model
     counts for it. It needs hipcc and llvm-objdump, and no GPU.
 
+    Once the kernel has been compiled here (dscore build, prepare, or a call), registers, residency
+    and limits are by the compiler's report.
+
     \b
     dscore explain P13
     dscore explain mobilenet_v2/2 --device h200
@@ -42,9 +46,12 @@ def explain(
     """
     from dscore import api
 
-    explanation = api.explain(plan_of(layer, device, rules, tiling, batch))
-    if device is None:
-        explanation = replace(explanation, assumed=api.assumed_device()[1])
+    if tiling is None:
+        explanation = api.explain(problem_of(layer, batch), device, cast("Rules", rules))
+    else:
+        explanation = api.explain(plan_of(layer, device, rules, tiling, batch))
+        if device is None:
+            explanation = replace(explanation, assumed=api.assumed_device()[1])
     counted = counted_code(explanation.plan) if counts else None
     if json:
         print_json(_record(explanation) | ({"counts": counts_record(*counted)} if counted else {}))
@@ -63,4 +70,5 @@ def _record(explanation: Explanation) -> Record:
             "ledger": [check_record(check) for check in explanation.ledger],
             "floor_seconds": explanation.floor_seconds, "floor": explanation.floor,
             "note": explanation.note, "considered": explanation.considered,
+            "spills": explanation.spills, "passed_over": explanation.passed_over,
             "picture": wavefront_map(plan), "caption": algorithm_of(plan.tiling).caption(plan)}

@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -17,13 +17,14 @@ from dscore.cli.inputs import layers_of, missing_for_gpus, reproduction, tiling_
 from dscore.cli.show.json import Record, finite, print_json, problem_record
 from dscore.cli.show.text import compiling, counted, print_note, print_table, print_text, progress
 from dscore.core.errors import CompileError, DscoreError, SpecError, UnavailableError, require_int
+from dscore.core.text import percent
 
 if TYPE_CHECKING:
     from dscore.checking.bound import Accuracy
-    from dscore.core.backend import Backend
+    from dscore.core.backend import Backend, Kernel
     from dscore.core.catalog import NamedProblem
     from dscore.core.device import Device
-    from dscore.core.plan import Plan, Rules
+    from dscore.core.plan import Plan, ResourceUse, Rules
     from dscore.core.problem import ConvProblem
     from dscore.core.tiling import Tiling
 
@@ -94,6 +95,7 @@ class _Outcome:
 
     layer: NamedProblem
     plan: Plan | None = None
+    use: ResourceUse | None = None
     seconds: float | None = None
     accuracy: Accuracy | None = None
     verdict: str = "right"
@@ -167,22 +169,27 @@ def _outcome(job: _Job, layer: NamedProblem) -> _Outcome:
 
     Raises SpecError and UnavailableError: these are of the request, not of the layer.
     """
-    plan = None
+    from dscore.calling import choice
+
+    plan = use = None
     try:
         plan = _plan(job, layer.problem)
-        accuracy, seconds = _measured(job, plan)
+        kernel = (choice.unspilled_kernel(job.backend, plan) if job.tiling is None
+                  else job.backend.compile(plan))
+        plan, use = kernel.plan, kernel.use
+        accuracy, seconds = _measured(job, kernel)
     except (SpecError, UnavailableError):
         raise
     except DscoreError as error:
-        return _Outcome(layer, plan, None, None, error.fault or "FAILED", str(error),
+        return _Outcome(layer, plan, use, None, None, error.fault or "FAILED", str(error),
                         error.exit_code, _reproduction(job, layer, plan))
     if accuracy.ok:
-        return _Outcome(layer, plan, seconds, accuracy)
-    return _Outcome(layer, plan, seconds, accuracy, "WRONG", str(accuracy), 1,
+        return _Outcome(layer, plan, use, seconds, accuracy)
+    return _Outcome(layer, plan, use, seconds, accuracy, "WRONG", str(accuracy), 1,
                     _reproduction(job, layer, plan))
 
 
-def _measured(job: _Job, plan: Plan) -> tuple[Accuracy, float]:
+def _measured(job: _Job, kernel: Kernel) -> tuple[Accuracy, float]:
     """How one run compares with the exact result, and the median time of the repeats."""
     import statistics
 
@@ -192,7 +199,7 @@ def _measured(job: _Job, plan: Plan) -> tuple[Accuracy, float]:
     from dscore.checking.check import check_kernel
     from dscore.ops import output_of
 
-    kernel = job.backend.compile(plan)
+    plan = kernel.plan
     inputs, output = bound.sample(plan.problem, job.request.seed), output_of(plan.problem)
     accuracy, out = check_kernel(plan, kernel, *inputs), np.empty(output.shape, output.element.name)
     return accuracy, statistics.median(kernel.seconds(*inputs, out, repeats=job.request.repeats))
@@ -237,6 +244,8 @@ def _report(job: _Job, outcomes: list[_Outcome], total: int, seconds: float, jso
     # With --json stdout is for the data alone.
     prose = sys.stderr if json else sys.stdout
     for outcome in outcomes:
+        if outcome.plan and outcome.use and outcome.plan.surprise(outcome.use):
+            print_note(f"{outcome.layer.name}: {outcome.plan.surprise(outcome.use)}", prose)
         if not outcome.ok:
             print_text(f"{outcome.layer.name}: {outcome.message}", prose)
             print(f"  reproduce  {outcome.reproduce}\n", file=prose)
@@ -249,12 +258,7 @@ def _row(outcome: _Outcome) -> tuple[str, ...]:
     return (outcome.layer.name, str(outcome.layer.problem).partition(" ")[2],
             outcome.plan.tiling.name if outcome.plan else "",
             "" if seconds is None else f"{seconds * 1e3:,.3f}",
-            "" if accuracy is None else _percent(accuracy.share), outcome.verdict)
-
-
-def _percent(share: float) -> str:
-    """A share in percent; of one of 10 or more only the power of ten and two figures."""
-    return f"{share:.1%}" if share < 10 else f"{share * 100:.1e}%"
+            "" if accuracy is None else percent(accuracy.share), outcome.verdict)
 
 
 def _worst(outcomes: list[_Outcome]) -> float | None:
@@ -267,7 +271,7 @@ def _summary(outcomes: list[_Outcome], total: int, seconds: float) -> str:
     worst = _worst(outcomes)
     count = f"{len(outcomes)} of " if len(outcomes) < total else ""
     parts = [count + counted(total, "layer"), f"{sum(outcome.ok for outcome in outcomes)} right"]
-    parts += [f"worst error {_percent(worst)} of the bound"] if worst is not None else []
+    parts += [f"worst error {percent(worst)} of the bound"] if worst is not None else []
     hinted = sum(o.plan is not None and choice.origin(o.plan) == "hint" for o in outcomes)
     parts += [f"{hinted} planned by shipped hints"] if hinted else []
     return ", ".join([*parts, f"{seconds:.1f} s"])
@@ -280,16 +284,17 @@ def _record(job: _Job, outcomes: list[_Outcome], total: int, seconds: float) -> 
             "seed": job.request.seed, "repeats": job.request.repeats, "asked": total,
             "ran": len(outcomes), "right": sum(outcome.ok for outcome in outcomes),
             "worst_share": None if worst is None else finite(worst), "seconds": seconds,
-            "layers": [_layer_record(outcome) for outcome in outcomes]}
+            "layers": [_layer_record(one, job.tiling is not None) for one in outcomes]}
 
 
-def _layer_record(outcome: _Outcome) -> Record:
+def _layer_record(outcome: _Outcome, named: bool) -> Record:
     from dscore.calling import choice
 
     plan, accuracy = outcome.plan, outcome.accuracy
     return {"layer": outcome.layer.name, **problem_record(outcome.layer.problem),
             "tiling": plan and plan.tiling.as_json(), "plan": plan and plan.name,
-            "chosen_by": plan and choice.origin_text(plan),
+            "chosen_by": plan and choice.origin_text(plan, named),
+            "use": outcome.use and asdict(outcome.use),
             "seconds": outcome.seconds, "share": accuracy and finite(accuracy.share),
             "ok": outcome.ok, "verdict": outcome.verdict, "message": outcome.message,
             "reproduce": outcome.reproduce}

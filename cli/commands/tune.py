@@ -201,6 +201,7 @@ def _report(layers: list[NamedProblem], tuned: list[SearchResult], search: Searc
         print()
     prose = sys.stderr if json else sys.stdout
     _print_refused(layers, tuned, prose)
+    _print_surprises(layers, tuned, search, prose)
     print_note(_summary(tuned, search, seconds), prose)
     if search.policy.clock == "host":
         print_note(_WALL, prose)
@@ -237,6 +238,21 @@ def _print_refused(layers: list[NamedProblem], tuned: list[SearchResult], prose:
         print_note(f"... and {len(reasons) - shown:,} more; -v shows them", prose)
 
 
+def _print_surprises(layers: list[NamedProblem], tuned: list[SearchResult],
+                     search: SearchRequest, prose: TextIO) -> None:
+    """What the compiler took above the prediction for the best kernels, of those that a GPU ran."""
+    from dscore.building.kernels import report_on
+    from dscore.solving.solver import make_plan
+
+    for layer, one in zip(layers, tuned, strict=True):
+        if one.best is None or search.policy.clock == "host":
+            continue
+        plan = make_plan(one.problem, one.device, one.best.tiling)
+        report = report_on(plan)
+        if report is not None and plan.surprise(report.use(plan.use)):
+            print_text(f"{layer.name}: {plan.surprise(report.use(plan.use))}", prose)
+
+
 def _mean_gain(tuned: list[SearchResult]) -> float | None:
     """Geometric mean of the gains; None where there are none."""
     gains = [one.gain for one in tuned if one.gain is not None]
@@ -249,6 +265,8 @@ def _summary(tuned: list[SearchResult], search: SearchRequest, seconds: float) -
              counted(len(tuned), "layer")]
     parts += [f"gain {gain:.2f} (geometric mean)"] if gain is not None else []
     parts += [f"{counted(sum(one.complete for one in tuned), 'layer')} complete"]
+    spilling = sum(len(one.record.spilling) for one in tuned)
+    parts += [f"{counted(spilling, 'kernel')} refused for spills"] if spilling else []
     return ", ".join([*parts, f"{seconds:.1f} s"])
 
 
@@ -267,7 +285,7 @@ def _layer_record(layer: NamedProblem, one: SearchResult) -> Record:
     return {"layer": layer.name, **problem_record(layer.problem), "candidates": one.candidates,
             "tried": one.tried, "complete": one.complete, "gain": one.gain,
             "first": _configuration_record(one.first) or {"tiling": one.first_tiling.as_json()},
-            "best": _configuration_record(one.best),
+            "best": _configuration_record(one.best), "spilling": len(one.record.spilling),
             "refused": [_configuration_record(c) for c in one.record.refused]}
 
 

@@ -57,7 +57,9 @@ def plan_record(plan: Plan) -> Record:
     return {"name": plan.name, **problem_record(plan.problem), "device": plan.device.name,
             "algorithm": plan.tiling.algorithm, "tiling": plan.tiling.as_json(),
             "rules": plan.rules, "masked": plan.masked, "launch": asdict(plan.launch),
-            "use": asdict(plan.use), "block_n": plan.block_n, "cost": asdict(plan.cost)}
+            "use": asdict(plan.use), "registers_at_most": plan.compiled_registers,
+            "registers_compiled": plan.reported_registers,
+            "block_n": plan.block_n, "cost": asdict(plan.cost)}
 
 
 def verdict_record(verdict: Verdict) -> Record:

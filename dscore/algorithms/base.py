@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import numpy as np
+
 from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.registers import launchable
 from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.plan import Check, Launch, Plan, ResourceUse, Violation
@@ -78,11 +81,32 @@ class Case:
     tiling: Any
     footprint: Footprint
     block_n: Count = 1
+    reported: int | None = None  # registers that the compiler took, of one tiling
+
+    @property
+    def wanted(self) -> Count:
+        """Registers that the kernel wants, or that the compiler took."""
+        if self.reported is not None:
+            return self.reported
+        return self.algorithm.registers(self.problem, self.tiling, self.device)
 
     @property
     def compiled(self) -> Count:
-        """Registers that the device's compiler takes at most."""
-        return self.algorithm.registers(self.problem, self.tiling, self.device)
+        """Registers that the device's compiler takes at most, or took."""
+        if self.reported is not None:
+            return self.reported
+        most = self.algorithm.most_registers(self.problem, self.tiling, self.device)
+        return np.minimum(most, launchable(self.device, self.footprint.waves))
+
+    @property
+    def registers(self) -> Count:
+        """Registers by Eq. 6, or those that the compiler took."""
+        return self.footprint.registers if self.reported is None else self.reported
+
+    @property
+    def origin(self) -> str:
+        """Where the used registers are from, for the ledger; empty for a prediction."""
+        return "" if self.reported is None else "used as compiled"
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -183,7 +207,15 @@ class Algorithm(ABC):
 
     @abstractmethod
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        """Registers that the device's compiler takes at most, fitted (docs/registers.md)."""
+        """Registers that the device's compiler wants for the kernel, fitted (docs/registers.md).
+
+        It may spill where the device has fewer, so the limits go by them. So do residency and cost
+        until the compiler has reported: the cost model's weights were fitted that way.
+        """
+
+    def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        """Registers that the compiler takes at most: more than it wants, where they are there."""
+        return self.registers(problem, t, device)
 
     @abstractmethod
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:

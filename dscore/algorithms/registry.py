@@ -123,17 +123,20 @@ def algorithm_of(tiling: Tiling) -> Algorithm:
     return algorithm(tiling.algorithm)
 
 
-def case_of(problem: ConvProblem, device: Device, tiling: Tiling, block_n: Count = 1) -> Case:
+def case_of(problem: ConvProblem, device: Device, tiling: Tiling, block_n: Count = 1,
+            reported: int | None = None) -> Case:
     """The case of *tiling* on a problem and a device.
+
+    *reported*: the registers that a compiler took, by which it is judged instead of the predicted.
 
     >>> from dscore.core.catalog import device, layers
     >>> tiling = tiling_from(dict(wave_w=1, wave_c=64, repeat_w=1, repeat_c=4, group_c=16))
     >>> case_of(layers()["P28"], device("z100sm"), tiling).use
-    ResourceUse(threads=256, waves=4, lds_bytes=32896, registers=80, spills=0)
+    ResourceUse(threads=256, waves=4, lds_bytes=32896, registers=80, spills=0, reported=False)
     """
     one = algorithm_of(tiling)
     return Case(problem, device, one, tiling, one.footprint(problem, tiling, device.wavefront),
-                block_n)
+                block_n, reported)
 
 
 def running(problem: ConvProblem, rules: Rules = "hardware") -> tuple[Algorithm, ...]:

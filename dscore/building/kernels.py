@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 from dscore._version import __version__
 from dscore.algorithms.registry import algorithm, names
 from dscore.building import kernel_files, toolchain
-from dscore.building.codegen import KernelSource, Sizes, entry_points, units
+from dscore.building.codegen import CALLED_SIZES, KernelSource, Sizes, entry_points, units
 from dscore.building.compiler_places import Kind
 from dscore.building.compilers import Compiler, find_compiler, missing_compiler
 from dscore.building.headers import headers_digest, sources
@@ -22,7 +22,7 @@ from dscore.building.reports import Report, report_of
 from dscore.building.toolchain import Built, Target
 from dscore.cache.store import Store, folder_key, key
 from dscore.core.backend import BackendIdentity, Prepared, Progress
-from dscore.core.errors import CompileError, UnavailableError
+from dscore.core.errors import CompileError, SpecError, UnavailableError
 from dscore.core.once import Locks
 from dscore.core.plan import Plan
 
@@ -242,12 +242,30 @@ class Kernels:
             return self._opened(kernels, target, progress, attempts - 1)
         return provision
 
-    def loaded(self, plan: Plan, target: Target) -> tuple[LoadedKernel, Report | None]:
-        """The kernel of *plan*, and what its compiler reported of it."""
+    def loaded(self, plan: Plan, target: Target) -> LoadedKernel:
+        """The kernel of *plan*, its use as the compiler reported it."""
         self.prepare([plan], target)
         kernel = KernelSource(plan, self._sizes)
         stored = self._stored[kernel.name, target.name]
-        return LoadedKernel(open_library(stored.library, stored.sha256), kernel), stored.report
+        return LoadedKernel(open_library(stored.library, stored.sha256), kernel, stored.report)
+
+
+def report_on(plan: Plan) -> Report | None:
+    """The compiler's report on the kernel that calls take for *plan* on its device.
+
+    None where no loaded file and no library of the cache has that kernel; nothing is built.
+    """
+    with suppress(UnavailableError, SpecError):  # no compiler; no target of that name
+        target = toolchain.target(plan.device.architecture)
+        kernel = KernelSource(plan, CALLED_SIZES[target.kind])
+        headers = headers_digest(sources())
+        stored = _of_files({kernel.name: kernel}, target, headers)
+        if not stored and _INDEX.folders():  # else there is no need to look for a compiler
+            compiler = find_compiler(target.kind, architecture=target.architecture)
+            key_of = {kernel.name: _key(kernel, target, compiler, headers)}
+            stored = _of_cache(key_of, key_of)
+        return stored[kernel.name].report if stored else None
+    return None
 
 
 def missing_kernels(kind: Kind) -> str | None:

@@ -11,10 +11,11 @@ from typing import Any
 
 from dscore.building.codegen import KernelSource, sizes_of
 from dscore.building.headers import sources
+from dscore.building.reports import Report
 from dscore.cache.files import loadable
 from dscore.core.errors import CompileError, LaunchError
 from dscore.core.once import once
-from dscore.core.plan import Plan
+from dscore.core.plan import Plan, ResourceUse
 from dscore.core.spec import LAYOUTS
 from dscore.ops import operands_of
 
@@ -96,13 +97,18 @@ def _launched(ffi: Any, calls: Any, addresses: Sequence[int]) -> int:
 
 
 class LoadedKernel:
-    """Kernel of a library for a plan, launched on the addresses of its operands."""
+    """Kernel of a library for a plan, launched on the addresses of its operands.
 
-    def __init__(self, library: Library, source: KernelSource) -> None:
+    *report* is what its compiler said of it, where it said anything.
+    """
+
+    def __init__(self, library: Library, source: KernelSource,
+                 report: Report | None = None) -> None:
         if source.name not in library.kernels:
             raise CompileError(f"{library.path} has no kernel {source.name}; it has "
                                f"{', '.join(library.kernels)}")
         self.plan: Plan = source.plan
+        self.use: ResourceUse = source.plan.use if report is None else report.use(source.plan.use)
         self._library = library
         self._kernel = library.kernels[source.name]
         self._require_operands()

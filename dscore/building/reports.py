@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dscore.core.numerics import WORD_BYTES
 from dscore.core.plan import ResourceUse
 
 _REMARK = re.compile(r"remark: (?:\S+:\d+:\d+: )?\s*(?P<what>[A-Za-z][^:\n]*?)(?: \[[^\]\n]*\])?: "
@@ -16,10 +17,6 @@ _PROPERTIES = re.compile(r"Function properties for '?(?P<symbol>[^'\s]+)")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+)(?:\+\d+)? bytes smem")
-
-# Words of a lane that may go to memory: nvcc trades a few outside of loops for more wavefronts,
-# which time judges better.
-MOST_SPILLS = 8
 
 
 @dataclass(frozen=True)
@@ -40,10 +37,21 @@ class Report:
     accumulators: int = 0
     scalar_spills: int = 0
 
-    def use(self, threads: int, waves: int) -> ResourceUse:
-        """Resource use of a block of so many threads, by this report."""
-        return ResourceUse(threads, waves, self.lds_bytes, self.registers + self.accumulators,
-                           self.spills)
+    @property
+    def held(self) -> int:
+        """Registers of both kinds."""
+        return self.registers + self.accumulators
+
+    @property
+    def words_in_memory(self) -> int:
+        """Words of a lane in scratch memory: spilled registers, and arrays kept there."""
+        return max(self.spills, -(-self.scratch_bytes // WORD_BYTES))
+
+    def use(self, predicted: ResourceUse) -> ResourceUse:
+        """Resource use of the block of *predicted* by this report, which knows nothing of LDS that
+        is asked for at the launch.
+        """
+        return replace(predicted, registers=self.held, spills=self.words_in_memory, reported=True)
 
 
 def report_from(fields: Any) -> Report:

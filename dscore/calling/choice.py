@@ -1,18 +1,30 @@
-"""Plan of a problem: the one tuned here, else the shipped hint, else the model's first."""
+"""Plan of a problem: the one tuned here, else the shipped hint, else the model's first.
+
+A plan whose kernel spills is passed over for the next of these (`unspilled`).
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Literal
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, Literal, TypeVar
 
 from dscore.algorithms.registry import as_tiling
 from dscore.calling.gpu_arrays import capturing
-from dscore.core.backend import Backend, refusals
+from dscore.core.backend import Backend, Kernel, refusals
 from dscore.core.device import Device
-from dscore.core.errors import InfeasibleError, SpecError, require_one_of
-from dscore.core.numerics import ARITHMETICS, Arithmetic
+from dscore.core.errors import (
+    CompileError,
+    InfeasibleError,
+    SpecError,
+    UnavailableError,
+    require_one_of,
+)
+from dscore.core.numerics import ARITHMETICS, WORD_BYTES, Arithmetic
 from dscore.core.plan import Plan, Rules
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
@@ -23,6 +35,9 @@ from dscore.tuning import records, shipped_hints
 Origin = Literal["hint", "model", "caller"]
 # A plan as a caller of `dscore.conv` may give it: whole, or as a tiling, or as a tiling's fields.
 PlanLike = Plan | Tiling | Mapping[str, Any]
+# Plans whose kernels spill before the least of these evils is taken: each costs a compilation.
+MOST_PASSED_OVER = 8
+_K = TypeVar("_K")
 
 
 def default_plan(problem: ConvProblem, device: Device, backend: Backend, name: str,
@@ -61,6 +76,71 @@ def untuned_plan(problem: ConvProblem, device: Device, rules: Rules = "hardware"
     return solver.best_plan(problem, device, rules, arithmetic, among)
 
 
+@dataclass(frozen=True)
+class PassedOver:
+    """Plan that is not taken, because a lane of its kernel keeps so many words in memory."""
+
+    plan: Plan
+    spills: int
+
+    def __str__(self) -> str:
+        return f"{self.plan.tiling.name} (spills {WORD_BYTES * self.spills} B of a lane to memory)"
+
+
+def unspilled(plan: Plan, kernel_of: Callable[[Plan], _K], spills_of: Callable[[_K], int],
+              backend: Backend | None = None, arithmetic: Arithmetic | None = None
+              ) -> tuple[Plan, _K, tuple[PassedOver, ...]]:
+    """*plan* and its kernel; where that spills, those of the first plan after it that does not.
+
+    After it come the shipped hint and the model's order. Where the first `MOST_PASSED_OVER` all
+    spill, or the others cannot be built here, that of the fewest spills is taken. The last of the
+    result are the plans that were passed over; each is also said to the logger "dscore" (info).
+    """
+    kernel = kernel_of(plan)
+    spilling = [(plan, kernel, spills_of(kernel))]
+    if not spilling[0][2]:
+        return plan, kernel, ()
+    for other in islice(_others(plan, backend, arithmetic), MOST_PASSED_OVER - 1):
+        try:
+            kernel = kernel_of(other)
+        except (UnavailableError, CompileError):  # a machine of loaded files alone has no others
+            continue
+        if not spills_of(kernel):
+            return other, kernel, _passed_over(spilling, other)
+        spilling.append((other, kernel, spills_of(kernel)))
+    taken = min(spilling, key=lambda one: one[2])
+    return *taken[:2], _passed_over([one for one in spilling if one is not taken], taken[0])
+
+
+def unspilled_kernel(backend: Backend, plan: Plan) -> Kernel:
+    """The kernel for *plan* that a call of *backend* on host arrays takes, as `unspilled` has it.
+    """
+    return unspilled(plan, backend.compile, lambda kernel: kernel.use.spills, backend)[1]
+
+
+def _passed_over(spilling: list[tuple[Plan, _K, int]], taken: Plan) -> tuple[PassedOver, ...]:
+    passed = tuple(PassedOver(plan, spills) for plan, _, spills in spilling)
+    for one in passed:
+        logging.getLogger("dscore").info("dscore: %s: %s is passed over for %s", taken.token, one,
+                                         taken.tiling.name)
+    return passed
+
+
+def _others(plan: Plan, backend: Backend | None, arithmetic: Arithmetic | None) -> Iterator[Plan]:
+    """The plans after *plan*: the shipped hint, then those of the model's order."""
+    problem, device = plan.problem, plan.device
+    space = solver.solve(problem, device, plan.rules,
+                         among=None if backend is None else backend.algorithms)
+    hint = shipped_hints.shipped_plan(problem, device) if plan.rules == "hardware" else None
+    ranked = (space.plan(int(index)) for index in space.ranked())
+    seen = {plan.tiling}
+    for other in chain([hint] if hint else [], ranked):
+        if (other.tiling not in seen and other.tiling.computes(arithmetic)
+                and not (backend and refusals(backend, other))):
+            seen.add(other.tiling)
+            yield other
+
+
 def callers_plan(problem: ConvProblem, device: Device, plan: PlanLike,
                  arithmetic: Arithmetic | None = None) -> Plan:
     """The caller's plan, or that of the caller's tiling on *device*.
@@ -84,7 +164,8 @@ def callers_plan(problem: ConvProblem, device: Device, plan: PlanLike,
 
 def require_made(plan: Plan) -> None:
     """Raise SpecError where *plan* is not what its tiling makes: a launch, say, was replaced."""
-    if plan != solver.make_plan(plan.problem, plan.device, plan.tiling, plan.rules, plan.block_n):
+    if plan != solver.make_plan(plan.problem, plan.device, plan.tiling, plan.rules, plan.block_n,
+                                plan.reported_registers):
         raise SpecError(f"the plan is not the one that its tiling {plan.tiling.name} makes on "
                         f"{plan.device.name}: something of it was replaced; dscore.plan_for makes "
                         "plans")
@@ -110,9 +191,15 @@ def origin(plan: Plan) -> Origin:
     return "caller"
 
 
-def origin_text(plan: Plan) -> str:
-    """The origin in words, with the time that a hint was measured at."""
+def origin_text(plan: Plan, named: bool = True) -> str:
+    """The origin in words, with the time that a hint was measured at.
+
+    *named*: a plan that is neither the hint nor the model's first was named by the caller; else it
+    is the next one after some that spill.
+    """
     source = origin(plan)
+    if source == "caller" and not named:
+        return "the cost model, after what spills"
     if source != "hint":
         return f"the {'cost model' if source == 'model' else 'caller'}"
     hints = shipped_hints.shipped(plan.device.name)

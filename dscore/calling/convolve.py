@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,12 +15,21 @@ from dscore.calling.arguments import Options
 from dscore.calling.arrays import Adapter, GpuAdapter, HostArray, overlaps_itself
 from dscore.calling.call_cache import CALLS, PreparedCall
 from dscore.calling.gpu_arrays import capturing
-from dscore.core.backend import Backend, GpuBackend, Kernel, choose_backend, require_accepted
+from dscore.core.backend import (
+    Backend,
+    GpuBackend,
+    Kernel,
+    Launchable,
+    choose_backend,
+    require_accepted,
+)
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, UnavailableError
 from dscore.core.numerics import Arithmetic
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
+
+_K = TypeVar("_K", bound=Kernel | Launchable)
 
 
 def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
@@ -74,8 +85,8 @@ def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tupl
         raise UnavailableError(f"x lies on GPU {index}, and backend {backend.name} runs host "
                                "arrays; copy it to the host, or take backend hip")
     accepted = _accepted_plan(problem, backend.device_at(index), backend, name, arithmetic, plan)
-    with _explained_waits(backend):
-        kernel = backend.kernel_on(accepted, index)
+    kernel = _kernel(backend, accepted, partial(backend.kernel_on, index=index), arithmetic,
+                     plan is not None)
     return PreparedCall(adapter, index, inputs, arguments.result_shape(inputs[0], problem), kernel)
 
 
@@ -133,8 +144,25 @@ def _compiled(problem: ConvProblem, name: str, arithmetic: Arithmetic | None = N
     backend = choose_backend(name)
     name = backend.name if name == "auto" else name
     accepted = _accepted_plan(problem, backend.device(), backend, name, arithmetic, plan)
+    return _kernel(backend, accepted, backend.compile, arithmetic, plan is not None)
+
+
+def _kernel(backend: Backend, plan: Plan, kernel_of: Callable[[Plan], _K],
+            arithmetic: Arithmetic | None, demanded: bool) -> _K:
+    """The kernel of *plan*; unless that was *demanded*, of a later one where it spills."""
     with _explained_waits(backend):
-        return backend.compile(accepted)
+        if not demanded:
+            return choice.unspilled(plan, kernel_of, _spills, backend, arithmetic)[1]
+        kernel = kernel_of(plan)
+    if _spills(kernel):
+        warnings.warn(f"{choice.PassedOver(plan, _spills(kernel))}: it runs, because this plan was "
+                      "asked for; without one, conv takes the next that does not spill",
+                      RuntimeWarning, stacklevel=2)
+    return kernel
+
+
+def _spills(kernel: Kernel | Launchable) -> int:
+    return kernel.use.spills
 
 
 def _explained_waits(backend: Backend) -> AbstractContextManager[None]:

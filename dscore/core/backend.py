@@ -116,6 +116,7 @@ class Launchable(Protocol):
     """
 
     start_on: Callable[[int], Callable[..., int]]
+    use: ResourceUse
 
     @property
     def alignment(self) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, require_one_of, shown
+from dscore.core.numerics import WORD_BYTES
 from dscore.core.problem import ConvProblem
 from dscore.core.text import MOST_COLUMNS, fold
 from dscore.core.tiling import Tiling
@@ -24,7 +25,8 @@ class ResourceUse:
     waves: int
     lds_bytes: int
     registers: int  # per thread
-    spills: int = 0
+    spills: int = 0  # words of a thread that lie in memory, for want of registers or an index
+    reported: bool = False  # by a compiler
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,11 @@ class Cost:
 
 
 # Of a plan, of which a caller may replace each.
-_FIELDS = {"problem": ConvProblem, "device": Device, "tiling": Tiling, "launch": Launch,
+_FIELDS: dict[str, Any] = {
+           "problem": ConvProblem, "device": Device, "tiling": Tiling, "launch": Launch,
            "use": ResourceUse, "compiled_registers": int, "block_n": int, "masked": bool,
-           "cost": Cost, "workspace_bytes": int, "further_launches": tuple}
+           "cost": Cost, "workspace_bytes": int, "further_launches": tuple,
+           "reported_registers": int | None}
 
 
 @dataclass(frozen=True)
@@ -118,11 +122,13 @@ class Plan:
     cost: Cost
     workspace_bytes: int = 0  # of memory that a launch needs beside the operands
     further_launches: tuple[Launch, ...] = ()  # after the first, of an algorithm of several grids
+    reported_registers: int | None = None  # that the compiler took; residency and cost go by them
 
     def __post_init__(self) -> None:
         for name, kind in _FIELDS.items():
             if not isinstance(getattr(self, name), kind):
-                raise SpecError(f"{name} of a plan must be a {kind.__name__}, got "
+                wanted = getattr(kind, "__name__", kind)
+                raise SpecError(f"{name} of a plan must be a {wanted}, got "
                                 f"{shown(getattr(self, name))}; dscore.plan_for makes plans")
         require_one_of(self.rules, "rules", RULES)
 
@@ -151,8 +157,7 @@ class Plan:
             *[("workspace", f"{self.workspace_bytes:,} B")] * (self.workspace_bytes > 0),
             *(("then", f"{launch.blocks:,} blocks of {launch.threads} threads")
               for launch in self.further_launches),
-            ("registers per thread", f"{use.registers} by Eq. 6, compiled at most "
-                                     f"{self.compiled_registers}"),
+            ("registers per thread", f"{use.registers} by Eq. 6, {self._compiled()}"),
             ("residency", f"{self.block_n} block{'s' * (self.block_n > 1)} per CU, "
                           f"occupancy {cost.occupancy:.0%}"),
             ("rounds over the CUs", f"{cost.rounds}"),
@@ -160,6 +165,23 @@ class Plan:
             ("FMAs per operand", f"{cost.arithmetic_intensity:.2f}"),
             ("estimate", f"{cost.seconds * 1e6:.2f} µs, bound by {cost.bound_by}"),
         ]
+
+    def _compiled(self) -> str:
+        """What is predicted of the compiler, and what it took once that is known."""
+        most, taken = self.compiled_registers, self.reported_registers
+        if taken is None:
+            return f"compiled at most {most}"
+        return f"compiled to {taken} (" + (
+            f"{taken - most} above the predicted {most})" if taken > most
+            else f"at most {most} were predicted)")
+
+    def surprise(self, use: ResourceUse) -> str:
+        """What a compiler's report, *use*, has beyond the prediction, in words; else empty."""
+        excess = use.registers - self.compiled_registers if use.reported else 0
+        return "; ".join([
+            *[f"compiled to {use.registers} registers, {excess} above the predicted "
+              f"{self.compiled_registers}"] * (excess > 0),
+            *[f"spills {WORD_BYTES * use.spills} B of a lane to memory"] * (use.spills > 0)])
 
     def text(self, columns: int = MOST_COLUMNS) -> str:
         """The table, its lines folded at *columns*."""

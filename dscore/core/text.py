@@ -132,3 +132,8 @@ def replace_whole(target: Path, data: bytes, mode: int = 0o666,
         with suppress(OSError):
             unfinished.unlink()
         raise
+
+
+def percent(share: float) -> str:
+    """A share in percent; of one of 10 or more only the power of ten and two figures."""
+    return f"{share:.1%}" if share < 10 else f"{share * 100:.1e}%"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dscore.algorithms.registry import algorithm_of, case_of
 from dscore.core import text
+from dscore.core.numerics import WORD_BYTES
 from dscore.core.plan import Check, Plan
 from dscore.ops import compulsory_bytes, flops
 from dscore.solving.rules import ledger
@@ -25,7 +26,9 @@ class Explanation:
 
     *ledger* is judged at the plan's own residency, *floor_seconds* is the least time the problem
     can take on the device, *note* says why another space than the layer's own was opened,
-    *chosen_by* who chose the plan, *assumed* which device was assumed where none was stated.
+    *chosen_by* who chose the plan, *assumed* which device was assumed where none was stated,
+    *spills* how many words of a lane the plan's kernel keeps in memory, as far as it was compiled,
+    *passed_over* the plans that would come before but spill.
     """
 
     plan: Plan
@@ -36,6 +39,8 @@ class Explanation:
     considered: int
     chosen_by: str
     assumed: str = ""
+    spills: int = 0
+    passed_over: str = ""
 
     def text(self, columns: int = text.MOST_COLUMNS, every_limit: bool = False) -> str:
         """All of it, folded at *columns*; limits that cannot bind are counted only.
@@ -43,7 +48,10 @@ class Explanation:
         *every_limit* shows these limits, too.
         """
         plan = self.plan
-        reasons = {"chosen by": self.chosen_by, "note": self.note, "assumed device": self.assumed}
+        spills = f"{WORD_BYTES * self.spills} B of a lane to memory, which is slow"
+        reasons = {"spills": spills if self.spills else "", "chosen by": self.chosen_by,
+                   "passed over": self.passed_over, "note": self.note,
+                   "assumed device": self.assumed}
         head = [line for name, reason in reasons.items() if reason
                 for line in text.fold(f"{name:<22}{reason}", 22, columns)]
         limits = text.fold(f"limits at block_n={plan.block_n} ({plan.rules} rules); "
@@ -68,7 +76,7 @@ class Explanation:
 def explanation_of(plan: Plan, considered: int, note: str, chosen_by: str) -> Explanation:
     """The explanation of *plan*; *considered* is how many tilings fit its problem."""
     problem, device = plan.problem, plan.device
-    case = case_of(problem, device, plan.tiling, plan.block_n)
+    case = case_of(problem, device, plan.tiling, plan.block_n, plan.reported_registers)
     seconds = device.floor_seconds(compulsory_bytes(problem), flops(problem))
     return Explanation(plan, ledger(case, plan.rules, plan.masked), seconds,
                        f"floor {seconds * 1e6:.2f} µs = max({', '.join(_floor_terms(plan))})",

@@ -40,15 +40,16 @@ DEVICE_LIMITS = (
           lambda c: (c.footprint.lds_bytes, c.device.lds_bytes_per_cu // c.block_n), _per_block,
           legality=False),
     Limit("E-VGPR", "registers", "", "Eq. 7",
-          lambda c: (c.footprint.registers, _registers_left(c)), legality=False),
+          lambda c: (c.registers, _registers_left(c)), lambda c: c.origin, legality=False),
     Limit("E-THREADS", "threads", "", "R1",
           lambda c: (c.footprint.threads, c.device.threads_per_block)),
     Limit("E-WAVES", "wavefronts", "", "§5.1.2",
           lambda c: (c.block_n * c.footprint.waves, c.device.waves_per_cu), legality=False),
     Limit("E-VGPR-MAX", "thread limit", "", "",
-          lambda c: (c.compiled, c.device.registers_per_thread), legality=False, hardware=True),
+          lambda c: (c.wanted, c.device.registers_per_thread), lambda c: c.origin,
+          legality=False, hardware=True),
     Limit("E-VGPR-ALLOC", "per SIMD", "", "",
-          lambda c: (_round_up(c.compiled, c.device.register_granularity),
+          lambda c: (_round_up(c.wanted, c.device.register_granularity),
                      c.device.registers_per_simd_lane // c.waves_per_simd),
           lambda c: f"{c.device.registers_per_simd_lane} / {c.waves_per_simd} wavefronts",
           legality=False, hardware=True),
@@ -104,9 +105,9 @@ def residency(case: Case, rules: Rules) -> Count:
     blocks = np.minimum(device.waves_per_cu // footprint.waves,
                         device.lds_bytes_per_cu // np.maximum(footprint.lds_bytes, 1))
     threads = footprint.waves * device.wavefront
-    blocks = np.minimum(blocks, device.registers_per_cu // (footprint.registers * threads))
+    blocks = np.minimum(blocks, device.registers_per_cu // (case.registers * threads))
     if rules == "hardware":
-        registers = _round_up(case.compiled, device.register_granularity)
+        registers = _round_up(case.wanted, device.register_granularity)
         waves = device.simds_per_cu * (device.registers_per_simd_lane // registers)
         allocated = _round_up(footprint.lds_bytes, device.lds_granularity_bytes)
         blocks = np.minimum(np.minimum(blocks, waves // footprint.waves), device.blocks_per_cu)

@@ -152,20 +152,21 @@ def _knows_exact(algorithm: Algorithm) -> bool:
 
 
 def make_plan(problem: ConvProblem, device: Device, tiling: Tiling, rules: Rules = "hardware",
-              block_n: int | None = None) -> Plan:
+              block_n: int | None = None, reported_registers: int | None = None) -> Plan:
     """The plan that *tiling* makes, whether or not it fits (dscore.solving.verdict judges that).
 
-    Raises SpecError where the algorithm of the tiling does not run *problem*.
+    With *reported_registers*, which a compiler took, residency and cost go by these. Raises
+    SpecError where the algorithm of the tiling does not run *problem*.
     """
     require_runs(problem, tiling)
-    case = case_of(problem, device, tiling)
+    case = case_of(problem, device, tiling, reported=reported_registers)
     resident = block_n or int(residency(case, rules))
     return Plan(problem, device, tiling, rules, case.launch, case.use,
-                int(case.compiled), resident,
+                int(replace(case, reported=None).compiled), resident,
                 case.algorithm.overhangs(problem, tiling, device.wavefront),
                 cost(case, resident).one(case.footprint.utilisation),
                 case.algorithm.workspace_bytes(problem, tiling),
-                case.algorithm.further_launches(problem, tiling))
+                case.algorithm.further_launches(problem, tiling), reported_registers)
 
 
 @lru_cache(maxsize=4096)

@@ -207,6 +207,10 @@ def _number(value: Any) -> bool:
     return math.isfinite(value) if isinstance(value, float) else abs(value) < 2**63
 
 
+# First word of the reason why a tiling is refused whose kernel keeps values in memory.
+SPILLS = "spills"
+
+
 @dataclass(frozen=True)
 class Configuration:
     """Tiling with the samples, the worst error and the refusal of all its measurements."""
@@ -254,6 +258,11 @@ class TuningRecord:
     def refused(self) -> tuple[Configuration, ...]:
         """Configurations that can never win."""
         return tuple(c for c in self.configurations.values() if c.refused)
+
+    @property
+    def spilling(self) -> tuple[Configuration, ...]:
+        """Those of `refused` whose kernels keep values in memory, for want of registers."""
+        return tuple(c for c in self.refused if c.refused.startswith(SPILLS))
 
 
 def _pooled(measurements: Iterable[Measurement]) -> Configuration:

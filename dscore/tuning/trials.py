@@ -11,19 +11,19 @@ from functools import cached_property
 import numpy as np
 
 from dscore._version import __version__
-from dscore.building.reports import MOST_SPILLS
 from dscore.checking.bound import Accuracy
 from dscore.checking.check import check_plan
 from dscore.core.backend import Backend
 from dscore.core.device import Device
 from dscore.core.errors import CompileError, DscoreError, LaunchError, UnavailableError
+from dscore.core.numerics import WORD_BYTES
 from dscore.core.plan import Plan
 from dscore.core.token import parse_problem
 from dscore.solving import solver
 from dscore.tuning import records
 from dscore.tuning.builder import shortened
 from dscore.tuning.evaluator import Evaluator, EvaluatorMaker, require_times
-from dscore.tuning.measurement import Measurement, MeasurementPolicy, TuningRecord
+from dscore.tuning.measurement import SPILLS, Measurement, MeasurementPolicy, TuningRecord
 
 _TINY = "n1c1h1w1_o1k1"
 
@@ -85,8 +85,8 @@ class Trials:
     def _times(self, plan: Plan, repeats: int) -> tuple[float, tuple[float, ...]]:
         """Worst error of *plan* as a share of the bound, and its times."""
         spills = self._backend.compile(plan).use.spills
-        if spills > MOST_SPILLS:
-            raise _NotRightError(f"spills {spills} registers", None)
+        if spills:
+            raise _NotRightError(f"{SPILLS} {WORD_BYTES * spills} B of a lane to memory", None)
         accuracy = _accuracy(self._evaluator, plan)
         if not accuracy.ok:
             raise _NotRightError(str(accuracy), accuracy.share)

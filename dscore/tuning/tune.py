@@ -79,10 +79,10 @@ def tune(problem: ConvProblem, device: Device | None = None, backend: str = "aut
     solver's first choice.
 
     Every candidate is built, held to the error bound on random data, and only then timed: on a GPU
-    by graphs with cold caches, elsewhere by the kernel itself. The caller's own *timer* takes a
-    kernel, its operands and a number of runs, returns seconds, and measures by *policy*. Tilings
-    on record are not measured again. Every measurement is on record at once: an interruption, or
-    the end of *budget_seconds*, loses nothing.
+    by graphs with cold caches, elsewhere by the kernel itself. One whose kernel spills is refused
+    untimed. The caller's own *timer* takes a kernel, its operands and a number of runs, returns
+    seconds, and measures by *policy*. Tilings on record are not measured again. Every measurement
+    is on record at once: an interruption, or the end of *budget_seconds*, loses nothing.
 
     Raises UnavailableError where the backend cannot run, CompileError where nothing compiles,
     LaunchError where the device fails, SpecError where *algorithm* does not run *problem*.

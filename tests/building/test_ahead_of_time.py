@@ -14,10 +14,17 @@ from refusals import message
 from dscore import api
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.building import ahead_of_time, compilers
-from dscore.building.ahead_of_time import Comparison, build, device_for, report_of, write_kernels
+from dscore.building.ahead_of_time import (
+    MOST_SPILLS,
+    Comparison,
+    build,
+    device_for,
+    report_of,
+    write_kernels,
+)
 from dscore.building.codegen import KERNELS_PER_UNIT, KernelSource
 from dscore.building.library import Library, sources
-from dscore.building.reports import MOST_SPILLS, Report
+from dscore.building.reports import Report
 from dscore.building.toolchain import target
 from dscore.core import catalog
 from dscore.core.errors import CompileError, SpecError, UnavailableError

@@ -49,6 +49,17 @@ def test_the_table_of_what_was_found(call: Call) -> None:
     assert "the same command" not in result.out
 
 
+def test_spills_are_refused_and_counted(call: Call, json_of: Callable[..., Any],
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scripted, "roles", {NAMES[3]: "wrong", FASTEST: "spills"})
+    result = call(*COMMAND)
+    assert f"refused {TOKEN} {FASTEST}: spills 4 B of a lane to memory" in unwrapped(result.out)
+    assert "1 kernel refused for spills" in unwrapped(result.out)
+    layer = json_of(*COMMAND)["layers"][0]
+    assert (layer["spilling"], len(layer["refused"])) == (1, 2)
+    assert layer["best"]["name"] != FASTEST
+
+
 def test_refused_tilings_are_shown_with_their_reason(
         call: Call, json_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scripted, "roles", {NAMES[0]: "wrong", FASTEST: "raises"})

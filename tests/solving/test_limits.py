@@ -114,9 +114,9 @@ def test_registers_are_allocated_by_their_granularity(granularity):
     tiling = tile(1, 4, 1, 1, 16)
     device = replace(Z100SM, register_granularity=granularity)
     case = case_of(P28, device, tiling)
-    allocated = -(-int(case.compiled) // granularity) * granularity
+    allocated = -(-int(case.wanted) // granularity) * granularity
     waves = device.simds_per_cu * (256 // allocated)
     paper = residency(case_of(P28, device, tiling), "paper")
     assert residency(case, "hardware") == min(waves, paper)
     checks = {check.code: check.used for check in validate(P28, tiling, device).ledger}
-    assert (checks["E-VGPR-MAX"], checks["E-VGPR-ALLOC"]) == (case.compiled, allocated)
+    assert (checks["E-VGPR-MAX"], checks["E-VGPR-ALLOC"]) == (case.wanted, allocated)

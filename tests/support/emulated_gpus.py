@@ -79,7 +79,7 @@ class GpuBackend(EmulatedBackend):
         loaded = self.loaded_kernel(plan)
 
         class Launched:
-            alignment, failure = loaded.alignment, loaded.failure
+            alignment, failure, use = loaded.alignment, loaded.failure, loaded.use
 
             def launch(self, x, w, bias, out, stream=0, device=0):
                 assert self.start_on(device)(x, w, bias, out, stream) == 0

@@ -13,6 +13,26 @@ VARIABLES = ("DSCORE_CXX", "DSCORE_HIPCC", "DSCORE_NVCC", "ROCM_PATH", "DTK_ROOT
              "CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS",
              "NVCC_APPEND_FLAGS")
 
+# Speaks as hipcc does of every kernel in its sources, and makes something.
+_HIPCC = r"""#!/bin/sh
+[ "$1" = --version ] && { echo "fake 1.0"; exit 0; }
+while [ $# -gt 0 ]; do
+  case "$1" in -o) out=$2; shift;; *.cpp) sources="$sources $1";; esac; shift
+done
+for n in $(sed -n 's/^struct \([a-z0-9_]*\)$/\1/p' $sources); do
+  say() { echo "x.hpp:1:1: remark: $1 [-Rpass-analysis=kernel-resource-usage]"; }
+  say "Function Name: _ZN6dscore5entryIN12_GLOBAL__N_1${#n}${n}EEEv11dscore_argsNT_5ShapeE"
+  say "    VGPRs: VGPRS"
+  case "$n" in *ONLY*) spilled=SPILLS scratch=SCRATCH;; *) spilled=0 scratch=0;; esac
+  say "    ScratchSize [bytes/lane]: $scratch"
+  say "    Occupancy [waves/SIMD]: 7"
+  say "    VGPRs Spill: $spilled"
+  say "    LDS Size [bytes/block]: LDS_BYTES"
+done >&2
+THEN
+echo made > $out
+"""
+
 
 def empty_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine with an empty PATH (but for /bin/sh, by its path), no toolkit and no driver.
@@ -54,3 +74,18 @@ def binary(path: Path, contents: bytes = b"", changed: int = 1) -> str:
     path.chmod(0o755)
     os.utime(path, (changed, changed))
     return str(path)
+
+
+def fake_hipcc(path: Path, vgprs: int = 20, spills: int = 0, lds: int = 0, scratch: int = 0,
+               then: str = "", only: str = "") -> Path:
+    """A hipcc that reports these numbers of every kernel it is given.
+
+    *spills* are of the kernels alone whose names hold *only*; *then* is done after the reports.
+    """
+    text = _HIPCC
+    for name, value in (("VGPRS", vgprs), ("SPILLS", spills), ("LDS_BYTES", lds), ("THEN", then),
+                        ("SCRATCH", scratch), ("ONLY", only)):
+        text = text.replace(name, str(value))
+    path.write_text(text)
+    path.chmod(0o755)
+    return path

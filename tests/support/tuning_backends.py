@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from dscore.backends.reference.backend import ReferenceBackend
+from dscore.core.backend import Prepared
 from dscore.core.errors import CompileError, LaunchError
 from dscore.core.plan import Plan
 
@@ -20,7 +21,7 @@ class _Kernel:
     def __init__(self, kernel: Any, owner: Any) -> None:
         self.kernel, self.owner, self.plan, self.use = kernel, owner, kernel.plan, kernel.use
         if self.role == "spills":
-            self.use = replace(kernel.use, spills=70)
+            self.use = replace(kernel.use, spills=1, reported=True)
 
     @property
     def role(self) -> str:
@@ -99,6 +100,25 @@ class Device(Scripted):
 
         kernel.kernel = call
         return kernel
+
+
+class Gpu(Scripted):
+    """A GPU by its protocol; the kernels that it was told to build are on a list."""
+
+    name = "gpu of a script"
+    compiles = True
+    prepared: ClassVar[list[str]] = []
+
+    def device_at(self, index: int) -> Any:
+        return self.device()
+
+    def kernel_on(self, plan: Plan, index: int) -> Any:
+        return self.compile(plan)
+
+    def prepare(self, plans: Sequence[Plan], progress: Any = None) -> Prepared:
+        new = {plan.tiling.name for plan in plans} - set(type(self).prepared)
+        type(self).prepared.extend(sorted(new))
+        return Prepared(len(plans), len(new))
 
 
 class Slow(Scripted):

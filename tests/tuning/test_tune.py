@@ -83,7 +83,7 @@ def test_exhaustive_tries_all() -> None:
     assert result.best.tiling.name == fastest(NAMES)
 
 
-ROLES = {"wrong": "WRONG at output (0, 0, 0, 0)", "unwritten": "got nan", "spills": "spills 7",
+ROLES = {"wrong": "WRONG at output (0, 0, 0, 0)", "unwritten": "got nan", "spills": "spills 4 B",
          "scribbles": "outside its output", "raises": "ZeroDivisionError: a kernel's own",
          "crashes": "illegal memory access", "uncompiled": "too much of everything"}
 
@@ -99,6 +99,7 @@ def test_a_kernel_at_fault_never_wins(place: int, monkeypatch: pytest.MonkeyPatc
     assert set(refused) == set(roles)
     for name, role in roles.items():
         assert ROLES[role] in refused[name]
+    assert [roles[c.tiling.name] for c in result.record.spilling] == ["spills"]
     assert not set(roles) & {name for name, _ in Scripted.timed}
     assert records.best(PROBLEM, DEVICE, backend(SCRIPTED)) == result.best.tiling
     ran = len(Scripted.ran)

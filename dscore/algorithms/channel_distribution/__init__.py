@@ -25,6 +25,7 @@ from dscore.algorithms.channel_distribution.tiling import (
     shape_of,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.registers import roomy
 from dscore.core.device import Device
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
@@ -34,6 +35,8 @@ SEGMENT_BYTES = 64
 # Registers that a compiler takes beside results and operands: (k, c) of k · buffered + c, the
 # least that no kernel without spills exceeded (docs/registers.md).
 _HIPCC, _NVCC = (3, 14), (4, 50)
+# What it takes at most: some more, and of wide tiles more for each.
+_MARGIN, _ROOMY_MARGIN, _HIPCC_MOST, _NVCC_MOST = 8, 40, (5, 0), (5, 50)
 
 
 def _moved_bytes(run: Count, whole: int, element_bytes: int) -> Count:
@@ -115,6 +118,14 @@ class ChannelDistribution(Algorithm):
         buffered = _buffered(problem, shape, shape.wave_n * device.wavefront)
         return (t.wave_w * shape.thread_c + t.wave_w + shape.thread_c
                 + factor * buffered + constant)
+
+    def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        factor, constant = _NVCC_MOST if device.vendor == "nvidia" else _HIPCC_MOST
+        shape = shape_of(problem, t, device.wavefront)
+        buffered = _buffered(problem, shape, shape.wave_n * device.wavefront)
+        early = t.wave_w * shape.thread_c + t.wave_w + shape.thread_c + factor * buffered + constant
+        margin = _ROOMY_MARGIN if roomy(device) else _MARGIN
+        return np.maximum(self.registers(problem, t, device), early) + margin
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         shape, spec = shape_of(problem, t, wavefront), problem.spec

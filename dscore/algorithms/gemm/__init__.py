@@ -20,6 +20,7 @@ from dscore.algorithms.columns import Count, power_of_two_within
 from dscore.algorithms.gemm import cost
 from dscore.algorithms.gemm.space import columns_of
 from dscore.algorithms.gemm.tiling import GemmShape, GemmTiling, shape_of, splits, vectors_of
+from dscore.algorithms.registers import roomy
 from dscore.core.device import Device
 from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan, Violation
@@ -33,6 +34,11 @@ LEAST_SPLIT_CHANNELS = 16
 # no kernel of hipcc's without spills exceeded it; 86 in 100 of nvcc's keep it: what it takes
 # beyond, it takes because it is there.
 _HIPCC, _NVCC = 56, 60
+# What nvcc takes at most in place of 60, for a kernel at all, and beside the sums of a cluster,
+# which it reads from all blocks before it adds the first.
+_NVCC_MOST, _NVCC_LEAST, _NVCC_JOINED = 72, 90, 4
+# What hipcc takes at most in place of 56 where there are registers for it.
+_ROOMY = 88
 
 
 def _held(problem: ConvProblem, t: Any, shape: GemmShape) -> Count:
@@ -116,6 +122,24 @@ class Gemm(Algorithm):
         shape = shape_of(problem, t, device.wavefront)
         rest = _NVCC if device.vendor == "nvidia" else _HIPCC
         return shape.sums + _held(problem, t, shape) + rest
+
+    def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        wanted = self.registers(problem, t, device)
+        if any(problem.padding) or problem.spec.stride != (1, 1):
+            # Each pixel has an address of its own, in each step that a compiler unrolls.
+            return np.full_like(wanted, device.registers_per_simd_lane)
+        if device.vendor != "nvidia":
+            return self._most_of_hipcc(problem, t, device) if roomy(device) else wanted
+        shape = shape_of(problem, t, device.wavefront)
+        # 168 for 128 sums, 204 for 160, all there are from 192 on.
+        joined = np.where(t.cluster > 1, shape.sums * t.cluster * 4 // 3 + _NVCC_JOINED, 0)
+        return np.maximum(np.maximum(wanted + _NVCC_MOST - _NVCC, _NVCC_LEAST), joined)
+
+    def _most_of_hipcc(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        """Where there are registers for it, hipcc reads the sums of all slices at once."""
+        joined = np.where(t.slices > 1, shape_of(problem, t, device.wavefront).sums
+                          * (t.slices - 1), 0)
+        return np.maximum(self.registers(problem, t, device) + _ROOMY - _HIPCC, joined + _ROOMY)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         return bool(problem.spec.out_channels % t.tile_c or problem.spec.in_channels % t.step_c

@@ -18,6 +18,7 @@ from dscore.algorithms.base import (
     require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.registers import roomy
 from dscore.algorithms.row_reuse import cost
 from dscore.algorithms.row_reuse.space import columns_of
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling, blocks, row_vectors, shape_of, staged
@@ -32,6 +33,11 @@ ARRIVALS_BYTES = 16
 # registers 92 in 100 keep it: what it takes beyond, it takes because it is there.
 _HIPCC = (2, 15), (3, 25)
 _NVCC = (1, 33), (1, 42)
+# The same beside sums, taps and all rows under a filter, which compilers may load before they add
+# the first.
+_HIPCC_EARLY, _NVCC_EARLY = 4, 28
+# And what some take above what they want; more of large filters.
+_MARGIN, _ROOMY_MARGIN, _TAPS_OF_MARGIN = 4, 20, 10
 # A thread's rows are unrolled: hipcc leaves a loop of 35 rolled, and its rows in scratch memory
 # (docs/registers.md); 2,048 FMAs are 16 KiB of code, half an instruction cache of the GCN.
 MOST_UNROLLED_ROWS = 32
@@ -105,6 +111,16 @@ class RowReuse(Algorithm):
             _NVCC if device.vendor == "nvidia" else _HIPCC))
         return (shape.live_rows * t.thread_w + shape.columns
                 + np.where(staged(t), through_lds, direct))
+
+    def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        shape, (rows, _) = shape_of(problem, t), problem.spec.span
+        rest = _NVCC_EARLY if device.vendor == "nvidia" else _HIPCC_EARLY
+        early = np.minimum(rows, shape.rows) * (shape.reach if roomy(device) else shape.columns)
+        taps = problem.spec.products
+        margin = (_ROOMY_MARGIN + 2 * taps if roomy(device)
+                  else _MARGIN + taps // _TAPS_OF_MARGIN)
+        return np.maximum(self.registers(problem, t, device) + margin,
+                          shape.live_rows * t.thread_w + taps + early + rest)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         return bool(problem.out_height % (t.lanes_h * t.thread_h)

@@ -1,0 +1,73 @@
+"""Random plans of every algorithm, whose kernels are compiled to hold the bounds of registers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from random import Random
+
+from dscore.algorithms.registry import algorithm, names
+from dscore.core import catalog
+from dscore.core.device import Device
+from dscore.core.errors import DscoreError
+from dscore.core.plan import Plan
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ACTIVATIONS, ConvSpec
+from dscore.solving.solver import solve
+
+LAYERS = [layer.problem for layer in catalog.find("D1-D30") + catalog.find("P1-P45")]
+KERNELS = ((1, 2), (2, 2), (1, 3), (3, 1), (3, 3), (3, 3), (3, 3), (3, 5), (5, 3), (5, 5), (5, 5),
+           (6, 6), (7, 7), (7, 7), (9, 9), (11, 11), (1, 7), (7, 1), (16, 1), (3, 16))
+IMAGES = ((7, 7), (9, 9), (12, 16), (14, 14), (28, 28), (33, 47), (56, 56), (112, 112))
+
+
+def random_plans(device: Device, count: int, seed: int) -> list[Plan]:
+    """Different plans for *device* that keep its limits, as many of each algorithm."""
+    plans = dict[str, Plan]()
+    drawn = _drawn(device, Random(seed))
+    while len(plans) < count:
+        plan = next(drawn)
+        plans.setdefault(plan.name, plan)
+    return [*plans.values()]
+
+
+def _drawn(device: Device, random: Random) -> Iterator[Plan]:
+    for name in itertools.cycle(names()):
+        problem = _problem(random, name)
+        while algorithm(name).refuses(problem):
+            problem = _problem(random, name)
+        try:
+            space = solve(problem, device, algorithm=name)
+        except DscoreError:  # nothing fits
+            continue
+        yield space.plan(random.randrange(len(space)))
+
+
+def _problem(random: Random, name: str) -> ConvProblem:
+    """A layer of the papers in half of the cases, else any that the algorithm may run."""
+    if name != "direct" and random.random() < 0.5:
+        return random.choice(LAYERS)
+    while True:
+        try:
+            return _any_problem(random, name)
+        except DscoreError:  # a kernel larger than its image
+            continue
+
+
+def _any_problem(random: Random, name: str) -> ConvProblem:
+    epilogue = {"bias": random.random() < 0.3,
+                "activation": random.choice((*ACTIVATIONS, *[None] * 8))}
+    stride = random.choice(((1, 1), (1, 1), (2, 2), (1, 2), (3, 3)))
+    batch, image = random.choice((1, 1, 2, 8)), random.choice(IMAGES)
+    channels, out = (random.choice((3, 8, 16, 17, 40, 96, 256, 512)) for _ in "io")
+    if name in ("gemm", "channel_distribution"):
+        spec = ConvSpec.make(channels, out, 1, stride=stride, **epilogue)
+        return ConvProblem(spec, batch, *image)
+    kernel = random.choice(KERNELS)
+    groups = channels if name == "row_reuse" else 1
+    out = channels * random.choice((1, 1, 2)) if name == "row_reuse" else out
+    spec = ConvSpec.make(channels, out, kernel, stride=stride, groups=groups,
+                         padding=random.choice((0, kernel[0] // 2)),
+                         dilation=random.choice(((1, 1), (1, 1), (1, 1), (2, 2), (1, 3))),
+                         **epilogue)
+    return ConvProblem(spec, batch, *image)
