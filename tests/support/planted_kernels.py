@@ -58,7 +58,8 @@ class Subject:
         if hazards(code):
             return "hazard"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(launch, "_MOST_STEPS", 2 * self.path.steps)  # it may not end
+            # It may not end.
+            patch.setattr(launch, "_MOST_STEPS", 3 * self.path.steps // len(DATA + MORE_DATA))
             try:
                 blocks = translate(code, "a faulty kernel")
                 right = all(equal(self.results(blocks, data), self.right[data])
