@@ -23,7 +23,7 @@ needs_kernels = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 needs_hip_python = pytest.mark.skipif(importlib.util.find_spec("hip") is None,
                                       reason="hip-python is not installed")
 SPECS = Path(__file__).resolve().parents[2] / "specs" / "devices"
-SMALL, SMALLEST = "n1c2h5w4_o2k3p1g2", "n1c1h3w3_o1k3"
+SMALL = "n1c2h5w4_o2k3p1g2"
 # Each runtime by its release, and the name of its library.
 RUNTIMES = {"rocm6": (("-DROCM=6",), "libamdhip64"), "rocm5": (("-DROCM=5",), "libamdhip64"),
             "dtk": (("-DROCM=5", "-DDTK"), "libgalaxyhip")}
@@ -148,13 +148,14 @@ def small_cache(tmp_path):
 
 
 @needs_kernels
-@pytest.mark.parametrize("way", ["hip-python", "library"])
-def test_random_layers_conform_and_one_is_tuned(user, way, small_cache):
+@pytest.mark.parametrize(("way", "batch"), [("hip-python", 1), ("library", 2)])
+def test_random_layers_conform_and_one_is_tuned(user, way, batch, small_cache):
     conformance, tune, left = user(
-        way, "dscore conformance --backend hip_any --algorithm gemm --algorithm row_reuse "
-             "--examples 2",
-        f"dscore tune {SMALLEST} --backend hip --device {small_cache} --top 1", "allocated_bytes")
-    assert sum(conformance["examples"].values()) == 2
+        way, "dscore conformance --backend hip_any --examples 4",
+        # Records of the same batch would be taken from the cache.
+        f"dscore tune {SMALL} --batch {batch} --backend hip --device {small_cache} --top 1",
+        "allocated_bytes")
+    assert sum(conformance["examples"].values()) == 4
     assert conformance["failures"] == []
     assert tune["layers"][0]["best"]["share"] <= 1
     assert left == 0
@@ -165,7 +166,7 @@ def test_a_layer_of_a_network_runs_and_one_is_timed(user):
     devices, (here,), env, run, bench = user(
         "library", "dscore devices", "dscore devices --here", "dscore env",
         "dscore run mobilenet_v2/44 --backend hip",
-        f"dscore bench {SMALLEST} --backend hip --peer none --batch 1 --cache hot")
+        f"dscore bench {SMALL} --backend hip --peer none --batch 1 --cache hot")
     assert devices["gpus"] == env["gpus"]
     assert here["origins"]["compute_units"] == "the shipped file z100sm.toml"
     assert run["right"] == 1
