@@ -19,7 +19,8 @@ def test_the_loader_gets_the_file_that_was_hashed_and_no_other_one(tmp_path, mon
     (tmp_path / "include").mkdir()
     answers = []
     for number in (1, 2):
-        unit = Unit("u", f'extern "C" int answer() {{ return {number}; }}\n')
+        unit = Unit("u", 'extern "C" [[gnu::visibility("default")]] '
+                         f"int answer() {{ return {number}; }}\n")
         built = build_library([unit], target("emulated"), include=tmp_path / "include")
         with loadable(built.path, built.sha256) as name:
             answers.append(ctypes.CDLL(name).answer())
