@@ -22,6 +22,16 @@ pytest_plugins = ["cli_calls"]
 api.gpu_here = lambda: None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A worker that is done takes tests from another: those that take long stand together."""
+    if config.getvalue("dist") != "load":  # which -n means
+        return None
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory, worker_id):
     """No test reads what its user has built or tuned, and all workers build a kernel once."""
