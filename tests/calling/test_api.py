@@ -273,8 +273,7 @@ def test_nan_in_the_input_reaches_its_outputs_and_no_others():
 
 
 def test_questions_take_names_tokens_and_values(tmp_path, monkeypatch):
-    # An explanation goes by what compilers have reported, and other tests build kernels.
-    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))  # without other tests' compiler reports
     assert dscore.plan_for("P13") == dscore.plan_for(dscore.plan_for("P13").problem)
     assert dscore.solve("P13", rules="paper").legal > 1000
     assert "floor" in str(dscore.explain("D1", "h200"))
