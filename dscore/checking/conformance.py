@@ -22,8 +22,9 @@ from dscore.core.backend import Backend, choose_backend, refusals, require_accep
 from dscore.core.device import Device
 from dscore.core.plan import Plan
 
-# A backend that compiles runs about this many shapes on each of its kernels. An algorithm has so
-# many kernels, at least and at most: more would be waited for longer than they find.
+# A backend that compiles draws about this many shapes for each tiling: as many runs of one kernel,
+# where sizes are its arguments. An algorithm has so many tilings, at least and at most: more kernels
+# would be waited for longer than they find.
 _SHAPES_PER_KERNEL = 8
 _LEAST_KERNELS, _MOST_KERNELS = 3, 64
 

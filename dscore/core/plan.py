@@ -92,10 +92,9 @@ class Cost:
 
 # Of a plan, of which a caller may replace each.
 _FIELDS: dict[str, Any] = {
-           "problem": ConvProblem, "device": Device, "tiling": Tiling, "launch": Launch,
-           "use": ResourceUse, "compiled_registers": int, "block_n": int, "masked": bool,
-           "cost": Cost, "workspace_bytes": int, "further_launches": tuple,
-           "reported_registers": int | None}
+    "problem": ConvProblem, "device": Device, "tiling": Tiling, "launch": Launch,
+    "use": ResourceUse, "compiled_registers": int, "block_n": int, "masked": bool, "cost": Cost,
+    "workspace_bytes": int, "further_launches": tuple, "reported_registers": int | None}
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dscore.algorithms.base import (
-    COMPILER_REGISTERS,
-    Algorithm,
-    Footprint,
-    Limit,
-    SpaceGenerator,
-)
+from dscore.algorithms.base import COMPILER_REGISTERS, Algorithm, Footprint, Limit, SpaceGenerator
 from dscore.algorithms.columns import Count, ceil_div, grid
 from dscore.algorithms.registers import launchable, roomy
 from dscore.core.device import Device
