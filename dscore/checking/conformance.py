@@ -23,8 +23,8 @@ from dscore.core.device import Device
 from dscore.core.plan import Plan
 
 # A backend that compiles draws about this many shapes for each tiling: as many runs of one kernel,
-# where sizes are its arguments. An algorithm has so many tilings, at least and at most: more kernels
-# would be waited for longer than they find.
+# where sizes are its arguments. An algorithm has so many tilings, at least and at most: more
+# kernels would be waited for longer than they find.
 _SHAPES_PER_KERNEL = 8
 _LEAST_KERNELS, _MOST_KERNELS = 3, 64
 
