@@ -1,7 +1,7 @@
 /* What a kernel library exports: plain C, included by its C++ units and parsed by cffi. */
 
 /* Changes when anything below does. */
-#define DSCORE_ABI 6
+#define DSCORE_ABI 7
 
 /* The layout of images: batch, channels, height, width. */
 #define DSCORE_NCHW 0
@@ -20,8 +20,8 @@ typedef unsigned long long dscore_address;
 
 #define DSCORE_MOST_OPERANDS 8
 
-/* Where a kernel's operands lie, in the order of the operation's (x, w, bias, out), its workspace
- * behind them if it needs one; and the device's stream that it runs on (0: the default one). */
+/* Where a kernel's operands lie, in the order of the operation's (as x, w, bias, out), its
+ * workspace behind them if it needs one; and the device's stream that it runs on (0: the default one). */
 typedef struct {
   dscore_address at[DSCORE_MOST_OPERANDS];
   dscore_address stream;
@@ -43,7 +43,7 @@ typedef struct {
   int alignment;     /* bytes that every operand's address must be a multiple of */
   int operands;      /* addresses that a launch reads */
   int element_bytes; /* of an image's element */
-  long long workspace_bytes;
+  long long (*workspace_bytes)(const dscore_shape *shape);
   dscore_launch launch;
 } dscore_kernel;
 

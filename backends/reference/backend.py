@@ -17,13 +17,17 @@ from dscore.cache.store import folder_key
 from dscore.core.backend import BackendIdentity, Prepared, Progress, require_accepted
 from dscore.core.plan import Plan, ResourceUse, Violation
 from dscore.core.trace import Trace
+from dscore.ops import operands_of
 
 _PACKAGE = "dscore.backends.reference."
 
 
 def _lockstep(plan: Plan) -> Callable[..., None]:
-    """The function `run` of the module of the algorithm's name."""
-    run: Callable[..., None] = import_module(_PACKAGE + plan.tiling.algorithm).run
+    """The function `run` of the module of the algorithm's name, or that of another operation than
+    the algorithm's first."""
+    algorithm, operation = algorithm_of(plan.tiling), plan.problem.operation
+    name = "run" if operation == algorithm.operations[0] else f"run_{operation}"
+    run: Callable[..., None] = getattr(import_module(_PACKAGE + algorithm.name), name)
     return run
 
 
@@ -41,10 +45,12 @@ class ReferenceKernel:
         LDS do not fit the tiling; the result is then incomplete.
         """
         addresses_of(self.plan, *arrays)  # raises for arrays that do not fit
-        flat = [None if array is None else array.reshape(-1) for array in arrays]
+        flat = {operand.name: array.reshape(-1)
+                for operand, array in zip(operands_of(self.plan.problem), arrays, strict=True)
+                if array is not None}
         # Infinite and missing values are data, and go through without a warning.
         with np.errstate(all="ignore"):
-            _lockstep(self.plan)(self.plan, *flat, trace)
+            _lockstep(self.plan)(self.plan, flat, trace)
 
     def seconds(self, *arrays: Any, repeats: int) -> list[float]:
         """Wall-clock time of each of *repeats* runs."""

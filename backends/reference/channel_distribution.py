@@ -20,6 +20,7 @@ from dscore.backends.reference.machine import (
     Floats,
     Ints,
     LockstepKernel,
+    Operands,
     batches,
     inside,
     lane_ids,
@@ -31,10 +32,9 @@ from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
 
-def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
-        trace: Trace | None) -> None:
-    """Write the convolution of *plan* to *out*; the arrays are flat."""
-    kernel = _ChannelDistribution(plan, x, w, bias, out)
+def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
+    """Write the convolution of *plan* to the operand out."""
+    kernel = _ChannelDistribution(plan, operands)
     for blocks, first in batches(plan, kernel.grid, trace, kernel.allocate):
         blocks.begin()
         kernel.place(first + lane_ids(blocks.count, 1))
@@ -48,8 +48,9 @@ class _ChannelDistribution(LockstepKernel):
     Grid order: column tile fastest, then row tile, channel tile, image.
     """
 
-    def __init__(self, plan: Plan, *operands: Any) -> None:
-        super().__init__(plan, *operands)
+    def __init__(self, plan: Plan, operands: Operands) -> None:
+        super().__init__(plan, operands)
+        self.x, self.w = operands["x"], operands["w"]
         _require_lanes(plan, self.t, self.wavefront)
         shape = shape_of(self.problem, self.t, self.wavefront)
         self.rows, self.columns = int(shape.rows), shape.columns
@@ -206,7 +207,7 @@ class _ChannelDistribution(LockstepKernel):
             mask = (column < problem.out_width) & (channel < spec.out_channels)
             at = Addresses((plane * problem.out_height + row) * problem.out_width + column, mask)
             self.blocks.store(self.out, at, self.epilogue(
-                self.blocks, np.ascontiguousarray(first_lanes[i]), channel, mask))
+                self.blocks, np.ascontiguousarray(first_lanes[i]), channel, at))
 
 
 def _require_lanes(plan: Plan, t: ChannelDistributionTiling, wavefront: int) -> None:

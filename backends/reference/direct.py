@@ -18,6 +18,7 @@ from dscore.backends.reference.machine import (
     Floats,
     Ints,
     LockstepKernel,
+    Operands,
     chunks,
     inside,
     lane_ids,
@@ -31,10 +32,9 @@ PIXEL_LANES = 4096
 BLOCK_SUMS = 1 << 19
 
 
-def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
-        trace: Trace | None) -> None:
-    """Write the convolution of *plan* to *out*; the arrays are flat."""
-    kernel = _Direct(plan, x, w, bias, out)
+def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
+    """Write the convolution of *plan* to the operand out."""
+    kernel = _Direct(plan, operands)
     t, spec = kernel.t, plan.problem.spec
     planes, tiles = plan.problem.batch * spec.groups, kernel.pixel_tiles
     # A chunk is a box of the grid: pixel tiles x channel tiles x (image, group) pairs.
@@ -58,8 +58,9 @@ class _Direct(LockstepKernel):
     their filter elements, and the channel tiles of a pixel its input element, in axes of 1.
     """
 
-    def __init__(self, plan: Plan, *operands: Any) -> None:
-        super().__init__(plan, *operands)
+    def __init__(self, plan: Plan, operands: Operands) -> None:
+        super().__init__(plan, operands)
+        self.x, self.w = operands["x"], operands["w"]
         spec, self.pixels = self.problem.spec, self.problem.out_height * self.problem.out_width
         self.pixel_tiles = ceil_div(self.pixels, self.t.threads)
         self.channel_tiles = ceil_div(spec.group_out, self.t.thread_c)
@@ -97,17 +98,19 @@ class _Direct(LockstepKernel):
         k = tile * t.thread_c + lane_ids(t.thread_c, 1, 1, 1)
         channel, held = plane % spec.groups * spec.group_out + k, k < spec.group_out
         filters = Addresses(channel * spec.products, held)
+        scales = Addresses(plane * spec.in_channels, pixel < self.pixels)  # of one group
         sums.fill(0)
         for c in range(spec.group_in):
             for tap, inputs in enumerate(self.taps):
                 blocks.load(value, self.x, inputs, "inputs", c * problem.height * problem.width,
                             operand=True, lanes=tile.size)
+                self.scaled(blocks, value, scales, c)
                 blocks.load(weights, self.w, filters, "filters", c * len(self.taps) + tap,
                             operand=True, lanes=live)
                 for j in range(t.thread_c):
                     blocks.fma(sums[j], value, weights[j], product, pixel < self.pixels)
         for j in range(t.thread_c):
-            mask = held[j] & (pixel < self.pixels)
             index = (plane // spec.groups * spec.out_channels + channel[j]) * self.pixels + pixel
-            blocks.store(self.out, Addresses(index, mask),
-                         self.epilogue(blocks, sums[j], channel[j] + 0 * pixel, mask))
+            at = Addresses(index, held[j] & (pixel < self.pixels))
+            blocks.store(self.out, at,
+                         self.epilogue(blocks, sums[j], channel[j] + 0 * pixel, at))

@@ -25,6 +25,7 @@ from dscore.backends.reference.machine import (
     Floats,
     Ints,
     LockstepKernel,
+    Operands,
     batches,
     inside,
     lane_ids,
@@ -35,10 +36,9 @@ from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
 
-def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
-        trace: Trace | None) -> None:
-    """Write the convolution of *plan* to *out*; the arrays are flat."""
-    kernel = _Gemm(plan, x, w, bias, out)
+def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
+    """Write the convolution of *plan* to the operand out."""
+    kernel = _Gemm(plan, operands)
     for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
         kernel.place(first + lane_ids(blocks.count, 1))
         for rank in range(kernel.t.cluster):
@@ -55,8 +55,9 @@ class _Gemm(LockstepKernel):
     rank in their clusters run together, because these have the same steps.
     """
 
-    def __init__(self, plan: Plan, *operands: Any) -> None:
-        super().__init__(plan, *operands)
+    def __init__(self, plan: Plan, operands: Operands) -> None:
+        super().__init__(plan, operands)
+        self.x, self.w = operands["x"], operands["w"]
         self.lanes = lanes_of(plan)
         self.shape = shape_of(self.problem, self.t, self.wavefront)
         self.threads = int(self.shape.waves) * self.wavefront
@@ -108,9 +109,10 @@ class _Gemm(LockstepKernel):
         # Channels past the last are masked in the last step only.
         rest = spec.in_channels - (self.steps - 1) * self.t.step_c
         whole = Addresses(f_index, f_held), Addresses(index, held)
+        last = held & (self.i_channel < rest)
         self.held = (whole, whole if rest == self.t.step_c else (
-            Addresses(f_index, f_held & (self.f_channel < rest)),
-            Addresses(index, held & (self.i_channel < rest))))
+            Addresses(f_index, f_held & (self.f_channel < rest)), Addresses(index, last)))
+        self.scales = Addresses(plane, held), Addresses(plane, last)
 
     def accumulate(self, rank: int) -> None:
         """The steps of the blocks of *rank*; a barrier parts each from the next."""
@@ -152,6 +154,7 @@ class _Gemm(LockstepKernel):
         self.blocks.load(self.filter_temp, self.w, filters, "filters", advance=first)
         self.blocks.load(self.image_temp, self.x, images, "inputs",
                          advance=first * self.problem.height * self.problem.width)
+        self.scaled(self.blocks, self.image_temp, self.scales[step == self.steps - 1], first)
 
     def _put(self, step: int) -> None:
         self.blocks.lds_write(self._at(step), self.filter_temp, self.filter_words)
@@ -189,5 +192,5 @@ class _Gemm(LockstepKernel):
                               (self.first_pixel, self.lanes.pixel)))
         mask = (channel < spec.out_channels) & (pixel < self.pixels)
         plane = pixel // area * spec.out_channels + channel
-        self.blocks.store(self.out, Addresses(plane * area + pixel % area, mask),
-                          self.epilogue(self.blocks, self.joined, channel, mask))
+        at = Addresses(plane * area + pixel % area, mask)
+        self.blocks.store(self.out, at, self.epilogue(self.blocks, self.joined, channel, at))

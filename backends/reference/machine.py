@@ -6,7 +6,7 @@ before these axes, so that one instruction of all lanes is one contiguous NumPy 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +20,8 @@ from dscore.core.trace import Trace
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
-Tensor = Literal["inputs", "filters", "biases"]
+Tensor = Literal["inputs", "filters", "biases", "residuals", "scales"]
+Operands = Mapping[str, Floats]  # flat, by their names in dscore.ops
 
 # Registers, LDS and addresses of the blocks that run together: what a core's L2 cache holds.
 CHUNK_BYTES = 1 << 20
@@ -252,19 +253,37 @@ def batches(plan: Plan, total: int, trace: Trace | None,
 
 
 class LockstepKernel:
-    """Kernel of a plan on its operands, flat: the base of the algorithms' kernels."""
+    """Kernel of a plan on its operands: the base of the algorithms' kernels."""
 
-    def __init__(self, plan: Plan, x: Floats, w: Floats, bias: Floats | None,
-                 out: Floats) -> None:
+    def __init__(self, plan: Plan, operands: Operands) -> None:
         self.plan, self.problem, self.wavefront = plan, plan.problem, plan.device.wavefront
         self.t: Any = plan.tiling
-        self.x, self.w, self.bias, self.out = x, w, bias, out
+        self.operands, self.out = operands, operands["out"]
 
-    def epilogue(self, blocks: Blocks, sums: Floats, channel: Ints, mask: Any) -> Floats:
-        """*sums* with the bias of each lane's output *channel* and the activation, in place."""
-        if self.bias is not None:
-            at = Addresses(channel, mask)
-            bias = np.empty(at.index.shape, dtype=np.float32)
-            blocks.load(bias, self.bias, at, "biases")
-            np.add(sums, bias, out=sums)
-        return activate(sums, self.problem.spec.activation)
+    def epilogue(self, blocks: Blocks, sums: Floats, channel: Ints, at: Addresses) -> Floats:
+        """*sums* with the bias of each lane's output *channel*, the residual and the activation.
+
+        *at* is where the lanes store them. In place.
+        """
+        spec = self.problem.spec
+        if spec.bias:
+            mask = None if at.masked is None else ~at.masked
+            np.add(sums, self._loaded(blocks, "bias", "biases", Addresses(channel, mask)),
+                   out=sums)
+        if spec.residual == "before":
+            np.add(sums, self._loaded(blocks, "residual", "residuals", at), out=sums)
+        activate(sums, spec.activation)
+        if spec.residual == "after":
+            np.add(sums, self._loaded(blocks, "residual", "residuals", at), out=sums)
+        return sums
+
+    def scaled(self, blocks: Blocks, values: Floats, at: Addresses, advance: int = 0) -> None:
+        """Multiply *values* of x in place by the scales *at* their images and channels."""
+        if self.problem.spec.scaled:
+            np.multiply(values, self._loaded(blocks, "scale", "scales", at, advance), out=values)
+
+    def _loaded(self, blocks: Blocks, name: str, what: Tensor, at: Addresses,
+                advance: int = 0) -> Floats:
+        values = np.empty(at.index.shape, dtype=np.float32)
+        blocks.load(values, self.operands[name], at, what, advance)
+        return values

@@ -30,6 +30,7 @@ from dscore.backends.reference.machine import (
     Floats,
     Ints,
     LockstepKernel,
+    Operands,
     batches,
     inside,
     lane_ids,
@@ -42,12 +43,11 @@ from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
 
-def run(plan: Plan, x: Floats, w: Floats, bias: Floats | None, out: Floats,
-        trace: Trace | None) -> None:
-    """Write the convolution of *plan* to *out*; the arrays are flat."""
+def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
+    """Write the convolution of *plan* to the operand out."""
     assert isinstance(plan.tiling, RowReuseTiling)
     kind = _ThroughRegisters if plan.tiling.staging == "registers" else _ThroughLds
-    kernel = kind(plan, x, w, bias, out)
+    kernel = kind(plan, operands)
     for blocks, first in batches(plan, kernel.grid, trace, kernel.allocate):
         blocks.begin()
         kernel.place(first + lane_ids(blocks.count, 1, 1))
@@ -61,8 +61,9 @@ class _RowReuse(LockstepKernel, ABC):
     Grid order: column tile fastest, then row tile, then planes.
     """
 
-    def __init__(self, plan: Plan, *operands: Any) -> None:
-        super().__init__(plan, *operands)
+    def __init__(self, plan: Plan, operands: Operands) -> None:
+        super().__init__(plan, operands)
+        self.x, self.w = operands["x"], operands["w"]
         problem, t, S = self.problem, self.t, self.wavefront
         _require_lanes(plan, t, S)
         self.shape = shape_of(problem, t)
@@ -199,8 +200,9 @@ class _RowReuse(LockstepKernel, ABC):
             sums, column = self.sums[r % self.live_rows * self.t.thread_w + c], self.out_column + c
             mask = self.live & (row < problem.out_height) & (column < problem.out_width)
             index = (self.plane * problem.out_height + row) * problem.out_width + column
-            self.store(self.epilogue(self.blocks, sums, self.plane % spec.out_channels, mask),
-                       index, mask)
+            made = self.epilogue(self.blocks, sums, self.plane % spec.out_channels,
+                                 Addresses(index, mask))
+            self.store(made, index, mask)
             sums.fill(0)
 
 

@@ -173,8 +173,7 @@ class Algorithm(ABC):
 
     *name* is that of its folders in `dscore/algorithms`, `hip_src` and `backends/reference`, and
     the value of the key `algorithm` in files; *tiling* its class of tilings, whose C++ namesake
-    takes `template_arguments`; *include* brings both that and the kernel, which is called as the
-    tiling without its last six letters.
+    takes `template_arguments`; `header` brings both that and the `kernel`.
     """
 
     name: ClassVar[str]
@@ -189,6 +188,19 @@ class Algorithm(ABC):
     def include(self) -> str:
         """First lines of a unit: the include of the kernel, or the kernel's own text."""
         return f'#include "{self.name}/kernel.hpp"'
+
+    def header(self, problem: ConvProblem) -> str:
+        """First lines of a unit for *problem*: of its operation, `include` of the first one."""
+        if problem.operation == self.operations[0]:
+            return self.include
+        return f'#include "{self.name}/{problem.operation}.hpp"'
+
+    def kernel(self, problem: ConvProblem) -> str:
+        """C++ name of the kernel: the tiling's without its last six letters, and with the
+        operation's unless it is the first."""
+        first = problem.operation == self.operations[0]
+        words = [] if first else problem.operation.split("_")
+        return self.tiling.__name__.removesuffix("Tiling") + "".join(map(str.capitalize, words))
 
     def refuses(self, problem: ConvProblem) -> tuple[Violation, ...]:
         """What of *problem* the algorithm cannot run: its operation, else what `runs` names."""

@@ -6,6 +6,7 @@ for it, so that a backend which compiles can run many problems on few kernels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from dscore.core.device import Device
 from dscore.core.errors import SpecError
 from dscore.core.numerics import ELEMENTS, Element, kernel_types
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ACTIVATIONS, ConvSpec, Pair
+from dscore.core.spec import ACTIVATIONS, RESIDUALS, ConvSpec, Pair
 from dscore.core.tiling import Tiling
 
 # A case must stay small enough for thousands of them: products of the whole problem.
@@ -32,17 +33,23 @@ class Template:
     kernel: Pair
     stride: Pair
     dilation: Pair
-    options: tuple[tuple[str, Any], ...]  # of ConvSpec, beside its sizes
+    options: tuple[tuple[str, Any], ...]  # the operation, and those of ConvSpec beside its sizes
 
     @property
     def element(self) -> Element:
         """The element type of its tensors."""
         return ELEMENTS[dict(self.options)["dtype"]]
 
+    @property
+    def operation(self) -> str:
+        """The operation of its problems."""
+        return str(dict(self.options).get("operation", "conv"))
+
     def spec(self, channels: int, out: int, groups: int, padding: Any) -> ConvSpec:
         """A layer that the template's kernel runs."""
+        of_layer = {name: value for name, value in self.options if name != "operation"}
         return ConvSpec.make(channels, out, self.kernel, stride=self.stride, padding=padding,
-                             dilation=self.dilation, groups=groups, **dict(self.options))
+                             dilation=self.dilation, groups=groups, **of_layer)
 
 
 class Cases(Protocol):
@@ -78,14 +85,19 @@ def pairs(most: int) -> st.SearchStrategy[Any]:
     return st.tuples(st.integers(1, most), st.integers(1, most))
 
 
-def options() -> st.SearchStrategy[Any]:
-    """Options of a layer: any element type that kernels take, with and without bias, any
-    activation.
+@st.composite
+def options(draw: Any, operations: Sequence[str] = ("conv",), scaled: bool = False) -> Any:
+    """One of *operations*, and options of its layer: any element type that kernels take; of a
+    convolution with and without bias, residual and scale, and any activation.
     """
-    return st.tuples(
-        st.tuples(st.just("dtype"), st.sampled_from(kernel_types())),
-        st.tuples(st.just("bias"), st.booleans()),
-        st.tuples(st.just("activation"), st.sampled_from((None, *ACTIVATIONS))))
+    operation = draw(st.sampled_from(operations))
+    common = ("operation", operation), ("dtype", draw(st.sampled_from(kernel_types())))
+    if operation != "conv":
+        return common
+    return (*common, ("bias", draw(st.booleans())),
+            ("activation", draw(st.sampled_from((None, *ACTIVATIONS)))),
+            ("residual", draw(st.sampled_from((None, None, *RESIDUALS)))),
+            ("scaled", scaled and draw(st.booleans())))
 
 
 def problem_around(draw: Any, spec: ConvSpec, out: Pair) -> ConvProblem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +10,7 @@ from dscore.algorithms.registry import algorithm_of
 from dscore.building.compiler_places import Kind
 from dscore.building.toolchain import Unit
 from dscore.core.numerics import kernel_types
-from dscore.core.plan import Plan, Violation
+from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
 
@@ -53,7 +53,10 @@ class KernelSource:
             return plan.name
         layer = "x".join(str(n) for n in (*spec.kernel, *spec.stride, *spec.dilation))
         image = algorithm_of(plan.tiling).image_arguments(plan)
-        epilogue = f"{'bias' if spec.bias else 'plain'}_{spec.activation or 'linear'}"
+        epilogue = "_".join([
+            "bias" if spec.bias else "plain", spec.activation or "linear",
+            *[f"residual{spec.residual}"] * (spec.residual is not None),
+            *["scaled"] * spec.scaled])
         return (f"any_{plan.problem.prefix}{layer}_{spec.dtype}_{epilogue}__"
                 f"{plan.tiling.name}{image}__s{plan.device.wavefront}")
 
@@ -65,18 +68,27 @@ class KernelSource:
 
     def definition(self) -> str:
         """The kernel's type, under its own name, and the second witness of the plan's numbers."""
-        spec, use = self.plan.problem.spec, self.plan.use
+        spec = self.plan.problem.spec
         element = spec.element.cpp
         layer = ", ".join(str(n) for n in (*spec.kernel, *spec.stride, *spec.dilation))
         epilogue = (f"dscore::Epilogue<{element}, {str(spec.bias).lower()}, "
-                    f"dscore::Activation::{spec.activation or 'none'}>")
-        family = type(self.plan.tiling).__name__.removesuffix("Tiling")
+                    f"dscore::Activation::{spec.activation or 'none'}, "
+                    f"dscore::Residual::{spec.residual or 'none'}, {str(spec.scaled).lower()}>")
+        family = algorithm_of(self.plan.tiling).kernel(self.plan.problem)
         shape = "dscore_shape" if self.sizes == "any" else f"{self.name}_sizes"
         return (f"struct {self.name}\n    : dscore::{family}<{element}, {self.tiling_type()},\n"
                 f"                     dscore::Layer<{layer}>, {shape}, {epilogue}> {{\n"
                 f"  using {family}::{family};\n}};\n"
-                f"static_assert({self.name}::threads == {use.threads}, \"threads\");\n"
-                f"static_assert({self.name}::lds_bytes == {use.lds_bytes}, \"LDS bytes\");\n")
+                + "".join(self.witnesses()))
+
+    def witnesses(self) -> Iterator[str]:
+        """Assertions of the plan's numbers, of each of its launches."""
+        kernel, use = self.name, self.plan.use
+        for launch in (Launch(0, use.threads, use.lds_bytes), *self.plan.further_launches):
+            yield f"static_assert({kernel}::threads == {launch.threads}, \"threads\");\n"
+            yield f"static_assert({kernel}::lds_bytes == {launch.lds_bytes}, \"LDS bytes\");\n"
+            kernel += "::Then"
+        yield f"static_assert(std::is_void_v<{kernel}>, \"launches\");\n"
 
     def sizes_type(self) -> str:
         """The problem's sizes as a C++ type of constants; nothing for any sizes."""
@@ -93,7 +105,7 @@ class KernelSource:
     @property
     def include(self) -> str:
         """The line that includes the kernel's template."""
-        return algorithm_of(self.plan.tiling).include
+        return algorithm_of(self.plan.tiling).header(self.plan.problem)
 
 
 def render(kernels: Sequence[KernelSource], table: str = "",
@@ -159,14 +171,10 @@ def _joined(counts: Mapping[str, int]) -> str:
 
 
 def refused(plan: Plan) -> tuple[Violation, ...]:
-    """Properties of a plan that no kernel of hip_src runs, or no caller of one provides."""
+    """Properties of a plan that no kernel of hip_src runs."""
     spec, violations = plan.problem.spec, []
     if not spec.element.cpp:
         violations.append(Violation("E-DTYPE", "dtype", spec.dtype, ", ".join(kernel_types())))
     if spec.layout != "nchw":
         violations.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
-    if plan.workspace_bytes:
-        violations.append(Violation("E-WORKSPACE", "workspace", plan.workspace_bytes, 0, "B"))
-    if plan.further_launches:
-        violations.append(Violation("E-LAUNCHES", "launches", 1 + len(plan.further_launches), 1))
     return tuple(violations)

@@ -111,10 +111,10 @@ class LoadedKernel:
         self.use: ResourceUse = source.plan.use if report is None else report.use(source.plan.use)
         self._library = library
         self._kernel = library.kernels[source.name]
-        self._require_operands()
         problem = source.plan.problem
         self._shape = _ffi().new("dscore_shape *", {
             **sizes_of(problem), "layout": LAYOUTS.index(problem.spec.layout)})
+        self._require_operands()
         self._starts: dict[int, Start] = {}
 
     def _require_operands(self) -> None:
@@ -148,7 +148,7 @@ class LoadedKernel:
     @property
     def workspace_bytes(self) -> int:
         """Memory that a launch needs beside the operands of the operation."""
-        return int(self._kernel.workspace_bytes)
+        return int(self._kernel.workspace_bytes(self._shape))
 
     def launch(self, *addresses: int) -> None:
         """Start the kernel on operands at these addresses (0: none), without waiting.

@@ -62,7 +62,7 @@ class Expected:
 def expected(problem: ConvProblem, *inputs: Any, xp: Any = np, tf32: bool = False) -> Expected:
     """Exact result of the problem's operation in float64, and the bound of each output.
 
-    *inputs* are those of the operation (x, w and bias or None), in NCHW; x may hold fewer images.
+    *inputs* are those of the operation (x, w, bias or None, …), in NCHW; x may hold fewer images.
     *tf32* widens the bound by the rounding of the operands to TF32, elements finer than the
     accumulator by their rounding to that.
     """
@@ -71,12 +71,14 @@ def expected(problem: ConvProblem, *inputs: Any, xp: Any = np, tf32: bool = Fals
     k, size, activation = exact.products, exact.magnitude, operation.activation(problem)
     share = TF32_SHARE if tf32 else ROUNDED_SHARE if _finer(problem) else 0.0
     operands = share * (1 + gamma(k)) * size if share else 0.0
-    if exact.addend is not None:
-        size, k = size + exact.addend, k + 1
+    size, k = sum(exact.addends, start=size), k + len(exact.addends)
     bound = _LIPSCHITZ[activation] * (gamma(k) * size + k * UNDERFLOW + operands)
     y = conv.activated(xp, exact.y, activation)
-    return Expected(y, bound + _OWN_ROUNDINGS[activation] * (
-        UNIT_ROUNDOFF * xp.abs(y) + UNDERFLOW))
+    bound = bound + _OWN_ROUNDINGS[activation] * (UNIT_ROUNDOFF * xp.abs(y) + UNDERFLOW)
+    if exact.after is None:
+        return Expected(y, bound)
+    y = y + exact.after  # one rounding of what is at most so far off
+    return Expected(y, bound + UNIT_ROUNDOFF * (xp.abs(y) + bound))
 
 
 def _finer(problem: ConvProblem) -> bool:

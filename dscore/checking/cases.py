@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import assume
@@ -35,7 +35,8 @@ def cases_on(draw: Any, template: Template) -> ConformanceCase:
     """Cases that run on the kernel of *template*; a problem that its tiling does not fit is none.
     """
     device, tiling = template.device, template.tiling
-    problem = draw(algorithm_of(tiling).cases().problems(template))
+    problem = replace(draw(algorithm_of(tiling).cases().problems(template)),
+                      operation=template.operation)
     assume(keeps_all(case_of(problem, device, tiling), "hardware", masked=True))
     return ConformanceCase(make_plan(problem, device, tiling), draw(st.integers(0, 2**16)))
 

@@ -11,11 +11,13 @@ from dscore.core.numerics import ELEMENTS, Element
 Layout = Literal["nchw", "nhwc"]
 Activation = Literal["relu", "relu6", "silu", "hardswish"]
 Kind = Literal["pointwise", "depthwise", "grouped", "dense"]
+Residual = Literal["before", "after"]  # the activation, to whose side it is added
 Pair = tuple[int, int]
 Sides = tuple[int, int, int, int]  # top, bottom, left, right
 
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+RESIDUALS: tuple[str, ...] = get_args(Residual)
 
 # Kernels count rows and columns as 32-bit signed integers.
 MAX_STRIDE = 2**15
@@ -71,6 +73,8 @@ class ConvSpec:
     ``y = activation(conv(x, w) + bias)`` in the cross-correlation sense of deep learning, with
     ``x`` of shape (N, in_channels, H, W) and ``w`` of shape
     (out_channels, in_channels / groups, kernel height, kernel width).
+    *residual*: an array of the output's shape is added before the activation, or after it.
+    *scaled*: x is multiplied by an array of shape (N, in_channels) beforehand; of pointwise layers.
     Build it with :meth:`make`, which takes the usual short forms.
 
     Raises SpecError where a field is out of range or the channels do not fit the groups.
@@ -90,6 +94,8 @@ class ConvSpec:
     layout: Layout = "nchw"
     bias: bool = False
     activation: Activation | None = None
+    residual: Residual | None = None
+    scaled: bool = False
 
     def __post_init__(self) -> None:
         # Stored as plain ints, so that equal layers are equal bytes in a cache key.
@@ -105,11 +111,18 @@ class ConvSpec:
         require_one_of(self.layout, "layout", LAYOUTS)
         require_one_of(self.bias, "bias", (True, False))
         require_one_of(self.activation, "activation", (None, *ACTIVATIONS))
+        require_one_of(self.residual, "residual", (None, *RESIDUALS))
+        require_one_of(self.scaled, "scaled", (True, False))
+        if self.residual and not self.activation:  # both sides of no activation are one
+            object.__setattr__(self, "residual", "before")
         for name in ("in_channels", "out_channels"):
             channels = getattr(self, name)
             if channels % self.groups:
                 raise SpecError(f"{name} must be a multiple of groups: {channels} % "
                                 f"{self.groups} = {channels % self.groups}")
+        if self.scaled and self.kind != "pointwise":
+            raise SpecError("a scale of the input is for pointwise layers (kernel 1x1, groups 1), "
+                            f"and this one is {self.kind}; multiply x beforehand")
 
     @classmethod
     def make(cls, in_channels: int, out_channels: int, kernel: Any, *, stride: Any = 1,

@@ -2,8 +2,9 @@
 
 ``n1c64h14w14_o384k1`` is a batch of 1, 64 channels of 14x14, 384 output channels, kernel 1x1.
 After the kernel may stand ``s`` stride, ``p`` padding, ``d`` dilation, ``g`` groups, then further
-parts: a dtype, ``nhwc``, ``bias`` and an activation, as in
-``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An operation other than a convolution stands in
+parts: a dtype, ``nhwc``, ``bias``, an activation, ``scaled`` for an input that is multiplied by
+image and channel, ``residual`` or ``residualafter`` for an array added before or after the
+activation, as in ``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An operation other than a convolution stands in
 front, as in ``<operation>_n1c64h14w14_o384k1``. A token is a C identifier.
 """
 
@@ -23,6 +24,11 @@ _BEGIN = re.compile(rf"(?:({OPERATION})_)?(?=n\d+c\d+h\d+w\d+)", re.ASCII)
 _INPUT = re.compile(r"n(\d+)c(\d+)h(\d+)w(\d+)", re.ASCII)
 _LAYER = re.compile(r"o(\d+)k(\d+(?:x\d+)?)(?:s(\d+(?:x\d+)?))?"
                     r"(?:p(same|\d+(?:x\d+){0,3}))?(?:d(\d+(?:x\d+)?))?(?:g(\d+))?", re.ASCII)
+_OPTIONS: dict[str, tuple[str, Any]] = {  # a part: the field of ConvSpec, its value
+    **{name: ("dtype", name) for name in ELEMENTS}, **{name: ("layout", name) for name in LAYOUTS},
+    "bias": ("bias", True), **{name: ("activation", name) for name in ACTIVATIONS},
+    "scaled": ("scaled", True), "residual": ("residual", "before"),
+    "residualafter": ("residual", "after")}
 _FORM = ("[<operation>_]n<N>c<C>h<H>w<W>_o<O>k<K>[s<S>][p<P>][d<D>][g<G>]"
          "[_float16][_nhwc][_bias][_relu]")
 
@@ -81,14 +87,11 @@ def parse_problem(token: str) -> ConvProblem:
 def _options(parts: list[str], token: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for part in parts:
-        field = next((name for name, choices in (
-            ("dtype", ELEMENTS), ("layout", LAYOUTS), ("activation", ACTIVATIONS),
-            ("bias", ("bias",))) if part in choices), None)
-        if field is None or field in options:
-            known = ", ".join((*ELEMENTS, *LAYOUTS, *ACTIVATIONS, "bias"))
+        field, value = _OPTIONS.get(part, ("", None))
+        if not field or field in options:
             raise SpecError(f"not a problem: {token!r} ({part!r} is unknown or comes twice); "
-                            f"a part is one of {known}")
-        options[field] = True if field == "bias" else part
+                            f"a part is one of {', '.join(_OPTIONS)}")
+        options[field] = value
     return options
 
 
@@ -115,4 +118,6 @@ def problem_token(problem: ConvProblem) -> str:
     parts += [spec.layout] if spec.layout != "nchw" else []
     parts += ["bias"] if spec.bias else []
     parts += [spec.activation] if spec.activation else []
+    parts += ["scaled"] if spec.scaled else []
+    parts += ["residual" + "after" * (spec.residual == "after")] if spec.residual else []
     return "_".join(parts)

@@ -24,6 +24,10 @@ class Trace:
     """Elements of w that lanes load from global memory."""
     biases_loaded: int = 0
     """Elements of bias that lanes load from global memory."""
+    residuals_loaded: int = 0
+    """Elements of the residual that lanes load from global memory."""
+    scales_loaded: int = 0
+    """Elements of the input's scale that lanes load from global memory."""
     lds_reads: int = 0
     """Elements that lanes read from LDS."""
     lds_writes: int = 0
@@ -41,13 +45,9 @@ class Trace:
     """Vectors of 16 bytes of out that lanes store."""
 
     def count_loads(self, tensor: str, elements: int, operands: bool) -> None:
-        """Count loads from global memory of inputs, filters or biases, as operands if so."""
-        if tensor == "inputs":
-            self.inputs_loaded += elements
-        elif tensor == "filters":
-            self.filters_loaded += elements
-        else:
-            self.biases_loaded += elements
+        """Count loads from global memory of inputs, filters, …, as operands if so."""
+        name = f"{tensor}_loaded"
+        setattr(self, name, getattr(self, name) + elements)
         self.operands += elements * operands
 
     @property

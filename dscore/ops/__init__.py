@@ -43,7 +43,8 @@ class Exact:
     y: Any
     magnitude: Any  # the sum of the products' absolute values
     products: int  # summed into one output, k of γ_k
-    addend: Any = None  # absolute values of what is added to the products, as a bias
+    addends: tuple[Any, ...] = ()  # absolute values of what is added to the products, as a bias
+    after: Any = None  # what is added after the activation
 
 
 class Operation(ABC):
@@ -71,6 +72,8 @@ class Operation(ABC):
 # Text, so that nothing is imported before its use.
 _REGISTRY: dict[str, str] = {
     "conv": "dscore.ops.conv:Convolution",
+    "input_gradient": "dscore.ops.gradients:InputGradient",
+    "weight_gradient": "dscore.ops.gradients:WeightGradient",
 }
 
 

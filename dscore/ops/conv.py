@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,30 +16,45 @@ from dscore.ops import Exact, Operand, Operation
 
 
 class Convolution(Operation):
-    """``activation(conv(x, w) + bias)`` in the cross-correlation sense of deep learning."""
+    """``activation(conv(x * scale, w) + bias)`` in the cross-correlation sense of deep learning.
+
+    The residual, if there is one, is added before or after the activation.
+    """
 
     name = "conv"
 
     def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:
         spec = problem.spec
+        further = (Operand("residual", problem.y_shape, "input", spec.element, spec.layout,
+                           present=spec.residual is not None),
+                   Operand("scale", (problem.batch, spec.in_channels), "input", spec.element, "nc",
+                           present=spec.scaled))
         return (Operand("x", problem.x_shape, "input", spec.element, spec.layout),
                 Operand("w", spec.w_shape, "input", spec.element),
                 Operand("bias", (spec.out_channels,), "input", spec.element, present=spec.bias),
+                *(operand for operand in further if operand.present),
                 Operand("out", problem.y_shape, "output", spec.element, spec.layout))
 
     def exact(self, xp: Any, problem: ConvProblem, *inputs: Any) -> Exact:
-        """*inputs* are x (NCHW, of any number of images), w and, if there is one, bias.
+        """*inputs* are the operands (NCHW, of any number of images); a bias that is not there may
+        be left out.
 
         Equation 2 of Jia et al. 2020 with groups.
         """
-        x, w = (float64(xp, array) for array in inputs[:2])
-        bias = inputs[2] if len(inputs) > 2 else None
-        y = _summed(xp, problem, x, w)
-        magnitude = _summed(xp, problem, xp.abs(x), xp.abs(w))
-        if bias is None:
-            return Exact(y, magnitude, problem.spec.products)
-        column = float64(xp, bias)[None, :, None, None]
-        return Exact(y + column, magnitude, problem.spec.products, xp.abs(column))
+        spec, names = problem.spec, [operand.name for operand in self.operands(problem)]
+        given = {name: float64(xp, array) for name, array in zip(names, inputs, strict=False)
+                 if array is not None}
+        x, w, k = given["x"], given["w"], spec.products
+        if spec.scaled:
+            x, k = x * given["scale"][:, :, None, None], k + 1  # whose rounding is one more
+        residual = given.get("residual")
+        bias = given["bias"][None, :, None, None] if "bias" in given else None
+        addends = [addend for addend in (bias, residual if spec.residual == "before" else None)
+                   if addend is not None]
+        return Exact(sum(addends, start=summed(xp, problem, x, w)),
+                     summed(xp, problem, xp.abs(x), xp.abs(w)), k,
+                     tuple(xp.abs(addend) for addend in addends),
+                     residual if spec.residual == "after" else None)
 
 
 def activated(xp: Any, y: Any, activation: Activation | None) -> Any:
@@ -58,22 +74,46 @@ def float64(xp: Any, values: Any) -> Any:
     return xp.asarray(values, dtype=xp.float64)
 
 
-def _summed(xp: Any, problem: ConvProblem, x: Any, w: Any) -> Any:
+def summed(xp: Any, problem: ConvProblem, x: Any, w: Any) -> Any:
     """Sum over the filter's taps: of products of matrices, a matrix per image and group, or of
     products of elements where a group has one channel.
     """
-    spec, images, pixels = problem.spec, x.shape[0], problem.out_height * problem.out_width
-    padded = _padded(xp, x, problem.padding)
-    taps = w.reshape(1, spec.groups, spec.group_out, spec.group_in, *spec.kernel)
-    multiply = xp.multiply if spec.group_in == 1 else xp.matmul
+    spec, multiply = problem.spec, product(xp, problem)
+    padded = pad(xp, x, problem.padding)
     y: Any = 0
+    for tap, rows, columns in taps(problem):
+        y += multiply(by_tap(w, problem)[..., tap],
+                      by_group(padded[:, :, rows, columns], problem))
+    return y.reshape(x.shape[0], spec.out_channels, problem.out_height, problem.out_width)
+
+
+def product(xp: Any, problem: ConvProblem) -> Any:
+    """Product of filters and pixels: of elements where a group has one channel, else of matrices.
+    """
+    return xp.multiply if problem.spec.group_in == 1 else xp.matmul
+
+
+def by_tap(w: Any, problem: ConvProblem) -> Any:
+    """Filters of shape (1, groups, out channels, in channels of a group, taps)."""
+    spec = problem.spec
+    return w.reshape(1, spec.groups, spec.group_out, spec.group_in, -1)
+
+
+def by_group(images: Any, problem: ConvProblem) -> Any:
+    """Images of shape (N, groups, channels of a group, pixels)."""
+    count, channels, height, width = images.shape
+    groups = problem.spec.groups
+    return images.reshape(count, groups, channels // groups, height * width)
+
+
+def taps(problem: ConvProblem) -> Iterator[tuple[int, slice, slice]]:
+    """Taps of the filter by number, with the rows and columns of the padded input under each."""
+    spec = problem.spec
     for tap_h in range(spec.kernel[0]):
         rows = _under(tap_h * spec.dilation[0], problem.out_height, spec.stride[0])
         for tap_w in range(spec.kernel[1]):
             columns = _under(tap_w * spec.dilation[1], problem.out_width, spec.stride[1])
-            y += multiply(taps[..., tap_h, tap_w], padded[:, :, rows, columns].reshape(
-                images, spec.groups, spec.group_in, pixels))
-    return y.reshape(images, spec.out_channels, problem.out_height, problem.out_width)
+            yield tap_h * spec.kernel[1] + tap_w, rows, columns
 
 
 def _under(first: int, outputs: int, stride: int) -> slice:
@@ -81,7 +121,8 @@ def _under(first: int, outputs: int, stride: int) -> slice:
     return slice(first, first + (outputs - 1) * stride + 1, stride)
 
 
-def _padded(xp: Any, x: Any, padding: tuple[int, int, int, int]) -> Any:
+def pad(xp: Any, x: Any, padding: tuple[int, int, int, int]) -> Any:
+    """Images with zeros around them."""
     top, bottom, left, right = padding
     if xp is np:
         return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))

@@ -26,10 +26,11 @@ struct ChannelDistributionTiling {
 };
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct ChannelDistribution : ConvKernel<T> {
+struct ChannelDistribution : ConvKernel<T, Epilogue> {
   using Shape = Shape_;
   using t = Tiling;
-  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1;
+  using Arguments = typename Epilogue::Arguments;
+  static constexpr int threads = t::threads, wavefront = t::wavefront;
   static constexpr int alignment = sizeof(T), G = t::group_c;
   static constexpr int buffer = t::input_tile + t::filter_tile;
   static constexpr int lds_bytes = 2 * buffer * static_cast<int>(sizeof(T));
@@ -131,7 +132,7 @@ struct ChannelDistribution : ConvKernel<T> {
   }
 
   // Sums each segment to its first lane, which stores.
-  __device__ void finish(T *out, const T *bias) {
+  __device__ void finish(const Arguments &args) {
     const int lane = thread % wavefront, wave = thread / wavefront;
     const int w_part = wave % t::repeat_w, c_part = wave / t::repeat_w;
     const int row = first_row + w_part / t::waves_per_row;
@@ -148,14 +149,15 @@ struct ChannelDistribution : ConvKernel<T> {
         if (lane % G == 0 && o < s.out_channels && row < s.out_height &&
             column + i < s.out_width) {
           const int plane = image * s.out_channels + o;
-          out[(plane * s.out_height + row) * s.out_width + column + i] =
-              Epilogue::apply(sum, bias, o);
+          const int at = (plane * s.out_height + row) * s.out_width + column + i;
+          static_cast<T *>(args.out)[at] =
+              Epilogue::template apply<1>(&sum, args, o, at).at[0];
         }
       }
     }
   }
 
-  __device__ ChannelDistribution(const ConvArguments &args, const Shape &shape)
+  __device__ ChannelDistribution(const Arguments &args, const Shape &shape)
       : x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)), s(shape),
         thread(threadIdx.x), accumulators{} {
     int block = blockIdx.x;
@@ -167,10 +169,10 @@ struct ChannelDistribution : ConvKernel<T> {
     image = block / channel_tiles(s);
   }
 
-  __device__ void run(const ConvArguments &args) {
+  __device__ void run(const Arguments &args) {
     T *lds = block_lds<T, 2 * buffer>();
     accumulate(lds);
-    finish(static_cast<T *>(args.out), static_cast<const T *>(args.bias));
+    finish(args);
   }
 };
 

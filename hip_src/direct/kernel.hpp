@@ -14,11 +14,12 @@ struct DirectTiling {
 };
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct Direct : ConvKernel<T> {
+struct Direct : ConvKernel<T, Epilogue> {
   using Shape = Shape_;
   using t = Tiling;
   using L = Layer;
-  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1;
+  using Arguments = typename Epilogue::Arguments;
+  static constexpr int threads = t::threads, wavefront = t::wavefront;
   static constexpr int alignment = sizeof(T), lds_bytes = 0;
 
   static __host__ __device__ int pixel_tiles(const Shape &s) {
@@ -34,9 +35,9 @@ struct Direct : ConvKernel<T> {
 
   const Shape &s;
 
-  __device__ Direct(const ConvArguments &, const Shape &shape) : s(shape) {}
+  __device__ Direct(const Arguments &, const Shape &shape) : s(shape) {}
 
-  __device__ void run(const ConvArguments &args) {
+  __device__ void run(const Arguments &args) {
     const T *x = static_cast<const T *>(args.x), *w = static_cast<const T *>(args.w);
     int block = blockIdx.x;
     const int pixel = block % pixel_tiles(s) * threads + threadIdx.x;
@@ -57,7 +58,8 @@ struct Direct : ConvKernel<T> {
         for (int g = 0; g < L::kernel_w; g++) {
           const int i = row + f * L::dilation_h, j = column + g * L::dilation_w;
           const bool there = inside(i, s.height) && inside(j, s.width);
-          const float value = there ? static_cast<float>(plane[i * s.width + j]) : 0.0f;
+          float value = there ? static_cast<float>(plane[i * s.width + j]) : 0.0f;
+          if constexpr (Epilogue::scaled) value *= scale_of(args, image, c);
           DSCORE_UNROLL
           for (int k = 0; k < t::thread_c; k++)
             if (first + k < group_out)
@@ -68,10 +70,15 @@ struct Direct : ConvKernel<T> {
     for (int k = 0; k < t::thread_c; k++)
       if (first + k < group_out) {
         const int o = group * group_out + first + k;
-        static_cast<T *>(args.out)[(image * s.out_channels + o) * s.out_height * s.out_width +
-                                   pixel] =
-            Epilogue::apply(accumulators[k], static_cast<const T *>(args.bias), o);
+        const int at = (image * s.out_channels + o) * s.out_height * s.out_width + pixel;
+        static_cast<T *>(args.out)[at] =
+            Epilogue::template apply<1>(accumulators + k, args, o, at).at[0];
       }
+  }
+
+  __device__ float scale_of(const Arguments &args, int image, int channel) const {
+    return static_cast<float>(
+        static_cast<const T *>(args.scale)[image * s.in_channels + channel]);
   }
 };
 

@@ -41,14 +41,15 @@ struct GemmTiling {
 };
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
+struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
   using Shape = Shape_;
   using t = Tiling;
-  using Tiles = GemmTiles<T, t, Layer, Shape>;
+  using Arguments = typename Epilogue::Arguments;
+  using Tiles = GemmTiles<T, t, Layer, Shape, Epilogue>;
   using Tiles::s, Tiles::thread, Tiles::lane, Tiles::wave_c, Tiles::wave_p, Tiles::slice;
   using Tiles::rank, Tiles::first_channel, Tiles::first_pixel, Tiles::first_step, Tiles::nowhere;
   using Tiles::async, Tiles::pixels, Tiles::channel_tiles, Tiles::steps_each;
-  using Tiles::copy, Tiles::fetch, Tiles::put;
+  using Tiles::copy, Tiles::fetch;
   static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = t::cluster;
   using Accumulator = float;
   static constexpr int lds_bytes = greatest(t::stages * t::buffer * int{sizeof(T)},
@@ -137,15 +138,15 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
     else multiply_plain(lds);
   }
 
-  __device__ void accumulate(T *lds) {
+  __device__ void accumulate(const Arguments &args, T *lds) {
     const int steps = least(steps_each(s), ceil_div(s.in_channels, t::step_c) - first_step);
-    if constexpr (async) accumulate_async(lds, steps);
-    else accumulate_fetched(lds, steps);
+    if constexpr (async) accumulate_async(args, lds, steps);
+    else accumulate_fetched(args, lds, steps);
   }
 
   // The ring runs stages - 1 steps ahead. One barrier a step: a buffer is filled again only after
   // the barrier that follows its last reading.
-  __device__ void accumulate_async(T *lds, int steps) {
+  __device__ void accumulate_async(const Arguments &args, T *lds, int steps) {
     DSCORE_UNROLL
     for (int step = 0; step < t::stages - 1; step++) {
       if (step < steps) copy(lds + step * t::buffer, step);
@@ -154,6 +155,8 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
     DSCORE_ROLLED
     for (int step = 0; step < steps; step++) {
       wait_copies<t::stages - 2>();
+      // A thread sees its own copies before the barrier.
+      if constexpr (Epilogue::scaled) Tiles::scale(args, lds + step % t::stages * t::buffer, step);
       __syncthreads();
       const int ahead = step + t::stages - 1;
       if (ahead < steps) copy(lds + ahead % t::stages * t::buffer, ahead);
@@ -161,19 +164,24 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
       multiply(lds + step % t::stages * t::buffer);
     }
   }
-  __device__ void accumulate_fetched(T *lds, int steps) {
+  __device__ void accumulate_fetched(const Arguments &args, T *lds, int steps) {
     if (steps <= 0) return;
     fetch(0);
-    put(lds);
+    put(args, lds, 0);
     __syncthreads();
     DSCORE_ROLLED
     for (int step = 0; step + 1 < steps; step++) {
       fetch(step + 1);
       multiply(lds + step % 2 * t::buffer);
-      put(lds + (step + 1) % 2 * t::buffer);
+      put(args, lds + (step + 1) % 2 * t::buffer, step + 1);
       __syncthreads();
     }
     multiply(lds + (steps - 1) % 2 * t::buffer);
+  }
+
+  __device__ void put(const Arguments &args, T *lds, int step) const {
+    Tiles::put(lds);
+    if constexpr (Epilogue::scaled) Tiles::scale(args, lds, step);
   }
 
   // Adds the slices' sums to the first one's.
@@ -219,15 +227,15 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
 
   // Stores the sums of neighbouring pixels of one channel.
   template <int Width>
-  __device__ void store(T *out, const T *bias, int channel, int offset, const float *values) const {
+  __device__ void store(const Arguments &args, int channel, int offset,
+                        const float *values) const {
     if (offset < 0 || (s.out_channels % t::tile_c != 0 && channel >= s.out_channels)) return;
-    Pack<T, Width> made;
-    DSCORE_UNROLL
-    for (int i = 0; i < Width; i++) made.at[i] = Epilogue::apply(values[i], bias, channel);
-    *reinterpret_cast<Pack<T, Width> *>(out + offset + channel * s.out_height * s.out_width) = made;
+    const int at = offset + channel * s.out_height * s.out_width;
+    *reinterpret_cast<Pack<T, Width> *>(static_cast<T *>(args.out) + at) =
+        Epilogue::template apply<Width>(values, args, channel, at);
   }
 
-  __device__ void finish_plain(T *out, const T *bias) const {
+  __device__ void finish_plain(const Arguments &args) const {
     constexpr int thread_c = t::wave_c / t::lanes_c, fours = t::wave_p / t::lanes_p / 4;
     constexpr int width = t::vector_p;
     DSCORE_UNROLL
@@ -236,11 +244,11 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
       const int offset = output_offset(pixel);
       DSCORE_UNROLL
       for (int i = 0; i < thread_c; i++)
-        store<width>(out, bias, first_channel + wave_c + lane / t::lanes_p + i * t::lanes_c, offset,
+        store<width>(args, first_channel + wave_c + lane / t::lanes_p + i * t::lanes_c, offset,
                      accumulators + i * 4 * fours + p);
     }
   }
-  __device__ void finish_split(T *out, const T *bias) const {
+  __device__ void finish_split(const Arguments &args) const {
     DSCORE_UNROLL
     for (int eight = 0; eight < eights; eight += group) {
       const int offset = output_offset(first_pixel + wave_p + eight * 8 + lane / 4 * group);
@@ -253,24 +261,22 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_> {
           for (int j = 0; j < group; j++)
             values[j] =
                 accumulators[((eight + j) / 2 * columns8 + n) * 4 + (eight + j) % 2 * 2 + side];
-          store<group>(out, bias, first_channel + wave_c + n * 8 + lane % 4 * 2 + side, offset,
-                       values);
+          store<group>(args, first_channel + wave_c + n * 8 + lane % 4 * 2 + side, offset, values);
         }
     }
   }
 
-  __device__ Gemm(const ConvArguments &args, const Shape &shape)
+  __device__ Gemm(const Arguments &args, const Shape &shape)
       : Tiles(args, shape), accumulators{} {}
 
-  __device__ void run(const ConvArguments &args) {
+  __device__ void run(const Arguments &args) {
     T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
-    accumulate(lds);
+    accumulate(args, lds);
     if constexpr (t::slices > 1) join(lds);
     if constexpr (t::cluster > 1) join_blocks(lds);
     if (slice > 0 || rank > 0) return;
-    if constexpr (t::split) finish_split(static_cast<T *>(args.out),
-                                         static_cast<const T *>(args.bias));
-    else finish_plain(static_cast<T *>(args.out), static_cast<const T *>(args.bias));
+    if constexpr (t::split) finish_split(args);
+    else finish_plain(args);
   }
 };
 

@@ -2,13 +2,13 @@
 // lie, and how they come to LDS.
 #pragma once
 
-#include "support/common.hpp"
 #include "support/vendor.hpp"
 
 namespace dscore {
 
-template <class T, class t, class Layer, class Shape>
-struct GemmTiles : ConvKernel<T> {
+template <class T, class t, class Layer, class Shape, class Epilogue>
+struct GemmTiles : ConvKernel<T, Epilogue> {
+  using Arguments = typename Epilogue::Arguments;
   static constexpr int threads = t::threads;
   // Two buffers are filled through registers, three or more by asynchronous copies.
   static constexpr bool async = t::stages > 2;
@@ -52,7 +52,7 @@ struct GemmTiles : ConvKernel<T> {
   FilterVector filter_temp[async ? 1 : FilterWalk::count];
   ImageVector image_temp[async ? 1 : ImageWalk::count];
 
-  __device__ GemmTiles(const ConvArguments &args, const Shape &shape)
+  __device__ GemmTiles(const Arguments &args, const Shape &shape)
       : x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)), s(shape),
         thread(threadIdx.x), lane(threadIdx.x % t::wavefront) {
     const int wave = thread / t::wavefront;
@@ -138,6 +138,27 @@ struct GemmTiles : ConvKernel<T> {
     each_image(step, [&](int i, int, const T *from, bool there) {
       image_temp[i] = vector_or_zeros<t::vector_p>(from, there);
     });
+  }
+  // Multiplies the elements of a step that this thread has brought by their channel's scale.
+  __device__ void scale(const Arguments &args, T *lds, int step) const {
+    const T *scales = static_cast<const T *>(args.scale);
+    const int first = (first_step + step) * t::step_c;
+    DSCORE_UNROLL
+    for (int i = 0; i < ImageWalk::count; i++) {
+      if (!ImageWalk::part(i, thread)) continue;
+      const int row = ImageWalk::row(i, thread), column = ImageWalk::column(i, thread) * t::vector_p;
+      const int pixel = first_pixel + column, channel = first + row;
+      if (pixel >= pixels(s) || !held(channel)) continue;
+      const int image = pixel / (s.out_height * s.out_width);
+      const float factor = static_cast<float>(scales[image * s.in_channels + channel]);
+      auto &several = *reinterpret_cast<ImageVector *>(
+          lds + t::tile_c * t::filter_row + row * t::image_row + column);
+      ImageVector scaled = several;
+      DSCORE_UNROLL
+      for (int j = 0; j < t::vector_p; j++)
+        scaled.at[j] = static_cast<T>(static_cast<float>(scaled.at[j]) * factor);
+      several = scaled;
+    }
   }
   __device__ void put(T *lds) const {
     each_filter(0, [&](int i, int at, const T *, bool) {

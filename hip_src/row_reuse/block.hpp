@@ -32,8 +32,8 @@ struct RowReuseTiling {
   static_assert(ThreadW % VectorOut == 0 && (!ColumnReuse || VectorIn == 1), "vectors");
 };
 
-template <class T, class t, class L, class Shape>
-struct RowReuseBlock : ConvKernel<T> {
+template <class T, class t, class L, class Shape, class Epilogue>
+struct RowReuseBlock : ConvKernel<T, Epilogue> {
   using Move = BulkCopy<T, t::threads, t::wavefront>;
   // Rows of input under the block's.
   static constexpr int block_rows = (t::lanes_h * t::thread_h - 1) * L::stride_h + L::span_h;

@@ -10,18 +10,19 @@
 namespace dscore {
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
+struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_, Epilogue> {
   using Shape = Shape_;
   using t = Tiling;
   using L = Layer;
-  using Block = RowReuseBlock<T, t, L, Shape>;
+  using Arguments = typename Epilogue::Arguments;
+  using Block = RowReuseBlock<T, t, L, Shape, Epilogue>;
   using Block::s, Block::thread, Block::lane, Block::plane, Block::first_plane, Block::live;
   using Block::out_row, Block::out_column, Block::in_row, Block::in_column;
   using Block::row_end, Block::column_end, Block::span_start, Block::out_start;
   using Block::row_tiles, Block::column_tiles, Block::planes, Block::input_plane;
   using Block::span_end, Block::vectors_end, Block::ends_amid_vector, Block::out_first;
   using Block::out_end;
-  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1;
+  static constexpr int threads = t::threads, wavefront = t::wavefront;
   static constexpr int own = t::thread_w * L::stride_w;  // columns a lane owns
   static constexpr int held = (t::thread_w - 1) * L::stride_w + L::span_w;
   static constexpr int rows = (t::thread_h - 1) * L::stride_h + L::span_h;
@@ -55,7 +56,7 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
     return false;
   }
 
-  const T *x, *w, *bias;
+  const T *x, *w;
   T *out, *lds = nullptr;
   TransferBarrier *barrier = nullptr;
   float accumulators[live_rows][t::thread_w], row[greatest(held, own)], taps[L::taps];
@@ -163,7 +164,7 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
   }
 
   // Every input row once, into all the output rows that it lies under.
-  __device__ void walk() {
+  __device__ void walk(const Arguments &args) {
     DSCORE_UNROLL
     for (int i = 0; i < rows; i++) {
       // Lanes that are not live only pass columns on, which all lanes of a wavefront take part in.
@@ -175,7 +176,7 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
       }
       const int complete = i - L::span_h + 1;
       if (complete >= 0 && complete % L::stride_h == 0)
-        finish(complete / L::stride_h);
+        finish(complete / L::stride_h, args);
     }
   }
 
@@ -197,7 +198,7 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
   }
 
   // Gives away local output row r, which is complete, and clears its registers for another.
-  __device__ void finish(int r) {
+  __device__ void finish(int r, const Arguments &args) {
     constexpr int vector = t::vector_out;
     DSCORE_UNROLL
     for (int c = 0; c < t::thread_w; c += vector) {
@@ -206,21 +207,18 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
       const bool inside_w = column_tiles(s) * t::lanes_w * t::thread_w == s.out_width;
       if (live && (s.out_height % t::thread_h == 0 || out_row + r < s.out_height) &&
           (inside_w || out_column + c < s.out_width)) {
-        Pack<T, vector> given;
-        DSCORE_UNROLL
-        for (int j = 0; j < vector; j++)
-          given.at[j] = Epilogue::apply(done[j], bias, plane % s.out_channels);
         T *const to = t::out_through_lds ? lds + (t::span_in + at - out_start) : out + at;
-        *reinterpret_cast<Pack<T, vector> *>(to) = given;
+        *reinterpret_cast<Pack<T, vector> *>(to) =
+            Epilogue::template apply<vector>(done, args, plane % s.out_channels, at);
       }
       DSCORE_UNROLL
       for (int j = 0; j < vector; j++) done[j] = 0.0f;
     }
   }
 
-  __device__ RowReuse(const ConvArguments &args, const Shape &shape)
+  __device__ RowReuse(const Arguments &args, const Shape &shape)
       : Block(shape), x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)),
-        bias(static_cast<const T *>(args.bias)), out(static_cast<T *>(args.out)), accumulators{} {
+        out(static_cast<T *>(args.out)), accumulators{} {
     if constexpr (t::through_lds) {
       if constexpr (t::ahead) prefetch();
       lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
@@ -229,14 +227,14 @@ struct RowReuse : RowReuseBlock<T, Tiling, Layer, Shape_> {
     }
   }
 
-  __device__ void run(const ConvArguments &) {
+  __device__ void run(const Arguments &args) {
     if constexpr (t::ahead) admit_next_kernel();
     if constexpr (t::through_lds) start_load();
     // Filters come to registers meanwhile.
     load_taps();
     if constexpr (t::through_lds) Move::wait_for_load(barrier, ends_amid_vector());
     // Lanes without outputs stay away, unless their neighbours take columns from them.
-    if (t::column_reuse || live) walk();
+    if (t::column_reuse || live) walk(args);
     if constexpr (t::out_through_lds)
       Move::template store<t::span_out>(out, lds + t::span_in, out_first(), out_end(), thread);
   }

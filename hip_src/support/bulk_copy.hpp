@@ -2,7 +2,6 @@
 // one thread starts (PTX ISA, cp.async.bulk), elsewhere by all its threads, a vector each.
 #pragma once
 
-#include "support/common.hpp"
 #include "support/vendor.hpp"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

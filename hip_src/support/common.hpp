@@ -6,6 +6,8 @@
 namespace dscore {
 
 enum class Activation { none, relu, relu6, silu, hardswish };
+// What is added to a result, and on which side of the activation.
+enum class Residual { none, before, after };
 
 __host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 __host__ __device__ constexpr int greatest(int a, int b) { return a > b ? a : b; }
@@ -16,21 +18,56 @@ __device__ inline bool inside(int position, int size) {
   return static_cast<unsigned>(position) < static_cast<unsigned>(size);
 }
 
-// The operands of a forward convolution, in the order of their addresses.
+// The operands of a forward convolution, in the order of their addresses: the residual and the
+// scale of the input, by image and channel, only where the layer has them.
+template <bool Residual, bool Scaled>
 struct ConvArguments {
+  const void *x, *w, *bias, *residual, *scale;
+  void *out;
+};
+template <>
+struct ConvArguments<true, false> {
+  const void *x, *w, *bias, *residual;
+  void *out;
+};
+template <>
+struct ConvArguments<false, true> {
+  const void *x, *w, *bias, *scale;
+  void *out;
+};
+template <>
+struct ConvArguments<false, false> {
   const void *x, *w, *bias;
   void *out;
 };
 
-// What the kernels of a forward convolution have in common.
-template <class T>
-struct ConvKernel {
-  using Element = T;
-  using Arguments = ConvArguments;
-  static constexpr unsigned optional_operands = 1u << 2;  // a bit for each: the bias
-  static constexpr int layout = DSCORE_NCHW;
-  static constexpr long long workspace_bytes = 0;
+struct InputGradientArguments {
+  const void *gradient, *w;
+  void *out;
 };
+// With a workspace where the parts of several blocks are added afterwards.
+struct WeightGradientArguments {
+  const void *x, *gradient;
+  void *out;
+};
+struct WorkspaceArguments : WeightGradientArguments {
+  void *workspace;
+};
+
+// What kernels have in common that read any operands but the bias of a forward convolution.
+template <class T, class Arguments_, unsigned Optional = 0>
+struct KernelOn {
+  using Element = T;
+  using Arguments = Arguments_;
+  using Then = void;  // the kernel that follows it in the same launch
+  static constexpr unsigned optional_operands = Optional;  // a bit for each
+  static constexpr int layout = DSCORE_NCHW, cluster = 1;
+  // Of memory behind the operands.
+  template <class Shape>
+  static long long workspace_bytes(const Shape &) { return 0; }
+};
+template <class T, class Epilogue>
+using ConvKernel = KernelOn<T, typename Epilogue::Arguments, 1u << 2>;  // the bias
 
 // Kernel, stride and dilation of a layer, (height, width) each.
 template <int KernelH, int KernelW, int StrideH, int StrideW, int DilationH, int DilationW>
@@ -44,11 +81,20 @@ struct Layer {
   static constexpr int span_w = (KernelW - 1) * DilationW + 1;
 };
 
-// Bias, activation and the rounding to the element type, in float32 until the last.
-template <class T, bool Bias, Activation activation>
+// Elements side by side that move as one, aligned to all of them.
+template <class T, int Count>
+struct alignas(Count * sizeof(T)) Pack {
+  T at[Count];
+};
+
+// Bias, residual, activation and the rounding to the element type, in float32 until the last.
+template <class T, bool Bias, Activation activation, Residual residual = Residual::none,
+          bool Scaled_ = false>
 struct Epilogue {
-  static __device__ inline T apply(float sum, const T *bias, int channel) {
-    if constexpr (Bias) sum += static_cast<float>(bias[channel]);
+  using Arguments = ConvArguments<residual != Residual::none, Scaled_>;
+  static constexpr bool scaled = Scaled_;
+
+  static __device__ inline float activate(float sum) {
     if constexpr (activation == Activation::relu || activation == Activation::relu6)
       // Written so that a NaN stays one, which fmaxf would drop.
       sum = sum < 0.0f ? 0.0f : sum;
@@ -59,7 +105,26 @@ struct Epilogue {
       gate = gate < 0.0f ? 0.0f : gate > 6.0f ? 6.0f : gate;
       sum = sum * gate / 6.0f;
     }
-    return static_cast<T>(sum);
+    return sum;
+  }
+
+  // Results of sums that lie side by side, from element `at` of the output on, in one channel.
+  template <int Count>
+  static __device__ inline Pack<T, Count> apply(const float *sums, const Arguments &args,
+                                                int channel, int at) {
+    Pack<T, Count> given, added;
+    if constexpr (residual != Residual::none)
+      added = *reinterpret_cast<const Pack<T, Count> *>(static_cast<const T *>(args.residual) + at);
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) {
+      float sum = sums[i];
+      if constexpr (Bias) sum += static_cast<float>(static_cast<const T *>(args.bias)[channel]);
+      if constexpr (residual == Residual::before) sum += static_cast<float>(added.at[i]);
+      sum = activate(sum);
+      if constexpr (residual == Residual::after) sum += static_cast<float>(added.at[i]);
+      given.at[i] = static_cast<T>(sum);
+    }
+    return given;
   }
 };
 

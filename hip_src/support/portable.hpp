@@ -148,6 +148,15 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
 }
 #endif
 
+// A kernel, and those that follow it on the same operands, one after the other.
+template <class Kernel>
+int run_all(const typename Kernel::Arguments &args, const typename Kernel::Shape &shape,
+            void *stream, int device) {
+  const int code = run<Kernel>(args, shape, stream, device);
+  if constexpr (std::is_void_v<typename Kernel::Then>) return code;
+  else return code ? code : run_all<typename Kernel::Then>(args, shape, stream, device);
+}
+
 // Whether the sizes given are those that a kernel was built for.
 template <class F>
 bool sizes_fit(const dscore_shape &given) {
@@ -185,11 +194,19 @@ int launch(const dscore_shape *shape, const dscore_operands *given, int device) 
   std::memcpy(&args, given->at, sizeof args);
   void *const stream = reinterpret_cast<void *>(static_cast<uintptr_t>(given->stream));
   if constexpr (std::is_same_v<typename Kernel::Shape, dscore_shape>)
-    return run<Kernel>(args, *shape, stream, device);
+    return run_all<Kernel>(args, *shape, stream, device);
   else if (!sizes_fit<typename Kernel::Shape>(*shape))
     return wrong_sizes;
   else
-    return run<Kernel>(args, {}, stream, device);
+    return run_all<Kernel>(args, {}, stream, device);
+}
+
+template <class Kernel>
+long long workspace_bytes(const dscore_shape *shape) {
+  if constexpr (std::is_same_v<typename Kernel::Shape, dscore_shape>)
+    return Kernel::workspace_bytes(*shape);
+  else
+    return Kernel::workspace_bytes(typename Kernel::Shape{});
 }
 
 inline const char *error_text(int code) {
@@ -209,6 +226,6 @@ inline const char *error_text(int code) {
 #define DSCORE_KERNEL(name)                                               \
   {#name,           name::threads,          name::lds_bytes,              \
    name::wavefront, name::alignment,        dscore::operands<name>,       \
-   int{sizeof(typename name::Element)},     name::workspace_bytes,        \
+   int{sizeof(typename name::Element)},     dscore::workspace_bytes<name>, \
    dscore::launch<name>}
 #define DSCORE_EXPORT extern "C" __attribute__((visibility("default")))

@@ -1,7 +1,7 @@
 // What vendors do not share: copies to LDS that nobody waits for, matrix units, large LDS.
 #pragma once
 
-#include "support/portable.hpp"
+#include "support/common.hpp"
 
 // A loop over what is read from LDS: unrolled, hipcc would read all of it into registers first.
 #if defined(__CUDACC__)
@@ -11,12 +11,6 @@
 #endif
 
 namespace dscore {
-
-// Elements side by side that move as one, aligned to all of them.
-template <class T, int Count>
-struct alignas(Count * sizeof(T)) Pack {
-  T at[Count];
-};
 
 // A vector of memory, or zeros where there is none.
 template <int Count, class T>

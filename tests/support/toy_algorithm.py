@@ -18,16 +18,17 @@ namespace dscore {
 template <int Threads, int Wavefront>
 struct ToyTiling { static constexpr int threads = Threads, wavefront = Wavefront; };
 template <class T, class t, class Layer, class Shape_, class Epilogue>
-struct Toy : ConvKernel<T> {
+struct Toy : ConvKernel<T, Epilogue> {
+  using Arguments = typename Epilogue::Arguments;
   using Shape = Shape_;
-  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1,
+  static constexpr int threads = t::threads, wavefront = t::wavefront,
                        alignment = sizeof(T), lds_bytes = 0;
   static int blocks(const Shape &s) {
     return ceil_div(s.batch * s.out_channels * s.height * s.width, threads);
   }
   const Shape &s;
-  __device__ Toy(const ConvArguments &, const Shape &shape) : s(shape) {}
-  __device__ void run(const ConvArguments &args) {
+  __device__ Toy(const Arguments &, const Shape &shape) : s(shape) {}
+  __device__ void run(const Arguments &args) {
     const int area = s.height * s.width, at = blockIdx.x * threads + threadIdx.x;
     if (at >= s.batch * s.out_channels * area) return;
     const int o = at / area % s.out_channels, image = at / area / s.out_channels;
@@ -35,7 +36,7 @@ struct Toy : ConvKernel<T> {
     const T *w = static_cast<const T *>(args.w) + o * s.in_channels;
     float sum = 0.0f;
     for (int c = 0; c < s.in_channels; c++) sum += x[c * area] * w[c];
-    static_cast<T *>(args.out)[at] = Epilogue::apply(sum, static_cast<const T *>(args.bias), o);
+    static_cast<T *>(args.out)[at] = Epilogue::template apply<1>(&sum, args, o, at).at[0];
   }
 };
 }  // namespace dscore"""

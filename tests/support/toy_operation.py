@@ -1,7 +1,7 @@
 """A toy operation in one module, the sum of scaled channels; and its algorithm."""
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hypothesis import strategies as st
 from toy_algorithm import Toy, ToyTiling
@@ -17,27 +17,23 @@ KERNEL = """
 namespace dscore {
 template <int Threads, int Wavefront>
 struct SumTiling { static constexpr int threads = Threads, wavefront = Wavefront; };
+struct SumArguments { const void *x, *scale; void *out; };
 template <class T, class t, class Layer, class Shape_, class Epilogue>
-struct Sum {
-  using Element = T;
+struct Sum : KernelOn<T, SumArguments> {
   using Shape = Shape_;
-  struct Arguments { const void *x, *scale; void *out; };
-  static constexpr unsigned optional_operands = 0;
-  static constexpr int layout = DSCORE_NCHW;
-  static constexpr long long workspace_bytes = 0;
-  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1,
+  static constexpr int threads = t::threads, wavefront = t::wavefront,
                        alignment = sizeof(T), lds_bytes = 0;
   static int blocks(const Shape &s) { return ceil_div(s.batch * s.height * s.width, threads); }
   const Shape &s;
-  __device__ Sum(const Arguments &, const Shape &shape) : s(shape) {}
-  __device__ void run(const Arguments &args) {
+  __device__ Sum(const SumArguments &, const Shape &shape) : s(shape) {}
+  __device__ void run(const SumArguments &args) {
     const int area = s.height * s.width, at = blockIdx.x * threads + threadIdx.x;
     if (at >= s.batch * area) return;
     const T *x = static_cast<const T *>(args.x) + at / area * s.in_channels * area + at % area;
     float sum = 0.0f;
     for (int c = 0; c < s.in_channels; c++)
       sum += x[c * area] * static_cast<const T *>(args.scale)[c];
-    static_cast<T *>(args.out)[at] = Epilogue::apply(sum, nullptr, 0);
+    static_cast<T *>(args.out)[at] = static_cast<T>(Epilogue::activate(sum));
   }
 };
 }  // namespace dscore"""
@@ -82,8 +78,10 @@ class SumPixels(Toy):
 
 def templates(device):
     return st.builds(Template, st.just(device), st.just(SumTiling(2 * device.wavefront)),
-                     *[st.just((1, 1))] * 3, st.just((("activation", "relu"),)))
+                     *[st.just((1, 1))] * 3,
+                     st.just((("operation", "toy_sum"), ("dtype", "float32"),
+                              ("activation", "relu"))))
 
 
 def problems(template):
-    return convolutions(template).map(lambda problem: replace(problem, operation="toy_sum"))
+    return convolutions(template)

@@ -88,7 +88,8 @@ class ChannelDistribution(Algorithm):
     of_paper = True
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        return require_kind(problem, self.name, "pointwise")
+        scaled = (Violation("E-SCALE", "scale of the input", "one", "none"),)
+        return require_kind(problem, self.name, "pointwise") + scaled * problem.spec.scaled
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         spec, shape = problem.spec, shape_of(problem, t, wavefront)

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dscore.algorithms.direct import DirectTiling
+from dscore.algorithms.direct import Direct, DirectTiling
 from dscore.algorithms.templates import Template, options, pairs, problem_around, sides, sizes
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
@@ -14,16 +14,19 @@ from dscore.core.problem import ConvProblem
 
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
-    """Any kernel, stride and dilation."""
+    """Any kernel, stride and dilation, and every operation."""
     tiling = DirectTiling(device.wavefront * draw(st.integers(1, 2)), draw(st.integers(1, 4)))
-    return Template(device, tiling, draw(pairs(4)), draw(pairs(3)), draw(pairs(2)),
-                    draw(options()))
+    scaled = draw(st.booleans())  # which pointwise layers alone can be
+    kernel = (1, 1) if scaled else draw(pairs(4))
+    return Template(device, tiling, kernel, draw(pairs(3)), draw(pairs(2)),
+                    draw(options(("conv",) if scaled else Direct.operations, scaled)))
 
 
 @st.composite
 def problems(draw: Any, template: Template) -> ConvProblem:
     """Dense and grouped layers."""
-    t, groups = template.tiling, draw(st.integers(1, 3))
+    t = template.tiling
+    groups = 1 if dict(template.options).get("scaled") else draw(st.integers(1, 3))
     assert isinstance(t, DirectTiling)
     spec = template.spec(groups * draw(st.integers(1, 4)), groups * draw(sizes(t.thread_c, 9)),
                          groups, draw(sides(3)))
