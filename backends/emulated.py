@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dscore.backends.host import HostBackend, addresses_of, wall_seconds
 from dscore.building import toolchain
 from dscore.building.codegen import CALLED_SIZES, Sizes, refused
@@ -36,7 +38,10 @@ class EmulatedKernel:
         """
         addresses_of(self.plan, *arrays)  # raises for arrays that do not fit
         aligned = [self._aligned(array) for array in arrays]
-        self._loaded.launch(*addresses_of(self.plan, *aligned))
+        workspace = [self._aligned(np.full(-(-self.plan.workspace_bytes // 4), np.nan, np.float32))
+                     ] * (self.plan.workspace_bytes > 0)
+        self._loaded.launch(*addresses_of(self.plan, *aligned),
+                            *(one.ctypes.data for one in workspace))
         if aligned[-1] is not arrays[-1]:
             arrays[-1][...] = aligned[-1]
 

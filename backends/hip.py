@@ -46,7 +46,7 @@ class HipKernel:
         """
         with self._on_device(*arrays) as addresses:
             self._start(addresses)
-            self._fetch(arrays[-1], addresses[-1])
+            self._fetch(arrays[-1], addresses[len(arrays) - 1])
 
     def seconds(self, *arrays: Any, repeats: int) -> list[float]:
         """Device time of each of *repeats* runs, by events around a batch of launches."""
@@ -60,7 +60,7 @@ class HipKernel:
                     self._start(addresses)
                 runtime.record(end)
                 samples.append(runtime.elapsed_seconds(start, end) / _LAUNCHES_PER_EVENT)
-            self._fetch(arrays[-1], addresses[-1])
+            self._fetch(arrays[-1], addresses[len(arrays) - 1])
         return samples
 
     def _fetch(self, result: np.ndarray[Any, Any], address: int) -> None:
@@ -73,13 +73,16 @@ class HipKernel:
 
     @contextmanager
     def _on_device(self, *arrays: Any) -> Iterator[list[int]]:
-        """Addresses of copies on the device, 0 for an operand that is None."""
+        """Addresses of copies on the device, 0 for an operand that is None; then the workspace's,
+        if there is one."""
         addresses_of(self.plan, *arrays)  # raises for arrays that do not fit
         addresses: list[int] = []
         with self._runtime.on(self._index):
             try:
                 for array in arrays:
                     addresses.append(0 if array is None else self._copied(array))
+                if self.plan.workspace_bytes:
+                    addresses.append(self._runtime.allocate(self.plan.workspace_bytes))
                 yield addresses
             finally:
                 for address in filter(None, addresses):

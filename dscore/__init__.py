@@ -3,6 +3,7 @@
 State a convolution and a device; dscore finds a tiling that provably fits and runs it.
 
     conv(x, w)            the convolution of arrays, on the device that they lie on
+    input_gradient(g, w, size), weight_gradient(x, g, kernel)   its gradients
     plan_for(problem)     the plan of a problem: its tiling, launch, resources, estimate
     explain(problem)      the plan with its reasons: limits, picture, floor
     solve(problem)        every tiling that fits
@@ -40,6 +41,7 @@ if not (Path(__file__).parent / "backends").is_dir():
 _MODULES = {
     "api": ("conv", "explain", "plan_for", "solve", "tiling", "trace", "validate"),
     "calling.arrays": ("Array",),
+    "calling.gradients": ("input_gradient", "weight_gradient"),
     "calling.prepare": ("load", "prepare"),
     "core.errors": ("CompileError", "DscoreError", "InfeasibleError", "LaunchError", "SpecError",
                     "UnavailableError"),
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
     from dscore.api import trace as trace
     from dscore.api import validate as validate
     from dscore.calling.arrays import Array as Array
+    from dscore.calling.gradients import input_gradient as input_gradient
+    from dscore.calling.gradients import weight_gradient as weight_gradient
     from dscore.calling.prepare import load as load
     from dscore.calling.prepare import prepare as prepare
     from dscore.core.device import Device as Device

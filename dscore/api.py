@@ -7,7 +7,7 @@ device of the first paper is assumed (`assumed_device`).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +16,7 @@ import numpy as np
 
 from dscore.algorithms.registry import as_tiling, names, tiling_from
 from dscore.calling import choice, convolve
+from dscore.calling.arguments import PaddingLike, PairLike
 from dscore.calling.arrays import Array, ArrayT
 from dscore.calling.call_cache import CALLS
 from dscore.checking import bound
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 ProblemLike = ConvProblem | str
 DeviceLike = Device | str | os.PathLike[str]
 TilingLike = Tiling | Mapping[str, Any]
-PairLike = int | Sequence[int]
-PaddingLike = int | str | Sequence[int | Sequence[int]]
 # Of which lanes and limits are assumed where there is no GPU.
 _ASSUMED = "z100sm"
 # The cache is looked up at every call: this saves two look-ups of attributes.
@@ -51,11 +50,12 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
          padding: PaddingLike = 0, dilation: PairLike = 1, groups: int = 1, *,
          activation: Activation | None = None, backend: str = "auto",
          plan: Plan | TilingLike | None = None, out: Array | None = None,
-         arithmetic: Arithmetic | None = None) -> ArrayT:
+         arithmetic: Arithmetic | None = None, residual: Array | None = None,
+         residual_after: bool = False, scale: Array | None = None) -> ArrayT:
     """Convolution ``activation(conv2d(x, w) + bias)``, as deep learning defines it.
 
-    The positional arguments are those of ``torch.nn.functional.conv2d``, in its order. All arrays
-    are float32, on one device, of one library: NumPy, PyTorch, CuPy, or any with DLPack.
+    The positional arguments are those of ``torch.nn.functional.conv2d``. All arrays are float32,
+    on one device, of one library: NumPy, PyTorch, CuPy, or any with DLPack.
 
     - *x*: the input, of shape (N, C, H, W), or (C, H, W) for one image.
     - *w*: the filters, (M, C / groups, kernel height, kernel width), for M output channels.
@@ -68,14 +68,15 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
     - *activation*: "relu", "relu6", "silu", "hardswish", or None.
     - *backend*: "hip" (GPUs), "reference" (NumPy), "emulated" (kernels of GPUs on the host), or
       "module:Class"; "auto" is hip where a GPU can be used, else reference.
-    - *plan*: a Plan of this very problem, a tiling, or a dict of a tiling's fields; None for the
-      plan tuned on this machine, else the one shipped for this device, else the solver's first.
-      Of these, one whose kernel spills is passed over (docs/registers.md). A plan of the caller's
-      own runs in any case, with a RuntimeWarning where it spills.
+    - *plan*: a Plan of this very problem, a tiling, or a dict of a tiling's fields, which runs with
+      a RuntimeWarning where it spills; None for the plan tuned on this machine, else the one
+      shipped for this device, else the solver's first that does not spill (docs/registers.md).
     - *out*: an array of the result's shape to write to, or None for a new one. On the host it may
       overlap the inputs. On a GPU it may not, and must be C-contiguous.
     - *arithmetic*: "plain" for float32 products; "tf32x3" for products made of three TF32 ones
       (NVIDIA), which keep the bound on all but adverse data (docs/model.md); None for either.
+    - *residual*: of the result's shape, added before the activation, or after (*residual_after*).
+    - *scale*: of shape (N, C) or (N, C, 1, 1), which multiplies x beforehand; of 1x1 layers alone.
 
     Returns *out*, or an array of *x*'s library: (N, M, H', W'), or (M, H', W') for one image.
     Inputs that are not C-contiguous, or not of native byte order, are copied first. Raises
@@ -94,17 +95,35 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
     >>> conv(*(array.astype(np.float32) for array in (image, filters, bias)), 2, 1, 1, 2).shape
     (4, 4, 4)
     """
+    options = stride, padding, dilation, groups, activation, backend, arithmetic
+    if residual is not None or scale is not None:
+        side = None if residual is None else "after" if residual_after else "before"
+        return _conv_of_all(x, w, bias, out, (*options, side, scale is not None), plan, residual,
+                            scale)
     if plan is None:
         try:
-            call = _fast_call((id(w), bias is None, stride, padding, dilation, groups, activation,
-                               backend, arithmetic))
+            call = _fast_call((id(w), bias is None, *options))
         except (TypeError, ValueError):  # an option that cannot be hashed
             call = None
         y = None if call is None else call(x, w, bias, out)
         if y is not None:
             return y  # type: ignore[no-any-return]
-    return convolve.convolve(  # type: ignore[no-any-return]
-        x, w, bias, out, (stride, padding, dilation, groups, activation, backend, arithmetic), plan)
+    return convolve.convolve(x, w, bias, out, options, plan)  # type: ignore[no-any-return]
+
+
+def _conv_of_all(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...], plan: Any,
+                 residual: Any, scale: Any) -> Any:
+    """The convolution with a residual or a scale, whose operands the fast call takes, too."""
+    if plan is None:
+        try:
+            call = _fast_call((id(w), bias is None, *options))
+        except (TypeError, ValueError):  # an option that cannot be hashed
+            call = None
+        y = None if call is None else call(
+            x, w, bias, *(array for array in (residual, scale) if array is not None), out)
+        if y is not None:
+            return y
+    return convolve.convolve(x, w, bias, out, options, plan, residual, scale)
 
 
 def problem_of(problem: ProblemLike) -> ConvProblem:

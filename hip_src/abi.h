@@ -21,7 +21,8 @@ typedef unsigned long long dscore_address;
 #define DSCORE_MOST_OPERANDS 8
 
 /* Where a kernel's operands lie, in the order of the operation's (as x, w, bias, out), its
- * workspace behind them if it needs one; and the device's stream that it runs on (0: the default one). */
+ * workspace behind them if it needs one; and the device's stream that it runs on (0: the default
+ * one). */
 typedef struct {
   dscore_address at[DSCORE_MOST_OPERANDS];
   dscore_address stream;

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from dscore.backends.host import HostBackend, addresses_of, wall_seconds
 from dscore.backends.machine_code.basic_blocks import translate
 from dscore.backends.machine_code.counts import MachineCounts, count
@@ -38,11 +40,11 @@ _FLOAT_MODE = 0xF0
 class MachineKernel:
     """A kernel of gfx906 machine code, on NumPy arrays."""
 
-    def __init__(self, plan: Plan, sizes: Sizes, program: Program,
+    def __init__(self, plan: Plan, sizes: Sizes, programs: Sequence[Program],
                  report: Report | None = None) -> None:
         self.plan = plan
         self.use: ResourceUse = plan.use if report is None else report.use(plan.use)
-        self.program = program
+        self.program, self._following = programs[0], programs[1:]
         self._rest = b"" if sizes == "fixed" else _shape_bytes(plan)
 
     def __call__(self, *arrays: Any) -> None:
@@ -54,12 +56,21 @@ class MachineKernel:
         self.run_blocks(None, *arrays)
 
     def run_blocks(self, numbers: Sequence[int] | None, *arrays: Any) -> None:
-        """Run the blocks of these *numbers* alone, or all; as a call of the kernel else.
+        """Run the blocks of these *numbers* alone, of the first launch, or all; as a call of the
+        kernel else.
 
         A sample of the blocks of a big layer costs little. What the other blocks would write is
         left as it is.
         """
-        self._with(partial(self.program.run, blocks=numbers), arrays)
+        self._with(partial(self._run, numbers), arrays)
+
+    def _run(self, numbers: Sequence[int] | None, grid: Grid, named: Sequence[Any],
+             rest: bytes) -> None:
+        """Run these blocks of the first launch; where that is all, the further launches, too."""
+        self.program.run(grid, named, rest, blocks=numbers)
+        following = zip(self._following, self.plan.further_launches, strict=True)
+        for program, launch in following if numbers is None else ():
+            program.run(Grid(launch.blocks, launch.threads), named, rest)
 
     def counts(self, *arrays: Any) -> MachineCounts:
         """Counts of some blocks, which write their part of the result.
@@ -75,6 +86,9 @@ class MachineKernel:
         grid = Grid(self.plan.launch.blocks, self.plan.launch.threads)
         named = [(operand.name, array, operand.role == "output")
                  for operand, array in zip(operands, arrays, strict=True)]
+        if self.plan.workspace_bytes:
+            words = np.full(-(-self.plan.workspace_bytes // 4), np.nan, np.float32)
+            named.append(("workspace", words, True))
         try:
             return run(grid, named, self._rest)
         except LaunchError as fault:
@@ -164,10 +178,11 @@ class Gfx906Backend(HostBackend):
         """
         require_accepted(self, plan)
         self.prepare([plan])
-        name = KernelSource(plan, self.sizes).name
-        stored = self._stored[name]
-        program = _program(stored.library, name, plan.use.lds_bytes, self.architecture)
-        return MachineKernel(plan, self.sizes, program, stored.report)
+        source = KernelSource(plan, self.sizes)
+        stored = self._stored[source.name]
+        programs = [_program(stored.library, kernel, launch.lds_bytes, self.architecture)
+                    for kernel, launch in source.launches().items()]
+        return MachineKernel(plan, self.sizes, programs, stored.report)
 
     def identity(self, architecture: str) -> BackendIdentity:
         """The C++ sources, and hipcc."""

@@ -119,6 +119,8 @@ SCALAR: dict[str, ScalarOp] = {
     "s_max_u32": _op("u<uu", _choose(np.greater)),
     "s_lshl_b32": _op("u<uu", _nonzero(lambda a, n: a << (n & U(31)))),
     "s_lshr_b32": _op("u<uu", _nonzero(lambda a, n: a >> (n & U(31)))),
+    "s_sext_i32_i8": _op("i<i", lambda a: a.astype(np.int8).astype(np.int32), keeps_scc=True),
+    "s_sext_i32_i16": _op("i<i", lambda a: a.astype(np.int16).astype(np.int32), keeps_scc=True),
     "s_ashr_i32": _op("i<ii", _nonzero(lambda a, n: a >> (n & np.int32(31)))),
     "s_lshl_b64": _op("d<du", _nonzero(lambda a, n: a << (n & U(63)).astype(L))),
     "s_lshr_b64": _op("d<du", _nonzero(lambda a, n: a >> (n & U(63)).astype(L))),

@@ -8,8 +8,6 @@ rounded before they are added. Channels past the last are +0 · +0.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling, shape_of
@@ -17,7 +15,6 @@ from dscore.algorithms.columns import ceil_div
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
-    Floats,
     Ints,
     LockstepKernel,
     Operands,

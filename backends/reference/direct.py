@@ -7,15 +7,13 @@ rounded before they are added. Taps that lie in the padding are +0 · w.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dscore.algorithms.columns import ceil_div
+from dscore.backends.reference.direct_gradients import run_input_gradient, run_weight_gradient
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
-    Floats,
     Ints,
     LockstepKernel,
     Operands,
@@ -27,6 +25,7 @@ from dscore.backends.reference.machine import (
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
+__all__ = ["run", "run_input_gradient", "run_weight_gradient"]
 # Of the blocks that run together: pixels side by side, and sums (2 MiB).
 PIXEL_LANES = 4096
 BLOCK_SUMS = 1 << 19

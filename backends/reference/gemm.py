@@ -12,7 +12,6 @@ before odd ones.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 

@@ -11,7 +11,6 @@ outside the image is left out; a column outside it is +0 · w.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 

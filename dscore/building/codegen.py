@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from dscore.algorithms.registry import algorithm_of
@@ -76,19 +77,30 @@ class KernelSource:
                     f"dscore::Residual::{spec.residual or 'none'}, {str(spec.scaled).lower()}>")
         family = algorithm_of(self.plan.tiling).kernel(self.plan.problem)
         shape = "dscore_shape" if self.sizes == "any" else f"{self.name}_sizes"
-        return (f"struct {self.name}\n    : dscore::{family}<{element}, {self.tiling_type()},\n"
-                f"                     dscore::Layer<{layer}>, {shape}, {epilogue}> {{\n"
-                f"  using {family}::{family};\n}};\n"
-                + "".join(self.witnesses()))
+        base = (f"using {self.name}_base =\n    dscore::{family}<{element}, {self.tiling_type()},\n"
+                f"        dscore::Layer<{layer}>, {shape}, {epilogue}>;\n")
+        return base + "".join(self.structs())
 
-    def witnesses(self) -> Iterator[str]:
-        """Assertions of the plan's numbers, of each of its launches."""
-        kernel, use = self.name, self.plan.use
-        for launch in (Launch(0, use.threads, use.lds_bytes), *self.plan.further_launches):
-            yield f"static_assert({kernel}::threads == {launch.threads}, \"threads\");\n"
-            yield f"static_assert({kernel}::lds_bytes == {launch.lds_bytes}, \"LDS bytes\");\n"
-            kernel += "::Then"
-        yield f"static_assert(std::is_void_v<{kernel}>, \"launches\");\n"
+    def launches(self) -> dict[str, Launch]:
+        """Kernels of the plan by their names, with threads and LDS bytes of each one's blocks."""
+        use = self.plan.use
+        first = Launch(self.plan.launch.blocks, use.threads, use.lds_bytes)
+        return {self.name + "_then" * number: launch
+                for number, launch in enumerate((first, *self.plan.further_launches))}
+
+    def structs(self) -> Iterator[str]:
+        """The kernels' types, each under its own name and naming the one that follows it; and the
+        second witness of the plan's numbers."""
+        launches, bases = self.launches(), [f"{name}_base" for name in self.launches()]
+        for base, following in pairwise(bases):
+            yield f"using {following} = {base}::Then;\n"
+        yield f"static_assert(std::is_void_v<{bases[-1]}::Then>, \"launches\");\n"
+        then = ""
+        for name, launch in reversed(launches.items()):
+            yield (f"struct {name} : {name}_base {{\n  using {name}_base::{name}_base;\n{then}}};\n"
+                   f"static_assert({name}::threads == {launch.threads}, \"threads\");\n"
+                   f"static_assert({name}::lds_bytes == {launch.lds_bytes}, \"LDS bytes\");\n")
+            then = f"  using Then = {name};\n"
 
     def sizes_type(self) -> str:
         """The problem's sizes as a C++ type of constants; nothing for any sizes."""

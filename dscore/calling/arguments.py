@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +14,10 @@ from dscore.core.errors import SpecError, UnavailableError, require_int, require
 from dscore.core.numerics import ARITHMETICS, ELEMENTS, Arithmetic
 from dscore.core.once import once
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Activation, ConvSpec
+from dscore.core.spec import Activation, ConvSpec, Residual
 
+PairLike = int | Sequence[int]
+PaddingLike = int | str | Sequence[int | Sequence[int]]
 _GPU_LIBRARIES: dict[str, Callable[[], Adapter]] = {"torch": Torch, "cupy": Cupy}
 # Axes of an image, and of a batch of these.
 _IMAGE, _BATCH = 3, 4
@@ -31,6 +33,8 @@ class Options(NamedTuple):
     activation: Activation | None
     backend: str
     arithmetic: Arithmetic | None
+    residual: Residual | None = None
+    scaled: bool = False
 
     def require_known(self) -> None:
         """Raise SpecError for what no layer states, and values of another type."""
@@ -38,15 +42,12 @@ class Options(NamedTuple):
         require_int(self.groups, "groups")
         require_one_of(self.arithmetic, "arithmetic", (None, *ARITHMETICS))
 
-    def plain(self) -> bool:
-        """Whether all are constants, by which a call can be remembered."""
-        return all(map(_constant, self))
 
-
-def _constant(option: Any) -> bool:
-    """Whether it stays as it is: no tensor of one element, say, which counts as an int, too."""
+def constant(option: Any) -> bool:
+    """Whether a call can be remembered by *option*, which stays as it is: it is no tensor of one
+    element, say, which counts as an int, too."""
     if isinstance(option, tuple):
-        return all(map(_constant, option))
+        return all(map(constant, option))
     return option is None or isinstance(option, int | str | np.integer)
 
 
@@ -69,8 +70,9 @@ def common_library(arrays: dict[str, Any]) -> tuple[Adapter, Any]:
     dtype = _common("dtype", arrays, lambda array, name: dtype_name(array))
     if dtype not in ELEMENTS:
         cast = ".float()" if adapter.library == "torch" else '.astype("float32")'
-        raise SpecError(f"dtype must be one of {', '.join(ELEMENTS)}; x is {dtype}: pass x{cast}, "
-                        "and so the others")
+        name = next(iter(arrays))
+        raise SpecError(f"dtype must be one of {', '.join(ELEMENTS)}; {name} is {dtype}: pass "
+                        f"{name}{cast}, and so the others")
     return adapter, dtype
 
 
@@ -80,7 +82,7 @@ def _common(what: str, arrays: dict[str, Any], property_of: Callable[[Any, str],
     if len(set(properties.values())) > 1:
         listed = ", ".join(f"{name} {value}" for name, value in properties.items())
         raise SpecError(f"all arrays must be of one {what}, got {listed}")
-    return properties["x"]
+    return next(iter(properties.values()))
 
 
 def problem_of(x: Any, w: Any, bias: Any, dtype: Any, options: Options) -> ConvProblem:
@@ -93,8 +95,20 @@ def problem_of(x: Any, w: Any, bias: Any, dtype: Any, options: Options) -> ConvP
     spec = ConvSpec.make(channels, int(w.shape[0]), tuple(int(size) for size in w.shape[2:]),
                          stride=options.stride, padding=options.padding,
                          dilation=options.dilation, groups=options.groups, dtype=dtype,
-                         bias=bias is not None, activation=options.activation)
+                         bias=bias is not None, activation=options.activation,
+                         residual=options.residual, scaled=options.scaled)
     return ConvProblem(spec, max((*batch, 1)), height, width)
+
+
+def require_further(arrays: dict[str, Any], x: Any, shape: tuple[int, ...]) -> None:
+    """Raise SpecError where a residual or a scale among *arrays* is not of its shape."""
+    residual, scale, factors = arrays.get("residual"), arrays.get("scale"), tuple(x.shape[:-2])
+    if residual is not None and tuple(residual.shape) != shape:
+        raise SpecError(f"residual must have the result's shape {shape}, got "
+                        f"{tuple(residual.shape)}")
+    if scale is not None and tuple(scale.shape) not in (factors, (*factors, 1, 1)):
+        raise SpecError(f"scale must have shape {factors}, a factor for each image and channel of "
+                        f"x, or {(*factors, 1, 1)}; got {tuple(scale.shape)}")
 
 
 def result_shape(x: Any, problem: ConvProblem) -> tuple[int, ...]:
@@ -162,7 +176,7 @@ def require_gpu_out(adapter: GpuAdapter, out: Any, shape: tuple[int, ...],
                     inputs: tuple[Any, ...]) -> None:
     """Raise SpecError where a kernel cannot write its result to *out* straight away.
 
-    *inputs*: x, w and the bias or None.
+    *inputs*: x and the others, None for those that are missing.
     """
     x = inputs[0]
     if type(out) is not type(x) or out.dtype != x.dtype:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ from dscore.core.once import Locks
 if TYPE_CHECKING:
     from dscore.core.backend import Launchable
 
-# Takes x, w, bias and out; returns None for arrays that are not of its kind.
-FastCall = Callable[[Any, Any, Any, Any], Any]
+# Takes the inputs (of a convolution x, w and bias) and out, each of which may be None; returns None
+# for arrays that are not of its kind.
+FastCall = Callable[..., Any]
 # Programs that meet ever new shapes must not remember all of them.
 MOST_CALLS = 4096
 # Specialized functions of one call: for a parameter, in inference mode, under autocast, ...
@@ -25,36 +26,65 @@ MOST_VARIANTS = 4
 class PreparedCall:
     """A kernel on GPU *index*, with the functions of the arrays' library that it is called by.
 
-    *examples*, x and w and bias if there is one, are of the classes, types, device and shapes that
-    the call is for; *shape* is the result's.
+    *inputs* are of the classes, types, device and shapes that the call is for, None where an
+    operand is missing; *shape* is the result's.
     """
 
     __slots__ = ("_adapter", "_index", "_kernel", "_matches", "_new", "_shape", "_shapes",
-                 "_variants")
+                 "_variants", "_workspace")
 
-    def __init__(self, adapter: GpuAdapter, index: int, examples: tuple[Any, ...],
+    def __init__(self, adapter: GpuAdapter, index: int, inputs: tuple[Any, ...],
                  shape: tuple[int, ...], kernel: Launchable) -> None:
         self._adapter, self._index, self._shape, self._kernel = adapter, index, shape, kernel
-        self._matches = adapter.matcher(examples[0])
-        self._new = adapter.allocator(shape, examples[0])
-        self._shapes = [tuple(array.shape) for array in examples]
+        self._matches = adapter.matcher(inputs[0])
+        self._new = adapter.allocator(shape, inputs[0])
+        self._workspace = self._workspaces(inputs[0])
+        self._shapes = [_shape_of(array) for array in inputs]
         self._variants = 0
 
-    def fits(self, *arrays: Any) -> bool:
-        """Whether arrays are of the call's classes, types, device and shapes."""
-        return (all(map(self._matches, arrays))
-                and [tuple(array.shape) for array in arrays] == self._shapes)
+    def _workspaces(self, example: Any) -> tuple[Callable[[], Any], ...]:
+        """Function that makes the memory which the kernel needs beside its operands, if any."""
+        count = -(-self._kernel.workspace_bytes // example.itemsize)
+        return (self._adapter.allocator((count,), example),) * (count > 0)
 
-    def specialized(self, arrays: tuple[Any, ...], other: FastCall) -> FastCall:
-        """The call for arrays like these, without the checks that need not be made each time.
+    def fits(self, *inputs: Any) -> bool:
+        """Whether inputs are of the call's classes, types, device and shapes."""
+        return (all(map(self._matches, _present(inputs)))
+                and [_shape_of(array) for array in inputs] == self._shapes)
+
+    def specialized(self, inputs: tuple[Any, ...], other: FastCall) -> FastCall:
+        """The call for inputs like these, without the checks that need not be made each time.
 
         Unlike ones go to *other*; so do all, where a kernel cannot take these as they are.
         """
-        if self._variants == MOST_VARIANTS or not all(map(self._direct, arrays)):
+        present = _present(inputs)
+        if self._variants == MOST_VARIANTS or not all(map(self._direct, present)):
             return other
         self._variants += 1
-        specialize = self._biased if len(arrays) == 3 else self._unbiased
-        return specialize(self._adapter.guard(arrays) or self._takes, other)
+        guard = self._adapter.guard(present) or self._takes(inputs)
+        if len(inputs) != 3 or self._workspace:
+            return self._general(guard, other)
+        return (self._unbiased if inputs[2] is None else self._biased)(guard, other)
+
+    def _general(self, guard: Callable[..., bool], other: FastCall) -> FastCall:
+        """The call of any inputs."""
+        new, address, stream = self._new, self._adapter.address, self._adapter.stream
+        start, index = self._kernel.start_on(self._index), self._index
+
+        def call(*operands: Any) -> Any:
+            *inputs, out = operands
+            present = [array for array in inputs if array is not None]
+            if not guard(*present):
+                return other(*operands)
+            y = new() if out is None else self.checked(out, *inputs)
+            # The allocator may give a workspace's memory away at once: on this stream, later.
+            further = [make() for make in self._workspace]
+            addresses = [0 if array is None else address(array) for array in inputs]
+            if addresses.count(0) > len(inputs) - len(present):  # taken for a missing operand
+                return None
+            code = start(*addresses, address(y), *map(address, further), stream(index))
+            return self._refused(code) if code else y
+        return call
 
     def _unbiased(self, guard: Callable[..., bool], other: FastCall) -> FastCall:
         # Each is looked up once: a call is to cost little more than its launch.
@@ -92,22 +122,28 @@ class PreparedCall:
         if code != MISPLACED:
             raise self._kernel.failure(code)
 
-    def _takes(self, *arrays: Any) -> bool:
-        """The guard of a library that has none."""
-        return self.fits(*arrays) and all(map(self._adapter.direct_address, arrays))
+    def _takes(self, examples: tuple[Any, ...]) -> Callable[..., bool]:
+        """The guard of a library that has none, for inputs of which these are missing."""
+        def takes(*present: Any) -> bool:
+            arrays = iter(present)
+            inputs = [None if example is None else next(arrays) for example in examples]
+            return self.fits(*inputs) and all(map(self._adapter.direct_address, present))
+        return takes
 
-    def __call__(self, x: Any, w: Any, bias: Any, out: Any) -> Any:
+    def __call__(self, *operands: Any) -> Any:
         """Launch on the caller's current stream, without waiting; returns *out* or a new array.
 
-        Arrays that are not contiguous, or begin amid a vector, are copied.
+        *operands*: the inputs and out. Arrays that are not contiguous, or begin amid a vector, are
+        copied.
         """
-        target = self._new() if out is None else self.checked(out, x, w, bias)
+        *inputs, out = operands
+        target = self._new() if out is None else self.checked(out, *inputs)
         result = target if self._direct(target) else self._new()
-        x, w = self._ready(x), self._ready(w)
-        bias = None if bias is None else self._ready(bias)
+        ready = [None if array is None else self._ready(array) for array in inputs]
+        ready += [result, *(make() for make in self._workspace)]
         address = self._adapter.direct_address
-        self._kernel.launch(address(x), address(w), 0 if bias is None else address(bias),
-                            address(result), self._adapter.stream(self._index), self._index)
+        self._kernel.launch(*(0 if array is None else address(array) for array in ready),
+                            self._adapter.stream(self._index), self._index)
         if result is not target:
             target[...] = result
         return target
@@ -135,12 +171,20 @@ class PreparedCall:
         return out
 
 
+def _present(inputs: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(array for array in inputs if array is not None)
+
+
+def _shape_of(array: Any) -> tuple[int, ...] | None:
+    return None if array is None else tuple(array.shape)
+
+
 class CallCache:
     """Calls on GPU arrays, remembered in three levels that are tried in this order.
 
     level        key                                                          value
     fast         the identity of w, whether there is no bias, the options     a specialized function
-    specialized  the bytes of x and w, whether there is no bias, the options  a specialized function
+    specialized  the bytes of the inputs, the options                         a specialized function
     prepared     the same                                                     prepared calls
 
     The identity is read fastest and is but a guess; the bytes are read faster than the shapes, so
@@ -155,32 +199,31 @@ class CallCache:
         self._prepared: dict[Hashable, tuple[PreparedCall, ...]] = {}
         self._most, self._locks = most, Locks()
 
-    def call(self, x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...]) -> Any:
+    def call(self, inputs: tuple[Any, ...], out: Any, options: tuple[Any, ...]) -> Any:
         """The result by the remembered call for these arrays; None where there is none."""
         try:
-            key = (x.nbytes, w.nbytes, bias is None, *options)
+            key = _key(inputs, options)
             specialized: FastCall = self._specialized.get(key, _no_call)
         # No array, one that is not dense, or an option that cannot be hashed.
         except (AttributeError, RuntimeError, TypeError, ValueError):
             return None
-        y = specialized(x, w, bias, out)
+        y = specialized(*inputs, out)
         if y is None:
-            inputs = (x, w) if bias is None else (x, w, bias)
             call = self._fitting(key, inputs)
             if call is None:
                 return None
             specialized = self._specialize(key, call, inputs, specialized)
-            y = call(x, w, bias, out)
-        if len(self.fast) >= self._most:
-            self.fast.clear()
-        self.fast[(id(w), *key[2:])] = specialized
+            y = call(*inputs, out)
+        if len(inputs) > 2:  # of a gradient each tensor is new
+            if len(self.fast) >= self._most:
+                self.fast.clear()
+            self.fast[(id(inputs[1]), inputs[2] is None, *options)] = specialized
         return y
 
     def remember(self, inputs: tuple[Any, ...], options: tuple[Any, ...],
                  call: PreparedCall) -> None:
         """Keep *call* for the next time, unless an option cannot be hashed."""
-        x, w, *bias = inputs
-        key = (x.nbytes, w.nbytes, not bias, *options)
+        key = _key(inputs, options)
         with suppress(TypeError), self._locks.of(None):
             if len(self._prepared) >= self._most:
                 self.clear()
@@ -207,7 +250,11 @@ class CallCache:
         return specialized
 
 
-def _no_call(x: Any, w: Any, bias: Any, out: Any) -> None:
+def _key(inputs: tuple[Any, ...], options: tuple[Any, ...]) -> Hashable:
+    return (*[None if array is None else array.nbytes for array in inputs], *options)
+
+
+def _no_call(*operands: Any) -> None:
     """The function that takes no arrays."""
 
 

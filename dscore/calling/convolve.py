@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,56 +28,91 @@ from dscore.core.errors import SpecError, UnavailableError
 from dscore.core.numerics import Arithmetic
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
+from dscore.ops import operands_of, output_of
 
 _K = TypeVar("_K", bound=Kernel | Launchable)
 
 
+class Call(NamedTuple):
+    """The arrays of a call, checked, and what it wants of them."""
+
+    problem: ConvProblem
+    adapter: Adapter
+    gpu: tuple[GpuAdapter, int] | None
+    arrays: dict[str, Any]  # by their operands' names, None for what is missing; and out
+    shape: tuple[int, ...]  # of the result
+    options: tuple[Any, ...]  # by which it is remembered, with its arrays
+    backend: str
+    arithmetic: Arithmetic | None
+    plan: choice.PlanLike | None = None
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The operands but the result."""
+        return tuple(array for name, array in self.arrays.items() if name != "out")
+
+    @property
+    def plain(self) -> bool:
+        """Whether it can be remembered: dscore decides its plan, and the options are constants."""
+        return self.plan is None and all(map(arguments.constant, self.options))
+
+
 def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
-             plan: choice.PlanLike | None = None) -> Any:
+             plan: choice.PlanLike | None = None, residual: Any = None, scale: Any = None) -> Any:
     """The convolution of `dscore.conv` with *options*, for a call that is not a fast one."""
-    y = None if plan is not None else CALLS.call(x, w, bias, out, options)
+    inputs = (x, w, bias, *(array for array in (residual, scale) if array is not None))
+    y = None if plan is not None else CALLS.call(inputs, out, options)
     if y is not None:
         return y
-    arrays = {"x": x, "w": w, "bias": bias, "out": out}
-    for name in ("bias", "out"):
-        if arrays[name] is None:
-            del arrays[name]
+    arrays = {"x": x, "w": w, "bias": bias, "residual": residual, "scale": scale, "out": out}
+    given = {name: array for name, array in arrays.items() if array is not None}
     named = Options(*options)
     named.require_known()
-    adapter, dtype = arguments.common_library(arrays)
+    adapter, dtype = arguments.common_library(given)
     problem = arguments.problem_of(x, w, bias, dtype, named)
     shape = arguments.result_shape(x, problem)
-    gpu = arguments.common_gpu(adapter, arrays)
-    if gpu is not None:
-        return _on_gpu(*gpu, problem, arrays, shape, named, plan)
-    kernel_for = solved_kernel if plan is None else partial(_compiled, plan=plan)
-    kernel = kernel_for(problem, named.backend, named.arithmetic)
-    return _on_host(adapter, kernel, arrays, shape, dtype)
+    arguments.require_further(given, x, shape)
+    gpu = arguments.common_gpu(adapter, given)
+    return run(Call(problem, adapter, gpu, _of_operands(problem, arrays), shape, options,
+                    named.backend, named.arithmetic, plan))
 
 
-def _on_gpu(adapter: GpuAdapter, index: int, problem: ConvProblem, arrays: dict[str, Any],
-            shape: tuple[int, ...], options: Options, plan: choice.PlanLike | None) -> Any:
-    """The result for arrays on GPU *index*; without a *plan* the call is remembered."""
-    x, w, bias, out = map(arrays.get, ("x", "w", "bias", "out"))
-    inputs = (x, w) if bias is None else (x, w, bias)
-    call = prepared(problem, adapter, index, inputs, options.backend, options.arithmetic, plan)
+def _of_operands(problem: ConvProblem, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Those of *arrays* that are operands of the problem, in their order."""
+    return {operand.name: arrays[operand.name] for operand in operands_of(problem)}
+
+
+def run(call: Call) -> Any:
+    """The result of a call, on the GPU its arrays lie on or on the host."""
+    if call.gpu is not None:
+        return _on_gpu(*call.gpu, call)
+    kernel_for = solved_kernel if call.plan is None else partial(_compiled, plan=call.plan)
+    return _on_host(call, kernel_for(call.problem, call.backend, call.arithmetic))
+
+
+def _on_gpu(adapter: GpuAdapter, index: int, call: Call) -> Any:
+    """The result for arrays on GPU *index*; without a plan of the caller's it is remembered."""
+    out, shape = call.arrays["out"], call.shape
+    ready = prepared(call.problem, adapter, index, call.inputs, call.backend, call.arithmetic,
+                     call.plan, shape)
     if 0 in shape:  # nothing is launched, which a remembered call does
         if out is None:
-            return adapter.allocator(shape, x)()
-        arguments.require_gpu_out(adapter, out, shape, (x, w, bias))
+            return adapter.allocator(shape, call.inputs[0])()
+        arguments.require_gpu_out(adapter, out, shape, call.inputs)
         return out
-    if plan is None and options.plain():
-        CALLS.remember(inputs, options, call)
-    return call(x, w, bias, out)
+    if call.plain:
+        CALLS.remember(call.inputs, call.options, ready)
+    return ready(*call.inputs, out)
 
 
 def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tuple[Any, ...],
              name: str = "auto", arithmetic: Arithmetic | None = None,
-             plan: choice.PlanLike | None = None) -> PreparedCall:
+             plan: choice.PlanLike | None = None, shape: tuple[int, ...] = ()) -> PreparedCall:
     """The prepared call of a problem by the backend *name*, for arrays like *inputs* on a GPU.
 
-    *inputs* are x, w, and the bias if there is one; they are not checked against the problem. The
-    call takes x, w, bias and out, of which the last two may be None.
+    *inputs* are the operands but the result, None for one that is missing; they are not checked
+    against the problem. *shape* is the result's, where it is not the problem's own. The call takes
+    the inputs, and out or None.
     """
     name = "hip" if name == "auto" else name
     backend = choose_backend(name)
@@ -87,28 +122,29 @@ def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tupl
     accepted = _accepted_plan(problem, backend.device_at(index), backend, name, arithmetic, plan)
     kernel = _kernel(backend, accepted, partial(backend.kernel_on, index=index), arithmetic,
                      plan is not None)
-    return PreparedCall(adapter, index, inputs, arguments.result_shape(inputs[0], problem), kernel)
+    return PreparedCall(adapter, index, inputs, shape or output_of(problem).shape, kernel)
 
 
-def _on_host(adapter: Adapter, kernel: Kernel, arrays: dict[str, Any], shape: tuple[int, ...],
-             dtype: str) -> Any:
+def _on_host(call: Call, kernel: Kernel) -> Any:
     """The result of *kernel* on host arrays; they are copied where it cannot take them as is."""
-    target = _target(adapter, arrays["out"], shape) if "out" in arrays else None
+    adapter, shape, out = call.adapter, call.shape, call.arrays["out"]
+    target = None if out is None else _target(adapter, out, shape)
+    *operands, output = operands_of(kernel.plan.problem)  # which counts a single image as a batch
     # A batch of none has nothing to read.
-    inputs = [adapter.view(array, name) for name, array in arrays.items()
-              if name != "out"] if 0 not in shape else []
-    result = (target if target is not None and _direct(target, inputs)
-              else np.full(shape, np.nan, dtype))
-    if inputs:
-        x, w, *bias = map(_native, inputs)
-        problem = kernel.plan.problem  # which counts a single image as a batch
-        kernel(x.reshape(problem.x_shape), w, bias[0] if bias else None,
-               result.reshape(problem.y_shape))
+    views = [None if array is None else adapter.view(array, operand.name)
+             for operand, array in zip(operands, call.inputs, strict=True)
+             ] if 0 not in shape else []
+    result = (target if target is not None and _direct(target, views)
+              else np.full(shape, np.nan, output.element.name))
+    if views:
+        kernel(*(None if view is None else _native(view).reshape(operand.shape)
+                 for operand, view in zip(operands, views, strict=True)),
+               result.reshape(output.shape))
     if target is None:
-        return adapter.like(result, arrays["x"])
+        return adapter.like(result, call.inputs[0])
     if result is not target:
         target[...] = result
-    return arrays["out"]
+    return out
 
 
 def _target(adapter: Adapter, out: Any, shape: tuple[int, ...]) -> HostArray:
@@ -127,10 +163,10 @@ def _target(adapter: Adapter, out: Any, shape: tuple[int, ...]) -> HostArray:
     return view
 
 
-def _direct(target: HostArray, inputs: list[HostArray]) -> bool:
+def _direct(target: HostArray, inputs: list[HostArray | None]) -> bool:
     """Whether a kernel may write to *target* itself."""
-    return (target.flags.c_contiguous and target.dtype.isnative
-            and not any(np.may_share_memory(target, array) for array in inputs))
+    return (target.flags.c_contiguous and target.dtype.isnative and not any(
+        array is not None and np.may_share_memory(target, array) for array in inputs))
 
 
 def _native(array: HostArray) -> HostArray:

@@ -110,7 +110,7 @@ class Backend(Protocol):
 class Launchable(Protocol):
     """A kernel that takes the addresses of its operands, each a multiple of `alignment` bytes.
 
-    Operands come in the operation's order (x, w, bias, out); 0 stands for no bias.
+    Operands come in the operation's order (as x, w, bias, out); 0 stands for no bias.
     ``start_on(device)`` is `launch` for those who look after its code themselves: a function of the
     addresses and a stream that returns 0, MISPLACED, or a code that `failure` tells the error of.
     """
@@ -121,6 +121,10 @@ class Launchable(Protocol):
     @property
     def alignment(self) -> int:
         """Bytes."""
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory whose address follows those of the operands; 0 for none."""
 
     def failure(self, code: int) -> Exception:
         """The error that a start's code stands for."""

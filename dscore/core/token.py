@@ -4,8 +4,9 @@
 After the kernel may stand ``s`` stride, ``p`` padding, ``d`` dilation, ``g`` groups, then further
 parts: a dtype, ``nhwc``, ``bias``, an activation, ``scaled`` for an input that is multiplied by
 image and channel, ``residual`` or ``residualafter`` for an array added before or after the
-activation, as in ``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An operation other than a convolution stands in
-front, as in ``<operation>_n1c64h14w14_o384k1``. A token is a C identifier.
+activation, as in ``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An operation other than a
+convolution stands in front, as in ``input_gradient_n1c64h14w14_o384k1``. A token is a C
+identifier.
 """
 
 from __future__ import annotations

@@ -70,8 +70,12 @@ class TorchRunner:
     def subject(self, backend: Backend, plan: Plan, sets: Sequence[Arrays]) -> Subject:
         assert isinstance(backend, GpuBackend)
         launch, index = backend.kernel_on(plan, self._index).launch, self._index
+        # Launches of one stream share it, as those of an allocator do.
+        workspace = [self._torch.empty(plan.workspace_bytes, dtype=self._torch.uint8,
+                                       device=f"cuda:{index}")] * (plan.workspace_bytes > 0)
         # The tensors beside their addresses, so that they live as long.
-        placed = [(arrays, tuple(0 if a is None else a.data_ptr() for a in arrays))
+        placed = [((*arrays, *workspace),
+                   tuple(0 if a is None else a.data_ptr() for a in (*arrays, *workspace)))
                   for arrays in sets]
 
         def start(one: Any, stream: int) -> None:

@@ -94,8 +94,12 @@ class VendorRunner:
         assert isinstance(backend, GpuBackend)
         launch, index = backend.kernel_on(plan, self._index).launch, self._index
 
+        with self._runtime.on(index):
+            workspace = self._moved(*[np.empty(plan.workspace_bytes, np.uint8)]
+                                    * (plan.workspace_bytes > 0))
+
         def start(arrays: Arrays, stream: int) -> None:
-            launch(*(0 if a is None else a.address for a in arrays), stream, index)
+            launch(*(0 if a is None else a.address for a in (*arrays, *workspace)), stream, index)
 
         return KernelSubject(sets, start)
 

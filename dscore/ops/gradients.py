@@ -86,7 +86,7 @@ def _require_linear(problem: ConvProblem) -> ConvProblem:
 
 def _spread(xp: Any, problem: ConvProblem, gradient: Any, w: Any) -> Any:
     """Gradient of the input: each output's goes to the elements under its taps."""
-    spec, (top, _, left, _) = problem.spec, problem.padding
+    top, _, left, _ = problem.padding
     image = np.zeros((len(gradient), *problem.x_shape[1:]))
     padded = pad(xp, image if xp is np else gradient.new_zeros(image.shape), problem.padding)
     filters = xp.swapaxes(by_tap(w, problem), 2, 3)

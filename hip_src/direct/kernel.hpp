@@ -59,7 +59,8 @@ struct Direct : ConvKernel<T, Epilogue> {
           const int i = row + f * L::dilation_h, j = column + g * L::dilation_w;
           const bool there = inside(i, s.height) && inside(j, s.width);
           float value = there ? static_cast<float>(plane[i * s.width + j]) : 0.0f;
-          if constexpr (Epilogue::scaled) value *= scale_of(args, image, c);
+          if constexpr (Epilogue::scaled)
+            if (there) value *= scale_of(args, image, c);
           DSCORE_UNROLL
           for (int k = 0; k < t::thread_c; k++)
             if (first + k < group_out)

@@ -146,9 +146,11 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
     DSCORE_UNROLL
     for (int i = 0; i < ImageWalk::count; i++) {
       if (!ImageWalk::part(i, thread)) continue;
-      const int row = ImageWalk::row(i, thread), column = ImageWalk::column(i, thread) * t::vector_p;
+      const int row = ImageWalk::row(i, thread);
+      const int column = ImageWalk::column(i, thread) * t::vector_p;
       const int pixel = first_pixel + column, channel = first + row;
-      if (pixel >= pixels(s) || !held(channel)) continue;
+      const int offset = ImageWalk::straight ? own_offset : input_offset(pixel);
+      if (offset < 0 || !held(channel)) continue;
       const int image = pixel / (s.out_height * s.out_width);
       const float factor = static_cast<float>(scales[image * s.in_channels + channel]);
       auto &several = *reinterpret_cast<ImageVector *>(

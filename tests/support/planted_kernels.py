@@ -50,7 +50,7 @@ class Subject:
 
     def results(self, blocks, data=DATA):
         """Results of the basic blocks *blocks* on all *data*."""
-        kernel = MachineKernel(self.plan, self.sizes, Program(blocks, self.descriptor))
+        kernel = MachineKernel(self.plan, self.sizes, [Program(blocks, self.descriptor)])
         return [result_of(kernel, *one) for one in data]
 
     def outcome(self, code):

@@ -1,10 +1,11 @@
-"""The direct definition, for every convolution that has no algorithm of its own."""
+"""The direct definition, for every convolution and gradient that has no algorithm of its own."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -12,9 +13,11 @@ from dscore.algorithms.base import COMPILER_REGISTERS, Algorithm, Footprint, Lim
 from dscore.algorithms.columns import Count, ceil_div, grid
 from dscore.algorithms.registers import launchable, roomy
 from dscore.core.device import Device
+from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
+from dscore.ops import output_of
 
 _THREAD_C = (1, 2, 4, 8, 16, 32)
 # Loops that hipcc was seen to unroll at most, of which it loads all inputs first: over a filter of
@@ -35,7 +38,8 @@ class DirectTiling(Tiling):
     """Tiling of the direct definition.
 
     A block of `threads` takes that many consecutive pixels of one image; a thread sums
-    `thread_c` output channels of one group for its pixel.
+    `thread_c` output channels of one group for its pixel. Of a filter's gradient a block has one
+    tap of one input channel and `thread_c` output channels, and its threads share the pixels.
     """
 
     threads: int
@@ -53,17 +57,36 @@ class DirectTiling(Tiling):
         return f"direct_t{self.threads}_c{self.thread_c}"
 
 
+class _Sums(NamedTuple):
+    """What an operation sums: channels of a group and pixels of a plane, of how many products."""
+
+    channels: int  # of which a thread has thread_c
+    pixels: int  # of one plane, of which a thread has one; 0 where a block sums over all
+    products: int
+
+
+def _sums(problem: ConvProblem) -> _Sums:
+    spec, taps = problem.spec, math.prod(problem.spec.kernel)
+    pixels = problem.out_height * problem.out_width
+    if problem.operation == "weight_gradient":
+        return _Sums(spec.group_out, 0, problem.batch * pixels)
+    if problem.operation == "input_gradient":
+        return _Sums(spec.group_in, problem.height * problem.width, spec.group_out * taps)
+    return _Sums(spec.group_out, pixels, spec.products)
+
+
 def _columns(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Blocks of every number of wavefronts, powers of two of channels a thread."""
     waves = range(1, device.waves_per_block + 1)
     return grid(threads=[device.wavefront * wave for wave in waves],
-                thread_c=[c for c in _THREAD_C if c < 2 * problem.spec.group_out])
+                thread_c=[c for c in _THREAD_C if c < 2 * _sums(problem).channels])
 
 
 class Direct(Algorithm):
-    """The direct definition: a thread for each pixel and a few output channels."""
+    """The direct definition: a thread for each pixel and a few channels."""
 
     name = "direct"
+    operations = ("conv", "input_gradient", "weight_gradient")
     tiling = DirectTiling
     limits = (Limit("E-LANES", "lanes left", "", "",
                     lambda c: (c.tiling.threads % c.device.wavefront, 0),
@@ -74,19 +97,23 @@ class Direct(Algorithm):
         return ()
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
-        spec, element = problem.spec, problem.spec.element.bytes
-        channel_tiles = spec.groups * ceil_div(spec.group_out, t.thread_c)
-        pixels = problem.out_height * problem.out_width
-        blocks = problem.batch * channel_tiles * ceil_div(pixels, t.threads)
-        loads = spec.products * (t.thread_c + 1)
+        spec, element, sums = problem.spec, problem.spec.element.bytes, _sums(problem)
+        channel_tiles, waves = ceil_div(sums.channels, t.thread_c), ceil_div(t.threads, wavefront)
+        blocks, share, lds_bytes = spec.groups * channel_tiles, sums.products, 0 * waves
+        if sums.pixels:
+            blocks = blocks * problem.batch * ceil_div(sums.pixels, t.threads)
+        else:  # each tap a block, whose threads share the products
+            blocks = blocks * spec.products
+            share, lds_bytes = ceil_div(share, t.threads), ACCUMULATOR.bytes * waves * t.thread_c
+        loads = share * (t.thread_c + 1)
         return Footprint(
-            threads=t.threads, waves=ceil_div(t.threads, wavefront), lds_bytes=0 * t.threads,
+            threads=t.threads, waves=waves, lds_bytes=lds_bytes,
             # Accumulators, a filter element each, the input element.
             registers=2 * t.thread_c + 1 + COMPILER_REGISTERS,
             blocks=blocks,
-            utilisation=problem.macs / (blocks * t.threads * t.thread_c * spec.products),
-            fmas=spec.products * t.thread_c, operand_loads=loads,
-            global_bytes=element * t.threads * (loads + t.thread_c), steps=1 + spec.products / 4)
+            utilisation=problem.macs / (blocks * t.threads * t.thread_c * share),
+            fmas=share * t.thread_c, operand_loads=loads,
+            global_bytes=element * t.threads * (loads + t.thread_c), steps=1 + share / 4)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         if device.vendor == "nvidia":
@@ -102,7 +129,8 @@ class Direct(Algorithm):
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         wanted = self.registers(problem, t, device) + _MARGIN
-        if device.vendor == "nvidia":  # what it takes hardly follows from the tiling
+        # What nvcc takes hardly follows from the tiling; of gradients neither does hipcc's.
+        if device.vendor == "nvidia" or problem.operation != "conv":
             return np.full_like(wanted, device.registers_per_simd_lane)
         if not roomy(device):
             return wanted
@@ -113,23 +141,30 @@ class Direct(Algorithm):
         return np.maximum(wanted, t.thread_c + np.maximum(inputs, whole) + _ROOMY)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
-        return bool(problem.out_height * problem.out_width % t.threads
-                    or problem.spec.group_out % t.thread_c)
+        sums = _sums(problem)
+        return bool((sums.pixels or sums.products) % t.threads or sums.channels % t.thread_c)
 
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return t.threads, t.thread_c, plan.device.wavefront
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
-        threads = plan.use.threads
-        pixel = row * plan.problem.out_width + column
+        threads, width = plan.use.threads, output_of(plan.problem).shape[-1]
+        pixel = row * width + column
+        if not _sums(plan.problem).pixels:  # a tap, which all wavefronts of its block sum
+            return pixel % 2, 0
         return pixel // threads % 2, pixel % threads // plan.device.wavefront
 
     def caption(self, plan: Plan) -> list[str]:
-        problem, t = plan.problem, plan.tiling
+        problem, t, sums = plan.problem, plan.tiling, _sums(plan.problem)
         assert isinstance(t, DirectTiling)
-        pixels = ceil_div(problem.out_height * problem.out_width, t.threads)
-        channels = problem.spec.groups * ceil_div(problem.spec.group_out, t.thread_c)
+        channels = problem.spec.groups * ceil_div(sums.channels, t.thread_c)
+        if not sums.pixels:
+            return [f"a lane: {t.thread_c} output channels, one output in {t.threads}",
+                    "a block: a tap of an input channel",
+                    f"the grid: {channels} (channels) x {problem.spec.products} (input channels "
+                    "and taps) blocks"]
+        pixels = ceil_div(sums.pixels, t.threads)
         return [f"a lane: 1 pixel x {t.thread_c} channels",
                 f"a block: {t.threads} pixels x {t.thread_c} channels",
                 f"the grid: {problem.batch} (images) x {channels} (channels) x {pixels} (pixels) "
