@@ -8,6 +8,7 @@ import pytest
 import toy_algorithm
 import toy_backend
 import toy_operation
+from emulated_gpus import Tensor, emulated_gpus
 
 import dscore
 from dscore import ops
@@ -16,11 +17,10 @@ from dscore.algorithms.registry import case_of, tiling_from
 from dscore.backends.emulated import EmulatedBackend
 from dscore.bench.run import Comparison, bench
 from dscore.building import codegen
-from dscore.building.ahead_of_time import require_kernel
 from dscore.building.kernels import provide
 from dscore.building.library import LoadedKernel, open_library
 from dscore.checking import bound, conformance
-from dscore.checking.check import check_plan
+from dscore.checking.check import check_kernel, check_plan
 from dscore.core import backend, catalog
 from dscore.core.errors import CompileError, InfeasibleError, SpecError, UnavailableError
 from dscore.core.numerics import ELEMENTS, Element
@@ -158,8 +158,9 @@ def test_no_algorithm_takes_another_operation(toy_sum):
         [refused] = registry.algorithm(name).refuses(replace(toy_sum, operation="other"))
         assert (refused.code, refused.used) == ("E-OPERATION", "other")
     direct = tiling_from(dict(threads=64, thread_c=1))
-    with pytest.raises(SpecError, match="E-OPERATION: operation of direct is toy_sum, allowed conv"
-                                        "; it takes a tiling of sum_pixels"):
+    words = ("E-OPERATION: operation of direct is toy_sum, allowed conv, input_gradient, "
+             "weight_gradient; it takes a tiling of sum_pixels")
+    with pytest.raises(SpecError, match=words):
         solver.make_plan(toy_sum, Z100SM, direct)
     with pytest.raises(InfeasibleError, match="none of gemm, direct runs it"):
         solver.solve(toy_sum, Z100SM, among=("gemm", "direct"))
@@ -230,27 +231,43 @@ def test_a_kernel_that_takes_other_operands_is_refused(toy_sum, monkeypatch):
 
 # A workspace, and several launches.
 
-def test_a_plan_that_needs_a_workspace_is_refused_by_who_has_none(monkeypatch):
-    registry.register("toy", "toy_algorithm:Toy")
-    try:
-        problem, tiling = parse_problem("n1c8h5w5_o8k1"), toy_algorithm.ToyTiling(64)
-        bare = solver.make_plan(problem, Z100SM, tiling)
-        monkeypatch.setattr(toy_algorithm.Toy, "workspace_bytes", lambda self, problem, t: 4096)
-        monkeypatch.setattr(toy_algorithm.Toy, "further_launches",
-                            lambda self, problem, t: (Launch(7, 64, 0),))
-        plan = solver.make_plan(problem, Z100SM, tiling)
-    finally:
-        registry.unregister("toy")
-    assert (bare.workspace_bytes, plan.workspace_bytes) == (0, 4096)
-    assert {("workspace", "4,096 B"), ("then", "7 blocks of 64 threads")} <= set(plan.rows())
-    assert [what for what, _ in bare.rows()] == [
-        what for what, _ in plan.rows() if what not in ("workspace", "then")]
-    words = "E-WORKSPACE: workspace is 4096 B, allowed 0 B; E-LAUNCHES: launches is 2, allowed 1"
-    with pytest.raises(UnavailableError, match=words):
-        EmulatedBackend().compile(plan)
-    with pytest.raises(UnavailableError, match=words):
-        require_kernel(plan)
-    assert codegen.refused(bare) == ()
+@pytest.fixture
+def two_steps():
+    registry.register("toy", "toy_algorithm:TwoSteps")
+    yield parse_problem("n2c8h5w5_o7k1_bias_relu")
+    registry.unregister("toy")
+
+
+def test_a_plan_says_what_it_needs_beside_its_first_launch(two_steps):
+    plan = solver.make_plan(two_steps, Z100SM, toy_algorithm.ToyTiling(64))
+    assert (plan.workspace_bytes, plan.further_launches) == (4 * 350, (Launch(6, 64, 0),))
+    assert {("workspace", "1,400 B"), ("then", "6 blocks of 64 threads")} <= set(plan.rows())
+
+
+@needs_compiler
+def test_every_caller_provides_a_workspace_and_makes_all_launches(two_steps, monkeypatch):
+    tiling = toy_algorithm.ToyTiling(64)
+    x, w, bias = bound.sample(two_steps, 1)
+    wanted, runner = bound.expected(two_steps, x, w, bias), HostRunner(Z100SM)
+    y = dscore.conv(x, w, bias, activation="relu", backend="emulated", plan=tiling)
+    assert bound.compare(y, wanted).ok
+    plan = solver.make_plan(two_steps, Z100SM, tiling)
+    chosen, [arrays] = EmulatedBackend(), runner.sets(two_steps, 1, 0)
+    assert check(runner, chosen, plan, arrays).ok
+    with emulated_gpus(monkeypatch):
+        given = [Tensor(array) for array in (x, w, bias)]
+        for _ in range(3):  # checked, specialized, fast
+            y = dscore.conv(*given, activation="relu", backend="gpu")
+            assert bound.compare(y.array, wanted).ok
+    report = conformance.conformance("emulated", examples=20, algorithms=["toy"])
+    assert report.ok, report.failures
+
+
+@pytest.mark.skipif(backend.backend("gfx906").missing() is not None, reason="hipcc is missing")
+def test_machine_code_makes_all_launches(two_steps):
+    plan = solver.make_plan(two_steps, Z100SM, toy_algorithm.ToyTiling(64))
+    chosen, inputs = backend.backend("gfx906"), bound.sample(two_steps, 1)
+    assert check_kernel(plan, chosen.compile(plan), *inputs).ok
 
 
 # A device: a TOML file.

@@ -65,7 +65,8 @@ def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
     if y is not None:
         return y
     arrays = {"x": x, "w": w, "bias": bias, "residual": residual, "scale": scale, "out": out}
-    given = {name: array for name, array in arrays.items() if array is not None}
+    given = {name: array for name, array in arrays.items()
+             if array is not None or name in ("x", "w")}
     named = Options(*options)
     named.require_known()
     adapter, dtype = arguments.common_library(given)

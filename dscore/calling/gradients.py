@@ -92,7 +92,8 @@ def _gradient_of(inputs: tuple[Any, Any], out: Any, options: tuple[Any, ...],
     _require_known(named)
     names = ("gradient", "w") if named.operation == "input_gradient" else ("x", "gradient")
     arrays = dict(zip((*names, "out"), (*inputs, out), strict=True))
-    given = {name: array for name, array in arrays.items() if array is not None}
+    given = {name: array for name, array in arrays.items()
+             if array is not None or name != "out"}
     adapter, dtype = arguments.common_library(given)
     problem = _problem_of(inputs, dtype, named)
     *_, output = operands_of(problem)

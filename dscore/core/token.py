@@ -25,11 +25,6 @@ _BEGIN = re.compile(rf"(?:({OPERATION})_)?(?=n\d+c\d+h\d+w\d+)", re.ASCII)
 _INPUT = re.compile(r"n(\d+)c(\d+)h(\d+)w(\d+)", re.ASCII)
 _LAYER = re.compile(r"o(\d+)k(\d+(?:x\d+)?)(?:s(\d+(?:x\d+)?))?"
                     r"(?:p(same|\d+(?:x\d+){0,3}))?(?:d(\d+(?:x\d+)?))?(?:g(\d+))?", re.ASCII)
-_OPTIONS: dict[str, tuple[str, Any]] = {  # a part: the field of ConvSpec, its value
-    **{name: ("dtype", name) for name in ELEMENTS}, **{name: ("layout", name) for name in LAYOUTS},
-    "bias": ("bias", True), **{name: ("activation", name) for name in ACTIVATIONS},
-    "scaled": ("scaled", True), "residual": ("residual", "before"),
-    "residualafter": ("residual", "after")}
 _FORM = ("[<operation>_]n<N>c<C>h<H>w<W>_o<O>k<K>[s<S>][p<P>][d<D>][g<G>]"
          "[_float16][_nhwc][_bias][_relu]")
 
@@ -87,13 +82,22 @@ def parse_problem(token: str) -> ConvProblem:
 
 def _options(parts: list[str], token: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
+    known = _known_options()
     for part in parts:
-        field, value = _OPTIONS.get(part, ("", None))
+        field, value = known.get(part, ("", None))
         if not field or field in options:
             raise SpecError(f"not a problem: {token!r} ({part!r} is unknown or comes twice); "
-                            f"a part is one of {', '.join(_OPTIONS)}")
+                            f"a part is one of {', '.join(known)}")
         options[field] = value
     return options
+
+
+def _known_options() -> dict[str, tuple[str, Any]]:
+    """The field of ConvSpec that a part stands for, and its value."""
+    return {**{name: ("dtype", name) for name in ELEMENTS},
+            **{name: ("layout", name) for name in LAYOUTS}, "bias": ("bias", True),
+            **{name: ("activation", name) for name in ACTIVATIONS}, "scaled": ("scaled", True),
+            "residual": ("residual", "before"), "residualafter": ("residual", "after")}
 
 
 def _joined(letter: str, values: tuple[int, ...], default: tuple[int, ...]) -> str:

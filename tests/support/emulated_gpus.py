@@ -20,6 +20,7 @@ class Tensor:
     shape = property(lambda self: self.array.shape)
     dtype = property(lambda self: self.array.dtype)
     nbytes = property(lambda self: self.array.nbytes)
+    itemsize = property(lambda self: self.array.itemsize)
 
     def __setitem__(self, key, other):
         self.array[key] = other.array
@@ -80,14 +81,17 @@ class GpuBackend(EmulatedBackend):
 
         class Launched:
             alignment, failure, use = loaded.alignment, loaded.failure, loaded.use
+            workspace_bytes = loaded.workspace_bytes
 
-            def launch(self, x, w, bias, out, stream=0, device=0):
-                assert self.start_on(device)(x, w, bias, out, stream) == 0
+            def launch(self, *given):
+                addresses, (stream, device) = given[:loaded.operands], (
+                    *given[loaded.operands:], 0, 0)[:2]
+                assert self.start_on(device)(*addresses, stream) == 0
 
             @staticmethod
             def start_on(device):
-                def start(x, w, bias, out, stream):
-                    code = loaded.start_on(device)(x, w, bias, out, stream)
+                def start(*given):
+                    code, stream = loaded.start_on(device)(*given), given[-1]
                     if code == 0:
                         GpuBackend.launches += ((plan.device.name, stream, device),)
                     return code

@@ -19,7 +19,7 @@ _HIPCC = r"""#!/bin/sh
 while [ $# -gt 0 ]; do
   case "$1" in -o) out=$2; shift;; *.cpp) sources="$sources $1";; esac; shift
 done
-for n in $(sed -n 's/^struct \([a-z0-9_]*\)$/\1/p' $sources); do
+for n in $(sed -n 's/^struct \([a-z0-9_]*\) : .*/\1/p' $sources); do
   say() { echo "x.hpp:1:1: remark: $1 [-Rpass-analysis=kernel-resource-usage]"; }
   say "Function Name: _ZN6dscore5entryIN12_GLOBAL__N_1${#n}${n}EEEv11dscore_argsNT_5ShapeE"
   say "    VGPRs: VGPRS"

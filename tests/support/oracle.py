@@ -13,20 +13,53 @@ TINY = 2.0**-126  # the least normal float32: what one underflowing operation ca
 LIPSCHITZ = {None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5}
 
 
-def direct(problem: Any, x: Any, w: Any, bias: Any = None) -> tuple[Any, Any]:
+def direct(problem: Any, x: Any, w: Any, bias: Any = None, *further: Any) -> tuple[Any, Any]:
     """(y, magnitude) of the definition, term by term; magnitude is the sum of |x||w|, and |bias|.
 
-    NCHW. Sums are correctly rounded. Terms in the padding are left out.
+    *further* are a residual and a scale, as the layer has them; the scale multiplies x, and a
+    residual before the activation counts to the magnitude. NCHW. Sums are correctly rounded. Terms
+    in the padding are left out.
     """
-    spec = problem.spec
+    spec, further = problem.spec, list(further)
+    residual = further.pop(0) if spec.residual else None
+    if spec.scaled:
+        x = x.astype(np.float64) * further.pop(0)[:, :, None, None]
     y, magnitude = np.empty(problem.y_shape), np.empty(problem.y_shape)
     for at in itertools.product(*(range(size) for size in problem.y_shape)):
         products = list(_products(problem, x, w, at))
         if spec.bias:
             products.append(float(bias[at[1]]))
+        if spec.residual == "before":
+            products.append(float(residual[at]))
         magnitude[at] = math.fsum(abs(product) for product in products)
         y[at] = activate(math.fsum(products), spec.activation)
-    return y, magnitude
+    return (y + residual if spec.residual == "after" else y), magnitude
+
+
+def gradient(problem: Any, first: Any, second: Any) -> tuple[Any, Any]:
+    """(result, magnitude) of a gradient's operation, each product of the forward layer by itself.
+
+    *first* and *second* are the operation's inputs: the output's gradient and w, or x and that.
+    """
+    spec, (top, _, left, _) = problem.spec, problem.padding
+    by_input = problem.operation == "input_gradient"
+    shape = problem.x_shape if by_input else spec.w_shape
+    terms = {at: [] for at in itertools.product(*map(range, shape))}
+    for image, out, row, column in itertools.product(*map(range, problem.y_shape)):
+        group = out // spec.group_out * spec.group_in
+        for c, f, g in itertools.product(*map(range, spec.w_shape[1:])):
+            i = row * spec.stride[0] - top + f * spec.dilation[0]
+            j = column * spec.stride[1] - left + g * spec.dilation[1]
+            if not (0 <= i < problem.height and 0 <= j < problem.width):
+                continue
+            x_at, w_at, y_at = (image, group + c, i, j), (out, c, f, g), (image, out, row, column)
+            if by_input:
+                terms[x_at].append(float(first[y_at]) * float(second[w_at]))
+            else:
+                terms[w_at].append(float(first[x_at]) * float(second[y_at]))
+    sums = [math.fsum(products) for products in terms.values()]
+    sizes = [math.fsum(map(abs, products)) for products in terms.values()]
+    return np.reshape(sums, shape), np.reshape(sizes, shape)
 
 
 def _products(problem: Any, x: Any, w: Any, at: tuple[int, ...]) -> Any:
@@ -61,11 +94,13 @@ def gamma(k: int) -> float:
 def bound(problem: Any, y: Any, magnitude: Any) -> Any:
     """What a float32 result may differ by from *y*: a theorem, not a tolerance."""
     spec = problem.spec
-    k = spec.products + spec.bias
+    k = spec.products + spec.bias + (spec.residual == "before") + spec.scaled
     allowed = LIPSCHITZ[spec.activation] * gamma(k) * np.asarray(magnitude) + k * TINY
     if spec.activation is not None:
         # Up to eight roundings of the activation's own.
         allowed = allowed + 8 * UNIT * np.abs(y)
+    if spec.residual == "after":
+        allowed = allowed + UNIT * (np.abs(y) + allowed)
     return allowed
 
 
@@ -77,9 +112,9 @@ def worst_share(problem: Any, result: Any, y: Any, magnitude: Any) -> float:
     return float(np.max(error / bound(problem, y, magnitude)))
 
 
-def within_bound(problem: Any, result: Any, x: Any, w: Any, bias: Any = None) -> float:
+def within_bound(problem: Any, result: Any, x: Any, w: Any, *further: Any) -> float:
     """The worst share of the bound that *result* uses; AssertionError where that exceeds 1."""
-    y, magnitude = direct(problem, x, w, bias)
+    y, magnitude = direct(problem, x, w, *further)
     share = worst_share(problem, result, y, magnitude)
     assert share <= 1, f"{problem}: {share:.3g} times the error bound"
     return share

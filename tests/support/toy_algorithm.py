@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dscore.algorithms.base import Algorithm, Footprint, Limit, SpaceGenerator, require_kind
 from dscore.algorithms.columns import ceil_div, grid
 from dscore.algorithms.templates import Template, options, problem_on
-from dscore.core.plan import Violation
+from dscore.core.plan import Launch, Violation
 from dscore.core.tiling import Tiling
 from dscore.ops import output_of
 
@@ -40,6 +40,39 @@ struct Toy : ConvKernel<T, Epilogue> {
   }
 };
 }  // namespace dscore"""
+
+
+# The same in two launches: the sums go to a workspace, from which the second takes them.
+TWO_STEPS = KERNEL.replace("struct Toy : ConvKernel<T, Epilogue> {", """struct ToyEnd;
+struct ToyArguments { const void *x, *w, *bias; void *out; void *workspace; };
+template <class T, class t, class Layer, class Shape_, class Epilogue>
+struct Toy : KernelOn<T, ToyArguments, 1u << 2> {
+  using Then = ToyEnd<T, t, Layer, Shape_, Epilogue>;
+  static long long workspace_bytes(const Shape_ &s) {
+    return sizeof(float) * s.batch * s.out_channels * s.height * s.width;
+  }""").replace("using Arguments = typename Epilogue::Arguments;", "using Arguments = ToyArguments;"
+).replace("""static_cast<T *>(args.out)[at] = Epilogue::template apply<1>(&sum, args, o, at).at[0];
+  }
+};""", """static_cast<float *>(args.workspace)[at] = sum;
+  }
+};
+template <class T, class t, class Layer, class Shape_, class Epilogue>
+struct ToyEnd : KernelOn<T, ToyArguments, 1u << 2> {
+  using Shape = Shape_;
+  static constexpr int threads = t::threads, wavefront = t::wavefront, alignment = sizeof(T),
+                       lds_bytes = 0;
+  static int blocks(const Shape &s) { return Toy<T, t, Layer, Shape, Epilogue>::blocks(s); }
+  const Shape &s;
+  __device__ ToyEnd(const ToyArguments &, const Shape &shape) : s(shape) {}
+  __device__ void run(const ToyArguments &args) {
+    const int area = s.height * s.width, at = blockIdx.x * threads + threadIdx.x;
+    if (at >= s.batch * s.out_channels * area) return;
+    const typename Epilogue::Arguments operands{args.x, args.w, args.bias, args.out};
+    const float sum = static_cast<const float *>(args.workspace)[at];
+    static_cast<T *>(args.out)[at] =
+        Epilogue::template apply<1>(&sum, operands, at / area % s.out_channels, at).at[0];
+  }
+};""")
 
 
 @dataclass(frozen=True)
@@ -87,6 +120,21 @@ class Toy(Algorithm):
 
     def cases(self):
         return sys.modules[__name__]
+
+
+class TwoSteps(Toy):
+    include = TWO_STEPS
+
+    def runs(self, problem):
+        residual = (Violation("E-RESIDUAL", "residual", "one", "none"),) * bool(
+            problem.spec.residual)
+        return super().runs(problem) + residual
+
+    def workspace_bytes(self, problem, t):
+        return 4 * output_of(problem).elements
+
+    def further_launches(self, problem, t):
+        return (Launch(ceil_div(output_of(problem).elements, t.threads), t.threads, 0),)
 
 
 def templates(device):
