@@ -58,13 +58,11 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
     on one device, of one library: NumPy, PyTorch, CuPy, or any with DLPack.
 
     - *x*: the input, of shape (N, C, H, W), or (C, H, W) for one image.
-    - *w*: the filters, (M, C / groups, kernel height, kernel width), for M output channels.
-    - *bias*: of shape (M,), or None.
+    - *w*: the filters, (M, C / groups, kernel height, kernel width); *bias*: (M,), or None.
     - *stride*, *dilation*: an int, or (vertical, horizontal).
     - *padding*: an int, (vertical, horizontal), ((top, bottom), (left, right)), or four ints;
-      "valid" for none; "same" for ceil(size / stride) outputs, with an odd row or column of
-      padding at the end, as in TensorFlow.
-    - *groups*: the parts of the channels that are convolved apart; C makes a layer depthwise.
+      "valid"; "same" for ceil(size / stride) outputs, an odd row or column at the end.
+    - *groups*: parts of the channels, convolved apart; C makes a layer depthwise.
     - *activation*: "relu", "relu6", "silu", "hardswish", or None.
     - *backend*: "hip" (GPUs), "reference" (NumPy), "emulated" (kernels of GPUs on the host), or
       "module:Class"; "auto" is hip where a GPU can be used, else reference.
@@ -92,24 +90,26 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
            [6., 9., 6.],
            [4., 6., 4.]], dtype=float32)
     """
-    options = stride, padding, dilation, groups, activation, backend, arithmetic
     if residual is not None or scale is not None:
         side = None if residual is None else "after" if residual_after else "before"
-        return _conv_of_all(x, w, bias, out, (*options, side, scale is not None), plan, residual,
-                            scale)
+        return _conv_of_all(x, w, bias, out, plan, residual, scale, (  # type: ignore[no-any-return]
+            stride, padding, dilation, groups, activation, backend, arithmetic, side,
+            scale is not None))
     if plan is None:
         try:
-            call = _fast_call((id(w), bias is None, *options))
+            call = _fast_call((id(w), bias is None, stride, padding, dilation, groups, activation,
+                               backend, arithmetic))
         except (TypeError, ValueError):  # an option that cannot be hashed
             call = None
         y = None if call is None else call(x, w, bias, out)
         if y is not None:
             return y  # type: ignore[no-any-return]
-    return convolve.convolve(x, w, bias, out, options, plan)  # type: ignore[no-any-return]
+    return convolve.convolve(  # type: ignore[no-any-return]
+        x, w, bias, out, (stride, padding, dilation, groups, activation, backend, arithmetic), plan)
 
 
-def _conv_of_all(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...], plan: Any,
-                 residual: Any, scale: Any) -> Any:
+def _conv_of_all(x: Any, w: Any, bias: Any, out: Any, plan: Any, residual: Any, scale: Any,
+                 options: tuple[Any, ...]) -> Any:
     """The convolution with a residual or a scale, whose operands the fast call takes, too."""
     if plan is None:
         try:

@@ -1,4 +1,4 @@
-"""Growth: a toy element type, operation, backend, device and workspace, each added by a line."""
+"""Growth: a toy element type, operation, backend and device, each added by a line."""
 
 from dataclasses import replace
 from importlib.resources import files
@@ -8,7 +8,6 @@ import pytest
 import toy_algorithm
 import toy_backend
 import toy_operation
-from emulated_gpus import Tensor, emulated_gpus
 
 import dscore
 from dscore import ops
@@ -20,11 +19,10 @@ from dscore.building import codegen
 from dscore.building.kernels import provide
 from dscore.building.library import LoadedKernel, open_library
 from dscore.checking import bound, conformance
-from dscore.checking.check import check_kernel, check_plan
+from dscore.checking.check import check_plan
 from dscore.core import backend, catalog
 from dscore.core.errors import CompileError, InfeasibleError, SpecError, UnavailableError
 from dscore.core.numerics import ELEMENTS, Element
-from dscore.core.plan import Launch
 from dscore.core.token import looks_like_token, parse_problem, problem_token
 from dscore.measuring.runner import HostRunner, check
 from dscore.solving import solver
@@ -227,47 +225,6 @@ def test_a_kernel_that_takes_other_operands_is_refused(toy_sum, monkeypatch):
     with_workspace = replace(source, plan=replace(plan, workspace_bytes=64))
     with pytest.raises(CompileError, match="a workspace of 0 B, the plan has one of 64 B"):
         LoadedKernel(open_library(stored.library, stored.sha256), with_workspace)
-
-
-# A workspace, and several launches.
-
-@pytest.fixture
-def two_steps():
-    registry.register("toy", "toy_algorithm:TwoSteps")
-    yield parse_problem("n2c8h5w5_o7k1_bias_relu")
-    registry.unregister("toy")
-
-
-def test_a_plan_says_what_it_needs_beside_its_first_launch(two_steps):
-    plan = solver.make_plan(two_steps, Z100SM, toy_algorithm.ToyTiling(64))
-    assert (plan.workspace_bytes, plan.further_launches) == (4 * 350, (Launch(6, 64, 0),))
-    assert {("workspace", "1,400 B"), ("then", "6 blocks of 64 threads")} <= set(plan.rows())
-
-
-@needs_compiler
-def test_every_caller_provides_a_workspace_and_makes_all_launches(two_steps, monkeypatch):
-    tiling = toy_algorithm.ToyTiling(64)
-    x, w, bias = bound.sample(two_steps, 1)
-    wanted, runner = bound.expected(two_steps, x, w, bias), HostRunner(Z100SM)
-    y = dscore.conv(x, w, bias, activation="relu", backend="emulated", plan=tiling)
-    assert bound.compare(y, wanted).ok
-    plan = solver.make_plan(two_steps, Z100SM, tiling)
-    chosen, [arrays] = EmulatedBackend(), runner.sets(two_steps, 1, 0)
-    assert check(runner, chosen, plan, arrays).ok
-    with emulated_gpus(monkeypatch):
-        given = [Tensor(array) for array in (x, w, bias)]
-        for _ in range(3):  # checked, specialized, fast
-            y = dscore.conv(*given, activation="relu", backend="gpu")
-            assert bound.compare(y.array, wanted).ok
-    report = conformance.conformance("emulated", examples=20, algorithms=["toy"])
-    assert report.ok, report.failures
-
-
-@pytest.mark.skipif(backend.backend("gfx906").missing() is not None, reason="hipcc is missing")
-def test_machine_code_makes_all_launches(two_steps):
-    plan = solver.make_plan(two_steps, Z100SM, toy_algorithm.ToyTiling(64))
-    chosen, inputs = backend.backend("gfx906"), bound.sample(two_steps, 1)
-    assert check_kernel(plan, chosen.compile(plan), *inputs).ok
 
 
 # A device: a TOML file.

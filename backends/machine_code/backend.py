@@ -32,6 +32,7 @@ from dscore.ops import operands_of
 
 _T = TypeVar("_T")
 _WAVEFRONT = 64
+_WORKSPACE = "workspace"
 # FLOAT_MODE: round to nearest even, denormals kept (AMDGPUUsage, "Floating Point Rounding Mode
 # Enumeration Values"). What `arithmetic` computes holds for this mode alone.
 _FLOAT_MODE = 0xF0
@@ -69,6 +70,8 @@ class MachineKernel:
         """Run these blocks of the first launch; where that is all, the further launches, too."""
         self.program.run(grid, named, rest, blocks=numbers)
         following = zip(self._following, self.plan.further_launches, strict=True)
+        # Which read the workspace that the first has written to.
+        named = [(name, array, written and name != _WORKSPACE) for name, array, written in named]
         for program, launch in following if numbers is None else ():
             program.run(Grid(launch.blocks, launch.threads), named, rest)
 
@@ -88,7 +91,7 @@ class MachineKernel:
                  for operand, array in zip(operands, arrays, strict=True)]
         if self.plan.workspace_bytes:
             words = np.full(-(-self.plan.workspace_bytes // 4), np.nan, np.float32)
-            named.append(("workspace", words, True))
+            named.append((_WORKSPACE, words, True))
         try:
             return run(grid, named, self._rest)
         except LaunchError as fault:

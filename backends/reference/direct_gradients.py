@@ -15,6 +15,7 @@ from dscore.algorithms.columns import ceil_div
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
+    Bools,
     Ints,
     LockstepKernel,
     Operands,
@@ -94,7 +95,7 @@ class _InputGradient(LockstepKernel):
             at = (image * spec.in_channels + group * spec.group_in + k[j]) * self.pixels + pixel
             self.blocks.store(self.out, Addresses(at, held[j]), self.sums[j])
 
-    def _outputs(self, row: Ints, column: Ints, tap: tuple[int, ...]) -> tuple[Ints, Ints, Ints]:
+    def _outputs(self, row: Ints, column: Ints, tap: tuple[int, ...]) -> tuple[Ints, Ints, Bools]:
         """Row and column of the output whose *tap* lies on an element, and whether there is one."""
         problem, spec = self.problem, self.problem.spec
         (r, above), (c, beside) = (
@@ -165,8 +166,8 @@ class _WeightGradient(LockstepKernel):
             self.blocks.count, -1))
         total, part = (np.empty((self.blocks.count, count), dtype=np.float32) for _ in range(2))
         for wave in range(self.waves):
-            at = Addresses(wave * count + lane_ids(count))
-            self.blocks.lds_read(part if wave else total, at, self.parts, operand=False)
+            of_wave = Addresses(wave * count + lane_ids(count))
+            self.blocks.lds_read(part if wave else total, of_wave, self.parts, operand=False)
             if wave:
                 np.add(total, part, out=total)
         k = lane_ids(1, count)

@@ -44,7 +44,7 @@ class PreparedCall:
 
     def _workspaces(self, example: Any) -> tuple[Callable[[], Any], ...]:
         """Function that makes the memory which the kernel needs beside its operands, if any."""
-        count = -(-self._kernel.workspace_bytes // example.itemsize)
+        count: int = -(-self._kernel.workspace_bytes // example.itemsize)
         return (self._adapter.allocator((count,), example),) * (count > 0)
 
     def fits(self, *inputs: Any) -> bool:

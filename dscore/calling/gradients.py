@@ -119,14 +119,14 @@ def _problem_of(inputs: tuple[Any, Any], dtype: str, options: GradientOptions) -
                            strict=True):
         if len(shape) != _AXES:
             raise SpecError(f"{name} must have 4 axes, got shape {shape}")
-    size = pair_of(options.size, "size" if by_input else "kernel")
+    height, width = pair_of(options.size, "size" if by_input else "kernel")
     if by_input:
-        gradient, channels, kernel, image = first, second[1] * options.groups, second[2:], size
-        out_channels = second[0]
+        gradient, (out_channels, group_in, *kernel), image = first, second, (height, width)
+        channels = group_in * options.groups
     else:
-        gradient, channels, kernel, image = second, first[1], size, first[2:]
-        out_channels = second[1]
-    spec = ConvSpec.make(channels, out_channels, kernel, stride=options.stride,
+        gradient, kernel, (_, channels, *image_size) = second, [height, width], first
+        out_channels, image = second[1], (image_size[0], image_size[1])
+    spec = ConvSpec.make(channels, out_channels, tuple(kernel), stride=options.stride,
                          padding=options.padding, dilation=options.dilation,
                          groups=options.groups, dtype=dtype)
     problem = ConvProblem(spec, max(first[0], 1), *image, options.operation)
