@@ -13,7 +13,6 @@ column outside it is +0 · w.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 
