@@ -1,11 +1,13 @@
-"""Depthwise convolution by row reuse (Liu et al. 2024, §4.2) and column reuse (Lu et al. 2021).
+"""Depthwise layers by row reuse (Liu et al. 2024, §4.2) and column reuse (Lu et al. 2021).
 
-A thread walks over its input rows once; a row is added to every output row that it lies under.
-Through LDS a block's input rows come whole, in one piece as they lie in memory; what a thread does
-with them is the same.
-Order of additions, for one output: filter rows, within these filter columns, both ascending,
-beginning with +0; then bias, then activation. Products are rounded before they are added. A row
-outside the image is left out; a column outside it is +0 · w.
+A thread walks over its rows once; a row is added to every row that taps connect it with. A
+convolution walks over x and writes the output, an input gradient walks over the output's gradient
+and writes that of x. Through LDS a block's rows come whole, in one piece as they lie in memory;
+what a thread does with them is the same.
+Order of additions, for one written element: rows that are walked over (filter rows ascending, of an
+input gradient descending), within these filter columns, ascending, beginning with +0; then bias,
+then activation. Products are rounded before they are added. A row outside the image is left out; a
+column outside it is +0 · w.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from dscore.algorithms.row_reuse.tiling import (
     owned_columns,
     shape_of,
 )
+from dscore.algorithms.row_reuse.view import view_of
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
@@ -43,7 +46,7 @@ from dscore.core.trace import Trace
 
 
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
-    """Write the convolution of *plan* to the operand out."""
+    """Write the convolution of *plan*, or its input gradient, to the operand out."""
     assert isinstance(plan.tiling, RowReuseTiling)
     kind = _ThroughRegisters if plan.tiling.staging == "registers" else _ThroughLds
     kernel = kind(plan, operands)
@@ -54,6 +57,9 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
         kernel.walk()
 
 
+run_input_gradient = run
+
+
 class _RowReuse(LockstepKernel, ABC):
     """The walk over the rows; subclasses say where a column comes from and a result goes.
 
@@ -62,26 +68,22 @@ class _RowReuse(LockstepKernel, ABC):
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
         super().__init__(plan, operands)
-        self.x, self.w = operands["x"], operands["w"]
+        gradient = plan.problem.operation == "input_gradient"
+        self.x, self.w = operands["gradient" if gradient else "x"], operands["w"]
         problem, t, S = self.problem, self.t, self.wavefront
         _require_lanes(plan, t, S)
+        self.view = view_of(problem)
+        self.rows, self.columns = self.view.rows, self.view.columns
         self.shape = shape_of(problem, t)
         self.live_rows = int(self.shape.live_rows)
         self.used_threads = t.planes * t.lanes_h * t.lanes_w
         waves = int(ceil_div(self.used_threads, S))
-        self.all_planes = problem.batch * problem.spec.out_channels
-        self.column_tiles = ceil_div(problem.out_width, t.lanes_w * t.thread_w)
-        self.row_tiles = ceil_div(problem.out_height, t.lanes_h * t.thread_h)
-        self.grid = ceil_div(self.all_planes, t.planes) * self.row_tiles * self.column_tiles
+        self.column_tiles = ceil_div(self.columns.written_size, t.lanes_w * t.thread_w)
+        self.row_tiles = ceil_div(self.rows.written_size, t.lanes_h * t.thread_h)
+        self.grid = ceil_div(self.view.planes, t.planes) * self.row_tiles * self.column_tiles
         require_launch(plan, self.grid, waves * S)
-        # Rows past the last tap of the last output row are not loaded, though they may exist.
-        self.row_end, self.column_end = (
-            min(size, (outputs - 1) * stride + span - before)
-            for size, outputs, stride, span, before in zip(
-                (problem.height, problem.width), (problem.out_height, problem.out_width),
-                problem.spec.stride, problem.spec.span, problem.padding[::2], strict=True))
         self.offsets = column_offsets(problem, t.thread_w)
-        self.own = t.thread_w * problem.spec.stride[1]
+        self.own = int(self.columns.step(t.thread_w))
         # What every lane loads by itself: with column reuse only the columns that it owns.
         self.fetched = owned_columns(problem, t.thread_w) if t.column_reuse else self.offsets
         held = sorted(set(self.offsets) | set(self.fetched))
@@ -90,32 +92,34 @@ class _RowReuse(LockstepKernel, ABC):
         self.lane, self.strip, self.plane_in_block = split(self.thread, t.lanes_w, t.lanes_h)
 
     def allocate(self, blocks: Blocks) -> None:
-        """Registers: the taps, the live output rows and one input row."""
+        """Registers: the taps, the live rows and one row that is walked over."""
         self.blocks = blocks
         self.taps = blocks.registers("the filter", self.problem.spec.products)
-        self.sums = blocks.registers("the live output rows", self.live_rows * self.t.thread_w)
-        self.row = blocks.registers("an input row", len(self.register_of))
+        self.sums = blocks.registers("the live rows", self.live_rows * self.t.thread_w)
+        self.row = blocks.registers("a row", len(self.register_of))
         self.product = np.empty_like(self.row[0])
 
     def place(self, block: Ints) -> None:
         """Planes and first rows and columns of the lanes of the blocks numbered *block*."""
-        problem, spec, t = self.problem, self.problem.spec, self.t
+        t = self.t
         self.column_tile, self.row_tile, self.plane_tile = split(
             block, self.column_tiles, self.row_tiles)
         self.plane = self.plane_tile * t.planes + self.plane_in_block
         self.out_row = (self.row_tile * t.lanes_h + self.strip) * t.thread_h
         self.out_column = (self.column_tile * t.lanes_w + self.lane) * t.thread_w
-        self.in_row = self.out_row * spec.stride[0] - problem.padding[0]
-        self.in_column = self.out_column * spec.stride[1] - problem.padding[2]
+        self.in_row = self.rows.step(self.out_row) + self.rows.first
+        self.in_column = self.columns.step(self.out_column) + self.columns.first
         self.base = self.input_plane(self.plane) + self.in_column
         # Lanes past the last column stay: their neighbours at the left take columns from them.
-        self.live = ((self.thread < self.used_threads) & (self.plane < self.all_planes)
-                     & (self.out_row < problem.out_height))
+        self.live = ((self.thread < self.used_threads) & (self.plane < self.view.planes)
+                     & (self.out_row < self.rows.written_size))
 
     def input_plane(self, plane: Ints) -> Ints:
-        """First element of x under an output plane: plane o / multiplier of all images' planes."""
-        in_plane: Ints = plane // self.problem.spec.group_out
-        return in_plane * (self.problem.height * self.problem.width)
+        """First element walked over under a written plane: of a convolution, plane o / multiplier
+        of all images' planes.
+        """
+        in_plane: Ints = plane // self.view.multiplier
+        return in_plane * (self.rows.walked_size * self.columns.walked_size)
 
     def stage(self) -> None:
         """Load what is held for the whole walk: for every lane its taps."""
@@ -123,7 +127,7 @@ class _RowReuse(LockstepKernel, ABC):
             self.load_tap(self.taps[tap], tap)
 
     def filters_of(self, plane: Ints) -> Ints:
-        """First element of w for an output plane."""
+        """First element of w for a written plane."""
         return plane % self.problem.spec.out_channels * self.problem.spec.products
 
     def load_tap(self, out: Floats, tap: int) -> None:
@@ -133,7 +137,7 @@ class _RowReuse(LockstepKernel, ABC):
 
     @abstractmethod
     def load(self, out: Floats, index: Ints, lanes: Bools) -> None:
-        """Fill a register with the elements *index* of x; zero where not in *lanes*."""
+        """Fill a register with the elements *index* of the image; zero where not in *lanes*."""
 
     def store(self, values: Floats, index: Ints, lanes: Bools) -> None:
         """Store results: the elements *index* of the output."""
@@ -142,27 +146,25 @@ class _RowReuse(LockstepKernel, ABC):
     def column(self, offset: int, i: int, lanes: Bools) -> Floats:
         """Fill the register of *offset* with that column of local row *i*, in *lanes*."""
         out: Floats = self.row[self.register_of[offset]]
-        index = self.base + (self.in_row + i) * self.problem.width + offset
-        self.load(out, index, lanes & inside(self.in_column + offset, self.column_end))
+        index = self.base + (self.in_row + i) * self.columns.walked_size + offset
+        self.load(out, index, lanes & inside(self.in_column + offset, self.columns.end))
         return out
 
     def walk(self) -> None:
-        """Every input row once, into all the output rows above it that it belongs to."""
-        (kernel_h, _), (stride_h, _), t = self.problem.spec.kernel, self.problem.spec.stride, self.t
-        dilation_h, span_h = self.problem.spec.dilation[0], self.problem.spec.span[0]
+        """Every row once, into all the written rows that its taps connect it with."""
+        axis, thread_h = self.rows, self.t.thread_h
         self.sums.fill(0)
         for i in range(self.shape.rows):
-            uses = [(f, (i - f * dilation_h) // stride_h) for f in range(kernel_h)
-                    if (i - f * dilation_h) % stride_h == 0
-                    and 0 <= i - f * dilation_h <= (t.thread_h - 1) * stride_h]
-            lanes = self.live & inside(self.in_row + i, self.row_end)
+            uses = [(f, r) for f in range(axis.kernel) for r in range(thread_h)
+                    if axis.position(r, f) == i]
+            lanes = self.live & inside(self.in_row + i, axis.end)
             if uses and lanes.any():
                 self.fetch_row(i, lanes)
                 divided = bool((self.live & ~lanes).any())
                 for f, r in uses:
                     self.accumulate(f, r, lanes, divided)
-            if i >= span_h - 1 and (i - span_h + 1) % stride_h == 0:
-                self.finish((i - span_h + 1) // stride_h)
+            for r in range(axis.complete(i), min(axis.complete(i + 1), thread_h)):
+                self.finish(r)
 
     def fetch_row(self, i: int, lanes: Bools) -> None:
         """Load the columns of local row *i*; with column reuse the overlap comes by shuffles."""
@@ -180,27 +182,28 @@ class _RowReuse(LockstepKernel, ABC):
                 np.copyto(loaded, passed, where=~past)
 
     def accumulate(self, f: int, r: int, lanes: Bools, divided: bool) -> None:
-        """Filter row *f* times the row at hand, added to local output row *r*.
+        """Filter row *f* times the row at hand, added to local written row *r*.
 
         *divided*: some live lane has no such row, and its sum must stay as it is.
         """
-        spec, first_tap = self.problem.spec, f * self.problem.spec.kernel[1]
+        axis, first_tap = self.columns, f * self.columns.kernel
         for c in range(self.t.thread_w):
             sums = self.sums[r % self.live_rows * self.t.thread_w + c]
-            for g in range(spec.kernel[1]):
-                value = self.row[self.register_of[c * spec.stride[1] + g * spec.dilation[1]]]
-                self.blocks.fma(sums, value, self.taps[first_tap + g], self.product, lanes, divided)
+            for g in range(axis.kernel):
+                offset = axis.position(c, g)
+                if offset is not None:
+                    self.blocks.fma(sums, self.row[self.register_of[offset]],
+                                    self.taps[first_tap + g], self.product, lanes, divided)
 
     def finish(self, r: int) -> None:
-        """Store local output row *r*, which is complete, and clear its registers for another."""
-        problem, spec = self.problem, self.problem.spec
-        row = self.out_row + r
+        """Store local written row *r*, which is complete, and clear its registers for another."""
+        height, width = self.rows.written_size, self.columns.written_size
+        row, channels = self.out_row + r, self.problem.spec.out_channels
         for c in range(self.t.thread_w):
             sums, column = self.sums[r % self.live_rows * self.t.thread_w + c], self.out_column + c
-            mask = self.live & (row < problem.out_height) & (column < problem.out_width)
-            index = (self.plane * problem.out_height + row) * problem.out_width + column
-            made = self.epilogue(self.blocks, sums, self.plane % spec.out_channels,
-                                 Addresses(index, mask))
+            mask = self.live & (row < height) & (column < width)
+            index = (self.plane * height + row) * width + column
+            made = self.epilogue(self.blocks, sums, self.plane % channels, Addresses(index, mask))
             self.store(made, index, mask)
             sums.fill(0)
 
@@ -230,32 +233,34 @@ class _ThroughLds(_RowReuse):
 
     def allocate(self, blocks: Blocks) -> None:
         super().allocate(blocks)
-        self.rows = Piece(blocks, "the block's rows", int(self.shape.span_in))
+        self.piece = Piece(blocks, "the block's rows", int(self.shape.span_in))
         self.results = Piece(blocks, "its results", int(self.shape.span_out))
         blocks.lds_tile("the count of bytes that have come", ARRIVALS_BYTES // 4)
 
     def place(self, block: Ints) -> None:
         super().place(block)
-        problem, t, first_plane = self.problem, self.t, self.plane_tile * self.t.planes
-        last_plane = np.minimum(first_plane + t.planes, self.all_planes) - 1
-        top = self.row_tile * t.lanes_h * t.thread_h
-        row = top * problem.spec.stride[0] - problem.padding[0]
-        row_end = np.minimum(row + int(self.shape.tile_h), self.row_end)
-        self.rows.place(self.input_plane(first_plane) + np.maximum(row, 0) * problem.width,
-                        self.input_plane(last_plane) + row_end * problem.width)
-        row_end = np.minimum(top + t.lanes_h * t.thread_h, problem.out_height)
-        self.results.place((first_plane * problem.out_height + top) * problem.out_width,
-                           (last_plane * problem.out_height + row_end) * problem.out_width)
+        axis, t, first_plane = self.rows, self.t, self.plane_tile * self.t.planes
+        last_plane = np.minimum(first_plane + t.planes, self.view.planes) - 1
+        top, width = self.row_tile * t.lanes_h * t.thread_h, self.columns.walked_size
+        row = axis.step(top) + axis.first
+        row_end = np.minimum(row + int(self.shape.tile_h), axis.end)
+        self.piece.place(self.input_plane(first_plane) + np.maximum(row, 0) * width,
+                         self.input_plane(last_plane) + row_end * width)
+        row_end = np.minimum(top + t.lanes_h * t.thread_h, axis.written_size)
+        width = self.columns.written_size
+        self.results.place((first_plane * axis.written_size + top) * width,
+                           (last_plane * axis.written_size + row_end) * width)
 
     def stage(self) -> None:
         """Copies of all rows begin; a barrier follows when they have come."""
-        self.rows.copy(self.x, "inputs")
+        self.piece.copy(self.x, "inputs")
         super().stage()
         if self.blocks.trace is not None:
-            self.blocks.trace.rows_loaded += self.rows.elements // self.problem.width
+            self.blocks.trace.rows_loaded += (
+                self.piece.elements // self.columns.walked_size)
 
     def load(self, out: Floats, index: Ints, lanes: Bools) -> None:
-        self.rows.read(out, index, lanes, operand=True)
+        self.piece.read(out, index, lanes, operand=True)
 
     def store(self, values: Floats, index: Ints, lanes: Bools) -> None:
         store = self.results.write if self.t.staging == "both" else super().store
@@ -269,16 +274,20 @@ class _ThroughLds(_RowReuse):
 
 def _require_lanes(plan: Plan, t: RowReuseTiling, wavefront: int) -> None:
     """LaunchError where lanes cannot pass columns on, or a block's rows lie in several pieces."""
-    problem, staged = plan.problem, t.staging != "registers"
+    view, staged = view_of(plan.problem), t.staging != "registers"
+    rows, columns = view.rows, view.columns
     for wrong, what in (
             (t.column_reuse and staged, "column_reuse is for rows that come straight to registers"),
             (t.column_reuse and (t.lanes_w & (t.lanes_w - 1) or t.lanes_w > wavefront),
              f"column_reuse needs lanes_w to be a power of two of at most the wavefront "
              f"{wavefront}; it is {t.lanes_w}"),
-            (staged and t.lanes_w * t.thread_w < problem.out_width, "through LDS a block takes "
-             f"whole rows; it has {t.lanes_w * t.thread_w} of {problem.out_width} columns"),
-            (staged and t.planes > 1 and t.lanes_h * t.thread_h < problem.out_height,
+            (staged and t.lanes_w * t.thread_w < columns.written_size, "through LDS a block takes "
+             f"whole rows; it has {t.lanes_w * t.thread_w} of {columns.written_size} columns"),
+            (staged and t.planes > 1 and t.lanes_h * t.thread_h < rows.written_size,
              "through LDS a block takes several planes whole; it has "
-             f"{t.lanes_h * t.thread_h} of {problem.out_height} rows")):
+             f"{t.lanes_h * t.thread_h} of {rows.written_size} rows"),
+            (t.thread_h % rows.unit or t.thread_w % columns.unit,
+             f"a thread's rows and columns must be multiples of {rows.unit} and {columns.unit}; "
+             f"they are {t.thread_h} and {t.thread_w}")):
         if wrong:
             raise LaunchError(f"{plan.name}: {what}")

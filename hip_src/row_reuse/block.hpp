@@ -2,8 +2,8 @@
 // and where they lie.
 #pragma once
 
+#include "row_reuse/view.hpp"
 #include "support/bulk_copy.hpp"
-#include "support/common.hpp"
 
 namespace dscore {
 
@@ -12,13 +12,15 @@ enum class Staging { registers, lds, both };
 
 // SpanIn, SpanOut: elements of LDS for the block's rows and results, which lie in one piece in
 // memory. VectorIn, VectorOut: columns that a lane moves as one, as a row of the image is a
-// multiple of them; the first that a lane's row begins with is its column Phase. They depend on the
-// image's sizes, so that a kernel for any sizes has them as arguments.
+// multiple of them; the first that a lane's row begins with is its column Phase. LeadH, LeadW: of
+// the input gradient's axes. They depend on the image's sizes, so that a kernel for any sizes has
+// them as arguments.
 template <int ThreadH, int ThreadW, int LanesH, int LanesW, int Planes, Staging Staging_,
           bool ColumnReuse, bool Ahead, int SpanIn, int SpanOut, int VectorIn, int Phase,
-          int VectorOut, int Wavefront>
+          int VectorOut, int Wavefront, int LeadH = 0, int LeadW = 0>
 struct RowReuseTiling {
   static constexpr int thread_h = ThreadH, thread_w = ThreadW, lanes_h = LanesH;
+  static constexpr int lead_h = LeadH, lead_w = LeadW;
   static constexpr int lanes_w = LanesW, planes = Planes, wavefront = Wavefront;
   static constexpr int span_in = SpanIn, span_out = SpanOut;
   static constexpr int vector_in = VectorIn, phase = Phase, vector_out = VectorOut;
@@ -32,17 +34,21 @@ struct RowReuseTiling {
   static_assert(ThreadW % VectorOut == 0 && (!ColumnReuse || VectorIn == 1), "vectors");
 };
 
-template <class T, class t, class L, class Shape, class Epilogue>
-struct RowReuseBlock : ConvKernel<T, Epilogue> {
+template <class T, class t, class View, class Shape, class Results>
+struct RowReuseBlock : View::template Kernel<T, Results> {
+  using L = typename View::L;
+  using Rows = typename View::Rows;
+  using Columns = typename View::Columns;
+  using Images = typename View::template Images<Shape>;
   using Move = BulkCopy<T, t::threads, t::wavefront>;
-  // Rows of input under the block's.
-  static constexpr int block_rows = (t::lanes_h * t::thread_h - 1) * L::stride_h + L::span_h;
+  // Rows that are walked over under the block's.
+  static constexpr int block_rows = Rows::under(t::lanes_h * t::thread_h);
 
   static __host__ __device__ int row_tiles(const Shape &s) {
-    return ceil_div(s.out_height, t::lanes_h * t::thread_h);
+    return ceil_div(Images::out_height(s), t::lanes_h * t::thread_h);
   }
   static __host__ __device__ int column_tiles(const Shape &s) {
-    return ceil_div(s.out_width, t::lanes_w * t::thread_w);
+    return ceil_div(Images::out_width(s), t::lanes_w * t::thread_w);
   }
   static __host__ __device__ int planes(const Shape &s) { return s.batch * s.out_channels; }
   static __host__ __device__ int multiplier(const Shape &s) { return s.out_channels / s.groups; }
@@ -62,42 +68,46 @@ struct RowReuseBlock : ConvKernel<T, Epilogue> {
     plane = first_plane + thread / (t::lanes_w * t::lanes_h);
     out_row = (row_tile * t::lanes_h + thread / t::lanes_w % t::lanes_h) * t::thread_h;
     out_column = (column_tile * t::lanes_w + lane) * t::thread_w;
-    in_row = out_row * L::stride_h - s.pad_top;
-    in_column = out_column * L::stride_w - s.pad_left;
+    in_row = Rows::step(out_row) + Rows::first(s.pad_top);
+    in_column = Columns::step(out_column) + Columns::first(s.pad_left);
     // Rows and columns past the last tap of the last output are not loaded, though they may exist.
     // All taps may meet padding, and these must not be below 0: `inside` takes sizes as unsigned.
-    const int last_row = (s.out_height - 1) * L::stride_h + L::span_h - s.pad_top;
-    const int last_column = (s.out_width - 1) * L::stride_w + L::span_w - s.pad_left;
-    row_end = greatest(0, least(s.height, last_row));
-    column_end = greatest(0, least(s.width, last_column));
+    const int last_row = Rows::under(Images::out_height(s)) + Rows::first(s.pad_top);
+    const int last_column = Columns::under(Images::out_width(s)) + Columns::first(s.pad_left);
+    row_end = greatest(0, least(Images::in_height(s), last_row));
+    column_end = greatest(0, least(Images::in_width(s), last_column));
     // Lanes past the last column stay: their neighbours at the left take columns from them.
-    live = thread < t::used_threads && plane < planes(s) && out_row < s.out_height;
-    const int first = plane_start() + greatest(first_row_in(), 0) * s.width;
+    live = thread < t::used_threads && plane < planes(s) && out_row < Images::out_height(s);
+    const int first = plane_start() + greatest(first_row_in(), 0) * Images::in_width(s);
     span_start = first / Move::vector * Move::vector;
     out_start = out_first() / Move::vector * Move::vector;
   }
 
-  // First element of x under an output plane: plane o / multiplier of all images' planes.
+  // First element walked over under a written plane: of a forward convolution, plane
+  // o / multiplier of all images' planes.
   __device__ int input_plane(int output_plane) const {
-    return output_plane / multiplier(s) * s.height * s.width;
+    return output_plane / multiplier(s) * Images::in_height(s) * Images::in_width(s);
   }
   __device__ int first_row_in() const {
     const int strip = thread / t::lanes_w % t::lanes_h;
-    return in_row - strip * t::thread_h * L::stride_h;
+    return in_row - strip * Rows::step(t::thread_h);
   }
   __device__ int first_row_out() const {
     return out_row - thread / t::lanes_w % t::lanes_h * t::thread_h;
   }
   __device__ int plane_start() const { return input_plane(first_plane); }
   __device__ int out_first() const {
-    return (first_plane * s.out_height + first_row_out()) * s.out_width;
+    return (first_plane * Images::out_height(s) + first_row_out()) * Images::out_width(s);
   }
   __device__ int out_end() const {
     const int last_plane = least(first_plane + t::planes, planes(s)) - 1;
-    const int last_row = least(first_row_out() + t::lanes_h * t::thread_h, s.out_height);
-    return (last_plane * s.out_height + last_row) * s.out_width;
+    const int last_row =
+        least(first_row_out() + t::lanes_h * t::thread_h, Images::out_height(s));
+    return (last_plane * Images::out_height(s) + last_row) * Images::out_width(s);
   }
-  __device__ int elements() const { return s.batch * s.in_channels * s.height * s.width; }
+  __device__ int elements() const {
+    return planes(s) / multiplier(s) * Images::in_height(s) * Images::in_width(s);
+  }
   __device__ bool ends_amid_vector() const { return elements() % Move::vector != 0; }
   // One past the block's rows, and past the vectors that hold them: these may hold more, but
   // nothing past the images' last element.
@@ -105,7 +115,7 @@ struct RowReuseBlock : ConvKernel<T, Epilogue> {
     const int planes_in = (least(first_plane + t::planes, planes(s)) - 1) / multiplier(s) -
                           first_plane / multiplier(s);
     const int last_row = least(first_row_in() + block_rows, row_end);
-    return (planes_in * s.height + last_row) * s.width + plane_start();
+    return (planes_in * Images::in_height(s) + last_row) * Images::in_width(s) + plane_start();
   }
   __device__ int vectors_end() const {
     // Rows that all lie below the image begin behind both.

@@ -20,28 +20,36 @@ __device__ inline unsigned lds_address(const void *lds) {
   return static_cast<unsigned>(__cvta_generic_to_shared(lds));
 }
 
-__device__ inline void prepare_engine(TransferBarrier *barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(lds_address(barrier)) : "memory");
+template <int Count>
+__device__ inline void prepare_engine(TransferBarrier *barriers) {
+  DSCORE_UNROLL
+  for (int i = 0; i < Count; i++)
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(lds_address(barriers + i))
+                 : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// What the barrier's loads bring before it lets go.
+__device__ inline void expect_of_engine(TransferBarrier *barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                   lds_address(barrier)), "r"(bytes) : "memory");
 }
 
 __device__ inline void engine_load(TransferBarrier *barrier, void *lds, const void *from,
                                    int bytes) {
-  const unsigned counter = lds_address(barrier);
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(counter), "r"(bytes)
-               : "memory");
   if (bytes > 0)
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1], %2, [%3];" ::"r"(lds_address(lds)), "l"(from), "r"(bytes),
-                 "r"(counter) : "memory");
+                 "r"(lds_address(barrier)) : "memory");
 }
 
-__device__ inline void wait_for_engine(const TransferBarrier *barrier) {
+// Parity: of the barrier's uses before.
+__device__ inline void wait_for_engine(const TransferBarrier *barrier, int parity) {
   for (unsigned come = 0; come == 0;)
     asm volatile("{\n.reg .pred come;\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 come, [%1], 0;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 come, [%1], %2;\n"
                  "selp.u32 %0, 1, 0, come;\n}"
-                 : "=r"(come) : "r"(lds_address(barrier)) : "memory");
+                 : "=r"(come) : "r"(lds_address(barrier)), "r"(parity) : "memory");
 }
 
 // LDS may not change before it returns.
@@ -79,10 +87,11 @@ struct BulkCopy {
   static constexpr int movers = Threads;
 #endif
 
-  // Prepares the barrier, before any load.
-  static __device__ void prepare(TransferBarrier *barrier, int thread) {
+  // Prepares barriers, before any load.
+  template <int Count = 1>
+  static __device__ void prepare(TransferBarrier *barriers, int thread) {
 #if defined(DSCORE_COPY_ENGINE)
-    if (thread == 0) prepare_engine(barrier);
+    if (thread == 0) prepare_engine<Count>(barriers);
     __syncthreads();
 #endif
   }
@@ -92,6 +101,26 @@ struct BulkCopy {
   static __device__ void start_load(TransferBarrier *barrier, T *lds, const T *from, int elements,
                                     int thread) {
 #if defined(DSCORE_COPY_ENGINE)
+    if (thread != 0) return;
+    const int bytes = elements * static_cast<int>(sizeof(T));
+    expect_of_engine(barrier, bytes);
+    engine_load(barrier, lds, from, bytes);
+#else
+    copy<Most>(barrier, lds, from, elements, thread);
+    end_copies();
+#endif
+  }
+
+  // The same in steps, of several pieces: how many elements come in all, and each piece.
+  static __device__ void expect(TransferBarrier *barrier, int elements, int thread) {
+#if defined(DSCORE_COPY_ENGINE)
+    if (thread == 0) expect_of_engine(barrier, elements * static_cast<int>(sizeof(T)));
+#endif
+  }
+  template <int Most>
+  static __device__ void copy(TransferBarrier *barrier, T *lds, const T *from, int elements,
+                              int thread) {
+#if defined(DSCORE_COPY_ENGINE)
     if (thread == 0)
       engine_load(barrier, lds, from, elements * static_cast<int>(sizeof(T)));
 #else
@@ -100,17 +129,24 @@ struct BulkCopy {
       const int at = (i * movers + thread) * vector;
       if (thread < movers && at < elements) copy_async<16>(lds + at, from + at);
     }
+#endif
+  }
+  static __device__ void end_copies() {
+#if !defined(DSCORE_COPY_ENGINE)
     commit_copies();
 #endif
   }
 
-  // Waits for the load, and for what other threads wrote to LDS if they did.
-  static __device__ void wait_for_load(const TransferBarrier *barrier, bool others_wrote) {
+  // Waits for the load, and for what other threads wrote to LDS if they did. Ahead: loads that
+  // began later, and need not have come. Parity: of the barrier's loads before.
+  template <int Ahead = 0>
+  static __device__ void wait_for_load(const TransferBarrier *barrier, bool others_wrote,
+                                       int parity = 0) {
 #if defined(DSCORE_COPY_ENGINE)
-    wait_for_engine(barrier);
+    wait_for_engine(barrier, parity);
     if (others_wrote) __syncthreads();
 #else
-    wait_copies<0>();
+    wait_copies<Ahead>();
     __syncthreads();
 #endif
   }

@@ -1,4 +1,7 @@
-"""Row reuse (Liu et al. 2024, §4.2) and column reuse (Lu et al. 2021) for depthwise layers."""
+"""Row reuse (Liu et al. 2024, §4.2) and column reuse (Lu et al. 2021) for depthwise layers.
+
+Forward, and for the input gradient of layers with a filter for each channel (`view_of`).
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from dscore.algorithms.registers import roomy
 from dscore.algorithms.row_reuse import cost
 from dscore.algorithms.row_reuse.space import columns_of
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling, blocks, row_vectors, shape_of, staged
+from dscore.algorithms.row_reuse.view import view_of
 from dscore.core.device import Device
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
@@ -46,21 +50,33 @@ MOST_UNROLLED_FMAS = 2048
 
 
 def _columns_left(case: Case) -> Count:
-    t = case.tiling
-    return np.where(staged(t), np.maximum(case.problem.out_width - t.lanes_w * t.thread_w, 0), 0)
+    t, width = case.tiling, view_of(case.problem).columns.written_size
+    return np.where(staged(t), np.maximum(width - t.lanes_w * t.thread_w, 0), 0)
 
 
 def _rows_left(case: Case) -> Count:
-    t = case.tiling
+    t, height = case.tiling, view_of(case.problem).rows.written_size
     return np.where(staged(t) & (t.planes > 1),
-                    np.maximum(case.problem.out_height - t.lanes_h * t.thread_h, 0), 0)
+                    np.maximum(height - t.lanes_h * t.thread_h, 0), 0)
+
+
+def _beside_units(case: Case) -> Count:
+    """Rows and columns of a thread that are no multiple of the axis' unit."""
+    t, view = case.tiling, view_of(case.problem)
+    return t.thread_h % view.rows.unit + t.thread_w % view.columns.unit
+
+
+def _units(case: Case) -> str:
+    view = view_of(case.problem)
+    return f"a thread has {view.rows.unit}n rows x {view.columns.unit}n columns"
 
 
 class RowReuse(Algorithm):
-    """Each input row is loaded once, and added into all output rows that it lies under."""
+    """Each row is loaded once, and added into all the rows that taps connect it with."""
 
     name = "row_reuse"
     tiling = RowReuseTiling
+    operations = ("conv", "input_gradient")
     limits = (
         Limit("E-SHUFFLE", "lanes_w", "", "",
               lambda c: (np.where(c.tiling.column_reuse, c.tiling.lanes_w, 0),
@@ -76,6 +92,8 @@ class RowReuse(Algorithm):
               lambda c: "through LDS a block takes whole rows"),
         Limit("E-SPAN-H", "rows left", "", "", lambda c: (_rows_left(c), 0),
               lambda c: "through LDS several planes are whole"),
+        Limit("E-UNIT", "rows and columns left", "", "",
+              lambda c: (_beside_units(c), 0), _units),
         Limit("E-ROWS", "unrolled rows", "", "",
               lambda c: (shape_of(c.problem, c.tiling).rows, MOST_UNROLLED_ROWS),
               legality=False, hardware=True),
@@ -90,11 +108,15 @@ class RowReuse(Algorithm):
     weights = cost.WEIGHTS
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        return require_kind(problem, self.name, "depthwise")
+        violations = require_kind(problem, self.name, "depthwise")
+        if not violations and problem.operation != "conv" and problem.spec.group_out > 1:
+            return (Violation("E-MULTIPLIER", "channel multiplier", problem.spec.group_out, 1),)
+        return violations
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
-        shape, element = shape_of(problem, t), problem.spec.element.bytes
-        taps, outputs = problem.spec.products, t.thread_h * t.thread_w
+        shape, element, view = shape_of(problem, t), problem.spec.element.bytes, view_of(problem)
+        rows, columns, taps = view.rows, view.columns, problem.spec.products
+        written = view.planes * rows.written_size * columns.written_size
         waves = ceil_div(t.planes * t.lanes_h * t.lanes_w, wavefront)
         grid = blocks(problem, t)
         return Footprint(
@@ -102,8 +124,10 @@ class RowReuse(Algorithm):
             lds_bytes=element * (shape.span_in + shape.span_out)
             + np.where(staged(t), ARRIVALS_BYTES, 0),
             registers=shape.live_rows * t.thread_w + shape.columns + taps + COMPILER_REGISTERS,
-            blocks=grid, utilisation=problem.macs // taps / (grid * waves * wavefront * outputs),
-            fmas=outputs * taps, operand_loads=shape.rows * shape.columns + taps)
+            blocks=grid,
+            utilisation=written / (grid * waves * wavefront * t.thread_h * t.thread_w),
+            fmas=rows.products(t.thread_h) * columns.products(t.thread_w),
+            operand_loads=shape.rows * shape.columns + taps)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape, taps = shape_of(problem, t), problem.spec.products
@@ -113,9 +137,10 @@ class RowReuse(Algorithm):
                 + np.where(staged(t), through_lds, direct))
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        shape, (rows, _) = shape_of(problem, t), problem.spec.span
+        shape, axis = shape_of(problem, t), view_of(problem).rows
         rest = _NVCC_EARLY if device.vendor == "nvidia" else _HIPCC_EARLY
-        early = np.minimum(rows, shape.rows) * (shape.reach if roomy(device) else shape.columns)
+        columns = shape.reach if roomy(device) else shape.columns
+        early = np.minimum(axis.positions, shape.rows) * columns
         taps = problem.spec.products
         margin = (_ROOMY_MARGIN + 2 * taps if roomy(device)
                   else _MARGIN + taps // _TAPS_OF_MARGIN)
@@ -123,9 +148,10 @@ class RowReuse(Algorithm):
                           shape.live_rows * t.thread_w + taps + early + rest)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
-        return bool(problem.out_height % (t.lanes_h * t.thread_h)
-                    or problem.out_width % (t.lanes_w * t.thread_w)
-                    or problem.batch * problem.spec.out_channels % t.planes
+        view = view_of(problem)
+        return bool(view.rows.written_size % (t.lanes_h * t.thread_h)
+                    or view.columns.written_size % (t.lanes_w * t.thread_w)
+                    or view.planes % t.planes
                     or t.planes * t.lanes_h * t.lanes_w % wavefront)
 
     def work(self, case: Case, grids: Count) -> Work:
@@ -138,10 +164,11 @@ class RowReuse(Algorithm):
         t: Any = plan.tiling
         return (t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.planes,
                 f"dscore::Staging::{t.staging}", int(t.column_reuse), int(t.ahead),
-                *_spans(plan), *_vectors(plan), plan.device.wavefront)
+                *_spans(plan), *_vectors(plan), plan.device.wavefront, *_leads(plan))
 
     def image_arguments(self, plan: Plan) -> str:
-        return "_e{}x{}_v{}o{}x{}".format(*_spans(plan), *_vectors(plan))
+        leads = "".join(f"_lead{lead}" for lead in _leads(plan))
+        return "_e{}x{}_v{}o{}x{}".format(*_spans(plan), *_vectors(plan)) + leads
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         t: Any = plan.tiling
@@ -152,9 +179,10 @@ class RowReuse(Algorithm):
     def caption(self, plan: Plan) -> list[str]:
         problem, t = plan.problem, plan.tiling
         assert isinstance(t, RowReuseTiling)
-        high, wide = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w
-        planes = ceil_div(problem.batch * problem.spec.out_channels, t.planes)
-        rows, columns = ceil_div(problem.out_height, high), ceil_div(problem.out_width, wide)
+        high, wide, view = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w, view_of(problem)
+        planes = ceil_div(view.planes, t.planes)
+        rows = ceil_div(view.rows.written_size, high)
+        columns = ceil_div(view.columns.written_size, wide)
         return [f"a lane: {t.thread_h} rows x {t.thread_w} columns",
                 f"a block: {high} rows x {wide} columns x {t.planes} planes",
                 f"the grid: {planes} (planes) x {rows} (rows) x {columns} (columns) blocks"]
@@ -169,4 +197,10 @@ def _spans(plan: Plan) -> tuple[int, int]:
 def _vectors(plan: Plan) -> tuple[int, int, int]:
     """Columns of a vector, the first that one begins with, and those of a result."""
     loaded, stored = (int(v) for v in row_vectors(plan.problem, plan.tiling))
-    return loaded, plan.problem.padding[2] % loaded, stored
+    return loaded, -view_of(plan.problem).columns.first % loaded, stored
+
+
+def _leads(plan: Plan) -> tuple[int, ...]:
+    """The leads of an input gradient's axes."""
+    view = view_of(plan.problem)
+    return () if plan.problem.operation == "conv" else (view.rows.lead, view.columns.lead)

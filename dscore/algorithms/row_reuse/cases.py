@@ -9,6 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dscore.algorithms.columns import ceil_div
+from dscore.algorithms.row_reuse import RowReuse
 from dscore.algorithms.row_reuse.tiling import STAGINGS, RowReuseTiling
 from dscore.algorithms.templates import (
     Template,
@@ -37,20 +38,32 @@ class StagedTemplate(Template):
 
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
-    """Rows from registers, with and without column reuse, and through LDS; strides and dilation."""
-    layer = draw(pairs(5)), draw(pairs(3)), draw(pairs(2)), draw(options())
+    """Rows from registers, with and without column reuse, and through LDS; strides and dilation;
+    both operations.
+    """
+    layer = draw(pairs(5)), draw(pairs(3)), draw(pairs(2)), draw(options(RowReuse.operations))
+    unit = _unit(layer)
     staging = draw(st.sampled_from(STAGINGS))
     ahead = device.early_start and draw(st.booleans())
     if staging != "registers":
-        return _through_lds(draw, device, layer, staging, ahead)
+        return _through_lds(draw, device, layer, unit, staging, ahead)
     reuse = draw(st.booleans())
     lanes_w = 2 ** draw(st.integers(0, 4)) if reuse else draw(st.integers(1, 9))
     return Template(device, RowReuseTiling(
-        draw(st.integers(1, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 3)), lanes_w,
+        unit[0] * draw(st.integers(1, 5)), unit[1] * draw(st.integers(1, 4)),
+        draw(st.integers(1, 3)), lanes_w,
         draw(st.integers(1, 4)), staging, reuse, ahead), *layer)
 
 
-def _through_lds(draw: Any, device: Device, layer: Any, staging: Any, ahead: bool) -> Template:
+def _unit(layer: Any) -> Pair:
+    """What the rows and columns of a thread are multiples of."""
+    _, stride, _, spec_options = layer
+    unit: Pair = (1, 1) if dict(spec_options)["operation"] == "conv" else stride
+    return unit
+
+
+def _through_lds(draw: Any, device: Device, layer: Any, unit: Pair, staging: Any,
+                 ahead: bool) -> Template:
     """Blocks of several whole planes, or of some rows of one, which begin anywhere in a vector."""
     kernel, stride, dilation, spec_options = layer
     span = [(kernel[n] - 1) * dilation[n] + 1 for n in (0, 1)]
@@ -58,14 +71,17 @@ def _through_lds(draw: Any, device: Device, layer: Any, staging: Any, ahead: boo
     height, width = (input_size(draw, draw(st.integers(1, 13)), *axis)
                      for axis in zip(span, stride, margin, strict=True))
     image = height, width
-    rows, columns = ((image[n] + margin[n] - span[n]) // stride[n] + 1 for n in (0, 1))
-    thread_h, thread_w = draw(pairs(5))
+    forward = dict(spec_options)["operation"] == "conv"
+    rows, columns = ((image[n] + margin[n] - span[n]) // stride[n] + 1 if forward else image[n]
+                     for n in (0, 1))
+    assume(rows > 0 and columns > 0)
+    thread_h, thread_w = (n * factor for n, factor in zip(unit, draw(pairs(5)), strict=True))
     whole, lanes_w = draw(st.booleans()), ceil_div(columns, thread_w) + draw(st.integers(0, 1))
     lanes_h = ceil_div(rows, thread_h) if whole else draw(st.integers(1, 3))
     tiling = RowReuseTiling(thread_h, thread_w, lanes_h, lanes_w,
                             draw(st.integers(1, 6)) if whole else 1, staging, ahead=ahead)
     return StagedTemplate(device, tiling, kernel, stride, dilation, spec_options, image, margin,
-                          draw(st.integers(1, 3)))
+                          draw(st.integers(1, 3)) if forward else 1)
 
 
 @st.composite
@@ -76,7 +92,8 @@ def problems(draw: Any, template: Template) -> ConvProblem:
     if isinstance(template, StagedTemplate):
         return problem_on(draw, _depthwise(template, channels, template.multiplier,
                                            halves(draw, template.margin)), template.image)
-    spec = _depthwise(template, channels, draw(st.integers(1, 3)), draw(sides(3)))
+    multiplier = draw(st.integers(1, 3)) if template.operation == "conv" else 1
+    spec = _depthwise(template, channels, multiplier, draw(sides(3)))
     out = draw(sizes(t.lanes_h * t.thread_h, 16)), draw(sizes(t.lanes_w * t.thread_w, 33))
     return problem_around(draw, spec, out)
 

@@ -20,6 +20,7 @@ from dscore.algorithms.row_reuse.tiling import (
     shape_of,
     staged,
 )
+from dscore.algorithms.row_reuse.view import view_of
 from dscore.core.device import Device
 from dscore.core.numerics import WORD_BYTES
 from dscore.core.problem import ConvProblem
@@ -78,22 +79,23 @@ def _row_loads(problem: ConvProblem, t: Any) -> tuple[Count, Count, Count]:
 
 def _loads_of_row(problem: ConvProblem, thread_w: int, vector: int,
                   reuse: bool) -> tuple[int, int, int]:
-    offsets, own = column_offsets(problem, thread_w), thread_w * problem.spec.stride[1]
+    axis = view_of(problem).columns
+    offsets, own = column_offsets(problem, thread_w), axis.step(thread_w)
     if reuse:
         past = sum(offset >= own for offset in offsets)
         return 0, len(owned_columns(problem, thread_w)) + past, past
     # Vectors begin at multiples of their size in memory (row_reuse/kernel.hpp, whole_vector).
-    starts = range(problem.padding[2] % vector, offsets[-1] + 2 - vector, vector)
+    starts = range(-axis.first % vector, offsets[-1] + 2 - vector, vector)
     inside = [[start <= offset < start + vector for offset in offsets] for start in starts]
     whole = [row for row in inside if any(row)] if vector > 1 else []
     return len(whole), len(offsets) - sum(map(sum, whole)), 0
 
 
-def _lds_clocks(t: Any, wavefront: int, width: int, row: Count, plane: int, vector: Count,
+def _lds_clocks(t: Any, wavefront: int, width: Count, row: Count, plane: int, vector: Count,
                 element: int) -> Count:
     """Clocks of LDS for one instruction of a wavefront that moves *vector* elements a lane.
 
-    Lanes lie *width* times thread_w apart in a row, strips *row* elements, planes *plane*. LDS
+    Lanes lie *width* apart in a row, strips *row* elements, planes *plane*. LDS
     serves as many lanes at once as take its 32 banks; of these, the most that meet in a bank
     decide. An element has *element* bytes.
     """
@@ -102,7 +104,7 @@ def _lds_clocks(t: Any, wavefront: int, width: int, row: Count, plane: int, vect
 
     lane, lanes_w, lanes_h = np.arange(wavefront), column(t.lanes_w), column(t.lanes_h)
     planes = lane // (lanes_w * lanes_h)
-    word = (lane % lanes_w * column(t.thread_w) * width + lane // lanes_w % lanes_h * column(row)
+    word = (lane % lanes_w * column(width) + lane // lanes_w % lanes_h * column(row)
             + planes * plane)
     # Lanes that are left over do nothing; here they read what the first lane does.
     word = np.where(planes < column(t.planes), word, 0) * element // WORD_BYTES
@@ -125,13 +127,14 @@ def _meeting(address: Count, banks: int) -> Count:
 
 def traffic_of(problem: ConvProblem, t: Any, device: Device) -> RowReuseTraffic:
     """The traffic of *t*, a RowReuseTiling or columns of many."""
-    spec, shape, element = problem.spec, shape_of(problem, t), problem.spec.element.bytes
-    wavefront, taps, stride_w = device.wavefront, spec.products, spec.stride[1]
+    view, shape, element = view_of(problem), shape_of(problem, t), problem.spec.element.bytes
+    rows, columns, taps = view.rows, view.columns, problem.spec.products
+    wavefront = device.wavefront
     staging = np.asarray(t.staging)
     in_lds, out_lds = staging != "registers", staging == "both"
     rows_of_lanes = wavefront / np.minimum(t.lanes_w, wavefront)
     (whole, single, past), (vector_in, vector_out) = _row_loads(problem, t), row_vectors(problem, t)
-    run_in, run_out = t.lanes_w * t.thread_w * stride_w, t.lanes_w * t.thread_w
+    run_in, run_out = columns.step(t.lanes_w * t.thread_w), t.lanes_w * t.thread_w
 
     def touched(run: Count, width: int, unit: int) -> Count:
         return _units(run, width, rows_of_lanes, wavefront, element, unit)
@@ -144,26 +147,26 @@ def traffic_of(problem: ConvProblem, t: Any, device: Device) -> RowReuseTraffic:
     lines, sectors = (wavefront * VECTOR_BYTES / unit for unit in (LINE_BYTES, SECTOR_BYTES))
     results = t.thread_h * t.thread_w / vector_out
     planes = np.maximum(1, wavefront / (t.lanes_h * t.lanes_w))
+    width_in, width_out = columns.walked_size, columns.written_size
+    walked = (columns.step(t.thread_w), rows.step(t.thread_h) * width_in,
+              rows.walked_size * width_in)
+    written = t.thread_w, t.thread_h * width_out, rows.written_size * width_out
     clocks_in, clocks_single, clocks_out = (
-        _lds_clocks(t, wavefront, width, t.thread_h * rows * image[1], image[0] * image[1], vector,
-                    element)
-        for width, rows, image, vector in (
-            (stride_w, spec.stride[0], (problem.height, problem.width), vector_in),
-            (stride_w, spec.stride[0], (problem.height, problem.width), 0 * vector_in + 1),
-            (1, 1, (problem.out_height, problem.out_width), vector_out)))
+        _lds_clocks(t, wavefront, *apart, vector, element) for apart, vector in (
+            (walked, vector_in), (walked, 0 * vector_in + 1), (written, vector_out)))
     from_memory = np.where(in_lds, 0, shape.rows)
     return RowReuseTraffic(
         loads=vectors_in + shape.rows * (whole + single) + taps,
         load_lines=vectors_in * lines + taps * planes + from_memory * (
-            (whole + single - past) * touched(run_in, problem.width, LINE_BYTES)
+            (whole + single - past) * touched(run_in, width_in, LINE_BYTES)
             + past * np.minimum(rows_of_lanes, 8)),
         load_sectors=vectors_in * sectors + taps * planes
-        + from_memory * touched(run_in, problem.width, SECTOR_BYTES),
+        + from_memory * touched(run_in, width_in, SECTOR_BYTES),
         stores=results + vectors_out,
         store_lines=np.where(out_lds, vectors_out * lines, results * touched(
-            run_out, problem.out_width, LINE_BYTES)),
+            run_out, width_out, LINE_BYTES)),
         store_sectors=np.where(out_lds, vectors_out * sectors, results * touched(
-            run_out, problem.out_width, SECTOR_BYTES)),
+            run_out, width_out, SECTOR_BYTES)),
         lds_clocks=np.where(in_lds, shape.rows * (whole * clocks_in + single * clocks_single), 0)
         + np.where(out_lds, results * clocks_out, 0) + VECTOR_BYTES // WORD_BYTES * (
             vectors_in + vectors_out),

@@ -16,6 +16,7 @@ from dscore.algorithms.columns import (
     select_or_all,
 )
 from dscore.algorithms.row_reuse.tiling import STAGINGS, blocks
+from dscore.algorithms.row_reuse.view import Axis, View, view_of
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
@@ -36,12 +37,13 @@ _STAGED_WAVES = (1, 2, 3, 4, 6, 8, 12)
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
-    """Tiles of a thread and of a block, none of them twice the output in a direction."""
-    columns = concatenate(_from_registers(problem, device), _through_lds(problem, device))
+    """Tiles of a thread and of a block, none of them twice what is written in a direction."""
+    view = view_of(problem)
+    columns = concatenate(_from_registers(view, device), _through_lds(view, device))
     columns = _with_ahead(columns, problem, device)
     threads = columns.planes * columns.lanes_h * columns.lanes_w
-    keep = (columns.lanes_h * columns.thread_h < 2 * problem.out_height)
-    keep &= columns.planes < 2 * problem.batch * problem.spec.out_channels
+    keep = columns.lanes_h * columns.thread_h < 2 * view.rows.written_size + view.rows.unit - 1
+    keep &= columns.planes < 2 * view.planes
     keep &= threads <= device.threads_per_block
     lanes = ceil_div(threads, device.wavefront) * device.wavefront
     usual = (threads >= _LEAST_LANES * lanes) & (threads <= _MOST_THREADS)
@@ -63,14 +65,17 @@ def _with_ahead(columns: SimpleNamespace, problem: ConvProblem,
     return concatenate(plain, select(ahead, few & (columns.staging != 0)))
 
 
-def _thread_heights(problem: ConvProblem) -> list[int]:
-    return sorted({min(h, problem.out_height) for h in _THREAD_H})
+def _thread_heights(view: View) -> list[int]:
+    """Rows of a thread, in whole units of the axis."""
+    height, unit = view.rows.written_size, view.rows.unit
+    return sorted({ceil_div(min(h, height), unit) * unit for h in _THREAD_H})
 
 
-def _from_registers(problem: ConvProblem, device: Device) -> SimpleNamespace:
-    width = problem.out_width
-    columns = grid(thread_h=[h for h in _thread_heights(problem) if h <= _MOST_REGISTER_ROWS],
-                   thread_w=[w for w in _THREAD_W if w < 2 * width],
+def _from_registers(view: View, device: Device) -> SimpleNamespace:
+    width, unit = view.columns.written_size, view.columns.unit
+    most = 2 * width + unit - 1
+    columns = grid(thread_h=[h for h in _thread_heights(view) if h <= _MOST_REGISTER_ROWS],
+                   thread_w=[w * unit for w in _THREAD_W if w * unit < most],
                    lanes_h=[1, 2, 4, 8],
                    lanes_w=[w for w in powers_of_two(device.wavefront) if w < 2 * width],
                    planes=[1, 2, 4, 8, 16, 32], staging=[0], column_reuse=[0, 1])
@@ -78,13 +83,13 @@ def _from_registers(problem: ConvProblem, device: Device) -> SimpleNamespace:
     threads = columns.planes * columns.lanes_h * columns.lanes_w
     keep = (run >= min(width, _LEAST_RUN)) & (threads > _LEAST_THREADS)
     # Small problems may have none of these.
-    return select_or_all(select(columns, run < 2 * width), keep[run < 2 * width])
+    return select_or_all(select(columns, run < most), keep[run < most])
 
 
-def _through_lds(problem: ConvProblem, device: Device) -> SimpleNamespace:
+def _through_lds(view: View, device: Device) -> SimpleNamespace:
     """Blocks of whole rows: some of one plane, or all of as many as fill whole wavefronts."""
-    height, width = problem.out_height, problem.out_width
-    c = grid(thread_h=_thread_heights(problem), thread_w=_staged_widths(width),
+    height, width = view.rows.written_size, view.columns.written_size
+    c = grid(thread_h=_thread_heights(view), thread_w=_staged_widths(view.columns),
              strips=[0, 1, 2, 4, 8, 16], waves=(0, *_STAGED_WAVES), even=[0, 1], staging=[1, 2])
     whole = c.strips == 0
     lanes_h, lanes_w = np.where(whole, ceil_div(height, c.thread_h), c.strips), ceil_div(
@@ -100,7 +105,10 @@ def _through_lds(problem: ConvProblem, device: Device) -> SimpleNamespace:
     return distinct(select(columns, (alone | several) & (c.thread_h * c.thread_w <= _MOST_OUTPUTS)))
 
 
-def _staged_widths(width: int) -> list[int]:
-    """Tiles of a thread that divide the width, and the usual ones."""
-    return [w for w in _STAGED_THREAD_W
-            if width % w == 0 or (w in _THREAD_W and w < 2 * width)]
+def _staged_widths(axis: Axis) -> list[int]:
+    """Tiles of a thread that divide the width, and the usual ones, in whole units of the axis."""
+    width, unit = axis.written_size, axis.unit
+    usual = {ceil_div(w, unit) * unit for w in _THREAD_W}
+    tiles = sorted({ceil_div(w, unit) * unit for w in _STAGED_THREAD_W})
+    return [w for w in tiles
+            if width % w == 0 or (w in usual and w < 2 * width + unit - 1)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES, VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.row_reuse.view import view_of
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
 
@@ -20,11 +21,12 @@ STAGINGS: tuple[str, ...] = get_args(Staging)
 class RowReuseTiling(Tiling):
     """Tiling of row reuse (Liu et al. 2024, §4.2) and column reuse (Lu et al. 2021).
 
-    A thread walks down `thread_h` output rows of `thread_w` columns; `lanes_w` threads stand side
-    by side, `lanes_h` such rows of threads one above the other, and a block holds `planes` of
-    these (a plane is one output channel of one image). Thread order: plane, then lanes_h, then
-    lanes_w fastest. Rows come straight to `registers` or through the block's `lds`, to which whole
-    rows are copied as vectors; with "both" the results leave through it as well.
+    A thread writes `thread_h` rows of `thread_w` columns; `lanes_w` threads stand side by side,
+    `lanes_h` such rows of threads one above the other, and a block holds `planes` of these (a
+    plane is one written channel of one image). Thread order: plane, then lanes_h, then lanes_w
+    fastest. Rows come straight to `registers` or through the block's `lds`, to which whole
+    rows are copied as vectors; with "both" the results leave through it as well. The rows and
+    columns that a thread writes of an input gradient are multiples of the stride.
     With `column_reuse` a lane loads only its own columns and takes the overlap from the lanes at
     its right by shuffles, which needs `lanes_w` to be a power of two within the wavefront.
     With `ahead` (devices with an early start) a kernel overlaps with its neighbours: a block that
@@ -61,11 +63,11 @@ class RowReuseTiling(Tiling):
 class RowReuseShape:
     """The geometry of a thread and its block."""
 
-    live_rows: Count  # output rows that a thread accumulates at a time
-    rows: Count  # input rows that a thread walks over
-    columns: Count  # input columns that a thread holds of one row
+    live_rows: Count  # rows that a thread accumulates at a time
+    rows: Count  # rows that a thread walks over
+    columns: Count  # columns that a thread holds of one of these
     reach: Count  # columns from its first to its last, gaps of strides and dilation included
-    tile_h: Count  # input rows of a block
+    tile_h: Count  # rows that a block walks over
     span_in: Count  # elements of LDS for the block's rows, which lie in one piece
     span_out: Count  # and for its results
 
@@ -76,22 +78,21 @@ def staged(t: Any) -> Any:
 
 
 def column_offsets(problem: ConvProblem, thread_w: int) -> tuple[int, ...]:
-    """Columns, counted from the thread's first, under the outputs of one thread.
+    """Columns, counted from the thread's first, that taps connect with those it writes.
 
     A stride or dilation may leave gaps, which are not loaded.
     """
-    (_, kernel_w), (_, stride_w), (_, dilation_w) = (
-        problem.spec.kernel, problem.spec.stride, problem.spec.dilation)
-    return tuple(sorted({c * stride_w + f * dilation_w
-                         for c in range(thread_w) for f in range(kernel_w)}))
+    axis = view_of(problem).columns
+    positions = (axis.position(c, f) for c in range(thread_w) for f in range(axis.kernel))
+    return tuple(sorted({position for position in positions if position is not None}))
 
 
 def owned_columns(problem: ConvProblem, thread_w: int) -> tuple[int, ...]:
     """Columns of its own that a lane loads with column reuse, for itself and its neighbours.
 
-    A lane owns ``thread_w * stride`` columns; an offset past these is some neighbour's residue.
+    An offset past the columns from its first to its neighbour's is some neighbour's residue.
     """
-    own = thread_w * problem.spec.stride[1]
+    own = view_of(problem).columns.step(thread_w)
     return tuple(sorted({offset % own for offset in column_offsets(problem, thread_w)}))
 
 
@@ -112,32 +113,30 @@ def _per_tiling(problem: ConvProblem, t: Any) -> Count:
 
 def shape_of(problem: ConvProblem, t: Any) -> RowReuseShape:
     """Geometry of *t*, a RowReuseTiling or columns of many."""
-    (stride_h, stride_w), (span_h, span_w) = problem.spec.stride, problem.spec.span
-    # An output row lives from its first input row to its last: ceil(F_H / stride) rows at a time
-    # for a dilation of 1, and never more than the thread computes.
-    live = np.minimum(t.thread_h, (span_h - 1) // stride_h + 1)
-    tile_h = (t.lanes_h * t.thread_h - 1) * stride_h + span_h
-    multiplier = problem.spec.group_out
+    view = view_of(problem)
+    rows, columns, multiplier = view.rows, view.columns, view.multiplier
+    tile_h = rows.under(t.lanes_h * t.thread_h)
     # Of planes that share their inputs, some may share them with those of the block before.
     shared = np.gcd(t.planes, multiplier)
     planes_in = (t.planes - 1 + multiplier - shared) // multiplier + 1
-    rows_out = np.minimum(t.lanes_h * t.thread_h, problem.out_height)
-    span_in = _span(problem, planes_in, problem.height, np.minimum(tile_h, problem.height),
-                    problem.width)
-    span_out = _span(problem, t.planes, problem.out_height, rows_out, problem.out_width)
+    rows_out = np.minimum(t.lanes_h * t.thread_h, rows.written_size)
+    span_in = _span(problem, planes_in, rows.walked_size, np.minimum(tile_h, rows.walked_size),
+                    columns.walked_size)
+    span_out = _span(problem, t.planes, rows.written_size, rows_out, columns.written_size)
     return RowReuseShape(
-        live_rows=live, rows=(t.thread_h - 1) * stride_h + span_h,
+        live_rows=rows.live(t.thread_h), rows=rows.under(t.thread_h),
         columns=_per_tiling(problem, t),
-        reach=np.maximum((t.thread_w - 1) * stride_w + span_w, t.thread_w * stride_w),
+        reach=np.maximum(columns.under(t.thread_w), columns.step(t.thread_w)),
         tile_h=tile_h, span_in=np.where(staged(t), span_in, 0),
         span_out=np.where(np.asarray(t.staging) == "both", span_out, 0))
 
 
 def blocks(problem: ConvProblem, t: Any) -> Count:
     """Blocks of the grid."""
-    return (ceil_div(problem.batch * problem.spec.out_channels, t.planes)
-            * ceil_div(problem.out_height, t.lanes_h * t.thread_h)
-            * ceil_div(problem.out_width, t.lanes_w * t.thread_w))
+    view = view_of(problem)
+    return (ceil_div(view.planes, t.planes)
+            * ceil_div(view.rows.written_size, t.lanes_h * t.thread_h)
+            * ceil_div(view.columns.written_size, t.lanes_w * t.thread_w))
 
 
 def _span(problem: ConvProblem, planes: Count, height: int, rows: Count, width: int) -> Count:
@@ -152,16 +151,15 @@ def _span(problem: ConvProblem, planes: Count, height: int, rows: Count, width: 
 
 
 def row_vectors(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
-    """Columns that a lane moves as one: of its input row, and of its results.
+    """Columns that a lane moves as one: of the row that it walks over, and of its results.
 
     They begin at multiples of their size in every row, which the image's width is one of.
     """
-    vector, step = VECTOR_BYTES // problem.spec.element.bytes, (
-        t.thread_w * problem.spec.stride[1])
+    vector, axis = VECTOR_BYTES // problem.spec.element.bytes, view_of(problem).columns
 
     def common(width: int, step: Count) -> Count:
         """The most elements, of at most a vector, that divide both."""
         return np.gcd(np.gcd(width, vector), step)
 
-    return np.where(t.column_reuse, 1, common(problem.width, step)), common(
-        problem.out_width, t.thread_w)
+    loaded = common(axis.walked_size, axis.step(t.thread_w))
+    return np.where(t.column_reuse, 1, loaded), common(axis.written_size, t.thread_w)

@@ -1,0 +1,34 @@
+// Input gradient by row reuse, of depthwise layers with a filter for each channel: the walk over
+// the rows of the output's gradient. Order of additions: these rows, and so filter rows descending;
+// within these filter columns, ascending.
+#pragma once
+
+#include "row_reuse/walk.hpp"
+
+namespace dscore {
+
+// Sums rounded to the element type.
+template <class T>
+struct RoundedGradient {
+  using Arguments = InputGradientArguments;
+  template <int Count>
+  static __device__ inline Pack<T, Count> apply(const float *sums, const Arguments &, int, int) {
+    Pack<T, Count> given;
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) given.at[i] = static_cast<T>(sums[i]);
+    return given;
+  }
+};
+
+template <class T, class Tiling, class Layer, class Shape, class Epilogue>
+struct RowReuseInputGradient
+    : RowWalk<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
+              RoundedGradient<T>> {
+  using Walk = RowWalk<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
+                       RoundedGradient<T>>;
+  using Walk::Walk;
+  static_assert(Tiling::thread_h % Layer::stride_h == 0 && Tiling::thread_w % Layer::stride_w == 0,
+                "a thread's rows and columns are multiples of the stride");
+};
+
+}  // namespace dscore

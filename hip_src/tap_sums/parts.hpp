@@ -1,0 +1,45 @@
+// The second step of tap sums: the slices' sums, added in a fixed order.
+#pragma once
+
+#include "support/common.hpp"
+#include "support/vendor.hpp"
+
+namespace dscore {
+
+// Order of additions: of each group of lanes slices group, group + groups, …; then groups,
+// ascending.
+template <class T, class t, class L, class Shape_>
+struct TapSumsParts : KernelOn<T, WorkspaceArguments> {
+  using Shape = Shape_;
+  static constexpr int wavefront = t::wavefront, groups = least(t::slices, 256 / wavefront);
+  static constexpr int threads = groups * wavefront, alignment = sizeof(float);
+  static constexpr int lds_bytes = threads * int{sizeof(float)};
+
+  static __host__ __device__ int sums(const Shape &s) { return s.out_channels * L::taps; }
+  static int blocks(const Shape &s) { return ceil_div(sums(s), wavefront); }
+
+  const Shape &s;
+
+  __device__ TapSumsParts(const WorkspaceArguments &, const Shape &shape) : s(shape) {}
+
+  __device__ void run(const WorkspaceArguments &args) {
+    float *const parts = block_lds<float, threads>();
+    const int lane = threadIdx.x % wavefront, group = threadIdx.x / wavefront;
+    const int at = blockIdx.x * wavefront + lane;
+    float sum = 0.0f;
+    if (at < sums(s)) {
+      const float *const from = static_cast<const float *>(args.workspace) + at;
+      DSCORE_UNROLL
+      for (int i = 0; i < ceil_div(t::slices, groups); i++)
+        if (const int part = i * groups + group; part < t::slices) sum += from[part * sums(s)];
+    }
+    parts[threadIdx.x] = sum;
+    __syncthreads();
+    if (group > 0 || at >= sums(s)) return;
+    DSCORE_UNROLL
+    for (int other = 1; other < groups; other++) sum += parts[other * wavefront + lane];
+    static_cast<T *>(args.out)[at] = static_cast<T>(sum);
+  }
+};
+
+}  // namespace dscore
