@@ -1,0 +1,20 @@
+"""Convolution of a batch by dscore, from the constants of a layer; records no gradient."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from torch import Tensor
+
+from dscore.api import conv
+from dscore.torch.backward import Epilogue
+from dscore.torch.layer import Layer
+
+
+def convolution(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
+                scale: Tensor | None, layer: Layer, epilogue: Epilogue) -> Tensor:
+    """The result of ``dscore.conv``; PyTorch's gradient mode is to be off."""
+    if scale is not None and not layer.is_pointwise(w.shape):
+        x, scale = x * scale[:, :, None, None], None
+    return conv(x, w, bias, **cast(Any, layer._asdict()), **cast(Any, epilogue._asdict()),
+                residual=residual, scale=scale)
