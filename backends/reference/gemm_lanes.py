@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from dscore.algorithms.gemm.tiling import GemmTiling, rows_of, shape_of, vectors_of
+from dscore.algorithms.gemm.tiling import GemmTiling, rows_of, shape_of, turned, vectors_of
 from dscore.backends.reference.machine import Addresses, Blocks, Floats, Ints, lane_ids
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
@@ -54,14 +54,17 @@ class Lanes(ABC):
         t = self.t = plan.tiling
         self.wavefront, self.slice = plan.device.wavefront, t.step_c // t.slices
         shape = shape_of(plan.problem, t, self.wavefront)
-        self.filter_row, self.image_row = rows_of(t)
+        self.filter_row, self.image_row = rows_of(plan.problem, t)
+        self.turned = turned(plan.problem)
         self.lane, wave = lane_ids(self.wavefront), lane_ids(int(shape.waves), 1)
         waves_p = t.tile_p // t.wave_p
         self.wave_p = wave % waves_p * t.wave_p
         self.wave_c = wave // waves_p % (t.tile_c // t.wave_c) * t.wave_c
         # Where the operands of a wavefront's slice begin in a buffer.
         first = wave // int(shape.slice_waves) * self.slice
-        self.filters, self.images = first, t.tile_c * self.filter_row + first * self.image_row
+        self.apart = self.filter_row if self.turned else 1  # words between channels summed
+        self.filters = first * self.apart
+        self.images = int(shape.filters) + first * self.image_row
         self._map(vectors_of(plan.problem)[0])
 
     @abstractmethod
@@ -79,42 +82,56 @@ class Lanes(ABC):
         count, *lanes = self.blocks.shape
         return file.reshape(count, *registers, *lanes)
 
+    def filter_words(self, channel: Ints, summed: Ints) -> Ints:
+        """Words of filters in a buffer, of channels of the results by channels summed."""
+        words: Ints = self.filters + summed * self.apart + channel * (
+            1 if self.turned else self.filter_row)
+        return words
+
+    def together(self, count: int) -> int:
+        """Of *count* channels that a lane reads of filters, those that lie side by side."""
+        return 1 if not self.turned or count % 2 else 2 if count % 4 else 4
+
     @abstractmethod
     def multiply(self, buffer: int) -> None:
         """One step from the LDS buffer that begins at word *buffer*."""
 
 
 class _Plain(Lanes):
-    """A lane's channels lie lanes_c apart, its pixels in fours."""
+    """A lane's channels lie lanes_c apart, or in vectors of filters turned; its pixels in fours."""
 
     def _map(self, width: int) -> None:
         t, lanes_p = self.t, self.wavefront // self.t.lanes_c
         self.registers = (t.wave_c // t.lanes_c, t.wave_p // lanes_p)
-        i, p, k = (lane_ids(size, 1, 1) for size in (*self.registers, 4))
-        self.channel = (self.wave_c + self.lane // lanes_p + i * t.lanes_c)[:, None]
+        # Four channels summed of the filters are read as one, where they lie side by side.
+        self.read = 1 if self.turned else 4
+        i, p, k = (lane_ids(size, 1, 1) for size in (*self.registers, self.read))
+        beside = self.together(t.wave_c // t.lanes_c)
+        self.channel = (self.wave_c + i % beside + (
+            i // beside * t.lanes_c + self.lane // lanes_p) * beside)[:, None]
         self.pixel = self.wave_p + (p // 4 * lanes_p + self.lane % lanes_p) * 4 + p % 4
-        self.a_at = Addresses(self.filters + self.channel * self.filter_row + k)
+        self.a_at = Addresses(self.filter_words(self.channel, k))
         self.b_at = Addresses(self.images + self.pixel)
 
     def allocate(self, blocks: Blocks) -> None:
         super().allocate(blocks)
-        self.a = self._file("filter operands", self.registers[0], 4)
+        self.a = self._file("filter operands", self.registers[0], self.read)
         self.b = self._file("image operands", self.registers[1])
 
     def multiply(self, buffer: int) -> None:
-        for k in range(0, self.slice, 4):
-            self.blocks.lds_read(self.a, self.a_at, buffer + k)
-            for part in range(4):
+        for k in range(0, self.slice, self.read):
+            self.blocks.lds_read(self.a, self.a_at, buffer + k * self.apart)
+            for part in range(self.read):
                 self.blocks.lds_read(self.b, self.b_at, buffer + (k + part) * self.image_row)
                 self.blocks.fma(self.sums, self.a[:, :, None, part], self.b[:, None],
                                 self.product)
 
 
 class _Split(Lanes):
-    """Fragments of 16 pixels x 8 channels of the matrix units, of eight input channels each.
+    """Fragments of 16 pixels x 8 channels of the matrix units, of eight summed channels each.
 
     Lane ``4 g + i`` brings channels ``2 i`` and ``2 i + 1`` of row g; where pixels lie aligned,
-    `group` of its pixels lie side by side.
+    `group` of its pixels lie side by side, and so do its channels of filters turned.
     """
 
     def _map(self, width: int) -> None:
@@ -125,10 +142,11 @@ class _Split(Lanes):
         n, half = lane_ids(fragments[1], 1, 1, 1), lane_ids(2, 1, 1)
         pixel = self.wave_p + e // group * group * 8 + row * group + e % group
         self.pixel = pixel.reshape(-1, 1, 2, 1, *pixel.shape[1:])
-        self.channel = (self.wave_c + n * 8 + pair + half)[:, None]
+        beside = self.together(fragments[1])
+        column = self.wave_c + n // beside * beside * 8 + n % beside
+        self.channel = (column + (pair + half) * beside)[:, None]
         self.a_at = Addresses(self.images + (pair + half[:, None]) * self.image_row + pixel)
-        self.b_at = Addresses(self.filters + (self.wave_c + n * 8 + row) * self.filter_row
-                              + pair + half)
+        self.b_at = Addresses(self.filter_words(column + row * beside, pair + half))
         # The lanes that hold operand k of a lane's rows, and of its two columns.
         k, side = lane_ids(4, 1), lane_ids(1, 2, 1)
         self.a_from, self.b_from = row * 4 + k, 4 * (pair + side) + k[:, None]
@@ -143,7 +161,7 @@ class _Split(Lanes):
     def multiply(self, buffer: int) -> None:
         for k in range(0, self.slice, 8):
             self.blocks.lds_read(self.a_read, self.a_at, buffer + k * self.image_row)
-            self.blocks.lds_read(self.b_read, self.b_at, buffer + k)
+            self.blocks.lds_read(self.b_read, self.b_at, buffer + k * self.apart)
             self.a[:, 0], self.a[:, 1] = halves(self.a_read)
             self.b[:, 0], self.b[:, 1] = halves(self.b_read)
             for small_a, small_b in ((1, 0), (0, 1), (0, 0)):

@@ -20,14 +20,15 @@ struct GemmTiling {
   static constexpr int slices = Slices, step_c = StepC, stages = Stages, cluster = Cluster;
   static constexpr int wavefront = Wavefront;
   static constexpr int vector_p = VectorP, vector_c = VectorC;
-  static constexpr bool split = Split;
+  static constexpr bool split = Split, turned = false;
   static constexpr int waves_c = TileC / WaveC, waves_p = TileP / WaveP;
   static constexpr int slice_threads = waves_c * waves_p * Wavefront;
   static constexpr int threads = slice_threads * Slices, slice = StepC / Slices;
   // Filters' rows begin 8 banks apart, images' 4, so that lanes reading several meet no bank twice.
   static constexpr int filter_row = StepC + (StepC % 16 == 8 ? 0 : 8);
   static constexpr int image_row = TileP + (TileP % 8 == 0 ? 4 : 0);
-  static constexpr int buffer = TileC * filter_row + StepC * image_row;
+  static constexpr int filters = TileC * filter_row;
+  static constexpr int buffer = filters + StepC * image_row;
   static constexpr int accumulators = WaveC * WaveP / Wavefront;
   // Accumulators that slices, and the blocks of a cluster, hand over in LDS.
   static constexpr int joined =
@@ -46,10 +47,10 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
   using t = Tiling;
   using Arguments = typename Epilogue::Arguments;
   using Tiles = GemmTiles<T, t, Layer, Shape, Epilogue>;
+  using Tiles::area, Tiles::channels, Tiles::depth, Tiles::wanted;
   using Tiles::s, Tiles::thread, Tiles::lane, Tiles::wave_c, Tiles::wave_p, Tiles::slice;
   using Tiles::rank, Tiles::first_channel, Tiles::first_pixel, Tiles::first_step, Tiles::nowhere;
-  using Tiles::async, Tiles::pixels, Tiles::channel_tiles, Tiles::steps_each;
-  using Tiles::copy, Tiles::fetch;
+  using Tiles::pixels, Tiles::channel_tiles, Tiles::steps_each;
   static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = t::cluster;
   using Accumulator = float;
   static constexpr int lds_bytes = greatest(t::stages * t::buffer * int{sizeof(T)},
@@ -65,10 +66,10 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
   Accumulator accumulators[t::accumulators];
 
   // A lane's channels lie lanes_c apart, its pixels in fours.
+  static constexpr int thread_c = t::wave_c / t::lanes_c, fours = t::wave_p / t::lanes_p / 4;
   __device__ void multiply_plain(const T *lds) {
-    constexpr int thread_c = t::wave_c / t::lanes_c, fours = t::wave_p / t::lanes_p / 4;
     const T *filters = lds + (wave_c + lane / t::lanes_p) * t::filter_row + slice * t::slice;
-    const T *images = lds + t::tile_c * t::filter_row + slice * t::slice * t::image_row + wave_p +
+    const T *images = lds + t::filters + slice * t::slice * t::image_row + wave_p +
                       lane % t::lanes_p * 4;
     DSCORE_UNROLL_READS
     for (int k = 0; k < t::slice; k += 4) {
@@ -77,34 +78,61 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
       for (int i = 0; i < thread_c; i++)
         a[i] = *reinterpret_cast<const Pack<T, 4> *>(filters + i * t::lanes_c * t::filter_row + k);
       DSCORE_UNROLL
-      for (int part = 0; part < 4; part++) {
-        Pack<T, 4> b[fours];
-        DSCORE_UNROLL
-        for (int q = 0; q < fours; q++)
-          b[q] = *reinterpret_cast<const Pack<T, 4> *>(images + (k + part) * t::image_row +
-                                                       q * t::lanes_p * 4);
-        DSCORE_UNROLL
-        for (int i = 0; i < thread_c; i++)
-          DSCORE_UNROLL
-          for (int p = 0; p < 4 * fours; p++)
-            accumulators[i * 4 * fours + p] += static_cast<float>(a[i].at[part]) *
-                                       static_cast<float>(b[p / 4].at[p % 4]);
-      }
+      for (int part = 0; part < 4; part++)
+        multiply_channel(images + (k + part) * t::image_row,
+                         [&](int i) { return a[i].at[part]; });
     }
+  }
+  // Filters turned: a lane's channels lie side by side, as far as they make vectors.
+  static constexpr int beside = !t::turned || thread_c % 2 ? 1 : thread_c % 4 ? 2 : 4;
+  __device__ void multiply_turned(const T *lds) {
+    const T *filters = lds + slice * t::slice * t::filter_row + wave_c + lane / t::lanes_p * beside;
+    const T *images = lds + t::filters + slice * t::slice * t::image_row + wave_p +
+                      lane % t::lanes_p * 4;
+    DSCORE_UNROLL_READS
+    for (int k = 0; k < t::slice; k += 4)
+      DSCORE_UNROLL
+      for (int part = 0; part < 4; part++) {
+        Pack<T, beside> a[thread_c / beside];
+        DSCORE_UNROLL
+        for (int q = 0; q < thread_c / beside; q++)
+          a[q] = *reinterpret_cast<const Pack<T, beside> *>(
+              filters + (k + part) * t::filter_row + q * t::lanes_c * beside);
+        multiply_channel(images + (k + part) * t::image_row,
+                         [&](int i) { return a[i / beside].at[i % beside]; });
+      }
+  }
+  // Adds the products of one channel's pixels by the filters' elements for it.
+  template <class Filter>
+  __device__ void multiply_channel(const T *images, Filter filter) {
+    Pack<T, 4> b[fours];
+    DSCORE_UNROLL
+    for (int q = 0; q < fours; q++)
+      b[q] = *reinterpret_cast<const Pack<T, 4> *>(images + q * t::lanes_p * 4);
+    DSCORE_UNROLL
+    for (int i = 0; i < thread_c; i++)
+      DSCORE_UNROLL
+      for (int p = 0; p < 4 * fours; p++)
+        accumulators[i * 4 * fours + p] +=
+            static_cast<float>(filter(i)) * static_cast<float>(b[p / 4].at[p % 4]);
   }
 
   // Fragments of 16 pixels by 8 channels. Where pixels lie aligned, a lane's lie side by side (4,
   // or 2), so that it loads and stores vectors; else 8 apart, so that its neighbours' are adjacent.
   static constexpr int group = t::vector_p == 1 ? 1 : t::wave_p % 32 == 0 ? 4 : 2;
   static constexpr int eights = t::wave_p / 8, columns8 = t::wave_c / 8;
+  // So do a lane's channels of filters that are turned.
+  static constexpr int column_group = !t::turned || t::wave_c % 16 ? 1 : t::wave_c % 32 ? 2 : 4;
 
   // Matrix units: each product as three of TF32, the small parts' first. Lane 4 g + i holds, in
   // place of columns i and i + 4 of the fragments, channels 2 i and 2 i + 1.
   __device__ void multiply_split(const T *lds) {
     const int g = lane / 4, pair = lane % 4 * 2;
-    const T *filters = lds + (wave_c + g) * t::filter_row + slice * t::slice + pair;
-    const T *images = lds + t::tile_c * t::filter_row + (slice * t::slice + pair) * t::image_row +
-                      wave_p + g * group;
+    const T *filters =
+        t::turned ? lds + (slice * t::slice + pair) * t::filter_row + wave_c + g * column_group
+                  : lds + (wave_c + g) * t::filter_row + slice * t::slice + pair;
+    const T *images =
+        lds + t::filters + (slice * t::slice + pair) * t::image_row + wave_p + g * group;
     DSCORE_UNROLL
     for (int k = 0; k < t::slice; k += 8) {
       Halves a[eights / 2][4], b[columns8][2];
@@ -118,10 +146,23 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
           for (int j = 0; j < group; j++)
             a[(eight + j) / 2][(eight + j) % 2 + 2 * half] = Halves(several.at[j]);
         }
-      DSCORE_UNROLL
-      for (int n = 0; n < columns8; n++) {
-        const auto two = *reinterpret_cast<const Pack<T, 2> *>(filters + n * 8 * t::filter_row + k);
-        b[n][0] = Halves(two.at[0]), b[n][1] = Halves(two.at[1]);
+      if constexpr (t::turned) {
+        DSCORE_UNROLL
+        for (int n = 0; n < columns8; n += column_group)
+          DSCORE_UNROLL
+          for (int half = 0; half < 2; half++) {
+            const auto several = *reinterpret_cast<const Pack<T, column_group> *>(
+                filters + (k + half) * t::filter_row + n * 8);
+            DSCORE_UNROLL
+            for (int j = 0; j < column_group; j++) b[n + j][half] = Halves(several.at[j]);
+          }
+      } else {
+        DSCORE_UNROLL
+        for (int n = 0; n < columns8; n++) {
+          const auto two =
+              *reinterpret_cast<const Pack<T, 2> *>(filters + n * 8 * t::filter_row + k);
+          b[n][0] = Halves(two.at[0]), b[n][1] = Halves(two.at[1]);
+        }
       }
       DSCORE_UNROLL
       for (int term = 0; term < 3; term++)
@@ -135,53 +176,15 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
 
   __device__ void multiply(const T *lds) {
     if constexpr (t::split) multiply_split(lds);
+    else if constexpr (t::turned) multiply_turned(lds);
     else multiply_plain(lds);
   }
 
   __device__ void accumulate(const Arguments &args, T *lds) {
-    const int steps = least(steps_each(s), ceil_div(s.in_channels, t::step_c) - first_step);
-    if constexpr (async) accumulate_async(args, lds, steps);
-    else accumulate_fetched(args, lds, steps);
-  }
-
-  // The ring runs stages - 1 steps ahead. One barrier a step: a buffer is filled again only after
-  // the barrier that follows its last reading.
-  __device__ void accumulate_async(const Arguments &args, T *lds, int steps) {
-    DSCORE_UNROLL
-    for (int step = 0; step < t::stages - 1; step++) {
-      if (step < steps) copy(lds + step * t::buffer, step);
-      commit_copies();
-    }
-    DSCORE_ROLLED
-    for (int step = 0; step < steps; step++) {
-      wait_copies<t::stages - 2>();
-      // A thread sees its own copies before the barrier.
-      if constexpr (Epilogue::scaled) Tiles::scale(args, lds + step % t::stages * t::buffer, step);
-      __syncthreads();
-      const int ahead = step + t::stages - 1;
-      if (ahead < steps) copy(lds + ahead % t::stages * t::buffer, ahead);
-      commit_copies();
-      multiply(lds + step % t::stages * t::buffer);
-    }
-  }
-  __device__ void accumulate_fetched(const Arguments &args, T *lds, int steps) {
-    if (steps <= 0) return;
-    fetch(0);
-    put(args, lds, 0);
-    __syncthreads();
-    DSCORE_ROLLED
-    for (int step = 0; step + 1 < steps; step++) {
-      fetch(step + 1);
-      multiply(lds + step % 2 * t::buffer);
-      put(args, lds + (step + 1) % 2 * t::buffer, step + 1);
-      __syncthreads();
-    }
-    multiply(lds + (steps - 1) % 2 * t::buffer);
-  }
-
-  __device__ void put(const Arguments &args, T *lds, int step) const {
-    Tiles::put(lds);
-    if constexpr (Epilogue::scaled) Tiles::scale(args, lds, step);
+    const int steps = least(steps_each(s), ceil_div(depth(s), t::step_c) - first_step);
+    run_ring<t>(*this, lds, steps, [&](T *arrived, int step) {
+      if constexpr (Epilogue::scaled) Tiles::scale(args, arrived, step);
+    });
   }
 
   // Adds the slices' sums to the first one's.
@@ -221,22 +224,23 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
   // Where channel 0 of a pixel's results lies.
   __device__ int output_offset(int pixel) const {
     if (pixels(s) % t::tile_p != 0 && pixel >= pixels(s)) return nowhere;
-    const int area = s.out_height * s.out_width;
-    return pixel / area * s.out_channels * area + pixel % area;
+    return pixel / area(s) * channels(s) * area(s) + pixel % area(s);
   }
 
   // Stores the sums of neighbouring pixels of one channel.
   template <int Width>
   __device__ void store(const Arguments &args, int channel, int offset,
                         const float *values) const {
-    if (offset < 0 || (s.out_channels % t::tile_c != 0 && channel >= s.out_channels)) return;
-    const int at = offset + channel * s.out_height * s.out_width;
-    *reinterpret_cast<Pack<T, Width> *>(static_cast<T *>(args.out) + at) =
-        Epilogue::template apply<Width>(values, args, channel, at);
+    if (offset < 0 || !wanted(channel)) return;
+    const int at = offset + channel * area(s);
+    auto results = Epilogue::template apply<Width>(values, args, channel, at);
+    if constexpr (t::turned && Layer::stride_h * Layer::stride_w > 1)
+      // Of a pixel that no output was made of, zero by an infinite filter is no number.
+      if (Tiles::turned_offset(0, at % area(s)) == nowhere) results = {};
+    *reinterpret_cast<Pack<T, Width> *>(static_cast<T *>(args.out) + at) = results;
   }
 
   __device__ void finish_plain(const Arguments &args) const {
-    constexpr int thread_c = t::wave_c / t::lanes_c, fours = t::wave_p / t::lanes_p / 4;
     constexpr int width = t::vector_p;
     DSCORE_UNROLL
     for (int p = 0; p < 4 * fours; p += width) {
@@ -244,8 +248,10 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
       const int offset = output_offset(pixel);
       DSCORE_UNROLL
       for (int i = 0; i < thread_c; i++)
-        store<width>(args, first_channel + wave_c + lane / t::lanes_p + i * t::lanes_c, offset,
-                     accumulators + i * 4 * fours + p);
+        store<width>(args,
+                     first_channel + wave_c + i % beside +
+                         (i / beside * t::lanes_c + lane / t::lanes_p) * beside,
+                     offset, accumulators + i * 4 * fours + p);
     }
   }
   __device__ void finish_split(const Arguments &args) const {
@@ -261,13 +267,17 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
           for (int j = 0; j < group; j++)
             values[j] =
                 accumulators[((eight + j) / 2 * columns8 + n) * 4 + (eight + j) % 2 * 2 + side];
-          store<group>(args, first_channel + wave_c + n * 8 + lane % 4 * 2 + side, offset, values);
+          store<group>(args,
+                       first_channel + wave_c + n / column_group * column_group * 8 +
+                           (lane % 4 * 2 + side) * column_group + n % column_group,
+                       offset, values);
         }
     }
   }
 
-  __device__ Gemm(const Arguments &args, const Shape &shape)
-      : Tiles(args, shape), accumulators{} {}
+  __device__ Gemm(const Arguments &args, const Shape &shape) : Gemm(args, args.x, shape) {}
+  __device__ Gemm(const Arguments &args, const void *images, const Shape &shape)
+      : Tiles(args, images, shape), accumulators{} {}
 
   __device__ void run(const Arguments &args) {
     T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();

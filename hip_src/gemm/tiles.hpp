@@ -2,7 +2,7 @@
 // lie, and how they come to LDS.
 #pragma once
 
-#include "support/vendor.hpp"
+#include "support/ring.hpp"
 
 namespace dscore {
 
@@ -13,36 +13,35 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
   // Two buffers are filled through registers, three or more by asynchronous copies.
   static constexpr bool async = t::stages > 2;
 
-  static __host__ __device__ int pixels(const Shape &s) {
-    return s.batch * s.out_height * s.out_width;
+  // Channels that are summed, and those of the results; the size of the images read, and of the
+  // results.
+  static __host__ __device__ int depth(const Shape &s) {
+    return t::turned ? s.out_channels : s.in_channels;
   }
+  static __host__ __device__ int channels(const Shape &s) {
+    return t::turned ? s.in_channels : s.out_channels;
+  }
+  static __host__ __device__ int read_area(const Shape &s) {
+    return t::turned ? s.out_height * s.out_width : s.height * s.width;
+  }
+  static __host__ __device__ int width(const Shape &s) {
+    return t::turned ? s.width : s.out_width;
+  }
+  static __host__ __device__ int area(const Shape &s) {
+    return (t::turned ? s.height : s.out_height) * width(s);
+  }
+  static __host__ __device__ int pixels(const Shape &s) { return s.batch * area(s); }
   static __host__ __device__ int channel_tiles(const Shape &s) {
-    return ceil_div(s.out_channels, t::tile_c);
+    return ceil_div(channels(s), t::tile_c);
   }
   // Steps that one block of a cluster takes; the last may have fewer, or none.
   static __host__ __device__ int steps_each(const Shape &s) {
-    return ceil_div(ceil_div(s.in_channels, t::step_c), t::cluster);
+    return ceil_div(ceil_div(depth(s), t::step_c), t::cluster);
   }
 
-  // How the block's threads go over a tile of `Rows` rows of `Columns` vectors. Where a row takes a
-  // whole part of the threads, a thread keeps to its column, and addresses are a constant apart.
-  template <int Rows, int Columns>
-  struct Walk {
-    static constexpr int total = Rows * Columns, count = ceil_div(total, threads);
-    static constexpr bool straight = threads % Columns == 0;
-    static constexpr int rows_apart = straight ? threads / Columns : 0;
-    static __device__ inline int row(int i, int thread) {
-      return straight ? thread / Columns + i * rows_apart : (i * threads + thread) / Columns;
-    }
-    static __device__ inline int column(int i, int thread) {
-      return straight ? thread % Columns : (i * threads + thread) % Columns;
-    }
-    static __device__ inline bool part(int i, int thread) {
-      return total % threads == 0 || i * threads + thread < total;
-    }
-  };
-  using FilterWalk = Walk<t::tile_c, t::step_c / t::vector_c>;
-  using ImageWalk = Walk<t::step_c, t::tile_p / t::vector_p>;
+  using FilterWalk = std::conditional_t<t::turned, Walk<threads, t::step_c, t::tile_c / t::vector_c>,
+                                        Walk<threads, t::tile_c, t::step_c / t::vector_c>>;
+  using ImageWalk = Walk<threads, t::step_c, t::tile_p / t::vector_p>;
   using FilterVector = Pack<T, t::vector_c>;
   using ImageVector = Pack<T, t::vector_p>;
 
@@ -52,8 +51,9 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
   FilterVector filter_temp[async ? 1 : FilterWalk::count];
   ImageVector image_temp[async ? 1 : ImageWalk::count];
 
-  __device__ GemmTiles(const Arguments &args, const Shape &shape)
-      : x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)), s(shape),
+  // `images` are what is multiplied by the filters.
+  __device__ GemmTiles(const Arguments &args, const void *images, const Shape &shape)
+      : x(static_cast<const T *>(images)), w(static_cast<const T *>(args.w)), s(shape),
         thread(threadIdx.x), lane(threadIdx.x % t::wavefront) {
     const int wave = thread / t::wavefront;
     slice = wave / (t::waves_c * t::waves_p);
@@ -67,48 +67,64 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
     own_offset = input_offset(first_pixel + ImageWalk::column(0, thread) * t::vector_p);
   }
 
-  // Where input channel 0 of an output pixel lies. Where there is none, nothing is read from what
-  // is given instead, which need but be aligned as vectors are.
+  // Where channel 0 of the pixel that a result is made of lies. Where there is none, nothing is
+  // read from what is given instead, which need but be aligned as vectors are.
   static constexpr int nowhere = -4;
   __device__ int input_offset(int pixel) const {
     if (pixels(s) % t::tile_p != 0 && pixel >= pixels(s)) return nowhere;
-    const int image = pixel / (s.out_height * s.out_width);
-    const int place = pixel % (s.out_height * s.out_width);
-    const int plane = image * s.in_channels * s.height * s.width;
+    const int image = pixel / area(s);
+    const int place = pixel % area(s);
+    const int plane = image * depth(s) * read_area(s);
     if constexpr (t::vector_p > 1) return plane + place;
+    if constexpr (t::turned) return turned_offset(plane, place);
     const int row = place / s.out_width * Layer::stride_h - s.pad_top;
     const int column = place % s.out_width * Layer::stride_w - s.pad_left;
     const bool held = inside(row, s.height) && inside(column, s.width);
     return held ? plane + row * s.width + column : nowhere;
   }
 
+  // The output whose pixel was picked at `place` of the input, if there is one.
+  __device__ int turned_offset(int plane, int place) const {
+    const int row = place / s.width + s.pad_top, column = place % s.width + s.pad_left;
+    const bool held = row % Layer::stride_h == 0 && column % Layer::stride_w == 0 &&
+                      row / Layer::stride_h < s.out_height &&
+                      column / Layer::stride_w < s.out_width;
+    return held ? plane + row / Layer::stride_h * s.out_width + column / Layer::stride_w : nowhere;
+  }
+
   // Where steps divide the channels, which fixed sizes show, there is nothing to ask.
   __device__ bool held(int channel) const {
-    return s.in_channels % t::step_c == 0 || channel < s.in_channels;
+    return depth(s) % t::step_c == 0 || channel < depth(s);
+  }
+  __device__ bool wanted(int channel) const {
+    return channels(s) % t::tile_c == 0 || channel < channels(s);
   }
 
   // Calls take(i, place in the buffer, source, whether it exists) for the thread's vectors.
   template <class Take>
   __device__ void each_filter(int step, Take take) const {
     const int first = (first_step + step) * t::step_c;
-    const T *own = w + (first_channel + FilterWalk::row(0, thread)) * s.in_channels + first +
+    // Filters lie channel of the result by channel summed, or turned, in memory as in LDS.
+    const int across = t::turned ? channels(s) : depth(s);
+    const int first_row = t::turned ? first : first_channel;
+    const int first_column = t::turned ? first_channel : first;
+    const T *own = w + (first_row + FilterWalk::row(0, thread)) * across + first_column +
                    FilterWalk::column(0, thread) * t::vector_c;
     DSCORE_UNROLL
     for (int i = 0; i < FilterWalk::count; i++) {
       if (!FilterWalk::part(i, thread)) continue;
       const int row = FilterWalk::row(i, thread);
       const int column = FilterWalk::column(i, thread) * t::vector_c;
-      const T *from = FilterWalk::straight
-                          ? own + i * FilterWalk::rows_apart * s.in_channels
-                          : w + (first_channel + row) * s.in_channels + first + column;
+      const T *from = FilterWalk::straight ? own + i * FilterWalk::rows_apart * across
+                                           : w + (first_row + row) * across + first_column + column;
       take(i, row * t::filter_row + column, from,
-           (s.out_channels % t::tile_c == 0 || first_channel + row < s.out_channels) &&
-               held(first + column));
+           t::turned ? held(first_row + row) && wanted(first_column + column)
+                     : wanted(first_row + row) && held(first_column + column));
     }
   }
   template <class Take>
   __device__ void each_image(int step, Take take) const {
-    const int first = (first_step + step) * t::step_c, area = s.height * s.width;
+    const int first = (first_step + step) * t::step_c, area = read_area(s);
     const T *own = x + own_offset + (first + ImageWalk::row(0, thread)) * area;
     DSCORE_UNROLL
     for (int i = 0; i < ImageWalk::count; i++) {
@@ -118,7 +134,7 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
       const int offset = ImageWalk::straight ? own_offset : input_offset(first_pixel + column);
       const T *from = ImageWalk::straight ? own + i * ImageWalk::rows_apart * area
                                           : x + offset + (first + row) * area;
-      take(i, t::tile_c * t::filter_row + row * t::image_row + column, from,
+      take(i, t::filters + row * t::image_row + column, from,
            offset >= 0 && held(first + row));
     }
   }
@@ -151,10 +167,10 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
       const int pixel = first_pixel + column, channel = first + row;
       const int offset = ImageWalk::straight ? own_offset : input_offset(pixel);
       if (offset < 0 || !held(channel)) continue;
-      const int image = pixel / (s.out_height * s.out_width);
+      const int image = pixel / area(s);
       const float factor = static_cast<float>(scales[image * s.in_channels + channel]);
       auto &several = *reinterpret_cast<ImageVector *>(
-          lds + t::tile_c * t::filter_row + row * t::image_row + column);
+          lds + t::filters + row * t::image_row + column);
       ImageVector scaled = several;
       DSCORE_UNROLL
       for (int j = 0; j < t::vector_p; j++)

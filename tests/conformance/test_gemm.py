@@ -30,6 +30,8 @@ pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 # tile takes part, one or several.
 TOKENS = ("n1c32h8w8_o32k1", "n2c37h5w7_o29k1_bias_relu6", "n3c40h3w4_o45k1_bias",
           "n2c23h6w7_o19k1s2p1_bias_hardswish", "n5c17h3w3_o9k1_relu")
+GRADIENTS = ("input_gradient_n1c32h8w8_o32k1", "input_gradient_n2c37h5w7_o29k1",
+             "input_gradient_n2c40h3w4_o45k1", "input_gradient_n2c23h6w7_o19k1s2p1")
 
 
 def tiling(tile, wave, lanes_c, slices, step, cluster=1, arithmetic="plain"):
@@ -44,10 +46,10 @@ TILINGS = {
              tiling((16, 32), (16, 16), 8, 1, (8, 2), 1, "tf32x3"),
              tiling((24, 64), (8, 32), 8, 2, (16, 3), 1, "tf32x3"),
              tiling((16, 48), (8, 48), 8, 1, (24, 4), 2, "tf32x3"))}
-# Each tiling on two of the problems.
-PLANS = [make_plan(parse_problem(TOKENS[(number + part) % 5]), catalog.device(device), t)
+# Each tiling on two of the problems, and on a gradient.
+PLANS = [make_plan(parse_problem(token), catalog.device(device), t)
          for device, tilings in TILINGS.items() for number, t in enumerate(tilings)
-         for part in (0, 3)]
+         for token in (TOKENS[number % 5], TOKENS[(number + 3) % 5], GRADIENTS[number % 4])]
 
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
@@ -64,22 +66,29 @@ RING = planned(tiling((16, 32), (8, 16), 8, 1, (8, 3)))
 SLICES = planned(tiling((8, 16), (8, 16), 8, 3, (12, 3)))
 CLUSTER = planned(tiling((16, 32), (8, 16), 8, 2, (8, 3), 3))
 SPLIT = planned(tiling((16, 32), (8, 32), 8, 1, (8, 2), 1, "tf32x3"), "n1c36h4w6_o29k1")
+TURNED = planned(tiling((16, 32), (16, 16), 8, 1, (8, 3)), "input_gradient_n1c20h5w7_o18k1")
+GAPS = planned(tiling((16, 32), (16, 16), 8, 1, (8, 2)), "input_gradient_n1c20h5w7_o18k1s2")
+SPLIT_TURNED = planned(tiling((32, 32), (32, 32), 8, 1, (8, 3), 1, "tf32x3"),
+                       "input_gradient_n1c36h4w6_o29k1")
 
-WAIT = "      wait_copies<t::stages - 2>();\n"
-BARRIER = "      __syncthreads();\n"
-PUT = "      put(lds + (step + 1) % 2 * t::buffer);\n"
+WAIT = "    wait_copies<t::stages - 2>();\n"
+BARRIER = "    __syncthreads();\n"
+PUT = "    arrived(lds + (step + 1) % 2 * t::buffer, step + 1);\n"
 JOIN = ("slice_threads;\n    __syncthreads();\n    DSCORE_UNROLL\n"
         "    for (int i = 0; i < t::accumulators; i++)\n      if (slice > 0)")
 # Where the source to be altered lies, if not in gemm/kernel.hpp.
-FILES = {"last channel masked": "gemm/tiles.hpp"}
+FILES = {"last channel masked": "gemm/tiles.hpp", "gap of a stride not left out": "gemm/tiles.hpp",
+         **dict.fromkeys(("copies not waited for", "missing barrier in the ring",
+                          "ring one buffer short", "missing barrier after the fetched"),
+                         "support/ring.hpp")}
 # The plan, the source as it is, with its fault, and what is said of it.
 FAULTS = {
     "copies not waited for": (RING, WAIT, "", "WRONG"),
     "missing barrier in the ring": (
-        RING, BARRIER + "      const int ahead", "      const int ahead", "WRONG"),
+        RING, BARRIER + "    const int ahead", "    const int ahead", "WRONG"),
     "ring one buffer short": (
-        RING, "if (ahead < steps) copy(lds + ahead % t::stages",
-        "if (ahead < steps) copy(lds + ahead % (t::stages - 1)", "WRONG"),
+        RING, "if (ahead < steps) kernel.copy(lds + ahead % t::stages",
+        "if (ahead < steps) kernel.copy(lds + ahead % (t::stages - 1)", "WRONG"),
     "missing barrier after the fetched": (FETCHED, PUT + BARRIER, PUT, "WRONG"),
     "slice dropped": (SLICES, "other < t::slices - 1;", "other < t::slices - 2;", "WRONG"),
     "sums over what is still multiplied": (
@@ -87,11 +96,18 @@ FAULTS = {
     "cluster not waited for": (
         CLUSTER, "= accumulators[i];\n    cluster_barrier();", "= accumulators[i];", "WRONG"),
     "last channel masked": (
-        FETCHED, "== 0 || channel < s.in_channels;", "== 0 || channel < s.in_channels - 1;",
+        FETCHED, "== 0 || channel < depth(s);", "== 0 || channel < depth(s) - 1;",
         "WRONG"),
     "channels past the last stored": (
-        FETCHED, "!= 0 && channel >= s.out_channels)", "!= 0 && channel > s.out_channels)",
-        "wrote outside its output"),
+        FETCHED, "!wanted(channel)", "!wanted(channel - 1)", "wrote outside its output"),
+    "channels of a vector of filters turned exchanged": (
+        TURNED, "a[i / beside].at[i % beside]", "a[i / beside].at[beside - 1 - i % beside]",
+        "WRONG"),
+    "gap of a stride not left out": (
+        GAPS, "row % Layer::stride_h == 0", "true", "WRONG"),
+    "half of a fragment of filters turned": (
+        SPLIT_TURNED, "filters + (k + half) * t::filter_row + n * 8",
+        "filters + k * t::filter_row + n * 8", "WRONG"),
     "channels of a fragment exchanged": (
         SPLIT, "b[n][0] = Halves(two.at[0]), b[n][1] = Halves(two.at[1]);",
         "b[n][1] = Halves(two.at[0]), b[n][0] = Halves(two.at[1]);", "WRONG"),
@@ -108,7 +124,7 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    plans = [FETCHED, RING, SLICES, CLUSTER, SPLIT]
+    plans = [FETCHED, RING, SLICES, CLUSTER, SPLIT, TURNED, GAPS, SPLIT_TURNED]
     backend = EmulatedBackend()
     backend.prepare(plans)
     for order in ORDERS:
@@ -118,12 +134,12 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 def test_copies_are_made_at_once_or_when_they_are_waited_for(tmp_path, monkeypatch):
     """One order finds a wait that is missing, the others a copy that comes too early."""
-    waiting = reports_of(RING, altered(tmp_path / "wait", "gemm/kernel.hpp", WAIT, ""), monkeypatch)
+    waiting = reports_of(RING, altered(tmp_path / "wait", "support/ring.hpp", WAIT, ""), monkeypatch)
     assert waiting["forward"].startswith("WRONG")
     assert waiting["reverse"].startswith("right")
     early = reports_of(RING, altered(
-        tmp_path / "early", "gemm/kernel.hpp", "ahead < steps) copy(lds + ahead %",
-        "ahead < steps) copy(lds + step %"), monkeypatch)
+        tmp_path / "early", "support/ring.hpp", "ahead < steps) kernel.copy(lds + ahead %",
+        "ahead < steps) kernel.copy(lds + step %"), monkeypatch)
     assert early["reverse"].startswith("WRONG")
 
 

@@ -17,14 +17,14 @@ from dscore.building.library import sources
 from dscore.checking import bound
 from dscore.checking.check import check_plan
 from dscore.core.errors import DscoreError
+from dscore.ops import output_of
 
 ORDERS = ("forward", "reverse", "random")
 
 
 def result(backend, plan, seed=0):
-    x, w, bias = bound.sample(plan.problem, seed)
-    out = np.full(plan.problem.y_shape, np.nan, np.float32)
-    backend.compile(plan)(x, w, bias, out)
+    out = np.full(output_of(plan.problem).shape, np.nan, np.float32)
+    backend.compile(plan)(*bound.sample(plan.problem, seed), out)
     return out
 
 

@@ -1,4 +1,5 @@
-"""Pointwise convolution as a product of matrices, in register tiles, plain or on matrix units."""
+"""Pointwise convolution and its input gradient as products of matrices, in register tiles, plain or
+on matrix units."""
 
 from __future__ import annotations
 
@@ -19,7 +20,15 @@ from dscore.algorithms.base import (
 from dscore.algorithms.columns import Count, power_of_two_within
 from dscore.algorithms.gemm import cost
 from dscore.algorithms.gemm.space import columns_of
-from dscore.algorithms.gemm.tiling import GemmShape, GemmTiling, shape_of, splits, vectors_of
+from dscore.algorithms.gemm.tiling import (
+    GemmShape,
+    GemmTiling,
+    shape_of,
+    sizes_of,
+    splits,
+    turned,
+    vectors_of,
+)
 from dscore.algorithms.registers import roomy
 from dscore.core.device import Device
 from dscore.core.numerics import ACCUMULATOR
@@ -29,7 +38,7 @@ from dscore.core.problem import ConvProblem
 MOST_STAGES = 16
 # A product of three TF32 ones errs by about 12 * 2**-24 at worst, which the bound of a float32
 # result admits from 16 products on (docs/model.md).
-LEAST_SPLIT_CHANNELS = 16
+LEAST_SPLIT_CHANNELS = 16  # summed
 # Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md):
 # no kernel of hipcc's without spills exceeded it; 86 in 100 of nvcc's keep it: what it takes
 # beyond, it takes because it is there.
@@ -37,6 +46,8 @@ _HIPCC, _NVCC = 56, 60
 # What nvcc takes at most in place of 60, for a kernel at all, and beside the sums of a cluster,
 # which it reads from all blocks before it adds the first.
 _NVCC_MOST, _NVCC_LEAST, _NVCC_JOINED = 72, 90, 4
+# And of filters turned, in vectors and in single elements, which it reads early.
+_NVCC_TURNED, _NVCC_SINGLE = 80, 108
 # What hipcc takes at most in place of 56 where there are registers for it.
 _ROOMY = 88
 
@@ -65,7 +76,7 @@ def _lanes(case: Case) -> Count:
 def _admits_split(case: Case) -> int:
     # Parts of two TF32 hold what an accumulator does, and no more.
     return int("tf32" in case.device.matrix_types and case.problem.spec.element == ACCUMULATOR
-               and case.problem.spec.in_channels >= LEAST_SPLIT_CHANNELS)
+               and sizes_of(case.problem).depth >= LEAST_SPLIT_CHANNELS)
 
 
 class Gemm(Algorithm):
@@ -73,6 +84,7 @@ class Gemm(Algorithm):
 
     name = "gemm"
     tiling = GemmTiling
+    operations = ("conv", "input_gradient")
     limits = (
         Limit("E-TILE", "part wavefronts", "", "",
               lambda c: (c.tiling.tile_c % c.tiling.wave_c + c.tiling.tile_p % c.tiling.wave_p, 0),
@@ -86,6 +98,9 @@ class Gemm(Algorithm):
         Limit("E-SLICE", "channels left", "", "",
               lambda c: (c.tiling.step_c % (c.tiling.slices * np.where(splits(c.tiling), 8, 4)), 0),
               lambda c: "step_c by slices, in eights (plain: fours)"),
+        Limit("E-VECTOR", "channels left", "", "",
+              lambda c: (c.tiling.tile_c % vectors_of(c.problem)[1] * turned(c.problem), 0),
+              lambda c: "tile_c by vectors of filters, of an input gradient"),
         Limit("E-STAGES", "stages", "", "",
               lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
                          MOST_STAGES if c.device.asynchronous_copies else 2),
@@ -94,7 +109,7 @@ class Gemm(Algorithm):
               lambda c: (c.tiling.cluster, c.device.cluster_blocks)),
         Limit("E-SPLIT", "tf32x3", "", "",
               lambda c: (1 * splits(c.tiling), _admits_split(c)),
-              lambda c: f"matrix units of TF32, {LEAST_SPLIT_CHANNELS} input channels or more"),
+              lambda c: f"matrix units of TF32, {LEAST_SPLIT_CHANNELS} summed channels or more"),
     )
     spaces = (SpaceGenerator(True, columns_of),)
     weights = cost.WEIGHTS
@@ -133,7 +148,9 @@ class Gemm(Algorithm):
         shape = shape_of(problem, t, device.wavefront)
         # 168 for 128 sums, 204 for 160, all there are from 192 on.
         joined = np.where(t.cluster > 1, shape.sums * t.cluster * 4 // 3 + _NVCC_JOINED, 0)
-        return np.maximum(np.maximum(wanted + _NVCC_MOST - _NVCC, _NVCC_LEAST), joined)
+        most = _NVCC_MOST if not turned(problem) else np.where(
+            splits(t) & (t.wave_c % 16 == 8), _NVCC_SINGLE, _NVCC_TURNED)
+        return np.maximum(np.maximum(wanted + most - _NVCC, _NVCC_LEAST), joined)
 
     def _most_of_hipcc(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         """Where there are registers for it, hipcc reads the sums of all slices at once."""
@@ -142,8 +159,8 @@ class Gemm(Algorithm):
         return np.maximum(self.registers(problem, t, device) + _ROOMY - _HIPCC, joined + _ROOMY)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
-        return bool(problem.spec.out_channels % t.tile_c or problem.spec.in_channels % t.step_c
-                    or problem.batch * problem.out_height * problem.out_width % t.tile_p)
+        sizes = sizes_of(problem)
+        return bool(sizes.channels % t.tile_c or sizes.depth % t.step_c or sizes.pixels % t.tile_p)
 
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case)
@@ -162,16 +179,17 @@ class Gemm(Algorithm):
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         t: Any = plan.tiling
-        pixel = row * plan.problem.out_width + column
+        pixel = row * sizes_of(plan.problem).width + column
         return pixel // t.tile_p % 2, pixel % t.tile_p // t.wave_p
 
     def caption(self, plan: Plan) -> list[str]:
         t: Any = plan.tiling
         shape = shape_of(plan.problem, t, plan.device.wavefront)
-        sharing = f", {t.slices} sharing the input channels" * (t.slices > 1)
+        summed = "output" if turned(plan.problem) else "input"
+        sharing = f", {t.slices} sharing the {summed} channels" * (t.slices > 1)
         cluster = f"{t.cluster} (sharing the steps) x " * (t.cluster > 1)
         return [f"a wavefront: {t.wave_c} channels x {t.wave_p} pixels{sharing}",
                 f"a block: {t.tile_c} channels x {t.tile_p} pixels, counted through all images; "
-                f"{t.step_c} input channels a step",
+                f"{t.step_c} {summed} channels a step",
                 f"the grid: {cluster}{shape.channel_tiles} (channels) x {shape.pixel_tiles} "
                 "(pixels) blocks"]

@@ -10,7 +10,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dscore.algorithms.base import VECTOR_BYTES
-from dscore.algorithms.gemm import LEAST_SPLIT_CHANNELS
+from dscore.algorithms.gemm import LEAST_SPLIT_CHANNELS, Gemm
 from dscore.algorithms.gemm.tiling import GemmTiling, vectors_of
 from dscore.algorithms.templates import (
     MOST_MACS,
@@ -37,7 +37,7 @@ class GemmTemplate(Template):
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
     """Both arithmetics, two buffers and a ring of them, clusters, vectors and single elements."""
-    drawn = draw(options(scaled=True))
+    drawn = draw(options(Gemm.operations, scaled=True))
     element = ELEMENTS[dict(drawn)["dtype"]]
     split = ("tf32" in device.matrix_types and element == ACCUMULATOR and draw(st.booleans()))
     lanes_c = 8 if split else draw(st.sampled_from((4, 8, 16)))
@@ -63,12 +63,15 @@ def problems(draw: Any, template: GemmTemplate) -> ConvProblem:
     t, (width_p, width_c) = template.tiling, template.vectors
     most = VECTOR_BYTES // template.element.bytes
     assert isinstance(t, GemmTiling)
-    around = {k * t.step_c + off for k in (1, 2, 3) for off in (-4, -1, 0, 1, 4)}
     least = 1 if t.arithmetic == "plain" else LEAST_SPLIT_CHANNELS
+    depths, results = (_around(t.step_c) | {16, 17}, _around(t.tile_c))
+    by_input, by_output = ((depths, results) if template.operation == "conv"
+                           else (results, depths))
     channels = draw(st.sampled_from(sorted(
-        size for size in around | {1, 2, 3, 4, 16, 17}
-        if size >= least and (size % most == 0) == (width_c > 1))))
-    outs = draw(sizes(t.tile_c, 140))
+        size for size in by_input if (size % most == 0) == (width_c > 1)
+        and (size >= least or by_input is results))))
+    outs = draw(st.sampled_from(sorted(
+        size for size in by_output if size >= least or by_output is results)))
     height, pixels = draw(st.integers(1, 6)), draw(sizes(
         t.tile_p, min(300, MOST_MACS // (2 * channels * outs))))
     whole = most // gcd(height, most) if width_p > 1 else 1
@@ -79,3 +82,9 @@ def problems(draw: Any, template: GemmTemplate) -> ConvProblem:
                              (height, width))
     assume(vectors_of(problem) == template.vectors)
     return problem
+
+
+def _around(tile: int) -> set[int]:
+    """Sizes around multiples of *tile*, single elements and vectors away, and small ones."""
+    return {size for k in (1, 2, 3) for off in (-4, -1, 0, 1, 4)
+            if 1 <= (size := k * tile + off) <= 140} | {1, 2, 3, 4}

@@ -8,7 +8,7 @@ import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
 from dscore.algorithms.columns import Count
-from dscore.algorithms.gemm.tiling import shape_of, splits, vectors_of
+from dscore.algorithms.gemm.tiling import shape_of, splits, turned, vectors_of
 from dscore.core.numerics import WORD_BYTES
 
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
@@ -49,8 +49,12 @@ def traffic_of(case: Case) -> GemmTraffic:
     # Plain, by four channels: fours of filters, and of pixels, each a vector of 16 bytes or more.
     thread_c, fours = t.wave_c / t.lanes_c, t.wave_p * t.lanes_c / wavefront / 4
     four = max(4 * element / VECTOR_BYTES, 1)
-    lds_loads = np.where(split, depth / 8 * (2 * eights_p / group + eights_c),
-                         depth / 4 * four * (thread_c + 4 * fours))
+    # Filters turned: as many channels side by side as make vectors, by one channel summed.
+    beside = _together(t.wave_c / 8), _together(thread_c)
+    vectors_c = ((2 * eights_c / beside[0], 4 * thread_c / beside[1]) if turned(problem)
+                 else (eights_c, thread_c))
+    lds_loads = np.where(split, depth / 8 * (2 * eights_p / group + vectors_c[0]),
+                         depth / 4 * four * (vectors_c[1] + 4 * fours))
     lds_clocks = np.where(split, depth / 8 * (2 * eights_p + 2 * eights_c),
                           depth * element / WORD_BYTES * (thread_c + 4 * fours))
     threads, step = footprint.threads, t.step_c
@@ -65,6 +69,11 @@ def traffic_of(case: Case) -> GemmTraffic:
         stores=shape.sums / np.where(split, np.minimum(group, vector_p), vector_p),
         joined=(t.slices - 1) * shape.sums / footprint.waves,
         load_bytes=footprint.blocks * element * (t.tile_c + t.tile_p) * shape.steps * step)
+
+
+def _together(count: Count) -> Count:
+    """The largest vector of up to 4 by which *count* elements are read."""
+    return np.where(count % 4 == 0, 4, np.where(count % 2 == 0, 2, 1))
 
 
 def named(case: Case) -> dict[str, Count]:

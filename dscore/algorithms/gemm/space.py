@@ -14,6 +14,7 @@ from dscore.algorithms.columns import (
     select,
     select_or_all,
 )
+from dscore.algorithms.gemm.tiling import sizes_of
 from dscore.core.device import Device
 from dscore.core.numerics import ARITHMETICS
 from dscore.core.problem import ConvProblem
@@ -31,15 +32,16 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     Blocks share a tile's input channels only where tiles alone leave compute units idle.
     """
     c = _axes(device)
-    spec, pixels = problem.spec, problem.batch * problem.out_height * problem.out_width
+    sizes = sizes_of(problem)
+    pixels, channels = sizes.pixels, sizes.channels
     wave_c, wave_p, step_c = c.rows * c.lanes_c, c.fours * c.pixels, c.slice_c * c.slices
     tile_c, tile_p = wave_c * c.waves_c, wave_p * c.waves_p
-    steps = ceil_div(ceil_div(spec.in_channels, step_c), c.cluster)
-    tiles = ceil_div(spec.out_channels, tile_c) * ceil_div(pixels, tile_p)
+    steps = ceil_div(ceil_div(sizes.depth, step_c), c.cluster)
+    tiles = ceil_div(channels, tile_c) * ceil_div(pixels, tile_p)
     waves = c.waves_c * c.waves_p * c.slices
     keep = (wave_c * wave_p <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES)
-    keep &= (tile_c - spec.out_channels < wave_c) & (tile_p - pixels < wave_p)
-    keep &= step_c * c.cluster < max(2 * spec.in_channels, 16)
+    keep &= (tile_c - channels < wave_c) & (tile_p - pixels < wave_p)
+    keep &= step_c * c.cluster < max(2 * sizes.depth, 16)
     keep &= c.stages <= np.maximum(3, steps + 1)
     keep &= (c.cluster == 1) | (tiles <= device.compute_units)
     columns = SimpleNamespace(
@@ -47,7 +49,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         slices=c.slices, step_c=step_c, stages=c.stages, cluster=c.cluster,
         arithmetic=np.asarray(ARITHMETICS)[c.arithmetic])
     # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
-    full = tiles * tile_c * tile_p * _LEAST_FULL <= spec.out_channels * pixels
+    full = tiles * tile_c * tile_p * _LEAST_FULL <= channels * pixels
     return select_or_all(select(columns, keep), (full & (waves > 1))[keep])
 
 

@@ -16,14 +16,16 @@ from dscore.core.tiling import Tiling, choice
 
 @dataclass(frozen=True)
 class GemmTiling(Tiling):
-    """Tiling of a pointwise convolution as a product of matrices, filters by pixels.
+    """Tiling of a pointwise convolution, or its input gradient, as a product of matrices, filters
+    by pixels.
 
     A block computes `tile_c` output channels of `tile_p` pixels, counted through all images; a
     wavefront `wave_c` x `wave_p` of these, by `lanes_c` rows of lanes. The input channels come
     `step_c` at a time through a ring of `stages` LDS buffers: two are filled through registers,
     three or more by asynchronous copies. `slices` groups of wavefronts share the channels of a
     step, and `cluster` blocks (Hopper's clusters) the steps; their sums are added at the end.
-    `arithmetic`: "plain" multiplies and adds in float32; "tf32x3" makes each product of three TF32
+    In an input gradient the output's channels are those that come in steps, and the results are the
+    input's. `arithmetic`: "plain" multiplies and adds in float32; "tf32x3" makes each product of three TF32
     ones on matrix units (NVIDIA), which errs by about 2**-22 of it; there `lanes_c` is 8.
     """
 
@@ -70,11 +72,40 @@ class GemmShape:
     sums: Count  # outputs of a lane
     operands: Count  # elements that a lane holds for one step of its multiplication
     fetched: Count  # elements that a thread takes of one step's tiles
+    filters: Count  # elements of the filters in one LDS buffer
     buffer: Count  # elements of one LDS buffer
     joined: Count  # elements of LDS for the slices' sums
     steps: Count  # of one block
     channel_tiles: Count
     pixel_tiles: Count
+
+
+def turned(problem: ConvProblem) -> bool:
+    """Whether filters lie [channel summed][channel of the results]: in an input gradient."""
+    return problem.operation == "input_gradient"
+
+
+@dataclass(frozen=True)
+class GemmSizes:
+    """The sizes of a product of matrices."""
+
+    depth: int  # channels summed
+    channels: int  # of the results
+    pixels: int  # of the results of all images
+    width: int  # of a result
+    area: int
+    area_read: int  # of an image that is multiplied
+
+
+def sizes_of(problem: ConvProblem) -> GemmSizes:
+    """The sizes of a problem's product."""
+    spec, area = problem.spec, problem.height * problem.width
+    out_area = problem.out_height * problem.out_width
+    if turned(problem):
+        return GemmSizes(spec.out_channels, spec.in_channels, problem.batch * area, problem.width,
+                         area, out_area)
+    return GemmSizes(spec.in_channels, spec.out_channels, problem.batch * out_area,
+                     problem.out_width, out_area, area)
 
 
 def vectors_of(problem: ConvProblem) -> tuple[int, int]:
@@ -85,30 +116,35 @@ def vectors_of(problem: ConvProblem) -> tuple[int, int]:
     return most if whole else 1, most if problem.spec.in_channels % most == 0 else 1
 
 
-def rows_of(t: Any) -> tuple[Count, Count]:
+def rows_of(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
     """Words of a row of filters and of images in a buffer: they begin some banks apart."""
-    return (t.step_c + np.where(t.step_c % 16 == 8, 0, 8),
-            t.tile_p + np.where(t.tile_p % 8 == 0, 4, 0))
+    image_row = t.tile_p + np.where(t.tile_p % 8 == 0, 4, 0)
+    if turned(problem):
+        return t.tile_c + np.where(t.tile_c % 8 == 0, 4, 0), image_row
+    return t.step_c + np.where(t.step_c % 16 == 8, 0, 8), image_row
 
 
 def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> GemmShape:
     """Geometry of *t*, a GemmTiling or columns of many."""
-    spec, split = problem.spec, splits(t)
+    sizes, split = sizes_of(problem), splits(t)
     # What no tiling may be has at least one of each, so that its rules can be judged.
     slice_waves = np.maximum((t.tile_c // t.wave_c) * (t.tile_p // t.wave_p), 1)
     waves, sums = slice_waves * t.slices, np.maximum(t.wave_c * t.wave_p // wavefront, 1)
     lanes_p, threads = np.maximum(wavefront // t.lanes_c, 1), waves * wavefront
     vector_p, vector_c = vectors_of(problem)
-    filter_row, image_row = rows_of(t)
+    filter_row, image_row = rows_of(problem, t)
+    filters = filter_row * (t.step_c if turned(problem) else t.tile_c)
+    thread_c = t.wave_c // t.lanes_c
     return GemmShape(
         slice_waves=slice_waves, waves=waves, sums=sums,
-        # Four channels of the filters at a time; on matrix units eight of both, in two parts.
+        # Four channels of the filters at a time, where they lie together; on matrix units eight of
+        # both, in two parts.
         operands=np.where(split, t.wave_c // 2 + t.wave_p // 2,
-                          4 * (t.wave_c // t.lanes_c) + t.wave_p // lanes_p),
+                          (1 if turned(problem) else 4) * thread_c + t.wave_p // lanes_p),
         fetched=vector_c * ceil_div(t.tile_c * t.step_c, vector_c * threads)
         + vector_p * ceil_div(t.tile_p * t.step_c, vector_p * threads),
-        buffer=t.tile_c * filter_row + t.step_c * image_row,
+        filters=filters, buffer=filters + t.step_c * image_row,
         joined=np.maximum(t.slices - 1, t.cluster > 1) * slice_waves * wavefront * sums,
-        steps=ceil_div(ceil_div(spec.in_channels, t.step_c), t.cluster),
-        channel_tiles=ceil_div(spec.out_channels, t.tile_c),
-        pixel_tiles=ceil_div(problem.batch * problem.out_height * problem.out_width, t.tile_p))
+        steps=ceil_div(ceil_div(sizes.depth, t.step_c), t.cluster),
+        channel_tiles=ceil_div(sizes.channels, t.tile_c),
+        pixel_tiles=ceil_div(sizes.pixels, t.tile_p))
