@@ -20,6 +20,8 @@ from dscore.torch.setting import Setting
 from dscore.torch.survey import Survey
 from dscore.torch.tracing import evaluating
 
+_ON_THE_CPU = ("the model lies on the CPU, where PyTorch's own convolutions compute; once it is "
+               "moved to a GPU, dscore's kernels do")
 # Marks a module whose class was nn.Conv2d.
 _REPLACED = "_dscore_replaced"
 # Of the largest output: a graph whose result differs by more was traced wrongly. PyTorch's own may
@@ -66,6 +68,8 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
     prepared = setting.prepare([call.problem for call in survey.calls if not call.reason])
     _replace(survey, backend)
     _hold_to_example(survey)
+    if not setting.computes:
+        setting.note += "; " * bool(setting.note) + _ON_THE_CPU
     return report_on(survey, setting, prepared)
 
 

@@ -107,10 +107,13 @@ class Accelerated:
         return function, arguments, *rest
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _make_program(model: Any) -> None:
     """Make the program while a compiler traces the model, of whose graph that is no part."""
     model._dscore_folded.program_of(model)
+
+
+# As torch.compiler.assume_constant_result marks it, which imports the whole compiler.
+_make_program._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def plain_class(model: nn.Module) -> type[nn.Module]:

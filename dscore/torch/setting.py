@@ -12,14 +12,11 @@ from dscore.core.device import Device
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 
-_ON_THE_CPU = ("the model lies on the CPU, where PyTorch's own convolutions compute; once it is "
-               "moved to a GPU, dscore's kernels do")
-
 
 class Setting:
-    """Setting for a model on GPU *gpu*, or elsewhere (None), or for a named *device*.
+    """Setting for a model on GPU *gpu* or elsewhere (None), or for a *device* wherever it is.
 
-    `note` says what plans are assumed for. Raises UnavailableError where the backend cannot run.
+    `note` says what is assumed. Raises UnavailableError where the backend cannot run.
     """
 
     def __init__(self, name: str, gpu: int | None = None, device: Device | None = None) -> None:
@@ -34,7 +31,12 @@ class Setting:
                            else self._backend.device())
         else:
             self.device, assumed = api.assumed_device()
-            self.note = f"plans are for {assumed}; {_ON_THE_CPU}" if assumed else _ON_THE_CPU
+            self.note = f"plans are for {assumed}" if assumed else ""
+
+    @property
+    def computes(self) -> bool:
+        """Whether kernels run for this setting."""
+        return self._backend is not None
 
     def plan_of(self, problem: ConvProblem) -> Plan:
         """The plan that a call takes; SpecError or InfeasibleError where there is none."""
