@@ -20,6 +20,7 @@ from dscore.cli.commands.env import env
 from dscore.cli.commands.explain import explain
 from dscore.cli.commands.prepare import prepare
 from dscore.cli.commands.run import run
+from dscore.cli.commands.scan import scan
 from dscore.cli.commands.space import space
 from dscore.cli.commands.tune import tune
 from dscore.cli.commands.validate import validate
@@ -45,8 +46,8 @@ def _dscore(context: typer.Context, version: options.Version = False,
 
 
 # In the order of the help.
-for _command in (devices, validate, space, explain, emit, build, prepare, run, bench, tune,
-                 conformance, env):
+for _command in (devices, validate, space, explain, emit, build, prepare, run, scan, bench,
+                 tune, conformance, env):
     app.command()(_command)
 app.add_typer(cache.app)
 for _info in (*app.registered_commands, *cache.app.registered_commands):

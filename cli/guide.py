@@ -29,6 +29,7 @@ Names stand for problems, too: a layer of the papers (P13, D4), a layer of a net
   dscore build P13 --target sm_90  compile kernels without a GPU
   dscore prepare mobilenet_v2      compile the kernels that calls take
   dscore run mobilenet_v2          run and check every layer
+  dscore scan mobilenet_v2         what it would do to a network of PyTorch
   dscore bench D4 P13              time layers beside PyTorch
   dscore tune P13                  find the fastest tiling on your GPU
   dscore conformance               search for a case that a backend gets wrong

@@ -111,6 +111,15 @@ def missing_for_gpus() -> str:
                      if isinstance(one, backends.GpuBackend))
 
 
+def require_torch_package() -> None:
+    """Raise UnavailableError where PyTorch, which models are made of, is missing or too old."""
+    try:
+        import dscore.torch  # noqa: F401
+    except ImportError as absent:
+        raise UnavailableError(f"models need PyTorch: {absent}; pip install dscore[torch]"
+                               ) from absent
+
+
 def sizes_of(text: str) -> Sizes:
     """Where a kernel has its image sizes from; SpecError for a word that ``--sizes`` lacks."""
     from dscore.building.codegen import Sizes

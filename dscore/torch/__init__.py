@@ -5,6 +5,10 @@
     DepthwiseConv2d(...)          one that has a group for each channel
     PointwiseConv2d(...)          one of kernel 1x1
     DepthwiseSeparableConv2d(...) the two after one another
+    accelerate(model, example)    a model's convolutions by dscore, folded in eval mode
+    scan(model, example)          the report of that, without a change
+    restore(model)                the model as it was
+    refresh(model)                what is folded, computed anew
     left_to_pytorch()             the layers that PyTorch computed instead, each with the reason
 
 >>> import torch, dscore.torch
@@ -23,6 +27,10 @@ from importlib.util import find_spec
 if find_spec("torch") is None:
     raise ImportError("dscore.torch needs PyTorch: pip install 'dscore[torch]'")
 
+from dscore.torch.accelerate import accelerate as accelerate
+from dscore.torch.accelerate import refresh as refresh
+from dscore.torch.accelerate import restore as restore
+from dscore.torch.accelerate import scan as scan
 from dscore.torch.functional import conv2d as conv2d
 from dscore.torch.modules import Conv2d as Conv2d
 from dscore.torch.modules import DepthwiseConv2d as DepthwiseConv2d
@@ -32,4 +40,4 @@ from dscore.torch.remainder import Left as Left
 from dscore.torch.remainder import left_to_pytorch as left_to_pytorch
 
 __all__ = ["Conv2d", "DepthwiseConv2d", "DepthwiseSeparableConv2d", "Left", "PointwiseConv2d",
-           "conv2d", "left_to_pytorch"]
+           "accelerate", "conv2d", "left_to_pytorch", "refresh", "restore", "scan"]

@@ -1,0 +1,58 @@
+"""`dscore scan`: what `dscore.torch.accelerate` would do to a model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dscore.cli import options
+from dscore.cli.inputs import require_torch_package
+from dscore.cli.show.json import print_json
+from dscore.core.errors import SpecError
+
+
+def scan(
+    network: Annotated[str, typer.Argument(
+        metavar="MODULE:FACTORY", show_default=False,
+        help="A model of PyTorch: torchvision.models:mobilenet_v2, my_module:make_model, or "
+             "mobilenet_v2, efficientnet_b0, mnasnet1_0, shufflenet_v2_x1_0 for torchvision's.")],
+    input: Annotated[str, typer.Option(
+        "--input", metavar="NxCxHxW,...", help="Shape of its input, or of each of its inputs.",
+    )] = "1x3x224x224",
+    device: options.DeviceName = None,
+    backend: options.BackendName = "auto",
+    fold: Annotated[bool, typer.Option(
+        "--fold/--no-fold", help="With batch norms, activations, sums and scales folded, as in "
+                                 "eval mode, or without, as in training.")] = True,
+    json: options.Json = False,
+) -> None:
+    """Show what dscore would do to a network of PyTorch, without changing anything.
+
+    A line for each convolution: what is folded into it, its plan, its expected time, and how many
+    times as fast as PyTorch that is; or why PyTorch computes it. Expected times are those of
+    shipped hints, else the cost model's. Gains are known for devices that PyTorch was timed on
+    (h200).
+
+    \b
+    dscore scan torchvision.models:mobilenet_v2 --device h200
+    dscore scan efficientnet_b0 --input 32x3x224x224 --device h200
+    dscore scan my_module:make_model --input 1x3x64x64 --json
+
+    In Python, dscore.torch.accelerate(model, example) does it.
+    """
+    require_torch_package()
+    from dscore import torch as package
+    from dscore.cli.show import scan as show
+    from dscore.torch.models import factory_of, inputs_of, shapes_of
+
+    shapes = shapes_of(input)
+    model = factory_of(network)()
+    try:
+        report = package.scan(model, inputs_of(shapes), fold=fold, backend=backend, device=device)
+    except RuntimeError as failed:  # of PyTorch, where a shape does not fit a layer
+        raise SpecError(f"{network} cannot be called on {input}: {failed}") from failed
+    if json:
+        print_json(show.record(report))
+    else:
+        show.print_report(report)

@@ -1,0 +1,184 @@
+"""Acceleration of a whole model: its convolutions by dscore, folded in eval mode; and its undoing.
+"""
+
+from __future__ import annotations
+
+import copy
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from dscore import api
+from dscore.core.errors import SpecError, shown
+from dscore.torch.accelerated import Accelerated, accelerated_class, plain_class
+from dscore.torch.modules import Conv2d
+from dscore.torch.report import Report, report_on
+from dscore.torch.setting import Setting
+from dscore.torch.survey import Survey
+from dscore.torch.tracing import evaluating
+
+_ON_THE_CPU = ("the model lies on the CPU, where PyTorch's own convolutions compute; once it is "
+               "moved to a GPU, dscore's kernels do")
+# Marks a module whose class was nn.Conv2d.
+_REPLACED = "_dscore_replaced"
+# Of the largest output: a graph whose result differs by more was traced wrongly. PyTorch's own may
+# be rounded to TF32, which differs by some thousandths.
+_MOST_DIFFERENCE = 0.02
+
+
+def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bool = True,
+               backend: str = "auto") -> Report:
+    """Convolutions of a model by dscore, for inference and for training.
+
+    - *example*: the input that the model is called with, or a tuple of its inputs. Other inputs may
+      have other shapes; plans are prepared for these.
+    - *fold*: in eval mode, under ``torch.no_grad()``, the model runs as a graph. Batch norms,
+      activations, additions (``x + block(x)``) and products with a scale by image and channel
+      (squeeze-and-excitation) become part of the convolutions beside them.
+    - *inplace*: change *model* itself; False changes a copy, which the report has as `model`.
+    - *backend*: "auto", or one by its name, as for `dscore.torch.conv2d`.
+
+    Returns a `Report`; print it. `restore` undoes all.
+
+    The model stays what it is: of its class, with its modules, parameters, hooks and state_dict. In
+    train mode, and where gradients are recorded, its modules run one by one, and batch norms as
+    PyTorch's. Each eager call in eval mode looks whether a parameter, a buffer or a module was
+    changed since, and then folds anew. What it cannot see (`Watch` lists it) needs
+    ``model.eval()``, `refresh`, or ``model.load_state_dict``; so do programs of torch.compile and
+    captured CUDA graphs, which look at nothing. A model that PyTorch cannot trace is folded in
+    parts, or not at all: the report says so, and its convolutions are replaced one by one.
+
+    Raises SpecError for what is no module, UnavailableError for a backend that cannot run here.
+
+    >>> model = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.BatchNorm2d(8), nn.ReLU()).eval()
+    >>> report = accelerate(model, torch.zeros(1, 8, 5, 5))
+    >>> report.layers[0].name, report.layers[0].folded
+    ('0', ('batch norm', 'relu'))
+    """
+    _require_module(model)
+    if not inplace:
+        model = copy.deepcopy(model)
+    restore(model)
+    arguments = example if isinstance(example, tuple) else (example,)
+    setting = Setting(backend, gpu=_gpu_of(model))
+    survey = Survey(model, arguments, setting.plan_of, fold, backend)
+    prepared = setting.prepare([call.problem for call in survey.calls if not call.reason])
+    _replace(survey, backend)
+    _hold_to_example(survey)
+    if not setting.computes:
+        setting.note += "; " * bool(setting.note) + _ON_THE_CPU
+    return report_on(survey, setting, prepared)
+
+
+def scan(model: nn.Module, example: Any, *, fold: bool = True, backend: str = "auto",
+         device: api.DeviceLike | None = None) -> Report:
+    """The report of `accelerate`, without a change of the model, and without a kernel.
+
+    *device*: that the plans are for, by name; None for the GPU that is here, else an assumed one.
+
+    >>> model = nn.Sequential(nn.Conv2d(16, 32, 1), nn.ReLU6())
+    >>> report = scan(model, torch.zeros(1, 16, 14, 14), device="h200")
+    >>> report.layers[0].problem
+    'n1c16h14w14_o32k1_bias_relu6'
+    """
+    _require_module(model)
+    arguments = example if isinstance(example, tuple) else (example,)
+    setting = Setting(backend, device=None if device is None else api.device_of(device))
+    return report_on(Survey(model, arguments, setting.plan_of, fold, backend), setting)
+
+
+def restore(model: nn.Module) -> None:
+    """Undo `accelerate`; parameters keep the values that they have. Others are left as they are.
+
+    >>> model = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8))
+    >>> _ = accelerate(model, torch.zeros(1, 8, 5, 5))
+    >>> restore(model)
+    >>> type(model[0]) is nn.Conv2d
+    True
+    """
+    for module in model.modules():
+        if isinstance(module, Accelerated):
+            module.__class__ = plain_class(module)  # type: ignore[assignment]
+            del module._dscore_folded
+        if vars(module).pop(_REPLACED, False):
+            module.__class__ = nn.Conv2d
+            vars(module).pop("backend", None)
+
+
+def refresh(model: nn.Module) -> None:
+    """Fold the parameters of an accelerated model as they are now, whatever has changed them.
+
+    Compiled programs and captured graphs read the new values, too.
+    """
+    for module in model.modules():
+        if isinstance(module, Accelerated):
+            module._dscore_folded.fold()
+
+
+def _require_module(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise SpecError(f"a model is a torch.nn.Module, got {shown(model)}")
+    if isinstance(model, torch.jit.ScriptModule) or hasattr(model, "_orig_mod"):
+        raise SpecError(f"a {type(model).__name__} is compiled already; accelerate the model that "
+                        "it was made of, and compile that")
+
+
+def _gpu_of(model: nn.Module) -> int | None:
+    """The number of the GPU that a model lies on; None for another device."""
+    tensor = next(chain(model.parameters(), model.buffers()), None)
+    return tensor.get_device() if tensor is not None and tensor.is_cuda else None
+
+
+def _replace(survey: Survey, backend: str) -> None:
+    """Give the survey's convolutions and its folded parts their accelerated classes."""
+    for call in survey.calls:
+        if not call.reason and type(call.conv) is nn.Conv2d:
+            call.conv.__class__ = Conv2d
+            vars(call.conv)[_REPLACED] = True
+            if backend != "auto":
+                call.conv.backend = backend  # type: ignore[assignment]
+    for name, folded in survey.parts.items():
+        part = survey.model.get_submodule(name)
+        part.__class__ = accelerated_class(type(part))
+        vars(part)["_dscore_folded"] = folded
+
+
+def _hold_to_example(survey: Survey) -> None:
+    """Undo the folding of parts if the model's result on the example is another one by them.
+
+    What PyTorch traces may differ from what a model does, where that depends on values.
+    """
+    if not survey.parts:
+        return
+    with evaluating(survey.model):
+        results = _tensors(survey.model(*survey.arguments))
+        kept = [(part, type(part)) for name in survey.parts
+                if (part := survey.model.get_submodule(name))]
+        for part, _ in kept:
+            part.__class__ = plain_class(part)  # type: ignore[assignment]
+        plain = _tensors(survey.model(*survey.arguments))
+    if len(results) == len(plain) and all(map(_alike, results, plain)):
+        for part, accelerated in kept:
+            part.__class__ = accelerated
+        return
+    for part, _ in kept:
+        del part._dscore_folded
+    survey.unfolded.update(dict.fromkeys(
+        survey.parts, "as PyTorch traces it, its result on the example is another one"))
+    survey.parts.clear()
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    return [one for one in tree_leaves(output) if isinstance(one, Tensor)]
+
+
+def _alike(result: Tensor, plain: Tensor) -> bool:
+    if result.shape != plain.shape or result.dtype != plain.dtype:
+        return False
+    if not plain.is_floating_point() or not plain.numel():
+        return bool(torch.equal(result, plain))
+    most = _MOST_DIFFERENCE * plain.abs().max()
+    return bool(((result - plain).abs().max() <= most) | ~most.isfinite())

@@ -1,0 +1,148 @@
+"""Folded layer: a convolution with the batch norm, activation, residual and scale around it.
+
+In eval mode a batch norm is a factor and an addend of each output channel, so that it goes into the
+filter and the bias: with s = weight / sqrt(running_var + eps), filter·s and
+(bias − running_mean)·s + bias of the norm. Both are computed in float64 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import ACTIVATIONS, ConvSpec
+from dscore.torch.functional import conv2d
+
+# Of a module of dscore's that PyTorch computes.
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    name: getattr(functional, name) for name in ACTIVATIONS}
+
+
+@dataclass(eq=False)
+class FoldedConv:
+    """Convolution *conv* of a folded graph, called *name*, with what was folded into it.
+
+    *reason* is why PyTorch computes it; empty where dscore does. Only then are an activation, a
+    residual and a scale folded, which need dscore's kernels; a batch norm is in any case.
+    """
+
+    name: str
+    conv: nn.Conv2d
+    backend: str = "auto"
+    reason: str = ""
+    norm: nn.Module | None = None
+    activation: str | None = None
+    residual: bool = False
+    residual_after: bool = False
+    scaled: bool = False
+    weight: Any = None
+    bias: Any = None
+    __name__ = "folded_conv"  # by which torch.fx names the nodes that call it
+
+    @property
+    def folded(self) -> tuple[str, ...]:
+        """What was folded into it, in words."""
+        residual = f"residual {'after' if self.residual_after else 'before'}"
+        parts = (("scale", self.scaled), ("batch norm", self.norm is not None),
+                 (residual, self.residual and not self.residual_after),
+                 (self.activation, self.activation is not None),
+                 (residual, self.residual and self.residual_after))
+        return tuple(str(name) for name, present in parts if present)
+
+    def fold(self) -> bool:
+        """Compute filter and bias anew from the modules; whether they are other tensors now.
+
+        Folded ones are written in place, so that compiled programs and captured graphs read the
+        new values. Without a batch norm they are the module's own.
+        """
+        before = self.weight, self.bias
+        if self.norm is None:
+            self.weight, self.bias = self.conv.weight, self.conv.bias
+        else:
+            self.weight, self.bias = map(_kept, before, folded_norm(self.conv, self.norm))
+        return self.weight is not before[0] or self.bias is not before[1]
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None,
+                 scale: Tensor | None = None) -> Tensor:
+        """The layer's result, by the way that eager calls and compiled programs share."""
+        conv = self.conv
+        if self.reason:
+            y = conv._conv_forward(x, self.weight, self.bias)
+            return _ACTIVATIONS[self.activation](y) if self.activation else y
+        if scale is not None:
+            scale = scale.flatten(1)
+        return conv2d(x, self.weight, self.bias, conv.stride, conv.padding, conv.dilation,
+                      conv.groups, activation=self.activation, backend=self.backend,
+                      residual=residual, residual_after=self.residual_after, scale=scale)
+
+    def bound(self) -> Callable[..., Tensor]:
+        """The layer as a function for eager calls, with all that is constant looked up."""
+        if self.reason:
+            return self
+        conv, activation, after, backend = (self.conv, self.activation, self.residual_after,
+                                            self.backend)
+        weight, bias, stride, padding = self.weight, self.bias, conv.stride, conv.padding
+        dilation, groups = conv.dilation, conv.groups
+
+        def call(x: Tensor, residual: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
+            return conv2d(x, weight, bias, stride, padding, dilation, groups,
+                          activation=activation, residual=residual, residual_after=after,
+                          scale=None if scale is None else scale.flatten(1), backend=backend)
+        return call
+
+    def problem(self, shape: tuple[int, ...], dtype: torch.dtype) -> ConvProblem:
+        """The problem on an input of a shape (N, C, H, W); SpecError where dscore has none."""
+        _, _, height, width = shape
+        return ConvProblem(spec_of(self.conv, dtype, bias=self.bias is not None,
+                                   activation=self.activation, scaled=self.scaled,
+                                   residual=self._residual), shape[0], height, width)
+
+    @property
+    def _residual(self) -> str | None:
+        if not self.residual:
+            return None
+        return "after" if self.residual_after else "before"
+
+
+def spec_of(conv: nn.Conv2d, dtype: torch.dtype, **rest: Any) -> ConvSpec:
+    """The layer of a module; *rest* are the fields of a `ConvSpec` beyond the filter's."""
+    padding: Any = conv.padding if isinstance(conv.padding, str) else tuple(conv.padding)
+    return ConvSpec.make(conv.in_channels, conv.out_channels, tuple(conv.kernel_size),
+                         stride=tuple(conv.stride), padding=0 if padding == "valid" else padding,
+                         dilation=tuple(conv.dilation), groups=conv.groups,
+                         dtype=str(dtype).removeprefix("torch."), **rest)
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def folded_norm(conv: nn.Conv2d, norm: Any) -> tuple[Tensor, Tensor]:
+    """Filter and bias of a convolution with the batch norm after it, both in eval mode.
+
+    >>> conv, norm = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2).eval()
+    >>> x = torch.ones(1, 2, 3, 3)
+    >>> weight, bias = folded_norm(conv, norm)
+    >>> torch.allclose(nn.functional.conv2d(x, weight, bias), norm(conv(x)), atol=1e-6)
+    True
+    """
+    factor = torch.rsqrt(norm.running_var.double() + norm.eps)
+    if norm.weight is not None:
+        factor = factor * norm.weight.double()
+    mean = norm.running_mean.double()
+    bias = (-mean if conv.bias is None else conv.bias.double() - mean) * factor
+    if norm.bias is not None:
+        bias = bias + norm.bias.double()
+    weight = conv.weight.double() * factor[:, None, None, None]
+    return weight.to(conv.weight.dtype).contiguous(), bias.to(conv.weight.dtype)
+
+
+def _kept(before: Tensor | None, values: Tensor) -> Tensor:
+    """*values*, in the tensor that held the ones before where it can hold them."""
+    if (before is None or before.shape != values.shape or before.dtype != values.dtype
+            or before.device != values.device):
+        return values
+    return before.copy_(values)

@@ -1,0 +1,54 @@
+"""Setting of an acceleration: the backend and the device that the plans are made for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dscore import api
+from dscore.calling import choice
+from dscore.calling.prepare import Preparation, prepare
+from dscore.core.backend import Backend, GpuBackend, choose_backend, require_accepted
+from dscore.core.device import Device
+from dscore.core.plan import Plan
+from dscore.core.problem import ConvProblem
+
+
+class Setting:
+    """Setting for a model on GPU *gpu* or elsewhere (None), or for a *device* wherever it is.
+
+    `note` says what is assumed. Raises UnavailableError where the backend cannot run.
+    """
+
+    def __init__(self, name: str, gpu: int | None = None, device: Device | None = None) -> None:
+        self.name, self.note = name, ""
+        self._backend: Backend | None = None
+        if device is not None:
+            self.device = device
+        elif gpu is not None or name != "auto":
+            self._backend = choose_backend("hip" if name == "auto" else name)
+            on_gpu = gpu is not None and isinstance(self._backend, GpuBackend)
+            self.device = (self._backend.device_at(gpu or 0) if on_gpu  # type: ignore[attr-defined]
+                           else self._backend.device())
+        else:
+            self.device, assumed = api.assumed_device()
+            self.note = f"plans are for {assumed}" if assumed else ""
+
+    @property
+    def computes(self) -> bool:
+        """Whether kernels run for this setting."""
+        return self._backend is not None
+
+    def plan_of(self, problem: ConvProblem) -> Plan:
+        """The plan that a call takes; SpecError or InfeasibleError where there is none."""
+        if self._backend is None:
+            return choice.untuned_plan(problem, self.device)
+        plan = choice.default_plan(problem, self.device, self._backend, self.name)
+        require_accepted(self._backend, plan)
+        return plan
+
+    def prepare(self, problems: Iterable[ConvProblem | None]) -> Preparation | None:
+        """Compile the kernels of problems in parallel; None where none run here."""
+        listed = [problem for problem in problems if problem is not None]
+        if self._backend is None or not listed:
+            return None
+        return prepare(listed, backend=self._backend.name if self.name == "auto" else self.name)

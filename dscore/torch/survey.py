@@ -1,0 +1,213 @@
+"""Survey of a model's convolutions: their problems on an example, and who is to compute each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from dscore.core.errors import InfeasibleError, SpecError, UnavailableError
+from dscore.core.plan import Plan
+from dscore.core.problem import ConvProblem
+from dscore.torch.accelerated import Folded
+from dscore.torch.folding import spec_of
+from dscore.torch.tracing import NotTraced, evaluating, is_conv
+
+Planner = Callable[[ConvProblem], Plan]
+# Those of which dscore's kernels gain in general; others are replaced where that was measured.
+GAINING = ("depthwise", "pointwise")
+# Elements of the arguments, of some ten images for ImageNet.
+_MUCH = 2**21
+
+
+@dataclass
+class ConvCall:
+    """One call of a convolution: by `reason` PyTorch computes it, by an empty one dscore does."""
+
+    name: str
+    conv: nn.Conv2d
+    shape: tuple[int, ...]
+    problem: ConvProblem | None = None
+    folded: tuple[str, ...] = ()
+    plan: Plan | None = None
+    measured: tuple[float, float] | None = None  # seconds of dscore and of PyTorch
+    reason: str = ""
+
+
+@dataclass
+class Survey:
+    """Survey of *model* called with *arguments*.
+
+    `parts` are the modules that are folded, by name, "" for the model itself. *fold* False folds
+    none. *kinds* are computed by dscore, of those that *plan_of* finds a plan for.
+    """
+
+    model: nn.Module
+    arguments: tuple[Any, ...]
+    plan_of: Planner
+    fold: bool = True
+    backend: str = "auto"
+    kinds: tuple[str, ...] = GAINING
+    parts: dict[str, Folded] = field(default_factory=dict)
+    unfolded: dict[str, str] = field(default_factory=dict)
+    calls: list[ConvCall] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._left: dict[str, str] = {}
+        self._plans: dict[ConvProblem, Plan | str] = {}
+        with evaluating(self.model):
+            self._look()
+            self._plan()
+
+    def _look(self) -> None:
+        """See what each module is called with, and find the parts.
+
+        Of much data on the CPU, by shapes alone, unless the model asks for values.
+        """
+        if _is_much(self.arguments):
+            with suppress(Exception), _shapes_alone(self.arguments) as arguments:
+                self._see(arguments)
+                for folded in self.parts.values():
+                    folded.program = None  # which holds no values
+                return
+        self._see(self.arguments)
+
+    def _see(self, arguments: tuple[Any, ...]) -> None:
+        self._seen = _seen(self.model, arguments)
+        self.parts, self.unfolded = {}, {}
+        if self.fold:
+            self._find_parts("", self.model)
+
+    def leave(self, reasons: dict[str, str]) -> None:
+        """Leave more convolutions to PyTorch, by name, each with its reason."""
+        self._left.update(reasons)
+        with evaluating(self.model):
+            self._plan()
+
+    def _find_parts(self, name: str, module: nn.Module) -> None:
+        """The module as a part, or where it has no graph its modules as parts."""
+        arguments = self._seen.get(name)
+        if is_conv(module) or arguments is None or not any(map(is_conv, module.modules())):
+            return
+        folded = Folded(len(arguments), self.backend, {})
+        try:
+            folded.build(module, arguments)
+            self.parts[name] = folded
+        except NotTraced as failed:
+            self.unfolded[name] = str(failed)
+            for child_name, child in module.named_children():
+                self._find_parts(f"{name}.{child_name}".lstrip("."), child)
+
+    def _plan(self) -> None:
+        """The calls, and their plans; what has none is left, and the graphs are made without."""
+        for module_name, module in self.model.named_modules():
+            if is_conv(module) and module_name not in self._left:
+                reason = self._static_reason(module)  # type: ignore[arg-type]
+                if reason:
+                    self._left[module_name] = reason
+        while True:
+            self._rebuild()
+            self.calls = [*self._folded_calls(), *self._module_calls()]
+            refused = {call.name: reason for call in self.calls if not call.reason
+                       and (reason := self._refusal(call))}
+            if not refused:
+                return
+            self._left.update(refused)
+
+    def _static_reason(self, conv: nn.Conv2d) -> str:
+        """Reason why PyTorch computes a convolution on any input."""
+        if conv.padding_mode != "zeros":
+            return f"pads by {conv.padding_mode} values"
+        try:
+            kind = spec_of(conv, conv.weight.dtype).kind
+        except SpecError as error:
+            return str(error)
+        return "" if kind in self.kinds else f"{kind}: no gain is known; measured on a GPU"
+
+    def _rebuild(self) -> None:
+        """Make the graphs anew, with what is left now."""
+        for name, folded in self.parts.items():
+            prefix = f"{name}." if name else ""
+            left = {conv[len(prefix):]: reason for conv, reason in self._left.items()
+                    if conv.startswith(prefix)}
+            if left != folded.left or folded.program is None:
+                folded.left = left
+                folded.build(self.model.get_submodule(name))
+
+    def _folded_calls(self) -> Iterator[ConvCall]:
+        for name, folded in self.parts.items():
+            prefix = f"{name}." if name else ""
+            assert folded.program is not None
+            for layer, node in folded.program.calls:
+                shape = node.args[0].meta["shape"]
+                call = ConvCall(prefix + layer.name, layer.conv, shape, folded=layer.folded,
+                                reason=layer.reason)
+                if not call.reason:
+                    call.problem = layer.problem(shape, layer.conv.weight.dtype)
+                yield call
+
+    def _module_calls(self) -> Iterator[ConvCall]:
+        """Convolutions of no graph, once each, as the example came to them."""
+        graphs = [folded.program for folded in self.parts.values() if folded.program is not None]
+        within = {layer.conv for program in graphs for layer in program.layers}
+        for name, module in self.model.named_modules():
+            if not is_conv(module) or module in within:
+                continue
+            seen, conv = self._seen.get(name), module
+            shape = tuple(seen[0].shape) if seen and isinstance(seen[0], Tensor) else ()
+            call = ConvCall(name, conv, shape,  # type: ignore[arg-type]
+                            reason=self._left.get(name, "" if shape else "the example does not "
+                                                  "come to it"))
+            if not call.reason:
+                spec = spec_of(conv, conv.weight.dtype,  # type: ignore[arg-type]
+                               bias=conv.bias is not None,
+                               activation=getattr(conv, "activation", None))
+                call.problem = ConvProblem(spec, *([1, *shape[1:]] if len(shape) == 3 else
+                                                   [shape[0], *shape[2:]]))
+            yield call
+
+    def _refusal(self, call: ConvCall) -> str:
+        """Reason why there is no plan of a call; else it gets its plan."""
+        assert call.problem is not None
+        if call.problem not in self._plans:
+            try:
+                self._plans[call.problem] = self.plan_of(call.problem)
+            except (SpecError, InfeasibleError, UnavailableError) as error:
+                self._plans[call.problem] = str(error).splitlines()[0]
+        plan = self._plans[call.problem]
+        call.plan = None if isinstance(plan, str) else plan
+        return plan if isinstance(plan, str) else ""
+
+
+def _is_much(arguments: tuple[Any, ...]) -> bool:
+    """Whether a model takes longer to compute on these than PyTorch does to find shapes."""
+    return sum(one.numel() for one in tree_leaves(arguments)
+               if isinstance(one, Tensor) and not one.is_cuda) > _MUCH
+
+
+@contextmanager
+def _shapes_alone(arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Context in which nothing is computed but shapes, with the arguments for it."""
+    from torch._subclasses.fake_tensor import FakeTensorMode  # takes long
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        yield tree_map(lambda one: mode.from_tensor(one) if isinstance(one, Tensor) else one,
+                       arguments)
+
+
+def _seen(model: nn.Module, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+    """The positional arguments of each module that is called, at its first call."""
+    seen: dict[str, tuple[Any, ...]] = {}
+    handles = [module.register_forward_pre_hook(
+        lambda _, args, name=name: seen.setdefault(name, args) and None)
+        for name, module in model.named_modules()]
+    try:
+        model(*arguments)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen
