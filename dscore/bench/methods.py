@@ -10,6 +10,7 @@ from typing import Any
 from dscore import api
 from dscore.bench import torch_methods
 from dscore.bench.summary import OURS
+from dscore.calling import gradients
 from dscore.checking.bound import Accuracy
 from dscore.core.backend import Backend
 from dscore.core.errors import DscoreError, LaunchError, SpecError, UnavailableError
@@ -69,7 +70,7 @@ def torch_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
                  arrays: Arrays) -> Method:
     """One way of PyTorch, checked."""
     def subject_on(sets: Sequence[Arrays], keep: bool = True) -> torch_methods.TorchSubject:
-        return torch_methods.TorchSubject(torch, way, problem, [one[:3] for one in sets], keep)
+        return torch_methods.TorchSubject(torch, way, problem, [one[:-1] for one in sets], keep)
 
     method = Method(way, "", subject_on, lambda given: subject_on([given], keep=False))
     try:
@@ -84,15 +85,28 @@ def torch_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
 
 
 class _Conv:
-    """`dscore.conv` as a user calls it."""
+    """`dscore.conv`, or the function of another operation, as a user calls it."""
 
     def __init__(self, problem: ConvProblem, arrays: Arrays, options: dict[str, Any]) -> None:
-        self.name, self._arrays = OURS, arrays[:3]
+        self.name, self._inputs, spec = OURS, arrays[:-1], problem.spec
         self._options = {**_written(problem), **options}
+        self._call: Callable[..., Any] = api.conv
+        if problem.operation == "input_gradient":
+            self._call = gradients.input_gradient
+            self._options["size"] = _short((problem.height, problem.width))
+        elif problem.operation == "weight_gradient":
+            self._call = gradients.weight_gradient
+            self._options["kernel"] = _short(spec.kernel)
+        elif spec.residual or spec.scaled:
+            self._inputs, further = self._inputs[:3], self._inputs[3:]
+            names = ["residual"] * (spec.residual is not None) + ["scale"] * spec.scaled
+            self._options.update(zip(names, further, strict=True))
+            if spec.residual == "after":
+                self._options["residual_after"] = True
 
     def launch(self, index: int, stream: int) -> Any:
         """Call it; its result."""
-        return api.conv(*self._arrays, **self._options)
+        return self._call(*self._inputs, **self._options)
 
     @contextmanager
     def settings(self) -> Iterator[None]:

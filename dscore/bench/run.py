@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dscore import api
+from dscore import api, ops
 from dscore._version import __version__
 from dscore.bench import torch_methods
 from dscore.bench.methods import Method, dscore_method, torch_method
@@ -188,11 +188,12 @@ class Bench:
 
     def _row(self, case: NamedProblem, method: Method, cache: str) -> Row:
         problem, timing = case.problem, method.timings.get(cache)
-        flops = 2 * problem.macs
+        flops, operation = ops.flops(problem), problem.operation.replace("_", " ")
+        kind = problem.spec.kind + f" {operation}" * (problem.operation != "conv")
         floor = self.floors.seconds(compulsory_bytes(problem), flops)
         median, low, high = (None, None, None) if timing is None else (
             timing.median * 1e6, *(quartile * 1e6 for quartile in timing.quartiles))
-        return Row(problem.spec.kind, case.name, problem.batch, method.name, cache, median, low,
+        return Row(kind, case.name, problem.batch, method.name, cache, median, low,
                    high, compulsory_bytes(problem), flops, floor * 1e6, not method.fault,
                    method.share, timing.policy if timing else "", timing.sets if timing else 0,
                    timing.launches if timing else 0, len(timing.samples) if timing else 0,
@@ -206,9 +207,10 @@ def _cases(comparison: Comparison) -> list[NamedProblem]:
              for batch in comparison.batches or (None,) for layer in comparison.layers]
     for case in cases:
         spec = case.problem.spec
-        if case.problem.operation != "conv":
-            raise SpecError(f"{case.name}: convolutions are compared with PyTorch's, not "
-                            f"{case.problem.operation}")
+        known = torch_methods.OPERATIONS
+        if comparison.ways and case.problem.operation not in known:
+            raise SpecError(f"{case.name}: PyTorch has {', '.join(known)} to compare with, not "
+                            f"{case.problem.operation}; leave PyTorch out: --peer none")
         if not spec.element.cpp or spec.layout != "nchw":
             raise SpecError(f"{case.name}: {', '.join(kernel_types())} layers in NCHW are "
                             f"compared, not {spec.dtype} in {spec.layout}")

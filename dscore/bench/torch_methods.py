@@ -11,6 +11,8 @@ from dscore.core.problem import ConvProblem
 
 # F.conv2d as it is; on channels_last tensors; with cuDNN off; a product of matrices.
 WAYS = ("default", "channels_last", "native", "matmul")
+# Those of dscore.ops that PyTorch computes as well.
+OPERATIONS = ("conv", "input_gradient", "weight_gradient")
 TF32 = "_tf32"  # ends the names of ways that may round operands to TF32
 
 
@@ -39,20 +41,19 @@ class TorchSubject:
     """
 
     def __init__(self, torch: Any, way: str, problem: ConvProblem,
-                 sets: Sequence[tuple[Any, Any, Any]], keep: bool = True) -> None:
+                 sets: Sequence[Sequence[Any]], keep: bool = True) -> None:
         self.name, self._torch, self._keep = way, torch, keep
         self._way, self.tf32 = way.removesuffix(TF32), way.endswith(TF32)
-        tensors = [tuple(None if a is None else torch.as_tensor(a) for a in arrays[:3])
-                   for arrays in sets]
-        if self._way == "channels_last":
-            tensors = [(self._channels_last(x), self._channels_last(w), bias)
-                       for x, w, bias in tensors]
-        self._tensors = tensors
-        self._call = (_product if self._way == "matmul" else _convolution)(torch, problem)
-        self.results: list[Any] = [None] * len(tensors)
+        self._tensors = [tuple(None if a is None else self._laid_out(torch.as_tensor(a))
+                               for a in arrays) for arrays in sets]
+        example = self._tensors[0][0]
+        self._call = _call_of(torch, problem, self._way,
+                              lambda shape: self._laid_out(example.new_empty(shape)))
+        self.results: list[Any] = [None] * len(sets)
 
-    def _channels_last(self, tensor: Any) -> Any:
-        return tensor.contiguous(memory_format=self._torch.channels_last)
+    def _laid_out(self, tensor: Any) -> Any:
+        images = self._way == "channels_last" and tensor.dim() == 4
+        return tensor.contiguous(memory_format=self._torch.channels_last) if images else tensor
 
     def launch(self, index: int, stream: int) -> None:
         """Call it on a set, on PyTorch's current stream."""
@@ -79,38 +80,95 @@ class TorchSubject:
         cudnn.enabled, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = values
 
 
-def _convolution(torch: Any, problem: ConvProblem) -> Callable[..., Any]:
-    spec, (top, bottom, left, right) = problem.spec, problem.padding
-    functional, act = torch.nn.functional, _activation(torch, problem)
-    even = (top, left) == (bottom, right)
-    padding = (top, left) if even else (0, 0)
-    stride, dilation, groups = spec.stride, spec.dilation, spec.groups
+def _call_of(torch: Any, problem: ConvProblem, way: str,
+             blank: Callable[[tuple[int, ...]], Any]) -> Callable[..., Any]:
+    """The function of a problem's inputs; *blank* makes a tensor as the way lays it out."""
+    if problem.operation != "conv":
+        return (_gradient_product(torch, problem) if way == "matmul"
+                else _gradient(torch, problem, blank))
+    spec = problem.spec
+    convolve = (_product if way == "matmul" else _convolution)(torch, problem)
+    act = _activation(torch, problem)
+    if not (spec.residual or spec.scaled):
+        return convolve if act is None else lambda *inputs: act(convolve(*inputs))
 
-    if even and act is None:
-        return lambda x, w, bias: functional.conv2d(x, w, bias, stride, padding, dilation, groups)
-
-    def call(x: Any, w: Any, bias: Any) -> Any:
-        if not even:
-            x = functional.pad(x, (left, right, top, bottom))
-        y = functional.conv2d(x, w, bias, stride, padding, dilation, groups)
-        return act(y) if act else y
+    def call(x: Any, w: Any, bias: Any, *further: Any) -> Any:
+        if spec.scaled:
+            x = x * further[-1][:, :, None, None]
+        y = convolve(x, w, bias)
+        if spec.residual == "before":
+            y.add_(further[0])
+        y = act(y) if act else y
+        return y.add_(further[0]) if spec.residual == "after" else y
 
     return call
 
 
+def _padding(problem: ConvProblem) -> tuple[tuple[int, int], tuple[int, ...]]:
+    """Padding that PyTorch's convolutions take, and what `pad` must do before them; () for none."""
+    top, bottom, left, right = problem.padding
+    even = (top, left) == (bottom, right)
+    return ((top, left), ()) if even else ((0, 0), (left, right, top, bottom))
+
+
+def _convolution(torch: Any, problem: ConvProblem) -> Callable[..., Any]:
+    spec, functional = problem.spec, torch.nn.functional
+    padding, pad = _padding(problem)
+    stride, dilation, groups = spec.stride, spec.dilation, spec.groups
+    if not pad:
+        return lambda x, w, bias: functional.conv2d(x, w, bias, stride, padding, dilation, groups)
+    return lambda x, w, bias: functional.conv2d(functional.pad(x, pad), w, bias, stride, padding,
+                                                dilation, groups)
+
+
 def _product(torch: Any, problem: ConvProblem) -> Callable[..., Any]:
     """A 1x1 convolution as a product of the filter with every image."""
-    spec, act = problem.spec, _activation(torch, problem)
+    spec = problem.spec
     images = (problem.batch, spec.in_channels, problem.height * problem.width)
     filters = (problem.batch, spec.out_channels, spec.in_channels)
 
     def call(x: Any, w: Any, bias: Any) -> Any:
         w, x = w.view(filters[1:]).expand(filters), x.view(images)
-        y = (torch.bmm(w, x) if bias is None
-             else torch.baddbmm(bias.view(1, -1, 1), w, x)).view(problem.y_shape)
-        return act(y) if act else y
+        return (torch.bmm(w, x) if bias is None
+                else torch.baddbmm(bias.view(1, -1, 1), w, x)).view(problem.y_shape)
 
     return call
+
+
+def _gradient(torch: Any, problem: ConvProblem,
+              blank: Callable[[tuple[int, ...]], Any]) -> Callable[..., Any]:
+    """What autograd calls for a convolution, asked for one of the gradients."""
+    spec, functional = problem.spec, torch.nn.functional
+    by_input = problem.operation == "input_gradient"
+    padding, pad = _padding(problem)
+    left, right, top, bottom = pad or (0, 0, 0, 0)
+    # Of the operand that the gradient is by, shape and layout are read alone.
+    unread = blank((problem.batch, spec.in_channels, problem.height + top + bottom,
+                    problem.width + left + right) if by_input else spec.w_shape)
+    mask, backward = [by_input, not by_input, False], torch.ops.aten.convolution_backward
+
+    def of(gradient: Any, x: Any, w: Any) -> Any:
+        return backward(gradient, x, w, None, spec.stride, padding, spec.dilation, False, [0, 0],
+                        spec.groups, mask)[0 if by_input else 1]
+
+    if not by_input:
+        return lambda x, gradient: of(gradient, functional.pad(x, pad) if pad else x, unread)
+    if not pad:
+        return lambda gradient, w: of(gradient, unread, w)
+    return lambda gradient, w: of(gradient, unread, w)[
+        :, :, top:top + problem.height, left:left + problem.width]
+
+
+def _gradient_product(torch: Any, problem: ConvProblem) -> Callable[..., Any]:
+    """The gradients of a 1x1 convolution as products of matrices, an image each."""
+    spec, area = problem.spec, problem.height * problem.width
+    x_shape, y_shape = ((problem.batch, channels, area)
+                        for channels in (spec.in_channels, spec.out_channels))
+    if problem.operation == "input_gradient":
+        return lambda gradient, w: torch.matmul(
+            w.view(spec.out_channels, -1).t(), gradient.view(y_shape)).view(problem.x_shape)
+    return lambda x, gradient: torch.bmm(
+        gradient.view(y_shape), x.view(x_shape).transpose(1, 2)).sum(0).view(spec.w_shape)
 
 
 def _activation(torch: Any, problem: ConvProblem) -> Callable[[Any], Any] | None:

@@ -110,24 +110,41 @@ def find(text: str, batch: int | None = None) -> list[NamedProblem]:
     """The problems that *text* names; *batch*, where given, replaces theirs.
 
     *text* is a network or a table of layers, one layer of it, a range of layers, or a problem as
-    one token (see `dscore.core.token`). Letter case does not matter in names.
+    one token (see `dscore.core.token`). Letter case does not matter in names. Another operation
+    than the convolution stands in front: ``input_gradient:D1-D30``, without what follows the sums.
 
     Raises SpecError for anything else, naming what comes close.
 
     >>> [layer.name for layer in find("P1-P3")], str(find("mobilenet_v2/52", batch=8)[0].problem)
     (['P1', 'P2', 'P3'], 'pointwise 320x7x7->1280 batch 8')
+    >>> find("weight_gradient:D1")[0].name
+    'weight_gradient:D1'
     """
     text = require_text(text).strip()
+    operation, colon, layers = text.rpartition(":")
+    problems = _problems(layers if colon else text)
+    if batch is not None:
+        problems = [replace(layer, problem=layer.problem.with_batch(batch)) for layer in problems]
+    return [_of_operation(layer, operation.lower()) for layer in problems] if colon else problems
+
+
+def _problems(text: str) -> list[NamedProblem]:
     if looks_like_token(text.lower()):
         problem = parse_problem(text.lower())
-        problem = problem if batch is None else problem.with_batch(batch)
         return [NamedProblem(problem_token(problem), problem)]
     problems = _named(text) or _range(text)
     if not problems:
         raise _unknown(text)
-    if batch is None:
-        return list(problems)
-    return [replace(layer, problem=layer.problem.with_batch(batch)) for layer in problems]
+    return list(problems)
+
+
+def _of_operation(layer: NamedProblem, operation: str) -> NamedProblem:
+    """The *operation* of a layer, of whose convolution alone it is."""
+    problem, name = layer.problem, f"{operation}:{layer.name}"
+    if problem.operation != "conv":
+        raise SpecError(f"{name}: the problem is of the operation {problem.operation} already")
+    linear = replace(problem.spec, bias=False, activation=None, residual=None, scaled=False)
+    return replace(layer, name=name, problem=replace(problem, spec=linear, operation=operation))
 
 
 @lru_cache(maxsize=1)
