@@ -122,20 +122,21 @@ def find(text: str, batch: int | None = None) -> list[NamedProblem]:
     """
     text = require_text(text).strip()
     operation, colon, layers = text.rpartition(":")
-    problems = _problems(layers if colon else text)
-    if batch is not None:
-        problems = [replace(layer, problem=layer.problem.with_batch(batch)) for layer in problems]
+    problems = _problems(layers if colon else text, batch)
     return [_of_operation(layer, operation.lower()) for layer in problems] if colon else problems
 
 
-def _problems(text: str) -> list[NamedProblem]:
+def _problems(text: str, batch: int | None) -> list[NamedProblem]:
     if looks_like_token(text.lower()):
         problem = parse_problem(text.lower())
+        problem = problem if batch is None else problem.with_batch(batch)
         return [NamedProblem(problem_token(problem), problem)]
     problems = _named(text) or _range(text)
     if not problems:
         raise _unknown(text)
-    return list(problems)
+    if batch is None:
+        return list(problems)
+    return [replace(layer, problem=layer.problem.with_batch(batch)) for layer in problems]
 
 
 def _of_operation(layer: NamedProblem, operation: str) -> NamedProblem:
