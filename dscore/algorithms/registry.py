@@ -25,6 +25,7 @@ _REGISTRY: dict[str, str] = {
     "gemm": "dscore.algorithms.gemm:Gemm",
     "channel_distribution": "dscore.algorithms.channel_distribution:ChannelDistribution",
     "row_reuse": "dscore.algorithms.row_reuse:RowReuse",
+    "tap_sums": "dscore.algorithms.tap_sums:TapSums",
     "direct": "dscore.algorithms.direct:Direct",
 }
 # Those of `register`, the latest first. Never changed but replaced, so that another thread sees

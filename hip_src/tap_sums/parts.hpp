@@ -11,12 +11,13 @@ namespace dscore {
 template <class T, class t, class L, class Shape_>
 struct TapSumsParts : KernelOn<T, WorkspaceArguments> {
   using Shape = Shape_;
-  static constexpr int wavefront = t::wavefront, groups = least(t::slices, 256 / wavefront);
-  static constexpr int threads = groups * wavefront, alignment = sizeof(float);
+  // Sums of a block side by side, whole wavefronts of every device, and threads for each.
+  static constexpr int lanes = 64, groups = least(t::slices, 8), threads = groups * lanes;
+  static constexpr int wavefront = t::wavefront, alignment = sizeof(float);
   static constexpr int lds_bytes = threads * int{sizeof(float)};
 
   static __host__ __device__ int sums(const Shape &s) { return s.out_channels * L::taps; }
-  static int blocks(const Shape &s) { return ceil_div(sums(s), wavefront); }
+  static int blocks(const Shape &s) { return ceil_div(sums(s), lanes); }
 
   const Shape &s;
 
@@ -24,8 +25,8 @@ struct TapSumsParts : KernelOn<T, WorkspaceArguments> {
 
   __device__ void run(const WorkspaceArguments &args) {
     float *const parts = block_lds<float, threads>();
-    const int lane = threadIdx.x % wavefront, group = threadIdx.x / wavefront;
-    const int at = blockIdx.x * wavefront + lane;
+    const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
+    const int at = blockIdx.x * lanes + lane;
     float sum = 0.0f;
     if (at < sums(s)) {
       const float *const from = static_cast<const float *>(args.workspace) + at;
@@ -37,7 +38,7 @@ struct TapSumsParts : KernelOn<T, WorkspaceArguments> {
     __syncthreads();
     if (group > 0 || at >= sums(s)) return;
     DSCORE_UNROLL
-    for (int other = 1; other < groups; other++) sum += parts[other * wavefront + lane];
+    for (int other = 1; other < groups; other++) sum += parts[other * lanes + lane];
     static_cast<T *>(args.out)[at] = static_cast<T>(sum);
   }
 };

@@ -1,0 +1,143 @@
+"""Traffic of a wavefront of tap sums, and the work that the cost model makes of it.
+
+All weights but those of the second launch and of the reduction are row_reuse's, whose kernels read
+their rows from LDS in the same way; nobody has held them to measurements of these kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
+from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.tap_sums.tiling import column_offsets, row_vectors, shape_of
+from dscore.core.numerics import WORD_BYTES
+from dscore.core.problem import ConvProblem
+
+SECTOR_BYTES = 32
+
+# Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms' weights
+# are); `unit`: what a block waits for each time it takes rows, `transfer` for each of their bytes;
+# `reduce`: for the sums of its threads; `then`: from its end to that of the launch which adds the
+# slices, `part` for each slice.
+WEIGHTS = {"wavefront": 20.0, "fma": 0.502, "load": 1.50, "lds": 0.873, "wait": 200.0,
+           "unit": 1100.0, "transfer": 0.02, "reduce": 300.0, "serial": 1.34, "block": 150.0,
+           "memory": 1.06, "loaded": 0.129, "fill": 0.0, "first": 963.0, "norm": 2.33,
+           "then": 1300.0, "part": 20.0}
+
+
+@dataclass(frozen=True)
+class TapSumsTraffic:
+    """Counts per wavefront for one unit, and for the reduction at the end of a block."""
+
+    reads: Count  # of LDS, instructions
+    lds_clocks: Count
+    copies: Count  # of memory to LDS, instructions
+    reduction: Count  # instructions
+    sectors: Count  # of memory, of a block
+
+
+def _reads_of_row(problem: ConvProblem, thread_w: int, taps_w: int,
+                  vector: int) -> tuple[int, int]:
+    """Reads of a lane for a row of x: whole vectors, and single columns."""
+    offsets = column_offsets(problem, thread_w, taps_w)
+    # Vectors begin at multiples of their size in memory (tap_sums/kernel.hpp, whole_vector).
+    starts = range(problem.padding[2] % vector, offsets[-1] + 2 - vector, vector)
+    inside = [[start <= offset < start + vector for offset in offsets] for start in starts]
+    whole = [row for row in inside if any(row)] if vector > 1 else []
+    return len(whole), len(offsets) - sum(map(sum, whole))
+
+
+def _row_reads(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
+    vector, _ = row_vectors(problem, t)
+    if isinstance(t.thread_w, int):
+        return _reads_of_row(problem, t.thread_w, t.taps_w, int(vector))
+    distinct, inverse = np.unique(np.stack([t.thread_w, t.taps_w, vector], axis=1), axis=0,
+                                  return_inverse=True)
+    reads = np.array([_reads_of_row(problem, *map(int, row)) for row in distinct])
+    return reads[np.ravel(inverse), 0], reads[np.ravel(inverse), 1]
+
+
+def _conflicts(t: Any, wavefront: int, lane: Count, strip: Count, plane: Count, vector: Count,
+               element: int) -> Count:
+    """Clocks of LDS for one read of a wavefront, *vector* elements a lane.
+
+    Lanes of a row lie *lane* elements apart, strips *strip*, planes *plane*. LDS serves as many
+    lanes at once as take its 32 banks; of these, the most that meet in a bank decide.
+    """
+    def column(values: Count) -> Count:
+        return np.asarray(values).reshape(-1, 1)
+
+    thread, lanes_w, lanes_h = np.arange(wavefront), column(t.lanes_w), column(t.lanes_h)
+    word = (thread % lanes_w * column(lane) + thread // lanes_w % lanes_h * column(strip)
+            + thread // (lanes_w * lanes_h) * column(plane)) * element // WORD_BYTES
+    words = np.maximum(np.ravel(vector) * element // WORD_BYTES, 1)
+    clocks = np.zeros(word.shape[0])
+    for size in (1, 2, 4):
+        rows = np.flatnonzero(np.broadcast_to(words, clocks.shape) == size)
+        address, banks = word[rows] // size, LDS_BANKS // size
+        group = np.arange(address.size) // banks
+        meet = np.bincount(group * banks + np.ravel(address) % banks, minlength=address.size)
+        clocks[rows] = meet.reshape(len(rows), wavefront // banks, banks).max(axis=2).sum(axis=1)
+    return clocks if np.ndim(t.thread_w) else clocks[0]
+
+
+def traffic_of(case: Case) -> TapSumsTraffic:
+    """The traffic of a case."""
+    problem, t, device = case.problem, case.tiling, case.device
+    spec, shape, element = problem.spec, shape_of(problem, t), problem.spec.element.bytes
+    (whole, single), (vector_x, vector_g) = _row_reads(problem, t), row_vectors(problem, t)
+    x_apart = (t.thread_w * spec.stride[1], t.thread_h * spec.stride[0] * problem.width,
+               problem.height * problem.width)
+    g_apart = t.thread_w, t.thread_h * problem.out_width, problem.out_height * problem.out_width
+    clocks_whole, clocks_single, clocks_g = (
+        _conflicts(t, device.wavefront, *apart, vector, element)
+        for apart, vector in ((x_apart, vector_x), (x_apart, 0 * vector_x + 1),
+                              (g_apart, vector_g)))
+    gradients = t.thread_h * t.thread_w / vector_g
+    bytes_of_unit = element * t.images * (shape.span_x + shape.span_g)
+    threads = ceil_div(shape.threads, device.wavefront) * device.wavefront
+    taps = t.taps_h * t.taps_w
+    return TapSumsTraffic(
+        reads=shape.rows * (whole + single) + gradients,
+        lds_clocks=shape.rows * (whole * clocks_whole + single * clocks_single)
+        + gradients * clocks_g,
+        # Consecutive threads move consecutive vectors, or a copy engine does.
+        copies=0 if device.bulk_copies else bytes_of_unit / VECTOR_BYTES / threads,
+        reduction=np.where(t.images * t.lanes_h * t.lanes_w > 1, 3 * taps, taps),
+        sectors=bytes_of_unit / SECTOR_BYTES * shape.unit_slices)
+
+
+def named(case: Case) -> dict[str, Count]:
+    """The traffic of a case by the names of `Algorithm.traffic`, for one unit."""
+    traffic, shape = traffic_of(case), shape_of(case.problem, case.tiling)
+    return {"multiply-adds": case.footprint.fmas / shape.unit_slices, "LDS reads": traffic.reads,
+            "LDS clocks": traffic.lds_clocks, "global loads": traffic.copies}
+
+
+def work(case: Case, grids: Count) -> Work:
+    """The work of a case whose grid fills the device *grids* times."""
+    weight, footprint, t = case.weights, case.footprint, case.tiling
+    traffic, shape = traffic_of(case), shape_of(case.problem, t)
+    units = shape.unit_slices
+    # A unit's load is waited for, unless another stage's unit is summed meanwhile.
+    transfer = weight["transfer"] * case.problem.spec.element.bytes * t.images * (
+        shape.span_x + shape.span_g)
+    waits = transfer + (weight["unit"] + transfer) * (units - 1) / t.stages
+    then = np.where(t.slices > 1, weight["then"] + weight["part"] * t.slices, 0)
+    return Work(
+        issue=weight["wavefront"] + weight["fma"] * footprint.fmas
+        + weight["load"] * ((traffic.reads + traffic.copies) * units + traffic.reduction),
+        products=0.0, lds=weight["lds"] * (traffic.lds_clocks * units + traffic.reduction),
+        lines=0.0, waits=weight["wait"] + waits + weight["reduce"],
+        fill_bytes=weight["fill"] * footprint.lds_bytes,
+        l2_bytes=footprint.blocks * weight["loaded"] * traffic.sectors * SECTOR_BYTES
+        + 2 * np.where(t.slices > 1, t.slices, 0) * WORD_BYTES * _sums(case.problem),
+        saved_seconds=-then / case.device.clock_hz)
+
+
+def _sums(problem: ConvProblem) -> int:
+    return problem.spec.out_channels * problem.spec.products

@@ -1,0 +1,87 @@
+"""The tilings of tap sums that are tried: tiles of a thread, of a block, and slices of the work."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from dscore.algorithms.columns import (
+    Count,
+    ceil_div,
+    concatenate,
+    distinct,
+    grid,
+    select,
+    select_or_all,
+)
+from dscore.algorithms.tap_sums.tiling import shape_of
+from dscore.core.device import Device
+from dscore.core.problem import ConvProblem
+
+_THREAD_H = (1, 2, 4, 7, 8, 14, 16, 28)
+_THREAD_W = (1, 2, 4, 7, 8, 14)
+_STRIPS = (1, 2, 4, 8, 16)  # of threads one above the other, where a block does not take all rows
+_PLANES = (1, 2, 4, 8, 16, 32, 64)
+_IMAGES = (1, 2, 4, 8, 16)
+# Outputs of a thread for one unit; threads of a block, and the share of its wavefronts that they
+# fill.
+_MOST_OUTPUTS, _LEAST_THREADS, _MOST_THREADS, _LEAST_LANES = 64, 48, 512, 0.75
+# Sums of a thread. The taps of a larger filter are tiled.
+_MOST_TAPS, _MOST_TAPS_W = 49, 32
+# Blocks for each compute unit that slices are to make, and of one slice, at most.
+_BLOCKS_PER_CU, _MOST_SLICES = (1, 2, 4, 8), 128
+
+
+def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Tiles of a thread and of a block, none of them twice the output in a direction."""
+    tiles = _tiles(problem)
+    threads = shape_of(problem, SimpleNamespace(**vars(tiles), slices=1, stages=1)).threads
+    tiles = select(tiles, threads <= device.threads_per_block)
+    threads = threads[threads <= device.threads_per_block]
+    lanes = ceil_div(threads, device.wavefront) * device.wavefront
+    usual = (threads >= _LEAST_THREADS) & (threads <= _MOST_THREADS)
+    usual &= threads >= _LEAST_LANES * lanes
+    return _sliced(select_or_all(tiles, usual), problem, device)
+
+
+def _tiles(problem: ConvProblem) -> SimpleNamespace:
+    height, width, (taps_h, taps_w) = problem.out_height, problem.out_width, problem.spec.kernel
+    taps_w = min(taps_w, _MOST_TAPS_W)
+    heights = sorted({min(h, height) for h in _THREAD_H})
+    widths = [w for w in _THREAD_W if width % w == 0 or (w in (1, 2, 4) and w < 2 * width)]
+    c = grid(thread_h=heights, thread_w=widths, strips=(0, *_STRIPS), planes=_PLANES,
+             images=_IMAGES, taps_h=sorted({1, max(1, min(taps_h, _MOST_TAPS // taps_w))}),
+             taps_w=[taps_w])
+    whole = c.strips == 0
+    columns = SimpleNamespace(
+        thread_h=c.thread_h, thread_w=c.thread_w,
+        lanes_h=np.where(whole, ceil_div(height, c.thread_h), c.strips),
+        lanes_w=ceil_div(width, c.thread_w), planes=c.planes, images=c.images, taps_h=c.taps_h,
+        taps_w=c.taps_w)
+    keep = whole | ((c.planes == 1) & (c.images == 1) & (c.strips * c.thread_h < height))
+    keep &= c.thread_h * c.thread_w <= _MOST_OUTPUTS
+    keep &= (c.planes < 2 * problem.spec.out_channels) & (c.images < 2 * problem.batch)
+    return distinct(select(columns, keep))
+
+
+def _sliced(tiles: SimpleNamespace, problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """The tiles with as many slices as give each compute unit some blocks, one or two stages."""
+    one = SimpleNamespace(**vars(tiles), slices=0 * tiles.planes + 1, stages=0 * tiles.planes + 1)
+    shape = shape_of(problem, one)
+    alone = ceil_div(problem.spec.out_channels, tiles.planes) * shape.tap_tiles
+    parts = [_with(tiles, 1, shape.units)]
+    for count in _BLOCKS_PER_CU:
+        wanted = np.clip(ceil_div(count * device.compute_units, alone), 1,
+                         np.minimum(shape.units, _MOST_SLICES))
+        # As many as are needed for slices of that size, so that none is short of work.
+        parts.append(_with(tiles, ceil_div(shape.units, ceil_div(shape.units, wanted)),
+                           shape.units))
+    return distinct(concatenate(*parts))
+
+
+def _with(tiles: SimpleNamespace, slices: Count, units: Count) -> SimpleNamespace:
+    slices = slices + 0 * tiles.planes
+    single = SimpleNamespace(**vars(tiles), slices=slices, stages=0 * slices + 1)
+    double = SimpleNamespace(**vars(tiles), slices=slices, stages=0 * slices + 2)
+    return concatenate(single, select(double, ceil_div(units, slices) > 1))
