@@ -25,6 +25,7 @@ _REGISTRY: dict[str, str] = {
     "gemm": "dscore.algorithms.gemm:Gemm",
     "channel_distribution": "dscore.algorithms.channel_distribution:ChannelDistribution",
     "row_reuse": "dscore.algorithms.row_reuse:RowReuse",
+    "split_k": "dscore.algorithms.split_k:SplitK",
     "direct": "dscore.algorithms.direct:Direct",
 }
 # Those of `register`, the latest first. Never changed but replaced, so that another thread sees
