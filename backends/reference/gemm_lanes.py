@@ -147,9 +147,6 @@ class _Split(Lanes):
         self.channel = (column + (pair + half) * beside)[:, None]
         self.a_at = Addresses(self.images + (pair + half[:, None]) * self.image_row + pixel)
         self.b_at = Addresses(self.filter_words(column + row * beside, pair + half))
-        # The lanes that hold operand k of a lane's rows, and of its two columns.
-        k, side = lane_ids(4, 1), lane_ids(1, 2, 1)
-        self.a_from, self.b_from = row * 4 + k, 4 * (pair + side) + k[:, None]
 
     def allocate(self, blocks: Blocks) -> None:
         super().allocate(blocks)
@@ -165,15 +162,24 @@ class _Split(Lanes):
             self.a[:, 0], self.a[:, 1] = halves(self.a_read)
             self.b[:, 0], self.b[:, 1] = halves(self.b_read)
             for small_a, small_b in ((1, 0), (0, 1), (0, 0)):
-                self._multiply_fragments(self.a[:, small_a], self.b[:, small_b])
+                multiply_fragments(self.blocks, self.lane, self.sums, self.a[:, small_a],
+                                   self.b[:, small_b], self.product)
 
-    def _multiply_fragments(self, a: Floats, b: Floats) -> None:
-        (m, n, *_), (count, *lanes) = self.registers, self.blocks.shape
-        for k in range(8):
-            rows = np.take(a[:, k // 4], self.a_from[k % 4], axis=-1)
-            columns = np.take(b[:, :, k // 4], self.b_from[k % 4], axis=-1).swapaxes(2, 3)
-            self.blocks.fma(self.sums, rows.reshape(count, m, 1, 2, 1, *lanes),
-                            columns.reshape(count, 1, n, 1, 2, *lanes), self.product)
+
+def multiply_fragments(blocks: Blocks, lane: Ints, sums: Floats, a: Floats, b: Floats,
+                       product: Floats) -> None:
+    """Add the products of fragments, 16 rows of *a* by 8 columns of *b*, to *sums*.
+
+    Shapes: a (block, 2, 2 m, …), b (block, n, 2, …), sums (block, m, n, 2, 2, wavefront, lane).
+    """
+    count, m, n, _, _, *lanes = sums.shape
+    # The lanes that hold operand k of a lane's rows, and of its two columns.
+    row, pair, side = lane // 4, lane % 4 * 2, lane_ids(2, 1)
+    for k in range(8):
+        rows = np.take(a[:, k // 4], row * 4 + k % 4, axis=-1)
+        columns = np.take(b[:, :, k // 4], 4 * (pair + side) + k % 4, axis=-1).swapaxes(2, 3)
+        blocks.fma(sums, rows.reshape(count, m, 1, 2, 1, *lanes),
+                   columns.reshape(count, 1, n, 1, 2, *lanes), product)
 
 
 def lanes_of(plan: Plan) -> Lanes:

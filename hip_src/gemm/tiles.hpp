@@ -39,8 +39,9 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
     return ceil_div(ceil_div(depth(s), t::step_c), t::cluster);
   }
 
-  using FilterWalk = std::conditional_t<t::turned, Walk<threads, t::step_c, t::tile_c / t::vector_c>,
-                                        Walk<threads, t::tile_c, t::step_c / t::vector_c>>;
+  using FilterWalk =
+      std::conditional_t<t::turned, Walk<threads, t::step_c, t::tile_c / t::vector_c>,
+                         Walk<threads, t::tile_c, t::step_c / t::vector_c>>;
   using ImageWalk = Walk<threads, t::step_c, t::tile_p / t::vector_p>;
   using FilterVector = Pack<T, t::vector_c>;
   using ImageVector = Pack<T, t::vector_p>;

@@ -5,8 +5,8 @@
 
 namespace dscore {
 
-// How `Threads` threads go over a tile of `Rows` rows of `Columns` vectors. Where a row takes a whole
-// part of the threads, a thread keeps to its column, and addresses are a constant apart.
+// How `Threads` threads go over a tile of `Rows` rows of `Columns` vectors. Where a row takes a
+// whole part of the threads, a thread keeps to its column, and addresses are a constant apart.
 template <int Threads, int Rows, int Columns>
 struct Walk {
   static constexpr int total = Rows * Columns, count = ceil_div(total, Threads);
@@ -23,9 +23,9 @@ struct Walk {
   }
 };
 
-// The ring of asynchronous copies runs stages - 1 steps ahead. One barrier a step: a buffer is filled
-// again only after the barrier that follows its last reading. A thread sees its own copies before
-// the barrier, when arrived(buffer, step) is called.
+// The ring of asynchronous copies runs stages - 1 steps ahead. One barrier a step: a buffer is
+// filled again only after the barrier that follows its last reading. A thread sees its own copies
+// before the barrier, when arrived(buffer, step) is called.
 template <class t, class Kernel, class T, class Arrived>
 __device__ inline void run_copied(Kernel &kernel, T *lds, int steps, Arrived arrived) {
   DSCORE_UNROLL

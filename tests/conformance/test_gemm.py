@@ -134,7 +134,8 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 def test_copies_are_made_at_once_or_when_they_are_waited_for(tmp_path, monkeypatch):
     """One order finds a wait that is missing, the others a copy that comes too early."""
-    waiting = reports_of(RING, altered(tmp_path / "wait", "support/ring.hpp", WAIT, ""), monkeypatch)
+    waiting = reports_of(
+        RING, altered(tmp_path / "wait", "support/ring.hpp", WAIT, ""), monkeypatch)
     assert waiting["forward"].startswith("WRONG")
     assert waiting["reverse"].startswith("right")
     early = reports_of(RING, altered(

@@ -25,7 +25,9 @@ class GemmTiling(Tiling):
     three or more by asynchronous copies. `slices` groups of wavefronts share the channels of a
     step, and `cluster` blocks (Hopper's clusters) the steps; their sums are added at the end.
     In an input gradient the output's channels are those that come in steps, and the results are the
-    input's. `arithmetic`: "plain" multiplies and adds in float32; "tf32x3" makes each product of three TF32
+    input's.
+
+    `arithmetic`: "plain" multiplies and adds in float32; "tf32x3" makes each product of three TF32
     ones on matrix units (NVIDIA), which errs by about 2**-22 of it; there `lanes_c` is 8.
     """
 

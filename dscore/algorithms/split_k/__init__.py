@@ -1,0 +1,184 @@
+"""Weight gradient of a pointwise convolution: a product of matrices whose long sums over the pixels
+of all images are split over blocks, and added in a fixed order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dscore.algorithms.base import (
+    COMPILER_REGISTERS,
+    Algorithm,
+    Case,
+    Footprint,
+    Limit,
+    SpaceGenerator,
+    Work,
+    require_kind,
+)
+from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.split_k import cost
+from dscore.algorithms.split_k.space import columns_of
+from dscore.algorithms.split_k.tiling import (
+    SUM_THREADS,
+    SplitKShape,
+    SplitKTiling,
+    pixels_of,
+    shape_of,
+    splits,
+    sum_rows,
+    vectors_of,
+)
+from dscore.core.device import Device
+from dscore.core.numerics import ACCUMULATOR
+from dscore.core.plan import Launch, Plan, Violation
+from dscore.core.problem import MAX_ELEMENTS, ConvProblem
+
+MOST_STAGES = 16
+MOST_PARTS = 1024
+# As in gemm: the bound of a float32 result admits three TF32 products for one from here on.
+LEAST_SPLIT_PIXELS = 16
+# Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md).
+_HIPCC, _NVCC = 56, 60
+
+
+def _held(problem: ConvProblem, t: Any, shape: SplitKShape) -> Count:
+    """Registers of a thread's operands, and of what it fetches: rings of two are filled by itself.
+    """
+    fetched = np.where(t.stages == 2, shape.fetched, 0)
+    return problem.spec.element.registers * (shape.operands + fetched)
+
+
+def _fragment_o(case: Case) -> Count:
+    return np.where(splits(case.tiling), 16, case.tiling.lanes_o)
+
+
+def _fragment_i(case: Case) -> Count:
+    return np.where(splits(case.tiling), 8, np.maximum(
+        case.device.wavefront // case.tiling.lanes_o, 1))
+
+
+def _lanes(case: Case) -> Count:
+    t = case.tiling
+    return np.where(splits(t) & (t.lanes_o != 8), case.device.wavefront + 1, t.lanes_o)
+
+
+def _admits_split(case: Case) -> int:
+    # Parts of two TF32 hold what an accumulator does, and no more.
+    return int("tf32" in case.device.matrix_types and case.problem.spec.element == ACCUMULATOR
+               and pixels_of(case.problem) >= LEAST_SPLIT_PIXELS)
+
+
+def _most_parts(case: Case) -> int:
+    # The elements of the workspace are counted in 32 bits, as those of an operand are.
+    spec = case.problem.spec
+    return min(MOST_PARTS, MAX_ELEMENTS // (spec.in_channels * spec.out_channels))
+
+
+class SplitK(Algorithm):
+    """Output channels by input channels, the pixels of all images summed through."""
+
+    name = "split_k"
+    tiling = SplitKTiling
+    operations = ("weight_gradient",)
+    limits = (
+        Limit("E-TILE", "part wavefronts", "", "",
+              lambda c: (c.tiling.tile_o % c.tiling.wave_o + c.tiling.tile_i % c.tiling.wave_i, 0),
+              lambda c: "wave_o divides tile_o, wave_i tile_i"),
+        Limit("E-FRAGMENT", "part fragments", "", "",
+              lambda c: (c.tiling.wave_o % _fragment_o(c) + c.tiling.wave_i % _fragment_i(c), 0),
+              lambda c: f"{_fragment_o(c)} output channels x {_fragment_i(c)} input channels"),
+        Limit("E-LANES", "lanes_o", "", "",
+              lambda c: (_lanes(c), power_of_two_within(c.tiling.lanes_o, c.device.wavefront)),
+              lambda c: "a power of two; 8 for tf32x3"),
+        Limit("E-SLICE", "pixels left", "", "",
+              lambda c: (c.tiling.step % (c.tiling.slices * np.where(splits(c.tiling), 8, 4)), 0),
+              lambda c: "step by slices, in eights (plain: fours)"),
+        Limit("E-VECTOR", "channels left", "", "",
+              lambda c: (c.tiling.tile_i % vectors_of(c.problem)[2], 0),
+              lambda c: "tile_i by vectors of the result"),
+        Limit("E-STAGES", "stages", "", "",
+              lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
+                         MOST_STAGES if c.device.asynchronous_copies else 2),
+              lambda c: "more than 2 need asynchronous copies"),
+        Limit("E-CLUSTER", "cluster", "", "",
+              lambda c: (c.tiling.cluster, c.device.cluster_blocks)),
+        Limit("E-PARTS", "parts", "", "",
+              lambda c: (c.tiling.parts, _most_parts(c)),
+              lambda c: "each has a result of its own in the workspace"),
+        Limit("E-SPLIT", "tf32x3", "", "",
+              lambda c: (1 * splits(c.tiling), _admits_split(c)),
+              lambda c: f"matrix units of TF32, {LEAST_SPLIT_PIXELS} summed pixels or more"),
+    )
+    spaces = (SpaceGenerator(True, columns_of),)
+    weights = cost.WEIGHTS
+
+    def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
+        return require_kind(problem, self.name, "pointwise")
+
+    def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
+        shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
+        depth_lane = shape.steps * t.step // t.slices
+        # Matrix units take their operands from all of a wavefront's lanes together.
+        read = np.where(splits(t), (t.wave_o + t.wave_i) / wavefront,
+                        t.wave_o / t.lanes_o + t.wave_i * t.lanes_o / wavefront)
+        return Footprint(
+            threads=shape.waves * wavefront, waves=shape.waves,
+            lds_bytes=np.maximum(element * t.stages * shape.buffer,
+                                 ACCUMULATOR.bytes * shape.joined),
+            registers=shape.sums + _held(problem, t, shape) + COMPILER_REGISTERS,
+            blocks=t.cluster * t.parts * shape.tiles,
+            utilisation=problem.macs / (shape.tiles * t.tile_o * t.tile_i
+                                        * (shape.all_steps * t.step)),
+            fmas=shape.sums * depth_lane, operand_loads=read * depth_lane)
+
+    def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        shape = shape_of(problem, t, device.wavefront)
+        rest = _NVCC if device.vendor == "nvidia" else _HIPCC
+        return shape.sums + _held(problem, t, shape) + rest
+
+    def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
+        return bool(problem.spec.out_channels % t.tile_o or problem.spec.in_channels % t.tile_i
+                    or pixels_of(problem) % t.step)
+
+    def workspace_bytes(self, problem: ConvProblem, t: Any) -> int:
+        weights = problem.spec.out_channels * problem.spec.in_channels
+        return int(ACCUMULATOR.bytes * t.parts * weights) if t.parts > 1 else 0
+
+    def further_launches(self, problem: ConvProblem, t: Any) -> tuple[Launch, ...]:
+        if t.parts == 1:
+            return ()
+        width, rows = vectors_of(problem)[2], sum_rows(t.parts)
+        vectors = problem.spec.out_channels * problem.spec.in_channels // width
+        lds_bytes = ACCUMULATOR.bytes * width * SUM_THREADS if rows > 1 else 0
+        return (Launch(ceil_div(vectors, SUM_THREADS // rows), SUM_THREADS, lds_bytes),)
+
+    def work(self, case: Case, grids: Count) -> Work:
+        return cost.work(case)
+
+    def traffic(self, case: Case) -> dict[str, Count]:
+        return cost.named(case)
+
+    def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
+        t: Any = plan.tiling
+        return (t.tile_o, t.tile_i, t.wave_o, t.wave_i, t.lanes_o, t.slices, t.step, t.stages,
+                t.cluster, t.parts, int(t.arithmetic == "tf32x3"), *vectors_of(plan.problem),
+                plan.device.wavefront)
+
+    def image_arguments(self, plan: Plan) -> str:
+        return "_v{}x{}x{}".format(*vectors_of(plan.problem))
+
+    def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
+        return 0, 0
+
+    def caption(self, plan: Plan) -> list[str]:
+        t: Any = plan.tiling
+        shape = shape_of(plan.problem, t, plan.device.wavefront)
+        sharing = f", {t.slices} sharing the pixels of a step" * (t.slices > 1)
+        cluster = f"{t.cluster} (sharing the steps of a part) x " * (t.cluster > 1)
+        return [f"a wavefront: {t.wave_o} output channels x {t.wave_i} input channels{sharing}",
+                f"a block: {t.tile_o} output channels x {t.tile_i} input channels; {t.step} pixels "
+                "a step, counted through all images",
+                f"the grid: {cluster}{shape.tiles} (channels) x {t.parts} (parts of the pixels) "
+                "blocks"]

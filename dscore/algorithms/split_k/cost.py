@@ -1,0 +1,90 @@
+"""Traffic of a wavefront of the split sum over pixels, and the work the cost model makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dscore.algorithms.base import LDS_BANKS, Case, Work
+from dscore.algorithms.columns import Count
+from dscore.algorithms.gemm.cost import WEIGHTS as GEMM_WEIGHTS
+from dscore.algorithms.split_k.tiling import shape_of, splits, vectors_of
+from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
+
+# Those of gemm, whose inner loops are alike; `join` is of a sum that passes LDS once, `sum_launch`
+# are the clocks of the kernel that adds the parts, and `part` bytes for a byte of them.
+WEIGHTS = {**GEMM_WEIGHTS, "join": 8.0, "sum_launch": 2000.0, "part": 1.0}
+
+
+@dataclass(frozen=True)
+class SplitKTraffic:
+    """Counts per wavefront."""
+
+    fmas: Count
+    splits: Count  # instructions that make two TF32 of a float32
+    products: Count  # instructions of the matrix units
+    lds_loads: Count
+    lds_clocks: Count
+    fragments: Count  # rounds of loads and products that follow one another
+    copies: Count  # from memory to LDS
+    stores: Count
+    joined: Count  # sums that pass through LDS
+    load_bytes: Count  # of all blocks
+    part_bytes: Count  # of all parts' sums, written and read
+
+
+def traffic_of(case: Case) -> SplitKTraffic:
+    """The traffic of a case."""
+    problem, t, footprint, wavefront = (case.problem, case.tiling, case.footprint,
+                                        case.device.wavefront)
+    shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
+    (vector_g, vector_x, vector_w), split = vectors_of(problem), splits(t)
+    depth = shape.steps * t.step / t.slices
+    eights_o, eights_i = t.wave_o / 8, t.wave_i / 8
+    thread_o, thread_i = t.wave_o / t.lanes_o, t.wave_i * t.lanes_o / wavefront
+    threads, weights = footprint.threads, problem.spec.out_channels * problem.spec.in_channels
+    return SplitKTraffic(
+        fmas=np.where(split, 0, depth * thread_o * thread_i),
+        splits=np.where(split, depth * (eights_o + eights_i), 0),
+        products=np.where(split, depth / 8 * 3 * eights_o / 2 * eights_i, 0),
+        lds_loads=np.where(split, depth / 8 * (eights_o + eights_i),
+                           depth / 4 * (thread_o + thread_i)),
+        lds_clocks=np.where(split, depth / 8 * 2 * (eights_o + eights_i),
+                            depth * element / WORD_BYTES * (thread_o + thread_i)),
+        fragments=np.where(split, depth / 8, depth / 4),
+        copies=shape.steps * (np.ceil(t.tile_o * t.step / vector_g / threads)
+                              + np.ceil(t.tile_i * t.step / vector_x / threads)),
+        stores=np.ceil(t.tile_o * t.tile_i / (vector_w * t.cluster * threads)),
+        joined=2 * shape.sums,
+        load_bytes=footprint.blocks * element * (t.tile_o + t.tile_i) * shape.steps * t.step,
+        part_bytes=np.where(t.parts > 1, 2 * ACCUMULATOR.bytes * t.parts * weights, 0))
+
+
+def named(case: Case) -> dict[str, Count]:
+    """The traffic of a case by the names of `Algorithm.traffic`."""
+    traffic = traffic_of(case)
+    return {"multiply-adds": traffic.fmas, "LDS reads": traffic.lds_loads,
+            "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
+            "global loads": traffic.copies, "global stores": traffic.stores}
+
+
+def work(case: Case) -> Work:
+    """The work of a case."""
+    weight, t, device = case.weights, case.tiling, case.device
+    shape, traffic = shape_of(case.problem, t, device.wavefront), traffic_of(case)
+    # Once the ring is full, each turn of it waits for memory again.
+    turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
+    return Work(
+        issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
+        + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
+        + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
+        + weight["join"] * traffic.joined,
+        products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
+        lines=0.0,
+        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
+        + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
+        + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
+        fill_bytes=0.0, l2_bytes=weight["loaded"] * traffic.load_bytes,
+        saved_seconds=-np.where(t.parts > 1, weight["sum_launch"] / device.clock_hz
+                                + weight["part"] * traffic.part_bytes / device.bandwidth, 0.0))

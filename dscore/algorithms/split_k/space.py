@@ -1,0 +1,74 @@
+"""The tilings of the split sum over pixels that are tried."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from dscore.algorithms.columns import (
+    ceil_div,
+    concatenate,
+    grid,
+    powers_of_two,
+    select,
+    select_or_all,
+)
+from dscore.algorithms.split_k.tiling import pixels_of
+from dscore.core.device import Device
+from dscore.core.numerics import ARITHMETICS
+from dscore.core.problem import ConvProblem
+
+_MOST_WAVES = 8
+_LEAST_FULL = 0.6
+# Of a lane, in registers: beyond it too few wavefronts are resident to hide anything.
+_MOST_SUMS = 128
+# Blocks of all parts for each compute unit; 0: one part, whatever that leaves idle.
+_FILLS = (0, 1, 2, 3, 4, 6)
+_LEAST_STEPS = 2  # of a block, where there are several parts
+
+
+def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Blocks of up to 8 wavefronts, none of which lies wholly past the result, in as many parts as
+    fill the device so and so often.
+    """
+    c = _axes(device)
+    spec, pixels = problem.spec, pixels_of(problem)
+    wave_o, wave_i, step = c.rows * c.unit_o, c.columns * c.unit_i, c.slice * c.slices
+    tile_o, tile_i = wave_o * c.waves_o, wave_i * c.waves_i
+    tiles = ceil_div(spec.out_channels, tile_o) * ceil_div(spec.in_channels, tile_i)
+    steps = ceil_div(pixels, step)
+    most = np.maximum(steps // (_LEAST_STEPS * c.cluster), 1)
+    parts = np.where(c.fill == 0, 1, np.clip(
+        c.fill * device.compute_units // (tiles * c.cluster), 1, most))
+    # A cluster's blocks have a step each, and fills that come to the same are tried once.
+    fewer = np.where(c.fill == 0, 0, np.where(c.fill == 1, 1, np.clip(
+        (c.fill - 1) * device.compute_units // (tiles * c.cluster), 1, most)))
+    waves = c.waves_o * c.waves_i * c.slices
+    keep = (wave_o * wave_i <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES)
+    keep &= (tile_o - spec.out_channels < wave_o) & (tile_i - spec.in_channels < wave_i)
+    keep &= (c.cluster <= steps) & ((c.fill == 0) | (parts > fewer))
+    keep &= c.stages <= np.maximum(3, ceil_div(steps, parts * c.cluster) + 1)
+    # A ring of few bytes does not keep memory busy, one of many leaves no second block.
+    columns = SimpleNamespace(
+        tile_o=tile_o, tile_i=tile_i, wave_o=wave_o, wave_i=wave_i, lanes_o=c.lanes_o,
+        slices=c.slices, step=step, stages=c.stages, cluster=c.cluster, parts=parts,
+        arithmetic=np.asarray(ARITHMETICS)[c.arithmetic])
+    # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
+    full = tiles * tile_o * tile_i * _LEAST_FULL <= spec.out_channels * spec.in_channels
+    return select_or_all(select(columns, keep), (full & (waves > 1))[keep])
+
+
+def _axes(device: Device) -> SimpleNamespace:
+    """Wavefronts by `rows` of unit_o output channels and `columns` of unit_i input channels."""
+    axes = {"waves_o": (1, 2, 4), "waves_i": (1, 2, 4), "slices": (1, 2, 4, 8),
+            "stages": (3, 4, 6) if device.asynchronous_copies else (2,), "slice": (8, 16, 32),
+            "cluster": powers_of_two(device.cluster_blocks), "fill": _FILLS}
+    plain = grid(arithmetic=[0], lanes_o=(4, 8), rows=(1, 2, 4), columns=(1, 2, 4), **axes)
+    plain.unit_o, plain.unit_i = plain.lanes_o, device.wavefront // plain.lanes_o
+    if "tf32" not in device.matrix_types:
+        return plain
+    plain = select(plain, plain.cluster == 1)
+    split = grid(arithmetic=[1], lanes_o=[8], rows=(1, 2, 3, 4), columns=(2, 3, 4, 5, 6, 8), **axes)
+    split.unit_o, split.unit_i = 0 * split.lanes_o + 16, 0 * split.lanes_o + 8
+    return concatenate(plain, split)

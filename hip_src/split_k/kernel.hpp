@@ -1,0 +1,312 @@
+// Weight gradient of a pointwise convolution as a product of matrices: the output's gradient
+// [channel][pixel] by the input [input channel][pixel], summed over the pixels of all images.
+//
+// The sum is long and the result small, so that blocks share the pixels of a tile of the result:
+// those of a cluster add their sums in LDS, and `parts` of the pixels are added by a kernel that
+// follows (split_k/sum.hpp).
+//
+// Order of additions with plain arithmetic, as the reference backend has it: a slice s of the
+// wavefronts sums pixels [s * slice, (s + 1) * slice) of every step, ascending; then the slices are
+// added, for each slice those of all blocks of a cluster, ascending; then the parts.
+#pragma once
+
+#include "split_k/sum.hpp"
+#include "support/ring.hpp"
+
+namespace dscore {
+
+// VectorG, VectorX, VectorW: elements that lie side by side and aligned in an image of the
+// gradient, of the input, and in a row of the result.
+template <int TileO, int TileI, int WaveO, int WaveI, int LanesO, int Slices, int Step, int Stages,
+          int Cluster, int Parts, bool Split, int VectorG, int VectorX, int VectorW, int Wavefront>
+struct SplitKTiling {
+  static constexpr int tile_o = TileO, tile_i = TileI, wave_o = WaveO, wave_i = WaveI;
+  static constexpr int lanes_o = LanesO, lanes_i = Wavefront / LanesO;
+  static constexpr int slices = Slices, step = Step, stages = Stages, cluster = Cluster;
+  static constexpr int parts = Parts, wavefront = Wavefront;
+  static constexpr int vector_g = VectorG, vector_x = VectorX, vector_w = VectorW;
+  static constexpr bool split = Split;
+  static constexpr int waves_o = TileO / WaveO, waves_i = TileI / WaveI;
+  static constexpr int threads = waves_o * waves_i * Slices * Wavefront, slice = Step / Slices;
+  // Rows of pixels begin some banks apart, so that lanes reading several meet no bank twice: 8
+  // where four rows are read by pairs, 4 where eight are read by fours.
+  static constexpr int row = Split ? Step + (Step % 16 == 8 ? 0 : 8) : Step + (Step % 8 ? 0 : 4);
+  static constexpr int gradients = TileO * row, buffer = gradients + TileI * row;
+  static constexpr int accumulators = WaveO * WaveI / Wavefront;
+  // So do rows of sums, that are written by pairs.
+  static constexpr int sum_row = TileI + (TileI % 16 ? 0 : 8), sums = TileO * sum_row;
+  static_assert(TileO % WaveO == 0 && TileI % WaveI == 0, "a block holds whole wavefronts");
+  static_assert(TileI % VectorW == 0, "rows of whole vectors");
+  static_assert(Stages >= 2, "one buffer is filled while another is read");
+  static_assert(has_tf32 || !Split, "matrix units of TF32");
+  static_assert(Step % Slices == 0 && slice % (Split ? 8 : 4) == 0, "slices of whole vectors");
+  static_assert(Split ? WaveO % 16 == 0 && WaveI % 8 == 0 && LanesO == 8 && Wavefront == 32
+                      : WaveO % LanesO == 0 && WaveI % lanes_i == 0, "whole fragments");
+};
+
+template <class T, class Tiling, class Layer, class Shape_, class>
+struct SplitK : KernelOn<T, std::conditional_t<(Tiling::parts > 1), WorkspaceArguments,
+                                               WeightGradientArguments>> {
+  using Shape = Shape_;
+  using t = Tiling;
+  using Arguments = std::conditional_t<(t::parts > 1), WorkspaceArguments, WeightGradientArguments>;
+  using Then = std::conditional_t<(t::parts > 1), SplitKSum<T, t, Shape>, void>;
+  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = t::cluster;
+  static constexpr int lds_bytes = greatest(t::stages * t::buffer * int{sizeof(T)},
+                                            t::slices * t::sums * int{sizeof(float)});
+  static constexpr int alignment =
+      greatest(greatest(t::vector_g, t::vector_x), t::vector_w) * int{sizeof(T)};
+
+  static long long workspace_bytes(const Shape &s) {
+    const long long bytes = sizeof(float);
+    return t::parts > 1 ? bytes * t::parts * s.out_channels * s.in_channels : 0;
+  }
+  static __host__ __device__ int area(const Shape &s) { return s.out_height * s.out_width; }
+  static __host__ __device__ int pixels(const Shape &s) { return s.batch * area(s); }
+  static __host__ __device__ int tiles_o(const Shape &s) {
+    return ceil_div(s.out_channels, t::tile_o);
+  }
+  static __host__ __device__ int tiles_i(const Shape &s) {
+    return ceil_div(s.in_channels, t::tile_i);
+  }
+  // Block of the cluster fastest, then tiles: blocks that read the same pixels follow one another.
+  static int blocks(const Shape &s) { return t::cluster * tiles_o(s) * tiles_i(s) * t::parts; }
+
+  using GradientWalk = Walk<threads, t::tile_o, t::step / t::vector_g>;
+  using ImageWalk = Walk<threads, t::tile_i, t::step / t::vector_x>;
+  using GradientVector = Pack<T, t::vector_g>;
+  using ImageVector = Pack<T, t::vector_x>;
+  static constexpr bool fetched = t::stages == 2;
+
+  const T *gradient, *x;
+  const Shape &s;
+  int thread, lane, wave_o, wave_i, slice, rank, part, first_o, first_i, first_step, steps;
+  float accumulators[t::accumulators];
+  GradientVector gradient_temp[fetched ? GradientWalk::count : 1];
+  ImageVector image_temp[fetched ? ImageWalk::count : 1];
+
+  __device__ SplitK(const Arguments &args, const Shape &shape)
+      : gradient(static_cast<const T *>(args.gradient)), x(static_cast<const T *>(args.x)),
+        s(shape), thread(threadIdx.x), lane(threadIdx.x % t::wavefront), accumulators{} {
+    const int wave = thread / t::wavefront;
+    slice = wave / (t::waves_o * t::waves_i);
+    wave_i = wave % t::waves_i * t::wave_i;
+    wave_o = wave / t::waves_i % t::waves_o * t::wave_o;
+    const int tile = blockIdx.x / t::cluster;
+    rank = blockIdx.x % t::cluster;
+    first_o = tile % tiles_o(s) * t::tile_o;
+    first_i = tile / tiles_o(s) % tiles_i(s) * t::tile_i;
+    part = tile / tiles_o(s) / tiles_i(s);
+    // Steps are shared evenly: the first blocks have one more.
+    const int all = ceil_div(pixels(s), t::step), share = part * t::cluster + rank;
+    constexpr int shares = t::parts * t::cluster;
+    first_step = share * (all / shares) + least(share, all % shares);
+    steps = all / shares + (share < all % shares);
+  }
+
+  // Where channel 0 of a pixel lies, of the gradient and of the input. Where there is none, nothing
+  // is read from what is given instead, which need but be aligned as vectors are.
+  static constexpr int nowhere = -4;
+  __device__ bool held(int pixel) const { return pixels(s) % t::step == 0 || pixel < pixels(s); }
+  __device__ int gradient_offset(int pixel) const {
+    if (!held(pixel)) return nowhere;
+    return pixel / area(s) * s.out_channels * area(s) + pixel % area(s);
+  }
+  __device__ int image_offset(int pixel) const {
+    if (!held(pixel)) return nowhere;
+    const int image = pixel / area(s), place = pixel % area(s);
+    const int plane = image * s.in_channels * s.height * s.width;
+    if constexpr (t::vector_x > 1) return plane + place;
+    const int row = place / s.out_width * Layer::stride_h - s.pad_top;
+    const int column = place % s.out_width * Layer::stride_w - s.pad_left;
+    const bool there = inside(row, s.height) && inside(column, s.width);
+    return there ? plane + row * s.width + column : nowhere;
+  }
+
+  // Calls take(i, place in the buffer, source, whether it exists) for the thread's vectors.
+  template <class Take>
+  __device__ void each_gradient(int step, Take take) const {
+    each<GradientWalk, t::vector_g>(
+        step, gradient, area(s), first_o, s.out_channels, s.out_channels % t::tile_o == 0,
+        [&](int pixel) { return gradient_offset(pixel); }, take);
+  }
+  template <class Take>
+  __device__ void each_image(int step, Take take) const {
+    each<ImageWalk, t::vector_x>(
+        step, x, s.height * s.width, first_i, s.in_channels, s.in_channels % t::tile_i == 0,
+        [&](int pixel) { return image_offset(pixel); }, take);
+  }
+  template <class Walk, int Vector, class Offset, class Take>
+  __device__ void each(int step, const T *from, int plane, int first, int channels, bool whole,
+                       Offset offset, Take take) const {
+    const int pixel = (first_step + step) * t::step;
+    // A thread that keeps to its column has one pixel, or vector of them, in all of its rows.
+    const int own_offset = offset(pixel + Walk::column(0, thread) * Vector);
+    const T *own = from + own_offset + (first + Walk::row(0, thread)) * plane;
+    DSCORE_UNROLL
+    for (int i = 0; i < Walk::count; i++) {
+      if (!Walk::part(i, thread)) continue;
+      const int row = Walk::row(i, thread), column = Walk::column(i, thread) * Vector;
+      const int at = Walk::straight ? own_offset : offset(pixel + column);
+      take(i, row * t::row + column,
+           Walk::straight ? own + i * Walk::rows_apart * plane : from + at + (first + row) * plane,
+           at >= 0 && (whole || first + row < channels));
+    }
+  }
+
+  __device__ void copy(T *lds, int step) const {
+    each_gradient(step, [&](int, int at, const T *from, bool there) {
+      copy_async<t::vector_g * sizeof(T)>(lds + at, from, there);
+    });
+    each_image(step, [&](int, int at, const T *from, bool there) {
+      copy_async<t::vector_x * sizeof(T)>(lds + t::gradients + at, from, there);
+    });
+  }
+  __device__ void fetch(int step) {
+    each_gradient(step, [&](int i, int, const T *from, bool there) {
+      gradient_temp[i] = vector_or_zeros<t::vector_g>(from, there);
+    });
+    each_image(step, [&](int i, int, const T *from, bool there) {
+      image_temp[i] = vector_or_zeros<t::vector_x>(from, there);
+    });
+  }
+  __device__ void put(T *lds) const {
+    each_gradient(0, [&](int i, int at, const T *, bool) {
+      *reinterpret_cast<GradientVector *>(lds + at) = gradient_temp[i];
+    });
+    each_image(0, [&](int i, int at, const T *, bool) {
+      *reinterpret_cast<ImageVector *>(lds + t::gradients + at) = image_temp[i];
+    });
+  }
+
+  // A lane's channels of the output lie lanes_o apart, those of the input lanes_i.
+  static constexpr int thread_o = t::wave_o / t::lanes_o, thread_i = t::wave_i / t::lanes_i;
+  __device__ void multiply_plain(const T *lds) {
+    const T *gradients = lds + (wave_o + lane / t::lanes_i) * t::row + slice * t::slice;
+    const T *images = lds + t::gradients + (wave_i + lane % t::lanes_i) * t::row + slice * t::slice;
+    DSCORE_UNROLL_READS
+    for (int k = 0; k < t::slice; k += 4) {
+      Pack<T, 4> a[thread_o], b[thread_i];
+      DSCORE_UNROLL
+      for (int o = 0; o < thread_o; o++)
+        a[o] = *reinterpret_cast<const Pack<T, 4> *>(gradients + o * t::lanes_o * t::row + k);
+      DSCORE_UNROLL
+      for (int i = 0; i < thread_i; i++)
+        b[i] = *reinterpret_cast<const Pack<T, 4> *>(images + i * t::lanes_i * t::row + k);
+      DSCORE_UNROLL
+      for (int p = 0; p < 4; p++)
+        DSCORE_UNROLL
+        for (int o = 0; o < thread_o; o++)
+          DSCORE_UNROLL
+          for (int i = 0; i < thread_i; i++)
+            accumulators[o * thread_i + i] +=
+                static_cast<float>(a[o].at[p]) * static_cast<float>(b[i].at[p]);
+    }
+  }
+
+  // Matrix units, in fragments of 16 channels of the output by 8 of the input: each product as
+  // three of TF32, the small parts' first. Lane 4 g + i holds, in place of columns i and i + 4 of
+  // the fragments, pixels 2 i and 2 i + 1.
+  static constexpr int rows8 = t::wave_o / 8, columns8 = t::wave_i / 8;
+  __device__ void multiply_split(const T *lds) {
+    const int g = lane / 4, pair = lane % 4 * 2;
+    const T *gradients = lds + (wave_o + g) * t::row + slice * t::slice + pair;
+    const T *images = lds + t::gradients + (wave_i + g) * t::row + slice * t::slice + pair;
+    DSCORE_UNROLL
+    for (int k = 0; k < t::slice; k += 8) {
+      Halves a[rows8 / 2][4], b[columns8][2];
+      DSCORE_UNROLL
+      for (int m = 0; m < rows8; m++) {
+        const auto two = *reinterpret_cast<const Pack<T, 2> *>(gradients + m * 8 * t::row + k);
+        a[m / 2][m % 2] = Halves(two.at[0]), a[m / 2][m % 2 + 2] = Halves(two.at[1]);
+      }
+      DSCORE_UNROLL
+      for (int n = 0; n < columns8; n++) {
+        const auto two = *reinterpret_cast<const Pack<T, 2> *>(images + n * 8 * t::row + k);
+        b[n][0] = Halves(two.at[0]), b[n][1] = Halves(two.at[1]);
+      }
+      DSCORE_UNROLL
+      for (int term = 0; term < 3; term++)
+        DSCORE_UNROLL
+        for (int m = 0; m < rows8 / 2; m++)
+          DSCORE_UNROLL
+          for (int n = 0; n < columns8; n++)
+            multiply_tf32(accumulators + (m * columns8 + n) * 4, a[m], b[n], term == 0, term == 1);
+    }
+  }
+
+  __device__ void multiply(const T *lds) {
+    if constexpr (t::split) multiply_split(lds);
+    else multiply_plain(lds);
+  }
+
+  // The lane's sums to the tile of its slice.
+  __device__ void put_plain(float *sums) const {
+    float *own = sums + (wave_o + lane / t::lanes_i) * t::sum_row + wave_i + lane % t::lanes_i;
+    DSCORE_UNROLL
+    for (int o = 0; o < thread_o; o++)
+      DSCORE_UNROLL
+      for (int i = 0; i < thread_i; i++)
+        own[o * t::lanes_o * t::sum_row + i * t::lanes_i] = accumulators[o * thread_i + i];
+  }
+  __device__ void put_split(float *sums) const {
+    float *own = sums + (wave_o + lane / 4) * t::sum_row + wave_i + lane % 4 * 2;
+    DSCORE_UNROLL
+    for (int m = 0; m < rows8; m++)
+      DSCORE_UNROLL
+      for (int n = 0; n < columns8; n++) {
+        const float *two = accumulators + (m / 2 * columns8 + n) * 4 + m % 2 * 2;
+        *reinterpret_cast<Pack<float, 2> *>(own + m * 8 * t::sum_row + n * 8) = {two[0], two[1]};
+      }
+  }
+
+  // Sums that lie side by side, of all slices and all blocks of the cluster.
+  using Sums = Pack<float, t::vector_w>;
+  __device__ Sums joined(const float *sums) const {
+    Sums total{};
+    DSCORE_ROLLED
+    for (int other = 0; other < t::slices; other++)
+      DSCORE_UNROLL
+      for (int block = 0; block < t::cluster; block++)
+        DSCORE_UNROLL
+        for (int j = 0; j < t::vector_w; j++) {
+          const float *at = sums + other * t::sums + j;
+          total.at[j] += t::cluster > 1 ? read_of_block(at, block) : *at;
+        }
+    return total;
+  }
+
+  // The threads of all blocks of a cluster add and store a share of the tile each.
+  __device__ void finish(const Arguments &args, float *sums) const {
+    __syncthreads();
+    if constexpr (t::split) put_split(sums + slice * t::sums);
+    else put_plain(sums + slice * t::sums);
+    if constexpr (t::cluster > 1) cluster_barrier();
+    else __syncthreads();
+    constexpr int columns = t::tile_i / t::vector_w;
+    for (int at = rank * threads + thread; at < t::tile_o * columns; at += t::cluster * threads) {
+      const int o = at / columns, i = at % columns * t::vector_w;
+      if (first_o + o < s.out_channels && first_i + i < s.in_channels)
+        store(args, (first_o + o) * s.in_channels + first_i + i,
+              joined(sums + o * t::sum_row + i));
+    }
+    // A block's LDS is there for as long as the block is.
+    if constexpr (t::cluster > 1) cluster_barrier();
+  }
+  __device__ void store(const Arguments &args, int at, const Sums &sums) const {
+    if constexpr (t::parts > 1) {
+      float *own = static_cast<float *>(args.workspace) + part * s.out_channels * s.in_channels;
+      *reinterpret_cast<Sums *>(own + at) = sums;
+    } else {
+      store_rounded(static_cast<T *>(args.out) + at, sums);
+    }
+  }
+
+  __device__ void run(const Arguments &args) {
+    T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
+    run_ring<t>(*this, lds, steps, [](T *, int) {});
+    finish(args, reinterpret_cast<float *>(lds));
+  }
+};
+
+}  // namespace dscore

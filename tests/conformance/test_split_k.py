@@ -1,0 +1,113 @@
+"""The split sum over pixels on the emulated device: equal to the reference, and its faults caught.
+"""
+
+import numpy as np
+import pytest
+from emulated_runs import ORDERS, altered, reports_of, require_bit_equal, require_silence, sanitized
+
+from dscore.algorithms.split_k.tiling import SplitKTiling
+from dscore.backends.emulated import EmulatedBackend
+from dscore.checking.check import check_plan
+from dscore.core import catalog
+from dscore.core.token import parse_problem
+from dscore.solving.solver import make_plan
+
+MISSING = EmulatedBackend().missing()
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+# Channels, pixels and steps that end with a tile, a vector, both or neither; steps that lie in one
+# image, over two or over several; more shares of them than steps.
+TOKENS = ("weight_gradient_n3c32h8w8_o48k1", "weight_gradient_n2c37h5w7_o29k1",
+          "weight_gradient_n5c40h4w4_o17k1", "weight_gradient_n2c23h6w7_o19k1s2p1")
+
+
+def tiling(tile, wave, lanes_o, slices, step, shares=(1, 1), arithmetic="plain"):
+    return SplitKTiling(*tile, *wave, lanes_o, slices, *step, *shares, arithmetic)
+
+
+TILINGS = {
+    "z100sm": (tiling((16, 32), (8, 16), 4, 1, (8, 2)), tiling((8, 8), (8, 8), 8, 3, (24, 2), (1, 3)),
+               tiling((32, 8), (16, 4), 16, 2, (8, 2), (1, 20))),
+    "h200": (tiling((16, 16), (8, 8), 8, 2, (16, 2), (2, 1)),
+             tiling((8, 16), (4, 8), 4, 4, (16, 4), (3, 2)),
+             tiling((32, 16), (16, 16), 8, 1, (8, 2), (1, 9), "tf32x3"),
+             tiling((16, 48), (16, 24), 8, 2, (16, 3), (1, 1), "tf32x3"),
+             tiling((32, 8), (16, 8), 8, 3, (48, 4), (2, 2), "tf32x3"))}
+# Each tiling on two of the problems.
+PLANS = [make_plan(parse_problem(TOKENS[(number + part) % 4]), catalog.device(device), t)
+         for device, tilings in TILINGS.items() for number, t in enumerate(tilings)
+         for part in (0, 1)]
+
+
+@pytest.mark.parametrize("sizes", ["any", "fixed"])
+def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
+    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+
+
+def planned(t, token="weight_gradient_n2c37h5w7_o29k1"):
+    return make_plan(parse_problem(token), catalog.device("h200"), t)
+
+
+RING = planned(tiling((16, 16), (8, 8), 8, 1, (8, 3), (1, 2)))
+CLUSTER = planned(tiling((16, 16), (8, 8), 8, 2, (8, 3), (3, 1)))
+PARTS = planned(tiling((32, 16), (16, 8), 8, 1, (8, 3), (1, 9)))
+SPLIT = planned(tiling((32, 16), (16, 16), 8, 1, (16, 3), (1, 1), "tf32x3"))
+# The plan, the source as it is, with its fault, what is said of it, and the file.
+FAULTS = {
+    "share of the steps dropped": (
+        RING, "steps = all / shares + (share < all % shares)", "steps = all / shares", "WRONG"),
+    "last pixel masked": (
+        RING, "|| pixel < pixels(s);", "|| pixel < pixels(s) - 1;", "WRONG"),
+    "slice dropped": (CLUSTER, "other < t::slices;", "other < t::slices - 1;", "WRONG"),
+    "cluster not waited for": (
+        CLUSTER, "if constexpr (t::cluster > 1) cluster_barrier();\n    else __syncthreads();",
+        "", "WRONG"),
+    "sums over what is still multiplied": (
+        RING, "    __syncthreads();\n    if constexpr (t::split) put_split",
+        "    if constexpr (t::split) put_split", "WRONG"),
+    "channels past the last stored": (
+        SPLIT, "first_o + o < s.out_channels &&", "first_o + o <= s.out_channels &&",
+        "wrote outside its output"),
+    "pixels of a fragment exchanged": (
+        SPLIT, "b[n][0] = Halves(two.at[0]), b[n][1] = Halves(two.at[1]);",
+        "b[n][1] = Halves(two.at[0]), b[n][0] = Halves(two.at[1]);", "WRONG"),
+    "part left out": (PARTS, "part < t::parts; part += rows", "part < t::parts - 1; part += rows",
+                      "WRONG", "split_k/sum.hpp"),
+    "rows of the parts not waited for": (
+        PARTS, "sums[threadIdx.x] = sum;\n      __syncthreads();", "sums[threadIdx.x] = sum;",
+        "WRONG", "split_k/sum.hpp"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
+    plan, right, wrong, words, *file = FAULTS[fault]
+    copy = altered(tmp_path, *(file or ["split_k/kernel.hpp"]), right, wrong)
+    reports = reports_of(plan, copy, monkeypatch)
+    assert any(words in text for text in reports.values()), reports
+
+
+def test_without_a_fault_nothing_is_said(monkeypatch):
+    plans = [RING, CLUSTER, PARTS, SPLIT]
+    backend = EmulatedBackend()
+    backend.prepare(plans)
+    for order in ORDERS:
+        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
+        assert all(check_plan(backend, plan, 0).ok for plan in plans)
+
+
+def test_the_sanitizers_find_nothing(tmp_path):
+    fields = ",".join(f"{name}={value}" for name, value in tiling(
+        (32, 16), (16, 8), 8, 2, (32, 3), (2, 2), "tf32x3").as_dict().items())
+    require_silence(sanitized(tmp_path, "run", "weight_gradient_n3c20h3w5_o29k1", "--device",
+                              "h200", "--tiling", fields))
+
+
+def test_a_nan_of_the_input_reaches_its_channel_alone():
+    x, gradient = (np.ones(shape, np.float32)
+                   for shape in (SPLIT.problem.x_shape, SPLIT.problem.y_shape))
+    x[1, 5, 2, 3] = np.nan
+    out = np.zeros((29, 37, 1, 1), np.float32)
+    EmulatedBackend().compile(SPLIT)(x, gradient, out)
+    assert np.isnan(out[:, 5]).all()
+    assert np.count_nonzero(np.isnan(out)) == 29
