@@ -1,0 +1,35 @@
+"""PyTorch package: convolutions that record gradients, as a function and as modules.
+
+    conv2d(x, w)                  torch.nn.functional.conv2d with activation, residual, scale
+    Conv2d(...)                   torch.nn.Conv2d, of the same attributes and state_dict
+    DepthwiseConv2d(...)          one that has a group for each channel
+    PointwiseConv2d(...)          one of kernel 1x1
+    DepthwiseSeparableConv2d(...) the two after one another
+    left_to_pytorch()             the layers that PyTorch computed instead, each with the reason
+
+>>> import torch, dscore.torch
+>>> layer = dscore.torch.Conv2d(8, 16, 3, padding=1, activation="relu")
+>>> layer(torch.zeros(1, 8, 14, 14)).shape
+torch.Size([1, 16, 14, 14])
+
+On CUDA tensors of float32 dscore's kernels compute; on all others PyTorch's own convolution does.
+``import dscore`` alone imports no PyTorch.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+if find_spec("torch") is None:
+    raise ImportError("dscore.torch needs PyTorch: pip install 'dscore[torch]'")
+
+from dscore.torch.functional import conv2d as conv2d
+from dscore.torch.modules import Conv2d as Conv2d
+from dscore.torch.modules import DepthwiseConv2d as DepthwiseConv2d
+from dscore.torch.modules import DepthwiseSeparableConv2d as DepthwiseSeparableConv2d
+from dscore.torch.modules import PointwiseConv2d as PointwiseConv2d
+from dscore.torch.remainder import Left as Left
+from dscore.torch.remainder import left_to_pytorch as left_to_pytorch
+
+__all__ = ["Conv2d", "DepthwiseConv2d", "DepthwiseSeparableConv2d", "Left", "PointwiseConv2d",
+           "conv2d", "left_to_pytorch"]

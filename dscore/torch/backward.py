@@ -1,0 +1,93 @@
+"""Backward pass of a convolution with its epilogue, the same for eager calls and for operators.
+
+What is kept from the forward pass is never more than PyTorch keeps. The gradient of relu and relu6
+is read off the result. That of silu and hardswish needs what they were applied to, which one more
+convolution computes anew: a pass that the forward one has saved, and no memory. The same serves
+relu and relu6 where a residual was added after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dscore.torch.layer import Layer
+
+
+class Epilogue(NamedTuple):
+    """What is done to the sums: the activation, and whether the residual is added after it."""
+
+    activation: str | None = None
+    residual_after: bool = False
+
+
+class Steps(NamedTuple):
+    """The three operations that the gradients of all orders are made of.
+
+    convolution(x, w, bias, residual, scale, layer, epilogue), input_gradient(gradient, w, x_shape,
+    layer), weight_gradient(x, gradient, w_shape, layer).
+    """
+
+    convolution: Callable[..., Tensor]
+    input_gradient: Callable[..., Tensor]
+    weight_gradient: Callable[..., Tensor]
+
+
+def save(ctx: Any, inputs: Sequence[Tensor | None], y: Tensor, layer: Layer,
+         epilogue: Epilogue) -> None:
+    """Keep in *ctx* what the gradients need of *inputs* (x, w, bias, residual, scale) and of *y*.
+    """
+    x, w, bias, residual, scale = inputs
+    activation, after = epilogue.activation, epilogue.residual_after and residual is not None
+    again = activation in ("silu", "hardswish") or (activation is not None and after)
+    by_x, by_w, _, _, by_scale = ctx.needs_input_grad[:5]
+    assert x is not None and w is not None
+    ctx.again, ctx.layer, ctx.epilogue = again, layer, epilogue
+    ctx.x_shape, ctx.w_shape = x.shape, w.shape
+    ctx.save_for_backward(
+        x if by_w or by_scale or again else None, w if by_x or by_scale or again else None,
+        bias if again else None, residual if again and not after else None, scale,
+        y if activation is not None and not again else None)
+
+
+def gradients(ctx: Any, gradient: Tensor, steps: Steps) -> tuple[Tensor | None, ...]:
+    """Gradients by x, w, bias, residual and scale; None for those that are not asked for."""
+    x, w, bias, residual, scale, y = ctx.saved_tensors
+    by_x, by_w, by_bias, by_residual, by_scale = ctx.needs_input_grad[:5]
+    activation, after = ctx.epilogue
+    of_residual = gradient if by_residual and after else None
+    if activation is not None:
+        if ctx.again:
+            y = steps.convolution(x, w, bias, residual, scale, ctx.layer, Epilogue())
+        gradient = _activation_gradient(activation, gradient, y)
+    if by_residual and not after:
+        of_residual = gradient
+    of_bias = gradient.sum((0, 2, 3)) if by_bias else None
+    of_x = of_w = of_scale = None
+    factor = None if scale is None else scale[:, :, None, None]
+    if by_x or by_scale:
+        of_x = steps.input_gradient(gradient, w, ctx.x_shape, ctx.layer)
+        of_scale = (of_x * x).sum((2, 3)) if by_scale else None
+        of_x = None if not by_x else of_x if factor is None else of_x * factor
+    if by_w:
+        scaled = x if factor is None else x * factor
+        of_w = steps.weight_gradient(scaled, gradient, ctx.w_shape, ctx.layer)
+    return of_x, of_w, of_bias, of_residual, of_scale
+
+
+def _activation_gradient(activation: str, gradient: Tensor, y: Tensor) -> Tensor:
+    """The gradient by what an activation was applied to.
+
+    *y* is its result for relu and relu6, which are not differentiable twice, else its argument.
+    """
+    aten = torch.ops.aten
+    if activation == "relu":
+        return aten.threshold_backward(gradient, y.detach(), 0)  # type: ignore[no-any-return]
+    if activation == "relu6":
+        return aten.hardtanh_backward(gradient, y.detach(), 0, 6)  # type: ignore[no-any-return]
+    if activation == "silu":
+        return aten.silu_backward(gradient, y)  # type: ignore[no-any-return]
+    return aten.hardswish_backward(gradient, y)  # type: ignore[no-any-return]

@@ -1,0 +1,154 @@
+"""Function `conv2d`: the way of a call to dscore's kernel, to an operator, or to PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from dscore.api import PaddingLike, PairLike, conv
+from dscore.calling.call_cache import CALLS
+from dscore.core.errors import SpecError, require_one_of
+from dscore.core.numerics import ARITHMETICS
+from dscore.core.spec import ACTIVATIONS, Activation
+from dscore.torch import backward, gradients
+from dscore.torch.backward import Epilogue, Steps
+from dscore.torch.convolution import convolution
+from dscore.torch.layer import Layer, layer_of, result_shape
+from dscore.torch.operators import OPERATORS
+from dscore.torch.remainder import by_pytorch, note, note_traced, reason_for_pytorch
+
+# Each is looked up once: an eager call is to cost little more than its launch.
+_fast_call = CALLS.fast.get
+_gradients_on, _autocast_on = torch.is_grad_enabled, torch.is_autocast_enabled
+_traced_by_dynamo = torch.compiler.is_dynamo_compiling
+_PLAIN = (Tensor, Parameter)
+_DIRECT = Steps(convolution, gradients.input_gradient, gradients.weight_gradient)
+
+
+def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 1,
+           padding: PaddingLike = 0, dilation: PairLike = 1, groups: int = 1, *,
+           activation: Activation | None = None, residual: Tensor | None = None,
+           residual_after: bool = False, scale: Tensor | None = None, backend: str = "auto",
+           arithmetic: str | None = None) -> Tensor:
+    """Convolution of tensors, differentiable: ``activation(conv2d(x * scale, w) + bias)``.
+
+    The positional arguments are those of ``torch.nn.functional.conv2d``, in its order; shapes,
+    paddings and activations are those of `dscore.conv`.
+
+    - *residual*: of the result's shape, added before the activation, or with *residual_after*
+      after it.
+    - *scale*: of shape (N, C), or (C,) for one image: x is multiplied by it, by image and channel.
+    - *backend*: "auto" computes by dscore's kernels what they take (float32 CUDA tensors), and
+      leaves all else to PyTorch's convolution (`left_to_pytorch` lists it). A backend by its name
+      computes in any case or raises: "hip" on GPUs, under autocast too, in float32; "reference"
+      and "emulated" on the CPU.
+    - *arithmetic*: that of `dscore.conv`.
+
+    It can be used under torch.compile, torch.export, in CUDA graphs, in torch.func's transforms,
+    and differentiated any number of times.
+
+    Raises SpecError for what is no convolution, CompileError and LaunchError as `dscore.conv`
+    does, UnavailableError where the GPU's compiler is missing.
+
+    >>> x, w = torch.ones(1, 2, 3, 3), torch.ones(2, 1, 3, 3, requires_grad=True)
+    >>> y = conv2d(x, w, padding="same", groups=2, activation="relu")
+    >>> y.sum().backward()
+    >>> w.grad[0, 0, 1].tolist()
+    [6.0, 9.0, 6.0]
+    """
+    if not (_traced_by_dynamo() or residual is not None or scale is not None or _gradients_on()
+            or _autocast_on()):
+        try:
+            call = _fast_call((id(w), bias is None, stride, padding, dilation, groups, activation,
+                               backend, arithmetic))
+        except TypeError:  # an option that cannot be hashed
+            call = None
+        y = None if call is None else call(x, w, bias, None)
+        if y is not None:
+            return y  # type: ignore[no-any-return]
+    return _conv2d(x, w, bias, stride, padding, dilation, groups, activation, residual,
+                   residual_after, scale, backend, arithmetic)
+
+
+def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding: PaddingLike,
+            dilation: PairLike, groups: int, activation: Activation | None,
+            residual: Tensor | None, residual_after: bool, scale: Tensor | None, backend: str,
+            arithmetic: str | None) -> Tensor:
+    """The same for a call that is not a remembered one."""
+    _require_operands(x, w, bias, residual, scale)
+    require_one_of(activation, "activation", (None, *ACTIVATIONS))
+    require_one_of(arithmetic, "arithmetic", (None, *ARITHMETICS))
+    if x.dim() == 3:
+        one = _conv2d(x.unsqueeze(0), w, bias, stride, padding, dilation, groups, activation,
+                      None if residual is None else residual.unsqueeze(0), residual_after,
+                      None if scale is None else scale.unsqueeze(0), backend, arithmetic)
+        return one.squeeze(0)
+    layer = layer_of(x, w, stride, padding, dilation, groups, backend, arithmetic)
+    epilogue = Epilogue(activation, residual_after)
+    _require_shapes(x, w, bias, residual, scale, layer)
+    reason = reason_for_pytorch(x, w, layer)
+    if reason:
+        if torch.compiler.is_compiling():
+            note_traced("conv", tuple(w.shape), tuple(layer), reason)
+        else:
+            note("conv", w.shape, layer, reason)
+        return by_pytorch(x, w, bias, residual, scale, layer, epilogue)
+    tensors = x, w, bias, residual, scale
+    if _autocast_on(x.device.type):
+        tensors = tuple(None if tensor is None else tensor.float() for tensor in tensors)
+    if _by_operators(tensors):
+        return OPERATORS.convolution(*tensors, layer, epilogue)
+    if _gradients_on() and any(one is not None and one.requires_grad for one in tensors):
+        return _Convolution.apply(*tensors, layer, epilogue)  # type: ignore[no-any-return]
+    if residual is None and scale is None:  # with the caller's own options, to be remembered
+        return conv(x, w, bias, stride, padding, dilation, groups, activation=activation,
+                    backend=backend, arithmetic=cast(Any, arithmetic))
+    return convolution(*tensors, layer, epilogue)
+
+
+class _Convolution(torch.autograd.Function):
+    """Eager convolution that records its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
+                scale: Tensor | None, layer: Layer, epilogue: Epilogue) -> Tensor:
+        y = convolution(x, w, bias, residual, scale, layer, epilogue)
+        backward.save(ctx, (x, w, bias, residual, scale), y, layer, epilogue)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        # Gradients of gradients are recorded by the operators.
+        traced = torch.is_grad_enabled() or _by_operators((gradient,))
+        steps = OPERATORS if traced else _DIRECT
+        return *backward.gradients(ctx, gradient, steps), None, None
+
+
+def _by_operators(tensors: tuple[Tensor | None, ...]) -> bool:
+    """Whether something traces or transforms the program, which must see operators."""
+    return (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+            or torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
+            or any(one is not None and type(one) not in _PLAIN for one in tensors))
+
+
+def _require_operands(x: Any, w: Any, bias: Any, residual: Any, scale: Any) -> None:
+    for name, operand in (("x", x), ("w", w), ("bias", bias), ("residual", residual),
+                          ("scale", scale)):
+        if not isinstance(operand, Tensor) and (operand is not None or name in "xw"):
+            raise SpecError(f"{name} must be a tensor, got {type(operand).__name__}; "
+                            "dscore.conv takes arrays of other libraries")
+    if x.dim() not in (3, 4) or w.dim() != 4:
+        raise SpecError("x must have 4 axes (N, C, H, W), or 3 for one image, and w 4 (out "
+                        f"channels, C / groups, kernel height, width), got shapes "
+                        f"{tuple(x.shape)} and {tuple(w.shape)}")
+
+
+def _require_shapes(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
+                    scale: Tensor | None, layer: Layer) -> None:
+    for name, operand, shape in (("bias", bias, (w.shape[0],)), ("scale", scale, x.shape[:2]),
+                                 ("residual", residual, result_shape(x.shape, w.shape, layer))):
+        if operand is not None and tuple(operand.shape) != tuple(shape):
+            raise SpecError(f"{name} must have shape {tuple(shape)}, got {tuple(operand.shape)}")

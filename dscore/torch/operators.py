@@ -1,0 +1,143 @@
+"""Operators of PyTorch's dispatcher, for what traces or transforms programs.
+
+torch.ops.dscore.conv2d, .input_gradient and .weight_gradient serve torch.compile, torch.export,
+torch.func, dispatch modes, and gradients of gradients: the derivative of each is made of the other
+two. A plain eager call does without them, because the dispatcher costs a Python operator some
+microseconds (pytorch#177109).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import define, impl, register_autograd, register_fake, register_vmap
+
+from dscore.torch import backward, batching, gradients
+from dscore.torch.backward import Epilogue, Steps
+from dscore.torch.convolution import convolution
+from dscore.torch.layer import Layer, result_shape
+
+_LAYER = ("SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, str backend, "
+          "str? arithmetic")
+_TAGS = (torch.Tag.pt2_compliant_tag,
+         getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
+
+
+def _layer(constants: Sequence[Any]) -> Layer:
+    stride, padding, dilation, *others = constants
+    return Layer(tuple(stride), tuple(padding), tuple(dilation), *others)  # type: ignore[arg-type]
+
+
+def _define(name: str, schema: str) -> None:
+    define(f"dscore::{name}", f"({schema}, {_LAYER}) -> Tensor", tags=_TAGS)
+
+
+_define("conv2d", "Tensor x, Tensor w, Tensor? bias, Tensor? residual, Tensor? scale, "
+        "str? activation, bool residual_after")
+_define("input_gradient", "Tensor gradient, Tensor w, SymInt[] x_shape")
+_define("weight_gradient", "Tensor x, Tensor gradient, SymInt[] w_shape")
+
+
+@impl("dscore::conv2d", "default")
+def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
+            scale: Tensor | None, activation: str | None, after: bool, *layer: Any) -> Tensor:
+    return convolution(x, w, bias, residual, scale, _layer(layer), Epilogue(activation, after))
+
+
+@impl("dscore::input_gradient", "default")
+def _input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], *layer: Any) -> Tensor:
+    return gradients.input_gradient(gradient, w, x_shape, _layer(layer))
+
+
+@impl("dscore::weight_gradient", "default")
+def _weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], *layer: Any) -> Tensor:
+    return gradients.weight_gradient(x, gradient, w_shape, _layer(layer))
+
+
+@register_fake("dscore::conv2d")
+def _conv2d_shape(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
+                  scale: Tensor | None, activation: str | None, after: bool,
+                  *layer: Any) -> Tensor:
+    return x.new_empty(result_shape(x.shape, w.shape, _layer(layer)))
+
+
+@register_fake("dscore::input_gradient")
+def _input_gradient_shape(gradient: Tensor, w: Tensor, x_shape: Sequence[int],
+                          *layer: Any) -> Tensor:
+    return gradient.new_empty(x_shape)
+
+
+@register_fake("dscore::weight_gradient")
+def _weight_gradient_shape(x: Tensor, gradient: Tensor, w_shape: Sequence[int],
+                           *layer: Any) -> Tensor:
+    return gradient.new_empty(w_shape)
+
+
+def conv2d(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
+           scale: Tensor | None, layer: Layer, epilogue: Epilogue) -> Tensor:
+    """The convolution by its operator."""
+    return torch.ops.dscore.conv2d(  # type: ignore[no-any-return]
+        x, w, bias, residual, scale, *epilogue, *layer)
+
+
+def input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], layer: Layer) -> Tensor:
+    """The gradient by the input by its operator."""
+    return torch.ops.dscore.input_gradient(  # type: ignore[no-any-return]
+        gradient, w, x_shape, *layer)
+
+
+def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: Layer) -> Tensor:
+    """The gradient by the filter by its operator."""
+    return torch.ops.dscore.weight_gradient(  # type: ignore[no-any-return]
+        x, gradient, w_shape, *layer)
+
+
+OPERATORS = Steps(conv2d, input_gradient, weight_gradient)
+
+
+def _save_conv2d(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    activation, after, *layer = inputs[5:]
+    backward.save(ctx, inputs[:5], output, _layer(layer), Epilogue(activation, after))
+
+
+def _conv2d_gradients(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+    return *backward.gradients(ctx, gradient, OPERATORS), *[None] * 8
+
+
+def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    first, second, _, *layer = inputs
+    ctx.layer, ctx.shapes = _layer(layer), (first.shape, second.shape)
+    ctx.save_for_backward(first, second)
+
+
+def _input_gradient_gradients(ctx: Any, by_result: Tensor) -> tuple[Any, ...]:
+    gradient, w = ctx.saved_tensors
+    of_gradient = of_w = None
+    if ctx.needs_input_grad[0]:
+        of_gradient = conv2d(by_result, w, None, None, None, ctx.layer, Epilogue())
+    if ctx.needs_input_grad[1]:
+        of_w = weight_gradient(by_result, gradient, w.shape, ctx.layer)
+    return of_gradient, of_w, *[None] * 7
+
+
+def _weight_gradient_gradients(ctx: Any, by_result: Tensor) -> tuple[Any, ...]:
+    x, gradient = ctx.saved_tensors
+    of_x = of_gradient = None
+    if ctx.needs_input_grad[0]:
+        of_x = input_gradient(gradient, by_result, x.shape, ctx.layer)
+    if ctx.needs_input_grad[1]:
+        of_gradient = conv2d(x, by_result, None, None, None, ctx.layer, Epilogue())
+    return of_x, of_gradient, *[None] * 7
+
+
+register_autograd("dscore::conv2d", _conv2d_gradients, setup_context=_save_conv2d)
+register_autograd("dscore::input_gradient", _input_gradient_gradients,
+                  setup_context=_save_gradient)
+register_autograd("dscore::weight_gradient", _weight_gradient_gradients,
+                  setup_context=_save_gradient)
+register_vmap("dscore::conv2d", batching.conv2d)
+register_vmap("dscore::input_gradient", batching.input_gradient)
+register_vmap("dscore::weight_gradient", batching.weight_gradient)
