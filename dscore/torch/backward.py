@@ -44,7 +44,8 @@ def save(ctx: Any, inputs: Sequence[Tensor | None], y: Tensor, layer: Layer,
     activation, after = epilogue.activation, epilogue.residual_after and residual is not None
     again = activation in ("silu", "hardswish") or (activation is not None and after)
     by_x, by_w, _, _, by_scale = ctx.needs_input_grad[:5]
-    assert x is not None and w is not None
+    assert x is not None
+    assert w is not None
     ctx.again, ctx.layer, ctx.epilogue = again, layer, epilogue
     ctx.x_shape, ctx.w_shape = x.shape, w.shape
     ctx.save_for_backward(
@@ -88,6 +89,9 @@ def _activation_gradient(activation: str, gradient: Tensor, y: Tensor) -> Tensor
         return aten.threshold_backward(gradient, y.detach(), 0)  # type: ignore[no-any-return]
     if activation == "relu6":
         return aten.hardtanh_backward(gradient, y.detach(), 0, 6)  # type: ignore[no-any-return]
+    if activation == "silu" and torch.is_grad_enabled():  # silu_backward has no derivative
+        gate = torch.sigmoid(y)
+        return gradient * gate * (1 + y * (1 - gate))
     if activation == "silu":
         return aten.silu_backward(gradient, y)  # type: ignore[no-any-return]
     return aten.hardswish_backward(gradient, y)  # type: ignore[no-any-return]

@@ -28,7 +28,7 @@ _TAGS = (torch.Tag.pt2_compliant_tag,
 
 def _layer(constants: Sequence[Any]) -> Layer:
     stride, padding, dilation, *others = constants
-    return Layer(tuple(stride), tuple(padding), tuple(dilation), *others)  # type: ignore[arg-type]
+    return Layer(tuple(stride), tuple(padding), tuple(dilation), *others)
 
 
 def _define(name: str, schema: str) -> None:
@@ -79,18 +79,24 @@ def _weight_gradient_shape(x: Tensor, gradient: Tensor, w_shape: Sequence[int],
 def conv2d(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
            scale: Tensor | None, layer: Layer, epilogue: Epilogue) -> Tensor:
     """The convolution by its operator."""
-    return torch.ops.dscore.conv2d(  # type: ignore[no-any-return]
-        x, w, bias, residual, scale, *epilogue, *layer)
+    arguments = x, w, bias, residual, scale, *epilogue, *layer
+    if torch._C._are_functorch_transforms_active():
+        return Convolution.apply(*arguments)  # type: ignore[no-any-return]
+    return torch.ops.dscore.conv2d(*arguments)  # type: ignore[no-any-return]
 
 
 def input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], layer: Layer) -> Tensor:
     """The gradient by the input by its operator."""
+    if torch._C._are_functorch_transforms_active():
+        return InputGradient.apply(gradient, w, x_shape, *layer)  # type: ignore[no-any-return]
     return torch.ops.dscore.input_gradient(  # type: ignore[no-any-return]
         gradient, w, x_shape, *layer)
 
 
 def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: Layer) -> Tensor:
     """The gradient by the filter by its operator."""
+    if torch._C._are_functorch_transforms_active():
+        return WeightGradient.apply(x, gradient, w_shape, *layer)  # type: ignore[no-any-return]
     return torch.ops.dscore.weight_gradient(  # type: ignore[no-any-return]
         x, gradient, w_shape, *layer)
 
@@ -98,46 +104,86 @@ def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: 
 OPERATORS = Steps(conv2d, input_gradient, weight_gradient)
 
 
-def _save_conv2d(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    activation, after, *layer = inputs[5:]
-    backward.save(ctx, inputs[:5], output, _layer(layer), Epilogue(activation, after))
+class _Differentiable(torch.autograd.Function):
+    """An operator with its derivative and its batching rule, as torch.func takes them."""
+
+    operator: Any
+    rule: Any
+
+    @classmethod
+    def __init_subclass__(cls) -> None:
+        """Give the operator the same derivative and the same rule, for compiled programs."""
+        operator, rule = cls.operator, cls.rule
+
+        def forward(*arguments: Any) -> Tensor:
+            return operator(*arguments)  # type: ignore[no-any-return]
+
+        def vmap(info: Any, dims: batching.Dims, *arguments: Any) -> tuple[Tensor, int]:
+            joined, axis = rule(info.batch_size, dims, *arguments)
+            transformed = torch._C._are_functorch_transforms_active()
+            y = (cls.apply if transformed else operator)(*joined)
+            return y.unflatten(axis, (info.batch_size, -1)), axis
+
+        cls.forward, cls.vmap = staticmethod(forward), staticmethod(vmap)
+        register_autograd(operator._qualified_op_name, cls.backward,
+                          setup_context=cls.setup_context)
+        register_vmap(operator._qualified_op_name, vmap)
 
 
-def _conv2d_gradients(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-    return *backward.gradients(ctx, gradient, OPERATORS), *[None] * 8
+class Convolution(_Differentiable):
+    """torch.ops.dscore.conv2d."""
+
+    operator, rule = torch.ops.dscore.conv2d, batching.conv2d
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        activation, after, *layer = inputs[5:]
+        backward.save(ctx, inputs[:5], output, _layer(layer), Epilogue(activation, after))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        return *backward.gradients(ctx, gradient, OPERATORS), *[None] * 8
 
 
-def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    first, second, _, *layer = inputs
-    ctx.layer, ctx.shapes = _layer(layer), (first.shape, second.shape)
-    ctx.save_for_backward(first, second)
+class InputGradient(_Differentiable):
+    """torch.ops.dscore.input_gradient, which is linear in both operands."""
+
+    operator, rule = torch.ops.dscore.input_gradient, batching.input_gradient
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        gradient, w, _, *layer = inputs
+        ctx.layer = _layer(layer)
+        ctx.save_for_backward(gradient, w)
+
+    @staticmethod
+    def backward(ctx: Any, by_result: Tensor) -> tuple[Any, ...]:
+        gradient, w = ctx.saved_tensors
+        of_gradient = of_w = None
+        if ctx.needs_input_grad[0]:
+            of_gradient = conv2d(by_result, w, None, None, None, ctx.layer, Epilogue())
+        if ctx.needs_input_grad[1]:
+            of_w = weight_gradient(by_result, gradient, w.shape, ctx.layer)
+        return of_gradient, of_w, *[None] * 7
 
 
-def _input_gradient_gradients(ctx: Any, by_result: Tensor) -> tuple[Any, ...]:
-    gradient, w = ctx.saved_tensors
-    of_gradient = of_w = None
-    if ctx.needs_input_grad[0]:
-        of_gradient = conv2d(by_result, w, None, None, None, ctx.layer, Epilogue())
-    if ctx.needs_input_grad[1]:
-        of_w = weight_gradient(by_result, gradient, w.shape, ctx.layer)
-    return of_gradient, of_w, *[None] * 7
+class WeightGradient(_Differentiable):
+    """torch.ops.dscore.weight_gradient, which is linear in both operands."""
 
+    operator, rule = torch.ops.dscore.weight_gradient, batching.weight_gradient
 
-def _weight_gradient_gradients(ctx: Any, by_result: Tensor) -> tuple[Any, ...]:
-    x, gradient = ctx.saved_tensors
-    of_x = of_gradient = None
-    if ctx.needs_input_grad[0]:
-        of_x = input_gradient(gradient, by_result, x.shape, ctx.layer)
-    if ctx.needs_input_grad[1]:
-        of_gradient = conv2d(x, by_result, None, None, None, ctx.layer, Epilogue())
-    return of_x, of_gradient, *[None] * 7
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, gradient, _, *layer = inputs
+        ctx.layer = _layer(layer)
+        ctx.save_for_backward(x, gradient)
 
-
-register_autograd("dscore::conv2d", _conv2d_gradients, setup_context=_save_conv2d)
-register_autograd("dscore::input_gradient", _input_gradient_gradients,
-                  setup_context=_save_gradient)
-register_autograd("dscore::weight_gradient", _weight_gradient_gradients,
-                  setup_context=_save_gradient)
-register_vmap("dscore::conv2d", batching.conv2d)
-register_vmap("dscore::input_gradient", batching.input_gradient)
-register_vmap("dscore::weight_gradient", batching.weight_gradient)
+    @staticmethod
+    def backward(ctx: Any, by_result: Tensor) -> tuple[Any, ...]:
+        x, gradient = ctx.saved_tensors
+        of_x = of_gradient = None
+        if ctx.needs_input_grad[0]:
+            of_x = input_gradient(gradient, by_result, x.shape, ctx.layer)
+        if ctx.needs_input_grad[1]:
+            of_gradient = conv2d(x, by_result, None, None, None, ctx.layer, Epilogue())
+        return of_x, of_gradient, *[None] * 7

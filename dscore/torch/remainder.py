@@ -99,6 +99,8 @@ def reason_for_pytorch(x: Tensor, w: Tensor, layer: Layer) -> str:
     """
     if torch.autograd.forward_ad._current_level >= 0:
         return "forward-mode derivative (jvp): dscore has none"
+    if torch.compiler.is_dynamo_compiling() and torch._C._are_functorch_transforms_active():
+        return "torch.func inside torch.compile: dscore's operators are transformed outside of it"
     if layer.backend != "auto":
         return ""
     device = x.device.type
