@@ -116,7 +116,7 @@ def _faults(tensor: Any) -> Iterator[str]:
         yield f"is of class {name}, which holds no elements itself; pass a plain tensor"
     if wrapped is not None and wrapped(tensor):
         yield ("is a tensor of torch.func (vmap, grad, ...), through which dscore.conv cannot be "
-               "transformed; call it outside")
+               "transformed; dscore.torch.conv2d can, or call it outside")
     if tensor.is_nested:
         yield "is a nested tensor; pass .to_padded_tensor(0)"
     if torch.nn.parameter.is_lazy(tensor):
@@ -124,7 +124,8 @@ def _faults(tensor: Any) -> Iterator[str]:
     if tensor.layout is not torch.strided:
         yield f"is a {tensor.layout} tensor; pass .to_dense()"
     if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
-        yield "carries a tangent, which dscore.conv does not transform; pass .detach()"
+        yield ("carries a tangent, which dscore.conv does not transform; dscore.torch.conv2d does, "
+               "or pass .detach()")
     if tensor._is_zerotensor() or _last_byte(tensor) > tensor.untyped_storage().nbytes():
         yield "has no memory for all of its elements: its storage was freed, or is of zeros alone"
 
@@ -140,7 +141,8 @@ def _last_byte(tensor: Any) -> int:
 
 def _gradient_refused(name: str) -> SpecError:
     return SpecError(f"{name} requires a gradient, and dscore.conv records none; "
-                     "pass .detach(), or call it under torch.no_grad()")
+                     "dscore.torch.conv2d does. Or pass .detach(), or call it under "
+                     "torch.no_grad()")
 
 
 def _member(module: Any, *names: str) -> Any:
