@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from dscore.api import PaddingLike, PairLike, conv
+from dscore.api import conv
+from dscore.calling.arguments import PaddingLike, PairLike
 from dscore.calling.call_cache import CALLS
 from dscore.core.errors import SpecError, require_one_of
 from dscore.core.numerics import ARITHMETICS
@@ -40,7 +41,7 @@ def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 
 
     - *residual*: of the result's shape, added before the activation, or with *residual_after*
       after it.
-    - *scale*: of shape (N, C), or (C,) for one image: x is multiplied by it, by image and channel.
+    - *scale*: of shape (N, C) or (N, C, 1, 1), without N for one image: x is multiplied by it.
     - *backend*: "auto" computes by dscore's kernels what they take (float32 CUDA tensors), and
       leaves all else to PyTorch's convolution (`left_to_pytorch` lists it). A backend by its name
       computes in any case or raises: "hip" on GPUs, under autocast too, in float32; "reference"
@@ -59,14 +60,20 @@ def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 
     >>> w.grad[0, 0, 1].tolist()
     [6.0, 9.0, 6.0]
     """
-    if not (_traced_by_dynamo() or residual is not None or scale is not None or _gradients_on()
-            or _autocast_on()):
+    if not (_traced_by_dynamo() or _gradients_on() or _autocast_on()):
         try:
-            call = _fast_call((id(w), bias is None, stride, padding, dilation, groups, activation,
-                               backend, arithmetic))
+            if residual is None and scale is None:
+                call = _fast_call((id(w), bias is None, stride, padding, dilation, groups,
+                                   activation, backend, arithmetic))
+                y = None if call is None else call(x, w, bias, None)
+            else:
+                side = None if residual is None else "after" if residual_after else "before"
+                call = _fast_call((id(w), bias is None, stride, padding, dilation, groups,
+                                   activation, backend, arithmetic, side, scale is not None))
+                y = None if call is None else call(
+                    x, w, bias, *[one for one in (residual, scale) if one is not None], None)
         except TypeError:  # an option that cannot be hashed
-            call = None
-        y = None if call is None else call(x, w, bias, None)
+            y = None
         if y is not None:
             return y  # type: ignore[no-any-return]
     return _conv2d(x, w, bias, stride, padding, dilation, groups, activation, residual,
@@ -89,24 +96,27 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
     layer = layer_of(x, w, stride, padding, dilation, groups, backend, arithmetic)
     epilogue = Epilogue(activation, residual_after)
     _require_shapes(x, w, bias, residual, scale, layer)
+    factor = scale if scale is None or scale.dim() == 2 else scale.flatten(1)
+    tensors = x, w, bias, residual, factor
     reason = reason_for_pytorch(x, w, layer)
     if reason:
         if torch.compiler.is_compiling():
             note_traced("conv", tuple(w.shape), tuple(layer), reason)
         else:
             note("conv", w.shape, layer, reason)
-        return by_pytorch(x, w, bias, residual, scale, layer, epilogue)
-    tensors = x, w, bias, residual, scale
+        return by_pytorch(*tensors, layer, epilogue)
     if _autocast_on(x.device.type):
         tensors = tuple(None if tensor is None else tensor.float() for tensor in tensors)
     if _by_operators(tensors):
         return OPERATORS.convolution(*tensors, layer, epilogue)
     if _gradients_on() and any(one is not None and one.requires_grad for one in tensors):
         return _Convolution.apply(*tensors, layer, epilogue)  # type: ignore[no-any-return]
-    if residual is None and scale is None:  # with the caller's own options, to be remembered
-        return conv(x, w, bias, stride, padding, dilation, groups, activation=activation,
-                    backend=backend, arithmetic=cast(Any, arithmetic))
-    return convolution(*tensors, layer, epilogue)
+    if scale is not None and not layer.is_pointwise(w.shape) or tensors[0] is not x:
+        return convolution(*tensors, layer, epilogue)
+    # By the caller's own options, by which the next call finds it.
+    return conv(x, w, bias, stride, padding, dilation, groups, activation=activation,
+                backend=backend, arithmetic=cast(Any, arithmetic), residual=residual,
+                residual_after=residual_after, scale=scale)
 
 
 class _Convolution(torch.autograd.Function):
@@ -121,8 +131,10 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        # Gradients of gradients are recorded by the operators.
-        traced = torch.is_grad_enabled() or _by_operators((gradient,))
+        # Gradients of gradients are recorded by the operators; a batch of gradients (for which
+        # autograd has a vmap of its own, beside torch.func's) is taken apart by the dispatcher.
+        traced = (torch.is_grad_enabled() or _by_operators((gradient,))
+                  or torch._C._functorch.is_legacy_batchedtensor(gradient))
         steps = OPERATORS if traced else _DIRECT
         return *backward.gradients(ctx, gradient, steps), None, None
 
@@ -148,7 +160,10 @@ def _require_operands(x: Any, w: Any, bias: Any, residual: Any, scale: Any) -> N
 
 def _require_shapes(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
                     scale: Tensor | None, layer: Layer) -> None:
-    for name, operand, shape in (("bias", bias, (w.shape[0],)), ("scale", scale, x.shape[:2]),
+    factors = x.shape[:2]
+    if scale is not None and scale.dim() == 4:
+        factors = (*factors, 1, 1)
+    for name, operand, shape in (("bias", bias, (w.shape[0],)), ("scale", scale, factors),
                                  ("residual", residual, result_shape(x.shape, w.shape, layer))):
         if operand is not None and tuple(operand.shape) != tuple(shape):
             raise SpecError(f"{name} must have shape {tuple(shape)}, got {tuple(operand.shape)}")

@@ -1,49 +1,80 @@
-"""Gradients of a convolution of a batch: by input, by filter, and by what its epilogue adds.
+"""Gradients of a convolution of a batch, by its input and by its filters; none is recorded.
 
-dscore has no kernels of these two operations yet: PyTorch's compute them, and
-`dscore.torch.left_to_pytorch` lists that.
+dscore's kernels are those of depthwise and pointwise layers. Of other layers PyTorch computes the
+gradients, unless a backend is named; `dscore.torch.left_to_pytorch` lists them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+import dscore.calling.gradients as of_arrays
 from dscore.torch.layer import Layer
 from dscore.torch.remainder import note
-
-_NO_KERNEL = "dscore has no kernel of this gradient"
 
 
 def input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], layer: Layer) -> Tensor:
     """The gradient by the input, of *x_shape*, from that by the output; C-contiguous."""
-    note("input_gradient", w.shape, layer, _NO_KERNEL)
+    if _left("input_gradient", w.shape, layer):
+        return _input_gradient_by_pytorch(gradient, w, x_shape, layer)
+    return of_arrays.input_gradient(gradient, w, tuple(x_shape[2:]), **_options(layer))
+
+
+def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: Layer) -> Tensor:
+    """The gradient by the filters, of *w_shape*, from that by the output; C-contiguous."""
+    if _left("weight_gradient", w_shape, layer):
+        return _weight_gradient_by_pytorch(x, gradient, w_shape, layer)
+    return of_arrays.weight_gradient(x, gradient, tuple(w_shape[2:]), **_options(layer))
+
+
+def _left(operation: str, w_shape: Sequence[int], layer: Layer) -> bool:
+    """Whether PyTorch computes the gradient, which is then noted."""
+    depthwise = w_shape[1] == 1
+    if layer.backend != "auto" or depthwise or layer.is_pointwise(w_shape):
+        return False
+    note(operation, tuple(w_shape), layer, "neither depthwise nor pointwise: PyTorch's kernels of "
+         "this gradient are faster; a backend= by name computes it")
+    return True
+
+
+def _options(layer: Layer) -> Any:
+    options = layer._asdict()
+    # Products of three TF32 ones are allowed by it, and not demanded of what has no such kernel.
+    options["arithmetic"] = "plain" if layer.arithmetic == "plain" else None
+    return options
+
+
+def _input_gradient_by_pytorch(gradient: Tensor, w: Tensor, x_shape: Sequence[int],
+                               layer: Layer) -> Tensor:
     images, channels, height, width = x_shape
     top, bottom, left, right = layer.padding
     padding, padded = (top, left), (height, width)
     if not layer.padding_is_even:
         padding, padded = (0, 0), (height + top + bottom, width + left + right)
     example = gradient.new_empty(1).expand(images, channels, *padded)  # read for its shape alone
-    result = torch.ops.aten.convolution_backward(
-        gradient, example, w, None, layer.stride, padding, layer.dilation, False, (0, 0),
-        layer.groups, (True, False, False))[0]
+    result = _by_pytorch(gradient, example, w, padding, layer)[0]
     if not layer.padding_is_even:
         result = result[:, :, top:top + height, left:left + width]
-    return result.contiguous()  # type: ignore[no-any-return]
+    return result.contiguous()
 
 
-def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: Layer) -> Tensor:
-    """The gradient by the filter, of *w_shape*, from that by the output; C-contiguous."""
-    note("weight_gradient", tuple(w_shape), layer, _NO_KERNEL)
+def _weight_gradient_by_pytorch(x: Tensor, gradient: Tensor, w_shape: Sequence[int],
+                                layer: Layer) -> Tensor:
     top, bottom, left, right = layer.padding
     padding = (top, left)
     if not layer.padding_is_even:
         x, padding = functional.pad(x, (left, right, top, bottom)), (0, 0)
     example = gradient.new_empty(1).expand(*w_shape)  # read for its shape alone
-    result = torch.ops.aten.convolution_backward(
-        gradient, x, example, None, layer.stride, padding, layer.dilation, False, (0, 0),
-        layer.groups, (False, True, False))[1]
-    return result.contiguous()  # type: ignore[no-any-return]
+    return _by_pytorch(gradient, x, example, padding, layer, by_input=False)[1].contiguous()
+
+
+def _by_pytorch(gradient: Tensor, x: Tensor, w: Tensor, padding: tuple[int, int], layer: Layer,
+                by_input: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    return cast(Any, torch.ops.aten.convolution_backward(
+        gradient, x, w, None, layer.stride, padding, layer.dilation, False, (0, 0), layer.groups,
+        (by_input, not by_input, False)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -28,6 +29,10 @@ class Layer(NamedTuple):
         """Whether both sides of each axis are padded alike, as PyTorch's convolution does it."""
         top, bottom, left, right = self.padding
         return top == bottom and left == right
+
+    def is_pointwise(self, w_shape: Sequence[int]) -> bool:
+        """Whether filters of *w_shape* are 1x1 over all channels."""
+        return self.groups == 1 and tuple(w_shape[2:]) == (1, 1)
 
 
 def layer_of(x: Tensor, w: Tensor, stride: Any, padding: Any, dilation: Any, groups: Any,

@@ -118,7 +118,7 @@ def test_torch_gradients_are_refused_or_switched_off():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     x, w, bias = (torch.from_numpy(array) for array in (X, W, BIAS))
     parameter = torch.nn.Parameter(w)
-    with pytest.raises(SpecError, match=r"w requires a gradient, and .* dscore\.torch\.conv2d does"):
+    with pytest.raises(SpecError, match=r"w requires a gradient, and .*dscore\.torch\.conv2d"):
         dscore.conv(x, parameter, bias, **ASKED)
     with torch.no_grad():
         assert right(dscore.conv(x, parameter, bias, **ASKED))

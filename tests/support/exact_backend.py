@@ -16,7 +16,8 @@ class ExactKernel:
         addresses_of(self.plan, *arrays)
         problem, *inputs = self.plan.problem, *(a for a in arrays[:-1] if a is not None)
         exact = operation(problem.operation).exact(np, problem, *inputs)
-        arrays[-1][...] = activated(np, exact.y, problem.spec.activation)
+        y = activated(np, exact.y, problem.spec.activation)
+        arrays[-1][...] = y if exact.after is None else y + exact.after
 
     def seconds(self, *arrays, repeats):
         return wall_seconds(lambda: self(*arrays), repeats)

@@ -5,7 +5,7 @@ import io
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dscore.core.errors import SpecError
@@ -40,6 +40,7 @@ def result_of(layer, x):
     return [y.detach(), x.grad, *(one.grad for one in layer.parameters())]
 
 
+@settings(max_examples=40)
 @given(arguments(), st.sampled_from(["auto", "reference"]), st.booleans())
 def test_a_layer_is_pytorchs(given, backend, batched):
     sizes, options = given
