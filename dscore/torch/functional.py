@@ -26,6 +26,7 @@ _fast_call = CALLS.fast.get
 _gradients_on, _autocast_on = torch.is_grad_enabled, torch.is_autocast_enabled
 _traced_by_dynamo = torch.compiler.is_dynamo_compiling
 _PLAIN = (Tensor, Parameter)
+_HALVES = (torch.float16, torch.bfloat16)
 _DIRECT = Steps(convolution, gradients.input_gradient, gradients.weight_gradient)
 
 
@@ -105,14 +106,16 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
         else:
             note("conv", w.shape, layer, reason)
         return by_pytorch(*tensors, layer, epilogue)
+    operands = tensors
     if _autocast_on(x.device.type):
-        tensors = tuple(None if tensor is None else tensor.float() for tensor in tensors)
-    if _by_operators(tensors):
-        return OPERATORS.convolution(*tensors, layer, epilogue)
-    if _gradients_on() and any(one is not None and one.requires_grad for one in tensors):
-        return _Convolution.apply(*tensors, layer, epilogue)  # type: ignore[no-any-return]
-    if scale is not None and not layer.is_pointwise(w.shape) or tensors[0] is not x:
-        return convolution(*tensors, layer, epilogue)
+        operands = tuple(one if one is None or one.dtype not in _HALVES else one.float()
+                         for one in tensors)
+    if _by_operators(operands):
+        return OPERATORS.convolution(*operands, layer, epilogue)
+    if _gradients_on() and any(one is not None and one.requires_grad for one in operands):
+        return _Convolution.apply(*operands, layer, epilogue)  # type: ignore[no-any-return]
+    if operands is not tensors or not (scale is None or layer.is_pointwise(w.shape)):
+        return convolution(*operands, layer, epilogue)
     # By the caller's own options, by which the next call finds it.
     return conv(x, w, bias, stride, padding, dilation, groups, activation=activation,
                 backend=backend, arithmetic=cast(Any, arithmetic), residual=residual,

@@ -47,12 +47,17 @@ class Conv2d(nn.Conv2d):
         padding: Any = self.padding
         if self.padding_mode != "zeros":
             input = functional.pad(input, self._reversed_padding_repeated_twice,
-                          mode=self.padding_mode)
+                                   mode=self.padding_mode)
             padding = 0
-        return conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation,
-                      self.groups, activation=self.activation, residual=residual,
-                      residual_after=residual_after, scale=scale, backend=self.backend,
-                      arithmetic=self.arithmetic)
+        parameters = self._parameters  # looked up as an attribute, each takes most of 1 us
+        weight: Any = parameters.get("weight")
+        if weight is None or "bias" not in parameters:  # a parametrization computes them
+            weight, bias = self.weight, self.bias
+        else:
+            bias = parameters["bias"]
+        return conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups,
+                      activation=self.activation, residual=residual, residual_after=residual_after,
+                      scale=scale, backend=self.backend, arithmetic=self.arithmetic)
 
     def extra_repr(self) -> str:
         text = super().extra_repr()
