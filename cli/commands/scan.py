@@ -32,7 +32,7 @@ def scan(
     A line for each convolution: what is folded into it, its plan, its expected time, and how many
     times as fast as PyTorch that is; or why PyTorch computes it. Expected times are those of
     shipped hints, else the cost model's. Gains are known for devices that PyTorch was timed on
-    (h200).
+    (h200). On a machine with a GPU, and without --device, kernels are built and timed there.
 
     \b
     dscore scan torchvision.models:mobilenet_v2 --device h200
@@ -42,14 +42,19 @@ def scan(
     In Python, dscore.torch.accelerate(model, example) does it.
     """
     require_torch_package()
+    import torch
+
     from dscore import torch as package
     from dscore.cli.show import scan as show
     from dscore.torch.models import factory_of, inputs_of, shapes_of
 
     shapes = shapes_of(input)
-    model = factory_of(network)()
+    model, place = factory_of(network)(), "cpu"
+    if device is None and backend == "auto" and torch.cuda.is_available():
+        place = "cuda"
     try:
-        report = package.scan(model, inputs_of(shapes), fold=fold, backend=backend, device=device)
+        report = package.scan(model.to(place), inputs_of(shapes, place), fold=fold,
+                              backend=backend, device=device)
     except RuntimeError as failed:  # of PyTorch, where a shape does not fit a layer
         raise SpecError(f"{network} cannot be called on {input}: {failed}") from failed
     if json:

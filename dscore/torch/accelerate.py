@@ -5,19 +5,21 @@ from __future__ import annotations
 
 import copy
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from dscore import api
-from dscore.core.errors import SpecError, shown
+from dscore.core.errors import SpecError, UnavailableError, shown
+from dscore.core.spec import Kind
 from dscore.torch.accelerated import Accelerated, accelerated_class, plain_class
+from dscore.torch.gains import measured
 from dscore.torch.modules import Conv2d
 from dscore.torch.report import Report, report_on
 from dscore.torch.setting import Setting
-from dscore.torch.survey import Survey
+from dscore.torch.survey import GAINING, Survey
 from dscore.torch.tracing import evaluating
 
 _ON_THE_CPU = ("the model lies on the CPU, where PyTorch's own convolutions compute; once it is "
@@ -30,26 +32,30 @@ _MOST_DIFFERENCE = 0.02
 
 
 def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bool = True,
-               backend: str = "auto") -> Report:
+               backend: str = "auto", measure: bool | None = None) -> Report:
     """Convolutions of a model by dscore, for inference and for training.
 
     - *example*: the input that the model is called with, or a tuple of its inputs. Other inputs may
-      have other shapes; plans are prepared for these.
+      have other shapes; kernels are prepared for these.
     - *fold*: in eval mode, under ``torch.no_grad()``, the model runs as a graph. Batch norms,
       activations, additions (``x + block(x)``) and products with a scale by image and channel
       (squeeze-and-excitation) become part of the convolutions beside them.
     - *inplace*: change *model* itself; False changes a copy, which the report has as `model`.
     - *backend*: "auto", or one by its name, as for `dscore.torch.conv2d`.
+    - *measure*: time each convolution by dscore and by PyTorch, and leave to PyTorch what it
+      computes faster; None: on a GPU. Without, depthwise and pointwise ones are replaced.
 
     Returns a `Report`; print it. `restore` undoes all.
 
     The model stays what it is: of its class, with its modules, parameters, hooks and state_dict. In
     train mode, and where gradients are recorded, its modules run one by one, and batch norms as
     PyTorch's. Each eager call in eval mode looks whether a parameter, a buffer or a module was
-    changed since, and then folds anew. What it cannot see (`Watch` lists it) needs
+    changed since, and then folds anew. What it cannot see (docs/networks.md lists it) needs
     ``model.eval()``, `refresh`, or ``model.load_state_dict``; so do programs of torch.compile and
     captured CUDA graphs, which look at nothing. A model that PyTorch cannot trace is folded in
     parts, or not at all: the report says so, and its convolutions are replaced one by one.
+
+    Kernels are prepared in parallel; of a model in train mode, those of the gradients as well.
 
     Raises SpecError for what is no module, UnavailableError for a backend that cannot run here.
 
@@ -62,22 +68,24 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
     if not inplace:
         model = copy.deepcopy(model)
     restore(model)
-    arguments = example if isinstance(example, tuple) else (example,)
-    setting = Setting(backend, gpu=_gpu_of(model))
-    survey = Survey(model, arguments, setting.plan_of, fold, backend)
-    prepared = setting.prepare([call.problem for call in survey.calls if not call.reason])
+    gpu = _gpu_of(model)
+    setting = Setting(backend, gpu)
+    measuring = gpu is not None if measure is None else measure
+    survey = _surveyed(model, example, setting, fold, measuring)
+    setting.prepare([*survey.problems, *(survey.training_problems() if model.training else ())])
     _replace(survey, backend)
     _hold_to_example(survey)
     if not setting.computes:
         setting.note += "; " * bool(setting.note) + _ON_THE_CPU
-    return report_on(survey, setting, prepared)
+    return report_on(survey, setting)
 
 
 def scan(model: nn.Module, example: Any, *, fold: bool = True, backend: str = "auto",
-         device: api.DeviceLike | None = None) -> Report:
-    """The report of `accelerate`, without a change of the model, and without a kernel.
+         measure: bool | None = None, device: api.DeviceLike | None = None) -> Report:
+    """The report of `accelerate`, without a change of the model.
 
-    *device*: that the plans are for, by name; None for the GPU that is here, else an assumed one.
+    *device*: that the plans are for, by name, and nothing is measured; None for the GPU that the
+    model lies on, else for the one that is here, else for an assumed one.
 
     >>> model = nn.Sequential(nn.Conv2d(16, 32, 1), nn.ReLU6())
     >>> report = scan(model, torch.zeros(1, 16, 14, 14), device="h200")
@@ -85,9 +93,25 @@ def scan(model: nn.Module, example: Any, *, fold: bool = True, backend: str = "a
     'n1c16h14w14_o32k1_bias_relu6'
     """
     _require_module(model)
-    arguments = example if isinstance(example, tuple) else (example,)
-    setting = Setting(backend, device=None if device is None else api.device_of(device))
-    return report_on(Survey(model, arguments, setting.plan_of, fold, backend), setting)
+    gpu = _gpu_of(model) if device is None else None
+    setting = Setting(backend, gpu, None if device is None else api.device_of(device))
+    measuring = gpu is not None if measure is None else measure
+    return report_on(_surveyed(model, example, setting, fold, measuring), setting)
+
+
+def _surveyed(model: nn.Module, example: Any, setting: Setting, fold: bool,
+              measure: bool) -> Survey:
+    """The survey of a model, after kernels were prepared, and measured if that is asked for."""
+    arguments, device = example if isinstance(example, tuple) else (example,), _device_of(model)
+    if measure and device.type != "cuda":
+        raise UnavailableError(f"measure=True times kernels on a GPU, and the model lies on "
+                               f"{device}; move it and the example there, or leave measure out")
+    survey = Survey(model, arguments, setting.plan_of, fold, setting.name,
+                    get_args(Kind) if measure else GAINING)
+    while measure and (new := [one for one in survey.problems if one not in survey.measured]):
+        setting.prepare(new)
+        survey.judge(measured(new, device, backend=setting.name))
+    return survey
 
 
 def restore(model: nn.Module) -> None:
@@ -126,10 +150,16 @@ def _require_module(model: Any) -> None:
                         "it was made of, and compile that")
 
 
+def _device_of(model: nn.Module) -> torch.device:
+    """The device that a model lies on."""
+    tensor = next(chain(model.parameters(), model.buffers()), None)
+    return torch.device("cpu") if tensor is None else tensor.device
+
+
 def _gpu_of(model: nn.Module) -> int | None:
     """The number of the GPU that a model lies on; None for another device."""
-    tensor = next(chain(model.parameters(), model.buffers()), None)
-    return tensor.get_device() if tensor is not None and tensor.is_cuda else None
+    device = _device_of(model)
+    return device.index or 0 if device.type == "cuda" else None
 
 
 def _replace(survey: Survey, backend: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from dscore.calling.prepare import Preparation
 from dscore.core.catalog import event_launch_seconds
 from dscore.core.device import Device
 from dscore.core.plan import Plan
@@ -102,13 +101,12 @@ def _layer_text(layer: LayerReport) -> str:
     return layer.plan + (f" with {', '.join(layer.folded)}" if layer.folded else "") + gain
 
 
-def report_on(survey: Survey, setting: Setting, prepared: Preparation | None = None) -> Report:
+def report_on(survey: Survey, setting: Setting) -> Report:
     """The report on a survey."""
     return Report(
         setting.device.name, setting.name, tuple(map(_layer_report, survey.calls)),
         tuple(survey.parts), tuple(survey.unfolded.items()),
-        prepared.kernels if prepared else 0, prepared.compiled if prepared else 0, setting.note,
-        survey.model)
+        setting.kernels, setting.compiled, setting.note, survey.model)
 
 
 def _layer_report(call: ConvCall) -> LayerReport:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dscore import api
 from dscore.calling import choice
-from dscore.calling.prepare import Preparation, prepare
+from dscore.calling.prepare import prepare
 from dscore.core.backend import Backend, GpuBackend, choose_backend, require_accepted
 from dscore.core.device import Device
 from dscore.core.plan import Plan
@@ -21,6 +21,8 @@ class Setting:
 
     def __init__(self, name: str, gpu: int | None = None, device: Device | None = None) -> None:
         self.name, self.note = name, ""
+        self.kernels = self.compiled = 0
+        self._prepared: set[ConvProblem] = set()
         self._backend: Backend | None = None
         if device is not None:
             self.device = device
@@ -46,9 +48,12 @@ class Setting:
         require_accepted(self._backend, plan)
         return plan
 
-    def prepare(self, problems: Iterable[ConvProblem | None]) -> Preparation | None:
-        """Compile the kernels of problems in parallel; None where none run here."""
-        listed = [problem for problem in problems if problem is not None]
-        if self._backend is None or not listed:
-            return None
-        return prepare(listed, backend=self._backend.name if self.name == "auto" else self.name)
+    def prepare(self, problems: Iterable[ConvProblem]) -> None:
+        """Compile the kernels of problems in parallel, where any run here."""
+        new = [one for one in dict.fromkeys(problems) if one not in self._prepared]
+        if self._backend is None or not new:
+            return
+        prepared = prepare(new, backend=self._backend.name if self.name == "auto" else self.name)
+        self._prepared.update(new)
+        self.kernels += prepared.kernels
+        self.compiled += prepared.compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from dscore.torch.accelerated import Folded
 from dscore.torch.folding import spec_of
 from dscore.torch.tracing import NotTraced, evaluating, is_conv
 
+Seconds = tuple[float, float]  # of dscore and of PyTorch
 Planner = Callable[[ConvProblem], Plan]
 # Those of which dscore's kernels gain in general; others are replaced where that was measured.
 GAINING = ("depthwise", "pointwise")
@@ -34,7 +35,7 @@ class ConvCall:
     problem: ConvProblem | None = None
     folded: tuple[str, ...] = ()
     plan: Plan | None = None
-    measured: tuple[float, float] | None = None  # seconds of dscore and of PyTorch
+    measured: Seconds | None = None
     reason: str = ""
 
 
@@ -55,6 +56,7 @@ class Survey:
     parts: dict[str, Folded] = field(default_factory=dict)
     unfolded: dict[str, str] = field(default_factory=dict)
     calls: list[ConvCall] = field(default_factory=list)
+    measured: dict[ConvProblem, Seconds] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._left: dict[str, str] = {}
@@ -82,9 +84,33 @@ class Survey:
         if self.fold:
             self._find_parts("", self.model)
 
-    def leave(self, reasons: dict[str, str]) -> None:
-        """Leave more convolutions to PyTorch, by name, each with its reason."""
-        self._left.update(reasons)
+    @property
+    def problems(self) -> list[ConvProblem]:
+        """The problems of the calls that dscore computes, each once."""
+        return list(dict.fromkeys(call.problem for call in self.calls
+                                  if call.problem is not None and not call.reason))
+
+    def training_problems(self) -> list[ConvProblem]:
+        """The problems of training on the same input: nothing is folded, and both gradients."""
+        problems = []
+        for call in self.calls:
+            if call.problem is not None and not call.reason:
+                bare = spec_of(call.conv, call.conv.weight.dtype)
+                forward = replace(bare, bias=call.conv.bias is not None,
+                                  activation=getattr(call.conv, "activation", None))
+                problems += [replace(call.problem, spec=forward), *(
+                    replace(call.problem, spec=bare, operation=operation)
+                    for operation in ("input_gradient", "weight_gradient"))]
+        return problems
+
+    def judge(self, measured: dict[ConvProblem, Seconds]) -> None:
+        """Leave to PyTorch what it computes faster, by what was *measured*."""
+        self.measured.update(measured)
+        slower = {call.name: f"PyTorch's is faster: {theirs * 1e6:.2f} µs, dscore's "
+                             f"{ours * 1e6:.2f}" for call in self.calls
+                  if call.problem in self.measured and not call.reason
+                  for ours, theirs in [self.measured[call.problem]] if theirs < ours}
+        self._left.update(slower)
         with evaluating(self.model):
             self._plan()
 
@@ -180,6 +206,7 @@ class Survey:
                 self._plans[call.problem] = str(error).splitlines()[0]
         plan = self._plans[call.problem]
         call.plan = None if isinstance(plan, str) else plan
+        call.measured = self.measured.get(call.problem)
         return plan if isinstance(plan, str) else ""
 
 

@@ -1,0 +1,60 @@
+"""What dscore is to compute of a model: the problems, the kernels of training, what was measured."""
+
+import pytest
+
+from dscore.core.errors import UnavailableError
+from dscore.core.token import parse_problem, problem_token
+from dscore.measuring.clocks import HostClock
+from dscore.measuring.timing import Effort
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import tiny_networks  # noqa: E402
+from accelerated_models import X, model_of  # noqa: E402
+
+import dscore.torch  # noqa: E402
+from dscore.torch.gains import _ways, measured  # noqa: E402
+from dscore.torch.report import report_on  # noqa: E402
+from dscore.torch.setting import Setting  # noqa: E402
+from dscore.torch.survey import Survey  # noqa: E402
+
+
+def test_kernels_of_training_are_prepared_in_train_mode():
+    evaluated, trained = (dscore.torch.accelerate(model, X, backend="reference").layers
+                          for model in (model_of(), model_of().train()))
+    assert evaluated == trained
+    survey = Survey(model_of(), (X,), Setting("reference").plan_of)
+    tokens = list(map(problem_token, survey.training_problems()))
+    assert tokens[:3] == ["n2c8h6w5_o16k1", "input_gradient_n2c8h6w5_o16k1",
+                          "weight_gradient_n2c8h6w5_o16k1"]
+    assert len(tokens) == 3 * len(evaluated[1:])
+
+
+def test_what_pytorch_computes_faster_is_left_to_it():
+    survey = Survey(model_of(tiny_networks.BasicBlock), (X,), Setting("reference").plan_of)
+    projection, last = survey.problems
+    survey.judge({projection: (2e-6, 1e-6), last: (1e-6, 3e-6)})
+    report = report_on(survey, Setting("reference"))
+    assert [layer.name for layer in report.replaced] == ["body.1.0"]
+    assert report.replaced[0].gain == pytest.approx(3)
+    reasons = {layer.name: layer.reason for layer in report.left}
+    assert reasons["body.0.projection.0"] == "PyTorch's is faster: 1.00 µs, dscore's 2.00"
+    assert survey.calls[2].folded == ("batch norm",)
+
+
+def test_layers_are_measured_in_turns_on_the_same_data():
+    problem = parse_problem("n2c8h6w5_o8k1_bias_relu6_scaled_residual")
+    seconds = measured([problem, problem], torch.device("cpu"), HostClock(), "reference",
+                       Effort(turns=1, replay_seconds=0, most_replays=1, fewest_replays=1))
+    assert list(seconds) == [problem]
+    assert all(0 < time < 10 for time in seconds[problem])
+    ours, theirs = _ways(problem, torch.device("cpu"), "reference")
+    with ours.settings():
+        ours.launch(0, 0)
+        theirs.launch(0, 0)
+    assert torch.allclose(ours._result, theirs._result, rtol=1e-4, atol=1e-5)
+
+
+def test_measuring_needs_a_gpu():
+    with pytest.raises(UnavailableError, match="the model lies on cpu"):
+        dscore.torch.accelerate(model_of(), X, measure=True)
