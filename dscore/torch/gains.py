@@ -68,9 +68,11 @@ def _ways(problem: ConvProblem, device: torch.device, backend: str) -> tuple[Way
         return torch.randn(operand.shape, generator=generator, device=device,
                            dtype=getattr(torch, operand.element.name))
 
-    x, w, bias, residual, scale = map(filled, operands_of(problem)[:-1])
+    given = {operand.name: filled(operand) for operand in operands_of(problem)[:-1]}
+    x, w = given["x"], given["w"]
     assert x is not None
     assert w is not None
+    bias, residual, scale = map(given.get, ("bias", "residual", "scale"))
     layer = Layer(spec.stride, problem.padding, spec.dilation, spec.groups)
     epilogue = Epilogue(spec.activation, spec.residual == "after")
     top, bottom, left, right = problem.padding
