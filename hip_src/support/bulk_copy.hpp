@@ -131,6 +131,14 @@ struct BulkCopy {
     }
 #endif
   }
+  // Whether a thread's part in `expect` and `copy` is more than nothing.
+  static __device__ bool copies(int thread) {
+#if defined(DSCORE_COPY_ENGINE)
+    return thread == 0;
+#else
+    return true;
+#endif
+  }
   static __device__ void end_copies() {
 #if !defined(DSCORE_COPY_ENGINE)
     commit_copies();

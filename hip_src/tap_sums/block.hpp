@@ -142,16 +142,16 @@ struct TapSumsBlock : TapSumsKernel<T, t> {
 
   // Starts the load of a unit to a stage; of none past the last.
   __device__ void start_load(int stage, int unit) const {
-    if (unit < unit_end) {
+    if (unit < unit_end && (Move::copies(thread) || ends_amid_vector())) {
       int elements = 0;
-      DSCORE_UNROLL
+      DSCORE_ROLLED
       for (int m = 0; m < t::images; m++)
         if (image_there(unit, m)) {
           const Piece rows = x_piece(unit, m), gradients = gradient_piece(unit, m);
           elements += rows.vectors_end - rows.start + gradients.vectors_end - gradients.start;
         }
       Move::expect(barriers + stage, elements, thread);
-      DSCORE_UNROLL
+      DSCORE_ROLLED
       for (int m = 0; m < t::images; m++)
         if (image_there(unit, m)) {
           load<t::span_x>(stage, x_in_lds(stage, m), x, x_piece(unit, m));
