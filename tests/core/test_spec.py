@@ -227,7 +227,7 @@ def test_a_tiling_is_read_with_and_without_its_algorithm(tiling):
 
 
 @pytest.mark.parametrize(("algorithm", "message"), [
-    ("winograd", "hint: algorithm must be one of gemm, channel_distribution, row_reuse, direct; "
+    ("winograd", "hint: algorithm must be one of gemm, channel_distribution, row_reuse, split_k, direct; "
                  "got 'winograd'"),
     ([], "hint: algorithm must be one of"), (None, "hint: algorithm must be one of"),
     ("gemm", "hint: not a GemmTiling: missing lanes_c, slices, stages, step_c, tile_c, tile_p, "

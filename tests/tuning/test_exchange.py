@@ -48,7 +48,7 @@ _SOUND = measured(TILINGS[0], 1e-6, 2e-6).as_json()
         ({"tiling": {"wave_w": 1}}, "tiling"), ({"tiling": []}, "tiling"),
         ({"tiling": {"threads": 64, "thread_c": True}}, "thread_c"),
         ({"tiling": {**_SOUND["tiling"], "algorithm": "winograd"}},
-         "tiling: algorithm must be one of gemm, channel_distribution, row_reuse, direct"),
+         "tiling: algorithm must be one of gemm, channel_distribution, row_reuse, split_k, direct"),
         ({"tiling": {**_SOUND["tiling"], "algorithm": "direct"}}, "tiling: not a DirectTiling"),
         ({"samples": 1}, "samples"), ({"samples": ["1"]}, "samples"), ({"samples": []}, "samples"),
         ({"samples": [-1]}, "samples"), ({"samples": [float("nan")]}, "samples"),
