@@ -11,7 +11,7 @@ from dscore.algorithms.registry import algorithm_of, case_of
 from dscore.core import text
 from dscore.core.numerics import WORD_BYTES
 from dscore.core.plan import Check, Plan
-from dscore.ops import compulsory_bytes, flops
+from dscore.ops import compulsory_bytes, flops, output_of
 from dscore.solving.rules import ledger
 from dscore.solving.verdict import ledger_lines
 
@@ -99,7 +99,7 @@ def wavefront_map(plan: Plan) -> list[str]:
     Upper and lower case alternate between blocks.
     """
     algorithm = algorithm_of(plan.tiling)
-    height, width = plan.problem.out_height, plan.problem.out_width
+    height, width = output_of(plan.problem).shape[-2:]
     rows, columns = min(height, MOST_ROWS), min(width, MOST_COLUMNS)
     lines = []
     for row in range(rows):

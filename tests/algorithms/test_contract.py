@@ -68,7 +68,7 @@ def test_a_shipped_algorithm_that_a_program_hid_comes_back():
     shipped, order = registry.algorithm("direct"), registry.names()
     registry.register("direct", "toy_algorithm:Toy")
     try:
-        assert registry.names() == ("direct", "gemm", "channel_distribution", "row_reuse")
+        assert registry.names() == ("direct", *order[:-1])
         with pytest.raises(TypeError, match="calls itself toy"):
             registry.algorithm("direct")
     finally:

@@ -17,6 +17,7 @@ from cli_calls import DSCORE, SMALL, TILING, Call, configuration, process, unwra
 
 import dscore
 from dscore.algorithms import registry
+from dscore.algorithms.registry import names
 from dscore.core import catalog
 
 # The entry point.
@@ -195,7 +196,7 @@ def test_validate_answers_with_the_numbers_of_the_design(call: Call, tmp_path: P
 
 @pytest.mark.parametrize(("algorithm", "group_c", "code", "message"), [
     ("channel_distribution", 8, 0, "1 of 1 configurations are valid"),
-    ("winograd", 8, 2, "algorithm must be one of gemm, channel_distribution, row_reuse, direct; "
+    ("winograd", 8, 2, f"algorithm must be one of {', '.join(names())}; "
                        "got 'winograd'"),
     ("gemm", 8, 2, "not a GemmTiling: missing lanes_c")])
 def test_validate_takes_the_algorithm(call: Call, tmp_path: Path, algorithm: str, group_c: int,

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from cli_calls import Call, unwrapped
 
+from dscore.algorithms.registry import names
+
 POINTWISE = "wave_w = 1\nwave_c = 64\nrepeat_w = 1\nrepeat_c = 4\ngroup_c = 16\n"
 
 
@@ -37,7 +39,7 @@ BAD_USAGE = [
     ("run P1 --tiling threads=0,thread_c=1", "threads must be positive, got 0"),
     ("run P1 --tiling threads=64,thread_c=1,wide=2", "unknown wide"),
     ("run P1 --tiling algorithm=lds,threads=64,thread_c=1",
-     "--tiling: algorithm must be one of gemm, channel_distribution, row_reuse, direct; got 'lds'"),
+     f"--tiling: algorithm must be one of {', '.join(names())}; got 'lds'"),
     ("run P1 --tiling algorithm=gemm,threads=64,thread_c=1", "unknown thread_c, threads"),
     (f"run P1 --tiling threads=64,thread_c={10**17}", "thread_c must be at most 65,536"),
     (f"run P1 --tiling threads=64,thread_c={'9' * 5000}", "thread_c must be an integer"),
@@ -51,7 +53,7 @@ BAD_USAGE = [
     ("explain", "Missing argument"),
     ("explain n1c1h1w1", "not a problem"),
     ("conformance --algorithm winograd",
-     "--algorithm must be one of gemm, channel_distribution, row_reuse, direct"),
+     f"--algorithm must be one of {', '.join(names())}"),
     ("conformance --examples 0", "--examples must be positive"),
     ("conformance --seed -3", "--seed must be at least 0"),
     ("conformance --backend nosuch", "unknown backend 'nosuch'"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
-from dscore.algorithms.registry import tiling_from
+from dscore.algorithms.registry import names, tiling_from
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.core import catalog
 from dscore.core.device import Device
@@ -227,7 +227,7 @@ def test_a_tiling_is_read_with_and_without_its_algorithm(tiling):
 
 
 @pytest.mark.parametrize(("algorithm", "message"), [
-    ("winograd", "hint: algorithm must be one of gemm, channel_distribution, row_reuse, direct; "
+    ("winograd", f"hint: algorithm must be one of {', '.join(names())}; "
                  "got 'winograd'"),
     ([], "hint: algorithm must be one of"), (None, "hint: algorithm must be one of"),
     ("gemm", "hint: not a GemmTiling: missing lanes_c, slices, stages, step_c, tile_c, tile_p, "

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import COLD, IDENTITY, TILINGS, TOKEN, keep, measured
 
+from dscore.algorithms.registry import names
 from dscore.core import backend
 from dscore.core.errors import SpecError
 from dscore.tuning import exchange, records
@@ -48,7 +49,7 @@ _SOUND = measured(TILINGS[0], 1e-6, 2e-6).as_json()
         ({"tiling": {"wave_w": 1}}, "tiling"), ({"tiling": []}, "tiling"),
         ({"tiling": {"threads": 64, "thread_c": True}}, "thread_c"),
         ({"tiling": {**_SOUND["tiling"], "algorithm": "winograd"}},
-         "tiling: algorithm must be one of gemm, channel_distribution, row_reuse, direct"),
+         f"tiling: algorithm must be one of {', '.join(names())}"),
         ({"tiling": {**_SOUND["tiling"], "algorithm": "direct"}}, "tiling: not a DirectTiling"),
         ({"samples": 1}, "samples"), ({"samples": ["1"]}, "samples"), ({"samples": []}, "samples"),
         ({"samples": [-1]}, "samples"), ({"samples": [float("nan")]}, "samples"),

@@ -16,6 +16,7 @@ from recorded import DEVICE, IDENTITY, PROBLEM, REFERENCE, SPACE, TILINGS, TOKEN
 import dscore
 from dscore import api
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.registry import names
 from dscore.calling import choice, convolve
 from dscore.checking import bound
 from dscore.core import catalog
@@ -82,7 +83,7 @@ def test_bias_and_activation_do_not_matter(token: str, known: bool) -> None:
     (f"{TOKEN} = {{ wave_w = 1 }}", TOKEN, "hint: not a ChannelDistributionTiling: missing"),
     (f"{TOKEN} = {stated(HINTED)[:-2]}, wide = 1 }}", TOKEN, "unknown wide"),
     (f"{TOKEN} = {stated(HINTED, algorithm='winograd')}", TOKEN,
-     "hint: algorithm must be one of gemm, channel_distribution, row_reuse, direct"),
+     f"hint: algorithm must be one of {', '.join(names())}"),
     (f"{TOKEN} = {stated(HINTED, algorithm='direct')}", TOKEN, "hint: not a DirectTiling"),
     (f"{TOKEN} = {{ threads = 0, thread_c = 1 }}", TOKEN, "threads must be positive"),
     (f"{TOKEN} = {{ threads = [64], thread_c = 1 }}", TOKEN, "threads must be an integer"),

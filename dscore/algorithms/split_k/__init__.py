@@ -18,6 +18,7 @@ from dscore.algorithms.base import (
     require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.registers import roomy
 from dscore.algorithms.split_k import cost
 from dscore.algorithms.split_k.space import columns_of
 from dscore.algorithms.split_k.tiling import (
@@ -39,8 +40,11 @@ MOST_STAGES = 16
 MOST_PARTS = 1024
 # As in gemm: the bound of a float32 result admits three TF32 products for one from here on.
 LEAST_SPLIT_PIXELS = 16
-# Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md).
-_HIPCC, _NVCC = 56, 60
+# Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md):
+# hipcc at most, nvcc usually. It takes up to 24 more, and up to 96 for a kernel at all.
+_HIPCC, _NVCC, _NVCC_MORE, _NVCC_LEAST = 28, 40, 24, 96
+# What hipcc takes beyond where there are registers for it.
+_ROOMY = 40
 
 
 def _held(problem: ConvProblem, t: Any, shape: SplitKShape) -> Count:
@@ -137,6 +141,15 @@ class SplitK(Algorithm):
         shape = shape_of(problem, t, device.wavefront)
         rest = _NVCC if device.vendor == "nvidia" else _HIPCC
         return shape.sums + _held(problem, t, shape) + rest
+
+    def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        wanted = self.registers(problem, t, device)
+        if any(problem.padding) or problem.spec.stride != (1, 1):
+            # Each pixel has an address of its own, as in gemm.
+            return np.full_like(wanted, device.registers_per_simd_lane)
+        if device.vendor != "nvidia":
+            return wanted + _ROOMY * roomy(device)
+        return np.maximum(wanted + _NVCC_MORE, _NVCC_LEAST)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         return bool(problem.spec.out_channels % t.tile_o or problem.spec.in_channels % t.tile_i
