@@ -106,16 +106,16 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
         else:
             note("conv", w.shape, layer, reason)
         return by_pytorch(*tensors, layer, epilogue)
-    operands = tensors
+    operands: Any = tensors
     if _autocast_on(x.device.type):
         operands = tuple(one if one is None or one.dtype not in _HALVES else one.float()
                          for one in tensors)
     if _by_operators(operands):
         return OPERATORS.convolution(*operands, layer, epilogue)
     if _gradients_on() and any(one is not None and one.requires_grad for one in operands):
-        return _Convolution.apply(*operands, layer, epilogue)  # type: ignore[no-any-return]
+        return _recorded(*operands, layer, epilogue)  # type: ignore[no-any-return]
     if operands is not tensors or not (scale is None or layer.is_pointwise(w.shape)):
-        return convolution(*operands, layer, epilogue)
+        return convolution(*operands, layer, epilogue)  # type: ignore[call-arg]
     # By the caller's own options, by which the next call finds it.
     return conv(x, w, bias, stride, padding, dilation, groups, activation=activation,
                 backend=backend, arithmetic=cast(Any, arithmetic), residual=residual,
@@ -142,10 +142,13 @@ class _Convolution(torch.autograd.Function):
         return *backward.gradients(ctx, gradient, steps), None, None
 
 
+_recorded: Any = _Convolution.apply
+
+
 def _by_operators(tensors: tuple[Tensor | None, ...]) -> bool:
     """Whether something traces or transforms the program, which must see operators."""
     return (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-            or torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
+            or torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
             or any(one is not None and type(one) not in _PLAIN for one in tensors))
 
 
@@ -163,7 +166,7 @@ def _require_operands(x: Any, w: Any, bias: Any, residual: Any, scale: Any) -> N
 
 def _require_shapes(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
                     scale: Tensor | None, layer: Layer) -> None:
-    factors = x.shape[:2]
+    factors: tuple[int, ...] = x.shape[:2]
     if scale is not None and scale.dim() == 4:
         factors = (*factors, 1, 1)
     for name, operand, shape in (("bias", bias, (w.shape[0],)), ("scale", scale, factors),

@@ -7,7 +7,7 @@ gradients, unless a backend is named; `dscore.torch.left_to_pytorch` lists them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ def _input_gradient_by_pytorch(gradient: Tensor, w: Tensor, x_shape: Sequence[in
     if not layer.padding_is_even:
         padding, padded = (0, 0), (height + top + bottom, width + left + right)
     example = gradient.new_empty(1).expand(images, channels, *padded)  # read for its shape alone
-    result = _by_pytorch(gradient, example, w, padding, layer)[0]
+    result: Tensor = _by_pytorch(gradient, example, w, padding, layer)[0]
     if not layer.padding_is_even:
         result = result[:, :, top:top + height, left:left + width]
     return result.contiguous()
@@ -70,11 +70,12 @@ def _weight_gradient_by_pytorch(x: Tensor, gradient: Tensor, w_shape: Sequence[i
     if not layer.padding_is_even:
         x, padding = functional.pad(x, (left, right, top, bottom)), (0, 0)
     example = gradient.new_empty(1).expand(*w_shape)  # read for its shape alone
-    return _by_pytorch(gradient, x, example, padding, layer, by_input=False)[1].contiguous()
+    result: Tensor = _by_pytorch(gradient, x, example, padding, layer, by_input=False)[1]
+    return result.contiguous()
 
 
 def _by_pytorch(gradient: Tensor, x: Tensor, w: Tensor, padding: tuple[int, int], layer: Layer,
-                by_input: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    return cast(Any, torch.ops.aten.convolution_backward(
+                by_input: bool = True) -> Any:
+    return torch.ops.aten.convolution_backward(
         gradient, x, w, None, layer.stride, padding, layer.dilation, False, (0, 0), layer.groups,
-        (by_input, not by_input, False)))
+        (by_input, not by_input, False))

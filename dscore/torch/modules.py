@@ -60,7 +60,7 @@ class Conv2d(nn.Conv2d):
                       scale=scale, backend=self.backend, arithmetic=self.arithmetic)
 
     def extra_repr(self) -> str:
-        text = super().extra_repr()
+        text = str(super().extra_repr())  # type: ignore[no-untyped-call]
         for name in ("activation", "backend", "arithmetic"):
             value = getattr(self, name)
             text += f", {name}={value}" if value != getattr(Conv2d, name) else ""

@@ -57,20 +57,20 @@ def _weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], *layer
     return gradients.weight_gradient(x, gradient, w_shape, _layer(layer))
 
 
-@register_fake("dscore::conv2d")
+@register_fake("dscore::conv2d")  # type: ignore[untyped-decorator]
 def _conv2d_shape(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
                   scale: Tensor | None, activation: str | None, after: bool,
                   *layer: Any) -> Tensor:
     return x.new_empty(result_shape(x.shape, w.shape, _layer(layer)))
 
 
-@register_fake("dscore::input_gradient")
+@register_fake("dscore::input_gradient")  # type: ignore[untyped-decorator]
 def _input_gradient_shape(gradient: Tensor, w: Tensor, x_shape: Sequence[int],
                           *layer: Any) -> Tensor:
     return gradient.new_empty(x_shape)
 
 
-@register_fake("dscore::weight_gradient")
+@register_fake("dscore::weight_gradient")  # type: ignore[untyped-decorator]
 def _weight_gradient_shape(x: Tensor, gradient: Tensor, w_shape: Sequence[int],
                            *layer: Any) -> Tensor:
     return gradient.new_empty(w_shape)
@@ -79,26 +79,26 @@ def _weight_gradient_shape(x: Tensor, gradient: Tensor, w_shape: Sequence[int],
 def conv2d(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
            scale: Tensor | None, layer: Layer, epilogue: Epilogue) -> Tensor:
     """The convolution by its operator."""
-    arguments = x, w, bias, residual, scale, *epilogue, *layer
-    if torch._C._are_functorch_transforms_active():
-        return Convolution.apply(*arguments)  # type: ignore[no-any-return]
-    return torch.ops.dscore.conv2d(*arguments)  # type: ignore[no-any-return]
+    return _dispatched(torch.ops.dscore.conv2d, Convolution, x, w, bias, residual, scale,
+                       *epilogue, *layer)
 
 
 def input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], layer: Layer) -> Tensor:
     """The gradient by the input by its operator."""
-    if torch._C._are_functorch_transforms_active():
-        return InputGradient.apply(gradient, w, x_shape, *layer)  # type: ignore[no-any-return]
-    return torch.ops.dscore.input_gradient(  # type: ignore[no-any-return]
-        gradient, w, x_shape, *layer)
+    return _dispatched(torch.ops.dscore.input_gradient, InputGradient, gradient, w, x_shape,
+                       *layer)
 
 
 def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: Layer) -> Tensor:
     """The gradient by the filter by its operator."""
-    if torch._C._are_functorch_transforms_active():
-        return WeightGradient.apply(x, gradient, w_shape, *layer)  # type: ignore[no-any-return]
-    return torch.ops.dscore.weight_gradient(  # type: ignore[no-any-return]
-        x, gradient, w_shape, *layer)
+    return _dispatched(torch.ops.dscore.weight_gradient, WeightGradient, x, gradient, w_shape,
+                       *layer)
+
+
+def _dispatched(operator: Any, function: Any, *arguments: Any) -> Tensor:
+    """The operator's result, by the dispatcher or by torch.func."""
+    call = function.apply if torch._C._are_functorch_transforms_active() else operator
+    return call(*arguments)  # type: ignore[no-any-return]
 
 
 OPERATORS = Steps(conv2d, input_gradient, weight_gradient)
@@ -120,11 +120,11 @@ class _Differentiable(torch.autograd.Function):
 
         def vmap(info: Any, dims: batching.Dims, *arguments: Any) -> tuple[Tensor, int]:
             joined, axis = rule(info.batch_size, dims, *arguments)
-            transformed = torch._C._are_functorch_transforms_active()
-            y = (cls.apply if transformed else operator)(*joined)
+            y: Any = _dispatched(operator, cls, *joined)
             return y.unflatten(axis, (info.batch_size, -1)), axis
 
-        cls.forward, cls.vmap = staticmethod(forward), staticmethod(vmap)
+        function: Any = cls
+        function.forward, function.vmap = staticmethod(forward), staticmethod(vmap)
         register_autograd(operator._qualified_op_name, cls.backward,
                           setup_context=cls.setup_context)
         register_vmap(operator._qualified_op_name, vmap)
