@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, get_args
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from dscore import api
-from dscore.core.errors import SpecError, UnavailableError, shown
+from dscore.core.errors import SpecError, UnavailableError, require_one_of, shown
 from dscore.core.spec import Kind
 from dscore.torch.accelerated import Accelerated, accelerated_class, plain_class
 from dscore.torch.gains import measured
@@ -32,7 +33,8 @@ _MOST_DIFFERENCE = 0.02
 
 
 def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bool = True,
-               backend: str = "auto", measure: bool | None = None) -> Report:
+               backend: str = "auto", measure: bool | None = None,
+               kinds: Sequence[Kind] | None = None) -> Report:
     """Convolutions of a model by dscore, for inference and for training.
 
     - *example*: the input that the model is called with, or a tuple of its inputs. Other inputs may
@@ -43,7 +45,9 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
     - *inplace*: change *model* itself; False changes a copy, which the report has as `model`.
     - *backend*: "auto", or one by its name, as for `dscore.torch.conv2d`.
     - *measure*: time each convolution by dscore and by PyTorch, and leave to PyTorch what it
-      computes faster; None: on a GPU. Without, depthwise and pointwise ones are replaced.
+      computes faster; None: on a GPU.
+    - *kinds*: of convolutions that are replaced, "depthwise", "pointwise", "dense", "grouped";
+      None for all that were measured, else for the first two.
 
     Returns a `Report`; print it. `restore` undoes all.
 
@@ -71,7 +75,7 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
     gpu = _gpu_of(model)
     setting = Setting(backend, gpu)
     measuring = gpu is not None if measure is None else measure
-    survey = _surveyed(model, example, setting, fold, measuring)
+    survey = _surveyed(model, example, setting, fold, measuring, kinds)
     setting.prepare([*survey.problems, *(survey.training_problems() if model.training else ())])
     _replace(survey, backend)
     _hold_to_example(survey)
@@ -81,7 +85,8 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
 
 
 def scan(model: nn.Module, example: Any, *, fold: bool = True, backend: str = "auto",
-         measure: bool | None = None, device: api.DeviceLike | None = None) -> Report:
+         measure: bool | None = None, kinds: Sequence[Kind] | None = None,
+         device: api.DeviceLike | None = None) -> Report:
     """The report of `accelerate`, without a change of the model.
 
     *device*: that the plans are for, by name, and nothing is measured; None for the GPU that the
@@ -96,18 +101,20 @@ def scan(model: nn.Module, example: Any, *, fold: bool = True, backend: str = "a
     gpu = _gpu_of(model) if device is None else None
     setting = Setting(backend, gpu, None if device is None else api.device_of(device))
     measuring = gpu is not None if measure is None else measure
-    return report_on(_surveyed(model, example, setting, fold, measuring), setting)
+    return report_on(_surveyed(model, example, setting, fold, measuring, kinds), setting)
 
 
-def _surveyed(model: nn.Module, example: Any, setting: Setting, fold: bool,
-              measure: bool) -> Survey:
+def _surveyed(model: nn.Module, example: Any, setting: Setting, fold: bool, measure: bool,
+              kinds: Sequence[Kind] | None) -> Survey:
     """The survey of a model, after kernels were prepared, and measured if that is asked for."""
     arguments, device = example if isinstance(example, tuple) else (example,), _device_of(model)
     if measure and device.type != "cuda":
         raise UnavailableError(f"measure=True times kernels on a GPU, and the model lies on "
                                f"{device}; move it and the example there, or leave measure out")
+    for kind in kinds or ():
+        require_one_of(kind, "a kind", get_args(Kind))
     survey = Survey(model, arguments, setting.plan_of, fold, setting.name,
-                    get_args(Kind) if measure else GAINING)
+                    tuple(kinds or (get_args(Kind) if measure else GAINING)))
     while measure and (new := [one for one in survey.problems if one not in survey.measured]):
         setting.prepare(new)
         survey.judge(measured(new, device, backend=setting.name))

@@ -26,13 +26,13 @@ class Way:
     """A way to compute a layer on one set of data: a subject to be timed."""
 
     def __init__(self, name: str, compute: Callable[[], Tensor]) -> None:
-        self.name, self._compute = name, compute
-        self._result: Any = None
+        self.name, self.compute = name, compute
+        self.result: Any = None
 
     def launch(self, index: int, stream: int) -> None:
         """Start it on PyTorch's current stream."""
-        self._result = None  # gives its memory to the next result
-        self._result = self._compute()
+        self.result = None  # gives its memory to the next result
+        self.result = self.compute()
 
     @contextmanager
     def settings(self) -> Iterator[None]:
@@ -52,13 +52,13 @@ def measured(problems: Sequence[ConvProblem], device: torch.device, clock: Clock
     clock = TorchClock(torch, device.index or 0) if clock is None else clock
     seconds = {}
     for problem in dict.fromkeys(problems):
-        timings = device_times(clock, _ways(problem, device, backend), 1, effort)
+        timings = device_times(clock, ways(problem, device, backend), 1, effort)
         ours, theirs = (timing.median for timing in timings)
         seconds[problem] = ours, theirs
     return seconds
 
 
-def _ways(problem: ConvProblem, device: torch.device, backend: str) -> tuple[Way, Way]:
+def ways(problem: ConvProblem, device: torch.device, backend: str) -> tuple[Way, Way]:
     """dscore's way and PyTorch's, on random data of the problem's shapes."""
     spec, generator = problem.spec, torch.Generator(device).manual_seed(0)
 
@@ -68,11 +68,10 @@ def _ways(problem: ConvProblem, device: torch.device, backend: str) -> tuple[Way
         return torch.randn(operand.shape, generator=generator, device=device,
                            dtype=getattr(torch, operand.element.name))
 
-    given = {operand.name: filled(operand) for operand in operands_of(problem)[:-1]}
-    x, w = given["x"], given["w"]
+    operands = {one.name: filled(one) for one in operands_of(problem)[:-1]}
+    x, w, bias, residual, scale = map(operands.get, ("x", "w", "bias", "residual", "scale"))
     assert x is not None
     assert w is not None
-    bias, residual, scale = map(given.get, ("bias", "residual", "scale"))
     layer = Layer(spec.stride, problem.padding, spec.dilation, spec.groups)
     epilogue = Epilogue(spec.activation, spec.residual == "after")
     top, bottom, left, right = problem.padding

@@ -111,13 +111,14 @@ def report_on(survey: Survey, setting: Setting) -> Report:
 
 def _layer_report(call: ConvCall) -> LayerReport:
     kind = spec_of(call.conv, torch.float32).kind
+    token = "" if call.problem is None else problem_token(call.problem)
     if call.reason or call.plan is None or call.problem is None:
-        return LayerReport(call.name, kind, "", call.folded, call.reason)
+        return LayerReport(call.name, kind, token, call.folded, call.reason)
     ours = expected_seconds(call.plan)
     peer = peer_seconds(call.problem, call.plan.device, call.folded, ours)
     measured, measured_peer = call.measured or (None, None)
     return LayerReport(
-        call.name, kind, problem_token(call.problem), call.folded, "", call.plan.tiling.name, ours,
+        call.name, kind, token, call.folded, "", call.plan.tiling.name, ours,
         None if peer is None else peer / ours, measured,
         None if measured is None or measured_peer is None else measured_peer / measured)
 

@@ -152,7 +152,10 @@ class Survey:
             kind = spec_of(conv, conv.weight.dtype).kind
         except SpecError as error:
             return str(error)
-        return "" if kind in self.kinds else f"{kind}: no gain is known; measured on a GPU"
+        if kind in self.kinds:
+            return ""
+        return f"{kind}: " + ("was not asked for" if kind in GAINING else
+                              "no gain is known unless it is measured on a GPU")
 
     def _rebuild(self) -> None:
         """Make the graphs anew, with what is left now."""
@@ -172,7 +175,7 @@ class Survey:
                 shape = node.args[0].meta["shape"]
                 call = ConvCall(prefix + layer.name, layer.conv, shape, folded=layer.folded,
                                 reason=layer.reason)
-                if not call.reason:
+                with suppress(SpecError):  # of what is left in any case
                     call.problem = layer.problem(shape, layer.conv.weight.dtype)
                 yield call
 
@@ -188,12 +191,9 @@ class Survey:
             call = ConvCall(name, conv, shape,  # type: ignore[arg-type]
                             reason=self._left.get(name, "" if shape else "the example does not "
                                                   "come to it"))
-            if not call.reason:
-                spec = spec_of(conv, conv.weight.dtype,  # type: ignore[arg-type]
-                               bias=conv.bias is not None,
-                               activation=getattr(conv, "activation", None))
-                call.problem = ConvProblem(spec, *([1, *shape[1:]] if len(shape) == 3 else
-                                                   [shape[0], *shape[2:]]))
+            if shape:
+                with suppress(SpecError):
+                    call.problem = _problem_of(conv, shape)  # type: ignore[arg-type]
             yield call
 
     def _refusal(self, call: ConvCall) -> str:
@@ -214,6 +214,13 @@ def _is_much(arguments: tuple[Any, ...]) -> bool:
     """Whether a model takes longer to compute on these than PyTorch does to find shapes."""
     return sum(one.numel() for one in tree_leaves(arguments)
                if isinstance(one, Tensor) and not one.is_cuda) > _MUCH
+
+
+def _problem_of(conv: nn.Conv2d, shape: tuple[int, ...]) -> ConvProblem:
+    """The problem of a module by itself, on an input of a shape."""
+    spec = spec_of(conv, conv.weight.dtype, bias=conv.bias is not None,
+                   activation=getattr(conv, "activation", None))
+    return ConvProblem(spec, shape[0] if len(shape) == 4 else 1, *shape[-2:])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import tiny_networks  # noqa: E402
 from accelerated_models import X, model_of  # noqa: E402
 
 import dscore.torch  # noqa: E402
-from dscore.torch.gains import _ways, measured  # noqa: E402
+from dscore.torch.gains import ways, measured  # noqa: E402
 from dscore.torch.report import report_on  # noqa: E402
 from dscore.torch.setting import Setting  # noqa: E402
 from dscore.torch.survey import Survey  # noqa: E402
@@ -48,11 +48,11 @@ def test_layers_are_measured_in_turns_on_the_same_data():
                        Effort(turns=1, replay_seconds=0, most_replays=1, fewest_replays=1))
     assert list(seconds) == [problem]
     assert all(0 < time < 10 for time in seconds[problem])
-    ours, theirs = _ways(problem, torch.device("cpu"), "reference")
+    ours, theirs = ways(problem, torch.device("cpu"), "reference")
     with ours.settings():
         ours.launch(0, 0)
         theirs.launch(0, 0)
-    assert torch.allclose(ours._result, theirs._result, rtol=1e-4, atol=1e-5)
+    assert torch.allclose(ours.result, theirs.result, rtol=1e-4, atol=1e-5)
 
 
 def test_measuring_needs_a_gpu():

@@ -1,0 +1,127 @@
+"""Comparison of whole networks: inference and steps of training, by PyTorch's ways and by dscore.
+
+Every method computes in one process, on the same model and data, in turns. Device time is that of
+one captured graph, replayed; wall time is that of calls from Python, with the wait for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from dscore.bench import network_methods as methods
+from dscore.bench.layer_sequence import Layers
+from dscore.bench.network_methods import WAYS, NetworkSubject, Setup
+from dscore.bench.network_rows import NetworkRow
+from dscore.bench.network_workplace import Workplace
+from dscore.bench.summary import OURS
+from dscore.calling.prepare import prepare
+from dscore.core.errors import DscoreError, SpecError, UnavailableError, require_one_of
+from dscore.core.token import parse_problem
+from dscore.torch.report import Report
+
+TASKS = ("inference", "training")
+# Of the float64 result's largest magnitude.
+MOST_ERROR = 1e-4
+Begin = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class NetworkComparison:
+    """What is compared: networks by name, at batches of an input's *shape*, whose first size they
+    replace.
+    """
+
+    networks: tuple[str, ...]
+    batches: tuple[int, ...]
+    shape: tuple[int, ...] = (1, 3, 224, 224)
+    tasks: tuple[str, ...] = ("inference",)
+    ways: tuple[str, ...] = WAYS
+    backend: str = "auto"
+    seed: int = 0
+
+
+    def __post_init__(self) -> None:
+        for task in self.tasks:
+            require_one_of(task, "a task", TASKS)
+        for way in self.ways:
+            require_one_of(way, "a way of PyTorch", WAYS)
+
+    def cases(self) -> list[tuple[str, str, int]]:
+        """Network, task and batch of each comparison."""
+        return [(network, task, batch) for network in self.networks for task in self.tasks
+                for batch in self.batches]
+
+
+def compare(comparison: NetworkComparison, workplace: Workplace,
+            begin: Begin = lambda what: None) -> list[NetworkRow]:
+    """The rows of all cases, dscore's first in each; *begin* is called with a word on each case."""
+    rows = []
+    for network, task, batch in comparison.cases():
+        begin(f"{network} {task} batch {batch}")
+        with workplace.runner.exclusive():
+            setup = workplace.setup(network, (batch, *comparison.shape[1:]))
+            rows += _case(NetworkRow(network, task, batch, ""), setup, comparison.ways, workplace)
+            workplace.runner.release()
+    return rows
+
+
+def _case(case: NetworkRow, setup: Setup, ways: Sequence[str],
+          workplace: Workplace) -> list[NetworkRow]:
+    """All methods on one network, task and batch: checked, then timed in turns."""
+    make = methods.inference if case.task == "inference" else methods.training
+    reference = (methods.exact if case.task == "inference" else methods.exact_loss)(setup)
+    rows, subjects, report = [], [], None
+    for method in (OURS, *ways):
+        row = replace(case, method=method, shares={})
+        rows.append(row)
+        try:
+            subject, own = make(setup, method)
+            report = report or own
+            with subject.settings():
+                subject.launch(0, 0)
+            row.error = methods.relative_error(subject.result, reference)
+        except (SpecError, UnavailableError):
+            raise
+        except (RuntimeError, DscoreError) as failed:  # of PyTorch's compiler, say
+            row.fault, row.note = "not run", str(failed).splitlines()[0]
+            continue
+        if not row.error <= MOST_ERROR:
+            row.fault = "wrong"
+            row.note = f"its error is {row.error:.1e} of the result, more than {MOST_ERROR:.0e}"
+            continue
+        subjects.append((row, subject))
+    _time(subjects, workplace)
+    if report is not None:
+        rows[0].note = rows[0].note or (f"{len(report.replaced)} of {len(report.layers)} "
+                                        "convolutions by dscore")
+        if case.task == "inference":
+            _share(rows, report, setup, workplace)
+    return rows
+
+
+def _time(subjects: Sequence[tuple[NetworkRow, NetworkSubject]], workplace: Workplace) -> None:
+    calls = [subject for _, subject in subjects]
+    for (row, _), device, wall in zip(subjects, workplace.times(calls), workplace.walls(calls),
+                                      strict=True):
+        row.device, row.wall = device, wall
+
+
+def _share(rows: Sequence[NetworkRow], report: Report, setup: Setup,
+           workplace: Workplace) -> None:
+    """The shares of dscore's row and of PyTorch's default, from its layers timed by kind."""
+    problems = {layer.name: parse_problem(layer.problem) for layer in report.layers
+                if layer.problem}
+    left = {problems[layer.name] for layer in report.left if layer.name in problems}
+    ours = [problem for problem in problems.values() if problem not in left]
+    prepare(ours, backend=setup.backend)
+    layers = Layers(problems.values(), workplace.device, setup.backend)
+    for row in rows:
+        if row.device is None or row.method not in (OURS, "default"):
+            continue
+        subjects = [layers.sequence(
+            kind, lambda problem, own=row.method == OURS: own and problem not in left,
+            lambda problem, kind=kind: problem.spec.kind == kind) for kind in layers.kinds]
+        for kind, time in zip(layers.kinds, workplace.times(subjects), strict=True):
+            row.shares[kind] = time.median / row.device.median
+        row.shares["other"] = 1 - sum(row.shares.values())
