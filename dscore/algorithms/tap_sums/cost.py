@@ -20,13 +20,13 @@ from dscore.core.problem import ConvProblem
 SECTOR_BYTES = 32
 
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms' weights
-# are); `unit`: what a block waits for each time it takes rows, `transfer` for each of their bytes;
-# `reduce`: for the sums of its threads; `then`: from its end to that of the launch which adds the
-# slices, `part` for each slice.
+# are); `unit`: what a block waits for each time it takes rows, `transfer` for each of their bytes,
+# `copy` for each piece; `reduce`: for the sums of its threads; `then`: from its end to that of the
+# launch which adds the slices, `part` for each slice.
 WEIGHTS = {"wavefront": 20.0, "fma": 0.502, "load": 1.50, "lds": 0.873, "wait": 200.0,
-           "unit": 1100.0, "transfer": 0.02, "reduce": 300.0, "serial": 1.34, "block": 150.0,
-           "memory": 1.06, "loaded": 0.129, "fill": 0.0, "first": 963.0, "norm": 2.33,
-           "then": 1300.0, "part": 20.0}
+           "unit": 1100.0, "transfer": 0.02, "copy": 60.0, "reduce": 300.0, "serial": 1.34,
+           "block": 150.0, "memory": 1.06, "loaded": 0.129, "fill": 0.0, "first": 963.0,
+           "norm": 2.33, "then": 1300.0, "part": 20.0}
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,22 @@ def _row_reads(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
     return reads[np.ravel(inverse), 0], reads[np.ravel(inverse), 1]
 
 
-def _conflicts(t: Any, wavefront: int, lane: Count, strip: Count, plane: Count, vector: Count,
-               element: int) -> Count:
+def _conflicts(t: Any, wavefront: int, lane: Count, strip: Count, plane: Count, image: Count,
+               vector: Count, element: int) -> Count:
     """Clocks of LDS for one read of a wavefront, *vector* elements a lane.
 
-    Lanes of a row lie *lane* elements apart, strips *strip*, planes *plane*. LDS serves as many
-    lanes at once as take its 32 banks; of these, the most that meet in a bank decide.
+    Lanes of a row lie *lane* elements apart, strips *strip*, planes *plane*, images *image*. LDS
+    serves as many lanes at once as take its 32 banks; of these, the most that meet in a bank
+    decide.
     """
     def column(values: Count) -> Count:
         return np.asarray(values).reshape(-1, 1)
 
     thread, lanes_w, lanes_h = np.arange(wavefront), column(t.lanes_w), column(t.lanes_h)
+    planes, lanes = column(t.planes), lanes_w * lanes_h
     word = (thread % lanes_w * column(lane) + thread // lanes_w % lanes_h * column(strip)
-            + thread // (lanes_w * lanes_h) * column(plane)) * element // WORD_BYTES
+            + thread // lanes % planes * column(plane)
+            + thread // (lanes * planes) * column(image)) * element // WORD_BYTES
     words = np.maximum(np.ravel(vector) * element // WORD_BYTES, 1)
     clocks = np.zeros(word.shape[0])
     for size in (1, 2, 4):
@@ -91,8 +94,9 @@ def traffic_of(case: Case) -> TapSumsTraffic:
     spec, shape, element = problem.spec, shape_of(problem, t), problem.spec.element.bytes
     (whole, single), (vector_x, vector_g) = _row_reads(problem, t), row_vectors(problem, t)
     x_apart = (t.thread_w * spec.stride[1], t.thread_h * spec.stride[0] * problem.width,
-               problem.height * problem.width)
-    g_apart = t.thread_w, t.thread_h * problem.out_width, problem.out_height * problem.out_width
+               problem.height * problem.width, shape.span_x)
+    g_apart = (t.thread_w, t.thread_h * problem.out_width,
+               problem.out_height * problem.out_width, shape.span_g)
     clocks_whole, clocks_single, clocks_g = (
         _conflicts(t, device.wavefront, *apart, vector, element)
         for apart, vector in ((x_apart, vector_x), (x_apart, 0 * vector_x + 1),
@@ -125,7 +129,7 @@ def work(case: Case, grids: Count) -> Work:
     units = shape.unit_slices
     # A unit's load is waited for, unless another stage's unit is summed meanwhile.
     transfer = weight["transfer"] * case.problem.spec.element.bytes * t.images * (
-        shape.span_x + shape.span_g)
+        shape.span_x + shape.span_g) + weight["copy"] * 2 * t.images
     waits = transfer + (weight["unit"] + transfer) * (units - 1) / t.stages
     then = np.where(t.slices > 1, weight["then"] + weight["part"] * t.slices, 0)
     return Work(

@@ -35,7 +35,7 @@ _BLOCKS_PER_CU, _MOST_SLICES = (1, 2, 4, 8), 128
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Tiles of a thread and of a block, none of them twice the output in a direction."""
-    tiles = _tiles(problem)
+    tiles = _tiles(problem, device)
     threads = shape_of(problem, SimpleNamespace(**vars(tiles), slices=1, stages=1)).threads
     tiles = select(tiles, threads <= device.threads_per_block)
     threads = threads[threads <= device.threads_per_block]
@@ -45,14 +45,22 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     return _sliced(select_or_all(tiles, usual), problem, device)
 
 
-def _tiles(problem: ConvProblem) -> SimpleNamespace:
-    height, width, (taps_h, taps_w) = problem.out_height, problem.out_width, problem.spec.kernel
-    taps_w = min(taps_w, _MOST_TAPS_W)
+def _tap_rows(problem: ConvProblem, device: Device) -> int:
+    """Filter rows of a tile: one where LDS does not hold all rows under an output row."""
+    taps_h, taps_w = problem.spec.kernel
+    row_bytes = problem.spec.element.bytes * problem.width
+    if problem.spec.span[0] * row_bytes > device.lds_bytes_per_block // 2:
+        return 1
+    return max(1, min(taps_h, _MOST_TAPS // min(taps_w, _MOST_TAPS_W)))
+
+
+def _tiles(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    height, width = problem.out_height, problem.out_width
     heights = sorted({min(h, height) for h in _THREAD_H})
     widths = [w for w in _THREAD_W if width % w == 0 or (w in (1, 2, 4) and w < 2 * width)]
     c = grid(thread_h=heights, thread_w=widths, strips=(0, *_STRIPS), planes=_PLANES,
-             images=_IMAGES, taps_h=sorted({1, max(1, min(taps_h, _MOST_TAPS // taps_w))}),
-             taps_w=[taps_w])
+             images=_IMAGES, taps_h=[_tap_rows(problem, device)],
+             taps_w=[min(problem.spec.kernel[1], _MOST_TAPS_W)])
     whole = c.strips == 0
     columns = SimpleNamespace(
         thread_h=c.thread_h, thread_w=c.thread_w,

@@ -88,9 +88,9 @@ def shape_of(problem: ConvProblem, t: Any) -> TapSumsShape:
     multiplier = spec.group_out
     shared = np.gcd(t.planes, multiplier)
     planes_in = (t.planes - 1 + multiplier - shared) // multiplier + 1
-    span_x = _span(element, planes_in, problem.height, np.minimum(tile_h, problem.height),
-                   problem.width)
-    span_g = _span(element, t.planes, problem.out_height,
+    span_x = _span(element, t.images, planes_in, problem.height,
+                   np.minimum(tile_h, problem.height), problem.width)
+    span_g = _span(element, t.images, t.planes, problem.out_height,
                    np.minimum(block_rows, problem.out_height), problem.out_width)
     row_tiles = ceil_div(problem.out_height, block_rows)
     units = ceil_div(problem.batch, t.images) * row_tiles
@@ -144,14 +144,17 @@ def _held(problem: ConvProblem, t: Any) -> Count:
     return np.asarray(held, dtype=np.int64)[np.ravel(inverse)]
 
 
-def _span(element: int, planes: Count, height: int, rows: Count, width: int) -> Count:
+def _span(element: int, images: Count, planes: Count, height: int, rows: Count,
+          width: int) -> Count:
     """Elements of LDS for some rows of the last of *planes* planes and all of the others.
 
-    LDS is filled by vectors, the first of which may begin before the block's first row.
+    LDS is filled by vectors, the first of which may begin before the block's first row. Of several
+    images an odd number of vectors, so that eight neighbours begin in banks of their own.
     """
-    most = ((planes - 1) * height + rows) * width + VECTOR_BYTES // element - 1
-    aligned = LDS_ALIGNMENT_BYTES // element
-    return ceil_div(most, aligned) * aligned
+    vector, aligned = VECTOR_BYTES // element, LDS_ALIGNMENT_BYTES // element
+    most = ((planes - 1) * height + rows) * width + vector - 1
+    return np.where(images > 1, (ceil_div(most, vector) | 1) * vector,
+                    ceil_div(most, aligned) * aligned)
 
 
 def row_vectors(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
