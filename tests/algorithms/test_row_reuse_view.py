@@ -1,5 +1,7 @@
 """The view of row reuse: which rows connect with which, counted on whole images."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +38,7 @@ def test_a_written_row_is_complete_after_its_last_tap_and_all_are_in_the_end(axi
     complete = [min(axis.complete(i), size) for i in range(int(axis.under(size)) + 1)]
     assert complete[0] == 0
     assert complete[-1] == size
-    for i, (before, after) in enumerate(zip(complete, complete[1:], strict=False)):
+    for i, (before, after) in enumerate(itertools.pairwise(complete)):
         assert before <= after
         for r in range(after):  # none that is given away waits for a later row
             taps = [axis.position(r, f) for f in range(axis.kernel)]
