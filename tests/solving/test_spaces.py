@@ -11,6 +11,7 @@ from dscore.algorithms.columns import select
 from dscore.algorithms.gemm import space as gemm
 from dscore.algorithms.row_reuse import space as row_reuse
 from dscore.algorithms.row_reuse.tiling import blocks
+from dscore.algorithms.split_k import space as split_k
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 
@@ -67,6 +68,24 @@ def test_no_wavefront_of_a_product_lies_wholly_past_the_output(token, device):
             if ceil(problem.spec.out_channels / tile_c) * tile_c * ceil(pixels / tile_p) * tile_p
             * 0.6 > problem.spec.out_channels * pixels]
     assert not full
+
+
+@pytest.mark.parametrize("token", ["weight_gradient_n1c64h8w12_o32k1",
+                                   "weight_gradient_n32c24h28w28_o144k1"])
+@pytest.mark.parametrize("device", [Z100SM, H200], ids=lambda device: device.name)
+def test_every_block_of_a_split_sum_has_channels_and_pixels(token, device):
+    problem = parse_problem(token)
+    rows = rows_of(split_k.columns_of(problem, device))
+    assert len(rows) == len({tuple(row.values()) for row in rows})
+    for row in rows:
+        assert row["tile_o"] - row["wave_o"] < problem.spec.out_channels
+        assert row["tile_i"] - row["wave_i"] < problem.spec.in_channels
+        steps = ceil(problem.batch * problem.out_height * problem.out_width / row["step"])
+        assert row["parts"] * row["cluster"] <= steps
+        waves = row["tile_o"] // row["wave_o"] * (row["tile_i"] // row["wave_i"]) * row["slices"]
+        assert 1 < waves <= 8
+        assert row["wave_o"] * row["wave_i"] <= 128 * device.wavefront
+    assert {row["parts"] for row in rows} > {1}
 
 
 def test_clusters_are_tried_where_tiles_leave_compute_units_idle():

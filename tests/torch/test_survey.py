@@ -13,7 +13,7 @@ import tiny_networks  # noqa: E402
 from accelerated_models import X, model_of  # noqa: E402
 
 import dscore.torch  # noqa: E402
-from dscore.torch.gains import ways, measured  # noqa: E402
+from dscore.torch.gains import measured, ways  # noqa: E402
 from dscore.torch.report import report_on  # noqa: E402
 from dscore.torch.setting import Setting  # noqa: E402
 from dscore.torch.survey import Survey  # noqa: E402
