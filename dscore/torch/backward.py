@@ -14,14 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dscore.torch.layer import Layer
-
-
-class Epilogue(NamedTuple):
-    """What is done to the sums: the activation, and whether the residual is added after it."""
-
-    activation: str | None = None
-    residual_after: bool = False
+from dscore.torch.layer import Epilogue, Layer
 
 
 class Steps(NamedTuple):

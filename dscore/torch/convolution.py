@@ -7,8 +7,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from dscore.api import conv
-from dscore.torch.backward import Epilogue
-from dscore.torch.layer import Layer
+from dscore.torch.layer import Epilogue, Layer
 
 
 def convolution(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
@@ -16,5 +15,7 @@ def convolution(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | No
     """The result of ``dscore.conv``; PyTorch's gradient mode is to be off."""
     if scale is not None and not layer.is_pointwise(w.shape):
         x, scale = x * scale[:, :, None, None], None
-    return conv(x, w, bias, **cast(Any, layer._asdict()), **cast(Any, epilogue._asdict()),
-                residual=residual, scale=scale)
+    stride, padding, dilation, groups, backend, arithmetic = layer
+    return conv(x, w, bias, stride, padding, dilation, groups, activation=epilogue.activation,
+                residual=residual, residual_after=epilogue.residual_after, scale=scale,
+                backend=backend, arithmetic=cast(Any, arithmetic))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -11,13 +12,12 @@ from torch.nn import Parameter
 from dscore.api import conv
 from dscore.calling.arguments import PaddingLike, PairLike
 from dscore.calling.call_cache import CALLS
-from dscore.core.errors import SpecError, require_one_of
-from dscore.core.numerics import ARITHMETICS
-from dscore.core.spec import ACTIVATIONS, Activation
+from dscore.core.errors import SpecError
+from dscore.core.spec import Activation
 from dscore.torch import backward, gradients
-from dscore.torch.backward import Epilogue, Steps
+from dscore.torch.backward import Steps
 from dscore.torch.convolution import convolution
-from dscore.torch.layer import Layer, layer_of, result_shape
+from dscore.torch.layer import Epilogue, Layer, constants_of, result_shape
 from dscore.torch.operators import OPERATORS
 from dscore.torch.remainder import by_pytorch, note, note_traced, reason_for_pytorch
 
@@ -87,19 +87,18 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
             arithmetic: str | None) -> Tensor:
     """The same for a call that is not a remembered one."""
     _require_operands(x, w, bias, residual, scale)
-    require_one_of(activation, "activation", (None, *ACTIVATIONS))
-    require_one_of(arithmetic, "arithmetic", (None, *ARITHMETICS))
     if x.dim() == 3:
         one = _conv2d(x.unsqueeze(0), w, bias, stride, padding, dilation, groups, activation,
                       None if residual is None else residual.unsqueeze(0), residual_after,
                       None if scale is None else scale.unsqueeze(0), backend, arithmetic)
         return one.squeeze(0)
-    layer = layer_of(x, w, stride, padding, dilation, groups, backend, arithmetic)
-    epilogue = Epilogue(activation, residual_after)
-    _require_shapes(x, w, bias, residual, scale, layer)
+    layer, epilogue = constants_of(x, w, stride, padding, dilation, groups, backend, arithmetic,
+                                   activation, residual_after)
+    y_shape = result_shape(x.shape, w.shape, layer)
+    _require_shapes(x, w, bias, residual, scale, y_shape)
     factor = scale if scale is None or scale.dim() == 2 else scale.flatten(1)
     tensors = x, w, bias, residual, factor
-    reason = reason_for_pytorch(x, w, layer)
+    reason = reason_for_pytorch(x, w, y_shape, layer)
     if reason:
         if torch.compiler.is_compiling():
             note_traced("conv", tuple(w.shape), tuple(layer), reason)
@@ -165,11 +164,15 @@ def _require_operands(x: Any, w: Any, bias: Any, residual: Any, scale: Any) -> N
 
 
 def _require_shapes(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
-                    scale: Tensor | None, layer: Layer) -> None:
-    factors: tuple[int, ...] = x.shape[:2]
-    if scale is not None and scale.dim() == 4:
-        factors = (*factors, 1, 1)
-    for name, operand, shape in (("bias", bias, (w.shape[0],)), ("scale", scale, factors),
-                                 ("residual", residual, result_shape(x.shape, w.shape, layer))):
-        if operand is not None and tuple(operand.shape) != tuple(shape):
-            raise SpecError(f"{name} must have shape {tuple(shape)}, got {tuple(operand.shape)}")
+                    scale: Tensor | None, y_shape: tuple[int, ...]) -> None:
+    if bias is not None:
+        _require_shape("bias", bias, w.shape[:1])
+    if residual is not None:
+        _require_shape("residual", residual, y_shape)
+    if scale is not None:
+        _require_shape("scale", scale, (*x.shape[:2], 1, 1)[:2 if scale.dim() < 4 else 4])
+
+
+def _require_shape(name: str, operand: Tensor, shape: Sequence[int]) -> None:
+    if tuple(operand.shape) != tuple(shape):
+        raise SpecError(f"{name} must have shape {tuple(shape)}, got {tuple(operand.shape)}")

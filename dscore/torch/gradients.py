@@ -22,14 +22,24 @@ def input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], layer: L
     """The gradient by the input, of *x_shape*, from that by the output; C-contiguous."""
     if _left("input_gradient", w.shape, layer):
         return _input_gradient_by_pytorch(gradient, w, x_shape, layer)
-    return of_arrays.input_gradient(gradient, w, tuple(x_shape[2:]), **_options(layer))
+    stride, padding, dilation, groups, backend, arithmetic = layer
+    return of_arrays.input_gradient(gradient, w, tuple(x_shape[2:]), stride, padding, dilation,
+                                    groups, backend=backend, arithmetic=_allowed(arithmetic))
 
 
 def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: Layer) -> Tensor:
     """The gradient by the filters, of *w_shape*, from that by the output; C-contiguous."""
     if _left("weight_gradient", w_shape, layer):
         return _weight_gradient_by_pytorch(x, gradient, w_shape, layer)
-    return of_arrays.weight_gradient(x, gradient, tuple(w_shape[2:]), **_options(layer))
+    stride, padding, dilation, groups, backend, arithmetic = layer
+    return of_arrays.weight_gradient(x, gradient, tuple(w_shape[2:]), stride, padding, dilation,
+                                     groups, backend=backend, arithmetic=_allowed(arithmetic))
+
+
+def _allowed(arithmetic: str | None) -> Any:
+    """Products of three TF32 ones are allowed by their name, not demanded of what has no such
+    kernel."""
+    return "plain" if arithmetic == "plain" else None
 
 
 def _left(operation: str, w_shape: Sequence[int], layer: Layer) -> bool:
@@ -40,13 +50,6 @@ def _left(operation: str, w_shape: Sequence[int], layer: Layer) -> bool:
     note(operation, tuple(w_shape), layer, "neither depthwise nor pointwise: PyTorch's kernels of "
          "this gradient are faster; a backend= by name computes it")
     return True
-
-
-def _options(layer: Layer) -> Any:
-    options = layer._asdict()
-    # Products of three TF32 ones are allowed by it, and not demanded of what has no such kernel.
-    options["arithmetic"] = "plain" if layer.arithmetic == "plain" else None
-    return options
 
 
 def _input_gradient_by_pytorch(gradient: Tensor, w: Tensor, x_shape: Sequence[int],

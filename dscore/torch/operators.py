@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.library import define, impl, register_autograd, register_fake, register_vmap
 
 from dscore.torch import backward, batching, gradients
-from dscore.torch.backward import Epilogue, Steps
+from dscore.torch.backward import Steps
 from dscore.torch.convolution import convolution
-from dscore.torch.layer import Layer, result_shape
+from dscore.torch.layer import Epilogue, Layer, result_shape
 
 _LAYER = ("SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, str backend, "
           "str? arithmetic")
@@ -43,7 +43,7 @@ _define("weight_gradient", "Tensor x, Tensor gradient, SymInt[] w_shape")
 
 @impl("dscore::conv2d", "default")
 def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
-            scale: Tensor | None, activation: str | None, after: bool, *layer: Any) -> Tensor:
+            scale: Tensor | None, activation: Any, after: bool, *layer: Any) -> Tensor:
     return convolution(x, w, bias, residual, scale, _layer(layer), Epilogue(activation, after))
 
 

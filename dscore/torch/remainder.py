@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,7 @@ from torch.nn import functional
 
 from dscore.core import spec
 from dscore.core.problem import MAX_ELEMENTS
-from dscore.torch.backward import Epilogue
-from dscore.torch.layer import Layer, result_shape
+from dscore.torch.layer import Epilogue, Layer
 
 _LOG = logging.getLogger("dscore")
 # Programs that make ever new layers must not remember all of them.
@@ -92,7 +92,7 @@ def _layer_text(w_shape: tuple[int, ...], layer: Layer) -> str:
     return text + (f" groups {layer.groups}" if layer.groups > 1 else "")
 
 
-def reason_for_pytorch(x: Tensor, w: Tensor, layer: Layer) -> str:
+def reason_for_pytorch(x: Tensor, w: Tensor, y_shape: Sequence[int], layer: Layer) -> str:
     """The reason why PyTorch computes a layer; empty where dscore does.
 
     A backend that is named computes whatever the caller gives it, or raises.
@@ -109,20 +109,17 @@ def reason_for_pytorch(x: Tensor, w: Tensor, layer: Layer) -> str:
     if torch.is_autocast_enabled(device):
         return (f"autocast to {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}: "
                 'dscore computes float32; backend="hip" does so under autocast, too')
-    return _reason_of_data(x, w, layer)
+    return _reason_of_data(x, w, y_shape)
 
 
-def _reason_of_data(x: Tensor, w: Tensor, layer: Layer) -> str:
+def _reason_of_data(x: Tensor, w: Tensor, y_shape: Sequence[int]) -> str:
     if x.dtype is not torch.float32:
         return f"dtype {str(x.dtype).removeprefix('torch.')}: dscore computes float32"
     for name, tensor in (("x", x), ("w", w)):
         if not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last):
             return f"{name} is channels_last: kernels take NCHW; {name}.contiguous() makes it so"
-    elements = max(x.numel(), w.numel())
-    if elements <= MAX_ELEMENTS:
-        _, *image = result_shape(x.shape, w.shape, layer)
-        elements = x.shape[0] * image[0] * image[1] * image[2]
-    if elements > MAX_ELEMENTS:
+    images, channels, rows, columns = y_shape
+    if max(x.numel(), w.numel(), images * channels * rows * columns) > MAX_ELEMENTS:
         return f"more than {MAX_ELEMENTS} elements: kernels index no more; split the batch"
     return ""
 

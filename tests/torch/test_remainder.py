@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from dscore.torch import conv2d, left_to_pytorch, remainder  # noqa: E402
-from dscore.torch.layer import Layer  # noqa: E402
+from dscore.torch.layer import Layer, result_shape  # noqa: E402
 
 LAYER = Layer((1, 1), (0, 0, 0, 0), (1, 1), 1)
 NHWC = torch.channels_last
@@ -22,7 +22,7 @@ def on_gpu(*shape, dtype=torch.float32, memory_format=torch.contiguous_format):
 
 
 def reason(x, w, layer=LAYER):
-    return remainder.reason_for_pytorch(x, w, layer)
+    return remainder.reason_for_pytorch(x, w, result_shape(x.shape, w.shape, layer), layer)
 
 
 def test_float32_on_a_gpu_is_not_left():
