@@ -86,6 +86,11 @@ def bench(
     plot: Annotated[str | None, typer.Option(
         "--plot", metavar="DIR", show_default=False,
         help="Write pictures (SVG) here: mean times over batches, and a roofline.")] = None,
+    network: options.Networks = None,
+    image: options.Image = "1x3x224x224",
+    train: options.Train = False,
+    ablation: options.Ablation = False,
+    ways: options.Ways = None,
     replay: Annotated[list[str] | None, typer.Option(
         "--replay", metavar="FILE.csv", show_default=False,
         help="Show what a file of --out holds (repeatable); nothing is run.")] = None,
@@ -104,6 +109,8 @@ def bench(
     dscore bench mobilenet_v2 --batch 1,8 --cache eager
     dscore bench n1c8h9w7_o16k1 --backend reference --peer none
     dscore bench --replay layers.csv --plot pictures --markdown > tables.md
+    dscore bench --network mobilenet_v2 --network my_module:make --batch 1,32 --train
+    dscore bench --network efficientnet_b0 --batch 1 --ablation --plot pictures
 
     Ends with 1 if a kernel is wrong, 4 or 5 if a compiler or a device failed, 3 without a GPU
     unless --backend names what to time. A layer that one of PyTorch's ways wins is no failure.
@@ -111,6 +118,14 @@ def bench(
     request = BenchRequest(peer, batch, cache, backend, device, tiling, tf32, seed, out, plot,
                            markdown, json)
     _require_usable(request)
+    if network:
+        from dscore.cli.commands import bench_network
+
+        bench_network.require_alone(layers, replay, request)
+        _exit_by(bench_network.run(bench_network.NetworkRequest(
+            tuple(network), image, train, ablation, ways, batch, backend, seed, plot, json)))
+    if train or ablation or ways is not None:
+        raise SpecError("--train, --ablation and --ways are of whole networks: name --network")
     if replay:
         from dscore.cli.commands import bench_replay
 
@@ -149,8 +164,11 @@ def _exit(rows: list[Row]) -> NoReturn:
     """End with the worst failure's code."""
     from dscore.bench.summary import OURS
 
-    raise typer.Exit(max((_EXIT_CODES[row.fault] for row in rows if row.method == OURS),
-                         default=0))
+    _exit_by([row.fault for row in rows if row.method == OURS])
+
+
+def _exit_by(faults: list[str]) -> NoReturn:
+    raise typer.Exit(max((_EXIT_CODES[fault] for fault in faults), default=0))
 
 
 def _require_files_alone(layers: list[str] | None, request: BenchRequest) -> None:

@@ -1,4 +1,4 @@
-"""What dscore is to compute of a model: the problems, the kernels of training, what was measured."""
+"""What dscore is to compute of a model: problems, kernels of training, what was measured."""
 
 import pytest
 
@@ -13,7 +13,7 @@ import tiny_networks  # noqa: E402
 from accelerated_models import X, model_of  # noqa: E402
 
 import dscore.torch  # noqa: E402
-from dscore.torch.gains import ways, measured  # noqa: E402
+from dscore.torch.gains import measured, ways  # noqa: E402
 from dscore.torch.report import report_on  # noqa: E402
 from dscore.torch.setting import Setting  # noqa: E402
 from dscore.torch.survey import Survey  # noqa: E402
