@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dscore.cli.ending import error_record
 from dscore.cli.inputs import measuring_backend, require_torch_package
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from dscore.bench.network import NetworkComparison
     from dscore.bench.network_rows import NetworkRow
     from dscore.bench.network_workplace import Workplace
-    from dscore.cli.commands.bench import BenchRequest
 
 _BATCHES = "1,8,32,128"
 _WITHOUT_GPU = "Without one, `dscore scan NETWORK --device h200` shows what is expected there"
@@ -41,18 +41,18 @@ class NetworkRequest:
 
 
 def require_alone(layers: list[str] | None, replay: list[str] | None,
-                  request: BenchRequest) -> None:
-    """Raise SpecError for what a comparison of networks would ignore."""
-    given = {"layers": layers or None, "--replay": replay or None, "--cache": request.cache,
-             "--device": request.device, "--tiling": request.tiling, "--out": request.out,
-             "--tf32": request.tf32 or None, "--markdown": request.markdown or None,
-             "--peer": None if request.peer == "torch" else request.peer}
-    if named := [name for name, value in given.items() if value is not None]:
+                  options: Mapping[str, Any]) -> None:
+    """Raise SpecError for what a comparison of networks would ignore, of layers' *options*."""
+    of_layers = ("cache", "device", "tiling", "out", "tf32", "markdown")
+    given = {"layers": layers, "--replay": replay,
+             **{f"--{name}": options[name] for name in of_layers},
+             "--peer": options["peer"] != "torch"}
+    if named := [name for name, value in given.items() if value]:
         raise SpecError(f"--network compares whole networks; leave out {', '.join(named)}")
 
 
-def run(request: NetworkRequest) -> list[str]:
-    """Measure and report; dscore's faults. What stopped the measurement is raised afterwards."""
+def run(request: NetworkRequest) -> list[NetworkRow]:
+    """Measure and report; the rows. What stopped the measurement is raised afterwards."""
     require_torch_package()
     from dscore.bench.network_workplace import Workplace
 
@@ -66,9 +66,7 @@ def run(request: NetworkRequest) -> list[str]:
     _report(request, workplace, rows, ablations, stopped, time.perf_counter() - began)
     if stopped is not None:
         raise stopped
-    from dscore.bench.summary import OURS
-
-    return [row.fault for row in rows if row.method == OURS]
+    return rows
 
 
 def _comparison(request: NetworkRequest) -> NetworkComparison:
