@@ -58,6 +58,19 @@ Algorithm = Annotated[str | None, typer.Option(
     help="Take tilings of this algorithm, such as gemm or channel_distribution (the paper's).  "
          "[default: the solver's choice]")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random data.")]
+Networks = Annotated[list[str] | None, typer.Option(
+    "--network", metavar="MODULE:FACTORY", show_default=False,
+    help="Compare whole networks of PyTorch (repeatable), named as for dscore scan.")]
+Image = Annotated[str, typer.Option(
+    "--input", metavar="1xCxHxW", help="With --network: shape of its input at batch 1.")]
+Train = Annotated[bool, typer.Option(
+    "--train", help="With --network: steps of training as well.")]
+Ablation = Annotated[bool, typer.Option(
+    "--ablation", help="With --network: depthwise layers by dscore, pointwise ones, or both.")]
+Ways = Annotated[str | None, typer.Option(
+    "--ways", metavar="NAME,...", show_default=False,
+    help="With --network: PyTorch's ways, of default, channels_last, compile, "
+         "compile_channels_last.  [default: all]")]
 Quiet = Annotated[bool, typer.Option(
     "--quiet", "-q", help="Print results and errors alone: no bar, notes, summary or warnings.")]
 Verbose = Annotated[bool, typer.Option(

@@ -28,6 +28,9 @@ from dscore.core.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dscore.bench.network_rows import NetworkRow
     from dscore.bench.rows import Key, Row
     from dscore.bench.run import Bench, Planner
     from dscore.bench.summary import LayerResult
@@ -59,38 +62,50 @@ class BenchRequest:
     json: bool
 
 
+_Peer = Annotated[str, typer.Option(
+    "--peer", metavar="torch|none",
+    help="Compare with PyTorch (its default, channels_last, without cuDNN, and matmul for "
+         "1x1), or time dscore alone.")]
+_Batches = Annotated[str | None, typer.Option(
+    "--batch", metavar="N,N,...", show_default=False,
+    help="Images in a batch.  [default: 1,8,16,32,64 on a GPU, else the layers' own]")]
+_Caches = Annotated[str | None, typer.Option(
+    "--cache", metavar="cold,hot,eager", show_default=False,
+    help="Device time with data outside the cache (cold) or in it (hot), or the time of a "
+         "call from Python (eager).  [default: all]")]
+_Tf32 = Annotated[bool, typer.Option(
+    "--tf32", help="Also time PyTorch with TF32 allowed; this stays out of the comparison.")]
+_Out = Annotated[str | None, typer.Option(
+    "--out", metavar="FILE.csv", show_default=False,
+    help="Keep every measurement in this file, and measure only what it lacks.")]
+_Plot = Annotated[str | None, typer.Option(
+    "--plot", metavar="DIR", show_default=False,
+    help="Write pictures (SVG) here: mean times over batches, and a roofline.")]
+_Replay = Annotated[list[str] | None, typer.Option(
+    "--replay", metavar="FILE.csv", show_default=False,
+    help="Show what a file of --out holds (repeatable); nothing is run.")]
+_Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")]
+
+
 def bench(
     layers: options.LayersOrNone = None,
-    peer: Annotated[str, typer.Option(
-        "--peer", metavar="torch|none",
-        help="Compare with PyTorch (its default, channels_last, without cuDNN, and matmul for "
-             "1x1), or time dscore alone.",
-    )] = "torch",
-    batch: Annotated[str | None, typer.Option(
-        "--batch", metavar="N,N,...", show_default=False,
-        help="Images in a batch.  [default: 1,8,16,32,64 on a GPU, else the layers' own]")] = None,
-    cache: Annotated[str | None, typer.Option(
-        "--cache", metavar="cold,hot,eager", show_default=False,
-        help="Device time with data outside the cache (cold) or in it (hot), or the time of a "
-             "call from Python (eager).  [default: all]")] = None,
+    peer: _Peer = "torch",
+    batch: _Batches = None,
+    cache: _Caches = None,
     backend: options.BackendName = "auto",
     device: options.OwnDeviceName = None,
     tiling: options.TilingFields = None,
-    tf32: Annotated[bool, typer.Option(
-        "--tf32", help="Also time PyTorch with TF32 allowed; this stays out of the comparison.",
-    )] = False,
+    tf32: _Tf32 = False,
     seed: options.Seed = 0,
-    out: Annotated[str | None, typer.Option(
-        "--out", metavar="FILE.csv", show_default=False,
-        help="Keep every measurement in this file, and measure only what it lacks.")] = None,
-    plot: Annotated[str | None, typer.Option(
-        "--plot", metavar="DIR", show_default=False,
-        help="Write pictures (SVG) here: mean times over batches, and a roofline.")] = None,
-    replay: Annotated[list[str] | None, typer.Option(
-        "--replay", metavar="FILE.csv", show_default=False,
-        help="Show what a file of --out holds (repeatable); nothing is run.")] = None,
-    markdown: Annotated[bool, typer.Option(
-        "--markdown", help="Print the tables as Markdown.")] = False,
+    out: _Out = None,
+    plot: _Plot = None,
+    network: options.Networks = None,
+    image: options.Image = "1x3x224x224",
+    train: options.Train = False,
+    ablation: options.Ablation = False,
+    ways: options.Ways = None,
+    replay: _Replay = None,
+    markdown: _Markdown = False,
     json: options.Json = False,
 ) -> None:
     """Time layers beside PyTorch.
@@ -101,9 +116,10 @@ def bench(
 
     \b
     dscore bench D1-D30 P1-P45 --out layers.csv --plot pictures
-    dscore bench mobilenet_v2 --batch 1,8 --cache eager
-    dscore bench n1c8h9w7_o16k1 --backend reference --peer none
+    dscore bench mobilenet_v2 --batch 1,8 --cache eager --peer none
     dscore bench --replay layers.csv --plot pictures --markdown > tables.md
+    dscore bench --network mobilenet_v2 --network my_module:make --batch 1,32 --train
+    dscore bench --network efficientnet_b0 --batch 1 --ablation
 
     Ends with 1 if a kernel is wrong, 4 or 5 if a compiler or a device failed, 3 without a GPU
     unless --backend names what to time. A layer that one of PyTorch's ways wins is no failure.
@@ -111,6 +127,14 @@ def bench(
     request = BenchRequest(peer, batch, cache, backend, device, tiling, tf32, seed, out, plot,
                            markdown, json)
     _require_usable(request)
+    if network:
+        from dscore.cli.commands import bench_network
+
+        bench_network.require_alone(layers, replay, asdict(request))
+        _exit(bench_network.run(bench_network.NetworkRequest(
+            tuple(network), image, train, ablation, ways, batch, backend, seed, plot, json)))
+    if train or ablation or ways is not None:
+        raise SpecError("--train, --ablation and --ways are of whole networks: name --network")
     if replay:
         from dscore.cli.commands import bench_replay
 
@@ -145,7 +169,7 @@ def _compare(names: list[str], request: BenchRequest) -> None:
     _exit(rows)
 
 
-def _exit(rows: list[Row]) -> NoReturn:
+def _exit(rows: Sequence[Row | NetworkRow]) -> NoReturn:
     """End with the worst failure's code."""
     from dscore.bench.summary import OURS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,11 @@ def draw(results: Sequence[LayerResult], floors: Floors, title: str, folder: Pat
     cold = [one for one in results if one.cache == "cold" and one.ours.microseconds is not None]
     if cold:
         figures["roofline.svg"] = _roofline(cold, floors, title)
+    return save_all(figures, folder)
+
+
+def save_all(figures: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write figures by their files' names to *folder*; their paths."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, figure in figures.items():

@@ -47,6 +47,11 @@ class NetworkComparison:
         for way in self.ways:
             require_one_of(way, "a way of PyTorch", WAYS)
 
+    def single(self) -> list[NetworkComparison]:
+        """A comparison for each network and batch."""
+        return [replace(self, networks=(network,), batches=(batch,)) for network in self.networks
+                for batch in self.batches]
+
     def cases(self) -> list[tuple[str, str, int]]:
         """Network, task and batch of each comparison."""
         return [(network, task, batch) for network in self.networks for task in self.tasks
@@ -110,18 +115,18 @@ def _time(subjects: Sequence[tuple[NetworkRow, NetworkSubject]], workplace: Work
 def _share(rows: Sequence[NetworkRow], report: Report, setup: Setup,
            workplace: Workplace) -> None:
     """The shares of dscore's row and of PyTorch's default, from its layers timed by kind."""
-    problems = {layer.name: parse_problem(layer.problem) for layer in report.layers
-                if layer.problem}
-    left = {problems[layer.name] for layer in report.left if layer.name in problems}
-    ours = [problem for problem in problems.values() if problem not in left]
-    prepare(ours, backend=setup.backend)
-    layers = Layers(problems.values(), workplace.device, setup.backend)
+    problems = [parse_problem(layer.problem) for layer in report.layers if layer.problem]
+    left = {parse_problem(layer.problem) for layer in report.left if layer.problem}
+    prepare([problem for problem in problems if problem not in left], backend=setup.backend)
+    layers = Layers(problems, workplace.device, setup.backend)
     for row in rows:
         if row.device is None or row.method not in (OURS, "default"):
             continue
         subjects = [layers.sequence(
             kind, lambda problem, own=row.method == OURS: own and problem not in left,
             lambda problem, kind=kind: problem.spec.kind == kind) for kind in layers.kinds]
-        for kind, time in zip(layers.kinds, workplace.times(subjects), strict=True):
-            row.shares[kind] = time.median / row.device.median
-        row.shares["other"] = 1 - sum(row.shares.values())
+        times = [time.median for time in workplace.times(subjects)]
+        whole = max(row.device.median, sum(times))  # what overlaps in the network does not alone
+        row.shares = {**{kind: time / whole for kind, time in
+                         zip(layers.kinds, times, strict=True)},
+                      "other": 1 - sum(times) / whole}

@@ -1,4 +1,4 @@
-"""What dscore is to compute of a model: the problems, the kernels of training, what was measured."""
+"""What dscore is to compute of a model: problems, kernels of training, what was measured."""
 
 import pytest
 
