@@ -12,8 +12,8 @@ namespace dscore {
 // as one; the first that begins a vector of x is its column Phase. They depend on the image's
 // sizes, so that a kernel for any sizes has them as arguments.
 template <int ThreadH, int ThreadW, int LanesH, int LanesW, int Planes, int Images, int Slices,
-          int Stages, int TapsH, int TapsW, bool Ahead, int SpanX, int SpanG, int VectorX, int Phase,
-          int VectorG, int Wavefront>
+          int Stages, int TapsH, int TapsW, bool Ahead, int SpanX, int SpanG, int VectorX,
+          int Phase, int VectorG, int Wavefront>
 struct TapSumsTiling {
   static constexpr int thread_h = ThreadH, thread_w = ThreadW, lanes_h = LanesH;
   static constexpr int lanes_w = LanesW, planes = Planes, images = Images, slices = Slices;
