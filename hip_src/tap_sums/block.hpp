@@ -12,14 +12,15 @@ namespace dscore {
 // as one; the first that begins a vector of x is its column Phase. They depend on the image's
 // sizes, so that a kernel for any sizes has them as arguments.
 template <int ThreadH, int ThreadW, int LanesH, int LanesW, int Planes, int Images, int Slices,
-          int Stages, int TapsH, int TapsW, int SpanX, int SpanG, int VectorX, int Phase,
-          int VectorG, int Wavefront>
+          int Stages, int TapsH, int TapsW, bool Ahead, int SpanX, int SpanG, int VectorX,
+          int Phase, int VectorG, int Wavefront>
 struct TapSumsTiling {
   static constexpr int thread_h = ThreadH, thread_w = ThreadW, lanes_h = LanesH;
   static constexpr int lanes_w = LanesW, planes = Planes, images = Images, slices = Slices;
   static constexpr int stages = Stages, taps_h = TapsH, taps_w = TapsW, taps = TapsH * TapsW;
   static constexpr int span_x = SpanX, span_g = SpanG, wavefront = Wavefront;
   static constexpr int vector_x = VectorX, phase = Phase, vector_g = VectorG;
+  static constexpr bool ahead = Ahead;
   static constexpr int plane_threads = LanesH * LanesW;
   static constexpr int used_threads = Images * Planes * plane_threads;
   static constexpr int threads = ceil_div(used_threads, Wavefront) * Wavefront;
@@ -159,6 +160,19 @@ struct TapSumsBlock : TapSumsKernel<T, t> {
         }
     }
     Move::end_copies();
+  }
+  // Brings the first units to the L2 cache, where it does no harm that the kernel before may still
+  // write to them: compute units share it, and keep nothing of what is only prefetched.
+  __device__ void prefetch() const {
+    if (thread != 0) return;
+    DSCORE_ROLLED
+    for (int ahead = 0; ahead < t::stages * t::images; ahead++) {
+      const int unit = first_unit() + ahead / t::images, m = ahead % t::images;
+      if (unit >= unit_end || !image_there(unit, m)) continue;
+      const Piece rows = x_piece(unit, m), gradients = gradient_piece(unit, m);
+      prefetch_span(x + rows.start, rows.vectors_end - rows.start);
+      prefetch_span(gradient + gradients.start, gradients.vectors_end - gradients.start);
+    }
   }
   template <int Most>
   __device__ void load(int stage, T *to, const T *from, const Piece &piece) const {

@@ -56,6 +56,7 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
   float sums[t::taps], row[held], gradients[live_rows][t::thread_w];
 
   __device__ TapSums(const Arguments &args, const Shape &shape) : Block(args, shape), sums{} {
+    if constexpr (t::ahead) Block::prefetch();
     lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
     barriers = reinterpret_cast<TransferBarrier *>(reinterpret_cast<char *>(lds) + lds_bytes) -
                t::stages;
@@ -220,6 +221,7 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
   }
 
   __device__ void run(const Arguments &args) {
+    if constexpr (t::ahead) admit_next_kernel();
     const int begin = Block::first_unit();
     DSCORE_UNROLL
     for (int stage = 0; stage < t::stages; stage++) Block::start_load(stage, begin + stage);

@@ -63,6 +63,9 @@ class TapSums(Algorithm):
               lambda c: (c.tiling.slices,
                          np.minimum(shape_of(c.problem, c.tiling).units, MOST_SLICES)),
               lambda c: f"of the images and rows, at most {MOST_SLICES}"),
+        Limit("E-AHEAD", "ahead", "", "",
+              lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
+              lambda c: "needs a device with an early start"),
         Limit("E-TAPS", "taps", "", "",
               lambda c: (c.tiling.taps_h * c.tiling.taps_w, c.problem.spec.products),
               lambda c: "a tile of the filter"),
@@ -129,7 +132,7 @@ class TapSums(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.planes, t.images, t.slices,
-                t.stages, t.taps_h, t.taps_w, *_spans(plan), *_vectors(plan),
+                t.stages, t.taps_h, t.taps_w, int(t.ahead), *_spans(plan), *_vectors(plan),
                 plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:

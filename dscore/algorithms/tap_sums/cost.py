@@ -22,11 +22,12 @@ SECTOR_BYTES = 32
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms' weights
 # are); `unit`: what a block waits for each time it takes rows, `transfer` for each of their bytes,
 # `copy` for each piece; `reduce`: for the sums of its threads; `then`: from its end to that of the
-# launch which adds the slices, `part` for each slice.
+# launch which adds the slices, `part` for each slice; `ahead` and the others as in row_reuse.
 WEIGHTS = {"wavefront": 20.0, "fma": 0.502, "load": 1.50, "lds": 0.873, "wait": 200.0,
            "unit": 1100.0, "transfer": 0.02, "copy": 60.0, "reduce": 300.0, "serial": 1.34,
            "block": 150.0, "memory": 1.06, "loaded": 0.129, "fill": 0.0, "first": 963.0,
-           "norm": 2.33, "then": 1300.0, "part": 20.0}
+           "norm": 2.33, "then": 1300.0, "part": 20.0,
+           "ahead": 1319.0, "ahead_crowded": 643.0, "crowd": 309.0}
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,14 @@ def work(case: Case, grids: Count) -> Work:
         fill_bytes=weight["fill"] * footprint.lds_bytes,
         l2_bytes=footprint.blocks * weight["loaded"] * traffic.sectors * SECTOR_BYTES
         + 2 * np.where(t.slices > 1, t.slices, 0) * WORD_BYTES * _sums(case.problem),
-        saved_seconds=-then / case.device.clock_hz)
+        saved_seconds=(_saved_ahead(case, grids) - then) / case.device.clock_hz)
+
+
+def _saved_ahead(case: Case, grids: Count) -> Count:
+    """Clocks that working ahead saves a kernel whose grid fills the device *grids* times."""
+    weight = case.weights
+    saved = np.where(grids <= 1 / 2, weight["ahead"], weight["ahead_crowded"])
+    return case.tiling.ahead * (saved - weight["crowd"] * np.maximum(grids - 4, 0))
 
 
 def _sums(problem: ConvProblem) -> int:

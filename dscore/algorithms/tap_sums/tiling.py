@@ -32,6 +32,9 @@ class TapSumsTiling(Tiling):
     fastest. All of an image's rows of a block come to LDS in one piece, `stages` of them ahead.
     The images and rows are divided among `slices`, whose sums are added by a second launch.
     A block sums `taps_h` x `taps_w` taps of the filter; large filters take several tiles of these.
+    With `ahead` (devices with an early start) a kernel overlaps with its neighbours, as that of
+    row_reuse does: a block that starts while the previous kernel still runs fetches its first rows
+    to the L2 cache.
     """
 
     thread_h: int
@@ -44,6 +47,7 @@ class TapSumsTiling(Tiling):
     stages: int
     taps_h: int
     taps_w: int
+    ahead: bool = False
 
     algorithm: ClassVar[str] = "tap_sums"
 
@@ -51,12 +55,12 @@ class TapSumsTiling(Tiling):
     def name(self) -> str:
         """Part of a plan's canonical name.
 
-        >>> TapSumsTiling(4, 2, 7, 14, 1, 2, 8, 2, 3, 3).name
-        'tap_sums_t4x2_l7x14_p1_i2_s8_a2_k3x3'
+        >>> TapSumsTiling(4, 2, 7, 14, 1, 2, 8, 2, 3, 3, ahead=True).name
+        'tap_sums_t4x2_l7x14_p1_i2_s8_a2_k3x3_ahead'
         """
         return (f"tap_sums_t{self.thread_h}x{self.thread_w}_l{self.lanes_h}x{self.lanes_w}"
                 f"_p{self.planes}_i{self.images}_s{self.slices}_a{self.stages}"
-                f"_k{self.taps_h}x{self.taps_w}")
+                f"_k{self.taps_h}x{self.taps_w}{'_ahead' if self.ahead else ''}")
 
 
 @dataclass(frozen=True)
