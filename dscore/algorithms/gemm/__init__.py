@@ -48,8 +48,8 @@ _HIPCC, _NVCC = 56, 60
 _NVCC_MOST, _NVCC_LEAST, _NVCC_JOINED = 72, 90, 4
 # And of filters turned, in vectors and in single elements, which it reads early.
 _NVCC_TURNED, _NVCC_SINGLE = 80, 108
-# What hipcc takes at most in place of 56 where there are registers for it.
-_ROOMY = 88
+# What hipcc takes at most in place of 56 where there are registers for it, and of filters turned.
+_ROOMY, _ROOMY_TURNED = 88, 136
 
 
 def _held(problem: ConvProblem, t: Any, shape: GemmShape) -> Count:
@@ -156,7 +156,8 @@ class Gemm(Algorithm):
         """Where there are registers for it, hipcc reads the sums of all slices at once."""
         joined = np.where(t.slices > 1, shape_of(problem, t, device.wavefront).sums
                           * (t.slices - 1), 0)
-        return np.maximum(self.registers(problem, t, device) + _ROOMY - _HIPCC, joined + _ROOMY)
+        rest = _ROOMY_TURNED if turned(problem) else _ROOMY
+        return np.maximum(self.registers(problem, t, device) + rest - _HIPCC, joined + rest)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         sizes = sizes_of(problem)

@@ -44,7 +44,7 @@ LEAST_SPLIT_PIXELS = 16
 # hipcc at most, nvcc usually. It takes up to 24 more, and up to 96 for a kernel at all.
 _HIPCC, _NVCC, _NVCC_MORE, _NVCC_LEAST = 28, 40, 24, 96
 # What hipcc takes beyond where there are registers for it.
-_ROOMY = 40
+_ROOMY = 16
 
 
 def _held(problem: ConvProblem, t: Any, shape: SplitKShape) -> Count:
