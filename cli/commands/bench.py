@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -28,8 +29,6 @@ from dscore.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dscore.bench.network_rows import NetworkRow
     from dscore.bench.rows import Key, Row
     from dscore.bench.run import Bench, Planner

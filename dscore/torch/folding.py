@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dscore.calling.call_cache import CALLS, FastCall
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, ConvSpec
 from dscore.torch.functional import conv2d
@@ -71,30 +72,49 @@ class FoldedConv:
     def __call__(self, x: Tensor, residual: Tensor | None = None,
                  scale: Tensor | None = None) -> Tensor:
         """The layer's result, by the way that eager calls and compiled programs share."""
-        conv = self.conv
         if self.reason:
-            y = conv._conv_forward(x, self.weight, self.bias)
+            y = self.conv._conv_forward(x, self.weight, self.bias)
             return _ACTIVATIONS[self.activation](y) if self.activation else y
-        if scale is not None:
-            scale = scale.flatten(1)
-        return conv2d(x, self.weight, self.bias, conv.stride, conv.padding, conv.dilation,
-                      conv.groups, activation=self.activation, backend=self.backend,
+        return conv2d(x, self.weight, self.bias, *self._constants[0], **self._constants[1],
                       residual=residual, residual_after=self.residual_after, scale=scale)
 
+    @property
+    def _constants(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Options of `conv2d`, by place and by name, that are the same at each call."""
+        conv = self.conv
+        return ((conv.stride, conv.padding, conv.dilation, conv.groups),
+                dict(activation=self.activation, backend=self.backend))
+
     def bound(self) -> Callable[..., Tensor]:
-        """The layer as a function for eager calls, with all that is constant looked up."""
+        """The layer as a function for eager calls without gradients, autocast and tracing.
+
+        It calls the remembered call itself, which `conv2d` would look up each time.
+        """
         if self.reason:
             return self
-        conv, activation, after, backend = (self.conv, self.activation, self.residual_after,
-                                            self.backend)
-        weight, bias, stride, padding = self.weight, self.bias, conv.stride, conv.padding
-        dilation, groups = conv.dilation, conv.groups
+        weight, bias, slow = self.weight, self.bias, self.__call__
+        side = ("after" if self.residual_after else "before") if self.residual else None
+        key = (id(weight), bias is None, *self._constants[0], self.activation, self.backend, None,
+               *([side, self.scaled] if self.residual or self.scaled else []))
+        remembered = CALLS.fast.get
+        fast: FastCall = _no_call
 
-        def call(x: Tensor, residual: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
-            return conv2d(x, weight, bias, stride, padding, dilation, groups,
-                          activation=activation, residual=residual, residual_after=after,
-                          scale=None if scale is None else scale.flatten(1), backend=backend)
-        return call
+        def plain(x: Tensor) -> Tensor:
+            nonlocal fast
+            y = fast(x, weight, bias, None)
+            if y is None:  # the first calls, or another shape than the last one's
+                y = slow(x)
+                fast = remembered(key, _no_call)
+            return y
+
+        def full(x: Tensor, *operands: Tensor | None) -> Tensor:
+            nonlocal fast
+            y = fast(x, weight, bias, *[one for one in operands if one is not None], None)
+            if y is None:
+                y = slow(x, *operands)
+                fast = remembered(key, _no_call)
+            return y
+        return full if self.residual or self.scaled else plain
 
     def problem(self, shape: tuple[int, ...], dtype: torch.dtype) -> ConvProblem:
         """The problem on an input of a shape (N, C, H, W); SpecError where dscore has none."""
@@ -108,6 +128,10 @@ class FoldedConv:
         if not self.residual:
             return None
         return "after" if self.residual_after else "before"
+
+
+def _no_call(*operands: Any) -> Any:
+    """The remembered call of what is not remembered."""
 
 
 def spec_of(conv: nn.Conv2d, dtype: torch.dtype, **rest: Any) -> ConvSpec:

@@ -10,9 +10,11 @@ from dscore.measuring.timing import Effort
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tiny_networks  # noqa: E402
-from accelerated_models import X, model_of  # noqa: E402
+from accelerated_models import X, accelerated, assert_exact, model_of, program_of  # noqa: E402
 
 import dscore.torch  # noqa: E402
+from dscore.calling.call_cache import CALLS  # noqa: E402
+from dscore.torch import functional  # noqa: E402
 from dscore.torch.gains import measured, ways  # noqa: E402
 from dscore.torch.report import report_on  # noqa: E402
 from dscore.torch.setting import Setting  # noqa: E402
@@ -58,3 +60,32 @@ def test_layers_are_measured_in_turns_on_the_same_data():
 def test_measuring_needs_a_gpu():
     with pytest.raises(UnavailableError, match="the model lies on cpu"):
         dscore.torch.accelerate(model_of(), X, measure=True)
+
+
+class _Remembered(dict):
+    """Remembered calls that take no arrays, and note the operands that they are given."""
+
+    def __init__(self):
+        super().__init__()
+        self.keys_looked_up, self.operands = [], []
+
+    def get(self, key, default):
+        self.keys_looked_up.append(key)
+        return lambda *operands: self.operands.append(operands)
+
+
+def test_eager_calls_are_found_where_conv2d_finds_them(monkeypatch):
+    remembered, keys = _Remembered(), []
+    monkeypatch.setattr(CALLS, "fast", remembered)
+    monkeypatch.setattr(functional, "_fast_call", keys.append)
+    model = accelerated(tiny_networks.GatedResidual, backend="reference")
+    layers = [one for one in program_of(model).layers if not one.reason]
+    remembered.keys_looked_up.clear()
+    remembered.operands.clear()
+    keys.clear()
+    assert_exact(model)
+    assert remembered.keys_looked_up == keys
+    assert len(set(keys)) == len(layers) == 6
+    for layer, (_, weight, bias, *further, out) in zip(layers, remembered.operands, strict=True):
+        assert (weight is layer.weight, bias is layer.bias, out) == (True, True, None)
+        assert len(further) == layer.residual + layer.scaled
