@@ -119,8 +119,8 @@ PLANTED = {
         "whole if rest == self.t.step_c else (", "whole if True else ("),
     "last pixel not stored": (
         gemm, GemmTiling,
-        "(channel < spec.out_channels) & (pixel < self.pixels)",
-        "(channel < spec.out_channels) & (pixel < self.pixels - 1)"),
+        "(channel < self.sizes.channels) & (pixel < self.sizes.pixels)",
+        "(channel < self.sizes.channels) & (pixel < self.sizes.pixels - 1)"),
     "channels of a fragment exchanged": (
         gemm_lanes, GemmTiling,
         "(pair + half[:, None]) * self.image_row", "(pair + 1 - half[:, None]) * self.image_row"),

@@ -56,9 +56,11 @@ SPLIT = planned(tiling((32, 16), (16, 16), 8, 1, (16, 3), (1, 1), "tf32x3"))
 # The plan, the source as it is, with its fault, what is said of it, and the file.
 FAULTS = {
     "share of the steps dropped": (
-        RING, "steps = all / shares + (share < all % shares)", "steps = all / shares", "WRONG"),
+        RING, "steps = all / shares + (share < all % shares)", "steps = all / shares", "WRONG",
+        "split_k/tiles.hpp"),
     "last pixel masked": (
-        RING, "|| pixel < pixels(s);", "|| pixel < pixels(s) - 1;", "WRONG"),
+        RING, "|| pixel < pixels(s);", "|| pixel < pixels(s) - 1;", "WRONG",
+        "split_k/tiles.hpp"),
     "slice dropped": (CLUSTER, "other < t::slices;", "other < t::slices - 1;", "WRONG"),
     "cluster not waited for": (
         CLUSTER, "if constexpr (t::cluster > 1) cluster_barrier();\n    else __syncthreads();",
