@@ -13,9 +13,8 @@ from dscore.core.problem import ConvProblem
 from dscore.measuring.clocks import TorchClock
 from dscore.measuring.timing import Clock, Effort, device_times
 from dscore.ops import Operand, operands_of
-from dscore.torch.backward import Epilogue
 from dscore.torch.functional import conv2d
-from dscore.torch.layer import Layer
+from dscore.torch.layer import Epilogue, Layer
 from dscore.torch.remainder import by_pytorch
 
 # Some 60 ms for a layer: a network has a few dozen.
