@@ -132,7 +132,7 @@ def restore(model: nn.Module) -> None:
     """
     for module in model.modules():
         if isinstance(module, Accelerated):
-            module.__class__ = plain_class(module)  # type: ignore[assignment]
+            module.__class__ = plain_class(module)
             del module._dscore_folded
         if vars(module).pop(_REPLACED, False):
             module.__class__ = nn.Conv2d
