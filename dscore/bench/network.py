@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dscore.bench import network_methods as methods
 from dscore.bench.layer_sequence import Layers
@@ -17,6 +18,7 @@ from dscore.bench.network_workplace import Workplace
 from dscore.bench.summary import OURS
 from dscore.calling.prepare import prepare
 from dscore.core.errors import DscoreError, SpecError, UnavailableError, require_one_of
+from dscore.core.problem import ConvProblem
 from dscore.core.token import parse_problem
 from dscore.torch.report import Report
 
@@ -112,6 +114,10 @@ def _time(subjects: Sequence[tuple[NetworkRow, NetworkSubject]], workplace: Work
         row.device, row.wall = device, wall
 
 
+def _is_of(kind: str, problem: ConvProblem) -> bool:
+    return problem.spec.kind == kind
+
+
 def _share(rows: Sequence[NetworkRow], report: Report, setup: Setup,
            workplace: Workplace) -> None:
     """The shares of dscore's row and of PyTorch's default, from its layers timed by kind."""
@@ -122,9 +128,9 @@ def _share(rows: Sequence[NetworkRow], report: Report, setup: Setup,
     for row in rows:
         if row.device is None or row.method not in (OURS, "default"):
             continue
-        subjects = [layers.sequence(
-            kind, lambda problem, own=row.method == OURS: own and problem not in left,
-            lambda problem, kind=kind: problem.spec.kind == kind) for kind in layers.kinds]
+        by_dscore = set() if row.method != OURS else set(problems) - left
+        subjects = [layers.sequence(kind, by_dscore.__contains__, partial(_is_of, kind))
+                    for kind in layers.kinds]
         times = [time.median for time in workplace.times(subjects)]
         whole = max(row.device.median, sum(times))  # what overlaps in the network does not alone
         row.shares = {**{kind: time / whole for kind, time in

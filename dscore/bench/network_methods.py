@@ -73,8 +73,8 @@ def inference(setup: Setup, way: str) -> tuple[NetworkSubject, Report | None]:
                             kinds=setup.kinds)
     else:
         model, arguments = _laid_out(_fused(model), arguments, way)
-        model = _compiled(model, way)
-    return NetworkSubject(way, lambda: model(*arguments), gradients=False), report
+    called = _compiled(model, way)
+    return NetworkSubject(way, lambda: called(*arguments), gradients=False), report
 
 
 def training(setup: Setup, way: str) -> tuple[NetworkSubject, Report | None]:
@@ -150,7 +150,7 @@ def undropped(model: nn.Module) -> nn.Module:
 def _fused(model: nn.Module) -> nn.Module:
     """The model with batch norms in its convolutions, where PyTorch can trace it."""
     try:
-        return optimization.fuse(model)  # type: ignore[no-any-return]
+        return optimization.fuse(model)
     except Exception:  # of a model that PyTorch cannot trace: it stays as it is
         return model
 

@@ -132,7 +132,7 @@ def restore(model: nn.Module) -> None:
     """
     for module in model.modules():
         if isinstance(module, Accelerated):
-            module.__class__ = plain_class(module)  # type: ignore[assignment]
+            module.__class__ = plain_class(module)
             del module._dscore_folded
         if vars(module).pop(_REPLACED, False):
             module.__class__ = nn.Conv2d
@@ -179,7 +179,7 @@ def _replace(survey: Survey, backend: str) -> None:
                 call.conv.backend = backend  # type: ignore[assignment]
     for name, folded in survey.parts.items():
         part = survey.model.get_submodule(name)
-        part.__class__ = accelerated_class(type(part))
+        part.__class__ = accelerated_class(plain_class(part))
         vars(part)["_dscore_folded"] = folded
 
 
@@ -195,7 +195,7 @@ def _hold_to_example(survey: Survey) -> None:
         kept = [(part, type(part)) for name in survey.parts
                 if (part := survey.model.get_submodule(name))]
         for part, _ in kept:
-            part.__class__ = plain_class(part)  # type: ignore[assignment]
+            part.__class__ = plain_class(part)
         plain = _tensors(survey.model(*survey.arguments))
     if len(results) == len(plain) and all(map(_alike, results, plain)):
         for part, accelerated in kept:

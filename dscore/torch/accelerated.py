@@ -101,7 +101,8 @@ class Accelerated:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """For pickle and copy, which do not find a class that is made at run time."""
-        function, arguments, *rest = super().__reduce_ex__(protocol)
+        reduced: Any = super().__reduce_ex__(protocol)
+        function, arguments, *rest = reduced
         if function is copyreg.__newobj__ and arguments[0] is type(self):  # type: ignore[attr-defined]
             function, arguments = _new, (plain_class(self), *arguments[1:])
         return function, arguments, *rest
@@ -116,19 +117,19 @@ def _make_program(model: Any) -> None:
 _make_program._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def plain_class(model: nn.Module) -> type[nn.Module]:
+def plain_class(model: Any) -> Any:
     """The class of a model before it was accelerated."""
     kind = type(model)
     return kind.__mro__[2] if issubclass(kind, Accelerated) else kind
 
 
-def _new(base: type[nn.Module], *arguments: Any) -> Any:
+def _new(base: Any, *arguments: Any) -> Any:
     """An object of the accelerated class of *base*, without contents yet."""
     return base.__new__(accelerated_class(base), *arguments)
 
 
 @functools.cache
-def accelerated_class(base: type[nn.Module]) -> type[nn.Module]:
+def accelerated_class(base: Any) -> Any:
     """The subclass of *base* whose objects are accelerated models, of the same name."""
     plain = base.forward
 

@@ -99,7 +99,7 @@ class FoldedConv:
         remembered = CALLS.fast.get
         fast: FastCall = _no_call
 
-        def plain(x: Tensor) -> Tensor:
+        def plain(x: Tensor) -> Any:
             nonlocal fast
             y = fast(x, weight, bias, None)
             if y is None:  # the first calls, or another shape than the last one's
@@ -107,7 +107,7 @@ class FoldedConv:
                 fast = remembered(key, _no_call)
             return y
 
-        def full(x: Tensor, *operands: Tensor | None) -> Tensor:
+        def full(x: Tensor, *operands: Tensor | None) -> Any:
             nonlocal fast
             y = fast(x, weight, bias, *[one for one in operands if one is not None], None)
             if y is None:
@@ -143,7 +143,7 @@ def spec_of(conv: nn.Conv2d, dtype: torch.dtype, **rest: Any) -> ConvSpec:
                          dtype=str(dtype).removeprefix("torch."), **rest)
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]
+@torch.no_grad()
 def folded_norm(conv: nn.Conv2d, norm: Any) -> tuple[Tensor, Tensor]:
     """Filter and bias of a convolution with the batch norm after it, both in eval mode.
 

@@ -132,7 +132,7 @@ class Survey:
         """The calls, and their plans; what has none is left, and the graphs are made without."""
         for module_name, module in self.model.named_modules():
             if is_conv(module) and module_name not in self._left:
-                reason = self._static_reason(module)  # type: ignore[arg-type]
+                reason = self._static_reason(module)
                 if reason:
                     self._left[module_name] = reason
         while True:
@@ -172,7 +172,7 @@ class Survey:
             prefix = f"{name}." if name else ""
             assert folded.program is not None
             for layer, node in folded.program.calls:
-                shape = node.args[0].meta["shape"]
+                shape = node.all_input_nodes[0].meta["shape"]
                 call = ConvCall(prefix + layer.name, layer.conv, shape, folded=layer.folded,
                                 reason=layer.reason)
                 with suppress(SpecError):  # of what is left in any case
@@ -188,12 +188,12 @@ class Survey:
                 continue
             seen, conv = self._seen.get(name), module
             shape = tuple(seen[0].shape) if seen and isinstance(seen[0], Tensor) else ()
-            call = ConvCall(name, conv, shape,  # type: ignore[arg-type]
+            call = ConvCall(name, conv, shape,
                             reason=self._left.get(name, "" if shape else "the example does not "
                                                   "come to it"))
             if shape:
                 with suppress(SpecError):
-                    call.problem = _problem_of(conv, shape)  # type: ignore[arg-type]
+                    call.problem = _problem_of(conv, shape)
             yield call
 
     def _refusal(self, call: ConvCall) -> str:
@@ -220,7 +220,7 @@ def _problem_of(conv: nn.Conv2d, shape: tuple[int, ...]) -> ConvProblem:
     """The problem of a module by itself, on an input of a shape."""
     spec = spec_of(conv, conv.weight.dtype, bias=conv.bias is not None,
                    activation=getattr(conv, "activation", None))
-    return ConvProblem(spec, shape[0] if len(shape) == 4 else 1, *shape[-2:])
+    return ConvProblem(spec, shape[0] if len(shape) == 4 else 1, shape[-2], shape[-1])
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
@@ -32,7 +32,7 @@ class Tracer(fx.Tracer):
         return is_conv(m) or has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
 
 
-def is_conv(module: nn.Module) -> bool:
+def is_conv(module: nn.Module) -> TypeGuard[nn.Conv2d]:
     """Whether a module is a convolution whose forward is PyTorch's or dscore's own."""
     return type(module) is nn.Conv2d or (
         isinstance(module, Conv2d) and type(module).forward is Conv2d.forward)

@@ -36,7 +36,7 @@ def test_its_json_has_the_problems_that_calls_make(json_of):
 def test_without_folding_layers_are_those_of_training(json_of):
     data = json_of("scan", "tiny_networks:mobile", "--no-fold", "--device", "h200")
     shapes = {layer["problem"].partition("_o")[2] for layer in data["layers"]}
-    assert shapes == {"", "16k1", "16k3p1g16", "8k1"}
+    assert shapes == {"8k3s2p1", "16k1", "16k3p1g16", "8k1"}
     assert data["folded"] == []
 
 

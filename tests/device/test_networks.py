@@ -1,0 +1,168 @@
+"""torchvision's networks on this machine's GPU, accelerated: right, trained, compiled, captured."""
+
+import copy
+import io
+import time
+
+import pytest
+
+from dscore.backends.hip import HipBackend
+
+HIP = HipBackend()
+pytestmark = pytest.mark.skipif(HIP.missing() is not None, reason=str(HIP.missing()))
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+if not torch.cuda.is_available():
+    pytest.skip("this PyTorch sees no GPU", allow_module_level=True)
+pytest.importorskip("torchvision", reason="torchvision is not installed", exc_type=ImportError)
+
+from torch import nn  # noqa: E402
+
+import dscore.torch  # noqa: E402
+from dscore.bench.network_methods import relative_error, undropped, with_statistics  # noqa: E402
+from dscore.torch.models import NETWORKS, factory_of  # noqa: E402
+
+GPU = torch.device("cuda")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _float32():
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, matmul.allow_tf32
+    cudnn.allow_tf32 = matmul.allow_tf32 = False
+    yield
+    cudnn.allow_tf32, matmul.allow_tf32 = before
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def networks(request):
+    """A network as it is, and accelerated; the two have the same parameters."""
+    torch.manual_seed(0)
+    plain = with_statistics(undropped(factory_of(request.param)()).to(GPU), (images(2),))
+    model = copy.deepcopy(plain)
+    report = dscore.torch.accelerate(model, images(2))
+    print(f"\n{request.param}: {len(report.replaced)} of {len(report.layers)}, "
+          f"{report.compiled} of {report.kernels} kernels compiled")
+    assert report.folded == ("",), report
+    return plain, model
+
+
+def images(batch, seed=1):
+    return torch.randn(batch, 3, 224, 224, generator=torch.Generator().manual_seed(seed)).to(GPU)
+
+
+def exact(plain, x):
+    with torch.no_grad():
+        return copy.deepcopy(plain).double()(x.double())
+
+
+@torch.no_grad()
+def test_outputs_are_those_of_float64(networks):
+    plain, model = networks
+    for batch in (1, 2, 5):
+        x = images(batch)
+        for _ in range(3):  # the first calls, and a remembered one
+            error = relative_error(model(x), exact(plain, x))
+            assert error <= 1e-4
+    print(f"error {error:.1e}", end=" ")
+
+
+@torch.no_grad()
+def test_dscore_computes_all_that_the_report_says(networks):
+    _, model = networks
+    model(images(2))
+    dscore.torch.left_to_pytorch(reset=True)
+    model(images(2))
+    assert dscore.torch.left_to_pytorch() == []
+
+
+@torch.no_grad()
+def test_one_graph_reads_new_inputs_and_new_parameters(networks):
+    plain, model = map(copy.deepcopy, networks)
+    x = images(2)
+    for _ in range(3):
+        model(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = model(x)
+    x.copy_(images(2, seed=2))
+    graph.replay()
+    assert relative_error(y, exact(plain, x)) <= 1e-4
+    for one in (plain, model):
+        next(one.parameters()).mul_(1.5)
+    dscore.torch.refresh(model)
+    graph.replay()
+    assert relative_error(y, exact(plain, x)) <= 1e-4
+
+
+@torch.no_grad()
+def test_torch_compile_takes_the_whole_graph(networks):
+    plain, model = networks
+    x = images(2)
+    result = torch.compile(model, fullgraph=True)(x)
+    assert relative_error(result, exact(plain, x)) <= 1e-4
+
+
+def test_twenty_steps_follow_the_losses_of_pytorch(networks):
+    losses = [list(steps(copy.deepcopy(one).train())) for one in networks]
+    print(f"losses {losses[0][0]:.3f} to {losses[0][-1]:.3f}", end=" ")
+    assert losses[0][-1] < 0.9 * losses[0][0]
+    assert losses[1][:5] == pytest.approx(losses[0][:5], rel=1e-3)
+    assert losses[1] == pytest.approx(losses[0], rel=0.05, abs=0.01)
+
+
+def steps(model, count=20):
+    x, classes = images(16), torch.arange(16, device=GPU)
+    optimizer = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9)
+    for _ in range(count):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), classes)
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+@torch.no_grad()
+def test_after_training_eval_mode_is_that_of_the_new_parameters(networks):
+    model = copy.deepcopy(networks[1]).train()
+    with torch.enable_grad():
+        list(steps(model, 2))
+    model.eval()
+    plain = copy.deepcopy(model)
+    dscore.torch.restore(plain)
+    x = images(2)
+    assert relative_error(model(x), exact(plain, x)) <= 1e-4
+
+
+@torch.no_grad()
+def test_saved_models_load_both_ways(networks):
+    plain, model = map(copy.deepcopy, networks)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    plain.load_state_dict(torch.load(file))
+    next(plain.parameters()).mul_(2)
+    model.load_state_dict(plain.state_dict())
+    x = images(2)
+    assert relative_error(model(x), exact(plain, x)) <= 1e-4
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    assert torch.equal(torch.load(file, weights_only=False)(x), model(x))
+
+
+@torch.no_grad()
+def test_an_eager_call_costs_less_than_pytorchs(networks):
+    x, times = images(1), []
+    for one in networks:
+        for _ in range(5):
+            one(x)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(50):
+            one(x)
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - began) / 50)
+    print(f"eager {times[0] * 1e6:.0f} and {times[1] * 1e6:.0f} us", end=" ")
+    assert times[1] < times[0]
