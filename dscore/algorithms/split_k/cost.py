@@ -12,9 +12,13 @@ from dscore.algorithms.gemm.cost import WEIGHTS as GEMM_WEIGHTS
 from dscore.algorithms.split_k.tiling import shape_of, splits, vectors_of
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
-# Those of gemm, whose inner loops are alike; `join` is of a sum that passes LDS once, `sum_launch`
-# are the clocks of the kernel that adds the parts, and `part` bytes for a byte of them.
-WEIGHTS = {**GEMM_WEIGHTS, "join": 8.0, "sum_launch": 2000.0, "part": 1.0}
+# `join` is of a sum that passes LDS once, `sum_launch` are the clocks of the kernel that adds the
+# parts, and `part` bytes for a byte of them; the others are called as gemm's. Fitted to 520 timings
+# of P2-P45 at batches 8 and 32 on one NVIDIA H200 (docs/model.md).
+WEIGHTS = {**GEMM_WEIGHTS, "wavefront": 9.08, "split": 0.205, "product": 8.41, "lds_load": 0.593,
+           "lds": 1.09, "copy": 7.95, "store": 12.3, "join": 6.66, "wait": 807.0, "step": 228.0,
+           "fragment": 5.44, "loaded": 0.543, "sum_launch": 1210.0, "part": 0.694, "block": 261.0,
+           "memory": 1.07, "first": 1920.0, "serial": 1.0, "norm": 3.8}
 
 
 @dataclass(frozen=True)
