@@ -20,8 +20,8 @@ from dscore.core.problem import ConvProblem
 
 _MOST_WAVES = 8
 _LEAST_FULL = 0.6
-# Of a lane, in registers: beyond it too few wavefronts are resident to hide anything. Of 520 tilings
-# that were timed none with 96 or more was the fastest of its layer.
+# Of a lane, in registers: beyond it too few wavefronts are resident to hide anything. Of 520
+# tilings that were timed none with 96 or more was the fastest of its layer.
 _MOST_SUMS = 80
 # Blocks of all parts for each compute unit; 0: one part, whatever that leaves idle.
 _FILLS = (0, 1, 2, 3, 4, 6)
@@ -62,8 +62,8 @@ def _axes(device: Device) -> SimpleNamespace:
     """Wavefronts by `rows` of unit_o output channels and `columns` of unit_i input channels."""
     axes = {"waves_o": (1, 2, 4), "waves_i": (1, 2, 4), "slices": (1, 2, 4, 8),
             "stages": (3, 4, 6) if device.asynchronous_copies else (2,), "slice": (8, 16, 32),
-            # A block of a cluster waits for the others, and clusters leave compute units idle: on an
-            # H200 parts were faster in each of 6 layers, up to twice (docs/benchmark_notes.md).
+            # A block of a cluster waits for the others, and clusters leave compute units idle: on
+            # an H200 parts were faster in each of 6 layers, up to twice (docs/model.md).
             "cluster": (1,), "fill": _FILLS}
     plain = grid(arithmetic=[0], lanes_o=(4, 8), rows=(1, 2, 4), columns=(1, 2, 4), **axes)
     plain.unit_o, plain.unit_i = plain.lanes_o, device.wavefront // plain.lanes_o
