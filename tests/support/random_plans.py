@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 from dscore.algorithms.registry import algorithm, names
@@ -33,9 +34,10 @@ def random_plans(device: Device, count: int, seed: int) -> list[Plan]:
 
 def _drawn(device: Device, random: Random) -> Iterator[Plan]:
     for name in itertools.cycle(names()):
-        problem = _problem(random, name)
+        operation = random.choice(algorithm(name).operations)
+        problem = _problem(random, name, operation)
         while algorithm(name).refuses(problem):
-            problem = _problem(random, name)
+            problem = _problem(random, name, operation)
         try:
             space = solve(problem, device, algorithm=name)
         except DscoreError:  # nothing fits
@@ -43,29 +45,30 @@ def _drawn(device: Device, random: Random) -> Iterator[Plan]:
         yield space.plan(random.randrange(len(space)))
 
 
-def _problem(random: Random, name: str) -> ConvProblem:
+def _problem(random: Random, name: str, operation: str) -> ConvProblem:
     """A layer of the papers in half of the cases, else any that the algorithm may run."""
     if name != "direct" and random.random() < 0.5:
-        return random.choice(LAYERS)
+        return replace(random.choice(LAYERS), operation=operation)
     while True:
         try:
-            return _any_problem(random, name)
+            return replace(_any_problem(random, name, operation == "conv"), operation=operation)
         except DscoreError:  # a kernel larger than its image
             continue
 
 
-def _any_problem(random: Random, name: str) -> ConvProblem:
-    epilogue = {"bias": random.random() < 0.3,
-                "activation": random.choice((*ACTIVATIONS, *[None] * 8))}
+def _any_problem(random: Random, name: str, forward: bool) -> ConvProblem:
+    epilogue = {"bias": forward and random.random() < 0.3,
+                "activation": random.choice((*ACTIVATIONS, *[None] * 8)) if forward else None}
     stride = random.choice(((1, 1), (1, 1), (2, 2), (1, 2), (3, 3)))
     batch, image = random.choice((1, 1, 2, 8)), random.choice(IMAGES)
     channels, out = (random.choice((3, 8, 16, 17, 40, 96, 256, 512)) for _ in "io")
-    if name in ("gemm", "channel_distribution"):
+    if name in ("gemm", "channel_distribution", "split_k"):
         spec = ConvSpec.make(channels, out, 1, stride=stride, **epilogue)
         return ConvProblem(spec, batch, *image)
     kernel = random.choice(KERNELS)
-    groups = channels if name == "row_reuse" else 1
-    out = channels * random.choice((1, 1, 2)) if name == "row_reuse" else out
+    depthwise = name in ("row_reuse", "tap_sums")
+    groups = channels if depthwise else 1
+    out = channels * random.choice((1, 1, 2)) if depthwise else out
     spec = ConvSpec.make(channels, out, kernel, stride=stride, groups=groups,
                          padding=random.choice((0, kernel[0] // 2)),
                          dilation=random.choice(((1, 1), (1, 1), (1, 1), (2, 2), (1, 3))),
