@@ -113,18 +113,26 @@ def test_only_what_is_wanted_is_computed(name, monkeypatch):
                                     "scale": ["input_gradient"]}.get(name, [])]
 
 
-def test_no_more_is_kept_for_the_gradients_than_pytorch_keeps():
-    def kept(function, **options):
-        saved = []
-        x, w = X.clone().requires_grad_(), W.clone().requires_grad_()
-        with torch.autograd.graph.saved_tensors_hooks(
-                lambda one: saved.append(one) or one, lambda one: one):
-            function(x, w, **OPTIONS, **options)
-        return sum(one.numel() for one in saved)
+def kept(function, by_x=True, by_w=True, **options):
+    """Elements that a call keeps for the gradients."""
+    saved = []
+    x, w = X.clone().requires_grad_(by_x), W.clone().requires_grad_(by_w)
+    with torch.autograd.graph.saved_tensors_hooks(
+            lambda one: saved.append(one) or one, lambda one: one):
+        function(x, w, **OPTIONS, **options)
+    return sum(one.numel() for one in saved)
 
-    for activation in ACTIVATIONS:
-        assert kept(conv2d, activation=activation, backend="reference") <= kept(
-            theirs, activation=activation), activation
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_no_more_is_kept_for_the_gradients_than_pytorch_keeps(activation):
+    assert kept(conv2d, activation=activation, backend="reference") <= kept(
+        theirs, activation=activation)
+
+
+def test_a_layer_that_does_not_learn_does_not_keep_its_input():
+    assert kept(conv2d, by_w=False, backend="reference") == W.numel()
+    assert kept(conv2d, by_x=False, backend="reference") == X.numel()
+    assert kept(conv2d, by_x=False, by_w=False, backend="reference") == 0
 
 
 def test_a_result_that_was_changed_in_place_is_noticed():

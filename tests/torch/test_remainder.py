@@ -6,7 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from dscore.torch import conv2d, left_to_pytorch, remainder  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from dscore.torch import conv2d, gradients, left_to_pytorch, remainder  # noqa: E402
 from dscore.torch.layer import Layer, result_shape  # noqa: E402
 
 LAYER = Layer((1, 1), (0, 0, 0, 0), (1, 1), 1)
@@ -75,3 +77,37 @@ def test_the_most_frequent_comes_first():
         conv2d(torch.zeros(1, channels, 3, 3), torch.zeros(4, channels, 1, 1), dilation=2)
     assert [(one.layer, one.calls) for one in left_to_pytorch()] == [
         ("2->4 1x1 dilation 2x2", 3), ("3->4 1x1 dilation 2x2", 2), ("1->4 1x1 dilation 2x2", 1)]
+
+
+@pytest.mark.parametrize("padding", [(1, 1, 2, 2), (0, 1, 2, 1)])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_gradients_of_dense_and_grouped_layers_on_a_gpu(padding, groups):
+    """Called as the operators call them, with tensors that PyTorch takes as well on the host."""
+    layer = Layer((2, 1), padding, (1, 2), groups)
+    top, bottom, left, right = padding
+    x = torch.randn(2, 4, 7, 8, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(6, 4 // groups, 3, 2, dtype=torch.float64, requires_grad=True)
+    y = functional.conv2d(functional.pad(x, (left, right, top, bottom)), w, None, layer.stride, 0,
+                          layer.dilation, groups)
+    gradient = torch.randn_like(y)
+    expected = torch.autograd.grad(y, (x, w), gradient)
+    left_to_pytorch(reset=True)
+    torch.testing.assert_close(
+        gradients.input_gradient(gradient, w.detach(), x.shape, layer), expected[0])
+    torch.testing.assert_close(
+        gradients.weight_gradient(x.detach(), gradient, w.shape, layer), expected[1])
+    assert [(one.operation, one.reason[:34]) for one in left_to_pytorch()] == [
+        (operation, "neither depthwise nor pointwise: P")
+        for operation in ("input_gradient", "weight_gradient")]
+
+
+@pytest.mark.parametrize(("w_shape", "groups", "left"), [
+    ((8, 1, 3, 3), 4, 0), ((6, 4, 1, 1), 1, 0), ((6, 2, 1, 1), 2, 2), ((6, 4, 3, 1), 1, 2)])
+def test_gradients_of_depthwise_and_pointwise_layers_are_dscores(w_shape, groups, left):
+    layer = LAYER._replace(groups=groups)
+    x, w = torch.randn(1, 4, 5, 5), torch.randn(w_shape)
+    gradient = functional.conv2d(x, w, groups=groups)
+    left_to_pytorch(reset=True)
+    gradients.input_gradient(gradient, w, x.shape, layer)
+    gradients.weight_gradient(x, gradient, w.shape, layer)
+    assert len(left_to_pytorch()) == left
