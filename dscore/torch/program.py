@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from dscore.torch.emission import Emission
 from dscore.torch.folding import FoldedConv
 from dscore.torch.rewriting import MOODY, Reason, Rewriter
+from dscore.torch.shuffling import shorten_shuffles
 from dscore.torch.tracing import has_hooks, record_shapes, traced
 
 _version_of, _training_of = attrgetter("_version"), attrgetter("training")
@@ -46,6 +47,7 @@ class Program:
             if node.name in shapes:
                 node.meta["shape"], node.meta["dtype"] = shapes[node.name]
         self.shapes = shapes
+        shorten_shuffles(self.graph)
         self.calls = Rewriter(model, self.graph, reason, backend).calls
         self.layers = [layer for layer, _ in self.calls]
         self._emission = Emission(model, self.graph)
@@ -76,7 +78,8 @@ class Program:
             return "plain"
         if self._watch.other_modules():
             return "outdated"
-        self.fold()
+        if not self._watch.unchanged():  # more than hooks elsewhere
+            self.fold()
         return "current"
 
 

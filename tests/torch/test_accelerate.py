@@ -19,6 +19,7 @@ from accelerated_models import (  # noqa: E402
 from torch import nn  # noqa: E402
 
 import dscore.torch  # noqa: E402
+from dscore.torch import shuffling  # noqa: E402
 
 FOLDED = {
     tiny_networks.InvertedResidual: [
@@ -45,6 +46,35 @@ def test_what_surrounds_convolutions_is_folded(block):
                    for node in program_of(model).graph.nodes)
     assert_exact(model)
     assert_exact(model, torch.randn(1, 3, 9, 17))
+
+
+def test_a_shuffle_is_one_pass():
+    model = accelerated(tiny_networks.ShuffleUnit)
+    called = [str(node.target) for node in program_of(model).graph.nodes]
+    assert sum("shuffled" in name for name in called) == 1
+    assert not {"view", "contiguous", "size"} & set(called)
+    assert_exact(model, X[:1])
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("channels", [2, 3, 6])
+def test_shuffles_are_those_of_views(images, channels):
+    first, second = torch.randn(2, images, channels, 3, 2).unbind()
+    joined = torch.cat((first, second), 1).view(images, 2, channels, 3, 2)
+    expected = joined.transpose(1, 2).reshape(images, 2 * channels, 3, 2)
+    halves = shuffling.shuffled_halves(first, second)
+    assert torch.equal(shuffling.shuffled(first, second), expected)
+    assert all(map(torch.equal, halves, expected.chunk(2, 1)))
+    assert channels % 2 or all(half.is_contiguous() for half in halves)
+
+
+def test_two_units_split_what_was_shuffled():
+    model = nn.Sequential(tiny_networks.ShuffleUnit(6), tiny_networks.ShuffleUnit(6)).eval()
+    x = torch.randn(2, 6, 5, 4)
+    dscore.torch.accelerate(model, x)
+    names = [getattr(node.target, "__name__", "") for node in program_of(model).graph.nodes]
+    assert [name for name in names if "shuffled" in name] == ["shuffled_halves", "shuffled"]
+    assert_exact(model, x)
 
 
 @pytest.mark.parametrize("block", tiny_networks.BLOCKS)
