@@ -46,7 +46,7 @@ class TorchSubject:
         self._way, self.tf32 = way.removesuffix(TF32), way.endswith(TF32)
         self._tensors = [tuple(None if a is None else self._laid_out(torch.as_tensor(a))
                                for a in arrays) for arrays in sets]
-        example = self._tensors[0][0]
+        example: Any = self._tensors[0][0]
         self._call = _call_of(torch, problem, self._way,
                               lambda shape: self._laid_out(example.new_empty(shape)))
         self.results: list[Any] = [None] * len(sets)
