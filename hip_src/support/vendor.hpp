@@ -12,6 +12,16 @@
 
 namespace dscore {
 
+// Has a value computed here: hipcc would put off the sums of all rows of a thread to the last, and
+// hold all of these in registers.
+__device__ inline void settle(float &value) {
+#if !defined(DSCORE_HOST) && !defined(__CUDACC__)
+  asm volatile("" : "+v"(value));
+#else
+  (void)value;
+#endif
+}
+
 // A vector of memory, or zeros where there is none.
 template <int Count, class T>
 __device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {

@@ -165,6 +165,8 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
       for (int f = 0; f < t::taps_h; f++)
         if (const int r = Rows::written(i, f); r >= 0 && r < t::thread_h)
           if (gradient_row(p, r)) accumulate(p, gradients[r % live_rows], sums + f * t::taps_w);
+      DSCORE_UNROLL
+      for (int tap = 0; i % 2 == 1 && tap < t::taps; tap++) settle(sums[tap]);
     }
   }
   __device__ void accumulate(const Place &p, const float *given, float *of_row) {

@@ -34,10 +34,11 @@ from dscore.core.numerics import WORD_BYTES
 from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import ConvProblem
 
-# Registers that a compiler takes beside sums and rows, and at most above these and the rows that it
-# reads early; more where hipcc has more than a thread can name. Of 40 random kernels for each of
-# gfx906, gfx90a and sm_90 the least that none without spills exceeded.
-_HIPCC, _NVCC, _MARGIN, _ROOMY = 30, 40, 40, 10
+# Registers that a compiler takes beside sums and rows; rows that it reads early, and what it takes
+# at most above these; more where hipcc has more than a thread can name. Of 40 random kernels for
+# each of gfx906, gfx90a and sm_90 about the least that none exceeded.
+_HIPCC, _NVCC = 24, 40
+_HIPCC_EARLY, _NVCC_EARLY, _ROOMY = (2, 4), (6, 40), 8
 # A thread's rows are unrolled (row_reuse has these numbers' reasons).
 MOST_UNROLLED_ROWS = 32
 MOST_UNROLLED_COLUMNS = 256
@@ -104,9 +105,9 @@ class TapSums(Algorithm):
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape = shape_of(problem, t)
-        tight = device.vendor != "nvidia" and not roomy(device)
-        early = np.minimum(shape.rows, 4 if tight else 6) * (shape.held + t.thread_w)
-        margin = _MARGIN + (_ROOMY if roomy(device) else 0)
+        rows, margin = _NVCC_EARLY if device.vendor == "nvidia" else _HIPCC_EARLY
+        early = np.minimum(shape.rows, rows) * (shape.held + t.thread_w)
+        margin += _ROOMY if roomy(device) else 0
         return self.registers(problem, t, device) + margin + early
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
