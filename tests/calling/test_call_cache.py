@@ -16,6 +16,7 @@ from dscore.checking import bound
 from dscore.core import backend
 from dscore.core.errors import SpecError, UnavailableError
 from dscore.core.token import parse_problem
+from dscore.ops import operands_of
 
 MISSING = EmulatedBackend().missing()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -272,6 +273,21 @@ def test_a_bias_is_told_from_none():
     for _ in range(4):
         assert right(dscore.conv(x, w, bias, **ASKED))
         assert bound.compare(dscore.conv(x, w, **ASKED).array, bare).ok
+
+
+@pytest.mark.parametrize("parts", ["_bias_relu_residualafter_scaled", "_residual", "_scaled"])
+def test_a_fast_call_takes_every_operand(long_calls, parts):
+    problem = parse_problem(f"n2c6h5w7_o8k1{parts}")
+    inputs = bound.sample(problem, 0)
+    *operands, _ = operands_of(problem)
+    spec = problem.spec
+    for _ in range(5):
+        given = {operand.name: Tensor(one, 0) for operand, one in zip(operands, inputs, strict=True)
+                 if one is not None}
+        y = dscore.conv(**given, activation=spec.activation, backend="gpu",
+                        residual_after=spec.residual == "after")
+        assert bound.compare(y.array, bound.expected(problem, *inputs)).ok
+    assert len(long_calls) <= 2
 
 
 def test_specialized_functions_of_a_call_are_few(monkeypatch):
