@@ -16,6 +16,7 @@ from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.tap_sums.tiling import column_offsets, row_vectors, shape_of
 from dscore.core.numerics import WORD_BYTES
 from dscore.core.problem import ConvProblem
+from dscore.ops import compulsory_bytes
 
 SECTOR_BYTES = 32
 
@@ -26,8 +27,8 @@ SECTOR_BYTES = 32
 WEIGHTS = {"wavefront": 20.0, "fma": 0.502, "load": 1.50, "lds": 0.873, "wait": 200.0,
            "unit": 1100.0, "transfer": 0.02, "copy": 60.0, "reduce": 300.0, "serial": 1.34,
            "block": 150.0, "memory": 1.06, "loaded": 0.129, "fill": 0.0, "first": 963.0,
-           "norm": 2.33, "then": 1300.0, "part": 20.0,
-           "ahead": 1319.0, "ahead_crowded": 643.0, "crowd": 309.0}
+           "norm": 1.5, "then": 1300.0, "part": 20.0,
+           "ahead": 600.0, "ahead_share": 0.08}
 
 
 @dataclass(frozen=True)
@@ -141,14 +142,15 @@ def work(case: Case, grids: Count) -> Work:
         fill_bytes=weight["fill"] * footprint.lds_bytes,
         l2_bytes=footprint.blocks * weight["loaded"] * traffic.sectors * SECTOR_BYTES
         + 2 * np.where(t.slices > 1, t.slices, 0) * WORD_BYTES * _sums(case.problem),
-        saved_seconds=(_saved_ahead(case, grids) - then) / case.device.clock_hz)
+        saved_seconds=(_saved_ahead(case) - then) / case.device.clock_hz)
 
 
-def _saved_ahead(case: Case, grids: Count) -> Count:
-    """Clocks that working ahead saves a kernel whose grid fills the device *grids* times."""
-    weight = case.weights
-    saved = np.where(grids <= 1 / 2, weight["ahead"], weight["ahead_crowded"])
-    return case.tiling.ahead * (saved - weight["crowd"] * np.maximum(grids - 4, 0))
+def _saved_ahead(case: Case) -> Count:
+    """Clocks that working ahead saves: those of a start, less a share of what must move, as the
+    blocks that come early take some of its bandwidth."""
+    device, weight = case.device, case.weights
+    moving = compulsory_bytes(case.problem) / device.bandwidth * device.clock_hz
+    return case.tiling.ahead * (weight["ahead"] - weight["ahead_share"] * moving)
 
 
 def _sums(problem: ConvProblem) -> int:
