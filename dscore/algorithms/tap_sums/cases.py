@@ -43,8 +43,8 @@ def templates(draw: Any, device: Device) -> Template:
     taps_h, taps_w = (draw(st.one_of(st.just(size), st.integers(1, size))) for size in kernel)
     tiling = TapSumsTiling(
         thread_h, thread_w, lanes_h, lanes_w, draw(st.integers(1, 5)) if whole else 1,
-        draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 3)),
-        taps_h, taps_w, device.early_start and draw(st.booleans()))
+        draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 3)), taps_h,
+        taps_w, ahead=device.early_start and draw(st.booleans()))
     return TapSumsTemplate(device, tiling, kernel, stride, dilation,
                            draw(options(TapSums.operations)), image, margin,
                            draw(st.integers(1, 3)))

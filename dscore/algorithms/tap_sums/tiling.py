@@ -119,8 +119,8 @@ def _sharers(t: Any) -> Count:
 
 def reducers_of(t: Any, threads: int, wavefront: int) -> int:
     """Threads that add up one sum of a block of *threads*: a power of two."""
-    most = min(wavefront, _sharers(t), threads // (t.planes * t.taps_h * t.taps_w))
-    return 1 << int(max(most, 1)).bit_length() - 1
+    most = min(wavefront, int(_sharers(t)), threads // int(t.planes * t.taps_h * t.taps_w))
+    return 1 << max(most, 1).bit_length() - 1
 
 
 def column_offsets(problem: ConvProblem, thread_w: int, taps_w: int) -> tuple[int, ...]:
