@@ -7,6 +7,7 @@ split are not contiguous. A join of the tensors channel by channel is the same i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -48,7 +49,8 @@ def shorten_shuffles(graph: fx.Graph) -> int:
         operands = _shuffle(node)
         if operands is None:
             continue
-        end, function = node, shuffled
+        end = node
+        function: Callable[..., Any] = shuffled
         if len(node.users) == 1 and _is_split(split := next(iter(node.users))):
             end, function = split, shuffled_halves
         with graph.inserting_before(end):
