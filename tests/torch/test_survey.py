@@ -1,5 +1,7 @@
 """What dscore is to compute of a model: problems, kernels of training, what was measured."""
 
+from pathlib import Path
+
 import pytest
 
 from dscore.core.errors import UnavailableError
@@ -16,7 +18,7 @@ import dscore.torch  # noqa: E402
 from dscore.calling.call_cache import CALLS  # noqa: E402
 from dscore.torch import functional  # noqa: E402
 from dscore.torch.gains import measured, ways  # noqa: E402
-from dscore.torch.report import report_on  # noqa: E402
+from dscore.torch.report import OVER_DEFAULT, report_on  # noqa: E402
 from dscore.torch.setting import Setting  # noqa: E402
 from dscore.torch.survey import Survey  # noqa: E402
 
@@ -42,6 +44,17 @@ def test_what_pytorch_computes_faster_is_left_to_it():
     reasons = {layer.name: layer.reason for layer in report.left}
     assert reasons["body.0.projection.0"] == "PyTorch's is faster: 1.00 µs, dscore's 2.00"
     assert survey.calls[2].folded == ("batch norm",)
+
+
+@pytest.mark.parametrize("kind", ["depthwise", "pointwise"])
+def test_expected_gains_are_those_of_the_readme(kind):
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in readme
+            if line.startswith("|")]
+    heads = next(row for row in rows if row[0] == "layers")[2:]
+    figures = next(row for row in rows if row[:2] == [kind, "over PyTorch's default"])[2:]
+    batches = [int(head.removeprefix("batch ")) for head in heads]
+    assert OVER_DEFAULT["h200"][kind] == dict(zip(batches, map(float, figures), strict=True))
 
 
 def test_layers_are_measured_in_turns_on_the_same_data():
