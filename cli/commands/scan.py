@@ -44,13 +44,15 @@ def scan(
     require_torch_package()
     import torch
 
+    from dscore import api
     from dscore import torch as package
     from dscore.cli.show import scan as show
     from dscore.torch.models import factory_of, inputs_of, shapes_of
 
     shapes = shapes_of(input)
     model, place = factory_of(network)(), "cpu"
-    if device is None and backend == "auto" and torch.cuda.is_available():
+    if (device is None and backend == "auto" and api.gpu_here() is not None
+            and torch.cuda.is_available()):
         place = "cuda"
     try:
         report = package.scan(model.to(place), inputs_of(shapes, place), fold=fold,

@@ -76,6 +76,7 @@ def compare(comparison: NetworkComparison, workplace: Workplace,
 def _case(case: NetworkRow, setup: Setup, ways: Sequence[str],
           workplace: Workplace) -> list[NetworkRow]:
     """All methods on one network, task and batch: checked, then timed in turns."""
+    methods.forget_compiled(ways)
     make = methods.inference if case.task == "inference" else methods.training
     reference = (methods.exact if case.task == "inference" else methods.exact_loss)(setup)
     rows, subjects, report = [], [], None

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -136,6 +136,12 @@ def with_statistics(model: nn.Module, arguments: tuple[Tensor, ...], passes: int
     return model.eval()
 
 
+def forget_compiled(ways: Sequence[str]) -> None:
+    """Have torch.compile forget what it compiled for other cases, of which it keeps a few only."""
+    if any(way.startswith("compile") for way in ways):
+        torch.compiler.reset()
+
+
 def undropped(model: nn.Module) -> nn.Module:
     """The model without chance: dropouts and stochastic depths drop nothing.
 
@@ -166,7 +172,7 @@ def _laid_out(model: nn.Module, arguments: tuple[Tensor, ...],
 
 
 def _compiled(model: nn.Module, way: str) -> Callable[..., Any]:
-    return torch.compile(model) if way.startswith("compile") else model
+    return torch.compile(model, dynamic=False) if way.startswith("compile") else model
 
 
 def _targets(setup: Setup) -> Tensor | None:

@@ -5,6 +5,7 @@ from cli_calls import Call, unwrapped
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from dscore.backends.hip import HipBackend  # noqa: E402
 from dscore.bench import network_methods  # noqa: E402
 from dscore.bench.ablation import VARIANTS  # noqa: E402
 
@@ -111,7 +112,8 @@ def test_what_cannot_be_compared_is_refused(call: Call, arguments, words):
     assert words in unwrapped(result.err)
 
 
-def test_without_a_gpu_the_way_out_is_named(call: Call):
+def test_without_a_gpu_the_way_out_is_named(call: Call, monkeypatch):
+    monkeypatch.setattr(HipBackend, "missing", lambda self: "no GPU is here")
     result = call("bench", "--network", "tiny_networks:gated")
     assert result.code == 3
     assert "dscore scan NETWORK --device h200" in unwrapped(result.err)
