@@ -13,6 +13,8 @@ State a convolution and a device; dscore finds a tiling that provably fits and r
     prepare(layers)       the kernels of many layers, compiled at once
     load(path)            kernels from a file of `dscore build --out`
 
+``import dscore.torch`` has the same for networks in PyTorch, with gradients and modules.
+
 A problem is a layer's name ("P13", "mobilenet_v2/7"), a token ("n1c64h14w14_o384k1") or a
 ConvProblem, which is a ConvSpec on an input size. A Device is one by its name ("h200"), or a TOML
 file's path. Errors are of the family DscoreError: SpecError, InfeasibleError (of which
