@@ -93,10 +93,10 @@ FAULTS = {
         POINTWISE, "channel_distribution/kernel.hpp", "DSCORE_SHFL_DOWN(sum, by, G)",
         "DSCORE_SHFL_DOWN(sum, by, G / 2)", "WRONG"),
     "shuffle width of the columns": (
-        REGISTERS, "row_reuse/kernel.hpp", "neighbour, t::lanes_w);", "neighbour, t::lanes_w / 2);",
+        REGISTERS, "row_reuse/walk.hpp", "neighbour, t::lanes_w);", "neighbour, t::lanes_w / 2);",
         "WRONG"),
     "registers recycled uncleared": (
-        LDS, "row_reuse/kernel.hpp", "done[j] = 0.0f;", "done[j] += 0.0f;", "WRONG"),
+        LDS, "row_reuse/walk.hpp", "done[j] = 0.0f;", "done[j] += 0.0f;", "WRONG"),
 }
 
 

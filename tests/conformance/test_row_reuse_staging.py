@@ -67,12 +67,12 @@ BELOW = planned("n1c1h10w5_o2k3x1s3p0x6x0x3d1x2", (1, 2), 2, 1, "both")
 AHEAD = planned("n2c3h11w9_o3k3p1g3", (2, 1), 2, 1, "lds", ahead=True)
 AHEAD_PLANES = planned("n2c3h7w5_o6k3p1g3", (4, 2), 0, 4, "lds", ahead=True)
 
-WAIT, BARRIER = "    wait_copies<0>();\n", "    __syncthreads();\n"
+WAIT, BARRIER = "    wait_copies<Ahead>();\n", "    __syncthreads();\n"
 LEAVE = "    if ((first | end) % vector != 0 && thread < vector) {\n"
 START = "span_start = first / Move::vector * Move::vector;"
 ROW_END = "const int last_row = least(first_row_in() + block_rows, row_end);"
 COPIED = "const int last_row = first_row_in() + block_rows;"
-KERNEL, BLOCK, SPANS = "row_reuse/kernel.hpp", "row_reuse/block.hpp", "support/bulk_copy.hpp"
+KERNEL, BLOCK, SPANS = "row_reuse/walk.hpp", "row_reuse/block.hpp", "support/bulk_copy.hpp"
 # The plan, the file, the source as it is, with its fault, and what is said of it.
 FAULTS = {
     "copies not waited for": (STRIPS, SPANS, WAIT + BARRIER, BARRIER, "WRONG"),
@@ -90,18 +90,19 @@ FAULTS = {
         "LDS underrun"),
     "rows past the last copied": (FULL, BLOCK, ROW_END, COPIED, "LDS overrun"),
     "last plane not copied": (
-        PLANES, BLOCK, "(planes_in * s.height", "((planes_in - 1) * s.height", "WRONG"),
+        PLANES, BLOCK, "(planes_in * Images::in_height", "((planes_in - 1) * Images::in_height",
+        "WRONG"),
     "end of the last vector not copied": (
         PLANES, KERNEL, "ends_amid_vector() && at < span_end()", "at < 0", "WRONG"),
     "columns outside the image taken from the next row": (
         STRIPS, KERNEL, "wanted && column_inside(offset, column_end)", "wanted", "WRONG"),
     "vectors outside the image taken from the next row": (
-        VECTORS, KERNEL, "wanted && column_inside(start, s.width)", "wanted", "WRONG"),
+        VECTORS, KERNEL, "wanted && column_inside(start, Images::in_width(s))", "wanted", "WRONG"),
     "columns of a vector in the wrong order": (
         VECTORS, KERNEL, "row[start + j] = static_cast", "row[start + (j ^ 1)] = static_cast",
         "WRONG"),
     "rows taken to lie inside the image": (
-        STRIPS, KERNEL, "reaches(in_row, -s.pad_top,", "reaches(in_row, 0,", "WRONG"),
+        STRIPS, KERNEL, "reaches(in_row, first,", "reaches(in_row, 0,", "WRONG"),
     "one filter for all planes": (
         PLANES, KERNEL, "w + plane % s.out_channels * L::taps", "w", "WRONG"),
     "vector over the next block's results": (
