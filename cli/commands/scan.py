@@ -51,7 +51,7 @@ def scan(
 
     shapes = shapes_of(input)
     model, place = factory_of(network)(), "cpu"
-    if (device is None and backend == "auto" and api.gpu_here() is not None
+    if (device is None and backend == "auto" and not api.assumed_device()[1]
             and torch.cuda.is_available()):
         place = "cuda"
     try:
