@@ -1,6 +1,7 @@
 """Kernels of a library are held to the plan, by rows of a table as a library would have them."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ PLAN = dscore.plan_for("n1c8h5w5_o8k3p1g8")
 def loaded(plan, **row):
     """The kernel of a library whose table has this row."""
     source = KernelSource(plan, "any")
+    row["workspace_bytes"] = partial(lambda bytes_of_it, shape: bytes_of_it, row["workspace_bytes"])
     table = {source.name: SimpleNamespace(wavefront=64, alignment=4, **row)}
     return LoadedKernel(SimpleNamespace(path=Path("kernels.so"), kernels=table), source)
 

@@ -15,6 +15,7 @@ from cli_calls import DSCORE, SMALL, Call, unwrapped
 
 from dscore.core import backend
 from dscore.core.token import parse_problem
+from dscore.ops import output_of
 
 # Exit codes 1, 3, 4, 5 and 130.
 
@@ -128,7 +129,7 @@ def test_conformance_shows_a_minimal_case_that_really_fails(call: Call, tmp_path
     assert "2 algorithms failed, seed 0" in result.out
     line = next(line.strip() for line in result.out.splitlines() if "reproduce  " in line)
     command = shlex.split(line.removeprefix("reproduce  dscore "))
-    assert parse_problem(command[1]).out_width == 3, "the fewest columns that are wrong"
+    assert output_of(parse_problem(command[1])).shape[3] == 3, "the fewest columns that are wrong"
     again = subprocess.run([*DSCORE, *command], capture_output=True, text=True, timeout=60,
                            check=False, env={**os.environ, "PYTHONPATH": subprocess_path})
     assert again.returncode == 1

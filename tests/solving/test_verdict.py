@@ -10,6 +10,8 @@ from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTil
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
+from dscore.algorithms.split_k.tiling import SplitKTiling
+from dscore.algorithms.tap_sums.tiling import TapSumsTiling
 from dscore.core import catalog
 from dscore.core.errors import InfeasibleError, SpecError
 from dscore.core.token import parse_problem
@@ -63,6 +65,11 @@ def test_broken_limits_come_first_in_the_ledgers_order():
     assert codes == broken + kept
 
 
+def _gradient(name):
+    [layer] = catalog.find(name)
+    return layer.problem
+
+
 # One configuration for every code: (problem, device, tiling, block_n).
 BROKEN = {
     "E-LDS": (P28, Z100SM, TEMPLATE, 2),
@@ -98,6 +105,15 @@ BROKEN = {
     "E-CLUSTER": (P28, Z100SM, GemmTiling(32, 64, 32, 64, 8, 1, 16, 2, 2), 1),
     "E-SPLIT": (P28, Z100SM, GemmTiling(32, 64, 32, 64, 8, 1, 16, 2, 1, "tf32x3"), 1),
     "E-BLOCKS": (P28, H200, ChannelDistributionTiling(1, 4, 1, 1, 8), 33),
+    "E-UNIT": (_gradient("input_gradient:D25"), Z100SM, RowReuseTiling(1, 2, 1, 64, 1), 1),
+    "E-VECTOR": (_gradient("weight_gradient:P28"), Z100SM,
+                 SplitKTiling(32, 18, 32, 18, 8, 1, 16, 2), 1),
+    "E-PARTS": (_gradient("weight_gradient:P28"), Z100SM,
+                SplitKTiling(32, 32, 32, 32, 8, 1, 16, 2, 1, 2**16), 1),
+    "E-SLICES": (_gradient("weight_gradient:D1"), Z100SM,
+                 TapSumsTiling(7, 7, 4, 16, 1, 1, 1000, 1, 3, 3), 1),
+    "E-TAPS": (_gradient("weight_gradient:D1"), Z100SM,
+               TapSumsTiling(7, 7, 4, 16, 1, 1, 1, 1, 4, 3), 1),
 }
 
 

@@ -9,12 +9,12 @@ class _Kernel:
     def __init__(self, kernel, act):
         self.kernel, self.act, self.plan, self.use = kernel, act, kernel.plan, kernel.use
 
-    def __call__(self, x, w, bias, out):
-        self.kernel(x, w, bias, out)
-        self.act(out)
+    def __call__(self, *operands):
+        self.kernel(*operands)
+        self.act(operands[-1])
 
-    def seconds(self, x, w, bias, out, repeats):
-        return self.kernel.seconds(x, w, bias, out, repeats=repeats)
+    def seconds(self, *operands, repeats):
+        return self.kernel.seconds(*operands, repeats=repeats)
 
 
 class _Faulty(ReferenceBackend):
