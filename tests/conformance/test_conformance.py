@@ -126,12 +126,12 @@ PLANTED = {
         "(pair + half[:, None]) * self.image_row", "(pair + 1 - half[:, None]) * self.image_row"),
     "wrong edge row": (
         row_reuse, RowReuseTiling,
-        "lanes = self.live & inside(self.in_row + i, self.row_end)",
-        "lanes = self.live & inside(self.in_row + i, self.row_end - 1)"),
+        "lanes = self.live & inside(self.in_row + i, axis.end)",
+        "lanes = self.live & inside(self.in_row + i, axis.end - 1)"),
     "last output row of a thread dropped": (
         row_reuse, RowReuseTiling,
-        "and 0 <= i - f * dilation_h <= (t.thread_h - 1) * stride_h]",
-        "and 0 <= i - f * dilation_h < (t.thread_h - 1) * stride_h]"),
+        "for f in range(axis.kernel) for r in range(thread_h)\n",
+        "for f in range(axis.kernel) for r in range(thread_h - 1)\n"),
     "registers recycled uncleared": (
         row_reuse, RowReuseTiling,
         "index, mask)\n            sums.fill(0)\n", "index, mask)\n"),
@@ -141,12 +141,12 @@ PLANTED = {
         "past = self.lane + neighbour > self.t.lanes_w"),
     "multiplier ignored": (
         row_reuse, RowReuseTiling,
-        "in_plane: Ints = plane // self.problem.spec.group_out",
+        "in_plane: Ints = plane // self.view.multiplier",
         "in_plane: Ints = plane % self.problem.spec.in_channels"),
     "last row of a block not copied": (
         row_reuse, RowReuseTiling,
-        "row_end = np.minimum(row + int(self.shape.tile_h), self.row_end)",
-        "row_end = np.minimum(row + int(self.shape.tile_h) - 1, self.row_end)"),
+        "row_end = np.minimum(row + int(self.shape.tile_h), axis.end)",
+        "row_end = np.minimum(row + int(self.shape.tile_h) - 1, axis.end)"),
     "filters of the next image": (
         row_reuse, RowReuseTiling,
         "return plane % self.problem.spec.out_channels * self.problem.spec.products",
