@@ -1,5 +1,8 @@
 """The PyTorch package on this machine's GPU: results and gradients, compiled, captured, trained."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from dscore.backends.hip import HipBackend
@@ -10,12 +13,14 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 if not torch.cuda.is_available():
     pytest.skip("this PyTorch sees no GPU", allow_module_level=True)
 
-from hypothesis import given, settings  # noqa: E402
+from hypothesis import Phase, given, settings  # noqa: E402
 from torch_layers import cases, close, theirs  # noqa: E402
 
+import dscore  # noqa: E402
 import dscore.torch as dt  # noqa: E402
 from dscore.core import catalog  # noqa: E402
 
+BATCHES = (1, 8)
 NAMES = ("D1", "D5", "D13", "D22", "P1", "P13", "P28", "P44")
 
 
@@ -41,13 +46,33 @@ def on_gpu(case):
     return case
 
 
-@settings(max_examples=60)
-@given(cases())
-def test_results_and_gradients(case):
-    close(on_gpu(case).call(dt.conv2d, backend="hip"), case.call(theirs, torch.float64))
+def test_results_and_gradients():
+    """Drawn first, so that threads can build the kernels of many cases side by side."""
+    drawn = []
+
+    @settings(max_examples=60, phases=[Phase.generate])
+    @given(cases())
+    def collect(case):
+        drawn.append(on_gpu(case))
+
+    def check(case):
+        close(case.call(dt.conv2d, backend="hip"), case.call(theirs, torch.float64))
+
+    collect()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(check, drawn))
 
 
-@pytest.mark.parametrize("batch", [1, 8])
+@pytest.fixture(scope="module")
+def _built():
+    """The kernels of all layers, compiled side by side."""
+    for batch in BATCHES:
+        dscore.prepare([f"{prefix}{name}" for name in NAMES
+                        for prefix in ("", "input_gradient:", "weight_gradient:")], batch)
+
+
+@pytest.mark.usefixtures("_built")
+@pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("name", NAMES)
 def test_layers_of_the_papers_tables(name, batch):
     problem = catalog.layers()[name].with_batch(batch)
