@@ -172,7 +172,9 @@ def test_a_start_counts_its_arguments(emulated, interpreter, monkeypatch):
 
 
 @pytest.mark.parametrize("interpreter", ["cpython", "pypy"])
-def test_a_start_makes_several_launches_in_order(emulated, interpreter, monkeypatch):
+def test_a_start_makes_several_launches_in_order(interpreter, monkeypatch, tmp_path):
+    # A cache of its own: in another one of both may lie in a library of its own.
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
     python = SimpleNamespace(implementation=SimpleNamespace(name=interpreter))
     monkeypatch.setattr(library, "sys", python)
     plans = [dscore.plan_for(f"n1c6h5w5_o4k3p1{activation}") for activation in ("", "_relu")]
