@@ -113,7 +113,7 @@ def _make_program(model: Any) -> None:
     model._dscore_folded.program_of(model)
 
 
-# As torch.compiler.assume_constant_result marks it, which imports the whole compiler.
+# As note_traced in dscore.torch.remainder.
 _make_program._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 

@@ -47,8 +47,8 @@ def _left(operation: str, w_shape: Sequence[int], layer: Layer) -> bool:
     depthwise = w_shape[1] == 1
     if layer.backend != "auto" or depthwise or layer.is_pointwise(w_shape):
         return False
-    note(operation, tuple(w_shape), layer, "neither depthwise nor pointwise: PyTorch's kernels of "
-         "this gradient are faster; a backend= by name computes it")
+    note(operation, tuple(w_shape), layer, "neither depthwise nor pointwise: dscore has only the "
+         "definition itself for this gradient; a backend= by name computes it")
     return True
 
 

@@ -75,11 +75,14 @@ def note(operation: str, w_shape: tuple[int, ...], layer: Layer, reason: str) ->
                   reason)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def note_traced(operation: str, w_shape: tuple[int, ...], layer: tuple[Any, ...],
                 reason: str) -> None:
     """The same while a graph is traced, of which counting must not become part."""
     note(operation, w_shape, Layer(*layer), reason)
+
+
+# As torch.compiler.assume_constant_result marks it, which imports the whole compiler.
+note_traced._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _layer_text(w_shape: tuple[int, ...], layer: Layer) -> str:

@@ -97,7 +97,7 @@ def test_gradients_of_dense_and_grouped_layers_on_a_gpu(padding, groups):
     torch.testing.assert_close(
         gradients.weight_gradient(x.detach(), gradient, w.shape, layer), expected[1])
     assert [(one.operation, one.reason[:34]) for one in left_to_pytorch()] == [
-        (operation, "neither depthwise nor pointwise: P")
+        (operation, "neither depthwise nor pointwise: d")
         for operation in ("input_gradient", "weight_gradient")]
 
 

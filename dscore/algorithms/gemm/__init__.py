@@ -21,7 +21,6 @@ from dscore.algorithms.columns import Count, power_of_two_within
 from dscore.algorithms.gemm import cost
 from dscore.algorithms.gemm.space import columns_of
 from dscore.algorithms.gemm.tiling import (
-    GemmShape,
     GemmTiling,
     shape_of,
     sizes_of,
@@ -52,7 +51,16 @@ _NVCC_TURNED, _NVCC_SINGLE = 80, 108
 _ROOMY, _ROOMY_TURNED = 88, 136
 
 
-def _held(problem: ConvProblem, t: Any, shape: GemmShape) -> Count:
+# Of a ring of LDS buffers, and of the blocks that share its steps; split_k has both, too.
+STAGES_LIMIT = Limit("E-STAGES", "stages", "", "",
+                     lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
+                                MOST_STAGES if c.device.asynchronous_copies else 2),
+                     lambda c: "more than 2 need asynchronous copies")
+CLUSTER_LIMIT = Limit("E-CLUSTER", "cluster", "", "",
+                      lambda c: (c.tiling.cluster, c.device.cluster_blocks))
+
+
+def held_registers(problem: ConvProblem, t: Any, shape: Any) -> Count:
     """Registers of a thread's operands, and of what it fetches: rings of two are filled by itself.
     """
     fetched = np.where(t.stages == 2, shape.fetched, 0)
@@ -101,12 +109,8 @@ class Gemm(Algorithm):
         Limit("E-VECTOR", "channels left", "", "",
               lambda c: (c.tiling.tile_c % vectors_of(c.problem)[1] * turned(c.problem), 0),
               lambda c: "tile_c by vectors of filters, of an input gradient"),
-        Limit("E-STAGES", "stages", "", "",
-              lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
-                         MOST_STAGES if c.device.asynchronous_copies else 2),
-              lambda c: "more than 2 need asynchronous copies"),
-        Limit("E-CLUSTER", "cluster", "", "",
-              lambda c: (c.tiling.cluster, c.device.cluster_blocks)),
+        STAGES_LIMIT,
+        CLUSTER_LIMIT,
         Limit("E-SPLIT", "tf32x3", "", "",
               lambda c: (1 * splits(c.tiling), _admits_split(c)),
               lambda c: f"matrix units of TF32, {LEAST_SPLIT_CHANNELS} summed channels or more"),
@@ -128,7 +132,7 @@ class Gemm(Algorithm):
             threads=shape.waves * wavefront, waves=shape.waves,
             lds_bytes=np.maximum(element * t.stages * shape.buffer,
                                  ACCUMULATOR.bytes * shape.joined),
-            registers=shape.sums + _held(problem, t, shape) + COMPILER_REGISTERS,
+            registers=shape.sums + held_registers(problem, t, shape) + COMPILER_REGISTERS,
             blocks=blocks,
             utilisation=problem.macs / (blocks * t.tile_c * t.tile_p * (shape.steps * t.step_c)),
             fmas=shape.sums * depth_lane, operand_loads=read * depth_lane)
@@ -136,7 +140,7 @@ class Gemm(Algorithm):
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape = shape_of(problem, t, device.wavefront)
         rest = _NVCC if device.vendor == "nvidia" else _HIPCC
-        return shape.sums + _held(problem, t, shape) + rest
+        return shape.sums + held_registers(problem, t, shape) + rest
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         wanted = self.registers(problem, t, device)

@@ -18,12 +18,12 @@ from dscore.algorithms.base import (
     require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.gemm import CLUSTER_LIMIT, STAGES_LIMIT, held_registers
 from dscore.algorithms.registers import roomy
 from dscore.algorithms.split_k import cost
 from dscore.algorithms.split_k.space import columns_of
 from dscore.algorithms.split_k.tiling import (
     SUM_THREADS,
-    SplitKShape,
     SplitKTiling,
     pixels_of,
     shape_of,
@@ -36,7 +36,6 @@ from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import MAX_ELEMENTS, ConvProblem
 
-MOST_STAGES = 16
 MOST_PARTS = 1024
 # As in gemm: the bound of a float32 result admits three TF32 products for one from here on.
 LEAST_SPLIT_PIXELS = 16
@@ -45,13 +44,6 @@ LEAST_SPLIT_PIXELS = 16
 _HIPCC, _NVCC, _NVCC_MORE, _NVCC_LEAST = 28, 40, 24, 96
 # What hipcc takes beyond where there are registers for it.
 _ROOMY = 16
-
-
-def _held(problem: ConvProblem, t: Any, shape: SplitKShape) -> Count:
-    """Registers of a thread's operands, and of what it fetches: rings of two are filled by itself.
-    """
-    fetched = np.where(t.stages == 2, shape.fetched, 0)
-    return problem.spec.element.registers * (shape.operands + fetched)
 
 
 def _fragment_o(case: Case) -> Count:
@@ -102,12 +94,8 @@ class SplitK(Algorithm):
         Limit("E-VECTOR", "channels left", "", "",
               lambda c: (c.tiling.tile_i % vectors_of(c.problem)[2], 0),
               lambda c: "tile_i by vectors of the result"),
-        Limit("E-STAGES", "stages", "", "",
-              lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
-                         MOST_STAGES if c.device.asynchronous_copies else 2),
-              lambda c: "more than 2 need asynchronous copies"),
-        Limit("E-CLUSTER", "cluster", "", "",
-              lambda c: (c.tiling.cluster, c.device.cluster_blocks)),
+        STAGES_LIMIT,
+        CLUSTER_LIMIT,
         Limit("E-PARTS", "parts", "", "",
               lambda c: (c.tiling.parts, _most_parts(c)),
               lambda c: "each has a result of its own in the workspace"),
@@ -131,7 +119,7 @@ class SplitK(Algorithm):
             threads=shape.waves * wavefront, waves=shape.waves,
             lds_bytes=np.maximum(element * t.stages * shape.buffer,
                                  ACCUMULATOR.bytes * shape.joined),
-            registers=shape.sums + _held(problem, t, shape) + COMPILER_REGISTERS,
+            registers=shape.sums + held_registers(problem, t, shape) + COMPILER_REGISTERS,
             blocks=t.cluster * t.parts * shape.tiles,
             utilisation=problem.macs / (shape.tiles * t.tile_o * t.tile_i
                                         * (shape.all_steps * t.step)),
@@ -140,7 +128,7 @@ class SplitK(Algorithm):
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape = shape_of(problem, t, device.wavefront)
         rest = _NVCC if device.vendor == "nvidia" else _HIPCC
-        return shape.sums + _held(problem, t, shape) + rest
+        return shape.sums + held_registers(problem, t, shape) + rest
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         wanted = self.registers(problem, t, device)
