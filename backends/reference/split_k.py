@@ -1,11 +1,11 @@
 """Weight gradient of a pointwise convolution, its sums split over blocks (hip_src/split_k).
 
 Order of additions, for one element: slice ``s`` of the wavefronts sums the pixels
-``[s · slice, (s + 1) · slice)`` of every step of its block, ascending, beginning with +0; then, for
-each slice, those of all blocks of a cluster, ascending, beginning with +0; then the parts: row
-``r`` of the threads adds parts ``r``, ``r + rows``, …, and the rows are added to the first.
-Products are rounded before they are added. Pixels past the last are +0 · +0. With "tf32x3" the
-pixels of a slice come in eights, as the channels of gemm do.
+``[s · slice, (s + 1) · slice)`` of every step of its block, ascending, beginning with +0; then the
+slices are added, ascending, beginning with +0; then the parts: row ``r`` of the threads adds parts
+``r``, ``r + rows``, …, and the rows are added to the first. Products are rounded before they are
+added. Pixels past the last are +0 · +0. With "tf32x3" the pixels of a slice come in eights, as the
+channels of gemm do; the last eight of a plane end with +0 · +0.
 """
 
 from __future__ import annotations
@@ -46,20 +46,17 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
         tile = first + lane_ids(blocks.count, 1)
         for part in range(kernel.t.parts):
-            ranks = []
-            for rank in range(kernel.t.cluster):
-                blocks.begin()
-                kernel.accumulate(tile, part * kernel.t.cluster + rank)
-                ranks.append(kernel.slices())
-            kernel.store(tile, part, ranks)
+            blocks.begin()
+            kernel.accumulate(tile, part)
+            kernel.store(tile, part, kernel.slices())
     kernel.add_parts()
 
 
 class _SplitK(LockstepKernel):
     """The geometry of a block, its two tiles, and the blocks that run at present.
 
-    Grid order: block of the cluster fastest, then tile of output channels, of input channels, part.
-    Blocks that have the same share of the steps run together.
+    Grid order: tile of output channels fastest, then of input channels, part. Blocks that have the
+    same share of the steps run together.
     """
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
@@ -70,7 +67,7 @@ class _SplitK(LockstepKernel):
         self.threads, self.tiles = int(self.shape.waves) * self.wavefront, int(self.shape.tiles)
         self.weights = self.problem.spec.out_channels * self.problem.spec.in_channels
         self.workspace = np.full((self.t.parts, self.weights), np.nan, np.float32)
-        require_launch(plan, self.tiles * self.t.cluster * self.t.parts, self.threads)
+        require_launch(plan, self.tiles * self.t.parts, self.threads)
         lane, wave = lane_ids(self.wavefront), lane_ids(int(self.shape.waves), 1)
         waves_o, waves_i = self.t.tile_o // self.t.wave_o, self.t.tile_i // self.t.wave_i
         self.slice = wave // (waves_o * waves_i)
@@ -79,11 +76,18 @@ class _SplitK(LockstepKernel):
         self.lanes: Any = (_Plain if self.t.arithmetic == "plain" else _Split)(
             self, lane, first_o, first_i)
 
+    def words(self, slices: Ints, o: Ints, i: Ints, k: Ints) -> tuple[Ints, Ints]:
+        """Words of the gradient and of the input in a buffer, by slice, channel and pixel."""
+        t, pixels = self.t, self.t.step // self.t.slices
+        if t.planes:
+            return ((slices * t.tile_o + o) * pixels + k,
+                    ((t.slices * t.tile_o + slices * t.tile_i) + i) * pixels + k)
+        return o * self.row + slices * pixels + k, (t.tile_o + i) * self.row + slices * pixels + k
+
     def operand_words(self, o: Ints, i: Ints, k: Ints) -> tuple[Addresses, Addresses]:
-        """Words of the gradient and of the input in a buffer, by channel and pixel of a slice."""
-        first = self.slice * (self.t.step // self.t.slices) + k
-        return (Addresses(o * self.row + first),
-                Addresses((self.t.tile_o + i) * self.row + first))
+        """The same, of the slice of each wavefront."""
+        gradients, images = self.words(self.slice, o, i, k)
+        return Addresses(gradients), Addresses(images)
 
     def allocate(self, blocks: Blocks) -> None:
         """Registers, and LDS, which holds the ring and then the slices' sums."""
@@ -108,8 +112,7 @@ class _SplitK(LockstepKernel):
     def accumulate(self, tile: Ints, share: int) -> None:
         """The steps of a share; a barrier parts each from the next."""
         self.lanes.sums.fill(0)
-        shares = self.t.parts * self.t.cluster
-        each, more = divmod(int(self.shape.all_steps), shares)
+        each, more = divmod(int(self.shape.all_steps), self.t.parts)
         first = share * each + min(share, more)
         for at, step in enumerate(range(first, first + each + (share < more))):
             buffer = self.ring + at % self.t.stages * int(self.shape.buffer)
@@ -124,22 +127,24 @@ class _SplitK(LockstepKernel):
         column, row, image = split(pixel, problem.out_width, problem.out_height)
         area, held = problem.out_height * problem.out_width, pixel < pixels_of(problem)
         o, i = lane_ids(self.t.tile_o, 1), lane_ids(self.t.tile_i, 1)
+        k, slices = split(lane_ids(self.t.step), self.t.step // self.t.slices)
+        gradients, images = self.words(slices, o, i, k)
         channel = first_o[..., None] + o
         at = (image * spec.out_channels + channel) * area + row * problem.out_width + column
-        self._bring(buffer + o * self.row, self.operands["gradient"], self.gradient_temp, at,
+        self._bring(buffer + gradients, self.operands["gradient"], self.gradient_temp, at,
                     held & (channel < spec.out_channels))
         row, column = (row * spec.stride[0] - problem.padding[0],
                        column * spec.stride[1] - problem.padding[2])
         held = held & inside(row, problem.height) & inside(column, problem.width)
         channel = first_i[..., None] + i
         at = ((image * spec.in_channels + channel) * problem.height + row) * problem.width + column
-        self._bring(buffer + (self.t.tile_o + i) * self.row, self.operands["x"], self.image_temp,
-                    at, held & (channel < spec.in_channels))
+        self._bring(buffer + images, self.operands["x"], self.image_temp, at,
+                    held & (channel < spec.in_channels))
 
-    def _bring(self, rows: Ints, memory: Floats, temp: Floats, at: Ints, held: Any) -> None:
+    def _bring(self, words: Ints, memory: Floats, temp: Floats, at: Ints, held: Any) -> None:
         flat = at.shape[0], -1
         self.blocks.load(temp, memory, Addresses(at.reshape(flat), held.reshape(flat)), "inputs")
-        self.blocks.lds_write(0, temp, (rows + lane_ids(self.t.step)).ravel())
+        self.blocks.lds_write(0, temp, words.ravel())
 
     def slices(self) -> Floats:
         """The sums of all slices (block, slice, output channel, input channel), through LDS."""
@@ -155,12 +160,11 @@ class _SplitK(LockstepKernel):
                              self.ring, operand=False)
         return sums
 
-    def store(self, tile: Ints, part: int, ranks: list[Floats]) -> None:
-        """Add the sums of slices and of blocks of a cluster, and store them."""
-        spec, total = self.problem.spec, np.zeros_like(ranks[0][:, 0])
+    def store(self, tile: Ints, part: int, sums: Floats) -> None:
+        """Add the sums of slices, and store them."""
+        spec, total = self.problem.spec, np.zeros_like(sums[:, 0])
         for at in range(self.t.slices):
-            for sums in ranks:
-                np.add(total, sums[:, at], out=total)
+            np.add(total, sums[:, at], out=total)
         first_o, first_i = (first[..., None] for first in self._first_channels(tile))
         o, i = first_o + lane_ids(self.t.tile_o, 1), first_i + lane_ids(self.t.tile_i)
         mask = (o < spec.out_channels) & (i < spec.in_channels)
@@ -208,21 +212,22 @@ class _Plain(_Lanes):
         o, i = (lane_ids(size, 1, 1, 1) for size in self.registers)
         self.o = first_o + lane // lanes_i + o * t.lanes_o
         self.i = (first_i + lane % lanes_i + i * lanes_i)[None, :, 0]
+        self.together = 1 if self.slice_pixels % 4 else 4
         self.a_at, self.b_at = kernel.operand_words(self.o, self.i.swapaxes(0, 1),
-                                                    lane_ids(4, 1, 1))
+                                                    lane_ids(self.together, 1, 1))
 
     def allocate(self, blocks: Blocks) -> None:
-        """The registers of sums and of four pixels."""
+        """The registers of sums and of the pixels that are read as one."""
         super().allocate(blocks)
-        self.a = self.file("gradient operands", self.registers[0], 4)
-        self.b = self.file("image operands", self.registers[1], 4)
+        self.a = self.file("gradient operands", self.registers[0], self.together)
+        self.b = self.file("image operands", self.registers[1], self.together)
 
     def multiply(self, buffer: int) -> None:
         """One step from the LDS buffer that begins at word *buffer*."""
-        for k in range(0, self.slice_pixels, 4):
+        for k in range(0, self.slice_pixels, self.together):
             self.blocks.lds_read(self.a, self.a_at, buffer + k)
             self.blocks.lds_read(self.b, self.b_at, buffer + k)
-            for part in range(4):
+            for part in range(self.together):
                 self.blocks.fma(self.sums, self.a[:, :, None, part], self.b[:, None, :, part],
                                 self.product)
 
@@ -230,7 +235,8 @@ class _Plain(_Lanes):
 class _Split(_Lanes):
     """Fragments of 16 channels of the output by 8 of the input, of eight pixels each.
 
-    Lane ``4 g + i`` brings pixels ``2 i`` and ``2 i + 1`` of row g.
+    Lane ``4 g + i`` brings pixels ``2 i`` and ``2 i + 1`` of row g, of planes ``i`` and ``i + 4``,
+    +0 past the last.
     """
 
     def __init__(self, kernel: _SplitK, lane: Ints, first_o: Ints, first_i: Ints) -> None:
@@ -240,8 +246,9 @@ class _Split(_Lanes):
         n, half = lane_ids(t.wave_i // 8, 1, 1, 1), lane_ids(2, 1, 1)
         self.o = (first_o + e * 8 + row).reshape(-1, 1, 2, 1, *(first_o + row).shape)
         self.i = (first_i + n * 8 + pair + half)[:, None]
-        self.a_at, _ = kernel.operand_words(first_o + e * 8 + row, self.i[0], pair + half[:, None])
-        _, self.b_at = kernel.operand_words(self.o, first_i + n * 8 + row, pair + half)
+        self.k = lane % 4 + 4 * half if t.planes else pair + half
+        self.a_at, _ = kernel.operand_words(first_o + e * 8 + row, self.i[0], self.k[:, None])
+        _, self.b_at = kernel.operand_words(self.o, first_i + n * 8 + row, self.k)
         self.lane = lane
 
     def allocate(self, blocks: Blocks) -> None:
@@ -257,6 +264,10 @@ class _Split(_Lanes):
         for k in range(0, self.slice_pixels, 8):
             self.blocks.lds_read(self.a_read, self.a_at, buffer + k)
             self.blocks.lds_read(self.b_read, self.b_at, buffer + k)
+            if k + 8 > self.slice_pixels:
+                held = k + self.k < self.slice_pixels
+                np.copyto(self.a_read, 0, where=~held[:, None])
+                np.copyto(self.b_read, 0, where=~held)
             self.a[:, 0], self.a[:, 1] = halves(self.a_read)
             self.b[:, 0], self.b[:, 1] = halves(self.b_read)
             for small_a, small_b in ((1, 0), (0, 1), (0, 0)):
@@ -272,8 +283,8 @@ def _require_lanes(plan: Plan, t: SplitKTiling, wavefront: int) -> None:
     for wrong, what in (
             (t.tile_o % t.wave_o or t.tile_i % t.wave_i, "a tile is not of whole wavefronts"),
             (t.stages < 2, "the ring has one buffer, which needs two at least"),
-            (pixels % (8 if tf32 else 4), f"a slice has {pixels:g} pixels of a step, which must be "
-             f"a multiple of {8 if tf32 else 4}"),
+            (not t.planes and pixels % (8 if tf32 else 4), f"a slice has {pixels:g} pixels of a "
+             f"step, which must be a multiple of {8 if tf32 else 4}"),
             (tf32 and (wavefront != 32 or t.lanes_o != 8), "tf32x3 has 8 rows of lanes of a "
              f"wavefront of 32; here are {t.lanes_o} of {wavefront}"),
             (wavefront % t.lanes_o, f"lanes_o must divide the wavefront {wavefront}"),

@@ -111,8 +111,8 @@ class Case:
     @property
     def weights(self) -> Mapping[str, float]:
         """The cost model's weights: the algorithm's, of which a device may have some of its own."""
-        return {**self.algorithm.weights, **catalog.weights(self.device.name).get(
-            self.algorithm.name, {})}
+        return {**self.algorithm.weights_of(self.problem.operation),
+                **catalog.weights(self.device.name).get(self.algorithm.name, {})}
 
     @property
     def use(self) -> ResourceUse:
@@ -240,6 +240,10 @@ class Algorithm(ABC):
     def further_launches(self, problem: ConvProblem, t: Any) -> tuple[Launch, ...]:
         """Launches after the one of the footprint, in their order."""
         return ()
+
+    def weights_of(self, operation: str) -> Mapping[str, float]:
+        """Weights of the cost model for an operation: by default the same for all."""
+        return self.weights
 
     def work(self, case: Case, grids: Count) -> Work | None:
         """Work that `Case.weights` weigh, of a grid that fills the device *grids* times.

@@ -18,18 +18,22 @@ struct SplitKTiles : KernelOn<T, Arguments> {
   static __host__ __device__ int tiles_i(const Shape &s) {
     return ceil_div(s.in_channels, t::tile_i);
   }
-  // Block of the cluster fastest, then tiles: blocks that read the same pixels follow one another.
-  static int blocks(const Shape &s) { return t::cluster * tiles_o(s) * tiles_i(s) * t::parts; }
+  // Tiles fastest: blocks that read the same pixels follow one another.
+  static int blocks(const Shape &s) { return tiles_o(s) * tiles_i(s) * t::parts; }
 
-  using GradientWalk = Walk<threads, t::tile_o, t::step / t::vector_g>;
-  using ImageWalk = Walk<threads, t::tile_i, t::step / t::vector_x>;
+  // A row is a channel's pixels of a step, or all channels' plane of an image.
+  template <int Channels, int Vector>
+  using TileWalk = std::conditional_t<t::planes, Walk<threads, t::slices, Channels * t::row / Vector>,
+                                      Walk<threads, Channels, t::step / Vector>>;
+  using GradientWalk = TileWalk<t::tile_o, t::vector_g>;
+  using ImageWalk = TileWalk<t::tile_i, t::vector_x>;
   using GradientVector = Pack<T, t::vector_g>;
   using ImageVector = Pack<T, t::vector_x>;
   static constexpr bool fetched = t::stages == 2;
 
   const T *gradient, *x;
   const Shape &s;
-  int thread, lane, wave_o, wave_i, slice, rank, part, first_o, first_i, first_step, steps;
+  int thread, lane, wave_o, wave_i, slice, part, first_o, first_i, first_step, steps;
   GradientVector gradient_temp[fetched ? GradientWalk::count : 1];
   ImageVector image_temp[fetched ? ImageWalk::count : 1];
 
@@ -40,16 +44,14 @@ struct SplitKTiles : KernelOn<T, Arguments> {
     slice = wave / (t::waves_o * t::waves_i);
     wave_i = wave % t::waves_i * t::wave_i;
     wave_o = wave / t::waves_i % t::waves_o * t::wave_o;
-    const int tile = blockIdx.x / t::cluster;
-    rank = blockIdx.x % t::cluster;
+    const int tile = blockIdx.x;
     first_o = tile % tiles_o(s) * t::tile_o;
     first_i = tile / tiles_o(s) % tiles_i(s) * t::tile_i;
     part = tile / tiles_o(s) / tiles_i(s);
-    // Steps are shared evenly: the first blocks have one more.
-    const int all = ceil_div(pixels(s), t::step), share = part * t::cluster + rank;
-    constexpr int shares = t::parts * t::cluster;
-    first_step = share * (all / shares) + least(share, all % shares);
-    steps = all / shares + (share < all % shares);
+    // Steps are shared evenly: the first parts have one more.
+    const int all = ceil_div(pixels(s), t::step);
+    first_step = part * (all / t::parts) + least(part, all % t::parts);
+    steps = all / t::parts + (part < all % t::parts);
   }
 
   // Where channel 0 of a pixel lies, of the gradient and of the input. Where there is none, nothing
@@ -74,15 +76,38 @@ struct SplitKTiles : KernelOn<T, Arguments> {
   // Calls take(i, place in the buffer, source, whether it exists) for the thread's vectors.
   template <class Take>
   __device__ void each_gradient(int step, Take take) const {
-    each<GradientWalk, t::vector_g>(
-        step, gradient, area(s), first_o, s.out_channels, s.out_channels % t::tile_o == 0,
-        [&](int pixel) { return gradient_offset(pixel); }, take);
+    const bool whole = s.out_channels % t::tile_o == 0;
+    if constexpr (t::planes)
+      each_of_planes<GradientWalk, t::tile_o, t::vector_g>(step, gradient, first_o,
+                                                           s.out_channels, whole, take);
+    else
+      each<GradientWalk, t::vector_g>(step, gradient, area(s), first_o, s.out_channels, whole,
+                                      [&](int pixel) { return gradient_offset(pixel); }, take);
   }
   template <class Take>
   __device__ void each_image(int step, Take take) const {
-    each<ImageWalk, t::vector_x>(
-        step, x, s.height * s.width, first_i, s.in_channels, s.in_channels % t::tile_i == 0,
-        [&](int pixel) { return image_offset(pixel); }, take);
+    const bool whole = s.in_channels % t::tile_i == 0;
+    if constexpr (t::planes)
+      each_of_planes<ImageWalk, t::tile_i, t::vector_x>(step, x, first_i, s.in_channels, whole,
+                                                        take);
+    else
+      each<ImageWalk, t::vector_x>(step, x, s.height * s.width, first_i, s.in_channels, whole,
+                                   [&](int pixel) { return image_offset(pixel); }, take);
+  }
+  // The channels of a tile are one piece of an image.
+  template <class Walk, int Channels, int Vector, class Take>
+  __device__ void each_of_planes(int step, const T *from, int first, int channels, bool whole,
+                                 Take take) const {
+    const int image = (first_step + step) * t::slices, all = channels * t::row;
+    DSCORE_UNROLL
+    for (int i = 0; i < Walk::count; i++) {
+      if (!Walk::part(i, thread)) continue;
+      const int row = Walk::row(i, thread), at = Walk::column(i, thread) * Vector;
+      const bool there = (s.batch % t::slices == 0 || image + row < s.batch) &&
+                         (whole || first * t::row + at < all);
+      take(i, row * Channels * t::row + at, from + (image + row) * all + first * t::row + at,
+           there);
+    }
   }
   template <class Walk, int Vector, class Offset, class Take>
   __device__ void each(int step, const T *from, int plane, int first, int channels, bool whole,

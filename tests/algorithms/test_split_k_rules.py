@@ -18,7 +18,7 @@ FREE = st.builds(
     wave_o=st.sampled_from([4, 8, 16, 24]), wave_i=st.sampled_from([2, 8, 12, 16]),
     lanes_o=st.sampled_from([1, 4, 6, 8, 16, 32, 64]), slices=st.integers(1, 3),
     step=st.sampled_from([4, 8, 12, 16, 24, 48]), stages=st.integers(1, 4),
-    cluster=st.integers(1, 9), parts=st.integers(1, 3), arithmetic=st.sampled_from(ARITHMETICS))
+    parts=st.integers(1, 3), planes=st.booleans(), arithmetic=st.sampled_from(ARITHMETICS))
 
 
 @st.composite
@@ -31,7 +31,7 @@ def sound(draw):
     slices = draw(st.integers(1, 2))
     return SplitKTiling(wave_o * draw(st.integers(1, 2)), wave_i * draw(st.integers(1, 2)), wave_o,
                         wave_i, lanes_o, slices, slices * 8 * draw(st.integers(1, 2)),
-                        draw(st.integers(2, 3)), draw(st.integers(1, 2)), draw(st.integers(1, 9)),
+                        draw(st.integers(2, 3)), draw(st.integers(1, 9)), draw(st.booleans()),
                         "tf32x3" if split else "plain")
 
 
@@ -44,8 +44,9 @@ def exists(t, device):
                        wavefront % t.lanes_o))
     modern = device.name in ("a100", "h200")
     return (not any((t.tile_o % t.wave_o, t.tile_i % t.wave_i, t.tile_i % 4, t.step % t.slices,
-                     t.step // t.slices % (8 if tf32 else 4), *fragments))
-            and t.stages >= 2 and t.cluster <= (8 if device.name == "h200" else 1)
+                     0 if t.planes else t.step // t.slices % (8 if tf32 else 4), *fragments))
+            and (not t.planes or (t.step == t.slices * 16))
+            and t.stages >= 2
             and (modern or (t.stages == 2 and not tf32))
             and t.tile_o // t.wave_o * (t.tile_i // t.wave_i) * t.slices * wavefront
             <= device.threads_per_block)
@@ -71,6 +72,6 @@ def test_every_part_is_some_rows_and_the_rows_divide_the_threads(parts):
 
 def test_more_parts_than_the_workspace_can_count_are_refused():
     problem = parse_problem("weight_gradient_n1c4096h8w8_o4096k1")
-    t = SplitKTiling(32, 32, 16, 16, 8, 1, 8, 2, 1, 128)
+    t = SplitKTiling(32, 32, 16, 16, 8, 1, 8, 2, 128)
     case = case_of(problem, catalog.device("h200"), t)
     assert not keeps_all(case, "hardware", masked=True, legality=True)

@@ -21,23 +21,34 @@ TOKENS = ("weight_gradient_n3c32h8w8_o48k1", "weight_gradient_n2c37h5w7_o29k1",
           "weight_gradient_n5c40h4w4_o17k1", "weight_gradient_n2c23h6w7_o19k1s2p1")
 
 
-def tiling(tile, wave, lanes_o, slices, step, shares=(1, 1), arithmetic="plain"):
-    return SplitKTiling(*tile, *wave, lanes_o, slices, *step, *shares, arithmetic)
+def tiling(tile, wave, lanes_o, slices, step, parts=1, arithmetic="plain", planes=False):
+    return SplitKTiling(*tile, *wave, lanes_o, slices, *step, parts, planes, arithmetic)
 
 
 TILINGS = {
     "z100sm": (tiling((16, 32), (8, 16), 4, 1, (8, 2)),
-               tiling((8, 8), (8, 8), 8, 3, (24, 2), (1, 3)),
-               tiling((32, 8), (16, 4), 16, 2, (8, 2), (1, 20))),
-    "h200": (tiling((16, 16), (8, 8), 8, 2, (16, 2), (2, 1)),
-             tiling((8, 16), (4, 8), 4, 4, (16, 4), (3, 2)),
-             tiling((32, 16), (16, 16), 8, 1, (8, 2), (1, 9), "tf32x3"),
-             tiling((16, 48), (16, 24), 8, 2, (16, 3), (1, 1), "tf32x3"),
-             tiling((32, 8), (16, 8), 8, 3, (48, 4), (2, 2), "tf32x3"))}
+               tiling((8, 8), (8, 8), 8, 3, (24, 2), 3),
+               tiling((32, 8), (16, 4), 16, 2, (8, 2), 20)),
+    "h200": (tiling((16, 16), (8, 8), 8, 2, (16, 2)),
+             tiling((8, 16), (4, 8), 4, 4, (16, 4), 2),
+             tiling((32, 16), (16, 16), 8, 1, (8, 2), 9, "tf32x3"),
+             tiling((16, 48), (16, 24), 8, 2, (16, 3), 1, "tf32x3"),
+             tiling((32, 8), (16, 8), 8, 3, (48, 4), 2, "tf32x3"))}
+# Planes of 35 and 9 pixels, which are neither vectors nor eights; an image of a step missing.
+PLANES = (
+    ("z100sm", "weight_gradient_n3c20h5w7_o28k1", tiling((16, 32), (8, 16), 4, 2, (70, 2),
+                                                         planes=True)),
+    ("h200", "weight_gradient_n5c40h3w3_o36k1", tiling((16, 16), (16, 8), 8, 2, (18, 4), 2,
+                                                       "tf32x3", planes=True)),
+    ("h200", "weight_gradient_n4c12h5w7_o20k1", tiling((32, 8), (16, 8), 8, 1, (35, 3), 3,
+                                                       "tf32x3", planes=True)),
+    ("h200", "weight_gradient_n3c8h2w2_o12k1", tiling((8, 8), (8, 8), 8, 3, (12, 2), planes=True)))
 # Each tiling on two of the problems.
 PLANS = [make_plan(parse_problem(TOKENS[(number + part) % 4]), catalog.device(device), t)
          for device, tilings in TILINGS.items() for number, t in enumerate(tilings)
          for part in (0, 1)]
+PLANS += [make_plan(parse_problem(token), catalog.device(device), t)
+          for device, token, t in PLANES for _ in (0, 1)]
 
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
@@ -49,22 +60,31 @@ def planned(t, token="weight_gradient_n2c37h5w7_o29k1"):
     return make_plan(parse_problem(token), catalog.device("h200"), t)
 
 
-RING = planned(tiling((16, 16), (8, 8), 8, 1, (8, 3), (1, 2)))
-CLUSTER = planned(tiling((16, 16), (8, 8), 8, 2, (8, 3), (3, 1)))
-PARTS = planned(tiling((32, 16), (16, 8), 8, 1, (8, 3), (1, 9)))
-SPLIT = planned(tiling((32, 16), (16, 16), 8, 1, (16, 3), (1, 1), "tf32x3"))
+RING = planned(tiling((16, 16), (8, 8), 8, 1, (8, 3), 2))
+SLICES = planned(tiling((16, 16), (8, 8), 8, 2, (8, 3)))
+PARTS = planned(tiling((32, 16), (16, 8), 8, 1, (8, 3), 9))
+SPLIT = planned(tiling((32, 16), (16, 16), 8, 1, (16, 3), 1, "tf32x3"))
+WHOLE = planned(PLANES[1][2], PLANES[1][1])
 # The plan, the source as it is, with its fault, what is said of it, and the file.
 FAULTS = {
     "share of the steps dropped": (
-        RING, "steps = all / shares + (share < all % shares)", "steps = all / shares", "WRONG",
+        RING, "steps = all / t::parts + (part < all % t::parts)", "steps = all / t::parts", "WRONG",
         "split_k/tiles.hpp"),
     "last pixel masked": (
         RING, "|| pixel < pixels(s);", "|| pixel < pixels(s) - 1;", "WRONG",
         "split_k/tiles.hpp"),
-    "slice dropped": (CLUSTER, "other < t::slices;", "other < t::slices - 1;", "WRONG"),
-    "cluster not waited for": (
-        CLUSTER, "if constexpr (t::cluster > 1) cluster_barrier();\n    else __syncthreads();",
-        "", "WRONG"),
+    "slice dropped": (SLICES, "other < t::slices;", "other < t::slices - 1;", "WRONG"),
+    "slices not waited for": (
+        SLICES, "    __syncthreads();\n    constexpr int columns", "    constexpr int columns",
+        "WRONG"),
+    "pixels past a plane's last multiplied": (
+        WHOLE, "t::slice % 8 == 0 || at < t::slice ?", "at >= 0 ?", "WRONG"),
+    "last image left out": (
+        WHOLE, "s.batch % t::slices == 0 || image + row < s.batch", "image + row + 1 < s.batch",
+        "WRONG", "split_k/tiles.hpp"),
+    "channels before the last left out": (
+        WHOLE, "(whole || first * t::row + at < all)", "(whole || first * t::row + at < all - 4)",
+        "WRONG", "split_k/tiles.hpp"),
     "sums over what is still multiplied": (
         RING, "    __syncthreads();\n    if constexpr (t::split) put_split",
         "    if constexpr (t::split) put_split", "WRONG"),
@@ -91,7 +111,7 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    plans = [RING, CLUSTER, PARTS, SPLIT]
+    plans = [RING, SLICES, PARTS, SPLIT, WHOLE]
     backend = EmulatedBackend()
     backend.prepare(plans)
     for order in ORDERS:
@@ -101,7 +121,7 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 def test_the_sanitizers_find_nothing(tmp_path):
     fields = ",".join(f"{name}={value}" for name, value in tiling(
-        (32, 16), (16, 8), 8, 2, (32, 3), (2, 2), "tf32x3").as_dict().items())
+        (32, 16), (16, 8), 8, 2, (32, 3), 2, "tf32x3").as_dict().items())
     require_silence(sanitized(tmp_path, "run", "weight_gradient_n3c20h3w5_o29k1", "--device",
                               "h200", "--tiling", fields))
 

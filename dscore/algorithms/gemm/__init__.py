@@ -3,6 +3,7 @@ on matrix units."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,9 @@ class Gemm(Algorithm):
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         sizes = sizes_of(problem)
         return bool(sizes.channels % t.tile_c or sizes.depth % t.step_c or sizes.pixels % t.tile_p)
+
+    def weights_of(self, operation: str) -> Mapping[str, float]:
+        return cost.INPUT_GRADIENT if operation == "input_gradient" else cost.WEIGHTS
 
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case)

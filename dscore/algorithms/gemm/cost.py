@@ -17,7 +17,21 @@ WEIGHTS = {"wavefront": 9.6, "fma": 1.1, "split": 0.28, "lds_load": 0.88, "copy"
            "store": 16.0, "join": 22.7, "product": 7.0, "lds": 1.06, "step": 173.0,
            "fragment": 9.8, "cluster": 1670.0, "cluster_sum": 40.6, "through_registers": 158.0,
            "wait": 102.0, "serial": 1.44, "block": 262.0, "memory": 1.23, "loaded": 0.9,
-           "first": 1583.0, "norm": 3.19}
+           "first": 1583.0, "norm": 3.19, "crowd": 0.0, "single": 0.0, "uncached": 0.0,
+           "fill": 0.0, "drain": 0.0}
+# Of the input gradient, fitted to 500 timings of 18 of P1-P45 at batch 32 (docs/model.md). What the
+# forward kernel's weights do not have: `crowd`, the share by which a CU has more than its own where
+# two blocks of a small grid may lie on one; `single`, of a copy of one element, which passes the
+# first-level cache, and `uncached`, where LDS leaves little of that; `fill` and `drain`, bytes for
+# a byte of the first tiles and of the result, where a block is alone on its CU.
+INPUT_GRADIENT = {**WEIGHTS, "wavefront": 11.7, "split": 0.657, "lds_load": 0.368, "copy": 7.59,
+                  "store": 8.65, "join": 42.6, "product": 6.58, "lds": 0.43, "step": 269.0,
+                  "fragment": 8.45, "through_registers": 24.3, "wait": 48.8, "serial": 0.804,
+                  "block": 1160.0, "memory": 0.455, "loaded": 0.434, "first": 744.0, "norm": 1.59,
+                  "cluster": 1860.0, "cluster_sum": 28.1, "fma": 0.977, "crowd": 0.087,
+                  "single": 0.693, "uncached": 10.0, "fill": 0.507, "drain": 0.919}
+# LDS of a CU beyond which NVIDIA's first-level cache, which shares its memory, is small.
+_CACHED_LDS_BYTES = 164 * 1024
 
 
 @dataclass(frozen=True)
@@ -91,15 +105,21 @@ def work(case: Case) -> Work:
     traffic = traffic_of(case)
     # Once the ring is full, each turn of it waits for memory again.
     turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
+    footprint = case.footprint
+    singles = traffic.copies * ((vectors_of(case.problem)[0] == 1) & (t.stages > 2))
+    uncached = singles * (footprint.lds_bytes * case.block_n > _CACHED_LDS_BYTES)
+    crowds = (footprint.blocks <= case.device.compute_units) & (case.block_n > 1)
     return Work(
         issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
         + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
         + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
         + weight["join"] * traffic.joined,
         products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
-        lines=0.0,
+        lines=weight["single"] * singles + weight["uncached"] * uncached,
         waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
         + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
         + weight["cluster_sum"] * (t.cluster - 1) * shape.sums
         + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
-        fill_bytes=0.0, l2_bytes=weight["loaded"] * traffic.load_bytes)
+        fill_bytes=case.problem.spec.element.bytes * (
+            weight["fill"] * shape.buffer + weight["drain"] * t.tile_c * t.tile_p),
+        l2_bytes=weight["loaded"] * traffic.load_bytes, uneven=1 + weight["crowd"] * crowds)

@@ -9,6 +9,7 @@ import numpy as np
 
 from dscore.algorithms.base import (
     COMPILER_REGISTERS,
+    VECTOR_BYTES,
     Algorithm,
     Case,
     Footprint,
@@ -18,13 +19,14 @@ from dscore.algorithms.base import (
     require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
-from dscore.algorithms.gemm import CLUSTER_LIMIT, STAGES_LIMIT, held_registers
+from dscore.algorithms.gemm import STAGES_LIMIT, held_registers
 from dscore.algorithms.registers import roomy
 from dscore.algorithms.split_k import cost
 from dscore.algorithms.split_k.space import columns_of
 from dscore.algorithms.split_k.tiling import (
     SUM_THREADS,
     SplitKTiling,
+    pieces,
     pixels_of,
     shape_of,
     splits,
@@ -53,6 +55,18 @@ def _fragment_o(case: Case) -> Count:
 def _fragment_i(case: Case) -> Count:
     return np.where(splits(case.tiling), 8, np.maximum(
         case.device.wavefront // case.tiling.lanes_o, 1))
+
+
+def _together(t: Any) -> Count:
+    return np.where(t.planes, 1, np.where(splits(t), 8, 4))
+
+
+def _admits_planes(case: Case) -> Count:
+    problem, t = case.problem, case.tiling
+    most = VECTOR_BYTES // problem.spec.element.bytes
+    area = problem.out_height * problem.out_width
+    return 1 * ((t.step == t.slices * area) & (t.tile_o % most == 0) & (t.tile_i % most == 0)
+                & pieces(problem))
 
 
 def _lanes(case: Case) -> Count:
@@ -89,13 +103,16 @@ class SplitK(Algorithm):
               lambda c: (_lanes(c), power_of_two_within(c.tiling.lanes_o, c.device.wavefront)),
               lambda c: "a power of two; 8 for tf32x3"),
         Limit("E-SLICE", "pixels left", "", "",
-              lambda c: (c.tiling.step % (c.tiling.slices * np.where(splits(c.tiling), 8, 4)), 0),
-              lambda c: "step by slices, in eights (plain: fours)"),
+              lambda c: (c.tiling.step % (c.tiling.slices * _together(c.tiling)), 0),
+              lambda c: "step by slices, in eights (plain: fours; planes: any)"),
+        Limit("E-PLANES", "planes", "", "",
+              lambda c: (1 * c.tiling.planes, _admits_planes(c)),
+              lambda c: "a step of an image of each slice, stride 1, no padding, channels by "
+              "vectors"),
         Limit("E-VECTOR", "channels left", "", "",
               lambda c: (c.tiling.tile_i % vectors_of(c.problem)[2], 0),
               lambda c: "tile_i by vectors of the result"),
         STAGES_LIMIT,
-        CLUSTER_LIMIT,
         Limit("E-PARTS", "parts", "", "",
               lambda c: (c.tiling.parts, _most_parts(c)),
               lambda c: "each has a result of its own in the workspace"),
@@ -120,7 +137,7 @@ class SplitK(Algorithm):
             lds_bytes=np.maximum(element * t.stages * shape.buffer,
                                  ACCUMULATOR.bytes * shape.joined),
             registers=shape.sums + held_registers(problem, t, shape) + COMPILER_REGISTERS,
-            blocks=t.cluster * t.parts * shape.tiles,
+            blocks=t.parts * shape.tiles,
             utilisation=problem.macs / (shape.tiles * t.tile_o * t.tile_i
                                         * (shape.all_steps * t.step)),
             fmas=shape.sums * depth_lane, operand_loads=read * depth_lane)
@@ -164,11 +181,12 @@ class SplitK(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.tile_o, t.tile_i, t.wave_o, t.wave_i, t.lanes_o, t.slices, t.step, t.stages,
-                t.cluster, t.parts, int(t.arithmetic == "tf32x3"), *vectors_of(plan.problem),
-                plan.device.wavefront)
+                t.parts, int(t.planes), int(t.arithmetic == "tf32x3"),
+                *vectors_of(plan.problem, t.planes), plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
-        return "_v{}x{}x{}".format(*vectors_of(plan.problem))
+        t: Any = plan.tiling
+        return "_v{}x{}x{}".format(*vectors_of(plan.problem, t.planes))
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         return 0, 0
@@ -177,9 +195,8 @@ class SplitK(Algorithm):
         t: Any = plan.tiling
         shape = shape_of(plan.problem, t, plan.device.wavefront)
         sharing = f", {t.slices} sharing the pixels of a step" * (t.slices > 1)
-        cluster = f"{t.cluster} (sharing the steps of a part) x " * (t.cluster > 1)
         return [f"a wavefront: {t.wave_o} output channels x {t.wave_i} input channels{sharing}",
                 f"a block: {t.tile_o} output channels x {t.tile_i} input channels; {t.step} pixels "
-                "a step, counted through all images",
-                f"the grid: {cluster}{shape.tiles} (channels) x {t.parts} (parts of the pixels) "
+                + ("a step, whole images" if t.planes else "a step, counted through all images"),
+                f"the grid: {shape.tiles} (channels) x {t.parts} (parts of the pixels) "
                 "blocks"]

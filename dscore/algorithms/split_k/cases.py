@@ -1,4 +1,4 @@
-"""Cases of the split sum over pixels: both arithmetics, rings, clusters, parts, vectors."""
+"""Cases of the split sum over pixels: both arithmetics, rings, parts, planes, vectors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dscore.algorithms.base import VECTOR_BYTES
+from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.split_k import SplitK
 from dscore.algorithms.split_k.tiling import SplitKTiling, vectors_of
 from dscore.algorithms.templates import (
@@ -35,25 +36,27 @@ class SplitKTemplate(Template):
 
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
-    """Both arithmetics, two buffers and a ring of them, clusters, parts, vectors, single elements.
-    """
+    """Both arithmetics, two buffers and a ring of them, parts, planes, vectors, single elements."""
     drawn = draw(options(SplitK.operations))
     element = ELEMENTS[dict(drawn)["dtype"]]
     split = ("tf32" in device.matrix_types and element == ACCUMULATOR and draw(st.booleans()))
     lanes_o = 8 if split else draw(st.sampled_from((4, 8, 16)))
     wave_o = (16 if split else lanes_o) * draw(st.integers(1, 3))
     wave_i = (8 if split else device.wavefront // lanes_o) * draw(st.integers(1, 3))
-    slices = draw(st.integers(1, 3))
+    slices, planes = draw(st.integers(1, 3)), draw(st.booleans())
+    slice_pixels = (draw(st.integers(1, 30)) if planes
+                    else (8 if split else 4) * draw(st.integers(1, 3)))
     tiling = SplitKTiling(
         tile_o=draw(st.integers(1, 2)) * wave_o, tile_i=draw(st.integers(1, 2)) * wave_i,
         wave_o=wave_o, wave_i=wave_i, lanes_o=lanes_o, slices=slices,
-        step=slices * (8 if split else 4) * draw(st.integers(1, 3)),
+        step=slices * slice_pixels,
         stages=draw(st.integers(2, 4)) if device.asynchronous_copies else 2,
-        cluster=draw(st.integers(1, min(3, device.cluster_blocks))),
-        parts=draw(st.sampled_from((1, 2, 3, 9, 20))),
+        parts=draw(st.sampled_from((1, 2, 3, 9, 20))), planes=planes,
         arithmetic="tf32x3" if split else "plain")
     whole = VECTOR_BYTES // element.bytes
-    vectors = tuple(draw(st.sampled_from((1, whole))) for _ in range(3))
+    assume(not planes or (whole > 1 and tiling.tile_i % whole == 0))
+    vectors = ((whole,) * 3 if planes
+               else tuple(draw(st.sampled_from((1, whole))) for _ in range(3)))
     # Where the input moves as vectors, so does the gradient, whose pixels are the same.
     stride = (1, 1) if vectors[1] > 1 else draw(st.one_of(st.just((1, 1)), pairs(2)))
     assume(vectors[0] >= vectors[1])
@@ -66,6 +69,9 @@ def problems(draw: Any, template: SplitKTemplate) -> ConvProblem:
     t, (width_g, width_x, width_w) = template.tiling, template.vectors
     most = VECTOR_BYTES // template.element.bytes
     assert isinstance(t, SplitKTiling)
+    if t.planes:
+        of_planes: ConvProblem = draw(_problems_of_planes(template, most))
+        return of_planes
     outs = draw(sizes(t.tile_o, 140))
     channels = draw(st.sampled_from(sorted(
         size for k in (1, 2) for off in (-4, -1, 0, 1, 4)
@@ -82,3 +88,15 @@ def problems(draw: Any, template: SplitKTemplate) -> ConvProblem:
                              (height, width))
     assume(vectors_of(problem) == template.vectors)
     return problem
+
+
+@st.composite
+def _problems_of_planes(draw: Any, template: SplitKTemplate, vector: int) -> ConvProblem:
+    """Images of the plane that a slice takes, channels around the tile by vectors."""
+    t: Any = template.tiling
+    outs, channels = (vector * (draw(sizes(ceil_div(tile, vector), 140 // vector)))
+                      for tile in (t.tile_o, t.tile_i))
+    area = t.step // t.slices
+    height = draw(st.sampled_from([rows for rows in range(1, area + 1) if area % rows == 0]))
+    return problem_around(draw, template.spec(channels, outs, 1, (0, 0, 0, 0)),
+                          (height, area // height))

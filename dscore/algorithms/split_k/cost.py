@@ -43,7 +43,9 @@ def traffic_of(case: Case) -> SplitKTraffic:
     problem, t, footprint, wavefront = (case.problem, case.tiling, case.footprint,
                                         case.device.wavefront)
     shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
-    (vector_g, vector_x, vector_w), split = vectors_of(problem), splits(t)
+    (vector_g, vector_x, vector_w), split = vectors_of(problem, t.planes), splits(t)
+    # Planes are read pixel by pixel, half of them from banks that another row's lie in.
+    loads = np.where(t.planes, 2, 1)
     depth = shape.steps * t.step / t.slices
     eights_o, eights_i = t.wave_o / 8, t.wave_i / 8
     thread_o, thread_i = t.wave_o / t.lanes_o, t.wave_i * t.lanes_o / wavefront
@@ -52,14 +54,15 @@ def traffic_of(case: Case) -> SplitKTraffic:
         fmas=np.where(split, 0, depth * thread_o * thread_i),
         splits=np.where(split, depth * (eights_o + eights_i), 0),
         products=np.where(split, depth / 8 * 3 * eights_o / 2 * eights_i, 0),
-        lds_loads=np.where(split, depth / 8 * (eights_o + eights_i),
-                           depth / 4 * (thread_o + thread_i)),
-        lds_clocks=np.where(split, depth / 8 * 2 * (eights_o + eights_i),
+        lds_loads=np.where(split, loads * depth / 8 * (eights_o + eights_i),
+                           depth / np.where(t.planes & (t.step % 4 > 0), 1, 4)
+                           * (thread_o + thread_i)),
+        lds_clocks=np.where(split, loads * depth / 8 * 2 * (eights_o + eights_i),
                             depth * element / WORD_BYTES * (thread_o + thread_i)),
         fragments=np.where(split, depth / 8, depth / 4),
         copies=shape.steps * (np.ceil(t.tile_o * t.step / vector_g / threads)
                               + np.ceil(t.tile_i * t.step / vector_x / threads)),
-        stores=np.ceil(t.tile_o * t.tile_i / (vector_w * t.cluster * threads)),
+        stores=np.ceil(t.tile_o * t.tile_i / (vector_w * threads)),
         joined=2 * shape.sums,
         load_bytes=footprint.blocks * element * (t.tile_o + t.tile_i) * shape.steps * t.step,
         part_bytes=np.where(t.parts > 1, 2 * ACCUMULATOR.bytes * t.parts * weights, 0))
@@ -87,7 +90,7 @@ def work(case: Case) -> Work:
         products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
         lines=0.0,
         waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
-        + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
+        + weight["fragment"] * traffic.fragments
         + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
         fill_bytes=0.0, l2_bytes=weight["loaded"] * traffic.load_bytes,
         saved_seconds=-np.where(t.parts > 1, weight["sum_launch"] / device.clock_hz

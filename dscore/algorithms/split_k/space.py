@@ -13,7 +13,7 @@ from dscore.algorithms.columns import (
     select,
     select_or_all,
 )
-from dscore.algorithms.split_k.tiling import pixels_of
+from dscore.algorithms.split_k.tiling import pieces, pixels_of
 from dscore.core.device import Device
 from dscore.core.numerics import ARITHMETICS
 from dscore.core.problem import ConvProblem
@@ -26,50 +26,58 @@ _MOST_SUMS = 80
 # Blocks of all parts for each compute unit; 0: one part, whatever that leaves idle.
 _FILLS = (0, 1, 2, 3, 4, 6)
 _LEAST_STEPS = 2  # of a block, where there are several parts
+_PLANE = 0
+_MOST_PLANE = 400  # pixels: three buffers of 32 channels fill LDS
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Blocks of up to 8 wavefronts, none of which lies wholly past the result, in as many parts as
     fill the device so and so often.
     """
-    c = _axes(device)
-    spec, pixels = problem.spec, pixels_of(problem)
-    wave_o, wave_i, step = c.rows * c.unit_o, c.columns * c.unit_i, c.slice * c.slices
+    area = problem.out_height * problem.out_width
+    c = _axes(device, _slices(problem, device))
+    spec, pixels, planes = problem.spec, pixels_of(problem), c.slice == _PLANE
+    wave_o, wave_i = c.rows * c.unit_o, c.columns * c.unit_i
+    step = np.where(planes, area, c.slice) * c.slices
     tile_o, tile_i = wave_o * c.waves_o, wave_i * c.waves_i
     tiles = ceil_div(spec.out_channels, tile_o) * ceil_div(spec.in_channels, tile_i)
     steps = ceil_div(pixels, step)
-    most = np.maximum(steps // (_LEAST_STEPS * c.cluster), 1)
-    parts = np.where(c.fill == 0, 1, np.clip(
-        c.fill * device.compute_units // (tiles * c.cluster), 1, most))
-    # A cluster's blocks have a step each, and fills that come to the same are tried once.
+    most = np.maximum(steps // _LEAST_STEPS, 1)
+    parts = np.where(c.fill == 0, 1, np.clip(c.fill * device.compute_units // tiles, 1, most))
+    # Fills that come to the same are tried once.
     fewer = np.where(c.fill == 0, 0, np.where(c.fill == 1, 1, np.clip(
-        (c.fill - 1) * device.compute_units // (tiles * c.cluster), 1, most)))
+        (c.fill - 1) * device.compute_units // tiles, 1, most)))
     waves = c.waves_o * c.waves_i * c.slices
     keep = (wave_o * wave_i <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES)
     keep &= (tile_o - spec.out_channels < wave_o) & (tile_i - spec.in_channels < wave_i)
-    keep &= (c.cluster <= steps) & ((c.fill == 0) | (parts > fewer))
-    keep &= c.stages <= np.maximum(3, ceil_div(steps, parts * c.cluster) + 1)
+    keep &= (c.fill == 0) | (parts > fewer)
+    keep &= c.stages <= np.maximum(3, ceil_div(steps, parts) + 1)
     columns = SimpleNamespace(
         tile_o=tile_o, tile_i=tile_i, wave_o=wave_o, wave_i=wave_i, lanes_o=c.lanes_o,
-        slices=c.slices, step=step, stages=c.stages, cluster=c.cluster, parts=parts,
+        slices=c.slices, step=step, stages=c.stages, parts=parts, planes=planes,
         arithmetic=np.asarray(ARITHMETICS)[c.arithmetic])
     # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
     full = tiles * tile_o * tile_i * _LEAST_FULL <= spec.out_channels * spec.in_channels
     return select_or_all(select(columns, keep), (full & (waves > 1))[keep])
 
 
-def _axes(device: Device) -> SimpleNamespace:
+def _slices(problem: ConvProblem, device: Device) -> tuple[int, ...]:
+    """Pixels of a step that a slice has; _PLANE for those of an image, where a channel's plane is
+    no whole vectors, or eights of pixels would lie in two images."""
+    area = problem.out_height * problem.out_width
+    planes = pieces(problem) and area % 8 and area <= _MOST_PLANE
+    return (8, 16, 32, _PLANE) if planes else (8, 16, 32)
+
+
+def _axes(device: Device, slices: tuple[int, ...]) -> SimpleNamespace:
     """Wavefronts by `rows` of unit_o output channels and `columns` of unit_i input channels."""
     axes = {"waves_o": (1, 2, 4), "waves_i": (1, 2, 4), "slices": (1, 2, 4, 8),
-            "stages": (3, 4, 6) if device.asynchronous_copies else (2,), "slice": (8, 16, 32),
-            # A block of a cluster waits for the others, and clusters leave compute units idle: on
-            # an H200 parts were faster in each of 6 layers, up to twice (docs/model.md).
-            "cluster": (1,), "fill": _FILLS}
+            "stages": (3, 4, 6) if device.asynchronous_copies else (2,), "slice": slices,
+            "fill": _FILLS}
     plain = grid(arithmetic=[0], lanes_o=(4, 8), rows=(1, 2, 4), columns=(1, 2, 4), **axes)
     plain.unit_o, plain.unit_i = plain.lanes_o, device.wavefront // plain.lanes_o
     if "tf32" not in device.matrix_types:
         return plain
-    plain = select(plain, plain.cluster == 1)
     split = grid(arithmetic=[1], lanes_o=[8], rows=(1, 2, 3, 4), columns=(2, 3, 4, 5, 6, 8), **axes)
     split.unit_o, split.unit_i = 0 * split.lanes_o + 16, 0 * split.lanes_o + 8
     return concatenate(plain, split)

@@ -15,6 +15,8 @@ from dscore.core.tiling import Tiling, choice
 
 # Of the kernel that adds the parts (hip_src/split_k/sum.hpp).
 SUM_THREADS = 256
+# Words of a buffer behind its last plane, whose pixels are read by eights.
+OVERREAD = 8
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,9 @@ class SplitKTiling(Tiling):
     A block computes `tile_o` output channels by `tile_i` input channels, a wavefront `wave_o` by
     `wave_i` of these, by `lanes_o` rows of lanes. The pixels come `step` at a time through a ring
     of `stages` LDS buffers: two are filled through registers, three or more by asynchronous copies.
-    `slices` groups of wavefronts share the pixels of a step. The steps are shared by `parts`, whose
-    sums a second kernel adds, and each part's by the blocks of a `cluster` (Hopper's clusters).
+    `slices` groups of wavefronts share the pixels of a step. With `planes` a step is one whole
+    image of each slice, where the channels of a tile are one piece of memory: it is for planes
+    that are no whole vectors. The steps are shared by `parts`, whose sums a second kernel adds.
     `arithmetic`: "plain" multiplies and adds in float32; "tf32x3" makes each product of three TF32
     ones on matrix units (NVIDIA), which errs by about 2**-22 of it; there `lanes_o` is 8.
     """
@@ -39,8 +42,8 @@ class SplitKTiling(Tiling):
     slices: int
     step: int
     stages: int
-    cluster: int = 1
     parts: int = 1
+    planes: bool = False
     arithmetic: Arithmetic = choice(*ARITHMETICS, default="plain")
 
     algorithm: ClassVar[str] = "split_k"
@@ -49,13 +52,12 @@ class SplitKTiling(Tiling):
     def name(self) -> str:
         """Part of a plan's canonical name.
 
-        >>> SplitKTiling(64, 64, 32, 32, 8, 1, 32, 3, 2, 5, "tf32x3").name
-        'split_k_t64x64_w32x32_l8_s1_p32x3_x2_n5_tf32x3'
+        >>> SplitKTiling(64, 64, 32, 32, 8, 1, 32, 3, 5, False, "tf32x3").name
+        'split_k_t64x64_w32x32_l8_s1_p32x3_n5_tf32x3'
         """
         return (f"split_k_t{self.tile_o}x{self.tile_i}_w{self.wave_o}x{self.wave_i}"
                 f"_l{self.lanes_o}_s{self.slices}_p{self.step}x{self.stages}"
-                f"{f'_x{self.cluster}' if self.cluster > 1 else ''}"
-                f"{f'_n{self.parts}' if self.parts > 1 else ''}"
+                f"{f'_n{self.parts}' if self.parts > 1 else ''}{'_planes' * self.planes}"
                 f"{'' if self.arithmetic == 'plain' else '_' + self.arithmetic}")
 
     def computes(self, arithmetic: Arithmetic | None) -> bool:
@@ -72,22 +74,35 @@ def pixels_of(problem: ConvProblem) -> int:
     return problem.batch * problem.out_height * problem.out_width
 
 
-def vectors_of(problem: ConvProblem) -> tuple[int, int, int]:
+def pieces(problem: ConvProblem) -> bool:
+    """Whether whole planes of channels are pieces of whole vectors, of gradient and input alike.
+    """
+    spec, most = problem.spec, VECTOR_BYTES // problem.spec.element.bytes
+    return bool(most > 1 and spec.stride == (1, 1) and not any(problem.padding)
+                and spec.in_channels % most == 0 and spec.out_channels % most == 0)
+
+
+def vectors_of(problem: ConvProblem, planes: Any = False) -> tuple[Any, Any, int]:
     """Elements that lie side by side at multiples of 16 bytes, of an image of the gradient, of the
-    input, and of a row of the result.
+    input (of a channel each, or of all in *planes*), and of a row of the result.
     """
     spec, most = problem.spec, VECTOR_BYTES // problem.spec.element.bytes
     whole = problem.out_height * problem.out_width % most == 0
     same = whole and spec.stride == (1, 1) and not any(problem.padding)
-    return (most if whole else 1, most if same else 1,
+    return (np.where(planes, most, most if whole else 1)[()],
+            np.where(planes, most, most if same else 1)[()],
             most if spec.in_channels % most == 0 else 1)
 
 
 def rows_of(t: Any) -> tuple[Count, Count]:
-    """Words of a row of pixels in a buffer, and of a row of sums: they begin some banks apart."""
+    """Words of a row of pixels in a buffer, and of a row of sums: they begin some banks apart.
+
+    Planes lie as in memory.
+    """
     pixels = t.step + np.where(splits(t), np.where(t.step % 16 == 8, 0, 8),
                                np.where(t.step % 8 == 0, 4, 0))
-    return pixels, t.tile_i + np.where(t.tile_i % 16 == 0, 8, 0)
+    return (np.where(t.planes, t.step // t.slices, pixels)[()],
+            t.tile_i + np.where(t.tile_i % 16 == 0, 8, 0))
 
 
 def sum_rows(parts: int) -> int:
@@ -122,8 +137,9 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> SplitKShape:
     # What no tiling may be has at least one of each, so that its rules can be judged.
     waves = np.maximum((t.tile_o // t.wave_o) * (t.tile_i // t.wave_i), 1) * t.slices
     lanes_i, threads = np.maximum(wavefront // t.lanes_o, 1), waves * wavefront
-    vector_g, vector_x, _ = vectors_of(problem)
+    vector_g, vector_x, _ = vectors_of(problem, t.planes)
     pixel_row, sum_row = rows_of(t)
+    images = np.where(t.planes, t.slices, 1)
     all_steps = ceil_div(pixels_of(problem), t.step)
     return SplitKShape(
         waves=waves, sums=np.maximum(t.wave_o * t.wave_i // wavefront, 1),
@@ -132,7 +148,8 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> SplitKShape:
                           4 * (t.wave_o // t.lanes_o + t.wave_i // lanes_i)),
         fetched=vector_g * ceil_div(t.tile_o * t.step, vector_g * threads)
         + vector_x * ceil_div(t.tile_i * t.step, vector_x * threads),
-        buffer=(t.tile_o + t.tile_i) * pixel_row, joined=t.slices * t.tile_o * sum_row,
-        steps=ceil_div(all_steps, t.parts * t.cluster), all_steps=all_steps,
+        buffer=images * (t.tile_o + t.tile_i) * pixel_row + OVERREAD * t.planes,
+        joined=t.slices * t.tile_o * sum_row,
+        steps=ceil_div(all_steps, t.parts), all_steps=all_steps,
         tiles=ceil_div(problem.spec.out_channels, t.tile_o)
         * ceil_div(problem.spec.in_channels, t.tile_i))
