@@ -25,8 +25,8 @@ class Case:
         leaves = {name: one.detach().to(dtype).requires_grad_()
                   for name, one in self.tensors.items()}
         y = function(**leaves, **self.options, **self.epilogue, **more)
-        torch.manual_seed(1)
-        y.backward(torch.randn(y.shape).to(dtype))
+        # A generator of its own: threads that share one would draw from each other's.
+        y.backward(torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(y))
         return {"y": y.detach(), **{name: leaf.grad for name, leaf in leaves.items()}}
 
 
