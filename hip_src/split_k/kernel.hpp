@@ -71,8 +71,12 @@ struct SplitK : SplitKTiles<T, Tiling, Layer, Shape_, SplitKArguments<Tiling>> {
   using Tiles::part, Tiles::first_o, Tiles::first_i, Tiles::steps;
   using Then = std::conditional_t<(t::parts > 1), SplitKSum<T, t, Shape>, void>;
   static constexpr int threads = t::threads, wavefront = t::wavefront;
-  static constexpr int lds_bytes = greatest(t::stages * t::buffer * int{sizeof(T)},
-                                            t::slices * t::sums * int{sizeof(float)});
+  // Planes pass through a ring by bulk copies.
+  static constexpr bool bulk = t::planes && !Tiles::fetched;
+  static constexpr int ring_bytes = t::stages * t::buffer * int{sizeof(T)};
+  static constexpr int lds_bytes =
+      greatest(ring_bytes + (bulk ? t::stages * int{sizeof(TransferBarrier)} : 0),
+               t::slices * t::sums * int{sizeof(float)});
   static constexpr int alignment =
       greatest(greatest(t::vector_g, t::vector_x), t::vector_w) * int{sizeof(T)};
 
@@ -217,9 +221,31 @@ struct SplitK : SplitKTiles<T, Tiling, Layer, Shape_, SplitKArguments<Tiling>> {
     }
   }
 
+  // As run_copied (support/ring.hpp), a slice without an image left out.
+  __device__ void run_planes(T *lds) {
+    using Bulk = typename Tiles::Bulk;
+    auto *barriers = reinterpret_cast<TransferBarrier *>(lds + ring_bytes / int{sizeof(T)});
+    const auto copy = [&](int step) {
+      if (step < steps)
+        Tiles::copy_planes(barriers + step % t::stages, lds + step % t::stages * t::buffer, step);
+      Bulk::end_copies();
+    };
+    Bulk::template prepare<t::stages>(barriers, thread);
+    DSCORE_UNROLL
+    for (int step = 0; step < t::stages - 1; step++) copy(step);
+    DSCORE_ROLLED
+    for (int step = 0; step < steps; step++) {
+      Bulk::template wait_for_load<t::stages - 2>(barriers + step % t::stages, true,
+                                                  step / t::stages % 2);
+      copy(step + t::stages - 1);
+      if (slice < Tiles::images(step)) multiply(lds + step % t::stages * t::buffer);
+    }
+  }
+
   __device__ void run(const Arguments &args) {
     T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
-    run_ring<t>(*this, lds, steps, [](T *, int) {});
+    if constexpr (bulk) run_planes(lds);
+    else run_ring<t>(*this, lds, steps, [](T *, int) {});
     finish(args, reinterpret_cast<float *>(lds));
   }
 };

@@ -2,6 +2,7 @@
 // block takes, where they lie, and how they come to LDS.
 #pragma once
 
+#include "support/bulk_copy.hpp"
 #include "support/ring.hpp"
 
 namespace dscore {
@@ -124,6 +125,26 @@ struct SplitKTiles : KernelOn<T, Arguments> {
       take(i, row * t::row + column,
            Walk::straight ? own + i * Walk::rows_apart * plane : from + at + (first + row) * plane,
            at >= 0 && (whole || first + row < channels));
+    }
+  }
+
+  // The same pieces by bulk copies; what a channel or an image past the last would be stays as it
+  // is.
+  using Bulk = BulkCopy<T, threads, t::wavefront>;
+  __device__ int images(int step) const { return s.batch - (first_step + step) * t::slices; }
+  __device__ void copy_planes(TransferBarrier *barrier, T *lds, int step) const {
+    if (!Bulk::copies(thread)) return;
+    const int first = (first_step + step) * t::slices, pieces = least(t::slices, images(step));
+    const int elements_g = least(t::tile_o, s.out_channels - first_o) * t::row;
+    const int elements_x = least(t::tile_i, s.in_channels - first_i) * t::row;
+    Bulk::expect(barrier, pieces * (elements_g + elements_x), thread);
+    for (int at = 0; at < pieces; at++) {
+      Bulk::template copy<t::tile_o * t::row>(
+          barrier, lds + at * t::tile_o * t::row,
+          gradient + ((first + at) * s.out_channels + first_o) * t::row, elements_g, thread);
+      Bulk::template copy<t::tile_i * t::row>(
+          barrier, lds + t::gradients + at * t::tile_i * t::row,
+          x + ((first + at) * s.in_channels + first_i) * t::row, elements_x, thread);
     }
   }
 

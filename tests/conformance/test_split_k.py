@@ -64,7 +64,8 @@ RING = planned(tiling((16, 16), (8, 8), 8, 1, (8, 3), 2))
 SLICES = planned(tiling((16, 16), (8, 8), 8, 2, (8, 3)))
 PARTS = planned(tiling((32, 16), (16, 8), 8, 1, (8, 3), 9))
 SPLIT = planned(tiling((32, 16), (16, 16), 8, 1, (16, 3), 1, "tf32x3"))
-WHOLE = planned(PLANES[1][2], PLANES[1][1])
+WHOLE, FETCHED = (make_plan(parse_problem(token), catalog.device(device), t)
+                  for device, token, t in (PLANES[1], PLANES[0]))
 # The plan, the source as it is, with its fault, what is said of it, and the file.
 FAULTS = {
     "share of the steps dropped": (
@@ -79,11 +80,16 @@ FAULTS = {
         "WRONG"),
     "pixels past a plane's last multiplied": (
         WHOLE, "t::slice % 8 == 0 || at < t::slice ?", "at >= 0 ?", "WRONG"),
-    "last image left out": (
-        WHOLE, "s.batch % t::slices == 0 || image + row < s.batch", "image + row + 1 < s.batch",
+    "image past the last multiplied": (
+        WHOLE, "if (slice < Tiles::images(step)) multiply", "multiply", "WRONG"),
+    "planes not waited for": (
+        WHOLE, "wait_for_load<t::stages - 2>", "wait_for_load<t::stages - 1>", "WRONG"),
+    "last channel not copied": (
+        WHOLE, "const int elements_g = least(t::tile_o, s.out_channels - first_o) * t::row;",
+        "const int elements_g = least(t::tile_o, s.out_channels - first_o - 4) * t::row;",
         "WRONG", "split_k/tiles.hpp"),
-    "channels before the last left out": (
-        WHOLE, "(whole || first * t::row + at < all)", "(whole || first * t::row + at < all - 4)",
+    "vector not fetched": (
+        FETCHED, "(whole || first * t::row + at < all)", "(whole || first * t::row + at < all - 4)",
         "WRONG", "split_k/tiles.hpp"),
     "sums over what is still multiplied": (
         RING, "    __syncthreads();\n    if constexpr (t::split) put_split",
@@ -111,7 +117,7 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    plans = [RING, SLICES, PARTS, SPLIT, WHOLE]
+    plans = [RING, SLICES, PARTS, SPLIT, WHOLE, FETCHED]
     backend = EmulatedBackend()
     backend.prepare(plans)
     for order in ORDERS:

@@ -134,7 +134,7 @@ class SplitK(Algorithm):
                         t.wave_o / t.lanes_o + t.wave_i * t.lanes_o / wavefront)
         return Footprint(
             threads=shape.waves * wavefront, waves=shape.waves,
-            lds_bytes=np.maximum(element * t.stages * shape.buffer,
+            lds_bytes=np.maximum(element * t.stages * shape.buffer + shape.barriers,
                                  ACCUMULATOR.bytes * shape.joined),
             registers=shape.sums + held_registers(problem, t, shape) + COMPILER_REGISTERS,
             blocks=t.parts * shape.tiles,

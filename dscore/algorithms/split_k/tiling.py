@@ -15,8 +15,9 @@ from dscore.core.tiling import Tiling, choice
 
 # Of the kernel that adds the parts (hip_src/split_k/sum.hpp).
 SUM_THREADS = 256
-# Words of a buffer behind its last plane, whose pixels are read by eights.
-OVERREAD = 8
+# Words of a buffer behind its last plane, whose pixels are read by eights; bytes of LDS for a stage
+# of bulk copies (support/bulk_copy.hpp).
+OVERREAD, BARRIER_BYTES = 8, 16
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,7 @@ class SplitKShape:
     operands: Count  # elements that a lane holds for one step of its multiplication
     fetched: Count  # elements that a thread takes of one step's tiles
     buffer: Count  # elements of one LDS buffer
+    barriers: Count  # bytes of LDS, of bulk copies
     joined: Count  # elements of LDS for the sums of all slices
     steps: Count  # of the block that has most
     all_steps: Count
@@ -149,6 +151,7 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> SplitKShape:
         fetched=vector_g * ceil_div(t.tile_o * t.step, vector_g * threads)
         + vector_x * ceil_div(t.tile_i * t.step, vector_x * threads),
         buffer=images * (t.tile_o + t.tile_i) * pixel_row + OVERREAD * t.planes,
+        barriers=np.where(t.planes & (t.stages > 2), BARRIER_BYTES * t.stages, 0),
         joined=t.slices * t.tile_o * sum_row,
         steps=ceil_div(all_steps, t.parts), all_steps=all_steps,
         tiles=ceil_div(problem.spec.out_channels, t.tile_o)
