@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES, VECTOR_BYTES
-from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.columns import Count, ceil_div, remembered
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
@@ -72,6 +72,7 @@ class RowReuseShape:
     span_out: Count  # and for its results
 
 
+@remembered
 def staged(t: Any) -> Any:
     """Whether rows come through LDS."""
     return np.asarray(t.staging) != "registers"
@@ -111,6 +112,7 @@ def _per_tiling(problem: ConvProblem, t: Any) -> Count:
     return np.asarray(held, dtype=np.int64)[inverse]
 
 
+@remembered
 def shape_of(problem: ConvProblem, t: Any) -> RowReuseShape:
     """Geometry of *t*, a RowReuseTiling or columns of many."""
     view = view_of(problem)
@@ -150,6 +152,7 @@ def _span(problem: ConvProblem, planes: Count, height: int, rows: Count, width: 
     return ceil_div(most, aligned) * aligned
 
 
+@remembered
 def row_vectors(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
     """Columns that a lane moves as one: of the row that it walks over, and of its results.
 

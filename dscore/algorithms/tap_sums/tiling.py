@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES, VECTOR_BYTES
-from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.columns import Count, ceil_div, remembered
 from dscore.core.numerics import WORD_BYTES
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
@@ -81,6 +81,7 @@ class TapSumsShape:
     lds_bytes: Count
 
 
+@remembered
 def shape_of(problem: ConvProblem, t: Any) -> TapSumsShape:
     """Geometry of *t*, a TapSumsTiling or columns of many."""
     spec, element = problem.spec, problem.spec.element.bytes
@@ -161,6 +162,7 @@ def _span(element: int, images: Count, planes: Count, height: int, rows: Count,
                     ceil_div(most, aligned) * aligned)
 
 
+@remembered
 def row_vectors(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
     """Columns that a lane moves as one: of a row of x, and of the gradient.
 
