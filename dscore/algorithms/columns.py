@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from functools import reduce, wraps
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 # An int, or an int64 array with one entry per tiling.
 Count = Any
 _F = TypeVar("_F", bound=Callable[..., Any])
 # Below it the quotient of two integers as float64 rounds to no other integer.
 _EXACT = 2**52
+_MOST_COUNTED = 2**18
 
 
 class Columns(SimpleNamespace):
@@ -119,8 +120,7 @@ def concatenate(*parts: SimpleNamespace) -> SimpleNamespace:
 
 def distinct(columns: SimpleNamespace) -> SimpleNamespace:
     """Each combination once, in the order of the fields."""
-    values = list(vars(columns).values())
-    first, _ = combinations(*values)
+    first, _ = combinations(*vars(columns).values())
     return SimpleNamespace(**{name: column[first] for name, column in vars(columns).items()})
 
 
@@ -134,13 +134,27 @@ def once_for_each(formula: Callable[..., Count], *columns: Count) -> Count:
 def combinations(*columns: Count) -> tuple[Count, Count]:
     """Places where each combination stands first, in their order, and each row's combination."""
     shape = np.broadcast_shapes((1,), *map(np.shape, columns))
-    wide = [np.broadcast_to(column, shape) for column in columns]
-    radix = [int(column.max(initial=0)) + 1 for column in wide]
-    if math.prod(radix) < 2**62 and all(column.min(initial=0) >= 0 for column in wide):
-        key = reduce(lambda key, part: key * part[1] + part[0],
-                     zip(wide, radix, strict=True), np.zeros(shape, dtype=np.int64))
-        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    else:
-        _, first, inverse = np.unique(np.stack(wide), axis=1, return_index=True,
-                                      return_inverse=True)
-    return first, np.ravel(inverse)
+    codes, count = np.zeros(shape, dtype=np.int64), 1
+    for column in columns:
+        ranks, more = _ranks(np.asarray(column, dtype=np.int64))
+        codes, count = _ranks(codes * more + ranks)
+    first = np.empty(count, dtype=np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    return first, codes
+
+
+def _ranks(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """The rank of each value among the distinct ones, and how many these are.
+
+    Values that lie close together are counted in a table, which takes a tenth of sorting them.
+    """
+    least = int(values.min(initial=0))
+    size = int(values.max(initial=0)) - least + 1
+    if size > _MOST_COUNTED:
+        distinct, ranks = np.unique(values, return_inverse=True)
+        return ranks.reshape(values.shape), len(distinct)
+    present, ranks = np.zeros(size, dtype=np.bool_), np.empty(size, dtype=np.int64)
+    present[values - least] = True
+    distinct = np.flatnonzero(present)
+    ranks[distinct] = np.arange(len(distinct))
+    return ranks[values - least], len(distinct)

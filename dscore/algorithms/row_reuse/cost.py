@@ -71,10 +71,10 @@ def _row_loads(problem: ConvProblem, t: Any) -> tuple[Count, Count, Count]:
     loaded, _ = row_vectors(problem, t)
     if isinstance(t.thread_w, int):
         return _loads_of_row(problem, t.thread_w, int(loaded), bool(t.column_reuse))
-    keys = np.stack([t.thread_w, loaded, 1 * np.asarray(t.column_reuse)], axis=1)
-    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-    loads = np.array([_loads_of_row(problem, int(w), int(v), bool(r)) for w, v, r in distinct])
-    return loads[inverse, 0], loads[inverse, 1], loads[inverse, 2]
+    loads = once_for_each(lambda *columns: np.array([
+        _loads_of_row(problem, int(w), int(v), bool(r)) for w, v, r in zip(*columns, strict=True)]),
+        t.thread_w, loaded, t.column_reuse)
+    return loads[:, 0], loads[:, 1], loads[:, 2]
 
 
 def _loads_of_row(problem: ConvProblem, thread_w: int, vector: int,

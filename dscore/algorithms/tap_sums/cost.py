@@ -57,10 +57,10 @@ def _row_reads(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
     vector, _ = row_vectors(problem, t)
     if isinstance(t.thread_w, int):
         return _reads_of_row(problem, t.thread_w, t.taps_w, int(vector))
-    distinct, inverse = np.unique(np.stack([t.thread_w, t.taps_w, vector], axis=1), axis=0,
-                                  return_inverse=True)
-    reads = np.array([_reads_of_row(problem, *map(int, row)) for row in distinct])
-    return reads[np.ravel(inverse), 0], reads[np.ravel(inverse), 1]
+    reads = once_for_each(lambda *columns: np.array([
+        _reads_of_row(problem, *map(int, row)) for row in zip(*columns, strict=True)]),
+        t.thread_w, t.taps_w, vector)
+    return reads[:, 0], reads[:, 1]
 
 
 def _conflicts(t: Any, wavefront: int, lane: Count, strip: Count, plane: Count, image: Count,
