@@ -67,10 +67,11 @@ def _tiles(device: Device, slices: tuple[int, ...]) -> SimpleNamespace:
     c = _axes(device, slices)
     waves = c.waves_o * c.waves_i * c.slices
     wave_o, wave_i = c.rows * c.unit_o, c.columns * c.unit_i
+    keep = (wave_o * wave_i <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES)
     return select(SimpleNamespace(
         tile_o=wave_o * c.waves_o, tile_i=wave_i * c.waves_i, wave_o=wave_o, wave_i=wave_i,
         lanes_o=c.lanes_o, slices=c.slices, slice=c.slice, stages=c.stages, fill=c.fill,
-        arithmetic=np.asarray(ARITHMETICS)[c.arithmetic], waves=waves), (wave_o * wave_i <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES))
+        arithmetic=np.asarray(ARITHMETICS)[c.arithmetic], waves=waves), keep)
 
 
 def _slices(problem: ConvProblem, device: Device) -> tuple[int, ...]:
