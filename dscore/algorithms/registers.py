@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.columns import Count, ceil_div, floor_div
 from dscore.core.device import Device
 
 
@@ -19,7 +19,7 @@ def launchable(device: Device, waves: Count) -> Count:
     file holds twice what a thread can name, as on gfx90a, the other half are accumulators, in
     which hipcc keeps what does not fit.
     """
-    share = device.registers_per_simd_lane // ceil_div(waves, device.simds_per_cu)
+    share = floor_div(device.registers_per_simd_lane, ceil_div(waves, device.simds_per_cu))
     accumulators = roomy(device) and (
         device.registers_per_simd_lane == 2 * device.registers_per_thread)
     return np.clip(share // device.register_granularity * device.register_granularity, 1,

@@ -112,6 +112,11 @@ def unspilled(plan: Plan, kernel_of: Callable[[Plan], _K], spills_of: Callable[[
     return *taken[:2], _passed_over([one for one in spilling if one is not taken], taken[0])
 
 
+def following(plan: Plan, backend: Backend | None) -> Plan | None:
+    """The plan that `unspilled` tries after *plan*; None where there is no other."""
+    return next(_others(plan, backend, None), None)
+
+
 def unspilled_kernel(backend: Backend, plan: Plan) -> Kernel:
     """The kernel for *plan* that a call of *backend* on host arrays takes, as `unspilled` has it.
     """

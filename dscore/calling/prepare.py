@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dscore.calling import choice
@@ -19,7 +21,7 @@ from dscore.core.backend import (
     choose_backend,
     require_accepted,
 )
-from dscore.core.errors import SpecError, UnavailableError, shown
+from dscore.core.errors import CompileError, SpecError, UnavailableError, shown
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 
@@ -86,7 +88,13 @@ def _unspilled(plans: list[Plan], runner: Backend, prepared: Prepared) -> Prepar
         compiled += runner.prepare([plan]).compiled
         return runner.compile(plan)
 
-    passed = [one for plan in plans for one in choice.unspilled(
+    spilling = [plan for plan in plans if runner.compile(plan).use.spills]
+    # The next plan of each, built side by side; a second one is rare.
+    following = [plan for plan in map(partial(choice.following, backend=runner), spilling) if plan]
+    if len(following) > 1:
+        with suppress(CompileError, UnavailableError):
+            compiled += runner.prepare(following).compiled
+    passed = [one for plan in spilling for one in choice.unspilled(
         plan, kernel_of, lambda kernel: kernel.use.spills, runner)[2]]
     return Prepared(prepared.kernels + len(passed), prepared.compiled + compiled)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dscore.algorithms.base import Algorithm, Case, Limit
-from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.columns import Count, ceil_div, floor_div
 from dscore.core.errors import SpecError
 from dscore.core.plan import RULES, Check, Rules
 
@@ -27,8 +27,8 @@ def _per_block(case: Case) -> str:
 
 def _registers_left(case: Case) -> Count:
     """Eq. 2."""
-    return case.device.registers_per_cu // (case.block_n * case.footprint.waves
-                                            * case.device.wavefront)
+    return floor_div(case.device.registers_per_cu,
+                     case.block_n * case.footprint.waves * case.device.wavefront)
 
 
 def _round_up(value: Count, granularity: int) -> Count:
@@ -50,7 +50,7 @@ DEVICE_LIMITS = (
           legality=False, hardware=True),
     Limit("E-VGPR-ALLOC", "per SIMD", "", "",
           lambda c: (_round_up(c.wanted, c.device.register_granularity),
-                     c.device.registers_per_simd_lane // c.waves_per_simd),
+                     floor_div(c.device.registers_per_simd_lane, c.waves_per_simd)),
           lambda c: f"{c.device.registers_per_simd_lane} / {c.waves_per_simd} wavefronts",
           legality=False, hardware=True),
     Limit("E-LDS-BLOCK", "block limit", "B", "",
@@ -102,14 +102,15 @@ def residency(case: Case, rules: Rules) -> Count:
     not searched (Block_N of Liu et al. 2024, §5.1.2).
     """
     device, footprint = case.device, case.footprint
-    blocks = np.minimum(device.waves_per_cu // footprint.waves,
-                        device.lds_bytes_per_cu // np.maximum(footprint.lds_bytes, 1))
+    blocks = np.minimum(floor_div(device.waves_per_cu, footprint.waves),
+                        floor_div(device.lds_bytes_per_cu, np.maximum(footprint.lds_bytes, 1)))
     threads = footprint.waves * device.wavefront
-    blocks = np.minimum(blocks, device.registers_per_cu // (case.registers * threads))
+    blocks = np.minimum(blocks, floor_div(device.registers_per_cu, case.registers * threads))
     if rules == "hardware":
         registers = _round_up(case.wanted, device.register_granularity)
-        waves = device.simds_per_cu * (device.registers_per_simd_lane // registers)
+        waves = device.simds_per_cu * floor_div(device.registers_per_simd_lane, registers)
         allocated = _round_up(footprint.lds_bytes, device.lds_granularity_bytes)
-        blocks = np.minimum(np.minimum(blocks, waves // footprint.waves), device.blocks_per_cu)
-        blocks = np.minimum(blocks, device.lds_bytes_per_cu // np.maximum(allocated, 1))
+        blocks = np.minimum(np.minimum(blocks, floor_div(waves, footprint.waves)),
+                            device.blocks_per_cu)
+        blocks = np.minimum(blocks, floor_div(device.lds_bytes_per_cu, np.maximum(allocated, 1)))
     return np.maximum(blocks, 1)

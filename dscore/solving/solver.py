@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dscore.algorithms.base import Algorithm, Case, SpaceGenerator
-from dscore.algorithms.columns import select
+from dscore.algorithms.base import Algorithm, Case, Footprint, SpaceGenerator
+from dscore.algorithms.columns import Columns, select
 from dscore.algorithms.registry import case_of, names, require_runs, running
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError, did_you_mean
@@ -76,6 +77,16 @@ class Space:
                            -np.broadcast_to(footprint.utilisation, (len(self),)),
                            self.costs.seconds))
 
+    def first(self, arithmetic: Arithmetic | None = None) -> int | None:
+        """The first of `ranked` that computes by *arithmetic*, if one is named."""
+        if arithmetic is None:
+            seconds, footprint = self.costs.seconds, self.case.footprint
+            least = np.flatnonzero(seconds == seconds.min())
+            return int(least[np.lexsort([np.broadcast_to(value, (len(self),))[least] for value in (
+                footprint.threads, -footprint.utilisation)])[0]])
+        return next((int(index) for index in self.ranked()
+                     if self[int(index)].computes(arithmetic)), None)
+
     def plan(self, index: int) -> Plan:
         """The plan of one tiling."""
         return make_plan(self.problem, self.device, self[index], self.rules)
@@ -87,14 +98,22 @@ def _count(columns: SimpleNamespace) -> int:
 
 def _space(problem: ConvProblem, device: Device, rules: Rules, algorithm: Algorithm,
            generator: SpaceGenerator) -> Space:
-    def case(columns: SimpleNamespace) -> Case:
-        return Case(problem, device, algorithm, columns,
-                    algorithm.footprint(problem, columns, device.wavefront))
+    masked, columns = generator.masked, Columns(**vars(generator.columns(problem, device)))
+    case = Case(problem, device, algorithm, columns,
+                algorithm.footprint(problem, columns, device.wavefront))
+    legal = _kept(case, keeps_all(case, rules, masked, legality=True))
+    fitting = _kept(legal, keeps_all(legal, rules, masked, legality=False))
+    return Space(problem, device, rules, algorithm, masked, _count(legal.tiling), fitting)
 
-    masked, columns = generator.masked, generator.columns(problem, device)
-    legal = select(columns, keeps_all(case(columns), rules, masked, legality=True))
-    fitting = select(legal, keeps_all(case(legal), rules, masked, legality=False))
-    return Space(problem, device, rules, algorithm, masked, _count(legal), case(fitting))
+
+def _kept(case: Case, keep: Any) -> Case:
+    """The case of the tilings that *keep* holds for."""
+    keep = np.broadcast_to(keep, (_count(case.tiling),))
+    if keep.all():
+        return case
+    footprint = Footprint(**{name: value[keep] if np.ndim(value) else value
+                             for name, value in vars(case.footprint).items()})
+    return replace(case, tiling=Columns(**vars(select(case.tiling, keep))), footprint=footprint)
 
 
 def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
@@ -178,8 +197,8 @@ def best_plan(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     Raises InfeasibleError where nothing fits.
     """
     space = solve(problem, device, rules, among=among)
-    for index in space.ranked():
-        if space[int(index)].computes(arithmetic):
-            return space.plan(int(index))
+    first = space.first(arithmetic)
+    if first is not None:
+        return space.plan(first)
     raise InfeasibleError(f"{problem} on {device}: no tiling computes by {arithmetic}; leave "
                           "arithmetic to the solver")

@@ -75,8 +75,8 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
     gpu = _gpu_of(model)
     setting = Setting(backend, gpu)
     measuring = gpu is not None if measure is None else measure
-    survey = _surveyed(model, example, setting, fold, measuring, kinds)
-    setting.prepare([*survey.problems, *(survey.training_problems() if model.training else ())])
+    survey = _surveyed(model, example, setting, fold, measuring, kinds, model.training)
+    setting.prepare(survey.needed(model.training))
     _replace(survey, backend)
     _hold_to_example(survey)
     if not setting.computes:
@@ -105,8 +105,11 @@ def scan(model: nn.Module, example: Any, *, fold: bool = True, backend: str = "a
 
 
 def _surveyed(model: nn.Module, example: Any, setting: Setting, fold: bool, measure: bool,
-              kinds: Sequence[Kind] | None) -> Survey:
-    """The survey of a model, after kernels were prepared, and measured if that is asked for."""
+              kinds: Sequence[Kind] | None, training: bool = False) -> Survey:
+    """The survey of a model, after kernels were prepared, and measured if that is asked for.
+
+    *training*: those of the gradients are prepared together with those that are measured.
+    """
     arguments, device = example if isinstance(example, tuple) else (example,), _device_of(model)
     if measure and device.type != "cuda":
         raise UnavailableError(f"measure=True times kernels on a GPU, and the model lies on "
@@ -116,7 +119,7 @@ def _surveyed(model: nn.Module, example: Any, setting: Setting, fold: bool, meas
     survey = Survey(model, arguments, setting.plan_of, fold, setting.name,
                     tuple(kinds or (get_args(Kind) if measure else GAINING)))
     while measure and (new := [one for one in survey.problems if one not in survey.measured]):
-        setting.prepare(new)
+        setting.prepare(survey.needed(training))
         survey.judge(measured(new, device, backend=setting.name))
     return survey
 

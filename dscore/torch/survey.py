@@ -90,6 +90,10 @@ class Survey:
         return list(dict.fromkeys(call.problem for call in self.calls
                                   if call.problem is not None and not call.reason))
 
+    def needed(self, training: bool) -> list[ConvProblem]:
+        """The problems whose kernels a model needs, in train mode those of training as well."""
+        return [*self.problems, *(self.training_problems() if training else ())]
+
     def training_problems(self) -> list[ConvProblem]:
         """The problems of training on the same input: nothing is folded, and both gradients."""
         problems = []

@@ -48,10 +48,7 @@ class ShippedHints:
 
     def plan(self, problem: ConvProblem, device: Device) -> Plan | None:
         """Plan of the hint for *problem*; None where no hint for it fits *device*."""
-        hint = self.hints.get(hint_token(problem))
-        with suppress(DscoreError):
-            return None if hint is None else fitting_plan(problem, device, _tiling_of(hint))
-        return None
+        return _plan_of(self, problem, device)
 
     def microseconds(self, problem: ConvProblem) -> float | None:
         """Measured time of the hint for *problem*; None where the file states none."""
@@ -64,6 +61,14 @@ class ShippedHints:
         if self.fault:
             return (Ignored(f"{_FOLDER}/{self.device}.toml", self.fault),)
         return tuple(_ignored(self.hints, device))
+
+
+@lru_cache(maxsize=4096)
+def _plan_of(hints: ShippedHints, problem: ConvProblem, device: Device) -> Plan | None:
+    hint = hints.hints.get(hint_token(problem))
+    with suppress(DscoreError):
+        return None if hint is None else fitting_plan(problem, device, _tiling_of(hint))
+    return None
 
 
 def hint_token(problem: ConvProblem) -> str:

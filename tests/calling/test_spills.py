@@ -14,6 +14,7 @@ import dscore
 from dscore.building.kernels import report_on
 from dscore.calling import choice, convolve
 from dscore.checking import bound
+from dscore.core.backend import Prepared
 from dscore.core.token import parse_problem
 from dscore.solving import solver
 
@@ -121,6 +122,19 @@ def test_preparation_builds_what_calls_will_take(monkeypatch):
     prepared = dscore.prepare(PROBLEM, backend="tuning_backends:Gpu")
     assert Gpu.prepared == NAMES[:2]
     assert (prepared.kernels, prepared.compiled, prepared.found) == (2, 2, 0)
+
+
+def test_what_is_built_instead_is_built_side_by_side(monkeypatch):
+    """Of several plans that spill, the next ones are prepared together."""
+    batches = []
+    monkeypatch.setattr(Gpu, "prepare", lambda self, plans, progress=None: (
+        batches.append([plan.tiling.name for plan in plans]) or Prepared(len(plans), 0)))
+    other = parse_problem("n1c8h6w6_o24k1")
+    space = solver.solve(other, DEVICE)
+    first, second = (space.plan(int(index)).tiling.name for index in space.ranked()[:2])
+    spill(monkeypatch, {NAMES[0]: 5, first: 2})
+    dscore.prepare([PROBLEM, other], backend="tuning_backends:Gpu")
+    assert batches[:2] == [[NAMES[0], first], [NAMES[1], second]]
 
 
 # Reports of a compiler, by a fake one

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import ceil, gcd
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from dscore.algorithms.row_reuse.tiling import blocks
 from dscore.algorithms.split_k import space as split_k
 from dscore.core import catalog
 from dscore.core.token import parse_problem
+from dscore.solving.solver import solve
 
 Z100SM, H200 = catalog.device("z100sm"), catalog.device("h200")
 
@@ -152,3 +154,18 @@ def test_as_many_tilings_are_tried_as_were_measured(columns_of, token, device, c
     columns = vars(columns_of(parse_problem(token), device)).values()
     numbers = [column for column in columns if column.dtype.kind != "U"]
     assert (len(numbers[0]), sum(int(column.sum()) for column in numbers)) == (count, total)
+
+
+@pytest.mark.parametrize("device", ["h200", "z100sm"])
+@pytest.mark.parametrize("name", ["D4", "P13", "input_gradient:D20", "weight_gradient:D20",
+                                  "input_gradient:P7", "weight_gradient:P7"])
+def test_the_first_tiling_is_that_of_the_whole_order(name, device):
+    problem = catalog.find(name, 4)[0].problem
+    space = solve(problem, catalog.device(device))
+    order = space.ranked()
+    assert space.first() == order[0]
+    footprint = space.algorithm.footprint(problem, SimpleNamespace(**vars(space.case.tiling)),
+                                          space.device.wavefront)
+    for field, column in vars(footprint).items():
+        assert np.array_equal(np.broadcast_to(getattr(space.case.footprint, field), len(space)),
+                              np.broadcast_to(column, len(space))), field

@@ -1,6 +1,8 @@
 """What dscore is to compute of a model: problems, kernels of training, what was measured."""
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +24,9 @@ from dscore.torch.report import OVER_DEFAULT, report_on  # noqa: E402
 from dscore.torch.setting import Setting  # noqa: E402
 from dscore.torch.survey import Survey  # noqa: E402
 
+# The module; its package has the function of that name.
+acceleration = sys.modules["dscore.torch.accelerate"]
+
 
 def test_kernels_of_training_are_prepared_in_train_mode():
     evaluated, trained = (dscore.torch.accelerate(model, X, backend="reference").layers
@@ -32,6 +37,20 @@ def test_kernels_of_training_are_prepared_in_train_mode():
     assert tokens[:3] == ["n2c8h6w5_o16k1", "input_gradient_n2c8h6w5_o16k1",
                           "weight_gradient_n2c8h6w5_o16k1"]
     assert len(tokens) == 3 * len(evaluated[1:])
+
+
+def test_kernels_of_training_are_built_with_those_that_are_measured(monkeypatch):
+    batches = []
+    monkeypatch.setattr(Setting, "prepare", lambda self, problems: batches.append({*problems}))
+    monkeypatch.setattr(acceleration, "_device_of",
+                        lambda model: SimpleNamespace(type="cuda", index=0))
+    monkeypatch.setattr(acceleration, "measured", lambda problems, device, backend: dict.fromkeys(
+        problems, (1e-6, 2e-6)))
+    dscore.torch.accelerate(model_of().train(), X, measure=True, backend="reference")
+    first, last = batches
+    assert {problem.operation for problem in first} == {
+        "conv", "input_gradient", "weight_gradient"}
+    assert first == last, "nothing is left to be built after the measurements"
 
 
 def test_what_pytorch_computes_faster_is_left_to_it():

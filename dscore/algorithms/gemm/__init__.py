@@ -18,7 +18,7 @@ from dscore.algorithms.base import (
     Work,
     require_kind,
 )
-from dscore.algorithms.columns import Count, power_of_two_within
+from dscore.algorithms.columns import Count, floor_div, power_of_two_within, remainder
 from dscore.algorithms.gemm import cost
 from dscore.algorithms.gemm.space import columns_of
 from dscore.algorithms.gemm.tiling import (
@@ -74,7 +74,7 @@ def _fragment_c(case: Case) -> Count:
 
 def _fragment_p(case: Case) -> Count:
     return np.where(splits(case.tiling), 16, 4 * np.maximum(
-        case.device.wavefront // case.tiling.lanes_c, 1))
+        floor_div(case.device.wavefront, case.tiling.lanes_c), 1))
 
 
 def _lanes(case: Case) -> Count:
@@ -96,16 +96,19 @@ class Gemm(Algorithm):
     operations = ("conv", "input_gradient")
     limits = (
         Limit("E-TILE", "part wavefronts", "", "",
-              lambda c: (c.tiling.tile_c % c.tiling.wave_c + c.tiling.tile_p % c.tiling.wave_p, 0),
+              lambda c: (remainder(c.tiling.tile_c, c.tiling.wave_c)
+                         + remainder(c.tiling.tile_p, c.tiling.wave_p), 0),
               lambda c: "wave_c divides tile_c, wave_p tile_p"),
         Limit("E-FRAGMENT", "part fragments", "", "",
-              lambda c: (c.tiling.wave_c % _fragment_c(c) + c.tiling.wave_p % _fragment_p(c), 0),
+              lambda c: (remainder(c.tiling.wave_c, _fragment_c(c))
+                         + remainder(c.tiling.wave_p, _fragment_p(c)), 0),
               lambda c: f"{_fragment_c(c)} channels x {_fragment_p(c)} pixels"),
         Limit("E-LANES", "lanes_c", "", "",
               lambda c: (_lanes(c), power_of_two_within(c.tiling.lanes_c, c.device.wavefront)),
               lambda c: "a power of two; 8 for tf32x3"),
         Limit("E-SLICE", "channels left", "", "",
-              lambda c: (c.tiling.step_c % (c.tiling.slices * np.where(splits(c.tiling), 8, 4)), 0),
+              lambda c: (remainder(c.tiling.step_c,
+                                   c.tiling.slices * np.where(splits(c.tiling), 8, 4)), 0),
               lambda c: "step_c by slices, in eights (plain: fours)"),
         Limit("E-VECTOR", "channels left", "", "",
               lambda c: (c.tiling.tile_c % vectors_of(c.problem)[1] * turned(c.problem), 0),
@@ -125,7 +128,7 @@ class Gemm(Algorithm):
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
         blocks = t.cluster * shape.channel_tiles * shape.pixel_tiles
-        depth_lane = shape.steps * t.step_c // t.slices
+        depth_lane = floor_div(shape.steps * t.step_c, t.slices)
         # Matrix units take their operands from all of a wavefront's lanes together.
         read = np.where(splits(t), (t.wave_c + t.wave_p) / wavefront,
                         t.wave_c / t.lanes_c + t.wave_p * t.lanes_c / wavefront)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,26 +32,33 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
 
     Blocks share a tile's input channels only where tiles alone leave compute units idle.
     """
-    c = _axes(device)
     sizes = sizes_of(problem)
     pixels, channels = sizes.pixels, sizes.channels
-    wave_c, wave_p, step_c = c.rows * c.lanes_c, c.fours * c.pixels, c.slice_c * c.slices
-    tile_c, tile_p = wave_c * c.waves_c, wave_p * c.waves_p
-    steps = ceil_div(ceil_div(sizes.depth, step_c), c.cluster)
-    tiles = ceil_div(channels, tile_c) * ceil_div(pixels, tile_p)
-    waves = c.waves_c * c.waves_p * c.slices
-    keep = (wave_c * wave_p <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES)
-    keep &= (tile_c - channels < wave_c) & (tile_p - pixels < wave_p)
-    keep &= step_c * c.cluster < max(2 * sizes.depth, 16)
-    keep &= c.stages <= np.maximum(3, steps + 1)
+    c = _tiles(device)
+    c = select(c, (c.tile_c - channels < c.wave_c) & (c.tile_p - pixels < c.wave_p)
+               & (c.step_c * c.cluster < max(2 * sizes.depth, 16)))
+    tiles = ceil_div(channels, c.tile_c) * ceil_div(pixels, c.tile_p)
+    steps = ceil_div(ceil_div(sizes.depth, c.step_c), c.cluster)
+    keep = c.stages <= np.maximum(3, steps + 1)
     keep &= (c.cluster == 1) | (tiles <= device.compute_units)
-    columns = SimpleNamespace(
-        tile_c=tile_c, tile_p=tile_p, wave_c=wave_c, wave_p=wave_p, lanes_c=c.lanes_c,
-        slices=c.slices, step_c=step_c, stages=c.stages, cluster=c.cluster,
-        arithmetic=np.asarray(ARITHMETICS)[c.arithmetic])
+    columns = SimpleNamespace(**{name: column for name, column in vars(c).items()
+                                 if name != "waves"})
     # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
-    full = tiles * tile_c * tile_p * _LEAST_FULL <= channels * pixels
-    return select_or_all(select(columns, keep), (full & (waves > 1))[keep])
+    full = tiles * c.tile_c * c.tile_p * _LEAST_FULL <= channels * pixels
+    return select_or_all(columns, full & (c.waves > 1), keep)
+
+
+@lru_cache(maxsize=8)
+def _tiles(device: Device) -> SimpleNamespace:
+    """The tilings of the axes, with their wavefronts, that suit the device whatever the problem."""
+    c = _axes(device)
+    waves = c.waves_c * c.waves_p * c.slices
+    wave_c, wave_p = c.rows * c.lanes_c, c.fours * c.pixels
+    return select(SimpleNamespace(
+        tile_c=wave_c * c.waves_c, tile_p=wave_p * c.waves_p, wave_c=wave_c, wave_p=wave_p,
+        lanes_c=c.lanes_c, slices=c.slices, step_c=c.slice_c * c.slices, stages=c.stages,
+        cluster=c.cluster, arithmetic=np.asarray(ARITHMETICS)[c.arithmetic], waves=waves),
+        (wave_c * wave_p <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES))
 
 
 def _axes(device: Device) -> SimpleNamespace:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dscore.algorithms.base import VECTOR_BYTES
-from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.core.numerics import ARITHMETICS, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
@@ -60,6 +60,7 @@ class GemmTiling(Tiling):
         return arithmetic in (None, self.arithmetic)
 
 
+@remembered
 def splits(t: Any) -> Any:
     """Whether products are made of three TF32 ones."""
     return np.asarray(t.arithmetic) == "tf32x3"
@@ -126,23 +127,24 @@ def rows_of(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
     return t.step_c + np.where(t.step_c % 16 == 8, 0, 8), image_row
 
 
+@remembered
 def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> GemmShape:
     """Geometry of *t*, a GemmTiling or columns of many."""
     sizes, split = sizes_of(problem), splits(t)
     # What no tiling may be has at least one of each, so that its rules can be judged.
-    slice_waves = np.maximum((t.tile_c // t.wave_c) * (t.tile_p // t.wave_p), 1)
+    slice_waves = np.maximum(floor_div(t.tile_c, t.wave_c) * floor_div(t.tile_p, t.wave_p), 1)
     waves, sums = slice_waves * t.slices, np.maximum(t.wave_c * t.wave_p // wavefront, 1)
-    lanes_p, threads = np.maximum(wavefront // t.lanes_c, 1), waves * wavefront
+    lanes_p, threads = np.maximum(floor_div(wavefront, t.lanes_c), 1), waves * wavefront
     vector_p, vector_c = vectors_of(problem)
     filter_row, image_row = rows_of(problem, t)
     filters = filter_row * (t.step_c if turned(problem) else t.tile_c)
-    thread_c = t.wave_c // t.lanes_c
+    thread_c = floor_div(t.wave_c, t.lanes_c)
     return GemmShape(
         slice_waves=slice_waves, waves=waves, sums=sums,
         # Four channels of the filters at a time, where they lie together; on matrix units eight of
         # both, in two parts.
         operands=np.where(split, t.wave_c // 2 + t.wave_p // 2,
-                          (1 if turned(problem) else 4) * thread_c + t.wave_p // lanes_p),
+                          (1 if turned(problem) else 4) * thread_c + floor_div(t.wave_p, lanes_p)),
         fetched=vector_c * ceil_div(t.tile_c * t.step_c, vector_c * threads)
         + vector_p * ceil_div(t.tile_p * t.step_c, vector_p * threads),
         filters=filters, buffer=filters + t.step_c * image_row,

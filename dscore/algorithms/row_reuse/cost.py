@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
-from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.columns import Count, ceil_div, floor_div, once_for_each
 from dscore.algorithms.row_reuse.tiling import (
     column_offsets,
     owned_columns,
@@ -71,10 +71,10 @@ def _row_loads(problem: ConvProblem, t: Any) -> tuple[Count, Count, Count]:
     loaded, _ = row_vectors(problem, t)
     if isinstance(t.thread_w, int):
         return _loads_of_row(problem, t.thread_w, int(loaded), bool(t.column_reuse))
-    keys = np.stack([t.thread_w, loaded, 1 * np.asarray(t.column_reuse)], axis=1)
-    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-    loads = np.array([_loads_of_row(problem, int(w), int(v), bool(r)) for w, v, r in distinct])
-    return loads[inverse, 0], loads[inverse, 1], loads[inverse, 2]
+    loads = once_for_each(lambda *columns: np.array([
+        _loads_of_row(problem, int(w), int(v), bool(r)) for w, v, r in zip(*columns, strict=True)]),
+        t.thread_w, loaded, t.column_reuse)
+    return loads[:, 0], loads[:, 1], loads[:, 2]
 
 
 def _loads_of_row(problem: ConvProblem, thread_w: int, vector: int,
@@ -99,21 +99,25 @@ def _lds_clocks(t: Any, wavefront: int, width: Count, row: Count, plane: int, ve
     serves as many lanes at once as take its 32 banks; of these, the most that meet in a bank
     decide. An element has *element* bytes.
     """
-    def column(values: Count) -> Count:
-        return np.asarray(values).reshape(-1, 1)
+    def clocks(lanes_w: Count, lanes_h: Count, planes: Count, width: Count, row: Count,
+               vector: Count) -> Count:
+        lane, high = np.arange(wavefront), lanes_h[:, None]
+        wide = lanes_w[:, None]
+        lane_plane = floor_div(lane, wide * high)
+        lane_row = floor_div(lane, wide)
+        word = ((lane - lane_row * wide) * width[:, None]
+                + (lane_row - lane_plane * high) * row[:, None] + lane_plane * plane)
+        # Lanes that are left over do nothing; here they read what the first lane does.
+        word = np.where(lane_plane < planes[:, None], word, 0) * element // WORD_BYTES
+        words = np.maximum(vector * element // WORD_BYTES, 1)
+        meeting = np.zeros(len(word))
+        for size in (1, 2, 4):
+            tilings = np.flatnonzero(words == size)
+            meeting[tilings] = _meeting(word[tilings] // size, LDS_BANKS // size)
+        return meeting
 
-    lane, lanes_w, lanes_h = np.arange(wavefront), column(t.lanes_w), column(t.lanes_h)
-    planes = lane // (lanes_w * lanes_h)
-    word = (lane % lanes_w * column(width) + lane // lanes_w % lanes_h * column(row)
-            + planes * plane)
-    # Lanes that are left over do nothing; here they read what the first lane does.
-    word = np.where(planes < column(t.planes), word, 0) * element // WORD_BYTES
-    words = np.maximum(vector * element // WORD_BYTES, 1)
-    clocks = np.zeros(word.shape[0])
-    for size in (1, 2, 4):
-        tilings = np.flatnonzero(np.broadcast_to(np.ravel(words), clocks.shape) == size)
-        clocks[tilings] = _meeting(word[tilings] // size, LDS_BANKS // size)
-    return clocks if np.ndim(t.thread_w) else clocks[0]
+    result = once_for_each(clocks, t.lanes_w, t.lanes_h, t.planes, width, row, vector)
+    return result if np.ndim(t.thread_w) else result[0]
 
 
 def _meeting(address: Count, banks: int) -> Count:

@@ -10,6 +10,7 @@ from dscore.algorithms.columns import (
     ceil_div,
     concatenate,
     distinct,
+    floor_div,
     grid,
     powers_of_two,
     select,
@@ -47,7 +48,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     keep &= threads <= device.threads_per_block
     lanes = ceil_div(threads, device.wavefront) * device.wavefront
     usual = (threads >= _LEAST_LANES * lanes) & (threads <= _MOST_THREADS)
-    columns = select_or_all(select(columns, keep), usual[keep])
+    columns = select_or_all(columns, usual, keep)
     columns.staging = np.asarray(STAGINGS)[columns.staging]
     columns.column_reuse, columns.ahead = columns.column_reuse == 1, columns.ahead == 1
     return columns
@@ -83,7 +84,7 @@ def _from_registers(view: View, device: Device) -> SimpleNamespace:
     threads = columns.planes * columns.lanes_h * columns.lanes_w
     keep = (run >= min(width, _LEAST_RUN)) & (threads > _LEAST_THREADS)
     # Small problems may have none of these.
-    return select_or_all(select(columns, run < most), keep[run < most])
+    return select_or_all(columns, keep, run < most)
 
 
 def _through_lds(view: View, device: Device) -> SimpleNamespace:
@@ -94,7 +95,7 @@ def _through_lds(view: View, device: Device) -> SimpleNamespace:
     whole = c.strips == 0
     lanes_h, lanes_w = np.where(whole, ceil_div(height, c.thread_h), c.strips), ceil_div(
         width, c.thread_w)
-    full = c.waves * device.wavefront // (lanes_h * lanes_w)
+    full = floor_div(c.waves * device.wavefront, lanes_h * lanes_w)
     # Planes by fours lie in whole vectors, whatever the image.
     planes = np.where(c.waves == 0, 1, np.where(c.even == 1, full // 4 * 4, full))
     columns = SimpleNamespace(

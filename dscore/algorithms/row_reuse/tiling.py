@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES, VECTOR_BYTES
-from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.columns import Count, ceil_div, once_for_each, remembered
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
@@ -72,6 +72,7 @@ class RowReuseShape:
     span_out: Count  # and for its results
 
 
+@remembered
 def staged(t: Any) -> Any:
     """Whether rows come through LDS."""
     return np.asarray(t.staging) != "registers"
@@ -105,12 +106,12 @@ def _per_tiling(problem: ConvProblem, t: Any) -> Count:
     """`_held_columns` of one tiling or of each in columns, computed once for each distinct pair."""
     if isinstance(t.thread_w, int):
         return _held_columns(problem, t.thread_w, t.column_reuse)
-    key = 2 * t.thread_w + t.column_reuse
-    distinct, inverse = np.unique(key, return_inverse=True)
-    held = [_held_columns(problem, int(k) // 2, bool(k % 2)) for k in distinct]
-    return np.asarray(held, dtype=np.int64)[inverse]
+    return once_for_each(lambda widths, reuses: np.array([
+        _held_columns(problem, int(w), bool(r)) for w, r in zip(widths, reuses, strict=True)],
+        dtype=np.int64), t.thread_w, t.column_reuse)
 
 
+@remembered
 def shape_of(problem: ConvProblem, t: Any) -> RowReuseShape:
     """Geometry of *t*, a RowReuseTiling or columns of many."""
     view = view_of(problem)
@@ -150,6 +151,7 @@ def _span(problem: ConvProblem, planes: Count, height: int, rows: Count, width: 
     return ceil_div(most, aligned) * aligned
 
 
+@remembered
 def row_vectors(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
     """Columns that a lane moves as one: of the row that it walks over, and of its results.
 

@@ -18,7 +18,13 @@ from dscore.algorithms.base import (
     Work,
     require_kind,
 )
-from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.columns import (
+    Count,
+    ceil_div,
+    floor_div,
+    power_of_two_within,
+    remainder,
+)
 from dscore.algorithms.gemm import STAGES_LIMIT, held_registers
 from dscore.algorithms.registers import roomy
 from dscore.algorithms.split_k import cost
@@ -54,7 +60,7 @@ def _fragment_o(case: Case) -> Count:
 
 def _fragment_i(case: Case) -> Count:
     return np.where(splits(case.tiling), 8, np.maximum(
-        case.device.wavefront // case.tiling.lanes_o, 1))
+        floor_div(case.device.wavefront, case.tiling.lanes_o), 1))
 
 
 def _together(t: Any) -> Count:
@@ -94,16 +100,18 @@ class SplitK(Algorithm):
     operations = ("weight_gradient",)
     limits = (
         Limit("E-TILE", "part wavefronts", "", "",
-              lambda c: (c.tiling.tile_o % c.tiling.wave_o + c.tiling.tile_i % c.tiling.wave_i, 0),
+              lambda c: (remainder(c.tiling.tile_o, c.tiling.wave_o)
+                         + remainder(c.tiling.tile_i, c.tiling.wave_i), 0),
               lambda c: "wave_o divides tile_o, wave_i tile_i"),
         Limit("E-FRAGMENT", "part fragments", "", "",
-              lambda c: (c.tiling.wave_o % _fragment_o(c) + c.tiling.wave_i % _fragment_i(c), 0),
+              lambda c: (remainder(c.tiling.wave_o, _fragment_o(c))
+                         + remainder(c.tiling.wave_i, _fragment_i(c)), 0),
               lambda c: f"{_fragment_o(c)} output channels x {_fragment_i(c)} input channels"),
         Limit("E-LANES", "lanes_o", "", "",
               lambda c: (_lanes(c), power_of_two_within(c.tiling.lanes_o, c.device.wavefront)),
               lambda c: "a power of two; 8 for tf32x3"),
         Limit("E-SLICE", "pixels left", "", "",
-              lambda c: (c.tiling.step % (c.tiling.slices * _together(c.tiling)), 0),
+              lambda c: (remainder(c.tiling.step, c.tiling.slices * _together(c.tiling)), 0),
               lambda c: "step by slices, in eights (plain: fours; planes: any)"),
         Limit("E-PLANES", "planes", "", "",
               lambda c: (1 * c.tiling.planes, _admits_planes(c)),
@@ -128,7 +136,7 @@ class SplitK(Algorithm):
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
-        depth_lane = shape.steps * t.step // t.slices
+        depth_lane = floor_div(shape.steps * t.step, t.slices)
         # Matrix units take their operands from all of a wavefront's lanes together.
         read = np.where(splits(t), (t.wave_o + t.wave_i) / wavefront,
                         t.wave_o / t.lanes_o + t.wave_i * t.lanes_o / wavefront)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from dscore.algorithms.columns import (
     ceil_div,
     concatenate,
+    floor_div,
     grid,
     select,
     select_or_all,
@@ -34,31 +36,42 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Blocks of up to 8 wavefronts, none of which lies wholly past the result, in as many parts as
     fill the device so and so often.
     """
-    area = problem.out_height * problem.out_width
-    c = _axes(device, _slices(problem, device))
-    spec, pixels, planes = problem.spec, pixels_of(problem), c.slice == _PLANE
-    wave_o, wave_i = c.rows * c.unit_o, c.columns * c.unit_i
-    step = np.where(planes, area, c.slice) * c.slices
-    tile_o, tile_i = wave_o * c.waves_o, wave_i * c.waves_i
-    tiles = ceil_div(spec.out_channels, tile_o) * ceil_div(spec.in_channels, tile_i)
+    spec, pixels = problem.spec, pixels_of(problem)
+    c = _tiles(device, _slices(problem, device))
+    c = select(c, (c.tile_o - spec.out_channels < c.wave_o)
+               & (c.tile_i - spec.in_channels < c.wave_i))
+    planes = c.slice == _PLANE
+    step = np.where(planes, problem.out_height * problem.out_width, c.slice) * c.slices
+    tiles = ceil_div(spec.out_channels, c.tile_o) * ceil_div(spec.in_channels, c.tile_i)
     steps = ceil_div(pixels, step)
     most = np.maximum(steps // _LEAST_STEPS, 1)
-    parts = np.where(c.fill == 0, 1, np.clip(c.fill * device.compute_units // tiles, 1, most))
+    parts = np.where(c.fill == 0, 1, np.clip(
+        floor_div(c.fill * device.compute_units, tiles), 1, most))
     # Fills that come to the same are tried once.
     fewer = np.where(c.fill == 0, 0, np.where(c.fill == 1, 1, np.clip(
-        (c.fill - 1) * device.compute_units // tiles, 1, most)))
-    waves = c.waves_o * c.waves_i * c.slices
-    keep = (wave_o * wave_i <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES)
-    keep &= (tile_o - spec.out_channels < wave_o) & (tile_i - spec.in_channels < wave_i)
-    keep &= (c.fill == 0) | (parts > fewer)
+        floor_div((c.fill - 1) * device.compute_units, tiles), 1, most)))
+    keep = (c.fill == 0) | (parts > fewer)
     keep &= c.stages <= np.maximum(3, ceil_div(steps, parts) + 1)
     columns = SimpleNamespace(
-        tile_o=tile_o, tile_i=tile_i, wave_o=wave_o, wave_i=wave_i, lanes_o=c.lanes_o,
+        tile_o=c.tile_o, tile_i=c.tile_i, wave_o=c.wave_o, wave_i=c.wave_i, lanes_o=c.lanes_o,
         slices=c.slices, step=step, stages=c.stages, parts=parts, planes=planes,
-        arithmetic=np.asarray(ARITHMETICS)[c.arithmetic])
+        arithmetic=c.arithmetic)
     # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
-    full = tiles * tile_o * tile_i * _LEAST_FULL <= spec.out_channels * spec.in_channels
-    return select_or_all(select(columns, keep), (full & (waves > 1))[keep])
+    full = tiles * c.tile_o * c.tile_i * _LEAST_FULL <= spec.out_channels * spec.in_channels
+    return select_or_all(columns, full & (c.waves > 1), keep)
+
+
+@lru_cache(maxsize=16)
+def _tiles(device: Device, slices: tuple[int, ...]) -> SimpleNamespace:
+    """The tiles of the axes, with their wavefronts, that suit the device whatever the problem."""
+    c = _axes(device, slices)
+    waves = c.waves_o * c.waves_i * c.slices
+    wave_o, wave_i = c.rows * c.unit_o, c.columns * c.unit_i
+    keep = (wave_o * wave_i <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES)
+    return select(SimpleNamespace(
+        tile_o=wave_o * c.waves_o, tile_i=wave_i * c.waves_i, wave_o=wave_o, wave_i=wave_i,
+        lanes_o=c.lanes_o, slices=c.slices, slice=c.slice, stages=c.stages, fill=c.fill,
+        arithmetic=np.asarray(ARITHMETICS)[c.arithmetic], waves=waves), keep)
 
 
 def _slices(problem: ConvProblem, device: Device) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dscore.algorithms.base import VECTOR_BYTES
-from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.core.numerics import ARITHMETICS, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
@@ -65,6 +65,7 @@ class SplitKTiling(Tiling):
         return arithmetic in (None, self.arithmetic)
 
 
+@remembered
 def splits(t: Any) -> Any:
     """Whether products are made of three TF32 ones."""
     return np.asarray(t.arithmetic) == "tf32x3"
@@ -134,11 +135,13 @@ class SplitKShape:
     tiles: Count
 
 
+@remembered
 def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> SplitKShape:
     """Geometry of *t*, a SplitKTiling or columns of many."""
     # What no tiling may be has at least one of each, so that its rules can be judged.
-    waves = np.maximum((t.tile_o // t.wave_o) * (t.tile_i // t.wave_i), 1) * t.slices
-    lanes_i, threads = np.maximum(wavefront // t.lanes_o, 1), waves * wavefront
+    waves = np.maximum(floor_div(t.tile_o, t.wave_o) * floor_div(t.tile_i, t.wave_i),
+                       1) * t.slices
+    lanes_i, threads = np.maximum(floor_div(wavefront, t.lanes_o), 1), waves * wavefront
     vector_g, vector_x, _ = vectors_of(problem, t.planes)
     pixel_row, sum_row = rows_of(t)
     images = np.where(t.planes, t.slices, 1)
@@ -147,7 +150,7 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> SplitKShape:
         waves=waves, sums=np.maximum(t.wave_o * t.wave_i // wavefront, 1),
         # Four pixels of both at a time; on matrix units eight, in two parts.
         operands=np.where(splits(t), t.wave_o // 2 + t.wave_i // 2,
-                          4 * (t.wave_o // t.lanes_o + t.wave_i // lanes_i)),
+                          4 * (floor_div(t.wave_o, t.lanes_o) + floor_div(t.wave_i, lanes_i))),
         fetched=vector_g * ceil_div(t.tile_o * t.step, vector_g * threads)
         + vector_x * ceil_div(t.tile_i * t.step, vector_x * threads),
         buffer=images * (t.tile_o + t.tile_i) * pixel_row + OVERREAD * t.planes,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
-from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.columns import Count, ceil_div, floor_div, once_for_each
 from dscore.algorithms.tap_sums.tiling import column_offsets, row_vectors, shape_of
 from dscore.core.numerics import WORD_BYTES
 from dscore.core.problem import ConvProblem
@@ -57,10 +57,10 @@ def _row_reads(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
     vector, _ = row_vectors(problem, t)
     if isinstance(t.thread_w, int):
         return _reads_of_row(problem, t.thread_w, t.taps_w, int(vector))
-    distinct, inverse = np.unique(np.stack([t.thread_w, t.taps_w, vector], axis=1), axis=0,
-                                  return_inverse=True)
-    reads = np.array([_reads_of_row(problem, *map(int, row)) for row in distinct])
-    return reads[np.ravel(inverse), 0], reads[np.ravel(inverse), 1]
+    reads = once_for_each(lambda *columns: np.array([
+        _reads_of_row(problem, *map(int, row)) for row in zip(*columns, strict=True)]),
+        t.thread_w, t.taps_w, vector)
+    return reads[:, 0], reads[:, 1]
 
 
 def _conflicts(t: Any, wavefront: int, lane: Count, strip: Count, plane: Count, image: Count,
@@ -71,23 +71,30 @@ def _conflicts(t: Any, wavefront: int, lane: Count, strip: Count, plane: Count, 
     serves as many lanes at once as take its 32 banks; of these, the most that meet in a bank
     decide.
     """
-    def column(values: Count) -> Count:
-        return np.asarray(values).reshape(-1, 1)
+    def clocks(lanes_w: Count, lanes_h: Count, planes: Count, lane: Count, strip: Count,
+               plane: Count, image: Count, vector: Count) -> Count:
+        thread, wide, high, deep = (np.arange(wavefront), lanes_w[:, None], lanes_h[:, None],
+                                    planes[:, None])
+        row = floor_div(thread, wide)
+        of_plane = floor_div(thread, wide * high)
+        of_image = floor_div(thread, wide * high * deep)
+        word = ((thread - row * wide) * lane[:, None] + (row - of_plane * high) * strip[:, None]
+                + (of_plane - of_image * deep) * plane[:, None]
+                + of_image * image[:, None]) * element // WORD_BYTES
+        words = np.maximum(vector * element // WORD_BYTES, 1)
+        meeting = np.zeros(len(word))
+        for size in (1, 2, 4):
+            rows = np.flatnonzero(words == size)
+            address, banks = word[rows] // size, LDS_BANKS // size
+            group = np.arange(address.size) // banks
+            meet = np.bincount(group * banks + np.ravel(address) % banks, minlength=address.size)
+            meeting[rows] = meet.reshape(len(rows), wavefront // banks, banks).max(axis=2).sum(
+                axis=1)
+        return meeting
 
-    thread, lanes_w, lanes_h = np.arange(wavefront), column(t.lanes_w), column(t.lanes_h)
-    planes, lanes = column(t.planes), lanes_w * lanes_h
-    word = (thread % lanes_w * column(lane) + thread // lanes_w % lanes_h * column(strip)
-            + thread // lanes % planes * column(plane)
-            + thread // (lanes * planes) * column(image)) * element // WORD_BYTES
-    words = np.maximum(np.ravel(vector) * element // WORD_BYTES, 1)
-    clocks = np.zeros(word.shape[0])
-    for size in (1, 2, 4):
-        rows = np.flatnonzero(np.broadcast_to(words, clocks.shape) == size)
-        address, banks = word[rows] // size, LDS_BANKS // size
-        group = np.arange(address.size) // banks
-        meet = np.bincount(group * banks + np.ravel(address) % banks, minlength=address.size)
-        clocks[rows] = meet.reshape(len(rows), wavefront // banks, banks).max(axis=2).sum(axis=1)
-    return clocks if np.ndim(t.thread_w) else clocks[0]
+    result = once_for_each(clocks, t.lanes_w, t.lanes_h, t.planes, lane, strip, plane, image,
+                           vector)
+    return result if np.ndim(t.thread_w) else result[0]
 
 
 def traffic_of(case: Case) -> TapSumsTraffic:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES, VECTOR_BYTES
-from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.columns import Count, ceil_div, once_for_each, remembered
 from dscore.core.numerics import WORD_BYTES
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
@@ -81,6 +81,7 @@ class TapSumsShape:
     lds_bytes: Count
 
 
+@remembered
 def shape_of(problem: ConvProblem, t: Any) -> TapSumsShape:
     """Geometry of *t*, a TapSumsTiling or columns of many."""
     spec, element = problem.spec, problem.spec.element.bytes
@@ -142,10 +143,9 @@ def _held(problem: ConvProblem, t: Any) -> Count:
     """Columns that a thread holds of a row, of one tiling or of each in columns."""
     if isinstance(t.thread_w, int):
         return _offsets(problem, t.thread_w, t.taps_w)
-    distinct, inverse = np.unique(np.stack([t.thread_w, t.taps_w], axis=1), axis=0,
-                                  return_inverse=True)
-    held = [_offsets(problem, int(w), int(taps)) for w, taps in distinct]
-    return np.asarray(held, dtype=np.int64)[np.ravel(inverse)]
+    return once_for_each(lambda widths, taps: np.array([
+        _offsets(problem, int(w), int(g)) for w, g in zip(widths, taps, strict=True)],
+        dtype=np.int64), t.thread_w, t.taps_w)
 
 
 def _span(element: int, images: Count, planes: Count, height: int, rows: Count,
@@ -161,6 +161,7 @@ def _span(element: int, images: Count, planes: Count, height: int, rows: Count,
                     ceil_div(most, aligned) * aligned)
 
 
+@remembered
 def row_vectors(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
     """Columns that a lane moves as one: of a row of x, and of the gradient.
 
