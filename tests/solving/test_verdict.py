@@ -110,6 +110,8 @@ BROKEN = {
                  SplitKTiling(32, 18, 32, 18, 8, 1, 16, 2), 1),
     "E-PARTS": (_gradient("weight_gradient:P28"), Z100SM,
                 SplitKTiling(32, 32, 32, 32, 8, 1, 16, 2, 2**16), 1),
+    "E-PLANES": (_gradient("weight_gradient:P28"), Z100SM,
+                 SplitKTiling(32, 32, 32, 32, 8, 1, 16, 2, planes=True), 1),
     "E-SLICES": (_gradient("weight_gradient:D1"), Z100SM,
                  TapSumsTiling(7, 7, 4, 16, 1, 1, 1000, 1, 3, 3), 1),
     "E-TAPS": (_gradient("weight_gradient:D1"), Z100SM,
