@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from dscore import api
 from dscore.core.errors import SpecError, UnavailableError, require_one_of, shown
 from dscore.core.spec import Kind
-from dscore.torch.accelerated import Accelerated, accelerated_class, plain_class
+from dscore.torch.accelerated import Accelerated, become_accelerated, plain_class
 from dscore.torch.gains import measured
 from dscore.torch.modules import Conv2d
 from dscore.torch.report import Report, report_on
@@ -182,7 +182,7 @@ def _replace(survey: Survey, backend: str) -> None:
                 call.conv.backend = backend  # type: ignore[assignment]
     for name, folded in survey.parts.items():
         part = survey.model.get_submodule(name)
-        part.__class__ = accelerated_class(plain_class(part))
+        become_accelerated(part)
         vars(part)["_dscore_folded"] = folded
 
 

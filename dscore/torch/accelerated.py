@@ -9,6 +9,7 @@ from __future__ import annotations
 import copyreg
 import functools
 import warnings
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,13 +109,25 @@ class Accelerated:
         return function, arguments, *rest
 
 
-def _make_program(model: Any) -> None:
-    """Make the program while a compiler traces the model, of whose graph that is no part."""
-    model._dscore_folded.program_of(model)
+# Accelerated models by their identity, the one constant of a model that every compiler takes.
+_MODELS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def _make_program(identity: int) -> None:
+    """Make a model's program while a compiler traces the model, of whose graph that is no part."""
+    model = _MODELS.get(identity)
+    if model is not None:  # it is for a replica, which runs as it is
+        model._dscore_folded.program_of(model)
 
 
 # As note_traced in dscore.torch.remainder.
 _make_program._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def become_accelerated(model: Any) -> None:
+    """Give a model the accelerated class of its own."""
+    model.__class__ = accelerated_class(plain_class(model))
+    _MODELS[id(model)] = model
 
 
 def plain_class(model: Any) -> Any:
@@ -125,7 +138,9 @@ def plain_class(model: Any) -> Any:
 
 def _new(base: Any, *arguments: Any) -> Any:
     """An object of the accelerated class of *base*, without contents yet."""
-    return base.__new__(accelerated_class(base), *arguments)
+    model = base.__new__(accelerated_class(base), *arguments)
+    _MODELS[id(model)] = model
+    return model
 
 
 @functools.cache
@@ -141,7 +156,7 @@ def accelerated_class(base: Any) -> Any:
         if len(args) != folded.count:
             return plain(self, *args)
         if _compiling():
-            _make_program(self)
+            _make_program(id(self))
             program = folded.program
             return plain(self, *args) if program is None else program.traceable(*args)
         program = folded.program_of(self)
