@@ -30,13 +30,11 @@ if TYPE_CHECKING:
 
 # Registers that the paper leaves to the HIP compiler for addresses and counters (Eq. 6).
 COMPILER_REGISTERS = 30
-# A block's LDS begins at a multiple of these (hip_src/support/vendor.hpp), and so do its results:
-# the copy engine of sm_90 is slower to others.
+# Bytes at whose multiples LDS of a block and its results begin: else sm_90's engine is slower.
 LDS_ALIGNMENT_BYTES = 128
 # What a lane moves at most as one.
 VECTOR_BYTES = 16
-# Words (numerics.WORD_BYTES) that LDS serves a clock, on all of these devices.
-LDS_BANKS = 32
+LDS_BANKS = 32  # words (numerics.WORD_BYTES) that LDS serves a clock, on all of these devices
 
 
 @dataclass(frozen=True)
@@ -110,9 +108,10 @@ class Case:
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """The cost model's weights: the algorithm's, of which a device may have some of its own."""
-        return {**self.algorithm.weights_of(self.problem.operation),
-                **catalog.weights(self.device.name).get(self.algorithm.name, {})}
+        """The cost model's weights: the algorithm's; some operations and devices have their own."""
+        algorithm, own = self.algorithm, self.algorithm.own_weights
+        return {**algorithm.weights, **own.get(self.problem.operation, {}),
+                **catalog.weights(self.device.name).get(algorithm.name, {})}
 
     @property
     def use(self) -> ResourceUse:
@@ -188,6 +187,7 @@ class Algorithm(ABC):
     operations: ClassVar[tuple[str, ...]] = ("conv",)  # by their names in dscore.ops
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
     weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, on devices without their own
+    own_weights: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # of an operation, instead
 
     @property
     def include(self) -> str:
@@ -245,10 +245,6 @@ class Algorithm(ABC):
     def further_launches(self, problem: ConvProblem, t: Any) -> tuple[Launch, ...]:
         """Launches after the one of the footprint, in their order."""
         return ()
-
-    def weights_of(self, operation: str) -> Mapping[str, float]:
-        """Weights of the cost model for an operation: by default the same for all."""
-        return self.weights
 
     def work(self, case: Case, grids: Count) -> Work | None:
         """Work that `Case.weights` weigh, of a grid that fills the device *grids* times.

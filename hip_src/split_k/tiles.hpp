@@ -24,8 +24,9 @@ struct SplitKTiles : KernelOn<T, Arguments> {
 
   // A row is a channel's pixels of a step, or all channels' plane of an image.
   template <int Channels, int Vector>
-  using TileWalk = std::conditional_t<t::planes, Walk<threads, t::slices, Channels * t::row / Vector>,
-                                      Walk<threads, Channels, t::step / Vector>>;
+  using TileWalk =
+      std::conditional_t<t::planes, Walk<threads, t::slices, Channels * t::row / Vector>,
+                         Walk<threads, Channels, t::step / Vector>>;
   using GradientWalk = TileWalk<t::tile_o, t::vector_g>;
   using ImageWalk = TileWalk<t::tile_i, t::vector_x>;
   using GradientVector = Pack<T, t::vector_g>;

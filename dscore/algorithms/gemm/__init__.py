@@ -3,7 +3,6 @@ on matrix units."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -121,6 +120,7 @@ class Gemm(Algorithm):
     )
     spaces = (SpaceGenerator(True, columns_of),)
     weights = cost.WEIGHTS
+    own_weights = {"input_gradient": cost.INPUT_GRADIENT}  # noqa: RUF012
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         return require_kind(problem, self.name, "pointwise")
@@ -170,9 +170,6 @@ class Gemm(Algorithm):
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         sizes = sizes_of(problem)
         return bool(sizes.channels % t.tile_c or sizes.depth % t.step_c or sizes.pixels % t.tile_p)
-
-    def weights_of(self, operation: str) -> Mapping[str, float]:
-        return cost.INPUT_GRADIENT if operation == "input_gradient" else cost.WEIGHTS
 
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case)

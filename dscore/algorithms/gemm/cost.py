@@ -24,12 +24,12 @@ WEIGHTS = {"wavefront": 9.6, "fma": 1.1, "split": 0.28, "lds_load": 0.88, "copy"
 # two blocks of a small grid may lie on one; `single`, of a copy of one element, which passes the
 # first-level cache, and `uncached`, where LDS leaves little of that; `fill` and `drain`, bytes for
 # a byte of the first tiles and of the result, where a block is alone on its CU.
-INPUT_GRADIENT = {**WEIGHTS, "wavefront": 11.7, "split": 0.657, "lds_load": 0.368, "copy": 7.59,
-                  "store": 8.65, "join": 42.6, "product": 6.58, "lds": 0.43, "step": 269.0,
-                  "fragment": 8.45, "through_registers": 24.3, "wait": 48.8, "serial": 0.804,
-                  "block": 1160.0, "memory": 0.455, "loaded": 0.434, "first": 744.0, "norm": 1.59,
-                  "cluster": 1860.0, "cluster_sum": 28.1, "fma": 0.977, "crowd": 0.087,
-                  "single": 0.693, "uncached": 10.0, "fill": 0.507, "drain": 0.919}
+INPUT_GRADIENT = {"wavefront": 11.7, "split": 0.657, "lds_load": 0.368, "copy": 7.59, "store": 8.65,
+                  "join": 42.6, "product": 6.58, "lds": 0.43, "step": 269.0, "fragment": 8.45,
+                  "through_registers": 24.3, "wait": 48.8, "serial": 0.804, "block": 1160.0,
+                  "memory": 0.455, "loaded": 0.434, "first": 744.0, "norm": 1.59, "cluster": 1860.0,
+                  "cluster_sum": 28.1, "fma": 0.977, "crowd": 0.087, "single": 0.693,
+                  "uncached": 10.0, "fill": 0.507, "drain": 0.919}
 # LDS of a CU beyond which NVIDIA's first-level cache, which shares its memory, is small.
 _CACHED_LDS_BYTES = 164 * 1024
 

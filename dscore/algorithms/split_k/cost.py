@@ -13,12 +13,14 @@ from dscore.algorithms.split_k.tiling import shape_of, splits, vectors_of
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
 # `join` is of a sum that passes LDS once, `sum_launch` are the clocks of the kernel that adds the
-# parts, and `part` bytes for a byte of them; the others are called as gemm's. Fitted to 520 timings
-# of P2-P45 at batches 8 and 32 on one NVIDIA H200 (docs/model.md).
+# parts, and `part` bytes for a byte of them; `plane` are those of a step of planes, whose bytes of
+# L2 `loaded_planes` weighs; the others are called as gemm's. Fitted to 1,100 timings of P2-P45 at
+# batches 8 and 32 on one NVIDIA H200 (docs/model.md).
 WEIGHTS = {**GEMM_WEIGHTS, "wavefront": 9.08, "split": 0.205, "product": 8.41, "lds_load": 0.593,
            "lds": 1.09, "copy": 7.95, "store": 12.3, "join": 6.66, "wait": 807.0, "step": 228.0,
-           "fragment": 5.44, "loaded": 0.543, "sum_launch": 1210.0, "part": 0.694, "block": 261.0,
-           "memory": 1.07, "first": 1920.0, "serial": 1.0, "norm": 3.8}
+           "fragment": 5.44, "loaded": 0.543, "loaded_planes": 0.7, "plane": 150.0,
+           "sum_launch": 1210.0, "part": 0.694, "block": 261.0, "memory": 1.07,
+           "first": 1920.0, "serial": 1.0, "norm": 3.8}
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,9 @@ def work(case: Case) -> Work:
         products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
         lines=0.0,
         waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
-        + weight["fragment"] * traffic.fragments
+        + weight["fragment"] * traffic.fragments + weight["plane"] * shape.steps * t.planes
         + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
-        fill_bytes=0.0, l2_bytes=weight["loaded"] * traffic.load_bytes,
+        fill_bytes=0.0, l2_bytes=traffic.load_bytes * np.where(
+            t.planes, weight["loaded_planes"], weight["loaded"]),
         saved_seconds=-np.where(t.parts > 1, weight["sum_launch"] / device.clock_hz
                                 + weight["part"] * traffic.part_bytes / device.bandwidth, 0.0))
