@@ -43,6 +43,7 @@ class RunRequest:
     batch: int | None
     seed: int
     repeats: int
+    arithmetic: str
 
 
 def run(
@@ -51,6 +52,7 @@ def run(
     device: options.OwnDeviceName = None,
     rules: options.RulesName = "hardware",
     tiling: options.TilingFields = None,
+    arithmetic: options.Arithmetic = "sum",
     batch: options.Batch = None,
     seed: options.Seed = 0,
     repeats: Annotated[int, typer.Option(
@@ -69,7 +71,7 @@ def run(
 
     Ends with 1 if a layer fails, 4 or 5 if a compiler or a device failed.
     """
-    _run(layers, RunRequest(backend, device, rules, tiling, batch, seed, repeats), json)
+    _run(layers, RunRequest(backend, device, rules, tiling, batch, seed, repeats, arithmetic), json)
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def _run(names: list[str], request: RunRequest, json: bool) -> None:
     began = time.perf_counter()
     require_int(request.repeats, "--repeats")
     require_int(request.seed, "--seed", 0)
-    layers, tiling = layers_of(names, request.batch), tiling_of(request.tiling)
+    layers, tiling = layers_of(names, request.batch, request.arithmetic), tiling_of(request.tiling)
     backend = choose_backend(request.backend)
     device = backend.device() if request.device is None else api.device_of(request.device)
     job, outcomes = _Job(request, backend, device, tiling), list[_Outcome]()
@@ -261,14 +263,10 @@ def _row(outcome: _Outcome) -> tuple[str, ...]:
             "" if accuracy is None else percent(accuracy.share), outcome.verdict)
 
 
-def _worst(outcomes: list[_Outcome]) -> float | None:
-    return max((outcome.accuracy.share for outcome in outcomes if outcome.accuracy), default=None)
-
-
 def _summary(outcomes: list[_Outcome], total: int, seconds: float) -> str:
     from dscore.calling import choice
 
-    worst = _worst(outcomes)
+    worst = max((one.accuracy.share for one in outcomes if one.accuracy), default=None)
     count = f"{len(outcomes)} of " if len(outcomes) < total else ""
     parts = [count + counted(total, "layer"), f"{sum(outcome.ok for outcome in outcomes)} right"]
     parts += [f"worst error {percent(worst)} of the bound"] if worst is not None else []
@@ -278,11 +276,10 @@ def _summary(outcomes: list[_Outcome], total: int, seconds: float) -> str:
 
 
 def _record(job: _Job, outcomes: list[_Outcome], total: int, seconds: float) -> Record:
-    worst = _worst(outcomes)
+    worst = max((one.accuracy.share for one in outcomes if one.accuracy), default=None)
     return {"backend": job.backend.name, "device": job.device.name, "host_time": job.on_host,
-            "rules": job.request.rules,
-            "seed": job.request.seed, "repeats": job.request.repeats, "asked": total,
-            "ran": len(outcomes), "right": sum(outcome.ok for outcome in outcomes),
+            "rules": job.request.rules, "seed": job.request.seed, "repeats": job.request.repeats,
+            "asked": total, "ran": len(outcomes), "right": sum(outcome.ok for outcome in outcomes),
             "worst_share": None if worst is None else finite(worst), "seconds": seconds,
             "layers": [_layer_record(one, job.tiling is not None) for one in outcomes]}
 

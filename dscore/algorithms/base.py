@@ -21,6 +21,7 @@ from dscore.algorithms.columns import Count, ceil_div, remembered
 from dscore.algorithms.registers import launchable
 from dscore.core import catalog
 from dscore.core.device import Device
+from dscore.core.numerics import Permission, PlanArithmetic
 from dscore.core.plan import Check, Launch, Plan, ResourceUse, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
@@ -186,6 +187,7 @@ class Algorithm(ABC):
     limits: ClassVar[tuple[Limit, ...]]  # beside those of the device (dscore.solving.rules)
     spaces: ClassVar[tuple[SpaceGenerator, ...]]  # in the order in which they are opened
     operations: ClassVar[tuple[str, ...]] = ("conv",)  # by their names in dscore.ops
+    permission: ClassVar[Permission] = "sum"  # that it needs of a problem
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
     weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, on devices without their own
 
@@ -201,18 +203,25 @@ class Algorithm(ABC):
         return f'#include "{self.name}/{problem.operation}.hpp"'
 
     def kernel(self, problem: ConvProblem) -> str:
-        """C++ name of the kernel: the tiling's without its last six letters, and with the
-        operation's unless it is the first."""
-        first = problem.operation == self.operations[0]
-        words = [] if first else problem.operation.split("_")
+        """C++ name of the kernel: the tiling's without `Tiling`, and with a further operation's."""
+        words = problem.operation.split("_") * (problem.operation != self.operations[0])
         return self.tiling.__name__.removesuffix("Tiling") + "".join(map(str.capitalize, words))
 
     def refuses(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        """What of *problem* the algorithm cannot run: its operation, else what `runs` names."""
+        """What of *problem* it cannot run: the operation, else what `runs` names, else permission.
+        """
         if problem.operation not in self.operations:
             return (Violation("E-OPERATION", f"operation of {self.name}", problem.operation,
                               ", ".join(self.operations)),)
-        return self.runs(problem)
+        broken = self.runs(problem)
+        if broken or self.permission in ("sum", problem.spec.arithmetic):
+            return broken
+        return (Violation("E-ARITHMETIC", f"arithmetic of {self.name}", self.permission,
+                          f'sum, unless arithmetic="{self.permission}" permits it'),)
+
+    def arithmetic(self, problem: ConvProblem, t: Tiling) -> PlanArithmetic:
+        """How the kernel of a tiling computes; its result is held to the bound of that."""
+        return "sum" if t.computes("plain") else "tf32x3"
 
     @abstractmethod
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
@@ -226,8 +235,8 @@ class Algorithm(ABC):
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         """Registers that the device's compiler wants for the kernel, fitted (docs/registers.md).
 
-        It may spill where the device has fewer, so the limits go by them. So do residency and cost
-        until the compiler has reported: the cost model's weights were fitted that way.
+        It may spill where the device has fewer, so the limits go by them; and residency and cost,
+        by which the cost model was fitted, until the compiler has reported.
         """
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
@@ -251,10 +260,7 @@ class Algorithm(ABC):
         return self.weights
 
     def work(self, case: Case, grids: Count) -> Work | None:
-        """Work that `Case.weights` weigh, of a grid that fills the device *grids* times.
-
-        None: the cost is estimated from the footprint, without a fit.
-        """
+        """Work of a grid that fills the device *grids* times; None: cost by the footprint alone."""
         return None
 
     def traffic(self, case: Case) -> Mapping[str, Count]:
@@ -271,8 +277,7 @@ class Algorithm(ABC):
         """The arguments of the tiling's C++ type."""
 
     def image_arguments(self, plan: Plan) -> str:
-        """Template arguments that depend on the image, as part of the name of a kernel for any
-        sizes; empty for none."""
+        """Those that depend on the image, for the name of a kernel for any sizes; or empty."""
         return ""
 
     @abstractmethod

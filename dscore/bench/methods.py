@@ -119,8 +119,10 @@ def _written(problem: ConvProblem) -> dict[str, Any]:
     even = (top, left) == (bottom, right)
     options = {"stride": _short(spec.stride), "dilation": _short(spec.dilation),
                "padding": _short((top, left)) if even else ((top, bottom), (left, right)),
-               "groups": spec.groups, "activation": spec.activation}
-    defaults = {"stride": 1, "dilation": 1, "padding": 0, "groups": 1, "activation": None}
+               "groups": spec.groups, "activation": spec.activation,
+               "arithmetic": spec.arithmetic}
+    defaults = {"stride": 1, "dilation": 1, "padding": 0, "groups": 1, "activation": None,
+                "arithmetic": "sum"}
     return {name: value for name, value in options.items() if value != defaults[name]}
 
 

@@ -25,7 +25,7 @@ from dscore.core.backend import (
 )
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, UnavailableError
-from dscore.core.numerics import Arithmetic
+from dscore.core.numerics import Arithmetic, products_of
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.ops import operands_of, output_of
@@ -75,7 +75,7 @@ def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
     arguments.require_further(given, x, shape)
     gpu = arguments.common_gpu(adapter, given)
     return run(Call(problem, adapter, gpu, _of_operands(problem, arrays), shape, options,
-                    named.backend, named.arithmetic, plan))
+                    named.backend, products_of(named.arithmetic), plan))
 
 
 def _of_operands(problem: ConvProblem, arrays: dict[str, Any]) -> dict[str, Any]:

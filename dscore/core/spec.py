@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from dscore.core.errors import SpecError, require_int, require_one_of, shown
-from dscore.core.numerics import ELEMENTS, Element
+from dscore.core.numerics import ELEMENTS, PERMISSIONS, Element, Permission
+from dscore.core.winograd import has_tiles
 
 Layout = Literal["nchw", "nhwc"]
 Activation = Literal["relu", "relu6", "silu", "hardswish"]
@@ -75,6 +76,8 @@ class ConvSpec:
     (out_channels, in_channels / groups, kernel height, kernel width).
     *residual*: an array of the output's shape is added before the activation, or after it.
     *scaled*: x is multiplied by an array of shape (N, in_channels) beforehand; of pointwise layers.
+    *arithmetic*: "winograd" permits Winograd's algorithm; of a layer that it has no tiles for
+    (all but 3x3 without stride and dilation) that is "sum" all the same.
     Build it with :meth:`make`, which takes the usual short forms.
 
     Raises SpecError where a field is out of range or the channels do not fit the groups.
@@ -96,6 +99,7 @@ class ConvSpec:
     activation: Activation | None = None
     residual: Residual | None = None
     scaled: bool = False
+    arithmetic: Permission = "sum"
 
     def __post_init__(self) -> None:
         # Stored as plain ints, so that equal layers are equal bytes in a cache key.
@@ -113,6 +117,9 @@ class ConvSpec:
         require_one_of(self.activation, "activation", (None, *ACTIVATIONS))
         require_one_of(self.residual, "residual", (None, *RESIDUALS))
         require_one_of(self.scaled, "scaled", (True, False))
+        require_one_of(self.arithmetic, "arithmetic", PERMISSIONS)
+        if not has_tiles(self.kernel, self.stride, self.dilation):
+            object.__setattr__(self, "arithmetic", "sum")
         if self.residual and not self.activation:  # both sides of no activation are one
             object.__setattr__(self, "residual", "before")
         for name in ("in_channels", "out_channels"):

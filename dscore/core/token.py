@@ -4,9 +4,9 @@
 After the kernel may stand ``s`` stride, ``p`` padding, ``d`` dilation, ``g`` groups, then further
 parts: a dtype, ``nhwc``, ``bias``, an activation, ``scaled`` for an input that is multiplied by
 image and channel, ``residual`` or ``residualafter`` for an array added before or after the
-activation, as in ``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An operation other than a
-convolution stands in front, as in ``input_gradient_n1c64h14w14_o384k1``. A token is a C
-identifier.
+activation, ``winograd`` where Winograd's algorithm is permitted, as in
+``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An operation other than a convolution stands in
+front, as in ``input_gradient_n1c64h14w14_o384k1``. A token is a C identifier.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def _known_options() -> dict[str, tuple[str, Any]]:
     return {**{name: ("dtype", name) for name in ELEMENTS},
             **{name: ("layout", name) for name in LAYOUTS}, "bias": ("bias", True),
             **{name: ("activation", name) for name in ACTIVATIONS}, "scaled": ("scaled", True),
-            "residual": ("residual", "before"), "residualafter": ("residual", "after")}
+            "residual": ("residual", "before"), "residualafter": ("residual", "after"),
+            "winograd": ("arithmetic", "winograd")}
 
 
 def _joined(letter: str, values: tuple[int, ...], default: tuple[int, ...]) -> str:
@@ -125,4 +126,5 @@ def problem_token(problem: ConvProblem) -> str:
     parts += [spec.activation] if spec.activation else []
     parts += ["scaled"] if spec.scaled else []
     parts += ["residual" + "after" * (spec.residual == "after")] if spec.residual else []
+    parts += [spec.arithmetic] if spec.arithmetic != "sum" else []
     return "_".join(parts)
