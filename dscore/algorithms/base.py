@@ -208,8 +208,7 @@ class Algorithm(ABC):
         return self.tiling.__name__.removesuffix("Tiling") + "".join(map(str.capitalize, words))
 
     def refuses(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        """What of *problem* it cannot run: the operation, else what `runs` names, else permission.
-        """
+        """What of *problem* it cannot run: operation, kind of layer (`runs`), or arithmetic."""
         if problem.operation not in self.operations:
             return (Violation("E-OPERATION", f"operation of {self.name}", problem.operation,
                               ", ".join(self.operations)),)
@@ -222,6 +221,10 @@ class Algorithm(ABC):
     def arithmetic(self, problem: ConvProblem, t: Tiling) -> PlanArithmetic:
         """How the kernel of a tiling computes; its result is held to the bound of that."""
         return "sum" if t.computes("plain") else "tf32x3"
+
+    def chain(self, problem: ConvProblem, t: Any) -> int | None:
+        """Products that a sum of matrix units has, and additions after it; None: all there are."""
+        return None
 
     @abstractmethod
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
@@ -266,9 +269,8 @@ class Algorithm(ABC):
     def traffic(self, case: Case) -> Mapping[str, Count]:
         """Counts per wavefront that `work` weighs: `multiply-adds`, `LDS reads` (instructions),
         `LDS words read` (of a lane), `LDS clocks`, `lane permutes`, `global loads`,
-        `global stores`, `lines loaded`, `lines stored`.
-
-        What it does not count apart is left out. Machine code is counted by the same names.
+        `global stores`, `lines loaded`, `lines stored`; some may be left out. Machine code is
+        counted by the same names.
         """
         return {}
 
@@ -282,10 +284,8 @@ class Algorithm(ABC):
 
     @abstractmethod
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
-        """The (block, wavefront in the block) that computes an output of channel 0 of image 0.
-
-        A block is its parity only, 0 or 1, as on a chess board.
-        """
+        """The (parity of the block as on a chess board, wavefront in the block) that computes an
+        output of channel 0 of image 0."""
 
     @abstractmethod
     def caption(self, plan: Plan) -> list[str]:

@@ -12,9 +12,8 @@ from dscore.algorithms.base import Algorithm, Case
 from dscore.algorithms.columns import Count
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, require_one_of, shown
-from dscore.core.numerics import PlanArithmetic
 from dscore.core.once import once
-from dscore.core.plan import Plan, Rules
+from dscore.core.plan import Rules
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, fields_fault, kind_of, require_fields
 from dscore.ops import operation
@@ -154,17 +153,6 @@ def running(problem: ConvProblem, rules: Rules = "hardware") -> tuple[Algorithm,
     operation(problem.operation)  # raises for one that is unknown
     able = [one for one in _algorithms() if not one.refuses(problem)]
     return tuple(sorted(able, key=lambda one: rules == "paper" and not one.of_paper))
-
-
-def arithmetic_of(plan: Plan) -> PlanArithmetic:
-    """How a plan computes, by which its result is judged.
-
-    >>> from dscore.core.catalog import device, layers
-    >>> from dscore.solving.solver import best_plan
-    >>> [arithmetic_of(best_plan(layers()["P13"], device(name))) for name in ("z100sm", "h200")]
-    ['sum', 'tf32x3']
-    """
-    return algorithm_of(plan.tiling).arithmetic(plan.problem, plan.tiling)
 
 
 def require_runs(problem: ConvProblem, tiling: Tiling) -> None:

@@ -12,6 +12,7 @@ from dscore.bench import torch_methods
 from dscore.bench.summary import OURS
 from dscore.calling import gradients
 from dscore.checking.bound import Accuracy
+from dscore.checking.rounding import Rounding, rounding_of
 from dscore.core.backend import Backend
 from dscore.core.errors import DscoreError, LaunchError, SpecError, UnavailableError
 from dscore.core.plan import Plan
@@ -58,7 +59,7 @@ def dscore_method(runner: Runner, backend: Backend, plan: Plan, arrays: Arrays,
         if options is not None and not method.fault:
             y = _Conv(plan.problem, arrays, options).launch(0, 0)
             runner.clock.synchronize()
-            method.judged(runner.judge(plan.problem, arrays, y))
+            method.judged(runner.judge(plan.problem, arrays, y, rounding_of(plan)))
     except (SpecError, UnavailableError):
         raise
     except DscoreError as error:
@@ -78,7 +79,8 @@ def torch_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
         with subject.settings():
             subject.launch(0, 0)
         runner.clock.synchronize()
-        method.judged(runner.judge(problem, arrays, subject.results[0], subject.tf32))
+        method.judged(runner.judge(problem, arrays, subject.results[0],
+                                   Rounding("tf32" if subject.tf32 else "sum")))
     except RuntimeError as error:
         method.failed(error)
     return method

@@ -14,6 +14,7 @@ from dscore.algorithms.direct import Direct, DirectTiling
 from dscore.algorithms.templates import Template
 from dscore.calling import convolve
 from dscore.checking.conformance import conformance
+from dscore.checking.rounding import rounding_of
 from dscore.core import catalog
 from dscore.core.errors import SpecError
 from dscore.core.token import parse_problem, problem_token
@@ -55,7 +56,7 @@ def test_what_a_problem_does_not_permit_is_refused_by_name(needing):
                                         'sum, unless arithmetic="winograd" permits it'):
         solver.make_plan(BARE, Z100SM, TILING)
     plan = solver.solve(PERMITTING, Z100SM, algorithm="direct").plan(0)
-    assert registry.arithmetic_of(plan) == "winograd4"
+    assert rounding_of(plan) == ("winograd4", None)
     assert plan.name.startswith(f"{TOKEN}_winograd__direct")
 
 

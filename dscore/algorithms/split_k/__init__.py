@@ -134,6 +134,10 @@ class SplitK(Algorithm):
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         return require_kind(problem, self.name, "pointwise")
 
+    def chain(self, problem: ConvProblem, t: Any) -> int:
+        steps = ceil_div(ceil_div(pixels_of(problem), t.step), t.parts * t.cluster)
+        return int(steps) * t.step // t.slices + t.slices + t.cluster + t.parts
+
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
         depth_lane = floor_div(shape.steps * t.step, t.slices)
