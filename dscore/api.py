@@ -72,8 +72,8 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
     - *out*: an array of the result's shape to write to, or None for a new one. On the host it may
       overlap the inputs. On a GPU it may not, and must be C-contiguous.
     - *arithmetic*: "plain" for float32 products; "tf32x3" for products made of three TF32 ones
-      (NVIDIA), which have a bound of their own (docs/model.md); None for either. "winograd" permits
-      Winograd's algorithm, too, which errs by more.
+      (NVIDIA), which have a bound of their own and make NaN of infinities (docs/bounds.md); None
+      for either. "winograd" permits Winograd's algorithm, too, which errs by more.
     - *residual*: of the result's shape, added before the activation, or after (*residual_after*).
     - *scale*: of shape (N, C) or (N, C, 1, 1), which multiplies x beforehand; of 1x1 layers alone.
 

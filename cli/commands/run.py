@@ -14,7 +14,7 @@ import typer
 from dscore.cli import options
 from dscore.cli.ending import error_record
 from dscore.cli.inputs import layers_of, missing_for_gpus, reproduction, tiling_of
-from dscore.cli.show.json import Record, finite, print_json, problem_record
+from dscore.cli.show.json import Record, accuracy_record, finite, print_json, problem_record
 from dscore.cli.show.text import compiling, counted, print_note, print_table, print_text, progress
 from dscore.core.errors import CompileError, DscoreError, SpecError, UnavailableError, require_int
 from dscore.core.text import percent
@@ -62,7 +62,7 @@ def run(
     """Run layers and check each result.
 
     Each layer is planned and run on random data. Its result is right if every output is as close
-    to the exact one as the error bound of float32 asks, and no other memory was written to.
+    to the exact one as the bound of its arithmetic asks, and no other memory was written to.
 
     \b
     dscore run mobilenet_v2
@@ -270,6 +270,9 @@ def _summary(outcomes: list[_Outcome], total: int, seconds: float) -> str:
     count = f"{len(outcomes)} of " if len(outcomes) < total else ""
     parts = [count + counted(total, "layer"), f"{sum(outcome.ok for outcome in outcomes)} right"]
     parts += [f"worst error {percent(worst)} of the bound"] if worst is not None else []
+    bounds = sorted(one.accuracy.arithmetic for one in outcomes if one.accuracy)
+    parts += [f"{counted(bounds.count(name), 'layer')} by the bound of {name}"
+              for name in dict.fromkeys(bounds) if name != "sum"]
     hinted = sum(o.plan is not None and choice.origin(o.plan) == "hint" for o in outcomes)
     parts += [f"{hinted} planned by shipped hints"] if hinted else []
     return ", ".join([*parts, f"{seconds:.1f} s"])
@@ -287,11 +290,11 @@ def _record(job: _Job, outcomes: list[_Outcome], total: int, seconds: float) -> 
 def _layer_record(outcome: _Outcome, named: bool) -> Record:
     from dscore.calling import choice
 
-    plan, accuracy = outcome.plan, outcome.accuracy
+    plan = outcome.plan
     return {"layer": outcome.layer.name, **problem_record(outcome.layer.problem),
             "tiling": plan and plan.tiling.as_json(), "plan": plan and plan.name,
             "chosen_by": plan and choice.origin_text(plan, named),
             "use": outcome.use and asdict(outcome.use),
-            "seconds": outcome.seconds, "share": accuracy and finite(accuracy.share),
+            "seconds": outcome.seconds, **accuracy_record(outcome.accuracy),
             "ok": outcome.ok, "verdict": outcome.verdict, "message": outcome.message,
             "reproduce": outcome.reproduce}

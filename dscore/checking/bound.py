@@ -166,6 +166,11 @@ class Accuracy:
     arithmetic: str = "sum"  # whose bound it is
     of_sum: float | None = None  # the worst error over γ_k's bound, for another arithmetic
 
+    @property
+    def share_of_sum(self) -> float:
+        """The worst error over the bound of a sum, γ_k's."""
+        return self.share if self.of_sum is None else self.of_sum
+
     def __str__(self) -> str:
         whose = "" if self.of_sum is None else f" of {self.arithmetic}"
         beside = "" if self.of_sum is None else f", {self.of_sum:.1%} of γ_k's"
