@@ -19,6 +19,7 @@ from dscore.calling import choice, convolve
 from dscore.calling.arguments import PaddingLike, PairLike
 from dscore.calling.arrays import Array, ArrayT
 from dscore.calling.call_cache import CALLS
+from dscore.calling.pack import PackedFilter
 from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.backend import Backend, choose_backend, gpu_here
@@ -46,7 +47,7 @@ _ASSUMED = "z100sm"
 _fast_call = CALLS.fast.get
 
 
-def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
+def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: PairLike = 1,
          padding: PaddingLike = 0, dilation: PairLike = 1, groups: int = 1, *,
          activation: Activation | None = None, backend: str = "auto",
          plan: Plan | TilingLike | None = None, out: Array | None = None,
@@ -58,7 +59,8 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
     on one device, of one library: NumPy, PyTorch, CuPy, or any with DLPack.
 
     - *x*: the input, of shape (N, C, H, W), or (C, H, W) for one image.
-    - *w*: the filters, (M, C / groups, kernel height, kernel width); *bias*: (M,), or None.
+    - *w*: the filters, (M, C / groups, kernel height, kernel width), or such packed by
+      `dscore.pack`; *bias*: (M,), or None.
     - *stride*, *dilation*: an int, or (vertical, horizontal).
     - *padding*: an int, (vertical, horizontal), ((top, bottom), (left, right)), or four ints;
       "valid"; "same" for ceil(size / stride) outputs, an odd row or column at the end.

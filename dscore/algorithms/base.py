@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from dscore.algorithms.columns import Count, ceil_div, remembered
+from dscore.algorithms.refusal import unmet, wrong_operation
 from dscore.algorithms.registers import launchable
 from dscore.core import catalog
 from dscore.core.device import Device
-from dscore.core.numerics import Permission, PlanArithmetic
+from dscore.core.numerics import FilterForm, Permission, PlanArithmetic
 from dscore.core.plan import Check, Launch, Plan, ResourceUse, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
@@ -34,8 +35,7 @@ COMPILER_REGISTERS = 30
 # A block's LDS begins at a multiple of these (hip_src/support/vendor.hpp), and so do its results:
 # the copy engine of sm_90 is slower to others.
 LDS_ALIGNMENT_BYTES = 128
-# What a lane moves at most as one.
-VECTOR_BYTES = 16
+VECTOR_BYTES = 16  # that a lane moves at most as one
 # Words (numerics.WORD_BYTES) that LDS serves a clock, on all of these devices.
 LDS_BANKS = 32
 
@@ -165,10 +165,8 @@ class Limit:
 
 @dataclass(frozen=True)
 class SpaceGenerator:
-    """Enumeration of tilings to try, as columns; *masked*: tiles may reach past the output.
-
-    Left out may be tilings that another one betters; what fits is judged afterwards.
-    """
+    """Enumeration of tilings to try, as columns, but those that others better; what fits is judged
+    afterwards. *masked*: tiles may reach past the output."""
 
     masked: bool
     columns: Callable[[ConvProblem, Device], SimpleNamespace]
@@ -188,6 +186,7 @@ class Algorithm(ABC):
     spaces: ClassVar[tuple[SpaceGenerator, ...]]  # in the order in which they are opened
     operations: ClassVar[tuple[str, ...]] = ("conv",)  # by their names in dscore.ops
     permission: ClassVar[Permission] = "sum"  # that it needs of a problem
+    filters: ClassVar[tuple[FilterForm, ...]] = ("plain",)  # that it takes
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
     weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, on devices without their own
 
@@ -198,9 +197,8 @@ class Algorithm(ABC):
 
     def header(self, problem: ConvProblem) -> str:
         """First lines of a unit for *problem*: of its operation, `include` of the first one."""
-        if problem.operation == self.operations[0]:
-            return self.include
-        return f'#include "{self.name}/{problem.operation}.hpp"'
+        first = problem.operation == self.operations[0]
+        return self.include if first else f'#include "{self.name}/{problem.operation}.hpp"'
 
     def kernel(self, problem: ConvProblem) -> str:
         """C++ name of the kernel: the tiling's without `Tiling`, and with a further operation's."""
@@ -208,15 +206,9 @@ class Algorithm(ABC):
         return self.tiling.__name__.removesuffix("Tiling") + "".join(map(str.capitalize, words))
 
     def refuses(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        """What of *problem* it cannot run: operation, kind of layer (`runs`), or arithmetic."""
-        if problem.operation not in self.operations:
-            return (Violation("E-OPERATION", f"operation of {self.name}", problem.operation,
-                              ", ".join(self.operations)),)
-        broken = self.runs(problem)
-        if broken or self.permission in ("sum", problem.spec.arithmetic):
-            return broken
-        return (Violation("E-ARITHMETIC", f"arithmetic of {self.name}", self.permission,
-                          f'sum, unless arithmetic="{self.permission}" permits it'),)
+        """What of *problem* it cannot run: operation, layer (`runs`), arithmetic or filter."""
+        return (wrong_operation(problem, self.name, self.operations) or self.runs(problem)
+                or unmet(problem, self.name, self.permission, self.filters))
 
     def arithmetic(self, problem: ConvProblem, t: Tiling) -> PlanArithmetic:
         """How the kernel of a tiling computes; its result is held to the bound of that."""
@@ -238,8 +230,8 @@ class Algorithm(ABC):
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         """Registers that the device's compiler wants for the kernel, fitted (docs/registers.md).
 
-        It may spill where the device has fewer, so the limits go by them; and residency and cost,
-        by which the cost model was fitted, until the compiler has reported.
+        With fewer it spills, so the limits go by them; and residency and cost, by which the cost
+        model was fitted, until the compiler has reported.
         """
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
@@ -269,8 +261,7 @@ class Algorithm(ABC):
     def traffic(self, case: Case) -> Mapping[str, Count]:
         """Counts per wavefront that `work` weighs: `multiply-adds`, `LDS reads` (instructions),
         `LDS words read` (of a lane), `LDS clocks`, `lane permutes`, `global loads`,
-        `global stores`, `lines loaded`, `lines stored`; some may be left out. Machine code is
-        counted by the same names.
+        `global stores`, `lines loaded`, `lines stored`. Some may be missing.
         """
         return {}
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dscore import api
 from dscore.bench import torch_methods
 from dscore.bench.summary import OURS
 from dscore.calling import gradients
+from dscore.calling.pack import PackedFilter
 from dscore.checking.bound import Accuracy
 from dscore.checking.rounding import Rounding, rounding_of
 from dscore.core.backend import Backend
@@ -93,6 +94,10 @@ class _Conv:
         self.name, self._inputs, spec = OURS, arrays[:-1], problem.spec
         self._options = {**_written(problem), **options}
         self._call: Callable[..., Any] = api.conv
+        if spec.filter != "plain":
+            x, w, *others = self._inputs
+            shape = replace(spec, filter="plain").w_shape
+            self._inputs = (x, PackedFilter(w, spec.filter, shape), *others)
         if problem.operation == "input_gradient":
             self._call = gradients.input_gradient
             self._options["size"] = _short((problem.height, problem.width))

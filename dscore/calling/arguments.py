@@ -15,6 +15,7 @@ from dscore.core.numerics import (
     ARITHMETIC_OPTIONS,
     ELEMENTS,
     ArithmeticOption,
+    FilterForm,
     permission_of,
 )
 from dscore.core.once import once
@@ -40,6 +41,7 @@ class Options(NamedTuple):
     arithmetic: ArithmeticOption | None
     residual: Residual | None = None
     scaled: bool = False
+    filter: FilterForm = "plain"
 
     def require_known(self) -> None:
         """Raise SpecError for what no layer states, and values of another type."""
@@ -102,7 +104,7 @@ def problem_of(x: Any, w: Any, bias: Any, dtype: Any, options: Options) -> ConvP
                          dilation=options.dilation, groups=options.groups, dtype=dtype,
                          bias=bias is not None, activation=options.activation,
                          residual=options.residual, scaled=options.scaled,
-                         arithmetic=permission_of(options.arithmetic))
+                         arithmetic=permission_of(options.arithmetic), filter=options.filter)
     return ConvProblem(spec, max((*batch, 1)), height, width)
 
 

@@ -21,18 +21,20 @@ import numpy as np
 from dscore import ops
 from dscore.checking.rounding import (
     LEAST_SPLIT,
+    LEAST_TILE,
     ROUNDED_SHARE,
     TF32_SHARE,
     UNIT_ROUNDOFF,
     Rounding,
     gamma,
 )
-from dscore.checking.tiles import tile_magnitude
 from dscore.core.errors import SpecError
 from dscore.core.numerics import ACCUMULATOR, UNDERFLOW
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation
+from dscore.core.winograd import tile_of
 from dscore.ops import conv
+from dscore.ops.tiles import matrices, of_tiles, tile_padding, unpacked
 
 SUM = Rounding()
 # Below it the small part of an operand may be below the normal range.
@@ -111,7 +113,8 @@ class Oracle:
         else:
             magnitude = self._magnitude_of_parts()
         size = sum(self._exact.addends, start=magnitude)
-        return rounding.relative(k, addends) * size + rounding.underflow(k, addends)
+        packed = tile_of(self._problem.spec.filter) > 0
+        return rounding.relative(k, addends, packed) * size + rounding.underflow(k, addends)
 
     def _magnitude_of_parts(self) -> Any:
         """The magnitude, of operands that are so small that a part may be flushed a little more."""
@@ -140,6 +143,18 @@ class Oracle:
             return bound
         # One rounding of what is at most so far off.
         return bound + UNIT_ROUNDOFF * (abs_of(self._y) + bound)
+
+
+def tile_magnitude(xp: Any, problem: ConvProblem, m: int, x: Any, w: Any) -> Any:
+    """``|Aᵀ| [Σ (|G| |w| |G|ᵀ) ⊙ (|Bᵀ| |x| |B|)] |A|`` over the channels, of each output.
+
+    Of a filter that was transformed beforehand, its absolute values stand for |G| |w| |G|ᵀ.
+    """
+    x, w, spec = xp.abs(conv.float64(xp, x)), xp.abs(conv.float64(xp, w)), problem.spec
+    _, g, _ = matrices(xp, m, x, absolute=True)
+    filters = unpacked(xp, spec, w) if tile_of(spec.filter) else g @ w @ g.T
+    padded = conv.pad(xp, x, tile_padding(problem, m))
+    return of_tiles(xp, problem, m, padded, filters, absolute=True, least=LEAST_TILE)
 
 
 def expected(problem: ConvProblem, *inputs: Any, xp: Any = np, rounding: Rounding = SUM

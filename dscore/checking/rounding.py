@@ -55,10 +55,11 @@ class Rounding(NamedTuple):
             return 0
         return int(self.arithmetic.removesuffix("_tf32x3").removeprefix("winograd"))
 
-    def relative(self, products: int, addends: int = 0) -> float:
+    def relative(self, products: int, addends: int = 0, packed: bool = False) -> float:
         """Error of a sum of *products* and *addends*, over the sum of their magnitudes.
 
-        Of Winograd's, *products* are those of one of the (m + 2)² sums.
+        Of Winograd's, *products* are those of one of the (m + 2)² sums, and *packed* is whether
+        the filter was transformed beforehand.
         """
         if self.splits:
             chain = products if self.chain is None else min(products, self.chain)
@@ -67,7 +68,7 @@ class Rounding(NamedTuple):
             return gamma(products + addends)
         else:
             sums = gamma(products)
-        steps = addends + (transform_steps(self.tile) if self.tile else 0)
+        steps = addends + (transform_steps(self.tile, packed) if self.tile else 0)
         return (1 + sums) * (1 + gamma(steps)) - 1
 
     def underflow(self, products: int, addends: int) -> float:
@@ -98,13 +99,16 @@ def gamma(roundings: int, unit: float = UNIT_ROUNDOFF) -> float:
     return error / (1 - error)
 
 
-def transform_steps(m: int) -> int:
+def transform_steps(m: int, packed: bool = False) -> int:
     """Roundings on the longest way through the transforms of F(m x m, 3x3), in two dimensions.
 
-    >>> transform_steps(2), transform_steps(4)
-    (10, 22)
+    *packed* leaves out the filter's.
+
+    >>> transform_steps(2), transform_steps(4), transform_steps(4, packed=True)
+    (10, 22, 14)
     """
-    return 2 * sum(map(_steps, transforms(m)))
+    bt, g, at = map(_steps, transforms(m))
+    return 2 * (bt + at + (0 if packed else g))
 
 
 def _steps(matrix: Matrix) -> int:

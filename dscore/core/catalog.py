@@ -146,7 +146,7 @@ def _of_operation(layer: NamedProblem, operation: str) -> NamedProblem:
     if problem.operation != "conv":
         raise SpecError(f"{name}: the problem is of the operation {problem.operation} already")
     linear = replace(problem.spec, bias=False, activation=None, residual=None, scaled=False,
-                     arithmetic="sum")
+                     arithmetic="sum", filter="plain")
     return replace(layer, name=name, problem=replace(problem, spec=linear, operation=operation))
 
 

@@ -11,6 +11,10 @@ ARITHMETICS: tuple[str, ...] = get_args(Arithmetic)
 # What a layer permits: sums of products alone, made in either way, or Winograd's algorithm, too.
 Permission = Literal["sum", "winograd"]
 PERMISSIONS: tuple[str, ...] = get_args(Permission)
+# How a filter lies in memory: as arrays have it, or transformed for Winograd's algorithm, which is
+# permitted by that (dscore.calling.pack).
+FilterForm = Literal["plain", "winograd2", "winograd4"]
+FILTER_FORMS: tuple[str, ...] = get_args(FilterForm)
 # What a caller names: one way to make products, or that permission.
 ArithmeticOption = Literal["plain", "tf32x3", "winograd"]
 ARITHMETIC_OPTIONS: tuple[str, ...] = get_args(ArithmeticOption)

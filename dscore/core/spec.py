@@ -6,8 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from dscore.core.errors import SpecError, require_int, require_one_of, shown
-from dscore.core.numerics import ELEMENTS, PERMISSIONS, Element, Permission
-from dscore.core.winograd import has_tiles
+from dscore.core.numerics import (
+    ELEMENTS,
+    FILTER_FORMS,
+    PERMISSIONS,
+    Element,
+    FilterForm,
+    Permission,
+)
+from dscore.core.winograd import filter_shape, has_tiles, tile_of
 
 Layout = Literal["nchw", "nhwc"]
 Activation = Literal["relu", "relu6", "silu", "hardswish"]
@@ -78,6 +85,7 @@ class ConvSpec:
     *scaled*: x is multiplied by an array of shape (N, in_channels) beforehand; of pointwise layers.
     *arithmetic*: "winograd" permits Winograd's algorithm; of a layer that it has no tiles for
     (all but 3x3 without stride and dilation) that is "sum" all the same.
+    *filter*: the form of w; "winograd4", as `dscore.pack` makes it, permits that arithmetic.
     Build it with :meth:`make`, which takes the usual short forms.
 
     Raises SpecError where a field is out of range or the channels do not fit the groups.
@@ -100,6 +108,7 @@ class ConvSpec:
     residual: Residual | None = None
     scaled: bool = False
     arithmetic: Permission = "sum"
+    filter: FilterForm = "plain"
 
     def __post_init__(self) -> None:
         # Stored as plain ints, so that equal layers are equal bytes in a cache key.
@@ -118,8 +127,8 @@ class ConvSpec:
         require_one_of(self.residual, "residual", (None, *RESIDUALS))
         require_one_of(self.scaled, "scaled", (True, False))
         require_one_of(self.arithmetic, "arithmetic", PERMISSIONS)
-        if not has_tiles(self.kernel, self.stride, self.dilation):
-            object.__setattr__(self, "arithmetic", "sum")
+        require_one_of(self.filter, "filter", FILTER_FORMS)
+        self._settle_arithmetic()
         if self.residual and not self.activation:  # both sides of no activation are one
             object.__setattr__(self, "residual", "before")
         for name in ("in_channels", "out_channels"):
@@ -130,6 +139,16 @@ class ConvSpec:
         if self.scaled and self.kind != "pointwise":
             raise SpecError("a scale of the input is for pointwise layers (kernel 1x1, groups 1), "
                             f"and this one is {self.kind}; multiply x beforehand")
+
+    def _settle_arithmetic(self) -> None:
+        """Let a transformed filter permit what it is for; raise SpecError where it is for others.
+        """
+        tiles, transformed = has_tiles(self.kernel, self.stride, self.dilation), self.filter
+        if tile_of(transformed) and not tiles:
+            raise SpecError(f"a filter of the form {transformed} is for 3x3 layers without stride "
+                            "and dilation; pass the plain filter")
+        if tile_of(transformed) or not tiles:
+            object.__setattr__(self, "arithmetic", "winograd" if tiles else "sum")
 
     @classmethod
     def make(cls, in_channels: int, out_channels: int, kernel: Any, *, stride: Any = 1,
@@ -179,5 +198,7 @@ class ConvSpec:
 
     @property
     def w_shape(self) -> tuple[int, int, int, int]:
-        """Shape of the filter."""
+        """Shape of the filter, in its form."""
+        if tile_of(self.filter):
+            return filter_shape(tile_of(self.filter), self.out_channels, self.group_in)
         return self.out_channels, self.group_in, *self.kernel

@@ -50,6 +50,25 @@ def _over(rows: tuple[tuple[int, ...], ...], whole: int) -> Matrix:
     return tuple(tuple(Fraction(number, whole) for number in row) for row in rows)
 
 
+# Input channels that lie side by side in a transformed filter.
+FILTER_FOUR = 4
+
+
+def tile_of(form: str) -> int:
+    """m of a filter's form, "winograd2" or "winograd4"; 0 of a plain one."""
+    return int(form.removeprefix("winograd")) if form.startswith("winograd") else 0
+
+
+def filter_shape(m: int, out_channels: int, group_in: int) -> tuple[int, int, int, int]:
+    """Shape of a filter transformed for F(m x m, 3x3): an element of G w Gᵀ, then the input
+    channels in fours, output channels, and a four's channels, past the last one zero.
+
+    >>> filter_shape(4, 64, 30)
+    (36, 8, 64, 4)
+    """
+    return (m + KERNEL - 1)**2, -(-group_in // FILTER_FOUR), out_channels, FILTER_FOUR
+
+
 def has_tiles(kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]) -> bool:
     """Whether these tiles compute a layer: 3x3 without stride and dilation.
 

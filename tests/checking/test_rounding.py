@@ -19,9 +19,9 @@ from plans import plan_of
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.backends.reference.backend import ReferenceBackend
 from dscore.checking import bound
+from dscore.checking.bound import tile_magnitude
 from dscore.checking.check import check_kernel
 from dscore.checking.rounding import Rounding, gamma, rounding_of, transform_steps
-from dscore.checking.tiles import tile_magnitude
 from dscore.core.token import parse_problem
 
 SPLIT = Rounding("tf32x3")
@@ -186,7 +186,7 @@ def test_a_weight_gradient_is_held_to_the_chain_of_its_plan():
     from dscore.algorithms.split_k.tiling import SplitKTiling
 
     problem = parse_problem("weight_gradient_n64c32h28w28_o32k1")
-    tiling = SplitKTiling(32, 16, 16, 16, 8, 1, 16, 3, 1, 49, "tf32x3")
+    tiling = SplitKTiling(32, 16, 16, 16, 8, 1, 16, 3, 49, False, "tf32x3")
     rounding = rounding_of(plan_of(problem, tiling, 32))
-    assert rounding == ("tf32x3", 1024 + 1 + 1 + 49)  # 64 · 784 pixels, of which each part has 1024
+    assert rounding == ("tf32x3", 1024 + 1 + 49)  # 64 · 784 pixels, of which each part has 1024
     assert rounding.relative(64 * 784) < SPLIT.relative(64 * 784) / 40

@@ -135,8 +135,8 @@ class SplitK(Algorithm):
         return require_kind(problem, self.name, "pointwise")
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
-        steps = ceil_div(ceil_div(pixels_of(problem), t.step), t.parts * t.cluster)
-        return int(steps) * t.step // t.slices + t.slices + t.cluster + t.parts
+        steps = ceil_div(ceil_div(pixels_of(problem), t.step), t.parts)
+        return int(steps * ceil_div(t.step, t.slices) + t.slices + t.parts)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
