@@ -52,7 +52,7 @@ class PackedFilter:
 def pack(w: Array, form: FilterForm = "winograd4") -> PackedFilter:
     """A filter packed for kernels, which then need not transform it in each call.
 
-    - *w*: the filters of a 3x3 layer, (M, C / groups, 3, 3), of float32.
+    - *w*: the filters of a 3x3 layer, (M, C, 3, 3), of float32.
     - *form*: "winograd4" or "winograd2": ``G w Gᵀ`` of Winograd's F(4x4, 3x3) or F(2x2, 3x3), made
       in float64 and rounded once. A call with it permits that arithmetic.
 
@@ -65,8 +65,8 @@ def pack(w: Array, form: FilterForm = "winograd4") -> PackedFilter:
     adapter, dtype = common_library({"w": w})
     shape = tuple(int(size) for size in w.shape)
     if len(shape) != 4 or shape[2:] != (KERNEL, KERNEL):
-        raise SpecError(f"a filter packed as {form} is of a {KERNEL}x{KERNEL} layer, (M, C / "
-                        f"groups, {KERNEL}, {KERNEL}); got shape {shape}")
+        raise SpecError(f"a filter packed as {form} is of a {KERNEL}x{KERNEL} layer, (M, C, "
+                        f"{KERNEL}, {KERNEL}); got shape {shape}")
     if dtype != ACCUMULATOR.name:
         raise SpecError(f"a filter packed as {form} is of {ACCUMULATOR.name}; w is {dtype}")
     return PackedFilter(_transformed(adapter, w, tile_of(form)), form, shape)

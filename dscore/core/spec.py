@@ -84,7 +84,7 @@ class ConvSpec:
     *residual*: an array of the output's shape is added before the activation, or after it.
     *scaled*: x is multiplied by an array of shape (N, in_channels) beforehand; of pointwise layers.
     *arithmetic*: "winograd" permits Winograd's algorithm; of a layer that it has no tiles for
-    (all but 3x3 without stride and dilation) that is "sum" all the same.
+    (all but 3x3 without stride, dilation and groups) that is "sum" all the same.
     *filter*: the form of w; "winograd4", as `dscore.pack` makes it, permits that arithmetic.
     Build it with :meth:`make`, which takes the usual short forms.
 
@@ -143,10 +143,11 @@ class ConvSpec:
     def _settle_arithmetic(self) -> None:
         """Let a transformed filter permit what it is for; raise SpecError where it is for others.
         """
-        tiles, transformed = has_tiles(self.kernel, self.stride, self.dilation), self.filter
+        tiles = has_tiles(self.kernel, self.stride, self.dilation, self.groups)
+        transformed = self.filter
         if tile_of(transformed) and not tiles:
-            raise SpecError(f"a filter of the form {transformed} is for 3x3 layers without stride "
-                            "and dilation; pass the plain filter")
+            raise SpecError(f"a filter of the form {transformed} is for 3x3 layers without "
+                            "stride, dilation and groups; pass the plain filter")
         if tile_of(transformed) or not tiles:
             object.__setattr__(self, "arithmetic", "winograd" if tiles else "sum")
 

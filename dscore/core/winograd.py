@@ -69,10 +69,11 @@ def filter_shape(m: int, out_channels: int, group_in: int) -> tuple[int, int, in
     return (m + KERNEL - 1)**2, -(-group_in // FILTER_FOUR), out_channels, FILTER_FOUR
 
 
-def has_tiles(kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]) -> bool:
-    """Whether these tiles compute a layer: 3x3 without stride and dilation.
+def has_tiles(kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int],
+              groups: int = 1) -> bool:
+    """Whether these tiles compute a layer: 3x3 without stride, dilation and groups.
 
     >>> has_tiles((3, 3), (1, 1), (1, 1)), has_tiles((3, 3), (2, 2), (1, 1))
     (True, False)
     """
-    return kernel == (KERNEL, KERNEL) and stride == (1, 1) and dilation == (1, 1)
+    return kernel == (KERNEL, KERNEL) and stride == dilation == (1, 1) and groups == 1

@@ -41,7 +41,8 @@ def test_winograd_is_a_permission_of_layers_that_it_has_tiles_for():
     assert (problem.spec.arithmetic, problem_token(problem)) == ("winograd", token)
     assert problem.permitting("sum") == parse_problem("n1c64h56w56_o64k3p1_relu")
     assert problem.permitting("sum").permitting("winograd") == problem
-    for other in ("n1c8h9w9_o8k1", "n1c8h9w9_o8k3s2", "n1c8h9w9_o8k3d2", "n1c8h9w9_o8k3x1"):
+    for other in ("n1c8h9w9_o8k1", "n1c8h9w9_o8k3s2", "n1c8h9w9_o8k3d2", "n1c8h9w9_o8k3x1",
+                  "n1c8h9w9_o8k3g2", "n1c8h9w9_o8k3g8"):
         assert parse_problem(f"{other}_winograd") == parse_problem(other)
     gradient = parse_problem("weight_gradient_n1c8h9w9_o8k3")
     assert gradient.permitting("winograd") == gradient
