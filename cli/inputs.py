@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from dscore.core.errors import SpecError, UnavailableError, require_one_of
+from dscore.core.numerics import PERMISSIONS
 
 if TYPE_CHECKING:
     from dscore.building.codegen import Sizes
     from dscore.core.backend import Backend
     from dscore.core.catalog import NamedProblem
+    from dscore.core.numerics import Permission
     from dscore.core.plan import Plan, Rules
     from dscore.core.problem import ConvProblem
     from dscore.core.tiling import Tiling
@@ -61,27 +64,35 @@ def _is_name(text: str) -> bool:
     return any(text.startswith(f"{name}_") for name in names())
 
 
-def layers_of(texts: list[str], batch: int | None) -> list[NamedProblem]:
-    """The layers that all of *texts* name, in order."""
+def layers_of(texts: list[str], batch: int | None, arithmetic: str = "sum") -> list[NamedProblem]:
+    """The layers that all of *texts* name, in order, with what they permit."""
     from dscore.core import catalog
 
-    return [layer for text in texts for layer in catalog.find(text, batch)]
+    layers = [layer for text in texts for layer in catalog.find(text, batch)]
+    return [replace(layer, problem=_permitting(layer.problem, arithmetic)) for layer in layers]
 
 
 def plan_of(layer: str, device: str | None, rules: str, tiling: str | None,
-            batch: int | None) -> Plan:
+            batch: int | None, arithmetic: str = "sum") -> Plan:
     """The plan of one layer, with a *tiling* or a *batch* where these are stated."""
     from dscore import api
 
-    return api.plan_for(problem_of(layer, batch), device, cast("Rules", rules), tiling_of(tiling))
+    return api.plan_for(problem_of(layer, batch, arithmetic), device, cast("Rules", rules),
+                        tiling_of(tiling))
 
 
-def problem_of(layer: str, batch: int | None) -> ConvProblem:
-    """The problem of one layer, with a *batch* where that is stated."""
+def problem_of(layer: str, batch: int | None, arithmetic: str = "sum") -> ConvProblem:
+    """The problem of one layer, with a *batch* where that is stated, and what it permits."""
     from dscore import api
 
-    problem = api.problem_of(layer)
+    problem = _permitting(api.problem_of(layer), arithmetic)
     return problem if batch is None else problem.with_batch(batch)
+
+
+def _permitting(problem: ConvProblem, arithmetic: str) -> ConvProblem:
+    """*problem*, with the permission of ``--arithmetic`` unless it has one of its own."""
+    require_one_of(arithmetic, "--arithmetic", PERMISSIONS)
+    return problem if arithmetic == "sum" else problem.permitting(cast("Permission", arithmetic))
 
 
 def measuring_backend(name: str, instead: str) -> Backend:

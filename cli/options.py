@@ -53,6 +53,9 @@ BackendName = Annotated[str, typer.Option(
     "--backend", metavar="NAME|module:Class", autocompletion=backends,
     help="Backend that runs the plans: one of those that dscore env lists, or hip_any, which is "
          "hip with image sizes as arguments of the kernels.")]
+Arithmetic = Annotated[str, typer.Option(
+    "--arithmetic", metavar="sum|winograd",
+    help="Permit sums of products alone, or Winograd's algorithm for 3x3 layers as well.")]
 Algorithm = Annotated[str | None, typer.Option(
     "--algorithm", metavar="NAME", show_default=False,
     help="Take tilings of this algorithm, such as gemm or channel_distribution (the paper's).  "
@@ -71,6 +74,10 @@ Ways = Annotated[str | None, typer.Option(
     "--ways", metavar="NAME,...", show_default=False,
     help="With --network: PyTorch's ways, of default, channels_last, compile, "
          "compile_channels_last.  [default: all]")]
+Replay = Annotated[list[str] | None, typer.Option(
+    "--replay", metavar="FILE.csv", show_default=False,
+    help="Show what a file of --out holds (repeatable); nothing is run.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")]
 Quiet = Annotated[bool, typer.Option(
     "--quiet", "-q", help="Print results and errors alone: no bar, notes, summary or warnings.")]
 Verbose = Annotated[bool, typer.Option(

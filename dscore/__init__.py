@@ -10,6 +10,7 @@ State a convolution and a device; dscore finds a tiling that provably fits and r
     validate(problem, t)  the verdict on one tiling: each limit with used and allowed
     trace(problem)        what the lanes of a plan load, multiply and store
     tiling(...)           a tiling from its fields
+    pack(w)               a PackedFilter: transformed beforehand, for many calls
     prepare(layers)       the kernels of many layers, compiled at once
     load(path)            kernels from a file of `dscore build --out`
 
@@ -44,6 +45,7 @@ _MODULES = {
     "api": ("conv", "explain", "plan_for", "solve", "tiling", "trace", "validate"),
     "calling.arrays": ("Array",),
     "calling.gradients": ("input_gradient", "weight_gradient"),
+    "calling.pack": ("PackedFilter", "pack"),
     "calling.prepare": ("load", "prepare"),
     "core.errors": ("CompileError", "DscoreError", "InfeasibleError", "LaunchError", "SpecError",
                     "UnavailableError"),
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
     from dscore.calling.arrays import Array as Array
     from dscore.calling.gradients import input_gradient as input_gradient
     from dscore.calling.gradients import weight_gradient as weight_gradient
+    from dscore.calling.pack import PackedFilter as PackedFilter
+    from dscore.calling.pack import pack as pack
     from dscore.calling.prepare import load as load
     from dscore.calling.prepare import prepare as prepare
     from dscore.core.device import Device as Device

@@ -19,12 +19,13 @@ from dscore.calling import choice, convolve
 from dscore.calling.arguments import PaddingLike, PairLike
 from dscore.calling.arrays import Array, ArrayT
 from dscore.calling.call_cache import CALLS
+from dscore.calling.pack import PackedFilter
 from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.backend import Backend, choose_backend, gpu_here
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, require_int, require_one_of, shown
-from dscore.core.numerics import Arithmetic
+from dscore.core.numerics import ArithmeticOption
 from dscore.core.plan import RULES, Plan, Rules
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation
@@ -46,11 +47,11 @@ _ASSUMED = "z100sm"
 _fast_call = CALLS.fast.get
 
 
-def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
+def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: PairLike = 1,
          padding: PaddingLike = 0, dilation: PairLike = 1, groups: int = 1, *,
          activation: Activation | None = None, backend: str = "auto",
          plan: Plan | TilingLike | None = None, out: Array | None = None,
-         arithmetic: Arithmetic | None = None, residual: Array | None = None,
+         arithmetic: ArithmeticOption | None = None, residual: Array | None = None,
          residual_after: bool = False, scale: Array | None = None) -> ArrayT:
     """Convolution ``activation(conv2d(x, w) + bias)``, as deep learning defines it.
 
@@ -58,7 +59,8 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
     on one device, of one library: NumPy, PyTorch, CuPy, or any with DLPack.
 
     - *x*: the input, of shape (N, C, H, W), or (C, H, W) for one image.
-    - *w*: the filters, (M, C / groups, kernel height, kernel width); *bias*: (M,), or None.
+    - *w*: the filters, (M, C / groups, kernel height, kernel width), or such packed by
+      `dscore.pack`; *bias*: (M,), or None.
     - *stride*, *dilation*: an int, or (vertical, horizontal).
     - *padding*: an int, (vertical, horizontal), ((top, bottom), (left, right)), or four ints;
       "valid"; "same" for ceil(size / stride) outputs, an odd row or column at the end.
@@ -72,7 +74,8 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
     - *out*: an array of the result's shape to write to, or None for a new one. On the host it may
       overlap the inputs. On a GPU it may not, and must be C-contiguous.
     - *arithmetic*: "plain" for float32 products; "tf32x3" for products made of three TF32 ones
-      (NVIDIA), which keep the bound on all but adverse data (docs/model.md); None for either.
+      (NVIDIA), which have a bound of their own and make NaN of infinities (docs/bounds.md); None
+      for either. "winograd" permits Winograd's algorithm, too, which errs by more.
     - *residual*: of the result's shape, added before the activation, or after (*residual_after*).
     - *scale*: of shape (N, C) or (N, C, 1, 1), which multiplies x beforehand; of 1x1 layers alone.
 
@@ -85,10 +88,8 @@ def conv(x: ArrayT, w: Array, bias: Array | None = None, stride: PairLike = 1,
     - CompileError, LaunchError: the compiler or the GPU fails.
 
     >>> conv(np.ones((1, 2, 3, 3), np.float32), np.ones((2, 1, 3, 3), np.float32),
-    ...      padding="same", groups=2)[0, 0]
-    array([[4., 6., 4.],
-           [6., 9., 6.],
-           [4., 6., 4.]], dtype=float32)
+    ...      padding="same", groups=2)[0, 0, 1]
+    array([6., 9., 6.], dtype=float32)
     """
     if residual is not None or scale is not None:
         side = None if residual is None else "after" if residual_after else "before"

@@ -59,6 +59,7 @@ class BenchRequest:
     plot: str | None
     markdown: bool
     json: bool
+    arithmetic: str
 
 
 _Peer = Annotated[str, typer.Option(
@@ -80,10 +81,6 @@ _Out = Annotated[str | None, typer.Option(
 _Plot = Annotated[str | None, typer.Option(
     "--plot", metavar="DIR", show_default=False,
     help="Write pictures (SVG) here: mean times over batches, and a roofline.")]
-_Replay = Annotated[list[str] | None, typer.Option(
-    "--replay", metavar="FILE.csv", show_default=False,
-    help="Show what a file of --out holds (repeatable); nothing is run.")]
-_Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")]
 
 
 def bench(
@@ -94,6 +91,7 @@ def bench(
     backend: options.BackendName = "auto",
     device: options.OwnDeviceName = None,
     tiling: options.TilingFields = None,
+    arithmetic: options.Arithmetic = "sum",
     tf32: _Tf32 = False,
     seed: options.Seed = 0,
     out: _Out = None,
@@ -103,8 +101,8 @@ def bench(
     train: options.Train = False,
     ablation: options.Ablation = False,
     ways: options.Ways = None,
-    replay: _Replay = None,
-    markdown: _Markdown = False,
+    replay: options.Replay = None,
+    markdown: options.Markdown = False,
     json: options.Json = False,
 ) -> None:
     """Time layers beside PyTorch.
@@ -124,14 +122,15 @@ def bench(
     unless --backend names what to time. A layer that one of PyTorch's ways wins is no failure.
     """
     request = BenchRequest(peer, batch, cache, backend, device, tiling, tf32, seed, out, plot,
-                           markdown, json)
+                           markdown, json, arithmetic)
     _require_usable(request)
     if network:
         from dscore.cli.commands import bench_network
 
         bench_network.require_alone(layers, replay, asdict(request))
         _exit(bench_network.run(bench_network.NetworkRequest(
-            tuple(network), image, train, ablation, ways, batch, backend, seed, plot, json)))
+            tuple(network), image, train, ablation, ways, batch, backend, seed, plot, json,
+            arithmetic)))
     if train or ablation or ways is not None:
         raise SpecError("--train, --ablation and --ways are of whole networks: name --network")
     if replay:
@@ -216,7 +215,8 @@ def _bench(names: list[str], request: BenchRequest) -> Bench:
 
     with_peers = require_one_of(request.peer, "--peer", ("torch", "none")) == "torch"
     device = None if request.device is None else api.device_of(request.device)
-    layers, batches, caches = layers_of(names, None), _batches(request), _caches(request.cache)
+    layers = layers_of(names, None, request.arithmetic)
+    batches, caches = _batches(request), _caches(request.cache)
     planner, backend = _planner(tiling_of(request.tiling)), measuring_backend(request.backend,
                                                                               _WITHOUT_GPU)
     if batches is None:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dscore.cli.ending import error_record
 from dscore.cli.inputs import measuring_backend, require_torch_package
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dscore.bench.network import NetworkComparison
     from dscore.bench.network_rows import NetworkRow
     from dscore.bench.network_workplace import Workplace
+    from dscore.core.numerics import Permission
 
 _BATCHES = "1,8,32,128"
 _WITHOUT_GPU = "Without one, `dscore scan NETWORK --device h200` shows what is expected there"
@@ -38,6 +39,7 @@ class NetworkRequest:
     seed: int
     plot: str | None
     json: bool
+    arithmetic: str
 
 
 def require_alone(layers: list[str] | None, replay: list[str] | None,
@@ -59,7 +61,7 @@ def run(request: NetworkRequest) -> list[NetworkRow]:
     began = time.perf_counter()
     comparison = _comparison(request)
     measuring_backend(request.backend, _WITHOUT_GPU)
-    workplace = Workplace(request.backend, request.seed)
+    workplace = Workplace(request.backend, request.seed, cast("Permission", request.arithmetic))
     rows: list[NetworkRow] = []
     ablations: list[AblationRow] = []
     stopped = _measure(request, comparison, workplace, rows, ablations)

@@ -48,6 +48,7 @@ class BuildRequest:
     sizes: str | None
     jobs: int | None
     out: str | None
+    arithmetic: str
 
 
 def build(
@@ -61,6 +62,7 @@ def build(
         help="Plan for this device; it must be of the target's architecture.  [default: gfx906 "
              "for gfx906, h200 for sm_90, z100sm for emulated, ...]")] = None,
     rules: options.RulesName = "hardware",
+    arithmetic: options.Arithmetic = "sum",
     batch: options.Batch = None,
     sizes: Annotated[str | None, typer.Option(
         "--sizes", metavar="fixed|any", show_default=False,
@@ -92,7 +94,7 @@ def build(
     Ends with 1 if LDS differs from the plan, or if a kernel spills although the hardware rules
     call its plan valid; nvcc may spill up to 8 words.
     """
-    _build(layers, BuildRequest(target, device, rules, batch, sizes, jobs, out), json)
+    _build(layers, BuildRequest(target, device, rules, batch, sizes, jobs, out, arithmetic), json)
 
 
 def _build(layers: list[str], request: BuildRequest, json: bool) -> None:
@@ -129,7 +131,7 @@ def _kernels(layers: list[str], request: BuildRequest, target: Target,
 
     sizes = CALLED_SIZES[target.kind] if request.sizes is None else sizes_of(request.sizes)
     kernels = []
-    for layer in layers_of(layers, request.batch):
+    for layer in layers_of(layers, request.batch, request.arithmetic):
         plan = api.plan_for(layer.problem, device, cast("Rules", request.rules))
         require_kernel(plan)
         kernels.append((layer.name, KernelSource(plan, sizes)))

@@ -21,6 +21,7 @@ def explain(
     device: options.DeviceName = None,
     rules: options.RulesName = "hardware",
     tiling: options.TilingFields = None,
+    arithmetic: options.Arithmetic = "sum",
     batch: options.Batch = None,
     counts: options.Counts = False,
     json: options.Json = False,
@@ -47,9 +48,11 @@ def explain(
     from dscore import api
 
     if tiling is None:
-        explanation = api.explain(problem_of(layer, batch), device, cast("Rules", rules))
+        explanation = api.explain(problem_of(layer, batch, arithmetic), device,
+                                  cast("Rules", rules))
     else:
-        explanation = api.explain(plan_of(layer, device, rules, tiling, batch))
+        explanation = api.explain(plan_of(layer, device, rules, tiling, batch,
+                                          arithmetic))
         if device is None:
             explanation = replace(explanation, assumed=api.assumed_device()[1])
     counted = counted_code(explanation.plan) if counts else None

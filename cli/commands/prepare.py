@@ -12,6 +12,7 @@ from dscore.cli.show.text import compiling, counted, print_note
 
 def prepare(
     layers: options.Layers,
+    arithmetic: options.Arithmetic = "sum",
     batch: options.Batch = None,
     backend: options.BackendName = "auto",
     json: options.Json = False,
@@ -27,7 +28,7 @@ def prepare(
     """
     from dscore.calling.prepare import prepare as prepared
 
-    problems = [layer.problem for layer in layers_of(layers, batch)]
+    problems = [layer.problem for layer in layers_of(layers, batch, arithmetic)]
     with compiling(len(set(problems))) as step:
         report = prepared(problems, backend=backend, progress=step)
     if json:

@@ -14,7 +14,7 @@ import typer
 from dscore.cli import options
 from dscore.cli.ending import error_record
 from dscore.cli.inputs import layers_of, missing_for_gpus, reproduction, tiling_of
-from dscore.cli.show.json import Record, finite, print_json, problem_record
+from dscore.cli.show.json import Record, accuracy_record, finite, print_json, problem_record
 from dscore.cli.show.text import compiling, counted, print_note, print_table, print_text, progress
 from dscore.core.errors import CompileError, DscoreError, SpecError, UnavailableError, require_int
 from dscore.core.text import percent
@@ -43,6 +43,7 @@ class RunRequest:
     batch: int | None
     seed: int
     repeats: int
+    arithmetic: str
 
 
 def run(
@@ -51,6 +52,7 @@ def run(
     device: options.OwnDeviceName = None,
     rules: options.RulesName = "hardware",
     tiling: options.TilingFields = None,
+    arithmetic: options.Arithmetic = "sum",
     batch: options.Batch = None,
     seed: options.Seed = 0,
     repeats: Annotated[int, typer.Option(
@@ -60,7 +62,7 @@ def run(
     """Run layers and check each result.
 
     Each layer is planned and run on random data. Its result is right if every output is as close
-    to the exact one as the error bound of float32 asks, and no other memory was written to.
+    to the exact one as the bound of its arithmetic asks, and no other memory was written to.
 
     \b
     dscore run mobilenet_v2
@@ -69,7 +71,7 @@ def run(
 
     Ends with 1 if a layer fails, 4 or 5 if a compiler or a device failed.
     """
-    _run(layers, RunRequest(backend, device, rules, tiling, batch, seed, repeats), json)
+    _run(layers, RunRequest(backend, device, rules, tiling, batch, seed, repeats, arithmetic), json)
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def _run(names: list[str], request: RunRequest, json: bool) -> None:
     began = time.perf_counter()
     require_int(request.repeats, "--repeats")
     require_int(request.seed, "--seed", 0)
-    layers, tiling = layers_of(names, request.batch), tiling_of(request.tiling)
+    layers, tiling = layers_of(names, request.batch, request.arithmetic), tiling_of(request.tiling)
     backend = choose_backend(request.backend)
     device = backend.device() if request.device is None else api.device_of(request.device)
     job, outcomes = _Job(request, backend, device, tiling), list[_Outcome]()
@@ -261,28 +263,26 @@ def _row(outcome: _Outcome) -> tuple[str, ...]:
             "" if accuracy is None else percent(accuracy.share), outcome.verdict)
 
 
-def _worst(outcomes: list[_Outcome]) -> float | None:
-    return max((outcome.accuracy.share for outcome in outcomes if outcome.accuracy), default=None)
-
-
 def _summary(outcomes: list[_Outcome], total: int, seconds: float) -> str:
     from dscore.calling import choice
 
-    worst = _worst(outcomes)
+    worst = max((one.accuracy.share for one in outcomes if one.accuracy), default=None)
     count = f"{len(outcomes)} of " if len(outcomes) < total else ""
     parts = [count + counted(total, "layer"), f"{sum(outcome.ok for outcome in outcomes)} right"]
     parts += [f"worst error {percent(worst)} of the bound"] if worst is not None else []
+    bounds = sorted(one.accuracy.arithmetic for one in outcomes if one.accuracy)
+    parts += [f"{counted(bounds.count(name), 'layer')} by the bound of {name}"
+              for name in dict.fromkeys(bounds) if name != "sum"]
     hinted = sum(o.plan is not None and choice.origin(o.plan) == "hint" for o in outcomes)
     parts += [f"{hinted} planned by shipped hints"] if hinted else []
     return ", ".join([*parts, f"{seconds:.1f} s"])
 
 
 def _record(job: _Job, outcomes: list[_Outcome], total: int, seconds: float) -> Record:
-    worst = _worst(outcomes)
+    worst = max((one.accuracy.share for one in outcomes if one.accuracy), default=None)
     return {"backend": job.backend.name, "device": job.device.name, "host_time": job.on_host,
-            "rules": job.request.rules,
-            "seed": job.request.seed, "repeats": job.request.repeats, "asked": total,
-            "ran": len(outcomes), "right": sum(outcome.ok for outcome in outcomes),
+            "rules": job.request.rules, "seed": job.request.seed, "repeats": job.request.repeats,
+            "asked": total, "ran": len(outcomes), "right": sum(outcome.ok for outcome in outcomes),
             "worst_share": None if worst is None else finite(worst), "seconds": seconds,
             "layers": [_layer_record(one, job.tiling is not None) for one in outcomes]}
 
@@ -290,11 +290,11 @@ def _record(job: _Job, outcomes: list[_Outcome], total: int, seconds: float) -> 
 def _layer_record(outcome: _Outcome, named: bool) -> Record:
     from dscore.calling import choice
 
-    plan, accuracy = outcome.plan, outcome.accuracy
+    plan = outcome.plan
     return {"layer": outcome.layer.name, **problem_record(outcome.layer.problem),
             "tiling": plan and plan.tiling.as_json(), "plan": plan and plan.name,
             "chosen_by": plan and choice.origin_text(plan, named),
             "use": outcome.use and asdict(outcome.use),
-            "seconds": outcome.seconds, "share": accuracy and finite(accuracy.share),
+            "seconds": outcome.seconds, **accuracy_record(outcome.accuracy),
             "ok": outcome.ok, "verdict": outcome.verdict, "message": outcome.message,
             "reproduce": outcome.reproduce}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -10,6 +10,9 @@ from dscore.cli import options
 from dscore.cli.inputs import require_torch_package
 from dscore.cli.show.json import print_json
 from dscore.core.errors import SpecError
+
+if TYPE_CHECKING:
+    from dscore.core.numerics import Permission
 
 
 def scan(
@@ -25,6 +28,7 @@ def scan(
     fold: Annotated[bool, typer.Option(
         "--fold/--no-fold", help="With batch norms, activations, sums and scales folded, as in "
                                  "eval mode, or without, as in training.")] = True,
+    arithmetic: options.Arithmetic = "sum",
     json: options.Json = False,
 ) -> None:
     """Show what dscore would do to a network of PyTorch, without changing anything.
@@ -56,7 +60,8 @@ def scan(
         place = "cuda"
     try:
         report = package.scan(model.to(place), inputs_of(shapes, place), fold=fold,
-                              backend=backend, device=device)
+                              backend=backend, device=device,
+                              arithmetic=cast("Permission", arithmetic))
     except RuntimeError as failed:  # of PyTorch, where a shape does not fit a layer
         raise SpecError(f"{network} cannot be called on {input}: {failed}") from failed
     if json:

@@ -34,6 +34,7 @@ def space(
         help="Tiles that may reach past the output (masked), or that divide it (exact).  "
              "[default: exact if any fits]")] = None,
     algorithm: options.Algorithm = None,
+    arithmetic: options.Arithmetic = "sum",
     top: Annotated[int | None, typer.Option(
         "--top", metavar="N", show_default=False,
         help="Show the best N tilings.  [default: 10; with --json all]")] = None,
@@ -57,7 +58,7 @@ def space(
         require_int(top, "--top")
     target, assumed = api.assumed_device() if device is None else (api.device_of(device), "")
     spaces = [(layer, _space_of(layer, target, rules, masked, algorithm))
-              for layer in layers_of(layers, batch)]
+              for layer in layers_of(layers, batch, arithmetic)]
     if assumed and not json:
         print_note(f"assumed device: {assumed}\n\n")
     if json:

@@ -68,6 +68,7 @@ def tune(
     exhaustive: Annotated[bool, typer.Option(
         "--exhaustive", help="Try every tiling that fits.")] = False,
     algorithm: options.Algorithm = None,
+    arithmetic: options.Arithmetic = "sum",
     seed: options.Seed = 0,
     workers: Annotated[int | None, typer.Option(
         "--workers", metavar="N", show_default=False,
@@ -104,7 +105,7 @@ def tune(
     if not layers:
         raise SpecError("name the layers to tune, or --replay a file")
     request = TuneRequest(backend, device, top, exhaustive, algorithm, seed, workers, executor)
-    _tune(layers_of(layers, batch), request, seconds_of(budget), json)
+    _tune(layers_of(layers, batch, arithmetic), request, seconds_of(budget), json)
 
 
 def seconds_of(text: str | None) -> float | None:

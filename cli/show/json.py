@@ -12,6 +12,7 @@ from dscore.cli.show.screen import screen
 
 if TYPE_CHECKING:
     from dscore.bench.rows import Row
+    from dscore.checking.bound import Accuracy
     from dscore.core.plan import Check, Plan
     from dscore.core.problem import ConvProblem
     from dscore.solving.verdict import Suggestion, Verdict
@@ -45,6 +46,14 @@ def problem_record(problem: ConvProblem) -> Record:
 def row_records(rows: Iterable[Row]) -> list[Record]:
     """Rows of a benchmark; the share of a result that is not finite has no number in JSON."""
     return [{**asdict(row), "share": row.share and finite(row.share)} for row in rows]
+
+
+def accuracy_record(accuracy: Accuracy | None) -> Record:
+    """How near a result is to the exact one: its share of the bound, whose bound that is, and its
+    share of a float32 sum's; null where nothing was compared."""
+    return {"share": accuracy and finite(accuracy.share),
+            "bound_of": accuracy and accuracy.arithmetic,
+            "share_of_sum": accuracy and finite(accuracy.share_of_sum)}
 
 
 def check_record(check: Check) -> Record:

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from dscore.algorithms.columns import Count, ceil_div, remembered
+from dscore.algorithms.refusal import unmet, wrong_operation
 from dscore.algorithms.registers import launchable
 from dscore.core import catalog
 from dscore.core.device import Device
+from dscore.core.numerics import FilterForm, Permission, PlanArithmetic
 from dscore.core.plan import Check, Launch, Plan, ResourceUse, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
@@ -32,8 +34,7 @@ if TYPE_CHECKING:
 COMPILER_REGISTERS = 30
 # Bytes at whose multiples LDS of a block and its results begin: else sm_90's engine is slower.
 LDS_ALIGNMENT_BYTES = 128
-# What a lane moves at most as one.
-VECTOR_BYTES = 16
+VECTOR_BYTES = 16  # that a lane moves at most as one
 LDS_BANKS = 32  # words (numerics.WORD_BYTES) that LDS serves a clock, on all of these devices
 
 
@@ -163,10 +164,8 @@ class Limit:
 
 @dataclass(frozen=True)
 class SpaceGenerator:
-    """Enumeration of tilings to try, as columns; *masked*: tiles may reach past the output.
-
-    Left out may be tilings that another one betters; what fits is judged afterwards.
-    """
+    """Enumeration of tilings to try, as columns, but those that others better; what fits is judged
+    afterwards. *masked*: tiles may reach past the output."""
 
     masked: bool
     columns: Callable[[ConvProblem, Device], SimpleNamespace]
@@ -185,6 +184,8 @@ class Algorithm(ABC):
     limits: ClassVar[tuple[Limit, ...]]  # beside those of the device (dscore.solving.rules)
     spaces: ClassVar[tuple[SpaceGenerator, ...]]  # in the order in which they are opened
     operations: ClassVar[tuple[str, ...]] = ("conv",)  # by their names in dscore.ops
+    permission: ClassVar[Permission] = "sum"  # that it needs of a problem
+    filters: ClassVar[tuple[FilterForm, ...]] = ("plain",)  # that it takes
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
     weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, on devices without their own
     own_weights: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # of an operation, instead
@@ -196,23 +197,26 @@ class Algorithm(ABC):
 
     def header(self, problem: ConvProblem) -> str:
         """First lines of a unit for *problem*: of its operation, `include` of the first one."""
-        if problem.operation == self.operations[0]:
-            return self.include
-        return f'#include "{self.name}/{problem.operation}.hpp"'
+        first = problem.operation == self.operations[0]
+        return self.include if first else f'#include "{self.name}/{problem.operation}.hpp"'
 
     def kernel(self, problem: ConvProblem) -> str:
-        """C++ name of the kernel: the tiling's without its last six letters, and with the
-        operation's unless it is the first."""
-        first = problem.operation == self.operations[0]
-        words = [] if first else problem.operation.split("_")
+        """C++ name of the kernel: the tiling's without `Tiling`, and with a further operation's."""
+        words = problem.operation.split("_") * (problem.operation != self.operations[0])
         return self.tiling.__name__.removesuffix("Tiling") + "".join(map(str.capitalize, words))
 
     def refuses(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        """What of *problem* the algorithm cannot run: its operation, else what `runs` names."""
-        if problem.operation not in self.operations:
-            return (Violation("E-OPERATION", f"operation of {self.name}", problem.operation,
-                              ", ".join(self.operations)),)
-        return self.runs(problem)
+        """What of *problem* it cannot run: operation, layer (`runs`), arithmetic or filter."""
+        return (wrong_operation(problem, self.name, self.operations) or self.runs(problem)
+                or unmet(problem, self.name, self.permission, self.filters))
+
+    def arithmetic(self, problem: ConvProblem, t: Tiling) -> PlanArithmetic:
+        """How the kernel of a tiling computes; its result is held to the bound of that."""
+        return "sum" if t.computes("plain") else "tf32x3"
+
+    def chain(self, problem: ConvProblem, t: Any) -> int | None:
+        """Products that a sum of matrix units has, and additions after it; None: all there are."""
+        return None
 
     @abstractmethod
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
@@ -226,8 +230,8 @@ class Algorithm(ABC):
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         """Registers that the device's compiler wants for the kernel, fitted (docs/registers.md).
 
-        It may spill where the device has fewer, so the limits go by them. So do residency and cost
-        until the compiler has reported: the cost model's weights were fitted that way.
+        With fewer it spills, so the limits go by them; and residency and cost, by which the cost
+        model was fitted, until the compiler has reported.
         """
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
@@ -247,18 +251,13 @@ class Algorithm(ABC):
         return ()
 
     def work(self, case: Case, grids: Count) -> Work | None:
-        """Work that `Case.weights` weigh, of a grid that fills the device *grids* times.
-
-        None: the cost is estimated from the footprint, without a fit.
-        """
+        """Work of a grid that fills the device *grids* times; None: cost by the footprint alone."""
         return None
 
     def traffic(self, case: Case) -> Mapping[str, Count]:
         """Counts per wavefront that `work` weighs: `multiply-adds`, `LDS reads` (instructions),
         `LDS words read` (of a lane), `LDS clocks`, `lane permutes`, `global loads`,
-        `global stores`, `lines loaded`, `lines stored`.
-
-        What it does not count apart is left out. Machine code is counted by the same names.
+        `global stores`, `lines loaded`, `lines stored`. Some may be missing.
         """
         return {}
 
@@ -267,16 +266,13 @@ class Algorithm(ABC):
         """The arguments of the tiling's C++ type."""
 
     def image_arguments(self, plan: Plan) -> str:
-        """Template arguments that depend on the image, as part of the name of a kernel for any
-        sizes; empty for none."""
+        """Those that depend on the image, for the name of a kernel for any sizes; or empty."""
         return ""
 
     @abstractmethod
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
-        """The (block, wavefront in the block) that computes an output of channel 0 of image 0.
-
-        A block is its parity only, 0 or 1, as on a chess board.
-        """
+        """The (parity of the block as on a chess board, wavefront in the block) that computes an
+        output of channel 0 of image 0."""
 
     @abstractmethod
     def caption(self, plan: Plan) -> list[str]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dscore import api
 from dscore.bench import torch_methods
 from dscore.bench.summary import OURS
 from dscore.calling import gradients
+from dscore.calling.pack import PackedFilter
 from dscore.checking.bound import Accuracy
+from dscore.checking.rounding import Rounding, rounding_of
 from dscore.core.backend import Backend
 from dscore.core.errors import DscoreError, LaunchError, SpecError, UnavailableError
 from dscore.core.plan import Plan
@@ -58,7 +60,7 @@ def dscore_method(runner: Runner, backend: Backend, plan: Plan, arrays: Arrays,
         if options is not None and not method.fault:
             y = _Conv(plan.problem, arrays, options).launch(0, 0)
             runner.clock.synchronize()
-            method.judged(runner.judge(plan.problem, arrays, y))
+            method.judged(runner.judge(plan.problem, arrays, y, rounding_of(plan)))
     except (SpecError, UnavailableError):
         raise
     except DscoreError as error:
@@ -78,7 +80,8 @@ def torch_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
         with subject.settings():
             subject.launch(0, 0)
         runner.clock.synchronize()
-        method.judged(runner.judge(problem, arrays, subject.results[0], subject.tf32))
+        method.judged(runner.judge(problem, arrays, subject.results[0],
+                                   Rounding("tf32" if subject.tf32 else "sum")))
     except RuntimeError as error:
         method.failed(error)
     return method
@@ -91,6 +94,10 @@ class _Conv:
         self.name, self._inputs, spec = OURS, arrays[:-1], problem.spec
         self._options = {**_written(problem), **options}
         self._call: Callable[..., Any] = api.conv
+        if spec.filter != "plain":
+            x, w, *others = self._inputs
+            shape = replace(spec, filter="plain").w_shape
+            self._inputs = (x, PackedFilter(w, spec.filter, shape), *others)
         if problem.operation == "input_gradient":
             self._call = gradients.input_gradient
             self._options["size"] = _short((problem.height, problem.width))
@@ -119,8 +126,10 @@ def _written(problem: ConvProblem) -> dict[str, Any]:
     even = (top, left) == (bottom, right)
     options = {"stride": _short(spec.stride), "dilation": _short(spec.dilation),
                "padding": _short((top, left)) if even else ((top, bottom), (left, right)),
-               "groups": spec.groups, "activation": spec.activation}
-    defaults = {"stride": 1, "dilation": 1, "padding": 0, "groups": 1, "activation": None}
+               "groups": spec.groups, "activation": spec.activation,
+               "arithmetic": spec.arithmetic}
+    defaults = {"stride": 1, "dilation": 1, "padding": 0, "groups": 1, "activation": None,
+                "arithmetic": "sum"}
     return {name: value for name, value in options.items() if value != defaults[name]}
 
 

@@ -15,6 +15,7 @@ from torch.fx.experimental import optimization
 
 from dscore.bench.summary import OURS
 from dscore.core.errors import SpecError
+from dscore.core.numerics import Permission
 from dscore.torch.accelerate import accelerate
 from dscore.torch.report import Report
 
@@ -62,6 +63,7 @@ class Setup:
     backend: str = "auto"
     measure: bool | None = None
     kinds: tuple[Any, ...] | None = None
+    arithmetic: Permission = "sum"
 
 
 def inference(setup: Setup, way: str) -> tuple[NetworkSubject, Report | None]:
@@ -70,7 +72,7 @@ def inference(setup: Setup, way: str) -> tuple[NetworkSubject, Report | None]:
     arguments = setup.arguments
     if way == OURS:
         report = accelerate(model, arguments, backend=setup.backend, measure=setup.measure,
-                            kinds=setup.kinds)
+                            kinds=setup.kinds, arithmetic=setup.arithmetic)
     else:
         model, arguments = _laid_out(_fused(model), arguments, way)
     called = _compiled(model, way)
@@ -83,7 +85,7 @@ def training(setup: Setup, way: str) -> tuple[NetworkSubject, Report | None]:
     arguments = setup.arguments
     if way == OURS:
         report = accelerate(model, arguments, backend=setup.backend, measure=setup.measure,
-                            kinds=setup.kinds)
+                            kinds=setup.kinds, arithmetic=setup.arithmetic)
     else:
         model, arguments = _laid_out(model, arguments, way)
     optimizer = torch.optim.SGD(model.parameters(), _LEARNING_RATE, _MOMENTUM)

@@ -26,6 +26,8 @@ def ways_for(problem: ConvProblem, named: Sequence[str] = WAYS, tf32: bool = Fal
     for way in named:
         require_one_of(way, "a way of PyTorch", WAYS)
     spec = problem.spec
+    if spec.filter != "plain":  # which PyTorch has not
+        return []
     plain = (spec.kind == "pointwise" and spec.stride == (1, 1)
              and problem.padding == (0, 0, 0, 0))
     ways = [way for way in named if way != "matmul" or plain]

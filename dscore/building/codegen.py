@@ -57,7 +57,7 @@ class KernelSource:
         epilogue = "_".join([
             "bias" if spec.bias else "plain", spec.activation or "linear",
             *[f"residual{spec.residual}"] * (spec.residual is not None),
-            *["scaled"] * spec.scaled])
+            *["scaled"] * spec.scaled, *[spec.filter] * (spec.filter != "plain")])
         return (f"any_{plan.problem.prefix}{layer}_{spec.dtype}_{epilogue}__"
                 f"{plan.tiling.name}{image}__s{plan.device.wavefront}")
 

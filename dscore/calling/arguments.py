@@ -11,7 +11,13 @@ from dscore.calling.arrays import Adapter, Dlpack, GpuAdapter, Numpy, dtype_name
 from dscore.calling.gpu_arrays import Cupy, Torch
 from dscore.core.backend import require_name
 from dscore.core.errors import SpecError, UnavailableError, require_int, require_one_of
-from dscore.core.numerics import ARITHMETICS, ELEMENTS, Arithmetic
+from dscore.core.numerics import (
+    ARITHMETIC_OPTIONS,
+    ELEMENTS,
+    ArithmeticOption,
+    FilterForm,
+    permission_of,
+)
 from dscore.core.once import once
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation, ConvSpec, Residual
@@ -32,15 +38,16 @@ class Options(NamedTuple):
     groups: int
     activation: Activation | None
     backend: str
-    arithmetic: Arithmetic | None
+    arithmetic: ArithmeticOption | None
     residual: Residual | None = None
     scaled: bool = False
+    filter: FilterForm = "plain"
 
     def require_known(self) -> None:
         """Raise SpecError for what no layer states, and values of another type."""
         require_name(self.backend)
         require_int(self.groups, "groups")
-        require_one_of(self.arithmetic, "arithmetic", (None, *ARITHMETICS))
+        require_one_of(self.arithmetic, "arithmetic", (None, *ARITHMETIC_OPTIONS))
 
 
 def constant(option: Any) -> bool:
@@ -96,7 +103,8 @@ def problem_of(x: Any, w: Any, bias: Any, dtype: Any, options: Options) -> ConvP
                          stride=options.stride, padding=options.padding,
                          dilation=options.dilation, groups=options.groups, dtype=dtype,
                          bias=bias is not None, activation=options.activation,
-                         residual=options.residual, scaled=options.scaled)
+                         residual=options.residual, scaled=options.scaled,
+                         arithmetic=permission_of(options.arithmetic), filter=options.filter)
     return ConvProblem(spec, max((*batch, 1)), height, width)
 
 

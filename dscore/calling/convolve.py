@@ -15,6 +15,7 @@ from dscore.calling.arguments import Options
 from dscore.calling.arrays import Adapter, GpuAdapter, HostArray, overlaps_itself
 from dscore.calling.call_cache import CALLS, PreparedCall
 from dscore.calling.gpu_arrays import capturing
+from dscore.calling.pack import PackedFilter
 from dscore.core.backend import (
     Backend,
     GpuBackend,
@@ -25,7 +26,7 @@ from dscore.core.backend import (
 )
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, UnavailableError
-from dscore.core.numerics import Arithmetic
+from dscore.core.numerics import Arithmetic, products_of
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.ops import operands_of, output_of
@@ -60,6 +61,9 @@ class Call(NamedTuple):
 def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
              plan: choice.PlanLike | None = None, residual: Any = None, scale: Any = None) -> Any:
     """The convolution of `dscore.conv` with *options*, for a call that is not a fast one."""
+    shaped = w  # of the filter's shape, in whatever form it is
+    if isinstance(w, PackedFilter):
+        options, w = (*Options(*options)[:-1], w.form), w.array
     inputs = (x, w, bias, *(array for array in (residual, scale) if array is not None))
     y = None if plan is not None else CALLS.call(inputs, out, options)
     if y is not None:
@@ -70,12 +74,12 @@ def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
     named = Options(*options)
     named.require_known()
     adapter, dtype = arguments.common_library(given)
-    problem = arguments.problem_of(x, w, bias, dtype, named)
+    problem = arguments.problem_of(x, shaped, bias, dtype, named)
     shape = arguments.result_shape(x, problem)
     arguments.require_further(given, x, shape)
     gpu = arguments.common_gpu(adapter, given)
     return run(Call(problem, adapter, gpu, _of_operands(problem, arrays), shape, options,
-                    named.backend, named.arithmetic, plan))
+                    named.backend, products_of(named.arithmetic), plan))
 
 
 def _of_operands(problem: ConvProblem, arrays: dict[str, Any]) -> dict[str, Any]:

@@ -35,8 +35,9 @@ def cases_on(draw: Any, template: Template) -> ConformanceCase:
     """Cases that run on the kernel of *template*; a problem that its tiling does not fit is none.
     """
     device, tiling = template.device, template.tiling
-    problem = replace(draw(algorithm_of(tiling).cases().problems(template)),
-                      operation=template.operation)
+    one = algorithm_of(tiling)
+    problem = replace(draw(one.cases().problems(template)),
+                      operation=template.operation).permitting(one.permission)
     assume(keeps_all(case_of(problem, device, tiling), "hardware", masked=True))
     return ConformanceCase(make_plan(problem, device, tiling), draw(st.integers(0, 2**16)))
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from dscore.checking import bound
+from dscore.checking.rounding import rounding_of
 from dscore.core.backend import Backend, Kernel
 from dscore.core.errors import DscoreError
 from dscore.core.plan import Plan
@@ -62,13 +63,14 @@ def run_guarded(plan: Plan, guarded: Guarded, run: Callable[[Any], _Result]) -> 
 
 
 def check_kernel(plan: Plan, kernel: Kernel, *inputs: Any) -> bound.Accuracy:
-    """Accuracy of one guarded run of *kernel* on NumPy arrays, the inputs of its operation.
+    """Accuracy of one guarded run of *kernel* on NumPy arrays, by the bound of its arithmetic.
 
     Raises DscoreError where the kernel fails, or writes outside its output.
     """
     guarded = GuardedOutput(plan.problem)
     run_guarded(plan, guarded, lambda out: kernel(*inputs, out))
-    return bound.compare(guarded.out, bound.expected(plan.problem, *inputs))
+    return bound.compare(guarded.out, bound.expected(plan.problem, *inputs,
+                                                     rounding=rounding_of(plan)))
 
 
 def check_plan(backend: Backend, plan: Plan, seed: int) -> bound.Accuracy:

@@ -17,7 +17,8 @@ from dscore.core.spec import ConvSpec, pair_of
 from dscore.core.token import looks_like_token, parse_problem, problem_token, require_text
 from dscore.core.toml import Table, load_toml, require_keys, shipped_tables
 
-_SPEC_KEYS = ("stride", "padding", "dilation", "groups", "bias", "activation")
+_SPEC_KEYS = ("stride", "padding", "dilation", "groups", "bias", "activation",
+              "arithmetic")
 _ROW_KEYS = ("name", "label", "channels", "in", "out", "size", "kernel", *_SPEC_KEYS)
 
 
@@ -144,7 +145,8 @@ def _of_operation(layer: NamedProblem, operation: str) -> NamedProblem:
     problem, name = layer.problem, f"{operation}:{layer.name}"
     if problem.operation != "conv":
         raise SpecError(f"{name}: the problem is of the operation {problem.operation} already")
-    linear = replace(problem.spec, bias=False, activation=None, residual=None, scaled=False)
+    linear = replace(problem.spec, bias=False, activation=None, residual=None, scaled=False,
+                     arithmetic="sum", filter="plain")
     return replace(layer, name=name, problem=replace(problem, spec=linear, operation=operation))
 
 

@@ -8,6 +8,20 @@ from typing import Literal, get_args
 # How products are made: in the elements' own type, or in a named way that rounds otherwise.
 Arithmetic = Literal["plain", "tf32x3"]
 ARITHMETICS: tuple[str, ...] = get_args(Arithmetic)
+# What a layer permits: sums of products alone, made in either way, or Winograd's algorithm, too.
+Permission = Literal["sum", "winograd"]
+PERMISSIONS: tuple[str, ...] = get_args(Permission)
+# How a filter lies in memory: as arrays have it, or transformed for Winograd's algorithm, which is
+# permitted by that (dscore.calling.pack).
+FilterForm = Literal["plain", "winograd2", "winograd4"]
+FILTER_FORMS: tuple[str, ...] = get_args(FilterForm)
+# What a caller names: one way to make products, or that permission.
+ArithmeticOption = Literal["plain", "tf32x3", "winograd"]
+ARITHMETIC_OPTIONS: tuple[str, ...] = get_args(ArithmeticOption)
+# What a plan does, by which its result is held to an error bound (dscore.checking.bound): sums of
+# products; of three TF32 ones each; Winograd's F(2x2, 3x3) and F(4x4, 3x3), by either products.
+PlanArithmetic = Literal["sum", "tf32x3", "winograd2", "winograd4", "winograd2_tf32x3",
+                         "winograd4_tf32x3"]
 # Of a register of a lane, and of what a bank of LDS serves a clock.
 WORD_BYTES = 4
 
@@ -41,6 +55,16 @@ ELEMENTS: dict[str, Element] = {element.name: element for element in (
 ACCUMULATOR = ELEMENTS["float32"]
 # A product or sum below the normal range of the accumulator may be flushed to zero.
 UNDERFLOW = 2.0**-126
+
+
+def permission_of(option: ArithmeticOption | None) -> Permission:
+    """What a layer permits where a caller names *option*; None is a sum, made in either way."""
+    return "winograd" if option == "winograd" else "sum"
+
+
+def products_of(option: ArithmeticOption | None) -> Arithmetic | None:
+    """The one way to make products that *option* names; None for either."""
+    return None if option == "winograd" else option
 
 
 def kernel_types() -> tuple[str, ...]:

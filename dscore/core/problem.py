@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from dscore.core.errors import SpecError, require_int, shown
+from dscore.core.numerics import Permission
 from dscore.core.spec import ConvSpec, Pair, Sides
 
 # Kernels index a tensor with 32-bit signed integers; lanes past its end, up to a block's elements
@@ -131,6 +132,13 @@ class ConvProblem:
     def with_batch(self, batch: int) -> ConvProblem:
         """The same layer and image size for another batch."""
         return replace(self, batch=batch)
+
+    def permitting(self, arithmetic: Permission) -> ConvProblem:
+        """The same convolution with that permission; a gradient, which has no use for it, as it is.
+        """
+        if self.operation != "conv":
+            return self
+        return replace(self, spec=replace(self.spec, arithmetic=arithmetic))
 
     def __str__(self) -> str:
         spec, (kh, kw) = self.spec, self.spec.kernel

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from dscore.core.errors import SpecError, require_int, require_one_of, shown
-from dscore.core.numerics import ELEMENTS, Element
+from dscore.core.numerics import (
+    ELEMENTS,
+    FILTER_FORMS,
+    PERMISSIONS,
+    Element,
+    FilterForm,
+    Permission,
+)
+from dscore.core.winograd import filter_shape, has_tiles, tile_of
 
 Layout = Literal["nchw", "nhwc"]
 Activation = Literal["relu", "relu6", "silu", "hardswish"]
@@ -75,6 +83,9 @@ class ConvSpec:
     (out_channels, in_channels / groups, kernel height, kernel width).
     *residual*: an array of the output's shape is added before the activation, or after it.
     *scaled*: x is multiplied by an array of shape (N, in_channels) beforehand; of pointwise layers.
+    *arithmetic*: "winograd" permits Winograd's algorithm; of a layer that it has no tiles for
+    (all but 3x3 without stride, dilation and groups) that is "sum" all the same.
+    *filter*: the form of w; "winograd4", as `dscore.pack` makes it, permits that arithmetic.
     Build it with :meth:`make`, which takes the usual short forms.
 
     Raises SpecError where a field is out of range or the channels do not fit the groups.
@@ -96,6 +107,8 @@ class ConvSpec:
     activation: Activation | None = None
     residual: Residual | None = None
     scaled: bool = False
+    arithmetic: Permission = "sum"
+    filter: FilterForm = "plain"
 
     def __post_init__(self) -> None:
         # Stored as plain ints, so that equal layers are equal bytes in a cache key.
@@ -113,6 +126,9 @@ class ConvSpec:
         require_one_of(self.activation, "activation", (None, *ACTIVATIONS))
         require_one_of(self.residual, "residual", (None, *RESIDUALS))
         require_one_of(self.scaled, "scaled", (True, False))
+        require_one_of(self.arithmetic, "arithmetic", PERMISSIONS)
+        require_one_of(self.filter, "filter", FILTER_FORMS)
+        self._settle_arithmetic()
         if self.residual and not self.activation:  # both sides of no activation are one
             object.__setattr__(self, "residual", "before")
         for name in ("in_channels", "out_channels"):
@@ -123,6 +139,17 @@ class ConvSpec:
         if self.scaled and self.kind != "pointwise":
             raise SpecError("a scale of the input is for pointwise layers (kernel 1x1, groups 1), "
                             f"and this one is {self.kind}; multiply x beforehand")
+
+    def _settle_arithmetic(self) -> None:
+        """Let a transformed filter permit what it is for; raise SpecError where it is for others.
+        """
+        tiles = has_tiles(self.kernel, self.stride, self.dilation, self.groups)
+        transformed = self.filter
+        if tile_of(transformed) and not tiles:
+            raise SpecError(f"a filter of the form {transformed} is for 3x3 layers without "
+                            "stride, dilation and groups; pass the plain filter")
+        if tile_of(transformed) or not tiles:
+            object.__setattr__(self, "arithmetic", "winograd" if tiles else "sum")
 
     @classmethod
     def make(cls, in_channels: int, out_channels: int, kernel: Any, *, stride: Any = 1,
@@ -172,5 +199,7 @@ class ConvSpec:
 
     @property
     def w_shape(self) -> tuple[int, int, int, int]:
-        """Shape of the filter."""
+        """Shape of the filter, in its form."""
+        if tile_of(self.filter):
+            return filter_shape(tile_of(self.filter), self.out_channels, self.group_in)
         return self.out_channels, self.group_in, *self.kernel

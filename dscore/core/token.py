@@ -4,9 +4,10 @@
 After the kernel may stand ``s`` stride, ``p`` padding, ``d`` dilation, ``g`` groups, then further
 parts: a dtype, ``nhwc``, ``bias``, an activation, ``scaled`` for an input that is multiplied by
 image and channel, ``residual`` or ``residualafter`` for an array added before or after the
-activation, as in ``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An operation other than a
-convolution stands in front, as in ``input_gradient_n1c64h14w14_o384k1``. A token is a C
-identifier.
+activation, ``winograd`` where Winograd's algorithm is permitted, or ``winograd4`` where the filter
+was transformed for it beforehand, as in ``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An
+operation other than a convolution stands in front, as in ``input_gradient_n1c64h14w14_o384k1``. A
+token is a C identifier.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import re
 from typing import Any
 
 from dscore.core.errors import SpecError, shown
-from dscore.core.numerics import ELEMENTS
+from dscore.core.numerics import ELEMENTS, FILTER_FORMS
 from dscore.core.problem import OPERATION, ConvProblem
 from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec
+from dscore.core.winograd import tile_of
 
 # Far more than any problem needs, and fewer digits than Python reads in one number.
 MOST_CHARACTERS = 256
@@ -97,7 +99,9 @@ def _known_options() -> dict[str, tuple[str, Any]]:
     return {**{name: ("dtype", name) for name in ELEMENTS},
             **{name: ("layout", name) for name in LAYOUTS}, "bias": ("bias", True),
             **{name: ("activation", name) for name in ACTIVATIONS}, "scaled": ("scaled", True),
-            "residual": ("residual", "before"), "residualafter": ("residual", "after")}
+            "residual": ("residual", "before"), "residualafter": ("residual", "after"),
+            "winograd": ("arithmetic", "winograd"),
+            **{name: ("filter", name) for name in FILTER_FORMS if tile_of(name)}}
 
 
 def _joined(letter: str, values: tuple[int, ...], default: tuple[int, ...]) -> str:
@@ -125,4 +129,8 @@ def problem_token(problem: ConvProblem) -> str:
     parts += [spec.activation] if spec.activation else []
     parts += ["scaled"] if spec.scaled else []
     parts += ["residual" + "after" * (spec.residual == "after")] if spec.residual else []
+    if tile_of(spec.filter):
+        parts.append(spec.filter)  # which permits the arithmetic
+    elif spec.arithmetic != "sum":
+        parts.append(spec.arithmetic)
     return "_".join(parts)

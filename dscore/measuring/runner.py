@@ -13,6 +13,7 @@ import numpy as np
 from dscore.checking import bound
 from dscore.checking.bound import Accuracy
 from dscore.checking.check import Guarded, GuardedOutput, run_guarded
+from dscore.checking.rounding import Rounding, rounding_of
 from dscore.core.backend import Backend
 from dscore.core.device import Device
 from dscore.core.errors import UnavailableError
@@ -48,8 +49,9 @@ class Runner(Protocol):
     def guarded(self, problem: ConvProblem) -> Guarded:
         """A guarded output of *problem*."""
 
-    def judge(self, problem: ConvProblem, arrays: Arrays, y: Any, tf32: bool = False) -> Accuracy:
-        """Accuracy of *y*, of which *arrays* hold the inputs; *tf32* widens the bound."""
+    def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
+              rounding: Rounding = bound.SUM) -> Accuracy:
+        """Accuracy of *y*, of which *arrays* hold the inputs, by the bound of *rounding*."""
 
     def floors(self) -> Floors:
         """Bounds that no kernel undercuts there."""
@@ -94,7 +96,7 @@ def check(runner: Runner, backend: Backend, plan: Plan, arrays: Arrays) -> Accur
 
     guarded = runner.guarded(plan.problem)
     run_guarded(plan, guarded, run)
-    return runner.judge(plan.problem, arrays, guarded.out)
+    return runner.judge(plan.problem, arrays, guarded.out, rounding_of(plan))
 
 
 def require_torch(gpu: bool) -> Any:
@@ -135,8 +137,10 @@ class HostRunner:
     def guarded(self, problem: ConvProblem) -> Guarded:
         return GuardedOutput(problem)
 
-    def judge(self, problem: ConvProblem, arrays: Arrays, y: Any, tf32: bool = False) -> Accuracy:
-        return bound.compare(np.asarray(y), bound.expected(problem, *arrays[:-1]))
+    def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
+              rounding: Rounding = bound.SUM) -> Accuracy:
+        return bound.compare(np.asarray(y),
+                             bound.expected(problem, *arrays[:-1], rounding=rounding))
 
     def floors(self) -> Floors:
         return host_floors(self.clock, self.effort)

@@ -11,6 +11,7 @@ from typing import Any
 from dscore.checking import bound
 from dscore.checking.bound import Accuracy
 from dscore.checking.check import Guarded, GuardedOutput
+from dscore.checking.rounding import Rounding
 from dscore.core.backend import Backend, GpuBackend
 from dscore.core.device import Device
 from dscore.core.plan import Plan
@@ -86,8 +87,9 @@ class TorchRunner:
     def guarded(self, problem: ConvProblem) -> Guarded:
         return GuardedOutput(problem, partial(self._full, output_of(problem)))
 
-    def judge(self, problem: ConvProblem, arrays: Arrays, y: Any, tf32: bool = False) -> Accuracy:
-        return bound.judge(self._torch, problem, arrays[:-1], y, tf32)
+    def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
+              rounding: Rounding = bound.SUM) -> Accuracy:
+        return bound.judge(self._torch, problem, arrays[:-1], y, rounding)
 
     def floors(self) -> Floors:
         floors = torch_floors(self._torch, self.clock, self._index, self.effort)

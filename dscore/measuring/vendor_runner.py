@@ -11,6 +11,7 @@ import numpy as np
 from dscore.checking import bound
 from dscore.checking.bound import Accuracy
 from dscore.checking.check import GUARD, Guarded, GuardedOutput
+from dscore.checking.rounding import Rounding
 from dscore.core.backend import Backend, GpuBackend
 from dscore.core.device import Device
 from dscore.core.plan import Plan
@@ -106,9 +107,10 @@ class VendorRunner:
     def guarded(self, problem: ConvProblem) -> Guarded:
         return _GuardedMemory(self._runtime, problem)
 
-    def judge(self, problem: ConvProblem, arrays: Arrays, y: Any, tf32: bool = False) -> Accuracy:
+    def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
+              rounding: Rounding = bound.SUM) -> Accuracy:
         inputs = (None if a is None else a.copied() for a in arrays[:-1])
-        return bound.compare(y.copied(), bound.expected(problem, *inputs))
+        return bound.compare(y.copied(), bound.expected(problem, *inputs, rounding=rounding))
 
     def floors(self) -> Floors:
         return stated_floors(self._device)

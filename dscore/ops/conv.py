@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation
+from dscore.core.winograd import tile_of
 from dscore.ops import Exact, Operand, Operation
+from dscore.ops.tiles import of_tiles, tile_padding, unpacked
 
 
 class Convolution(Operation):
@@ -37,7 +40,7 @@ class Convolution(Operation):
 
     def exact(self, xp: Any, problem: ConvProblem, *inputs: Any) -> Exact:
         """*inputs* are the operands (NCHW, of any number of images); a bias that is not there may
-        be left out.
+        be left out. w has the form that the layer states.
 
         Equation 2 of Jia et al. 2020 with groups.
         """
@@ -45,14 +48,15 @@ class Convolution(Operation):
         given = {name: float64(xp, array) for name, array in zip(names, inputs, strict=False)
                  if array is not None}
         x, w, k = given["x"], given["w"], spec.products
+        m = tile_of(spec.filter)
+        sums = partial(_of_transformed, xp, problem, m) if m else partial(summed, xp, problem)
         if spec.scaled:
             x, k = x * given["scale"][:, :, None, None], k + 1  # whose rounding is one more
         residual = given.get("residual")
         bias = given["bias"][None, :, None, None] if "bias" in given else None
         addends = [addend for addend in (bias, residual if spec.residual == "before" else None)
                    if addend is not None]
-        return Exact(sum(addends, start=summed(xp, problem, x, w)),
-                     summed(xp, problem, xp.abs(x), xp.abs(w)), k,
+        return Exact(sum(addends, start=sums(x, w)), sums(xp.abs(x), xp.abs(w), absolute=True), k,
                      tuple(xp.abs(addend) for addend in addends),
                      residual if spec.residual == "after" else None)
 
@@ -74,7 +78,15 @@ def float64(xp: Any, values: Any) -> Any:
     return xp.asarray(values, dtype=xp.float64)
 
 
-def summed(xp: Any, problem: ConvProblem, x: Any, w: Any) -> Any:
+def _of_transformed(xp: Any, problem: ConvProblem, m: int, x: Any, w: Any,
+                    absolute: bool = False) -> Any:
+    """The convolution by a filter that was transformed beforehand; its terms' by *absolute* ones.
+    """
+    return of_tiles(xp, problem, m, pad(xp, x, tile_padding(problem, m)),
+                    unpacked(xp, problem.spec, w), absolute)
+
+
+def summed(xp: Any, problem: ConvProblem, x: Any, w: Any, absolute: bool = False) -> Any:
     """Sum over the filter's taps: of products of matrices, a matrix per image and group, or of
     products of elements where a group has one channel.
     """

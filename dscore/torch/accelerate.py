@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from dscore import api
 from dscore.core.errors import SpecError, UnavailableError, require_one_of, shown
+from dscore.core.numerics import Permission
 from dscore.core.spec import Kind
 from dscore.torch.accelerated import Accelerated, become_accelerated, plain_class
 from dscore.torch.gains import measured
@@ -34,7 +35,8 @@ _MOST_DIFFERENCE = 0.02
 
 def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bool = True,
                backend: str = "auto", measure: bool | None = None,
-               kinds: Sequence[Kind] | None = None) -> Report:
+               kinds: Sequence[Kind] | None = None,
+               arithmetic: Permission = "sum") -> Report:
     """Convolutions of a model by dscore, for inference and for training.
 
     - *example*: the input that the model is called with, or a tuple of its inputs. Other inputs may
@@ -48,6 +50,7 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
       computes faster; None: on a GPU.
     - *kinds*: of convolutions that are replaced, "depthwise", "pointwise", "dense", "grouped";
       None for all that were measured, else for the first two.
+    - *arithmetic*: "winograd" permits Winograd's algorithm in the forward pass (`dscore.conv`).
 
     Returns a `Report`; print it. `restore` undoes all.
 
@@ -73,11 +76,11 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
         model = copy.deepcopy(model)
     restore(model)
     gpu = _gpu_of(model)
-    setting = Setting(backend, gpu)
+    setting = Setting(backend, gpu, arithmetic=arithmetic)
     measuring = gpu is not None if measure is None else measure
     survey = _surveyed(model, example, setting, fold, measuring, kinds, model.training)
     setting.prepare(survey.needed(model.training))
-    _replace(survey, backend)
+    _replace(survey, setting)
     _hold_to_example(survey)
     if not setting.computes:
         setting.note += "; " * bool(setting.note) + _ON_THE_CPU
@@ -86,7 +89,8 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
 
 def scan(model: nn.Module, example: Any, *, fold: bool = True, backend: str = "auto",
          measure: bool | None = None, kinds: Sequence[Kind] | None = None,
-         device: api.DeviceLike | None = None) -> Report:
+         device: api.DeviceLike | None = None,
+         arithmetic: Permission = "sum") -> Report:
     """The report of `accelerate`, without a change of the model.
 
     *device*: that the plans are for, by name, and nothing is measured; None for the GPU that the
@@ -99,7 +103,7 @@ def scan(model: nn.Module, example: Any, *, fold: bool = True, backend: str = "a
     """
     _require_module(model)
     gpu = _gpu_of(model) if device is None else None
-    setting = Setting(backend, gpu, None if device is None else api.device_of(device))
+    setting = Setting(backend, gpu, None if device is None else api.device_of(device), arithmetic)
     measuring = gpu is not None if measure is None else measure
     return report_on(_surveyed(model, example, setting, fold, measuring, kinds), setting)
 
@@ -116,7 +120,7 @@ def _surveyed(model: nn.Module, example: Any, setting: Setting, fold: bool, meas
                                f"{device}; move it and the example there, or leave measure out")
     for kind in kinds or ():
         require_one_of(kind, "a kind", get_args(Kind))
-    survey = Survey(model, arguments, setting.plan_of, fold, setting.name,
+    survey = Survey(model, arguments, setting.plan_of, fold, setting.name, setting.arithmetic,
                     tuple(kinds or (get_args(Kind) if measure else GAINING)))
     while measure and (new := [one for one in survey.problems if one not in survey.measured]):
         setting.prepare(survey.needed(training))
@@ -139,7 +143,8 @@ def restore(model: nn.Module) -> None:
             del module._dscore_folded
         if vars(module).pop(_REPLACED, False):
             module.__class__ = nn.Conv2d
-            vars(module).pop("backend", None)
+            for option in ("backend", "arithmetic"):
+                vars(module).pop(option, None)
 
 
 def refresh(model: nn.Module) -> None:
@@ -172,14 +177,15 @@ def _gpu_of(model: nn.Module) -> int | None:
     return device.index or 0 if device.type == "cuda" else None
 
 
-def _replace(survey: Survey, backend: str) -> None:
+def _replace(survey: Survey, setting: Setting) -> None:
     """Give the survey's convolutions and its folded parts their accelerated classes."""
     for call in survey.calls:
         if not call.reason and type(call.conv) is nn.Conv2d:
             call.conv.__class__ = Conv2d
             vars(call.conv)[_REPLACED] = True
-            if backend != "auto":
-                call.conv.backend = backend  # type: ignore[assignment]
+            vars(call.conv).update({} if setting.name == "auto" else {"backend": setting.name})
+            if setting.arithmetic != "sum":
+                vars(call.conv)["arithmetic"] = setting.arithmetic
     for name, folded in survey.parts.items():
         part = survey.model.get_submodule(name)
         become_accelerated(part)

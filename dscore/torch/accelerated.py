@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dscore.core.numerics import Permission
 from dscore.torch.program import Program, Shapes
 from dscore.torch.tracing import PLAIN_FORWARD, NotTraced, evaluating
 
@@ -37,6 +38,7 @@ class Folded:
     left: Mapping[str, str]
     shapes: Shapes = field(default_factory=dict)
     program: Program | None = None
+    arithmetic: Permission = "sum"
     fault: str = ""  # reason why there is no program
 
     def __getstate__(self) -> dict[str, Any]:
@@ -46,7 +48,7 @@ class Folded:
         """Make the program of *model*; raises NotTraced."""
         with evaluating(model):
             self.program = Program(model, self.count, lambda name, _: self.left.get(name, ""),
-                                   self.backend, self.shapes, arguments)
+                                   self.backend, self.shapes, arguments, self.arithmetic)
         self.shapes, self.fault = self.program.shapes, ""
 
     def program_of(self, model: nn.Module) -> Program | None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dscore.calling.call_cache import CALLS, FastCall
+from dscore.core.numerics import ArithmeticOption, Permission
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, ConvSpec
 from dscore.torch.functional import conv2d
@@ -42,6 +43,7 @@ class FoldedConv:
     residual: bool = False
     residual_after: bool = False
     scaled: bool = False
+    arithmetic: Permission = "sum"
     weight: Any = None
     bias: Any = None
     __name__ = "folded_conv"  # by which torch.fx names the nodes that call it
@@ -83,7 +85,7 @@ class FoldedConv:
         """Options of `conv2d`, by place and by name, that are the same at each call."""
         conv = self.conv
         return ((conv.stride, conv.padding, conv.dilation, conv.groups),
-                dict(activation=self.activation, backend=self.backend))
+                dict(activation=self.activation, backend=self.backend, arithmetic=self._option))
 
     def bound(self) -> Callable[..., Tensor]:
         """The layer as a function for eager calls without gradients, autocast and tracing.
@@ -94,7 +96,8 @@ class FoldedConv:
             return self
         weight, bias, slow = self.weight, self.bias, self.__call__
         side = ("after" if self.residual_after else "before") if self.residual else None
-        key = (id(weight), bias is None, *self._constants[0], self.activation, self.backend, None,
+        key = (id(weight), bias is None, *self._constants[0], self.activation, self.backend,
+               self._option,
                *([side, self.scaled] if self.residual or self.scaled else []))
         remembered = CALLS.fast.get
         fast: FastCall = _no_call
@@ -121,7 +124,12 @@ class FoldedConv:
         _, _, height, width = shape
         return ConvProblem(spec_of(self.conv, dtype, bias=self.bias is not None,
                                    activation=self.activation, scaled=self.scaled,
-                                   residual=self._residual), shape[0], height, width)
+                                   residual=self._residual, arithmetic=self.arithmetic),
+                           shape[0], height, width)
+
+    @property
+    def _option(self) -> ArithmeticOption | None:
+        return None if self.arithmetic == "sum" else self.arithmetic
 
     @property
     def _residual(self) -> str | None:

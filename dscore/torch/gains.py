@@ -75,7 +75,8 @@ def ways(problem: ConvProblem, device: torch.device, backend: str) -> tuple[Way,
     epilogue = Epilogue(spec.activation, spec.residual == "after")
     top, bottom, left, right = problem.padding
     options: Any = dict(activation=spec.activation, residual=residual, scale=scale,
-                        residual_after=epilogue.residual_after, backend=backend)
+                        residual_after=epilogue.residual_after, backend=backend,
+                        arithmetic=None if spec.arithmetic == "sum" else spec.arithmetic)
     return (Way("dscore", lambda: conv2d(x, w, bias, spec.stride, ((top, bottom), (left, right)),
                                          spec.dilation, spec.groups, **options)),
             Way("PyTorch", lambda: by_pytorch(x, w, bias, residual, scale, layer, epilogue)))

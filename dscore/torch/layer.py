@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dscore.core.errors import SpecError, require_int, require_one_of
-from dscore.core.numerics import ARITHMETICS
+from dscore.core.numerics import ARITHMETIC_OPTIONS
 from dscore.core.spec import ACTIVATIONS, Activation, Pair, Sides, pair_of, sides_of
 
 
@@ -69,7 +69,7 @@ def _checked(stride: Any, padding: Any, dilation: Any, groups: Any, backend: str
              arithmetic: str | None, activation: Activation | None,
              residual_after: bool) -> tuple[Layer, Epilogue]:
     require_one_of(activation, "activation", (None, *ACTIVATIONS))
-    require_one_of(arithmetic, "arithmetic", (None, *ARITHMETICS))
+    require_one_of(arithmetic, "arithmetic", (None, *ARITHMETIC_OPTIONS))
     require_one_of(residual_after, "residual_after", (True, False))
     layer = Layer(pair_of(stride, "stride"), cast(Any, sides_of(padding)),
                   pair_of(dilation, "dilation"), require_int(groups, "groups"), backend,

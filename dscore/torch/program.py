@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as global_hooks
 from torch.utils.hooks import RemovableHandle
 
+from dscore.core.numerics import Permission
 from dscore.torch.emission import Emission
 from dscore.torch.folding import FoldedConv
 from dscore.torch.rewriting import MOODY, Reason, Rewriter
@@ -38,7 +39,8 @@ class Program:
     traceable: Callable[..., Any]
 
     def __init__(self, model: nn.Module, count: int, reason: Reason, backend: str,
-                 shapes: Shapes, arguments: tuple[Any, ...] | None = None) -> None:
+                 shapes: Shapes, arguments: tuple[Any, ...] | None = None,
+                 arithmetic: Permission = "sum") -> None:
         self.model, self._lock = model, threading.RLock()
         self.graph = traced(model, count)
         if arguments is not None:
@@ -48,7 +50,7 @@ class Program:
                 node.meta["shape"], node.meta["dtype"] = shapes[node.name]
         self.shapes = shapes
         shorten_shuffles(self.graph)
-        self.calls = Rewriter(model, self.graph, reason, backend).calls
+        self.calls = Rewriter(model, self.graph, reason, backend, arithmetic).calls
         self.layers = [layer for layer, _ in self.calls]
         self._emission = Emission(model, self.graph)
         self._watch = Watch(model, self.layers)

@@ -15,6 +15,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
+from dscore.core.numerics import Permission
 from dscore.core.spec import ACTIVATIONS
 from dscore.torch.folding import FoldedConv
 from dscore.torch.tracing import has_hooks, is_conv
@@ -44,9 +45,10 @@ class Rewriter:
     Nodes have their shapes in `meta` where an example was run.
     """
 
-    def __init__(self, model: nn.Module, graph: fx.Graph, reason: Reason, backend: str) -> None:
+    def __init__(self, model: nn.Module, graph: fx.Graph, reason: Reason, backend: str,
+                 arithmetic: Permission = "sum") -> None:
         self._modules, self._graph = dict(model.named_modules()), graph
-        self._reason, self._backend = reason, backend
+        self._reason, self._backend, self._arithmetic = reason, backend, arithmetic
         self.calls: list[tuple[FoldedConv, fx.Node]] = []
         self._drop_identities()
         for node in list(graph.nodes):
@@ -92,7 +94,8 @@ class Rewriter:
         assert conv is not None
         name = str(node.target)
         layer = FoldedConv(name, conv, self._backend, self._reason(name, conv),
-                           activation=getattr(conv, "activation", None))
+                           activation=getattr(conv, "activation", None),
+                           arithmetic=self._arithmetic)
         x: Any = node.all_input_nodes[0]
         scale = residual = None
         product = None

@@ -9,6 +9,8 @@ from dscore.calling import choice
 from dscore.calling.prepare import prepare
 from dscore.core.backend import Backend, GpuBackend, choose_backend, require_accepted
 from dscore.core.device import Device
+from dscore.core.errors import require_one_of
+from dscore.core.numerics import PERMISSIONS, Permission
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 
@@ -16,10 +18,13 @@ from dscore.core.problem import ConvProblem
 class Setting:
     """Setting for a model on GPU *gpu* or elsewhere (None), or for a *device* wherever it is.
 
-    `note` says what is assumed. Raises UnavailableError where the backend cannot run.
+    *arithmetic* is what its problems permit; `note` says what is assumed. Raises UnavailableError
+    where the backend cannot run.
     """
 
-    def __init__(self, name: str, gpu: int | None = None, device: Device | None = None) -> None:
+    def __init__(self, name: str, gpu: int | None = None, device: Device | None = None,
+                 arithmetic: Permission = "sum") -> None:
+        self.arithmetic = require_one_of(arithmetic, "arithmetic", PERMISSIONS)
         self.name, self.note = name, ""
         self.kernels = self.compiled = 0
         self._prepared: set[ConvProblem] = set()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from dscore.core.errors import InfeasibleError, SpecError, UnavailableError
+from dscore.core.numerics import Permission
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.torch.accelerated import Folded
@@ -52,6 +53,7 @@ class Survey:
     plan_of: Planner
     fold: bool = True
     backend: str = "auto"
+    arithmetic: Permission = "sum"
     kinds: tuple[str, ...] = GAINING
     parts: dict[str, Folded] = field(default_factory=dict)
     unfolded: dict[str, str] = field(default_factory=dict)
@@ -101,7 +103,8 @@ class Survey:
             if call.problem is not None and not call.reason:
                 bare = spec_of(call.conv, call.conv.weight.dtype)
                 forward = replace(bare, bias=call.conv.bias is not None,
-                                  activation=getattr(call.conv, "activation", None))
+                                  activation=getattr(call.conv, "activation", None),
+                                  arithmetic=self.arithmetic)
                 problems += [replace(call.problem, spec=forward), *(
                     replace(call.problem, spec=bare, operation=operation)
                     for operation in ("input_gradient", "weight_gradient"))]
@@ -123,7 +126,7 @@ class Survey:
         arguments = self._seen.get(name)
         if is_conv(module) or arguments is None or not any(map(is_conv, module.modules())):
             return
-        folded = Folded(len(arguments), self.backend, {})
+        folded = Folded(len(arguments), self.backend, {}, arithmetic=self.arithmetic)
         try:
             folded.build(module, arguments)
             self.parts[name] = folded
@@ -197,7 +200,7 @@ class Survey:
                                                   "come to it"))
             if shape:
                 with suppress(SpecError):
-                    call.problem = _problem_of(conv, shape)
+                    call.problem = _problem_of(conv, shape).permitting(self.arithmetic)
             yield call
 
     def _refusal(self, call: ConvCall) -> str:

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from dscore.checking import bound
-from dscore.checking.bound import Accuracy, Expected
+from dscore.checking.bound import Accuracy, Expected, Oracle
 from dscore.checking.check import GuardedOutput, run_guarded
+from dscore.checking.rounding import rounding_of
 from dscore.core.backend import Backend, GpuBackend, Kernel
 from dscore.core.device import Device
 from dscore.core.errors import UnavailableError
@@ -67,13 +68,13 @@ class HostEvaluator:
         return bound.sample(self._problem, self._seed)
 
     @cached_property
-    def _expected(self) -> Expected:
-        return bound.expected(self._problem, *self._data)
+    def _oracle(self) -> Oracle:
+        return Oracle(self._problem, *self._data)
 
     def judge(self, plan: Plan) -> Accuracy:
         kernel, guarded = self._backend.compile(plan), GuardedOutput(plan.problem)
         run_guarded(plan, guarded, lambda out: kernel(*self._data, out))
-        return compare_images(guarded.out, self._expected)
+        return compare_images(guarded.out, self._oracle.expected(rounding_of(plan)))
 
     def seconds(self, plan: Plan, repeats: int) -> Sequence[float]:
         kernel = self._backend.compile(plan)
@@ -152,10 +153,10 @@ def compare_images(y: np.ndarray[Any, Any], expected: Expected) -> Accuracy:
     """`bound.compare` image by image, side by side: whole batches take gigabytes at a time."""
     def one(image: int) -> Accuracy:
         part = slice(image, image + 1)
-        accuracy = bound.compare(y[part], Expected(expected.y[part], expected.bound[part]))
+        accuracy = bound.compare(y[part], expected.of_images(part))
         return replace(accuracy, where=(image, *accuracy.where[1:]))
 
     if len(y) == 1:
         return one(0)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return max(pool.map(one, range(len(y))), key=lambda accuracy: accuracy.share)
+        return bound.worst_of(pool.map(one, range(len(y))))

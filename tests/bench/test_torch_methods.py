@@ -6,6 +6,7 @@ import pytest
 from dscore.bench.run import Comparison, bench
 from dscore.bench.torch_methods import TorchSubject, ways_for
 from dscore.checking import bound
+from dscore.checking.rounding import Rounding
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 
@@ -54,7 +55,8 @@ def test_the_bound_where_tensors_lie_is_that_of_the_host(torch, monkeypatch, tok
         assert here.share == pytest.approx(there.share, rel=1e-6)
         if not here.ok:
             assert here.where == there.where
-    assert bound.judge(torch, problem, tensors, torch.from_numpy(wanted.y).float(), True).ok
+    assert bound.judge(torch, problem, tensors, torch.from_numpy(wanted.y).float(),
+                       Rounding("tf32")).ok
 
 
 def test_a_wrong_peer_is_told_and_not_timed(torch, monkeypatch):

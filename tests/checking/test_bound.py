@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dscore import ops
 from dscore.algorithms import registry
 from dscore.checking import bound, cases
+from dscore.checking.rounding import TF32_SHARE, Rounding
 from dscore.core import catalog
 from dscore.core.errors import SpecError
 from dscore.core.token import parse_problem
@@ -144,6 +145,7 @@ def test_judging_in_steps_is_comparing_the_whole(step, token, monkeypatch):
 def test_products_in_tf32_widen_the_bound_by_their_operands_alone():
     problem = parse_problem("n1c8h3w3_o4k1_bias")
     x, w, bias = bound.sample(problem, 2)
-    plain, wide = (bound.expected(problem, x, w, bias, tf32=tf32) for tf32 in (False, True))
+    plain, wide = (bound.expected(problem, x, w, bias, rounding=Rounding(name))
+                   for name in ("sum", "tf32"))
     magnitude = oracle.direct(problem, x, w, bias)[1] - abs(bias)[None, :, None, None]
-    assert np.allclose(wide.bound - plain.bound, bound.TF32_SHARE * magnitude, rtol=1e-5)
+    assert np.allclose(wide.bound - plain.bound, TF32_SHARE * magnitude, rtol=1e-5)

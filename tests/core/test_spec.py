@@ -17,7 +17,7 @@ from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
-from dscore.core.numerics import ELEMENTS
+from dscore.core.numerics import ELEMENTS, PERMISSIONS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec, sides_of
 from dscore.core.token import parse_problem, problem_token
@@ -37,7 +37,8 @@ def problems(draw):
         stride=draw(pairs(3)), padding=draw(st.one_of(st.just("same"), st.tuples(*[side] * 4))),
         dilation=draw(pairs(3)), groups=groups, dtype=draw(st.sampled_from(list(ELEMENTS))),
         layout=draw(st.sampled_from(LAYOUTS)), bias=draw(st.booleans()),
-        activation=draw(st.sampled_from((None, *ACTIVATIONS))))
+        activation=draw(st.sampled_from((None, *ACTIVATIONS))),
+        arithmetic=draw(st.sampled_from(PERMISSIONS)))
     try:
         return ConvProblem(spec, draw(st.integers(1, 3)), draw(st.integers(1, 30)),
                            draw(st.integers(1, 30)), draw(st.sampled_from(("conv", "a", "n_c"))))
@@ -51,6 +52,7 @@ def test_a_token_gives_the_problem_back(problem):
     again = parse_problem(token)
     assert problem_token(again) == token
     assert token.isidentifier()
+    assert again.spec.arithmetic == problem.spec.arithmetic
     for name in ("operation", "padding", "x_shape", "y_shape", "macs"):
         assert getattr(again, name) == getattr(problem, name)
     assert compulsory_bytes(replace(again, operation="conv")) == compulsory_bytes(
@@ -125,6 +127,7 @@ REFUSED = [
     (dict(layout="chwn"), "layout must be one of nchw, nhwc; got 'chwn'"),
     (dict(bias=1), "bias must be one of True, False; got 1"),
     (dict(activation="gelu"), "activation must be one of none, relu, relu6, silu, hardswish"),
+    (dict(arithmetic="plain"), "arithmetic must be one of sum, winograd; got 'plain'"),
     (dict(activations="relu"), "unexpected keyword argument 'activations'"),
 ]
 

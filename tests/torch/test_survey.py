@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dscore.core.errors import UnavailableError
+from dscore.core.errors import SpecError, UnavailableError
 from dscore.core.token import parse_problem, problem_token
 from dscore.measuring.clocks import HostClock
 from dscore.measuring.timing import Effort
@@ -15,8 +15,10 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tiny_networks  # noqa: E402
 from accelerated_models import X, accelerated, assert_exact, model_of, program_of  # noqa: E402
+from torch import nn  # noqa: E402
 
 import dscore.torch  # noqa: E402
+from dscore.calling import convolve  # noqa: E402
 from dscore.calling.call_cache import CALLS  # noqa: E402
 from dscore.torch import functional  # noqa: E402
 from dscore.torch.gains import measured, ways  # noqa: E402
@@ -121,3 +123,24 @@ def test_eager_calls_are_found_where_conv2d_finds_them(monkeypatch):
     for layer, (_, weight, bias, *further, out) in zip(layers, remembered.operands, strict=True):
         assert (weight is layer.weight, bias is layer.bias, out) == (True, True, None)
         assert len(further) == layer.residual + layer.scaled
+
+
+def test_winograds_algorithm_is_permitted_where_it_is_asked_for(monkeypatch):
+    problems = []
+    run = convolve.run
+    monkeypatch.setattr(convolve, "run", lambda call: problems.append(call.problem) or run(call))
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 8, 1)).eval()
+    x = torch.zeros(1, 3, 6, 6)
+    report = dscore.torch.accelerate(model, x, backend="reference", arithmetic="winograd",
+                                     kinds=("dense", "pointwise"))
+    tokens = ["n1c3h6w6_o4k3_bias_relu_winograd", "n1c4h4w4_o8k1_bias"]
+    assert [layer.problem for layer in report.layers] == tokens
+    with torch.no_grad():
+        model(x)
+    model.train()(x)
+    expected = [*tokens, tokens[0].replace("_relu", ""), tokens[1]]
+    assert [problem_token(problem) for problem in problems[-4:]] == expected
+    dscore.torch.restore(model)
+    assert "arithmetic" not in vars(model[0])
+    with pytest.raises(SpecError, match="arithmetic must be one of sum, winograd"):
+        dscore.torch.scan(model, x, arithmetic="plain")

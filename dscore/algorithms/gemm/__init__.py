@@ -35,8 +35,8 @@ from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 
 MOST_STAGES = 16
-# A product of three TF32 ones errs by about 12 * 2**-24 at worst, which the bound of a float32
-# result admits from 16 products on (docs/model.md).
+# Each product of three TF32 ones errs by up to 8 * 2**-24 before it is added (docs/bounds.md): from
+# 16 products on that is at most half of what their sum may err in float32.
 LEAST_SPLIT_CHANNELS = 16  # summed
 # Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md):
 # no kernel of hipcc's without spills exceeded it; 86 in 100 of nvcc's keep it: what it takes

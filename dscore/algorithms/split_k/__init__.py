@@ -45,7 +45,7 @@ from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import MAX_ELEMENTS, ConvProblem
 
 MOST_PARTS = 1024
-# As in gemm: the bound of a float32 result admits three TF32 products for one from here on.
+# As in gemm: what three TF32 products for one leave out is at most half of what the sum may err.
 LEAST_SPLIT_PIXELS = 16
 # Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md):
 # hipcc at most, nvcc usually. It takes up to 24 more, and up to 96 for a kernel at all.
@@ -133,6 +133,10 @@ class SplitK(Algorithm):
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         return require_kind(problem, self.name, "pointwise")
+
+    def chain(self, problem: ConvProblem, t: Any) -> int:
+        steps = ceil_div(ceil_div(pixels_of(problem), t.step), t.parts)
+        return int(steps * ceil_div(t.step, t.slices) + t.slices + t.parts)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes

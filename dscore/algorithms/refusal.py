@@ -1,0 +1,28 @@
+"""Refusals that all algorithms share: of an operation, an arithmetic, a filter."""
+
+from __future__ import annotations
+
+from dscore.core.numerics import FilterForm, Permission
+from dscore.core.plan import Violation
+from dscore.core.problem import ConvProblem
+
+
+def wrong_operation(problem: ConvProblem, name: str, operations: tuple[str, ...]
+                    ) -> tuple[Violation, ...]:
+    """Violation of an algorithm that has *operations*, where the problem's is another."""
+    if problem.operation in operations:
+        return ()
+    return (Violation("E-OPERATION", f"operation of {name}", problem.operation,
+                      ", ".join(operations)),)
+
+
+def unmet(problem: ConvProblem, name: str, permission: Permission,
+          filters: tuple[FilterForm, ...]) -> tuple[Violation, ...]:
+    """Violation of an algorithm that needs a permission, and takes *filters* of some forms."""
+    spec = problem.spec
+    if permission not in ("sum", spec.arithmetic):
+        return (Violation("E-ARITHMETIC", f"arithmetic of {name}", permission,
+                          f'{spec.arithmetic}, unless arithmetic="{permission}" permits it'),)
+    if spec.filter not in filters:
+        return (Violation("E-FILTER", f"filter of {name}", spec.filter, ", ".join(filters)),)
+    return ()
