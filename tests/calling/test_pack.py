@@ -135,13 +135,13 @@ def test_the_form_is_part_of_a_problem():
     lambda: dscore.conv(X, dscore.pack(W[:4, :3]), groups=2),
     lambda: dscore.conv(X[:, :5], dscore.pack(W)),
     lambda: dscore.conv(X, dscore.pack(W), backend="reference", plan=dict(threads=64, thread_c=1)),
-], ids=str)
+])
 def test_what_does_not_fit_is_refused(call):
     with pytest.raises(SpecError, match=r"form|3, 3|float32|array|3x3|channels|E-FILTER"):
         call()
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", sorted(registry.names()))
 def test_an_algorithm_takes_the_forms_that_it_names(name):
     one = registry.algorithm(name)
     problem = parse_problem("n1c8h9w9_o8k3p1_winograd4")
