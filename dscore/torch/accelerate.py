@@ -80,8 +80,9 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
     measuring = gpu is not None if measure is None else measure
     survey = _surveyed(model, example, setting, fold, measuring, kinds, model.training)
     setting.prepare(survey.needed(model.training))
+    plain = _results(survey) if survey.parts else []  # of PyTorch, before anything is replaced
     _replace(survey, setting)
-    _hold_to_example(survey)
+    _hold_to_example(survey, plain)
     if not setting.computes:
         setting.note += "; " * bool(setting.note) + _ON_THE_CPU
     return report_on(survey, setting)
@@ -192,32 +193,29 @@ def _replace(survey: Survey, setting: Setting) -> None:
         vars(part)["_dscore_folded"] = folded
 
 
-def _hold_to_example(survey: Survey) -> None:
-    """Undo the folding of parts if the model's result on the example is another one by them.
+def _hold_to_example(survey: Survey, plain: list[Tensor]) -> None:
+    """Undo the folding of parts if the model's results on the example are not what they were.
 
     What PyTorch traces may differ from what a model does, where that depends on values.
     """
     if not survey.parts:
         return
-    with evaluating(survey.model):
-        results = _tensors(survey.model(*survey.arguments))
-        kept = [(part, type(part)) for name in survey.parts
-                if (part := survey.model.get_submodule(name))]
-        for part, _ in kept:
-            part.__class__ = plain_class(part)
-        plain = _tensors(survey.model(*survey.arguments))
+    results = _results(survey)
     if len(results) == len(plain) and all(map(_alike, results, plain)):
-        for part, accelerated in kept:
-            part.__class__ = accelerated
         return
-    for part, _ in kept:
+    for name in survey.parts:
+        part = survey.model.get_submodule(name)
+        part.__class__ = plain_class(part)
         del part._dscore_folded
     survey.unfolded.update(dict.fromkeys(
         survey.parts, "as PyTorch traces it, its result on the example is another one"))
     survey.parts.clear()
 
 
-def _tensors(output: Any) -> list[Tensor]:
+def _results(survey: Survey) -> list[Tensor]:
+    """Tensors that the survey's model returns for its example, in eval mode."""
+    with evaluating(survey.model):
+        output = survey.model(*survey.arguments)
     return [one for one in tree_leaves(output) if isinstance(one, Tensor)]
 
 
