@@ -13,14 +13,17 @@ from torch import Tensor, nn
 from torch.nn.modules import module as global_hooks
 from torch.utils.hooks import RemovableHandle
 
+from dscore.calling.call_cache import MOST_VARIANTS
 from dscore.core.numerics import Permission
 from dscore.torch.emission import Emission
 from dscore.torch.folding import FoldedConv
+from dscore.torch.linking import MISS, Recording, linked
 from dscore.torch.rewriting import MOODY, Reason, Rewriter
 from dscore.torch.shuffling import shorten_shuffles
 from dscore.torch.tracing import has_hooks, record_shapes, traced
 
 _version_of, _training_of = attrgetter("_version"), attrgetter("training")
+_MOST_SHAPES = 16  # of calls that are not linked
 # Of a program: as its model is; made of other modules than the model has; not what the model does
 # at present, because one of its modules is in train mode, or all modules have hooks.
 State = Literal["current", "outdated", "plain"]
@@ -35,8 +38,10 @@ class Program:
     of the *arguments* that it was made with, or those that are given in place of arguments.
     """
 
-    forward: Callable[..., Any]
     traceable: Callable[..., Any]
+    _general: Callable[..., Any]
+    _linked: tuple[Callable[..., Any], ...]
+    _shapes_seen: list[Any]
 
     def __init__(self, model: nn.Module, count: int, reason: Reason, backend: str,
                  shapes: Shapes, arguments: tuple[Any, ...] | None = None,
@@ -61,15 +66,37 @@ class Program:
         """What `forward` does, as Python."""
         return self._emission.source
 
+    def forward(self, *arguments: Any) -> Any:
+        """The result of an eager call."""
+        for run in self._linked:
+            result = run(*arguments)
+            if result is not MISS:
+                return result
+        return self._unlinked(arguments)
+
+    def _unlinked(self, arguments: tuple[Any, ...]) -> Any:
+        """The result of a call that no linked program takes; of a shape's second one is made."""
+        shapes = [one.shape if isinstance(one, Tensor) else None for one in arguments]
+        if self._shapes_seen.count(shapes) != 1 or len(self._linked) == MOST_VARIANTS:
+            self._shapes_seen = [*self._shapes_seen[-_MOST_SHAPES:], shapes]
+            return self._general(*arguments)
+        recording = Recording()
+        result = self._emission.bound(recording.of)(*arguments)
+        run = linked(self.model, self.graph, recording)
+        self._shapes_seen = [*self._shapes_seen, shapes]
+        self._linked += () if run is None else (run,)
+        return result
+
     def fold(self) -> None:
         """Compute all filters and biases anew from the parameters as they are now."""
         with self._lock:
             # Tensors made in inference mode could not be written later, outside of it.
             with torch.inference_mode(False), torch.no_grad():
                 replaced = [layer.fold() for layer in self.layers]
-            if any(replaced) or not hasattr(self, "forward"):
+            if any(replaced) or not hasattr(self, "traceable"):
                 self.traceable = self._emission.bound()
-                self.forward = self._emission.bound(_eager)
+                self._general = self._emission.bound(_eager)
+                self._linked, self._shapes_seen = (), []
             self._watch.look()
 
     def state(self) -> State:
@@ -101,9 +128,13 @@ class Watch:
                   for owner, name in _places(module)]
         self._owners, self._names = [p[0] for p in places], [p[1] for p in places]
         self._within = list(model.modules())
-        self._end: dict[Any, Any] = {0: object()}  # so that lists of two lengths differ
-        self._children: list[dict[Any, Any]] = [*(one._modules for one in self._within), self._end]
-        self._modules = self._listed()
+        self._children: list[dict[Any, Any]] = [one._modules for one in self._within]
+        self._modules = _values(self._children)
+        end: dict[Any, Any] = {0: object()}  # so that lists of two lengths differ
+        owners: list[dict[Any, Any]] = [owner for module in folded
+                                        for owner in (module._parameters, module._buffers)]
+        self._watched = [*self._children, *owners, end]
+        self._tensors_of = [*owners, end]
         self._moody = [one for one in self._within if isinstance(one, MOODY)
                        or not type(one).__module__.startswith(("torch.nn.", "dscore."))]
         self._hooks = RemovableHandle.next_id
@@ -112,27 +143,22 @@ class Watch:
 
     def look(self) -> None:
         """Take the tensors as they are now for what was folded."""
-        self._tensors = list(map(getitem, self._owners, self._names))
-        self._versioned = [one for one in self._tensors
+        self._listed = self._modules + _values(self._tensors_of)
+        self._versioned = [one for one in map(getitem, self._owners, self._names)
                            if isinstance(one, Tensor) and not one.is_inference()]
         self._versions = sum(map(_version_of, self._versioned))
 
     def unchanged(self) -> bool:
         """Whether nothing has changed; a call costs some 0.1 us for each tensor."""
-        try:
-            return (all(map(is_, map(getitem, self._owners, self._names), self._tensors))
-                    and sum(map(_version_of, self._versioned)) == self._versions
-                    and all(map(is_, chain.from_iterable(map(dict.values, self._children)),
-                                self._modules))
-                    and True not in map(_training_of, self._moody)
-                    and RemovableHandle.next_id == self._hooks)
-        except KeyError:  # a parameter that is no longer there
-            return False
+        return (all(map(is_, chain.from_iterable(map(dict.values, self._watched)), self._listed))
+                and sum(map(_version_of, self._versioned)) == self._versions
+                and True not in map(_training_of, self._moody)
+                and RemovableHandle.next_id == self._hooks)
 
     def other_modules(self) -> bool:
         """Whether the model's modules, or the hooks on them, are others than at the beginning."""
         hooks = RemovableHandle.next_id
-        if (len(modules := self._listed()) != len(self._modules)
+        if (len(modules := _values(self._children)) != len(self._modules)
                 or not all(map(is_, modules, self._modules))
                 or any(name not in owner for owner, name in
                        zip(self._owners, self._names, strict=True))
@@ -146,8 +172,9 @@ class Watch:
         return (True in map(_training_of, self._moody) or bool(global_hooks._global_forward_hooks)
                 or bool(global_hooks._global_forward_pre_hooks))
 
-    def _listed(self) -> list[Any]:
-        return list(chain.from_iterable(map(dict.values, self._children)))
+
+def _values(owners: list[dict[Any, Any]]) -> list[Any]:
+    return list(chain.from_iterable(map(dict.values, owners)))
 
 
 def _places(module: nn.Module) -> list[tuple[dict[str, Any], str]]:
