@@ -69,7 +69,8 @@ def _record(explanation: Explanation) -> Record:
     from dscore.solving.explain import wavefront_map
 
     plan = explanation.plan
-    return {"plan": plan_record(plan), "chosen_by": explanation.chosen_by,
+    return {"plan": plan_record(plan), "arithmetic": explanation.arithmetic,
+            "chosen_by": explanation.chosen_by,
             "ledger": [check_record(check) for check in explanation.ledger],
             "floor_seconds": explanation.floor_seconds, "floor": explanation.floor,
             "note": explanation.note, "considered": explanation.considered,

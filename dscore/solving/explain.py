@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dscore.algorithms.registry import algorithm_of, case_of
 from dscore.core import text
-from dscore.core.numerics import WORD_BYTES
+from dscore.core.numerics import WORD_BYTES, PlanArithmetic
 from dscore.core.plan import Check, Plan
 from dscore.ops import compulsory_bytes, flops, output_of
 from dscore.solving.rules import ledger
@@ -42,6 +42,11 @@ class Explanation:
     spills: int = 0
     passed_over: str = ""
 
+    @property
+    def arithmetic(self) -> PlanArithmetic:
+        """How the plan computes, which tells the error bound of its result."""
+        return algorithm_of(self.plan.tiling).arithmetic(self.plan.problem, self.plan.tiling)
+
     def text(self, columns: int = text.MOST_COLUMNS, every_limit: bool = False) -> str:
         """All of it, folded at *columns*; limits that cannot bind are counted only.
 
@@ -49,7 +54,9 @@ class Explanation:
         """
         plan = self.plan
         spills = f"{WORD_BYTES * self.spills} B of a lane to memory, which is slow"
-        reasons = {"spills": spills if self.spills else "", "chosen by": self.chosen_by,
+        own = f"{self.arithmetic}, with an error bound of its own (docs/bounds.md)"
+        reasons = {"arithmetic": own if self.arithmetic != "sum" else "",
+                   "spills": spills if self.spills else "", "chosen by": self.chosen_by,
                    "passed over": self.passed_over, "note": self.note,
                    "assumed device": self.assumed}
         head = [line for name, reason in reasons.items() if reason

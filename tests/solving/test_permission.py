@@ -83,6 +83,9 @@ def test_conformance_gives_the_permission_that_an_algorithm_needs(needing, monke
 def test_commands_permit_it(json_of, call):
     plan = json_of("explain", TOKEN, "--arithmetic", "winograd", "--device", "z100sm")["plan"]
     assert plan["problem"] == problem_token(PERMITTING)
+    assert json_of("explain", "P13", "--device", "h200")["arithmetic"] == "tf32x3"
+    assert "arithmetic            tf32x3, with an error bound of its own" in call(
+        "explain", "P13", "--device", "h200").out
     ran = json_of("run", TOKEN, "P13", "--arithmetic", "winograd", "--backend", "reference")
     assert [one["problem"] for one in ran["layers"]] == [f"{TOKEN}_winograd", "n1c64h14w14_o384k1"]
     wrong = call("tune", TOKEN, "--arithmetic", "exact")
