@@ -87,7 +87,7 @@ class Case:
         """Registers that the kernel wants, or that the compiler took."""
         if self.reported is not None:
             return self.reported
-        return _wanted(self.algorithm, self.problem, self.tiling, self.device)
+        return remembered(self.algorithm.registers)(self.problem, self.tiling, self.device)
 
     @property
     def compiled(self) -> Count:
@@ -130,11 +130,6 @@ class Case:
     def waves_per_simd(self) -> Count:
         """Wavefronts on the fullest SIMD when block_n blocks are spread evenly."""
         return ceil_div(self.block_n * self.footprint.waves, self.device.simds_per_cu)
-
-
-@remembered
-def _wanted(algorithm: Algorithm, problem: ConvProblem, t: Any, device: Device) -> Count:
-    return algorithm.registers(problem, t, device)
 
 
 @dataclass(frozen=True)
