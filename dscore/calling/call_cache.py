@@ -63,14 +63,24 @@ class PreparedCall:
         if self._variants == MOST_VARIANTS or not all(map(self._direct, present)):
             return other
         self._variants += 1
+        return self._function(inputs, guard=self._adapter.guard(present) or self._takes(inputs),
+                              other=other)
+
+    def unguarded(self, inputs: tuple[Any, ...]) -> FastCall | None:
+        """The call for those who have checked that their inputs are like these; it returns None
+        for what must be copied first."""
+        return self._function(inputs) if all(map(self._direct, _present(inputs))) else None
+
+    def _function(self, inputs: tuple[Any, ...], **checks: Any) -> FastCall:
         # Each is looked up once, and nothing is asked that is the same at each call: it is to cost
         # little more than its launch.
         names: dict[str, Any] = dict(
-            guard=self._adapter.guard(present) or self._takes(inputs), other=other, new=self._new,
-            checked=self.checked, address=self._adapter.address, refused=self._refused,
-            start=self._kernel.start_on(self._index), stream=self._adapter.stream,
-            index=self._index, workspace=next(iter(self._workspace), None))
-        exec(_source(tuple(array is not None for array in inputs), bool(self._workspace)), names)
+            new=self._new, checked=self.checked, address=self._adapter.address,
+            refused=self._refused, start=self._kernel.start_on(self._index),
+            stream=self._adapter.stream, index=self._index,
+            workspace=next(iter(self._workspace), None), **checks)
+        exec(_source(tuple(array is not None for array in inputs), bool(self._workspace),
+                     bool(checks)), names)
         return names["call"]  # type: ignore[no-any-return]
 
     def _refused(self, code: int) -> None:
@@ -136,7 +146,7 @@ def _shape_of(array: Any) -> tuple[int, ...] | None:
 
 
 @lru_cache
-def _source(present: tuple[bool, ...], workspace: bool) -> CodeType:
+def _source(present: tuple[bool, ...], workspace: bool, guarded: bool) -> CodeType:
     """The function `call` of inputs of which some are *present*, as code.
 
     Code of its own for each saves 2 of the 6 us that a loop over four inputs takes.
@@ -144,8 +154,8 @@ def _source(present: tuple[bool, ...], workspace: bool) -> CodeType:
     inputs = [f"input{number}" for number in range(len(present))]
     given = [name for name, here in zip(inputs, present, strict=True) if here]
     lines = [f"if not guard({', '.join(given)}):",
-             f"    return other({', '.join(inputs)}, out)",
-             f"y = new() if out is None else checked(out, {', '.join(given)})"]
+             f"    return other({', '.join(inputs)}, out)"] * guarded
+    lines.append(f"y = new() if out is None else checked(out, {', '.join(given)})")
     for name in given[2:]:  # which the kernel would take for missing ones where they are empty
         lines += [f"{name} = address({name})", f"if not {name}:", "    return None"]
     addresses = [f"address({name})" for name in given[:2]]
@@ -212,6 +222,15 @@ class CallCache:
             # Else another thread has prepared it, too.
             if self._fitting(key, inputs) is None:
                 self._prepared[key] = (*self._prepared.get(key, ()), call)
+
+    def unguarded(self, inputs: tuple[Any, ...], options: tuple[Any, ...]) -> FastCall | None:
+        """`PreparedCall.unguarded` of the remembered call for *inputs*; None where there is none.
+        """
+        try:
+            call = self._fitting(_key(inputs, options), inputs)
+        except (AttributeError, RuntimeError, TypeError, ValueError):  # as in `call`
+            return None
+        return None if call is None else call.unguarded(inputs)
 
     def clear(self) -> None:
         """Forget all calls."""

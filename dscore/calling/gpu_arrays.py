@@ -57,18 +57,8 @@ class Torch:
                               and array.get_device() == index and not _fault(array))
 
     def guard(self, examples: tuple[Any, ...]) -> Callable[..., bool] | None:
-        tensor_guards = _member(sys.modules["torch"], "_C", "_dynamo", "guards", "TensorGuards")
-        sizes = [list(array.shape) for array in examples]
-        # Along one element, a contiguous tensor has any stride.
-        strides = [[None if size == 1 else stride
-                    for size, stride in zip(array.shape, array.stride(), strict=True)]
-                   for array in examples]
-        try:  # class, dispatch keys (the negative bit is one), type, device, sizes and strides
-            check: Callable[..., bool] = tensor_guards(
-                *examples, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
-        except (AttributeError, RuntimeError, TypeError):  # another PyTorch's, or none
-            return None
-        if not any(array.requires_grad for array in examples):
+        check = tensor_guard(examples)
+        if check is None or not any(array.requires_grad for array in examples):
             return check
         # The guard tells whether a tensor requires a gradient, not whether one is recorded now.
         enabled = self._grad_enabled
@@ -101,6 +91,26 @@ class Torch:
         if torch.cuda.device_count() == 1:
             return partial(fast, shape, strides, dtype)
         return lambda: fast(shape, strides, dtype) if current() == index else empty()
+
+
+def tensor_guard(examples: tuple[Any, ...]) -> Callable[..., bool] | None:
+    """Whether tensors are like *examples*: PyTorch's own check; None where it has none.
+
+    It sees class, dispatch keys (the negative bit is one; torch.func, jit.trace and autocast have
+    theirs), type, device, sizes, strides and `requires_grad`; not whether gradients are recorded.
+    """
+    tensor_guards = _member(sys.modules["torch"], "_C", "_dynamo", "guards", "TensorGuards")
+    sizes = [list(array.shape) for array in examples]
+    # Along one element, a contiguous tensor has any stride.
+    strides = [[None if size == 1 else stride
+                for size, stride in zip(array.shape, array.stride(), strict=True)]
+               for array in examples]
+    try:
+        check: Callable[..., bool] = tensor_guards(
+            *examples, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+    except (AttributeError, RuntimeError, TypeError):  # another PyTorch's, or none
+        return None
+    return check
 
 
 def _fault(tensor: Any) -> str:

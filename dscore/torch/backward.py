@@ -29,50 +29,75 @@ class Steps(NamedTuple):
     weight_gradient: Callable[..., Tensor]
 
 
+class Kept(NamedTuple):
+    """Constants that the gradients need of a call.
+
+    *again*: what the activation was applied to must be computed again.
+    """
+
+    layer: Layer
+    epilogue: Epilogue
+    x_shape: tuple[int, ...]
+    w_shape: tuple[int, ...]
+    again: bool
+
+
+def kept_of(x: Tensor, w: Tensor, layer: Layer, epilogue: Epilogue, residual: bool) -> Kept:
+    """The constants of a call, with or without a *residual*."""
+    activation, after = epilogue.activation, epilogue.residual_after and residual
+    return Kept(layer, epilogue, x.shape, w.shape, activation in ("silu", "hardswish")
+                or (activation is not None and after))
+
+
 def save(ctx: Any, inputs: Sequence[Tensor | None], y: Tensor, layer: Layer,
          epilogue: Epilogue) -> None:
     """Keep in *ctx* what the gradients need of *inputs* (x, w, bias, residual, scale) and of *y*.
     """
-    x, w, bias, residual, scale = inputs
-    activation, after = epilogue.activation, epilogue.residual_after and residual is not None
-    again = activation in ("silu", "hardswish") or (activation is not None and after)
-    by_x, by_w, _, _, by_scale = ctx.needs_input_grad[:5]
+    x, w, _, residual, _ = inputs
     assert x is not None
     assert w is not None
-    ctx.again, ctx.layer, ctx.epilogue = again, layer, epilogue
-    ctx.x_shape, ctx.w_shape = x.shape, w.shape
+    ctx.kept = kept_of(x, w, layer, epilogue, residual is not None)
+    keep(ctx, inputs, y, ctx.kept)
+
+
+def keep(ctx: Any, inputs: Sequence[Tensor | None], y: Tensor, kept: Kept) -> None:
+    """Keep in *ctx* the tensors that the gradients need."""
+    (x, w, bias, residual, scale), again, needed = inputs, kept.again, ctx.needs_input_grad
+    by_x, by_w, by_scale = needed[0], needed[1], scale is not None and needed[4]
     ctx.save_for_backward(
         x if by_w or by_scale or again else None, w if by_x or by_scale or again else None,
-        bias if again else None, residual if again and not after else None, scale,
-        y if activation is not None and not again else None)
+        bias if again else None,
+        residual if again and not kept.epilogue.residual_after else None, scale,
+        y if kept.epilogue.activation is not None and not again else None)
 
 
 def gradients(ctx: Any, gradient: Tensor, steps: Steps) -> tuple[Tensor | None, ...]:
     """Gradients by x, w, bias, residual and scale; None for those that are not asked for."""
     x, w, bias, residual, scale, y = ctx.saved_tensors
-    by_x, by_w, by_bias, by_residual, by_scale = ctx.needs_input_grad[:5]
-    activation, after = ctx.epilogue
+    by_x, by_w, by_bias, by_residual, by_scale = (*ctx.needs_input_grad, False, False)[:5]
+    kept: Kept = ctx.kept
+    activation, after = kept.epilogue
     of_residual = gradient if by_residual and after else None
     if activation is not None:
-        if ctx.again:
-            y = steps.convolution(x, w, bias, residual, scale, ctx.layer, Epilogue())
-        gradient = _activation_gradient(activation, gradient, y)
+        if kept.again:
+            y = steps.convolution(x, w, bias, residual, scale, kept.layer, Epilogue())
+        gradient = activation_gradient(activation, gradient, y)
     if by_residual and not after:
         of_residual = gradient
     of_bias = gradient.sum((0, 2, 3)) if by_bias else None
     of_x = of_w = of_scale = None
     factor = None if scale is None else scale[:, :, None, None]
     if by_x or by_scale:
-        of_x = steps.input_gradient(gradient, w, ctx.x_shape, ctx.layer)
+        of_x = steps.input_gradient(gradient, w, kept.x_shape, kept.layer)
         of_scale = (of_x * x).sum((2, 3)) if by_scale else None
         of_x = None if not by_x else of_x if factor is None else of_x * factor
     if by_w:
         scaled = x if factor is None else x * factor
-        of_w = steps.weight_gradient(scaled, gradient, ctx.w_shape, ctx.layer)
+        of_w = steps.weight_gradient(scaled, gradient, kept.w_shape, kept.layer)
     return of_x, of_w, of_bias, of_residual, of_scale
 
 
-def _activation_gradient(activation: str, gradient: Tensor, y: Tensor) -> Tensor:
+def activation_gradient(activation: str, gradient: Tensor, y: Tensor) -> Tensor:
     """The gradient by what an activation was applied to.
 
     *y* is its result for relu and relu6, which are not differentiable twice, else its argument.

@@ -7,27 +7,25 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from dscore.api import conv
 from dscore.calling.arguments import PaddingLike, PairLike
 from dscore.calling.call_cache import CALLS
 from dscore.core.errors import SpecError
 from dscore.core.spec import Activation
-from dscore.torch import backward, gradients
-from dscore.torch.backward import Steps
+from dscore.torch import backward
 from dscore.torch.convolution import convolution
 from dscore.torch.layer import Epilogue, Layer, constants_of, result_shape
-from dscore.torch.operators import OPERATORS
+from dscore.torch.operators import OPERATORS, by_operators, steps_for
+from dscore.torch.recorded import DIRECT, recorded, remember
 from dscore.torch.remainder import by_pytorch, note, note_traced, reason_for_pytorch
 
 # Each is looked up once: an eager call is to cost little more than its launch.
 _fast_call = CALLS.fast.get
 _gradients_on, _autocast_on = torch.is_grad_enabled, torch.is_autocast_enabled
+_dispatch_modes = torch._C._len_torch_dispatch_stack
 _traced_by_dynamo = torch.compiler.is_dynamo_compiling
-_PLAIN = (Tensor, Parameter)
 _HALVES = (torch.float16, torch.bfloat16)
-_DIRECT = Steps(convolution, gradients.input_gradient, gradients.weight_gradient)
 
 
 def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 1,
@@ -61,12 +59,18 @@ def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 
     >>> w.grad[0, 0, 1].tolist()
     [6.0, 9.0, 6.0]
     """
-    if not (_traced_by_dynamo() or _gradients_on() or _autocast_on()):
+    if not (_traced_by_dynamo() or _autocast_on() or _dispatch_modes()):
         try:
             if residual is None and scale is None:
-                call = _fast_call((id(w), bias is None, stride, padding, dilation, groups,
-                                   activation, backend, arithmetic))
-                y = None if call is None else call(x, w, bias, None)
+                key = (id(w), bias is None, stride, padding, dilation, groups, activation, backend,
+                       arithmetic)
+                if _gradients_on():
+                    y = recorded(key, x, w, bias)
+                else:
+                    call = _fast_call(key)
+                    y = None if call is None else call(x, w, bias, None)
+            elif _gradients_on():
+                y = None
             else:
                 side = None if residual is None else "after" if residual_after else "before"
                 call = _fast_call((id(w), bias is None, stride, padding, dilation, groups,
@@ -109,10 +113,14 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
     if _autocast_on(x.device.type):
         operands = tuple(one if one is None or one.dtype not in _HALVES else one.float()
                          for one in tensors)
-    if _by_operators(operands):
+    if by_operators(operands):
         return OPERATORS.convolution(*operands, layer, epilogue)
     if _gradients_on() and any(one is not None and one.requires_grad for one in operands):
-        return _recorded(*operands, layer, epilogue)  # type: ignore[no-any-return]
+        y: Tensor = _recorded(*operands, layer, epilogue)
+        if operands is tensors and residual is None and scale is None:
+            remember((id(w), bias is None, stride, padding, dilation, groups, activation, backend,
+                       arithmetic), x, w, bias, layer, epilogue)
+        return y
     if operands is not tensors or not (scale is None or layer.is_pointwise(w.shape)):
         return convolution(*operands, layer, epilogue)  # type: ignore[call-arg]
     # By the caller's own options, by which the next call finds it.
@@ -133,22 +141,11 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        # Gradients of gradients are recorded by the operators; a batch of gradients (for which
-        # autograd has a vmap of its own, beside torch.func's) is taken apart by the dispatcher.
-        traced = (torch.is_grad_enabled() or _by_operators((gradient,))
-                  or torch._C._functorch.is_legacy_batchedtensor(gradient))
-        steps = OPERATORS if traced else _DIRECT
+        steps = steps_for(gradient, DIRECT)
         return *backward.gradients(ctx, gradient, steps), None, None
 
 
 _recorded: Any = _Convolution.apply
-
-
-def _by_operators(tensors: tuple[Tensor | None, ...]) -> bool:
-    """Whether something traces or transforms the program, which must see operators."""
-    return (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-            or torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
-            or any(one is not None and type(one) not in _PLAIN for one in tensors))
 
 
 def _require_operands(x: Any, w: Any, bias: Any, residual: Any, scale: Any) -> None:

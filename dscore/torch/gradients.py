@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import dscore.calling.gradients as of_arrays
+from dscore.calling.call_cache import CALLS, FastCall
 from dscore.torch.layer import Layer
 from dscore.torch.remainder import note
 
@@ -36,16 +37,35 @@ def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: 
                                      groups, backend=backend, arithmetic=_allowed(arithmetic))
 
 
+def remembered(gradient: Tensor, x: Tensor | None, w: Tensor | None, x_shape: Sequence[int],
+               w_shape: Sequence[int], layer: Layer) -> tuple[FastCall | None, FastCall | None]:
+    """The remembered calls of (gradient, w) and of (x, gradient) for such tensors, without checks;
+    None where dscore has not yet computed that gradient, or its other operand is None.
+    """
+    if not _has_kernels(w_shape, layer):
+        return None, None
+    *constants, arithmetic = layer
+    rest = (*constants, _allowed(arithmetic))
+    return (None if w is None else CALLS.unguarded(
+                (gradient, w), ("input_gradient", tuple(x_shape[2:]), *rest)),
+            None if x is None else CALLS.unguarded(
+                (x, gradient), ("weight_gradient", tuple(w_shape[2:]), *rest)))
+
+
 def _allowed(arithmetic: str | None) -> Any:
     """Products of three TF32 ones are allowed by their name, not demanded of what has no such
     kernel."""
     return "plain" if arithmetic == "plain" else None
 
 
+def _has_kernels(w_shape: Sequence[int], layer: Layer) -> bool:
+    """Whether dscore computes the gradients of a layer."""
+    return layer.backend != "auto" or w_shape[1] == 1 or layer.is_pointwise(w_shape)
+
+
 def _left(operation: str, w_shape: Sequence[int], layer: Layer) -> bool:
     """Whether PyTorch computes the gradient, which is then noted."""
-    depthwise = w_shape[1] == 1
-    if layer.backend != "auto" or depthwise or layer.is_pointwise(w_shape):
+    if _has_kernels(w_shape, layer):
         return False
     note(operation, tuple(w_shape), layer, "neither depthwise nor pointwise: dscore has only the "
          "definition itself for this gradient; a backend= by name computes it")

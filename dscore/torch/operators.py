@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.library import define, impl, register_autograd, register_fake, register_vmap
+from torch.nn import Parameter
 
 from dscore.torch import backward, batching, gradients
 from dscore.torch.backward import Steps
@@ -22,6 +23,7 @@ from dscore.torch.layer import Epilogue, Layer, result_shape
 
 _LAYER = ("SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, str backend, "
           "str? arithmetic")
+_PLAIN = (Tensor, Parameter)
 _TAGS = (torch.Tag.pt2_compliant_tag,
          getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 
@@ -102,6 +104,24 @@ def _dispatched(operator: Any, function: Any, *arguments: Any) -> Tensor:
 
 
 OPERATORS = Steps(conv2d, input_gradient, weight_gradient)
+
+
+def by_operators(tensors: tuple[Tensor | None, ...]) -> bool:
+    """Whether something traces or transforms the program, which must see operators."""
+    return (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+            or torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
+            or any(one is not None and type(one) not in _PLAIN for one in tensors))
+
+
+def steps_for(gradient: Tensor, direct: Steps) -> Steps:
+    """*direct* where nothing else is to be known of the gradients than their values.
+
+    Gradients of gradients are recorded by the operators; a batch of gradients (for which autograd
+    has a vmap of its own, beside torch.func's) is taken apart by the dispatcher.
+    """
+    traced = (torch.is_grad_enabled() or by_operators((gradient,))
+              or torch._C._functorch.is_legacy_batchedtensor(gradient))
+    return OPERATORS if traced else direct
 
 
 class _Differentiable(torch.autograd.Function):

@@ -1,0 +1,82 @@
+"""PyTorch's tensors of the host, taken for those of a GPU whose kernels are the reference's.
+
+So all of the way from a call to a launch is that of a GPU, and no GPU is needed.
+"""
+
+import ctypes
+from contextlib import contextmanager
+
+import numpy as np
+
+from dscore.backends.reference.backend import ReferenceBackend
+from dscore.calling import arguments, gpu_arrays
+from dscore.calling.call_cache import CALLS
+from dscore.core import backend, catalog
+from dscore.core.backend import MISPLACED
+from dscore.ops import operands_of
+
+NAME = "torch_gpu:TorchGpu"
+
+
+class Launched:
+    """Kernel on addresses; `TorchGpu.launches` lists the operations that it has run."""
+
+    alignment, workspace_bytes = 16, 0
+
+    def __init__(self, kernel):
+        self._kernel, self.use = kernel, kernel.use
+
+    def failure(self, code):
+        return AssertionError(f"a launch failed: {code}")
+
+    def launch(self, *given):
+        *addresses, stream, _ = given
+        assert self.start_on(0)(*addresses, stream) == 0
+
+    def start_on(self, device):
+        operands = operands_of(self._kernel.plan.problem)
+
+        def start(*given):
+            *addresses, stream = given
+            assert stream == 7
+            if any(address % self.alignment for address in addresses):
+                return MISPLACED
+            arrays = [None if not address else np.ctypeslib.as_array(
+                (ctypes.c_float * int(np.prod(operand.shape))).from_address(address)).reshape(
+                    operand.shape) for operand, address in zip(operands, addresses, strict=True)]
+            self._kernel(*arrays)
+            TorchGpu.launches.append(self._kernel.plan.problem.operation)
+            return 0
+        return start
+
+
+class TorchGpu(ReferenceBackend):
+    name, launches = "torch_gpu", []
+
+    def device_at(self, index):
+        return catalog.device("z100sm")
+
+    def kernel_on(self, plan, index):
+        return Launched(self.compile(plan))
+
+
+@contextmanager
+def torch_gpu(monkeypatch):
+    """Tensors of the host lie on GPU 0; its backend is called `NAME`; no call is remembered."""
+    import torch
+
+    monkeypatch.setattr(gpu_arrays.Torch, "index", lambda self, array: 0)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
+    monkeypatch.setattr(TorchGpu, "launches", [])
+    _forget()
+    yield TorchGpu.launches
+    _forget()
+
+
+def _forget():
+    from dscore.torch import recorded
+
+    backend.backend.cache_clear()
+    arguments.adapter_of.cache_clear()
+    CALLS.clear()
+    recorded._calls.clear()
