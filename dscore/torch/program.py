@@ -101,9 +101,13 @@ class Watch:
                   for owner, name in _places(module)]
         self._owners, self._names = [p[0] for p in places], [p[1] for p in places]
         self._within = list(model.modules())
-        self._end: dict[Any, Any] = {0: object()}  # so that lists of two lengths differ
-        self._children: list[dict[Any, Any]] = [*(one._modules for one in self._within), self._end]
-        self._modules = self._listed()
+        self._children: list[dict[Any, Any]] = [one._modules for one in self._within]
+        self._modules = _values(self._children)
+        end: dict[Any, Any] = {0: object()}  # so that lists of two lengths differ
+        owners: list[dict[Any, Any]] = [owner for module in folded
+                                        for owner in (module._parameters, module._buffers)]
+        self._watched = [*self._children, *owners, end]
+        self._tensors_of = [*owners, end]
         self._moody = [one for one in self._within if isinstance(one, MOODY)
                        or not type(one).__module__.startswith(("torch.nn.", "dscore."))]
         self._hooks = RemovableHandle.next_id
@@ -112,27 +116,22 @@ class Watch:
 
     def look(self) -> None:
         """Take the tensors as they are now for what was folded."""
-        self._tensors = list(map(getitem, self._owners, self._names))
-        self._versioned = [one for one in self._tensors
+        self._listed = self._modules + _values(self._tensors_of)
+        self._versioned = [one for one in map(getitem, self._owners, self._names)
                            if isinstance(one, Tensor) and not one.is_inference()]
         self._versions = sum(map(_version_of, self._versioned))
 
     def unchanged(self) -> bool:
         """Whether nothing has changed; a call costs some 0.1 us for each tensor."""
-        try:
-            return (all(map(is_, map(getitem, self._owners, self._names), self._tensors))
-                    and sum(map(_version_of, self._versioned)) == self._versions
-                    and all(map(is_, chain.from_iterable(map(dict.values, self._children)),
-                                self._modules))
-                    and True not in map(_training_of, self._moody)
-                    and RemovableHandle.next_id == self._hooks)
-        except KeyError:  # a parameter that is no longer there
-            return False
+        return (all(map(is_, chain.from_iterable(map(dict.values, self._watched)), self._listed))
+                and sum(map(_version_of, self._versioned)) == self._versions
+                and True not in map(_training_of, self._moody)
+                and RemovableHandle.next_id == self._hooks)
 
     def other_modules(self) -> bool:
         """Whether the model's modules, or the hooks on them, are others than at the beginning."""
         hooks = RemovableHandle.next_id
-        if (len(modules := self._listed()) != len(self._modules)
+        if (len(modules := _values(self._children)) != len(self._modules)
                 or not all(map(is_, modules, self._modules))
                 or any(name not in owner for owner, name in
                        zip(self._owners, self._names, strict=True))
@@ -146,8 +145,9 @@ class Watch:
         return (True in map(_training_of, self._moody) or bool(global_hooks._global_forward_hooks)
                 or bool(global_hooks._global_forward_pre_hooks))
 
-    def _listed(self) -> list[Any]:
-        return list(chain.from_iterable(map(dict.values, self._children)))
+
+def _values(owners: list[dict[Any, Any]]) -> list[Any]:
+    return list(chain.from_iterable(map(dict.values, owners)))
 
 
 def _places(module: nn.Module) -> list[tuple[dict[str, Any], str]]:
