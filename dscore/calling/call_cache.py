@@ -32,22 +32,41 @@ class PreparedCall:
     operand is missing; *shape* is the result's.
     """
 
-    __slots__ = ("_adapter", "_index", "_kernel", "_matches", "_new", "_shape", "_shapes",
-                 "_variants", "_workspace")
+    __slots__ = ("_kernel", "_matches", "_shapes", "_variants", "_workspace", "adapter", "index",
+                 "new", "shape")
 
     def __init__(self, adapter: GpuAdapter, index: int, inputs: tuple[Any, ...],
                  shape: tuple[int, ...], kernel: Launchable) -> None:
-        self._adapter, self._index, self._shape, self._kernel = adapter, index, shape, kernel
+        self.adapter, self.index, self.shape, self._kernel = adapter, index, shape, kernel
         self._matches = adapter.matcher(inputs[0])
-        self._new = adapter.allocator(shape, inputs[0])
+        self.new = adapter.allocator(shape, inputs[0])
         self._workspace = self._workspaces(inputs[0])
         self._shapes = [_shape_of(array) for array in inputs]
         self._variants = 0
 
     def _workspaces(self, example: Any) -> tuple[Callable[[], Any], ...]:
         """Function that makes the memory which the kernel needs beside its operands, if any."""
-        count: int = -(-self._kernel.workspace_bytes // example.itemsize)
-        return (self._adapter.allocator((count,), example),) * (count > 0)
+        size_bytes = self._kernel.workspace_bytes
+        return (self.memory(example, size_bytes),) * (size_bytes > 0)
+
+    @property
+    def start(self) -> Callable[..., int]:
+        """The launch on the addresses of the operands, those of `workspace_bytes`, and a stream; it
+        returns a code (`failure`)."""
+        return self._kernel.start_on(self.index)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory that a launch needs beside its operands."""
+        return self._kernel.workspace_bytes
+
+    def failure(self, code: int) -> Exception:
+        """The error that a launch's code stands for."""
+        return self._kernel.failure(code)
+
+    def memory(self, example: Any, size_bytes: int) -> Callable[[], Any]:
+        """Function that makes an array of so much memory where *example* lies."""
+        return self.adapter.allocator((-(-size_bytes // example.itemsize),), example)
 
     def fits(self, *inputs: Any) -> bool:
         """Whether inputs are of the call's classes, types, device and shapes."""
@@ -60,24 +79,24 @@ class PreparedCall:
         Unlike ones go to *other*; so do all, where a kernel cannot take these as they are.
         """
         present = _present(inputs)
-        if self._variants == MOST_VARIANTS or not all(map(self._direct, present)):
+        if self._variants == MOST_VARIANTS or not self.takes_directly(inputs):
             return other
         self._variants += 1
-        return self._function(inputs, guard=self._adapter.guard(present) or self._takes(inputs),
+        return self._function(inputs, guard=self.adapter.guard(present) or self._takes(inputs),
                               other=other)
 
-    def unguarded(self, inputs: tuple[Any, ...]) -> FastCall | None:
+    def unguarded(self, inputs: tuple[Any, ...]) -> FastCall:
         """The call for those who have checked that their inputs are like these; it returns None
         for what must be copied first."""
-        return self._function(inputs) if all(map(self._direct, _present(inputs))) else None
+        return self._function(inputs)
 
     def _function(self, inputs: tuple[Any, ...], **checks: Any) -> FastCall:
         # Each is looked up once, and nothing is asked that is the same at each call: it is to cost
         # little more than its launch.
         names: dict[str, Any] = dict(
-            new=self._new, checked=self.checked, address=self._adapter.address,
-            refused=self._refused, start=self._kernel.start_on(self._index),
-            stream=self._adapter.stream, index=self._index,
+            new=self.new, checked=self.checked, address=self.adapter.address,
+            refused=self._refused, start=self._kernel.start_on(self.index),
+            stream=self.adapter.stream, index=self.index,
             workspace=next(iter(self._workspace), None), **checks)
         exec(_source(tuple(array is not None for array in inputs), bool(self._workspace),
                      bool(checks)), names)
@@ -93,7 +112,7 @@ class PreparedCall:
         def takes(*present: Any) -> bool:
             arrays = iter(present)
             inputs = [None if example is None else next(arrays) for example in examples]
-            return self.fits(*inputs) and all(map(self._adapter.direct_address, present))
+            return self.fits(*inputs) and all(map(self.adapter.direct_address, present))
         return takes
 
     def __call__(self, *operands: Any) -> Any:
@@ -103,36 +122,40 @@ class PreparedCall:
         copied.
         """
         *inputs, out = operands
-        target = self._new() if out is None else self.checked(out, *inputs)
-        result = target if self._direct(target) else self._new()
+        target = self.new() if out is None else self.checked(out, *inputs)
+        result = target if self._direct(target) else self.new()
         ready = [None if array is None else self._ready(array) for array in inputs]
         ready += [result, *(make() for make in self._workspace)]
-        address = self._adapter.direct_address
+        address = self.adapter.direct_address
         self._kernel.launch(*(0 if array is None else address(array) for array in ready),
-                            self._adapter.stream(self._index), self._index)
+                            self.adapter.stream(self.index), self.index)
         if result is not target:
             target[...] = result
         return target
 
+    def takes_directly(self, inputs: tuple[Any, ...]) -> bool:
+        """Whether its kernel can take *inputs* as they lie."""
+        return all(map(self._direct, _present(inputs)))
+
     def _direct(self, array: Any) -> bool:
         """Whether a kernel can take *array* as it is."""
-        address = self._adapter.direct_address(array)
+        address = self.adapter.direct_address(array)
         return address != 0 and address % self._kernel.alignment == 0
 
     def _ready(self, array: Any) -> Any:
         """*array* where a kernel can take it, else a copy."""
         if self._direct(array):
             return array
-        contiguous = self._adapter.contiguous(array)
+        contiguous = self.adapter.contiguous(array)
         # An array that is contiguous as it is begins amid a vector.
-        return self._adapter.copy(array) if contiguous is array else contiguous
+        return self.adapter.copy(array) if contiguous is array else contiguous
 
     def checked(self, out: Any, *inputs: Any) -> Any:
         """*out*, where the kernel can write its result to it straight away; else SpecError."""
         try:
-            require_gpu_out(self._adapter, out, self._shape, inputs)
+            require_gpu_out(self.adapter, out, self.shape, inputs)
         except RuntimeError:  # PyTorch's own, for a tensor without plain memory
-            self._adapter.require_plain(out, "out")
+            self.adapter.require_plain(out, "out")
             raise
         return out
 
@@ -223,13 +246,17 @@ class CallCache:
             if self._fitting(key, inputs) is None:
                 self._prepared[key] = (*self._prepared.get(key, ()), call)
 
-    def unguarded(self, inputs: tuple[Any, ...], options: tuple[Any, ...]) -> FastCall | None:
-        """`PreparedCall.unguarded` of the remembered call for *inputs*; None where there is none.
-        """
+    def prepared(self, inputs: tuple[Any, ...], options: tuple[Any, ...]) -> PreparedCall | None:
+        """The remembered call whose kernel takes *inputs* as they lie; None where there is none."""
         try:
             call = self._fitting(_key(inputs, options), inputs)
         except (AttributeError, RuntimeError, TypeError, ValueError):  # as in `call`
             return None
+        return call if call is not None and call.takes_directly(inputs) else None
+
+    def unguarded(self, inputs: tuple[Any, ...], options: tuple[Any, ...]) -> FastCall | None:
+        """`PreparedCall.unguarded` of the call for *inputs*; None where there is none."""
+        call = self.prepared(inputs, options)
         return None if call is None else call.unguarded(inputs)
 
     def clear(self) -> None:

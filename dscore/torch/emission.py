@@ -25,7 +25,8 @@ class Emission:
         self._names: dict[str, Any] = {}
         self._modules = dict(model.named_modules())
         self._last = {node: user for user in graph.nodes for node in user.all_input_nodes}
-        lines = [line for node in graph.nodes for line in self._lines(node)]
+        lines = [*self._first_lines(), *(line for node in graph.nodes
+                                         for line in self._lines(node))]
         inputs = ", ".join(self._input(node) for node in graph.nodes if node.op == "placeholder")
         body = "\n    ".join(lines)
         self.source = f"def forward({inputs}):\n    {body}\n"
@@ -36,6 +37,9 @@ class Emission:
         names = {name: replace(called) for name, called in self._names.items()}
         exec(compile(self.source, "<dscore: folded graph>", "exec"), names)
         return names["forward"]  # type: ignore[no-any-return]
+
+    def _first_lines(self) -> list[str]:
+        return []
 
     def _input(self, node: fx.Node) -> str:
         return f"{node.name}={self._value(node.args[0])}" if node.args else node.name

@@ -87,6 +87,12 @@ class FoldedConv:
         return ((conv.stride, conv.padding, conv.dilation, conv.groups),
                 dict(activation=self.activation, backend=self.backend, arithmetic=self._option))
 
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """Options by which its call is remembered."""
+        rest = (self._residual, self.scaled) if self.residual or self.scaled else ()
+        return *self._constants[0], self.activation, self.backend, self._option, *rest
+
     def bound(self) -> Callable[..., Tensor]:
         """The layer as a function for eager calls without gradients, autocast and tracing.
 
@@ -95,10 +101,7 @@ class FoldedConv:
         if self.reason:
             return self
         weight, bias, slow = self.weight, self.bias, self.__call__
-        side = ("after" if self.residual_after else "before") if self.residual else None
-        key = (id(weight), bias is None, *self._constants[0], self.activation, self.backend,
-               self._option,
-               *([side, self.scaled] if self.residual or self.scaled else []))
+        key = (id(weight), bias is None, *self.options)
         remembered = CALLS.fast.get
         fast: FastCall = _no_call
 

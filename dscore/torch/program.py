@@ -13,14 +13,17 @@ from torch import Tensor, nn
 from torch.nn.modules import module as global_hooks
 from torch.utils.hooks import RemovableHandle
 
+from dscore.calling.call_cache import MOST_VARIANTS
 from dscore.core.numerics import Permission
 from dscore.torch.emission import Emission
 from dscore.torch.folding import FoldedConv
+from dscore.torch.linking import MISS, Recording, linked
 from dscore.torch.rewriting import MOODY, Reason, Rewriter
 from dscore.torch.shuffling import shorten_shuffles
 from dscore.torch.tracing import has_hooks, record_shapes, traced
 
 _version_of, _training_of = attrgetter("_version"), attrgetter("training")
+_MOST_SHAPES = 16  # of calls that are not linked
 # Of a program: as its model is; made of other modules than the model has; not what the model does
 # at present, because one of its modules is in train mode, or all modules have hooks.
 State = Literal["current", "outdated", "plain"]
@@ -35,8 +38,10 @@ class Program:
     of the *arguments* that it was made with, or those that are given in place of arguments.
     """
 
-    forward: Callable[..., Any]
     traceable: Callable[..., Any]
+    _general: Callable[..., Any]
+    _linked: tuple[Callable[..., Any], ...]
+    _shapes_seen: list[Any]
 
     def __init__(self, model: nn.Module, count: int, reason: Reason, backend: str,
                  shapes: Shapes, arguments: tuple[Any, ...] | None = None,
@@ -61,15 +66,37 @@ class Program:
         """What `forward` does, as Python."""
         return self._emission.source
 
+    def forward(self, *arguments: Any) -> Any:
+        """The result of an eager call."""
+        for run in self._linked:
+            result = run(*arguments)
+            if result is not MISS:
+                return result
+        return self._unlinked(arguments)
+
+    def _unlinked(self, arguments: tuple[Any, ...]) -> Any:
+        """The result of a call that no linked program takes; of a shape's second one is made."""
+        shapes = [one.shape if isinstance(one, Tensor) else None for one in arguments]
+        if self._shapes_seen.count(shapes) != 1 or len(self._linked) == MOST_VARIANTS:
+            self._shapes_seen = [*self._shapes_seen[-_MOST_SHAPES:], shapes]
+            return self._general(*arguments)
+        recording = Recording()
+        result = self._emission.bound(recording.of)(*arguments)
+        run = linked(self.model, self.graph, recording)
+        self._shapes_seen = [*self._shapes_seen, shapes]
+        self._linked += () if run is None else (run,)
+        return result
+
     def fold(self) -> None:
         """Compute all filters and biases anew from the parameters as they are now."""
         with self._lock:
             # Tensors made in inference mode could not be written later, outside of it.
             with torch.inference_mode(False), torch.no_grad():
                 replaced = [layer.fold() for layer in self.layers]
-            if any(replaced) or not hasattr(self, "forward"):
+            if any(replaced) or not hasattr(self, "traceable"):
                 self.traceable = self._emission.bound()
-                self.forward = self._emission.bound(_eager)
+                self._general = self._emission.bound(_eager)
+                self._linked, self._shapes_seen = (), []
             self._watch.look()
 
     def state(self) -> State:

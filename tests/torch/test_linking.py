@@ -1,0 +1,143 @@
+"""Linked programs: the same results, for inputs like those of their call, with few tensors."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import tiny_networks  # noqa: E402
+from accelerated_models import exact, model_of  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch_gpu import NAME, torch_gpu  # noqa: E402
+
+import dscore.torch  # noqa: E402
+from dscore.torch.linking import Arena  # noqa: E402
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    with torch_gpu(monkeypatch) as launches:
+        yield launches
+
+
+@pytest.fixture(params=tiny_networks.BLOCKS)
+def model(request, launches):
+    model = model_of(request.param)
+    dscore.torch.accelerate(model, images(), backend=NAME)
+    return model
+
+
+def images(batch=2, seed=0, size=12):
+    return torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(seed))
+
+
+def program_of(model):
+    return model._dscore_folded.program
+
+
+def agrees(model, x):
+    torch.testing.assert_close(model(x).double(), exact(model, x), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def link(model, x=None):
+    """Have a linked program made for inputs like *x*, and none of the general way be called."""
+    x = images() if x is None else x
+    for _ in range(3):
+        agrees(model, x)
+    assert program_of(model)._linked
+    program_of(model)._general = refused
+
+
+def refused(*arguments):
+    raise AssertionError("the general way was taken")
+
+
+@torch.no_grad()
+def test_a_linked_program_computes_the_same(model, launches):
+    launches.clear()
+    model(images())
+    count = len(launches)
+    link(model)
+    for seed in range(3):
+        launches.clear()
+        agrees(model, images(seed=seed))
+        assert len(launches) == count > 1
+
+
+@torch.no_grad()
+def test_what_passes_between_convolutions_is_no_tensor(launches, monkeypatch):
+    made, make = [], torch.empty_strided
+    monkeypatch.setattr(torch, "empty_strided", lambda shape, *rest, **options: (
+        made.append(shape) or make(shape, *rest, **options)))
+    model = model_of(tiny_networks.InvertedResidual)
+    dscore.torch.accelerate(model, images(), backend=NAME)
+    link(model)
+    made.clear()
+    launches.clear()
+    model(images())
+    assert len(launches) == 4
+    arena, last = made
+    assert (len(arena), last) == (1, (2, 16, 6, 6))
+
+
+@torch.no_grad()
+def test_parameters_that_change_are_read(model):
+    link(model)
+    for parameter in model.parameters():
+        parameter.mul_(1.1)
+    agrees(model, images())
+    for name, buffer in model.named_buffers():
+        if name.endswith("running_var"):
+            buffer.mul_(2)
+    agrees(model, images())
+    program_of(model)._general = lambda *arguments: program_of(model).traceable(*arguments)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.weight = torch.nn.Parameter(module.weight * 2)
+    agrees(model, images())
+
+
+@pytest.mark.parametrize("change", [
+    lambda x: x[:1], lambda x: x.flip(-1), lambda x: x.transpose(-1, -2),
+    lambda x: x.contiguous(memory_format=torch.channels_last), lambda x: x[:, :, :-2, :-2],
+    lambda x: torch.cat([x.flatten(), x[0, 0, 0, :1]])[1:].view(x.shape)],
+    ids=["batch", "flipped", "transposed", "channels_last", "size", "misplaced"])
+@torch.no_grad()
+def test_other_inputs_take_the_general_way(change, launches):
+    model = model_of(tiny_networks.GatedResidual)
+    dscore.torch.accelerate(model, images(), backend=NAME)
+    for seed in range(4):
+        agrees(model, images(seed=seed))
+        agrees(model, change(images(seed=seed)))
+    assert len(program_of(model)._linked) in (1, 2)
+
+
+def test_gradients_modes_and_traces_are_not_linked(model):
+    link(model)
+    program = program_of(model)
+    with torch.inference_mode():
+        program._general = program.traceable
+        agrees(model, images())
+    program._general = program.traceable
+    graph = make_fx(program.forward)(images()).graph
+    assert any("dscore.conv2d" in str(node.target) for node in graph.nodes)
+    x = images().requires_grad_()
+    model(x).sum().backward()
+    assert x.grad.abs().sum() > 0
+
+
+@given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 4)), min_size=1, max_size=30))
+def test_no_two_values_share_memory_at_a_time(values):
+    arena, placed = Arena(), []
+    for at, (size, steps) in enumerate(values):
+        placed.append((arena.place(size, at, at + steps), size, at, at + steps))
+    for number, (offset, size, first, last) in enumerate(placed):
+        assert offset % 512 == 0
+        assert offset + size <= arena.bytes
+        for other, other_size, begin, end in placed[:number]:
+            apart = other + other_size <= offset or offset + size <= other
+            assert apart or end < first or last < begin
+    rounded = [-(-size // 512) * 512 for size, _ in values]
+    assert arena.bytes <= sum(rounded)
