@@ -80,7 +80,7 @@ def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 
         except TypeError:  # an option that cannot be hashed
             y = None
         if y is not None:
-            return y  # type: ignore[no-any-return]
+            return y
     return _conv2d(x, w, bias, stride, padding, dilation, groups, activation, residual,
                    residual_after, scale, backend, arithmetic)
 
