@@ -27,6 +27,10 @@ class PackedFilter:
     *array* is of the library and on the device of the filter that it was made of, whose shape and
     element type it states. It keeps the values of that moment: where the filter changes, in
     training at every step, it must be packed again. Nothing remembers it but its holder.
+
+    >>> packed = pack(np.ones((64, 30, 3, 3), np.float32))
+    >>> packed.shape, packed.form, packed.array.shape
+    ((64, 30, 3, 3), 'winograd4', (36, 8, 64, 4))
     """
 
     array: Any
