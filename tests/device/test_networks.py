@@ -103,12 +103,26 @@ def test_torch_compile_takes_the_whole_graph(networks):
     assert relative_error(result, exact(plain, x)) <= 1e-4
 
 
-def test_twenty_steps_follow_the_losses_of_pytorch(networks):
-    losses = [list(steps(one)) for one in trained(networks)]
-    print(f"losses {losses[0][0]:.3f} to {losses[0][-1]:.3f}", end=" ")
-    assert losses[0][-1] < 0.9 * losses[0][0]
-    assert losses[1][:5] == pytest.approx(losses[0][:5], rel=1e-3)
-    assert losses[1] == pytest.approx(losses[0], rel=0.05, abs=0.01)
+def test_twenty_steps_follow_the_losses_of_float64_as_pytorchs_do(networks):
+    """Batch norm makes 1e-2 of float32's rounding by the first step: PyTorch's own losses leave
+    those of float64, and so do they from weights that are another by 1e-6."""
+    plain, model = trained(networks)
+    nearby, ours = copy.deepcopy(plain), list(steps(model))
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for one in nearby.parameters():
+            one.mul_(1 + 1e-6 * torch.randn_like(one))
+    expected = list(steps(copy.deepcopy(plain).double()))
+    theirs = [list(steps(one)) for one in (plain, nearby)]
+    print(f"losses {ours[0]:.3f} to {ours[-1]:.3f}", end=" ")
+    assert expected[-1] < 0.9 * expected[0]
+    for count in (1, 5, 20):
+        most = max(deviation(one[:count], expected) for one in theirs)
+        assert deviation(ours[:count], expected) <= 3 * most + 1e-5, (ours, theirs, expected)
+
+
+def deviation(losses, expected):
+    return max(abs(one / other - 1) for one, other in zip(losses, expected, strict=False))
 
 
 def trained(networks):
@@ -119,7 +133,8 @@ def trained(networks):
 
 
 def steps(model, count=20):
-    x, classes = images(BATCH), torch.arange(BATCH, device=GPU)
+    x = images(BATCH).to(next(model.parameters()).dtype)
+    classes = torch.arange(BATCH, device=GPU)
     optimizer = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9)
     for _ in range(count):
         optimizer.zero_grad()
