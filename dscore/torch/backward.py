@@ -71,9 +71,13 @@ def keep(ctx: Any, inputs: Sequence[Tensor | None], y: Tensor, kept: Kept) -> No
         y if kept.epilogue.activation is not None and not again else None)
 
 
-def gradients(ctx: Any, gradient: Tensor, steps: Steps) -> tuple[Tensor | None, ...]:
-    """Gradients by x, w, bias, residual and scale; None for those that are not asked for."""
-    x, w, bias, residual, scale, y = ctx.saved_tensors
+def gradients(ctx: Any, saved: Sequence[Any], gradient: Tensor,
+              steps: Steps) -> tuple[Tensor | None, ...]:
+    """Gradients by x, w, bias, residual and scale; None for those that are not asked for.
+
+    *saved*: ``ctx.saved_tensors``, which a checkpoint lets a backward pass read only once.
+    """
+    x, w, bias, residual, scale, y = saved
     by_x, by_w, by_bias, by_residual, by_scale = (*ctx.needs_input_grad, False, False)[:5]
     kept: Kept = ctx.kept
     activation, after = kept.epilogue

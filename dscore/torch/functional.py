@@ -142,7 +142,7 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         steps = steps_for(gradient, DIRECT)
-        return *backward.gradients(ctx, gradient, steps), None, None
+        return *backward.gradients(ctx, ctx.saved_tensors, gradient, steps), None, None
 
 
 _recorded: Any = _Convolution.apply

@@ -58,7 +58,7 @@ def linked(model: torch.nn.Module, graph: fx.Graph,
 
     It returns MISS for inputs that are not, and for what a kernel cannot take as it lies.
     """
-    if not recording.calls:
+    if len({call.index for call in recording.calls.values()}) != 1:  # none, or several GPUs
         return None
     emission = _Linked(model, graph, recording)
     return emission.bound(lambda called: called.bound() if isinstance(called, FoldedConv)

@@ -162,7 +162,7 @@ class Convolution(_Differentiable):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        return *backward.gradients(ctx, gradient, OPERATORS), *[None] * 8
+        return *backward.gradients(ctx, ctx.saved_tensors, gradient, OPERATORS), *[None] * 8
 
 
 class InputGradient(_Differentiable):

@@ -128,13 +128,11 @@ class Watch:
                   for owner, name in _places(module)]
         self._owners, self._names = [p[0] for p in places], [p[1] for p in places]
         self._within = list(model.modules())
-        self._children: list[dict[Any, Any]] = [one._modules for one in self._within]
-        self._modules = _values(self._children)
+        children: list[dict[Any, Any]] = [one._modules for one in self._within]
         end: dict[Any, Any] = {0: object()}  # so that lists of two lengths differ
-        owners: list[dict[Any, Any]] = [owner for module in folded
-                                        for owner in (module._parameters, module._buffers)]
-        self._watched = [*self._children, *owners, end]
-        self._tensors_of = [*owners, end]
+        self._parents = [*(one for one in children if one), end]
+        self._leaves = [one for one in children if not one]  # which most modules are
+        self._modules = _values(self._parents)
         self._moody = [one for one in self._within if isinstance(one, MOODY)
                        or not type(one).__module__.startswith(("torch.nn.", "dscore."))]
         self._hooks = RemovableHandle.next_id
@@ -143,22 +141,27 @@ class Watch:
 
     def look(self) -> None:
         """Take the tensors as they are now for what was folded."""
-        self._listed = self._modules + _values(self._tensors_of)
-        self._versioned = [one for one in map(getitem, self._owners, self._names)
+        self._tensors = list(map(getitem, self._owners, self._names))
+        self._versioned = [one for one in self._tensors
                            if isinstance(one, Tensor) and not one.is_inference()]
         self._versions = sum(map(_version_of, self._versioned))
 
     def unchanged(self) -> bool:
         """Whether nothing has changed; a call costs some 0.1 us for each tensor."""
-        return (all(map(is_, chain.from_iterable(map(dict.values, self._watched)), self._listed))
-                and sum(map(_version_of, self._versioned)) == self._versions
-                and True not in map(_training_of, self._moody)
-                and RemovableHandle.next_id == self._hooks)
+        try:
+            return (all(map(is_, map(getitem, self._owners, self._names), self._tensors))
+                    and sum(map(_version_of, self._versioned)) == self._versions
+                    and all(map(is_, chain.from_iterable(map(dict.values, self._parents)),
+                                self._modules))
+                    and not any(self._leaves) and True not in map(_training_of, self._moody)
+                    and RemovableHandle.next_id == self._hooks)
+        except KeyError:  # a parameter that is no longer there
+            return False
 
     def other_modules(self) -> bool:
         """Whether the model's modules, or the hooks on them, are others than at the beginning."""
         hooks = RemovableHandle.next_id
-        if (len(modules := _values(self._children)) != len(self._modules)
+        if (len(modules := _values(self._parents)) != len(self._modules) or any(self._leaves)
                 or not all(map(is_, modules, self._modules))
                 or any(name not in owner for owner, name in
                        zip(self._owners, self._names, strict=True))

@@ -6,7 +6,7 @@ comes in, and the tensors that autograd has kept. Calls of other tensors take th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -41,9 +41,9 @@ class RecordedCall:
         self._by_input: FastCall = _never
         self._by_weight: FastCall = _never
 
-    def gradients(self, ctx: Any, gradient: Tensor) -> tuple[Any, ...] | None:
+    def gradients(self, ctx: Any, saved: Sequence[Any], gradient: Tensor) -> tuple[Any, ...] | None:
         """The gradients by x, w and bias; None for what takes the general way."""
-        x, w, _, _, _, y = ctx.saved_tensors
+        x, w, _, _, _, y = saved
         if _gradients_on() or not self._like(*[one for one in (gradient, x, w) if one is not None]):
             return None
         activation = self.kept.epilogue.activation
@@ -56,13 +56,13 @@ class RecordedCall:
             return None
         return of_x, of_w, gradient.sum((0, 2, 3)) if by_bias else None, None
 
-    def learn(self, ctx: Any, gradient: Tensor) -> None:
+    def learn(self, ctx: Any, saved: Sequence[Any], gradient: Tensor) -> None:
         """Remember the calls that have computed the gradients of a *gradient* like this one."""
         kept, (by_x, by_w, *_) = self.kept, ctx.needs_input_grad
         if kept.again or not gradient.is_contiguous() or self._learned == MOST_VARIANTS:
             return
         self._learned += 1  # of layers whose gradients PyTorch computes there is nothing to learn
-        x, w, *_ = ctx.saved_tensors
+        x, w, *_ = saved
         by_input, by_weight = gradients.remembered(
             gradient, x if by_w else None, w if by_x else None, kept.x_shape, kept.w_shape,
             kept.layer)
@@ -91,13 +91,14 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         call: RecordedCall = ctx.call
-        result = call.gradients(ctx, gradient)
+        saved = ctx.saved_tensors  # which a checkpoint lets be read only once
+        result = call.gradients(ctx, saved, gradient)
         if result is None:
             steps = steps_for(gradient, DIRECT)
-            of_x, of_w, of_bias, *_ = backward.gradients(ctx, gradient, steps)
+            of_x, of_w, of_bias, *_ = backward.gradients(ctx, saved, gradient, steps)
             result = of_x, of_w, of_bias, None
             if steps is DIRECT:
-                call.learn(ctx, gradient)
+                call.learn(ctx, saved, gradient)
         return result
 
 

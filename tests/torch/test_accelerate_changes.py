@@ -166,3 +166,13 @@ def test_copies_are_models_of_their_own(copied):
     assert_exact(other)
     dscore.torch.restore(other)
     assert type(other) is tiny_networks.Network
+
+
+@pytest.mark.parametrize("place", ["head", "body"])
+def test_a_module_that_is_added_anywhere_is_seen(place):
+    """To one that had none as well as to one that has some."""
+    model = accelerated()
+    state = program_of(model).state
+    assert state() == "current"
+    model.get_submodule(place).add_module("further", nn.Identity())
+    assert state() == "outdated"

@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch_gpu import NAME, torch_gpu  # noqa: E402
 
 from dscore.torch import backward, conv2d, recorded  # noqa: E402
@@ -159,6 +160,18 @@ def test_what_traces_or_transforms_sees_the_operators(launches):
     several = torch.randn(3, 2, 4, 6, 6)
     torch.testing.assert_close(torch.func.vmap(call)(several),
                                torch.stack([call(one) for one in several]))
+
+
+def test_activations_may_be_computed_again(launches):
+    """A checkpoint lets tensors that were kept be read only once in a backward pass."""
+    layer, x = layer_of(activation="relu6"), torch.randn(2, 4, 6, 6)
+    expected = gradients(layer, x, torch.ones_like(x))
+    for gradient in (torch.ones_like(x), torch.ones(1, 1, 1, 1).expand(x.shape)):
+        for _ in range(3):
+            results = gradients(layer, x, gradient, lambda x: checkpoint(
+                layer, x, use_reentrant=False))
+            for one, other in zip(results, expected, strict=True):
+                torch.testing.assert_close(one, other)
 
 
 def test_few_calls_are_remembered_of_one_layer(launches):
