@@ -1,0 +1,61 @@
+"""Cases of Winograd's convolution: both tiles, both arithmetics, both forms, any mapping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from dscore.algorithms.templates import Template, options, problem_around, sides, sizes
+from dscore.algorithms.winograd.tiling import WinogradTiling, vectors_of
+from dscore.core.device import Device
+from dscore.core.numerics import ACCUMULATOR, ELEMENTS
+from dscore.core.problem import ConvProblem
+
+
+@dataclass(frozen=True)
+class WinogradTemplate(Template):
+    """Template with the elements of a row of the output that are stored as one."""
+
+    vector: int
+
+
+@st.composite
+def templates(draw: Any, device: Device) -> Template:
+    """Rings of two buffers and of more, the mapping's distances from 1 on, one block and many."""
+    drawn = draw(options())
+    split = ("tf32" in device.matrix_types and ELEMENTS[dict(drawn)["dtype"]] == ACCUMULATOR
+             and draw(st.booleans()))
+    lanes_k = 8 if split else draw(st.sampled_from((4, 8)))
+    lanes_t = device.wavefront // lanes_k
+    wave_k, wave_t = ((16, 16) if split else (8, max(lanes_t, 8)))
+    wave_k *= draw(st.integers(1, 2))
+    outputs = draw(st.sampled_from((2, 4)))
+    tiling = WinogradTiling(
+        outputs=outputs, tile_k=wave_k * draw(st.integers(1, 2)),
+        tile_t=wave_t * draw(st.integers(1, 2)), wave_k=wave_k, wave_t=wave_t, lanes_k=lanes_k,
+        lanes_t=lanes_t, step=16 if split else 4 * draw(st.integers(1, 3)),
+        stages=draw(st.integers(2, 4)) if device.asynchronous_copies else 2,
+        planes=draw(st.sampled_from((1, 2, 4) if outputs == 2 else (1, 3, 6))),
+        input_channels=4 * draw(st.integers(1, 3)), output_channels=draw(st.integers(1, 9)),
+        groups=draw(st.integers(1, 3)), lead=draw(st.integers(1, 3)),
+        lag=draw(st.integers(1, 3)), spare=draw(st.integers(1, 2)),
+        blocks=draw(st.integers(1, 6)), fused=draw(st.sampled_from((True, True, False))),
+        arithmetic="tf32x3" if split else "plain")
+    options_ = (*drawn, ("arithmetic", "winograd"))
+    return WinogradTemplate(device, tiling, (3, 3), (1, 1), (1, 1), options_,
+                            draw(st.sampled_from((1, 2, 4))))
+
+
+@st.composite
+def problems(draw: Any, template: WinogradTemplate) -> ConvProblem:
+    """Channels around the steps and blocks, images of a few tiles, up to several task groups."""
+    t = template.tiling
+    assert isinstance(t, WinogradTiling)
+    spec = template.spec(draw(sizes(t.step, 36)), draw(sizes(t.tile_k, 70)), 1, draw(sides(2)))
+    width = template.vector * draw(st.integers(1, 4))
+    problem = problem_around(draw, spec, (draw(st.integers(1, 17)), width))
+    assume(vectors_of(problem) == template.vector)
+    return problem

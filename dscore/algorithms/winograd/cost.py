@@ -1,0 +1,3 @@
+"""Cost."""
+WEIGHTS = {}
+def work(case): return None

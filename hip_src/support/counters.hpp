@@ -1,0 +1,78 @@
+// Counters in memory by which the blocks of a persistent kernel take numbers, and tell one another
+// what they have done.
+#pragma once
+
+#include "support/vendor.hpp"
+
+namespace dscore {
+
+// The counter before one is added to it.
+__device__ inline int take_number(int *counter) {
+#if defined(DSCORE_HOST)
+  return (*counter)++;
+#elif defined(__CUDACC__)
+  int number;
+  asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], 1;" : "=r"(number) : "l"(counter)
+               : "memory");
+  return number;
+#else
+  return __hip_atomic_fetch_add(counter, 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+#endif
+}
+
+// Adds one to the counter: whoever waits for that reads what all threads of the block have written.
+// All of them call it.
+__device__ inline void count_up(int *counter) {
+#if !defined(DSCORE_HOST) && !defined(__CUDACC__)
+  // Of AMD's wavefronts each waits for its own writes alone.
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+#endif
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+#if defined(DSCORE_HOST)
+  ++*counter;
+#elif defined(__CUDACC__)
+  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
+#else
+  (void)__hip_atomic_fetch_add(counter, 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+#endif
+}
+
+// Waits until the counter is at `count`; one thread does. The block's others read what was written
+// before after a barrier and `see_writes`.
+__device__ inline void wait_for(const int *counter, int count) {
+#if defined(DSCORE_HOST)
+  while (*counter != count) emulation::poll();
+#elif defined(__CUDACC__)
+  for (int value = -1; value != count;)
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+#else
+  while (__hip_atomic_load(counter, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) != count)
+    __builtin_amdgcn_s_sleep(1);
+#endif
+}
+__device__ inline void see_writes() {
+#if !defined(DSCORE_HOST) && !defined(__CUDACC__)
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+#endif
+}
+
+// What is the same in all lanes of a wavefront, and known to be.
+__device__ inline int uniform(int value) {
+#if !defined(DSCORE_HOST) && !defined(__CUDACC__)
+  return __builtin_amdgcn_readfirstlane(value);
+#else
+  return value;
+#endif
+}
+
+// Reads past the L1 cache, which other blocks' writes do not change.
+__device__ inline float read_shared(const float *from) {
+#if defined(__CUDACC__)
+  return __ldcg(from);
+#else
+  return *from;
+#endif
+}
+
+}  // namespace dscore
