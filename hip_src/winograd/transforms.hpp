@@ -16,15 +16,15 @@ struct WinogradMatrices;
 
 template <>
 struct WinogradMatrices<2> {
-  static constexpr double input(int row, int column) {
+  static __host__ __device__ constexpr double input(int row, int column) {
     constexpr double of[4][4] = {{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}};
     return of[row][column];
   }
-  static constexpr double filter(int row, int column) {
+  static __host__ __device__ constexpr double filter(int row, int column) {
     constexpr double of[4][3] = {{1, 0, 0}, {.5, .5, .5}, {.5, -.5, .5}, {0, 0, 1}};
     return of[row][column];
   }
-  static constexpr double output(int row, int column) {
+  static __host__ __device__ constexpr double output(int row, int column) {
     constexpr double of[2][4] = {{1, 1, 1, 0}, {0, 1, -1, -1}};
     return of[row][column];
   }
@@ -32,17 +32,17 @@ struct WinogradMatrices<2> {
 
 template <>
 struct WinogradMatrices<4> {
-  static constexpr double input(int row, int column) {
+  static __host__ __device__ constexpr double input(int row, int column) {
     constexpr double of[6][6] = {{4, 0, -5, 0, 1, 0},  {0, -4, -4, 1, 1, 0}, {0, 4, -4, -1, 1, 0},
                                  {0, -2, -1, 2, 1, 0}, {0, 2, -1, -2, 1, 0}, {0, 4, 0, -5, 0, 1}};
     return of[row][column];
   }
-  static constexpr double filter(int row, int column) {
+  static __host__ __device__ constexpr double filter(int row, int column) {
     constexpr double of[6][3] = {{6, 0, 0}, {-4, -4, -4}, {-4, 4, -4},
                                  {1, 2, 4}, {1, -2, 4},   {0, 0, 24}};
     return of[row][column] / 24;
   }
-  static constexpr double output(int row, int column) {
+  static __host__ __device__ constexpr double output(int row, int column) {
     constexpr double of[4][6] = {
         {1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}};
     return of[row][column];
@@ -70,11 +70,11 @@ struct WinogradTransform {
   static constexpr int side = Outputs + 2, planes = side * side, pairs = Outputs / 2;
   static_assert(winograd_pairs<Outputs>(), "pairs of rows");
   struct Input {
-    static constexpr double at(int row, int column) { return Matrices::input(row, column); }
+    static __host__ __device__ constexpr double at(int row, int column) { return Matrices::input(row, column); }
     static constexpr int columns = side;
   };
   struct Filter {
-    static constexpr double at(int row, int column) { return Matrices::filter(row, column); }
+    static __host__ __device__ constexpr double at(int row, int column) { return Matrices::filter(row, column); }
     static constexpr int columns = 3;
   };
 
