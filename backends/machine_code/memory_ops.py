@@ -72,7 +72,8 @@ def _global_load(words: int) -> Handler:
     """GLOBAL_LOAD_DWORD and wider (Vega ISA, 9.1 and 12.17)."""
     def handle(t: Any, instruction: Instruction) -> None:
         target, vector, base = instruction.operands
-        offset = _offset(instruction, {"offset"})
+        # glc: past the L1 cache, which the interpreter does not have.
+        offset = _offset(instruction, {"offset", "glc"})
         to = _require(parse(target), "v", words)
         address = _address(instruction, vector, base, offset, t)
         registers = slice(to.first, to.first + words)
@@ -105,6 +106,30 @@ def _global_store(words: int) -> Handler:
             m.vector_memory.issue(m.group)
         t.add(step)
     return handle
+
+
+def _atomic_add(t: Any, instruction: Instruction) -> None:
+    """GLOBAL_ATOMIC_ADD; with glc it delivers what was there before (Vega ISA, 12.17)."""
+    *target, vector, source, base = instruction.operands
+    offset = _offset(instruction, {"offset", "glc"})
+    if bool(target) != ("glc" in instruction.modifiers):
+        raise UnknownError("an atomic operation that delivers without glc, or has it for nothing")
+    data = _require(parse(source), "v", 1)
+    address = _address(instruction, vector, base, offset, t)
+    to = [_require(parse(one), "v", 1) for one in target]
+    registers = slice(to[0].first, to[0].first + 1) if to else None
+    t.reads(data)
+    t.overwrites(*to)
+
+    def step(m: Any) -> None:
+        addresses = _executing(m, address(m))
+        if addresses.size:
+            before = m.memory.add(addresses, _executing(m, m.v[data.first]))
+            for one in to:
+                _deliver(m, one.first, before[None])
+        m.vector_memory.issue(m.group, registers)
+    t.add(step)
+    t.wrote(*to, loading=True)
 
 
 def _scalar_load(words: int) -> Handler:
@@ -286,6 +311,7 @@ _HANDLERS: dict[str, Handler] = {
     **{f"ds_{way}2{stride}_{name}": handler(words, 4 * words * (_BLOCK if stride else 1))
        for way, handler in (("read", _lds_read), ("write", _lds_write))
        for stride in ("", "st64") for name, words in (("b32", 1), ("b64", 2))},
+    "global_atomic_add": _atomic_add,
     "ds_bpermute_b32": _bpermute,
     "v_readfirstlane_b32": _first_lane,
     "v_readlane_b32": _read_lane,

@@ -96,8 +96,9 @@ struct WinogradMapping {
     if (number < filter_tasks(s)) return {TaskKind::filter, 0, number};
     if (number < start(s, 0))
       return nth(TaskKind::input, input_tasks(s), number - filter_tasks(s));
-    while (round < rounds(s) && number >= start(s, round + 1)) round++;
-    if (round == rounds(s))
+    while (number >= start(s, round + 1)) round++;
+    // Rounds of outputs alone.
+    if (round >= rounds(s))
       return nth(TaskKind::output, output_tasks(s),
                  output_tasks(s) * groups_before(s, round - t::lag) + number - start(s, round));
     return in_round(s, round, number - start(s, round));
@@ -114,7 +115,7 @@ struct WinogradMapping {
     const int products = groups_before(s, round + 1) - first;
     const int outputs = output_tasks(s) * (groups_before(s, round - t::lag + 1) - behind);
     const auto before = [&](int j) { return j * inputs / all + j * products + j * outputs / all; };
-    int j = static_cast<int>(static_cast<long long>(at) * all / before(all));
+    int j = static_cast<int>(static_cast<float>(at) * all / before(all));  // about
     while (before(j) > at) j--;
     while (before(j + 1) <= at) j++;
     at -= before(j);

@@ -37,8 +37,9 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
 
   __device__ WinogradTasks(const Arguments &args, const Shape &shape)
       : s(shape), thread(threadIdx.x) {
-    auto at = reinterpret_cast<uintptr_t>(args.workspace);
-    at = (at + Mapping::alignment - 1) / Mapping::alignment * Mapping::alignment;
+    // A pointer made of a number would be one to any memory, LDS included.
+    auto *at = static_cast<char *>(args.workspace);
+    at += -reinterpret_cast<uintptr_t>(at) % Mapping::alignment;
     counters = reinterpret_cast<int *>(at);
     filters = reinterpret_cast<float *>(at + Mapping::counter_bytes(s));
     inputs = filters + Mapping::filters(s);

@@ -22,10 +22,12 @@ from dscore.algorithms.columns import Count
 from dscore.algorithms.winograd import cost
 from dscore.algorithms.winograd.space import columns_of
 from dscore.algorithms.winograd.tiling import (
+    ALIGNMENT_BYTES,
     CHUNK,
     PERMUTED,
     WinogradShape,
     WinogradTiling,
+    counter_bytes,
     shape_of,
     splits,
     vectors_of,
@@ -131,6 +133,7 @@ class Winograd(Algorithm):
               lambda c: "half of the device's memory", legality=False, hardware=True),
     )
     spaces = (SpaceGenerator(True, columns_of),)
+    shares_workspace = True
     weights = cost.WEIGHTS
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
@@ -175,6 +178,10 @@ class Winograd(Algorithm):
 
     def workspace_bytes(self, problem: ConvProblem, t: Any) -> int:
         return int(workspace_of(problem, t).bytes)
+
+    def cleared_bytes(self, problem: ConvProblem, t: Any) -> int:
+        counters = int(counter_bytes(shape_of(problem, t), t))
+        return counters + ALIGNMENT_BYTES if counters else 0
 
     def further_launches(self, problem: ConvProblem, t: Any) -> tuple[Launch, ...]:
         if t.fused:
