@@ -15,8 +15,6 @@ from dscore.algorithms.base import (
     Limit,
     SpaceGenerator,
     Work,
-    checker,
-    require_kind,
 )
 from dscore.algorithms.columns import Count
 from dscore.algorithms.winograd import cost
@@ -138,8 +136,10 @@ class Winograd(Algorithm):
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         spec = problem.spec
+        if spec.groups > 1:
+            return (Violation("E-GROUPS", f"groups of {self.name}", spec.groups, 1),)
         if has_tiles(spec.kernel, spec.stride, spec.dilation):
-            return require_kind(problem, self.name, "dense")
+            return ()
         shape = (f"{spec.kernel[0]}x{spec.kernel[1]}, stride {spec.stride[0]}x{spec.stride[1]}, "
                  f"dilation {spec.dilation[0]}x{spec.dilation[1]}")
         return (Violation("E-KERNEL", f"kernel of {self.name}", shape,
