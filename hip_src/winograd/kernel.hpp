@@ -29,6 +29,10 @@ struct WinogradTiling {
   static constexpr int threads = TileK / WaveK * (TileT / WaveT) * Wavefront;
   static constexpr int buffer = Step * (TileK + TileT);
   static constexpr int accumulators = WaveK * WaveT / Wavefront;
+  // Where the four channels of a row lie; `number` is that of the four in its step.
+  static __device__ int place(int chunk, int number, int row, int rows) {
+    return (chunk * rows + (row ^ number % 4 * 2)) * 4;
+  }
   static_assert(Outputs == 2 || Outputs == 4, "F(2x2, 3x3) or F(4x4, 3x3)");
   static_assert(TileK % WaveK == 0 && TileT % WaveT == 0, "a block holds whole wavefronts");
   static_assert(TileK % 8 == 0 && TileT % 8 == 0, "eights of rows, which are permuted");

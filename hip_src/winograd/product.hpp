@@ -79,7 +79,7 @@ struct WinogradProduct {
   }
 
   static __device__ Vector read(const float *lds, int chunk, int row, int rows) {
-    return *reinterpret_cast<const Vector *>(lds + (chunk * rows + (row ^ chunk % 4 * 2)) * 4);
+    return *reinterpret_cast<const Vector *>(lds + t::place(chunk, chunk, row, rows));
   }
 
   // A lane's output channels lie lanes_k apart, its tiles lanes_t.

@@ -1,8 +1,8 @@
 // The tasks of Winograd's convolution that transform filters, inputs and outputs.
 //
 // In the workspace four channels lie side by side, and the rows of eight tiles (or of eight output
-// channels of filters) are permuted by the number of the four, so that lanes that read four such
-// fours at once from LDS meet no bank twice.
+// channels of filters) are permuted by the number of the four in its step, so that lanes that read
+// four such fours at once from LDS meet no bank twice.
 #pragma once
 
 #include "support/counters.hpp"
@@ -48,7 +48,7 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
 
   // Place of a row's channel, of four, among `rows` rows.
   static __device__ int place(int chunk, int row, int channel, int rows) {
-    return (chunk * rows + (row ^ chunk % 4 * 2)) * 4 + channel;
+    return t::place(chunk, chunk % (t::step / 4), row, rows) + channel;
   }
   // A part of `side` by `side` numbers, one to each plane.
   static __device__ void put(float *to, long long plane, const float (&numbers)[side][side]) {

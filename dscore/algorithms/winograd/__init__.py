@@ -32,7 +32,7 @@ from dscore.algorithms.winograd.tiling import (
     workspace_of,
 )
 from dscore.core.device import Device
-from dscore.core.numerics import ACCUMULATOR
+from dscore.core.numerics import ACCUMULATOR, PlanArithmetic
 from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.winograd import TILES, has_tiles
@@ -131,6 +131,7 @@ class Winograd(Algorithm):
               lambda c: "half of the device's memory", legality=False, hardware=True),
     )
     spaces = (SpaceGenerator(True, columns_of),)
+    permission = "winograd"
     shares_workspace = True
     weights = cost.WEIGHTS
 
@@ -144,6 +145,11 @@ class Winograd(Algorithm):
                  f"dilation {spec.dilation[0]}x{spec.dilation[1]}")
         return (Violation("E-KERNEL", f"kernel of {self.name}", shape,
                           "3x3, stride 1x1, dilation 1x1"),)
+
+    def arithmetic(self, problem: ConvProblem, t: Any) -> PlanArithmetic:
+        if t.outputs == 4:
+            return "winograd4" if t.computes("plain") else "winograd4_tf32x3"
+        return "winograd2" if t.computes("plain") else "winograd2_tf32x3"
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t)
