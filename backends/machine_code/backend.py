@@ -90,13 +90,14 @@ class MachineKernel:
         operands = operands_of(self.plan.problem)
         grid = Grid(self.plan.launch.blocks, self.plan.launch.threads)
         named: list[tuple[str, Any, bool | None]] = [
-                 (operand.name, array, operand.role == "output")
-                 for operand, array in zip(operands, arrays, strict=True)]
+            (operand.name, array, operand.role == "output")
+            for operand, array in zip(operands, arrays, strict=True)]
         if self.plan.workspace_bytes:
             algorithm, tiling = algorithm_of(self.plan.tiling), self.plan.tiling
             words = np.full(-(-self.plan.workspace_bytes // 4), np.nan, np.float32)
-            words[:algorithm.cleared_bytes(self.plan.problem, tiling) // 4] = 0
-            named.append((_WORKSPACE, words, None if algorithm.shares_workspace else True))
+            cleared = algorithm.cleared_bytes(self.plan.problem, tiling)
+            words[:(cleared or 0) // 4] = 0
+            named.append((_WORKSPACE, words, True if cleared is None else None))
         try:
             return run(grid, named, self._rest)
         except LaunchError as fault:

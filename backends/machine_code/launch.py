@@ -169,13 +169,13 @@ class Batch(Waves):
         changed = self.memory.changes != self._changes
         self._looks = 1 if changed else self._looks + 1
         if self._looks > _MOST_LOOKS:
-            raise LaunchError("blocks wait for one another: they poll memory that no wavefront will "
-                              "change")
+            raise LaunchError("blocks wait for one another: they poll memory that no wavefront "
+                              "will change")
         self._changes = self.memory.changes
         self.asleep[:] = False
 
     def _release(self, end: int) -> bool:
-        """Let blocks go on of which every wavefront is at a barrier, or has ended; whether any does.
+        """Let blocks go on of which every wavefront is at a barrier, or has ended; whether any.
 
         The hardware lets wavefronts of a block meet at different barriers, and leaves out those
         that have ended. What kernels are written in does not, so that either is a fault here.

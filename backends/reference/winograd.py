@@ -145,7 +145,8 @@ class WinogradTasks:
         column = column - problem.padding[2] + lane_ids(side, 1, 1)
         held = (there & (c < problem.spec.in_channels) & inside(row, problem.height)
                 & inside(column, problem.width))
-        at = ((image * problem.spec.in_channels + c) * problem.height + row) * problem.width + column
+        at = (image * problem.spec.in_channels + c) * problem.height + row
+        at = at * problem.width + column
         d = np.where(held, self.operands["x"][np.where(held, at, 0)], np.float32(0))
         self.trace.count_loads("inputs", int(np.count_nonzero(held)), False)
         rows = _rows(self.bt, d)
@@ -250,7 +251,8 @@ def _rows(matrix: Coefficients, values: Any) -> Any:
 def _column(matrix: Coefficients, values: Any) -> Any:
     """Aᵀ times a column: its first element, what pairs hold, its last."""
     pairs = range(1, matrix.shape[1] - 1, 2)
-    joined = [[values[i] + values[i + 1] for i in pairs], [values[i] - values[i + 1] for i in pairs]]
+    joined = ([values[i] + values[i + 1] for i in pairs],
+              [values[i] - values[i + 1] for i in pairs])
     return np.stack([_sum(
         np.array([of_row[0], *of_row[1:-1:2], of_row[-1]]),
         [values[0], *joined[number % 2], values[matrix.shape[1] - 1]], 0, 1)

@@ -182,7 +182,6 @@ class Algorithm(ABC):
     permission: ClassVar[Permission] = "sum"  # that it needs of a problem
     filters: ClassVar[tuple[FilterForm, ...]] = ("plain",)  # that it takes
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
-    shares_workspace: ClassVar[bool] = False  # kernels read there what their own blocks wrote
     weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, on devices without their own
     own_weights: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # of an operation, instead
 
@@ -242,9 +241,9 @@ class Algorithm(ABC):
         """Memory that a launch needs beside the operands."""
         return 0
 
-    def cleared_bytes(self, problem: ConvProblem, t: Any) -> int:
-        """Bytes of the workspace, from its beginning on, that are zero when the kernel starts."""
-        return 0
+    def cleared_bytes(self, problem: ConvProblem, t: Any) -> int | None:
+        """Bytes of a workspace that blocks share, zero at the start; None: they do not share it."""
+        return None
 
     def further_launches(self, problem: ConvProblem, t: Any) -> tuple[Launch, ...]:
         """Launches after the one of the footprint, in their order."""

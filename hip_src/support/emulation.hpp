@@ -117,13 +117,19 @@ inline bool stuck() {
               std::to_string(ended) + " ended");
 }
 
-// Lets the threads run that wait for nothing, or poll; whether any did more than poll again.
+// Lets the threads run that wait for nothing, or poll; whether any did more than poll again. Blocks
+// that are uneven pause by chance.
 inline bool advance(Device &d) {
   bool moved = false;
+  const int pausing = d.uneven ? static_cast<int>(lrand48()) : 0;
   for (int thread : d.order) {
     Fiber &fiber = d.fibers[thread];
     const bool polled = fiber.waits == Waits::at_poll;
     if (fiber.waits != Waits::no && !polled) continue;
+    if (pausing >> thread / d.threads % 31 & 1) {
+      moved = true;
+      continue;
+    }
     resume(d, thread);
     moved |= !polled || fiber.waits != Waits::at_poll;
   }
@@ -189,8 +195,9 @@ inline int resident_blocks() {
   return std::max(asked ? std::atoi(asked) : 3, 1);
 }
 
-// Runs the blocks of a grid, `cluster` at a time.
-inline int launch(int blocks, int threads, int wavefront, int cluster, Body body) {
+// Runs the blocks of a grid, `cluster` at a time, or so many of a persistent kernel.
+inline int launch(int blocks, int threads, int wavefront, int cluster, Body body,
+                  bool persistent = false) {
   device.shuffled.assign(threads * cluster, 0);
   device.body = body;
   device.threads = threads;
@@ -203,6 +210,7 @@ inline int launch(int blocks, int threads, int wavefront, int cluster, Body body
     device.error = "DSCORE_LANE_ORDER is " + order + "; it is forward, reverse or random";
     return 1;
   }
+  device.uneven = persistent && order == "random";
   make_fibers();
   for (int block = 0; block < blocks; block += cluster) {
     device.first_block = block_index.x = block;

@@ -84,7 +84,8 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
     together = resident < blocks ? resident : blocks;
   }
   return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront, together,
-                           {[](const void *body) { (*static_cast<Thread *>(body))(); }, &thread});
+                           {[](const void *body) { (*static_cast<Thread *>(body))(); }, &thread},
+                           Kernel::persistent);
 }
 #else
 // Blocks let the next kernel's come when they end, no earlier unless their tiling says so. Of many

@@ -92,7 +92,7 @@ def test_the_kernels_matrices_are_the_exact_ones(m):
         assert rows == [list(row) for row in matrix]
 
 
-PROBLEM = parse_problem("n1c16h9w9_o24k3p1")
+PROBLEM = parse_problem("n1c16h9w9_o24k3p1_winograd")
 FREE = st.builds(
     WinogradTiling, outputs=st.sampled_from([2, 3, 4, 6]), tile_k=st.sampled_from([8, 12, 16, 48]),
     tile_t=st.sampled_from([8, 16, 20, 32]), wave_k=st.sampled_from([4, 8, 12, 16]),
@@ -143,14 +143,15 @@ def test_the_rules_are_the_kernels_assertions(name, t):
 @pytest.mark.parametrize(("token", "allowed"), [
     ("n1c8h9w9_o8k3s2p1", "stride 2x2"), ("n1c8h9w9_o8k3p1d2", "dilation 2x2"),
     ("n1c8h9w9_o8k5p1", "5x5"), ("n1c8h9w9_o8k3p1g2", "groups of winograd is 2"),
-    ("input_gradient_n1c8h9w9_o8k3p1", "input_gradient")])
+    ("input_gradient_n1c8h9w9_o8k3p1", "input_gradient"),
+    ("n1c8h9w9_o8k3p1", "E-ARITHMETIC")])
 def test_other_problems_are_refused_by_name(token, allowed):
     [violation] = algorithm("winograd").refuses(parse_problem(token))
     assert allowed in str(violation)
 
 
 def test_the_workspace_holds_the_rounds_between_inputs_and_outputs():
-    problem = parse_problem("n8c32h56w56_o64k3p1")
+    problem = parse_problem("n8c32h56w56_o64k3p1_winograd")
     t = WinogradTiling(4, 64, 32, 32, 16, 8, 4, 16, 3, 1, 8, 8, groups=2, lead=3, lag=2, spare=2,
                        blocks=264, arithmetic="tf32x3")
     shape, workspace = shape_of(problem, t), workspace_of(problem, t)

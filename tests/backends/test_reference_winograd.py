@@ -30,7 +30,8 @@ def plans(draw, most=14):
     top, left = draw(st.integers(0, 2)), draw(st.integers(0, 2))
     spec = ConvSpec.make(draw(st.integers(1, 20)), draw(st.integers(1, 20)), 3,
                          padding=((top, 1), (left, 2)), bias=draw(st.booleans()),
-                         activation=draw(st.sampled_from((None, *ACTIVATIONS))))
+                         activation=draw(st.sampled_from((None, *ACTIVATIONS))),
+                         arithmetic="winograd")
     return plan_of(ConvProblem(spec, draw(st.integers(1, 2)), draw(st.integers(2, most)),
                                draw(st.integers(2, most))), t, 32)
 
@@ -49,11 +50,12 @@ def ring_plan(groups=1, lead=1, lag=1, spare=1):
     """Seven task groups, of a tiling whose workspace holds two or more of them."""
     t = WinogradTiling(2, 16, 16, 16, 16, 8, 4, 4, 3, 4, 4, 5, groups=groups, lead=lead, lag=lag,
                        spare=spare, blocks=3)
-    return plan_of(ConvProblem(ConvSpec.make(9, 11, 3, padding=1), 1, 20, 21), t, 32)
+    spec = ConvSpec.make(9, 11, 3, padding=1, arithmetic="winograd")
+    return plan_of(ConvProblem(spec, 1, 20, 21), t, 32)
 
 
 def result(plan, resident=1, choose=lambda blocks: blocks[0], change=lambda mapping: mapping):
-    x, w, bias = arrays(plan.problem)
+    x, w, _ = arrays(plan.problem)
     out = np.full(plan.problem.y_shape, np.nan, np.float32).reshape(-1)
     operands = {"x": x.reshape(-1), "w": w.reshape(-1), "out": out}
     tasks = WinogradTasks(plan, operands)

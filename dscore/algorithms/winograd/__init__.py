@@ -132,7 +132,6 @@ class Winograd(Algorithm):
     )
     spaces = (SpaceGenerator(True, columns_of),)
     permission = "winograd"
-    shares_workspace = True
     weights = cost.WEIGHTS
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:

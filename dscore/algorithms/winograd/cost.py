@@ -77,7 +77,7 @@ class WinogradTraffic:
 
 def traffic_of(case: Case) -> WinogradTraffic:
     """The traffic of a case: of the persistent kernel, or of one kernel after the other."""
-    problem, t, device, weight = case.problem, case.tiling, case.device, case.weights
+    problem, t, weight = case.problem, case.tiling, case.weights
     shape, spec, wavefront = shape_of(problem, t), problem.spec, case.device.wavefront
     channels, tiles = shape.k_blocks * t.tile_k, shape.task_groups * t.tile_t
     plane = ACCUMULATOR.bytes * shape.planes

@@ -50,7 +50,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
 
 
 def _mapped(problem: ConvProblem, device: Device, c: SimpleNamespace) -> SimpleNamespace:
-    """The columns with tasks of `turns` tiles and channels a thread, in the order of Algorithm 1."""
+    """The columns with tasks of `turns` tiles and channels a thread, and their mapping."""
     threads = c.waves_k * c.waves_t * device.wavefront
     channels = np.maximum(c.turns * threads // c.tile_t // CHUNK, 1) * CHUNK
     fused = c.groups > 0

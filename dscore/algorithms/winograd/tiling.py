@@ -30,8 +30,9 @@ class WinogradTiling(Tiling):
     `planes` of the (m + 2)² products of matrices, for `tile_k` output channels by `tile_t` tiles, a
     wavefront `wave_k` by `wave_t` of these, by `lanes_k` rows of `lanes_t` lanes. The channels come
     `step` at a time through a ring of `stages` LDS buffers: two are filled through registers, three
-    or more by asynchronous copies. A task of the inputs, or of the filters, transforms `input_channels`;
-    one of the outputs `output_channels`. A task group is the tasks of `tile_t` tiles.
+    or more by asynchronous copies. A task of the inputs, or of the filters, transforms
+    `input_channels`; one of the outputs `output_channels`. A task group is the tasks of `tile_t`
+    tiles.
 
     *fused*: one persistent kernel of `blocks` blocks, resident together or not, runs all tasks, in
     the order of Algorithm 1 of Jia et al. 2020: `groups` task groups in a round (their M), inputs
