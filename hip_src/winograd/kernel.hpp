@@ -123,7 +123,7 @@ struct WinogradStage : WinogradTasks<T, Tiling, Shape_, Epilogue> {
   }
   __device__ void run(const Arguments &args) {
     const int number = blockIdx.x;
-    const int group = number / Mapping::tasks_of(s, Kind), part = number % Mapping::tasks_of(s, Kind);
+    const int each = Mapping::tasks_of(s, Kind), group = number / each, part = number % each;
     if constexpr (Kind == TaskKind::filter) this->filter_task(args, number);
     if constexpr (Kind == TaskKind::input) this->input_task(args, group, part);
     if constexpr (Kind == TaskKind::output) this->output_task(args, group, part);

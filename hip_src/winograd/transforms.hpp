@@ -70,11 +70,15 @@ struct WinogradTransform {
   static constexpr int side = Outputs + 2, planes = side * side, pairs = Outputs / 2;
   static_assert(winograd_pairs<Outputs>(), "pairs of rows");
   struct Input {
-    static __host__ __device__ constexpr double at(int row, int column) { return Matrices::input(row, column); }
+    static __host__ __device__ constexpr double at(int row, int column) {
+      return Matrices::input(row, column);
+    }
     static constexpr int columns = side;
   };
   struct Filter {
-    static __host__ __device__ constexpr double at(int row, int column) { return Matrices::filter(row, column); }
+    static __host__ __device__ constexpr double at(int row, int column) {
+      return Matrices::filter(row, column);
+    }
     static constexpr int columns = 3;
   };
 

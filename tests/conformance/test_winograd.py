@@ -128,7 +128,7 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, right, wrong, words, name = FAULTS[fault]
     monkeypatch.setenv("DSCORE_RESIDENT_BLOCKS", "4")
     copy = altered(tmp_path, name, right, wrong)
-    for _ in range(8):  # in random order blocks pause by chance
+    for _ in range(30):  # in random order blocks pause by chance
         reports = reports_of(plan, copy, monkeypatch)
         if any(words in text and "right" not in text for text in reports.values()):
             return

@@ -9,7 +9,7 @@ holds fit in there, filters once for the `groups` task groups of a round (sectio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -127,10 +127,15 @@ def _waiting(case: Case, shape: WinogradShape, traffic: WinogradTraffic) -> Coun
     part = np.minimum(t.groups / shape.task_groups, 1.0)
     alone = sum(share * kind.seconds(device, loaded) for share, kind in (
         (1.0, traffic.filters), (part * t.lead, traffic.inputs), (part * t.lag, traffic.outputs)))
+    # What the blocks of a compute unit do overlaps; alone there, a block does one thing at a time.
+    apart = sum(kind.seconds(device, loaded) for kind in traffic.kinds)
+    together = WinogradWork(*(traffic.total(one.name) for one in fields(WinogradWork)))
+    beside = np.minimum(case.block_n, np.maximum(t.blocks / device.compute_units, 1))
+    alone += np.maximum(apart - together.seconds(device, loaded), 0.0) / beside
     # Of a round that is shorter than what runs at a time, some tasks wait for the rest of it.
     distance = np.minimum(np.minimum(t.lead, t.lag), t.spare) * round_tasks
     short = np.clip(1 - distance / resident, 0.0, 1.0)
-    return alone + short * sum(kind.seconds(device, loaded) for kind in traffic.kinds)
+    return alone + short**2 * apart
 
 
 def work(case: Case) -> Work:

@@ -63,7 +63,7 @@ def _mapped(problem: ConvProblem, device: Device, c: SimpleNamespace) -> SimpleN
     c.arithmetic = np.asarray(ARITHMETICS)[numbers]
     shape = shape_of(problem, c)
     round_tasks = c.groups * (shape.input_tasks + shape.product_tasks + shape.output_tasks)
-    apart = np.clip(ceil_div(c.blocks, round_tasks), 1, shape.rounds)
+    apart = np.clip(ceil_div(c.blocks, round_tasks * c.sooner), 1, shape.rounds)
     c.lead = c.lag = c.spare = np.where(fused, apart, 1)
     # What comes to the same is tried once: of few task groups one round has all.
     keep = (c.groups == 1) | (c.groups < 2 * shape.task_groups)
@@ -82,8 +82,9 @@ def _axes(device: Device) -> SimpleNamespace:
     axes = {"outputs": (2, 4), "waves_k": (1, 2, 4), "waves_t": (1, 2, 4),
             "stages": (3, 4) if device.asynchronous_copies else (2,),
             "planes": (1, 2, 3, 4, 6), "turns": (2, 4, 8)}
-    mapped = {"groups": (1, 2, 4), "resident": (1, 2, 3, 4)}
-    unfused = {"groups": (0,), "resident": (1,)}
+    # Half of the distance holds half as much in the L2 cache, and some tasks wait a little.
+    mapped = {"groups": (1, 2, 4), "resident": (1, 2, 3, 4), "sooner": (1, 2)}
+    unfused = {"groups": (0,), "resident": (1,), "sooner": (1,)}
     plain = concatenate(*(grid(
         arithmetic=[0], lanes_k=[8], rows=(2, 4, 8), columns=(2, 4, 8), step=(8, 16), **axes,
         **form) for form in (mapped, unfused)))
