@@ -75,4 +75,20 @@ __device__ inline float read_shared(const float *from) {
 #endif
 }
 
+// Stores what is not read again, before anything else to be put out of the L2 cache.
+template <class T, int Count>
+__device__ inline void store_once(T *to, const Pack<T, Count> &several) {
+#if defined(__CUDACC__)
+  using Bits = std::conditional_t<sizeof(several) == 16, float4,
+                                  std::conditional_t<sizeof(several) == 8, float2, float>>;
+  if constexpr (sizeof(Bits) == sizeof(several)) {
+    Bits bits;
+    __builtin_memcpy(&bits, &several, sizeof bits);
+    __stcs(reinterpret_cast<Bits *>(to), bits);
+    return;
+  }
+#endif
+  *reinterpret_cast<Pack<T, Count> *>(to) = several;
+}
+
 }  // namespace dscore

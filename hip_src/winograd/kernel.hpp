@@ -12,11 +12,12 @@
 
 namespace dscore {
 
-// Blocks: of the persistent kernel, on all compute units. VectorY: elements of a row of the output
-// that lie side by side and aligned.
+// Blocks: of the persistent kernel, on all compute units. VectorX, VectorY: elements of a row of the
+// input and of the output that lie side by side and aligned.
 template <int Outputs, int TileK, int TileT, int WaveK, int WaveT, int LanesK, int Step, int Stages,
           int Planes, int InputChannels, int OutputChannels, int Groups, int Lead, int Lag,
-          int Spare, int Blocks, bool Fused, bool Split, int VectorY, int Wavefront>
+          int Spare, int Blocks, bool Fused, bool Split, int VectorX, int VectorY,
+          int Wavefront>
 struct WinogradTiling {
   static constexpr int outputs = Outputs, planes_all = (Outputs + 2) * (Outputs + 2);
   static constexpr int tile_k = TileK, tile_t = TileT, wave_k = WaveK, wave_t = WaveT;
@@ -25,7 +26,7 @@ struct WinogradTiling {
   static constexpr int input_channels = InputChannels, output_channels = OutputChannels;
   static constexpr int groups = Groups, lead = Lead, lag = Lag, spare = Spare, blocks = Blocks;
   static constexpr bool fused = Fused, split = Split;
-  static constexpr int vector_y = VectorY, wavefront = Wavefront;
+  static constexpr int vector_x = VectorX, vector_y = VectorY, wavefront = Wavefront;
   static constexpr int threads = TileK / WaveK * (TileT / WaveT) * Wavefront;
   static constexpr int buffer = Step * (TileK + TileT);
   static constexpr int accumulators = WaveK * WaveT / Wavefront;

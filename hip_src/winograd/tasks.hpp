@@ -22,8 +22,8 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
   using Transform = WinogradTransform<t::outputs>;
   static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1;
   static constexpr int m = t::outputs, side = m + 2, planes = side * side;
-  static constexpr int width = least(t::vector_y, m);
-  static constexpr int alignment = width * int{sizeof(T)};
+  static constexpr int width_x = least(t::vector_x, m), width = least(t::vector_y, m);
+  static constexpr int alignment = greatest(width_x, width) * int{sizeof(T)};
 
   static long long workspace_bytes(const Shape &s) {
     return Mapping::alignment + Mapping::counter_bytes(s) +
@@ -90,6 +90,23 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
     return {tile / columns / rows, tile / columns % rows * m, tile % columns * m};
   }
 
+  // A row of a tile's input. With vectors the image has one column of padding on the left, so that
+  // all but the first and the last element lie in whole vectors.
+  static __device__ void load_row(float (&row)[side], const T *from, bool held,
+                                  const bool (&columns)[side]) {
+    constexpr int first = t::vector_x > 1;
+    DSCORE_UNROLL
+    for (int j = first; j < side - first; j += width_x) {
+      const auto several = vector_or_zeros<width_x>(from + j, held && columns[j]);
+      DSCORE_UNROLL
+      for (int k = 0; k < width_x; k++) row[j + k] = static_cast<float>(several.at[k]);
+    }
+    if constexpr (first == 1) {
+      row[0] = held && columns[0] ? static_cast<float>(from[0]) : 0.0f;
+      row[side - 1] = held && columns[side - 1] ? static_cast<float>(from[side - 1]) : 0.0f;
+    }
+  }
+
   // V = Bᵀ d B of a task group's tiles by input_channels.
   __device__ void input_task(const Arguments &args, int group, int part) const {
     const int first = part * t::input_channels, slot = group % Mapping::input_slots(s);
@@ -111,9 +128,7 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
       DSCORE_UNROLL
       for (int i = 0; i < side; i++) {
         const bool held = inside(row + i, s.height);
-        DSCORE_UNROLL
-        for (int j = 0; j < side; j++)
-          d[i][j] = held && columns[j] ? static_cast<float>(x[at + i * s.width + j]) : 0.0f;
+        load_row(d[i], x + at + i * s.width, held, columns);
       }
       Transform::input(d);
       put(inputs + slot * planes * plane + place(chunk, local, e % 4, t::tile_t), plane, d);
@@ -144,8 +159,8 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
         for (int j = 0; j < m; j += width)
           if (tile.row + i < s.out_height && tile.column + j < s.out_width) {
             const int to = at + i * s.out_width + j;
-            *reinterpret_cast<Pack<T, width> *>(static_cast<T *>(args.out) + to) =
-                Epilogue::template apply<width>(y[i] + j, args, k, to);
+            store_once(static_cast<T *>(args.out) + to,
+                       Epilogue::template apply<width>(y[i] + j, args, k, to));
           }
     }
   }

@@ -206,10 +206,10 @@ class Winograd(Algorithm):
         return (t.outputs, t.tile_k, t.tile_t, t.wave_k, t.wave_t, t.lanes_k, t.step, t.stages,
                 t.planes, t.input_channels, t.output_channels, t.groups, t.lead, t.lag, t.spare,
                 t.blocks, int(t.fused), int(t.arithmetic == "tf32x3"),
-                vectors_of(plan.problem), plan.device.wavefront)
+                *vectors_of(plan.problem), plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
-        return f"_v{vectors_of(plan.problem)}"
+        return "_v{}x{}".format(*vectors_of(plan.problem))
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         t: Any = plan.tiling

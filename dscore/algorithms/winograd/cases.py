@@ -17,9 +17,9 @@ from dscore.core.problem import ConvProblem
 
 @dataclass(frozen=True)
 class WinogradTemplate(Template):
-    """Template with the elements of a row of the output that are stored as one."""
+    """Template with the elements of a row of the input and of the output that move as one."""
 
-    vector: int
+    vectors: tuple[int, int]
 
 
 @st.composite
@@ -45,7 +45,7 @@ def templates(draw: Any, device: Device) -> Template:
         blocks=draw(st.integers(1, 6)), fused=draw(st.sampled_from((True, True, False))),
         arithmetic="tf32x3" if split else "plain")
     return WinogradTemplate(device, tiling, (3, 3), (1, 1), (1, 1), drawn,
-                            draw(st.sampled_from((1, 2, 4))))
+                            draw(st.sampled_from(((1, 1), (1, 2), (1, 4), (2, 2), (4, 4), (4, 1)))))
 
 
 @st.composite
@@ -53,8 +53,15 @@ def problems(draw: Any, template: WinogradTemplate) -> ConvProblem:
     """Channels around the steps and blocks, images of a few tiles, up to several task groups."""
     t = template.tiling
     assert isinstance(t, WinogradTiling)
-    spec = template.spec(draw(sizes(t.step, 36)), draw(sizes(t.tile_k, 70)), 1, draw(sides(2)))
-    width = template.vector * draw(st.integers(1, 4))
+    wide_x, wide_y = template.vectors
+    # One column of padding on the left, and as many on the right as leave the widths whole.
+    sides_ = st.tuples(st.integers(0, 2), st.integers(0, 2), st.just(1),
+                       st.just(1) if wide_x == wide_y else st.sampled_from((0, 2)))
+    spec = template.spec(draw(sizes(t.step, 36)), draw(sizes(t.tile_k, 70)), 1,
+                         draw(sides(2) if wide_x == 1 else sides_))
+    width = wide_y * draw(st.integers(1, 4))
+    if wide_x > wide_y:
+        width = wide_x * draw(st.integers(1, 3)) + spec.padding[3] - 1
     problem = problem_around(draw, spec, (draw(st.integers(1, 17)), width))
-    assume(vectors_of(problem) == template.vector)
+    assume(vectors_of(problem) == template.vectors)
     return problem

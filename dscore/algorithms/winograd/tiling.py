@@ -187,6 +187,12 @@ def workspace_of(problem: ConvProblem, t: Any) -> Workspace:
                      plane * shape.product_slots * t.tile_t * channels)
 
 
-def vectors_of(problem: ConvProblem) -> int:
-    """Elements of a row of the output that are stored as one: 4, 2 or 1, by its width."""
-    return next(width for width in (4, 2, 1) if problem.out_width % width == 0)
+def vectors_of(problem: ConvProblem) -> tuple[int, int]:
+    """Elements of a row of the input, and of the output, that move as one: 4, 2 or 1.
+
+    Tiles of the input begin with whole vectors where one column of padding is before them.
+    """
+    def whole(width: int) -> int:
+        return next(vector for vector in (4, 2, 1) if width % vector == 0)
+
+    return (whole(problem.width) if problem.padding[2] == 1 else 1), whole(problem.out_width)
