@@ -70,7 +70,7 @@ class Blocks:
                 del going[block]
 
     def _may(self, task: Task | None) -> bool:
-        return task is None or all(self.ended.get((wait.kind, wait.group), 0) == wait.count
+        return task is None or all(self.ended.get((wait.kind, wait.group), 0) == wait.tasks
                                    for wait in self.mapping.waits(task))
 
     def _block(self) -> Iterator[Task | None]:

@@ -50,10 +50,12 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
   static __device__ int place(int chunk, int row, int channel, int rows) {
     return t::place(chunk, chunk % (t::step / 4), row, rows) + channel;
   }
-  // A part of `side` by `side` numbers, one to each plane.
-  static __device__ void put(float *to, long long plane, const float (&numbers)[side][side]) {
+  // `side` by `side` numbers, one to each plane, at the lane's place in it.
+  static __device__ void put(float *to, int lane, long long plane,
+                             const float (&numbers)[side][side]) {
     DSCORE_UNROLL
-    for (int p = 0; p < planes; p++) to[p * plane] = numbers[p / side][p % side];
+    for (int p = 0; p < planes; p++)
+      *element(to, p * plane, lane) = numbers[p / side][p % side];
   }
 
   // U = G w Gᵀ of tile_k output channels by input_channels; channels that are not there are zero.
@@ -72,8 +74,8 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
       DSCORE_UNROLL
       for (int i = 0; i < 9; i++) taps[i] = there ? static_cast<float>(from[i]) : 0.0f;
       Transform::filter(taps, u);
-      put(filters + static_cast<long long>(k_block) * Mapping::depth(s) * t::tile_k +
-              place(chunk, row, e % 4, t::tile_k),
+      put(filters + static_cast<long long>(k_block) * Mapping::depth(s) * t::tile_k,
+          place(chunk, row, e % 4, t::tile_k),
           static_cast<long long>(Mapping::channels(s)) * Mapping::depth(s), u);
     }
   }
@@ -131,7 +133,7 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
         load_row(d[i], x + at + i * s.width, held, columns);
       }
       Transform::input(d);
-      put(inputs + slot * planes * plane + place(chunk, local, e % 4, t::tile_t), plane, d);
+      put(inputs + slot * planes * plane, place(chunk, local, e % 4, t::tile_t), plane, d);
     }
   }
 
@@ -149,7 +151,7 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
       float sums[side][side], y[m][m];
       DSCORE_UNROLL
       for (int p = 0; p < planes; p++)
-        sums[p / side][p % side] = read_shared(own + p * plane + k * t::tile_t + local);
+        sums[p / side][p % side] = read_shared(element(own, p * plane, k * t::tile_t + local));
       Transform::output(sums, y);
       const int at = ((tile.image * s.out_channels + k) * s.out_height + tile.row) * s.out_width +
                      tile.column;

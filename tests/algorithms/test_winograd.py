@@ -42,7 +42,7 @@ def all_stand_before(mapping):
     """Whether one block that runs the tasks in their order never waits."""
     ended = Counter()
     for task in mapping:
-        if any(ended[wait.kind, wait.group] != wait.count for wait in mapping.waits(task)):
+        if any(ended[wait.kind, wait.group] != wait.tasks for wait in mapping.waits(task)):
             return False
         ended[task.kind, task.group] += 1
     return True

@@ -89,7 +89,7 @@ class WrongCount(TaskMapping):
 
 
 def replace_count(wait, by):
-    return wait._replace(count=wait.count + by)
+    return wait._replace(tasks=wait.tasks + by)
 
 
 def changed(cls, dropped=None):

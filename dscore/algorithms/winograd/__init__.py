@@ -40,9 +40,10 @@ from dscore.core.winograd import TILES, has_tiles
 MOST_STAGES = 16
 # Kernels count tasks, and a round's tasks times those of a task group, with 32-bit integers.
 _MOST_TASKS = 2**31 - 1
-# Registers that a compiler takes beside sums and operands, and of a thread that transforms a tile
-# (docs/registers.md).
-_HIPCC, _NVCC = 44, 60
+# Registers that a compiler takes beside sums and operands, and beside a tile that is transformed
+# (docs/registers.md): nvcc for the products of matrix units, for plain ones, and for tiles.
+_HIPCC, _NVCC_SPLIT, _NVCC_PLAIN, _NVCC_TILE = 44, 60, 80, 24
+_NVCC_MORE = 16
 # Words of LDS that hold the task of a block.
 _TASK_WORDS = 4
 
@@ -171,9 +172,18 @@ class Winograd(Algorithm):
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape = shape_of(problem, t)
-        rest = _NVCC if device.vendor == "nvidia" else _HIPCC
-        products = np.where(t.fused, shape.sums + _held(t, shape), 0)
-        return np.maximum(products, _transformed(t)) + rest
+        if device.vendor != "nvidia":
+            products = np.where(t.fused, shape.sums + _held(t, shape), 0)
+            return np.maximum(products, _transformed(t)) + _HIPCC
+        # Matrix units take eight channels of sixteen at a time.
+        held = np.where(splits(t), shape.operands // 2 + _NVCC_SPLIT,
+                        shape.operands + _NVCC_PLAIN) + np.where(t.stages == 2, shape.fetched, 0)
+        products = np.where(t.fused, shape.sums + held, 0)
+        return np.maximum(products, _transformed(t) + _NVCC_TILE)
+
+    def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        wanted = self.registers(problem, t, device)
+        return wanted + _NVCC_MORE * (device.vendor == "nvidia")
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         shape = shape_of(problem, t)

@@ -29,11 +29,11 @@ class Task(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What a task waits for: that *count* tasks of a kind have ended, of a task group."""
+    """What a task waits for: that so many tasks of a kind have ended, of a task group."""
 
     kind: Kind
     group: int
-    count: int
+    tasks: int
 
 
 @dataclass(frozen=True)
