@@ -66,8 +66,9 @@ __device__ inline int uniform(int value) {
 #endif
 }
 
-// An array's element at an offset that all lanes share, and one of the lane's own. AMD's instructions
-// add such an offset to an address in scalar registers, NVIDIA's a constant to one in the lane's.
+// An array's element at an offset that all lanes share, and one of the lane's own. AMD's
+// instructions add such an offset to an address in scalar registers, NVIDIA's a constant to one in
+// the lane's.
 template <class T>
 __device__ inline T *element(T *array, long long uniform_offset, int lane_offset) {
 #if defined(__CUDACC__)

@@ -12,8 +12,8 @@
 
 namespace dscore {
 
-// Blocks: of the persistent kernel, on all compute units. VectorX, VectorY: elements of a row of the
-// input and of the output that lie side by side and aligned.
+// Blocks: of the persistent kernel, on all compute units. VectorX, VectorY: elements of a row of
+// the input and of the output that lie side by side and aligned.
 template <int Outputs, int TileK, int TileT, int WaveK, int WaveT, int LanesK, int Step, int Stages,
           int Planes, int InputChannels, int OutputChannels, int Groups, int Lead, int Lag,
           int Spare, int Blocks, bool Fused, bool Split, int VectorX, int VectorY,
