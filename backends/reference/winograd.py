@@ -29,7 +29,7 @@ from dscore.backends.reference.machine import (
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
-from dscore.core.winograd import Matrix, transforms
+from dscore.core.winograd import Matrix, tile_of, transforms
 
 Coefficients = npt.NDArray[np.float32]
 
@@ -96,11 +96,21 @@ class WinogradTasks:
         t, depth, planes = self.t, int(self.shape.depth), int(self.shape.planes)
         channels = int(self.shape.k_blocks) * t.tile_k
         self.filters = np.full((planes, channels, depth), np.nan, np.float32)  # U
+        if tile_of(self.problem.spec.filter):
+            self._take_filters()
         self.inputs = np.full((int(self.shape.input_slots), planes, depth, t.tile_t), np.nan,
                               np.float32)  # V
         self.products = np.full((int(self.shape.product_slots), planes, channels, t.tile_t),
                                 np.nan, np.float32)  # M
         self.bt, self.g, self.at = map(_rounded, transforms(t.outputs))
+
+    def _take_filters(self) -> None:
+        """U as it was packed: by plane, four of input channels and output channel."""
+        planes, fours, outs, four = self.problem.spec.w_shape
+        w = self.operands["w"].reshape(planes, fours, outs, four)
+        self.filters[...] = 0
+        self.filters[:, :outs, :fours * four] = np.moveaxis(w, 2, 1).reshape(planes, outs, -1)
+        self.trace.count_loads("filters", w.size, False)
 
     def execute(self, task: Task) -> None:
         """Run one task."""
@@ -264,7 +274,8 @@ def _require_plan(plan: Plan, mapping: TaskMapping) -> None:
     t = plan.tiling
     assert isinstance(t, WinogradTiling)
     threads = t.tile_k // t.wave_k * (t.tile_t // t.wave_t) * plan.device.wavefront
-    blocks = min(t.blocks, len(mapping)) if t.fused else mapping.filter_tasks
+    first = mapping.filter_tasks or mapping.task_groups * mapping.input_tasks
+    blocks = min(t.blocks, len(mapping)) if t.fused else first
     require_launch(plan, blocks, threads)
     lds_bytes = 4 * (t.stages * t.step * (t.tile_k + t.tile_t) + 4) if t.fused else 0
     if plan.use.lds_bytes < lds_bytes:

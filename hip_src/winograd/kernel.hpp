@@ -13,11 +13,12 @@
 namespace dscore {
 
 // Blocks: of the persistent kernel, on all compute units. VectorX, VectorY: elements of a row of
-// the input and of the output that lie side by side and aligned.
+// the input and of the output that lie side by side and aligned. Packed: filters come transformed,
+// by plane, four of input channels and output channel (dscore.pack).
 template <int Outputs, int TileK, int TileT, int WaveK, int WaveT, int LanesK, int Step, int Stages,
           int Planes, int InputChannels, int OutputChannels, int Groups, int Lead, int Lag,
-          int Spare, int Blocks, bool Fused, bool Split, int VectorX, int VectorY,
-          int Wavefront>
+          int Spare, int Blocks, bool Fused, bool Split, bool Packed, int VectorX,
+          int VectorY, int Wavefront>
 struct WinogradTiling {
   static constexpr int outputs = Outputs, planes_all = (Outputs + 2) * (Outputs + 2);
   static constexpr int tile_k = TileK, tile_t = TileT, wave_k = WaveK, wave_t = WaveT;
@@ -25,7 +26,7 @@ struct WinogradTiling {
   static constexpr int step = Step, stages = Stages, planes = Planes;
   static constexpr int input_channels = InputChannels, output_channels = OutputChannels;
   static constexpr int groups = Groups, lead = Lead, lag = Lag, spare = Spare, blocks = Blocks;
-  static constexpr bool fused = Fused, split = Split;
+  static constexpr bool fused = Fused, split = Split, packed = Packed;
   static constexpr int vector_x = VectorX, vector_y = VectorY, wavefront = Wavefront;
   static constexpr int threads = TileK / WaveK * (TileT / WaveT) * Wavefront;
   static constexpr int buffer = Step * (TileK + TileT);
@@ -137,6 +138,7 @@ struct WinogradStage : WinogradTasks<T, Tiling, Shape_, Epilogue> {
 template <class T, class Tiling, class Layer, class Shape, class Epilogue>
 using Winograd =
     std::conditional_t<Tiling::fused, WinogradFused<T, Tiling, Layer, Shape, Epilogue>,
-                       WinogradStage<T, Tiling, Layer, Shape, Epilogue, TaskKind::filter>>;
+                       WinogradStage<T, Tiling, Layer, Shape, Epilogue,
+                                     Tiling::packed ? TaskKind::input : TaskKind::filter>>;
 
 }  // namespace dscore

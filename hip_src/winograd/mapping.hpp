@@ -51,8 +51,9 @@ struct WinogradMapping {
   static __host__ __device__ int output_tasks(const Shape &s) {
     return ceil_div(s.out_channels, t::output_channels);
   }
+  // None where filters come transformed.
   static __host__ __device__ int filter_tasks(const Shape &s) {
-    return k_blocks(s) * input_tasks(s);
+    return t::packed ? 0 : k_blocks(s) * input_tasks(s);
   }
   static __host__ __device__ int tasks(const Shape &s) {
     return filter_tasks(s) +
@@ -133,7 +134,8 @@ struct WinogradMapping {
   template <class Wait>
   static __device__ void waits(const Shape &s, const WinogradTask &task, Wait wait) {
     const auto all = [&](TaskKind kind, int group) {
-      if (group >= 0) wait(WinogradCounters::of(kind, group), tasks_of(s, kind));
+      const int count = tasks_of(s, kind);
+      if (group >= 0 && count > 0) wait(WinogradCounters::of(kind, group), count);
     };
     if (task.kind == TaskKind::input) all(TaskKind::product, task.group - input_slots(s));
     if (task.kind == TaskKind::product) {
@@ -153,7 +155,7 @@ struct WinogradMapping {
     return ceil_div(4 * counters, alignment) * alignment;
   }
   static __host__ __device__ long long filters(const Shape &s) {
-    return static_cast<long long>(planes) * channels(s) * depth(s);
+    return t::packed ? 0 : static_cast<long long>(planes) * channels(s) * depth(s);
   }
   static __host__ __device__ long long inputs(const Shape &s) {
     return static_cast<long long>(planes) * input_slots(s) * t::tile_t * depth(s);

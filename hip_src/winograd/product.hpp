@@ -22,7 +22,7 @@ struct WinogradProduct {
   const Shape &s;
   const float *filters, *inputs;  // of the task's first plane
   float *products;
-  int thread, lane, wave_k, wave_t, step = 0, plane = 0;
+  int thread, lane, wave_k, wave_t, first_k, step = 0, plane = 0;
   Vector fetched[async ? 1 : Copies::count];
   float accumulators[t::accumulators];
 
@@ -36,21 +36,33 @@ struct WinogradProduct {
     const int k_block = part % Mapping::k_blocks(s);
     const int first = part / Mapping::k_blocks(s) * t::planes;
     const long long depth = Mapping::depth(s), channels = Mapping::channels(s);
-    filters = u + first * channels * depth + k_block * depth * t::tile_k;
+    first_k = k_block * t::tile_k;
+    filters = t::packed ? u + first * packed_plane() + first_k * 4
+                        : u + first * channels * depth + k_block * depth * t::tile_k;
     const int in = group % Mapping::input_slots(s), out = group % Mapping::product_slots(s);
     inputs = v + (static_cast<long long>(in) * t::planes_all + first) * depth * t::tile_t;
     products = m + ((static_cast<long long>(out) * t::planes_all + first) * channels +
                     k_block * t::tile_k) * t::tile_t;
   }
 
-  // Calls take(i, place in the buffer, source) for the thread's vectors of a step: those of
-  // filters lie before those of inputs, one after the other in memory as in LDS.
+  // Filters that came transformed lie by fours of input channels, of which the last may be no whole
+  // step, and by output channels.
+  __device__ int packed_fours() const { return ceil_div(s.in_channels, 4); }
+  __device__ long long packed_plane() const {
+    return static_cast<long long>(packed_fours()) * s.out_channels * 4;
+  }
+
+  // Calls take(i, place in the buffer, source, whether it exists) for the thread's vectors of a
+  // step: those of filters lie before those of inputs, one after the other in memory as in LDS.
   template <class Take>
   __device__ void each(int number, Take take) const {
     constexpr int before = t::step * t::tile_k;
     const int which = number / Mapping::steps(s), within = number % Mapping::steps(s);
-    const float *u = filters + static_cast<long long>(which) * Mapping::channels(s) *
-                                   Mapping::depth(s) + within * before;
+    const float *u =
+        filters + (t::packed ? which * packed_plane() +
+                                   static_cast<long long>(within) * (t::step * s.out_channels)
+                             : static_cast<long long>(which) * Mapping::channels(s) *
+                                       Mapping::depth(s) + within * before);
     const float *v = inputs + (static_cast<long long>(which) * Mapping::depth(s) +
                                within * t::step) * t::tile_t;
     DSCORE_UNROLL
@@ -61,19 +73,29 @@ struct WinogradProduct {
       const bool of_filters = (i + 1) * threads * 4 <= before ? true
                               : i * threads * 4 >= before     ? false
                                                               : at < before;
-      take(i, at, of_filters ? u + at : v + (at - before));
+      if (t::packed && of_filters) take_packed(i, at, u, within, take);
+      else take(i, at, of_filters ? u + at : v + (at - before), true);
     }
   }
+  template <class Take>
+  __device__ void take_packed(int i, int at, const float *u, int within, Take take) const {
+    const int row = at / 4 % t::tile_k, four = at / 4 / t::tile_k;
+    const bool there = first_k + row < s.out_channels &&
+                       within * (t::step / 4) + four < packed_fours();
+    take(i, t::place(four, four, row, t::tile_k), u + (four * s.out_channels + row) * 4, there);
+  }
   __device__ void copy(float *lds, int number) const {
-    each(number, [&](int, int at, const float *from) { copy_async<16>(lds + at, from); });
+    each(number, [&](int, int at, const float *from, bool there) {
+      copy_async<16>(lds + at, from, there);
+    });
   }
   __device__ void fetch(int number) {
-    each(number, [&](int i, int, const float *from) {
-      fetched[i] = vector_or_zeros<4>(from, true);
+    each(number, [&](int i, int, const float *from, bool there) {
+      fetched[i] = vector_or_zeros<4>(from, there);
     });
   }
   __device__ void put(float *lds) const {
-    each(0, [&](int i, int at, const float *) {
+    each(0, [&](int i, int at, const float *, bool) {
       *reinterpret_cast<Vector *>(lds + at) = fetched[i];
     });
   }

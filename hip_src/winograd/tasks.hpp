@@ -23,7 +23,8 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
   static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = 1;
   static constexpr int m = t::outputs, side = m + 2, planes = side * side;
   static constexpr int width_x = least(t::vector_x, m), width = least(t::vector_y, m);
-  static constexpr int alignment = greatest(width_x, width) * int{sizeof(T)};
+  static constexpr int alignment =
+      greatest(greatest(width_x, width) * int{sizeof(T)}, t::packed ? 16 : 1);
 
   static long long workspace_bytes(const Shape &s) {
     return Mapping::alignment + Mapping::counter_bytes(s) +
@@ -43,6 +44,8 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
     counters = reinterpret_cast<int *>(at);
     filters = reinterpret_cast<float *>(at + Mapping::counter_bytes(s));
     inputs = filters + Mapping::filters(s);
+    // Which no task writes to.
+    if constexpr (t::packed) filters = static_cast<float *>(const_cast<void *>(args.w));
     products = inputs + Mapping::inputs(s);
   }
 

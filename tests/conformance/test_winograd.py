@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 # Tiles past the image on one side, on both and on neither; rows of outputs that are stored by
 # fours, by twos and one by one; several task groups.
 TOKENS = ("n2c5h9w7_o11k3p1_bias_relu_winograd", "n1c18h11w14_o21k3p2_hardswish_winograd",
-          "n3c20h10w10_o9k3_winograd")
+          "n3c20h10w10_o9k3p1_winograd")
 
 
 def tiling(outputs, tile, wave, lanes, step, tasks, mapping=(1, 1, 1, 1, 4), **rest):
@@ -51,6 +51,10 @@ def planned(t, device, token):
 PLANS = [planned(t, device, TOKENS[(number + part) % 3])
          for device, tilings in TILINGS.items() for number, t in enumerate(tilings)
          for part in (0, 1)]
+# Of filters that come transformed, channels and outputs that are no whole steps and tiles.
+PACKED = [planned(t, "h200", f"n2c18h10w9_o{outs}k3p1_winograd{t.outputs}")
+          for t, outs in zip(TILINGS["h200"], (21, 70, 11, 5), strict=True)]
+PLANS += PACKED
 
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])

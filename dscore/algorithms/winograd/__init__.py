@@ -32,10 +32,10 @@ from dscore.algorithms.winograd.tiling import (
     workspace_of,
 )
 from dscore.core.device import Device
-from dscore.core.numerics import ACCUMULATOR, PlanArithmetic
+from dscore.core.numerics import ACCUMULATOR, FILTER_FORMS, PlanArithmetic
 from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import ConvProblem
-from dscore.core.winograd import TILES, has_tiles
+from dscore.core.winograd import TILES, has_tiles, tile_of
 
 MOST_STAGES = 16
 # Kernels count tasks, and a round's tasks times those of a task group, with 32-bit integers.
@@ -97,6 +97,10 @@ class Winograd(Algorithm):
         Limit("E-OUTPUTS", "tile outputs", "", "",
               lambda c: ((c.tiling.outputs - TILES[0]) * (c.tiling.outputs - TILES[1]), 0),
               lambda c: " or ".join(map(str, TILES))),
+        Limit("E-FILTER", "transformed filter", "", "",
+              lambda c: (np.where(tile_of(c.problem.spec.filter) == 0, 0, np.abs(
+                  c.tiling.outputs - tile_of(c.problem.spec.filter))), 0),
+              lambda c: f"outputs is {tile_of(c.problem.spec.filter) or 'any'}"),
         Limit("E-TILE", "block wavefronts", "", "",
               lambda c: (c.tiling.tile_k % c.tiling.wave_k + c.tiling.tile_t % c.tiling.wave_t
                          + c.tiling.tile_k % PERMUTED + c.tiling.tile_t % PERMUTED, 0),
@@ -133,6 +137,7 @@ class Winograd(Algorithm):
     )
     spaces = (SpaceGenerator(True, columns_of),)
     permission = "winograd"
+    filters = FILTER_FORMS
     weights = cost.WEIGHTS
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
@@ -154,7 +159,9 @@ class Winograd(Algorithm):
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t)
         threads = shape.waves * wavefront
-        blocks = np.where(t.fused, np.minimum(t.blocks, shape.tasks), shape.filter_tasks)
+        first = shape.task_groups * shape.input_tasks if tile_of(problem.spec.filter) else (
+            shape.filter_tasks)
+        blocks = np.where(t.fused, np.minimum(t.blocks, shape.tasks), first)
         made = shape.planes * shape.task_groups * t.tile_t * shape.k_blocks * t.tile_k
         # Matrix units take their operands from all of a wavefront's lanes together.
         read = np.where(splits(t), (t.wave_k + t.wave_t) / wavefront,
@@ -204,7 +211,8 @@ class Winograd(Algorithm):
         shape = shape_of(problem, t)
         threads = int(shape.waves) * t.lanes_k * t.lanes_t
         groups = int(shape.task_groups)
-        return (Launch(groups * int(shape.input_tasks), threads, 0),
+        inputs = Launch(groups * int(shape.input_tasks), threads, 0)
+        return (*(() if tile_of(problem.spec.filter) else (inputs,)),
                 Launch(groups * int(shape.product_tasks), threads, int(_ring_bytes(t, shape))),
                 Launch(groups * int(shape.output_tasks), threads, 0))
 
@@ -216,10 +224,12 @@ class Winograd(Algorithm):
         return (t.outputs, t.tile_k, t.tile_t, t.wave_k, t.wave_t, t.lanes_k, t.step, t.stages,
                 t.planes, t.input_channels, t.output_channels, t.groups, t.lead, t.lag, t.spare,
                 t.blocks, int(t.fused), int(t.arithmetic == "tf32x3"),
-                *vectors_of(plan.problem), plan.device.wavefront)
+                int(tile_of(plan.problem.spec.filter) > 0), *vectors_of(plan.problem),
+                plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
-        return "_v{}x{}".format(*vectors_of(plan.problem))
+        packed = "_packed" if tile_of(plan.problem.spec.filter) else ""
+        return "_v{}x{}".format(*vectors_of(plan.problem)) + packed
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         t: Any = plan.tiling

@@ -24,7 +24,7 @@ class WinogradTemplate(Template):
 
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
-    """Rings of two buffers and of more, the mapping's distances from 1 on, one block and many."""
+    """Rings of two buffers and of more, distances from 1 on, one block and many, packed filters."""
     drawn = draw(options())
     split = ("tf32" in device.matrix_types and ELEMENTS[dict(drawn)["dtype"]] == ACCUMULATOR
              and draw(st.booleans()))
@@ -44,6 +44,8 @@ def templates(draw: Any, device: Device) -> Template:
         lag=draw(st.integers(1, 3)), spare=draw(st.integers(1, 2)),
         blocks=draw(st.integers(1, 6)), fused=draw(st.sampled_from((True, True, False))),
         arithmetic="tf32x3" if split else "plain")
+    if ELEMENTS[dict(drawn)["dtype"]] == ACCUMULATOR and draw(st.booleans()):
+        drawn = (*drawn, ("filter", f"winograd{outputs}"))
     return WinogradTemplate(device, tiling, (3, 3), (1, 1), (1, 1), drawn,
                             draw(st.sampled_from(((1, 1), (1, 2), (1, 4), (2, 2), (4, 4), (4, 1)))))
 

@@ -11,6 +11,7 @@ from dscore.algorithms.columns import Count, ceil_div
 from dscore.core.numerics import ACCUMULATOR, ARITHMETICS, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
+from dscore.core.winograd import tile_of
 
 # Channels that lie side by side in the workspace, and tiles (or filters) that are permuted among
 # themselves so that lanes reading four of these channels each meet no bank of LDS twice.
@@ -93,7 +94,7 @@ def splits(t: Any) -> Any:
 class WinogradShape:
     """Sizes of a tiling, or of columns of many, on a problem.
 
-    In the letters of Jia et al. 2020, section 5.1: `filter_tasks` N_F, `task_groups` N_G,
+    A filter that comes transformed has no tasks. In the letters of Jia et al. 2020, section 5.1: `filter_tasks` N_F, `task_groups` N_G,
     `input_tasks` S_I, `product_tasks` S_G and `output_tasks` S_O, of a task group each.
     """
 
@@ -144,7 +145,8 @@ def shape_of(problem: ConvProblem, t: Any) -> WinogradShape:
         operands=np.where(splits(t), t.wave_k + t.wave_t,
                           4 * (t.wave_k // t.lanes_k + t.wave_t // t.lanes_t)),
         fetched=4 * ceil_div(buffer, 4 * waves * wavefront), buffer=buffer,
-        task_groups=groups, filter_tasks=k_blocks * inputs, input_tasks=inputs,
+        task_groups=groups, filter_tasks=0 * inputs if tile_of(spec.filter) else k_blocks * inputs,
+        input_tasks=inputs,
         product_tasks=k_blocks * (planes // t.planes),
         output_tasks=ceil_div(spec.out_channels, t.output_channels), rounds=rounds,
         input_slots=np.minimum(np.where(t.fused, (t.lead + t.spare) * held, held), groups),
@@ -182,7 +184,8 @@ def workspace_of(problem: ConvProblem, t: Any) -> Workspace:
     shape = shape_of(problem, t)
     channels = shape.k_blocks * t.tile_k
     plane = ACCUMULATOR.bytes * shape.planes
-    return Workspace(counter_bytes(shape, t), plane * channels * shape.depth,
+    filters = 0 if tile_of(problem.spec.filter) else plane * channels * shape.depth
+    return Workspace(counter_bytes(shape, t), filters,
                      plane * shape.input_slots * t.tile_t * shape.depth,
                      plane * shape.product_slots * t.tile_t * channels)
 
