@@ -44,8 +44,19 @@ __device__ inline void wait_for(const int *counter, int count) {
 #if defined(DSCORE_HOST)
   while (*counter != count) emulation::poll();
 #elif defined(__CUDACC__)
-  for (int value = -1; value != count;)
+  // An acquire empties the L1 cache, so that those who have to wait poll without.
+  const auto acquired = [&] {
+    int value;
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+    return value == count;
+  };
+  const auto reached = [&] {
+    int value;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+    return value == count;
+  };
+  while (!acquired())
+    while (!reached()) __nanosleep(40);
 #else
   while (__hip_atomic_load(counter, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) != count)
     __builtin_amdgcn_s_sleep(1);

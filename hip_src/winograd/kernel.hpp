@@ -64,9 +64,11 @@ struct WinogradFused : WinogradTasks<T, Tiling, Shape_, Epilogue> {
     return Mapping::alignment + Mapping::counter_bytes(s);
   }
 
-  // Tasks in the order of their numbers: `number` is the block's next one.
+  // Tasks in the order of their numbers: `number` is the block's next one, of `round` or a later
+  // one. All filters, once seen, need not be waited for again.
   struct Order {
     int number, round;
+    bool filters;
   };
   // Puts the next task where the block's threads read it, as soon as it may begin.
   __device__ void obtain(Order &order, int *task_of_block) const {
@@ -77,8 +79,11 @@ struct WinogradFused : WinogradTasks<T, Tiling, Shape_, Epilogue> {
     task_of_block[0] = static_cast<int>(task.kind);
     task_of_block[1] = task.group;
     task_of_block[2] = task.part;
-    Mapping::waits(s, task,
-                   [&](int counter, int count) { wait_for(counters + counter, count); });
+    Mapping::waits(s, task, [&](int counter, int count) {
+      if (counter == WinogradCounters::filters && order.filters) return;
+      wait_for(counters + counter, count);
+      order.filters |= counter == WinogradCounters::filters;
+    });
   }
   __device__ void execute(const Arguments &args, const WinogradTask &task, float *lds) const {
     if (task.kind == TaskKind::filter) this->filter_task(args, task.part);
@@ -92,7 +97,7 @@ struct WinogradFused : WinogradTasks<T, Tiling, Shape_, Epilogue> {
   __device__ void run(const Arguments &args) {
     float *lds = block_lds<float, ring + 4>();
     int *task_of_block = reinterpret_cast<int *>(lds + ring);
-    Order order{0, 0};
+    Order order{0, 0, false};
     if (thread == 0) order.number = take_number(counters + WinogradCounters::next);
     for (;;) {
       if (thread == 0) obtain(order, task_of_block);

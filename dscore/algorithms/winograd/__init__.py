@@ -17,6 +17,7 @@ from dscore.algorithms.base import (
     Work,
 )
 from dscore.algorithms.columns import Count
+from dscore.algorithms.registers import roomy
 from dscore.algorithms.winograd import cost
 from dscore.algorithms.winograd.space import columns_of
 from dscore.algorithms.winograd.tiling import (
@@ -43,7 +44,8 @@ _MOST_TASKS = 2**31 - 1
 # Registers that a compiler takes beside sums and operands, and beside a tile that is transformed
 # (docs/registers.md): nvcc for the products of matrix units, for plain ones, and for tiles.
 _HIPCC, _NVCC_SPLIT, _NVCC_PLAIN, _NVCC_TILE = 44, 60, 80, 24
-_NVCC_MORE = 16
+# What nvcc takes beyond, and hipcc where there are registers for it.
+_NVCC_MORE, _ROOMY = 16, 20
 # Words of LDS that hold the task of a block.
 _TASK_WORDS = 4
 
@@ -190,7 +192,9 @@ class Winograd(Algorithm):
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         wanted = self.registers(problem, t, device)
-        return wanted + _NVCC_MORE * (device.vendor == "nvidia")
+        if device.vendor == "nvidia":
+            return wanted + _NVCC_MORE
+        return wanted + _ROOMY * roomy(device)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         shape = shape_of(problem, t)

@@ -94,8 +94,9 @@ def splits(t: Any) -> Any:
 class WinogradShape:
     """Sizes of a tiling, or of columns of many, on a problem.
 
-    A filter that comes transformed has no tasks. In the letters of Jia et al. 2020, section 5.1: `filter_tasks` N_F, `task_groups` N_G,
-    `input_tasks` S_I, `product_tasks` S_G and `output_tasks` S_O, of a task group each.
+    A filter that comes transformed has no tasks. In the letters of Jia et al. 2020, section 5.1:
+    `filter_tasks` N_F, `task_groups` N_G; of each group `input_tasks` S_I, `product_tasks` S_G and
+    `output_tasks` S_O.
     """
 
     rows: Count  # tiles of an image, downwards and across
