@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dscore.algorithms.winograd.tasks import Kind, Task, TaskMapping, mapping_of
 from dscore.algorithms.winograd.tiling import WinogradTiling, shape_of
@@ -30,8 +29,6 @@ from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 from dscore.core.winograd import Matrix, tile_of, transforms
-
-Coefficients = npt.NDArray[np.float32]
 
 
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
@@ -181,11 +178,10 @@ class WinogradTasks:
         t, trace, depth = self.t, self.trace, int(self.shape.depth)
         trace.fmas += sums * depth * (3 if t.arithmetic == "tf32x3" else 1)
         trace.lds_writes += t.planes * depth * (t.tile_k + t.tile_t)
-        reads = t.planes * depth * (t.tile_k * (t.tile_t // t.wave_t)
-                                    + t.tile_t * (t.tile_k // t.wave_k))
-        if t.arithmetic == "plain":  # lanes of a row, or column, read the same
-            reads = t.planes * depth * (t.tile_k * (t.tile_t // t.wave_t) * t.lanes_t
-                                        + t.tile_t * (t.tile_k // t.wave_k) * t.lanes_k)
+        # With plain arithmetic, lanes of a row, or column, read the same.
+        lanes_k, lanes_t = (t.lanes_k, t.lanes_t) if t.arithmetic == "plain" else (1, 1)
+        reads = t.planes * depth * (t.tile_k * (t.tile_t // t.wave_t) * lanes_t
+                                    + t.tile_t * (t.tile_k // t.wave_k) * lanes_k)
         trace.lds_reads += reads
         trace.operands += reads
 
@@ -235,11 +231,11 @@ def _split(u: Floats, v: Floats) -> Iterator[tuple[int, Floats, Floats]]:
                 yield from ((c, a, b) for c in eight)
 
 
-def _rounded(matrix: Matrix) -> Coefficients:
+def _rounded(matrix: Matrix) -> Floats:
     return np.array([[float(number) for number in row] for row in matrix], np.float32)
 
 
-def _sum(row: Coefficients, values: Any, first: int, by: int) -> Any:
+def _sum(row: Floats, values: Any, first: int, by: int) -> Any:
     """Sum of elements first, first + by, … of a row times values, those of zero left out."""
     terms = [values[i] if row[i] == 1 else row[i] * values[i]
              for i in range(first, len(row), by) if row[i] != 0]
@@ -249,7 +245,7 @@ def _sum(row: Coefficients, values: Any, first: int, by: int) -> Any:
     return total
 
 
-def _rows(matrix: Coefficients, values: Any) -> Any:
+def _rows(matrix: Floats, values: Any) -> Any:
     """A matrix of an even number of rows times a column: first, pairs, last."""
     made = [_sum(matrix[0], values, 0, 1)]
     for row in range(1, len(matrix) - 1, 2):
@@ -258,7 +254,7 @@ def _rows(matrix: Coefficients, values: Any) -> Any:
     return np.stack([*made, _sum(matrix[-1], values, 0, 1)])
 
 
-def _column(matrix: Coefficients, values: Any) -> Any:
+def _column(matrix: Floats, values: Any) -> Any:
     """Aᵀ times a column: its first element, what pairs hold, its last."""
     pairs = range(1, matrix.shape[1] - 1, 2)
     joined = ([values[i] + values[i + 1] for i in pairs],

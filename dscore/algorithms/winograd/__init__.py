@@ -61,6 +61,12 @@ def _transformed(t: Any) -> Count:
     return (t.outputs + 2) ** 2 + 2 * (t.outputs + 2)
 
 
+def _tiles(case: Case) -> tuple[int, ...]:
+    """The m that there are, or the one that the filter was transformed for."""
+    transformed = tile_of(case.problem.spec.filter)
+    return (transformed,) if transformed else TILES
+
+
 def _shape(case: Case) -> WinogradShape:
     return shape_of(case.problem, case.tiling)
 
@@ -97,12 +103,8 @@ class Winograd(Algorithm):
     tiling = WinogradTiling
     limits = (
         Limit("E-OUTPUTS", "tile outputs", "", "",
-              lambda c: ((c.tiling.outputs - TILES[0]) * (c.tiling.outputs - TILES[1]), 0),
-              lambda c: " or ".join(map(str, TILES))),
-        Limit("E-FILTER", "transformed filter", "", "",
-              lambda c: (np.where(tile_of(c.problem.spec.filter) == 0, 0, np.abs(
-                  c.tiling.outputs - tile_of(c.problem.spec.filter))), 0),
-              lambda c: f"outputs is {tile_of(c.problem.spec.filter) or 'any'}"),
+              lambda c: (np.min([np.abs(c.tiling.outputs - m) for m in _tiles(c)], axis=0), 0),
+              lambda c: "outputs is " + " or ".join(map(str, _tiles(c)))),
         Limit("E-TILE", "block wavefronts", "", "",
               lambda c: (c.tiling.tile_k % c.tiling.wave_k + c.tiling.tile_t % c.tiling.wave_t
                          + c.tiling.tile_k % PERMUTED + c.tiling.tile_t % PERMUTED, 0),
@@ -116,7 +118,7 @@ class Winograd(Algorithm):
               lambda c: (c.tiling.step % np.where(splits(c.tiling), 16, CHUNK)
                          + c.tiling.input_channels % CHUNK, 0),
               lambda c: "step and input_channels in fours (step of tf32x3: sixteens)"),
-        Limit("E-PLANES", "planes left", "", "",
+        Limit("E-DIV-P", "planes left", "", "",
               lambda c: ((c.tiling.outputs + 2) ** 2 % c.tiling.planes, 0),
               lambda c: "planes divides (outputs + 2)²"),
         Limit("E-STAGES", "stages", "", "",
