@@ -33,7 +33,7 @@ from dscore.algorithms.winograd.tiling import (
     workspace_of,
 )
 from dscore.core.device import Device
-from dscore.core.numerics import ACCUMULATOR, FILTER_FORMS, PlanArithmetic
+from dscore.core.numerics import ACCUMULATOR, PlanArithmetic
 from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.winograd import TILES, has_tiles, tile_of
@@ -141,7 +141,7 @@ class Winograd(Algorithm):
     )
     spaces = (SpaceGenerator(True, columns_of),)
     permission = "winograd"
-    filters = FILTER_FORMS
+    filters = ("plain", "winograd2", "winograd4")
     weights = cost.WEIGHTS
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:

@@ -8,11 +8,14 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.templates import Template, options, problem_around, sides, sizes
 from dscore.algorithms.winograd.tiling import WinogradTiling, vectors_of
 from dscore.core.device import Device
 from dscore.core.numerics import ACCUMULATOR, ELEMENTS
 from dscore.core.problem import ConvProblem
+
+VECTORS = ((1, 1), (1, 2), (1, 4), (2, 2), (4, 4), (4, 1))
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ def templates(draw: Any, device: Device) -> Template:
     wave_k, wave_t = ((16, 16) if split else (8, max(lanes_t, 8)))
     wave_k *= draw(st.integers(1, 2))
     outputs = draw(st.sampled_from((2, 4)))
+    most = VECTOR_BYTES // ELEMENTS[dict(drawn)["dtype"]].bytes
     tiling = WinogradTiling(
         outputs=outputs, tile_k=wave_k * draw(st.integers(1, 2)),
         tile_t=wave_t * draw(st.integers(1, 2)), wave_k=wave_k, wave_t=wave_t, lanes_k=lanes_k,
@@ -47,7 +51,7 @@ def templates(draw: Any, device: Device) -> Template:
     if ELEMENTS[dict(drawn)["dtype"]] == ACCUMULATOR and draw(st.booleans()):
         drawn = (*drawn, ("filter", f"winograd{outputs}"))
     return WinogradTemplate(device, tiling, (3, 3), (1, 1), (1, 1), drawn,
-                            draw(st.sampled_from(((1, 1), (1, 2), (1, 4), (2, 2), (4, 4), (4, 1)))))
+                            draw(st.sampled_from([pair for pair in VECTORS if max(pair) <= most])))
 
 
 @st.composite

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.core.numerics import ACCUMULATOR, ARITHMETICS, Arithmetic
 from dscore.core.problem import ConvProblem
@@ -196,7 +197,9 @@ def vectors_of(problem: ConvProblem) -> tuple[int, int]:
 
     Tiles of the input begin with whole vectors where one column of padding is before them.
     """
+    most = VECTOR_BYTES // problem.spec.element.bytes
+
     def whole(width: int) -> int:
-        return next(vector for vector in (4, 2, 1) if width % vector == 0)
+        return next(vector for vector in (4, 2, 1) if vector <= most and width % vector == 0)
 
     return (whole(problem.width) if problem.padding[2] == 1 else 1), whole(problem.out_width)
