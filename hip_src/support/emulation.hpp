@@ -118,15 +118,15 @@ inline bool stuck() {
 }
 
 // Lets the threads run that wait for nothing, or poll; whether any did more than poll again. Blocks
-// that are uneven pause by chance.
+// that are uneven pause by chance, a few turns at a time.
 inline bool advance(Device &d) {
   bool moved = false;
-  const int pausing = d.uneven ? static_cast<int>(lrand48()) : 0;
+  if (d.uneven && lrand48() % 4 == 0) d.pausing = static_cast<int>(lrand48());
   for (int thread : d.order) {
     Fiber &fiber = d.fibers[thread];
     const bool polled = fiber.waits == Waits::at_poll;
     if (fiber.waits != Waits::no && !polled) continue;
-    if (pausing >> thread / d.threads % 31 & 1) {
+    if (d.pausing >> thread / d.threads % 31 & 1) {
       moved = true;
       continue;
     }
@@ -211,6 +211,7 @@ inline int launch(int blocks, int threads, int wavefront, int cluster, Body body
     return 1;
   }
   device.uneven = persistent && order == "random";
+  device.pausing = 0;
   make_fibers();
   for (int block = 0; block < blocks; block += cluster) {
     device.first_block = block_index.x = block;

@@ -83,7 +83,8 @@ struct Device {
   Context scheduler;
   Body body{};
   int current = 0, threads = 0, wavefront = 0, cluster = 1, first_block = 0, blocks = 0;
-  bool uneven = false;
+  bool uneven = false;  // blocks pause: those whose bits are set
+  int pausing = 0;
   bool misaligned = false;  // some copy, at its source or in LDS
   std::string error;
   const void *main_stack = nullptr;
