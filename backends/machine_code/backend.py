@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dscore.algorithms.registry import algorithm_of
 from dscore.backends.host import HostBackend, addresses_of, wall_seconds
 from dscore.backends.machine_code.basic_blocks import translate
 from dscore.backends.machine_code.counts import MachineCounts, count
@@ -71,7 +72,8 @@ class MachineKernel:
         self.program.run(grid, named, rest, blocks=numbers)
         following = zip(self._following, self.plan.further_launches, strict=True)
         # Which read the workspace that the first has written to.
-        named = [(name, array, written and name != _WORKSPACE) for name, array, written in named]
+        named = [(name, array, written if written is None else written and name != _WORKSPACE)
+                 for name, array, written in named]
         for program, launch in following if numbers is None else ():
             program.run(Grid(launch.blocks, launch.threads), named, rest)
 
@@ -87,11 +89,15 @@ class MachineKernel:
         addresses_of(self.plan, *arrays)  # raises for arrays that do not fit
         operands = operands_of(self.plan.problem)
         grid = Grid(self.plan.launch.blocks, self.plan.launch.threads)
-        named = [(operand.name, array, operand.role == "output")
-                 for operand, array in zip(operands, arrays, strict=True)]
+        named: list[tuple[str, Any, bool | None]] = [
+            (operand.name, array, operand.role == "output")
+            for operand, array in zip(operands, arrays, strict=True)]
         if self.plan.workspace_bytes:
+            algorithm, tiling = algorithm_of(self.plan.tiling), self.plan.tiling
             words = np.full(-(-self.plan.workspace_bytes // 4), np.nan, np.float32)
-            named.append((_WORKSPACE, words, True))
+            cleared = algorithm.cleared_bytes(self.plan.problem, tiling)
+            words[:(cleared or 0) // 4] = 0
+            named.append((_WORKSPACE, words, True if cleared is None else None))
         try:
             return run(grid, named, self._rest)
         except LaunchError as fault:

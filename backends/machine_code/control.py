@@ -84,4 +84,13 @@ def _nothing(instruction: Instruction) -> Step:
     return lambda m: None
 
 
-STEPS: dict[str, Callable[[Instruction], Step]] = {"s_waitcnt": _wait, "s_nop": _nothing}
+def _sleep(instruction: Instruction) -> Step:
+    """S_SLEEP: what wavefronts do that poll memory; others go on first."""
+    def step(m: Any) -> None:
+        m.asleep |= m.group
+    return step
+
+
+# The interpreter has no caches to be written back or invalidated.
+STEPS: dict[str, Callable[[Instruction], Step]] = {
+    "s_waitcnt": _wait, "s_nop": _nothing, "s_sleep": _sleep, "buffer_wbinvl1_vol": _nothing}

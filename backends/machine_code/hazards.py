@@ -100,6 +100,8 @@ def _registers(instruction: Instruction) -> tuple[list[Operand], list[Operand]]:
     opcode = instruction.opcode
     if opcode in VECTOR:
         count = len(VECTOR[opcode].destinations)
+    elif opcode.startswith("global_atomic"):
+        count = int("glc" in instruction.modifiers)
     else:
         count = int(not opcode.startswith(("global_store", "ds_write", "s_cmp", "s_bitcmp")))
     return operands[:count], operands[count:]

@@ -18,6 +18,9 @@ from dscore.core.errors import LaunchError
 _WAVES_TOGETHER = 512
 # Basic blocks that wavefronts of one batch may enter; no kernel of dscore comes near.
 _MOST_STEPS = 5_000_000
+# Times that wavefronts look at memory that does not change: they sleep after they look the last
+# time, too, and may wait for several things one after the other.
+_MOST_LOOKS = 16
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,9 @@ class Program:
     blocks: Sequence[BasicBlock]
     descriptor: Descriptor
 
-    def run(self, grid: Grid, arrays: Sequence[tuple[str, Array, bool]], kernarg: bytes,
+    def run(self, grid: Grid, arrays: Sequence[tuple[str, Array, bool | None]], kernarg: bytes,
             blocks: Sequence[int] | None = None) -> None:
-        """Run *blocks*, or all, on *arrays* (name, array, written to).
+        """Run *blocks*, or all, on *arrays* (name, array, written to; None: read and written).
 
         *kernarg* follows the addresses of the arrays. Raises LaunchError that says which
         instruction did what it must not do.
@@ -56,7 +59,7 @@ class Program:
                 Batch(self, grid, numbers[first:first + together], memory).run()
 
 
-def global_memory(arrays: Sequence[tuple[str, Array | None, bool]], rest: bytes,
+def global_memory(arrays: Sequence[tuple[str, Array | None, bool | None]], rest: bytes,
                   kernarg_bytes: int) -> GlobalMemory:
     """Windows of the operands, and behind them the one of the arguments, which hold addresses."""
     addresses: list[int] = []
@@ -64,7 +67,7 @@ def global_memory(arrays: Sequence[tuple[str, Array | None, bool]], rest: bytes,
     for name, array, writable in arrays:
         addresses.append(0 if array is None else GlobalMemory.base(len(windows)))
         if array is not None:
-            windows.append(Window(name, array, writable))
+            windows.append(Window(name, array, writable is not False, shared=writable is None))
     data = struct.pack(f"<{len(addresses)}Q", *addresses) + rest
     words = np.frombuffer(data.ljust(-(-kernarg_bytes // 4) * 4, b"\0"), dtype=np.uint32)
     return GlobalMemory([*windows, Window("the kernel's arguments", words, False)])
@@ -89,6 +92,8 @@ class Batch(Waves):
         self._set_up(descriptor, grid, numbers)
         self._at = np.zeros(self.count, dtype=np.int64)
         self._held: Bools = np.zeros(self.count, dtype=np.bool_)
+        self.asleep: Bools = np.zeros(self.count, dtype=np.bool_)  # which poll memory
+        self._changes, self._looks = -1, 0  # of memory, when all slept; how often since
 
     def _set_up(self, descriptor: Descriptor, grid: Grid, numbers: Array) -> None:
         """Registers as a wavefront finds them (AMDGPUUsage, "Initial Kernel Execution State")."""
@@ -109,12 +114,14 @@ class Batch(Waves):
         """Run all wavefronts to their ends; LaunchError for what a kernel must not do."""
         blocks, end = self.program.blocks, len(self.program.blocks)
         for _ in range(_MOST_STEPS):
-            ready = np.where(self._held, end, self._at)
+            ready = np.where(self._held | self.asleep, end, self._at)
             lowest, members = self._next(ready)
             if lowest == end:
-                if not self._held.any():
+                if self._held.any() and self._release(end):
+                    continue
+                if not self.asleep.any():
                     return
-                self._release(end)
+                self._wake()
                 continue
             group = True if members.all() else members
             if group is not True or self.group is not True:
@@ -157,15 +164,29 @@ class Batch(Waves):
             raise Fault("comes to s_barrier with accesses of LDS that no s_waitcnt lgkmcnt covers")
         self._held |= self.group
 
-    def _release(self, end: int) -> None:
-        """Let all blocks go on: every wavefront is at a barrier, or has ended.
+    def _wake(self) -> None:
+        """Let those that poll look again; LaunchError where nothing has changed since."""
+        changed = self.memory.changes != self._changes
+        self._looks = 1 if changed else self._looks + 1
+        if self._looks > _MOST_LOOKS:
+            raise LaunchError("blocks wait for one another: they poll memory that no wavefront "
+                              "will change")
+        self._changes = self.memory.changes
+        self.asleep[:] = False
+
+    def _release(self, end: int) -> bool:
+        """Let blocks go on of which every wavefront is at a barrier, or has ended; whether any.
 
         The hardware lets wavefronts of a block meet at different barriers, and leaves out those
         that have ended. What kernels are written in does not, so that either is a fault here.
         """
-        places = self._at.reshape(-1, self.shared.barriers.size)
-        if (places != places[0]).any():
+        blocks = self.shared.barriers.size
+        places = self._at.reshape(-1, blocks)
+        released = ~self.asleep.reshape(-1, blocks).any(axis=0)
+        if (places != places[0])[:, released].any():
             raise LaunchError("wavefronts of one block wait at s_barrier for others that are at "
                               "another one, or have ended")
-        self.shared.barriers[places[0] != end] += 1
-        self._held[:] = False
+        released &= places[0] != end
+        self.shared.barriers[released] += 1
+        self._held &= ~np.tile(released, places.shape[0])
+        return bool(released.any())

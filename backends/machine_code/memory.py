@@ -26,14 +26,25 @@ _NOBODY = -1
 
 
 class Window:
-    """One array in global memory, by words of 32 bits; *written* where a kernel may store to it."""
+    """One array in global memory, by words of 32 bits; *writable* where a kernel may store to it.
 
-    def __init__(self, name: str, array: Array, writable: bool) -> None:
-        self.name, self.writable = name, writable
+    A *shared* one is read and written by any wavefronts, in an order that the kernel takes care of.
+    """
+
+    def __init__(self, name: str, array: Array, writable: bool, shared: bool = False) -> None:
+        self.name, self.writable, self.shared = name, writable, shared
         self.words: Words = array.reshape(-1).view(np.uint32)
         self.bytes = self.words.size * 4
         if writable:
             self.writer = np.full(self.words.size, _NOBODY, dtype=np.int32)  # the wavefront
+
+    def note_writers(self, place: Array, waves: Array) -> None:
+        """Note which wavefronts write words; Fault for a word that another one writes as well."""
+        before = self.writer[place]
+        self.writer[place] = waves
+        other = ((before != _NOBODY) & (before != waves) & (not self.shared)).any()
+        if other or (self.writer[place] != waves).any():
+            raise Fault(f"writes an element of {self.name} that another wavefront writes as well")
 
     def at(self, offsets: npt.NDArray[np.int64], words: int) -> npt.NDArray[np.int64]:
         """First words of accesses; Fault for one that is not aligned, or leaves the array."""
@@ -51,6 +62,7 @@ class GlobalMemory:
 
     def __init__(self, windows: list[Window]) -> None:
         self.windows = windows
+        self.changes = 0  # stores and atomic operations so far
 
     @staticmethod
     def base(number: int) -> int:
@@ -76,7 +88,7 @@ class GlobalMemory:
         """Words at *addresses*, over (words, addresses); Fault for what no operand has."""
         values = np.empty((words, addresses.size), dtype=np.uint32)
         for window, which, offsets in self._places(addresses):
-            if window.writable:
+            if window.writable and not window.shared:
                 raise Fault(f"reads {window.name}, which it is to write")
             first = window.at(offsets, words)
             for word in range(words):
@@ -86,20 +98,30 @@ class GlobalMemory:
     def store(self, addresses: npt.NDArray[np.uint64], values: list[Words],
               waves: npt.NDArray[np.int32]) -> None:
         """Store words at *addresses*, which *waves*, numbered in the launch, write."""
+        self.changes += 1
         for window, which, offsets in self._places(addresses):
             if not window.writable:
                 raise Fault(f"writes to {window.name}, which is an input")
             first = window.at(offsets, len(values))
             for word, value in enumerate(values):
-                place, writers = first + word, waves[which]
-                before = window.writer[place]
-                window.writer[place] = writers
-                if ((before != _NOBODY) & (before != writers)).any() or (
-                        window.writer[place] != writers).any():
-                    raise Fault(f"writes an element of {window.name} that another wavefront "
-                                "writes as well")
+                place = first + word
+                window.note_writers(place, waves[which])
                 window.words[place] = value[which]
                 _require_agreement(window.words[place], value[which], window.name)
+
+    def add(self, addresses: npt.NDArray[np.uint64], values: Words) -> Words:
+        """Add *values* one after the other to words at *addresses*; the words as each found them.
+        """
+        self.changes += 1
+        before = np.empty_like(values)
+        for window, which, offsets in self._places(addresses):
+            if not window.shared:
+                raise Fault(f"adds to a word of {window.name}, which wavefronts do not share")
+            lanes = np.arange(addresses.size)[which]
+            for lane, place in zip(lanes, window.at(offsets, 1), strict=True):
+                before[lane] = window.words[place]
+                window.words[place] += values[lane]
+        return before
 
 
 def _require_agreement(stored: Words, values: Words, where: str) -> None:

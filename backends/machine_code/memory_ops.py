@@ -1,4 +1,4 @@
-"""Instructions that reach memory, and those that pass values between lanes (Vega ISA, 8 to 11)."""
+"""Instructions that reach memory (Vega ISA, 8 to 11)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from dscore.backends.machine_code import lane_ops
 from dscore.backends.machine_code.disassembly import Instruction
-from dscore.backends.machine_code.operands import Operand, UnknownError, parse, reader
-from dscore.backends.machine_code.waves import LANES, Array, Fault, Words
+from dscore.backends.machine_code.lane_ops import offset_of, require
+from dscore.backends.machine_code.operands import UnknownError, parse, reader
+from dscore.backends.machine_code.waves import Array, Words
 
 Handler = Callable[[Any, Instruction], None]
 
@@ -24,19 +26,6 @@ def translate(t: Any, instruction: Instruction) -> bool:
     if handler is not None:
         handler(t, instruction)
     return handler is not None
-
-
-def _offset(instruction: Instruction, known: set[str]) -> int:
-    unknown = set(instruction.modifiers) - known
-    if unknown:
-        raise UnknownError(f"modifier {', '.join(sorted(unknown))} of {instruction.opcode}")
-    return int(instruction.modifiers.get("offset", "0"), 0)
-
-
-def _require(operand: Operand, kind: str, count: int) -> Operand:
-    if (operand.kind, operand.count) != (kind, count):
-        raise UnknownError(f"{operand.count} registers where {count} are needed")
-    return operand
 
 
 def _executing(m: Any, values: Array) -> Array:
@@ -58,11 +47,11 @@ def _address(instruction: Instruction, vector: str, base: str, offset: int,
              t: Any) -> Callable[[Any], Array]:
     """Function of the lanes' addresses: of 64 bits, or an offset of 32 to a scalar base."""
     if base == "off":
-        at = _require(parse(vector), "v", 2)
+        at = require(parse(vector), "v", 2)
         read = reader(at, "d", True)
         t.reads(at)
         return lambda m: read(m) + np.uint64(offset % 2**64)
-    at, start = _require(parse(vector), "v", 1), _require(parse(base), "s", 2)
+    at, start = require(parse(vector), "v", 1), require(parse(base), "s", 2)
     read, read_base = reader(at, "u", True), reader(start, "d", True)
     t.reads(at, start)
     return lambda m: read_base(m) + read(m).astype(np.uint64) + np.uint64(offset % 2**64)
@@ -72,8 +61,9 @@ def _global_load(words: int) -> Handler:
     """GLOBAL_LOAD_DWORD and wider (Vega ISA, 9.1 and 12.17)."""
     def handle(t: Any, instruction: Instruction) -> None:
         target, vector, base = instruction.operands
-        offset = _offset(instruction, {"offset"})
-        to = _require(parse(target), "v", words)
+        # glc: past the L1 cache, which the interpreter does not have.
+        offset = offset_of(instruction, {"offset", "glc"})
+        to = require(parse(target), "v", words)
         address = _address(instruction, vector, base, offset, t)
         registers = slice(to.first, to.first + words)
         t.overwrites(to)
@@ -92,8 +82,8 @@ def _global_store(words: int) -> Handler:
     """GLOBAL_STORE_DWORD and wider."""
     def handle(t: Any, instruction: Instruction) -> None:
         vector, source, base = instruction.operands
-        offset = _offset(instruction, {"offset"})
-        data = _require(parse(source), "v", words)
+        offset = offset_of(instruction, {"offset"})
+        data = require(parse(source), "v", words)
         address = _address(instruction, vector, base, offset, t)
         t.reads(data)
 
@@ -107,16 +97,40 @@ def _global_store(words: int) -> Handler:
     return handle
 
 
+def _atomic_add(t: Any, instruction: Instruction) -> None:
+    """GLOBAL_ATOMIC_ADD; with glc it delivers what was there before (Vega ISA, 12.17)."""
+    *target, vector, source, base = instruction.operands
+    offset = offset_of(instruction, {"offset", "glc"})
+    if bool(target) != ("glc" in instruction.modifiers):
+        raise UnknownError("an atomic operation that delivers without glc, or has it for nothing")
+    data = require(parse(source), "v", 1)
+    address = _address(instruction, vector, base, offset, t)
+    to = [require(parse(one), "v", 1) for one in target]
+    registers = slice(to[0].first, to[0].first + 1) if to else None
+    t.reads(data)
+    t.overwrites(*to)
+
+    def step(m: Any) -> None:
+        addresses = _executing(m, address(m))
+        if addresses.size:
+            before = m.memory.add(addresses, _executing(m, m.v[data.first]))
+            for one in to:
+                _deliver(m, one.first, before[None])
+        m.vector_memory.issue(m.group, registers)
+    t.add(step)
+    t.wrote(*to, loading=True)
+
+
 def _scalar_load(words: int) -> Handler:
     """S_LOAD_DWORD and wider: addresses in bytes, whose last two bits are left out (12.6).
 
     An offset that the instruction holds is signed, one in a register is not.
     """
     def handle(t: Any, instruction: Instruction) -> None:
-        _offset(instruction, set())
+        offset_of(instruction, set())
         target, base, offset = (parse(text) for text in instruction.operands)
-        _require(target, "s", words)
-        _require(base, "s", 2)
+        require(target, "s", words)
+        require(base, "s", 2)
         read = reader(base, "d", False)
         read_offset = reader(offset, "d" if offset.kind == "c" else "u", False)
         registers = slice(target.first, target.first + words)
@@ -140,13 +154,13 @@ def _scalar_load(words: int) -> Handler:
 def _places(t: Any, instruction: Instruction, address: str, pair: int) -> list[
         Callable[[Any], Array]]:
     """Functions of the lanes' byte offsets in LDS: one, or two that count by *pair* bytes."""
-    at = _require(parse(address), "v", 1)
+    at = require(parse(address), "v", 1)
     t.reads(at)
     if pair:
-        _offset(instruction, {"offset0", "offset1"})
+        offset_of(instruction, {"offset0", "offset1"})
         offsets = [int(instruction.modifiers.get(f"offset{n}", "0"), 0) * pair for n in (0, 1)]
     else:
-        offsets = [_offset(instruction, {"offset"})]
+        offsets = [offset_of(instruction, {"offset"})]
     return [_at(at.first, offset) for offset in offsets]
 
 
@@ -160,7 +174,7 @@ def _lds_read(words: int, pair: int = 0) -> Handler:
     def handle(t: Any, instruction: Instruction) -> None:
         target, address = instruction.operands
         places = _places(t, instruction, address, pair)
-        to = _require(parse(target), "v", words * len(places))
+        to = require(parse(target), "v", words * len(places))
         registers = slice(to.first, to.first + to.count)
         t.overwrites(to)
 
@@ -184,7 +198,7 @@ def _lds_write(words: int, pair: int = 0) -> Handler:
         places = _places(t, instruction, address, pair)
         if len(sources) != len(places):
             raise UnknownError(f"{len(sources)} sources of {instruction.opcode}")
-        data = [_require(parse(source), "v", words) for source in sources]
+        data = [require(parse(source), "v", words) for source in sources]
         t.reads(*data)
 
         def step(m: Any) -> None:
@@ -199,83 +213,6 @@ def _lds_write(words: int, pair: int = 0) -> Handler:
     return handle
 
 
-def _bpermute(t: Any, instruction: Instruction) -> None:
-    """DS_BPERMUTE_B32: the value of the lane at address / 4; 0 of one that does not execute."""
-    target, address, source = (parse(text) for text in instruction.operands)
-    offset = _offset(instruction, {"offset"})
-    t.reads(address, source)
-    t.overwrites(target)
-    registers = slice(target.first, target.first + 1)
-
-    def step(m: Any) -> None:
-        lane = ((m.v[address.first] + np.uint32(offset)) >> np.uint32(2)) & np.uint32(63)
-        value = m.v[source.first] if m.lanes is True else np.where(m.lanes, m.v[source.first],
-                                                                   np.uint32(0))
-        passed = np.take_along_axis(value, lane.astype(np.intp), axis=1)
-        np.copyto(m.v[target.first], passed, where=m.lanes)
-        m.lds.issue(m.group, registers)
-    t.add(step)
-    t.wrote(target, loading=True)
-
-
-def _first_lane(t: Any, instruction: Instruction) -> None:
-    """V_READFIRSTLANE_B32: the lowest executing lane's value, lane 0's where none does."""
-    _offset(instruction, set())
-    target, source = (parse(text) for text in instruction.operands)
-    _require(source, "v", 1)
-    t.reads(source)
-    t.overwrites(target)
-
-    def step(m: Any) -> None:
-        values = m.v[source.first][np.arange(m.count), m.first_lane()]
-        np.copyto(m.s[:, target.first], values, where=m.group)
-    t.add(step)
-    t.wrote(target)
-
-
-def _lane(t: Any, select: Operand) -> Callable[[Any], Array]:
-    """Function of the lane that an operand of an instruction names, for each wavefront."""
-    t.reads(select)
-    read = reader(select, "u", False)
-    return lambda m: np.broadcast_to(read(m) & np.uint32(LANES - 1), (m.count,))
-
-
-def _read_lane(t: Any, instruction: Instruction) -> None:
-    """V_READLANE_B32: one lane's value, whether or not it executes (Vega ISA, 12.10)."""
-    _offset(instruction, set())
-    target, source, select = (parse(text) for text in instruction.operands)
-    _require(target, "s", 1)
-    register, lane = _require(source, "v", 1).first, _lane(t, select)
-    t.overwrites(target, source)
-
-    def step(m: Any) -> None:
-        lanes = lane(m)
-        if ((m.v_written[register] >> lanes.astype(np.uint64) & np.uint64(1) == 0) & m.group).any():
-            raise Fault(f"reads v{register} in a lane in which it was never written")
-        values = m.v[register][np.arange(m.count), lanes]
-        np.copyto(m.s[:, target.first], values, where=m.group)
-    t.add(step)
-    t.wrote(target)
-
-
-def _write_lane(t: Any, instruction: Instruction) -> None:
-    """V_WRITELANE_B32: a value for one lane, whether or not it executes (Vega ISA, 12.10)."""
-    _offset(instruction, set())
-    target, source, select = (parse(text) for text in instruction.operands)
-    register, lane, read = _require(target, "v", 1).first, _lane(t, select), reader(source, "u",
-                                                                                    False)
-    t.reads(source)
-    t.overwrites(target)
-
-    def step(m: Any) -> None:
-        lanes = lane(m)
-        waves = np.nonzero(np.broadcast_to(m.group, (m.count,)))[0]
-        values = np.broadcast_to(read(m), (m.count,))
-        m.v[register][waves, lanes[waves]] = values[waves]
-        m.v_written[register][waves] |= np.uint64(1) << lanes[waves].astype(np.uint64)
-    t.add(step)
-
-
 _HANDLERS: dict[str, Handler] = {
     **{f"global_load_{name}": _global_load(words) for name, words in _WIDTHS.items() if words < 5},
     **{f"global_store_{name}": _global_store(words) for name, words in _WIDTHS.items()
@@ -286,8 +223,6 @@ _HANDLERS: dict[str, Handler] = {
     **{f"ds_{way}2{stride}_{name}": handler(words, 4 * words * (_BLOCK if stride else 1))
        for way, handler in (("read", _lds_read), ("write", _lds_write))
        for stride in ("", "st64") for name, words in (("b32", 1), ("b64", 2))},
-    "ds_bpermute_b32": _bpermute,
-    "v_readfirstlane_b32": _first_lane,
-    "v_readlane_b32": _read_lane,
-    "v_writelane_b32": _write_lane,
+    "global_atomic_add": _atomic_add,
+    **lane_ops.HANDLERS,
 }

@@ -241,6 +241,10 @@ class Algorithm(ABC):
         """Memory that a launch needs beside the operands."""
         return 0
 
+    def cleared_bytes(self, problem: ConvProblem, t: Any) -> int | None:
+        """Bytes of a workspace that blocks share, zero at the start; None: they do not share it."""
+        return None
+
     def further_launches(self, problem: ConvProblem, t: Any) -> tuple[Launch, ...]:
         """Launches after the one of the footprint, in their order."""
         return ()

@@ -65,6 +65,9 @@ struct KernelOn {
   // Of memory behind the operands.
   template <class Shape>
   static long long workspace_bytes(const Shape &) { return 0; }
+  // Whether its blocks wait for one another through memory; such a kernel has its workspace zero
+  // from the beginning up to `cleared_bytes` when it starts.
+  static constexpr bool persistent = false;
 };
 template <class T, class Epilogue>
 using ConvKernel = KernelOn<T, typename Epilogue::Arguments, 1u << 2>;  // the bias

@@ -102,37 +102,60 @@ inline bool release(Device &d, int first, int last, Waits waits) {
 }
 
 inline bool stuck() {
-  int barriers = 0, shuffles = 0, ended = 0;
+  int barriers = 0, shuffles = 0, ended = 0, polls = 0;
   for (const Fiber &fiber : device.fibers) {
     barriers += fiber.waits == Waits::at_barrier || fiber.waits == Waits::at_cluster;
     shuffles += fiber.waits == Waits::at_shuffle;
     ended += fiber.waits == Waits::done;
+    polls += fiber.waits == Waits::at_poll;
   }
+  if (polls)
+    return fail("blocks wait for one another: " + std::to_string(polls) +
+                " threads poll counters that no other thread will change");
   return fail("divergent rendezvous: " + std::to_string(barriers) +
               " threads wait at a barrier, " + std::to_string(shuffles) + " at a shuffle, " +
               std::to_string(ended) + " ended");
 }
 
-// One block, or the blocks of a cluster together.
+// Lets the threads run that wait for nothing, or poll; whether any did more than poll again. Blocks
+// that are uneven pause by chance, a few turns at a time.
+inline bool advance(Device &d) {
+  bool moved = false;
+  if (d.uneven && lrand48() % 4 == 0) d.pausing = static_cast<int>(lrand48());
+  for (int thread : d.order) {
+    Fiber &fiber = d.fibers[thread];
+    const bool polled = fiber.waits == Waits::at_poll;
+    if (fiber.waits != Waits::no && !polled) continue;
+    if (d.pausing >> thread / d.threads % 31 & 1) {
+      moved = true;
+      continue;
+    }
+    resume(d, thread);
+    moved |= !polled || fiber.waits != Waits::at_poll;
+  }
+  return moved;
+}
+
+// One block, the blocks of a cluster together, or as many of a persistent kernel as are resident.
 inline bool run_block() {
   Device &d = device;
   for (auto &bytes : d.lds) ASAN_UNPOISON_MEMORY_REGION(bytes.data(), bytes.size());
   d.lds.assign(d.cluster, {});
   d.misaligned = false;
+  int number = 0;
   for (Fiber &fiber : d.fibers) {
-    fiber.waits = Waits::no;
+    fiber.waits = d.first_block + number++ / d.threads < d.blocks ? Waits::no : Waits::done;
     fiber.copies.clear();
     fiber.asked.clear();
-    std::fill_n(fiber.passed, 5, 0);
+    std::fill_n(fiber.passed, kinds_of_waits, 0);
   }
   for (;;) {
-    for (int thread : d.order)
-      if (d.fibers[thread].waits == Waits::no) resume(d, thread);
+    bool moved = advance(d);
     if (std::all_of(d.fibers.begin(), d.fibers.end(),
                     [](const Fiber &fiber) { return fiber.waits == Waits::done; }))
       return fences_hold() && copies_were_aligned();
     const int all = d.threads * d.cluster;
-    bool moved = release(d, 0, all, Waits::at_cluster);
+    moved |= release(d, 0, all, Waits::at_cluster);
     for (int first = 0; first < all; first += d.threads)
       moved |= release(d, first, first + d.threads, Waits::at_barrier);
     for (int first = 0; first < all; first += d.wavefront)
@@ -166,18 +189,29 @@ inline void order_lanes(const std::string &order) {
   }
 }
 
-inline int launch(int blocks, int threads, int wavefront, int cluster, Body body) {
+// Blocks of a persistent kernel that are resident at a time, of DSCORE_RESIDENT_BLOCKS.
+inline int resident_blocks() {
+  const char *asked = std::getenv("DSCORE_RESIDENT_BLOCKS");
+  return std::max(asked ? std::atoi(asked) : 3, 1);
+}
+
+// Runs the blocks of a grid, `cluster` at a time, or so many of a persistent kernel.
+inline int launch(int blocks, int threads, int wavefront, int cluster, Body body,
+                  bool persistent = false) {
   device.shuffled.assign(threads * cluster, 0);
   device.body = body;
   device.threads = threads;
   device.wavefront = wavefront;
   device.cluster = cluster;
+  device.blocks = blocks;
   device.error.clear();
   const std::string order = lane_order();
   if (order != "forward" && order != "reverse" && order != "random") {
     device.error = "DSCORE_LANE_ORDER is " + order + "; it is forward, reverse or random";
     return 1;
   }
+  device.uneven = persistent && order == "random";
+  device.pausing = 0;
   make_fibers();
   for (int block = 0; block < blocks; block += cluster) {
     device.first_block = block_index.x = block;
@@ -202,6 +236,9 @@ T shuffle_down(T value, int by, int width, int site) {
 
 // Hardware copies at any time between the asking and the wait: here at the one or the other.
 inline bool copies_at_once() { return device.order.front() != 0; }
+
+// A look at what another thread may change meanwhile: all others go on first.
+inline void poll() { yield(Waits::at_poll, 0); }
 
 inline void make(const Copy &copy) {
   std::memcpy(copy.to, copy.from, copy.bytes);

@@ -22,7 +22,9 @@ struct Index {
 };
 inline thread_local Index thread_index, block_index;
 
-enum class Waits { no, at_barrier, at_shuffle, at_cluster, done };
+// At a poll a thread waits for nothing that can be seen from outside: it looks again.
+enum class Waits { no, at_barrier, at_shuffle, at_cluster, at_poll, done };
+constexpr int kinds_of_waits = 6;
 
 // Where a fiber or the scheduler stands.
 struct Context {
@@ -57,7 +59,7 @@ struct Fiber {
   std::unique_ptr<char[]> stack;
   Waits waits = Waits::no;
   int site = 0;         // source line of the rendezvous
-  int passed[5] = {};   // rendezvous of each kind so far
+  int passed[kinds_of_waits] = {};  // rendezvous of each kind so far
   uint64_t given = 0;   // what the lane passes to a shuffle
   std::deque<std::vector<Copy>> copies;  // asynchronous ones under way, in groups
   std::vector<Copy> asked;               // those of the group that is not ended
@@ -76,11 +78,13 @@ constexpr std::size_t stack_bytes = 256 * 1024;
 struct Device {
   std::vector<Fiber> fibers;
   std::vector<uint64_t> shuffled;  // a wavefront's values as of its last rendezvous
-  std::vector<std::vector<unsigned char>> lds;  // of each block of the cluster; empty: not claimed
+  std::vector<std::vector<unsigned char>> lds;  // of each block that runs; empty: not claimed
   std::vector<int> order;
   Context scheduler;
   Body body{};
-  int current = 0, threads = 0, wavefront = 0, cluster = 1, first_block = 0;
+  int current = 0, threads = 0, wavefront = 0, cluster = 1, first_block = 0, blocks = 0;
+  bool uneven = false;  // blocks pause: those whose bits are set
+  int pausing = 0;
   bool misaligned = false;  // some copy, at its source or in LDS
   std::string error;
   const void *main_stack = nullptr;

@@ -77,9 +77,15 @@ template <class Kernel>
 int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, void *, int) {
   const auto thread = [&] { Kernel(args, shape).run(args); };
   using Thread = decltype(thread);
-  return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront,
-                           Kernel::cluster,
-                           {[](const void *body) { (*static_cast<Thread *>(body))(); }, &thread});
+  int together = Kernel::cluster;
+  if constexpr (Kernel::persistent) {
+    std::memset(args.workspace, 0, Kernel::cleared_bytes(shape));
+    const int resident = emulation::resident_blocks(), blocks = Kernel::blocks(shape);
+    together = resident < blocks ? resident : blocks;
+  }
+  return emulation::launch(Kernel::blocks(shape), Kernel::threads, Kernel::wavefront, together,
+                           {[](const void *body) { (*static_cast<Thread *>(body))(); }, &thread},
+                           Kernel::persistent);
 }
 #else
 // Blocks let the next kernel's come when they end, no earlier unless their tiling says so. Of many
@@ -118,6 +124,23 @@ __global__ __launch_bounds__(Kernel::threads, 1) void entry(typename Kernel::Arg
   if (gridDim.x <= most_blocks_followed_early) admit_next_kernel();
 }
 
+// Zeros, which the kernel after it finds.
+template <int Threads>
+__global__ __launch_bounds__(Threads, 1) void clear(int *words, int count) {
+  follow_previous_kernel();
+  const int at = blockIdx.x * Threads + threadIdx.x;
+  if (at < count) words[at] = 0;
+}
+
+template <class Kernel>
+hipError_t clear_workspace(const typename Kernel::Arguments &args,
+                           const typename Kernel::Shape &shape, hipStream_t stream) {
+  constexpr int threads = 256;
+  const int count = Kernel::cleared_bytes(shape) / int{sizeof(int)};
+  return start<1>(clear<threads>, (count + threads - 1) / threads, threads, 0, stream,
+                  static_cast<int *>(args.workspace), count);
+}
+
 // CUDA asks for LDS above the static limit at the launch, and for leave once on each device.
 template <class Kernel>
 hipError_t allow_dynamic_lds(int device, int bytes) {
@@ -139,6 +162,9 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
   if (code != hipSuccess) return static_cast<int>(code);
   constexpr int dynamic = Kernel::lds_bytes > most_static_lds_bytes ? Kernel::lds_bytes : 0;
   if constexpr (dynamic > 0) code = allow_dynamic_lds<Kernel>(device, dynamic);
+  if constexpr (Kernel::persistent)
+    if (code == hipSuccess)
+      code = clear_workspace<Kernel>(args, shape, static_cast<hipStream_t>(stream));
   if (code == hipSuccess) {
     code = start<Kernel::cluster>(entry<Kernel>, Kernel::blocks(shape), Kernel::threads, dynamic,
                  static_cast<hipStream_t>(stream), args, shape);

@@ -212,11 +212,16 @@ def test_what_is_not_known_is_refused_by_name_before_anything_runs():
     with pytest.raises(UnavailableError, match=r"v_dot4_i32_i8.*v_sin_f32"):
         run("v_sin_f32 v1, v0\nv_dot4_i32_i8 v1, v0, v0, v0")
     for form in ("v_add_f32 v1, v0, v0 clamp", "v_add_f32 v1, v0, v0 mul:2", "v_mov_b32 v1, ttmp3",
-                 "global_load_dword v1, v[2:3], off glc", "s_waitcnt 0x3f70",
+                 "global_load_dword v1, v[2:3], off slc", "s_waitcnt 0x3f70",
                  "s_mov_b64 s[3:4], 0", "s_getreg_b32 s6, hwreg(HW_REG_SH_MEM_BASES, 0, 16)",
                  "v_and_b32 v1, -v0, v0"):
         with pytest.raises(UnavailableError, match=form.split()[0]):
             run(form)
+
+
+def test_wavefronts_that_poll_what_nobody_changes_are_one_error():
+    with pytest.raises(LaunchError, match="blocks wait for one another"):
+        run("again:\ns_sleep 1\ns_branch again")
 
 
 def test_a_kernel_that_does_not_end_is_one_error(monkeypatch):

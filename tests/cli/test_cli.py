@@ -196,8 +196,8 @@ def test_validate_answers_with_the_numbers_of_the_design(call: Call, tmp_path: P
 
 @pytest.mark.parametrize(("algorithm", "group_c", "code", "message"), [
     ("channel_distribution", 8, 0, "1 of 1 configurations are valid"),
-    ("winograd", 8, 2, f"algorithm must be one of {', '.join(names())}; "
-                       "got 'winograd'"),
+    ("fourier", 8, 2, f"algorithm must be one of {', '.join(names())}; "
+                       "got 'fourier'"),
     ("gemm", 8, 2, "not a GemmTiling: missing lanes_c")])
 def test_validate_takes_the_algorithm(call: Call, tmp_path: Path, algorithm: str, group_c: int,
                                       code: int, message: str) -> None:

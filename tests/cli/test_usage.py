@@ -52,7 +52,7 @@ BAD_USAGE = [
     ("explain P1-P3", "names 3 layers"),
     ("explain", "Missing argument"),
     ("explain n1c1h1w1", "not a problem"),
-    ("conformance --algorithm winograd",
+    ("conformance --algorithm fourier",
      f"--algorithm must be one of {', '.join(names())}"),
     ("conformance --examples 0", "--examples must be positive"),
     ("conformance --seed -3", "--seed must be at least 0"),

@@ -230,8 +230,8 @@ def test_a_tiling_is_read_with_and_without_its_algorithm(tiling):
 
 
 @pytest.mark.parametrize(("algorithm", "message"), [
-    ("winograd", f"hint: algorithm must be one of {', '.join(names())}; "
-                 "got 'winograd'"),
+    ("fourier", f"hint: algorithm must be one of {', '.join(names())}; "
+                "got 'fourier'"),
     ([], "hint: algorithm must be one of"), (None, "hint: algorithm must be one of"),
     ("gemm", "hint: not a GemmTiling: missing lanes_c, slices, stages, step_c, tile_c, tile_p, "
              "wave_c, wave_p; unknown thread_c, threads; its fields are tile_c, ")])

@@ -12,6 +12,7 @@ from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.split_k.tiling import SplitKTiling
 from dscore.algorithms.tap_sums.tiling import TapSumsTiling
+from dscore.algorithms.winograd.tiling import WinogradTiling
 from dscore.core import catalog
 from dscore.core.errors import InfeasibleError, SpecError
 from dscore.core.token import parse_problem
@@ -70,6 +71,8 @@ def _gradient(name):
     return layer.problem
 
 
+VGG = catalog.layers()["VGG-1"].permitting("winograd")
+WINOGRAD = (32, 32, 16, 32, 8, 8, 8, 2, 1, 8, 8)
 # One configuration for every code: (problem, device, tiling, block_n).
 BROKEN = {
     "E-LDS": (P28, Z100SM, TEMPLATE, 2),
@@ -116,6 +119,12 @@ BROKEN = {
                  TapSumsTiling(7, 7, 4, 16, 1, 1, 1000, 1, 3, 3), 1),
     "E-TAPS": (_gradient("weight_gradient:D1"), Z100SM,
                TapSumsTiling(7, 7, 4, 16, 1, 1, 1, 1, 4, 3), 1),
+    "E-OUTPUTS": (VGG, Z100SM, WinogradTiling(3, *WINOGRAD), 1),
+    "E-DIV-P": (VGG, Z100SM, WinogradTiling(4, *WINOGRAD[:8], 5, 8, 8), 1),
+    "E-TASKS": (VGG, Z100SM, WinogradTiling(4, 8, 32, 8, 32, *WINOGRAD[4:-1], 1,
+                                             groups=2**16), 1),
+    "E-LDS-PRODUCT": (VGG, Z100SM, WinogradTiling(4, 128, 128, *WINOGRAD[2:6], 64, 2, 1, 8, 8), 1),
+    "E-WORKSPACE": (VGG.with_batch(1024), Z100SM, WinogradTiling(4, *WINOGRAD, fused=False), 1),
 }
 
 

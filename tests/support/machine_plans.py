@@ -6,6 +6,7 @@ from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTil
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
+from dscore.algorithms.winograd.tiling import WinogradTiling
 from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.token import parse_problem
@@ -33,6 +34,10 @@ PLANS = {
                              RowReuseTiling(2, 1, 3, 7, 6, staging="both")),
     "column reuse": plan("n1c3h7w35_o6k3x4p1d1x2g3_hardswish",
                          RowReuseTiling(2, 2, 2, 8, 3, column_reuse=True)),
+    "winograd": plan("n1c5h9w7_o11k3p1_bias_relu_winograd", WinogradTiling(
+        4, 16, 8, 8, 8, 8, 8, 8, 2, 6, 4, 3, lead=2, blocks=5)),
+    "winograd, unfused": plan("n2c3h5w6_o9k3_winograd", WinogradTiling(
+        2, 16, 8, 8, 8, 8, 8, 4, 2, 4, 4, 5, fused=False)),
     "direct": plan("n2c12h9w6_o8k3s2p1g4_bias", DirectTiling(64, 2)),
 }
 

@@ -65,6 +65,10 @@ def _any_problem(random: Random, name: str, forward: bool) -> ConvProblem:
     if name in ("gemm", "channel_distribution", "split_k"):
         spec = ConvSpec.make(channels, out, 1, stride=stride, **epilogue)
         return ConvProblem(spec, batch, *image)
+    if name == "winograd":
+        spec = ConvSpec.make(channels, out, 3, padding=random.choice((0, 1)),
+                             arithmetic="winograd", **epilogue)
+        return ConvProblem(spec, batch, *image)
     kernel = random.choice(KERNELS)
     depthwise = name in ("row_reuse", "tap_sums")
     groups = channels if depthwise else 1

@@ -48,7 +48,7 @@ _SOUND = measured(TILINGS[0], 1e-6, 2e-6).as_json()
         ({"policy": "warm graph"}, "cache"), ({"policy": "cold"}, "policy"),
         ({"tiling": {"wave_w": 1}}, "tiling"), ({"tiling": []}, "tiling"),
         ({"tiling": {"threads": 64, "thread_c": True}}, "thread_c"),
-        ({"tiling": {**_SOUND["tiling"], "algorithm": "winograd"}},
+        ({"tiling": {**_SOUND["tiling"], "algorithm": "fourier"}},
          f"tiling: algorithm must be one of {', '.join(names())}"),
         ({"tiling": {**_SOUND["tiling"], "algorithm": "direct"}}, "tiling: not a DirectTiling"),
         ({"samples": 1}, "samples"), ({"samples": ["1"]}, "samples"), ({"samples": []}, "samples"),

@@ -82,7 +82,7 @@ def test_bias_and_activation_do_not_matter(token: str, known: bool) -> None:
     (f"{TOKEN} = {stated(ChannelDistributionTiling(1, 64, 64, 64, 64))}", TOKEN, "E-THREADS"),
     (f"{TOKEN} = {{ wave_w = 1 }}", TOKEN, "hint: not a ChannelDistributionTiling: missing"),
     (f"{TOKEN} = {stated(HINTED)[:-2]}, wide = 1 }}", TOKEN, "unknown wide"),
-    (f"{TOKEN} = {stated(HINTED, algorithm='winograd')}", TOKEN,
+    (f"{TOKEN} = {stated(HINTED, algorithm='fourier')}", TOKEN,
      f"hint: algorithm must be one of {', '.join(names())}"),
     (f"{TOKEN} = {stated(HINTED, algorithm='direct')}", TOKEN, "hint: not a DirectTiling"),
     (f"{TOKEN} = {{ threads = 0, thread_c = 1 }}", TOKEN, "threads must be positive"),
