@@ -12,18 +12,18 @@ from dscore.algorithms.gemm.tiling import shape_of, splits, turned, vectors_of
 from dscore.core.numerics import WORD_BYTES
 
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
-# weights are).
-WEIGHTS = {"wavefront": 9.6, "fma": 1.1, "split": 0.28, "lds_load": 0.88, "copy": 9.0,
-           "store": 16.0, "join": 22.7, "product": 7.0, "lds": 1.06, "step": 173.0,
-           "fragment": 9.8, "cluster": 1670.0, "cluster_sum": 40.6, "through_registers": 158.0,
-           "wait": 102.0, "serial": 1.44, "block": 262.0, "memory": 1.23, "loaded": 0.9,
-           "first": 1583.0, "norm": 3.19, "crowd": 0.0, "single": 0.0, "uncached": 0.0,
-           "fill": 0.0, "drain": 0.0}
-# Of the input gradient, fitted to 500 timings of 18 of P1-P45 at batch 32 (docs/model.md). What the
-# forward kernel's weights do not have: `crowd`, the share by which a CU has more than its own where
-# two blocks of a small grid may lie on one; `single`, of a copy of one element, which passes the
-# first-level cache, and `uncached`, where LDS leaves little of that; `fill` and `drain`, bytes for
-# a byte of the first tiles and of the result, where a block is alone on its CU.
+# weights are), fitted to 850 timings of 18 of P1-P45 at batch 1, 8 and 32 (docs/model.md). `crowd`
+# is the share by which a CU has more than its own where two blocks of a small grid may lie on one;
+# `single` is of a copy of one element, which passes the first-level cache, and `uncached` where
+# LDS leaves little of that; `fill` and `drain` are bytes for a byte of the first tiles and of the
+# result, where a block is alone on its CU.
+WEIGHTS = {"wavefront": 4.27, "split": 0.539, "lds_load": 0.309, "copy": 4.77, "store": 4.58,
+           "join": 102.0, "product": 5.03, "lds": 0.805, "step": 131.0, "fragment": 3.43,
+           "through_registers": 35.6, "wait": 829.0, "serial": 0.8, "block": 724.0,
+           "memory": 0.363, "loaded": 0.403, "first": 83.0, "norm": 1.54, "cluster": 2650.0,
+           "cluster_sum": 41.9, "fma": 0.908, "crowd": 0.0208, "single": 0.838, "uncached": 8.65,
+           "fill": 0.397, "drain": 1.08}
+# Of the input gradient, fitted to 500 timings of these layers at batch 32.
 INPUT_GRADIENT = {"wavefront": 11.7, "split": 0.657, "lds_load": 0.368, "copy": 7.59, "store": 8.65,
                   "join": 42.6, "product": 6.58, "lds": 0.43, "step": 269.0, "fragment": 8.45,
                   "through_registers": 24.3, "wait": 48.8, "serial": 0.804, "block": 1160.0,

@@ -8,7 +8,6 @@ import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count
-from dscore.algorithms.gemm.cost import WEIGHTS as GEMM_WEIGHTS
 from dscore.algorithms.split_k.tiling import shape_of, splits, vectors_of
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
@@ -16,8 +15,8 @@ from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 # parts, and `part` bytes for a byte of them; `plane` are those of a step of planes, whose bytes of
 # L2 `loaded_planes` weighs; the others are called as gemm's. Fitted to 1,100 timings of P2-P45 at
 # batches 8 and 32 on one NVIDIA H200 (docs/model.md).
-WEIGHTS = {**GEMM_WEIGHTS, "wavefront": 9.08, "split": 0.205, "product": 8.41, "lds_load": 0.593,
-           "lds": 1.09, "copy": 7.95, "store": 12.3, "join": 6.66, "wait": 807.0, "step": 228.0,
+WEIGHTS = {"wavefront": 9.08, "fma": 1.1, "through_registers": 158.0, "split": 0.205,
+           "product": 8.41, "lds_load": 0.593, "lds": 1.09, "copy": 7.95, "store": 12.3, "join": 6.66, "wait": 807.0, "step": 228.0,
            "fragment": 5.44, "loaded": 0.543, "loaded_planes": 0.7, "plane": 150.0,
            "sum_launch": 1210.0, "part": 0.694, "block": 261.0, "memory": 1.07,
            "first": 1920.0, "serial": 1.0, "norm": 3.8}
