@@ -27,6 +27,7 @@ _REGISTRY: dict[str, str] = {
     "row_reuse": "dscore.algorithms.row_reuse:RowReuse",
     "tap_sums": "dscore.algorithms.tap_sums:TapSums",
     "split_k": "dscore.algorithms.split_k:SplitK",
+    "implicit_gemm": "dscore.algorithms.implicit_gemm:ImplicitGemm",
     "direct": "dscore.algorithms.direct:Direct",
 }
 # Those of `register`, the latest first. Never changed but replaced, so that another thread sees

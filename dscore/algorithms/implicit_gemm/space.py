@@ -1,0 +1,84 @@
+"""The tilings of the implicit product of matrices that are tried."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from dscore.algorithms.columns import (
+    Count,
+    ceil_div,
+    concatenate,
+    grid,
+    powers_of_two,
+    select,
+    select_or_all,
+)
+from dscore.algorithms.implicit_gemm.tiling import beside_of, pixels_of, under_tile
+from dscore.core.device import Device
+from dscore.core.numerics import ARITHMETICS
+from dscore.core.problem import ConvProblem
+
+_MOST_WAVES = 8
+_LEAST_FULL = 0.6
+# Of a lane, in registers: beyond it too few wavefronts are resident to hide anything.
+_MOST_SUMS = 128
+
+
+def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Blocks of up to 8 wavefronts, none of which lies wholly past the output.
+
+    Blocks share a tile's input channels only where tiles alone leave compute units idle.
+    """
+    c = _axes(problem, device)
+    spec, pixels = problem.spec, pixels_of(problem)
+    wave_c, wave_p, step_c = c.rows * c.lanes_c, c.runs * c.pixels, c.slice_c * c.slices
+    tile_c, tile_p = wave_c * c.waves_c, wave_p * c.waves_p
+    steps = ceil_div(ceil_div(spec.group_in, step_c), c.cluster)
+    tiles = ceil_div(spec.group_out, tile_c) * spec.groups * ceil_div(pixels, tile_p)
+    waves = c.waves_c * c.waves_p * c.slices
+    keep = (wave_c * wave_p <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES)
+    keep &= (tile_c - spec.group_out < wave_c) & (tile_p - pixels < wave_p)
+    # No slice of a step, and no block of a cluster, is without channels.
+    keep &= step_c - c.slice_c < spec.group_in
+    keep &= (c.cluster == 1) | ((c.cluster - 1) * steps * step_c < spec.group_in)
+    keep &= c.stages <= np.maximum(3, steps + 1)
+    keep &= (c.cluster == 1) | (tiles <= device.compute_units)
+    columns = SimpleNamespace(
+        tile_c=tile_c, tile_p=tile_p, wave_c=wave_c, wave_p=wave_p, lanes_c=c.lanes_c,
+        slices=c.slices, step_c=step_c, stages=c.stages, patch=tile_p, cluster=c.cluster,
+        arithmetic=np.asarray(ARITHMETICS)[c.arithmetic])
+    # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
+    full = tiles * tile_c * tile_p * _LEAST_FULL <= spec.out_channels * pixels
+    kept = select_or_all(select(columns, keep), (full & (waves > 1))[keep])
+    kept.patch = patch_of(problem, kept)
+    return kept
+
+
+def patch_of(problem: ConvProblem, t: SimpleNamespace) -> Count:
+    """The least patch of tilings from which lanes of fragments read in the fewest clocks: lanes of
+    four channels by eight pixels side by side, or 4 apart, then meet no bank twice.
+    """
+    needed = under_tile(problem, t.tile_p)
+    bank = np.where(beside_of(problem, t) > 1, 1, 8)
+    return np.where(t.arithmetic == "tf32x3", needed + (bank - needed) % 32, needed)
+
+
+def _axes(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Wavefronts by `rows` of lanes_c channels and `runs` of `pixels` pixels."""
+    axes = {"waves_c": (1, 2, 4), "waves_p": (1, 2, 4), "slices": (1, 2, 4),
+            "stages": (2, 3, 4) if device.asynchronous_copies else (2,),
+            "cluster": powers_of_two(device.cluster_blocks)}
+    slices = [size for size in (1, 2, 4, 8) if size < 2 * problem.spec.group_in]
+    if problem.spec.group_in == 3:
+        slices.append(3)
+    plain = grid(arithmetic=[0], lanes_c=(4, 8), rows=(1, 2, 4, 8), runs=(2, 4, 8),
+                 slice_c=slices, **axes)
+    plain.pixels = device.wavefront // plain.lanes_c
+    if "tf32" not in device.matrix_types:
+        return plain
+    split = grid(arithmetic=[1], lanes_c=[8], rows=(1, 2, 3, 4, 6, 8), runs=(1, 2, 4, 8),
+                 slice_c=(4, 8, 16), **axes)
+    split.pixels = 0 * split.lanes_c + 16
+    return concatenate(plain, split)
