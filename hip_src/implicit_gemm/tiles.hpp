@@ -18,6 +18,18 @@ struct ImplicitGemmBuffers : Tiling {
   static_assert(row % Tiling::vector_c == 0, "rows of whole vectors");
 };
 
+// How many threads of `waves` wavefronts take elements of one channel, so that they go over the
+// patches of a step in the fewest turns; the others take those of other channels meanwhile.
+constexpr int patch_threads(int waves, int wavefront, int patch, int channels) {
+  int best = wavefront, fewest = INT32_MAX;
+  for (int across = 1; across <= waves; across++) {
+    const int turns =
+        ceil_div(patch, across * wavefront) * ceil_div(channels, waves / across);
+    if (waves % across == 0 && turns < fewest) best = across * wavefront, fewest = turns;
+  }
+  return best;
+}
+
 // The images are thought to lie one below the other, each with the padding that its outputs reach,
 // and without rows and columns that no output reaches. There the pixels of a block, counted through
 // all images, have under them elements that follow one another: the patch. A table in LDS says where
@@ -67,22 +79,25 @@ struct ImplicitGemmTiles : ConvKernel<T, Epilogue> {
 
   using FilterWalk = Walk<threads, t::tile_c, t::row / t::vector_c>;
   using FilterVector = Pack<T, t::vector_c>;
-  // A wavefront copies so many elements of a channel's patch at a time.
-  static constexpr int waves = threads / t::wavefront;
-  static constexpr int chunks = ceil_div(t::patch, t::wavefront);
-  static constexpr int chunks_each = ceil_div(chunks * t::step_c, waves);
+  // Threads go over the patches of a step in rows of `across`, a channel each. A thread keeps to its
+  // columns, so that it looks their places up once for all channels.
+  static constexpr int across = patch_threads(threads / t::wavefront, t::wavefront, t::patch,
+                                              t::step_c);
+  static constexpr int columns = ceil_div(t::patch, across), beside = threads / across;
+  static constexpr int channels_each = ceil_div(t::step_c, beside);
 
   const T *x, *w;
   const Shape &s;
   const int *table;  // of the patch's elements, where in memory they are
-  int thread, lane, wave, wave_c, wave_p, slice, rank, group;
+  int thread, lane, wave_c, wave_p, slice, rank, group;
   int first_channel, first_pixel, first_step, first_image, first_row, first_column;
   FilterVector filter_temp[async ? 1 : FilterWalk::count];
-  T image_temp[async ? 1 : chunks_each];
+  T image_temp[async ? 1 : columns * channels_each];
 
   __device__ ImplicitGemmTiles(const Arguments &args, const Shape &shape)
       : x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)), s(shape),
-        thread(threadIdx.x), lane(threadIdx.x % t::wavefront), wave(threadIdx.x / t::wavefront) {
+        thread(threadIdx.x), lane(threadIdx.x % t::wavefront) {
+    const int wave = thread / t::wavefront;
     slice = wave / (t::waves_c * t::waves_p);
     wave_p = wave % t::waves_p * t::wave_p;
     wave_c = wave / t::waves_p % t::waves_c * t::wave_c;
@@ -157,15 +172,20 @@ struct ImplicitGemmTiles : ConvKernel<T, Epilogue> {
   }
   template <class Take>
   __device__ void each_element(int step, Take take) const {
-    const int first = (first_step + step) * t::step_c, plane = s.height * s.width;
+    const int plane = s.height * s.width, own = thread / across;
+    const int first = (first_step + step) * t::step_c + own;
     DSCORE_UNROLL
-    for (int i = 0; i < chunks_each; i++) {
-      const int chunk = i * waves + wave, channel = chunk / chunks;
-      const int element = chunk % chunks * t::wavefront + lane;
-      if (channel >= t::step_c || element >= t::patch) continue;
-      const int at = table[element];
-      take(i, t::filters + channel * t::patch + element, x + at + (first + channel) * plane,
-           at >= 0 && summed(first + channel));
+    for (int j = 0; j < columns; j++) {
+      const int element = thread % across + j * across;
+      if (t::patch % across != 0 && element >= t::patch) continue;
+      const int place = table[element];
+      const T *const from = x + place + first * plane;
+      DSCORE_UNROLL
+      for (int i = 0; i < channels_each; i++) {
+        if (t::step_c % beside != 0 && own + i * beside >= t::step_c) continue;
+        take(j * channels_each + i, t::filters + (own + i * beside) * t::patch + element,
+             from + i * beside * plane, place >= 0 && summed(first + i * beside));
+      }
     }
   }
 

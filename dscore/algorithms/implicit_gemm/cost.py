@@ -69,7 +69,7 @@ def traffic_of(case: Case) -> ImplicitGemmTraffic:
         products=np.where(split, fragments * 3 * eights_p / 2 * eights_c, 0),
         lds_loads=lds_loads, lds_clocks=lds_clocks,
         fragments=np.where(split, fragments, depth / 4),
-        copies=shape.steps * (filters + shape.copied),
+        copies=shape.steps * (filters + shape.turns),
         stores=shape.sums / beside_of(problem, t),
         joined=(t.slices - 1) * shape.sums / footprint.waves,
         load_bytes=footprint.blocks * element * shape.steps * t.step_c

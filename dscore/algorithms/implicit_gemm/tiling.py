@@ -14,7 +14,7 @@ from dscore.algorithms.columns import Count, ceil_div
 from dscore.core.numerics import ARITHMETICS, WORD_BYTES, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Pair
-from dscore.core.tiling import Tiling, choice
+from dscore.core.tiling import MOST_COUNT, Tiling, choice
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,18 @@ def filter_row(problem: ConvProblem, t: Any) -> Count:
     return row + (12 - row % 8) % 8
 
 
+def turns_of(patch: Count, channels: Count, waves: Count, wavefront: int) -> Count:
+    """Turns in which *waves* wavefronts go over the patches of *channels*: as many of them side by
+    side in one channel as make it the fewest.
+
+    >>> int(turns_of(104, 8, 8, 32)), int(turns_of(513, 8, 8, 32))
+    (4, 17)
+    """
+    return np.min([np.where(np.asarray(waves) % across, MOST_COUNT, ceil_div(
+        patch, across * wavefront) * ceil_div(channels, np.maximum(waves // across, 1)))
+        for across in range(1, int(np.max(waves)) + 1)], axis=0)
+
+
 @dataclass(frozen=True)
 class ImplicitGemmShape:
     """The geometry of a block."""
@@ -167,7 +179,7 @@ class ImplicitGemmShape:
     sums: Count  # outputs of a lane
     operands: Count  # elements that a lane holds for one step of its multiplication
     places: Count  # pixels of a lane
-    copied: Count  # instructions of a wavefront that copy elements of images, of one step
+    turns: Count  # in which threads copy a step's elements of the images
     fetched: Count  # elements that a thread takes of one step's tiles
     filters: Count  # elements of the filters in one LDS buffer
     buffer: Count  # elements of one LDS buffer
@@ -187,14 +199,14 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> ImplicitGemmShape:
     lanes_p = np.maximum(wavefront // t.lanes_c, 1)
     thread_c, thread_p, vector_c = t.wave_c // t.lanes_c, t.wave_p // lanes_p, vectors_of(problem)[1]
     filters = t.tile_c * filter_row(problem, t)
-    copied = ceil_div(ceil_div(t.patch, wavefront) * t.step_c, waves)
+    turns = turns_of(t.patch, t.step_c, waves, wavefront)
     all_steps = ceil_div(spec.group_in, t.step_c)
     return ImplicitGemmShape(
         slice_waves=slice_waves, waves=waves, sums=sums,
         # On matrix units eight products of both, in two parts.
         operands=np.where(split, t.wave_c // 2 + t.wave_p // 2, thread_c + thread_p),
-        places=np.where(split, t.wave_p // 8, thread_p), copied=copied,
-        fetched=copied + vector_c * ceil_div(t.tile_c * t.step_c * taps_of(problem),
+        places=np.where(split, t.wave_p // 8, thread_p), turns=turns,
+        fetched=turns + vector_c * ceil_div(t.tile_c * t.step_c * taps_of(problem),
                                              vector_c * waves * wavefront),
         filters=filters, buffer=ceil_div(filters + t.step_c * t.patch, 4) * 4,
         joined=np.maximum(t.slices - 1, t.cluster > 1) * slice_waves * wavefront * sums,
