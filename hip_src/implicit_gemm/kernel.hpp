@@ -13,12 +13,13 @@
 
 namespace dscore {
 
-// A loop over many taps: not unrolled whole, and by hipcc, which would read all of them first, not
-// at all.
+// A loop over taps, not unrolled whole: hipcc would read the elements of all of them first.
 #if defined(__CUDACC__)
-#define DSCORE_UNROLL_FOUR _Pragma("unroll 4")
+#define DSCORE_UNROLL_TAPS _Pragma("unroll 4")
+#elif defined(DSCORE_HOST)
+#define DSCORE_UNROLL_TAPS
 #else
-#define DSCORE_UNROLL_FOUR DSCORE_ROLLED
+#define DSCORE_UNROLL_TAPS _Pragma("unroll 3")
 #endif
 
 // Patch: elements of a channel that a block keeps. VectorP, VectorC: elements that lie side by side
@@ -84,14 +85,15 @@ struct ImplicitGemm : ImplicitGemmTiles<T, ImplicitGemmBuffers<Tiling, Layer>, L
     for (int i = 0; i < held; i++) places[i] = patch_place(pixel_of(i));
   }
 
-  // Calls each(tap) for every Step-th tap. nvcc knows the place of each, where they are few.
+  // Calls each(tap) for every Step-th tap. Matrix units are nvcc's, which then knows the place of
+  // each tap, where they are few.
   template <int Step, class Each>
   static __device__ inline void each_tap(Each each) {
-    if constexpr (taps <= 10) {
-      DSCORE_UNROLL_READS
+    if constexpr (t::split && taps <= 10) {
+      DSCORE_UNROLL
       for (int tap = 0; tap < taps; tap += Step) each(tap);
     } else {
-      DSCORE_UNROLL_FOUR
+      DSCORE_UNROLL_TAPS
       for (int tap = 0; tap < taps; tap += Step) each(tap);
     }
   }
