@@ -1,5 +1,5 @@
-"""Products of matrices whose tiles pass through a ring of LDS buffers (hip_src/support/ring.hpp), and
-whose sums slices and the blocks of a cluster hold in part (hip_src/support/joined_sums.hpp)."""
+"""Products of matrices whose tiles pass through a ring of LDS buffers (hip_src/support/ring.hpp),
+and whose sums slices and the blocks of a cluster hold in part (hip_src/support/joined_sums.hpp)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 // Dense and grouped convolution as a product of matrices: filters [channel][input channel and tap]
-// times images unfolded, [input channel and tap][pixel]. No unfolded copy is made: a block keeps the
-// part of the images that is under its pixels in LDS, and reads each tap from there.
+// times images unfolded, [input channel and tap][pixel]. No unfolded copy is made: a block keeps
+// the part of the images under its pixels in LDS, and reads each tap from there.
 //
 // Order of additions with plain arithmetic, as the reference backend has it: a slice s of the
 // wavefronts sums channels [s * slice, (s + 1) * slice) of every step, ascending, and within these
@@ -65,8 +65,8 @@ struct ImplicitGemm : ImplicitGemmTiles<T, ImplicitGemmBuffers<Tiling, Layer>, L
       greatest(Tiles::table_at + t::patch * int{sizeof(int)}, t::joined * int{sizeof(float)});
   static constexpr int alignment = greatest(t::vector_p, t::vector_c) * int{sizeof(T)};
 
-  // Pixels of a lane: plain lanes_p apart. In fragments of 16 pixels by 8 channels 8 apart or, where
-  // pixels lie aligned, 4 side by side, so that it stores vectors.
+  // Pixels of a lane: plain lanes_p apart. In fragments of 16 pixels by 8 channels 8 apart or,
+  // where pixels lie aligned, 4 side by side, so that it stores vectors.
   static constexpr int beside = !t::split || t::vector_p == 1 || t::wave_p % 32 ? 1 : 4;
   static constexpr int thread_c = t::wave_c / t::lanes_c, thread_p = t::wave_p / t::lanes_p;
   static constexpr int eights = t::wave_p / 8, columns8 = t::wave_c / 8;

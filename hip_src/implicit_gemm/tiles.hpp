@@ -32,8 +32,8 @@ constexpr int patch_threads(int waves, int wavefront, int patch, int channels) {
 
 // The images are thought to lie one below the other, each with the padding that its outputs reach,
 // and without rows and columns that no output reaches. There the pixels of a block, counted through
-// all images, have under them elements that follow one another: the patch. A table in LDS says where
-// in memory these are.
+// all images, have under them elements that follow one another: the patch. A table in LDS says
+// where in memory these are.
 template <class T, class t, class Layer, class Shape, class Epilogue>
 struct ImplicitGemmTiles : ConvKernel<T, Epilogue> {
   using Arguments = typename Epilogue::Arguments;
@@ -79,8 +79,8 @@ struct ImplicitGemmTiles : ConvKernel<T, Epilogue> {
 
   using FilterWalk = Walk<threads, t::tile_c, t::row / t::vector_c>;
   using FilterVector = Pack<T, t::vector_c>;
-  // Threads go over the patches of a step in rows of `across`, a channel each. A thread keeps to its
-  // columns, so that it looks their places up once for all channels.
+  // Threads go over the patches of a step in rows of `across`, a channel each. A thread keeps to
+  // its columns, so that it looks their places up once for all channels.
   static constexpr int across = patch_threads(threads / t::wavefront, t::wavefront, t::patch,
                                               t::step_c);
   static constexpr int columns = ceil_div(t::patch, across), beside = threads / across;

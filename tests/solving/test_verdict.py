@@ -9,6 +9,7 @@ from dscore.algorithms import registry
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.split_k.tiling import SplitKTiling
 from dscore.algorithms.tap_sums.tiling import TapSumsTiling
@@ -116,6 +117,8 @@ BROKEN = {
                  TapSumsTiling(7, 7, 4, 16, 1, 1, 1000, 1, 3, 3), 1),
     "E-TAPS": (_gradient("weight_gradient:D1"), Z100SM,
                TapSumsTiling(7, 7, 4, 16, 1, 1, 1, 1, 4, 3), 1),
+    "E-PATCH": (parse_problem("n1c8h9w9_o8k3p1"), Z100SM,
+                ImplicitGemmTiling(8, 16, 8, 16, 4, 1, 4, 2, 40), 1),
 }
 
 

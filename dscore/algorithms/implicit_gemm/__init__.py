@@ -39,16 +39,19 @@ from dscore.core.problem import ConvProblem
 # As in gemm: the bound of a float32 result admits three TF32 products for one from here on.
 LEAST_SPLIT_PRODUCTS = LEAST_SPLIT_CHANNELS
 # Registers that a compiler takes beside sums, operands, places and what is fetched
-# (docs/registers.md).
-_HIPCC, _NVCC = 56, 60
+# (docs/registers.md), usually and at most.
+_HIPCC, _NVCC = 44, 60
+_HIPCC_MOST, _NVCC_MOST = 68, 132
+# Taps whose operands hipcc holds at once, and registers of a filter's vector on its way.
+_HIPCC_TAPS, _HIPCC_FILTER = 3, 2
 
 
-def _held(problem: ConvProblem, t: Any, shape: ImplicitGemmShape) -> Count:
-    """Registers of a thread's operands and the places of its pixels, and of what it fetches: rings
-    of two are filled by itself.
+def _held(problem: ConvProblem, t: Any, shape: ImplicitGemmShape, taps: int = 1) -> Count:
+    """Registers of a thread's operands of some taps and the places of its pixels, and of what it
+    fetches: rings of two are filled by itself.
     """
     fetched = np.where(t.stages == 2, shape.fetched, 0)
-    return shape.places + problem.spec.element.registers * (shape.operands + fetched)
+    return shape.places + problem.spec.element.registers * (taps * shape.operands + fetched)
 
 
 def _fragment_c(case: Case) -> Count:
@@ -135,8 +138,15 @@ class ImplicitGemm(Algorithm):
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape = shape_of(problem, t, device.wavefront)
-        rest = _NVCC if device.vendor == "nvidia" else _HIPCC
-        return shape.sums + _held(problem, t, shape) + rest
+        if device.vendor == "nvidia":
+            return shape.sums + _held(problem, t, shape) + _NVCC
+        filters = np.where(t.stages == 2, shape.filter_vectors, 0)
+        return (shape.sums + _held(problem, t, shape, _HIPCC_TAPS) + _HIPCC_FILTER * filters
+                + _HIPCC)
+
+    def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        more = _NVCC_MOST - _NVCC if device.vendor == "nvidia" else _HIPCC_MOST - _HIPCC
+        return self.registers(problem, t, device) + more
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         spec = problem.spec

@@ -15,7 +15,6 @@ from dscore.algorithms.implicit_gemm.tiling import (
     shape_of,
     splits,
     taps_of,
-    vectors_of,
 )
 from dscore.core.numerics import WORD_BYTES
 
@@ -51,7 +50,7 @@ def traffic_of(case: Case) -> ImplicitGemmTraffic:
     problem, t, footprint, wavefront = (case.problem, case.tiling, case.footprint,
                                         case.device.wavefront)
     shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
-    (_, vector_c), split, taps = vectors_of(problem), splits(t), taps_of(problem)
+    split, taps = splits(t), taps_of(problem)
     depth, fragments = shape.steps * t.step_c / t.slices * taps, shape.steps * fragments_of(case)
     eights_p, eights_c = t.wave_p / 8, t.wave_c / 8
     thread_c, thread_p = t.wave_c / t.lanes_c, t.wave_p * t.lanes_c / wavefront
@@ -62,14 +61,13 @@ def traffic_of(case: Case) -> ImplicitGemmTraffic:
     clocks_p = eights_p * conflicts, thread_p * conflicts
     lds_clocks = np.where(split, fragments * 2 * (clocks_p[0] + eights_c),
                           depth * (thread_c + clocks_p[1])) * (element / WORD_BYTES)
-    filters = ceil_div(t.tile_c * t.step_c * taps, vector_c * footprint.threads)
     return ImplicitGemmTraffic(
         fmas=np.where(split, 0, depth * thread_c * thread_p),
         splits=np.where(split, fragments * 8 * (eights_p + eights_c), 0),
         products=np.where(split, fragments * 3 * eights_p / 2 * eights_c, 0),
         lds_loads=lds_loads, lds_clocks=lds_clocks,
         fragments=np.where(split, fragments, depth / 4),
-        copies=shape.steps * (filters + shape.turns),
+        copies=shape.steps * (shape.filter_vectors + shape.turns),
         stores=shape.sums / beside_of(problem, t),
         joined=(t.slices - 1) * shape.sums / footprint.waves,
         load_bytes=footprint.blocks * element * shape.steps * t.step_c

@@ -180,6 +180,7 @@ class ImplicitGemmShape:
     operands: Count  # elements that a lane holds for one step of its multiplication
     places: Count  # pixels of a lane
     turns: Count  # in which threads copy a step's elements of the images
+    filter_vectors: Count  # that a thread copies of one step's filters
     fetched: Count  # elements that a thread takes of one step's tiles
     filters: Count  # elements of the filters in one LDS buffer
     buffer: Count  # elements of one LDS buffer
@@ -197,17 +198,18 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> ImplicitGemmShape:
     slice_waves = np.maximum((t.tile_c // t.wave_c) * (t.tile_p // t.wave_p), 1)
     waves, sums = slice_waves * t.slices, np.maximum(t.wave_c * t.wave_p // wavefront, 1)
     lanes_p = np.maximum(wavefront // t.lanes_c, 1)
-    thread_c, thread_p, vector_c = t.wave_c // t.lanes_c, t.wave_p // lanes_p, vectors_of(problem)[1]
+    thread_c, thread_p = t.wave_c // t.lanes_c, t.wave_p // lanes_p
+    vector_c = vectors_of(problem)[1]
     filters = t.tile_c * filter_row(problem, t)
     turns = turns_of(t.patch, t.step_c, waves, wavefront)
+    vectors = ceil_div(t.tile_c * t.step_c * taps_of(problem), vector_c * waves * wavefront)
     all_steps = ceil_div(spec.group_in, t.step_c)
     return ImplicitGemmShape(
         slice_waves=slice_waves, waves=waves, sums=sums,
         # On matrix units eight products of both, in two parts.
         operands=np.where(split, t.wave_c // 2 + t.wave_p // 2, thread_c + thread_p),
         places=np.where(split, t.wave_p // 8, thread_p), turns=turns,
-        fetched=turns + vector_c * ceil_div(t.tile_c * t.step_c * taps_of(problem),
-                                             vector_c * waves * wavefront),
+        filter_vectors=vectors, fetched=turns + vector_c * vectors,
         filters=filters, buffer=ceil_div(filters + t.step_c * t.patch, 4) * 4,
         joined=np.maximum(t.slices - 1, t.cluster > 1) * slice_waves * wavefront * sums,
         all_steps=all_steps, steps=ceil_div(all_steps, t.cluster),
