@@ -56,6 +56,8 @@ def traffic_of(case: Case) -> ImplicitGemmTraffic:
     thread_c, thread_p = t.wave_c / t.lanes_c, t.wave_p * t.lanes_c / wavefront
     lds_loads = np.where(split, fragments * 2 * (eights_p + eights_c),
                          depth * (thread_c + thread_p))
+    # Of the table, by threads that keep to their columns of the patch.
+    lds_loads = lds_loads + shape.steps * t.patch / shape.across
     # The lanes of a row of pixels lie as far apart as the stride, in as many times the banks.
     conflicts = np.minimum(problem.spec.stride[1], 2)
     clocks_p = eights_p * conflicts, thread_p * conflicts
@@ -77,7 +79,7 @@ def traffic_of(case: Case) -> ImplicitGemmTraffic:
 def named(case: Case) -> dict[str, Count]:
     """The traffic of a case by the names of `Algorithm.traffic`."""
     traffic = traffic_of(case)
-    return {"multiply-adds": traffic.fmas, "LDS reads": traffic.lds_loads,
+    return {"multiply-adds": traffic.fmas, "LDS words read": traffic.lds_loads,
             "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
             "global loads": traffic.copies, "global stores": traffic.stores}
 

@@ -158,16 +158,20 @@ def filter_row(problem: ConvProblem, t: Any) -> Count:
     return row + (12 - row % 8) % 8
 
 
-def turns_of(patch: Count, channels: Count, waves: Count, wavefront: int) -> Count:
-    """Turns in which *waves* wavefronts go over the patches of *channels*: as many of them side by
-    side in one channel as make it the fewest.
+def across_of(patch: Count, channels: Count, waves: Count, wavefront: int) -> tuple[Count, Count]:
+    """Threads that take elements of one channel's patch, so that *waves* wavefronts go over those of
+    all *channels* in the fewest turns; and these turns.
 
-    >>> int(turns_of(104, 8, 8, 32)), int(turns_of(513, 8, 8, 32))
-    (4, 17)
+    >>> [tuple(map(int, across_of(patch, 8, 8, 32))) for patch in (104, 513)]
+    [(32, 4), (32, 17)]
     """
-    return np.min([np.where(np.asarray(waves) % across, MOST_COUNT, ceil_div(
-        patch, across * wavefront) * ceil_div(channels, np.maximum(waves // across, 1)))
-        for across in range(1, int(np.max(waves)) + 1)], axis=0)
+    choices = np.array([1, *range(2, int(np.max(waves, initial=1)) + 1)])[:, None]
+    turns = np.where(np.asarray(waves) % choices, MOST_COUNT, ceil_div(
+        patch, choices * wavefront) * ceil_div(channels, np.maximum(waves // choices, 1)))
+    best = turns.argmin(axis=0)
+    shape = np.shape(patch)
+    return ((choices[best, 0] * wavefront).reshape(shape),
+            np.take_along_axis(turns, best[None], axis=0).reshape(shape))
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,7 @@ class ImplicitGemmShape:
     sums: Count  # outputs of a lane
     operands: Count  # elements that a lane holds for one step of its multiplication
     places: Count  # pixels of a lane
+    across: Count  # threads that copy elements of one channel's patch side by side
     turns: Count  # in which threads copy a step's elements of the images
     filter_vectors: Count  # that a thread copies of one step's filters
     fetched: Count  # elements that a thread takes of one step's tiles
@@ -201,14 +206,14 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> ImplicitGemmShape:
     thread_c, thread_p = t.wave_c // t.lanes_c, t.wave_p // lanes_p
     vector_c = vectors_of(problem)[1]
     filters = t.tile_c * filter_row(problem, t)
-    turns = turns_of(t.patch, t.step_c, waves, wavefront)
+    across, turns = across_of(t.patch, t.step_c, waves, wavefront)
     vectors = ceil_div(t.tile_c * t.step_c * taps_of(problem), vector_c * waves * wavefront)
     all_steps = ceil_div(spec.group_in, t.step_c)
     return ImplicitGemmShape(
         slice_waves=slice_waves, waves=waves, sums=sums,
         # On matrix units eight products of both, in two parts.
         operands=np.where(split, t.wave_c // 2 + t.wave_p // 2, thread_c + thread_p),
-        places=np.where(split, t.wave_p // 8, thread_p), turns=turns,
+        places=np.where(split, t.wave_p // 8, thread_p), across=across, turns=turns,
         filter_vectors=vectors, fetched=turns + vector_c * vectors,
         filters=filters, buffer=ceil_div(filters + t.step_c * t.patch, 4) * 4,
         joined=np.maximum(t.slices - 1, t.cluster > 1) * slice_waves * wavefront * sums,
