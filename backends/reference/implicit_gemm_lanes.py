@@ -184,7 +184,6 @@ def _require_lanes(plan: Plan, t: ImplicitGemmTiling, wavefront: int) -> None:
     unit_c, unit_p = (8, 16) if tf32 else (t.lanes_c, max(wavefront // t.lanes_c, 1))
     for wrong, what in (
             (t.tile_c % t.wave_c or t.tile_p % t.wave_p, "a tile is not of whole wavefronts"),
-            (t.stages < 2, "the ring has one buffer, which needs two at least"),
             (slice_c % (4 if tf32 else 1), f"a slice has {slice_c:g} channels of a step, which "
              f"must be a multiple of {4 if tf32 else 1}"),
             (tf32 and (wavefront != 32 or t.lanes_c != 8), "tf32x3 has 8 rows of lanes of a "

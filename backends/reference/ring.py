@@ -64,7 +64,10 @@ class RingKernel(LockstepKernel, ABC):
         yield from steps[-1:]
 
     def _copied(self, steps: range) -> Iterator[int]:
-        """Steps in LDS, to which they are copied stages - 1 steps ahead: here at once."""
+        """Steps in LDS, to which they are copied stages - 1 steps ahead: here at once.
+
+        With one stage a step is copied when its turn comes.
+        """
         ahead = self.t.stages - 1
         self._copy(steps[:ahead])
         for at, step in enumerate(steps):

@@ -41,7 +41,7 @@ struct ImplicitGemmTiling {
   static constexpr int joined =
       greatest(Slices - 1, Cluster > 1 ? 1 : 0) * slice_threads * accumulators;
   static_assert(TileC % WaveC == 0 && TileP % WaveP == 0, "a block holds whole wavefronts");
-  static_assert(Stages >= 2, "one buffer is filled while another is read");
+  static_assert(Stages >= 1, "buffers");
   static_assert(has_tf32 || !Split, "matrix units of TF32");
   static_assert(StepC % Slices == 0 && slice % (Split ? 4 : 1) == 0, "slices of whole fragments");
   static_assert(Split ? WaveC % 8 == 0 && WaveP % 16 == 0 && LanesC == 8 && Wavefront == 32

@@ -38,7 +38,7 @@ template <class T, class t, class Layer, class Shape, class Epilogue>
 struct ImplicitGemmTiles : ConvKernel<T, Epilogue> {
   using Arguments = typename Epilogue::Arguments;
   static constexpr int threads = t::threads;
-  static constexpr bool async = t::stages > 2;
+  static constexpr bool fetched = t::stages == 2;
   static constexpr int table_at = t::stages * t::buffer * int{sizeof(T)};  // bytes
 
   static __host__ __device__ int group_in(const Shape &s) { return s.in_channels / s.groups; }
@@ -91,8 +91,8 @@ struct ImplicitGemmTiles : ConvKernel<T, Epilogue> {
   const int *table;  // of the patch's elements, where in memory they are
   int thread, lane, wave_c, wave_p, slice, rank, group;
   int first_channel, first_pixel, first_step, first_image, first_row, first_column;
-  FilterVector filter_temp[async ? 1 : FilterWalk::count];
-  T image_temp[async ? 1 : columns * channels_each];
+  FilterVector filter_temp[fetched ? FilterWalk::count : 1];
+  T image_temp[fetched ? columns * channels_each : 1];
 
   __device__ ImplicitGemmTiles(const Arguments &args, const Shape &shape)
       : x(static_cast<const T *>(args.x)), w(static_cast<const T *>(args.w)), s(shape),
@@ -129,23 +129,27 @@ struct ImplicitGemmTiles : ConvKernel<T, Epilogue> {
            tap % Layer::kernel_w * Layer::dilation_w;
   }
 
-  // Where an element of the patch lies in memory, of the group's first channel. Where it lies in no
-  // image, nothing is read from what is given instead.
+  // Writes where each element of the patch lies in memory, of the group's first channel. Where it
+  // lies in no image, nothing is read from what is given instead.
   static constexpr int nowhere = -4;
-  __device__ int memory_place(int element) const {
-    const int along = first_column + element;
-    const int rows = first_row + along / row_width(s);
-    const int image = first_image + rows / image_rows(s);
-    const int row = in_memory<Layer::stride_h, step_h>(rows % image_rows(s), s.pad_top);
-    const int column = in_memory<Layer::stride_w, step_w>(along % row_width(s), s.pad_left);
-    if (image >= s.batch || !inside(row, s.height) || !inside(column, s.width)) return nowhere;
-    return ((image * s.in_channels + group * group_in(s)) * s.height + row) * s.width + column;
-  }
   __device__ void fill_table(T *lds) {
     int *const places = reinterpret_cast<int *>(reinterpret_cast<char *>(lds) + table_at);
-    for (int i = thread; i < t::patch; i += threads) places[i] = memory_place(i);
+    const int width = row_width(s), along = first_column + thread;
+    int column = along % width, row = first_row + along / width, image = first_image;
+    for (int i = thread; i < t::patch; i += threads) {
+      image += row / image_rows(s), row %= image_rows(s);
+      places[i] = memory_place(image, row, column);
+      column += threads % width, row += threads / width;
+      if (column >= width) column -= width, row++;
+    }
     table = places;
     __syncthreads();
+  }
+  __device__ int memory_place(int image, int row, int column) const {
+    row = in_memory<Layer::stride_h, step_h>(row, s.pad_top);
+    column = in_memory<Layer::stride_w, step_w>(column, s.pad_left);
+    if (image >= s.batch || !inside(row, s.height) || !inside(column, s.width)) return nowhere;
+    return ((image * s.in_channels + group * group_in(s)) * s.height + row) * s.width + column;
   }
 
   // Where steps divide the channels, which fixed sizes show, there is nothing to ask.

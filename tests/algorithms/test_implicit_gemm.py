@@ -63,7 +63,7 @@ def exists(t, device):
             and t.cluster <= (8 if device.name == "h200" else 1)
             # The 6 x 6 rows of an image with its padding, where a tile takes all of it.
             and t.patch >= (36 if t.tile_p >= 16 else 22) and t.step_c * 9 % 4 == 0
-            and (modern or (t.stages == 2 and t.arithmetic == "plain")))
+            and (modern or (t.stages <= 2 and t.arithmetic == "plain")))
 
 
 @pytest.mark.parametrize("name", ["z100sm", "rtx2080ti", "a100", "h200"])

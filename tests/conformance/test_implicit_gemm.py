@@ -30,11 +30,12 @@ def tiling(tile, wave, lanes_c, slices, step, patch, cluster=1, arithmetic="plai
 TILINGS = {
     "z100sm": (tiling((16, 32), (16, 32), 4, 1, (4, 2), 300),
                tiling((32, 16), (16, 8), 16, 2, (8, 2), 280),
-               tiling((24, 32), (8, 16), 8, 3, (12, 2), 403)),
+               tiling((24, 32), (8, 16), 8, 3, (12, 1), 403)),
     "h200": (tiling((32, 16), (16, 8), 8, 1, (4, 2), 280),
              tiling((8, 16), (4, 16), 4, 4, (16, 4), 300, 3),
              tiling((16, 32), (16, 16), 8, 1, (8, 2), 360, 1, "tf32x3"),
              tiling((24, 64), (8, 32), 8, 2, (8, 3), 417, 1, "tf32x3"),
+             tiling((24, 32), (8, 32), 8, 1, (4, 1), 360, 1, "tf32x3"),
              tiling((16, 48), (8, 48), 8, 1, (24, 4), 360, 2, "tf32x3"))}
 # Each tiling on two of the problems.
 PLANS = [make_plan(parse_problem(token), catalog.device(device), t)
@@ -53,6 +54,7 @@ def planned(t, token="n2c13h5w7_o29k3p1_bias"):
 
 FETCHED = planned(tiling((16, 32), (8, 16), 8, 2, (4, 2), 120))
 RING = planned(tiling((16, 32), (8, 16), 8, 1, (4, 3), 120))
+SINGLE = planned(tiling((16, 32), (8, 16), 8, 1, (4, 1), 120))
 SLICES = planned(tiling((8, 16), (8, 16), 8, 3, (6, 3), 120))
 CLUSTER = planned(tiling((16, 32), (8, 16), 8, 2, (4, 3), 120, 3))
 GROUPS = planned(tiling((8, 32), (8, 16), 8, 1, (4, 3), 120), "n2c12h5w7_o10k3p1g2")
@@ -65,6 +67,8 @@ TILES = "implicit_gemm/tiles.hpp"
 FAULTS = {
     "table not waited for": (
         RING, "    table = places;\n    __syncthreads();\n", "    table = places;\n", TILES),
+    "one buffer filled while it is read": (
+        SINGLE, "    if (step > 0) __syncthreads();\n", "", "support/ring.hpp"),
     "padding read as the row before": (
         RING, "image >= s.batch || !inside(row, s.height) || !inside(column, s.width)",
         "image >= s.batch || !inside(row, s.height) || !inside(column + 1, s.width + 1)", TILES),
@@ -102,7 +106,7 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    plans = [FETCHED, RING, SLICES, CLUSTER, GROUPS, STRIDE, EIGHTS, FOURS]
+    plans = [FETCHED, RING, SINGLE, SLICES, CLUSTER, GROUPS, STRIDE, EIGHTS, FOURS]
     backend = EmulatedBackend()
     backend.prepare(plans)
     for order in ORDERS:

@@ -39,9 +39,8 @@ from dscore.core.problem import ConvProblem
 # As in gemm: the bound of a float32 result admits three TF32 products for one from here on.
 LEAST_SPLIT_PRODUCTS = LEAST_SPLIT_CHANNELS
 # Registers that a compiler takes beside sums, operands, places and what is fetched
-# (docs/registers.md), usually and at most.
-_HIPCC, _NVCC = 44, 60
-_HIPCC_MOST, _NVCC_MOST = 68, 132
+# (docs/registers.md): usually, and hipcc at most.
+_HIPCC, _NVCC, _HIPCC_MOST = 44, 60, 68
 # Taps whose operands hipcc holds at once, and registers of a filter's vector on its way.
 _HIPCC_TAPS, _HIPCC_FILTER = 3, 2
 
@@ -102,8 +101,7 @@ class ImplicitGemm(Algorithm):
               lambda c: (under_tile(c.problem, c.tiling.tile_p), c.tiling.patch),
               lambda c: "patch has all elements of a channel under tile_p pixels"),
         Limit("E-STAGES", "stages", "", "",
-              lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
-                         MOST_STAGES if c.device.asynchronous_copies else 2),
+              lambda c: (c.tiling.stages, MOST_STAGES if c.device.asynchronous_copies else 2),
               lambda c: "more than 2 need asynchronous copies"),
         Limit("E-CLUSTER", "cluster", "", "",
               lambda c: (c.tiling.cluster, c.device.cluster_blocks)),
@@ -145,8 +143,10 @@ class ImplicitGemm(Algorithm):
                 + _HIPCC)
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        more = _NVCC_MOST - _NVCC if device.vendor == "nvidia" else _HIPCC_MOST - _HIPCC
-        return self.registers(problem, t, device) + more
+        wanted = self.registers(problem, t, device)
+        if device.vendor == "nvidia":  # whose compiler takes what is there
+            return np.full_like(wanted, device.registers_per_simd_lane)
+        return wanted + _HIPCC_MOST - _HIPCC
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         spec = problem.spec

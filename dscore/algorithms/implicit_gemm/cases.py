@@ -36,7 +36,7 @@ class ImplicitGemmTemplate(Template):
 
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
-    """Both arithmetics, two buffers and a ring of them, clusters, vectors and single elements."""
+    """Both arithmetics, one buffer, two and a ring, clusters, vectors and single elements."""
     drawn = draw(options())
     element = ELEMENTS[dict(drawn)["dtype"]]
     kernel = draw(st.one_of(st.just((3, 3)), pairs(4)))
@@ -53,7 +53,7 @@ def templates(draw: Any, device: Device) -> Template:
     tiling = ImplicitGemmTiling(
         tile_c=draw(st.integers(1, 2)) * wave_c, tile_p=tile_p, wave_c=wave_c, wave_p=wave_p,
         lanes_c=lanes_c, slices=slices, step_c=step_c,
-        stages=draw(st.integers(2, 4)) if device.asynchronous_copies else 2,
+        stages=draw(st.integers(1, 4 if device.asynchronous_copies else 2)),
         # Enough for small images and narrow ones.
         patch=(tile_p + 8) * draw(st.integers(4, 9)),
         cluster=draw(st.integers(1, min(3, device.cluster_blocks))),

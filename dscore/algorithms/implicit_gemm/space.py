@@ -15,7 +15,7 @@ from dscore.algorithms.columns import (
     select,
     select_or_all,
 )
-from dscore.algorithms.implicit_gemm.tiling import beside_of, pixels_of, under_tile
+from dscore.algorithms.implicit_gemm.tiling import beside_of, pixels_of, shape_of, under_tile
 from dscore.core.device import Device
 from dscore.core.numerics import ARITHMETICS
 from dscore.core.problem import ConvProblem
@@ -24,6 +24,8 @@ _MOST_WAVES = 8
 _LEAST_FULL = 0.6
 # Of a lane, in registers: beyond it too few wavefronts are resident to hide anything.
 _MOST_SUMS = 128
+# Elements on their way through a thread's registers: beyond it compilers spill some.
+_MOST_FETCHED = 64
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
@@ -43,7 +45,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     # No slice of a step, and no block of a cluster, is without channels.
     keep &= step_c - c.slice_c < spec.group_in
     keep &= (c.cluster == 1) | ((c.cluster - 1) * steps * step_c < spec.group_in)
-    keep &= c.stages <= np.maximum(3, steps + 1)
+    keep &= (c.stages <= steps + 1) & ((c.stages == 1) | (steps > 1))
     keep &= (c.cluster == 1) | (tiles <= device.compute_units)
     columns = SimpleNamespace(
         tile_c=tile_c, tile_p=tile_p, wave_c=wave_c, wave_p=wave_p, lanes_c=c.lanes_c,
@@ -53,7 +55,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     full = tiles * tile_c * tile_p * _LEAST_FULL <= spec.out_channels * pixels
     kept = select_or_all(select(columns, keep), (full & (waves > 1))[keep])
     kept.patch = patch_of(problem, kept)
-    return kept
+    shape = shape_of(problem, kept, device.wavefront)
+    return select_or_all(kept, (kept.stages > 2) | (shape.fetched <= _MOST_FETCHED))
 
 
 def patch_of(problem: ConvProblem, t: SimpleNamespace) -> Count:
@@ -68,7 +71,7 @@ def patch_of(problem: ConvProblem, t: SimpleNamespace) -> Count:
 def _axes(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Wavefronts by `rows` of lanes_c channels and `runs` of `pixels` pixels."""
     axes = {"waves_c": (1, 2, 4), "waves_p": (1, 2, 4), "slices": (1, 2, 4),
-            "stages": (2, 3, 4) if device.asynchronous_copies else (2,),
+            "stages": (1, 2, 3, 4) if device.asynchronous_copies else (1, 2),
             "cluster": powers_of_two(device.cluster_blocks)}
     slices = [size for size in (1, 2, 4, 8) if size < 2 * problem.spec.group_in]
     if problem.spec.group_in == 3:

@@ -24,9 +24,10 @@ class ImplicitGemmTiling(Tiling):
 
     A block computes `tile_c` output channels of one group for `tile_p` pixels, counted through all
     images; a wavefront `wave_c` x `wave_p` of these, by `lanes_c` rows of lanes. The input channels
-    come `step_c` at a time through a ring of `stages` LDS buffers: two are filled through
-    registers, three or more by asynchronous copies. Of a channel a buffer holds all taps of the
-    filters, and the part of the images under the block's pixels, in up to `patch` elements.
+    come `step_c` at a time through a ring of `stages` LDS buffers: one is waited for in every step,
+    two are filled through registers, three or more by asynchronous copies. Of a channel a buffer
+    holds all taps of the filters, and the part of the images under the block's pixels, in up to
+    `patch` elements.
     `slices` groups of wavefronts share the channels of a step, and `cluster` blocks (Hopper's
     clusters) the steps; their sums are added at the end.
 
@@ -159,7 +160,7 @@ def filter_row(problem: ConvProblem, t: Any) -> Count:
 
 
 def across_of(patch: Count, channels: Count, waves: Count, wavefront: int) -> tuple[Count, Count]:
-    """Threads that take elements of one channel's patch, so that *waves* wavefronts go over those of
+    """Threads that take elements of one channel, so that *waves* wavefronts go over the patches of
     all *channels* in the fewest turns; and these turns.
 
     >>> [tuple(map(int, across_of(patch, 8, 8, 32))) for patch in (104, 513)]
