@@ -85,16 +85,28 @@ struct ImplicitGemm : ImplicitGemmTiles<T, ImplicitGemmBuffers<Tiling, Layer>, L
     for (int i = 0; i < held; i++) places[i] = patch_place(pixel_of(i));
   }
 
-  // Calls each(tap) for every Step-th tap. Matrix units are nvcc's, which then knows the place of
-  // each tap, where they are few.
+  // Calls each(row, tap, two) for every Step-th tap of the filter, counted from a row on, with
+  // whether the next one is there as well. Rows come in turns, within which nvcc knows the place of
+  // each tap: all of them where taps are few, else as many as hold whole steps.
   template <int Step, class Each>
   static __device__ inline void each_tap(Each each) {
-    if constexpr (t::split && taps <= 10) {
+    constexpr int rows = Layer::kernel_h;
+    constexpr int turn = t::split && taps <= 10 ? rows
+                         : Step == 2 && Layer::kernel_w % 2 ? least(2, rows)
+                                                            : 1;
+    DSCORE_ROLLED
+    for (int row = 0; row + turn <= rows; row += turn) each_tap_of<Step, turn>(row, each);
+    if constexpr (rows % turn > 0) each_tap_of<Step, rows % turn>(rows - rows % turn, each);
+  }
+  template <int Step, int Rows, class Each>
+  static __device__ inline void each_tap_of(int row, Each each) {
+    constexpr int count = Rows * Layer::kernel_w;
+    if constexpr (t::split && count <= 16) {
       DSCORE_UNROLL
-      for (int tap = 0; tap < taps; tap += Step) each(tap);
+      for (int tap = 0; tap < count; tap += Step) each(row, tap, tap + 1 < count);
     } else {
       DSCORE_UNROLL_TAPS
-      for (int tap = 0; tap < taps; tap += Step) each(tap);
+      for (int tap = 0; tap < count; tap += Step) each(row, tap, tap + 1 < count);
     }
   }
 
@@ -104,14 +116,14 @@ struct ImplicitGemm : ImplicitGemmTiles<T, ImplicitGemmBuffers<Tiling, Layer>, L
     const T *images = lds + t::filters + slice * t::slice * t::patch;
     DSCORE_ROLLED
     for (int c = 0; c < t::slice; c++)
-      each_tap<1>([&](int tap) {
+      each_tap<1>([&](int row, int tap, bool) {
         T a[thread_c], b[thread_p];
         DSCORE_UNROLL
         for (int i = 0; i < thread_c; i++)
-          a[i] = filters[i * t::lanes_c * t::filter_row + c * taps + tap];
+          a[i] = filters[i * t::lanes_c * t::filter_row + c * taps + row * Layer::kernel_w + tap];
         DSCORE_UNROLL
         for (int p = 0; p < thread_p; p++)
-          b[p] = images[c * t::patch + tap_place(tap) + places[p]];
+          b[p] = images[c * t::patch + tap_place(row, tap) + places[p]];
         DSCORE_UNROLL
         for (int i = 0; i < thread_c; i++)
           DSCORE_UNROLL
@@ -131,14 +143,14 @@ struct ImplicitGemm : ImplicitGemmTiles<T, ImplicitGemmBuffers<Tiling, Layer>, L
     DSCORE_ROLLED
     for (int c = 0; c < t::slice; c += whole_eights ? 8 : 4) {
       if constexpr (whole_eights)
-        each_tap<1>([&](int tap) {
-          multiply_eight(filters + tap, images + tap_place(tap), 4 * taps, 4 * t::patch, true);
+        each_tap<1>([&](int row, int tap, bool) {
+          multiply_eight(filters + row * Layer::kernel_w + tap, images + tap_place(row, tap),
+                         4 * taps, 4 * t::patch, true);
         });
       else
-        each_tap<2>([&](int tap) {
-          const bool two = taps % 2 == 0 || tap + 1 < taps;
-          multiply_eight(filters + tap, images + tap_place(tap), 1,
-                         tap_place(tap + 1) - tap_place(tap), two);
+        each_tap<2>([&](int row, int tap, bool two) {
+          multiply_eight(filters + row * Layer::kernel_w + tap, images + tap_place(row, tap), 1,
+                         tap_place(0, tap + 1) - tap_place(0, tap), two);
         });
       filters += (whole_eights ? 8 : 4) * taps, images += (whole_eights ? 8 : 4) * t::patch;
     }

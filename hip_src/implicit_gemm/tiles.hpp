@@ -123,9 +123,10 @@ struct ImplicitGemmTiles : ConvKernel<T, Epilogue> {
     const int rows = (image - first_image) * image_rows(s) + place / s.out_width * step_h;
     return (rows - first_row) * row_width(s) + place % s.out_width * step_w - first_column;
   }
-  // How much further on another tap of it lies.
-  __device__ int tap_place(int tap) const {
-    return tap / Layer::kernel_w * Layer::dilation_h * row_width(s) +
+  // How much further on another tap of it lies, counted from a row of the filter on.
+  __device__ int tap_place(int row, int tap) const {
+    return row * Layer::dilation_h * row_width(s) +
+           tap / Layer::kernel_w * Layer::dilation_h * row_width(s) +
            tap % Layer::kernel_w * Layer::dilation_w;
   }
 

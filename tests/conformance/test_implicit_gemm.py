@@ -89,10 +89,11 @@ FAULTS = {
         FETCHED, "!Tiles::wanted(first_channel + channel)",
         "!Tiles::wanted(first_channel + channel - 1)"),
     "second four of the first one's channels": (
-        EIGHTS, "images + tap_place(tap), 4 * taps, 4 * t::patch",
-        "images + tap_place(tap), 4 * taps, 0"),
+        EIGHTS, "4 * taps, 4 * t::patch, true", "4 * taps, 0, true"),
     "odd tap not left out": (
-        FOURS, "taps % 2 == 0 || tap + 1 < taps", "true"),
+        FOURS, "DSCORE_UNROLL\n      for (int tap = 0; tap < count; tap += Step) "
+        "each(row, tap, tap + 1 < count);",
+        "for (int tap = 0; tap < count; tap += Step) each(row, tap, true);"),
 }
 
 
