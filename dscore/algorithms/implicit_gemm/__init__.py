@@ -16,13 +16,14 @@ from dscore.algorithms.base import (
     SpaceGenerator,
     Work,
 )
-from dscore.algorithms.columns import Count, power_of_two_within
-from dscore.algorithms.gemm import LEAST_SPLIT_CHANNELS, MOST_STAGES
+from dscore.algorithms.columns import Count, floor_div, power_of_two_within, remainder
+from dscore.algorithms.gemm import CLUSTER_LIMIT, LEAST_SPLIT_CHANNELS, MOST_STAGES
 from dscore.algorithms.implicit_gemm import cost
 from dscore.algorithms.implicit_gemm.space import columns_of
 from dscore.algorithms.implicit_gemm.tiling import (
     ImplicitGemmShape,
     ImplicitGemmTiling,
+    passes,
     pixels_of,
     shape_of,
     splits,
@@ -45,11 +46,12 @@ _HIPCC, _NVCC, _HIPCC_MOST = 44, 60, 68
 _HIPCC_TAPS, _HIPCC_FILTER = 3, 2
 
 
-def _held(problem: ConvProblem, t: Any, shape: ImplicitGemmShape, taps: int = 1) -> Count:
-    """Registers of a thread's operands of some taps and the places of its pixels, and of what it
-    fetches: rings of two are filled by itself.
+def _held(problem: ConvProblem, t: Any, shape: ImplicitGemmShape, passing: Any,
+          taps: int = 1) -> Count:
+    """Registers of a thread's operands of some taps, and the places of its pixels; and of what it
+    fetches, where tiles pass through registers.
     """
-    fetched = np.where(t.stages == 2, shape.fetched, 0)
+    fetched = np.where(passing, shape.fetched, 0)
     return shape.places + problem.spec.element.registers * (taps * shape.operands + fetched)
 
 
@@ -59,7 +61,7 @@ def _fragment_c(case: Case) -> Count:
 
 def _fragment_p(case: Case) -> Count:
     return np.where(splits(case.tiling), 16, np.maximum(
-        case.device.wavefront // case.tiling.lanes_c, 1))
+        floor_div(case.device.wavefront, case.tiling.lanes_c), 1))
 
 
 def _lanes(case: Case) -> Count:
@@ -84,16 +86,19 @@ class ImplicitGemm(Algorithm):
     tiling = ImplicitGemmTiling
     limits = (
         Limit("E-TILE", "part wavefronts", "", "",
-              lambda c: (c.tiling.tile_c % c.tiling.wave_c + c.tiling.tile_p % c.tiling.wave_p, 0),
+              lambda c: (remainder(c.tiling.tile_c, c.tiling.wave_c)
+                         + remainder(c.tiling.tile_p, c.tiling.wave_p), 0),
               lambda c: "wave_c divides tile_c, wave_p tile_p"),
         Limit("E-FRAGMENT", "part fragments", "", "",
-              lambda c: (c.tiling.wave_c % _fragment_c(c) + c.tiling.wave_p % _fragment_p(c), 0),
+              lambda c: (remainder(c.tiling.wave_c, _fragment_c(c))
+                         + remainder(c.tiling.wave_p, _fragment_p(c)), 0),
               lambda c: f"{_fragment_c(c)} channels x {_fragment_p(c)} pixels"),
         Limit("E-LANES", "lanes_c", "", "",
               lambda c: (_lanes(c), power_of_two_within(c.tiling.lanes_c, c.device.wavefront)),
               lambda c: "a power of two; 8 for tf32x3"),
         Limit("E-SLICE", "channels left", "", "",
-              lambda c: (c.tiling.step_c % (c.tiling.slices * np.where(splits(c.tiling), 4, 1)), 0),
+              lambda c: (remainder(c.tiling.step_c,
+                                   c.tiling.slices * np.where(splits(c.tiling), 4, 1)), 0),
               lambda c: "step_c by slices, in fours for tf32x3"),
         Limit("E-VECTOR", "elements left", "", "", lambda c: (_vector_left(c), 0),
               lambda c: "a filter's elements of a step by vectors of them"),
@@ -103,8 +108,7 @@ class ImplicitGemm(Algorithm):
         Limit("E-STAGES", "stages", "", "",
               lambda c: (c.tiling.stages, MOST_STAGES if c.device.asynchronous_copies else 2),
               lambda c: "more than 2 need asynchronous copies"),
-        Limit("E-CLUSTER", "cluster", "", "",
-              lambda c: (c.tiling.cluster, c.device.cluster_blocks)),
+        CLUSTER_LIMIT,
         Limit("E-SPLIT", "tf32x3", "", "",
               lambda c: (1 * splits(c.tiling), _admits_split(c)),
               lambda c: f"matrix units of TF32, {LEAST_SPLIT_PRODUCTS} summed products or more"),
@@ -122,6 +126,7 @@ class ImplicitGemm(Algorithm):
         shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
         tiles = problem.spec.groups * shape.channel_tiles * shape.pixel_tiles
         depth = shape.steps * t.step_c * taps_of(problem)
+        depth_lane = floor_div(depth, t.slices)
         # Matrix units take their operands from all of a wavefront's lanes together.
         read = np.where(splits(t), (t.wave_c + t.wave_p) / wavefront,
                         t.wave_c / t.lanes_c + t.wave_p * t.lanes_c / wavefront)
@@ -129,18 +134,17 @@ class ImplicitGemm(Algorithm):
             threads=shape.waves * wavefront, waves=shape.waves,
             lds_bytes=np.maximum(element * t.stages * shape.buffer + table_bytes(t),
                                  ACCUMULATOR.bytes * shape.joined),
-            registers=shape.sums + _held(problem, t, shape) + COMPILER_REGISTERS,
+            registers=shape.sums + _held(problem, t, shape, t.stages == 2) + COMPILER_REGISTERS,
             blocks=t.cluster * tiles,
             utilisation=problem.macs / (t.cluster * tiles * t.tile_c * t.tile_p * depth),
-            fmas=shape.sums * depth // t.slices, operand_loads=read * depth // t.slices)
+            fmas=shape.sums * depth_lane, operand_loads=read * depth_lane)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        shape = shape_of(problem, t, device.wavefront)
+        shape, passing = shape_of(problem, t, device.wavefront), passes(t, device)
         if device.vendor == "nvidia":
-            return shape.sums + _held(problem, t, shape) + _NVCC
-        filters = np.where(t.stages == 2, shape.filter_vectors, 0)
-        return (shape.sums + _held(problem, t, shape, _HIPCC_TAPS) + _HIPCC_FILTER * filters
-                + _HIPCC)
+            return shape.sums + _held(problem, t, shape, passing) + _NVCC
+        return (shape.sums + _held(problem, t, shape, passing, _HIPCC_TAPS)
+                + _HIPCC_FILTER * np.where(passing, shape.filter_vectors, 0) + _HIPCC)
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         wanted = self.registers(problem, t, device)

@@ -9,6 +9,7 @@ import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.gemm.cost import CACHED_LDS_BYTES
 from dscore.algorithms.gemm.cost import WEIGHTS as GEMM_WEIGHTS
 from dscore.algorithms.implicit_gemm.tiling import (
     beside_of,
@@ -91,15 +92,21 @@ def work(case: Case) -> Work:
     traffic = traffic_of(case)
     # Once the ring is full, each turn of it waits for memory again.
     turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
+    footprint = case.footprint
+    singles = shape.steps * shape.turns * (t.stages != 2)
+    uncached = singles * (footprint.lds_bytes * case.block_n > CACHED_LDS_BYTES)
+    crowds = (footprint.blocks <= case.device.compute_units) & (case.block_n > 1)
     return Work(
         issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
         + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
         + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
         + weight["join"] * traffic.joined,
         products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
-        lines=0.0,
+        lines=weight["single"] * singles + weight["uncached"] * uncached,
         waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
         + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
         + weight["cluster_sum"] * (t.cluster - 1) * shape.sums
         + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
-        fill_bytes=0.0, l2_bytes=weight["loaded"] * traffic.load_bytes)
+        fill_bytes=case.problem.spec.element.bytes * (
+            weight["fill"] * shape.buffer + weight["drain"] * t.tile_c * t.tile_p),
+        l2_bytes=weight["loaded"] * traffic.load_bytes, uneven=1 + weight["crowd"] * crowds)

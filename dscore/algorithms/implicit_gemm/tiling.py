@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dscore.algorithms.base import VECTOR_BYTES
-from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
+from dscore.core.device import Device
 from dscore.core.numerics import ARITHMETICS, WORD_BYTES, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Pair
@@ -111,6 +112,7 @@ def _under_tile(problem: ConvProblem, tile_p: int) -> int:
     return int(apart.max()) + rows_of(problem).reach
 
 
+@remembered
 def under_tile(problem: ConvProblem, tile_p: Count) -> Count:
     """Elements of a channel from the first tap of a tile's first pixel to the last of its last one,
     of the tile that has most.
@@ -124,9 +126,15 @@ def under_tile(problem: ConvProblem, tile_p: Count) -> Count:
     return needed[at].reshape(np.shape(tile_p)) if np.ndim(tile_p) else int(needed[0])
 
 
+@remembered
 def splits(t: Any) -> Any:
     """Whether products are made of three TF32 ones."""
     return np.asarray(t.arithmetic) == "tf32x3"
+
+
+def passes(t: Any, device: Device) -> Any:
+    """Whether tiles pass through registers on their way to LDS."""
+    return (t.stages == 2) | ((t.stages == 1) & (not device.asynchronous_copies))
 
 
 def pixels_of(problem: ConvProblem) -> int:
@@ -167,8 +175,9 @@ def across_of(patch: Count, channels: Count, waves: Count, wavefront: int) -> tu
     [(32, 4), (32, 17)]
     """
     choices = np.array([1, *range(2, int(np.max(waves, initial=1)) + 1)])[:, None]
-    turns = np.where(np.asarray(waves) % choices, MOST_COUNT, ceil_div(
-        patch, choices * wavefront) * ceil_div(channels, np.maximum(waves // choices, 1)))
+    beside = floor_div(waves, choices)
+    turns = np.where(beside * choices == waves, ceil_div(patch, choices * wavefront)
+                     * ceil_div(channels, np.maximum(beside, 1)), MOST_COUNT)
     best = turns.argmin(axis=0)
     shape = np.shape(patch)
     return ((choices[best, 0] * wavefront).reshape(shape),
@@ -197,14 +206,15 @@ class ImplicitGemmShape:
     pixel_tiles: Count
 
 
+@remembered
 def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> ImplicitGemmShape:
     """Geometry of *t*, an ImplicitGemmTiling or columns of many."""
     spec, split = problem.spec, splits(t)
     # What no tiling may be has at least one of each, so that its rules can be judged.
-    slice_waves = np.maximum((t.tile_c // t.wave_c) * (t.tile_p // t.wave_p), 1)
+    slice_waves = np.maximum(floor_div(t.tile_c, t.wave_c) * floor_div(t.tile_p, t.wave_p), 1)
     waves, sums = slice_waves * t.slices, np.maximum(t.wave_c * t.wave_p // wavefront, 1)
-    lanes_p = np.maximum(wavefront // t.lanes_c, 1)
-    thread_c, thread_p = t.wave_c // t.lanes_c, t.wave_p // lanes_p
+    lanes_p = np.maximum(floor_div(wavefront, t.lanes_c), 1)
+    thread_c, thread_p = floor_div(t.wave_c, t.lanes_c), floor_div(t.wave_p, lanes_p)
     vector_c = vectors_of(problem)[1]
     filters = t.tile_c * filter_row(problem, t)
     across, turns = across_of(t.patch, t.step_c, waves, wavefront)
