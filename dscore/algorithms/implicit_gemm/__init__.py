@@ -41,7 +41,7 @@ from dscore.core.problem import ConvProblem
 LEAST_SPLIT_PRODUCTS = LEAST_SPLIT_CHANNELS
 # Registers that a compiler takes beside sums, operands, places and what is fetched
 # (docs/registers.md): usually, and hipcc at most.
-_HIPCC, _NVCC, _HIPCC_MOST = 44, 60, 68
+_HIPCC, _NVCC, _HIPCC_MOST = 44, 60, 56
 # Taps whose operands hipcc holds at once, and registers of a filter's vector on its way.
 _HIPCC_TAPS, _HIPCC_FILTER = 3, 2
 
