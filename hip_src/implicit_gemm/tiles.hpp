@@ -4,6 +4,12 @@
 
 #include "support/ring.hpp"
 
+#if defined(DSCORE_HOST)
+#define DSCORE_UNROLL_COPIES
+#else
+#define DSCORE_UNROLL_COPIES _Pragma("unroll 8")
+#endif
+
 namespace dscore {
 
 // A tiling with the buffers of a layer's filters and images.
@@ -161,37 +167,46 @@ struct ImplicitGemmTiles : ConvKernel<T, Epilogue> {
     return group_in(s) % t::step_c == 0 || channel < group_in(s);
   }
 
+  // Calls each(i) for i below Count. Of many copies that pass through no array of registers not all
+  // are unrolled: compilers would hold the addresses of all.
+  template <int Count, class Each>
+  static __device__ inline void each_turn(Each each) {
+    if constexpr (fetched || Count <= 8) {
+      DSCORE_UNROLL
+      for (int i = 0; i < Count; i++) each(i);
+    } else {
+      DSCORE_UNROLL_COPIES
+      for (int i = 0; i < Count; i++) each(i);
+    }
+  }
   // Calls take(i, place in the buffer, source, whether it exists) for the thread's vectors.
   template <class Take>
   __device__ void each_filter(int step, Take take) const {
     const int depth = group_in(s) * Layer::taps, first = (first_step + step) * t::row;
-    DSCORE_UNROLL
-    for (int i = 0; i < FilterWalk::count; i++) {
-      if (!FilterWalk::part(i, thread)) continue;
+    each_turn<FilterWalk::count>([&](int i) {
+      if (!FilterWalk::part(i, thread)) return;
       const int row = FilterWalk::row(i, thread), channel = first_channel + row;
       const int column = FilterWalk::column(i, thread) * t::vector_c;
       take(i, row * t::filter_row + column,
            w + (group * group_out(s) + channel) * depth + first + column,
            wanted(channel) && (group_in(s) % t::step_c == 0 || first + column < depth));
-    }
+    });
   }
   template <class Take>
   __device__ void each_element(int step, Take take) const {
     const int plane = s.height * s.width, own = thread / across;
     const int first = (first_step + step) * t::step_c + own;
-    DSCORE_UNROLL
-    for (int j = 0; j < columns; j++) {
+    each_turn<columns>([&](int j) {
       const int element = thread % across + j * across;
-      if (t::patch % across != 0 && element >= t::patch) continue;
+      if (t::patch % across != 0 && element >= t::patch) return;
       const int place = table[element];
       const T *const from = x + place + first * plane;
-      DSCORE_UNROLL
-      for (int i = 0; i < channels_each; i++) {
-        if (t::step_c % beside != 0 && own + i * beside >= t::step_c) continue;
+      each_turn<channels_each>([&](int i) {
+        if (t::step_c % beside != 0 && own + i * beside >= t::step_c) return;
         take(j * channels_each + i, t::filters + (own + i * beside) * t::patch + element,
              from + i * beside * plane, place >= 0 && summed(first + i * beside));
-      }
-    }
+      });
+    });
   }
 
   __device__ void copy(T *lds, int step) const {
