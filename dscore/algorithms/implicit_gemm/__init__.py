@@ -23,7 +23,6 @@ from dscore.algorithms.implicit_gemm.space import columns_of
 from dscore.algorithms.implicit_gemm.tiling import (
     ImplicitGemmShape,
     ImplicitGemmTiling,
-    passes,
     pixels_of,
     shape_of,
     splits,
@@ -32,6 +31,7 @@ from dscore.algorithms.implicit_gemm.tiling import (
     under_tile,
     vectors_of,
 )
+from dscore.algorithms.registers import roomy
 from dscore.core.device import Device
 from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan, Violation
@@ -40,18 +40,17 @@ from dscore.core.problem import ConvProblem
 # As in gemm: the bound of a float32 result admits three TF32 products for one from here on.
 LEAST_SPLIT_PRODUCTS = LEAST_SPLIT_CHANNELS
 # Registers that a compiler takes beside sums, operands, places and what is fetched
-# (docs/registers.md): usually, and hipcc at most.
-_HIPCC, _NVCC, _HIPCC_MOST = 44, 60, 56
+# (docs/registers.md): usually; and hipcc at most, also where there are more of them.
+_HIPCC, _NVCC, _HIPCC_MOST, _ROOMY = 44, 60, 56, 112
 # Taps whose operands hipcc holds at once, and registers of a filter's vector on its way.
 _HIPCC_TAPS, _HIPCC_FILTER = 3, 2
 
 
-def _held(problem: ConvProblem, t: Any, shape: ImplicitGemmShape, passing: Any,
-          taps: int = 1) -> Count:
+def _held(problem: ConvProblem, t: Any, shape: ImplicitGemmShape, taps: int = 1) -> Count:
     """Registers of a thread's operands of some taps, and the places of its pixels; and of what it
-    fetches, where tiles pass through registers.
+    fetches, which a ring of two holds while it multiplies.
     """
-    fetched = np.where(passing, shape.fetched, 0)
+    fetched = np.where(t.stages == 2, shape.fetched, 0)
     return shape.places + problem.spec.element.registers * (taps * shape.operands + fetched)
 
 
@@ -134,23 +133,24 @@ class ImplicitGemm(Algorithm):
             threads=shape.waves * wavefront, waves=shape.waves,
             lds_bytes=np.maximum(element * t.stages * shape.buffer + table_bytes(t),
                                  ACCUMULATOR.bytes * shape.joined),
-            registers=shape.sums + _held(problem, t, shape, t.stages == 2) + COMPILER_REGISTERS,
+            registers=shape.sums + _held(problem, t, shape) + COMPILER_REGISTERS,
             blocks=t.cluster * tiles,
             utilisation=problem.macs / (t.cluster * tiles * t.tile_c * t.tile_p * depth),
             fmas=shape.sums * depth_lane, operand_loads=read * depth_lane)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        shape, passing = shape_of(problem, t, device.wavefront), passes(t, device)
+        shape = shape_of(problem, t, device.wavefront)
         if device.vendor == "nvidia":
-            return shape.sums + _held(problem, t, shape, passing) + _NVCC
-        return (shape.sums + _held(problem, t, shape, passing, _HIPCC_TAPS)
-                + _HIPCC_FILTER * np.where(passing, shape.filter_vectors, 0) + _HIPCC)
+            return shape.sums + _held(problem, t, shape) + _NVCC
+        filters = np.where(t.stages == 2, shape.filter_vectors, 0)
+        return (shape.sums + _held(problem, t, shape, _HIPCC_TAPS) + _HIPCC_FILTER * filters
+                + _HIPCC)
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         wanted = self.registers(problem, t, device)
         if device.vendor == "nvidia":  # whose compiler takes what is there
             return np.full_like(wanted, device.registers_per_simd_lane)
-        return wanted + _HIPCC_MOST - _HIPCC
+        return wanted + (_ROOMY if roomy(device) else _HIPCC_MOST) - _HIPCC
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         spec = problem.spec

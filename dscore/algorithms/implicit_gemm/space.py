@@ -16,13 +16,7 @@ from dscore.algorithms.columns import (
     select,
     select_or_all,
 )
-from dscore.algorithms.implicit_gemm.tiling import (
-    beside_of,
-    passes,
-    pixels_of,
-    shape_of,
-    under_tile,
-)
+from dscore.algorithms.implicit_gemm.tiling import beside_of, pixels_of, shape_of, under_tile
 from dscore.core.device import Device
 from dscore.core.numerics import ARITHMETICS
 from dscore.core.problem import ConvProblem
@@ -60,7 +54,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     kept = select_or_all(columns, full & (c.waves > 1), keep)
     kept.patch = patch_of(problem, kept)
     shape = shape_of(problem, kept, device.wavefront)
-    return select_or_all(kept, ~passes(kept, device) | (shape.fetched <= _MOST_FETCHED))
+    return select_or_all(kept, (kept.stages != 2) | (shape.fetched <= _MOST_FETCHED))
 
 
 @lru_cache(maxsize=8)

@@ -11,7 +11,6 @@ import numpy as np
 
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
-from dscore.core.device import Device
 from dscore.core.numerics import ARITHMETICS, WORD_BYTES, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Pair
@@ -130,11 +129,6 @@ def under_tile(problem: ConvProblem, tile_p: Count) -> Count:
 def splits(t: Any) -> Any:
     """Whether products are made of three TF32 ones."""
     return np.asarray(t.arithmetic) == "tf32x3"
-
-
-def passes(t: Any, device: Device) -> Any:
-    """Whether tiles pass through registers on their way to LDS."""
-    return (t.stages == 2) | ((t.stages == 1) & (not device.asynchronous_copies))
 
 
 def pixels_of(problem: ConvProblem) -> int:
