@@ -83,7 +83,10 @@ struct ImplicitGemm : ImplicitGemmTiles<T, ImplicitGemmBuffers<Tiling, Layer>, L
       : Tiles(args, shape), accumulators{} {
     DSCORE_UNROLL
     for (int i = 0; i < held; i++) places[i] = patch_place(pixel_of(i));
+    // Before the kernel begins to wait for the one before it.
+    Tiles::fill_table(buffers());
   }
+  static __device__ T *buffers() { return block_lds<T, lds_bytes / int{sizeof(T)}>(); }
 
   // Calls each(row, tap, two) for every Step-th tap of the filter, counted from a row on, with
   // whether the next one is there as well. Rows come in turns, within which nvcc knows the place of
@@ -208,9 +211,8 @@ struct ImplicitGemm : ImplicitGemmTiles<T, ImplicitGemmBuffers<Tiling, Layer>, L
   }
 
   __device__ void run(const Arguments &args) {
-    T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
-    float *sums = reinterpret_cast<float *>(lds);
-    Tiles::fill_table(lds);
+    T *const lds = buffers();
+    float *const sums = reinterpret_cast<float *>(lds);
     run_ring<t>(*this, lds, least(steps_each(s), all_steps(s) - first_step), [](T *, int) {});
     if constexpr (t::slices > 1) join_slices<t>(accumulators, sums, thread, slice);
     if constexpr (t::cluster > 1) join_blocks<t>(accumulators, sums, thread, slice, rank);
