@@ -52,7 +52,7 @@ def plans(draw):
     return plan_of(problem, t, wavefront)
 
 
-@settings(CHECKED, max_examples=200)
+@settings(CHECKED, max_examples=120)
 @given(plans(), st.integers(0, 99))
 def test_the_implicit_product_is_within_the_bound(plan, seed):
     check(plan, seed)

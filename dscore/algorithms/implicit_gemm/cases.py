@@ -42,7 +42,7 @@ def templates(draw: Any, device: Device) -> Template:
     kernel = draw(st.one_of(st.just((3, 3)), pairs(4)))
     taps, whole = kernel[0] * kernel[1], VECTOR_BYTES // element.bytes
     split = "tf32" in device.matrix_types and element == ACCUMULATOR and draw(st.booleans())
-    lanes_c = 8 if split else draw(st.sampled_from((4, 8, 16)))
+    lanes_c = 8 if split else draw(st.sampled_from((1, 4, 8, 16)))
     wave_c = lanes_c * draw(st.integers(1, 3))
     wave_p = (16 if split else device.wavefront // lanes_c) * draw(st.integers(1, 2))
     slices = draw(st.integers(1, 3))

@@ -87,7 +87,8 @@ def _axes(device: Device) -> SimpleNamespace:
     axes = {"waves_c": (1, 2, 4), "waves_p": (1, 2, 4), "slices": (1, 2, 4),
             "stages": (1, 2, 3, 4) if device.asynchronous_copies else (1, 2),
             "cluster": powers_of_two(device.cluster_blocks)}
-    plain = grid(arithmetic=[0], lanes_c=(4, 8), rows=(1, 2, 4, 8), runs=(2, 4, 8),
+    # One row of lanes is for groups of few channels.
+    plain = grid(arithmetic=[0], lanes_c=(1, 4, 8), rows=(1, 2, 4, 8), runs=(2, 4, 8),
                  slice_c=(1, 2, _COLOURS, 4, 8), **axes)
     plain.pixels = device.wavefront // plain.lanes_c
     if "tf32" not in device.matrix_types:
