@@ -41,7 +41,7 @@ from dscore.core.problem import ConvProblem
 LEAST_SPLIT_PRODUCTS = LEAST_SPLIT_CHANNELS
 # Registers that a compiler takes beside sums, operands, places and what is fetched
 # (docs/registers.md): usually; and hipcc at most, also where there are more of them.
-_HIPCC, _NVCC, _HIPCC_MOST, _ROOMY = 44, 60, 56, 112
+_HIPCC, _NVCC, _HIPCC_MOST, _ROOMY = 44, 60, 76, 112
 # Taps whose operands hipcc holds at once, and registers of a filter's vector on its way.
 _HIPCC_TAPS, _HIPCC_FILTER = 3, 2
 
