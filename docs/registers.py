@@ -27,6 +27,8 @@ from dscore.algorithms.channel_distribution.tiling import shape_of as distributi
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.gemm.tiling import shape_of as gemm_shape
+from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
+from dscore.algorithms.implicit_gemm.tiling import shape_of as implicit_gemm_shape
 from dscore.algorithms.registry import algorithm_of, running, tiling_from
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.row_reuse.tiling import shape_of as row_reuse_shape
@@ -119,6 +121,10 @@ def features(row: Row) -> tuple[str, tuple[int, int, int]]:
         walk, taps = row_reuse_shape(problem, tiling), problem.spec.kernel
         return family, (int(walk.live_rows * tiling.thread_w), int(walk.columns),
                         taps[0] * taps[1])
+    if isinstance(tiling, ImplicitGemmTiling):
+        block = implicit_gemm_shape(problem, tiling, wavefront)
+        return family, (int(block.sums), int(block.operands + block.places),
+                        int(block.fetched) if tiling.stages == 2 else 0)
     thread_c = tiling.as_dict()["thread_c"]
     return family, (thread_c, thread_c, 1)
 

@@ -198,7 +198,7 @@ def test_the_registers_page_and_its_script_go_by_eq_6():
             family, terms = script.features({"problem": problem_token(plan.problem),
                                              "device": device, "tiling": plan.tiling.as_json()})
             assert sum(terms) + 30 == plan.use.registers
-            assert family in (*script.FAMILIES, "direct")
+            assert family in (*script.FAMILIES, "implicit_gemm")
     assert {family for family in script.FAMILIES
             if PAGES["docs/registers.md"].count(f"| {family} |") < 4} == set()
 

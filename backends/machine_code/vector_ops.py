@@ -106,7 +106,7 @@ def reversed_bits(a: Any) -> Any:
 def _compare(name: str) -> dict[str, VectorOp]:
     """Integer comparisons (Vega ISA, 12.11, VOPC)."""
     compute: Callable[..., Any] = getattr(np, _COMPARISONS[name])
-    kinds = {"i32": "ii", "u32": "uu", "i16": "ee", "u16": "hh"}
+    kinds = {"i32": "ii", "u32": "uu", "i16": "ee", "u16": "hh", "i64": "qq", "u64": "dd"}
     return {f"v_cmp_{name}_{suffix}": _op(f"m<{types}", compute)
             for suffix, types in kinds.items()}
 

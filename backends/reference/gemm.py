@@ -12,8 +12,6 @@ before odd ones. In an input gradient the channels summed are those of the outpu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from dscore.algorithms.columns import ceil_div
@@ -25,7 +23,6 @@ from dscore.backends.reference.machine import (
     Bools,
     Floats,
     Ints,
-    LockstepKernel,
     Operands,
     batches,
     inside,
@@ -33,6 +30,7 @@ from dscore.backends.reference.machine import (
     require_launch,
     split,
 )
+from dscore.backends.reference.ring import RingKernel
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
@@ -58,7 +56,7 @@ def _launch(kernel: _Gemm, trace: Trace | None) -> None:
         kernel.finish()
 
 
-class _Gemm(LockstepKernel):
+class _Gemm(RingKernel):
     """The geometry of a block, its two tiles, and the blocks that run at present.
 
     Grid order: block of the cluster fastest, then channel tile, pixel tile. Blocks of the same
@@ -144,41 +142,7 @@ class _Gemm(LockstepKernel):
         held = (pixel < self.sizes.pixels) & inside(row, height) & inside(column, width)
         return image, row * width + column, held & reached
 
-    def accumulate(self, rank: int) -> None:
-        """The steps of the blocks of *rank*; a barrier parts each from the next."""
-        self.lanes.sums.fill(0)
-        each = int(self.shape.steps)
-        steps = range(self.steps)[rank * each:(rank + 1) * each]
-        for step in self._fetched(steps) if self.t.stages == 2 else self._copied(steps):
-            self.lanes.multiply(self._at(step))
-
-    def _at(self, step: int) -> int:
-        first: int = self.ring + step % self.t.stages * self.buffer
-        return first
-
-    def _fetched(self, steps: range) -> Iterator[int]:
-        """Steps in LDS: the next one is fetched while one is multiplied, and put after it."""
-        self._copy(steps[:1])
-        for step in steps[1:]:
-            self._fetch(step)
-            yield step - 1
-            self._put(step)
-        yield from steps[-1:]
-
-    def _copied(self, steps: range) -> Iterator[int]:
-        """Steps in LDS, to which they are copied stages - 1 steps ahead: here at once."""
-        ahead = self.t.stages - 1
-        self._copy(steps[:ahead])
-        for at, step in enumerate(steps):
-            self._copy(steps[at + ahead:at + ahead + 1])
-            yield step
-
-    def _copy(self, steps: range) -> None:
-        for step in steps:
-            self._fetch(step)
-            self._put(step)
-
-    def _fetch(self, step: int) -> None:
+    def fetch(self, step: int) -> None:
         """Global memory to where the tiles are on their way."""
         first, (filters, images) = step * self.t.step_c, self.held[step == self.steps - 1]
         self.blocks.load(self.filter_temp, self.w, filters, "filters",
@@ -187,29 +151,9 @@ class _Gemm(LockstepKernel):
                          advance=first * self.sizes.area_read)
         self.scaled(self.blocks, self.image_temp, self.scales[step == self.steps - 1], first)
 
-    def _put(self, step: int) -> None:
-        self.blocks.lds_write(self._at(step), self.filter_temp, self.filter_words)
-        self.blocks.lds_write(self._at(step), self.image_temp, self.image_words)
-
-    def join(self, rank: int) -> None:
-        """Add the slices' sums to the first one's, and these of every rank to the first one's."""
-        shape = (self.blocks.count, int(self.shape.sums), self.t.slices, -1)
-        slices = self.lanes.sums.reshape(shape).swapaxes(1, 2)
-        first = slices[:, 0].copy()
-        self._add(first, slices[:, 1:])
-        if rank == 0:
-            self.joined = first
-        else:
-            self._add(self.joined, first[:, None])
-
-    def _add(self, sums: Floats, others: Floats) -> None:
-        """Add each of *others* (block, other, sum, lane) to *sums*, through LDS."""
-        if others.size:
-            self.blocks.lds_write(self.ring, others.reshape(self.blocks.count, -1))
-        part, at = np.empty_like(sums), Addresses(lane_ids(*sums.shape[1:]))
-        for other in range(others.shape[1]):
-            self.blocks.lds_read(part, at, self.ring + other * at.count, operand=False)
-            np.add(sums, part, out=sums)
+    def put(self, step: int) -> None:
+        self.blocks.lds_write(self.at(step), self.filter_temp, self.filter_words)
+        self.blocks.lds_write(self.at(step), self.image_temp, self.image_words)
 
     def finish(self) -> None:
         """Bias, activation and the stores of the first slice."""

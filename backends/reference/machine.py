@@ -177,6 +177,15 @@ class Blocks:
             self.trace.lds_reads += read
             self.trace.operands += read * operand
 
+    def lds_read_apart(self, out: Floats, at: Addresses, offset: int) -> None:
+        """As `lds_read`, where each block has addresses of its own, along the first axis."""
+        at.require_within(self.lds.shape[1], offset, "LDS")
+        block = self.lds.shape[1] * lane_ids(self.count, *[1] * (at.index.ndim - 1))
+        np.take(self.lds, block + (at.index + offset), out=out, mode="clip")
+        if self.trace is not None:
+            self.trace.lds_reads += out.size
+            self.trace.operands += out.size
+
     def lds_write(self, first: int, values: Floats, words: Ints | None = None) -> None:
         """Threads write *values*, of shape (blocks, threads), to *words* counted from *first*.
 

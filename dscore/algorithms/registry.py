@@ -28,6 +28,7 @@ _REGISTRY: dict[str, str] = {
     "tap_sums": "dscore.algorithms.tap_sums:TapSums",
     "split_k": "dscore.algorithms.split_k:SplitK",
     "winograd": "dscore.algorithms.winograd:Winograd",
+    "implicit_gemm": "dscore.algorithms.implicit_gemm:ImplicitGemm",
     "direct": "dscore.algorithms.direct:Direct",
 }
 # Those of `register`, the latest first. Never changed but replaced, so that another thread sees

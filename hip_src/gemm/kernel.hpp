@@ -8,6 +8,7 @@
 #pragma once
 
 #include "gemm/tiles.hpp"
+#include "support/joined_sums.hpp"
 
 namespace dscore {
 
@@ -164,13 +165,7 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
           b[n][0] = Halves(two.at[0]), b[n][1] = Halves(two.at[1]);
         }
       }
-      DSCORE_UNROLL
-      for (int term = 0; term < 3; term++)
-        DSCORE_UNROLL
-        for (int m = 0; m < eights / 2; m++)
-          DSCORE_UNROLL
-          for (int n = 0; n < columns8; n++)
-            multiply_tf32(accumulators + (m * columns8 + n) * 4, a[m], b[n], term == 0, term == 1);
+      multiply_in_three(accumulators, a, b);
     }
   }
 
@@ -185,40 +180,6 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
     run_ring<t>(*this, lds, steps, [&](T *arrived, int step) {
       if constexpr (Epilogue::scaled) Tiles::scale(args, arrived, step);
     });
-  }
-
-  // Adds the slices' sums to the first one's.
-  __device__ void join(T *lds) {
-    Accumulator *parts = reinterpret_cast<Accumulator *>(lds) + thread % t::slice_threads;
-    __syncthreads();
-    DSCORE_UNROLL
-    for (int i = 0; i < t::accumulators; i++)
-      if (slice > 0)
-        parts[((slice - 1) * t::accumulators + i) * t::slice_threads] = accumulators[i];
-    __syncthreads();
-    DSCORE_UNROLL
-    for (int other = 0; other < t::slices - 1; other++)
-      DSCORE_UNROLL
-      for (int i = 0; i < t::accumulators; i++)
-        if (slice == 0) accumulators[i] += parts[(other * t::accumulators + i) * t::slice_threads];
-  }
-
-  // Adds the sums of the cluster's other blocks to the first one's.
-  __device__ void join_blocks(T *lds) {
-    Accumulator *parts = reinterpret_cast<Accumulator *>(lds) + thread % t::slice_threads;
-    __syncthreads();
-    DSCORE_UNROLL
-    for (int i = 0; i < t::accumulators; i++)
-      if (slice == 0 && rank > 0) parts[i * t::slice_threads] = accumulators[i];
-    cluster_barrier();
-    DSCORE_UNROLL
-    for (int other = 1; other < t::cluster; other++)
-      DSCORE_UNROLL
-      for (int i = 0; i < t::accumulators; i++)
-        if (slice == 0 && rank == 0)
-          accumulators[i] += read_of_block(parts + i * t::slice_threads, other);
-    // A block's LDS is there for as long as the block is.
-    cluster_barrier();
   }
 
   // Where channel 0 of a pixel's results lies.
@@ -282,8 +243,9 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
   __device__ void run(const Arguments &args) {
     T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
     accumulate(args, lds);
-    if constexpr (t::slices > 1) join(lds);
-    if constexpr (t::cluster > 1) join_blocks(lds);
+    float *sums = reinterpret_cast<float *>(lds);
+    if constexpr (t::slices > 1) join_slices<t>(accumulators, sums, thread, slice);
+    if constexpr (t::cluster > 1) join_blocks<t>(accumulators, sums, thread, slice, rank);
     if (slice > 0 || rank > 0) return;
     if constexpr (t::split) finish_split(args);
     else finish_plain(args);

@@ -64,9 +64,25 @@ __device__ inline void run_fetched(Kernel &kernel, T *lds, int steps, Arrived ar
   kernel.multiply(lds + (steps - 1) % 2 * t::buffer);
 }
 
+// One buffer: each step is waited for, which other blocks on the compute unit hide.
+template <class Kernel, class T, class Arrived>
+__device__ inline void run_single(Kernel &kernel, T *lds, int steps, Arrived arrived) {
+  DSCORE_ROLLED
+  for (int step = 0; step < steps; step++) {
+    if (step > 0) __syncthreads();
+    kernel.copy(lds, step);
+    commit_copies();
+    wait_copies<0>();
+    arrived(lds, step);
+    __syncthreads();
+    kernel.multiply(lds);
+  }
+}
+
 template <class t, class Kernel, class T, class Arrived>
 __device__ inline void run_ring(Kernel &kernel, T *lds, int steps, Arrived arrived) {
-  if constexpr (t::stages > 2) run_copied<t>(kernel, lds, steps, arrived);
+  if constexpr (t::stages == 1) run_single(kernel, lds, steps, arrived);
+  else if constexpr (t::stages > 2) run_copied<t>(kernel, lds, steps, arrived);
   else run_fetched<t>(kernel, lds, steps, arrived);
 }
 

@@ -80,8 +80,8 @@ __device__ inline void copy_async(void *lds, const void *from, bool there = true
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(Bytes),
                  "r"(there ? Bytes : 0) : "memory");
 #else
-  using Bits = Pack<uint32_t, Bytes / 4>;
-  *static_cast<Bits *>(lds) = there ? *static_cast<const Bits *>(from) : Bits{};
+  *static_cast<Pack<uint32_t, Bytes / 4> *>(lds) =
+      vector_or_zeros<Bytes / 4>(static_cast<const uint32_t *>(from), there);
 #endif
 }
 

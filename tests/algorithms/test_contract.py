@@ -91,7 +91,7 @@ def test_other_threads_miss_no_algorithm_while_one_is_registered():
         while not done.is_set():
             try:
                 shipped = [one.name for one in registry.running(problem)]
-                missed.extend(() if shipped == ["direct"] else [shipped])
+                missed.extend(() if shipped == ["implicit_gemm", "direct"] else [shipped])
             except SpecError as error:
                 missed.append(error)
 

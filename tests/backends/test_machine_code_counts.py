@@ -10,6 +10,7 @@ from machine_programs import LANES, address, program
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.registry import algorithm_of, case_of
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.backends.machine_code import disassembly
@@ -128,6 +129,8 @@ def test_lds_clocks_are_those_of_a_bank_after_the_other(access):
 
 PLANS = [
     ("n1c32h8w8_o64k1", GemmTiling(32, 32, 16, 32, 8, 1, 16, 2)),
+    ("n1c8h8w8_o16k3p1", ImplicitGemmTiling(16, 32, 16, 32, 8, 1, 4, 2, 60)),
+    ("n1c8h8w8_o16k3p1", ImplicitGemmTiling(16, 64, 16, 32, 8, 1, 8, 2, 100)),
     ("n1c32h4w8_o16k1", ChannelDistributionTiling(8, 16, 4, 1, 8)),
     ("n1c12h14w14_o12k3p1g12", RowReuseTiling(7, 1, 2, 14, 4, staging="lds")),
 ]

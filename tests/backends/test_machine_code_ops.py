@@ -148,6 +148,26 @@ def test_integer_comparisons(name, kind):
         assert after.s64[0, 53] >> np.uint64(lane) & np.uint64(1) == (lane > 1 and eval(text))
 
 
+LONG_KINDS = {"i64": lambda a: signed(a, 64), "u64": int}
+
+
+@pytest.mark.parametrize("kind", LONG_KINDS)
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_comparisons_of_two_words(name, kind):
+    low, high = words(1), words(2)
+    others = [np.where(np.arange(LANES) % 3 == at, word, words(3)) for at, word in ((0, low),
+                                                                                  (1, high))]
+    others = [np.where(np.arange(LANES) % 5 == 0, word, other)
+              for word, other in zip((low, high), others, strict=True)]
+    after = run(f"v_cmp_{name}_{kind} vcc, v[1:2], v[3:4]",
+                {1: low, 2: high, 3: others[0], 4: others[1]}, exec_mask=LONG - 4)
+    for lane in range(LANES):
+        a, b = (LONG_KINDS[kind](int(first[lane]) | int(second[lane]) << 32)
+                for first, second in ((low, high), others))
+        assert after.s64[0, 53] >> np.uint64(lane) & np.uint64(1) == (
+            lane > 1 and eval(f"{a} {COMPARISONS[name]} {b}"))
+
+
 def test_a_mask_chooses_between_two_values():
     after = run("v_cndmask_b32 v3, v1, v2, s[8:9]", {1: words(1), 2: words(2)},
                 {8: 0x0F0F1234, 9: 0x80000001})
@@ -202,7 +222,7 @@ def test_one_lane_is_read_and_written_whether_or_not_it_executes():
 
 def test_every_known_integer_opcode_is_tested_here():
     text = Path(__file__).read_text()
-    tested = {f"v_cmp_{name}_{kind}" for name in COMPARISONS for kind in KINDS}
+    tested = {f"v_cmp_{name}_{kind}" for name in COMPARISONS for kind in (*KINDS, *LONG_KINDS)}
     tested |= {*re.findall(r"v_[a-z0-9_]+", text)}
     integers = {opcode for opcode, op in VECTOR.items() if "f" not in op.sources + op.destinations}
     assert integers - tested == set()

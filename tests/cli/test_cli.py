@@ -256,11 +256,12 @@ def test_a_mixed_file_counts_the_valid_and_fails(call: Call, tmp_path: Path) -> 
 # conformance
 
 def test_conformance_counts_by_algorithm(call: Call, json_of: Callable[..., Any]) -> None:
-    result = call("conformance", "--examples", 2 * len(registry.names()) + 1)
+    examples = 2 * len(registry.names()) + 1
+    result = call("conformance", "--examples", examples)
     assert result.code == 0
     counts = [words(line) for line in result.out.splitlines()[2:2 + len(registry.names())]]
     assert counts == [[name, "3" if name == "gemm" else "2", "holds"] for name in registry.names()]
-    assert "13 examples, every result within its bound, seed 0" in result.out
+    assert f"{examples} examples, every result within its bound, seed 0" in result.out
     data = json_of("conformance", "--examples", 4, "--algorithm", "direct", "--algorithm", "gemm",
                    "--device", "v100", "--seed", 7)
     assert data["examples"] == {"direct": 2, "gemm": 2}
@@ -274,5 +275,5 @@ def test_conformance_writes_reports_whole(call: Call, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "report.json").read_text())["ok"] is True
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()
     assert (suite.tag, suite.get("tests"), suite.get("failures"), suite.get("skipped")) == (
-        "testsuite", "6", "0", "4")
+        "testsuite", str(len(registry.names())), "0", str(len(registry.names()) - 2))
     assert [case.get("name") for case in suite] == [*registry.names()]

@@ -13,12 +13,16 @@ from dscore.algorithms import registry
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling, vectors_of
+from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.backends.reference import (
     channel_distribution,
     direct,
     gemm,
     gemm_lanes,
+    implicit_gemm,
+    implicit_gemm_lanes,
+    ring,
     row_reuse,
     vectors,
 )
@@ -109,10 +113,10 @@ PLANTED = {
         "            self._multiply(0)\n            self._put(1)\n            self._fetch",
         "            self._put(0)\n            self._multiply(0)\n            self._fetch"),
     "slice or block of a cluster dropped": (
-        gemm, GemmTiling,
+        ring, GemmTiling,
         "for other in range(others.shape[1]):", "for other in range(others.shape[1] - 1):"),
     "ring one buffer short": (
-        gemm, GemmTiling,
+        ring, GemmTiling,
         "step % self.t.stages * self.buffer", "step % (self.t.stages - 1) * self.buffer"),
     "last step not masked": (
         gemm, GemmTiling,
@@ -124,6 +128,13 @@ PLANTED = {
     "channels of a fragment exchanged": (
         gemm_lanes, GemmTiling,
         "(pair + half[:, None]) * self.image_row", "(pair + 1 - half[:, None]) * self.image_row"),
+    "groups of a product mixed up": (
+        implicit_gemm, ImplicitGemmTiling,
+        "channel = self.group * spec.group_in + self.i_channel",
+        "channel = self.group + self.i_channel"),
+    "rows of a product's taps not dilated": (
+        implicit_gemm_lanes, ImplicitGemmTiling,
+        "row * dilation_h * rows_of", "row * rows_of"),
     "wrong edge row": (
         row_reuse, RowReuseTiling,
         "lanes = self.live & inside(self.in_row + i, axis.end)",
@@ -176,8 +187,12 @@ def test_a_planted_bug_is_found_and_shrunk(bug, monkeypatch):
     copy = types.ModuleType(f"{room.__name__}_planted")
     copy.__package__ = room.__package__
     exec(compile(source.replace(right, wrong), copy.__name__, "exec"), copy.__dict__)
-    if room is gemm_lanes:
-        monkeypatch.setattr(gemm, "lanes_of", copy.lanes_of)
+    if room in (gemm_lanes, implicit_gemm_lanes):
+        kernel = gemm if room is gemm_lanes else implicit_gemm
+        monkeypatch.setattr(kernel, "lanes_of", copy.lanes_of)
+    elif room is ring:
+        for name in ("at", "_add"):
+            monkeypatch.setattr(ring.RingKernel, name, getattr(copy.RingKernel, name))
     elif room is vectors:
         monkeypatch.setattr(row_reuse, "Piece", copy.Piece)
     else:

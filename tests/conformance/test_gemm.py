@@ -74,13 +74,16 @@ SPLIT_TURNED = planned(tiling((32, 32), (32, 32), 8, 1, (8, 3), 1, "tf32x3"),
 WAIT = "    wait_copies<t::stages - 2>();\n"
 BARRIER = "    __syncthreads();\n"
 PUT = "    arrived(lds + (step + 1) % 2 * t::buffer, step + 1);\n"
-JOIN = ("slice_threads;\n    __syncthreads();\n    DSCORE_UNROLL\n"
-        "    for (int i = 0; i < t::accumulators; i++)\n      if (slice > 0)")
+JOIN = ("slice_threads;\n  __syncthreads();\n  DSCORE_UNROLL\n"
+        "  for (int i = 0; i < t::accumulators; i++)\n    if (slice > 0)")
 # Where the source to be altered lies, if not in gemm/kernel.hpp.
 FILES = {"last channel masked": "gemm/tiles.hpp", "gap of a stride not left out": "gemm/tiles.hpp",
          **dict.fromkeys(("copies not waited for", "missing barrier in the ring",
                           "ring one buffer short", "missing barrier after the fetched"),
-                         "support/ring.hpp")}
+                         "support/ring.hpp"),
+         **dict.fromkeys(("slice dropped", "sums over what is still multiplied",
+                          "cluster not waited for", "small parts left out"),
+                         "support/joined_sums.hpp")}
 # The plan, the source as it is, with its fault, and what is said of it.
 FAULTS = {
     "copies not waited for": (RING, WAIT, "", "WRONG"),
@@ -92,9 +95,9 @@ FAULTS = {
     "missing barrier after the fetched": (FETCHED, PUT + BARRIER, PUT, "WRONG"),
     "slice dropped": (SLICES, "other < t::slices - 1;", "other < t::slices - 2;", "WRONG"),
     "sums over what is still multiplied": (
-        SLICES, JOIN, JOIN.replace("    __syncthreads();\n", ""), "WRONG"),
+        SLICES, JOIN, JOIN.replace("  __syncthreads();\n", ""), "WRONG"),
     "cluster not waited for": (
-        CLUSTER, "= accumulators[i];\n    cluster_barrier();", "= accumulators[i];", "WRONG"),
+        CLUSTER, "= sums[i];\n  cluster_barrier();", "= sums[i];", "WRONG"),
     "last channel masked": (
         FETCHED, "== 0 || channel < depth(s);", "== 0 || channel < depth(s) - 1;",
         "WRONG"),

@@ -118,14 +118,15 @@ def test_find_replaces_the_batch():
     assert message(find, "P13", 0) == "batch must be positive, got 0"
 
 
-FORMS = ("; give a network (efficientnet_b0, mnasnet_b1, mobilenet_v2, shufflenet_v2, "
-         "shufflenet_v2_x0_5), a table (depthwise, megakernels, pointwise), a layer "
+FORMS = ("; give a network (densenet161, efficientnet_b0, mnasnet_b1, mobilenet_v2, resnet50, "
+         "shufflenet_v2, shufflenet_v2_x0_5, vgg16, yolov3), a table (depthwise, megakernels, "
+         "pointwise), a layer "
          "(mobilenet_v2/7, P13), a range (P1-P45) or a problem (n1c64h14w14_o384k1)")
 
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("mobilnet_v2", f"nothing is named 'mobilnet_v2' (did you mean mobilenet_v2?){FORMS}"),
-    ("resnet1", "nothing is named 'resnet1' (did you mean ResNet-1 or ResNet-4 or ResNet-3?)"
+    ("resnet1", "nothing is named 'resnet1' (did you mean ResNet-1 or resnet50 or ResNet-4?)"
                 f"{FORMS}"),
     ("???", f"nothing is named '???'{FORMS}"),
     ("", f"nothing is named ''{FORMS}"),

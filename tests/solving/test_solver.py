@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.registry import case_of, running
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.core import catalog
@@ -191,8 +192,8 @@ def test_algorithms_by_name():
 
 
 @pytest.mark.parametrize(("token", "tiling"), [
-    ("n1c8h9w9_o8k3p1g8", RowReuseTiling), ("n1c8h9w9_o8k3p1", DirectTiling),
-    ("n1c8h9w9_o8k3p1g2", DirectTiling), ("n1c8h9w9_o8k1", GemmTiling),
+    ("n1c8h9w9_o8k3p1g8", RowReuseTiling), ("n1c8h9w9_o8k3p1", ImplicitGemmTiling),
+    ("n1c8h9w9_o8k3p1g2", ImplicitGemmTiling), ("n1c8h9w9_o8k1", GemmTiling),
     # 40,000 taps exceed every register file: only the direct algorithm loops over them.
     ("n1c2h200w200_o2k200g2", DirectTiling),
 ])

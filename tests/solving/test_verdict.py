@@ -9,6 +9,7 @@ from dscore.algorithms import registry
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.split_k.tiling import SplitKTiling
 from dscore.algorithms.tap_sums.tiling import TapSumsTiling
@@ -125,6 +126,8 @@ BROKEN = {
                                              groups=2**16), 1),
     "E-LDS-PRODUCT": (VGG, Z100SM, WinogradTiling(4, 128, 128, *WINOGRAD[2:6], 64, 2, 1, 8, 8), 1),
     "E-WORKSPACE": (VGG.with_batch(1024), Z100SM, WinogradTiling(4, *WINOGRAD, fused=False), 1),
+    "E-PATCH": (parse_problem("n1c8h9w9_o8k3p1"), Z100SM,
+                ImplicitGemmTiling(8, 16, 8, 16, 4, 1, 4, 2, 40), 1),
 }
 
 

@@ -5,6 +5,7 @@ import numpy as np
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.winograd.tiling import WinogradTiling
 from dscore.checking import bound
@@ -25,6 +26,10 @@ PLANS = {
     "gemm, slices": plan("n1c72h6w6_o24k1_bias_relu6", GemmTiling(16, 32, 16, 32, 8, 4, 32, 2)),
     "gemm, hardswish": plan("n2c9h5w5_o16k1_hardswish", GemmTiling(16, 32, 8, 32, 8, 1, 8, 2)),
     "gemm, silu": plan("n1c8h5w5_o16k1_bias_silu", GemmTiling(16, 32, 8, 32, 8, 1, 8, 2)),
+    "implicit gemm": plan("n1c5h6w7_o9k3p1_bias_relu",
+                          ImplicitGemmTiling(8, 32, 8, 32, 4, 1, 4, 2, 120)),
+    "implicit gemm, groups": plan("n2c8h7w6_o12k3s2p1g2",
+                                  ImplicitGemmTiling(16, 16, 8, 16, 8, 2, 4, 2, 140)),
     "distribution": plan("n1c48h4w6_o16k1_bias_relu",
                          ChannelDistributionTiling(2, 16, 3, 1, 8)),
     "distribution, masked": plan("n2c7h5w5_o9k1s2_hardswish",

@@ -37,6 +37,14 @@ def _matrices(problem, t, image, channel, row, column, channels, height, width):
     return tile * t.cluster
 
 
+def _groups_of_matrices(problem, t, image, channel, row, column, channels, height, width):
+    group, within = np.divmod(channel, problem.spec.group_out)
+    pixel_tile = ((image * height + row) * width + column) // t.tile_p
+    tile = (pixel_tile * problem.spec.groups + group) * _tiles(problem.spec.group_out, t.tile_c) + (
+        within // t.tile_c)
+    return tile * t.cluster
+
+
 def _distribution(problem, t, image, channel, row, column, channels, height, width):
     rows = math.gcd(height, t.repeat_w)
     columns, deep = t.repeat_w // rows * t.wave_w, t.repeat_c * t.wave_c
@@ -52,7 +60,7 @@ def _direct(problem, t, image, channel, row, column, channels, height, width):
 
 
 _NUMBERS = {"row_reuse": _rows, "gemm": _matrices, "channel_distribution": _distribution,
-            "direct": _direct}
+            "implicit_gemm": _groups_of_matrices, "direct": _direct}
 
 
 def sample(plan, most, seed=0):

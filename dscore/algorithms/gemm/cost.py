@@ -31,7 +31,7 @@ INPUT_GRADIENT = {"wavefront": 11.7, "split": 0.657, "lds_load": 0.368, "copy": 
                   "cluster_sum": 28.1, "fma": 0.977, "crowd": 0.087, "single": 0.693,
                   "uncached": 10.0, "fill": 0.507, "drain": 0.919}
 # LDS of a CU beyond which NVIDIA's first-level cache, which shares its memory, is small.
-_CACHED_LDS_BYTES = 164 * 1024
+CACHED_LDS_BYTES = 164 * 1024
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def work(case: Case) -> Work:
     turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
     footprint = case.footprint
     singles = traffic.copies * ((vectors_of(case.problem)[0] == 1) & (t.stages > 2))
-    uncached = singles * (footprint.lds_bytes * case.block_n > _CACHED_LDS_BYTES)
+    uncached = singles * (footprint.lds_bytes * case.block_n > CACHED_LDS_BYTES)
     crowds = (footprint.blocks <= case.device.compute_units) & (case.block_n > 1)
     return Work(
         issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads

@@ -1,0 +1,80 @@
+"""Cases of the implicit product of matrices: dense and grouped layers, any kernel, stride and
+dilation, both arithmetics, rings, clusters, vectors and single elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from dscore.algorithms.base import VECTOR_BYTES
+from dscore.algorithms.implicit_gemm import LEAST_SPLIT_PRODUCTS
+from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling, under_tile, vectors_of
+from dscore.algorithms.templates import (
+    MOST_MACS,
+    Template,
+    options,
+    pairs,
+    problem_around,
+    sides,
+    sizes,
+)
+from dscore.core.device import Device
+from dscore.core.numerics import ACCUMULATOR, ELEMENTS
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import Pair
+
+
+@dataclass(frozen=True)
+class ImplicitGemmTemplate(Template):
+    """Template with the elements that images of the output and filters move as one."""
+
+    vectors: Pair
+
+
+@st.composite
+def templates(draw: Any, device: Device) -> Template:
+    """Both arithmetics, one buffer, two and a ring, clusters, vectors and single elements."""
+    drawn = draw(options())
+    element = ELEMENTS[dict(drawn)["dtype"]]
+    kernel = draw(st.one_of(st.just((3, 3)), pairs(4)))
+    taps, whole = kernel[0] * kernel[1], VECTOR_BYTES // element.bytes
+    split = "tf32" in device.matrix_types and element == ACCUMULATOR and draw(st.booleans())
+    lanes_c = 8 if split else draw(st.sampled_from((1, 4, 8, 16)))
+    wave_c = lanes_c * draw(st.integers(1, 3))
+    wave_p = (16 if split else device.wavefront // lanes_c) * draw(st.integers(1, 2))
+    slices = draw(st.integers(1, 3))
+    step_c = slices * (4 if split else 1) * draw(st.integers(1, 4))
+    tile_p = draw(st.integers(1, 3)) * wave_p
+    vectors = (draw(st.sampled_from((1, whole))),
+               draw(st.sampled_from((1, whole))) if step_c * taps % whole == 0 else 1)
+    tiling = ImplicitGemmTiling(
+        tile_c=draw(st.integers(1, 2)) * wave_c, tile_p=tile_p, wave_c=wave_c, wave_p=wave_p,
+        lanes_c=lanes_c, slices=slices, step_c=step_c,
+        stages=draw(st.integers(1, 4 if device.asynchronous_copies else 2)),
+        # Enough for small images and narrow ones.
+        patch=(tile_p + 8) * draw(st.integers(4, 9)),
+        cluster=draw(st.integers(1, min(3, device.cluster_blocks))),
+        arithmetic="tf32x3" if split else "plain")
+    return ImplicitGemmTemplate(device, tiling, kernel, draw(pairs(3)), draw(pairs(2)), drawn,
+                                vectors)
+
+
+@st.composite
+def problems(draw: Any, template: ImplicitGemmTemplate) -> ConvProblem:
+    """Channels and pixels around the tile; images that the patch has room for."""
+    t, (taps_h, taps_w) = template.tiling, template.kernel
+    assert isinstance(t, ImplicitGemmTiling)
+    groups, outs = draw(st.integers(1, 3)), draw(sizes(t.tile_c, 40))
+    least = -(-LEAST_SPLIT_PRODUCTS // (taps_h * taps_w)) if t.arithmetic == "tf32x3" else 1
+    channels = max(draw(sizes(t.step_c, 40)), least)
+    pixels = min(draw(sizes(t.tile_p, 200)),
+                 max(MOST_MACS // (2 * channels * outs * groups * taps_h * taps_w), 4))
+    width = draw(st.integers(1, max(min(pixels, 17), 1)))
+    problem = problem_around(draw, template.spec(groups * channels, groups * outs, groups,
+                                                 draw(sides(2))), (-(-pixels // width), width))
+    assume(problem.spec.kind in ("dense", "grouped"))
+    assume(vectors_of(problem) == template.vectors and under_tile(problem, t.tile_p) <= t.patch)
+    return problem

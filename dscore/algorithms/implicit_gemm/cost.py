@@ -1,0 +1,112 @@
+"""Traffic of a wavefront of the implicit product of matrices, and the work the cost model makes of
+it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dscore.algorithms.base import LDS_BANKS, Case, Work
+from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.gemm.cost import CACHED_LDS_BYTES
+from dscore.algorithms.gemm.cost import WEIGHTS as GEMM_WEIGHTS
+from dscore.algorithms.implicit_gemm.tiling import (
+    beside_of,
+    shape_of,
+    splits,
+    taps_of,
+)
+from dscore.core.numerics import WORD_BYTES
+
+# Called as gemm's, and as large until timings of this kernel fit them.
+WEIGHTS = {**GEMM_WEIGHTS}
+
+
+@dataclass(frozen=True)
+class ImplicitGemmTraffic:
+    """Counts per wavefront."""
+
+    fmas: Count
+    splits: Count  # instructions that make two TF32 of a float32
+    products: Count  # instructions of the matrix units
+    lds_loads: Count
+    lds_clocks: Count
+    fragments: Count  # rounds of loads and products that follow one another
+    copies: Count  # from memory to LDS
+    stores: Count
+    joined: Count  # sums that pass through LDS
+    load_bytes: Count  # of all blocks
+
+
+def fragments_of(case: Case) -> Count:
+    """Fragments of eight products of a slice's step, on matrix units: of eight channels, or of four
+    by two taps."""
+    channels, taps = case.tiling.step_c // case.tiling.slices, taps_of(case.problem)
+    return np.where(channels % 8 == 0, channels / 8 * taps, channels / 4 * ceil_div(taps, 2))
+
+
+def traffic_of(case: Case) -> ImplicitGemmTraffic:
+    """The traffic of a case."""
+    problem, t, footprint, wavefront = (case.problem, case.tiling, case.footprint,
+                                        case.device.wavefront)
+    shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
+    split, taps = splits(t), taps_of(problem)
+    depth, fragments = shape.steps * t.step_c / t.slices * taps, shape.steps * fragments_of(case)
+    eights_p, eights_c = t.wave_p / 8, t.wave_c / 8
+    thread_c, thread_p = t.wave_c / t.lanes_c, t.wave_p * t.lanes_c / wavefront
+    lds_loads = np.where(split, fragments * 2 * (eights_p + eights_c),
+                         depth * (thread_c + thread_p))
+    # Of the table, by threads that keep to their columns of the patch.
+    lds_loads = lds_loads + shape.steps * t.patch / shape.across
+    # The lanes of a row of pixels lie as far apart as the stride, in as many times the banks.
+    conflicts = np.minimum(problem.spec.stride[1], 2)
+    clocks_p = eights_p * conflicts, thread_p * conflicts
+    lds_clocks = np.where(split, fragments * 2 * (clocks_p[0] + eights_c),
+                          depth * (thread_c + clocks_p[1])) * (element / WORD_BYTES)
+    return ImplicitGemmTraffic(
+        fmas=np.where(split, 0, depth * thread_c * thread_p),
+        splits=np.where(split, fragments * 8 * (eights_p + eights_c), 0),
+        products=np.where(split, fragments * 3 * eights_p / 2 * eights_c, 0),
+        lds_loads=lds_loads, lds_clocks=lds_clocks,
+        fragments=np.where(split, fragments, depth / 4),
+        copies=shape.steps * (shape.filter_vectors + shape.turns),
+        stores=shape.sums / beside_of(problem, t),
+        joined=(t.slices - 1) * shape.sums / footprint.waves,
+        load_bytes=footprint.blocks * element * shape.steps * t.step_c
+        * (t.tile_c * taps + t.patch))
+
+
+def named(case: Case) -> dict[str, Count]:
+    """The traffic of a case by the names of `Algorithm.traffic`."""
+    traffic = traffic_of(case)
+    return {"multiply-adds": traffic.fmas, "LDS words read": traffic.lds_loads,
+            "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
+            "global loads": traffic.copies, "global stores": traffic.stores}
+
+
+def work(case: Case) -> Work:
+    """The work of a case."""
+    weight, t = case.weights, case.tiling
+    shape = shape_of(case.problem, t, case.device.wavefront)
+    traffic = traffic_of(case)
+    # Once the ring is full, each turn of it waits for memory again.
+    turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
+    footprint = case.footprint
+    singles = shape.steps * shape.turns * (t.stages != 2)
+    uncached = singles * (footprint.lds_bytes * case.block_n > CACHED_LDS_BYTES)
+    crowds = (footprint.blocks <= case.device.compute_units) & (case.block_n > 1)
+    return Work(
+        issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
+        + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
+        + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
+        + weight["join"] * traffic.joined,
+        products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
+        lines=weight["single"] * singles + weight["uncached"] * uncached,
+        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
+        + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
+        + weight["cluster_sum"] * (t.cluster - 1) * shape.sums
+        + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
+        fill_bytes=case.problem.spec.element.bytes * (
+            weight["fill"] * shape.buffer + weight["drain"] * t.tile_c * t.tile_p),
+        l2_bytes=weight["loaded"] * traffic.load_bytes, uneven=1 + weight["crowd"] * crowds)

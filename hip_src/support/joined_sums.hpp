@@ -1,0 +1,59 @@
+// Sums of a product of matrices that several hold in part: the slices of a block's wavefronts, and
+// the blocks of a cluster. A thread's sums go through LDS to the thread that stores them.
+#pragma once
+
+#include "support/vendor.hpp"
+
+namespace dscore {
+
+// Adds the slices' sums to the first one's.
+template <class t>
+__device__ inline void join_slices(float (&sums)[t::accumulators], float *lds, int thread,
+                                   int slice) {
+  float *parts = lds + thread % t::slice_threads;
+  __syncthreads();
+  DSCORE_UNROLL
+  for (int i = 0; i < t::accumulators; i++)
+    if (slice > 0) parts[((slice - 1) * t::accumulators + i) * t::slice_threads] = sums[i];
+  __syncthreads();
+  DSCORE_UNROLL
+  for (int other = 0; other < t::slices - 1; other++)
+    DSCORE_UNROLL
+    for (int i = 0; i < t::accumulators; i++)
+      if (slice == 0) sums[i] += parts[(other * t::accumulators + i) * t::slice_threads];
+}
+
+// Adds the sums of the cluster's other blocks to the first one's.
+template <class t>
+__device__ inline void join_blocks(float (&sums)[t::accumulators], float *lds, int thread,
+                                   int slice, int rank) {
+  float *parts = lds + thread % t::slice_threads;
+  __syncthreads();
+  DSCORE_UNROLL
+  for (int i = 0; i < t::accumulators; i++)
+    if (slice == 0 && rank > 0) parts[i * t::slice_threads] = sums[i];
+  cluster_barrier();
+  DSCORE_UNROLL
+  for (int other = 1; other < t::cluster; other++)
+    DSCORE_UNROLL
+    for (int i = 0; i < t::accumulators; i++)
+      if (slice == 0 && rank == 0) sums[i] += read_of_block(parts + i * t::slice_threads, other);
+  // A block's LDS is there for as long as the block is.
+  cluster_barrier();
+}
+
+// Adds products of fragments of Rows x 16 rows by Columns x 8 columns to sums on matrix units: each
+// as three of TF32, the small parts' first.
+template <int Rows, int Columns>
+__device__ inline void multiply_in_three(float *sums, const Halves (&a)[Rows][4],
+                                         const Halves (&b)[Columns][2]) {
+  DSCORE_UNROLL
+  for (int term = 0; term < 3; term++)
+    DSCORE_UNROLL
+    for (int m = 0; m < Rows; m++)
+      DSCORE_UNROLL
+      for (int n = 0; n < Columns; n++)
+        multiply_tf32(sums + (m * Columns + n) * 4, a[m], b[n], term == 0, term == 1);
+}
+
+}  // namespace dscore
