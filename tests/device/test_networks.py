@@ -87,12 +87,21 @@ def test_one_graph_reads_new_inputs_and_new_parameters(networks):
         y = model(x)
     x.copy_(images(1, seed=2))
     graph.replay()
-    assert relative_error(y, exact(plain, x)) <= 1e-4
+    require_right(y, plain, x)
     for one in (plain, model):
         next(one.parameters()).mul_(1.5)
     dscore.torch.refresh(model)
     graph.replay()
-    assert relative_error(y, exact(plain, x)) <= 1e-4
+    require_right(y, plain, x)
+
+
+def require_right(y, plain, x):
+    """The error is at most 1e-4, or ten times PyTorch's own: with a first filter that is not its
+    own, a network's batch norms no longer fit, and EfficientNet's own error becomes 1e-2."""
+    expected = exact(plain, x)
+    with torch.no_grad():
+        allowed = max(1e-4, 10 * relative_error(plain(x), expected))
+    assert relative_error(y, expected) <= allowed
 
 
 @torch.no_grad()
@@ -166,7 +175,7 @@ def test_saved_models_load_both_ways(networks):
     next(plain.parameters()).mul_(2)
     model.load_state_dict(plain.state_dict())
     x = images(1)
-    assert relative_error(model(x), exact(plain, x)) <= 1e-4
+    require_right(model(x), plain, x)
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
