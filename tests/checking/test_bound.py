@@ -19,8 +19,10 @@ CASES = st.one_of([cases.cases(kind, (catalog.device("z100sm"),))
 
 
 @settings(max_examples=80)
-@given(CASES.filter(lambda case: case.plan.problem.macs < 20_000))
+@given(CASES.filter(lambda case: case.plan.problem.macs < 20_000
+                    and case.plan.problem.spec.filter == "plain"))
 def test_the_shipped_oracle_is_the_definition(case):
+    """Random elements of a packed filter are those of no filter: tests/calling/test_pack.py."""
     problem, inputs = case.plan.problem, bound.sample(case.plan.problem, case.seed)
     wanted = bound.expected(problem, *inputs)
     exact = ops.operation(problem.operation).exact(np, problem, *inputs)

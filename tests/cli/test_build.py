@@ -121,22 +121,23 @@ def test_a_plan_that_is_not_the_kernels_ends_with_4(call: Call,
 
 def test_what_is_reported_stands_beside_the_plan(call: Call, json_of: Callable[..., Any],
                                                  hipcc: Callable[..., Path]) -> None:
-    # The direct algorithm, which runs both layers, takes no LDS, as the fake compiler has it.
-    hipcc(vgprs=99)
-    result = call("build", "VGG-1", "VGG-2", "VGG-1", "--target", "gfx906", "--device", "z100sm")
+    # Both plans have the same LDS, which the fake compiler reports of all kernels.
+    plan = api.plan_for("P30")
+    hipcc(vgprs=120, lds=plan.use.lds_bytes)
+    result = call("build", "P28", "P30", "P28", "--target", "gfx906", "--device", "z100sm")
     assert result.code == 0, result.err
     lines = result.out.splitlines()
     assert max(map(len, lines[:-1])) <= 100
-    row = next(line for line in lines if line.startswith("VGG-2 "))
-    plan = api.plan_for("VGG-2")
+    row = next(line for line in lines if line.startswith("P30 "))
     most = plan.compiled_registers
-    assert words(row)[2:] == [str(plan.use.threads), "0", "0", str(most), "99", "0", "7",
-                              f"+{99 - most}", "regs"]
+    # The line has no room for the threads.
+    assert words(row)[2:] == [*[f"{plan.use.lds_bytes:,}"] * 2, str(most), "120", "0", "7",
+                              f"+{120 - most}", "regs"]
     assert lines[-1].startswith("2 kernels, LDS exact, 0 spills, registers within the "
                                 "prediction: 0 of 2, ")
-    kernel = json_of("build", "VGG-2", "--target", "gfx906")["kernels"][0]
+    kernel = json_of("build", "P30", "--target", "gfx906")["kernels"][0]
     assert kernel["reported"]["occupancy_waves"] == 7
-    assert kernel["excess_registers"] == 99 - most
+    assert kernel["excess_registers"] == 120 - most
     assert kernel["plan"]["device"] == "gfx906"
 
 
@@ -148,7 +149,7 @@ def test_a_kernel_that_shows_the_solver_wrong_ends_with_1(
         hipcc: Callable[..., Path]) -> None:
     hipcc(**said)
     out = tmp_path / "out.so"
-    result = call("build", "VGG-1", "--target", "gfx906", "--out", out)
+    result = call("build", "input_gradient:VGG-1", "--target", "gfx906", "--out", out)
     assert result.code == 1
     assert result.out.splitlines()[3].endswith(verdict)
     assert summary in unwrapped(result.out)
