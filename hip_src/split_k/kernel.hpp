@@ -14,6 +14,7 @@
 
 #include "split_k/sum.hpp"
 #include "split_k/tiles.hpp"
+#include "support/joined_sums.hpp"
 
 namespace dscore {
 
@@ -141,13 +142,7 @@ struct SplitK : SplitKTiles<T, Tiling, Layer, Shape_, SplitKArguments<Tiling>> {
         const auto two = two_pixels(images + n * 8 * t::row, k);
         b[n][0] = Halves(two.at[0]), b[n][1] = Halves(two.at[1]);
       }
-      DSCORE_UNROLL
-      for (int term = 0; term < 3; term++)
-        DSCORE_UNROLL
-        for (int m = 0; m < rows8 / 2; m++)
-          DSCORE_UNROLL
-          for (int n = 0; n < columns8; n++)
-            multiply_tf32(accumulators + (m * columns8 + n) * 4, a[m], b[n], term == 0, term == 1);
+      multiply_in_three(accumulators, a, b);
     }
   }
   // The lane's pixels of the eight that begin at k of a channel; 0 past a plane's last.

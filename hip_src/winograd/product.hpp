@@ -6,6 +6,7 @@
 // fourth ones.
 #pragma once
 
+#include "support/joined_sums.hpp"
 #include "support/ring.hpp"
 #include "winograd/tasks.hpp"
 
@@ -157,14 +158,7 @@ struct WinogradProduct {
     for (int j = 0; j < columns8; j++)
       DSCORE_UNROLL
       for (int c = 0; c < 2; c++) columns[j][c] = Halves(b[j].at[half + c]);
-    DSCORE_UNROLL
-    for (int term = 0; term < 3; term++)
-      DSCORE_UNROLL
-      for (int i = 0; i < rows8 / 2; i++)
-        DSCORE_UNROLL
-        for (int j = 0; j < columns8; j++)
-          multiply_tf32(accumulators + (i * columns8 + j) * 4, rows[i], columns[j], term == 0,
-                        term == 1);
+    multiply_in_three(accumulators, rows, columns);
   }
 
   __device__ void store_plain(float *to) const {

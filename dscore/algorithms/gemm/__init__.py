@@ -50,14 +50,23 @@ _NVCC_TURNED, _NVCC_SINGLE = 80, 108
 # What hipcc takes at most in place of 56 where there are registers for it, and of filters turned.
 _ROOMY, _ROOMY_TURNED = 88, 136
 
-
-# Of a ring of LDS buffers, and of the blocks that share its steps; split_k has both, too.
+# Of products of matrices by a ring of LDS buffers: implicit_gemm has these, split_k the first.
 STAGES_LIMIT = Limit("E-STAGES", "stages", "", "",
                      lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
                                 MOST_STAGES if c.device.asynchronous_copies else 2),
                      lambda c: "more than 2 need asynchronous copies")
 CLUSTER_LIMIT = Limit("E-CLUSTER", "cluster", "", "",
                       lambda c: (c.tiling.cluster, c.device.cluster_blocks))
+
+
+TILE_LIMIT = Limit("E-TILE", "part wavefronts", "", "",
+                   lambda c: (remainder(c.tiling.tile_c, c.tiling.wave_c)
+                              + remainder(c.tiling.tile_p, c.tiling.wave_p), 0),
+                   lambda c: "wave_c divides tile_c, wave_p tile_p")
+LANES_LIMIT = Limit("E-LANES", "lanes_c", "", "",
+                    lambda c: (_lanes(c), power_of_two_within(c.tiling.lanes_c,
+                                                              c.device.wavefront)),
+                    lambda c: "a power of two; 8 for tf32x3")
 
 
 def held_registers(problem: ConvProblem, t: Any, shape: Any) -> Count:
@@ -67,7 +76,7 @@ def held_registers(problem: ConvProblem, t: Any, shape: Any) -> Count:
     return problem.spec.element.registers * (shape.operands + fetched)
 
 
-def _fragment_c(case: Case) -> Count:
+def fragment_c(case: Case) -> Count:
     return np.where(splits(case.tiling), 8, case.tiling.lanes_c)
 
 
@@ -94,17 +103,12 @@ class Gemm(Algorithm):
     tiling = GemmTiling
     operations = ("conv", "input_gradient")
     limits = (
-        Limit("E-TILE", "part wavefronts", "", "",
-              lambda c: (remainder(c.tiling.tile_c, c.tiling.wave_c)
-                         + remainder(c.tiling.tile_p, c.tiling.wave_p), 0),
-              lambda c: "wave_c divides tile_c, wave_p tile_p"),
+        TILE_LIMIT,
         Limit("E-FRAGMENT", "part fragments", "", "",
-              lambda c: (remainder(c.tiling.wave_c, _fragment_c(c))
+              lambda c: (remainder(c.tiling.wave_c, fragment_c(c))
                          + remainder(c.tiling.wave_p, _fragment_p(c)), 0),
-              lambda c: f"{_fragment_c(c)} channels x {_fragment_p(c)} pixels"),
-        Limit("E-LANES", "lanes_c", "", "",
-              lambda c: (_lanes(c), power_of_two_within(c.tiling.lanes_c, c.device.wavefront)),
-              lambda c: "a power of two; 8 for tf32x3"),
+              lambda c: f"{fragment_c(c)} channels x {_fragment_p(c)} pixels"),
+        LANES_LIMIT,
         Limit("E-SLICE", "channels left", "", "",
               lambda c: (remainder(c.tiling.step_c,
                                    c.tiling.slices * np.where(splits(c.tiling), 8, 4)), 0),

@@ -16,8 +16,15 @@ from dscore.algorithms.base import (
     SpaceGenerator,
     Work,
 )
-from dscore.algorithms.columns import Count, floor_div, power_of_two_within, remainder
-from dscore.algorithms.gemm import CLUSTER_LIMIT, LEAST_SPLIT_CHANNELS, MOST_STAGES
+from dscore.algorithms.columns import Count, floor_div, remainder
+from dscore.algorithms.gemm import (
+    CLUSTER_LIMIT,
+    LANES_LIMIT,
+    LEAST_SPLIT_CHANNELS,
+    MOST_STAGES,
+    TILE_LIMIT,
+    fragment_c,
+)
 from dscore.algorithms.implicit_gemm import cost
 from dscore.algorithms.implicit_gemm.space import columns_of
 from dscore.algorithms.implicit_gemm.tiling import (
@@ -37,8 +44,7 @@ from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 
-# As in gemm: the bound of a float32 result admits three TF32 products for one from here on.
-LEAST_SPLIT_PRODUCTS = LEAST_SPLIT_CHANNELS
+LEAST_SPLIT_PRODUCTS = LEAST_SPLIT_CHANNELS  # each is a channel of gemm's sums
 # Registers that a compiler takes beside sums, operands, places and what is fetched
 # (docs/registers.md): usually; and hipcc at most, also where there are more of them.
 _HIPCC, _NVCC, _HIPCC_MOST, _ROOMY = 44, 60, 76, 112
@@ -54,18 +60,9 @@ def _held(problem: ConvProblem, t: Any, shape: ImplicitGemmShape, taps: int = 1)
     return shape.places + problem.spec.element.registers * (taps * shape.operands + fetched)
 
 
-def _fragment_c(case: Case) -> Count:
-    return np.where(splits(case.tiling), 8, case.tiling.lanes_c)
-
-
 def _fragment_p(case: Case) -> Count:
     return np.where(splits(case.tiling), 16, np.maximum(
         floor_div(case.device.wavefront, case.tiling.lanes_c), 1))
-
-
-def _lanes(case: Case) -> Count:
-    t = case.tiling
-    return np.where(splits(t) & (t.lanes_c != 8), case.device.wavefront + 1, t.lanes_c)
 
 
 def _vector_left(case: Case) -> Count:
@@ -84,17 +81,12 @@ class ImplicitGemm(Algorithm):
     name = "implicit_gemm"
     tiling = ImplicitGemmTiling
     limits = (
-        Limit("E-TILE", "part wavefronts", "", "",
-              lambda c: (remainder(c.tiling.tile_c, c.tiling.wave_c)
-                         + remainder(c.tiling.tile_p, c.tiling.wave_p), 0),
-              lambda c: "wave_c divides tile_c, wave_p tile_p"),
+        TILE_LIMIT,
         Limit("E-FRAGMENT", "part fragments", "", "",
-              lambda c: (remainder(c.tiling.wave_c, _fragment_c(c))
+              lambda c: (remainder(c.tiling.wave_c, fragment_c(c))
                          + remainder(c.tiling.wave_p, _fragment_p(c)), 0),
-              lambda c: f"{_fragment_c(c)} channels x {_fragment_p(c)} pixels"),
-        Limit("E-LANES", "lanes_c", "", "",
-              lambda c: (_lanes(c), power_of_two_within(c.tiling.lanes_c, c.device.wavefront)),
-              lambda c: "a power of two; 8 for tf32x3"),
+              lambda c: f"{fragment_c(c)} channels x {_fragment_p(c)} pixels"),
+        LANES_LIMIT,
         Limit("E-SLICE", "channels left", "", "",
               lambda c: (remainder(c.tiling.step_c,
                                    c.tiling.slices * np.where(splits(c.tiling), 4, 1)), 0),

@@ -3,13 +3,11 @@ it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count, ceil_div
-from dscore.algorithms.gemm.cost import CACHED_LDS_BYTES
+from dscore.algorithms.gemm.cost import CACHED_LDS_BYTES, GemmTraffic
 from dscore.algorithms.implicit_gemm.tiling import (
     beside_of,
     shape_of,
@@ -28,22 +26,6 @@ WEIGHTS = {"wavefront": 6.19, "split": 0.143, "lds_load": 0.326, "copy": 1.7, "s
            "fill": 0.463, "drain": 2.03}
 
 
-@dataclass(frozen=True)
-class ImplicitGemmTraffic:
-    """Counts per wavefront."""
-
-    fmas: Count
-    splits: Count  # instructions that make two TF32 of a float32
-    products: Count  # instructions of the matrix units
-    lds_loads: Count
-    lds_clocks: Count
-    fragments: Count  # rounds of loads and products that follow one another
-    copies: Count  # from memory to LDS
-    stores: Count
-    joined: Count  # sums that pass through LDS
-    load_bytes: Count  # of all blocks
-
-
 def fragments_of(case: Case) -> Count:
     """Fragments of eight products of a slice's step, on matrix units: of eight channels, or of four
     by two taps."""
@@ -51,7 +33,7 @@ def fragments_of(case: Case) -> Count:
     return np.where(channels % 8 == 0, channels / 8 * taps, channels / 4 * ceil_div(taps, 2))
 
 
-def traffic_of(case: Case) -> ImplicitGemmTraffic:
+def traffic_of(case: Case) -> GemmTraffic:
     """The traffic of a case."""
     problem, t, footprint, wavefront = (case.problem, case.tiling, case.footprint,
                                         case.device.wavefront)
@@ -69,7 +51,7 @@ def traffic_of(case: Case) -> ImplicitGemmTraffic:
     clocks_p = eights_p * conflicts, thread_p * conflicts
     lds_clocks = np.where(split, fragments * 2 * (clocks_p[0] + eights_c),
                           depth * (thread_c + clocks_p[1])) * (element / WORD_BYTES)
-    return ImplicitGemmTraffic(
+    return GemmTraffic(
         fmas=np.where(split, 0, depth * thread_c * thread_p),
         splits=np.where(split, fragments * 8 * (eights_p + eights_c), 0),
         products=np.where(split, fragments * 3 * eights_p / 2 * eights_c, 0),
