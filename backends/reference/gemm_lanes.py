@@ -54,6 +54,7 @@ class Lanes(ABC):
         t = self.t = plan.tiling
         self.wavefront, self.slice = plan.device.wavefront, t.step_c // t.slices
         shape = shape_of(plan.problem, t, self.wavefront)
+        self.steps = int(shape.steps)
         self.filter_row, self.image_row = rows_of(plan.problem, t)
         self.turned = turned(plan.problem)
         self.lane, wave = lane_ids(self.wavefront), lane_ids(int(shape.waves), 1)
@@ -154,16 +155,20 @@ class _Split(Lanes):
         self.a = self._file("image operands", 2, 2, 2 * m)
         self.b = self._file("filter operands", 2, n, 2)
         self.a_read, self.b_read = self.a[:, 0].copy(), self.b[:, 0].copy()
+        self.step = (self._file("sums of a step", *self.registers) if self.steps > 1
+                     else np.empty_like(self.sums))
 
     def multiply(self, buffer: int) -> None:
+        self.step.fill(0)
         for k in range(0, self.slice, 8):
             self.blocks.lds_read(self.a_read, self.a_at, buffer + k * self.image_row)
             self.blocks.lds_read(self.b_read, self.b_at, buffer + k * self.apart)
             self.a[:, 0], self.a[:, 1] = halves(self.a_read)
             self.b[:, 0], self.b[:, 1] = halves(self.b_read)
             for small_a, small_b in ((1, 0), (0, 1), (0, 0)):
-                multiply_fragments(self.blocks, self.lane, self.sums, self.a[:, small_a],
+                multiply_fragments(self.blocks, self.lane, self.step, self.a[:, small_a],
                                    self.b[:, small_b], self.product)
+        np.add(self.sums, self.step, out=self.sums)
 
 
 def multiply_fragments(blocks: Blocks, lane: Ints, sums: Floats, a: Floats, b: Floats,

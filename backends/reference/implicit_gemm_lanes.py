@@ -40,7 +40,8 @@ class Lanes(ABC):
         t = self.t = plan.tiling
         self.plan, self.wavefront, self.slice = plan, plan.device.wavefront, t.step_c // t.slices
         shape = shape_of(plan.problem, t, self.wavefront)
-        self.taps, self.filter_row = taps_of(plan.problem), int(filter_row(plan.problem, t))
+        self.steps, self.taps = int(shape.steps), taps_of(plan.problem)
+        self.filter_row = int(filter_row(plan.problem, t))
         self.lane, wave = lane_ids(self.wavefront), lane_ids(int(shape.waves), 1)
         waves_p = t.tile_p // t.wave_p
         self.wave_p = wave % waves_p * t.wave_p
@@ -138,8 +139,11 @@ class _Split(Lanes):
         self.a = self._file("image operands", 2, 2, 2 * m)
         self.b = self._file("filter operands", 2, n, 2)
         self.a_read, self.b_read = self.a[:, 0, 0].copy(), self.b[:, 0, :, 0].copy()
+        self.step = (self._file("sums of a step", *self.registers) if self.steps > 1
+                     else np.empty_like(self.sums))
 
     def multiply(self, buffer: int) -> None:
+        self.step.fill(0)
         fours, taps = self.slice // 4, self.taps
         if fours % 2 == 0:
             for channel in range(0, self.slice, 8):
@@ -150,6 +154,7 @@ class _Split(Lanes):
                 for tap in range(0, taps, 2):
                     self._multiply_eight(buffer, (channel, tap),
                                          (channel, tap + 1) if tap + 1 < taps else None)
+        np.add(self.sums, self.step, out=self.sums)
 
     def _multiply_eight(self, buffer: int, *both: tuple[int, int] | None) -> None:
         """Fragments of two fours of channels, each from a channel on by one tap; None are zeros."""
@@ -166,7 +171,7 @@ class _Split(Lanes):
             self.a[:, 0, half], self.a[:, 1, half] = halves(self.a_read)
             self.b[:, 0, :, half], self.b[:, 1, :, half] = halves(self.b_read)
         for small_a, small_b in ((1, 0), (0, 1), (0, 0)):
-            multiply_fragments(self.blocks, self.lane, self.sums, self.a[:, small_a],
+            multiply_fragments(self.blocks, self.lane, self.step, self.a[:, small_a],
                                self.b[:, small_b], self.product)
 
 

@@ -249,7 +249,7 @@ class _Split(_Lanes):
         self.k = lane % 4 + 4 * half if t.planes else pair + half
         self.a_at, _ = kernel.operand_words(first_o + e * 8 + row, self.i[0], self.k[:, None])
         _, self.b_at = kernel.operand_words(self.o, first_i + n * 8 + row, self.k)
-        self.lane = lane
+        self.lane, self.steps = lane, int(kernel.shape.steps)
 
     def allocate(self, blocks: Blocks) -> None:
         """The registers of sums and of two parts of eight pixels."""
@@ -258,9 +258,12 @@ class _Split(_Lanes):
         self.a = self.file("gradient operands", 2, 2, 2 * m)
         self.b = self.file("image operands", 2, n, 2)
         self.a_read, self.b_read = self.a[:, 0].copy(), self.b[:, 0].copy()
+        self.step = (self.file("sums of a step", *self.registers) if self.steps > 1
+                     else np.empty_like(self.sums))
 
     def multiply(self, buffer: int) -> None:
         """One step from the LDS buffer that begins at word *buffer*."""
+        self.step.fill(0)
         for k in range(0, self.slice_pixels, 8):
             self.blocks.lds_read(self.a_read, self.a_at, buffer + k)
             self.blocks.lds_read(self.b_read, self.b_at, buffer + k)
@@ -271,8 +274,9 @@ class _Split(_Lanes):
             self.a[:, 0], self.a[:, 1] = halves(self.a_read)
             self.b[:, 0], self.b[:, 1] = halves(self.b_read)
             for small_a, small_b in ((1, 0), (0, 1), (0, 0)):
-                multiply_fragments(self.blocks, self.lane, self.sums, self.a[:, small_a],
+                multiply_fragments(self.blocks, self.lane, self.step, self.a[:, small_a],
                                    self.b[:, small_b], self.product)
+        np.add(self.sums, self.step, out=self.sums)
 
 
 def _require_lanes(plan: Plan, t: SplitKTiling, wavefront: int) -> None:

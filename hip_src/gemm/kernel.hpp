@@ -134,6 +134,7 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
                   : lds + (wave_c + g) * t::filter_row + slice * t::slice + pair;
     const T *images =
         lds + t::filters + (slice * t::slice + pair) * t::image_row + wave_p + g * group;
+    Accumulator step[t::accumulators] = {};
     DSCORE_UNROLL
     for (int k = 0; k < t::slice; k += 8) {
       Halves a[eights / 2][4], b[columns8][2];
@@ -165,8 +166,9 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
           b[n][0] = Halves(two.at[0]), b[n][1] = Halves(two.at[1]);
         }
       }
-      multiply_in_three(accumulators, a, b);
+      multiply_in_three(step, a, b);
     }
+    add_step(accumulators, step);
   }
 
   __device__ void multiply(const T *lds) {

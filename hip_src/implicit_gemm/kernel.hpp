@@ -143,24 +143,27 @@ struct ImplicitGemm : ImplicitGemmTiles<T, ImplicitGemmBuffers<Tiling, Layer>, L
     const T *filters =
         lds + (wave_c + g) * t::filter_row + (slice * t::slice + i) * taps;
     const T *images = lds + t::filters + (slice * t::slice + i) * t::patch;
+    float step[t::accumulators] = {};
     DSCORE_ROLLED
     for (int c = 0; c < t::slice; c += whole_eights ? 8 : 4) {
       if constexpr (whole_eights)
         each_tap<1>([&](int row, int tap, bool) {
-          multiply_eight(filters + row * Layer::kernel_w + tap, images + tap_place(row, tap),
-                         4 * taps, 4 * t::patch, true);
+          multiply_eight(step, filters + row * Layer::kernel_w + tap,
+                         images + tap_place(row, tap), 4 * taps, 4 * t::patch, true);
         });
       else
         each_tap<2>([&](int row, int tap, bool two) {
-          multiply_eight(filters + row * Layer::kernel_w + tap, images + tap_place(row, tap), 1,
+          multiply_eight(step, filters + row * Layer::kernel_w + tap,
+                         images + tap_place(row, tap), 1,
                          tap_place(0, tap + 1) - tap_place(0, tap), two);
         });
       filters += (whole_eights ? 8 : 4) * taps, images += (whole_eights ? 8 : 4) * t::patch;
     }
+    add_step(accumulators, step);
   }
   // The second four lies so much further on in filters and images; zeros, where there is none.
-  __device__ void multiply_eight(const T *filters, const T *images, int filter_apart,
-                                 int image_apart, bool two) {
+  __device__ void multiply_eight(float *sums, const T *filters, const T *images,
+                                 int filter_apart, int image_apart, bool two) {
     Halves a[eights / 2][4], b[columns8][2];
     DSCORE_UNROLL
     for (int half = 0; half < 2; half++) {
@@ -175,7 +178,7 @@ struct ImplicitGemm : ImplicitGemmTiles<T, ImplicitGemmBuffers<Tiling, Layer>, L
             there ? static_cast<float>(filters[n * 8 * t::filter_row + half * filter_apart])
                   : 0.0f);
     }
-    multiply_in_three(accumulators, a, b);
+    multiply_in_three(sums, a, b);
   }
 
   __device__ void multiply(const T *lds) {

@@ -129,6 +129,7 @@ struct SplitK : SplitKTiles<T, Tiling, Layer, Shape_, SplitKArguments<Tiling>> {
     const int g = lane / 4;
     const T *gradients = lds + (wave_o + g) * t::row + slice * t::slice_apart_o;
     const T *images = lds + t::gradients + (wave_i + g) * t::row + slice * t::slice_apart_i;
+    float step[t::accumulators] = {};
     DSCORE_UNROLL
     for (int k = 0; k < t::slice; k += 8) {
       Halves a[rows8 / 2][4], b[columns8][2];
@@ -142,8 +143,9 @@ struct SplitK : SplitKTiles<T, Tiling, Layer, Shape_, SplitKArguments<Tiling>> {
         const auto two = two_pixels(images + n * 8 * t::row, k);
         b[n][0] = Halves(two.at[0]), b[n][1] = Halves(two.at[1]);
       }
-      multiply_in_three(accumulators, a, b);
+      multiply_in_three(step, a, b);
     }
+    add_step(accumulators, step);
   }
   // The lane's pixels of the eight that begin at k of a channel; 0 past a plane's last.
   __device__ Pack<T, 2> two_pixels(const T *channel, int k) const {

@@ -56,4 +56,12 @@ __device__ inline void multiply_in_three(float *sums, const Halves (&a)[Rows][4]
         multiply_tf32(sums + (m * Columns + n) * 4, a[m], b[n], term == 0, term == 1);
 }
 
+// Adds one step's sums of matrix units. These cut off what is below a sum's last place, so that a
+// long sum drifts towards zero: each step is summed apart, and added with rounding.
+template <int Count>
+__device__ inline void add_step(float (&sums)[Count], const float (&step)[Count]) {
+  DSCORE_UNROLL
+  for (int i = 0; i < Count; i++) sums[i] += step[i];
+}
+
 }  // namespace dscore

@@ -17,7 +17,7 @@ from dscore.algorithms.base import (
     Work,
     require_kind,
 )
-from dscore.algorithms.columns import Count, floor_div, power_of_two_within, remainder
+from dscore.algorithms.columns import Count, ceil_div, floor_div, power_of_two_within, remainder
 from dscore.algorithms.gemm import cost
 from dscore.algorithms.gemm.space import columns_of
 from dscore.algorithms.gemm.tiling import (
@@ -70,10 +70,11 @@ LANES_LIMIT = Limit("E-LANES", "lanes_c", "", "",
 
 
 def held_registers(problem: ConvProblem, t: Any, shape: Any) -> Count:
-    """Registers of a thread's operands, and of what it fetches: rings of two are filled by itself.
+    """Registers of a thread's sums of a step, operands, and of what it fetches: rings of two are
+    filled by itself.
     """
     fetched = np.where(t.stages == 2, shape.fetched, 0)
-    return problem.spec.element.registers * (shape.operands + fetched)
+    return shape.step_sums + problem.spec.element.registers * (shape.operands + fetched)
 
 
 def fragment_c(case: Case) -> Count:
@@ -128,6 +129,10 @@ class Gemm(Algorithm):
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         return require_kind(problem, self.name, "pointwise")
+
+    def chain(self, problem: ConvProblem, t: Any) -> int:
+        steps = ceil_div(ceil_div(sizes_of(problem).depth, t.step_c), t.cluster)
+        return int(t.step_c // t.slices + steps + t.slices + t.cluster)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes

@@ -73,6 +73,7 @@ class GemmShape:
     slice_waves: Count  # wavefronts of one slice
     waves: Count
     sums: Count  # outputs of a lane
+    step_sums: Count  # of a lane, of a step that is summed apart: on matrix units, one of several
     operands: Count  # elements that a lane holds for one step of its multiplication
     fetched: Count  # elements that a thread takes of one step's tiles
     filters: Count  # elements of the filters in one LDS buffer
@@ -139,8 +140,10 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> GemmShape:
     filter_row, image_row = rows_of(problem, t)
     filters = filter_row * (t.step_c if turned(problem) else t.tile_c)
     thread_c = floor_div(t.wave_c, t.lanes_c)
+    steps = ceil_div(ceil_div(sizes.depth, t.step_c), t.cluster)
     return GemmShape(
         slice_waves=slice_waves, waves=waves, sums=sums,
+        step_sums=np.where(split & (steps > 1), sums, 0),
         # Four channels of the filters at a time, where they lie together; on matrix units eight of
         # both, in two parts.
         operands=np.where(split, t.wave_c // 2 + t.wave_p // 2,
@@ -149,6 +152,6 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> GemmShape:
         + vector_p * ceil_div(t.tile_p * t.step_c, vector_p * threads),
         filters=filters, buffer=filters + t.step_c * image_row,
         joined=np.maximum(t.slices - 1, t.cluster > 1) * slice_waves * wavefront * sums,
-        steps=ceil_div(ceil_div(sizes.depth, t.step_c), t.cluster),
+        steps=steps,
         channel_tiles=ceil_div(sizes.channels, t.tile_c),
         pixel_tiles=ceil_div(sizes.pixels, t.tile_p))

@@ -16,7 +16,7 @@ from dscore.algorithms.base import (
     SpaceGenerator,
     Work,
 )
-from dscore.algorithms.columns import Count, floor_div, remainder
+from dscore.algorithms.columns import Count, ceil_div, floor_div, remainder
 from dscore.algorithms.gemm import (
     CLUSTER_LIMIT,
     LANES_LIMIT,
@@ -53,11 +53,12 @@ _HIPCC_TAPS, _HIPCC_FILTER = 3, 2
 
 
 def _held(problem: ConvProblem, t: Any, shape: ImplicitGemmShape, taps: int = 1) -> Count:
-    """Registers of a thread's operands of some taps, and the places of its pixels; and of what it
-    fetches, which a ring of two holds while it multiplies.
+    """Registers of a thread's sums of a step, its operands of some taps, and the places of its
+    pixels; and of what it fetches, which a ring of two holds while it multiplies.
     """
     fetched = np.where(t.stages == 2, shape.fetched, 0)
-    return shape.places + problem.spec.element.registers * (taps * shape.operands + fetched)
+    elements = taps * shape.operands + fetched
+    return shape.step_sums + shape.places + problem.spec.element.registers * elements
 
 
 def _fragment_p(case: Case) -> Count:
@@ -112,6 +113,10 @@ class ImplicitGemm(Algorithm):
             return ()
         return (Violation("E-KIND", f"layer of {self.name}", problem.spec.kind,
                           "dense or grouped"),)
+
+    def chain(self, problem: ConvProblem, t: Any) -> int:
+        steps = ceil_div(ceil_div(problem.spec.group_in, t.step_c), t.cluster)
+        return int(t.step_c // t.slices * taps_of(problem) + steps + t.slices + t.cluster)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes

@@ -185,6 +185,7 @@ class ImplicitGemmShape:
     slice_waves: Count  # wavefronts of one slice
     waves: Count
     sums: Count  # outputs of a lane
+    step_sums: Count  # of a lane, of a step that is summed apart: on matrix units, one of several
     operands: Count  # elements that a lane holds for one step of its multiplication
     places: Count  # pixels of a lane
     across: Count  # threads that copy elements of one channel's patch side by side
@@ -214,15 +215,17 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> ImplicitGemmShape:
     across, turns = across_of(t.patch, t.step_c, waves, wavefront)
     vectors = ceil_div(t.tile_c * t.step_c * taps_of(problem), vector_c * waves * wavefront)
     all_steps = ceil_div(spec.group_in, t.step_c)
+    steps = ceil_div(all_steps, t.cluster)
     return ImplicitGemmShape(
         slice_waves=slice_waves, waves=waves, sums=sums,
+        step_sums=np.where(split & (steps > 1), sums, 0),
         # On matrix units eight products of both, in two parts.
         operands=np.where(split, t.wave_c // 2 + t.wave_p // 2, thread_c + thread_p),
         places=np.where(split, t.wave_p // 8, thread_p), across=across, turns=turns,
         filter_vectors=vectors, fetched=turns + vector_c * vectors,
         filters=filters, buffer=ceil_div(filters + t.step_c * t.patch, 4) * 4,
         joined=np.maximum(t.slices - 1, t.cluster > 1) * slice_waves * wavefront * sums,
-        all_steps=all_steps, steps=ceil_div(all_steps, t.cluster),
+        all_steps=all_steps, steps=steps,
         channel_tiles=ceil_div(spec.group_out, t.tile_c),
         pixel_tiles=ceil_div(pixels_of(problem), t.tile_p))
 

@@ -136,7 +136,7 @@ class SplitK(Algorithm):
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         steps = ceil_div(ceil_div(pixels_of(problem), t.step), t.parts)
-        return int(steps * ceil_div(t.step, t.slices) + t.slices + t.parts)
+        return int(ceil_div(t.step, t.slices) + steps + t.slices + t.parts)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes

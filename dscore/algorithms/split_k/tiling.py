@@ -125,6 +125,7 @@ class SplitKShape:
 
     waves: Count
     sums: Count  # outputs of a lane
+    step_sums: Count  # of a lane, of a step that is summed apart: on matrix units, one of several
     operands: Count  # elements that a lane holds for one step of its multiplication
     fetched: Count  # elements that a thread takes of one step's tiles
     buffer: Count  # elements of one LDS buffer
@@ -146,8 +147,9 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> SplitKShape:
     pixel_row, sum_row = rows_of(t)
     images = np.where(t.planes, t.slices, 1)
     all_steps = ceil_div(pixels_of(problem), t.step)
+    steps, sums = ceil_div(all_steps, t.parts), np.maximum(t.wave_o * t.wave_i // wavefront, 1)
     return SplitKShape(
-        waves=waves, sums=np.maximum(t.wave_o * t.wave_i // wavefront, 1),
+        waves=waves, sums=sums, step_sums=np.where(splits(t) & (steps > 1), sums, 0),
         # Four pixels of both at a time; on matrix units eight, in two parts.
         operands=np.where(splits(t), t.wave_o // 2 + t.wave_i // 2,
                           4 * (floor_div(t.wave_o, t.lanes_o) + floor_div(t.wave_i, lanes_i))),
@@ -156,6 +158,6 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> SplitKShape:
         buffer=images * (t.tile_o + t.tile_i) * pixel_row + OVERREAD * t.planes,
         barriers=np.where(t.planes & (t.stages > 2), BARRIER_BYTES * t.stages, 0),
         joined=t.slices * t.tile_o * sum_row,
-        steps=ceil_div(all_steps, t.parts), all_steps=all_steps,
+        steps=steps, all_steps=all_steps,
         tiles=ceil_div(problem.spec.out_channels, t.tile_o)
         * ceil_div(problem.spec.in_channels, t.tile_i))
