@@ -48,8 +48,9 @@ MOST_PARTS = 1024
 # As in gemm: what three TF32 products for one leave out is at most half of what the sum may err.
 LEAST_SPLIT_PIXELS = 16
 # Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md):
-# hipcc at most, nvcc usually. It takes up to 24 more, and up to 96 for a kernel at all.
-_HIPCC, _NVCC, _NVCC_MORE, _NVCC_LEAST = 28, 40, 24, 96
+# hipcc at most, nvcc usually. It takes up to 24 more, 12 beside sums of a step, and up to 96 for a
+# kernel at all.
+_HIPCC, _NVCC, _NVCC_MORE, _NVCC_BESIDE, _NVCC_LEAST = 28, 40, 24, 12, 96
 # What hipcc takes beyond where there are registers for it.
 _ROOMY = 16
 
@@ -166,7 +167,8 @@ class SplitK(Algorithm):
             return np.full_like(wanted, device.registers_per_simd_lane)
         if device.vendor != "nvidia":
             return wanted + _ROOMY * roomy(device)
-        return np.maximum(wanted + _NVCC_MORE, _NVCC_LEAST)
+        beside = shape_of(problem, t, device.wavefront).step_sums > 0
+        return np.maximum(wanted + np.where(beside, _NVCC_BESIDE, _NVCC_MORE), _NVCC_LEAST)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         return bool(problem.spec.out_channels % t.tile_o or problem.spec.in_channels % t.tile_i
