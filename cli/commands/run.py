@@ -200,7 +200,6 @@ def _measured(job: _Job, kernel: Kernel) -> tuple[Accuracy, float]:
     from dscore.checking import bound
     from dscore.checking.check import check_kernel
     from dscore.ops import output_of
-
     problem = kernel.plan.problem
     inputs, output = bound.sample(problem, job.request.seed), output_of(problem)
     accuracy = check_kernel(kernel.plan, kernel, *inputs)

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 # matrix units, whose sums round otherwise.
 Arithmetic = Literal["plain", "tf32x3", "matrix16"]
 ARITHMETICS: tuple[str, ...] = get_args(Arithmetic)
+FLOAT32_ARITHMETICS = ("plain", "tf32x3")  # of float32 elements
 # What a layer permits: sums of products alone, made in either way, or Winograd's algorithm, too.
 Permission = Literal["sum", "winograd"]
 PERMISSIONS: tuple[str, ...] = get_args(Permission)
