@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from dscore.algorithms.registry import algorithm_of
 from dscore.backends.host import HostBackend, addresses_of, wall_seconds
 from dscore.building import toolchain
-from dscore.building.codegen import CALLED_SIZES, Sizes, refused
+from dscore.building.codegen import CALLED_SIZES, Sizes
 from dscore.building.headers import sources
 from dscore.building.kernels import Kernels, missing_kernels, sources_identity
 from dscore.building.library import LoadedKernel
@@ -79,8 +80,8 @@ class EmulatedBackend(HostBackend):
         return missing_kernels("host")
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
-        """Element types and layouts for which there is no kernel."""
-        return refused(plan)
+        """What the plan's algorithm does not run."""
+        return algorithm_of(plan.tiling).refuses(plan.problem)
 
     def prepare(self, plans: Sequence[Plan], progress: Progress | None = None) -> Prepared:
         """Build the kernels of many plans at once, in parallel."""

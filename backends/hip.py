@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from dscore.algorithms.registry import algorithm_of
 from dscore.backends.host import addresses_of
-from dscore.building.codegen import CALLED_SIZES, Sizes, refused
+from dscore.building.codegen import CALLED_SIZES, Sizes
 from dscore.building.compilers import compiler_kind
 from dscore.building.headers import sources
 from dscore.building.kernels import Kernels, missing_kernels, sources_identity
@@ -148,8 +149,8 @@ class HipBackend:
         return description(runtime(self.vendor), index, measure=not capturing()).device
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
-        """Types and layouts without a kernel, and plans for another wavefront or architecture."""
-        violations, here = list(refused(plan)), self.device()
+        """What the plan's algorithm does not run, and plans for another wavefront."""
+        violations, here = [*algorithm_of(plan.tiling).refuses(plan.problem)], self.device()
         if plan.device.wavefront != here.wavefront:
             violations.append(Violation("E-WAVEFRONT", "wavefront", plan.device.wavefront,
                                         here.wavefront))

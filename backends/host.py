@@ -59,7 +59,7 @@ def addresses_of(plan: Plan, *arrays: Any) -> list[int]:
 
 
 def _address(plan: Plan, operand: Operand, array: Any) -> int:
-    name, shape, dtype = operand.name, operand.shape, operand.element.name
+    name, shape, dtype = operand.name, operand.shape, operand.element.numpy
     if array is None and not operand.present:
         return 0
     if array is None or not operand.present:

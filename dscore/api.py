@@ -278,7 +278,7 @@ def trace(problem: ProblemLike, plan: Plan | TilingLike | None = None,
     plan = (choice.callers_plan(problem_of(problem), plan.device, plan) if isinstance(plan, Plan)
             else plan_for(problem, device, tiling=plan))
     inputs, output = bound.sample(plan.problem, seed), output_of(plan.problem)
-    out, counts = np.empty(output.shape, output.element.name), Trace()
+    out, counts = np.empty(output.shape, output.element.numpy), Trace()
     kernel: Any = choose_backend("reference").compile(plan)
     kernel(*inputs, out, trace=counts)
     return counts

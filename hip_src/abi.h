@@ -1,10 +1,11 @@
 /* What a kernel library exports: plain C, included by its C++ units and parsed by cffi. */
 
 /* Changes when anything below does. */
-#define DSCORE_ABI 7
+#define DSCORE_ABI 8
 
-/* The layout of images: batch, channels, height, width. */
+/* The layouts of images: batch, channels, height, width; or the channels last. */
 #define DSCORE_NCHW 0
+#define DSCORE_NHWC 1
 
 /* The sizes a kernel runs on. A library built for fixed sizes refuses any others, and a kernel any
  * layout but its own. */

@@ -11,7 +11,7 @@ import toy_operation
 
 import dscore
 from dscore import ops
-from dscore.algorithms import registry, templates
+from dscore.algorithms import registry
 from dscore.algorithms.registry import case_of, tiling_from
 from dscore.backends.emulated import EmulatedBackend
 from dscore.bench.run import Comparison, bench
@@ -40,6 +40,8 @@ needs_compiler = pytest.mark.skipif(EmulatedBackend().missing() is not None,
 @pytest.fixture
 def float64(monkeypatch):
     monkeypatch.setitem(ELEMENTS, "float64", Element("float64", 8, "double", 2.0**-53))
+    for one in map(registry.algorithm, registry.names()):
+        monkeypatch.setattr(type(one), "elements", ("float32", "float64"))
 
 
 def test_a_toy_element_type_is_read_from_the_table_alone(float64):
@@ -71,7 +73,7 @@ def test_a_toy_element_type_conforms(float64, name, monkeypatch):
         types.append(plan.problem.spec.dtype)
         return check_plan(chosen, plan, seed)
 
-    monkeypatch.setattr(templates, "kernel_types", lambda: ("float64",))
+    monkeypatch.setattr(type(registry.algorithm(name)), "elements", ("float64",))
     monkeypatch.setattr(conformance, "check_plan", checked)
     report = conformance.conformance("emulated", examples=24, seed=2, algorithms=[name])
     assert report.ok, report.failures

@@ -18,7 +18,7 @@ from dscore.backends.machine_code.disassembly import disassemble, missing_objdum
 from dscore.backends.machine_code.hazards import hazards
 from dscore.backends.machine_code.launch import Grid, Program
 from dscore.backends.machine_code.objects import Descriptor, kernel_object
-from dscore.building.codegen import CALLED_SIZES, KernelSource, Sizes, refused, sizes_of
+from dscore.building.codegen import CALLED_SIZES, KernelSource, Sizes, sizes_of
 from dscore.building.headers import sources
 from dscore.building.kernels import StoredKernel, missing_kernels, provide, sources_identity
 from dscore.building.reports import Report
@@ -162,8 +162,8 @@ class Gfx906Backend(HostBackend):
         return "; ".join(filter(None, reasons)) or None
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
-        """Types and layouts without a kernel, and plans for wavefronts of other than 64."""
-        violations = [*refused(plan)]
+        """What the plan's algorithm does not run, and plans for wavefronts of other than 64."""
+        violations = [*algorithm_of(plan.tiling).refuses(plan.problem)]
         if plan.device.wavefront != _WAVEFRONT:
             violations.append(Violation("E-WAVEFRONT", "wavefront", plan.device.wavefront,
                                         _WAVEFRONT))

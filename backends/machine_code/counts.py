@@ -43,7 +43,7 @@ _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in (
     ("scalar loads", "s_load"), ("waits", "s_waitcnt"), ("no-ops", "s_nop"),
     ("barriers", "s_barrier"), ("branches", "s_c?branch"), ("ends", "s_endpgm"),
     ("scalar ALU", "s_"), ("vector ALU", "v_")))
-_MULTIPLY_ADD = re.compile("v_(fma|fmac|mac|mad)_f32")
+_MULTIPLY_ADD = re.compile("v_(fma|fmac|mac|mad|fma_mix)_f32")
 _REACHES_MEMORY = re.compile("ds_|global_|s_load|s_waitcnt")
 
 
@@ -90,6 +90,7 @@ def count(program: Program, grid: Grid, arrays: Sequence[tuple[str, Array, bool]
     counting = Program([_counting(block) for block in program.blocks], program.descriptor)
     with np.errstate(all="ignore"):
         _CountingBatch(counting, grid, numbers, memory, counted.counts).run()
+    memory.finish()
     return counted
 
 
@@ -129,7 +130,8 @@ class _CountingBatch(Batch):
                  counts: dict[str, float]) -> None:
         super().__init__(program, grid, numbers, _CountingMemory(memory, self))
         self.counts = counts
-        self.shared = _CountingLds(numbers.size, program.descriptor.lds_bytes, grid.waves, self)
+        self.shared = _CountingLds(self, numbers.size, program.descriptor.lds_bytes, grid.waves,
+                                   program.lds_part)
         self.opcode = ""
 
     @property
@@ -178,6 +180,14 @@ class _CountingMemory(GlobalMemory):
         self._count("lines stored", addresses, len(values))
         super().store(addresses, values, waves)
 
+    def load_halves(self, addresses: Array) -> Words:
+        self._count("lines loaded", addresses, 1)
+        return super().load_halves(addresses)
+
+    def store_halves(self, addresses: Array, values: Words, waves: Array) -> None:
+        self._count("lines stored", addresses, 1)
+        super().store_halves(addresses, values, waves)
+
     def _count(self, what: str, addresses: Array, words: int) -> None:
         waves, _ = self.batch.executing
         ends = [waves * _LINES + (addresses + np.uint64(byte)).astype(np.int64) // LINE_BYTES
@@ -188,18 +198,19 @@ class _CountingMemory(GlobalMemory):
 class _CountingLds(Lds):
     """LDS that counts its clocks."""
 
-    def __init__(self, blocks: int, size: int, waves_of_block: int, batch: _CountingBatch) -> None:
-        super().__init__(blocks, size, waves_of_block)
+    def __init__(self, batch: _CountingBatch, *arguments: int) -> None:
+        super().__init__(*arguments)
         self.batch = batch
 
-    def read(self, blocks: Array, waves: Array, offsets: Array, words: int) -> Words:
-        self._count(offsets, words)
-        self.batch.counts["LDS words read"] += offsets.size * words / LANES
-        return super().read(blocks, waves, offsets, words)
+    def read(self, blocks: Array, waves: Array, offsets: Array, size: int) -> Words:
+        self._count(offsets, max(size // 4, 1))
+        self.batch.counts["LDS words read"] += offsets.size * max(size // 4, 1) / LANES
+        return super().read(blocks, waves, offsets, size)
 
-    def write(self, blocks: Array, waves: Array, offsets: Array, values: list[Words]) -> None:
+    def write(self, blocks: Array, waves: Array, offsets: Array, values: list[Words],
+              half: bool = False) -> None:
         self._count(offsets, len(values))
-        super().write(blocks, waves, offsets, values)
+        super().write(blocks, waves, offsets, values, half)
 
     def _count(self, offsets: Array, words: int) -> None:
         clocks, least = lds_clocks(*self.batch.executing, offsets, words)

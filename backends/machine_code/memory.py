@@ -26,35 +26,62 @@ _NOBODY = -1
 
 
 class Window:
-    """One array in global memory, by words of 32 bits; *writable* where a kernel may store to it.
+    """One array in global memory, by words of 32 bits and their halves; *writable* where a kernel
+    may store to it.
 
     A *shared* one is read and written by any wavefronts, in an order that the kernel takes care of.
     """
 
     def __init__(self, name: str, array: Array, writable: bool, shared: bool = False) -> None:
         self.name, self.writable, self.shared = name, writable, shared
-        self.words: Words = array.reshape(-1).view(np.uint32)
-        self.bytes = self.words.size * 4
+        self.bytes, self._array = array.nbytes, array
+        self.words: Words = _words_of(array)
+        self.halves = self.words.view(np.uint16)
+        # Of the parts that different wavefronts may write: elements, or words of larger ones.
+        self.part = min(array.itemsize, 4)
         if writable:
-            self.writer = np.full(self.words.size, _NOBODY, dtype=np.int32)  # the wavefront
+            self.writer = np.full(4 * self.words.size // self.part, _NOBODY, dtype=np.int32)
 
-    def note_writers(self, place: Array, waves: Array) -> None:
-        """Note which wavefronts write words; Fault for a word that another one writes as well."""
+    def finish(self) -> None:
+        """Write back to an array of half a word more than whole words, which was copied."""
+        if self.writable and self.bytes % 4:
+            self._array.reshape(-1).view(np.uint16)[...] = self.halves[:-1]
+
+    def note_writers(self, offsets: Array, size: int, waves: Array) -> None:
+        """Note which wavefronts write *size* bytes each; Fault for what another one writes, too."""
+        if size < self.part:
+            raise Fault(f"writes {size} bytes of an element of {self.name}, which has {self.part}")
+        for first in range(0, size, self.part):
+            self._note((offsets + first) // self.part, waves)
+
+    def _note(self, place: Array, waves: Array) -> None:
         before = self.writer[place]
         self.writer[place] = waves
         other = ((before != _NOBODY) & (before != waves) & (not self.shared)).any()
         if other or (self.writer[place] != waves).any():
             raise Fault(f"writes an element of {self.name} that another wavefront writes as well")
 
-    def at(self, offsets: npt.NDArray[np.int64], words: int) -> npt.NDArray[np.int64]:
-        """First words of accesses; Fault for one that is not aligned, or leaves the array."""
-        low, high = int(offsets.min()), int(offsets.max()) + 4 * words
+    def at(self, offsets: npt.NDArray[np.int64], size: int, unit: int = 4
+           ) -> npt.NDArray[np.int64]:
+        """First units of *unit* bytes (4: words, 2: halves) of accesses of *size* bytes; Fault for
+        one that is not aligned, or leaves the array.
+        """
+        low, high = int(offsets.min()), int(offsets.max()) + size
         if low < 0 or high > self.bytes:
             raise Fault(f"accesses bytes {low:,} to {high - 1:,} of {self.name}, which has "
                         f"{self.bytes:,}")
-        if (offsets & 3).any():
-            raise Fault(f"accesses {self.name} at an address that is no multiple of 4 bytes")
-        return offsets >> 2
+        if (offsets & (unit - 1)).any():
+            raise Fault(f"accesses {self.name} at an address that is no multiple of {unit} bytes")
+        return offsets // unit
+
+
+def _words_of(array: Array) -> Words:
+    """An array's memory by words of 32 bits; a copy where it ends amid one."""
+    if array.nbytes % 4 == 0:
+        return array.reshape(-1).view(np.uint32)
+    halves = np.zeros(array.nbytes // 2 + 1, dtype=np.uint16)
+    halves[:-1] = array.reshape(-1).view(np.uint16)
+    return halves.view(np.uint32)
 
 
 class GlobalMemory:
@@ -63,6 +90,11 @@ class GlobalMemory:
     def __init__(self, windows: list[Window]) -> None:
         self.windows = windows
         self.changes = 0  # stores and atomic operations so far
+
+    def finish(self) -> None:
+        """Have all arrays hold what was written to their windows."""
+        for window in self.windows:
+            window.finish()
 
     @staticmethod
     def base(number: int) -> int:
@@ -90,10 +122,31 @@ class GlobalMemory:
         for window, which, offsets in self._places(addresses):
             if window.writable and not window.shared:
                 raise Fault(f"reads {window.name}, which it is to write")
-            first = window.at(offsets, words)
+            first = window.at(offsets, 4 * words)
             for word in range(words):
                 values[word, which] = window.words[word:].take(first, mode="clip")
         return values
+
+    def load_halves(self, addresses: npt.NDArray[np.uint64]) -> Words:
+        """Halves of words at *addresses*, as numbers of 32 bits."""
+        values = np.empty(addresses.size, dtype=np.uint32)
+        for window, which, offsets in self._places(addresses):
+            if window.writable and not window.shared:
+                raise Fault(f"reads {window.name}, which it is to write")
+            values[which] = window.halves[window.at(offsets, 2, 2)]
+        return values
+
+    def store_halves(self, addresses: npt.NDArray[np.uint64], values: Words,
+                     waves: npt.NDArray[np.int32]) -> None:
+        """Store the low halves of *values*, as `store` does words."""
+        self.changes += 1
+        for window, which, offsets in self._places(addresses):
+            if not window.writable:
+                raise Fault(f"writes to {window.name}, which is an input")
+            place, halves = window.at(offsets, 2, 2), values[which].astype(np.uint16)
+            window.note_writers(offsets, 2, waves[which])
+            window.halves[place] = halves
+            _require_agreement(window.halves[place], halves, window.name)
 
     def store(self, addresses: npt.NDArray[np.uint64], values: list[Words],
               waves: npt.NDArray[np.int32]) -> None:
@@ -102,10 +155,10 @@ class GlobalMemory:
         for window, which, offsets in self._places(addresses):
             if not window.writable:
                 raise Fault(f"writes to {window.name}, which is an input")
-            first = window.at(offsets, len(values))
+            first = window.at(offsets, 4 * len(values))
+            window.note_writers(offsets, 4 * len(values), waves[which])
             for word, value in enumerate(values):
                 place = first + word
-                window.note_writers(place, waves[which])
                 window.words[place] = value[which]
                 _require_agreement(window.words[place], value[which], window.name)
 
@@ -118,13 +171,13 @@ class GlobalMemory:
             if not window.shared:
                 raise Fault(f"adds to a word of {window.name}, which wavefronts do not share")
             lanes = np.arange(addresses.size)[which]
-            for lane, place in zip(lanes, window.at(offsets, 1), strict=True):
+            for lane, place in zip(lanes, window.at(offsets, 4), strict=True):
                 before[lane] = window.words[place]
                 window.words[place] += values[lane]
         return before
 
 
-def _require_agreement(stored: Words, values: Words, where: str) -> None:
+def _require_agreement(stored: Array, values: Array, where: str) -> None:
     """Fault where lanes of one instruction store different *values* to one word.
 
     Which lane is the last one, the manual does not say.
@@ -133,27 +186,36 @@ def _require_agreement(stored: Words, values: Words, where: str) -> None:
         raise Fault(f"stores different values of several lanes to one word of {where}")
 
 
+def _joined(parts: Array) -> Words:
+    """Words of their parts, over (parts, addresses)."""
+    if parts.dtype == np.uint32:
+        return parts
+    low, high = parts[::2].astype(np.uint32), parts[1::2].astype(np.uint32)
+    return low | high << np.uint32(16)
+
+
 class Lds:
     """LDS of blocks that run together, of *size* bytes each.
 
-    A word's tag is the barriers that its block had passed, and the wavefront, of the last write
-    and the last read.
+    A part's tag is the barriers that its block had passed, and the wavefront, of the last write
+    and the last read. Parts are words, or their halves where a kernel accesses such.
     """
 
     _WAVES = 32  # tags of one count of barriers: wavefronts, and one that stands for several
     _SEVERAL = 31
 
-    def __init__(self, blocks: int, size: int, waves_of_block: int) -> None:
-        self.bytes, words = size, size // 4
-        self.words = np.full(blocks * words, POISON, dtype=np.uint32)
+    def __init__(self, blocks: int, size: int, waves_of_block: int, part: int = 4) -> None:
+        self.bytes, self.part = -(-size // 4) * 4, part
+        words = np.full(blocks * self.bytes // 4, POISON, dtype=np.uint32)
+        self.parts = words.view({4: np.uint32, 2: np.uint16}[part])
         self.alone = waves_of_block == 1
-        self.written = np.zeros(self.words.size, dtype=np.bool_)
-        self.writes = np.full(self.words.size, -1, dtype=np.int32)
-        self.reads = np.full(self.words.size, -1, dtype=np.int32)
+        self.written = np.zeros(self.parts.size, dtype=np.bool_)
+        self.writes = np.full(self.parts.size, -1, dtype=np.int32)
+        self.reads = np.full(self.parts.size, -1, dtype=np.int32)
         self.barriers = np.zeros(blocks, dtype=np.int32)
 
     def _places(self, blocks: Array, offsets: Array, size: int) -> npt.NDArray[np.int64]:
-        """Words of accesses; Fault for one that is not aligned, or leaves the block's LDS."""
+        """Parts of accesses; Fault for one that is not aligned, or leaves the block's LDS."""
         low, high = int(offsets.min()), int(offsets.max()) + size
         if low < 0 or high > self.bytes:
             raise Fault(f"accesses bytes {low:,} to {high - 1:,} of LDS, of which the block has "
@@ -162,20 +224,21 @@ class Lds:
         if (offsets & (aligned - 1)).any():
             raise Fault(f"accesses {size} bytes of LDS at an address that is no multiple of "
                         f"{aligned}")
-        return blocks.astype(np.int64) * (self.bytes // 4) + (offsets >> 2)
+        return (blocks.astype(np.int64) * self.bytes + offsets) // self.part
 
-    def read(self, blocks: Array, waves: Array, offsets: Array, words: int) -> Words:
-        """Words of LDS at byte *offsets*, over (words, offsets), by *waves* of *blocks*."""
-        first = self._places(blocks, offsets, 4 * words)
-        values = np.empty((words, offsets.size), dtype=np.uint32)
-        for word in range(words):
-            place = first + word
+    def read(self, blocks: Array, waves: Array, offsets: Array, size: int) -> Words:
+        """Words of LDS at byte *offsets*, over (words, offsets), by *waves* of *blocks*; of *size*
+        bytes each, of which two are a half."""
+        first = self._places(blocks, offsets, size)
+        values = np.empty((size // self.part, offsets.size), dtype=self.parts.dtype)
+        for part, value in enumerate(values):
+            place = first + part
             if not self.written[place].all():
                 raise Fault("reads a word of LDS that was never written")
             if not self.alone:
                 self._note_read(place, self.barriers[blocks] * self._WAVES, waves)
-            values[word] = self.words[place]
-        return values
+            value[...] = self.parts[place]
+        return _joined(values) if size > self.part else values.astype(np.uint32)
 
     def _note_read(self, place: Array, epoch: Array, waves: Array) -> None:
         tag = epoch + waves
@@ -188,16 +251,25 @@ class Lds:
         others = ((before >= epoch) & (before != tag)) | (self.reads[place] != tag)
         self.reads[place[others]] = (epoch + self._SEVERAL)[others]
 
-    def write(self, blocks: Array, waves: Array, offsets: Array, values: list[Words]) -> None:
-        """Write words of LDS at byte *offsets*."""
-        first = self._places(blocks, offsets, 4 * len(values))
-        for word, value in enumerate(values):
-            place = first + word
+    def write(self, blocks: Array, waves: Array, offsets: Array, values: list[Words],
+              half: bool = False) -> None:
+        """Write words of LDS at byte *offsets*, or the low *half* of one."""
+        first = self._places(blocks, offsets, 2 if half else 4 * len(values))
+        parts = [value.astype(np.uint16) for value in values] if half else [
+            part for value in values for part in self._split(value)]
+        for part, value in enumerate(parts):
+            place = first + part
             if not self.alone:
                 self._note_write(place, self.barriers[blocks] * self._WAVES, waves)
-            self.words[place] = value
-            _require_agreement(self.words[place], value, "LDS")
+            self.parts[place] = value
+            _require_agreement(self.parts[place], value, "LDS")
             self.written[place] = True
+
+    def _split(self, words: Words) -> list[Array]:
+        """The parts of words, the low one first."""
+        if self.part == 4:
+            return [words]
+        return [words.astype(np.uint16), (words >> np.uint32(16)).astype(np.uint16)]
 
     def _note_write(self, place: Array, epoch: Array, waves: Array) -> None:
         tag = epoch + waves

@@ -28,13 +28,13 @@ def translate(t: Any, instruction: Instruction) -> bool:
     return handler is not None
 
 
-def _executing(m: Any, values: Array) -> Array:
+def executing(m: Any, values: Array) -> Array:
     """Values of the lanes that execute, on one axis."""
     full = np.broadcast_to(values, (m.count, 64))
     return full.reshape(-1) if m.lanes is True else full[m.lanes]
 
 
-def _deliver(m: Any, first: int, values: Words) -> None:
+def deliver(m: Any, first: int, values: Words) -> None:
     """Put what the executing lanes loaded into registers from *first* on."""
     for word, value in enumerate(values):
         if m.lanes is True:
@@ -43,7 +43,7 @@ def _deliver(m: Any, first: int, values: Words) -> None:
             m.v[first + word][m.lanes] = value
 
 
-def _address(instruction: Instruction, vector: str, base: str, offset: int,
+def address_of(instruction: Instruction, vector: str, base: str, offset: int,
              t: Any) -> Callable[[Any], Array]:
     """Function of the lanes' addresses: of 64 bits, or an offset of 32 to a scalar base."""
     if base == "off":
@@ -64,14 +64,14 @@ def _global_load(words: int) -> Handler:
         # glc: past the L1 cache, which the interpreter does not have.
         offset = offset_of(instruction, {"offset", "glc"})
         to = require(parse(target), "v", words)
-        address = _address(instruction, vector, base, offset, t)
+        address = address_of(instruction, vector, base, offset, t)
         registers = slice(to.first, to.first + words)
         t.overwrites(to)
 
         def step(m: Any) -> None:
-            addresses = _executing(m, address(m))
+            addresses = executing(m, address(m))
             if addresses.size:
-                _deliver(m, to.first, m.memory.load(addresses, words))
+                deliver(m, to.first, m.memory.load(addresses, words))
             m.vector_memory.issue(m.group, registers)
         t.add(step)
         t.wrote(to, loading=True)
@@ -84,14 +84,14 @@ def _global_store(words: int) -> Handler:
         vector, source, base = instruction.operands
         offset = offset_of(instruction, {"offset"})
         data = require(parse(source), "v", words)
-        address = _address(instruction, vector, base, offset, t)
+        address = address_of(instruction, vector, base, offset, t)
         t.reads(data)
 
         def step(m: Any) -> None:
-            addresses = _executing(m, address(m))
+            addresses = executing(m, address(m))
             if addresses.size:
-                values = [_executing(m, m.v[r]) for r in data.registers]
-                m.memory.store(addresses, values, _executing(m, m.wave_numbers[:, None]))
+                values = [executing(m, m.v[r]) for r in data.registers]
+                m.memory.store(addresses, values, executing(m, m.wave_numbers[:, None]))
             m.vector_memory.issue(m.group)
         t.add(step)
     return handle
@@ -104,18 +104,18 @@ def _atomic_add(t: Any, instruction: Instruction) -> None:
     if bool(target) != ("glc" in instruction.modifiers):
         raise UnknownError("an atomic operation that delivers without glc, or has it for nothing")
     data = require(parse(source), "v", 1)
-    address = _address(instruction, vector, base, offset, t)
+    address = address_of(instruction, vector, base, offset, t)
     to = [require(parse(one), "v", 1) for one in target]
     registers = slice(to[0].first, to[0].first + 1) if to else None
     t.reads(data)
     t.overwrites(*to)
 
     def step(m: Any) -> None:
-        addresses = _executing(m, address(m))
+        addresses = executing(m, address(m))
         if addresses.size:
-            before = m.memory.add(addresses, _executing(m, m.v[data.first]))
+            before = m.memory.add(addresses, executing(m, m.v[data.first]))
             for one in to:
-                _deliver(m, one.first, before[None])
+                deliver(m, one.first, before[None])
         m.vector_memory.issue(m.group, registers)
     t.add(step)
     t.wrote(*to, loading=True)
@@ -151,7 +151,7 @@ def _scalar_load(words: int) -> Handler:
     return handle
 
 
-def _places(t: Any, instruction: Instruction, address: str, pair: int) -> list[
+def lds_places(t: Any, instruction: Instruction, address: str, pair: int) -> list[
         Callable[[Any], Array]]:
     """Functions of the lanes' byte offsets in LDS: one, or two that count by *pair* bytes."""
     at = require(parse(address), "v", 1)
@@ -173,18 +173,18 @@ def _lds_read(words: int, pair: int = 0) -> Handler:
     """DS_READ_B32 and wider; with *pair*, two of them (Vega ISA, 11.3 and 12.13)."""
     def handle(t: Any, instruction: Instruction) -> None:
         target, address = instruction.operands
-        places = _places(t, instruction, address, pair)
+        places = lds_places(t, instruction, address, pair)
         to = require(parse(target), "v", words * len(places))
         registers = slice(to.first, to.first + to.count)
         t.overwrites(to)
 
         def step(m: Any) -> None:
-            offsets = [_executing(m, place(m)) for place in places]
+            offsets = [executing(m, place(m)) for place in places]
             if offsets[0].size:
-                who = _executing(m, m.blocks[:, None]), _executing(m, m.wave_of_block[:, None])
-                loaded = [m.shared.read(*who, at, words) for at in offsets]
+                who = executing(m, m.blocks[:, None]), executing(m, m.wave_of_block[:, None])
+                loaded = [m.shared.read(*who, at, 4 * words) for at in offsets]
                 for n, values in enumerate(loaded):
-                    _deliver(m, to.first + n * words, values)
+                    deliver(m, to.first + n * words, values)
             m.lds.issue(m.group, registers)
         t.add(step)
         t.wrote(to, loading=True)
@@ -195,7 +195,7 @@ def _lds_write(words: int, pair: int = 0) -> Handler:
     """DS_WRITE_B32 and wider; with *pair*, two of them."""
     def handle(t: Any, instruction: Instruction) -> None:
         address, *sources = instruction.operands
-        places = _places(t, instruction, address, pair)
+        places = lds_places(t, instruction, address, pair)
         if len(sources) != len(places):
             raise UnknownError(f"{len(sources)} sources of {instruction.opcode}")
         data = [require(parse(source), "v", words) for source in sources]
@@ -203,17 +203,18 @@ def _lds_write(words: int, pair: int = 0) -> Handler:
 
         def step(m: Any) -> None:
             for place, source in zip(places, data, strict=True):
-                offsets = _executing(m, place(m))
+                offsets = executing(m, place(m))
                 if offsets.size:
-                    m.shared.write(_executing(m, m.blocks[:, None]),
-                                   _executing(m, m.wave_of_block[:, None]), offsets,
-                                   [_executing(m, m.v[r]) for r in source.registers])
+                    m.shared.write(executing(m, m.blocks[:, None]),
+                                   executing(m, m.wave_of_block[:, None]), offsets,
+                                   [executing(m, m.v[r]) for r in source.registers])
             m.lds.issue(m.group)
         t.add(step)
     return handle
 
 
 _HANDLERS: dict[str, Handler] = {
+
     **{f"global_load_{name}": _global_load(words) for name, words in _WIDTHS.items() if words < 5},
     **{f"global_store_{name}": _global_store(words) for name, words in _WIDTHS.items()
        if words < 5},

@@ -1,7 +1,7 @@
 """Operands of instructions: their text read once, into functions that read and write registers.
 
-A type is a letter: u, i, f for 32 bits unsigned, signed, float; h, e for the low 16 bits unsigned,
-signed; d, q for 64 bits unsigned, signed; m for a mask with a bit for each lane.
+A type is a letter: u, i, f for 32 bits unsigned, signed, float; h, e, g for the low 16 bits
+unsigned, signed, float; d, q for 64 bits unsigned, signed; m for a mask with a bit for each lane.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def reader(operand: Operand, kind: str, lanes: bool, selection: str = "DWORD") -
     needed = 2 if kind in _WIDE else 1
     if operand.count != needed or (kind == "m" and operand.kind == "v"):
         raise UnknownError(f"{operand.count} registers where {needed} are read")
-    if (operand.negative or operand.absolute) and kind != "f":
+    if (operand.negative or operand.absolute) and kind not in "fg":
         raise UnknownError("a sign modifier of an integer")
     if selection != "DWORD" or operand.extended:
         return _selecting(reader(Operand(operand.kind, operand.first, 1), "u", lanes),
@@ -111,7 +111,7 @@ def _constant_reader(operand: Operand, kind: str) -> Read:
         value = _CONSTANTS[kind](bits & (2 ** 64 - 1) if kind == "d" else bits)
     else:
         word = np.array(bits & 0xFFFFFFFF, dtype=np.uint32)
-        value = (_part(word, kind) if kind in "he" else word.view(_CONSTANTS[kind]))[()]
+        value = (_part(word, kind) if kind in "heg" else word.view(_CONSTANTS[kind]))[()]
     return lambda m: value
 
 
@@ -150,10 +150,12 @@ def _scalar_reader(first: int, kind: str, lanes: bool) -> Read:
 
 
 def _part(words: Array, kind: str) -> Array:
-    """The low 16 bits, unsigned (h) or signed (e)."""
+    """The low 16 bits, unsigned (h), signed (e) or a float (g)."""
     low = words & np.uint32(0xFFFF)
     if kind == "h":
         return low
+    if kind == "g":
+        return low.astype(np.uint16).view(np.float16)
     return (low ^ np.uint32(0x8000)).astype(np.int32) - np.int32(0x8000)
 
 
@@ -169,7 +171,7 @@ def _selecting(plain: Read, selection: str, extended: bool, kind: str) -> Read:
         left = plain(m) << up
         word = ((left.view(np.int32) >> down.astype(np.int32)).view(np.uint32) if extended
                 else left >> down)
-        return _part(word, kind) if kind in "he" else word.view(_CONSTANTS[kind])
+        return _part(word, kind) if kind in "heg" else word.view(_CONSTANTS[kind])
     return read
 
 
@@ -188,10 +190,19 @@ def vector_writer(operand: Operand, kind: str) -> Write:
         return lambda m, value: np.copyto(m.vi[first], value, where=m.lanes, casting="same_kind")
     if kind in "dq":
         return lambda m, value: _write_wide(m, first, value.view(np.uint64))
-    if kind in "he":  # the upper half becomes 0
-        return lambda m, value: np.copyto(m.v[first], value.astype(np.uint32) & np.uint32(0xFFFF),
-                                          where=m.lanes)
+    if kind in "heg":  # the upper half becomes 0
+        bits = float16_bits if kind == "g" else _low_bits
+        return lambda m, value: np.copyto(m.v[first], bits(value), where=m.lanes)
     return lambda m, value: np.copyto(m.v[first], value, where=m.lanes, casting="same_kind")
+
+
+def float16_bits(value: Array) -> Array:
+    """Numbers rounded to float16, as 16 bits of 32."""
+    return value.astype(np.float16).view(np.uint16).astype(np.uint32)
+
+
+def _low_bits(value: Array) -> Array:
+    return value.astype(np.uint32) & np.uint32(0xFFFF)
 
 
 def _write_wide(m: Waves, first: int, value: Array) -> None:

@@ -38,8 +38,8 @@ def translate(t: Any, instruction: Instruction) -> bool:
     if unknown:
         raise UnknownError(f"modifier {', '.join(sorted(unknown))} of {instruction.opcode}")
     target, *sources = (parse(text) for text in instruction.operands)
-    low = _selection(instruction, "op_sel", [0] * len(sources))
-    high = _selection(instruction, "op_sel_hi", [1] * len(sources))
+    low = selection_of(instruction, "op_sel", [0] * len(sources))
+    high = selection_of(instruction, "op_sel_hi", [1] * len(sources))
     if instruction.opcode == _MOVE:
         parts, kind = [[_half(sources[n], low[n])] for n in (0, 1)], "u"
     else:
@@ -60,7 +60,8 @@ def translate(t: Any, instruction: Instruction) -> bool:
     return True
 
 
-def _selection(instruction: Instruction, name: str, default: list[int]) -> list[int]:
+def selection_of(instruction: Instruction, name: str, default: list[int]) -> list[int]:
+    """The halves that a modifier names, one for each source."""
     text = instruction.modifiers.get(name)
     return default if text is None else [int(part) for part in text.strip("[]").split(",")]
 

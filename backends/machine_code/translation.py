@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dscore.backends.machine_code import control, memory_ops, packed_ops
+from dscore.backends.machine_code import control, half_ops, memory_ops, packed_ops
 from dscore.backends.machine_code.disassembly import Instruction
 from dscore.backends.machine_code.operands import (
     Operand,
@@ -63,7 +63,8 @@ class Translator:
             self._require_modifiers({})
             self.add(control.STEPS[opcode](instruction))
         elif not (memory_ops.translate(self, instruction)
-                  or packed_ops.translate(self, instruction)):
+                  or packed_ops.translate(self, instruction)
+                  or half_ops.translate(self, instruction)):
             raise UnknownError(f"opcode {opcode}")
 
     def add(self, step: Step) -> None:

@@ -15,6 +15,7 @@ from dscore.algorithms.registry import algorithm_of, names
 from dscore.backends.host import HostBackend, addresses_of, wall_seconds
 from dscore.cache.store import folder_key
 from dscore.core.backend import BackendIdentity, Prepared, Progress, require_accepted
+from dscore.core.numerics import ACCUMULATOR, FLOATS
 from dscore.core.plan import Plan, ResourceUse, Violation
 from dscore.core.trace import Trace
 from dscore.ops import operands_of
@@ -58,7 +59,7 @@ class ReferenceKernel:
 
 
 class ReferenceBackend(HostBackend):
-    """Runs every float32 NCHW plan, on any machine, slowly and literally."""
+    """Runs every plan, on any machine, slowly and literally."""
 
     name = "reference"
     compiles = False
@@ -73,14 +74,11 @@ class ReferenceBackend(HostBackend):
         return None
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
-        """Types and layouts other than float32 NCHW, and what its algorithm does not run."""
-        spec, violations = plan.problem.spec, []
-        if spec.dtype != "float32":
-            violations.append(Violation("E-DTYPE", "dtype", spec.dtype, "float32"))
-        if spec.layout != "nchw":
-            violations.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
-        violations += algorithm_of(plan.tiling).refuses(plan.problem)
-        return tuple(violations)
+        """Types finer than its registers of float32, and what its algorithm does not run."""
+        element = plan.problem.spec.element
+        finer = [Violation("E-DTYPE", "dtype", element.name, ", ".join(FLOATS))] * (
+            element.bytes > ACCUMULATOR.bytes)
+        return (*finer, *algorithm_of(plan.tiling).refuses(plan.problem))
 
     def prepare(self, plans: Sequence[Plan], progress: Progress | None = None) -> Prepared:
         """Nothing: NumPy runs a plan as it is."""

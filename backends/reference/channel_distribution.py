@@ -12,16 +12,14 @@ import numpy as np
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling, shape_of
 from dscore.algorithms.columns import ceil_div
+from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
     Ints,
-    LockstepKernel,
     Operands,
-    batches,
     inside,
     lane_ids,
-    require_launch,
     split,
 )
 from dscore.core.errors import LaunchError

@@ -11,16 +11,15 @@ import numpy as np
 
 from dscore.algorithms.columns import ceil_div
 from dscore.backends.reference.direct_gradients import run_input_gradient, run_weight_gradient
+from dscore.backends.reference.lockstep import LockstepKernel, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
     Ints,
-    LockstepKernel,
     Operands,
     chunks,
     inside,
     lane_ids,
-    require_launch,
 )
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
@@ -70,8 +69,8 @@ class _Direct(LockstepKernel):
         """Addresses of the first channel's elements under every tap, for these lanes' pixels."""
         problem, spec = self.problem, self.problem.spec
         plane, pixel = plane[:, None, None], pixel[None, None, :]
-        # The planes of a group lie one after the other: image and group are one stride.
-        base = plane * (spec.group_in * problem.height * problem.width)
+        base = self.images.of_group(plane, spec.groups, spec.group_in,
+                                    problem.height * problem.width)
         row = pixel // problem.out_width * spec.stride[0] - problem.padding[0]
         column = pixel % problem.out_width * spec.stride[1] - problem.padding[2]
         self.taps = []
@@ -80,7 +79,9 @@ class _Direct(LockstepKernel):
             rows = (pixel < self.pixels) & inside(in_row, problem.height)
             for g in range(spec.kernel[1]):
                 in_column = column + g * spec.dilation[1]
-                self.taps.append(Addresses(base + in_row * problem.width + in_column,
+                in_pixel = (in_row * problem.width + in_column) * self.images.pixel_step(
+                    spec.in_channels)
+                self.taps.append(Addresses(base + in_pixel,
                                            rows & inside(in_column, problem.width)))
         return plane, pixel
 
@@ -98,18 +99,20 @@ class _Direct(LockstepKernel):
         channel, held = plane % spec.groups * spec.group_out + k, k < spec.group_out
         filters = Addresses(channel * spec.products, held)
         scales = Addresses(plane * spec.in_channels, pixel < self.pixels)  # of one group
+        channel_step = self.images.channel_step(problem.height * problem.width)
         sums.fill(0)
         for c in range(spec.group_in):
             for tap, inputs in enumerate(self.taps):
-                blocks.load(value, self.x, inputs, "inputs", c * problem.height * problem.width,
-                            operand=True, lanes=tile.size)
+                blocks.load(value, self.x, inputs, "inputs", c * channel_step, operand=True,
+                            lanes=tile.size)
                 self.scaled(blocks, value, scales, c)
                 blocks.load(weights, self.w, filters, "filters", c * len(self.taps) + tap,
                             operand=True, lanes=live)
                 for j in range(t.thread_c):
                     blocks.fma(sums[j], value, weights[j], product, pixel < self.pixels)
         for j in range(t.thread_c):
-            index = (plane // spec.groups * spec.out_channels + channel[j]) * self.pixels + pixel
+            index = self.images.at(plane // spec.groups, channel[j], pixel, spec.out_channels,
+                                   self.pixels)
             at = Addresses(index, held[j] & (pixel < self.pixels))
             blocks.store(self.out, at,
                          self.epilogue(blocks, sums[j], channel[j] + 0 * pixel, at))

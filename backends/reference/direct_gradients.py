@@ -12,17 +12,15 @@ from __future__ import annotations
 import numpy as np
 
 from dscore.algorithms.columns import ceil_div
+from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
     Bools,
     Ints,
-    LockstepKernel,
     Operands,
-    batches,
     inside,
     lane_ids,
-    require_launch,
     split,
 )
 from dscore.core.plan import Plan
@@ -80,7 +78,8 @@ class _InputGradient(LockstepKernel):
             for tap in np.ndindex(*spec.kernel):
                 r, c, met = self._outputs(row, column, tap)
                 met &= pixel < self.pixels
-                at = (image * spec.out_channels + channel) * area + r * problem.out_width + c
+                at = self.images.at(image, channel, r * problem.out_width + c, spec.out_channels,
+                                    area)
                 self.blocks.load(self.value, self.operands["gradient"], Addresses(at, met),
                                  "inputs", operand=True)
                 filters = ((channel * spec.group_in + k) * spec.kernel[0] + tap[0]) * (
@@ -92,7 +91,8 @@ class _InputGradient(LockstepKernel):
                     self.blocks.fma(self.sums[j], self.value, self.weights[j], self.product,
                                     lanes, predicated=True)
         for j in range(self.t.thread_c):
-            at = (image * spec.in_channels + group * spec.group_in + k[j]) * self.pixels + pixel
+            at = self.images.at(image, group * spec.group_in + k[j], pixel, spec.in_channels,
+                                self.pixels)
             self.blocks.store(self.out, Addresses(at, held[j]), self.sums[j])
 
     def _outputs(self, row: Ints, column: Ints, tap: tuple[int, ...]) -> tuple[Ints, Ints, Bools]:
@@ -142,15 +142,16 @@ class _WeightGradient(LockstepKernel):
             j = column * spec.stride[1] + g * spec.dilation[1] - problem.padding[2]
             met = ((at < problem.batch * self.area) & inside(i, problem.height)
                    & inside(j, problem.width))
-            plane = image * spec.in_channels + group * spec.group_in + c
-            self.blocks.load(self.value, self.operands["x"], Addresses(
-                (plane * problem.height + i) * problem.width + j, met), "inputs", operand=True)
+            inputs = self.images.at(image, group * spec.group_in + c, i * problem.width + j,
+                                    spec.in_channels, problem.height * problem.width)
+            self.blocks.load(self.value, self.operands["x"], Addresses(inputs, met), "inputs",
+                             operand=True)
             for k in range(self.t.thread_c):
                 lanes = met & (first + k < spec.group_out)
-                plane = image * spec.out_channels + group * spec.group_out + first + k
+                outputs = self.images.at(image, group * spec.group_out + first + k, pixel,
+                                         spec.out_channels, self.area)
                 self.blocks.load(self.gradients[k], self.operands["gradient"],
-                                 Addresses(plane * self.area + pixel, lanes), "inputs",
-                                 operand=True)
+                                 Addresses(outputs, lanes), "inputs", operand=True)
                 self.blocks.fma(self.sums[k], self.value, self.gradients[k], self.product, lanes,
                                 predicated=True)
         filters = (group * spec.group_out + first) * spec.group_in + c

@@ -17,6 +17,7 @@ import numpy as np
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.gemm.tiling import rows_of, shape_of, sizes_of, turned
 from dscore.backends.reference.gemm_lanes import lanes_of
+from dscore.backends.reference.lockstep import batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
@@ -24,10 +25,8 @@ from dscore.backends.reference.machine import (
     Floats,
     Ints,
     Operands,
-    batches,
     inside,
     lane_ids,
-    require_launch,
     split,
 )
 from dscore.backends.reference.ring import RingKernel

@@ -24,15 +24,14 @@ from dscore.algorithms.implicit_gemm.tiling import (
     under_tile,
 )
 from dscore.backends.reference.implicit_gemm_lanes import lanes_of
+from dscore.backends.reference.lockstep import batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
     Ints,
     Operands,
-    batches,
     inside,
     lane_ids,
-    require_launch,
     split,
 )
 from dscore.backends.reference.ring import RingKernel

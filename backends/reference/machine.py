@@ -6,14 +6,16 @@ before these axes, so that one instruction of all lanes is one contiguous NumPy 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from dscore.algorithms.base import COMPILER_REGISTERS
+from dscore.algorithms.columns import ceil_div
 from dscore.core.errors import LaunchError
+from dscore.core.numerics import ACCUMULATOR, WORD_BYTES, Element
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
@@ -21,7 +23,7 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 Tensor = Literal["inputs", "filters", "biases", "residuals", "scales"]
-Operands = Mapping[str, Floats]  # flat, by their names in dscore.ops
+Operands = Mapping[str, npt.NDArray[Any]]  # flat, by their names in dscore.ops
 
 # Registers, LDS and addresses of the blocks that run together: what a core's L2 cache holds.
 CHUNK_BYTES = 1 << 20
@@ -52,16 +54,6 @@ def chunks(total: int, at_a_time: int) -> Iterator[tuple[int, int]]:
         yield first, min(at_a_time, total - first)
 
 
-def require_launch(plan: Plan, blocks: int, threads: int) -> None:
-    """LaunchError where the plan's grid is not the one that the tiling covers the output with."""
-    for what, planned, needed in (("blocks", plan.launch.blocks, blocks),
-                                  ("threads of a block", plan.launch.threads, threads),
-                                  ("threads of its resource use", plan.use.threads, threads)):
-        if planned != needed:
-            raise LaunchError(f"{plan.name}: the plan launches {planned} {what}, the tiling needs "
-                              f"{needed}; take them from its algorithm's case")
-
-
 class Addresses:
     """Addresses of the lanes, in elements; a lane that is masked off has none."""
 
@@ -86,10 +78,20 @@ class Addresses:
                               f"{self.high + offset} of {what}, which has {size}")
 
 
+def _take(memory: npt.NDArray[Any], index: Ints, out: Floats, axis: int | None = None) -> None:
+    """Fill *out* with elements of *memory*, whose addresses are checked: clipping never acts."""
+    if memory.dtype == out.dtype:
+        np.take(memory, index, axis=axis, out=out, mode="clip")
+    else:
+        out[...] = np.take(memory, index, axis=axis, mode="clip")
+
+
 class Blocks:
     """Blocks that run together: their register file and their LDS, of the planned sizes.
 
-    Both are filled with NaN by :meth:`begin`, so that what an algorithm has not written shows.
+    Both are filled with NaN by :meth:`begin`, so that what an algorithm has not written shows. A
+    register holds a float32, or elements side by side, whose values are float32 here as well. LDS
+    holds elements of their own types: what is written there is rounded to them.
     """
 
     def __init__(self, plan: Plan, count: int, trace: Trace | None) -> None:
@@ -97,8 +99,8 @@ class Blocks:
         wavefront = plan.device.wavefront
         self.shape = (count, -(-plan.use.threads // wavefront), wavefront)
         self._registers: list[Floats] = []
-        self._registers_used = self._words_used = 0
-        self.lds = np.empty((count, plan.use.lds_bytes // 4), dtype=np.float32)
+        self._registers_used = self._bytes_used = 0
+        self.lds = np.empty((count, ceil_div(plan.use.lds_bytes, WORD_BYTES)), dtype=np.float32)
 
     @classmethod
     def at_a_time(cls, plan: Plan) -> int:
@@ -106,58 +108,65 @@ class Blocks:
         registers = max(plan.use.registers - COMPILER_REGISTERS, 1)
         return max(1, CHUNK_BYTES // (4 * plan.use.threads * registers + plan.use.lds_bytes))
 
-    def registers(self, name: str, count: int, shape: tuple[int, ...] | None = None) -> Floats:
-        """*count* registers of every lane.
+    def registers(self, name: str, count: int, shape: tuple[int, ...] | None = None,
+                  packed: Element = ACCUMULATOR) -> Floats:
+        """*count* values in registers of every lane.
 
         *shape* is that of one register, where it differs from (blocks, wavefronts, lanes): an axis
-        of 1 stands for lanes that all hold the same value.
+        of 1 stands for lanes that all hold the same value. *packed* is the type that a register
+        holds them in, of which one may hold several.
         """
         limit = self.plan.use.registers - COMPILER_REGISTERS
-        self._registers_used += count
+        taken = ceil_div(count * packed.bytes, WORD_BYTES)
+        self._registers_used += taken
         if self._registers_used > limit:
             raise LaunchError(
-                f"{self.plan.name}: {name} takes {count} registers per thread, which makes "
+                f"{self.plan.name}: {name} takes {taken} registers per thread, which makes "
                 f"{self._registers_used}, but of the planned {self.plan.use.registers} the kernel "
                 f"has {limit} ({COMPILER_REGISTERS} are the compiler's)")
         file = np.empty((count, *(shape or self.shape)), dtype=np.float32)
         self._registers.append(file)
         return file
 
-    def lds_tile(self, name: str, words: int) -> int:
-        """The first word of a tile of *words* float32 in LDS."""
-        first = self._words_used
-        self._words_used += words
-        if self._words_used > self.lds.shape[1]:
+    def lds_tile(self, name: str, count: int, element: Element = ACCUMULATOR) -> int:
+        """The first of *count* elements of a tile in LDS, counted in elements of its type."""
+        first = ceil_div(self._bytes_used, element.bytes)
+        self._bytes_used = (first + count) * element.bytes
+        if self._bytes_used > self.plan.use.lds_bytes:
             raise LaunchError(
-                f"{self.plan.name}: {name} takes {4 * words} bytes of LDS, which makes "
-                f"{4 * self._words_used}, but the plan has {self.plan.use.lds_bytes}")
+                f"{self.plan.name}: {name} takes {element.bytes * count} bytes of LDS, which makes "
+                f"{self._bytes_used}, but the plan has {self.plan.use.lds_bytes}")
         return first
+
+    def lds_of(self, element: Element) -> npt.NDArray[Any]:
+        """LDS of the blocks as elements of a type, a row for each."""
+        return self.lds.view(element.numpy)
 
     def begin(self) -> None:
         """Poison what a block finds on entry."""
-        self.lds.fill(np.nan)
+        self.lds.view(np.uint8).fill(0xFF)  # a NaN of every type
         for file in self._registers:
             file.fill(np.nan)
 
-    def load(self, out: Floats, memory: Floats, at: Addresses, what: Tensor, advance: int = 0,
-             operand: bool = False, lanes: int = 1) -> None:
-        """Load from global *memory*, with zero for masked lanes.
+    def load(self, out: Floats, memory: npt.NDArray[Any], at: Addresses, what: Tensor,
+             advance: int = 0, operand: bool = False, lanes: int = 1) -> None:
+        """Load from global *memory* of any type, with zero for masked lanes.
 
         *advance* is what the base pointer has moved by; *lanes* is how many lanes hold each
         element of *out*.
         """
         at.require_within(memory.size, advance, what)
         if at.count:
-            # Clipping never acts: the addresses are checked, and a masked one is 0.
-            np.take(memory[advance:], at.index, out=out, mode="clip")
+            _take(memory[advance:], at.index, out)
         if at.masked is not None:
             np.copyto(out, np.float32(0), where=at.masked)
         if self.trace is not None:
             loaded = at.count * lanes
             self.trace.count_loads(what, loaded, operand)
 
-    def store(self, memory: Floats, at: Addresses, values: Floats) -> None:
-        """Store *values* to global *memory* from the lanes that have an address."""
+    def store(self, memory: npt.NDArray[Any], at: Addresses, values: Floats) -> None:
+        """Store *values*, rounded to the type of global *memory*, from lanes that have an address.
+        """
         at.require_within(memory.size, 0, "out")
         if at.masked is None:
             memory[at.index] = values
@@ -167,36 +176,41 @@ class Blocks:
         if self.trace is not None:
             self.trace.elements_stored += at.count
 
-    def lds_read(self, out: Floats, at: Addresses, offset: int,
-                 lanes: Bools | None = None, operand: bool = True) -> None:
-        """Each lane reads the word at its address plus *offset*; only *lanes* are counted."""
-        at.require_within(self.lds.shape[1], offset, "LDS")
-        np.take(self.lds, at.index + offset, axis=1, out=out, mode="clip")
+    def lds_read(self, out: Floats, at: Addresses, offset: int, lanes: Bools | None = None,
+                 operand: bool = True, element: Element = ACCUMULATOR) -> None:
+        """Each lane reads the element at its address plus *offset*; only *lanes* are counted."""
+        lds = self.lds_of(element)
+        at.require_within(lds.shape[1], offset, "LDS")
+        _take(lds, at.index + offset, out, axis=1)
         if self.trace is not None:
             read = out.size if lanes is None else int(np.count_nonzero(lanes))
             self.trace.lds_reads += read
             self.trace.operands += read * operand
 
-    def lds_read_apart(self, out: Floats, at: Addresses, offset: int) -> None:
+    def lds_read_apart(self, out: Floats, at: Addresses, offset: int,
+                       element: Element = ACCUMULATOR) -> None:
         """As `lds_read`, where each block has addresses of its own, along the first axis."""
-        at.require_within(self.lds.shape[1], offset, "LDS")
-        block = self.lds.shape[1] * lane_ids(self.count, *[1] * (at.index.ndim - 1))
-        np.take(self.lds, block + (at.index + offset), out=out, mode="clip")
+        lds = self.lds_of(element)
+        at.require_within(lds.shape[1], offset, "LDS")
+        block = lds.shape[1] * lane_ids(self.count, *[1] * (at.index.ndim - 1))
+        _take(lds, block + (at.index + offset), out)
         if self.trace is not None:
             self.trace.lds_reads += out.size
             self.trace.operands += out.size
 
-    def lds_write(self, first: int, values: Floats, words: Ints | None = None) -> None:
-        """Threads write *values*, of shape (blocks, threads), to *words* counted from *first*.
+    def lds_write(self, first: int, values: Floats, words: Ints | None = None,
+                  element: Element = ACCUMULATOR) -> None:
+        """Threads write *values*, of shape (blocks, threads), to *words* counted from *first*:
+        to elements of a type, which they are rounded to.
 
-        Without *words*, consecutive threads write to consecutive words.
+        Without *words*, consecutive threads write to consecutive ones.
         """
-        count = values.shape[1]
+        count, lds = values.shape[1], self.lds_of(element)
         last = first + (count if words is None else int(words.max()) + 1) - 1
-        if last >= self.lds.shape[1]:
+        if last >= lds.shape[1]:
             raise LaunchError(f"{self.plan.name}: a lane would write word {last} of "
-                              f"{self.lds.shape[1]} in LDS")
-        self.lds[:, slice(first, last + 1) if words is None else first + words] = values
+                              f"{lds.shape[1]} in LDS")
+        lds[:, slice(first, last + 1) if words is None else first + words] = values
         if self.trace is not None:
             self.trace.lds_writes += values.size
 
@@ -227,72 +241,3 @@ class Blocks:
         if self.trace is not None:
             self.trace.shuffles += values.size if lanes is None else int(np.count_nonzero(lanes))
         return np.take(values, source, axis=-1)
-
-
-def activate(sums: Floats, activation: str | None) -> Floats:
-    """The activation of *sums* in place, every operation rounded to float32; a NaN stays one.
-
-    silu rests on NumPy's exp, so that other implementations agree with it to a few roundings only.
-    """
-    if activation in ("relu", "relu6"):
-        np.maximum(sums, np.float32(0), out=sums)
-    if activation == "relu6":
-        np.minimum(sums, np.float32(6), out=sums)
-    if activation == "silu":
-        # exp overflows to inf for a large negative sum, and the quotient is -0, as it should.
-        np.divide(sums, np.float32(1) + np.exp(-sums), out=sums)
-    if activation == "hardswish":
-        gate = np.clip(sums + np.float32(3), np.float32(0), np.float32(6))
-        np.divide(sums * gate, np.float32(6), out=sums)
-    return sums
-
-
-def batches(plan: Plan, total: int, trace: Trace | None,
-            allocate: Callable[[Blocks], None]) -> Iterator[tuple[Blocks, int]]:
-    """The blocks of a grid of *total*, as many together as fit memory, and the first's number.
-
-    *allocate* is called on blocks before they first run.
-    """
-    blocks = None
-    for first, count in chunks(total, Blocks.at_a_time(plan)):
-        if blocks is None or blocks.count != count:
-            blocks = Blocks(plan, count, trace)
-            allocate(blocks)
-        yield blocks, first
-
-
-class LockstepKernel:
-    """Kernel of a plan on its operands: the base of the algorithms' kernels."""
-
-    def __init__(self, plan: Plan, operands: Operands) -> None:
-        self.plan, self.problem, self.wavefront = plan, plan.problem, plan.device.wavefront
-        self.t: Any = plan.tiling
-        self.operands, self.out = operands, operands["out"]
-
-    def epilogue(self, blocks: Blocks, sums: Floats, channel: Ints, at: Addresses) -> Floats:
-        """*sums* with the bias of each lane's output *channel*, the residual and the activation.
-
-        *at* is where the lanes store them. In place.
-        """
-        spec = self.problem.spec
-        if spec.bias:
-            mask = None if at.masked is None else ~at.masked
-            np.add(sums, self._loaded(blocks, "bias", "biases", Addresses(channel, mask)),
-                   out=sums)
-        if spec.residual == "before":
-            np.add(sums, self._loaded(blocks, "residual", "residuals", at), out=sums)
-        activate(sums, spec.activation)
-        if spec.residual == "after":
-            np.add(sums, self._loaded(blocks, "residual", "residuals", at), out=sums)
-        return sums
-
-    def scaled(self, blocks: Blocks, values: Floats, at: Addresses, advance: int = 0) -> None:
-        """Multiply *values* of x in place by the scales *at* their images and channels."""
-        if self.problem.spec.scaled:
-            np.multiply(values, self._loaded(blocks, "scale", "scales", at, advance), out=values)
-
-    def _loaded(self, blocks: Blocks, name: str, what: Tensor, at: Addresses,
-                advance: int = 0) -> Floats:
-        values = np.empty(at.index.shape, dtype=np.float32)
-        blocks.load(values, self.operands[name], at, what, advance)
-        return values

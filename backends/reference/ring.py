@@ -9,13 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dscore.backends.reference.machine import (
-    Addresses,
-    Blocks,
-    Floats,
-    LockstepKernel,
-    lane_ids,
-)
+from dscore.backends.reference.lockstep import LockstepKernel
+from dscore.backends.reference.machine import Addresses, Blocks, Floats, lane_ids
 
 
 class RingKernel(LockstepKernel, ABC):

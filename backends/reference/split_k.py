@@ -22,17 +22,15 @@ from dscore.algorithms.split_k.tiling import (
     sum_rows,
 )
 from dscore.backends.reference.gemm_lanes import halves, multiply_fragments
+from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
     Floats,
     Ints,
-    LockstepKernel,
     Operands,
-    batches,
     inside,
     lane_ids,
-    require_launch,
     split,
 )
 from dscore.core.errors import LaunchError

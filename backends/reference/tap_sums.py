@@ -25,18 +25,16 @@ from dscore.algorithms.tap_sums.tiling import (
     reducers_of,
     shape_of,
 )
+from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
     Bools,
     Floats,
     Ints,
-    LockstepKernel,
     Operands,
-    batches,
     inside,
     lane_ids,
-    require_launch,
     split,
 )
 from dscore.backends.reference.vectors import Piece

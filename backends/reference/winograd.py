@@ -16,15 +16,8 @@ import numpy as np
 from dscore.algorithms.winograd.tasks import Kind, Task, TaskMapping, mapping_of
 from dscore.algorithms.winograd.tiling import WinogradTiling, shape_of
 from dscore.backends.reference.gemm_lanes import halves
-from dscore.backends.reference.machine import (
-    Floats,
-    Ints,
-    Operands,
-    activate,
-    inside,
-    lane_ids,
-    require_launch,
-)
+from dscore.backends.reference.lockstep import activate, require_launch
+from dscore.backends.reference.machine import Floats, Ints, Operands, inside, lane_ids
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace

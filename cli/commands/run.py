@@ -200,11 +200,11 @@ def _measured(job: _Job, kernel: Kernel) -> tuple[Accuracy, float]:
     from dscore.checking import bound
     from dscore.checking.check import check_kernel
     from dscore.ops import output_of
-
-    plan = kernel.plan
-    inputs, output = bound.sample(plan.problem, job.request.seed), output_of(plan.problem)
-    accuracy, out = check_kernel(plan, kernel, *inputs), np.empty(output.shape, output.element.name)
-    return accuracy, statistics.median(kernel.seconds(*inputs, out, repeats=job.request.repeats))
+    problem = kernel.plan.problem
+    inputs, output = bound.sample(problem, job.request.seed), output_of(problem)
+    accuracy = check_kernel(kernel.plan, kernel, *inputs)
+    arrays = *inputs, np.empty(output.shape, output.element.numpy)
+    return accuracy, statistics.median(kernel.seconds(*arrays, repeats=job.request.repeats))
 
 
 def _reproduction(job: _Job, layer: NamedProblem, plan: Plan | None) -> str:

@@ -29,7 +29,7 @@ def counted_code(plan: Plan) -> tuple[MachineCounts, dict[str, float]]:
 
     kernel: Any = choose_backend("gfx906").compile(plan)
     output = output_of(plan.problem)
-    counts = kernel.counts(*sample(plan.problem, 0), np.empty(output.shape, output.element.name))
+    counts = kernel.counts(*sample(plan.problem, 0), np.empty(output.shape, output.element.numpy))
     case = case_of(plan.problem, plan.device, plan.tiling, plan.block_n)
     return counts, {name: float(count)
                     for name, count in algorithm_of(plan.tiling).traffic(case).items()}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from dscore.algorithms.columns import Count, ceil_div, remembered
-from dscore.algorithms.refusal import unmet, wrong_operation
+from dscore.algorithms.refusal import unmet, untaken, wrong_operation
 from dscore.algorithms.registers import launchable
 from dscore.core import catalog
 from dscore.core.device import Device
@@ -179,6 +179,8 @@ class Algorithm(ABC):
     limits: ClassVar[tuple[Limit, ...]]  # beside those of the device (dscore.solving.rules)
     spaces: ClassVar[tuple[SpaceGenerator, ...]]  # in the order in which they are opened
     operations: ClassVar[tuple[str, ...]] = ("conv",)  # by their names in dscore.ops
+    elements: ClassVar[tuple[str, ...]] = ("float32",)  # by their names in dscore.core.numerics
+    layouts: ClassVar[tuple[str, ...]] = ("nchw",)  # of images
     permission: ClassVar[Permission] = "sum"  # that it needs of a problem
     filters: ClassVar[tuple[FilterForm, ...]] = ("plain",)  # that it takes
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
@@ -201,13 +203,14 @@ class Algorithm(ABC):
         return self.tiling.__name__.removesuffix("Tiling") + "".join(map(str.capitalize, words))
 
     def refuses(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        """What of *problem* it cannot run: operation, layer (`runs`), arithmetic or filter."""
-        return (wrong_operation(problem, self.name, self.operations) or self.runs(problem)
+        """What of *problem* it cannot run: operation, type, layout, `runs`, arithmetic, filter."""
+        return (wrong_operation(problem, self.name, self.operations)
+                or untaken(problem, self.name, self.elements, self.layouts) or self.runs(problem)
                 or unmet(problem, self.name, self.permission, self.filters))
 
     def arithmetic(self, problem: ConvProblem, t: Tiling) -> PlanArithmetic:
         """How the kernel of a tiling computes; its result is held to the bound of that."""
-        return "sum" if t.computes("plain") else "tf32x3"
+        return "sum" if t.computes("plain") else "tf32x3" if t.computes("tf32x3") else "matrix16"
 
     def chain(self, problem: ConvProblem, t: Any) -> int | None:
         """Products that a sum of matrix units has, and additions after it; None: all there are."""

@@ -1,4 +1,5 @@
-"""Refusals that all algorithms share: of an operation, an arithmetic, a filter."""
+"""Refusals that all algorithms share: of an operation, a type, a layout, an arithmetic, a filter.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +15,16 @@ def wrong_operation(problem: ConvProblem, name: str, operations: tuple[str, ...]
         return ()
     return (Violation("E-OPERATION", f"operation of {name}", problem.operation,
                       ", ".join(operations)),)
+
+
+def untaken(problem: ConvProblem, name: str, elements: tuple[str, ...],
+            layouts: tuple[str, ...]) -> tuple[Violation, ...]:
+    """Violations of an algorithm that takes *elements* and *layouts*, where these are others."""
+    spec = problem.spec
+    given = (("E-DTYPE", "dtype", spec.dtype, elements),
+             ("E-LAYOUT", "layout", spec.layout, layouts))
+    return tuple(Violation(code, f"{what} of {name}", value, ", ".join(taken))
+                 for code, what, value, taken in given if value not in taken)
 
 
 def unmet(problem: ConvProblem, name: str, permission: Permission,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
-from dscore.core.numerics import ELEMENTS, Element, kernel_types
+from dscore.core.numerics import ELEMENTS, Element
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, RESIDUALS, ConvSpec, Pair
 from dscore.core.tiling import Tiling
@@ -85,13 +85,23 @@ def pairs(most: int) -> st.SearchStrategy[Any]:
     return st.tuples(st.integers(1, most), st.integers(1, most))
 
 
+class Taken(Protocol):
+    """What an algorithm takes, of which options of layers are drawn."""
+
+    operations: tuple[str, ...]
+    elements: tuple[str, ...]
+    layouts: tuple[str, ...]
+
+
 @st.composite
-def options(draw: Any, operations: Sequence[str] = ("conv",), scaled: bool = False) -> Any:
-    """One of *operations*, and options of its layer: any element type that kernels take; of a
-    convolution with and without bias, residual and scale, and any activation.
+def options(draw: Any, algorithm: Taken, scaled: bool = False,
+            operations: Sequence[str] = ()) -> Any:
+    """An operation that *algorithm* takes (or of *operations*), and options of its layer: element
+    type and layout; of a convolution with and without bias, residual and scale, any activation.
     """
-    operation = draw(st.sampled_from(operations))
-    common = ("operation", operation), ("dtype", draw(st.sampled_from(kernel_types())))
+    operation = draw(st.sampled_from(operations or algorithm.operations))
+    common = (("operation", operation), ("dtype", draw(st.sampled_from(algorithm.elements))),
+              ("layout", draw(st.sampled_from(algorithm.layouts))))
     if operation != "conv":
         return common
     return (*common, ("bias", draw(st.booleans())),

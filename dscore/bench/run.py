@@ -10,6 +10,7 @@ from typing import Any
 
 from dscore import api, ops
 from dscore._version import __version__
+from dscore.algorithms.registry import running
 from dscore.bench import torch_methods
 from dscore.bench.methods import Method, dscore_method, torch_method
 from dscore.bench.rows import Key, Row, append_rows, key_of, read_rows
@@ -26,7 +27,6 @@ from dscore.core.errors import (
     UnavailableError,
     require_one_of,
 )
-from dscore.core.numerics import kernel_types
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
@@ -211,9 +211,11 @@ def _cases(comparison: Comparison) -> list[NamedProblem]:
         if comparison.ways and case.problem.operation not in known:
             raise SpecError(f"{case.name}: PyTorch has {', '.join(known)} to compare with, not "
                             f"{case.problem.operation}; leave PyTorch out: --peer none")
-        if not spec.element.cpp or spec.layout != "nchw":
-            raise SpecError(f"{case.name}: {', '.join(kernel_types())} layers in NCHW are "
-                            f"compared, not {spec.dtype} in {spec.layout}")
+        if comparison.ways and spec.layout != "nchw":
+            raise SpecError(f"{case.name}: PyTorch's ways are of layers in NCHW, not in "
+                            f"{spec.layout}; leave PyTorch out: --peer none")
+        if not running(case.problem):
+            raise SpecError(f"{case.name}: no algorithm runs {spec.dtype} in {spec.layout}")
     return list(dict.fromkeys(cases))
 
 

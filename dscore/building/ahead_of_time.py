@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES
 from dscore.algorithms.columns import ceil_div
-from dscore.building.codegen import KernelSource, refused
+from dscore.building.codegen import KernelSource
 from dscore.building.compilers import Compiler, find_compiler
 from dscore.building.headers import headers_digest, sources
 from dscore.building.kernel_files import write_file
@@ -27,7 +27,7 @@ from dscore.building.toolchain import Target
 from dscore.core import catalog
 from dscore.core.backend import Progress
 from dscore.core.device import Device
-from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.errors import SpecError
 from dscore.core.plan import Plan, ResourceUse
 from dscore.solving.verdict import validate
 
@@ -125,8 +125,6 @@ def build(kernels: Sequence[KernelSource], target: Target, *, compiler: Compiler
     the compiler fails, as it does where a kernel's threads or LDS are not its plan's.
     """
     start = time.perf_counter()
-    for kernel in kernels:
-        require_kernel(kernel.plan)
     compiler = compiler or find_compiler(target.kind, architecture=target.architecture)
     distinct = {kernel.name: kernel for kernel in reversed(kernels)}  # of one name, the first
     if together:
@@ -157,15 +155,6 @@ def write_kernels(path: str | os.PathLike[str], kernels: Sequence[KernelSource],
         identity_of(kernel, built.target, headers): (kernel.name,
                                                      built.kernels[kernel.name].reported)
         for kernel in kernels})
-
-
-def require_kernel(plan: Plan) -> None:
-    """Raise UnavailableError where no kernel of dscore runs *plan*, naming what stands against it.
-    """
-    violations = refused(plan)
-    if violations:
-        raise UnavailableError(f"there is no kernel for {plan.token}: "
-                               + "; ".join(str(violation) for violation in violations))
 
 
 def device_for(target: Target, device: Device | None = None) -> Device:

@@ -10,8 +10,7 @@ from typing import Literal
 from dscore.algorithms.registry import algorithm_of
 from dscore.building.compiler_places import Kind
 from dscore.building.toolchain import Unit
-from dscore.core.numerics import kernel_types
-from dscore.core.plan import Launch, Plan, Violation
+from dscore.core.plan import Launch, Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
 
@@ -58,7 +57,8 @@ class KernelSource:
             "bias" if spec.bias else "plain", spec.activation or "linear",
             *[f"residual{spec.residual}"] * (spec.residual is not None),
             *["scaled"] * spec.scaled, *[spec.filter] * (spec.filter != "plain")])
-        return (f"any_{plan.problem.prefix}{layer}_{spec.dtype}_{epilogue}__"
+        layout = "" if spec.layout == "nchw" else f"_{spec.layout}"
+        return (f"any_{plan.problem.prefix}{layer}_{spec.dtype}{layout}_{epilogue}__"
                 f"{plan.tiling.name}{image}__s{plan.device.wavefront}")
 
     def tiling_type(self) -> str:
@@ -180,13 +180,3 @@ def _joined(counts: Mapping[str, int]) -> str:
     return (f"{declared}static dscore_kernel joined[{sum(counts.values())}];\n"
             "static const int filled = [] {\n    int n = 0;\n"
             f"{copies}    return n;\n}}();\n" + entry_points("*count = filled;\n  return joined;"))
-
-
-def refused(plan: Plan) -> tuple[Violation, ...]:
-    """Properties of a plan that no kernel of hip_src runs."""
-    spec, violations = plan.problem.spec, []
-    if not spec.element.cpp:
-        violations.append(Violation("E-DTYPE", "dtype", spec.dtype, ", ".join(kernel_types())))
-    if spec.layout != "nchw":
-        violations.append(Violation("E-LAYOUT", "layout", spec.layout, "nchw"))
-    return tuple(violations)

@@ -140,7 +140,7 @@ def _on_host(call: Call, kernel: Kernel) -> Any:
              for operand, array in zip(operands, call.inputs, strict=True)
              ] if 0 not in shape else []
     result = (target if target is not None and _direct(target, views)
-              else np.full(shape, np.nan, output.element.name))
+              else np.full(shape, np.nan, output.element.numpy))
     if views:
         kernel(*(None if view is None else _native(view).reshape(operand.shape)
                  for operand, view in zip(operands, views, strict=True)),

@@ -148,7 +148,7 @@ def _of_none(adapter: Adapter, gpu: tuple[GpuAdapter, int] | None, shape: tuple[
         out[...] = 0
         return out
     if gpu is None:
-        return adapter.like(np.zeros(shape, problem.spec.element.name), example)
+        return adapter.like(np.zeros(shape, problem.spec.element.numpy), example)
     result = gpu[0].allocator(shape, example)()
     result[...] = 0
     return result

@@ -13,159 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dscore import ops
-from dscore.checking.rounding import (
-    LEAST_SPLIT,
-    LEAST_TILE,
-    ROUNDED_SHARE,
-    TF32_SHARE,
-    UNIT_ROUNDOFF,
-    Rounding,
-    gamma,
-)
+from dscore.checking.oracle import Expected, Oracle
+from dscore.checking.rounding import SUM, Rounding
 from dscore.core.errors import SpecError
-from dscore.core.numerics import ACCUMULATOR, UNDERFLOW
+from dscore.core.numerics import ACCUMULATOR
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Activation
-from dscore.core.winograd import tile_of
 from dscore.ops import conv
-from dscore.ops.tiles import matrices, of_tiles, tile_padding, unpacked
 
-SUM = Rounding()
-# Below it the small part of an operand may be below the normal range.
-_TINY = 2.0**-100
 # Elements of float64 that one step of `judge` may take; an image at least.
 _STEP_ELEMENTS = 1 << 27
-# max |f'|: an error before the activation grows by no more than this.
-_LIPSCHITZ: dict[Activation | None, float] = {
-    None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5}
-# Roundings of the activation itself, relative to its result, in units of u: an exponential, a sum
-# and a quotient for silu (whose argument is exact here), three for hardswish, each doubled.
-_OWN_ROUNDINGS: dict[Activation | None, int] = {
-    None: 0, "relu": 0, "relu6": 0, "silu": 16, "hardswish": 8}
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Exact result rounded to float64, and how far off each output may be by an arithmetic.
-
-    `of_sum` is the bound of a sum in float32, γ_k's; for that arithmetic it is the bound itself.
-    """
-
-    y: Any
-    bound: Any
-    arithmetic: str = "sum"
-    of_sum: Any = None
-
-    def of_images(self, part: slice) -> Expected:
-        """That of some images alone."""
-        return replace(self, y=self.y[part], bound=self.bound[part],
-                       of_sum=None if self.of_sum is None else self.of_sum[part])
-
-
-class Oracle:
-    """Exact result of a problem's operation, from which the bound of any arithmetic is made.
-
-    *inputs* are those of the operation (x, w, bias or None, …), in NCHW; x may hold fewer images.
-    """
-
-    def __init__(self, problem: ConvProblem, *inputs: Any, xp: Any = np) -> None:
-        self._problem, self._inputs, self._xp = problem, inputs, xp
-        self._operation = ops.operation(problem.operation)
-        self._exact = self._operation.exact(xp, problem, *inputs)
-        self._activation = self._operation.activation(problem)
-        self._size = sum(self._exact.addends, start=self._exact.magnitude)
-
-    def expected(self, rounding: Rounding = SUM) -> Expected:
-        """Exact result in float64, and the bound of each output by *rounding*.
-
-        Elements finer than the accumulator widen it by their rounding to that.
-        """
-        of_sum, arithmetic = self._bound(self._error_of_sum()), rounding.arithmetic
-        if arithmetic == "sum":
-            return Expected(self._y, of_sum)
-        error = (self._error_of_tf32() if arithmetic == "tf32" else self._error(rounding))
-        return Expected(self._y, self._bound(error), arithmetic, of_sum)
-
-    def _error_of_sum(self) -> Any:
-        k, addends = self._exact.products, len(self._exact.addends)
-        error = gamma(k + addends) * self._size + (k + addends) * UNDERFLOW
-        return error + self._rounded(ROUNDED_SHARE) if _finer(self._problem) else error
-
-    def _error_of_tf32(self) -> Any:
-        return self._error_of_sum() + self._rounded(TF32_SHARE)
-
-    def _rounded(self, share: float) -> Any:
-        """What the operands' rounding to another type adds."""
-        return share * (1 + gamma(self._exact.products)) * self._exact.magnitude
-
-    def _error(self, rounding: Rounding) -> Any:
-        """Error of what is neither a plain sum nor of TF32 alone, before the activation."""
-        k, addends = self._exact.products, len(self._exact.addends)
-        if rounding.tile:
-            k = self._problem.spec.group_in
-            magnitude = tile_magnitude(self._xp, self._problem, rounding.tile, *self._inputs[:2])
-        else:
-            magnitude = self._magnitude_of_parts()
-        size = sum(self._exact.addends, start=magnitude)
-        packed = tile_of(self._problem.spec.filter) > 0
-        return rounding.relative(k, addends, packed) * size + rounding.underflow(k, addends)
-
-    def _magnitude_of_parts(self) -> Any:
-        """The magnitude, of operands that are so small that a part may be flushed a little more."""
-        given = [conv.float64(self._xp, one) for one in self._inputs if one is not None]
-        if not any(bool(((one != 0) & (abs(one) < _TINY)).any()) for one in given):
-            return self._exact.magnitude
-        more = (None if one is None else self._xp.abs(conv.float64(self._xp, one)) + LEAST_SPLIT
-                for one in self._inputs)
-        return self._operation.exact(self._xp, self._problem, *more).magnitude
-
-    @cached_property
-    def _before(self) -> Any:
-        """The exact result, activated."""
-        return conv.activated(self._xp, self._exact.y, self._activation)
-
-    @property
-    def _y(self) -> Any:
-        return self._before if self._exact.after is None else self._before + self._exact.after
-
-    def _bound(self, error: Any) -> Any:
-        """The bound of the result, from that of what comes before the activation."""
-        abs_of = self._xp.abs
-        bound = _LIPSCHITZ[self._activation] * error + _OWN_ROUNDINGS[self._activation] * (
-            UNIT_ROUNDOFF * abs_of(self._before) + UNDERFLOW)
-        if self._exact.after is None:
-            return bound
-        # One rounding of what is at most so far off.
-        return bound + UNIT_ROUNDOFF * (abs_of(self._y) + bound)
-
-
-def tile_magnitude(xp: Any, problem: ConvProblem, m: int, x: Any, w: Any) -> Any:
-    """``|Aᵀ| [Σ (|G| |w| |G|ᵀ) ⊙ (|Bᵀ| |x| |B|)] |A|`` over the channels, of each output.
-
-    Of a filter that was transformed beforehand, its absolute values stand for |G| |w| |G|ᵀ.
-    """
-    x, w, spec = xp.abs(conv.float64(xp, x)), xp.abs(conv.float64(xp, w)), problem.spec
-    _, g, _ = matrices(xp, m, x, absolute=True)
-    filters = unpacked(xp, spec, w) if tile_of(spec.filter) else g @ w @ g.T
-    padded = conv.pad(xp, x, tile_padding(problem, m))
-    return of_tiles(xp, problem, m, padded, filters, absolute=True, least=LEAST_TILE)
-
-
 def expected(problem: ConvProblem, *inputs: Any, xp: Any = np, rounding: Rounding = SUM
              ) -> Expected:
     """`Oracle.expected` of a problem's operation on *inputs*, arrays of the library *xp*."""
     return Oracle(problem, *inputs, xp=xp).expected(rounding)
-
-
-def _finer(problem: ConvProblem) -> bool:
-    """Whether some operand has digits that the accumulator has not."""
-    return any(one.element.bytes > ACCUMULATOR.bytes for one in ops.operands_of(problem))
 
 
 @dataclass(frozen=True)
@@ -196,7 +61,7 @@ class Accuracy:
 
 
 def compare(y: Any, wanted: Expected, xp: Any = np) -> Accuracy:
-    """Accuracy of *y* beside *wanted*; a value that is not finite never passes.
+    """Accuracy of *y* beside *wanted*; what is not finite passes as an infinity beyond its type.
 
     Raises SpecError where the shapes differ.
     """
@@ -206,11 +71,11 @@ def compare(y: Any, wanted: Expected, xp: Any = np) -> Accuracy:
     if 0 in shape:
         return Accuracy(True, 0.0, (), 0.0, 0.0, 0.0)
     y = conv.float64(xp, y)
-    share = _shares(xp, y, wanted.y, wanted.bound)
+    share = _shares(xp, y, wanted, wanted.bound)
     where = tuple(int(at) for at in np.unravel_index(int(share.argmax()), shape))
     worst = float(share[where])
     of_sum = (None if wanted.of_sum is None
-              else float(_shares(xp, y, wanted.y, wanted.of_sum).max()))
+              else float(_shares(xp, y, wanted, wanted.of_sum).max()))
     return Accuracy(worst <= 1, worst, where, float(y[where]), float(wanted.y[where]),
                     float(wanted.bound[where]), wanted.arithmetic, of_sum)
 
@@ -224,12 +89,16 @@ def worst_of(accuracies: Iterable[Accuracy]) -> Accuracy:
     return replace(worst, of_sum=max(part.of_sum or 0.0 for part in parts))
 
 
-def _shares(xp: Any, y: Any, exact: Any, bound: Any) -> Any:
-    """The error of each output over its bound; infinite where *y* is not finite."""
+def _shares(xp: Any, y: Any, wanted: Expected, bound: Any) -> Any:
+    """The error of each output over its bound; infinite where *y* is wrongly not finite."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        error = xp.abs(y - exact)
+        error = xp.abs(y - wanted.y)
         share = xp.where(error == 0, 0.0, error / bound)
-    return xp.where(xp.isfinite(y) & xp.isfinite(share), share, xp.inf)
+    share = xp.where(xp.isfinite(y) & xp.isfinite(share), share, xp.inf)
+    if wanted.infinite is None:
+        return share
+    right = xp.isinf(y) & wanted.infinite & ((y > 0) == (wanted.y > 0))
+    return xp.where(right, 0.0, share)
 
 
 def judge(xp: Any, problem: ConvProblem, inputs: Sequence[Any], y: Any,
@@ -274,7 +143,7 @@ def sample(problem: ConvProblem, seed: int) -> list[Any]:
 
     def drawn(one: ops.Operand) -> Any:
         exact = np.float64 if one.element.bytes > ACCUMULATOR.bytes else np.float32
-        return rng.standard_normal(one.shape, dtype=exact).astype(one.element.name, copy=False)
+        return rng.standard_normal(one.shape, dtype=exact).astype(one.element.numpy, copy=False)
 
     return [drawn(one) if one.present else None
             for one in ops.operands_of(problem) if one.role == "input"]

@@ -38,7 +38,7 @@ class GuardedOutput:
     def __init__(self, problem: ConvProblem,
                  full: Callable[[tuple[int, ...], float], Any] | None = None) -> None:
         output = output_of(problem)
-        make = full or partial(np.full, dtype=output.element.name)
+        make = full or partial(np.full, dtype=output.element.numpy)
         self.buffer = make((output.elements + 2 * GUARD,), _CANARY)
         self.out = self.buffer[GUARD:-GUARD].reshape(output.shape)
         self.out[...] = math.nan

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from dscore.algorithms.registry import algorithm_of
 from dscore.core.errors import SpecError
-from dscore.core.numerics import ACCUMULATOR, UNDERFLOW, PlanArithmetic
+from dscore.core.numerics import ACCUMULATOR, UNDERFLOW, Element, PlanArithmetic
 from dscore.core.plan import Plan
 from dscore.core.winograd import Matrix, transforms
 
@@ -66,6 +66,9 @@ class Rounding(NamedTuple):
             sums = SPLIT_SHARE + SPLIT_MAGNITUDE * gamma(3 * chain, MATRIX_ROUNDOFF)
         elif self.arithmetic == "sum":
             return gamma(products + addends)
+        elif self.arithmetic == "matrix16":
+            sums = gamma(products if self.chain is None else min(products, self.chain),
+                         MATRIX_ROUNDOFF)
         else:
             sums = gamma(products)
         steps = addends + (transform_steps(self.tile, packed) if self.tile else 0)
@@ -79,11 +82,29 @@ class Rounding(NamedTuple):
         return (float(spread)**2 * (3 * products + _TILE_FLUSHES) + addends) * UNDERFLOW
 
 
+SUM = Rounding()
+
+
 def rounding_of(plan: Plan) -> Rounding:
     """What the bound of a plan's result depends on."""
     one = algorithm_of(plan.tiling)
     return Rounding(one.arithmetic(plan.problem, plan.tiling),
                     one.chain(plan.problem, plan.tiling))
+
+
+def half_least(element: Element) -> float:
+    """Half the distance of numbers below the normal range of a type: what rounding there errs."""
+    return element.unit_roundoff * element.least_normal
+
+
+def overflow(element: Element) -> float:
+    """The least number that is rounded to an infinity of a type.
+
+    >>> from dscore.core.numerics import ELEMENTS
+    >>> overflow(ELEMENTS["float16"])
+    65520.0
+    """
+    return (1 - element.unit_roundoff / 2) * element.limit
 
 
 def gamma(roundings: int, unit: float = UNIT_ROUNDOFF) -> float:

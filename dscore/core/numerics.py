@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-# How products are made: in the elements' own type, or in a named way that rounds otherwise.
-Arithmetic = Literal["plain", "tf32x3"]
+# How products are made: in float32; of three TF32 ones; or exactly, of elements of 16 bits on
+# matrix units, whose sums round otherwise.
+Arithmetic = Literal["plain", "tf32x3", "matrix16"]
 ARITHMETICS: tuple[str, ...] = get_args(Arithmetic)
+FLOAT32_ARITHMETICS = ("plain", "tf32x3")  # of float32 elements
 # What a layer permits: sums of products alone, made in either way, or Winograd's algorithm, too.
 Permission = Literal["sum", "winograd"]
 PERMISSIONS: tuple[str, ...] = get_args(Permission)
@@ -16,11 +18,12 @@ PERMISSIONS: tuple[str, ...] = get_args(Permission)
 FilterForm = Literal["plain", "winograd2", "winograd4"]
 FILTER_FORMS: tuple[str, ...] = get_args(FilterForm)
 # What a caller names: one way to make products, or that permission.
-ArithmeticOption = Literal["plain", "tf32x3", "winograd"]
+ArithmeticOption = Literal["plain", "tf32x3", "matrix16", "winograd"]
 ARITHMETIC_OPTIONS: tuple[str, ...] = get_args(ArithmeticOption)
 # What a plan does, by which its result is held to an error bound (dscore.checking.bound): sums of
-# products; of three TF32 ones each; Winograd's F(2x2, 3x3) and F(4x4, 3x3), by either products.
-PlanArithmetic = Literal["sum", "tf32x3", "winograd2", "winograd4", "winograd2_tf32x3",
+# products; of three TF32 ones each; of 16-bit elements on matrix units; Winograd's F(2x2, 3x3) and
+# F(4x4, 3x3), by the first two.
+PlanArithmetic = Literal["sum", "tf32x3", "matrix16", "winograd2", "winograd4", "winograd2_tf32x3",
                          "winograd4_tf32x3"]
 # Of a register of a lane, and of what a bank of LDS serves a clock.
 WORD_BYTES = 4
@@ -31,26 +34,42 @@ class Element:
     """An element type of tensors.
 
     `name` is also NumPy's; `cpp` is its name in kernels, empty while there are none for it;
-    `unit_roundoff` the relative error of a rounding to it, u of the error bound.
+    `unit_roundoff` the relative error of a rounding to it, u of the error bound, between
+    `least_normal` and `limit`, the power of two above its numbers.
     """
 
     name: str
     bytes: int
     cpp: str = ""
     unit_roundoff: float = 0.0
+    least_normal: float = 2.0**-126
+    limit: float = 2.0**128
 
     @property
     def registers(self) -> int:
         """Registers that hold one element."""
         return -(-self.bytes // WORD_BYTES)
 
+    @property
+    def numpy(self) -> Any:
+        """NumPy's dtype, of bfloat16 that of ml_dtypes, which is imported on use."""
+        import numpy as np
+
+        if self.name == "bfloat16":
+            import ml_dtypes
+
+            return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(self.name)
+
 
 ELEMENTS: dict[str, Element] = {element.name: element for element in (
     Element("float32", 4, "float", 2.0**-24),
-    Element("float16", 2, "", 2.0**-11),
-    Element("bfloat16", 2, "", 2.0**-8),
+    Element("float16", 2, "dscore::float16", 2.0**-11, 2.0**-14, 2.0**16),
+    Element("bfloat16", 2, "dscore::bfloat16", 2.0**-8),
     Element("int8", 1),
 )}
+# Those that kernels take whose sums are float32.
+FLOATS = ("float32", "float16", "bfloat16")
 # What products are summed in, whatever the elements are: in registers and where sums pass LDS.
 ACCUMULATOR = ELEMENTS["float32"]
 # A product or sum below the normal range of the accumulator may be flushed to zero.
@@ -65,8 +84,3 @@ def permission_of(option: ArithmeticOption | None) -> Permission:
 def products_of(option: ArithmeticOption | None) -> Arithmetic | None:
     """The one way to make products that *option* names; None for either."""
     return None if option == "winograd" else option
-
-
-def kernel_types() -> tuple[str, ...]:
-    """Names of the element types that kernels take."""
-    return tuple(element.name for element in ELEMENTS.values() if element.cpp)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dscore.core.errors import SpecError, require_int, shown
 from dscore.core.numerics import Permission
-from dscore.core.spec import ConvSpec, Pair, Sides
+from dscore.core.spec import ConvSpec, Layout, Pair, Sides
 
 # Kernels index a tensor with 32-bit signed integers; lanes past its end, up to a block's elements
 # further.
@@ -106,14 +106,14 @@ class ConvProblem:
     @property
     def x_shape(self) -> tuple[int, int, int, int]:
         """Shape of the input in the spec's layout."""
-        return self._laid_out(self.spec.in_channels, self.height, self.width)
+        return self._image_shape(self.spec.in_channels, self.height, self.width)
 
     @property
     def y_shape(self) -> tuple[int, int, int, int]:
         """Shape of the output in the spec's layout."""
-        return self._laid_out(self.spec.out_channels, self.out_height, self.out_width)
+        return self._image_shape(self.spec.out_channels, self.out_height, self.out_width)
 
-    def _laid_out(self, channels: int, height: int, width: int) -> tuple[int, int, int, int]:
+    def _image_shape(self, channels: int, height: int, width: int) -> tuple[int, int, int, int]:
         if self.spec.layout == "nchw":
             return self.batch, channels, height, width
         return self.batch, height, width, channels
@@ -132,6 +132,10 @@ class ConvProblem:
     def with_batch(self, batch: int) -> ConvProblem:
         """The same layer and image size for another batch."""
         return replace(self, batch=batch)
+
+    def laid_out(self, layout: Layout) -> ConvProblem:
+        """The same for images of another layout."""
+        return replace(self, spec=replace(self.spec, layout=layout))
 
     def permitting(self, arithmetic: Permission) -> ConvProblem:
         """The same convolution with that permission; a gradient, which has no use for it, as it is.

@@ -13,7 +13,7 @@ import numpy as np
 from dscore.checking import bound
 from dscore.checking.bound import Accuracy
 from dscore.checking.check import Guarded, GuardedOutput, run_guarded
-from dscore.checking.rounding import Rounding, rounding_of
+from dscore.checking.rounding import SUM, Rounding, rounding_of
 from dscore.core.backend import Backend
 from dscore.core.device import Device
 from dscore.core.errors import UnavailableError
@@ -50,7 +50,7 @@ class Runner(Protocol):
         """A guarded output of *problem*."""
 
     def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
-              rounding: Rounding = bound.SUM) -> Accuracy:
+              rounding: Rounding = SUM) -> Accuracy:
         """Accuracy of *y*, of which *arrays* hold the inputs, by the bound of *rounding*."""
 
     def floors(self) -> Floors:
@@ -128,7 +128,7 @@ class HostRunner:
     def sets(self, problem: ConvProblem, count: int, seed: int) -> list[Arrays]:
         output = output_of(problem)
         return [(*bound.sample(problem, seed + number),
-                 np.full(output.shape, np.nan, output.element.name)) for number in range(count)]
+                 np.full(output.shape, np.nan, output.element.numpy)) for number in range(count)]
 
     def subject(self, backend: Backend, plan: Plan, sets: Sequence[Arrays]) -> Subject:
         kernel = backend.compile(plan)
@@ -138,7 +138,7 @@ class HostRunner:
         return GuardedOutput(problem)
 
     def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
-              rounding: Rounding = bound.SUM) -> Accuracy:
+              rounding: Rounding = SUM) -> Accuracy:
         return bound.compare(np.asarray(y),
                              bound.expected(problem, *arrays[:-1], rounding=rounding))
 

@@ -11,7 +11,7 @@ from typing import Any
 from dscore.checking import bound
 from dscore.checking.bound import Accuracy
 from dscore.checking.check import Guarded, GuardedOutput
-from dscore.checking.rounding import Rounding
+from dscore.checking.rounding import SUM, Rounding
 from dscore.core.backend import Backend, GpuBackend
 from dscore.core.device import Device
 from dscore.core.plan import Plan
@@ -88,7 +88,7 @@ class TorchRunner:
         return GuardedOutput(problem, partial(self._full, output_of(problem)))
 
     def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
-              rounding: Rounding = bound.SUM) -> Accuracy:
+              rounding: Rounding = SUM) -> Accuracy:
         return bound.judge(self._torch, problem, arrays[:-1], y, rounding)
 
     def floors(self) -> Floors:

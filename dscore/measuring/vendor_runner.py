@@ -11,7 +11,7 @@ import numpy as np
 from dscore.checking import bound
 from dscore.checking.bound import Accuracy
 from dscore.checking.check import GUARD, Guarded, GuardedOutput
-from dscore.checking.rounding import Rounding
+from dscore.checking.rounding import SUM, Rounding
 from dscore.core.backend import Backend, GpuBackend
 from dscore.core.device import Device
 from dscore.core.plan import Plan
@@ -85,7 +85,7 @@ class VendorRunner:
         with self._runtime.on(self._index):
             output = output_of(problem)
             return [self._moved(*bound.sample(problem, seed + number),
-                                np.full(output.shape, np.nan, output.element.name))
+                                np.full(output.shape, np.nan, output.element.numpy))
                     for number in range(count)]
 
     def _moved(self, *arrays: Any) -> Arrays:
@@ -108,7 +108,7 @@ class VendorRunner:
         return _GuardedMemory(self._runtime, problem)
 
     def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
-              rounding: Rounding = bound.SUM) -> Accuracy:
+              rounding: Rounding = SUM) -> Accuracy:
         inputs = (None if a is None else a.copied() for a in arrays[:-1])
         return bound.compare(y.copied(), bound.expected(problem, *inputs, rounding=rounding))
 

@@ -58,7 +58,8 @@ class Operation(ABC):
 
     @abstractmethod
     def exact(self, xp: Any, problem: ConvProblem, *inputs: Any) -> Exact:
-        """The exact result of *inputs*, arrays of the library *xp* (NumPy or PyTorch)."""
+        """The exact result of *inputs*, arrays of the library *xp* (NumPy or PyTorch), for a
+        *problem* whose layout is NCHW."""
 
     def macs(self, problem: ConvProblem) -> int:
         """Its multiply-adds, by the direct definition."""
@@ -102,6 +103,16 @@ def operands_of(problem: ConvProblem) -> tuple[Operand, ...]:
     [('x', (1, 8, 5, 5)), ('w', (4, 8, 1, 1)), ('out', (1, 4, 5, 5))]
     """
     return operation(problem.operation).operands(problem)
+
+
+def channels_first(xp: Any, operand: Operand, array: Any) -> Any:
+    """A view in NCHW of an operand's *array*; of one that is no image, that itself."""
+    return xp.moveaxis(array, -1, 1) if operand.layout == "nhwc" else array
+
+
+def as_laid_out(xp: Any, operand: Operand, array: Any) -> Any:
+    """A view in an operand's own layout of an *array* in NCHW."""
+    return xp.moveaxis(array, 1, -1) if operand.layout == "nhwc" else array
 
 
 def output_of(problem: ConvProblem) -> Operand:

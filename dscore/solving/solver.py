@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dscore.algorithms.base import Algorithm, Case, Footprint, SpaceGenerator
 from dscore.algorithms.columns import Columns, select
+from dscore.algorithms.registry import algorithm as algorithm_named
 from dscore.algorithms.registry import case_of, names, require_runs, running
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError, did_you_mean
@@ -143,7 +144,9 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
            f"it has {device.registers_per_thread} registers per thread and "
            f"{device.lds_bytes_per_cu:,} B of LDS per CU")
     if not empty:
-        raise InfeasibleError(f"{problem}: none of {', '.join(among or names())} runs it")
+        tried = among or names()
+        reasons = "; ".join(map(str, algorithm_named(tried[-1]).refuses(problem)))
+        raise InfeasibleError(f"{problem}: none of {', '.join(tried)} runs it ({reasons})")
     raise InfeasibleError(f"{problem} on {device} by {rules} rules: {'; '.join(empty)}; {fix}")
 
 

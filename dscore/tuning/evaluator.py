@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from dscore.checking import bound
-from dscore.checking.bound import Accuracy, Expected, Oracle
+from dscore.checking.bound import Accuracy
 from dscore.checking.check import GuardedOutput, run_guarded
+from dscore.checking.oracle import Expected, Oracle
 from dscore.checking.rounding import rounding_of
 from dscore.core.backend import Backend, GpuBackend, Kernel
 from dscore.core.device import Device

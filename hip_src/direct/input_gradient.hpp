@@ -14,7 +14,7 @@ struct DirectInputGradient : KernelOn<T, InputGradientArguments> {
   using t = Tiling;
   using L = Layer;
   static constexpr int threads = t::threads, wavefront = t::wavefront;
-  static constexpr int alignment = sizeof(T), lds_bytes = 0;
+  static constexpr int alignment = sizeof(T), lds_bytes = 0, layout = t::layout;
 
   static __host__ __device__ int pixel_tiles(const Shape &s) {
     return ceil_div(s.height * s.width, threads);
@@ -49,17 +49,19 @@ struct DirectInputGradient : KernelOn<T, InputGradientArguments> {
     if (pixel >= s.height * s.width) return;  // no rendezvous follows
 
     const int row = pixel / s.width + s.pad_top, column = pixel % s.width + s.pad_left;
-    const int area = s.out_height * s.out_width;
-    const T *plane = gradient + (image * s.groups + group) * group_out * area;
+    using Images = typename t::Images;
+    const int area = s.out_height * s.out_width, pixel_step = Images::pixel_step(s.out_channels);
+    const T *plane = gradient + Images::of_group(image, group, s.groups, group_out, area);
     const T *filter = w + (group * group_out * group_in + first) * L::taps;
     float accumulators[t::thread_c] = {};
-    for (int o = 0; o < group_out; o++, plane += area, filter += group_in * L::taps)
+    for (int o = 0; o < group_out;
+         o++, plane += Images::channel_step(area), filter += group_in * L::taps)
       for (int f = 0; f < L::kernel_h; f++)
         for (int g = 0; g < L::kernel_w; g++) {
           const int r = output_of(row - f * L::dilation_h, L::stride_h, s.out_height);
           const int c = output_of(column - g * L::dilation_w, L::stride_w, s.out_width);
           if (r < 0 || c < 0) continue;
-          const float value = static_cast<float>(plane[r * s.out_width + c]);
+          const float value = static_cast<float>(plane[(r * s.out_width + c) * pixel_step]);
           DSCORE_UNROLL
           for (int k = 0; k < t::thread_c; k++)
             if (first + k < group_in)
@@ -70,8 +72,8 @@ struct DirectInputGradient : KernelOn<T, InputGradientArguments> {
     for (int k = 0; k < t::thread_c; k++)
       if (first + k < group_in) {
         const int channel = group * group_in + first + k;
-        static_cast<T *>(args.out)[(image * s.in_channels + channel) * s.height * s.width +
-                                   pixel] = static_cast<T>(accumulators[k]);
+        const int at = Images::at(image, channel, pixel, s.in_channels, s.height * s.width);
+        static_cast<T *>(args.out)[at] = static_cast<T>(accumulators[k]);
       }
   }
 };

@@ -8,9 +8,11 @@
 
 namespace dscore {
 
-template <int Threads, int ThreadC, int Wavefront>
+template <int Threads, int ThreadC, int Wavefront, int Layout>
 struct DirectTiling {
   static constexpr int threads = Threads, thread_c = ThreadC, wavefront = Wavefront;
+  static constexpr int layout = Layout;
+  using Images = dscore::Images<Layout>;
 };
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
@@ -20,7 +22,7 @@ struct Direct : ConvKernel<T, Epilogue> {
   using L = Layer;
   using Arguments = typename Epilogue::Arguments;
   static constexpr int threads = t::threads, wavefront = t::wavefront;
-  static constexpr int alignment = sizeof(T), lds_bytes = 0;
+  static constexpr int alignment = sizeof(T), lds_bytes = 0, layout = t::layout;
 
   static __host__ __device__ int pixel_tiles(const Shape &s) {
     return ceil_div(s.out_height * s.out_width, threads);
@@ -50,15 +52,17 @@ struct Direct : ConvKernel<T, Epilogue> {
 
     const int row = pixel / s.out_width * L::stride_h - s.pad_top;
     const int column = pixel % s.out_width * L::stride_w - s.pad_left;
-    const T *plane = x + (image * s.groups + group) * group_in * s.height * s.width;
+    using Images = typename t::Images;
+    const int pixel_step = Images::pixel_step(s.in_channels), area = s.height * s.width;
+    const T *plane = x + Images::of_group(image, group, s.groups, group_in, area);
     const T *filter = w + (group * group_out + first) * group_in * L::taps;
     float accumulators[t::thread_c] = {};
-    for (int c = 0; c < group_in; c++, plane += s.height * s.width, filter += L::taps)
+    for (int c = 0; c < group_in; c++, plane += Images::channel_step(area), filter += L::taps)
       for (int f = 0; f < L::kernel_h; f++)
         for (int g = 0; g < L::kernel_w; g++) {
           const int i = row + f * L::dilation_h, j = column + g * L::dilation_w;
           const bool there = inside(i, s.height) && inside(j, s.width);
-          float value = there ? static_cast<float>(plane[i * s.width + j]) : 0.0f;
+          float value = there ? static_cast<float>(plane[(i * s.width + j) * pixel_step]) : 0.0f;
           if constexpr (Epilogue::scaled)
             if (there) value *= scale_of(args, image, c);
           DSCORE_UNROLL
@@ -71,7 +75,7 @@ struct Direct : ConvKernel<T, Epilogue> {
     for (int k = 0; k < t::thread_c; k++)
       if (first + k < group_out) {
         const int o = group * group_out + first + k;
-        const int at = (image * s.out_channels + o) * s.out_height * s.out_width + pixel;
+        const int at = Images::at(image, o, pixel, s.out_channels, s.out_height * s.out_width);
         static_cast<T *>(args.out)[at] =
             Epilogue::template apply<1>(accumulators + k, args, o, at).at[0];
       }

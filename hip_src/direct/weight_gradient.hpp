@@ -18,6 +18,7 @@ struct DirectWeightGradient : KernelOn<T, WeightGradientArguments> {
   static constexpr int threads = t::threads, wavefront = t::wavefront;
   static constexpr int waves = threads / wavefront;
   static constexpr int alignment = sizeof(T), lds_bytes = waves * t::thread_c * int{sizeof(float)};
+  static constexpr int layout = t::layout;
 
   static __host__ __device__ int channel_tiles(const Shape &s) {
     return ceil_div(s.out_channels / s.groups, t::thread_c);
@@ -61,6 +62,7 @@ struct DirectWeightGradient : KernelOn<T, WeightGradientArguments> {
   // The thread's part of the sums of `count` output channels.
   __device__ void accumulate(const WeightGradientArguments &args, int tap, int channel, int first,
                              int count, float (&sums)[t::thread_c]) const {
+    using Images = typename t::Images;
     const int area = s.out_height * s.out_width;
     const int down = tap / L::kernel_w * L::dilation_h - s.pad_top;
     const int right = tap % L::kernel_w * L::dilation_w - s.pad_left;
@@ -69,14 +71,16 @@ struct DirectWeightGradient : KernelOn<T, WeightGradientArguments> {
       const int i = pixel / s.out_width * L::stride_h + down;
       const int j = pixel % s.out_width * L::stride_w + right;
       if (!inside(i, s.height) || !inside(j, s.width)) continue;
-      const T *x = static_cast<const T *>(args.x) + (image * s.in_channels + channel) * s.height *
-                                                        s.width;
+      const T *x = static_cast<const T *>(args.x) +
+                   Images::at(image, channel, 0, s.in_channels, s.height * s.width);
       const T *gradient = static_cast<const T *>(args.gradient) +
-                          (image * s.out_channels + first) * area + pixel;
-      const float value = static_cast<float>(x[i * s.width + j]);
+                          Images::at(image, first, pixel, s.out_channels, area);
+      const float value =
+          static_cast<float>(x[(i * s.width + j) * Images::pixel_step(s.in_channels)]);
       DSCORE_UNROLL
       for (int k = 0; k < t::thread_c; k++)
-        if (k < count) sums[k] += value * static_cast<float>(gradient[k * area]);
+        if (k < count) sums[k] += value * static_cast<float>(
+                                   gradient[k * Images::channel_step(area)]);
     }
   }
 

@@ -1,7 +1,7 @@
 // What all kernels share: operands, the layer's constants, the epilogue, and small arithmetic.
 #pragma once
 
-#include "support/portable.hpp"
+#include "support/elements.hpp"
 
 namespace dscore {
 
@@ -72,6 +72,24 @@ struct KernelOn {
 template <class T, class Epilogue>
 using ConvKernel = KernelOn<T, typename Epilogue::Arguments, 1u << 2>;  // the bias
 
+// Where images of a layout have their elements: the steps from a channel and from a pixel to the
+// next, the first pixel of a group's first channel, a pixel of a channel. `area` is how many pixels
+// a channel has.
+template <int Layout>
+struct Images {
+  static constexpr bool last = Layout == DSCORE_NHWC;  // channels are
+  static __device__ inline int channel_step(int area) { return last ? 1 : area; }
+  static __device__ inline int pixel_step(int channels) { return last ? channels : 1; }
+  static __device__ inline int of_group(int image, int group, int groups, int channels, int area) {
+    return last ? (image * area * groups + group) * channels
+                : (image * groups + group) * channels * area;
+  }
+  static __device__ inline int at(int image, int channel, int pixel, int channels, int area) {
+    return last ? (image * area + pixel) * channels + channel
+                : (image * channels + channel) * area + pixel;
+  }
+};
+
 // Kernel, stride and dilation of a layer, (height, width) each.
 template <int KernelH, int KernelW, int StrideH, int StrideW, int DilationH, int DilationW>
 struct Layer {
@@ -82,12 +100,6 @@ struct Layer {
   // Rows and columns of input under one output.
   static constexpr int span_h = (KernelH - 1) * DilationH + 1;
   static constexpr int span_w = (KernelW - 1) * DilationW + 1;
-};
-
-// Elements side by side that move as one, aligned to all of them.
-template <class T, int Count>
-struct alignas(Count * sizeof(T)) Pack {
-  T at[Count];
 };
 
 // Bias, residual, activation and the rounding to the element type, in float32 until the last.
@@ -115,9 +127,10 @@ struct Epilogue {
   template <int Count>
   static __device__ inline Pack<T, Count> apply(const float *sums, const Arguments &args,
                                                 int channel, int at) {
-    Pack<T, Count> given, added;
+    Pack<T, Count> added;
+    float results[Count];
     if constexpr (residual != Residual::none)
-      added = *reinterpret_cast<const Pack<T, Count> *>(static_cast<const T *>(args.residual) + at);
+      added = read_vector<Count>(static_cast<const T *>(args.residual) + at);
     DSCORE_UNROLL
     for (int i = 0; i < Count; i++) {
       float sum = sums[i];
@@ -125,9 +138,9 @@ struct Epilogue {
       if constexpr (residual == Residual::before) sum += static_cast<float>(added.at[i]);
       sum = activate(sum);
       if constexpr (residual == Residual::after) sum += static_cast<float>(added.at[i]);
-      given.at[i] = static_cast<T>(sum);
+      results[i] = sum;
     }
-    return given;
+    return rounded<T, Count>(results);
   }
 };
 

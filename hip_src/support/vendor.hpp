@@ -27,15 +27,22 @@ template <int Count, class T>
 __device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {
 #if defined(DSCORE_HOST) || defined(__CUDACC__)
   using Vector = Pack<T, Count>;
-  return there ? *reinterpret_cast<const Vector *>(from) : Vector{};
+  return there ? read_vector<Count>(from) : Vector{};
 #else
   // hipcc would keep a struct that is one of two in scratch memory.
-  using Vector = T __attribute__((ext_vector_type(Count)));
-  const Vector read = there ? *reinterpret_cast<const Vector *>(from) : Vector(0);
-  Pack<T, Count> made;
-  DSCORE_UNROLL
-  for (int i = 0; i < Count; i++) made.at[i] = read[i];
-  return made;
+  if constexpr (sizeof(T) == 2) {
+    using Word = std::conditional_t<Count % 2 == 0, uint32_t, uint16_t>;
+    constexpr int words = Count * sizeof(T) / sizeof(Word);
+    return bits_as<Pack<T, Count>>(
+        vector_or_zeros<words>(reinterpret_cast<const Word *>(from), there));
+  } else {
+    using Vector = T __attribute__((ext_vector_type(Count)));
+    const Vector read = there ? *reinterpret_cast<const Vector *>(from) : Vector(0);
+    Pack<T, Count> made;
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) made.at[i] = read[i];
+    return made;
+  }
 #endif
 }
 

@@ -11,7 +11,7 @@ from dscore.algorithms.registry import case_of
 from dscore.backends.reference.gemm_lanes import lanes_of
 from dscore.core import catalog
 from dscore.core.errors import LaunchError
-from dscore.core.numerics import ARITHMETICS
+from dscore.core.numerics import FLOAT32_ARITHMETICS
 from dscore.core.token import parse_problem
 from dscore.solving.rules import keeps_all
 
@@ -20,7 +20,8 @@ TILINGS = st.builds(
     tile_p=st.sampled_from([8, 16, 24, 32, 64, 128]), wave_c=st.sampled_from([4, 8, 12, 16]),
     wave_p=st.sampled_from([8, 16, 24, 32, 64]), lanes_c=st.sampled_from([1, 4, 6, 8, 16, 32, 64]),
     slices=st.integers(1, 3), step_c=st.sampled_from([4, 8, 12, 16, 24, 32]),
-    stages=st.integers(1, 4), cluster=st.integers(1, 9), arithmetic=st.sampled_from(ARITHMETICS))
+    stages=st.integers(1, 4), cluster=st.integers(1, 9),
+    arithmetic=st.sampled_from(FLOAT32_ARITHMETICS))
 SOUND = gemm_plans().map(lambda plan: plan.tiling)
 
 

@@ -22,7 +22,7 @@ from dscore.algorithms.registry import case_of, running
 from dscore.backends.reference.implicit_gemm_lanes import lanes_of
 from dscore.core import catalog
 from dscore.core.errors import LaunchError
-from dscore.core.numerics import ARITHMETICS
+from dscore.core.numerics import FLOAT32_ARITHMETICS
 from dscore.core.token import parse_problem
 from dscore.solving.rules import keeps_all
 from dscore.solving.solver import best_plan, solve
@@ -34,7 +34,7 @@ FREE = st.builds(
     wave_p=st.sampled_from([8, 16, 24, 32, 64]), lanes_c=st.sampled_from([1, 4, 6, 8, 16, 64]),
     slices=st.integers(1, 3), step_c=st.sampled_from([3, 4, 8, 12, 24]), stages=st.integers(1, 4),
     patch=st.sampled_from([35, 36, 64]), cluster=st.integers(1, 9),
-    arithmetic=st.sampled_from(ARITHMETICS))
+    arithmetic=st.sampled_from(FLOAT32_ARITHMETICS))
 
 
 @st.composite

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dscore.algorithms.registry import case_of
 from dscore.algorithms.split_k.tiling import SUM_THREADS, SplitKTiling, sum_rows
 from dscore.core import catalog
-from dscore.core.numerics import ARITHMETICS
+from dscore.core.numerics import FLOAT32_ARITHMETICS
 from dscore.core.token import parse_problem
 from dscore.solving.rules import keeps_all
 
@@ -18,7 +18,7 @@ FREE = st.builds(
     wave_o=st.sampled_from([4, 8, 16, 24]), wave_i=st.sampled_from([2, 8, 12, 16]),
     lanes_o=st.sampled_from([1, 4, 6, 8, 16, 32, 64]), slices=st.integers(1, 3),
     step=st.sampled_from([4, 8, 12, 16, 24, 48]), stages=st.integers(1, 4),
-    parts=st.integers(1, 3), planes=st.booleans(), arithmetic=st.sampled_from(ARITHMETICS))
+    parts=st.integers(1, 3), planes=st.booleans(), arithmetic=st.sampled_from(FLOAT32_ARITHMETICS))
 
 
 @st.composite

@@ -14,7 +14,7 @@ from dscore.algorithms.winograd.tasks import TaskMapping, mapping_of
 from dscore.algorithms.winograd.tiling import WinogradTiling, shape_of, workspace_of
 from dscore.building.headers import sources
 from dscore.core import catalog
-from dscore.core.numerics import ARITHMETICS
+from dscore.core.numerics import FLOAT32_ARITHMETICS
 from dscore.core.token import parse_problem
 from dscore.core.winograd import TILES, transforms
 from dscore.solving.rules import keeps_all
@@ -100,7 +100,7 @@ FREE = st.builds(
     lanes_t=st.sampled_from([2, 4, 8, 16]), step=st.sampled_from([2, 4, 8, 16, 24]),
     stages=st.integers(1, 4), planes=st.sampled_from([1, 2, 3, 4, 5, 6]),
     input_channels=st.sampled_from([2, 4, 6, 8]), output_channels=FEW,
-    arithmetic=st.sampled_from(ARITHMETICS))
+    arithmetic=st.sampled_from(FLOAT32_ARITHMETICS))
 
 
 @st.composite

@@ -27,7 +27,7 @@ from dscore.building.library import Library, sources
 from dscore.building.reports import Report
 from dscore.building.toolchain import target
 from dscore.core import catalog
-from dscore.core.errors import CompileError, SpecError, UnavailableError
+from dscore.core.errors import CompileError, SpecError
 
 # Every family of kernels: exact and masked pointwise, depthwise by registers and by LDS, direct.
 SPREAD = ("P42", "P13", "n1c3h13w13_o7k1_bias_relu6", "D27", "D4", "n1c8h9w9_o8k3p1_silu")
@@ -205,14 +205,6 @@ def test_a_plan_with_other_numbers_than_the_kernel_does_not_compile(change):
     plan = altered(api.plan_for(SMALL[0]), **change)
     with pytest.raises(CompileError, match=r"static assertion failed: (LDS bytes|threads)"):
         build([KernelSource(plan)], target("emulated"))
-
-
-@pytest.mark.parametrize(("token", "code"), [
-    ("n1c4h5w5_o8k3p1g4_float16", "E-DTYPE"), ("n1c4h5w5_o8k3p1g4_nhwc", "E-LAYOUT")])
-def test_a_plan_without_a_kernel_is_refused_by_name(token, code, monkeypatch):
-    monkeypatch.setattr(ahead_of_time, "find_compiler", None)  # before a compiler is sought
-    with pytest.raises(UnavailableError, match=f"there is no kernel for {token}.*{code}"):
-        build(kernels_of((token,), "z100sm"), target("emulated"))
 
 
 def test_a_file_replaces_what_was_there_or_leaves_it(tmp_path):

@@ -19,8 +19,8 @@ from plans import plan_of
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.backends.reference.backend import ReferenceBackend
 from dscore.checking import bound
-from dscore.checking.bound import tile_magnitude
 from dscore.checking.check import check_kernel
+from dscore.checking.oracle import tile_magnitude
 from dscore.checking.rounding import Rounding, gamma, rounding_of, transform_steps
 from dscore.core.token import parse_problem
 

@@ -229,8 +229,8 @@ def test_bad_usage_is_refused(call: Call, line: str, part: str) -> None:
     assert part in result.err
 
 
-def test_a_plan_without_a_kernel_ends_with_3(call: Call) -> None:
+def test_a_type_without_a_kernel_ends_with_1(call: Call) -> None:
     for command in (["emit"], ["build", "--target", "emulated"]):
-        result = call(*command, "n1c4h5w5_o8k3p1g4_float16")
-        assert (result.code, result.out) == (3, "")
-        assert "E-DTYPE" in result.err
+        result = call(*command, "n1c4h5w5_o8k3p1g4_int8")
+        assert (result.code, result.out) == (1, "")
+        assert "E-DTYPE: dtype of direct is int8, allowed float32, float16" in result.err

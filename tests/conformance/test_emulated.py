@@ -204,8 +204,9 @@ def test_a_start_makes_several_launches_in_order(interpreter, monkeypatch, tmp_p
 def test_the_header_and_python_agree(emulated):
     loaded = emulated.compile(POINTWISE)._loaded
     header = loaded._library._lib
-    assert (MISPLACED, LAYOUTS.index("nchw")) == (header.DSCORE_MISPLACED, header.DSCORE_NCHW)
-    assert header.dscore_abi() == header.DSCORE_ABI == 7
+    assert header.DSCORE_MISPLACED == MISPLACED
+    assert tuple(map(LAYOUTS.index, ("nchw", "nhwc"))) == (header.DSCORE_NCHW, header.DSCORE_NHWC)
+    assert header.dscore_abi() == header.DSCORE_ABI == 8
     plans = [POINTWISE, LDS, dscore.plan_for("P44", "h200"), dscore.plan_for("n1c3h4w4_o4k3p1")]
     assert len({type(plan.tiling) for plan in plans}) == 4
     emulated.prepare(plans)

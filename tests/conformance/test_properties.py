@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dscore
 from dscore.algorithms.registry import algorithm_of, case_of
-from dscore.checking import bound
+from dscore.checking.rounding import gamma
 from dscore.core import catalog
 from dscore.core.backend import backend as backend_named
 from dscore.core.backend import backend_names
@@ -72,7 +72,7 @@ def tilings(name):
 def slack(x, w, options, factor=4):
     """How far two right answers may lie apart: a few bounds of conv(|x|, |w|)."""
     size = dscore.conv(np.abs(x), np.abs(w), **{**options, "backend": "reference"})
-    return factor * bound.gamma(w[0].size + 2) * size + 1e-30
+    return factor * gamma(w[0].size + 2) * size + 1e-30
 
 
 @settings(max_examples=25)
@@ -133,7 +133,7 @@ def test_groups_are_a_concatenation(name, layer, groups):
     apart = [conv(x[:, g * part:(g + 1) * part], w[2 * g:2 * g + 2], **options, backend=name)
              for g in range(groups)]
     size = dscore.conv(np.abs(x), np.abs(w), **{**options, "groups": groups}, backend="reference")
-    allowed = 4 * bound.gamma(w[0].size + 2) * size + 1e-30
+    allowed = 4 * gamma(w[0].size + 2) * size + 1e-30
     assert np.all(np.abs(y - np.concatenate(apart, axis=1)) <= allowed)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 UNIT = 2.0**-24  # unit roundoff of float32
 TINY = 2.0**-126  # the least normal float32: what one underflowing operation can lose
+FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # where the axes of channels come
 LIPSCHITZ = {None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5}
 
 
@@ -17,11 +19,15 @@ def direct(problem: Any, x: Any, w: Any, bias: Any = None, *further: Any) -> tup
     """(y, magnitude) of the definition, term by term; magnitude is the sum of |x||w|, and |bias|.
 
     *further* are a residual and a scale, as the layer has them; the scale multiplies x, and a
-    residual before the activation counts to the magnitude. NCHW. Sums are correctly rounded. Terms
-    in the padding are left out.
+    residual before the activation counts to the magnitude. Sums are correctly rounded. Terms in the
+    padding are left out.
     """
     spec, further = problem.spec, list(further)
     residual = further.pop(0) if spec.residual else None
+    if spec.layout == "nhwc":
+        residual = () if residual is None else (residual.transpose(FIRST),)
+        results = direct(_first(problem), x.transpose(FIRST), w, bias, *residual, *further)
+        return tuple(one.transpose(LAST) for one in results)
     if spec.scaled:
         x = x.astype(np.float64) * further.pop(0)[:, :, None, None]
     y, magnitude = np.empty(problem.y_shape), np.empty(problem.y_shape)
@@ -43,6 +49,10 @@ def gradient(problem: Any, first: Any, second: Any) -> tuple[Any, Any]:
     """
     spec, (top, _, left, _) = problem.spec, problem.padding
     by_input = problem.operation == "input_gradient"
+    if spec.layout == "nhwc":
+        results = gradient(_first(problem), first.transpose(FIRST),
+                           second if by_input else second.transpose(FIRST))
+        return tuple(one.transpose(LAST) if by_input else one for one in results)
     shape = problem.x_shape if by_input else spec.w_shape
     terms = {at: [] for at in itertools.product(*map(range, shape))}
     for image, out, row, column in itertools.product(*map(range, problem.y_shape)):
@@ -62,6 +72,11 @@ def gradient(problem: Any, first: Any, second: Any) -> tuple[Any, Any]:
     return np.reshape(sums, shape), np.reshape(sizes, shape)
 
 
+def _first(problem: Any) -> Any:
+    """The problem in NCHW."""
+    return replace(problem, spec=replace(problem.spec, layout="nchw"))
+
+
 def _products(problem: Any, x: Any, w: Any, at: tuple[int, ...]) -> Any:
     spec, (top, _, left, _) = problem.spec, problem.padding
     image, out, row, column = at
@@ -71,7 +86,7 @@ def _products(problem: Any, x: Any, w: Any, at: tuple[int, ...]) -> Any:
         i = row * spec.stride[0] - top + f * spec.dilation[0]
         j = column * spec.stride[1] - left + g * spec.dilation[1]
         if 0 <= i < problem.height and 0 <= j < problem.width:
-            # The product of two float32 is exact in float64.
+            # The product of two float32 or shorter ones is exact in float64.
             yield float(x[image, first + c, i, j]) * float(w[out, c, f, g])
 
 

@@ -139,7 +139,7 @@ class TwoSteps(Toy):
 
 def templates(device):
     return st.builds(Template, st.just(device), st.just(ToyTiling(2 * device.wavefront)),
-                     *[st.just((1, 1))] * 3, options())
+                     *[st.just((1, 1))] * 3, options(Toy))
 
 
 @st.composite

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from dscore.algorithms.channel_distribution import ChannelDistribution
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.templates import Template, options, pairs, problem_around, sides, sizes
 from dscore.core.device import Device
@@ -33,7 +34,7 @@ def templates(draw: Any, device: Device) -> Template:
                                        group_c)
     rows = draw(st.sampled_from([d for d in range(1, repeat_w + 1) if repeat_w % d == 0]))
     return ChannelDistributionTemplate(device, tiling, (1, 1), draw(pairs(2)), (1, 1),
-                                       draw(options()), rows)
+                                       draw(options(ChannelDistribution)), rows)
 
 
 @st.composite

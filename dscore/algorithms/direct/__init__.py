@@ -13,9 +13,10 @@ from dscore.algorithms.base import COMPILER_REGISTERS, Algorithm, Footprint, Lim
 from dscore.algorithms.columns import Count, ceil_div, grid
 from dscore.algorithms.registers import launchable, roomy
 from dscore.core.device import Device
-from dscore.core.numerics import ACCUMULATOR
+from dscore.core.numerics import ACCUMULATOR, FLOATS
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
+from dscore.core.spec import LAYOUTS
 from dscore.core.tiling import Tiling
 from dscore.ops import output_of
 
@@ -87,6 +88,8 @@ class Direct(Algorithm):
 
     name = "direct"
     operations = ("conv", "input_gradient", "weight_gradient")
+    elements = FLOATS
+    layouts = LAYOUTS
     tiling = DirectTiling
     limits = (Limit("E-LANES", "lanes left", "", "",
                     lambda c: (c.tiling.threads % c.device.wavefront, 0),
@@ -146,11 +149,12 @@ class Direct(Algorithm):
 
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
-        return t.threads, t.thread_c, plan.device.wavefront
+        layout = f"DSCORE_{plan.problem.spec.layout.upper()}"
+        return t.threads, t.thread_c, plan.device.wavefront, layout
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
-        threads, width = plan.use.threads, output_of(plan.problem).shape[-1]
-        pixel = row * width + column
+        threads, output = plan.use.threads, output_of(plan.problem)
+        pixel = row * output.shape[2 if output.layout == "nhwc" else 3] + column
         if not _sums(plan.problem).pixels:  # a tap, which all wavefronts of its block sum
             return pixel % 2, 0
         return pixel // threads % 2, pixel % threads // plan.device.wavefront

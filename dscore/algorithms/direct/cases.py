@@ -19,7 +19,7 @@ def templates(draw: Any, device: Device) -> Template:
     scaled = draw(st.booleans())  # which pointwise layers alone can be
     kernel = (1, 1) if scaled else draw(pairs(4))
     return Template(device, tiling, kernel, draw(pairs(3)), draw(pairs(2)),
-                    draw(options(("conv",) if scaled else Direct.operations, scaled)))
+                    draw(options(Direct, scaled, ("conv",) * scaled)))
 
 
 @st.composite

@@ -37,7 +37,7 @@ class GemmTemplate(Template):
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
     """Both arithmetics, two buffers and a ring of them, clusters, vectors and single elements."""
-    drawn = draw(options(Gemm.operations, scaled=True))
+    drawn = draw(options(Gemm, scaled=True))
     element = ELEMENTS[dict(drawn)["dtype"]]
     split = ("tf32" in device.matrix_types and element == ACCUMULATOR and draw(st.booleans()))
     lanes_c = 8 if split else draw(st.sampled_from((4, 8, 16)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
-from dscore.core.numerics import ARITHMETICS, Arithmetic
+from dscore.core.numerics import FLOAT32_ARITHMETICS, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
 
@@ -40,7 +40,7 @@ class GemmTiling(Tiling):
     step_c: int
     stages: int
     cluster: int = 1
-    arithmetic: Arithmetic = choice(*ARITHMETICS, default="plain")
+    arithmetic: Arithmetic = choice(*FLOAT32_ARITHMETICS, default="plain")
 
     algorithm: ClassVar[str] = "gemm"
 

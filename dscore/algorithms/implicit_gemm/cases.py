@@ -10,7 +10,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dscore.algorithms.base import VECTOR_BYTES
-from dscore.algorithms.implicit_gemm import LEAST_SPLIT_PRODUCTS
+from dscore.algorithms.implicit_gemm import LEAST_SPLIT_PRODUCTS, ImplicitGemm
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling, under_tile, vectors_of
 from dscore.algorithms.templates import (
     MOST_MACS,
@@ -37,7 +37,7 @@ class ImplicitGemmTemplate(Template):
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
     """Both arithmetics, one buffer, two and a ring, clusters, vectors and single elements."""
-    drawn = draw(options())
+    drawn = draw(options(ImplicitGemm))
     element = ELEMENTS[dict(drawn)["dtype"]]
     kernel = draw(st.one_of(st.just((3, 3)), pairs(4)))
     taps, whole = kernel[0] * kernel[1], VECTOR_BYTES // element.bytes

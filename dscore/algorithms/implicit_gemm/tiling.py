@@ -11,7 +11,7 @@ import numpy as np
 
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
-from dscore.core.numerics import ARITHMETICS, WORD_BYTES, Arithmetic
+from dscore.core.numerics import FLOAT32_ARITHMETICS, WORD_BYTES, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Pair
 from dscore.core.tiling import MOST_COUNT, Tiling, choice
@@ -45,7 +45,7 @@ class ImplicitGemmTiling(Tiling):
     stages: int
     patch: int
     cluster: int = 1
-    arithmetic: Arithmetic = choice(*ARITHMETICS, default="plain")
+    arithmetic: Arithmetic = choice(*FLOAT32_ARITHMETICS, default="plain")
 
     algorithm: ClassVar[str] = "implicit_gemm"
 

@@ -41,7 +41,7 @@ def templates(draw: Any, device: Device) -> Template:
     """Rows from registers, with and without column reuse, and through LDS; strides and dilation;
     both operations.
     """
-    layer = draw(pairs(5)), draw(pairs(3)), draw(pairs(2)), draw(options(RowReuse.operations))
+    layer = draw(pairs(5)), draw(pairs(3)), draw(pairs(2)), draw(options(RowReuse))
     unit = _unit(layer)
     staging = draw(st.sampled_from(STAGINGS))
     ahead = device.early_start and draw(st.booleans())

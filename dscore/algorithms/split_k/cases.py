@@ -37,7 +37,7 @@ class SplitKTemplate(Template):
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
     """Both arithmetics, two buffers and a ring of them, parts, planes, vectors, single elements."""
-    drawn = draw(options(SplitK.operations))
+    drawn = draw(options(SplitK))
     element = ELEMENTS[dict(drawn)["dtype"]]
     split = ("tf32" in device.matrix_types and element == ACCUMULATOR and draw(st.booleans()))
     lanes_o = 8 if split else draw(st.sampled_from((4, 8, 16)))

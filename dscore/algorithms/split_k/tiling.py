@@ -9,7 +9,7 @@ import numpy as np
 
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
-from dscore.core.numerics import ARITHMETICS, Arithmetic
+from dscore.core.numerics import FLOAT32_ARITHMETICS, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
 
@@ -45,7 +45,7 @@ class SplitKTiling(Tiling):
     stages: int
     parts: int = 1
     planes: bool = False
-    arithmetic: Arithmetic = choice(*ARITHMETICS, default="plain")
+    arithmetic: Arithmetic = choice(*FLOAT32_ARITHMETICS, default="plain")
 
     algorithm: ClassVar[str] = "split_k"
 

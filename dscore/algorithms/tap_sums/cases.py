@@ -46,7 +46,7 @@ def templates(draw: Any, device: Device) -> Template:
         draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 3)), taps_h,
         taps_w, ahead=device.early_start and draw(st.booleans()))
     return TapSumsTemplate(device, tiling, kernel, stride, dilation,
-                           draw(options(TapSums.operations)), image, margin,
+                           draw(options(TapSums)), image, margin,
                            draw(st.integers(1, 3)))
 
 

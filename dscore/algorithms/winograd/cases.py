@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.templates import Template, options, problem_around, sides, sizes
+from dscore.algorithms.winograd import Winograd
 from dscore.algorithms.winograd.tiling import WinogradTiling, vectors_of
 from dscore.core.device import Device
 from dscore.core.numerics import ACCUMULATOR, ELEMENTS
@@ -28,7 +29,7 @@ class WinogradTemplate(Template):
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
     """Rings of two buffers and of more, distances from 1 on, one block and many, packed filters."""
-    drawn = draw(options())
+    drawn = draw(options(Winograd))
     split = ("tf32" in device.matrix_types and ELEMENTS[dict(drawn)["dtype"]] == ACCUMULATOR
              and draw(st.booleans()))
     lanes_k = 8 if split else draw(st.sampled_from((4, 8)))

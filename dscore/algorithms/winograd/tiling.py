@@ -9,7 +9,7 @@ import numpy as np
 
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div
-from dscore.core.numerics import ACCUMULATOR, ARITHMETICS, Arithmetic
+from dscore.core.numerics import ACCUMULATOR, FLOAT32_ARITHMETICS, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
 from dscore.core.winograd import tile_of
@@ -64,7 +64,7 @@ class WinogradTiling(Tiling):
     spare: int = 1
     blocks: int = 1
     fused: bool = True
-    arithmetic: Arithmetic = choice(*ARITHMETICS, default="plain")
+    arithmetic: Arithmetic = choice(*FLOAT32_ARITHMETICS, default="plain")
 
     algorithm: ClassVar[str] = "winograd"
 

@@ -1,0 +1,127 @@
+"""Kernels of plans in lockstep: the grid's blocks, addresses of images, the epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dscore.backends.reference.machine import (
+    Addresses,
+    Blocks,
+    Floats,
+    Ints,
+    Operands,
+    Tensor,
+    chunks,
+)
+from dscore.core.errors import LaunchError
+from dscore.core.plan import Plan
+from dscore.core.trace import Trace
+
+
+def require_launch(plan: Plan, blocks: int, threads: int) -> None:
+    """LaunchError where the plan's grid is not the one that the tiling covers the output with."""
+    for what, planned, needed in (("blocks", plan.launch.blocks, blocks),
+                                  ("threads of a block", plan.launch.threads, threads),
+                                  ("threads of its resource use", plan.use.threads, threads)):
+        if planned != needed:
+            raise LaunchError(f"{plan.name}: the plan launches {planned} {what}, the tiling needs "
+                              f"{needed}; take them from its algorithm's case")
+
+
+def activate(sums: Floats, activation: str | None) -> Floats:
+    """The activation of *sums* in place, every operation rounded to float32; a NaN stays one.
+
+    silu rests on NumPy's exp, so that other implementations agree with it to a few roundings only.
+    """
+    if activation in ("relu", "relu6"):
+        np.maximum(sums, np.float32(0), out=sums)
+    if activation == "relu6":
+        np.minimum(sums, np.float32(6), out=sums)
+    if activation == "silu":
+        # exp overflows to inf for a large negative sum, and the quotient is -0, as it should.
+        np.divide(sums, np.float32(1) + np.exp(-sums), out=sums)
+    if activation == "hardswish":
+        gate = np.clip(sums + np.float32(3), np.float32(0), np.float32(6))
+        np.divide(sums * gate, np.float32(6), out=sums)
+    return sums
+
+
+def batches(plan: Plan, total: int, trace: Trace | None,
+            allocate: Callable[[Blocks], None]) -> Iterator[tuple[Blocks, int]]:
+    """The blocks of a grid of *total*, as many together as fit memory, and the first's number.
+
+    *allocate* is called on blocks before they first run.
+    """
+    blocks = None
+    for first, count in chunks(total, Blocks.at_a_time(plan)):
+        if blocks is None or blocks.count != count:
+            blocks = Blocks(plan, count, trace)
+            allocate(blocks)
+        yield blocks, first
+
+
+class Images(NamedTuple):
+    """Where images of a layout have their elements (hip_src/support/common.hpp)."""
+
+    last: bool  # channels are
+
+    def channel_step(self, area: int) -> int:
+        """From a channel to the next, each of *area* pixels."""
+        return 1 if self.last else area
+
+    def pixel_step(self, channels: int) -> int:
+        """From a pixel to the next in its row."""
+        return channels if self.last else 1
+
+    def at(self, image: Ints, channel: Ints, pixel: Ints, channels: int, area: int) -> Ints:
+        """A pixel of a channel."""
+        if self.last:
+            return (image * area + pixel) * channels + channel
+        return (image * channels + channel) * area + pixel
+
+    def of_group(self, plane: Ints, groups: int, channels: int, area: int) -> Ints:
+        """The first pixel of a group of *channels* in an image; *plane* counts both, groups faster.
+        """
+        return self.at(plane // groups, plane % groups * channels, 0 * plane, groups * channels,
+                       area)
+
+
+class LockstepKernel:
+    """Kernel of a plan on its operands: the base of the algorithms' kernels."""
+
+    def __init__(self, plan: Plan, operands: Operands) -> None:
+        self.plan, self.problem, self.wavefront = plan, plan.problem, plan.device.wavefront
+        self.t: Any = plan.tiling
+        self.operands, self.out = operands, operands["out"]
+        self.images = Images(self.problem.spec.layout == "nhwc")
+
+    def epilogue(self, blocks: Blocks, sums: Floats, channel: Ints, at: Addresses) -> Floats:
+        """*sums* with the bias of each lane's output *channel*, the residual and the activation.
+
+        *at* is where the lanes store them. In place.
+        """
+        spec = self.problem.spec
+        if spec.bias:
+            mask = None if at.masked is None else ~at.masked
+            np.add(sums, self._loaded(blocks, "bias", "biases", Addresses(channel, mask)),
+                   out=sums)
+        if spec.residual == "before":
+            np.add(sums, self._loaded(blocks, "residual", "residuals", at), out=sums)
+        activate(sums, spec.activation)
+        if spec.residual == "after":
+            np.add(sums, self._loaded(blocks, "residual", "residuals", at), out=sums)
+        return sums
+
+    def scaled(self, blocks: Blocks, values: Floats, at: Addresses, advance: int = 0) -> None:
+        """Multiply *values* of x in place by the scales *at* their images and channels."""
+        if self.problem.spec.scaled:
+            np.multiply(values, self._loaded(blocks, "scale", "scales", at, advance), out=values)
+
+    def _loaded(self, blocks: Blocks, name: str, what: Tensor, at: Addresses,
+                advance: int = 0) -> Floats:
+        values = np.empty(at.index.shape, dtype=np.float32)
+        blocks.load(values, self.operands[name], at, what, advance)
+        return values
