@@ -58,13 +58,13 @@ def plainly(run_of_channels, a, b, total):
 
 
 def in_three_terms(run_of_channels, a, b, total):
-    parts_a, parts_b = halves(a), halves(b)
+    parts_a, parts_b, step = halves(a), halves(b), fl(0)
     for at in range(run_of_channels.start, run_of_channels.stop, 8):
         channels = [at + c for c in EIGHT if at + c in run_of_channels]
         for small_a, small_b in ((1, 0), (0, 1), (0, 0)):
             for c in channels:
-                total = fl(total + parts_a[small_a][c] * parts_b[small_b][c])
-    return total
+                step = fl(step + parts_a[small_a][c] * parts_b[small_b][c])
+    return fl(total + step)
 
 
 def added(t, a, b, add):
