@@ -25,14 +25,17 @@ def test_the_shipped_oracle_is_the_definition(case):
     """Random elements of a packed filter are those of no filter: tests/calling/test_pack.py."""
     problem, inputs = case.plan.problem, bound.sample(case.plan.problem, case.seed)
     wanted = bound.expected(problem, *inputs)
-    exact = ops.operation(problem.operation).exact(np, problem, *inputs)
+    first = [None if array is None else ops.channels_first(np, operand, array)
+             for operand, array in zip(ops.operands_of(problem), inputs, strict=False)]
+    exact = ops.operation(problem.operation).exact(np, problem.laid_out("nchw"), *first)
     y, magnitude = (oracle.direct if problem.operation == "conv" else oracle.gradient)(
         problem, *inputs)
     # Both are float64: they differ by float64's own rounding, 2⁻²⁹ of the float32 bound.
     assert np.all(np.abs(wanted.y - y) <= 1e-13 * magnitude + 1e-13)
     least = gamma(exact.products + len(exact.addends)) * magnitude
     assert np.all(wanted.bound >= least * (1 - 1e-12))
-    after = 0 if exact.after is None else np.abs(exact.after)
+    after = 0 if exact.after is None else np.abs(
+        ops.as_laid_out(np, ops.operands_of(problem)[-1], exact.after))
     most = 1.5002 * least + 20 * 2.0**-24 * (np.abs(y) + after + 1e-30)
     if problem.spec.dtype != "float32":  # rounded once more, to the result's type
         short = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[problem.spec.dtype]
