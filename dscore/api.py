@@ -28,7 +28,7 @@ from dscore.core.errors import SpecError, require_int, require_one_of, shown
 from dscore.core.numerics import ArithmeticOption
 from dscore.core.plan import RULES, Plan, Rules
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Activation
+from dscore.core.spec import Activation, Layout
 from dscore.core.tiling import Tiling
 from dscore.core.trace import Trace
 from dscore.ops import output_of
@@ -52,50 +52,54 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
          activation: Activation | None = None, backend: str = "auto",
          plan: Plan | TilingLike | None = None, out: Array | None = None,
          arithmetic: ArithmeticOption | None = None, residual: Array | None = None,
-         residual_after: bool = False, scale: Array | None = None) -> ArrayT:
+         residual_after: bool = False, scale: Array | None = None, layout: Layout | None = None
+         ) -> ArrayT:
     """Convolution ``activation(conv2d(x, w) + bias)``, as deep learning defines it.
 
-    The positional arguments are those of ``torch.nn.functional.conv2d``. All arrays are float32,
-    on one device, of one library: NumPy, PyTorch, CuPy, or any with DLPack.
+    The positional arguments are those of ``torch.nn.functional.conv2d``. All arrays are of one
+    type (float32, float16, bfloat16; summed in float32), one device and one library: NumPy (whose
+    bfloat16 is ml_dtypes'), PyTorch, CuPy, or any with DLPack.
 
-    - *x*: the input, of shape (N, C, H, W), or (C, H, W) for one image.
+    - *x*: the input, of shape (N, C, H, W), or (C, H, W) for one image. PyTorch's channels_last
+      tensors are taken as they lie and give such a result; of one channel or pixel, which lie in
+      both ways, they count as contiguous, unless the residual decides.
     - *w*: the filters, (M, C / groups, kernel height, kernel width), or such packed by
       `dscore.pack`; *bias*: (M,), or None.
-    - *stride*, *dilation*: an int, or (vertical, horizontal).
+    - *stride*, *dilation*: an int, or (vertical, horizontal). *groups*: parts of the channels,
+      convolved apart; C makes a layer depthwise.
     - *padding*: an int, (vertical, horizontal), ((top, bottom), (left, right)), or four ints;
       "valid"; "same" for ceil(size / stride) outputs, an odd row or column at the end.
-    - *groups*: parts of the channels, convolved apart; C makes a layer depthwise.
-    - *activation*: "relu", "relu6", "silu", "hardswish", or None.
+    - *activation*: "relu", "relu6", "silu", "hardswish" or None.
     - *backend*: "hip" (GPUs), "reference" (NumPy), "emulated" (kernels of GPUs on the host), or
       "module:Class"; "auto" is hip where a GPU can be used, else reference.
     - *plan*: a Plan of this very problem, a tiling, or a dict of a tiling's fields, which runs with
       a RuntimeWarning where it spills; None for the plan tuned on this machine, else the one
       shipped for this device, else the solver's first that does not spill (docs/registers.md).
-    - *out*: an array of the result's shape to write to, or None for a new one. On the host it may
-      overlap the inputs. On a GPU it may not, and must be C-contiguous.
-    - *arithmetic*: "plain" for float32 products; "tf32x3" for products made of three TF32 ones
-      (NVIDIA), which have a bound of their own and make NaN of infinities (docs/bounds.md); None
-      for either. "winograd" permits Winograd's algorithm, too, which errs by more.
+    - *out*: an array of the result's shape to write to, or None. On the host it may overlap the
+      inputs; on a GPU it may not, and must lie as the result would.
+    - *arithmetic*: "plain" for float32 products; "tf32x3" for those made of three TF32 ones
+      (NVIDIA), which have a bound of their own and make NaN of infinities (docs/bounds.md);
+      "matrix16" for 16-bit elements on matrix units; None for any. "winograd" permits Winograd's
+      algorithm, too, which errs by more.
     - *residual*: of the result's shape, added before the activation, or after (*residual_after*).
     - *scale*: of shape (N, C) or (N, C, 1, 1), which multiplies x beforehand; of 1x1 layers alone.
+    - *layout*: "nhwc" where the axes of images, results too, are (N, H, W, C); None is "nchw".
 
     Returns *out*, or an array of *x*'s library: (N, M, H', W'), or (M, H', W') for one image.
-    Inputs that are not C-contiguous, or not of native byte order, are copied first. Raises
-
-    - SpecError: no convolution, or tensors that require a gradient outside ``torch.no_grad()``;
-    - InfeasibleError: nothing fits the device, or *plan* does not;
-    - UnavailableError: the backend cannot run here, or does not run this dtype;
-    - CompileError, LaunchError: the compiler or the GPU fails.
+    Inputs that lie otherwise, or are not of native byte order, are copied first. Raises SpecError
+    (no convolution, or tensors that require a gradient outside ``torch.no_grad()``),
+    InfeasibleError (nothing fits the device, or *plan* does not, or no kernel has this dtype),
+    UnavailableError (the backend cannot run here), CompileError and LaunchError.
 
     >>> conv(np.ones((1, 2, 3, 3), np.float32), np.ones((2, 1, 3, 3), np.float32),
     ...      padding="same", groups=2)[0, 0, 1]
     array([6., 9., 6.], dtype=float32)
     """
-    if residual is not None or scale is not None:
+    if residual is not None or scale is not None or layout is not None:
         side = None if residual is None else "after" if residual_after else "before"
         return _conv_of_all(x, w, bias, out, plan, residual, scale, (  # type: ignore[no-any-return]
             stride, padding, dilation, groups, activation, backend, arithmetic, side,
-            scale is not None))
+            scale is not None, *[layout] * (layout is not None)))
     if plan is None:
         try:
             call = _fast_call((id(w), bias is None, stride, padding, dilation, groups, activation,
@@ -111,7 +115,7 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
 
 def _conv_of_all(x: Any, w: Any, bias: Any, out: Any, plan: Any, residual: Any, scale: Any,
                  options: tuple[Any, ...]) -> Any:
-    """The convolution with a residual or a scale, whose operands the fast call takes, too."""
+    """The convolution with a residual, a scale or a layout, which the fast call takes, too."""
     if plan is None:
         try:
             call = _fast_call((id(w), bias is None, *options))

@@ -13,7 +13,7 @@ from dscore.bench.summary import OURS
 from dscore.calling import gradients
 from dscore.calling.pack import PackedFilter
 from dscore.checking.bound import Accuracy
-from dscore.checking.rounding import Rounding, rounding_of
+from dscore.checking.rounding import rounding_of
 from dscore.core.backend import Backend
 from dscore.core.errors import DscoreError, LaunchError, SpecError, UnavailableError
 from dscore.core.plan import Plan
@@ -80,8 +80,7 @@ def torch_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
         with subject.settings():
             subject.launch(0, 0)
         runner.clock.synchronize()
-        method.judged(runner.judge(problem, arrays, subject.results[0],
-                                   Rounding("tf32" if subject.tf32 else "sum")))
+        method.judged(runner.judge(problem, arrays, subject.result(0), subject.rounding))
     except RuntimeError as error:
         method.failed(error)
     return method
@@ -124,12 +123,13 @@ def _written(problem: ConvProblem) -> dict[str, Any]:
     """Options of `dscore.conv` as one writes them: no defaults, and a number for two alike."""
     spec, (top, bottom, left, right) = problem.spec, problem.padding
     even = (top, left) == (bottom, right)
-    options = {"stride": _short(spec.stride), "dilation": _short(spec.dilation),
+    options = {"layout": spec.layout, "stride": _short(spec.stride),
+               "dilation": _short(spec.dilation),
                "padding": _short((top, left)) if even else ((top, bottom), (left, right)),
                "groups": spec.groups, "activation": spec.activation,
                "arithmetic": spec.arithmetic}
-    defaults = {"stride": 1, "dilation": 1, "padding": 0, "groups": 1, "activation": None,
-                "arithmetic": "sum"}
+    defaults = {"layout": "nchw", "stride": 1, "dilation": 1, "padding": 0, "groups": 1,
+                "activation": None, "arithmetic": "sum"}
     return {name: value for name, value in options.items() if value != defaults[name]}
 
 

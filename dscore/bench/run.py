@@ -211,9 +211,6 @@ def _cases(comparison: Comparison) -> list[NamedProblem]:
         if comparison.ways and case.problem.operation not in known:
             raise SpecError(f"{case.name}: PyTorch has {', '.join(known)} to compare with, not "
                             f"{case.problem.operation}; leave PyTorch out: --peer none")
-        if comparison.ways and spec.layout != "nchw":
-            raise SpecError(f"{case.name}: PyTorch's ways are of layers in NCHW, not in "
-                            f"{spec.layout}; leave PyTorch out: --peer none")
         if not running(case.problem):
             raise SpecError(f"{case.name}: no algorithm runs {spec.dtype} in {spec.layout}")
     return list(dict.fromkeys(cases))

@@ -6,10 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from dscore.core.errors import require_one_of
-from dscore.core.problem import ConvProblem
+import numpy as np
 
-# F.conv2d as it is; on channels_last tensors; with cuDNN off; a product of matrices.
+from dscore.checking.rounding import Rounding
+from dscore.core.errors import require_one_of
+from dscore.core.numerics import ACCUMULATOR, ELEMENTS
+from dscore.core.problem import ConvProblem
+from dscore.ops import as_laid_out, channels_first, operands_of
+
+# F.conv2d on NCHW tensors; on channels_last ones; with cuDNN off; a product of matrices, in the
+# problem's own layout.
 WAYS = ("default", "channels_last", "native", "matmul")
 # Those of dscore.ops that PyTorch computes as well.
 OPERATIONS = ("conv", "input_gradient", "weight_gradient")
@@ -31,7 +37,8 @@ def ways_for(problem: ConvProblem, named: Sequence[str] = WAYS, tf32: bool = Fal
     plain = (spec.kind == "pointwise" and spec.stride == (1, 1)
              and problem.padding == (0, 0, 0, 0))
     ways = [way for way in named if way != "matmul" or plain]
-    # The ways without cuDNN and cuBLAS know no TF32.
+    # The ways without cuDNN and cuBLAS know no TF32, nor do elements of 16 bits.
+    tf32 = tf32 and spec.element == ACCUMULATOR
     return ways + [way + TF32 for way in ways if tf32 and way != "native"]
 
 
@@ -46,16 +53,35 @@ class TorchSubject:
                  sets: Sequence[Sequence[Any]], keep: bool = True) -> None:
         self.name, self._torch, self._keep = way, torch, keep
         self._way, self.tf32 = way.removesuffix(TF32), way.endswith(TF32)
-        self._tensors = [tuple(None if a is None else self._laid_out(torch.as_tensor(a))
-                               for a in arrays) for arrays in sets]
+        self._operands = operands_of(problem)
+        # In NCHW, as PyTorch's functions state axes: of NHWC data a channels_last view.
+        self._tensors = [tuple(
+            None if array is None else self._laid_out(
+                channels_first(torch, operand, tensor_of(torch, array)))
+            for array, operand in zip(arrays, self._operands, strict=False)) for arrays in sets]
         example: Any = self._tensors[0][0]
         self._call = _call_of(torch, problem, self._way,
                               lambda shape: self._laid_out(example.new_empty(shape)))
         self.results: list[Any] = [None] * len(sets)
 
     def _laid_out(self, tensor: Any) -> Any:
-        images = self._way == "channels_last" and tensor.dim() == 4
-        return tensor.contiguous(memory_format=self._torch.channels_last) if images else tensor
+        if tensor.dim() != 4 or self._way == "matmul":
+            return tensor
+        return tensor.contiguous(memory_format=self._torch.channels_last
+                                 if self._way == "channels_last" else self._torch.contiguous_format)
+
+    @property
+    def rounding(self) -> Rounding:
+        """What PyTorch's libraries may do: of 16 bits round what lies between their steps, too."""
+        if self.tf32:
+            return Rounding("tf32")
+        short = self._operands[-1].element.bytes < ACCUMULATOR.bytes
+        return Rounding("steps16" if short else "sum")
+
+    def result(self, index: int) -> Any:
+        """The result of a set, in the problem's own layout; of types that NumPy has."""
+        y = as_laid_out(self._torch, self._operands[-1], self.results[index])
+        return y.float() if y.dtype is self._torch.bfloat16 and not y.is_cuda else y
 
     def launch(self, index: int, stream: int) -> None:
         """Call it on a set, on PyTorch's current stream."""
@@ -126,6 +152,8 @@ def _convolution(torch: Any, problem: ConvProblem) -> Callable[..., Any]:
 def _product(torch: Any, problem: ConvProblem) -> Callable[..., Any]:
     """A 1x1 convolution as a product of the filter with every image."""
     spec = problem.spec
+    if spec.layout == "nhwc":
+        return _pixels_product(torch, problem)
     images = (problem.batch, spec.in_channels, problem.height * problem.width)
     filters = (problem.batch, spec.out_channels, spec.in_channels)
 
@@ -135,6 +163,22 @@ def _product(torch: Any, problem: ConvProblem) -> Callable[..., Any]:
                 else torch.baddbmm(bias.view(1, -1, 1), w, x)).view(problem.y_shape)
 
     return call
+
+
+def _pixels_product(torch: Any, problem: ConvProblem) -> Callable[..., Any]:
+    """A 1x1 convolution of channels_last images as one product of all pixels with the filter."""
+    spec, (batch, height, width, outs) = problem.spec, problem.y_shape
+
+    def call(x: Any, w: Any, bias: Any) -> Any:
+        y = torch.nn.functional.linear(_pixels(x), w.view(outs, spec.in_channels), bias)
+        return y.view(batch, height, width, outs).permute(0, 3, 1, 2)
+
+    return call
+
+
+def _pixels(images: Any) -> Any:
+    """A channels_last tensor's matrix of (pixels, channels)."""
+    return images.permute(0, 2, 3, 1).reshape(-1, images.shape[1])
 
 
 def _gradient(torch: Any, problem: ConvProblem,
@@ -164,6 +208,13 @@ def _gradient(torch: Any, problem: ConvProblem,
 def _gradient_product(torch: Any, problem: ConvProblem) -> Callable[..., Any]:
     """The gradients of a 1x1 convolution as products of matrices, an image each."""
     spec, area = problem.spec, problem.height * problem.width
+    if spec.layout == "nhwc":
+        if problem.operation == "weight_gradient":
+            return lambda x, gradient: torch.matmul(
+                _pixels(gradient).t(), _pixels(x)).view(spec.w_shape)
+        return lambda gradient, w: torch.matmul(
+            _pixels(gradient), w.view(spec.out_channels, -1)).view(
+                problem.x_shape).permute(0, 3, 1, 2)
     x_shape, y_shape = ((problem.batch, channels, area)
                         for channels in (spec.in_channels, spec.out_channels))
     if problem.operation == "input_gradient":
@@ -183,3 +234,10 @@ def _activation(torch: Any, problem: ConvProblem) -> Callable[[Any], Any] | None
     function = {"relu": functional.relu, "silu": functional.silu,
                 "hardswish": functional.hardswish}[activation]
     return lambda y: function(y, inplace=True)
+
+
+def tensor_of(torch: Any, array: Any) -> Any:
+    """An array as a tensor that shares its memory; of NumPy's bfloat16, too."""
+    if isinstance(array, np.ndarray) and array.dtype == ELEMENTS["bfloat16"].numpy:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.as_tensor(array)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from dscore.core.numerics import (
 )
 from dscore.core.once import once
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Activation, ConvSpec, Residual
+from dscore.core.spec import LAYOUTS, Activation, ConvSpec, Layout, Residual
 
 PairLike = int | Sequence[int]
 PaddingLike = int | str | Sequence[int | Sequence[int]]
@@ -41,6 +41,7 @@ class Options(NamedTuple):
     arithmetic: ArithmeticOption | None
     residual: Residual | None = None
     scaled: bool = False
+    layout: Layout = "nchw"  # of the axes
     filter: FilterForm = "plain"
 
     def require_known(self) -> None:
@@ -48,6 +49,7 @@ class Options(NamedTuple):
         require_name(self.backend)
         require_int(self.groups, "groups")
         require_one_of(self.arithmetic, "arithmetic", (None, *ARITHMETIC_OPTIONS))
+        require_one_of(self.layout, "layout", LAYOUTS)
 
 
 def constant(option: Any) -> bool:
@@ -93,30 +95,60 @@ def _common(what: str, arrays: dict[str, Any], property_of: Callable[[Any, str],
 
 
 def problem_of(x: Any, w: Any, bias: Any, dtype: Any, options: Options) -> ConvProblem:
-    """The problem that arrays and options make; a batch of none and a single image count as one.
+    """The problem that arrays and options make, in the layout of the arrays' axes; a batch of none
+    and a single image count as one.
 
     Raises SpecError for shapes and options that make no convolution.
     """
-    _require_shapes(x, w, bias, options.groups)
-    *batch, channels, height, width = (int(size) for size in x.shape)
+    _require_shapes(x, w, bias, options)
+    batch, (channels, height, width) = parts_of(x.shape, options.layout)
     spec = ConvSpec.make(channels, int(w.shape[0]), tuple(int(size) for size in w.shape[2:]),
                          stride=options.stride, padding=options.padding,
                          dilation=options.dilation, groups=options.groups, dtype=dtype,
                          bias=bias is not None, activation=options.activation,
                          residual=options.residual, scaled=options.scaled,
-                         arithmetic=permission_of(options.arithmetic), filter=options.filter)
+                         arithmetic=permission_of(options.arithmetic), filter=options.filter,
+                         layout=options.layout)
     return ConvProblem(spec, max((*batch, 1)), height, width)
 
 
-def require_further(arrays: dict[str, Any], x: Any, shape: tuple[int, ...]) -> None:
+def parts_of(shape: Sequence[Any], layout: Layout
+             ) -> tuple[tuple[int, ...], tuple[int, int, int]]:
+    """The sizes of images' axes: of the batch, and an image's channels, height and width.
+
+    >>> parts_of((8, 5, 6, 32), "nhwc")
+    ((8,), (32, 5, 6))
+    """
+    *batch, first, second, third = (int(size) for size in shape)
+    image = (third, first, second) if layout == "nhwc" else (first, second, third)
+    return tuple(batch), image
+
+
+def memory_layout(adapter: Adapter, layout: Layout, images: Iterable[Any]) -> Layout:
+    """The layout that kernels run in, for *images* whose axes are of a *layout*.
+
+    PyTorch's channels_last tensors are taken as they lie. The first of *images* that does not lie
+    in both ways decides; where all do, it is NCHW.
+    """
+    if layout == "nhwc":
+        return "nhwc"
+    stated = (adapter.memory(image) for image in images if image is not None)
+    return next((one for one in stated if one), "nchw")
+
+
+def require_further(arrays: dict[str, Any], x: Any, shape: tuple[int, ...],
+                    layout: Layout = "nchw") -> None:
     """Raise SpecError where a residual or a scale among *arrays* is not of its shape."""
-    residual, scale, factors = arrays.get("residual"), arrays.get("scale"), tuple(x.shape[:-2])
+    residual, scale = arrays.get("residual"), arrays.get("scale")
+    batch, (channels, *_) = parts_of(x.shape, layout)
+    factors = (*batch, channels)
+    single = (*factors, 1, 1) if layout == "nchw" else (*batch, 1, 1, channels)
     if residual is not None and tuple(residual.shape) != shape:
         raise SpecError(f"residual must have the result's shape {shape}, got "
                         f"{tuple(residual.shape)}")
-    if scale is not None and tuple(scale.shape) not in (factors, (*factors, 1, 1)):
+    if scale is not None and tuple(scale.shape) not in (factors, single):
         raise SpecError(f"scale must have shape {factors}, a factor for each image and channel of "
-                        f"x, or {(*factors, 1, 1)}; got {tuple(scale.shape)}")
+                        f"x, or {single}; got {tuple(scale.shape)}")
 
 
 def result_shape(x: Any, problem: ConvProblem) -> tuple[int, ...]:
@@ -125,30 +157,32 @@ def result_shape(x: Any, problem: ConvProblem) -> tuple[int, ...]:
     return tuple(image) if len(x.shape) == _IMAGE else (int(x.shape[0]), *image)
 
 
-def _require_shapes(x: Any, w: Any, bias: Any, groups: int) -> None:
+def _require_shapes(x: Any, w: Any, bias: Any, options: Options) -> None:
     if len(x.shape) not in (_IMAGE, _BATCH):
-        raise SpecError("x must have 4 axes (N, C, H, W), or 3 (C, H, W) for one image, got shape "
+        axes = "C, H, W" if options.layout == "nchw" else "H, W, C"
+        raise SpecError(f"x must have 4 axes (N, {axes}), or 3 ({axes}) for one image, got shape "
                         f"{tuple(x.shape)}")
     if len(w.shape) != _BATCH:
         raise SpecError("w must have 4 axes (out channels, C / groups, kernel height, width), got "
                         f"shape {tuple(w.shape)}")
-    channels, groups = x.shape[-3], int(groups)
+    (_, (channels, *_)), groups = parts_of(x.shape, options.layout), int(options.groups)
     if channels != w.shape[1] * groups:
         raise SpecError(f"x has {channels} channels, but w of shape {tuple(w.shape)} with "
                         f"groups={groups} takes {w.shape[1]} * {groups} = {w.shape[1] * groups}"
-                        + _channels_fix(tuple(x.shape), tuple(w.shape), groups))
+                        + _channels_fix(tuple(x.shape), tuple(w.shape), groups, options.layout))
     if bias is not None and tuple(bias.shape) != (w.shape[0],):
         raise SpecError(f"bias must have shape ({w.shape[0]},), one per output channel, "
                         f"got {tuple(bias.shape)}")
 
 
-def _channels_fix(x: tuple[int, ...], w: tuple[int, ...], groups: int) -> str:
+def _channels_fix(x: tuple[int, ...], w: tuple[int, ...], groups: int, layout: Layout) -> str:
     """What the caller of shapes whose channels differ may have meant; empty where that is open."""
-    channels, taken = x[-3], w[1]
-    if x[-1] == taken * groups:
-        axes = "2, 0, 1" if len(x) == _IMAGE else "0, 3, 1, 2"
-        return (f"; the last axis of x has {x[-1]}: if its channels are last, transpose it by "
-                f"({axes})")
+    other: Layout = "nchw" if layout == "nhwc" else "nhwc"
+    (_, (channels, *_)), (_, (others, *_)), taken = parts_of(x, layout), parts_of(x, other), w[1]
+    if others == taken * groups:
+        where = "last" if other == "nhwc" else "first of an image's"
+        return (f"; the {where} axis of x has {others}: if these are its channels, pass "
+                f'layout="{other}"')
     meant = channels // max(taken, 1)
     fits = meant and taken * meant == channels and w[0] % meant == 0
     return f"; groups={meant} takes {channels}" if fits else ""
@@ -181,10 +215,10 @@ def require_shape(out: Any, shape: tuple[int, ...]) -> None:
 
 
 def require_gpu_out(adapter: GpuAdapter, out: Any, shape: tuple[int, ...],
-                    inputs: tuple[Any, ...]) -> None:
+                    inputs: tuple[Any, ...], last: bool = False) -> None:
     """Raise SpecError where a kernel cannot write its result to *out* straight away.
 
-    *inputs*: x and the others, None for those that are missing.
+    *inputs*: x and the others, None for those that are missing. *last*: with the channels last.
     """
     x = inputs[0]
     if type(out) is not type(x) or out.dtype != x.dtype:
@@ -192,8 +226,9 @@ def require_gpu_out(adapter: GpuAdapter, out: Any, shape: tuple[int, ...],
     require_shape(out, shape)
     if adapter.index(out) != adapter.index(x):
         common_gpu(adapter, {"x": x, "out": out})
-    if adapter.contiguous(out) is not out:
-        raise SpecError("out on a GPU must be C-contiguous; pass a contiguous array")
+    if adapter.contiguous(out, last) is not out:
+        raise SpecError("out on a GPU must be channels_last, as x is" if last else
+                        "out on a GPU must be C-contiguous; pass a contiguous array")
     first, end = _extent(adapter, out)
     for array in inputs:
         other, other_end = (0, 0) if array is None else _extent(adapter, array)

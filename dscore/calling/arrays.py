@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dscore.core.errors import SpecError, UnavailableError, shown
+from dscore.core.numerics import ELEMENTS
+from dscore.core.spec import Layout
 
 # Device types of DLPack: the host, and memory of an NVIDIA and of an AMD GPU.
 _HOST, _GPUS = 1, (2, 10)
@@ -70,6 +72,10 @@ class Adapter(Protocol):
         Raises SpecError where the library has no from_dlpack.
         """
 
+    def memory(self, image: Any) -> Layout | None:
+        """How images of axes (N, C, H, W) lie in memory; None where they lie in both ways: of one
+        channel, or of one pixel. NCHW where they must be copied."""
+
 
 @runtime_checkable
 class GpuAdapter(Adapter, Protocol):
@@ -85,16 +91,20 @@ class GpuAdapter(Adapter, Protocol):
     def address(self, array: Any) -> int:
         """The address of its elements on the device."""
 
-    def direct_address(self, array: Any) -> int:
-        """The same where a kernel can take the array as it is; else 0."""
+    def direct_address(self, array: Any, last: bool = False) -> int:
+        """The same where a kernel can take the array as it is; else 0.
 
-    def contiguous(self, array: Any) -> Any:
-        """*array* itself if it is C-contiguous, else such a copy, made on the current stream."""
+        *last*, here and below: axes are (N, C, H, W), and the channels lie last in memory.
+        """
+
+    def contiguous(self, array: Any, last: bool = False) -> Any:
+        """*array* itself if it is contiguous, else such a copy, made on the current stream."""
 
     def copy(self, array: Any) -> Any:
         """A copy, which begins where an allocation does, made on the current stream."""
 
-    def allocator(self, shape: tuple[int, ...], like: Any) -> Callable[[], Any]:
+    def allocator(self, shape: tuple[int, ...], like: Any, last: bool = False
+                  ) -> Callable[[], Any]:
         """A function that makes a new array of that shape, on *like*'s device and of its type."""
 
     def stream(self, index: int) -> int:
@@ -131,7 +141,9 @@ class Dlpack:
                 f"{name} lies on DLPack device ({int(kind)}, {number}), and no backend here "
                 "reaches it; pass a host array")
         try:
-            host = np.from_dlpack(array)
+            # NumPy's DLPack has no bfloat16; arrays of ml_dtypes' have it.
+            short = dtype_name(array) == "bfloat16" and hasattr(array, "__array__")
+            host = np.asarray(array) if short else np.from_dlpack(array)
         except Exception as failed:  # whatever a library's own methods raise
             raise SpecError(f"{name}: the {type(array).__name__} cannot be read by DLPack: "
                             f"{failed}") from None
@@ -147,7 +159,12 @@ class Dlpack:
         if not hasattr(namespace, "from_dlpack"):
             raise SpecError(f"{self.library} arrays can be read, but {self.library} has no "
                             "from_dlpack to make the result with; pass np.from_dlpack(x)")
+        if result.dtype == ELEMENTS["bfloat16"].numpy and hasattr(namespace, "asarray"):
+            return namespace.asarray(result)
         return namespace.from_dlpack(result)
+
+    def memory(self, image: Any) -> Layout | None:
+        return "nchw"
 
 
 class Numpy:
@@ -169,6 +186,9 @@ class Numpy:
 
     def like(self, result: HostArray, example: Any) -> Any:
         return result
+
+    def memory(self, image: Any) -> Layout | None:
+        return "nchw"
 
 
 def library_of(array: Any, name: str) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from dscore.calling.arguments import require_gpu_out
+from dscore.calling.arguments import memory_layout, require_gpu_out
 from dscore.calling.arrays import GpuAdapter
 from dscore.core.backend import MISPLACED
 from dscore.core.once import Locks
+from dscore.core.spec import LAYOUTS
 
 if TYPE_CHECKING:
     from dscore.core.backend import Launchable
+    from dscore.ops import Operand
 
 # Takes the inputs (of a convolution x, w and bias) and out, each of which may be None; returns None
 # for arrays that are not of its kind.
@@ -28,18 +30,21 @@ MOST_VARIANTS = 4
 class PreparedCall:
     """A kernel on GPU *index*, with the functions of the arrays' library that it is called by.
 
-    *inputs* are of the classes, types, device and shapes that the call is for, None where an
-    operand is missing; *shape* is the result's.
+    *inputs* are such as the call is for, None where an operand is missing; *shape* is the result's.
+    With *operands*, the axes of images are (N, C, H, W), and their memory is as these operands say.
     """
 
-    __slots__ = ("_kernel", "_matches", "_shapes", "_variants", "_workspace", "adapter", "index",
-                 "new", "shape")
+    __slots__ = ("_kernel", "_last", "_layout", "_matches", "_operands", "_shapes", "_variants",
+                 "_workspace", "adapter", "index", "new", "shape")
 
     def __init__(self, adapter: GpuAdapter, index: int, inputs: tuple[Any, ...],
-                 shape: tuple[int, ...], kernel: Launchable) -> None:
+                 shape: tuple[int, ...], kernel: Launchable,
+                 operands: tuple[Operand, ...] = ()) -> None:
         self.adapter, self.index, self.shape, self._kernel = adapter, index, shape, kernel
-        self._matches = adapter.matcher(inputs[0])
-        self.new = adapter.allocator(shape, inputs[0])
+        self._matches, self._operands = adapter.matcher(inputs[0]), operands
+        self._last = [one.layout == "nhwc" for one in operands] or [False] * (len(inputs) + 1)
+        self._layout = "nhwc" if any(self._last) else "nchw"
+        self.new = adapter.allocator(shape, inputs[0], self._last[-1])
         self._workspace = self._workspaces(inputs[0])
         self._shapes = [_shape_of(array) for array in inputs]
         self._variants = 0
@@ -69,9 +74,13 @@ class PreparedCall:
         return self.adapter.allocator((-(-size_bytes // example.itemsize),), example)
 
     def fits(self, *inputs: Any) -> bool:
-        """Whether inputs are of the call's classes, types, device and shapes."""
-        return (all(map(self._matches, _present(inputs)))
-                and [_shape_of(array) for array in inputs] == self._shapes)
+        """Whether inputs are of the call's classes, types, device, shapes and memory's layout."""
+        if not (all(map(self._matches, _present(inputs)))
+                and [_shape_of(array) for array in inputs] == self._shapes):
+            return False
+        images = [array for array, operand in zip(inputs, self._operands, strict=False)
+                  if operand.layout in LAYOUTS]
+        return not images or memory_layout(self.adapter, "nchw", images) == self._layout
 
     def specialized(self, inputs: tuple[Any, ...], other: FastCall) -> FastCall:
         """The call for inputs like these, without the checks that need not be made each time.
@@ -112,7 +121,7 @@ class PreparedCall:
         def takes(*present: Any) -> bool:
             arrays = iter(present)
             inputs = [None if example is None else next(arrays) for example in examples]
-            return self.fits(*inputs) and all(map(self.adapter.direct_address, present))
+            return self.fits(*inputs) and self.takes_directly(inputs)
         return takes
 
     def __call__(self, *operands: Any) -> Any:
@@ -123,37 +132,39 @@ class PreparedCall:
         """
         *inputs, out = operands
         target = self.new() if out is None else self.checked(out, *inputs)
-        result = target if self._direct(target) else self.new()
-        ready = [None if array is None else self._ready(array) for array in inputs]
+        result = target if self._direct(target, self._last[-1]) else self.new()
+        ready = [None if array is None else self._ready(array, last)
+                 for array, last in zip(inputs, self._last, strict=False)]
         ready += [result, *(make() for make in self._workspace)]
-        address = self.adapter.direct_address
+        address = self.adapter.address
         self._kernel.launch(*(0 if array is None else address(array) for array in ready),
                             self.adapter.stream(self.index), self.index)
         if result is not target:
             target[...] = result
         return target
 
-    def takes_directly(self, inputs: tuple[Any, ...]) -> bool:
+    def takes_directly(self, inputs: Sequence[Any]) -> bool:
         """Whether its kernel can take *inputs* as they lie."""
-        return all(map(self._direct, _present(inputs)))
+        return all(array is None or self._direct(array, last)
+                   for array, last in zip(inputs, self._last, strict=False))
 
-    def _direct(self, array: Any) -> bool:
+    def _direct(self, array: Any, last: bool) -> bool:
         """Whether a kernel can take *array* as it is."""
-        address = self.adapter.direct_address(array)
+        address = self.adapter.direct_address(array, last)
         return address != 0 and address % self._kernel.alignment == 0
 
-    def _ready(self, array: Any) -> Any:
+    def _ready(self, array: Any, last: bool) -> Any:
         """*array* where a kernel can take it, else a copy."""
-        if self._direct(array):
+        if self._direct(array, last):
             return array
-        contiguous = self.adapter.contiguous(array)
+        contiguous = self.adapter.contiguous(array, last)
         # An array that is contiguous as it is begins amid a vector.
         return self.adapter.copy(array) if contiguous is array else contiguous
 
     def checked(self, out: Any, *inputs: Any) -> Any:
         """*out*, where the kernel can write its result to it straight away; else SpecError."""
         try:
-            require_gpu_out(self.adapter, out, self.shape, inputs)
+            require_gpu_out(self.adapter, out, self.shape, inputs, self._last[-1])
         except RuntimeError:  # PyTorch's own, for a tensor without plain memory
             self.adapter.require_plain(out, "out")
             raise

@@ -29,7 +29,8 @@ from dscore.core.errors import SpecError, UnavailableError
 from dscore.core.numerics import Arithmetic, products_of
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
-from dscore.ops import operands_of, output_of
+from dscore.core.spec import Layout
+from dscore.ops import Operand, operands_of, output_of
 
 _K = TypeVar("_K", bound=Kernel | Launchable)
 
@@ -46,6 +47,7 @@ class Call(NamedTuple):
     backend: str
     arithmetic: Arithmetic | None
     plan: choice.PlanLike | None = None
+    axes: Layout = "nchw"  # of the arrays; the problem is in the layout of their memory
 
     @property
     def inputs(self) -> tuple[Any, ...]:
@@ -76,10 +78,11 @@ def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
     adapter, dtype = arguments.common_library(given)
     problem = arguments.problem_of(x, shaped, bias, dtype, named)
     shape = arguments.result_shape(x, problem)
-    arguments.require_further(given, x, shape)
+    arguments.require_further(given, x, shape, named.layout)
     gpu = arguments.common_gpu(adapter, given)
+    problem = problem.laid_out(arguments.memory_layout(adapter, named.layout, (x, residual)))
     return run(Call(problem, adapter, gpu, _of_operands(problem, arrays), shape, options,
-                    named.backend, products_of(named.arithmetic), plan))
+                    named.backend, products_of(named.arithmetic), plan, named.layout))
 
 
 def _of_operands(problem: ConvProblem, arrays: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def _on_gpu(adapter: GpuAdapter, index: int, call: Call) -> Any:
     """The result for arrays on GPU *index*; without a plan of the caller's it is remembered."""
     out, shape = call.arrays["out"], call.shape
     ready = prepared(call.problem, adapter, index, call.inputs, call.backend, call.arithmetic,
-                     call.plan, shape)
+                     call.plan, shape, call.axes)
     if 0 in shape:  # nothing is launched, which a remembered call does
         if out is None:
             return adapter.allocator(shape, call.inputs[0])()
@@ -112,12 +115,14 @@ def _on_gpu(adapter: GpuAdapter, index: int, call: Call) -> Any:
 
 def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tuple[Any, ...],
              name: str = "auto", arithmetic: Arithmetic | None = None,
-             plan: choice.PlanLike | None = None, shape: tuple[int, ...] = ()) -> PreparedCall:
+             plan: choice.PlanLike | None = None, shape: tuple[int, ...] = (),
+             axes: Layout | None = None) -> PreparedCall:
     """The prepared call of a problem by the backend *name*, for arrays like *inputs* on a GPU.
 
     *inputs* are the operands but the result, None for one that is missing; they are not checked
-    against the problem. *shape* is the result's, where it is not the problem's own. The call takes
-    the inputs, and out or None.
+    against the problem. *shape* is the result's, where it is not the problem's own; *axes* is the
+    layout of the arrays' axes, where it is not that of the memory. The call takes the inputs, and
+    out or None.
     """
     name = "hip" if name == "auto" else name
     backend = choose_backend(name)
@@ -127,7 +132,8 @@ def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tupl
     accepted = _accepted_plan(problem, backend.device_at(index), backend, name, arithmetic, plan)
     kernel = _kernel(backend, accepted, partial(backend.kernel_on, index=index), arithmetic,
                      plan is not None)
-    return PreparedCall(adapter, index, inputs, shape or output_of(problem).shape, kernel)
+    return PreparedCall(adapter, index, inputs, shape or output_of(problem).shape, kernel,
+                        operands_of(problem) if axes == "nchw" else ())
 
 
 def _on_host(call: Call, kernel: Kernel) -> Any:
@@ -135,21 +141,33 @@ def _on_host(call: Call, kernel: Kernel) -> Any:
     adapter, shape, out = call.adapter, call.shape, call.arrays["out"]
     target = None if out is None else _target(adapter, out, shape)
     *operands, output = operands_of(kernel.plan.problem)  # which counts a single image as a batch
+
+    def laid_out(operand: Operand, view: HostArray) -> HostArray:
+        return np.moveaxis(view, 1, -1) if _is_last(operand, call.axes) else view
+
     # A batch of none has nothing to read.
-    views = [None if array is None else adapter.view(array, operand.name)
+    views = [None if array is None else laid_out(operand, adapter.view(array, operand.name))
              for operand, array in zip(operands, call.inputs, strict=True)
              ] if 0 not in shape else []
-    result = (target if target is not None and _direct(target, views)
-              else np.full(shape, np.nan, output.element.numpy))
+    into = None if target is None else laid_out(output, target)
+    size = (shape[0], *output.shape[1:]) if _is_last(output, call.axes) else shape
+    result = (into if into is not None and _direct(into, views)
+              else np.full(size, np.nan, output.element.numpy))
     if views:
         kernel(*(None if view is None else _native(view).reshape(operand.shape)
                  for operand, view in zip(operands, views, strict=True)),
                result.reshape(output.shape))
-    if target is None:
-        return adapter.like(result, call.inputs[0])
-    if result is not target:
-        target[...] = result
+    if into is None:
+        made = np.moveaxis(result, -1, 1) if _is_last(output, call.axes) else result
+        return adapter.like(made, call.inputs[0])
+    if result is not into:
+        into[...] = result
     return out
+
+
+def _is_last(operand: Operand, axes: Layout) -> bool:
+    """Whether an operand's channels lie last in memory, though its axes state them first."""
+    return operand.layout == "nhwc" and axes == "nchw"
 
 
 def _target(adapter: Adapter, out: Any, shape: tuple[int, ...]) -> HostArray:

@@ -15,7 +15,7 @@ from dscore.core.backend import require_name
 from dscore.core.errors import SpecError, require_int, require_one_of, shown
 from dscore.core.numerics import ARITHMETICS, Arithmetic
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ConvSpec, pair_of
+from dscore.core.spec import LAYOUTS, ConvSpec, Layout, pair_of
 from dscore.ops import operands_of
 
 _AXES = 4
@@ -32,12 +32,14 @@ class GradientOptions(NamedTuple):
     groups: int
     backend: str
     arithmetic: Arithmetic | None
+    layout: Layout = "nchw"  # of the axes
 
 
 def input_gradient(gradient: ArrayT, w: Array, size: PairLike, stride: PairLike = 1,
                    padding: PaddingLike = 0, dilation: PairLike = 1, groups: int = 1, *,
                    backend: str = "auto", plan: choice.PlanLike | None = None,
-                   out: Array | None = None, arithmetic: Arithmetic | None = None) -> ArrayT:
+                   out: Array | None = None, arithmetic: Arithmetic | None = None,
+                   layout: Layout | None = None) -> ArrayT:
     """Gradient of a loss by the input of ``conv(x, w)``, from that by its output.
 
     - *gradient*: by the output, of shape (N, M, H', W').
@@ -45,7 +47,8 @@ def input_gradient(gradient: ArrayT, w: Array, size: PairLike, stride: PairLike 
     - *size*: height and width of the input, which strides leave open.
 
     The other options are those of `conv`, and so are the errors. Returns an array of shape
-    (N, C, height, width). Two runs give the same bits.
+    (N, C, height, width), or (N, height, width, C) for images of the *layout* "nhwc". Two runs give
+    the same bits.
 
     >>> y_gradient, w = np.ones((1, 1, 2, 2), np.float32), np.ones((1, 1, 2, 2), np.float32)
     >>> input_gradient(y_gradient, w, 3)[0, 0]
@@ -55,13 +58,14 @@ def input_gradient(gradient: ArrayT, w: Array, size: PairLike, stride: PairLike 
     """
     return _gradient_of(  # type: ignore[no-any-return]
         (gradient, w), out, ("input_gradient", size, stride, padding, dilation, groups, backend,
-                             arithmetic), plan)
+                             arithmetic, *[layout] * (layout is not None)), plan)
 
 
 def weight_gradient(x: ArrayT, gradient: Array, kernel: PairLike, stride: PairLike = 1,
                     padding: PaddingLike = 0, dilation: PairLike = 1, groups: int = 1, *,
                     backend: str = "auto", plan: choice.PlanLike | None = None,
-                    out: Array | None = None, arithmetic: Arithmetic | None = None) -> ArrayT:
+                    out: Array | None = None, arithmetic: Arithmetic | None = None,
+                    layout: Layout | None = None) -> ArrayT:
     """Gradient of a loss by the filters of ``conv(x, w)``, from that by its output.
 
     - *x*: the input, of shape (N, C, H, W).
@@ -70,7 +74,8 @@ def weight_gradient(x: ArrayT, gradient: Array, kernel: PairLike, stride: PairLi
 
     The other options are those of `conv`, and so are the errors. Returns an array of shape
     (M, C / groups, kernel height, kernel width). Two runs give the same bits: what several blocks
-    sum is added in a fixed order.
+    sum is added in a fixed order. Sums are of float32, whatever the arrays' type, which the result
+    is rounded to.
 
     >>> x, y_gradient = np.ones((5, 1, 3, 3), np.float32), np.ones((5, 1, 2, 2), np.float32)
     >>> weight_gradient(x, y_gradient, 2)[0, 0]
@@ -79,7 +84,7 @@ def weight_gradient(x: ArrayT, gradient: Array, kernel: PairLike, stride: PairLi
     """
     return _gradient_of(  # type: ignore[no-any-return]
         (x, gradient), out, ("weight_gradient", kernel, stride, padding, dilation, groups,
-                             backend, arithmetic), plan)
+                             backend, arithmetic, *[layout] * (layout is not None)), plan)
 
 
 def _gradient_of(inputs: tuple[Any, Any], out: Any, options: tuple[Any, ...],
@@ -99,16 +104,19 @@ def _gradient_of(inputs: tuple[Any, Any], out: Any, options: tuple[Any, ...],
     *_, output = operands_of(problem)
     shape = output.shape
     gpu = arguments.common_gpu(adapter, given)
+    images = inputs[:1] if named.operation == "input_gradient" else inputs
+    problem = problem.laid_out(arguments.memory_layout(adapter, named.layout, images))
     if not inputs[0].shape[0]:
         return _of_none(adapter, gpu, shape, problem, arrays)
     return run(Call(problem, adapter, gpu, arrays, shape, options, named.backend,
-                    named.arithmetic, plan))
+                    named.arithmetic, plan, named.layout))
 
 
 def _require_known(options: GradientOptions) -> None:
     require_name(options.backend)
     require_int(options.groups, "groups")
     require_one_of(options.arithmetic, "arithmetic", (None, *ARITHMETICS))
+    require_one_of(options.layout, "layout", LAYOUTS)
 
 
 def _problem_of(inputs: tuple[Any, Any], dtype: str, options: GradientOptions) -> ConvProblem:
@@ -124,11 +132,13 @@ def _problem_of(inputs: tuple[Any, Any], dtype: str, options: GradientOptions) -
         gradient, (out_channels, group_in, *kernel), image = first, second, (height, width)
         channels = group_in * options.groups
     else:
-        gradient, kernel, (_, channels, *image_size) = second, [height, width], first
-        out_channels, image = second[1], (image_size[0], image_size[1])
+        gradient, kernel = second, [height, width]
+        _, (channels, *image_size) = arguments.parts_of(first, options.layout)
+        _, (out_channels, *_) = arguments.parts_of(second, options.layout)
+        image = image_size[0], image_size[1]
     spec = ConvSpec.make(channels, out_channels, tuple(kernel), stride=options.stride,
                          padding=options.padding, dilation=options.dilation,
-                         groups=options.groups, dtype=dtype)
+                         groups=options.groups, dtype=dtype, layout=options.layout)
     problem = ConvProblem(spec, max(first[0], 1), *image, options.operation)
     wanted = (first[0], *problem.y_shape[1:])
     if gradient != wanted:

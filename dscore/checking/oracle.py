@@ -17,6 +17,7 @@ from dscore.checking.rounding import (
     LEAST_SPLIT,
     LEAST_TILE,
     ROUNDED_SHARE,
+    STEPS16,
     SUM,
     TF32_SHARE,
     UNIT_ROUNDOFF,
@@ -90,7 +91,10 @@ class Oracle:
         of_sum, arithmetic = self._bound(self._error_of_sum()), rounding.arithmetic
         if arithmetic == "sum":
             return self._of_elements(of_sum)
-        error = (self._error_of_tf32() if arithmetic == "tf32" else self._error(rounding))
+        if arithmetic in ("tf32", "steps16"):
+            error = self._error_of_others(arithmetic)
+        else:
+            error = self._error(rounding)
         return self._of_elements(self._bound(error), arithmetic, of_sum)
 
     def _of_elements(self, bound: Any, arithmetic: str = "sum", of_sum: Any = None) -> Expected:
@@ -111,8 +115,11 @@ class Oracle:
         error = gamma(k + addends) * self._size + (k + addends) * UNDERFLOW
         return error + self._rounded(ROUNDED_SHARE) if _finer(self._problem) else error
 
-    def _error_of_tf32(self) -> Any:
-        return self._error_of_sum() + self._rounded(TF32_SHARE)
+    def _error_of_others(self, arithmetic: str) -> Any:
+        if arithmetic == "tf32":
+            return self._error_of_sum() + self._rounded(TF32_SHARE)
+        return self._error(Rounding("matrix16")) + (
+            STEPS16 * self._output.element.unit_roundoff * self._size)
 
     def _rounded(self, share: float) -> Any:
         """What the operands' rounding to another type adds."""

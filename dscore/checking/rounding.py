@@ -21,6 +21,9 @@ MATRIX_ROUNDOFF = 2 * UNIT_ROUNDOFF
 # bits, and to the accumulator's type.
 TF32_SHARE = 2 * 2.0**-10 + 2.0**-20
 ROUNDED_SHARE = 2 * UNIT_ROUNDOFF + UNIT_ROUNDOFF**2
+# Roundings of 16-bit elements that other libraries are granted: no theorem, but wrong results are
+# far beyond it.
+STEPS16 = 16
 # Of a product by two TF32 parts of each operand, beside exactness: what the parts leave out, and
 # the product of the small ones; and the sum of the three products' magnitudes.
 SPLIT_SHARE = 8 * UNIT_ROUNDOFF + 4 * UNIT_ROUNDOFF**2
@@ -35,12 +38,13 @@ _TILE_FLUSHES = 2**9
 class Rounding(NamedTuple):
     """What the bound of a result depends on, beside the problem.
 
-    *arithmetic*: a plan's, or "tf32" for operands that are rounded to TF32, as a library may do.
+    *arithmetic*: a plan's; or what other libraries do: "tf32" for operands that are rounded to
+    TF32, "steps16" for 16-bit elements to which some steps in between are rounded, too.
     *chain*: the products that one accumulator of matrix units sums, and the additions after them;
     None: all products. Other sums are held to γ_k whatever their order.
     """
 
-    arithmetic: PlanArithmetic | Literal["tf32"] = "sum"
+    arithmetic: PlanArithmetic | Literal["tf32", "steps16"] = "sum"
     chain: int | None = None
 
     @property

@@ -250,9 +250,9 @@ def test_an_integer_is_within_its_limits_or_refused(number):
 
 @pytest.mark.parametrize(("x", "w", "groups", "fix"), [
     ((1, 32, 9, 9), (32, 1, 3, 3), 1, "; groups=32 takes 32"),
-    ((1, 9, 9, 32), (32, 1, 3, 3), 32, "; the last axis of x has 32: if its channels are last, "
-                                       "transpose it by (0, 3, 1, 2)"),
-    ((9, 7, 4), (8, 4, 1, 1), 1, "transpose it by (2, 0, 1)"),
+    ((1, 9, 9, 32), (32, 1, 3, 3), 32, "; the last axis of x has 32: if these are its channels, "
+                                       'pass layout="nhwc"'),
+    ((9, 7, 4), (8, 4, 1, 1), 1, 'pass layout="nhwc"'),
     ((1, 32, 9, 9), (33, 1, 3, 3), 1, "takes 1 * 1 = 1"),  # 33 filters are in no 32 groups
     ((1, 4, 9, 9), (8, 3, 3, 3), 1, "takes 3 * 1 = 3"),
     ((1, 4, 9, 9), (8, 0, 3, 3), 1, "takes 0 * 1 = 0")])

@@ -32,6 +32,11 @@ class Tensor:
         return 2, self.device
 
 
+def _laid_out(array, last):
+    """The array as it lies in memory, where the channels do *last*."""
+    return np.moveaxis(array, 1, -1) if last and array.ndim == 4 else array
+
+
 class TensorAdapter(Dlpack):
     def __init__(self):
         super().__init__("emulated_gpus")
@@ -47,18 +52,30 @@ class TensorAdapter(Dlpack):
     def address(self, array):
         return array.array.ctypes.data
 
-    def direct_address(self, array):
-        return array.array.ctypes.data if array.array.flags.c_contiguous else 0
+    def memory(self, image):
+        if not _laid_out(image.array, True).flags.c_contiguous:
+            return "nchw"
+        return None if image.array.flags.c_contiguous else "nhwc"
 
-    def contiguous(self, array):
-        return array if array.array.flags.c_contiguous else Tensor(
-            np.ascontiguousarray(array.array), array.device)
+    def direct_address(self, array, last=False):
+        lies = _laid_out(array.array, last).flags.c_contiguous
+        return array.array.ctypes.data if lies else 0
+
+    def contiguous(self, array, last=False):
+        if self.direct_address(array, last):
+            return array
+        copy = np.ascontiguousarray(_laid_out(array.array, last))
+        return Tensor(np.moveaxis(copy, -1, 1) if last else copy, array.device)
 
     def copy(self, array):
-        return Tensor(array.array.copy(), array.device)
+        return Tensor(array.array.copy(order="K"), array.device)
 
-    def allocator(self, shape, like):
+    def allocator(self, shape, like, last=False):
         dtype, device = like.dtype, like.device
+        if last:
+            images, channels, height, width = shape
+            return lambda: Tensor(np.moveaxis(np.full((images, height, width, channels), np.nan,
+                                                      dtype), -1, 1), device)
         return lambda: Tensor(np.full(shape, np.nan, dtype), device)
 
     def stream(self, index):
