@@ -52,21 +52,20 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
          activation: Activation | None = None, backend: str = "auto",
          plan: Plan | TilingLike | None = None, out: Array | None = None,
          arithmetic: ArithmeticOption | None = None, residual: Array | None = None,
-         residual_after: bool = False, scale: Array | None = None, layout: Layout | None = None
-         ) -> ArrayT:
+         residual_after: bool = False, scale: Array | None = None,
+         layout: Layout | None = None) -> ArrayT:
     """Convolution ``activation(conv2d(x, w) + bias)``, as deep learning defines it.
 
     The positional arguments are those of ``torch.nn.functional.conv2d``. All arrays are of one
-    type (float32, float16, bfloat16; summed in float32), one device and one library: NumPy (whose
-    bfloat16 is ml_dtypes'), PyTorch, CuPy, or any with DLPack.
+    type (float32, float16, bfloat16; summed in float32), device and library: NumPy (with
+    ml_dtypes' bfloat16), PyTorch, CuPy, or any with DLPack.
 
     - *x*: the input, of shape (N, C, H, W), or (C, H, W) for one image. PyTorch's channels_last
       tensors are taken as they lie and give such a result; of one channel or pixel, which lie in
       both ways, they count as contiguous, unless the residual decides.
-    - *w*: the filters, (M, C / groups, kernel height, kernel width), or such packed by
-      `dscore.pack`; *bias*: (M,), or None.
-    - *stride*, *dilation*: an int, or (vertical, horizontal). *groups*: parts of the channels,
-      convolved apart; C makes a layer depthwise.
+    - *w*: the filters, (M, C / groups, kernel height, kernel width), or packed by `dscore.pack`.
+    - *bias*: (M,), or None.
+    - *stride*, *dilation*: an int, or (vertical, horizontal); *groups*: C makes it depthwise.
     - *padding*: an int, (vertical, horizontal), ((top, bottom), (left, right)), or four ints;
       "valid"; "same" for ceil(size / stride) outputs, an odd row or column at the end.
     - *activation*: "relu", "relu6", "silu", "hardswish" or None.
@@ -77,29 +76,27 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
       shipped for this device, else the solver's first that does not spill (docs/registers.md).
     - *out*: an array of the result's shape to write to, or None. On the host it may overlap the
       inputs; on a GPU it may not, and must lie as the result would.
-    - *arithmetic*: "plain" for float32 products; "tf32x3" for those made of three TF32 ones
-      (NVIDIA), which have a bound of their own and make NaN of infinities (docs/bounds.md);
-      "matrix16" for 16-bit elements on matrix units; None for any. "winograd" permits Winograd's
-      algorithm, too, which errs by more.
+    - *arithmetic*: "plain" for float32 products; "tf32x3" for those made of three TF32 ones, with
+      a bound of their own and NaN for infinities (docs/bounds.md); "matrix16" for 16-bit elements
+      on matrix units; None for any. "winograd" permits Winograd's algorithm, which errs by more.
     - *residual*: of the result's shape, added before the activation, or after (*residual_after*).
     - *scale*: of shape (N, C) or (N, C, 1, 1), which multiplies x beforehand; of 1x1 layers alone.
     - *layout*: "nhwc" where the axes of images, results too, are (N, H, W, C); None is "nchw".
 
     Returns *out*, or an array of *x*'s library: (N, M, H', W'), or (M, H', W') for one image.
     Inputs that lie otherwise, or are not of native byte order, are copied first. Raises SpecError
-    (no convolution, or tensors that require a gradient outside ``torch.no_grad()``),
-    InfeasibleError (nothing fits the device, or *plan* does not, or no kernel has this dtype),
-    UnavailableError (the backend cannot run here), CompileError and LaunchError.
+    (no convolution, or tensors that require a gradient outside ``torch.no_grad()``), CompileError,
+    LaunchError, UnavailableError (the backend cannot run here), InfeasibleError (nothing fits the
+    device, or *plan* does not, or no kernel has this dtype).
 
     >>> conv(np.ones((1, 2, 3, 3), np.float32), np.ones((2, 1, 3, 3), np.float32),
     ...      padding="same", groups=2)[0, 0, 1]
     array([6., 9., 6.], dtype=float32)
     """
     if residual is not None or scale is not None or layout is not None:
-        side = None if residual is None else "after" if residual_after else "before"
-        return _conv_of_all(x, w, bias, out, plan, residual, scale, (  # type: ignore[no-any-return]
-            stride, padding, dilation, groups, activation, backend, arithmetic, side,
-            scale is not None, *[layout] * (layout is not None)))
+        return _conv_of_all(  # type: ignore[no-any-return]
+            x, w, bias, out, plan, residual, scale, residual_after, layout,
+            (stride, padding, dilation, groups, activation, backend, arithmetic))
     if plan is None:
         try:
             call = _fast_call((id(w), bias is None, stride, padding, dilation, groups, activation,
@@ -114,8 +111,10 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
 
 
 def _conv_of_all(x: Any, w: Any, bias: Any, out: Any, plan: Any, residual: Any, scale: Any,
-                 options: tuple[Any, ...]) -> Any:
+                 after: bool, layout: Layout | None, options: tuple[Any, ...]) -> Any:
     """The convolution with a residual, a scale or a layout, which the fast call takes, too."""
+    side = None if residual is None else "after" if after else "before"
+    options = *options, side, scale is not None, *[layout] * (layout is not None)
     if plan is None:
         try:
             call = _fast_call((id(w), bias is None, *options))
