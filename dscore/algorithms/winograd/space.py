@@ -58,6 +58,8 @@ def _mapped(problem: ConvProblem, device: Device, c: SimpleNamespace) -> SimpleN
     c.output_channels = np.minimum(channels, problem.spec.out_channels)
     c.groups, c.blocks = np.maximum(c.groups, 1), np.where(fused, c.resident, 1)
     c.blocks = np.where(fused, c.blocks * device.compute_units, 1)
+    if device.vendor != "nvidia":
+        c.resident = np.ones_like(c.groups)
     c.lead = c.lag = c.spare = np.ones_like(c.groups)
     c.fused, numbers = fused, c.arithmetic
     c.arithmetic = np.asarray(ARITHMETICS)[numbers]
