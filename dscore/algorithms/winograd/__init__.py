@@ -17,8 +17,7 @@ from dscore.algorithms.base import (
     Work,
 )
 from dscore.algorithms.columns import Count
-from dscore.algorithms.registers import launchable, roomy
-from dscore.algorithms.winograd import cost
+from dscore.algorithms.winograd import cost, registers
 from dscore.algorithms.winograd.space import columns_of
 from dscore.algorithms.winograd.tiling import (
     ALIGNMENT_BYTES,
@@ -35,7 +34,7 @@ from dscore.algorithms.winograd.tiling import (
     workspace_of,
 )
 from dscore.core.device import Device
-from dscore.core.numerics import ACCUMULATOR, PlanArithmetic
+from dscore.core.numerics import PlanArithmetic
 from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.winograd import TILES, has_tiles, tile_of
@@ -43,24 +42,6 @@ from dscore.core.winograd import TILES, has_tiles, tile_of
 MOST_STAGES = 16
 # Kernels count tasks, and a round's tasks times those of a task group, with 32-bit integers.
 _MOST_TASKS = 2**31 - 1
-# Registers that a compiler takes beside sums and operands, and beside a tile that is transformed
-# (docs/registers.md): nvcc for the products of matrix units, for plain ones, and for tiles.
-_HIPCC, _NVCC_SPLIT, _NVCC_PLAIN, _NVCC_TILE = 44, 60, 80, 24
-# What nvcc takes beyond, and can do without where several blocks are to be resident; and what hipcc
-# takes beyond where there are registers for it.
-_NVCC_MORE, _NVCC_LESS, _ROOMY = 16, 10, 20
-
-
-def _held(t: Any, shape: WinogradShape) -> Count:
-    """Registers of a thread's operands, and of what it fetches: rings of two are filled by itself.
-    """
-    return shape.operands + np.where(t.stages == 2, shape.fetched, 0)
-
-
-def _transformed(t: Any) -> Count:
-    """Registers of a tile that a thread transforms, and of its row that is being made."""
-    return (t.outputs + 2) ** 2 + 2 * (t.outputs + 2)
-
 
 def _tiles(case: Case) -> tuple[int, ...]:
     """The m that there are, or the one that the filter was transformed for."""
@@ -90,19 +71,6 @@ def _products_at_most(case: Case) -> Count:
     shape, t = _shape(case), case.tiling
     each = np.maximum(shape.input_tasks, shape.output_tasks)
     return np.maximum(shape.tasks, t.groups * each * shape.product_tasks)
-
-
-def _nvcc(problem: ConvProblem, t: Any) -> Count:
-    """Registers of the kernel that multiplies, as nvcc takes them."""
-    shape = shape_of(problem, t)
-    # Matrix units take eight channels of sixteen at a time.
-    held = np.where(splits(t), shape.operands // 2 + _NVCC_SPLIT, shape.operands + _NVCC_PLAIN)
-    return shape.sums + held + np.where(t.stages == 2, shape.fetched, 0)
-
-
-def _share(problem: ConvProblem, t: Any, device: Device) -> Count:
-    """Registers that `resident` blocks leave each thread."""
-    return launchable(device, shape_of(problem, t).waves * t.resident)
 
 
 class Winograd(Algorithm):
@@ -141,8 +109,8 @@ class Winograd(Algorithm):
         Limit("E-TASKS", "tasks", "", "", lambda c: (_products_at_most(c), _MOST_TASKS),
               lambda c: "also a round's of a kind by the products of a task group"),
         Limit("E-RESIDENT", "registers", "", "",
-              lambda c: ((_nvcc(c.problem, c.tiling) - _NVCC_LESS) * (c.tiling.resident > 1),
-                         _share(c.problem, c.tiling, c.device)),
+              lambda c: (registers.least(c.problem, c.tiling) * (c.tiling.resident > 1),
+                         registers.share(c.problem, c.tiling, c.device)),
               lambda c: "of each of the resident blocks' threads", legality=False),
         # What the block of the first kernel has, DEVICE_LIMITS judge.
         Limit("E-LDS-PRODUCT", "product's LDS", "B", "",
@@ -188,7 +156,7 @@ class Winograd(Algorithm):
         return Footprint(
             threads=threads, waves=shape.waves,
             lds_bytes=lds_bytes(problem, t),
-            registers=np.maximum(shape.sums + _held(t, shape), _transformed(t))
+            registers=np.maximum(registers.summed(shape, t), registers.transformed(t))
             + COMPILER_REGISTERS,
             blocks=blocks,
             utilisation=shape.planes * shape.tiles * problem.spec.out_channels
@@ -196,18 +164,10 @@ class Winograd(Algorithm):
             fmas=fmas, operand_loads=fmas * read / shape.sums)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        shape = shape_of(problem, t)
-        if device.vendor != "nvidia":
-            products = np.where(t.fused, shape.sums + _held(t, shape), 0)
-            return np.maximum(products, _transformed(t)) + _HIPCC
-        products = np.minimum(_nvcc(problem, t), _share(problem, t, device))
-        return np.maximum(np.where(t.fused, products, 0), _transformed(t) + _NVCC_TILE)
+        return registers.wanted(problem, t, device)
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        wanted = self.registers(problem, t, device)
-        if device.vendor == "nvidia":
-            return np.minimum(wanted + _NVCC_MORE, _share(problem, t, device))
-        return wanted + _ROOMY * roomy(device)
+        return registers.most(problem, t, device)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         shape = shape_of(problem, t)
@@ -240,7 +200,8 @@ class Winograd(Algorithm):
         t: Any = plan.tiling
         return (t.outputs, t.tile_k, t.tile_t, t.wave_k, t.wave_t, t.lanes_k, t.step, t.stages,
                 t.planes, t.input_channels, t.output_channels, t.groups, t.lead, t.lag, t.spare,
-                t.blocks, t.resident if plan.device.vendor == "nvidia" else 1, int(t.fused), int(t.arithmetic == "tf32x3"),
+                t.blocks, t.resident if plan.device.vendor == "nvidia" else 1, int(t.fused),
+                int(t.arithmetic == "tf32x3"),
                 int(tile_of(plan.problem.spec.filter) > 0), *vectors_of(plan.problem),
                 plan.device.wavefront)
 
