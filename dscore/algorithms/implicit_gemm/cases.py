@@ -56,8 +56,8 @@ def templates(draw: Any, device: Device) -> Template:
     vectors = (draw(st.sampled_from((1, whole))),
                draw(st.sampled_from((1, whole))) if step_c * taps % whole == 0 else 1)
     tiling = ImplicitGemmTiling(
-        tile_c=wave_c if large else draw(st.integers(1, 2)) * wave_c, tile_p=tile_p, wave_c=wave_c, wave_p=wave_p,
-        lanes_c=lanes_c, slices=slices, step_c=step_c,
+        tile_c=wave_c if large else draw(st.integers(1, 2)) * wave_c, tile_p=tile_p,
+        wave_c=wave_c, wave_p=wave_p, lanes_c=lanes_c, slices=slices, step_c=step_c,
         stages=draw(st.integers(1, 4 if device.asynchronous_copies else 2)),
         # Enough for small images and narrow ones.
         patch=(tile_p + 8) * draw(st.integers(4, 9)),

@@ -29,7 +29,7 @@ from dscore.ops import compulsory_bytes
 # (docs/model.md); that of a multiply-add is an estimate.
 WEIGHTS = {"product": 7.0, "split": 1.0, "fma": 1.1, "input": 300.0, "output": 300.0,
            "filter": 300.0, "step": 200.0, "fill": 1500.0, "turn": 1500.0, "task": 1500.0,
-           "loaded": 0.6, "passed": 1.0, "share": 1.0, "single": 0.0, "rounded": 1.0, "first": 1900.0,
+           "loaded": 0.6, "passed": 1.0, "share": 1.0, "rounded": 1.0, "first": 1900.0,
            "serial": 0.5, "launch": 2000.0, "block": 0.0, "memory": 0.0, "norm": 3.0}
 # Part of the L2 cache that holds what is passed on: the rest holds inputs and outputs passing by.
 _PART_OF_L2 = 0.6
