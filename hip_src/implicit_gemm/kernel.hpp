@@ -22,9 +22,9 @@ namespace dscore {
 #define DSCORE_UNROLL_TAPS _Pragma("unroll 3")
 #endif
 
-// Patch: elements of a channel that a block keeps. Slides: a lane's pixels lie side by side in a row
-// of the output, and columns next to one another in memory. VectorP, VectorC: elements that lie side by side
-// and aligned in an image of the output and in a filter.
+// Patch: elements of a channel that a block keeps. Slides: a lane's pixels lie side by side in a
+// row of the output, and columns next to one another in memory. VectorP, VectorC: elements that lie
+// side by side and aligned in an image of the output and in a filter.
 template <int TileC, int TileP, int WaveC, int WaveP, int LanesC, int Slices, int StepC, int Stages,
           int Patch, int Cluster, bool Split, bool Slides, int VectorP, int VectorC, int Wavefront>
 struct ImplicitGemmTiling {

@@ -61,7 +61,7 @@ __device__ inline void engine_store(void *to, const void *lds, int bytes) {
 }
 #endif
 
-// What other blocks of the kernel wrote to memory, as far as the thread may read it, the engine may.
+// Lets the engine read what other blocks wrote to memory, as far as the thread may.
 __device__ inline void let_engine_see_writes() {
 #if defined(DSCORE_COPY_ENGINE)
   asm volatile("fence.proxy.async.global;" ::: "memory");

@@ -15,9 +15,9 @@
 namespace dscore {
 
 // Blocks: of the persistent kernel, on all compute units. Resident: those that products leave
-// registers for on each of them. VectorX, VectorY: elements of a row of
-// the input and of the output that lie side by side and aligned. Packed: filters come transformed,
-// by plane, four of input channels and output channel (dscore.pack).
+// registers for on each of them. VectorX, VectorY: elements of a row of the input and of the output
+// that lie side by side and aligned. Packed: filters come transformed, by plane, four of input
+// channels and output channel (dscore.pack).
 template <int Outputs, int TileK, int TileT, int WaveK, int WaveT, int LanesK, int Step, int Stages,
           int Planes, int InputChannels, int OutputChannels, int Groups, int Lead, int Lag,
           int Spare, int Blocks, int Resident, bool Fused, bool Split, bool Packed, int VectorX,

@@ -27,10 +27,10 @@ from dscore.ops import compulsory_bytes
 # first data, for each turn of a transform and for each task. Bytes for a byte between L2 and
 # compute units, and for one of memory that is passed on. Fitted to timings on one NVIDIA H200
 # (docs/model.md); that of a multiply-add is an estimate.
-WEIGHTS = {"product": 7.0, "split": 1.0, "fma": 1.1, "input": 300.0, "output": 300.0,
-           "filter": 300.0, "step": 200.0, "fill": 1500.0, "turn": 1500.0, "task": 1500.0,
-           "loaded": 0.6, "passed": 1.0, "share": 1.0, "rounded": 1.0, "first": 1900.0,
-           "serial": 0.5, "launch": 2000.0, "block": 0.0, "memory": 0.0, "norm": 3.0}
+WEIGHTS = {"product": 7.33, "split": 1.3, "fma": 1.1, "input": 146.0, "output": 154.0,
+           "filter": 15.7, "step": 388.0, "fill": 688.0, "turn": 1240.0, "task": 6930.0,
+           "loaded": 0.693, "passed": 1.18, "share": 1.23, "rounded": 0.722, "first": 397.0,
+           "serial": 1.26, "launch": 4050.0, "block": 0.0, "memory": 0.0, "norm": 17.9}
 # Part of the L2 cache that holds what is passed on: the rest holds inputs and outputs passing by.
 _PART_OF_L2 = 0.6
 
