@@ -27,10 +27,11 @@ from dscore.ops import compulsory_bytes
 # first data, for each turn of a transform and for each task. Bytes for a byte between L2 and
 # compute units, and for one of memory that is passed on. Fitted to timings on one NVIDIA H200
 # (docs/model.md); that of a multiply-add is an estimate.
-WEIGHTS = {"product": 7.33, "split": 1.3, "fma": 1.1, "input": 146.0, "output": 154.0,
-           "filter": 15.7, "step": 388.0, "fill": 688.0, "turn": 1240.0, "task": 6930.0,
-           "loaded": 0.693, "passed": 1.18, "share": 1.23, "rounded": 0.722, "first": 397.0,
-           "serial": 1.26, "launch": 4050.0, "block": 0.0, "memory": 0.0, "norm": 17.9}
+WEIGHTS = {"product": 4.34, "split": 1.24, "fma": 1.1, "input": 374.0, "output": 23.3,
+           "filter": 5.13, "step": 483.0, "fill": 157.0, "turn": 1390.0, "task": 6930.0,
+           "loaded": 0.536, "passed": 0.81, "share": 1.23, "rounded": 1.65, "lone": 1.51,
+           "first": 729.0, "serial": 0.689, "launch": 4070.0, "block": 0.0, "memory": 0.0,
+           "norm": 1.93}
 # Part of the L2 cache that holds what is passed on: the rest holds inputs and outputs passing by.
 _PART_OF_L2 = 0.6
 
@@ -55,7 +56,9 @@ class Tasks:
         device = case.device
         simds = device.compute_units * device.simds_per_cu * device.clock_hz
         issue = device.wavefront * device.simds_per_cu / device.fp32_lanes_per_cu
-        return [self.issue * issue / simds, self.products / simds,
+        # A block that is alone on its unit has nothing to do while it waits for a step.
+        busy = 1 + case.weights["lone"] / self.resident**2
+        return [busy * (self.issue * issue + self.products) / simds,
                 case.weights["loaded"] * self.l2_bytes / device.bandwidth,
                 self.memory_bytes / device.bandwidth]
 
@@ -73,8 +76,8 @@ class Tasks:
         uneven = 1 + rounded * (ceil_div(self.count, cus) * cus / self.count - 1)
         rounds = np.maximum(self.count / (self.resident * cus), 1)
         rounds = rounds + rounded * (np.ceil(rounds) - rounds)
-        issue, products, *moved = self.parts(case)
-        return _norm(case, uneven * issue, uneven * products, *moved,
+        computed, *moved = self.parts(case)
+        return _norm(case, uneven * computed, *moved,
                      rounds * self.alone(case) / device.clock_hz)
 
 

@@ -15,7 +15,7 @@ from dscore.core.problem import ConvProblem
 
 # What a compiler takes beside sums and operands, and beside a tile that is transformed
 # (docs/registers.md): nvcc for the products of matrix units, for plain ones, and for tiles.
-_HIPCC, _NVCC_SPLIT, _NVCC_PLAIN, _NVCC_TILE = 44, 60, 80, 24
+_HIPCC, _NVCC_SPLIT, _NVCC_PLAIN, _NVCC_TILE = 44, 60, 80, 16
 # What nvcc takes beyond, and can do without where several blocks are to be resident; and what hipcc
 # takes beyond where there are registers for it.
 _NVCC_MORE, _NVCC_LESS, _ROOMY = 16, 10, 20
