@@ -5,9 +5,9 @@
 // Each block takes the number of its next task, waits until the task's parents have ended, executes
 // it and counts it as ended (section 6). Parents have lower numbers, and numbers are taken in their
 // order: of the tasks that have not ended the lowest is being executed, so that any number of
-// resident blocks comes to an end, one included. What can be known of the next task is found while
-// the current one runs: its number, whether its parents have ended already and, of a product after
-// a product, its first data.
+// resident blocks comes to an end, one included. Towards the end of the current task a block finds
+// what can be known of its next one: its number, whether its parents have ended already and, of a
+// product after a product, its first data. Numbers taken earlier would keep others waiting.
 #pragma once
 
 #include "winograd/product.hpp"
@@ -77,6 +77,10 @@ struct WinogradFused : WinogradTasks<T, Tiling, Shape_, Epilogue> {
     int number, round;
     bool filters;
   };
+  // The number comes while the block goes on.
+  __device__ void take(Order &order) const {
+    if (thread == 0) order.number = take_number(counters + WinogradCounters::next);
+  }
   // A task where the block's threads read it: kind, group, part, and whether it may begin.
   static __device__ WinogradTask task_of(const int *words) {
     return {static_cast<TaskKind>(uniform(words[0])), uniform(words[1]), uniform(words[2])};
@@ -90,12 +94,10 @@ struct WinogradFused : WinogradTasks<T, Tiling, Shape_, Epilogue> {
       order.filters |= counter == WinogradCounters::filters && ended;
     });
   }
-  // Obtains and checks the next task: its parents are looked at once.
+  // Checks the task of the number: its parents are looked at once.
   __device__ void look_ahead(Order &order, int *words) const {
     if (thread != 0) return;
     const WinogradTask task = Mapping::task(s, order.number, order.round);
-    if (task.kind != TaskKind::none)
-      order.number = take_number(counters + WinogradCounters::next);
     bool ended = true;
     each_parent(order, task, [&](const int *counter, int count) {
       const bool reached = has_reached(counter, count);
@@ -120,9 +122,10 @@ struct WinogradFused : WinogradTasks<T, Tiling, Shape_, Epilogue> {
   }
   __device__ void execute(const Arguments &args, const WinogradTask &task, Ring &ring,
                           Order &order, int *next) const {
+    const auto take_next = [&] { take(order); };
     if (task.kind == TaskKind::product) {
       Product(s, this->filters, this->inputs, this->products, task.group, task.part)
-          .run(ring, [&] { look_ahead(order, next); }, [&](auto load) {
+          .run(ring, take_next, [&] { look_ahead(order, next); }, [&](auto load) {
             const WinogradTask following = task_of(next);
             if (following.kind == TaskKind::product && next[3])
               load(Product::sources(s, this->filters, this->inputs, following.group,
@@ -130,10 +133,10 @@ struct WinogradFused : WinogradTasks<T, Tiling, Shape_, Epilogue> {
           });
       return;
     }
+    if (task.kind == TaskKind::filter) this->filter_task(args, task.part, take_next);
+    if (task.kind == TaskKind::input) this->input_task(args, task.group, task.part, take_next);
+    if (task.kind == TaskKind::output) this->output_task(args, task.group, task.part, take_next);
     look_ahead(order, next);
-    if (task.kind == TaskKind::filter) this->filter_task(args, task.part);
-    if (task.kind == TaskKind::input) this->input_task(args, task.group, task.part);
-    if (task.kind == TaskKind::output) this->output_task(args, task.group, task.part);
   }
 
   __device__ void run(const Arguments &args) {
@@ -141,7 +144,7 @@ struct WinogradFused : WinogradTasks<T, Tiling, Shape_, Epilogue> {
     int *words = reinterpret_cast<int *>(lds + Ring::bytes / 4);
     Ring ring(lds);
     Order order{0, 0, false};
-    if (thread == 0) order.number = take_number(counters + WinogradCounters::next);
+    take(order);
     look_ahead(order, words);
     __syncthreads();
     for (int turn = 0;; turn ^= 1) {
@@ -181,13 +184,14 @@ struct WinogradStage : WinogradTasks<T, Tiling, Shape_, Epilogue> {
   __device__ void run(const Arguments &args) {
     const int number = blockIdx.x;
     const int each = Mapping::tasks_of(s, Kind), group = number / each, part = number % each;
-    if constexpr (Kind == TaskKind::filter) this->filter_task(args, number);
-    if constexpr (Kind == TaskKind::input) this->input_task(args, group, part);
-    if constexpr (Kind == TaskKind::output) this->output_task(args, group, part);
+    const auto nothing = [] {};
+    if constexpr (Kind == TaskKind::filter) this->filter_task(args, number, nothing);
+    if constexpr (Kind == TaskKind::input) this->input_task(args, group, part, nothing);
+    if constexpr (Kind == TaskKind::output) this->output_task(args, group, part, nothing);
     if constexpr (Kind == TaskKind::product) {
       Ring ring(block_lds<float, Ring::bytes / 4>());
       Product(s, this->filters, this->inputs, this->products, group, part)
-          .run(ring, [] {}, [](auto) {});
+          .run(ring, nothing, nothing, [](auto) {});
     }
   }
 };

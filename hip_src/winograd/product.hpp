@@ -258,14 +258,16 @@ struct WinogradProduct {
                                             t::buffer - before, thread);
   }
 
-  // Runs the product. Meanwhile `look_ahead` finds the block's next task; where that is a product
-  // as well, and may begin, `next` calls what it is given with its sources, and loads go on.
-  template <class LookAhead, class Next>
-  __device__ void run(Ring &ring, LookAhead look_ahead, Next next) {
+  // Runs the product. Towards its end `take` and then `look_ahead` find the block's next task;
+  // where that is a product as well, and may begin, `next` calls what it is given with its sources,
+  // and loads go on.
+  template <class Take, class LookAhead, class Next>
+  __device__ void run(Ring &ring, Take take, LookAhead look_ahead, Next next) {
     const int steps = t::planes * Mapping::steps(s);
     if constexpr (!Ring::bulk) {
-      look_ahead();
       run_ring<t>(*this, ring.lds, steps, [](float *, int) {});
+      take();
+      look_ahead();
     } else {
       constexpr int ahead = t::stages - 1;
       DSCORE_UNROLL
@@ -274,10 +276,13 @@ struct WinogradProduct {
         if (step < steps) load(ring, ring.later(step), from, step);
         Bulk::end_copies();
       }
-      look_ahead();
       ring.filled = false;
+      // One step before the last one of its own loads, which all threads wait at.
+      const int looks = greatest(steps - ahead - 1, 0), takes = greatest(looks - 1, 0);
       DSCORE_ROLLED
       for (int step = 0; step < steps; step++) {
+        if (step == takes) take();
+        if (step == looks) look_ahead();
         Bulk::template wait_for_load<ahead - 1>(ring.barriers() + ring.stage, true, ring.parity);
         const int later = step + ahead;
         if (later < steps) load(ring, ring.later(ahead), from, later);

@@ -73,7 +73,8 @@ def problems(draw: Any, template: ImplicitGemmTemplate) -> ConvProblem:
     t, (taps_h, taps_w) = template.tiling, template.kernel
     assert isinstance(t, ImplicitGemmTiling)
     if template.kernel in LARGE:
-        return draw(_depthwise(template))
+        depthwise: ConvProblem = draw(_depthwise(template))
+        return depthwise
     groups, outs = draw(st.integers(1, 3)), draw(sizes(t.tile_c, 40))
     least = -(-LEAST_SPLIT_PRODUCTS // (taps_h * taps_w)) if t.arithmetic == "tf32x3" else 1
     channels = max(draw(sizes(t.step_c, 40)), least)

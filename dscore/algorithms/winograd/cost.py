@@ -166,7 +166,7 @@ def _fused_seconds(case: Case, kinds: tuple[Tasks, ...]) -> Count:
         + products.alone(case) / device.clock_hz)
     # Of a round that is shorter than what runs at a time, some tasks wait for the rest of it.
     round_tasks = t.groups * (shape.input_tasks + shape.product_tasks + shape.output_tasks)
-    distance = np.minimum(np.minimum(t.lead, t.lag), t.spare) * round_tasks
+    distance = (np.minimum(np.minimum(t.lead, t.lag), t.spare) - 1) * round_tasks
     short = np.clip(1 - distance / blocks, 0.0, 1.0)
     together = _norm(case, *parts, busy / blocks / device.clock_hz)
     return alone + together * (1 + short**2)
