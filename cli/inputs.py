@@ -7,13 +7,15 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from dscore.core.errors import SpecError, UnavailableError, require_one_of
+from dscore.core.errors import InfeasibleError, SpecError, UnavailableError, require_one_of
 from dscore.core.numerics import PERMISSIONS
 
 if TYPE_CHECKING:
+    from dscore.bench.run import Planner
     from dscore.building.codegen import Sizes
     from dscore.core.backend import Backend
     from dscore.core.catalog import NamedProblem
+    from dscore.core.device import Device
     from dscore.core.numerics import Permission
     from dscore.core.plan import Plan, Rules
     from dscore.core.problem import ConvProblem
@@ -39,6 +41,33 @@ def tiling_of(text: str | None) -> Tiling | None:
         return tiling_from(_fields_of(text))
     except SpecError as error:
         raise SpecError(f"--tiling: {str(error).removeprefix('tiling: ')}") from None
+
+
+def planner_of(text: str | None) -> Planner | None:
+    """Plans by a tiling, or by the first-ranked one of those that have the stated fields.
+
+    Of a text that names the algorithm, as ``algorithm=winograd,fused=true``, fields may be missing.
+    Raises SpecError as `tiling_of` does.
+    """
+    if text is None:
+        return None
+    from dscore import api
+    from dscore.algorithms.registry import algorithm, names
+
+    values = _fields_of(text)
+    name = values.pop("algorithm", None)
+    if name not in names() or algorithm(name).tiling.required() <= set(values):
+        tiling = tiling_of(text)
+        return lambda problem, device: api.plan_for(problem, device, tiling=tiling)
+
+    def first(problem: ConvProblem, device: Device) -> Plan:
+        space = api.solve(problem, device, algorithm=name).having(**values)
+        best = space.first() if len(space) else None
+        if best is None:
+            raise InfeasibleError(f"{problem} on {device}: no tiling has {text}")
+        return space.plan(best)
+
+    return first
 
 
 def _fields_of(text: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dscore.algorithms.implicit_gemm.tiling import (
     filter_row,
     rows_of,
     shape_of,
+    slides,
     taps_of,
 )
 from dscore.backends.reference.gemm_lanes import halves, multiply_fragments
@@ -82,7 +83,8 @@ class Lanes(ABC):
 
 
 class _Plain(Lanes):
-    """A lane's channels lie lanes_c apart, its pixels lanes_p."""
+    """A lane's channels lie lanes_c apart, its pixels lanes_p or, where lanes slide, side by side.
+    """
 
     def _map(self) -> None:
         t, lanes_p = self.t, self.wavefront // self.t.lanes_c
@@ -90,7 +92,10 @@ class _Plain(Lanes):
         i, p = (lane_ids(size, 1, 1) for size in self.registers)
         channel = self.wave_c + i * t.lanes_c + self.lane // lanes_p
         self.channel = channel[:, None]
-        self.pixel = self.sum_pixel = self.wave_p + p * lanes_p + self.lane % lanes_p
+        apart = ((1, self.registers[1]) if slides(self.plan.problem, t, self.wavefront)
+                 else (lanes_p, 1))
+        self.pixel = self.sum_pixel = (self.wave_p + p * apart[0]
+                                       + self.lane % lanes_p * apart[1])
         self.a_at = Addresses(self.filters + channel * self.filter_row)
 
     def place(self, places: Ints) -> None:

@@ -266,9 +266,10 @@ def _require_plan(plan: Plan, mapping: TaskMapping) -> None:
     first = mapping.filter_tasks or mapping.task_groups * mapping.input_tasks
     blocks = min(t.blocks, len(mapping)) if t.fused else first
     require_launch(plan, blocks, threads)
-    lds_bytes = 4 * (t.stages * t.step * (t.tile_k + t.tile_t) + 4) if t.fused else 0
+    barrier = 4 if t.stages > 2 and not tile_of(plan.problem.spec.filter) else 0
+    lds_bytes = (4 * t.stages * (t.step * (t.tile_k + t.tile_t) + barrier) + 32) * t.fused
     if plan.use.lds_bytes < lds_bytes:
-        raise LaunchError(f"{plan.name}: the ring and the task take {lds_bytes} bytes of LDS, but "
+        raise LaunchError(f"{plan.name}: the ring and two tasks take {lds_bytes} bytes of LDS, but "
                           f"the plan has {plan.use.lds_bytes}")
 
 

@@ -15,7 +15,7 @@ import typer
 
 from dscore.cli import options
 from dscore.cli.ending import error_record
-from dscore.cli.inputs import layers_of, measuring_backend, tiling_of
+from dscore.cli.inputs import layers_of, measuring_backend, planner_of
 from dscore.cli.show.json import Record, print_json, row_records
 from dscore.cli.show.text import counted, print_note, progress, require_name, require_writable
 from dscore.core.errors import (
@@ -31,9 +31,8 @@ from dscore.core.errors import (
 if TYPE_CHECKING:
     from dscore.bench.network_rows import NetworkRow
     from dscore.bench.rows import Key, Row
-    from dscore.bench.run import Bench, Planner
+    from dscore.bench.run import Bench
     from dscore.bench.summary import LayerResult
-    from dscore.core.tiling import Tiling
 
 _BATCHES = (1, 8, 16, 32, 64)
 _BATCH = re.compile(r"[0-9]{1,18}")
@@ -217,8 +216,8 @@ def _bench(names: list[str], request: BenchRequest) -> Bench:
     device = None if request.device is None else api.device_of(request.device)
     layers = layers_of(names, None, request.arithmetic)
     batches, caches = _batches(request), _caches(request.cache)
-    planner, backend = _planner(tiling_of(request.tiling)), measuring_backend(request.backend,
-                                                                              _WITHOUT_GPU)
+    planner = planner_of(request.tiling)
+    backend = measuring_backend(request.backend, _WITHOUT_GPU)
     if batches is None:
         batches = _BATCHES if isinstance(backend, GpuBackend) else ()
     return Bench(Comparison(
@@ -241,14 +240,6 @@ def _caches(text: str | None) -> tuple[str, ...]:
 
     return tuple(dict.fromkeys(require_one_of(part.strip(), "--cache", CACHES)
                                for part in text.split(",")))
-
-
-def _planner(tiling: Tiling | None) -> Planner | None:
-    if tiling is None:
-        return None
-    from dscore import api
-
-    return lambda problem, device: api.plan_for(problem, device, tiling=tiling)
 
 
 def _measure(bench: Bench, done: dict[Key, Row], out: Path | None) -> BaseException | None:

@@ -71,6 +71,10 @@ class Space:
         """The model's estimate for each tiling."""
         return cost(self.case, self.block_n)
 
+    def least_seconds(self) -> float:
+        """The least of the estimates."""
+        return float(np.min(self.costs.seconds))
+
     def ranked(self) -> NDArray[np.int64]:
         """Indices by estimated time; among equals fuller lanes, then smaller blocks come first."""
         footprint = self.case.footprint
@@ -87,6 +91,24 @@ class Space:
                 footprint.threads, -footprint.utilisation)])[0]])
         return next((int(index) for index in self.ranked()
                      if self[int(index)].computes(arithmetic)), None)
+
+    def having(self, **values: Any) -> Space:
+        """The tilings of these whose fields have *values*.
+
+        >>> from dscore.core.catalog import device, layers
+        >>> space = solve(layers()["P13"], device("h200"), algorithm="gemm")
+        >>> {tiling.stages for tiling in space.having(stages=3)}
+        {3}
+
+        Raises SpecError for a field that tilings of the algorithm have not.
+        """
+        keep = np.ones(len(self), bool)
+        for name, value in values.items():
+            if name not in vars(self.case.tiling):
+                raise SpecError(f"tilings of {self.algorithm.name} have no {name}"
+                                f"{did_you_mean(name, list(vars(self.case.tiling)))}")
+            keep &= np.asarray(vars(self.case.tiling)[name]) == value
+        return replace(self, case=_kept(self.case, keep))
 
     def plan(self, index: int) -> Plan:
         """The plan of one tiling."""
@@ -124,7 +146,8 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
 
     The algorithms that run *problem* are tried in the registry's order (under the ``paper`` rules
     the paper's own first), each with its spaces in their order, until one has a tiling that fits;
-    ``space.note`` names those that had none. *masked* True or False asks for a space of that kind,
+    ``space.note`` names those that had none. What a problem permits beside sums is compared with
+    the next algorithm, by the estimates of both. *masked* True or False asks for a space of that kind,
     of the algorithms that know both kinds; *algorithm* asks for one by name, *among* leaves out all
     others.
 
@@ -135,11 +158,17 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     True
     """
     empty: list[str] = []
+    spaces: list[Space] = []
     for space in _spaces(problem, device, rules, masked, algorithm, among):
-        if len(space):
-            return replace(space, note="; ".join(empty))
-        empty.append(f"no {'masked' if space.masked else 'exact'} {space.algorithm.name} tiling "
-                     "fits")
+        if not len(space):
+            empty.append(f"no {'masked' if space.masked else 'exact'} {space.algorithm.name} "
+                         "tiling fits")
+            continue
+        spaces.append(replace(space, note="; ".join(empty)))
+        if algorithm is not None or space.algorithm.permission == "sum":
+            break
+    if spaces:
+        return spaces[0] if len(spaces) == 1 else min(spaces, key=Space.least_seconds)
     fix = ("masked tilings are not asked for" if masked is False else
            f"it has {device.registers_per_thread} registers per thread and "
            f"{device.lds_bytes_per_cu:,} B of LDS per CU")

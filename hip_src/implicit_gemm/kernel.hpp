@@ -22,17 +22,18 @@ namespace dscore {
 #define DSCORE_UNROLL_TAPS _Pragma("unroll 3")
 #endif
 
-// Patch: elements of a channel that a block keeps. VectorP, VectorC: elements that lie side by side
-// and aligned in an image of the output and in a filter.
+// Patch: elements of a channel that a block keeps. Slides: a lane's pixels lie side by side in a
+// row of the output, and columns next to one another in memory. VectorP, VectorC: elements that lie
+// side by side and aligned in an image of the output and in a filter.
 template <int TileC, int TileP, int WaveC, int WaveP, int LanesC, int Slices, int StepC, int Stages,
-          int Patch, int Cluster, bool Split, int VectorP, int VectorC, int Wavefront>
+          int Patch, int Cluster, bool Split, bool Slides, int VectorP, int VectorC, int Wavefront>
 struct ImplicitGemmTiling {
   static constexpr int tile_c = TileC, tile_p = TileP, wave_c = WaveC, wave_p = WaveP;
   static constexpr int lanes_c = LanesC, lanes_p = Wavefront / LanesC;
   static constexpr int slices = Slices, step_c = StepC, stages = Stages, patch = Patch;
   static constexpr int cluster = Cluster, wavefront = Wavefront;
   static constexpr int vector_p = VectorP, vector_c = VectorC;
-  static constexpr bool split = Split;
+  static constexpr bool split = Split, slides = Slides;
   static constexpr int waves_c = TileC / WaveC, waves_p = TileP / WaveP;
   static constexpr int slice_threads = waves_c * waves_p * Wavefront;
   static constexpr int threads = slice_threads * Slices, slice = StepC / Slices;
@@ -72,6 +73,7 @@ struct ImplicitGemm : ImplicitGemmTiles<T, ImplicitGemmBuffers<Tiling, Layer>, L
   static constexpr int eights = t::wave_p / 8, columns8 = t::wave_c / 8;
   static constexpr int held = t::split ? eights : thread_p;
   __device__ int pixel_of(int i) const {
+    if (t::slides) return wave_p + lane * thread_p + i;
     if (!t::split) return wave_p + i * t::lanes_p + lane % t::lanes_p;
     return wave_p + i / beside * beside * 8 + lane / 4 * beside + i % beside;
   }
@@ -135,6 +137,42 @@ struct ImplicitGemm : ImplicitGemmTiles<T, ImplicitGemmBuffers<Tiling, Layer>, L
       });
   }
 
+  // Of pixels side by side a lane reads each element under a row of taps once.
+  static constexpr int most_taps = 16;  // that are unrolled: so many elements are in registers
+  __device__ void multiply_sliding(const T *lds) {
+    static_assert(!t::slides || (Layer::stride_w == 1 && Layer::dilation_w == 1 && thread_c == 1));
+    constexpr int width = Layer::kernel_w, taps_each = least(most_taps, width);
+    const T *filters =
+        lds + (wave_c + lane / t::lanes_p) * t::filter_row + slice * t::slice * taps;
+    const T *images = lds + t::filters + slice * t::slice * t::patch + places[0];
+    DSCORE_ROLLED
+    for (int c = 0; c < t::slice; c++)
+      DSCORE_ROLLED
+      for (int row = 0; row < Layer::kernel_h; row++) {
+        const T *filter = filters + c * taps + row * width;
+        const T *image = images + c * t::patch + tap_place(row, 0);
+        DSCORE_ROLLED
+        for (int tap = 0; tap + taps_each <= width; tap += taps_each)
+          slide<taps_each>(filter + tap, image + tap);
+        slide<width % taps_each>(filter + width / taps_each * taps_each,
+                                 image + width / taps_each * taps_each);
+      }
+  }
+  template <int Taps>
+  __device__ void slide(const T *filter, const T *image) {
+    if constexpr (Taps > 0) {
+      float held[Taps + thread_p - 1];
+      DSCORE_UNROLL
+      for (int i = 0; i < Taps + thread_p - 1; i++) held[i] = static_cast<float>(image[i]);
+      DSCORE_UNROLL
+      for (int tap = 0; tap < Taps; tap++) {
+        const float factor = static_cast<float>(filter[tap]);
+        DSCORE_UNROLL
+        for (int p = 0; p < thread_p; p++) accumulators[p] += factor * held[tap + p];
+      }
+    }
+  }
+
   // Matrix units: fragments of eight products, which are one tap of eight channels or, of slices of
   // an odd number of fours, two taps of four. Lane 4 g + i holds the i-th of each four.
   static constexpr bool whole_eights = t::slice % 8 == 0;
@@ -183,6 +221,7 @@ struct ImplicitGemm : ImplicitGemmTiles<T, ImplicitGemmBuffers<Tiling, Layer>, L
 
   __device__ void multiply(const T *lds) {
     if constexpr (t::split) multiply_split(lds);
+    else if constexpr (t::slides) multiply_sliding(lds);
     else multiply_plain(lds);
   }
 

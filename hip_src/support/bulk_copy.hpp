@@ -61,6 +61,13 @@ __device__ inline void engine_store(void *to, const void *lds, int bytes) {
 }
 #endif
 
+// Lets the engine read what other blocks wrote to memory, as far as the thread may.
+__device__ inline void let_engine_see_writes() {
+#if defined(DSCORE_COPY_ENGINE)
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+}
+
 // Asks that elements come to the L2 cache: whole vectors, from a multiple of 16 bytes on.
 template <class T>
 __device__ inline void prefetch_span(const T *from, int elements) {

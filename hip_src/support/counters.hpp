@@ -20,15 +20,18 @@ __device__ inline int take_number(int *counter) {
 #endif
 }
 
-// Adds one to the counter: whoever waits for that reads what all threads of the block have written.
-// All of them call it.
-__device__ inline void count_up(int *counter) {
+// Lets all threads of the block write what they have to, before one of them counts it.
+__device__ inline void end_writes() {
 #if !defined(DSCORE_HOST) && !defined(__CUDACC__)
   // Of AMD's wavefronts each waits for its own writes alone.
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
 #endif
   __syncthreads();
-  if (threadIdx.x != 0) return;
+}
+
+// Adds one to the counter: whoever waits for that reads what all threads wrote before `end_writes`.
+// One thread does.
+__device__ inline void count_up(int *counter) {
 #if defined(DSCORE_HOST)
   ++*counter;
 #elif defined(__CUDACC__)
@@ -38,28 +41,35 @@ __device__ inline void count_up(int *counter) {
 #endif
 }
 
-// Waits until the counter is at `count`; one thread does. The block's others read what was written
-// before after a barrier and `see_writes`.
+// Whether the counter is at `count`, and what was written before may be read: one thread looks, and
+// the block's others read after a barrier and `see_writes`.
+__device__ inline bool has_reached(const int *counter, int count) {
+#if defined(DSCORE_HOST)
+  return *counter == count;
+#elif defined(__CUDACC__)
+  int value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value == count;
+#else
+  return __hip_atomic_load(counter, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) == count;
+#endif
+}
+
+// Waits until it is.
 __device__ inline void wait_for(const int *counter, int count) {
 #if defined(DSCORE_HOST)
-  while (*counter != count) emulation::poll();
+  while (!has_reached(counter, count)) emulation::poll();
 #elif defined(__CUDACC__)
   // An acquire empties the L1 cache, so that those who have to wait poll without.
-  const auto acquired = [&] {
-    int value;
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
-    return value == count;
-  };
-  const auto reached = [&] {
+  const auto relaxed = [&] {
     int value;
     asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
     return value == count;
   };
-  while (!acquired())
-    while (!reached()) __nanosleep(40);
+  while (!has_reached(counter, count))
+    while (!relaxed()) __nanosleep(40);
 #else
-  while (__hip_atomic_load(counter, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) != count)
-    __builtin_amdgcn_s_sleep(1);
+  while (!has_reached(counter, count)) __builtin_amdgcn_s_sleep(1);
 #endif
 }
 __device__ inline void see_writes() {

@@ -6,66 +6,117 @@
 // fourth ones.
 #pragma once
 
+#include "support/bulk_copy.hpp"
 #include "support/joined_sums.hpp"
 #include "support/ring.hpp"
 #include "winograd/tasks.hpp"
 
 namespace dscore {
 
+// The LDS buffers of a block's products, each with what its loads are waited for at. Which one is
+// next goes on from product to product.
+template <class t>
+struct WinogradRing {
+  // Loads of whole pieces, where a step's filters and inputs are one each.
+  static constexpr bool bulk = t::stages > 2 && !t::packed;
+  static constexpr int barrier_bytes = bulk ? t::stages * int{sizeof(TransferBarrier)} : 0;
+  static constexpr int bytes = t::stages * t::buffer * 4 + barrier_bytes;
+  using Bulk = BulkCopy<float, t::threads, t::wavefront>;
+
+  float *lds;
+  int stage = 0, parity = 0;
+  bool filled = false;  // the first buffers of the next product are, or will be
+
+  __device__ explicit WinogradRing(float *lds_of_block) : lds(lds_of_block) {
+    if constexpr (bulk) Bulk::template prepare<t::stages>(barriers(), threadIdx.x);
+  }
+  __device__ TransferBarrier *barriers() const {
+    return reinterpret_cast<TransferBarrier *>(lds + t::stages * t::buffer);
+  }
+  __device__ float *buffer(int number) const { return lds + number * t::buffer; }
+  // The buffer so many steps later, fewer than there are.
+  __device__ int later(int steps) const {
+    return stage + steps < t::stages ? stage + steps : stage + steps - t::stages;
+  }
+  __device__ void advance() {
+    if (++stage == t::stages) stage = 0, parity ^= 1;
+  }
+};
+
 template <class t, class Shape>
 struct WinogradProduct {
   using Mapping = WinogradMapping<t, Shape>;
+  using Ring = WinogradRing<t>;
+  using Bulk = typename Ring::Bulk;
   using Vector = Pack<float, 4>;
   static constexpr int threads = t::threads;
   static constexpr bool async = t::stages > 2;
   using Copies = Walk<threads, 1, t::buffer / 4>;
 
+  // U and V of a task's first plane; `part` has the block of output channels fastest, then the
+  // planes.
+  struct Sources {
+    const float *filters, *inputs;
+  };
+  static __device__ Sources sources(const Shape &s, const float *u, const float *v, int group,
+                                    int part) {
+    const int k_block = part % Mapping::k_blocks(s);
+    const int first = part / Mapping::k_blocks(s) * t::planes;
+    const int slot = group % Mapping::input_slots(s);
+    const long long depth = Mapping::depth(s), channels = Mapping::channels(s);
+    return {t::packed ? u + first * packed_plane(s) + k_block * t::tile_k * 4
+                      : u + first * channels * depth + k_block * depth * t::tile_k,
+            v + (static_cast<long long>(slot) * t::planes_all + first) * depth * t::tile_t};
+  }
+
   const Shape &s;
-  const float *filters, *inputs;  // of the task's first plane
+  Sources from;
   float *products;
   int thread, lane, wave_k, wave_t, first_k, step = 0, plane = 0;
   Vector fetched[async ? 1 : Copies::count];
   float accumulators[t::accumulators];
 
-  // U, V and M of the workspace; `part` has the block of output channels fastest, then the planes.
   __device__ WinogradProduct(const Shape &shape, const float *u, const float *v, float *m,
                              int group, int part)
-      : s(shape), thread(threadIdx.x), lane(threadIdx.x % t::wavefront), accumulators{} {
+      : s(shape), from(sources(shape, u, v, group, part)), thread(threadIdx.x),
+        lane(threadIdx.x % t::wavefront), accumulators{} {
     const int wave = thread / t::wavefront;
     wave_t = wave % (t::tile_t / t::wave_t) * t::wave_t;
     wave_k = wave / (t::tile_t / t::wave_t) * t::wave_k;
     const int k_block = part % Mapping::k_blocks(s);
     const int first = part / Mapping::k_blocks(s) * t::planes;
-    const long long depth = Mapping::depth(s), channels = Mapping::channels(s);
+    const long long channels = Mapping::channels(s);
     first_k = k_block * t::tile_k;
-    filters = t::packed ? u + first * packed_plane() + first_k * 4
-                        : u + first * channels * depth + k_block * depth * t::tile_k;
-    const int in = group % Mapping::input_slots(s), out = group % Mapping::product_slots(s);
-    inputs = v + (static_cast<long long>(in) * t::planes_all + first) * depth * t::tile_t;
+    const int out = group % Mapping::product_slots(s);
     products = m + ((static_cast<long long>(out) * t::planes_all + first) * channels +
                     k_block * t::tile_k) * t::tile_t;
   }
 
   // Filters that came transformed lie by fours of input channels, of which the last may be no whole
   // step, and by output channels.
-  __device__ int packed_fours() const { return ceil_div(s.in_channels, 4); }
-  __device__ long long packed_plane() const {
-    return static_cast<long long>(packed_fours()) * s.out_channels * 4;
+  static __device__ int packed_fours(const Shape &s) { return ceil_div(s.in_channels, 4); }
+  static __device__ long long packed_plane(const Shape &s) {
+    return static_cast<long long>(packed_fours(s)) * s.out_channels * 4;
   }
 
+  // Where a step's filters and inputs lie: those of filters before those of inputs in LDS, each in
+  // one piece as in memory, but for filters that came transformed.
+  static __device__ Sources of_step(const Shape &s, const Sources &first, int number) {
+    const int which = number / Mapping::steps(s), within = number % Mapping::steps(s);
+    const long long depth = Mapping::depth(s);
+    return {first.filters +
+                (t::packed ? which * packed_plane(s) +
+                                 static_cast<long long>(within) * (t::step * s.out_channels)
+                           : which * (Mapping::channels(s) * depth) + within * before),
+            first.inputs + (which * depth + within * t::step) * t::tile_t};
+  }
+  static constexpr int before = t::step * t::tile_k;  // inputs, in a buffer
+
   // Calls take(i, place in the buffer, source, whether it exists) for the thread's vectors of a
-  // step: those of filters lie before those of inputs, one after the other in memory as in LDS.
+  // step.
   template <class Take>
   __device__ void each(int number, Take take) const {
-    constexpr int before = t::step * t::tile_k;
-    const int which = number / Mapping::steps(s), within = number % Mapping::steps(s);
-    const float *u =
-        filters + (t::packed ? which * packed_plane() +
-                                   static_cast<long long>(within) * (t::step * s.out_channels)
-                             : static_cast<long long>(which) * Mapping::channels(s) *
-                                       Mapping::depth(s) + within * before);
-    const float *v = inputs + (static_cast<long long>(which) * Mapping::depth(s) +
-                               within * t::step) * t::tile_t;
+    const Sources sources = of_step(s, from, number);
     DSCORE_UNROLL
     for (int i = 0; i < Copies::count; i++) {
       const int at = (i * threads + thread) * 4;
@@ -74,25 +125,27 @@ struct WinogradProduct {
       const bool of_filters = (i + 1) * threads * 4 <= before ? true
                               : i * threads * 4 >= before     ? false
                                                               : at < before;
-      if (t::packed && of_filters) take_packed(i, at, u, within, take);
-      else take(i, at, of_filters ? u + at : v + (at - before), true);
+      if (t::packed && of_filters)
+        take_packed(i, at, sources.filters, number % Mapping::steps(s), take);
+      else
+        take(i, at, of_filters ? sources.filters + at : sources.inputs + (at - before), true);
     }
   }
   template <class Take>
   __device__ void take_packed(int i, int at, const float *u, int within, Take take) const {
     const int row = at / 4 % t::tile_k, four = at / 4 / t::tile_k;
     const bool there = first_k + row < s.out_channels &&
-                       within * (t::step / 4) + four < packed_fours();
+                       within * (t::step / 4) + four < packed_fours(s);
     take(i, t::place(four, four, row, t::tile_k), u + (four * s.out_channels + row) * 4, there);
   }
   __device__ void copy(float *lds, int number) const {
-    each(number, [&](int, int at, const float *from, bool there) {
-      copy_async<16>(lds + at, from, there);
+    each(number, [&](int, int at, const float *source, bool there) {
+      copy_async<16>(lds + at, source, there);
     });
   }
   __device__ void fetch(int number) {
-    each(number, [&](int i, int, const float *from, bool there) {
-      fetched[i] = vector_or_zeros<4>(from, there);
+    each(number, [&](int i, int, const float *source, bool there) {
+      fetched[i] = vector_or_zeros<4>(source, there);
     });
   }
   __device__ void put(float *lds) const {
@@ -194,8 +247,55 @@ struct WinogradProduct {
     step = 0, plane++;
   }
 
-  __device__ void run(float *lds) {
-    run_ring<t>(*this, lds, t::planes * Mapping::steps(s), [](float *, int) {});
+  // Begins the load of a step of this or another product to a buffer.
+  __device__ void load(const Ring &ring, int buffer, const Sources &first, int number) const {
+    if (!Bulk::copies(thread)) return;
+    const Sources sources = of_step(s, first, number);
+    TransferBarrier *const barrier = ring.barriers() + buffer;
+    Bulk::expect(barrier, t::buffer, thread);
+    Bulk::template copy<before>(barrier, ring.buffer(buffer), sources.filters, before, thread);
+    Bulk::template copy<t::buffer - before>(barrier, ring.buffer(buffer) + before, sources.inputs,
+                                            t::buffer - before, thread);
+  }
+
+  // Runs the product. Towards its end `take` and then `look_ahead` find the block's next task;
+  // where that is a product as well, and may begin, `next` calls what it is given with its sources,
+  // and loads go on.
+  template <class Take, class LookAhead, class Next>
+  __device__ void run(Ring &ring, Take take, LookAhead look_ahead, Next next) {
+    const int steps = t::planes * Mapping::steps(s);
+    if constexpr (!Ring::bulk) {
+      run_ring<t>(*this, ring.lds, steps, [](float *, int) {});
+      take();
+      look_ahead();
+    } else {
+      constexpr int ahead = t::stages - 1;
+      DSCORE_UNROLL
+      for (int step = 0; step < ahead; step++) {
+        if (ring.filled) break;
+        if (step < steps) load(ring, ring.later(step), from, step);
+        Bulk::end_copies();
+      }
+      ring.filled = false;
+      // One step before the last one of its own loads, which all threads wait at.
+      const int looks = greatest(steps - ahead - 1, 0), takes = greatest(looks - 1, 0);
+      DSCORE_ROLLED
+      for (int step = 0; step < steps; step++) {
+        if (step == takes) take();
+        if (step == looks) look_ahead();
+        Bulk::template wait_for_load<ahead - 1>(ring.barriers() + ring.stage, true, ring.parity);
+        const int later = step + ahead;
+        if (later < steps) load(ring, ring.later(ahead), from, later);
+        else if (steps >= ahead)
+          next([&](const Sources &first) {
+            load(ring, ring.later(ahead), first, later - steps);
+            ring.filled = true;
+          });
+        Bulk::end_copies();
+        multiply(ring.buffer(ring.stage));
+        ring.advance();
+      }
+    }
   }
 };
 

@@ -61,14 +61,17 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
       *element(to, p * plane, lane) = numbers[p / side][p % side];
   }
 
+  // Tasks call `take` once in each thread that has a part in them, in its last turn.
   // U = G w Gᵀ of tile_k output channels by input_channels; channels that are not there are zero.
-  __device__ void filter_task(const Arguments &args, int part) const {
+  template <class Take>
+  __device__ void filter_task(const Arguments &args, int part, Take take) const {
     const int k_block = part / Mapping::input_tasks(s);
     const int first = part % Mapping::input_tasks(s) * t::input_channels;
     const int count = least(t::input_channels, Mapping::depth(s) - first) * t::tile_k;
     const T *w = static_cast<const T *>(args.w);
     DSCORE_ROLLED
     for (int e = thread; e < count; e += threads) {
+      if (e + threads >= count) take();
       const int row = e / 4 % t::tile_k, chunk = first / 4 + e / 4 / t::tile_k;
       const int k = k_block * t::tile_k + row, c = chunk * 4 + e % 4;
       const bool there = k < s.out_channels && c < s.in_channels;
@@ -113,13 +116,15 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
   }
 
   // V = Bᵀ d B of a task group's tiles by input_channels.
-  __device__ void input_task(const Arguments &args, int group, int part) const {
+  template <class Take>
+  __device__ void input_task(const Arguments &args, int group, int part, Take take) const {
     const int first = part * t::input_channels, slot = group % Mapping::input_slots(s);
     const int count = least(t::input_channels, Mapping::depth(s) - first) * t::tile_t;
     const T *x = static_cast<const T *>(args.x);
     const long long plane = static_cast<long long>(Mapping::depth(s)) * t::tile_t;
     DSCORE_ROLLED
     for (int e = thread; e < count; e += threads) {
+      if (e + threads >= count) take();
       const int local = e / 4 % t::tile_t, chunk = first / 4 + e / 4 / t::tile_t;
       const int c = chunk * 4 + e % 4;
       const Tile tile = tile_at(group, local);
@@ -141,13 +146,15 @@ struct WinogradTasks : KernelOn<T, WinogradArguments<typename Epilogue::Argument
   }
 
   // Outputs Aᵀ m A of a task group's tiles by output_channels.
-  __device__ void output_task(const Arguments &args, int group, int part) const {
+  template <class Take>
+  __device__ void output_task(const Arguments &args, int group, int part, Take take) const {
     const int first = part * t::output_channels, slot = group % Mapping::product_slots(s);
     const int count = least(t::output_channels, s.out_channels - first) * t::tile_t;
     const long long plane = static_cast<long long>(Mapping::channels(s)) * t::tile_t;
     const float *own = products + slot * planes * plane;
     DSCORE_ROLLED
     for (int e = thread; e < count; e += threads) {
+      if (e + threads >= count) take();
       const int local = e % t::tile_t, k = first + e / t::tile_t;
       const Tile tile = tile_at(group, local);
       if (tile.image < 0) continue;

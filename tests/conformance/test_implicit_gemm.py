@@ -41,6 +41,11 @@ TILINGS = {
 PLANS = [make_plan(parse_problem(token), catalog.device(device), t)
          for device, tilings in TILINGS.items() for number, t in enumerate(tilings)
          for token in (TOKENS[number % 6], TOKENS[(number + 3) % 6])]
+# Depthwise layers of many taps: lanes that slide along rows, and rows that they do not divide.
+PLANS += [make_plan(parse_problem(token), catalog.device("h200"), ImplicitGemmTiling(
+    1, 2 * pixels, 1, pixels, 1, 1, 1, 1, 900)) for token, pixels in (
+        ("n1c2h9w14_o2k13p6g2", 224), ("n2c3h7w10_o3k13p6g3_bias", 160),
+        ("n1c3h7w8_o3k12p6g3", 96), ("n2c2h5w10_o2k13p6g2_relu", 96))]
 
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
@@ -64,7 +69,12 @@ FOURS = planned(tiling((16, 32), (8, 32), 8, 1, (4, 3), 129, 1, "tf32x3"), "n2c6
 
 # The plan, the source as it is, with its fault, and the file if not the kernel's.
 TILES = "implicit_gemm/tiles.hpp"
+SLIDES = make_plan(parse_problem("n1c2h9w14_o2k13p6g2"), catalog.device("h200"),
+                   ImplicitGemmTiling(1, 448, 1, 224, 1, 1, 1, 1, 900))
 FAULTS = {
+    "elements that do not pass on": (
+        SLIDES, "accumulators[p] += factor * held[tap + p];",
+        "accumulators[p] += factor * held[tap];", "implicit_gemm/kernel.hpp"),
     "table not waited for": (
         RING, "    table = places;\n    __syncthreads();\n", "    table = places;\n", TILES),
     "one buffer filled while it is read": (

@@ -104,10 +104,17 @@ FAULTS = {
         RING, "groups_before(s, round + t::lead) +\n", "groups_before(s, round + t::lead - 1) +\n",
         "", MAPPING),
     "counted before it has ended": (
-        RING, "      execute(args, task, lds);\n"
-        "      count_up(counters + WinogradCounters::of(task.kind, task.group));",
-        "      count_up(counters + WinogradCounters::of(task.kind, task.group));\n"
-        "      execute(args, task, lds);\n      __syncthreads();", "WRONG", SCHEDULER),
+        RING, "      execute(args, task, ring, order, words + (turn ^ 1) * task_words);\n"
+        "      end_writes();\n",
+        "      if (thread == 0)\n"
+        "        count_up(counters + WinogradCounters::of(task.kind, task.group));\n"
+        "      execute(args, task, ring, order, words + (turn ^ 1) * task_words);\n"
+        "      end_writes();\n      if (thread < 0)\n", "WRONG", SCHEDULER),
+    "a next task whose parents are not asked for": (
+        RING, "words[3] = ended;", "words[3] = 1;", "WRONG", SCHEDULER),
+    "a next product's loads in place of the current one's": (
+        SPLIT, "const int later = step + ahead;", "const int later = step + ahead + 1;", "WRONG",
+        "winograd/product.hpp"),
     "counters that are not cleared": (
         RING, "std::memset(args.workspace, 0, Kernel::cleared_bytes(shape));", "", "",
         "support/portable.hpp"),

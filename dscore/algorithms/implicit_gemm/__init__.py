@@ -32,6 +32,7 @@ from dscore.algorithms.implicit_gemm.tiling import (
     ImplicitGemmTiling,
     pixels_of,
     shape_of,
+    slides,
     splits,
     table_bytes,
     taps_of,
@@ -44,6 +45,8 @@ from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 
+# Of a depthwise layer: row_reuse holds the taps of smaller kernels in registers.
+LEAST_DEPTHWISE_TAPS = 128
 LEAST_SPLIT_PRODUCTS = LEAST_SPLIT_CHANNELS  # each is a channel of gemm's sums
 # Registers that a compiler takes beside sums, operands, places and what is fetched
 # (docs/registers.md): usually; and hipcc at most, also where there are more of them.
@@ -74,6 +77,10 @@ def _admits_split(case: Case) -> int:
     # Parts of two TF32 hold what an accumulator does, and no more.
     return int("tf32" in case.device.matrix_types and case.problem.spec.element == ACCUMULATOR
                and case.problem.spec.products >= LEAST_SPLIT_PRODUCTS)
+
+
+def _slides(plan: Plan) -> bool:
+    return bool(slides(plan.problem, plan.tiling, plan.device.wavefront))
 
 
 class ImplicitGemm(Algorithm):
@@ -109,10 +116,12 @@ class ImplicitGemm(Algorithm):
     weights = cost.WEIGHTS
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        if problem.spec.kind in ("dense", "grouped"):
+        kind = problem.spec.kind
+        large = kind == "depthwise" and taps_of(problem) >= LEAST_DEPTHWISE_TAPS
+        if large or kind in ("dense", "grouped"):
             return ()
-        return (Violation("E-KIND", f"layer of {self.name}", problem.spec.kind,
-                          "dense or grouped"),)
+        return (Violation("E-KIND", f"layer of {self.name}", kind, "dense, grouped, or depthwise "
+                          f"of {LEAST_DEPTHWISE_TAPS} taps or more"),)
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         steps = ceil_div(ceil_div(problem.spec.group_in, t.step_c), t.cluster)
@@ -163,11 +172,11 @@ class ImplicitGemm(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.tile_c, t.tile_p, t.wave_c, t.wave_p, t.lanes_c, t.slices, t.step_c, t.stages,
-                t.patch, t.cluster, int(t.arithmetic == "tf32x3"), *vectors_of(plan.problem),
-                plan.device.wavefront)
+                t.patch, t.cluster, int(t.arithmetic == "tf32x3"), int(_slides(plan)),
+                *vectors_of(plan.problem), plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
-        return "_v{}x{}".format(*vectors_of(plan.problem))
+        return "_v{}x{}".format(*vectors_of(plan.problem)) + "_slides" * _slides(plan)
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         t: Any = plan.tiling

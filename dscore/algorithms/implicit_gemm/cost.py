@@ -11,6 +11,7 @@ from dscore.algorithms.gemm.cost import CACHED_LDS_BYTES, GemmTraffic
 from dscore.algorithms.implicit_gemm.tiling import (
     beside_of,
     shape_of,
+    slides,
     splits,
     taps_of,
 )
@@ -42,13 +43,17 @@ def traffic_of(case: Case) -> GemmTraffic:
     depth, fragments = shape.steps * t.step_c / t.slices * taps, shape.steps * fragments_of(case)
     eights_p, eights_c = t.wave_p / 8, t.wave_c / 8
     thread_c, thread_p = t.wave_c / t.lanes_c, t.wave_p * t.lanes_c / wavefront
+    # Lanes that slide read an element for each tap of a row, and those of the other pixels.
+    read_p = np.where(slides(problem, t, wavefront),
+                      1 + (thread_p - 1) / np.minimum(problem.spec.kernel[1], 16), thread_p)
     lds_loads = np.where(split, fragments * 2 * (eights_p + eights_c),
-                         depth * (thread_c + thread_p))
+                         depth * (thread_c + read_p))
     # Of the table, by threads that keep to their columns of the patch.
     lds_loads = lds_loads + shape.steps * t.patch / shape.across
     # The lanes of a row of pixels lie as far apart as the stride, in as many times the banks.
     conflicts = np.minimum(problem.spec.stride[1], 2)
-    clocks_p = eights_p * conflicts, thread_p * conflicts
+    even = np.where(slides(problem, t, wavefront) & (thread_p % 2 == 0), 2, 1)
+    clocks_p = eights_p * conflicts, read_p * conflicts * even
     lds_clocks = np.where(split, fragments * 2 * (clocks_p[0] + eights_c),
                           depth * (thread_c + clocks_p[1])) * (element / WORD_BYTES)
     return GemmTraffic(

@@ -27,6 +27,8 @@ _LEAST_FULL = 0.6
 _MOST_SUMS = 128
 # Elements on their way through a thread's registers: beyond it compilers spill some.
 _MOST_FETCHED = 64
+# Pixels of a lane that slides along a row.
+_ODD = (5, 7)
 # Channels of an image, in the first layers of networks.
 _COLOURS = 3
 
@@ -37,6 +39,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     Blocks share a tile's input channels only where tiles alone leave compute units idle.
     """
     spec, pixels, c = problem.spec, pixels_of(problem), _tiles(device)
+    c = select(c, ((c.lanes_c == 1) & (c.slice_c == 1) & (c.wave_c == 1) & (c.slices == 1)
+                   if spec.kind == "depthwise" else ~np.isin(c.wave_p, _odd_runs(device))))
     # No slice of a step is without channels, nor are steps of three but for images of colours.
     c = select(c, (c.tile_c - spec.group_out < c.wave_c) & (c.tile_p - pixels < c.wave_p)
                & (c.step_c - c.slice_c < spec.group_in)
@@ -55,6 +59,11 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     kept.patch = patch_of(problem, kept)
     shape = shape_of(problem, kept, device.wavefront)
     return select_or_all(kept, (kept.stages != 2) | (shape.fetched <= _MOST_FETCHED))
+
+
+def _odd_runs(device: Device) -> list[int]:
+    """Pixels of a wavefront whose lanes slide along an odd number, and meet no bank twice."""
+    return [odd * device.wavefront for odd in _ODD]
 
 
 @lru_cache(maxsize=8)
@@ -88,7 +97,7 @@ def _axes(device: Device) -> SimpleNamespace:
             "stages": (1, 2, 3, 4) if device.asynchronous_copies else (1, 2),
             "cluster": powers_of_two(device.cluster_blocks)}
     # One row of lanes is for groups of few channels.
-    plain = grid(arithmetic=[0], lanes_c=(1, 4, 8), rows=(1, 2, 4, 8), runs=(2, 4, 8),
+    plain = grid(arithmetic=[0], lanes_c=(1, 4, 8), rows=(1, 2, 4, 8), runs=(2, 4, *_ODD, 8),
                  slice_c=(1, 2, _COLOURS, 4, 8), **axes)
     plain.pixels = device.wavefront // plain.lanes_c
     if "tf32" not in device.matrix_types:

@@ -150,6 +150,16 @@ def vectors_of(problem: ConvProblem) -> tuple[int, int]:
     return most if area % most == 0 else 1, most if problem.spec.products % most == 0 else 1
 
 
+def slides(problem: ConvProblem, t: Any, wavefront: int) -> Any:
+    """Whether a lane's pixels lie side by side in a row, so that it reads each element under a row
+    of taps once: of depthwise layers, for the channels of others share what is read.
+    """
+    spec, thread_p = problem.spec, np.maximum(floor_div(t.wave_p, wavefront), 1)
+    return ((t.lanes_c == 1) & ~splits(t) & (spec.kind == "depthwise")
+            & (spec.stride[1] == 1) & (spec.dilation[1] == 1)
+            & (problem.out_width % thread_p == 0))
+
+
 def beside_of(problem: ConvProblem, t: Any) -> Count:
     """Pixels of a lane that lie side by side, so that it stores them as one."""
     return np.where(splits(t) & (t.wave_p % 32 == 0), vectors_of(problem)[0], 1)

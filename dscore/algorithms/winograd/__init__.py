@@ -17,8 +17,7 @@ from dscore.algorithms.base import (
     Work,
 )
 from dscore.algorithms.columns import Count
-from dscore.algorithms.registers import roomy
-from dscore.algorithms.winograd import cost
+from dscore.algorithms.winograd import cost, registers
 from dscore.algorithms.winograd.space import columns_of
 from dscore.algorithms.winograd.tiling import (
     ALIGNMENT_BYTES,
@@ -27,13 +26,15 @@ from dscore.algorithms.winograd.tiling import (
     WinogradShape,
     WinogradTiling,
     counter_bytes,
+    lds_bytes,
+    ring_bytes,
     shape_of,
     splits,
     vectors_of,
     workspace_of,
 )
 from dscore.core.device import Device
-from dscore.core.numerics import ACCUMULATOR, PlanArithmetic
+from dscore.core.numerics import PlanArithmetic
 from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import ConvProblem
 from dscore.core.winograd import TILES, has_tiles, tile_of
@@ -41,25 +42,6 @@ from dscore.core.winograd import TILES, has_tiles, tile_of
 MOST_STAGES = 16
 # Kernels count tasks, and a round's tasks times those of a task group, with 32-bit integers.
 _MOST_TASKS = 2**31 - 1
-# Registers that a compiler takes beside sums and operands, and beside a tile that is transformed
-# (docs/registers.md): nvcc for the products of matrix units, for plain ones, and for tiles.
-_HIPCC, _NVCC_SPLIT, _NVCC_PLAIN, _NVCC_TILE = 44, 60, 80, 24
-# What nvcc takes beyond, and hipcc where there are registers for it.
-_NVCC_MORE, _ROOMY = 16, 20
-# Words of LDS that hold the task of a block.
-_TASK_WORDS = 4
-
-
-def _held(t: Any, shape: WinogradShape) -> Count:
-    """Registers of a thread's operands, and of what it fetches: rings of two are filled by itself.
-    """
-    return shape.operands + np.where(t.stages == 2, shape.fetched, 0)
-
-
-def _transformed(t: Any) -> Count:
-    """Registers of a tile that a thread transforms, and of its row that is being made."""
-    return (t.outputs + 2) ** 2 + 2 * (t.outputs + 2)
-
 
 def _tiles(case: Case) -> tuple[int, ...]:
     """The m that there are, or the one that the filter was transformed for."""
@@ -83,10 +65,6 @@ def _other_lanes(case: Case) -> Count:
     t = case.tiling
     other = np.abs(t.lanes_k * t.lanes_t - case.device.wavefront)
     return other + np.where(splits(t), np.abs(t.lanes_k - 8), 0)
-
-
-def _ring_bytes(t: Any, shape: WinogradShape) -> Count:
-    return ACCUMULATOR.bytes * t.stages * shape.buffer
 
 
 def _products_at_most(case: Case) -> Count:
@@ -130,9 +108,13 @@ class Winograd(Algorithm):
               lambda c: "matrix units of TF32"),
         Limit("E-TASKS", "tasks", "", "", lambda c: (_products_at_most(c), _MOST_TASKS),
               lambda c: "also a round's of a kind by the products of a task group"),
+        Limit("E-RESIDENT", "registers", "", "",
+              lambda c: (registers.least(c.problem, c.tiling) * (c.tiling.resident > 1),
+                         registers.share(c.problem, c.tiling, c.device)),
+              lambda c: "of each of the resident blocks' threads", legality=False),
         # What the block of the first kernel has, DEVICE_LIMITS judge.
         Limit("E-LDS-PRODUCT", "product's LDS", "B", "",
-              lambda c: (_ring_bytes(c.tiling, _shape(c)), c.device.lds_bytes_per_block),
+              lambda c: (ring_bytes(c.problem, c.tiling), c.device.lds_bytes_per_block),
               legality=False),
         Limit("E-WORKSPACE", "workspace", "B", "",
               lambda c: (workspace_of(c.problem, c.tiling).bytes,
@@ -173,8 +155,8 @@ class Winograd(Algorithm):
         fmas = made * shape.depth / (blocks * threads)
         return Footprint(
             threads=threads, waves=shape.waves,
-            lds_bytes=np.where(t.fused, _ring_bytes(t, shape) + 4 * _TASK_WORDS, 0),
-            registers=np.maximum(shape.sums + _held(t, shape), _transformed(t))
+            lds_bytes=lds_bytes(problem, t),
+            registers=np.maximum(registers.summed(shape, t), registers.transformed(t))
             + COMPILER_REGISTERS,
             blocks=blocks,
             utilisation=shape.planes * shape.tiles * problem.spec.out_channels
@@ -182,21 +164,10 @@ class Winograd(Algorithm):
             fmas=fmas, operand_loads=fmas * read / shape.sums)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        shape = shape_of(problem, t)
-        if device.vendor != "nvidia":
-            products = np.where(t.fused, shape.sums + _held(t, shape), 0)
-            return np.maximum(products, _transformed(t)) + _HIPCC
-        # Matrix units take eight channels of sixteen at a time.
-        held = np.where(splits(t), shape.operands // 2 + _NVCC_SPLIT,
-                        shape.operands + _NVCC_PLAIN) + np.where(t.stages == 2, shape.fetched, 0)
-        products = np.where(t.fused, shape.sums + held, 0)
-        return np.maximum(products, _transformed(t) + _NVCC_TILE)
+        return registers.wanted(problem, t, device)
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        wanted = self.registers(problem, t, device)
-        if device.vendor == "nvidia":
-            return wanted + _NVCC_MORE
-        return wanted + _ROOMY * roomy(device)
+        return registers.most(problem, t, device)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         shape = shape_of(problem, t)
@@ -219,7 +190,7 @@ class Winograd(Algorithm):
         groups = int(shape.task_groups)
         inputs = Launch(groups * int(shape.input_tasks), threads, 0)
         return (*(() if tile_of(problem.spec.filter) else (inputs,)),
-                Launch(groups * int(shape.product_tasks), threads, int(_ring_bytes(t, shape))),
+                Launch(groups * int(shape.product_tasks), threads, int(ring_bytes(problem, t))),
                 Launch(groups * int(shape.output_tasks), threads, 0))
 
     def work(self, case: Case, grids: Count) -> Work:
@@ -229,7 +200,8 @@ class Winograd(Algorithm):
         t: Any = plan.tiling
         return (t.outputs, t.tile_k, t.tile_t, t.wave_k, t.wave_t, t.lanes_k, t.step, t.stages,
                 t.planes, t.input_channels, t.output_channels, t.groups, t.lead, t.lag, t.spare,
-                t.blocks, int(t.fused), int(t.arithmetic == "tf32x3"),
+                t.blocks, t.resident if plan.device.vendor == "nvidia" else 1, int(t.fused),
+                int(t.arithmetic == "tf32x3"),
                 int(tile_of(plan.problem.spec.filter) > 0), *vectors_of(plan.problem),
                 plan.device.wavefront)
 

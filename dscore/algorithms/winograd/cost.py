@@ -9,150 +9,174 @@ holds fit in there, filters once for the `groups` task groups of a round (sectio
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dscore.algorithms.base import Case, Work
-from dscore.algorithms.columns import Count
-from dscore.algorithms.winograd.tiling import (
-    WinogradShape,
-    shape_of,
-    splits,
-    workspace_of,
-)
-from dscore.core.device import Device
+from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.winograd.registers import resident
+from dscore.algorithms.winograd.tiling import shape_of, splits, workspace_of
 from dscore.core.numerics import ACCUMULATOR
 from dscore.ops import compulsory_bytes
 
-# Clocks of a wavefront: of an instruction of the matrix units and its share of splitting operands
-# in two, of a multiply-add; instructions of a tile's channel that is transformed on the way in or
-# out; clocks that a block is idle for each task; bytes for a byte between L2 and compute units.
-# Fitted to 60 timings of three layers at batch 64 on one NVIDIA H200; that of a multiply-add is an
-# estimate (docs/model.md).
-WEIGHTS = {"product": 16.1, "split": 0.378, "fma": 1.1, "input": 344.0, "output": 321.0,
-           "task": 1200.0, "loaded": 0.855, "first": 1940.0, "serial": 0.0, "block": 197.0,
-           "memory": 0.612, "norm": 0.944}
+# Clocks of a wavefront: of an instruction of the matrix units, of a word of operands that it reads
+# and splits in two, of a multiply-add; instructions of a channel of a wavefront's tiles that is
+# transformed; clocks that a block waits one after another, for each step of a product and for its
+# first data, for each turn of a transform and for each task. Bytes for a byte between L2 and
+# compute units, and for one of memory that is passed on. Fitted to timings on one NVIDIA H200
+# (docs/model.md); that of a multiply-add is an estimate.
+WEIGHTS = {"product": 4.34, "split": 1.24, "fma": 1.1, "input": 374.0, "output": 23.3,
+           "filter": 5.13, "step": 483.0, "fill": 157.0, "turn": 1390.0, "task": 6930.0,
+           "loaded": 0.536, "passed": 0.81, "share": 1.23, "rounded": 1.65, "lone": 1.51,
+           "first": 729.0, "serial": 0.689, "launch": 4070.0, "block": 0.0, "memory": 0.0,
+           "norm": 1.93}
 # Part of the L2 cache that holds what is passed on: the rest holds inputs and outputs passing by.
 _PART_OF_L2 = 0.6
-_LAUNCH_CLOCKS = 2000.0  # from the end of a kernel to the work of the next
 
 
 @dataclass(frozen=True)
-class WinogradWork:
-    """Work of all tasks of a kind, in clocks of a wavefront and in bytes."""
+class Tasks:
+    """All tasks of a kind: how many, how many of their blocks are resident on a compute unit; the
+    clocks of all their wavefronts' instructions and matrix units, and those that one of them waits;
+    bytes from and to the L2 cache, and memory.
+    """
 
+    count: Count
+    resident: Count
     issue: Count
     products: Count
+    wait: Count
     l2_bytes: Count
     memory_bytes: Count
 
-    def seconds(self, device: Device, loaded: float, alone: Count = 1.0) -> Count:
-        """Time of a kernel of these tasks; *alone*: of the device that is at work."""
-        simds = device.compute_units * device.simds_per_cu * device.clock_hz * alone
-        issue = self.issue * (device.wavefront * device.simds_per_cu / device.fp32_lanes_per_cu)
-        return np.maximum(
-            np.maximum(issue, self.products) / simds,
-            np.maximum(loaded * self.l2_bytes, self.memory_bytes) / device.bandwidth)
+    def parts(self, case: Case) -> list[Count]:
+        """Seconds that these keep each unit of the device busy."""
+        device = case.device
+        simds = device.compute_units * device.simds_per_cu * device.clock_hz
+        issue = device.wavefront * device.simds_per_cu / device.fp32_lanes_per_cu
+        # A block that is alone on its unit has nothing to do while it waits for a step.
+        busy = 1 + case.weights["lone"] / self.resident**2
+        return [busy * (self.issue * issue + self.products) / simds,
+                case.weights["loaded"] * self.l2_bytes / device.bandwidth,
+                self.memory_bytes / device.bandwidth]
+
+    def alone(self, case: Case) -> Count:
+        """Clocks of a task beside as many others as are resident."""
+        device = case.device
+        beside = np.minimum(self.resident, ceil_div(self.count, device.compute_units))
+        each = (self.issue + self.products) / (self.count * device.simds_per_cu)
+        return self.wait + case.weights["serial"] * beside * each
+
+    def seconds(self, case: Case) -> Count:
+        """Time of a kernel of these tasks alone."""
+        device = case.device
+        cus, rounded = device.compute_units, case.weights["rounded"]
+        uneven = 1 + rounded * (ceil_div(self.count, cus) * cus / self.count - 1)
+        rounds = np.maximum(self.count / (self.resident * cus), 1)
+        rounds = rounds + rounded * (np.ceil(rounds) - rounds)
+        computed, *moved = self.parts(case)
+        return _norm(case, uneven * computed, *moved,
+                     rounds * self.alone(case) / device.clock_hz)
 
 
-@dataclass(frozen=True)
-class WinogradTraffic:
-    """Work of each kind of tasks, and of the whole."""
-
-    filters: WinogradWork
-    inputs: WinogradWork
-    products: WinogradWork
-    outputs: WinogradWork
-
-    @property
-    def kinds(self) -> tuple[WinogradWork, ...]:
-        """One after the other."""
-        return self.filters, self.inputs, self.products, self.outputs
-
-    def total(self, name: str) -> Count:
-        """Sum of a field of all kinds."""
-        return sum(getattr(kind, name) for kind in self.kinds)
+def _norm(case: Case, *parts: Count) -> Count:
+    power = case.weights["norm"]
+    stacked = np.stack([np.asarray(part, np.float64) for part in np.broadcast_arrays(*parts)])
+    return (stacked**power).sum(axis=0) ** (1 / power)
 
 
-def traffic_of(case: Case) -> WinogradTraffic:
-    """The traffic of a case: of the persistent kernel, or of one kernel after the other."""
-    problem, t, weight = case.problem, case.tiling, case.weights
-    shape, spec, wavefront = shape_of(problem, t), problem.spec, case.device.wavefront
+def tasks_of(case: Case) -> tuple[Tasks, Tasks, Tasks, Tasks]:
+    """Filters, inputs, products and outputs of a case."""
+    problem, t, weight, device = case.problem, case.tiling, case.weights, case.device
+    shape, spec, wavefront = shape_of(problem, t), problem.spec, device.wavefront
     channels, tiles = shape.k_blocks * t.tile_k, shape.task_groups * t.tile_t
     plane = ACCUMULATOR.bytes * shape.planes
-    filters = plane * channels * shape.depth
+    filters = plane * channels * shape.depth * np.minimum(shape.filter_tasks, 1)
     inputs, products = plane * tiles * shape.depth, plane * tiles * channels
-    passed, reread = _passed_on(case, inputs, products)
+    kept, reread = _kept(case, filters, inputs, products)
     multiplied = shape.planes * tiles * channels * shape.depth
-    issue = np.where(
-        splits(t), weight["split"] * shape.operands / shape.sums * multiplied / 16,
-        weight["fma"] * multiplied / wavefront)
-    images = compulsory_bytes(problem) - spec.element.bytes * spec.out_channels * (
-        9 * spec.in_channels)
-    outputs = spec.element.bytes * problem.batch * spec.out_channels * (
+    read = spec.element.bytes * problem.batch * spec.in_channels * problem.height * problem.width
+    written = spec.element.bytes * problem.batch * spec.out_channels * (
         problem.out_height * problem.out_width)
-    tile_reads = (t.outputs + 2) ** 2 / t.outputs**2
-    return WinogradTraffic(
-        WinogradWork(weight["input"] * channels * shape.depth / wavefront, 0.0, filters, filters),
-        WinogradWork(weight["input"] * tiles * shape.depth / wavefront, 0.0,
-                     inputs + tile_reads * (images - outputs), images - outputs + passed * inputs),
-        WinogradWork(issue, np.where(splits(t), weight["product"] * 3 * multiplied / 1024, 0.0),
-                     inputs * shape.k_blocks + filters * shape.task_groups + products,
-                     passed * (inputs + products) + reread * filters),
-        WinogradWork(weight["output"] * tiles * channels / wavefront, 0.0, products + outputs,
-                     outputs + passed * products))
+    weights_read = compulsory_bytes(problem) - read - written
+    split, threads = splits(t), shape.waves * wavefront
+    transforming, multiplying = resident(problem, t, device)
+    steps = t.planes * (shape.depth // t.step)
+    words = multiplied / (t.wave_k * t.wave_t) * (t.wave_k + t.wave_t) / wavefront
+    issue = np.where(split, weight["split"] * words, weight["fma"] * multiplied / wavefront)
+    groups = shape.task_groups
+
+    def turns(channels: Count) -> Count:
+        return weight["turn"] * ceil_div(channels * t.tile_t, threads)
+
+    return (
+        Tasks(np.maximum(shape.filter_tasks, 1), transforming,
+              weight["filter"] * (filters / plane) / wavefront, 0.0,
+              weight["turn"] * ceil_div(t.input_channels * t.tile_k, threads),
+              filters + weights_read, weights_read + kept[0] * filters),
+        Tasks(groups * shape.input_tasks, transforming,
+              weight["input"] * tiles * shape.depth / wavefront, 0.0, turns(t.input_channels),
+              inputs + read * (t.outputs + 2) ** 2 / t.outputs**2, read + kept[1] * inputs),
+        Tasks(groups * shape.product_tasks, multiplying, issue,
+              np.where(split, weight["product"] * 3 * multiplied / 1024, 0.0),
+              weight["fill"] + weight["step"] * steps,
+              inputs * shape.k_blocks + filters * groups + products,
+              kept[0] * filters * reread + kept[1] * inputs + kept[2] * products),
+        Tasks(groups * shape.output_tasks, transforming,
+              weight["output"] * tiles * channels / wavefront, 0.0, turns(t.output_channels),
+              products + written, written + kept[2] * products))
 
 
-def _passed_on(case: Case, inputs: Count, products: Count) -> tuple[Count, Count]:
-    """Share of what is passed on that leaves the L2 cache, and how often all filters come back."""
-    t, device = case.tiling, case.device
+def _kept(case: Case, filters: Count, inputs: Count,
+          products: Count) -> tuple[tuple[Count, Count, Count], Count]:
+    """Shares of filters, inputs and products that leave the L2 cache on their way, and how often
+    all filters come back."""
+    t, device, weight = case.tiling, case.device, case.weights["passed"]
     room, workspace = _PART_OF_L2 * device.l2_bytes, workspace_of(case.problem, t)
-    held = np.where(t.fused, workspace.inputs + workspace.products, np.maximum(inputs, products))
-    passed = np.clip((held - room) / np.maximum(held, 1), 0.0, 1.0)
+
+    def left(held: Count) -> Count:
+        return weight * np.clip((held - room) / np.maximum(held, 1), 0.0, 1.0)
+
+    ring = left(workspace.inputs + workspace.products)
     # A round's sets of filters, each read by all of its task groups (reuse (M - 1)/M).
     rounds = np.where(t.fused, shape_of(case.problem, t).rounds, 1)
-    absent = np.clip((workspace.filters + np.minimum(held, room) - room)
-                     / np.maximum(workspace.filters, 1), 0.0, 1.0)
-    return passed, 1 + absent * (rounds - 1)
+    absent = np.clip((filters + np.minimum(workspace.inputs + workspace.products, room) - room)
+                     / np.maximum(filters, 1), 0.0, 1.0)
+    fused: Any = np.asarray(t.fused)
+    return ((np.where(fused, absent, left(filters + inputs)),
+             np.where(fused, ring, left(inputs)),
+             np.where(fused, ring, left(products))),
+            np.where(fused, np.maximum(rounds * absent, 1), 1))
 
 
-def _waiting(case: Case, shape: WinogradShape, traffic: WinogradTraffic) -> Count:
-    """Seconds of Eq. 10: tasks that follow too soon, and the kinds that are left alone at both
-    ends."""
-    t, device, loaded = case.tiling, case.device, case.weights["loaded"]
-    resident = np.minimum(t.blocks, case.block_n * device.compute_units)
-    round_tasks = t.groups * (shape.input_tasks + shape.product_tasks + shape.output_tasks)
-    # The first round's inputs, the last one's outputs, and the filters, with nothing beside them.
+def _fused_seconds(case: Case, kinds: tuple[Tasks, ...]) -> Count:
+    """Time of the persistent kernel: all kinds at once, and what is alone at both ends."""
+    t, device, weight = case.tiling, case.device, case.weights
+    shape = shape_of(case.problem, t)
+    blocks = np.minimum(t.blocks, case.block_n * device.compute_units)
+    parts = [sum(columns) for columns in zip(*(kind.parts(case) for kind in kinds), strict=True)]
+    busy = sum(kind.count * (weight["task"] + kind.alone(case)) for kind in kinds)
+    # The first round's inputs and the last one's outputs with nothing beside them (Eq. 10).
     part = np.minimum(t.groups / shape.task_groups, 1.0)
-    alone = sum(share * kind.seconds(device, loaded) for share, kind in (
-        (1.0, traffic.filters), (part * t.lead, traffic.inputs), (part * t.lag, traffic.outputs)))
-    # What the blocks of a compute unit do overlaps; alone there, a block does one thing at a time.
-    apart = sum(kind.seconds(device, loaded) for kind in traffic.kinds)
-    together = WinogradWork(*(traffic.total(one.name) for one in fields(WinogradWork)))
-    beside = np.minimum(case.block_n, np.maximum(t.blocks / device.compute_units, 1))
-    alone += np.maximum(apart - together.seconds(device, loaded), 0.0) / beside
+    filters, inputs, products, outputs = kinds
+    alone = filters.seconds(case) + weight["share"] * (
+        part * t.lead * inputs.seconds(case) + part * t.lag * outputs.seconds(case)
+        + products.alone(case) / device.clock_hz)
     # Of a round that is shorter than what runs at a time, some tasks wait for the rest of it.
-    distance = np.minimum(np.minimum(t.lead, t.lag), t.spare) * round_tasks
-    short = np.clip(1 - distance / resident, 0.0, 1.0)
-    return alone + short**2 * apart
+    round_tasks = t.groups * (shape.input_tasks + shape.product_tasks + shape.output_tasks)
+    distance = (np.minimum(np.minimum(t.lead, t.lag), t.spare) - 1) * round_tasks
+    short = np.clip(1 - distance / blocks, 0.0, 1.0)
+    together = _norm(case, *parts, busy / blocks / device.clock_hz)
+    return alone + together * (1 + short**2)
 
 
 def work(case: Case) -> Work:
-    """The work of a case."""
-    t, weight, device = case.tiling, case.weights, case.device
-    shape, traffic = shape_of(case.problem, t), traffic_of(case)
-    fused: Any = np.asarray(t.fused)
-    waves = case.footprint.blocks * case.footprint.waves
-    tasks = weight["task"] * shape.tasks / case.footprint.blocks
-    apart = sum(kind.seconds(device, weight["loaded"]) for kind in traffic.kinds)
-    launches = 3 * _LAUNCH_CLOCKS / device.clock_hz
-    spilled = traffic.total("memory_bytes") - compulsory_bytes(case.problem)
-    return Work(
-        issue=np.where(fused, traffic.total("issue") / waves, 0.0),
-        products=np.where(fused, traffic.total("products") / waves, 0.0), lds=0.0, lines=0.0,
-        waits=np.where(fused, tasks / np.maximum(case.block_n, 1), 0.0), fill_bytes=0.0,
-        l2_bytes=np.where(fused, np.maximum(weight["loaded"] * traffic.total("l2_bytes"),
-                                            spilled + compulsory_bytes(case.problem)), 0.0),
-        saved_seconds=-np.where(fused, _waiting(case, shape, traffic), apart + launches))
+    """The work of a case: of all its kernels, in the seconds of the launch."""
+    kinds, device = tasks_of(case), case.device
+    apart = sum(kind.seconds(case) for kind in kinds)
+    launches = 3 * case.weights["launch"] / device.clock_hz
+    seconds = np.where(case.tiling.fused, _fused_seconds(case, kinds), apart + launches)
+    return Work(issue=0.0, products=0.0, lds=0.0, lines=0.0, waits=0.0, fill_bytes=0.0,
+                l2_bytes=0.0, saved_seconds=-seconds)

@@ -22,6 +22,8 @@ from dscore.core.problem import ConvProblem
 
 _MOST_WAVES = 8
 _LEAST_FULL = 0.6
+# Halves of the blocks that tasks are apart: products, which most wait for, last the longest.
+_WINDOW = 3
 # Of a lane, in registers.
 _MOST_SUMS = 64
 
@@ -30,7 +32,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Blocks of up to 8 wavefronts, none of which lies wholly past the products.
 
     The distances between rounds follow from the blocks that are resident: as many tasks lie
-    between a task and its parents as run at a time, so that none waits (Eq. 10).
+    between a task and the last of its parents as run at a time, so that none waits (Eq. 10). One
+    round more than these are, for the last parents of a round stand just before the next.
     """
     c = _axes(device)
     wave_k, wave_t = c.rows * c.unit_k, c.columns * c.unit_t
@@ -58,12 +61,14 @@ def _mapped(problem: ConvProblem, device: Device, c: SimpleNamespace) -> SimpleN
     c.output_channels = np.minimum(channels, problem.spec.out_channels)
     c.groups, c.blocks = np.maximum(c.groups, 1), np.where(fused, c.resident, 1)
     c.blocks = np.where(fused, c.blocks * device.compute_units, 1)
+    if device.vendor != "nvidia":
+        c.resident = np.ones_like(c.groups)
     c.lead = c.lag = c.spare = np.ones_like(c.groups)
     c.fused, numbers = fused, c.arithmetic
     c.arithmetic = np.asarray(ARITHMETICS)[numbers]
     shape = shape_of(problem, c)
     round_tasks = c.groups * (shape.input_tasks + shape.product_tasks + shape.output_tasks)
-    apart = np.clip(ceil_div(c.blocks, round_tasks * c.sooner), 1, shape.rounds)
+    apart = np.clip(1 + ceil_div(_WINDOW * c.blocks, 2 * round_tasks * c.sooner), 1, shape.rounds)
     c.lead = c.lag = c.spare = np.where(fused, apart, 1)
     # What comes to the same is tried once: of few task groups one round has all.
     keep = (c.groups == 1) | (c.groups < 2 * shape.task_groups)
@@ -83,7 +88,7 @@ def _axes(device: Device) -> SimpleNamespace:
             "stages": (3, 4) if device.asynchronous_copies else (2,),
             "planes": (1, 2, 3, 4, 6), "turns": (2, 4, 8)}
     # Half of the distance holds half as much in the L2 cache, and some tasks wait a little.
-    mapped = {"groups": (1, 2, 4), "resident": (1, 2, 3, 4), "sooner": (1, 2)}
+    mapped = {"groups": (1, 2), "resident": (1, 2, 3, 4, 6), "sooner": (1, 2)}
     unfused = {"groups": (0,), "resident": (1,), "sooner": (1,)}
     plain = concatenate(*(grid(
         arithmetic=[0], lanes_k=[8], rows=(2, 4, 8), columns=(2, 4, 8), step=(8, 16), **axes,

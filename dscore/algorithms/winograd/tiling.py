@@ -22,6 +22,8 @@ PERMUTED = 8
 ALIGNMENT_BYTES = 128
 # Counters before those of the task groups, and of each group (hip_src/winograd/scheduler.hpp).
 HEAD_COUNTERS, GROUP_COUNTERS = 8, 4
+# Of LDS: a barrier of bulk copies, and two tasks of the persistent kernel's blocks.
+_BARRIER_BYTES, _TASK_BYTES = 16, 32
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class WinogradTiling(Tiling):
     `lead` rounds before the products that read them (their D_IG, over the tasks of a round), and
     outputs `lag` rounds after these (D_GO). The workspace holds `spare` rounds more than the order
     needs; with 1, tasks wait for those of the round before. Otherwise each kind of tasks is a
-    kernel of its own.
+    kernel of its own. `resident` is how many blocks nvcc leaves registers for on each compute unit.
     `arithmetic`: "plain" multiplies and adds in float32; "tf32x3" makes each product of three TF32
     ones on matrix units (NVIDIA); there the lanes are 8 by 4.
     """
@@ -63,6 +65,7 @@ class WinogradTiling(Tiling):
     lag: int = 1
     spare: int = 1
     blocks: int = 1
+    resident: int = 1
     fused: bool = True
     arithmetic: Arithmetic = choice(*FLOAT32_ARITHMETICS, default="plain")
 
@@ -80,6 +83,7 @@ class WinogradTiling(Tiling):
         return (f"winograd_f{self.outputs}_t{self.tile_k}x{self.tile_t}"
                 f"_w{self.wave_k}x{self.wave_t}_l{self.lanes_k}x{self.lanes_t}_s{self.step}x{self.stages}"
                 f"_p{self.planes}_i{self.input_channels}_o{self.output_channels}{mapping}"
+                f"{f'_n{self.resident}' if self.resident > 1 else ''}"
                 f"{'' if self.arithmetic == 'plain' else '_' + self.arithmetic}")
 
     def computes(self, arithmetic: Arithmetic | None) -> bool:
@@ -153,6 +157,21 @@ def shape_of(problem: ConvProblem, t: Any) -> WinogradShape:
         output_tasks=ceil_div(spec.out_channels, t.output_channels), rounds=rounds,
         input_slots=np.minimum(np.where(t.fused, (t.lead + t.spare) * held, held), groups),
         product_slots=np.minimum(np.where(t.fused, (t.lag + t.spare) * held, held), groups))
+
+
+def ring_bytes(problem: ConvProblem, t: Any) -> Count:
+    """LDS of a product's buffers and, where bulk copies fill these, of a barrier for each.
+
+    Filters that come transformed are in several pieces, which threads copy.
+    """
+    bulk = (t.stages > 2) & (tile_of(problem.spec.filter) == 0)
+    return (ACCUMULATOR.bytes * t.stages * shape_of(problem, t).buffer
+            + np.where(bulk, _BARRIER_BYTES * t.stages, 0))
+
+
+def lds_bytes(problem: ConvProblem, t: Any) -> Count:
+    """LDS of a block of the first kernel."""
+    return np.where(t.fused, ring_bytes(problem, t) + _TASK_BYTES, 0)
 
 
 @dataclass(frozen=True)

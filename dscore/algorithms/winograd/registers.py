@@ -1,0 +1,88 @@
+"""Registers of Winograd's kernels as compilers take them, and the blocks that they leave room for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dscore.algorithms.columns import Count, floor_div
+from dscore.algorithms.registers import launchable, roomy
+from dscore.algorithms.winograd.tiling import WinogradShape, ring_bytes, shape_of, splits
+from dscore.core.device import Device
+from dscore.core.problem import ConvProblem
+
+# What a compiler takes beside sums and operands, and beside a tile that is transformed
+# (docs/registers.md): nvcc for the products of matrix units, for plain ones, and for tiles.
+_HIPCC, _NVCC_SPLIT, _NVCC_PLAIN, _NVCC_TILE = 44, 60, 80, 16
+# What nvcc takes beyond, and can do without where several blocks are to be resident; and what hipcc
+# takes beyond where there are registers for it.
+_NVCC_MORE, _NVCC_LESS, _ROOMY = 16, 10, 20
+
+
+def summed(shape: WinogradShape, t: Any) -> Count:
+    """Registers of a thread's sums and operands, and of what it fetches: rings of two are filled by
+    itself."""
+    return shape.sums + shape.operands + np.where(t.stages == 2, shape.fetched, 0)
+
+
+def transformed(t: Any) -> Count:
+    """Registers of a tile that a thread transforms, and of its row that is being made."""
+    return (t.outputs + 2) ** 2 + 2 * (t.outputs + 2)
+
+
+def _nvcc(problem: ConvProblem, t: Any) -> Count:
+    """Registers of the kernel that multiplies."""
+    shape = shape_of(problem, t)
+    # Matrix units take eight channels of sixteen at a time.
+    halved = np.where(splits(t), shape.operands // 2, 0)
+    return summed(shape, t) - halved + np.where(splits(t), _NVCC_SPLIT, _NVCC_PLAIN)
+
+
+def least(problem: ConvProblem, t: Any) -> Count:
+    """Registers with which nvcc spills none of them."""
+    return _nvcc(problem, t) - _NVCC_LESS
+
+
+def share(problem: ConvProblem, t: Any, device: Device) -> Count:
+    """Registers that `resident` blocks leave each thread."""
+    return launchable(device, shape_of(problem, t).waves * t.resident)
+
+
+def wanted(problem: ConvProblem, t: Any, device: Device) -> Count:
+    """Registers that a thread of the first kernel is expected to take."""
+    if device.vendor != "nvidia":
+        products = np.where(t.fused, summed(shape_of(problem, t), t), 0)
+        return np.maximum(products, transformed(t)) + _HIPCC
+    products = np.where(t.fused, multiplying(problem, t, device), 0)
+    return np.maximum(products, transformed(t) + _NVCC_TILE)
+
+
+def most(problem: ConvProblem, t: Any, device: Device) -> Count:
+    """Registers that it may take."""
+    if device.vendor == "nvidia":
+        return np.minimum(wanted(problem, t, device) + _NVCC_MORE, share(problem, t, device))
+    return wanted(problem, t, device) + _ROOMY * roomy(device)
+
+
+def multiplying(problem: ConvProblem, t: Any, device: Device) -> Count:
+    """Registers of a thread that multiplies."""
+    if device.vendor != "nvidia":
+        return summed(shape_of(problem, t), t) + _HIPCC
+    return np.minimum(_nvcc(problem, t), share(problem, t, device))
+
+
+def resident(problem: ConvProblem, t: Any, device: Device) -> tuple[Count, Count]:
+    """Blocks on a compute unit: of a kernel that transforms, and of one that multiplies."""
+    waves = shape_of(problem, t).waves
+    tiles = transformed(t) + (_NVCC_TILE if device.vendor == "nvidia" else _HIPCC)
+    most_waves = device.waves_per_cu // np.maximum(waves, 1)
+
+    def held(taken: Count) -> Count:
+        granules = -(-taken // device.register_granularity) * device.register_granularity
+        a_simd = floor_div(device.registers_per_simd_lane, granules)
+        return np.maximum(np.minimum(a_simd * device.simds_per_cu // waves, most_waves), 1)
+
+    lds = np.maximum(device.lds_bytes_per_cu // (ring_bytes(problem, t) + 1024), 1)
+    return held(tiles), np.minimum(held(multiplying(problem, t, device)), lds)
