@@ -80,15 +80,19 @@ __device__ inline void copy_async(void *lds, const void *from, bool there = true
   emulation::copy_async(lds, from, there ? Bytes : 0, Bytes);
 #elif defined(DSCORE_ASYNC_COPIES)
   const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(lds));
-  if constexpr (Bytes == 16)
+  if constexpr (Bytes == 2)  // the least that passes by itself are four
+    *static_cast<uint16_t *>(lds) = there ? *static_cast<const uint16_t *>(from) : 0;
+  else if constexpr (Bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                  "r"(there ? Bytes : 0) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(Bytes),
                  "r"(there ? Bytes : 0) : "memory");
 #else
-  *static_cast<Pack<uint32_t, Bytes / 4> *>(lds) =
-      vector_or_zeros<Bytes / 4>(static_cast<const uint32_t *>(from), there);
+  using Word = std::conditional_t<Bytes == 2, uint16_t, uint32_t>;
+  constexpr int words = Bytes / static_cast<int>(sizeof(Word));
+  *static_cast<Pack<Word, words> *>(lds) =
+      vector_or_zeros<words>(static_cast<const Word *>(from), there);
 #endif
 }
 
