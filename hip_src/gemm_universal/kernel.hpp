@@ -1,12 +1,12 @@
-// A product of matrices, rows of results by columns that lie side by side in memory, by tiles from a
-// ring of LDS buffers: pointwise layers whose channels come last (NHWC), and their gradients.
+// A product of matrices, rows of results by columns that lie side by side in memory, by tiles from
+// a ring of LDS buffers: pointwise layers whose channels come last (NHWC), and their gradients.
 //
 // Which axes the rows, the columns and the summed elements are, the operation says
 // (`PointwiseForward`, gemm_universal/input_gradient.hpp, gemm_universal/weight_gradient.hpp).
 //
 // Order of additions with plain arithmetic, as the reference backend has it: a slice s of the
-// wavefronts sums elements [s * slice, (s + 1) * slice) of every step, ascending; then the slices are
-// added, ascending; then the blocks of a cluster, which share the steps; then the parts.
+// wavefronts sums elements [s * slice, (s + 1) * slice) of every step, ascending; then the slices
+// are added, ascending; then the blocks of a cluster, which share the steps; then the parts.
 #pragma once
 
 #include "gemm_universal/lanes.hpp"
@@ -69,9 +69,9 @@ struct GemmUniversalShape : Tiling {
   using B = OperandTile<T, Tiling::threads, Tiling::tile_n, Tiling::step, along_b, false,
                         Tiling::vector_b, pitch_b, group>;
   static constexpr int buffer = A::elements + B::elements;
-  static constexpr int lds_bytes =
-      greatest(Tiling::stages * buffer * static_cast<int>(sizeof(T)),
-               Tiling::direct ? 0 : Tiling::slices * Tiling::sums * static_cast<int>(sizeof(float)));
+  static constexpr int joined = Tiling::direct ? 0 : Tiling::slices * Tiling::sums;
+  static constexpr int lds_bytes = greatest(Tiling::stages * buffer * static_cast<int>(sizeof(T)),
+                                            joined * static_cast<int>(sizeof(float)));
 };
 
 template <class T, class t>
@@ -80,8 +80,7 @@ using LanesOf = std::conditional_t<
     std::conditional_t<t::arithmetic == Products::tf32x3, Tf32Lanes<T, t>, Matrix16Lanes<T, t>>>;
 
 // Roles: sizes m, n, k of a problem's product; `row_a` and `row_b`, where a row of an operand begins
-// (less than 0: there is none); `row_out`, where one of results does; Arguments, and what becomes of
-// sums: `store`.
+// (less than 0: there is none); Arguments, and what becomes of sums: `store`.
 template <class T, class Tiling, class Roles_>
 struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   using Roles = Roles_;
@@ -94,9 +93,15 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   static constexpr int alignment =
       greatest(greatest(t::vector_a, t::vector_b), t::vector_out) * static_cast<int>(sizeof(T));
 
-  static __host__ __device__ int tiles_m(const Shape &s) { return ceil_div(Roles::m(s), t::tile_m); }
-  static __host__ __device__ int tiles_n(const Shape &s) { return ceil_div(Roles::n(s), t::tile_n); }
-  static __host__ __device__ int all_steps(const Shape &s) { return ceil_div(Roles::k(s), t::step); }
+  static __host__ __device__ int tiles_m(const Shape &s) {
+    return ceil_div(Roles::m(s), t::tile_m);
+  }
+  static __host__ __device__ int tiles_n(const Shape &s) {
+    return ceil_div(Roles::n(s), t::tile_n);
+  }
+  static __host__ __device__ int all_steps(const Shape &s) {
+    return ceil_div(Roles::k(s), t::step);
+  }
   // Steps of one block of a cluster, of one part; the last may have fewer, or none.
   static __host__ __device__ int steps_each(const Shape &s) {
     return ceil_div(all_steps(s), t::parts * t::cluster);

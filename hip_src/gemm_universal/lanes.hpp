@@ -1,8 +1,8 @@
 // The lanes of a wavefront of a product of matrices (gemm_universal/kernel.hpp): how they multiply,
 // and which results each holds.
 //
-// A kind of lanes says: `rows` of a lane by `runs` of `run` neighbouring columns, `row` and `column`
-// of these in the wavefront's tile, and the `index` of each sum.
+// A kind of lanes says: `rows` of a lane by `runs` of `run` neighbouring columns, `row` and
+// `column` of these in the wavefront's tile, and the `index` of each sum.
 #pragma once
 
 #include "support/joined_sums.hpp"

@@ -1,9 +1,9 @@
 // The operands of a product of matrices (gemm_universal/kernel.hpp): which element of each lies
 // where in memory, and how tiles of them come to LDS.
 //
-// An operand is rows of elements that lie side by side. Where these are the summed ones, as channels
-// of pixels in NHWC are, it lies `along` the sum; else its rows are the summed ones, and it lies
-// across. A tile lies in LDS as in memory.
+// An operand is rows of elements that lie side by side. Where these are the summed ones, as
+// channels of pixels in NHWC are, it lies `along` the sum; else its rows are the summed ones, and
+// it lies across. A tile lies in LDS as in memory.
 #pragma once
 
 #include "support/ring.hpp"
@@ -31,10 +31,10 @@ struct Pixels {
     const int area = s.height * s.width, image = pixel / area, place = pixel % area;
     const int row = place / s.width + s.pad_top, column = place % s.width + s.pad_left;
     const bool held = row % Layer::stride_h == 0 && column % Layer::stride_w == 0 &&
-                      row / Layer::stride_h < s.out_height && column / Layer::stride_w < s.out_width;
-    return held ? (image * s.out_height + row / Layer::stride_h) * s.out_width +
-                      column / Layer::stride_w
-                : -1;
+                      row / Layer::stride_h < s.out_height &&
+                      column / Layer::stride_w < s.out_width;
+    const int out_row = image * s.out_height + row / Layer::stride_h;
+    return held ? out_row * s.out_width + column / Layer::stride_w : -1;
   }
 };
 

@@ -1,5 +1,5 @@
-// Weight gradient of a pointwise convolution (gemm_universal/kernel.hpp): sums over the pixels of all
-// images, which are the rows of both operands. Blocks share the pixels of a tile of the result:
+// Weight gradient of a pointwise convolution (gemm_universal/kernel.hpp): sums over the pixels of
+// all images, which are the rows of both operands. Blocks share the pixels of a tile of the result:
 // `parts` of them are added by a kernel that follows.
 #pragma once
 
@@ -54,7 +54,8 @@ template <class T, class Tiling, class Layer, class Shape, class>
 struct GemmUniversalWeightGradient
     : Product<T, Tiling, PointwiseWeightGradient<Tiling, Layer, Shape>> {
   using Product<T, Tiling, PointwiseWeightGradient<Tiling, Layer, Shape>>::Product;
-  using Then = std::conditional_t<(Tiling::parts > 1), SplitKSum<T, SumTiling<Tiling>, Shape>, void>;
+  using Then =
+      std::conditional_t<(Tiling::parts > 1), SplitKSum<T, SumTiling<Tiling>, Shape>, void>;
 
   static long long workspace_bytes(const Shape &s) {
     const long long bytes = sizeof(float);

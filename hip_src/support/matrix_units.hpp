@@ -33,8 +33,8 @@ struct Exchange {
 }  // namespace emulation
 #endif
 
-// Count matrices of 8 x 8 elements, whose rows of 16 bytes begin where lanes 0 to 7, 8 to 15, ... of
-// the wavefront of 32 say: lane 4 g + i gets elements 2 i and 2 i + 1 of row g, or, Turned, of
+// Count matrices of 8 x 8 elements, whose rows of 16 bytes begin where lanes 0 to 7, 8 to 15, ...
+// of the wavefront of 32 say: lane 4 g + i gets elements 2 i and 2 i + 1 of row g, or, Turned, of
 // column g (PTX ISA, ldmatrix).
 template <int Count, bool Turned, class T>
 __device__ inline void read_matrices(Word *words, const T *row) {
@@ -107,8 +107,8 @@ __device__ inline void read_fragments(FragmentB<T> (&fragments)[Count], const T 
   }
 }
 
-// d[16][8] += a[16][16] · b[16][8] by the wavefront of 32; lane 4 g + i holds, of d, columns 2 i and
-// 2 i + 1 of rows g and g + 8 (PTX ISA, mma.m16n8k16).
+// d[16][8] += a[16][16] · b[16][8] by the wavefront of 32; lane 4 g + i holds, of d, columns 2 i
+// and 2 i + 1 of rows g and g + 8 (PTX ISA, mma.m16n8k16).
 template <class T>
 __device__ inline void multiply_16(float *d, const FragmentA<T> &a, const FragmentB<T> &b) {
 #if defined(DSCORE_HOST)
