@@ -1,11 +1,12 @@
-"""Products of matrices in any order of axes (hip_src/gemm_universal): pointwise layers whose channels
-come last, and their gradients.
+"""Products of matrices in any order of axes (hip_src/gemm_universal): pointwise layers and their
+gradients.
 
 Order of additions, for one result: slice ``s`` of the wavefronts sums the elements
-``[s · slice, (s + 1) · slice)`` of every step of its block, ascending, beginning with +0; the slices
-are added, ascending; then the blocks of a cluster, each of which has had some of the steps; then
-the parts (backends/reference/split_k.py); then bias, then activation. Products are rounded before
-they are added. Elements past the last are +0 · +0.
+``[s · slice, (s + 1) · slice)`` of every step of its block, ascending, beginning with +0; the
+slices are added, ascending; then the blocks of a cluster, each of which has had some of the steps;
+then the parts (backends/reference/split_k.py); then bias, then activation. Row tile ``r`` begins
+with the ``r``-th of its block's steps, and goes on with the first after the last. Products are
+rounded before they are added. Elements past the last are +0 · +0.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from dscore.algorithms.gemm_universal.tiling import (
+    channels_last,
+    direct,
     gathered,
     pitches_of,
     shape_of,
@@ -37,10 +40,6 @@ from dscore.backends.reference.split_k import sum_of_parts
 from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
-
-# The operands that are multiplied, of each operation.
-_FACTORS = {"conv": ("x", "w"), "input_gradient": ("gradient", "w"),
-            "weight_gradient": ("gradient", "x")}
 
 
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
@@ -67,12 +66,19 @@ class _Product(LockstepKernel):
         super().__init__(plan, operands)
         self.sizes, self.shape = sizes_of(self.problem), shape_of(self.problem, self.t,
                                                                   self.wavefront)
-        self.a, self.b = (operands[name] for name in _FACTORS[self.problem.operation])
+        self.last, operation = channels_last(self.problem), self.problem.operation
+        # The operands that are multiplied.
+        factors = {"conv": ("x", "w"), "input_gradient": ("gradient", "w"),
+                   "weight_gradient": ("gradient", "x")}[operation]
+        if not self.last and operation != "weight_gradient":
+            factors = factors[::-1]
+        self.a, self.b = (operands[name] for name in factors)
+        self.a_name, self.b_name = factors
         self.element = self.problem.spec.element
         self.threads = int(self.shape.waves) * self.wavefront
-        self.tiles = int(self.shape.tiles_m * self.shape.tiles_n)
+        self.tiles = int(self.shape.blocks_m * self.shape.tiles_n)
         self.lanes = lanes_of(plan)
-        self.direct = self.t.slices == self.t.cluster == 1
+        self.direct = bool(direct(self.t))
         require_launch(plan, self.tiles * self.t.cluster * self.t.parts, self.threads)
         if self.t.parts > 1:
             self.workspace = np.full((self.t.parts, self.sizes.m * self.sizes.n), np.nan,
@@ -86,7 +92,6 @@ class _Product(LockstepKernel):
             t.tile_m, t.step, sizes.along_a, pitch_a)
         self.b_row, self.b_column, self.b_words = _tile(
             t.tile_n, t.step, sizes.along_b, pitch_b, group_of(self.plan))
-        self.b_words = int(self.shape.a_elements) + self.b_words
 
     def allocate(self, blocks: Blocks) -> None:
         """Registers, and LDS, which holds the ring and then the sums."""
@@ -100,81 +105,111 @@ class _Product(LockstepKernel):
         else:
             way = np.empty((blocks.count, elements), dtype=np.float32)
         self.a_temp, self.b_temp = way[:, :self.a_words.size], way[:, self.a_words.size:elements]
-        blocks.lds_tile("the ring of buffers", self.t.stages * int(self.shape.buffer),
-                        self.element)
-        if self.t.stages * int(self.shape.buffer) * self.element.bytes < (
-                ACCUMULATOR.bytes * int(self.shape.joined)):
-            blocks.lds_tile("the sums", -(-ACCUMULATOR.bytes * int(self.shape.joined)
-                                          // self.element.bytes)
-                            - self.t.stages * int(self.shape.buffer), self.element)
+        self._allocate_lds(blocks)
+
+    def _allocate_lds(self, blocks: Blocks) -> None:
+        """The ring; the sums in its place, or behind it where further tiles are under way."""
+        shape, stages = self.shape, self.t.stages
+        self.sums_at = 0
+        if self.t.repeat > 1:
+            blocks.lds_tile("the ring of buffers", int(shape.b_elements)
+                            + stages * int(shape.a_elements), self.element)
+            if not self.direct:
+                self.sums_at = blocks.lds_tile("the sums", int(shape.joined))
+            return
+        sums = -(-ACCUMULATOR.bytes * int(shape.joined) // self.element.bytes)
+        blocks.lds_tile("the ring of buffers", max(stages * int(shape.buffer), sums), self.element)
 
     def run_part(self, tile: Ints, part: int) -> None:
         """The blocks of the tiles numbered *tile* that have a part of the steps."""
         column_tile, row_tile = split(tile, int(self.shape.tiles_n))
-        self.first_m, self.first_n = row_tile * self.t.tile_m, column_tile * self.t.tile_n
+        self.first_n = column_tile * self.t.tile_n
+        for at in range(self.t.repeat):
+            self.row_tile = row_tile * self.t.repeat + at
+            self.first_m = self.row_tile * self.t.tile_m
+            self._run_tile(part, at)
+
+    def _run_tile(self, part: int, at: int) -> None:
         total: Any = None
         for rank in range(self.t.cluster):
-            self.blocks.begin()
-            self._accumulate((part * self.t.cluster + rank) * int(self.shape.steps))
+            if at == 0:
+                self.blocks.begin()
+            self._accumulate((part * self.t.cluster + rank) * int(self.shape.steps), at)
             if self.direct:
                 self._store_direct(part)
                 return
             own = self._slices()
             total = own if total is None else np.add(total, own, out=total)
         row, column = np.divmod(lane_ids(self.t.tile_m * self.t.tile_n), self.t.tile_n)
-        self._store(part, total.reshape(tile.shape[0], -1), self.first_m + row,
+        self._store(part, total.reshape(total.shape[0], -1), self.first_m + row,
                     self.first_n + column)
 
-    def _accumulate(self, first: int) -> None:
-        """The steps of a block; a barrier parts each from the next."""
+    def _accumulate(self, first: int, tile: int) -> None:
+        """The steps of a block; a barrier parts each from the next. With several tiles of rows the
+        step of each is the ring's, and the columns' elements stay."""
         self.lanes.sums.fill(0)
-        end = min(first + int(self.shape.steps), int(self.shape.all_steps))
-        for at, step in enumerate(range(first, end)):
-            buffer = at % self.t.stages * int(self.shape.buffer)
-            self._copy(buffer, step)
-            self.lanes.multiply(buffer)
+        shape, stages = self.shape, self.t.stages
+        steps = max(min(int(shape.steps), int(shape.all_steps) - first), 0)
+        for at in range(steps):
+            step = first + (at + self.row_tile) % steps
+            if self.t.repeat == 1:
+                a = at % stages * int(shape.buffer)
+                b = a + int(shape.a_elements)
+            else:
+                a, b = int(shape.b_elements) + tile % stages * int(shape.a_elements), 0
+            self._copy_a(a, step)
+            if tile == 0:
+                self._copy_b(b, step)
+            self.lanes.multiply(a, b)
 
-    def _copy(self, buffer: int, step: int) -> None:
-        """A step's tiles to the LDS buffer at element *buffer*."""
-        sizes, first = self.sizes, step * self.t.step
-        row = self.a_row + (self.first_m if sizes.along_a else first)
-        column = self.a_column + (first if sizes.along_a else self.first_m)
-        at, held = self._row_a(row)
-        width = sizes.k if sizes.along_a else sizes.m
-        self._bring(self.a_temp, self.a, at * sizes.row_a + column,
-                    held & (row < (sizes.m if sizes.along_a else sizes.k)) & (column < width))
-        if self.problem.spec.scaled:
-            self._scale(row, column, held & (row < sizes.m) & (column < sizes.k))
-        self.blocks.lds_write(buffer, self.a_temp, self.a_words, self.element)
-        row = self.b_row + (self.first_n if sizes.along_b else first)
-        column = self.b_column + (first if sizes.along_b else self.first_n)
-        at, held = self._row_b(row)
-        width = sizes.k if sizes.along_b else sizes.n
-        self._bring(self.b_temp, self.b, at * sizes.row_b + column,
-                    held & (row < (sizes.n if sizes.along_b else sizes.k)) & (column < width))
-        self.blocks.lds_write(buffer, self.b_temp, self.b_words, self.element)
+    def _copy_a(self, first: int, step: Ints) -> None:
+        """A step's tile of rows to LDS, from element *first* on; each block has a step of its own.
+        """
+        sizes, begin = self.sizes, step * self.t.step
+        row = self.a_row + (self.first_m if sizes.along_a else begin)
+        column = self.a_column + (begin if sizes.along_a else self.first_m)
+        self._bring(self.a_temp, self.a, self.a_name, row, column, sizes.along_a, sizes.m)
+        self.blocks.lds_write(first, self.a_temp, self.a_words, self.element)
 
-    def _bring(self, temp: Floats, memory: Any, at: Ints, held: Bools) -> None:
+    def _copy_b(self, first: int, step: Ints) -> None:
+        """The same of columns."""
+        sizes, begin = self.sizes, step * self.t.step
+        row = self.b_row + (self.first_n if sizes.along_b else begin)
+        column = self.b_column + (begin if sizes.along_b else self.first_n)
+        self._bring(self.b_temp, self.b, self.b_name, row, column, sizes.along_b, sizes.n)
+        self.blocks.lds_write(first, self.b_temp, self.b_words, self.element)
+
+    def _bring(self, temp: Floats, memory: Any, name: str, row: Ints, column: Ints, along: bool,
+               extent: int) -> None:
+        """Elements of an operand's rows and columns, zeros where there are none."""
+        rows, columns = (extent, self.sizes.k) if along else (self.sizes.k, extent)
+        held = (row < rows) & (column < columns)
+        if name == "w":
+            at, image, channel = row * self.problem.spec.in_channels + column, row, row
+        else:
+            pixel, channel = (row, column) if self.last else (column, row)
+            at, image, there = self._in_images(name, pixel, channel)
+            held = held & there
         at, held = (np.broadcast_to(one, temp.shape) for one in (at, held))
-        self.blocks.load(temp, memory, Addresses(at, held), "inputs")
+        self.blocks.load(temp, memory, Addresses(at, held), "filters" if name == "w" else "inputs")
+        if name == "x" and self.problem.spec.scaled:
+            scale = np.broadcast_to(image * self.problem.spec.in_channels + channel, temp.shape)
+            self.scaled(self.blocks, temp, Addresses(scale, held))
 
-    def _scale(self, row: Ints, column: Ints, held: Bools) -> None:
-        """The elements of x by the scale of their image and channel, rounded to elements."""
-        image = row // (self.problem.out_height * self.problem.out_width)
-        at, held = np.broadcast_arrays(image * self.sizes.k + column, held)
-        self.scaled(self.blocks, self.a_temp, Addresses(at, held))
-
-    def _row_a(self, row: Ints) -> tuple[Ints, Bools]:
-        """The row of memory that a row of the first operand is, and whether there is one."""
-        if not gathered(self.problem) or self.problem.operation == "weight_gradient":
-            return row, np.True_
-        return self._result(row) if self.problem.operation == "input_gradient" else (
-            self._source(row))
-
-    def _row_b(self, row: Ints) -> tuple[Ints, Bools]:
-        if not gathered(self.problem) or self.problem.operation != "weight_gradient":
-            return row, np.True_
-        return self._source(row)
+    def _in_images(self, name: str, pixel: Ints, channel: Ints) -> tuple[Ints, Ints, Bools]:
+        """Where a pixel's channel lies in x or the gradient, its image, and whether it is there.
+        """
+        spec, of_x = self.problem.spec, name == "x"
+        height, width = ((self.problem.height, self.problem.width) if of_x else
+                         (self.problem.out_height, self.problem.out_width))
+        held: Bools = np.bool_(True)  # type: ignore[assignment]
+        if gathered(self.problem) and (of_x or self.problem.operation == "input_gradient"):
+            pixel, held = self._source(pixel) if of_x else self._result(pixel)
+        place, image = split(pixel, height * width)
+        at = self.images.at(image, channel, place, spec.in_channels if of_x else spec.out_channels,
+                            height * width) if not self.last else (
+            pixel * (spec.in_channels if of_x else spec.out_channels) + channel)
+        return at, image, held
 
     def _source(self, pixel: Ints) -> tuple[Ints, Bools]:
         """The input's pixel that an output's is made of."""
@@ -201,12 +236,12 @@ class _Product(LockstepKernel):
         t, count, sum_row = self.t, self.blocks.count, int(self.shape.sum_row)
         shape = self.lanes.sums.shape[1:]
         words = self.lanes.slice * t.tile_m * sum_row + self.lanes.row * sum_row + self.lanes.column
-        self.blocks.lds_write(0, self.lanes.sums.reshape(count, -1),
+        self.blocks.lds_write(self.sums_at, self.lanes.sums.reshape(count, -1),
                               np.broadcast_to(words, shape).ravel())
         slices, row, column = np.ogrid[:t.slices, :t.tile_m, :t.tile_n]
         sums = np.empty((count, t.slices, t.tile_m, t.tile_n), np.float32)
-        self.blocks.lds_read(sums, Addresses((slices * t.tile_m + row) * sum_row + column), 0,
-                             operand=False)
+        self.blocks.lds_read(sums, Addresses((slices * t.tile_m + row) * sum_row + column),
+                             self.sums_at, operand=False)
         total = np.zeros_like(sums[:, 0])
         for at in range(t.slices):
             np.add(total, sums[:, at], out=total)
@@ -221,17 +256,23 @@ class _Product(LockstepKernel):
 
     def _store(self, part: int, sums: Floats, row: Ints, column: Ints) -> None:
         """The epilogue, and the stores of results (block, number)."""
-        sizes = self.sizes
-        at = Addresses(*np.broadcast_arrays(row * sizes.n + column,
-                                            (row < sizes.m) & (column < sizes.n)))
+        sizes, problem = self.sizes, self.problem
+        held, index = (row < sizes.m) & (column < sizes.n), row * sizes.n + column
         if self.t.parts > 1:
-            self.blocks.store(self.workspace[part], at, sums)
+            self.blocks.store(self.workspace[part],
+                              Addresses(*np.broadcast_arrays(index, held)), sums)
             return
-        if self.problem.operation == "conv":
-            sums = self.epilogue(self.blocks, sums.copy(), column, at)
-        elif gathered(self.problem) and self.problem.operation == "input_gradient":
+        pixel, channel = (row, column) if self.last else (column, row)
+        if not self.last and problem.operation != "weight_gradient":
+            area = (problem.out_height * problem.out_width if problem.operation == "conv"
+                    else problem.height * problem.width)
+            index = (pixel // area * sizes.m + channel) * area + pixel % area
+        at = Addresses(*np.broadcast_arrays(index, held))
+        if problem.operation == "conv":
+            sums = self.epilogue(self.blocks, sums.copy(), np.broadcast_to(channel, sums.shape), at)
+        elif gathered(problem) and problem.operation == "input_gradient":
             # Of a pixel that no output was made of, zero by an infinite filter is no number.
-            sums = np.where(self._result(row)[1], sums, np.float32(0))
+            sums = np.where(self._result(pixel)[1], sums, np.float32(0))
         self.blocks.store(self.out, at, sums)
 
     def add_parts(self) -> None:

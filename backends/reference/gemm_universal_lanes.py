@@ -15,6 +15,7 @@ from dscore.algorithms.gemm_universal.tiling import (
     FRAGMENTS,
     GemmUniversalTiling,
     beside,
+    direct,
     pitches_of,
     shape_of,
     sizes_of,
@@ -30,7 +31,7 @@ def group_of(plan: Plan) -> int:
     """Fragments whose columns lie so that a lane's are neighbours."""
     t = plan.tiling
     assert isinstance(t, GemmUniversalTiling)
-    if t.arithmetic == "plain" or not sizes_of(plan.problem).along_b or t.slices * t.cluster > 1:
+    if t.arithmetic == "plain" or not sizes_of(plan.problem).along_b or not direct(t):
         return 1
     most = VECTOR_BYTES // plan.problem.spec.element.bytes // 2
     return most if t.wave_n % (8 * most) == 0 else 2 if t.wave_n % 16 == 0 else 1
@@ -54,7 +55,6 @@ class Lanes(ABC):
         self.summed = t.step // t.slices
         shape = shape_of(plan.problem, t, self.wavefront)
         self.pitch_a, self.pitch_b = (int(pitch) for pitch in pitches_of(plan.problem, t))
-        self.b_first = int(shape.a_elements)
         self.lane, wave = lane_ids(self.wavefront), lane_ids(int(shape.waves), 1)
         waves_m, waves_n = t.tile_m // t.wave_m, t.tile_n // t.wave_n
         self.slice = wave // (waves_m * waves_n)
@@ -85,8 +85,8 @@ class Lanes(ABC):
 
     def b_words(self, column: Ints, k: Ints) -> Addresses:
         """The same of the second operand, by places of columns."""
-        return Addresses(self.b_first + _place(self.sizes.along_b, self.wave_n + column,
-                                               self.slice * self.summed + k, self.pitch_b))
+        return Addresses(_place(self.sizes.along_b, self.wave_n + column,
+                                self.slice * self.summed + k, self.pitch_b))
 
     def read(self, out: Floats, at: Addresses, buffer: int, along: bool, pitch: int, k: int
              ) -> None:
@@ -94,8 +94,8 @@ class Lanes(ABC):
         self.blocks.lds_read(out, at, buffer + k * (1 if along else pitch), element=self.element)
 
     @abstractmethod
-    def multiply(self, buffer: int) -> None:
-        """One step from the LDS buffer that begins at element *buffer*."""
+    def multiply(self, a: int, b: int) -> None:
+        """One step from the tiles of operands that begin at these elements of LDS."""
 
 
 def _place(along: bool, extent: Ints, summed: Ints, pitch: int) -> Ints:
@@ -123,12 +123,12 @@ class _Plain(Lanes):
         self.a = self._file("first operands", self.registers[0], self.read_a, of_elements=True)
         self.b = self._file("second operands", self.registers[1], self.read_b, of_elements=True)
 
-    def multiply(self, buffer: int) -> None:
+    def multiply(self, a: int, b: int) -> None:
         for k in range(self.summed):
             if k % self.read_a == 0:
-                self.read(self.a, self.a_at, buffer, self.sizes.along_a, self.pitch_a, k)
+                self.read(self.a, self.a_at, a, self.sizes.along_a, self.pitch_a, k)
             if k % self.read_b == 0:
-                self.read(self.b, self.b_at, buffer, self.sizes.along_b, self.pitch_b, k)
+                self.read(self.b, self.b_at, b, self.sizes.along_b, self.pitch_b, k)
             self.blocks.fma(self.sums, self.a[:, :, None, k % self.read_a],
                             self.b[:, None, :, k % self.read_b], self.product)
 
@@ -175,10 +175,10 @@ class _Tf32(_Fragments):
             "second operands", 2, n, 2)
         self.a_read, self.b_read = self.a[:, 0].copy(), self.b[:, 0].copy()
 
-    def multiply(self, buffer: int) -> None:
+    def multiply(self, a: int, b: int) -> None:
         for k in range(0, self.summed, 8):
-            self.read(self.a_read, self.a_at, buffer, self.sizes.along_a, self.pitch_a, k)
-            self.read(self.b_read, self.b_at, buffer, self.sizes.along_b, self.pitch_b, k)
+            self.read(self.a_read, self.a_at, a, self.sizes.along_a, self.pitch_a, k)
+            self.read(self.b_read, self.b_at, b, self.sizes.along_b, self.pitch_b, k)
             self.a[:, 0], self.a[:, 1] = halves(self.a_read)
             self.b[:, 0], self.b[:, 1] = halves(self.b_read)
             for small_a, small_b in ((1, 0), (0, 1), (0, 0)):
@@ -201,10 +201,10 @@ class _Matrix16(_Fragments):
         self.a = self._file("first operands", 2, 2, 2 * m, of_elements=True)
         self.b = self._file("second operands", n, 2, 2, of_elements=True)
 
-    def multiply(self, buffer: int) -> None:
+    def multiply(self, a: int, b: int) -> None:
         for k in range(0, self.summed, 16):
-            self.read(self.a, self.a_at, buffer, self.sizes.along_a, self.pitch_a, k)
-            self.read(self.b, self.b_at, buffer, self.sizes.along_b, self.pitch_b, k)
+            self.read(self.a, self.a_at, a, self.sizes.along_a, self.pitch_a, k)
+            self.read(self.b, self.b_at, b, self.sizes.along_b, self.pitch_b, k)
             self._multiply_fragments()
 
     def _multiply_fragments(self) -> None:

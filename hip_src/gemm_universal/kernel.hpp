@@ -6,7 +6,9 @@
 //
 // Order of additions with plain arithmetic, as the reference backend has it: a slice s of the
 // wavefronts sums elements [s * slice, (s + 1) * slice) of every step, ascending; then the slices
-// are added, ascending; then the blocks of a cluster, which share the steps; then the parts.
+// are added, ascending; then the blocks of a cluster, which share the steps; then the parts. Row
+// tile r begins with the r-th of its block's steps, and goes on with the first after the last, so
+// that blocks do not read the same columns' elements at the same time.
 #pragma once
 
 #include "gemm_universal/lanes.hpp"
@@ -17,28 +19,32 @@ namespace dscore {
 enum class Products { plain, tf32x3, matrix16 };
 
 // VectorA, VectorB, VectorOut: elements that lie side by side and aligned in rows of the operands
-// and of the result. Gathered: rows of pixels are not all pixels in their order.
+// and of the result. Gathered: pixels are not all in their order, for a stride or padding. Last:
+// the channels of a pixel lie side by side, and not the pixels of a channel.
 template <int TileM, int TileN, int WaveM, int WaveN, int LanesM, int Slices, int Step, int Stages,
-          int Cluster, int Parts, Products Arithmetic, int VectorA, int VectorB, int VectorOut,
-          bool Gathered, int Layout, int Wavefront>
+          int Cluster, int Parts, int Repeat, bool Staged, Products Arithmetic, int VectorA,
+          int VectorB, int VectorOut, bool Gathered, bool Last, int Layout, int Wavefront>
 struct GemmUniversalTiling {
   static constexpr int tile_m = TileM, tile_n = TileN, wave_m = WaveM, wave_n = WaveN;
   static constexpr int lanes_m = LanesM, slices = Slices, step = Step, stages = Stages;
-  static constexpr int cluster = Cluster, parts = Parts, wavefront = Wavefront, layout = Layout;
+  static constexpr int cluster = Cluster, parts = Parts, repeat = Repeat, wavefront = Wavefront;
+  static constexpr int layout = Layout;
   static constexpr int vector_a = VectorA, vector_b = VectorB, vector_out = VectorOut;
-  static constexpr bool gathered = Gathered;
+  static constexpr bool gathered = Gathered, last = Last;
   static constexpr Products arithmetic = Arithmetic;
   static constexpr int waves_m = TileM / WaveM, waves_n = TileN / WaveN;
   static constexpr int threads = waves_m * waves_n * Slices * Wavefront, slice = Step / Slices;
   static constexpr int accumulators = WaveM * WaveN / Wavefront;
   // Whether each lane stores its own sums; else these pass through LDS.
-  static constexpr bool direct = Slices == 1 && Cluster == 1;
+  static constexpr bool direct = !Staged && Slices == 1 && Cluster == 1;
   static constexpr int sum_row = TileN + (TileN % 16 ? 0 : 8), sums = TileM * sum_row;
   static constexpr bool plain = Arithmetic == Products::plain;
   static constexpr int fragment = plain ? 4 : Arithmetic == Products::tf32x3 ? 8 : 16;
   static_assert(TileM % WaveM == 0 && TileN % WaveN == 0, "a block holds whole wavefronts");
   static_assert(Step % Slices == 0 && slice % fragment == 0, "slices of whole fragments");
   static_assert(TileN % VectorOut == 0, "rows of whole vectors");
+  static_assert(Repeat == 1 || (Stages > 1 && Slices * Cluster * Parts == 1),
+                "tiles of rows that follow one another in a ring");
   static_assert(plain ? WaveM % LanesM == 0 && WaveN % (Wavefront / LanesM) == 0
                       : WaveM % 16 == 0 && WaveN % 8 == 0 && LanesM == 8 && Wavefront == 32,
                 "whole fragments");
@@ -65,13 +71,18 @@ struct GemmUniversalShape : Tiling {
   static constexpr int pitch_a = pitch(along_a ? Tiling::step : Tiling::tile_m, along_a);
   static constexpr int pitch_b = pitch(along_b ? Tiling::step : Tiling::tile_n, along_b);
   using A = OperandTile<T, Tiling::threads, Tiling::tile_m, Tiling::step, along_a, Tiling::gathered,
-                        Tiling::vector_a, pitch_a, 1>;
-  using B = OperandTile<T, Tiling::threads, Tiling::tile_n, Tiling::step, along_b, false,
-                        Tiling::vector_b, pitch_b, group>;
+                        Tiling::vector_a, pitch_a, 1, typename Roles::A>;
+  using B = OperandTile<T, Tiling::threads, Tiling::tile_n, Tiling::step, along_b, Tiling::gathered,
+                        Tiling::vector_b, pitch_b, group, typename Roles::B>;
   static constexpr int buffer = A::elements + B::elements;
-  static constexpr int joined = Tiling::direct ? 0 : Tiling::slices * Tiling::sums;
-  static constexpr int lds_bytes = greatest(Tiling::stages * buffer * static_cast<int>(sizeof(T)),
-                                            joined * static_cast<int>(sizeof(float)));
+  static constexpr int joined_bytes =
+      Tiling::direct ? 0 : Tiling::slices * Tiling::sums * static_cast<int>(sizeof(float));
+  // Of tiles of rows that follow one another, the columns' elements stay.
+  static constexpr int ring_bytes =
+      (Tiling::repeat > 1 ? B::elements + Tiling::stages * A::elements : Tiling::stages * buffer) *
+      static_cast<int>(sizeof(T));
+  static constexpr int lds_bytes =
+      Tiling::repeat > 1 ? ring_bytes + joined_bytes : greatest(ring_bytes, joined_bytes);
 };
 
 template <class T, class t>
@@ -79,8 +90,9 @@ using LanesOf = std::conditional_t<
     t::plain, PlainLanes<T, t>,
     std::conditional_t<t::arithmetic == Products::tf32x3, Tf32Lanes<T, t>, Matrix16Lanes<T, t>>>;
 
-// Roles: sizes m, n, k of a problem's product; `row_a` and `row_b`, where a row of an operand begins
-// (less than 0: there is none); Arguments, and what becomes of sums: `store`.
+// Roles: sizes m, n, k of a problem's product; A and B, the operands, with their `extent` of rows
+// or columns of results, their `depth` of summed elements, and where a `row` begins and what a
+// `column` adds to that (less than 0: there is none); Arguments, and what becomes of sums: `store`.
 template <class T, class Tiling, class Roles_>
 struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   using Roles = Roles_;
@@ -99,6 +111,9 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   static __host__ __device__ int tiles_n(const Shape &s) {
     return ceil_div(Roles::n(s), t::tile_n);
   }
+  static __host__ __device__ int blocks_m(const Shape &s) {
+    return ceil_div(tiles_m(s), t::repeat);
+  }
   static __host__ __device__ int all_steps(const Shape &s) {
     return ceil_div(Roles::k(s), t::step);
   }
@@ -108,10 +123,10 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   }
   // Block of the cluster fastest, then column tile: blocks that read the same rows follow one
   // another.
-  static int blocks(const Shape &s) { return t::cluster * tiles_n(s) * tiles_m(s) * t::parts; }
+  static int blocks(const Shape &s) { return t::cluster * tiles_n(s) * blocks_m(s) * t::parts; }
 
   const Shape &s;
-  int thread, lane, slice, wave_m, wave_n, rank, part, first_step, first_m, first_n;
+  int thread, lane, slice, wave_m, wave_n, rank, part, first_step, steps, first_m, first_n;
   typename t::A a;
   typename t::B b;
   typename t::A::Move a_moves[t::stages == 2 ? t::A::count : 1];
@@ -119,84 +134,49 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   float accumulators[t::accumulators];
 
   static __device__ int tile_of() { return blockIdx.x / t::cluster; }
-  static __device__ int first_row(const Shape &s) {
-    return tile_of() / tiles_n(s) % tiles_m(s) * t::tile_m;
-  }
   __device__ Product(const Arguments &args, const Shape &shape)
       : s(shape), thread(threadIdx.x), lane(threadIdx.x % t::wavefront),
-        first_m(first_row(shape)), first_n(tile_of() % tiles_n(shape) * t::tile_n),
-        a(Roles::a(args), first_row(shape), threadIdx.x,
-          [&](int row) { return offset_a(shape, row); }),
-        b(Roles::b(args), tile_of() % tiles_n(shape) * t::tile_n, threadIdx.x,
-          [&](int row) { return offset_b(shape, row); }),
-        accumulators{} {
+        first_m(tile_of() / tiles_n(shape) % blocks_m(shape) * t::repeat * t::tile_m),
+        first_n(tile_of() % tiles_n(shape) * t::tile_n),
+        a(Roles::a(args), {shape}, first_m, threadIdx.x),
+        b(Roles::b(args), {shape}, first_n, threadIdx.x), accumulators{} {
     const int wave = thread / t::wavefront;
     slice = wave / (t::waves_m * t::waves_n);
     wave_n = wave % t::waves_n * t::wave_n;
     wave_m = wave / t::waves_n % t::waves_m * t::wave_m;
     rank = blockIdx.x % t::cluster;
-    part = tile_of() / (tiles_n(s) * tiles_m(s));
+    part = tile_of() / (tiles_n(s) * blocks_m(s));
     first_step = (part * t::cluster + rank) * steps_each(s);
+    steps = least(steps_each(s), all_steps(s) - first_step);
   }
 
-  // Where a row of an operand begins, less than 0 where there is none.
-  static __device__ int offset_a(const Shape &s, int row) {
-    constexpr int even = t::along_a ? t::tile_m : t::step;
-    const int rows = t::along_a ? Roles::m(s) : Roles::k(s);
-    if (rows % even != 0 && row >= rows) return t::A::nowhere;
-    return Roles::template row_a<t::gathered>(s, row);
+  __device__ int turned(int step) const {
+    return first_step + (step + first_m / t::tile_m) % steps;
   }
-  static __device__ int offset_b(const Shape &s, int row) {
-    constexpr int even = t::along_b ? t::tile_n : t::step;
-    const int rows = t::along_b ? Roles::n(s) : Roles::k(s);
-    if (rows % even != 0 && row >= rows) return t::B::nowhere;
-    return Roles::template row_b<t::gathered>(s, row);
-  }
-
   __device__ void copy(T *lds, int step) const {
-    a.copy(lds, first_step + step, Roles::k(s), Roles::m(s),
-           [&](int row) { return offset_a(s, row); });
-    b.copy(lds + t::A::elements, first_step + step, Roles::k(s), Roles::n(s),
-           [&](int row) { return offset_b(s, row); });
+    a.copy(lds, turned(step));
+    b.copy(lds + t::A::elements, turned(step));
   }
   __device__ void fetch(int step) {
-    a.fetch(a_moves, first_step + step, Roles::k(s), Roles::m(s),
-            [&](int row) { return offset_a(s, row); });
-    b.fetch(b_moves, first_step + step, Roles::k(s), Roles::n(s),
-            [&](int row) { return offset_b(s, row); });
+    a.fetch(a_moves, turned(step));
+    b.fetch(b_moves, turned(step));
   }
   __device__ void put(T *lds) const {
     a.put(lds, a_moves);
     b.put(lds + t::A::elements, b_moves);
   }
-  __device__ void multiply(const T *lds) {
-    Lanes::multiply(accumulators, lds + place_of<t::along_a>(wave_m, slice * t::slice, t::pitch_a),
-                    lds + t::A::elements +
-                        place_of<t::along_b>(wave_n, slice * t::slice, t::pitch_b),
-                    lane);
-  }
-  // Multiplies the elements of a step that this thread has brought by the scale of their image and
-  // channel.
-  __device__ void scale(const Arguments &args, T *lds, int step) const {
-    a.each(first_step + step, Roles::k(s), Roles::m(s),
-           [&](int row) { return offset_a(s, row); },
-           [&](int, int at, const T *, bool there, int row, int column) {
-             if (!there) return;
-             const auto scales = read_vector<t::vector_a>(Roles::scales(args, s, row) + column);
-             const auto several = read_vector<t::vector_a>(lds + at);
-             float products[t::vector_a];
-             DSCORE_UNROLL
-             for (int j = 0; j < t::vector_a; j++)
-               products[j] = static_cast<float>(several.at[j]) * static_cast<float>(scales.at[j]);
-             write_vector(lds + at, rounded<T, t::vector_a>(products));
-           });
+  __device__ void multiply(const T *lds) { multiply(lds, lds + t::A::elements); }
+  __device__ void multiply(const T *rows, const T *columns) {
+    Lanes::multiply(accumulators,
+                    rows + place_of<t::along_a>(wave_m, slice * t::slice, t::pitch_a),
+                    columns + place_of<t::along_b>(wave_n, slice * t::slice, t::pitch_b), lane);
   }
 
   // Stores Width neighbouring sums of a row.
   template <int Width>
   __device__ void store(const Arguments &args, int row, int column, const float *values) const {
     if (Roles::n(s) % t::tile_n != 0 && column >= Roles::n(s)) return;
-    Roles::template store<T, Width, t::gathered>(args, s, part, row, column, values);
+    Roles::template store<T, Width>(args, s, part, row, column, values);
   }
   __device__ bool held(int row) const { return Roles::m(s) % t::tile_m == 0 || row < Roles::m(s); }
 
@@ -221,7 +201,7 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
 
   // Sums of all slices, and of a cluster's blocks, through LDS to the threads that store them.
   __device__ void finish_joined(const Arguments &args, float *sums) const {
-    __syncthreads();
+    if constexpr (t::repeat == 1) __syncthreads();
     float *own = sums + slice * t::sums + wave_m * t::sum_row + wave_n;
     DSCORE_UNROLL
     for (int r = 0; r < Lanes::rows; r++)
@@ -249,65 +229,168 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   __device__ void join(float (&values)[t::vector_out], const float *sums) const {
     DSCORE_UNROLL
     for (int block = 0; block < t::cluster; block++) {
+      constexpr int width = least(t::vector_out, 4);
       float own[t::vector_out] = {};
       DSCORE_UNROLL
       for (int other = 0; other < t::slices; other++)
         DSCORE_UNROLL
-        for (int j = 0; j < t::vector_out; j++) {
+        for (int j = 0; j < t::vector_out; j += width) {
           const float *from = sums + other * t::sums + j;
-          own[j] += t::cluster > 1 ? read_of_block(from, block) : *from;
+          const auto several = t::cluster > 1 ? read_vector_of_block<width>(from, block)
+                                              : read_vector<width>(from);
+          DSCORE_UNROLL
+          for (int i = 0; i < width; i++) own[j + i] += several.at[i];
         }
       DSCORE_UNROLL
       for (int j = 0; j < t::vector_out; j++) values[j] += own[j];
     }
   }
 
+  __device__ void finish(const Arguments &args, void *sums) const {
+    if constexpr (t::direct) finish_direct(args);
+    else finish_joined(args, static_cast<float *>(sums));
+  }
+
+  // Tiles of rows, one after the other, through a ring; the columns' elements stay in LDS.
+  __device__ void run_repeated(const Arguments &args, T *lds) {
+    T *ring = lds + t::B::elements;
+    const int tiles = least(t::repeat, tiles_m(s) - first_m / t::tile_m), first = first_m;
+    const auto rows = [&](int tile) { return a.moved(first + tile * t::tile_m); };
+    const auto buffer = [&](int tile) { return ring + tile % t::stages * t::A::elements; };
+    b.copy(lds, 0);
+    DSCORE_UNROLL
+    for (int tile = 0; tile < t::stages - 1; tile++) {
+      if (tile < tiles) rows(tile).copy(buffer(tile), 0);
+      commit_copies();
+    }
+    DSCORE_ROLLED
+    for (int tile = 0; tile < tiles; tile++) {
+      wait_copies<t::stages - 2>();
+      if constexpr (Roles::scaled)
+        Roles::scale(args, s, rows(tile), b, buffer(tile), lds, 0);
+      __syncthreads();
+      const int ahead = tile + t::stages - 1;
+      if (ahead < tiles) rows(ahead).copy(buffer(ahead), 0);
+      commit_copies();
+      DSCORE_UNROLL
+      for (int i = 0; i < t::accumulators; i++) accumulators[i] = 0.0f;
+      multiply(buffer(tile), lds);
+      first_m = first + tile * t::tile_m;
+      finish(args, ring + t::stages * t::A::elements);
+    }
+  }
+
   __device__ void run(const Arguments &args) {
     T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
-    const int steps = least(steps_each(s), all_steps(s) - first_step);
-    run_ring<t>(*this, lds, steps, [&](T *arrived, int step) {
-      if constexpr (Roles::scaled) scale(args, arrived, step);
-    });
-    if constexpr (t::direct) finish_direct(args);
-    else finish_joined(args, reinterpret_cast<float *>(lds));
+    if constexpr (t::repeat > 1) {
+      run_repeated(args, lds);
+    } else {
+      run_ring<t>(*this, lds, steps, [&](T *arrived, int step) {
+        if constexpr (Roles::scaled)
+          Roles::scale(args, s, a, b, arrived, arrived + t::A::elements, turned(step));
+      });
+      finish(args, lds);
+    }
   }
 };
 
-// y[pixel][o] = sum over c of x[pixel][c] * w[o][c].
-template <class Layer, class Shape_, class Epilogue>
+// Operands that hold filters: rows of output channels by input channels.
+template <class Shape, bool Outs>
+struct Filters {
+  const Shape &s;
+  __device__ int extent() const { return Outs ? s.out_channels : s.in_channels; }
+  __device__ int depth() const { return Outs ? s.in_channels : s.out_channels; }
+  __device__ int row(int row) const { return row * s.in_channels; }
+  __device__ int column(int column) const { return column; }
+};
+
+// Operands that hold images, by pixels counted through in the order of Pick. Last: rows of pixels,
+// else rows of channels. Summed: the pixels are summed.
+template <class Shape, class Pick, bool Last, bool Summed>
+struct ImagesOf {
+  const Shape &s;
+  __device__ int extent() const { return Summed ? Pick::channels(s) : Pick::pixels(s); }
+  __device__ int depth() const { return Summed ? Pick::pixels(s) : Pick::channels(s); }
+  __device__ int row(int row) const {
+    return Last ? Pick::pixel(s, row) * Pick::channels(s) : row * Pick::area(s);
+  }
+  __device__ int column(int column) const {
+    return Last ? column : in_planes(Pick::pixel(s, column), Pick::channels(s), Pick::area(s));
+  }
+};
+
+// The input's pixels, by those of the output that they make.
+template <class Layer, class Shape, bool Gathered>
+struct InputPixels {
+  using Places = Pixels<Layer, Shape>;
+  static __device__ int channels(const Shape &s) { return s.in_channels; }
+  static __device__ int area(const Shape &s) { return s.height * s.width; }
+  static __device__ int pixels(const Shape &s) { return Places::of_output(s); }
+  static __device__ int pixel(const Shape &s, int pixel) {
+    return Gathered ? Places::source(s, pixel) : pixel;
+  }
+};
+
+// Where a result lies: in a row of `columns`, or, of planes, in those of `rows` channels.
+template <bool Last>
+__device__ inline int result_at(int row, int column, int columns, int rows, int area) {
+  return Last ? row * columns + column : in_planes(column, rows, area) + row * area;
+}
+
+// y[pixel][o] = sum over c of x[pixel][c] * w[o][c], or y[o][pixel] = the same sum.
+template <class Tiling, class Layer, class Shape_, class Epilogue>
 struct PointwiseForward {
   using Shape = Shape_;
   using Arguments = typename Epilogue::Arguments;
-  using Places = Pixels<Layer, Shape>;
+  static constexpr bool last = Tiling::last;
+  using Images = ImagesOf<Shape, InputPixels<Layer, Shape, Tiling::gathered>, last, false>;
+  using Weights = Filters<Shape, true>;
+  using A = std::conditional_t<last, Images, Weights>;
+  using B = std::conditional_t<last, Weights, Images>;
   static constexpr unsigned optional = 1u << 2;  // the bias
-  static constexpr bool along_a = true, along_b = true, scaled = Epilogue::scaled;
-  static __device__ const void *a(const Arguments &args) { return args.x; }
-  static __device__ const void *b(const Arguments &args) { return args.w; }
-  static __host__ __device__ int m(const Shape &s) { return Places::of_output(s); }
-  static __host__ __device__ int n(const Shape &s) { return s.out_channels; }
+  static constexpr bool along_a = true, along_b = last, scaled = Epilogue::scaled;
+  static __device__ const void *a(const Arguments &args) { return last ? args.x : args.w; }
+  static __device__ const void *b(const Arguments &args) { return last ? args.w : args.x; }
+  static __host__ __device__ int pixels(const Shape &s) {
+    return Pixels<Layer, Shape>::of_output(s);
+  }
+  static __host__ __device__ int m(const Shape &s) { return last ? pixels(s) : s.out_channels; }
+  static __host__ __device__ int n(const Shape &s) { return last ? s.out_channels : pixels(s); }
   static __host__ __device__ int k(const Shape &s) { return s.in_channels; }
-  template <bool Gathered>
-  static __device__ int row_a(const Shape &s, int row) {
-    return (Gathered ? Places::source(s, row) : row) * s.in_channels;
+
+  // Multiplies a step's elements of x by the scale of their image and channel.
+  template <class TileA, class TileB, class T>
+  static __device__ void scale(const Arguments &args, const Shape &s, const TileA &a,
+                               const TileB &b, T *lds_a, T *lds_b, int step) {
+    const T *scales = static_cast<const T *>(args.scale);
+    const int area = s.out_height * s.out_width;
+    if constexpr (last)
+      a.scale(lds_a, step, [&](int pixel, int channel) {
+        const auto factors = read_vector<Tiling::vector_a>(
+            scales + pixel / area * s.in_channels + channel);
+        return [=](int j) { return static_cast<float>(factors.at[j]); };
+      });
+    else
+      b.scale(lds_b, step, [&](int channel, int pixel) {
+        const auto factor = static_cast<float>(scales[pixel / area * s.in_channels + channel]);
+        return [=](int) { return factor; };
+      });
   }
-  template <bool>
-  static __device__ int row_b(const Shape &s, int row) { return row * s.in_channels; }
-  static __device__ auto *scales(const Arguments &args, const Shape &s, int row) {
-    using T = typename Epilogue::Element;
-    return static_cast<const T *>(args.scale) + row / (s.out_height * s.out_width) * s.in_channels;
-  }
-  template <class T, int Width, bool>
+  template <class T, int Width>
   static __device__ void store(const Arguments &args, const Shape &s, int, int row, int column,
                                const float *values) {
-    const int at = row * s.out_channels + column;
-    write_vector(static_cast<T *>(args.out) + at,
-                 Epilogue::template apply_channels<Width>(values, args, column, at));
+    const int at =
+        result_at<last>(row, column, s.out_channels, s.out_channels, s.out_height * s.out_width);
+    T *out = static_cast<T *>(args.out) + at;
+    if constexpr (last)
+      write_vector(out, Epilogue::template apply_channels<Width>(values, args, column, at));
+    else write_vector(out, Epilogue::template apply<Width>(values, args, row, at));
   }
 };
 
 template <class T, class Tiling, class Layer, class Shape, class Epilogue>
-struct GemmUniversal : Product<T, Tiling, PointwiseForward<Layer, Shape, Epilogue>> {
-  using Product<T, Tiling, PointwiseForward<Layer, Shape, Epilogue>>::Product;
+struct GemmUniversal : Product<T, Tiling, PointwiseForward<Tiling, Layer, Shape, Epilogue>> {
+  using Product<T, Tiling, PointwiseForward<Tiling, Layer, Shape, Epilogue>>::Product;
 };
 
 }  // namespace dscore

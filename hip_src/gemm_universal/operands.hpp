@@ -10,8 +10,8 @@
 
 namespace dscore {
 
-// Rows of pixels, of which a layer with a stride or padding takes some: the pixel of a row, or -1
-// where there is none.
+// The pixels of a layer's images, counted through: of a pixel of the one side that of the other, or
+// -1 where there is none.
 template <class Layer, class Shape>
 struct Pixels {
   static __host__ __device__ int of_output(const Shape &s) {
@@ -38,11 +38,16 @@ struct Pixels {
   }
 };
 
+// Where channel 0 of a pixel lies in images of planes; less than 0 where no pixel is.
+__host__ __device__ inline int in_planes(int pixel, int channels, int area) {
+  return pixel < 0 ? pixel : pixel / area * channels * area + pixel % area;
+}
+
 // Tile of an operand: Extent rows (or columns) of the results by Step of the summed elements, moved
 // by vectors. Where a fragment's columns are to be neighbours, its rows of LDS hold others of
 // memory: of 8 * Group rows, the pairs of the eight rows of a fragment lie 2 * Group apart.
 template <class T, int Threads, int Extent, int Step, bool Along, bool Gathered, int Vector,
-          int Pitch, int Group>
+          int Pitch, int Group, class Source>
 struct OperandTile {
   static constexpr int rows = Along ? Extent : Step, columns = Along ? Step : Extent;
   static constexpr int elements = rows * Pitch;
@@ -50,12 +55,15 @@ struct OperandTile {
   using Steps = Walk<Threads, rows, columns / Vector>;
   using Move = Pack<T, Vector>;
   static constexpr int count = Steps::count;
-  // Nothing is read from where no row is, which need but be aligned as vectors are.
+  // Nothing is read from where no element is, which need but be aligned as vectors are.
   static constexpr int nowhere = -16;
 
   const T *from;
+  Source source;
   int first, thread;
-  int offsets[Along && Gathered ? count : 1];
+  // Where the results' rows (or columns) begin that a thread brings: the same in all steps.
+  static constexpr bool kept = Along ? Gathered : Steps::straight;
+  int offsets[kept && Along ? count : 1];
 
   static __device__ int row_in_memory(int row) {
     if constexpr (Group == 1) return row;
@@ -63,51 +71,72 @@ struct OperandTile {
     return row / (8 * Group) * (8 * Group) + place / 2 * 2 * Group + fragment * 2 + place % 2;
   }
 
-  // `first` is the first row, or column, of the results; `row_offset` where a row begins, or less
-  // than 0.
-  template <class RowOffset>
-  __device__ OperandTile(const void *memory, int first_, int thread_, RowOffset row_offset)
-      : from(static_cast<const T *>(memory)), first(first_), thread(thread_) {
-    if constexpr (Along && Gathered) {
-      DSCORE_UNROLL
-      for (int i = 0; i < count; i++) {
-        const int offset = row_offset(first + row_in_memory(Steps::row(i, thread)));
-        offsets[i] = offset < 0 ? nowhere : offset;
-      }
-    }
+  // `first` is the first row, or column, of the results.
+  __device__ OperandTile(const void *memory, const Source &source_, int first_, int thread_)
+      : from(static_cast<const T *>(memory)), source(source_), first(first_), thread(thread_) {
+    DSCORE_UNROLL
+    for (int i = 0; i < (kept && Along ? count : 1); i++)
+      offsets[i] = Along ? row_offset(first + row_in_memory(Steps::row(i, thread)))
+                         : column_offset(first + Steps::column(i, thread) * Vector);
+  }
+
+  // The same operand's tile of other results.
+  __device__ OperandTile moved(int to) const { return OperandTile(from, source, to, thread); }
+
+  // Where a row begins, and what a column adds to that; less than 0 where there is none.
+  __device__ int row_offset(int row) const {
+    const int rows = Along ? source.extent() : source.depth();
+    if (rows % (Along ? Extent : Step) != 0 && row >= rows) return nowhere;
+    const int offset = source.row(row);
+    return offset < 0 ? nowhere : offset;
+  }
+  __device__ int column_offset(int column) const {
+    const int all = Along ? source.depth() : source.extent();
+    if (all % (Along ? Step : Extent) != 0 && column >= all) return nowhere;
+    const int offset = source.column(column);
+    return offset < 0 ? nowhere : offset;
   }
 
   // Calls take(i, place in the tile, source, whether it exists, its row, its column) for the
   // thread's vectors.
-  template <class RowOffset, class Take>
-  __device__ void each(int step, int depth, int size, RowOffset row_offset, Take take) const {
+  template <class Take>
+  __device__ void each(int step, Take take) const {
     DSCORE_UNROLL
     for (int i = 0; i < count; i++) {
       if (!Steps::part(i, thread)) continue;
       const int place = Steps::row(i, thread), place_column = Steps::column(i, thread) * Vector;
       const int row = Along ? first + row_in_memory(place) : step * Step + place;
       const int column = (Along ? step * Step : first) + place_column;
-      int offset;
-      if constexpr (Along && Gathered) offset = offsets[i];
-      else offset = row_offset(row);
-      const bool there = (Along ? depth % Step == 0 : size % Extent == 0) ||
-                         column < (Along ? depth : size);
-      take(i, place * Pitch + place_column, from + offset + column, there && offset >= 0, row,
-           column);
+      const int of_row = kept && Along ? offsets[i] : row_offset(row);
+      const int of_column = kept && !Along ? offsets[0] : column_offset(column);
+      take(i, place * Pitch + place_column, from + of_row + of_column,
+           of_row >= 0 && of_column >= 0, row, column);
     }
   }
 
-  template <class RowOffset>
-  __device__ void copy(T *lds, int step, int depth, int size, RowOffset row_offset) const {
-    each(step, depth, size, row_offset, [&](int, int at, const T *source, bool there, int, int) {
-      copy_async<Vector * int{sizeof(T)}>(lds + at, source, there);
+  __device__ void copy(T *lds, int step) const {
+    each(step, [&](int, int at, const T *element, bool there, int, int) {
+      copy_async<Vector * int{sizeof(T)}>(lds + at, element, there);
     });
   }
-  template <int Count, class RowOffset>
-  __device__ void fetch(Move (&moves)[Count], int step, int depth, int size,
-                        RowOffset row_offset) const {
-    each(step, depth, size, row_offset, [&](int i, int, const T *source, bool there, int, int) {
-      moves[i] = vector_or_zeros<Vector>(source, there);
+  template <int Count>
+  __device__ void fetch(Move (&moves)[Count], int step) const {
+    each(step, [&](int i, int, const T *element, bool there, int, int) {
+      moves[i] = vector_or_zeros<Vector>(element, there);
+    });
+  }
+  // Multiplies the elements of a step that this thread has brought by factor(row, column).
+  template <class Factor>
+  __device__ void scale(T *lds, int step, Factor factor) const {
+    each(step, [&](int, int at, const T *, bool there, int row, int column) {
+      if (!there) return;
+      const auto several = read_vector<Vector>(lds + at);
+      float products[Vector];
+      const auto factors = factor(row, column);
+      DSCORE_UNROLL
+      for (int j = 0; j < Vector; j++)
+        products[j] = static_cast<float>(several.at[j]) * factors(j);
+      write_vector(lds + at, rounded<T, Vector>(products));
     });
   }
   template <int Count>

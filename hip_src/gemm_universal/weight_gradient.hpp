@@ -8,27 +8,31 @@
 
 namespace dscore {
 
+// The output's pixels in their order.
+template <class Layer, class Shape>
+struct AllOutputPixels {
+  static __device__ int channels(const Shape &s) { return s.out_channels; }
+  static __device__ int area(const Shape &s) { return s.out_height * s.out_width; }
+  static __device__ int pixels(const Shape &s) { return Pixels<Layer, Shape>::of_output(s); }
+  static __device__ int pixel(const Shape &, int pixel) { return pixel; }
+};
+
 // dw[o][c] = sum over pixels of gradient[pixel][o] * x[pixel][c].
 template <class Tiling, class Layer, class Shape_>
 struct PointwiseWeightGradient {
   using Shape = Shape_;
-  static constexpr bool shared = Tiling::parts > 1;
+  static constexpr bool shared = Tiling::parts > 1, last = Tiling::last;
   using Arguments = std::conditional_t<shared, WorkspaceArguments, WeightGradientArguments>;
-  using Places = Pixels<Layer, Shape>;
+  using A = ImagesOf<Shape, AllOutputPixels<Layer, Shape>, last, true>;
+  using B = ImagesOf<Shape, InputPixels<Layer, Shape, Tiling::gathered>, last, true>;
   static constexpr unsigned optional = 0;
-  static constexpr bool along_a = false, along_b = false, scaled = false;
+  static constexpr bool along_a = !last, along_b = !last, scaled = false;
   static __device__ const void *a(const Arguments &args) { return args.gradient; }
   static __device__ const void *b(const Arguments &args) { return args.x; }
   static __host__ __device__ int m(const Shape &s) { return s.out_channels; }
   static __host__ __device__ int n(const Shape &s) { return s.in_channels; }
-  static __host__ __device__ int k(const Shape &s) { return Places::of_output(s); }
-  template <bool>
-  static __device__ int row_a(const Shape &s, int row) { return row * s.out_channels; }
-  template <bool Gathered>
-  static __device__ int row_b(const Shape &s, int row) {
-    return (Gathered ? Places::source(s, row) : row) * s.in_channels;
-  }
-  template <class T, int Width, bool>
+  static __host__ __device__ int k(const Shape &s) { return Pixels<Layer, Shape>::of_output(s); }
+  template <class T, int Width>
   static __device__ void store(const Arguments &args, const Shape &s, int part, int row, int column,
                                const float *values) {
     const int at = row * s.in_channels + column;

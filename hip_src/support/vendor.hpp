@@ -138,6 +138,25 @@ __device__ inline float read_of_block(const float *own, int rank) {
 #endif
 }
 
+// Neighbours there.
+template <int Count>
+__device__ inline Pack<float, Count> read_vector_of_block(const float *own, int rank) {
+  Pack<float, Count> vector;
+#if defined(__CUDACC__)
+  if constexpr (Count == 4) {
+    unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(own));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(at), "r"(rank));
+    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(vector.at[0]), "=f"(vector.at[1]), "=f"(vector.at[2]), "=f"(vector.at[3])
+                 : "r"(at));
+    return vector;
+  }
+#endif
+  DSCORE_UNROLL
+  for (int i = 0; i < Count; i++) vector.at[i] = read_of_block(own + i, rank);
+  return vector;
+}
+
 // The nearest TF32, of 10 bits of fraction, of two the even one; a NaN stays one.
 __device__ inline float to_tf32(float value) {
   uint32_t bits;

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
 def tiling(tile, wave, lanes_m, slices, step, shared=(1, 1), arithmetic="plain"):
-    return GemmUniversalTiling(*tile, *wave, lanes_m, slices, *step, *shared, arithmetic)
+    return GemmUniversalTiling(*tile, *wave, lanes_m, slices, *step, *shared,
+                               arithmetic=arithmetic)
 
 
 def planned(t, token, device="h200"):
@@ -43,7 +44,27 @@ PLANS = [planned(*row) for row in (
      "weight_gradient_n2c33h6w7_o22k1s2p1_bfloat16_nhwc"),
     (tiling((32, 16), (16, 16), 8, 1, (16, 4), (2, 9), "tf32x3"),
      "weight_gradient_n3c20h7w9_o30k1_nhwc"),
-    (tiling((16, 32), (16, 32), 8, 2, (8, 1)), "weight_gradient_n2c17h3w5_o9k1_nhwc", "z100sm"))]
+    (tiling((16, 32), (16, 32), 8, 2, (8, 1)), "weight_gradient_n2c17h3w5_o9k1_nhwc", "z100sm"),
+    # Several tiles of rows by one block; results that pass LDS.
+    (tiling((16, 64), (16, 32), 8, 1, (32, 3), (1, 1, 3), UNITS),
+     "n2c24h5w9_o56k1_float16_nhwc_bias_relu6_scaled"),
+    (tiling((32, 24), (16, 24), 8, 1, (48, 2), (1, 1, 2, True), UNITS),
+     "input_gradient_n2c24h5w9_o40k1_bfloat16_nhwc"),
+    (tiling((16, 32), (8, 32), 8, 1, (24, 2), (1, 1, 2, True)), "n2c23h6w7_o19k1s2p1_nhwc_bias",
+     "z100sm"),
+    # Channels first: vectors of pixels, single ones of odd planes and strides.
+    (tiling((32, 64), (16, 32), 8, 1, (32, 3), (1, 1, 1, True), UNITS),
+     "n2c40h4w10_o36k1_float16_bias_relu_scaled"),
+    (tiling((16, 32), (16, 16), 8, 2, (32, 4), (2, 1), UNITS), "n3c33h3w5_o21k1s2p1_bfloat16_bias"),
+    (tiling((16, 32), (8, 32), 8, 1, (8, 2)), "n2c12h3w7_o10k1_float16", "z100sm"),
+    (tiling((48, 32), (16, 32), 8, 1, (32, 3), (1, 1), UNITS),
+     "input_gradient_n2c40h4w6_o56k1_float16"),
+    (tiling((16, 48), (16, 48), 8, 1, (16, 1), (1, 1), UNITS),
+     "input_gradient_n2c24h5w5_o17k1s2_float16"),
+    (tiling((32, 32), (16, 16), 8, 2, (32, 3), (1, 2), UNITS),
+     "weight_gradient_n3c24h4w6_o40k1_float16"),
+    (tiling((16, 24), (16, 24), 8, 1, (32, 4), (2, 9), UNITS),
+     "weight_gradient_n3c20h5w5_o17k1s2p1_bfloat16"))]
 
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])

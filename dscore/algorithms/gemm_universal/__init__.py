@@ -1,5 +1,5 @@
-"""Pointwise convolution and its gradients as products of matrices whose operands lie in either order
-of their axes: those of NHWC, and of images of one pixel."""
+"""Pointwise convolution and its gradients as products of matrices whose operands lie in either
+order of their axes: of NHWC, of NCHW in 16 bits, and of images of one pixel."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from dscore.algorithms.gemm_universal import cost
 from dscore.algorithms.gemm_universal.space import columns_of
 from dscore.algorithms.gemm_universal.tiling import (
     GemmUniversalTiling,
+    channels_last,
     fragment_of,
     gathered,
     lds_bytes,
@@ -37,6 +38,7 @@ from dscore.algorithms.gemm_universal.tiling import (
     shape_of,
     sizes_of,
     splits,
+    streams,
     vectors_of,
 )
 from dscore.algorithms.registers import roomy
@@ -96,6 +98,14 @@ def _unmatched(case: Case) -> Count:
     return np.where(splits(t), 1 - tf32, np.where(on_units(t), 1 - (element.name in types), 0))
 
 
+def _unrepeatable(case: Case) -> Count:
+    """Whether a block takes several tiles of rows that cannot follow one another."""
+    t = case.tiling
+    whole = (t.step >= sizes_of(case.problem).k) & (t.stages > 1) & (
+        t.slices * t.cluster * t.parts == 1)
+    return (t.repeat > 1) & np.logical_not(whole & streams(case.problem))
+
+
 def _rounds_scaled(case: Case) -> Count:
     """Whether x times its scale, which lies in LDS, would be rounded though sums are not to err."""
     spec = case.problem.spec
@@ -135,6 +145,9 @@ class GemmUniversal(Algorithm):
         Limit("E-SPLIT", "matrix units", "", "", lambda c: (_unmatched(c), 0),
               lambda c: "matrix units of the element type; tf32x3: of TF32, "
               f"{LEAST_SPLIT_CHANNELS} summed elements or more"),
+        Limit("E-REPEAT", "repeat", "", "", lambda c: (1 * _unrepeatable(c), 0),
+              lambda c: "tiles of pixels, all summed elements in a step, two stages or more, no "
+              "slices or cluster"),
         Limit("E-SCALE", "plain", "", "", lambda c: (_rounds_scaled(c), 0),
               lambda c: "x times its scale is rounded to its type, which matrix16 allows"),
     )
@@ -142,10 +155,9 @@ class GemmUniversal(Algorithm):
     weights = cost.WEIGHTS
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        area = (problem.height, problem.width, problem.out_height, problem.out_width)
-        if problem.spec.layout == "nchw" and area != (1, 1, 1, 1):
+        if not channels_last(problem) and problem.spec.element == ACCUMULATOR:
             return (Violation("E-LAYOUT", f"layout of {self.name}", "nchw",
-                              "nhwc, or nchw of images of one pixel"),)
+                              "nhwc; nchw of elements of 16 bits, or of images of one pixel"),)
         return require_kind(problem, self.name, "pointwise")
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
@@ -154,7 +166,8 @@ class GemmUniversal(Algorithm):
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t, wavefront)
-        tiles, depth = shape.tiles_m * shape.tiles_n, floor_div(shape.steps * t.step, t.slices)
+        tiles = shape.blocks_m * shape.tiles_n
+        depth = t.repeat * floor_div(shape.steps * t.step, t.slices)
         blocks = t.parts * t.cluster * tiles
         # Matrix units take their operands from all of a wavefront's lanes together.
         read = np.where(on_units(t), (t.wave_m + t.wave_n) / wavefront,
@@ -164,7 +177,8 @@ class GemmUniversal(Algorithm):
             lds_bytes=lds_bytes(problem, t, shape),
             registers=shape.sums + _held_registers(problem, t, shape) + COMPILER_REGISTERS,
             blocks=blocks,
-            utilisation=problem.macs / (blocks * t.tile_m * t.tile_n * (shape.steps * t.step)),
+            utilisation=problem.macs / (blocks * t.repeat * t.tile_m * t.tile_n
+                                        * (shape.steps * t.step)),
             fmas=shape.sums * depth, operand_loads=read * depth)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
@@ -206,12 +220,14 @@ class GemmUniversal(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.tile_m, t.tile_n, t.wave_m, t.wave_n, t.lanes_m, t.slices, t.step, t.stages,
-                t.cluster, t.parts, f"dscore::Products::{t.arithmetic}", *vectors_of(plan.problem),
-                str(gathered(plan.problem)).lower(),
+                t.cluster, t.parts, t.repeat, int(t.staged), f"dscore::Products::{t.arithmetic}",
+                *vectors_of(plan.problem),
+                int(gathered(plan.problem)), int(channels_last(plan.problem)),
                 f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
-        return "_v{}x{}x{}".format(*vectors_of(plan.problem)) + "_g" * gathered(plan.problem)
+        return ("_v{}x{}x{}".format(*vectors_of(plan.problem)) + "_g" * gathered(plan.problem)
+                + "_planes" * (not channels_last(plan.problem)))
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         t: Any = plan.tiling
@@ -219,8 +235,10 @@ class GemmUniversal(Algorithm):
             return 0, 0
         of_input = plan.problem.operation == "input_gradient"
         pixel = row * (plan.problem.width if of_input else plan.problem.out_width) + column
+        if not channels_last(plan.problem):
+            return pixel // t.tile_n % 2, pixel % t.tile_n // t.wave_n
         waves_n = t.tile_n // t.wave_n
-        return pixel // t.tile_m % 2, pixel % t.tile_m // t.wave_m * waves_n
+        return pixel // (t.tile_m * t.repeat) % 2, pixel % t.tile_m // t.wave_m * waves_n
 
     def caption(self, plan: Plan) -> list[str]:
         t: Any = plan.tiling
@@ -229,12 +247,15 @@ class GemmUniversal(Algorithm):
                    "input_gradient": ("pixels", "channels", "output channels"),
                    "weight_gradient": ("output channels", "input channels", "pixels")}[
                        plan.problem.operation]
+        if not (channels_last(plan.problem) or k == "pixels"):
+            m, n = n, m
         sharing = f", {t.slices} sharing the {k} of a step" * (t.slices > 1)
         shares = "".join(f" x {count} ({what})" for count, what in (
             (t.cluster, "sharing the steps"), (t.parts, f"parts of the {k}")) if count > 1)
         return [f"a wavefront: {t.wave_m} {m} x {t.wave_n} {n}{sharing}",
-                f"a block: {t.tile_m} {m} x {t.tile_n} {n}; {t.step} {k} a step",
-                f"the grid: {shape.tiles_n} ({n}) x {shape.tiles_m} ({m}){shares} blocks"]
+                f"a block: {t.tile_m} {m} x {t.tile_n} {n}"
+                + f", {t.repeat} times" * (t.repeat > 1) + f"; {t.step} {k} a step",
+                f"the grid: {shape.tiles_n} ({n}) x {shape.blocks_m} ({m}){shares} blocks"]
 
 
 def _held_registers(problem: ConvProblem, t: Any, shape: Any) -> Count:

@@ -1,5 +1,5 @@
-"""Traffic of a wavefront of the product of matrices in any order of axes, and the work that the cost
-model makes of it."""
+"""Traffic of a wavefront of the product of matrices in any order of axes, and the work that the
+cost model makes of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.gemm_universal.tiling import (
+    direct,
     on_units,
     shape_of,
     sizes_of,
@@ -51,9 +52,9 @@ def traffic_of(case: Case) -> GemmTraffic:
     shape, element, sizes = shape_of(problem, t, wavefront), problem.spec.element.bytes, (
         sizes_of(problem))
     (vector_a, vector_b, vector_out), units = vectors_of(problem), on_units(t)
-    depth, small = shape.steps * t.step / t.slices, problem.spec.element != ACCUMULATOR
+    depth, small = t.repeat * shape.steps * t.step / t.slices, problem.spec.element != ACCUMULATOR
     eights_m, eights_n = t.wave_m / 8, t.wave_n / 8
-    # Of fragments of 16 bits, four matrices of 8 x 8 by an instruction; of float32, pairs or singles.
+    # Of 16 bits, four matrices of 8 x 8 by an instruction; of float32, pairs or single elements.
     loads_16 = depth / 16 * (eights_m + eights_n) / 2
     loads_tf32 = depth / 8 * ((1 if sizes.along_a else 2) * eights_m
                               + (1 if sizes.along_b else 2) * eights_n)
@@ -64,9 +65,9 @@ def traffic_of(case: Case) -> GemmTraffic:
     bytes_read = depth * element * np.where(units, t.wave_m + t.wave_n,
                                             wavefront * (thread_m + thread_n))
     threads = footprint.threads
-    copies = shape.steps * (np.ceil(t.tile_m * t.step / vector_a / threads)
+    copies = shape.steps * (t.repeat * np.ceil(t.tile_m * t.step / vector_a / threads)
                             + np.ceil(t.tile_n * t.step / vector_b / threads))
-    direct = (t.slices == 1) & (t.cluster == 1)
+    own = direct(t)
     run = np.minimum(VECTOR_BYTES / element if sizes.along_b else 2, vector_out)
     return GemmTraffic(
         fmas=np.where(units, 0, depth * thread_m * thread_n),
@@ -76,9 +77,10 @@ def traffic_of(case: Case) -> GemmTraffic:
         lds_loads=np.where(units, on_loads, loads),
         lds_clocks=bytes_read / (WORD_BYTES * wavefront),
         fragments=np.where(units, depth / (16 if small else 8), depth / 4), copies=copies,
-        stores=np.where(direct, shape.sums / run, shape.sums / vector_out / t.slices),
-        joined=np.where(direct, 0, 2 * shape.sums),
-        load_bytes=footprint.blocks * element * (t.tile_m + t.tile_n) * shape.steps * t.step)
+        stores=t.repeat * np.where(own, shape.sums / run, shape.sums / vector_out / t.slices),
+        joined=t.repeat * np.where(own, 0, 2 * shape.sums),
+        load_bytes=footprint.blocks * element * (t.repeat * t.tile_m + t.tile_n) * shape.steps
+        * t.step)
 
 
 def named(case: Case) -> dict[str, Count]:
@@ -95,7 +97,8 @@ def work(case: Case) -> Work:
     shape, traffic = shape_of(problem, t, case.device.wavefront), traffic_of(case)
     small = problem.spec.element != ACCUMULATOR
     # Once the ring is full, each turn of it waits for memory again.
-    turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
+    rounds = shape.steps * t.repeat
+    turns = np.maximum(0, rounds / np.maximum(t.stages - 1, 1) - 1)
     sizes, shared = sizes_of(problem), t.parts > 1
     partial = shared * (2 * ACCUMULATOR.bytes * t.parts * sizes.m * sizes.n)
     return Work(
@@ -105,9 +108,9 @@ def work(case: Case) -> Work:
         + weight["join"] * traffic.joined,
         products=weight["product16" if small else "product"] * traffic.products,
         lds=weight["lds"] * traffic.lds_clocks, lines=0.0,
-        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
+        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * rounds
         + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
-        + weight["joined"] * ((t.slices > 1) | (t.cluster > 1)) + weight["sum_launch"] * shared
+        + weight["joined"] * t.repeat * np.logical_not(direct(t)) + weight["sum_launch"] * shared
         + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
         fill_bytes=problem.spec.element.bytes * (
             weight["fill"] * shape.buffer + weight["drain"] * t.tile_m * t.tile_n),
