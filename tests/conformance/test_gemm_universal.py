@@ -1,13 +1,11 @@
 """Products of matrices in any order of axes on the emulated device: equal to the reference, and
 faults caught."""
 
-import numpy as np
 import pytest
-from emulated_runs import altered, reports_of, require_bit_equal, require_silence, sanitized
+from emulated_runs import require_bit_equal
 
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.backends.emulated import EmulatedBackend
-from dscore.checking.check import check_plan
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan

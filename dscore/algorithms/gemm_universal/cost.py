@@ -21,11 +21,11 @@ from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
 # Called as gemm's; `product16` is of elements of 16 bits, `sum_launch` are the clocks of the kernel
 # that adds parts, and `part` bytes for a byte of them.
-WEIGHTS = {"wavefront": 4.27, "split": 0.539, "lds_load": 0.309, "copy": 4.77, "store": 4.58,
-           "join": 4.0, "product": 5.03, "product16": 8.0, "lds": 0.805, "step": 131.0,
-           "fragment": 3.43, "through_registers": 35.6, "wait": 829.0, "serial": 0.8,
-           "block": 724.0, "memory": 0.363, "loaded": 0.403, "first": 83.0, "norm": 1.54,
-           "cluster": 1500.0, "fma": 0.908, "joined": 200.0, "fill": 0.397, "drain": 1.08,
+WEIGHTS = {"wavefront": 0.00389, "split": 0.539, "lds_load": 0.377, "copy": 1.71, "store": 3.31,
+           "join": 0.282, "product": 5.03, "product16": 0.307, "lds": 0.000734, "step": 182.0,
+           "fragment": 0.00313, "through_registers": 3160.0, "wait": 0.756, "serial": 17.8,
+           "block": 985.0, "memory": 1.93, "loaded": 0.547, "first": 161.0, "norm": 1.91,
+           "cluster": 3000.0, "fma": 0.908, "joined": 100.0, "fill": 0.333, "drain": 0.579,
            "sum_launch": 2000.0, "part": 0.4}
 
 
