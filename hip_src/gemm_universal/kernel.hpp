@@ -226,24 +226,32 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
     // A block's LDS is there for as long as the block is.
     if constexpr (t::cluster > 1) cluster_barrier();
   }
+  // Blocks whose sums are read at once: all of them would take all registers there are.
+  static constexpr int together =
+      greatest(least(t::cluster, 64 / (t::slices * t::vector_out)), 1);
   __device__ void join(float (&values)[t::vector_out], const float *sums) const {
+    DSCORE_ROLLED
+    for (int first = 0; first < t::cluster; first += together)
+      DSCORE_UNROLL
+      for (int block = 0; block < together; block++)
+        if (t::cluster % together == 0 || first + block < t::cluster)
+          join_block(values, sums, first + block);
+  }
+  __device__ void join_block(float (&values)[t::vector_out], const float *sums, int block) const {
+    constexpr int width = least(t::vector_out, 4);
+    float own[t::vector_out] = {};
     DSCORE_UNROLL
-    for (int block = 0; block < t::cluster; block++) {
-      constexpr int width = least(t::vector_out, 4);
-      float own[t::vector_out] = {};
+    for (int other = 0; other < t::slices; other++)
       DSCORE_UNROLL
-      for (int other = 0; other < t::slices; other++)
+      for (int j = 0; j < t::vector_out; j += width) {
+        const float *from = sums + other * t::sums + j;
+        const auto several = t::cluster > 1 ? read_vector_of_block<width>(from, block)
+                                            : read_vector<width>(from);
         DSCORE_UNROLL
-        for (int j = 0; j < t::vector_out; j += width) {
-          const float *from = sums + other * t::sums + j;
-          const auto several = t::cluster > 1 ? read_vector_of_block<width>(from, block)
-                                              : read_vector<width>(from);
-          DSCORE_UNROLL
-          for (int i = 0; i < width; i++) own[j + i] += several.at[i];
-        }
-      DSCORE_UNROLL
-      for (int j = 0; j < t::vector_out; j++) values[j] += own[j];
-    }
+        for (int i = 0; i < width; i++) own[j + i] += several.at[i];
+      }
+    DSCORE_UNROLL
+    for (int j = 0; j < t::vector_out; j++) values[j] += own[j];
   }
 
   __device__ void finish(const Arguments &args, void *sums) const {

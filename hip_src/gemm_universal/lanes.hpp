@@ -120,7 +120,7 @@ template <class T, class t>
 struct Matrix16Lanes : FragmentLanes<T, t> {
   using Base = FragmentLanes<T, t>;
   static __device__ void multiply(float *sums, const T *a, const T *b, int lane) {
-    DSCORE_UNROLL
+    DSCORE_UNROLL_FEW
     for (int k = 0; k < t::slice; k += 16) {
       FragmentA<T> left[Base::rows / 2];
       FragmentB<T> right[Base::fragments];

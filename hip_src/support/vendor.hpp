@@ -10,6 +10,13 @@
 #define DSCORE_UNROLL_READS DSCORE_ROLLED
 #endif
 
+// A loop over fragments of matrix units: all of them, nvcc would read at once into all registers.
+#if defined(DSCORE_HOST)
+#define DSCORE_UNROLL_FEW
+#else
+#define DSCORE_UNROLL_FEW _Pragma("unroll 4")
+#endif
+
 namespace dscore {
 
 // Has a value computed here: hipcc would put off the sums of all rows of a thread to the last, and
@@ -149,11 +156,12 @@ __device__ inline Pack<float, Count> read_vector_of_block(const float *own, int 
     asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
                  : "=f"(vector.at[0]), "=f"(vector.at[1]), "=f"(vector.at[2]), "=f"(vector.at[3])
                  : "r"(at));
-    return vector;
-  }
+  } else
 #endif
-  DSCORE_UNROLL
-  for (int i = 0; i < Count; i++) vector.at[i] = read_of_block(own + i, rank);
+  {
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) vector.at[i] = read_of_block(own + i, rank);
+  }
   return vector;
 }
 
