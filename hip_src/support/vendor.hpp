@@ -37,7 +37,7 @@ __device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {
   return there ? read_vector<Count>(from) : Vector{};
 #else
   // hipcc would keep a struct that is one of two in scratch memory.
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 2 && !std::is_same_v<T, uint16_t>) {
     using Word = std::conditional_t<Count % 2 == 0, uint32_t, uint16_t>;
     constexpr int words = Count * sizeof(T) / sizeof(Word);
     return bits_as<Pack<T, Count>>(
