@@ -97,7 +97,7 @@ class _Product(LockstepKernel):
         """Registers, and LDS, which holds the ring and then the sums."""
         self.blocks, elements = blocks, self.a_words.size + self.b_words.size
         self.lanes.allocate(blocks)
-        if self.t.stages == 2:
+        if self.t.stages == 2 and self.t.repeat == 1:
             # Thread e % threads takes element e of the two tiles, one laid after the other.
             way = blocks.registers("tiles on their way", int(self.shape.fetched),
                                    (blocks.count, self.threads), self.element).reshape(

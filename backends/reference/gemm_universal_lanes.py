@@ -161,7 +161,8 @@ class _Fragments(Lanes):
 
 
 class _Tf32(_Fragments):
-    """Each product as three of TF32, the small parts' first; pairs of summed elements."""
+    """Each product as three of TF32, the small parts' first; pairs of summed elements. The sums of
+    a step are made apart."""
 
     def _map_operands(self, g: Ints, eight: Ints, fragment: Ints) -> None:
         k = self.lane % 4 * 2 + lane_ids(2, 1, 1)
@@ -173,17 +174,20 @@ class _Tf32(_Fragments):
         m, n, *_ = self.registers
         self.a, self.b = self._file("first operands", 2, 2, 2 * m), self._file(
             "second operands", 2, n, 2)
+        self.step = self._file("sums of a step", *self.registers)
         self.a_read, self.b_read = self.a[:, 0].copy(), self.b[:, 0].copy()
 
     def multiply(self, a: int, b: int) -> None:
+        self.step.fill(0)
         for k in range(0, self.summed, 8):
             self.read(self.a_read, self.a_at, a, self.sizes.along_a, self.pitch_a, k)
             self.read(self.b_read, self.b_at, b, self.sizes.along_b, self.pitch_b, k)
             self.a[:, 0], self.a[:, 1] = halves(self.a_read)
             self.b[:, 0], self.b[:, 1] = halves(self.b_read)
             for small_a, small_b in ((1, 0), (0, 1), (0, 0)):
-                multiply_fragments(self.blocks, self.lane, self.sums, self.a[:, small_a],
+                multiply_fragments(self.blocks, self.lane, self.step, self.a[:, small_a],
                                    self.b[:, small_b], self.product)
+        np.add(self.sums, self.step, out=self.sums)
 
 
 class _Matrix16(_Fragments):

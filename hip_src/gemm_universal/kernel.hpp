@@ -129,8 +129,9 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   int thread, lane, slice, wave_m, wave_n, rank, part, first_step, steps, first_m, first_n;
   typename t::A a;
   typename t::B b;
-  typename t::A::Move a_moves[t::stages == 2 ? t::A::count : 1];
-  typename t::B::Move b_moves[t::stages == 2 ? t::B::count : 1];
+  static constexpr bool fetched = t::stages == 2 && t::repeat == 1;
+  typename t::A::Move a_moves[fetched ? t::A::count : 1];
+  typename t::B::Move b_moves[fetched ? t::B::count : 1];
   float accumulators[t::accumulators];
 
   static __device__ int tile_of() { return blockIdx.x / t::cluster; }

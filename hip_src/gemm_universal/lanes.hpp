@@ -53,7 +53,8 @@ struct PlainLanes {
   static __device__ int column(int q, int lane) { return B::place(q * run, lane % lanes_n); }
   static __device__ constexpr int index(int r, int q, int e) { return r * columns + q * run + e; }
 
-  static __device__ void multiply(float *sums, const T *a, const T *b, int lane) {
+  static __device__ void multiply(float (&sums)[t::accumulators], const T *a, const T *b,
+                                  int lane) {
     DSCORE_UNROLL_READS
     for (int k = 0; k < t::slice; k += 4) {
       A rows_read;
@@ -95,8 +96,10 @@ struct Tf32Lanes : FragmentLanes<T, t> {
     if constexpr (Along) return *reinterpret_cast<const Pack<T, 2> *>(tile + extent * pitch + k);
     return {tile[k * pitch + extent], tile[(k + 1) * pitch + extent]};
   }
-  static __device__ void multiply(float *sums, const T *a, const T *b, int lane) {
+  static __device__ void multiply(float (&sums)[t::accumulators], const T *a, const T *b,
+                                  int lane) {
     const int g = lane / 4, pair = lane % 4 * 2;
+    float step[t::accumulators] = {};
     DSCORE_UNROLL
     for (int k = 0; k < t::slice; k += 8) {
       Halves left[Base::rows / 2][4], right[Base::fragments][2];
@@ -110,8 +113,9 @@ struct Tf32Lanes : FragmentLanes<T, t> {
         const auto read = two<t::along_b>(b, n * 8 + g, k + pair, t::pitch_b);
         right[n][0] = Halves(read.at[0]), right[n][1] = Halves(read.at[1]);
       }
-      multiply_in_three(sums, left, right);
+      multiply_in_three(step, left, right);
     }
+    add_step(sums, step);
   }
 };
 
@@ -119,7 +123,8 @@ struct Tf32Lanes : FragmentLanes<T, t> {
 template <class T, class t>
 struct Matrix16Lanes : FragmentLanes<T, t> {
   using Base = FragmentLanes<T, t>;
-  static __device__ void multiply(float *sums, const T *a, const T *b, int lane) {
+  static __device__ void multiply(float (&sums)[t::accumulators], const T *a, const T *b,
+                                  int lane) {
     DSCORE_UNROLL_FEW
     for (int k = 0; k < t::slice; k += 16) {
       FragmentA<T> left[Base::rows / 2];

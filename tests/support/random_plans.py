@@ -74,7 +74,8 @@ def _any_problem(random: Random, name: str, forward: bool) -> ConvProblem:
     batch, image = random.choice((1, 1, 2, 8)), random.choice(IMAGES)
     channels, out = (random.choice((3, 8, 16, 17, 40, 96, 256, 512)) for _ in "io")
     if name in ("gemm", "gemm_universal", "channel_distribution", "split_k"):
-        spec = ConvSpec.make(channels, out, 1, stride=stride, **epilogue, **_universal(random, name))
+        of_type = _universal(random, name)
+        spec = ConvSpec.make(channels, out, 1, stride=stride, **epilogue, **of_type)
         return ConvProblem(spec, batch, *image)
     if name == "winograd":
         spec = ConvSpec.make(channels, out, 3, padding=random.choice((0, 1)),

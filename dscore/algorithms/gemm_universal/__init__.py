@@ -53,7 +53,9 @@ from dscore.core.spec import LAYOUTS
 # The kernel that adds parts takes at most so many elements at a time.
 MOST_ADDED = 4
 # Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md).
-_HIPCC, _NVCC, _NVCC_LEAST = 56, 60, 90
+_HIPCC, _NVCC, _NVCC_LEAST = 56, 48, 90
+# What it takes at most in place of these: where elements move one by one, or joins read ahead.
+_HIPCC_MOST, _NVCC_MOST = 60, 104
 
 
 def _fragment_m(case: Case) -> Count:
@@ -162,7 +164,11 @@ class GemmUniversal(Algorithm):
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         steps = ceil_div(ceil_div(sizes_of(problem).k, t.step), t.parts * t.cluster)
-        return int(steps * ceil_div(t.step, t.slices) + t.slices + t.cluster + t.parts)
+        # Of three TF32 products a step is summed apart; of 16 bits, whose results are rounded more
+        # coarsely, all of a block's steps in one sum.
+        products = ceil_div(t.step, t.slices)
+        return int((products + steps if splits(t) else products * steps)
+                   + t.slices + t.cluster + t.parts)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t, wavefront)
@@ -192,8 +198,8 @@ class GemmUniversal(Algorithm):
             # Each pixel has an address of its own, in each step that a compiler unrolls.
             return np.full_like(wanted, device.registers_per_simd_lane)
         if device.vendor != "nvidia":
-            return wanted + _HIPCC * roomy(device)
-        return np.maximum(wanted, _NVCC_LEAST)
+            return wanted + _HIPCC_MOST * roomy(device)
+        return np.maximum(wanted + _NVCC_MOST - _NVCC, _NVCC_LEAST)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         sizes = sizes_of(problem)
@@ -259,8 +265,9 @@ class GemmUniversal(Algorithm):
 
 
 def _held_registers(problem: ConvProblem, t: Any, shape: Any) -> Count:
-    """Registers of a thread's operands, and of what it fetches: rings of two are filled by itself.
-    """
-    fetched = np.where(t.stages == 2, shape.fetched, 0)
-    return sum(ceil_div(problem.spec.element.bytes * count, WORD_BYTES)
-               for count in (shape.operands_a, shape.operands_b, fetched))
+    """Registers of a thread's operands, of what it fetches, as rings of two are filled by itself,
+    and of a step's sums."""
+    fetched = np.where((t.stages == 2) & (t.repeat == 1), shape.fetched, 0)
+    return np.where(splits(t), shape.sums, 0) + sum(
+        ceil_div(problem.spec.element.bytes * count, WORD_BYTES)
+        for count in (shape.operands_a, shape.operands_b, fetched))
