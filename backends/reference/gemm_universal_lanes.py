@@ -22,6 +22,7 @@ from dscore.algorithms.gemm_universal.tiling import (
 )
 from dscore.backends.reference.gemm_lanes import halves, multiply_fragments
 from dscore.backends.reference.machine import Addresses, Blocks, Floats, Ints, lane_ids
+from dscore.core.device import MATRIX_WAVEFRONT
 from dscore.core.errors import LaunchError
 from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan
@@ -31,7 +32,8 @@ def group_of(plan: Plan) -> int:
     """Fragments whose columns lie so that a lane's are neighbours."""
     t = plan.tiling
     assert isinstance(t, GemmUniversalTiling)
-    if t.arithmetic == "plain" or not sizes_of(plan.problem).along_b or not direct(t):
+    mfma = t.arithmetic == "matrix16" and plan.device.wavefront != MATRIX_WAVEFRONT
+    if t.arithmetic == "plain" or mfma or not sizes_of(plan.problem).along_b or not direct(t):
         return 1
     most = VECTOR_BYTES // plan.problem.spec.element.bytes // 2
     return most if t.wave_n % (8 * most) == 0 else 2 if t.wave_n % 16 == 0 else 1
@@ -222,11 +224,45 @@ class _Matrix16(_Fragments):
                             columns.reshape(count, 1, n, 1, 2, *lanes), self.product)
 
 
+class _Mfma(Lanes):
+    """Fragments of 16 rows by 16 columns of AMD's matrix units: lane 16 q + r brings four summed
+    elements, from 4 q on, of row r and of column r, and holds rows 4 q to 4 q + 3 of column r."""
+
+    def _map(self) -> None:
+        m, n = self.t.wave_m // 16, self.t.wave_n // 16
+        self.registers = (m, n, 4)
+        r, q = self.lane % 16, self.lane // 16
+        self.row = self.wave_m + lane_ids(m, 1, 1, 1, 1) * 16 + q * 4 + lane_ids(4, 1, 1)
+        self.column = self.wave_n + lane_ids(n, 1, 1, 1) * 16 + r
+        k = q * 4 + lane_ids(4, 1, 1)
+        self.a_at = self.a_words(lane_ids(m, 1, 1, 1) * 16 + r, k)
+        self.b_at = self.b_words(lane_ids(n, 1, 1, 1) * 16 + r, k)
+
+    def allocate(self, blocks: Blocks) -> None:
+        super().allocate(blocks)
+        m, n, _ = self.registers
+        self.a = self._file("first operands", m, 4, of_elements=True)
+        self.b = self._file("second operands", n, 4, of_elements=True)
+
+    def multiply(self, a: int, b: int) -> None:
+        row = self.lane // 16 * 4 + lane_ids(4, 1)
+        for k in range(0, self.summed, 16):
+            self.read(self.a, self.a_at, a, self.sizes.along_a, self.pitch_a, k)
+            self.read(self.b, self.b_at, b, self.sizes.along_b, self.pitch_b, k)
+            for at in range(16):
+                rows = np.take(self.a[:, :, at % 4], at // 4 * 16 + row, axis=-1).swapaxes(2, 3)
+                columns = np.take(self.b[:, :, at % 4], at // 4 * 16 + self.lane % 16, axis=-1)
+                self.blocks.fma(self.sums, rows[:, :, None], columns[:, None, :, None],
+                                self.product)
+
+
 def lanes_of(plan: Plan) -> Lanes:
     """The lanes of a plan; LaunchError where its kernel does not exist."""
     assert isinstance(plan.tiling, GemmUniversalTiling)
     _require_lanes(plan, plan.tiling, plan.device.wavefront)
-    kinds: dict[str, type[Lanes]] = {"plain": _Plain, "tf32x3": _Tf32, "matrix16": _Matrix16}
+    nvidia = plan.device.wavefront == MATRIX_WAVEFRONT
+    kinds: dict[str, type[Lanes]] = {"plain": _Plain, "tf32x3": _Tf32,
+                                     "matrix16": _Matrix16 if nvidia else _Mfma}
     return kinds[plan.tiling.arithmetic](plan)
 
 
@@ -235,14 +271,17 @@ def _require_lanes(plan: Plan, t: GemmUniversalTiling, wavefront: int) -> None:
     hip_src/gemm_universal/kernel.hpp."""
     summed, fragment = t.step / t.slices, FRAGMENTS[t.arithmetic]
     units, whole = t.arithmetic != "plain", VECTOR_BYTES // plan.problem.spec.element.bytes
-    unit_m, unit_n = (16, 8) if units else (t.lanes_m, max(wavefront // t.lanes_m, 1))
+    unit_m, unit_n = t.lanes_m, max(wavefront // t.lanes_m, 1)
+    if units:
+        unit_m, unit_n = 16, 8 if wavefront == MATRIX_WAVEFRONT else 16
     sizes = sizes_of(plan.problem)
     for wrong, what in (
             (t.tile_m % t.wave_m or t.tile_n % t.wave_n, "a tile is not of whole wavefronts"),
             (summed % fragment, f"a slice has {summed:g} elements of a step, which must be a "
              f"multiple of {fragment}"),
-            (units and (wavefront != 32 or t.lanes_m != 8), f"{t.arithmetic} has 8 rows of lanes "
-             f"of a wavefront of 32; here are {t.lanes_m} of {wavefront}"),
+            ((units and t.lanes_m != 8) or (t.arithmetic == "tf32x3" and wavefront != 32),
+             f"{t.arithmetic} has 8 rows of lanes, tf32x3 of a wavefront of 32; here are "
+             f"{t.lanes_m} of {wavefront}"),
             (wavefront % t.lanes_m, f"lanes_m must divide the wavefront {wavefront}"),
             (t.wave_m % unit_m or t.wave_n % unit_n, "a wavefront's tile must be of whole "
              f"fragments of {unit_m} x {unit_n}"),

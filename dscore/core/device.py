@@ -117,7 +117,7 @@ class Device:
     def _require_matrix_types(self) -> None:
         for name in self.matrix_types:
             require_one_of(name, "a type of matrix_types", MATRIX_TYPES)
-            if self.wavefront != MATRIX_WAVEFRONT:
+            if name == "tf32" and self.wavefront != MATRIX_WAVEFRONT:
                 raise SpecError(f"matrix_types: kernels on matrix units of {name} are for "
                                 f"wavefronts of {MATRIX_WAVEFRONT}, not {self.wavefront}")
 

@@ -45,10 +45,13 @@ struct GemmUniversalTiling {
   static_assert(TileN % VectorOut == 0, "rows of whole vectors");
   static_assert(Repeat == 1 || (Stages > 1 && Slices * Cluster * Parts == 1),
                 "tiles of rows that follow one another in a ring");
+  // Of AMD's matrix units.
+  static constexpr bool mfma = Arithmetic == Products::matrix16 && Wavefront == 64;
   static_assert(plain ? WaveM % LanesM == 0 && WaveN % (Wavefront / LanesM) == 0
-                      : WaveM % 16 == 0 && WaveN % 8 == 0 && LanesM == 8 && Wavefront == 32,
+                      : WaveM % 16 == 0 && WaveN % (mfma ? 16 : 8) == 0 && LanesM == 8 &&
+                            (mfma || Wavefront == 32),
                 "whole fragments");
-  static_assert(plain || has_tf32, "matrix units");
+  static_assert(Arithmetic != Products::tf32x3 || has_tf32, "matrix units");
 };
 
 // What depends on the operation and the element type, too.
@@ -57,10 +60,11 @@ struct GemmUniversalShape : Tiling {
   static constexpr bool along_a = Roles::along_a, along_b = Roles::along_b;
   // Columns of fragments that a lane holds side by side, as far as they make vectors of 16 bytes.
   static constexpr int most = 8 / static_cast<int>(sizeof(T));
-  static constexpr int group = Tiling::plain || !along_b || !Tiling::direct ? 1
-                               : Tiling::wave_n % (8 * most) == 0              ? most
-                               : Tiling::wave_n % 16 == 0                      ? 2
-                                                                               : 1;
+  static constexpr bool paired = !Tiling::plain && !Tiling::mfma && along_b && Tiling::direct;
+  static constexpr int group = !paired                            ? 1
+                               : Tiling::wave_n % (8 * most) == 0 ? most
+                               : Tiling::wave_n % 16 == 0         ? 2
+                                                                  : 1;
   // Rows of a tile begin some banks apart, so that lanes reading several meet no bank twice: an odd
   // number of vectors of 16 bytes, or, where four rows are read by pairs of floats, 8 banks.
   static constexpr int pitch(int row, bool along) {
@@ -88,7 +92,9 @@ struct GemmUniversalShape : Tiling {
 template <class T, class t>
 using LanesOf = std::conditional_t<
     t::plain, PlainLanes<T, t>,
-    std::conditional_t<t::arithmetic == Products::tf32x3, Tf32Lanes<T, t>, Matrix16Lanes<T, t>>>;
+    std::conditional_t<
+        t::arithmetic == Products::tf32x3, Tf32Lanes<T, t>,
+        std::conditional_t<t::mfma, MfmaLanes<T, t>, Matrix16Lanes<T, t>>>>;
 
 // Roles: sizes m, n, k of a problem's product; A and B, the operands, with their `extent` of rows
 // or columns of results, their `depth` of summed elements, and where a `row` begins and what a

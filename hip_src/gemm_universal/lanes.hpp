@@ -144,4 +144,35 @@ struct Matrix16Lanes : FragmentLanes<T, t> {
   }
 };
 
+// The same on AMD's: fragments of 16 x 16, of which lane 16 q + r holds rows 4 q to 4 q + 3 of
+// column r.
+template <class T, class t>
+struct MfmaLanes {
+  static constexpr int rows = t::wave_m / 4, runs = t::wave_n / 16, run = 1;
+  static __device__ int row(int r, int lane) { return r / 4 * 16 + lane / 16 * 4 + r % 4; }
+  static __device__ int column(int q, int lane) { return q * 16 + lane % 16; }
+  static __device__ constexpr int index(int r, int q, int) { return (r / 4 * runs + q) * 4 + r % 4; }
+
+  static __device__ void multiply(float (&sums)[t::accumulators], const T *a, const T *b,
+                                  int lane) {
+    DSCORE_UNROLL_FEW
+    for (int k = 0; k < t::slice; k += 16) {
+      Quarter<T> left[rows / 4], right[runs];
+      DSCORE_UNROLL
+      for (int m = 0; m < rows / 4; m++)
+        left[m].template read<t::along_a>(a + place_of<t::along_a>(m * 16, k, t::pitch_a),
+                                          t::pitch_a, lane);
+      DSCORE_UNROLL
+      for (int n = 0; n < runs; n++)
+        right[n].template read<t::along_b>(b + place_of<t::along_b>(n * 16, k, t::pitch_b),
+                                           t::pitch_b, lane);
+      DSCORE_UNROLL
+      for (int m = 0; m < rows / 4; m++)
+        DSCORE_UNROLL
+        for (int n = 0; n < runs; n++)
+          multiply_quarters(sums + (m * runs + n) * 4, left[m], right[n]);
+    }
+  }
+};
+
 }  // namespace dscore

@@ -1,5 +1,6 @@
-// Matrix units for elements of 16 bits: fragments of 16 x 16 by 16 x 8 elements from LDS, products
-// of which are summed in float32.
+// Matrix units for elements of 16 bits: fragments from LDS, products of which are summed in float32.
+// NVIDIA's (mma.sync) multiply 16 x 16 by 16 x 8 elements by a wavefront of 32, AMD's (MFMA) 16 x 16
+// by 16 x 16 by one of 64.
 #pragma once
 
 #include "support/vendor.hpp"
@@ -140,6 +141,61 @@ __device__ inline void multiply_16(float *d, const FragmentA<T> &a, const Fragme
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b.words[0]),
           "r"(b.words[1]));
+#endif
+}
+
+#if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || \
+    defined(__gfx942__)
+#define DSCORE_MFMA
+#endif
+
+// Lane 16 q + r holds summed elements 4 q to 4 q + 3 of row r of a, or of column r of b.
+template <class T>
+struct Quarter {
+  Pack<T, 4> at;
+  // `tile` is the fragment's first element, as FragmentA's.
+  template <bool Along>
+  __device__ void read(const T *tile, int pitch, int lane) {
+    const int extent = lane % 16, k = lane / 16 * 4;
+    if constexpr (Along) {
+      at = read_vector<4>(tile + extent * pitch + k);
+    } else {
+      DSCORE_UNROLL
+      for (int i = 0; i < 4; i++) at.at[i] = tile[(k + i) * pitch + extent];
+    }
+  }
+};
+
+// d[16][16] += a[16][16] · b[16][16] by the wavefront of 64; lane 16 q + r holds, of d, rows 4 q to
+// 4 q + 3 of column r (CDNA instruction set, V_MFMA_F32_16X16X16F16).
+template <class T>
+__device__ inline void multiply_quarters(float *d, const Quarter<T> &a, const Quarter<T> &b) {
+#if defined(DSCORE_HOST)
+  const Quarter<T> given[2] = {a, b};
+  const emulation::Exchange<Quarter<T>> lanes(given, __LINE__);
+  const int lane = emulation::device.current % emulation::device.wavefront;
+  for (int k = 0; k < 16; k++)
+    for (int out = 0; out < 4; out++)
+      d[out] += static_cast<float>(lanes.of(k / 4 * 16 + lane / 16 * 4 + out)[0].at.at[k % 4]) *
+                static_cast<float>(lanes.of(k / 4 * 16 + lane % 16)[1].at.at[k % 4]);
+  lanes.done();
+#elif defined(DSCORE_MFMA)
+  using Sums = float __attribute__((ext_vector_type(4)));
+  Sums sums = {d[0], d[1], d[2], d[3]};
+  if constexpr (std::is_same_v<T, float16>) {
+    using Four = _Float16 __attribute__((ext_vector_type(4)));
+    sums = __builtin_amdgcn_mfma_f32_16x16x16f16(bits_as<Four>(a.at), bits_as<Four>(b.at), sums, 0,
+                                                 0, 0);
+  }
+#if !defined(__gfx908__)
+  else {
+    using Four = short __attribute__((ext_vector_type(4)));
+    sums = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(bits_as<Four>(a.at), bits_as<Four>(b.at),
+                                                     sums, 0, 0, 0);
+  }
+#endif
+  DSCORE_UNROLL
+  for (int i = 0; i < 4; i++) d[i] = sums[i];
 #endif
 }
 

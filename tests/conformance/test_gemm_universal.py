@@ -43,6 +43,11 @@ PLANS = [planned(*row) for row in (
     (tiling((32, 16), (16, 16), 8, 1, (16, 4), (2, 9), "tf32x3"),
      "weight_gradient_n3c20h7w9_o30k1_nhwc"),
     (tiling((16, 32), (16, 32), 8, 2, (8, 1)), "weight_gradient_n2c17h3w5_o9k1_nhwc", "z100sm"),
+    # AMD's matrix units.
+    (tiling((32, 32), (16, 32), 8, 2, (32, 2), (1, 1), UNITS), "n2c40h3w5_o36k1_float16_nhwc_bias",
+     "gfx90a"),
+    (tiling((16, 48), (16, 16), 8, 1, (48, 1), (1, 1), UNITS),
+     "input_gradient_n2c33h3w5_o24k1_bfloat16_nhwc", "gfx90a"),
     # Several tiles of rows by one block; results that pass LDS.
     (tiling((16, 64), (16, 32), 8, 1, (32, 3), (1, 1, 3), UNITS),
      "n2c24h5w9_o56k1_float16_nhwc_bias_relu6_scaled"),

@@ -44,7 +44,7 @@ from dscore.algorithms.gemm_universal.tiling import (
 from dscore.algorithms.registers import roomy
 from dscore.algorithms.split_k import MOST_PARTS
 from dscore.algorithms.split_k.tiling import SUM_THREADS, sum_rows
-from dscore.core.device import Device
+from dscore.core.device import MATRIX_WAVEFRONT, Device
 from dscore.core.numerics import ACCUMULATOR, FLOATS, WORD_BYTES
 from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import MAX_ELEMENTS, ConvProblem
@@ -55,7 +55,7 @@ MOST_ADDED = 4
 # Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md).
 _HIPCC, _NVCC, _NVCC_LEAST = 56, 48, 90
 # What it takes at most in place of these: where elements move one by one, or joins read ahead.
-_HIPCC_MOST, _NVCC_MOST = 60, 104
+_HIPCC_MOST, _NVCC_MOST = 38, 80
 
 
 def _fragment_m(case: Case) -> Count:
@@ -63,7 +63,8 @@ def _fragment_m(case: Case) -> Count:
 
 
 def _fragment_n(case: Case) -> Count:
-    return np.where(on_units(case.tiling), 8, np.maximum(
+    columns = 8 if case.device.wavefront == MATRIX_WAVEFRONT else 16
+    return np.where(on_units(case.tiling), columns, np.maximum(
         floor_div(case.device.wavefront, case.tiling.lanes_m), 1))
 
 
@@ -194,7 +195,7 @@ class GemmUniversal(Algorithm):
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         wanted = self.registers(problem, t, device)
-        if gathered(problem):
+        if gathered(problem) or 1 in vectors_of(problem)[:2]:
             # Each pixel has an address of its own, in each step that a compiler unrolls.
             return np.full_like(wanted, device.registers_per_simd_lane)
         if device.vendor != "nvidia":

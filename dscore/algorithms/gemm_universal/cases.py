@@ -29,7 +29,7 @@ from dscore.algorithms.templates import (
     sides,
     sizes,
 )
-from dscore.core.device import Device
+from dscore.core.device import MATRIX_WAVEFRONT, Device
 from dscore.core.numerics import ACCUMULATOR, ELEMENTS, Element
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
@@ -76,7 +76,8 @@ def _tilings(draw: Any, device: Device, element: Element, operation: str, last: 
     lanes_m = 8 if units else draw(st.sampled_from((4, 8, 16)))
     whole, fragment = VECTOR_BYTES // element.bytes, FRAGMENTS[arithmetic]
     wave_m = (16 if units else lanes_m) * draw(st.integers(1, 2))
-    wave_n = (8 if units else device.wavefront // lanes_m) * draw(st.integers(1, 4))
+    columns = 8 if device.wavefront == MATRIX_WAVEFRONT else 16
+    wave_n = (columns if units else device.wavefront // lanes_m) * draw(st.integers(1, 4))
     slices = draw(st.integers(1, 3))
     tiling = GemmUniversalTiling(
         tile_m=draw(st.integers(1, 2)) * wave_m, tile_n=draw(st.integers(1, 2)) * wave_n,

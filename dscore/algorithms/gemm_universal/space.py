@@ -17,7 +17,7 @@ from dscore.algorithms.columns import (
     select_or_all,
 )
 from dscore.algorithms.gemm_universal.tiling import fragment_of, sizes_of, streams
-from dscore.core.device import Device
+from dscore.core.device import MATRIX_WAVEFRONT, Device
 from dscore.core.numerics import ACCUMULATOR, ARITHMETICS, Element
 from dscore.core.problem import ConvProblem
 
@@ -91,7 +91,8 @@ def _laid_out(device: Device, element: Element, axes: dict[str, tuple[int, ...]]
     if name not in device.matrix_types:
         return _tilings(device, _plain(device, axes, (4, 8, 16), (1, 2, 4, 8), (1, 2, 4, 8)))
     at = ARITHMETICS.index("tf32x3" if element == ACCUMULATOR else "matrix16")
-    units = grid(arithmetic=[at], lanes_m=[8], wave_m=_WAVES_M, wave_n=_WAVES_N,
+    of_fragments = _WAVES_N if device.wavefront == MATRIX_WAVEFRONT else (16, 32, 48, 64, 96, 128)
+    units = grid(arithmetic=[at], lanes_m=[8], wave_m=_WAVES_M, wave_n=of_fragments,
                  waves_m=(1, 2, 4, 8), waves_n=(1, 2, 3, 4), **axes)
     # Plain arithmetic for those who ask for it.
     few = {**axes, "cluster": (1,), "slices": (1,), "stages": axes["stages"][:1]}

@@ -32,8 +32,8 @@ class GemmUniversalTiling(Tiling):
     as they do with slices and clusters.
 
     `arithmetic`: "plain" multiplies and adds in float32; "tf32x3" makes each product of three TF32
-    ones on matrix units (NVIDIA), "matrix16" multiplies elements of 16 bits there; there `lanes_m`
-    is 8.
+    ones on matrix units (NVIDIA), "matrix16" multiplies elements of 16 bits there (and on AMD's, by
+    wavefronts of 64); there `lanes_m` is 8.
     """
 
     tile_m: int
@@ -219,8 +219,9 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> GemmShape:
     return GemmShape(
         slice_waves=slice_waves, waves=waves,
         sums=np.maximum(floor_div(t.wave_m * t.wave_n, wavefront), 1),
-        operands_a=np.where(on_units(t), t.wave_m // 2, plain_a),
-        operands_b=np.where(on_units(t), t.wave_n // 2, plain_b),
+        # Sixteen summed elements by a wavefront, or eight of two parts.
+        operands_a=np.where(on_units(t), t.wave_m * 16 // wavefront, plain_a),
+        operands_b=np.where(on_units(t), t.wave_n * 16 // wavefront, plain_b),
         fetched=vector_a * ceil_div(t.tile_m * t.step, vector_a * threads)
         + vector_b * ceil_div(t.tile_n * t.step, vector_b * threads),
         a_elements=a_elements, b_elements=b_elements, buffer=a_elements + b_elements,
