@@ -170,16 +170,21 @@ class _SplitK(LockstepKernel):
                           Addresses(o * spec.in_channels + i, mask), total)
 
     def add_parts(self) -> None:
-        """Add the parts of the workspace, by rows of threads."""
-        if self.t.parts == 1:
-            return
-        rows = sum_rows(self.t.parts)
-        sums = np.zeros((rows, self.weights), np.float32)
-        for part, values in enumerate(self.workspace):
-            np.add(sums[part % rows], values, out=sums[part % rows])
-        for row in sums[1:]:
-            np.add(sums[0], row, out=sums[0])
-        self.out[...] = sums[0]
+        """Add the parts of the workspace."""
+        if self.t.parts > 1:
+            self.out[...] = sum_of_parts(self.workspace)
+
+
+def sum_of_parts(workspace: Floats) -> Floats:
+    """The sum of parts (part, element), by rows of threads (hip_src/split_k/sum.hpp)."""
+    rows = sum_rows(len(workspace))
+    sums = np.zeros((rows, workspace.shape[1]), np.float32)
+    for part, values in enumerate(workspace):
+        np.add(sums[part % rows], values, out=sums[part % rows])
+    for row in sums[1:]:
+        np.add(sums[0], row, out=sums[0])
+    first: Floats = sums[0]
+    return first
 
 
 class _Lanes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from dscore.core.errors import MOST_INT, SpecError, require_int, require_one_of, shown
 
 # Types of operands for which there are kernels on matrix units.
-MATRIX_TYPES = ("tf32",)
+MATRIX_TYPES = ("tf32", "float16", "bfloat16")
 MATRIX_WAVEFRONT = 32
 VENDORS = ("hygon", "amd", "nvidia", "host")
 WAVEFRONTS = (32, 64)
@@ -117,7 +117,7 @@ class Device:
     def _require_matrix_types(self) -> None:
         for name in self.matrix_types:
             require_one_of(name, "a type of matrix_types", MATRIX_TYPES)
-            if self.wavefront != MATRIX_WAVEFRONT:
+            if name == "tf32" and self.wavefront != MATRIX_WAVEFRONT:
                 raise SpecError(f"matrix_types: kernels on matrix units of {name} are for "
                                 f"wavefronts of {MATRIX_WAVEFRONT}, not {self.wavefront}")
 

@@ -108,6 +108,7 @@ struct Layer {
 template <class T, bool Bias, Activation activation, Residual residual = Residual::none,
           bool Scaled_ = false>
 struct Epilogue {
+  using Element = T;
   using Arguments = ConvArguments<residual != Residual::none, Scaled_>;
   static constexpr bool scaled = Scaled_;
 
@@ -129,6 +130,24 @@ struct Epilogue {
   template <int Count>
   static __device__ inline Pack<T, Count> apply(const float *sums, const Arguments &args,
                                                 int channel, int at) {
+    float bias = 0.0f;
+    if constexpr (Bias) bias = static_cast<float>(static_cast<const T *>(args.bias)[channel]);
+    return finish<Count>(sums, args, at, [&](int) { return bias; });
+  }
+  // The same of as many channels from `channel` on, which lie side by side.
+  template <int Count>
+  static __device__ inline Pack<T, Count> apply_channels(const float *sums, const Arguments &args,
+                                                         int channel, int at) {
+    Pack<T, Count> biases;
+    if constexpr (Bias)
+      biases = read_vector<Count>(static_cast<const T *>(args.bias) + channel);
+    return finish<Count>(sums, args, at, [&](int i) { return static_cast<float>(biases.at[i]); });
+  }
+
+ private:
+  template <int Count, class BiasOf>
+  static __device__ inline Pack<T, Count> finish(const float *sums, const Arguments &args, int at,
+                                                 BiasOf bias_of) {
     Pack<T, Count> added;
     float results[Count];
     if constexpr (residual != Residual::none)
@@ -136,7 +155,7 @@ struct Epilogue {
     DSCORE_UNROLL
     for (int i = 0; i < Count; i++) {
       float sum = sums[i];
-      if constexpr (Bias) sum += static_cast<float>(static_cast<const T *>(args.bias)[channel]);
+      if constexpr (Bias) sum += bias_of(i);
       if constexpr (residual == Residual::before) sum += static_cast<float>(added.at[i]);
       sum = activate(sum);
       if constexpr (residual == Residual::after) sum += static_cast<float>(added.at[i]);

@@ -10,6 +10,13 @@
 #define DSCORE_UNROLL_READS DSCORE_ROLLED
 #endif
 
+// A loop over fragments of matrix units: all of them, nvcc would read at once into all registers.
+#if defined(DSCORE_HOST)
+#define DSCORE_UNROLL_FEW
+#else
+#define DSCORE_UNROLL_FEW _Pragma("unroll 4")
+#endif
+
 namespace dscore {
 
 // Has a value computed here: hipcc would put off the sums of all rows of a thread to the last, and
@@ -30,7 +37,7 @@ __device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {
   return there ? read_vector<Count>(from) : Vector{};
 #else
   // hipcc would keep a struct that is one of two in scratch memory.
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 2 && !std::is_same_v<T, uint16_t>) {
     using Word = std::conditional_t<Count % 2 == 0, uint32_t, uint16_t>;
     constexpr int words = Count * sizeof(T) / sizeof(Word);
     return bits_as<Pack<T, Count>>(
@@ -80,15 +87,19 @@ __device__ inline void copy_async(void *lds, const void *from, bool there = true
   emulation::copy_async(lds, from, there ? Bytes : 0, Bytes);
 #elif defined(DSCORE_ASYNC_COPIES)
   const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(lds));
-  if constexpr (Bytes == 16)
+  if constexpr (Bytes == 2)  // the least that passes by itself are four
+    *static_cast<uint16_t *>(lds) = there ? *static_cast<const uint16_t *>(from) : 0;
+  else if constexpr (Bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                  "r"(there ? Bytes : 0) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(Bytes),
                  "r"(there ? Bytes : 0) : "memory");
 #else
-  *static_cast<Pack<uint32_t, Bytes / 4> *>(lds) =
-      vector_or_zeros<Bytes / 4>(static_cast<const uint32_t *>(from), there);
+  using Word = std::conditional_t<Bytes == 2, uint16_t, uint32_t>;
+  constexpr int words = Bytes / static_cast<int>(sizeof(Word));
+  *static_cast<Pack<Word, words> *>(lds) =
+      vector_or_zeros<words>(static_cast<const Word *>(from), there);
 #endif
 }
 
@@ -132,6 +143,26 @@ __device__ inline float read_of_block(const float *own, int rank) {
 #else
   return *own;  // devices without clusters have but the one block in each
 #endif
+}
+
+// Neighbours there.
+template <int Count>
+__device__ inline Pack<float, Count> read_vector_of_block(const float *own, int rank) {
+  Pack<float, Count> vector;
+#if defined(__CUDACC__)
+  if constexpr (Count == 4) {
+    unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(own));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(at), "r"(rank));
+    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(vector.at[0]), "=f"(vector.at[1]), "=f"(vector.at[2]), "=f"(vector.at[3])
+                 : "r"(at));
+  } else
+#endif
+  {
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) vector.at[i] = read_of_block(own + i, rank);
+  }
+  return vector;
 }
 
 // The nearest TF32, of 10 bits of fraction, of two the even one; a NaN stays one.

@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -40,7 +41,8 @@ def test_an_algorithm_is_whole(name):
     assert importlib.util.find_spec(f"dscore.backends.reference.{name}")
     assert callable(one.cases().templates)
     assert callable(one.cases().problems)
-    assert any(not one.runs(problem) for problem in catalog.layers().values())
+    assert any(not one.runs(replace(problem, spec=replace(problem.spec, layout=layout)))
+               for problem in catalog.layers().values() for layout in one.layouts)
     assert f"`dscore.algorithms.{name}" in PAPERS.read_text()
 
 
@@ -60,7 +62,7 @@ def test_what_lacks_a_duty_is_refused(monkeypatch):
                 registry.algorithm("toy")
         finally:
             registry.unregister("toy")
-    with pytest.raises(SpecError, match="unknown algorithm 'toy'; there are gemm, "):
+    with pytest.raises(SpecError, match="unknown algorithm 'toy'; there are gemm_universal, "):
         registry.algorithm("toy")
 
 

@@ -237,10 +237,11 @@ def test_capabilities_are_what_the_file_says(tmp_path):
     text = SPECS.joinpath("devices", "h200.toml").read_text()
     assert device("a100").asynchronous_copies
     assert not device("a100").early_start
-    assert device("h200").matrix_types == ("tf32",)
+    assert device("h200").matrix_types == ("tf32", "float16", "bfloat16")
+    types = '["tf32", "float16", "bfloat16"]'
     for field, bad, words in (("early_start = true", "early_start = 1", "early_start must be"),
-                              ('["tf32"]', '["fp8"]', "a type of matrix_types must be one of"),
-                              ('["tf32"]', '"tf32"', "matrix_types must be a list of names"),
+                              (types, '["fp8"]', "a type of matrix_types must be one of"),
+                              (types, '"tf32"', "matrix_types must be a list of names"),
                               ("cluster_blocks = 8", "cluster_blocks = 0", "must be positive"),
                               ("wavefront = 32", "wavefront = 64", "for wavefronts of 32")):
         path = tmp_path / "bad.toml"

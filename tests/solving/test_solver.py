@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.registry import case_of, running
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
@@ -164,7 +165,7 @@ def test_residency_is_the_most_that_is_valid(problem, name, rules, random):
 @given(problems)
 def test_every_pointwise_problem_has_a_plan(problem):
     plan = best_plan(problem, Z100SM)
-    assert isinstance(plan.tiling, GemmTiling)
+    assert isinstance(plan.tiling, GemmTiling | GemmUniversalTiling)
     assert 0 < plan.cost.utilisation <= 1
     assert plan.masked == (plan.cost.utilisation < 1) or plan.masked
     assert validate(problem, plan.tiling, Z100SM, masked=plan.masked).ok

@@ -9,6 +9,7 @@ from dscore.algorithms import registry
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.split_k.tiling import SplitKTiling
@@ -128,6 +129,10 @@ BROKEN = {
     "E-WORKSPACE": (VGG.with_batch(1024), Z100SM, WinogradTiling(4, *WINOGRAD, fused=False), 1),
     "E-PATCH": (parse_problem("n1c8h9w9_o8k3p1"), Z100SM,
                 ImplicitGemmTiling(8, 16, 8, 16, 4, 1, 4, 2, 40), 1),
+    "E-REPEAT": (parse_problem("n1c64h9w9_o8k1_nhwc"), Z100SM,
+                 GemmUniversalTiling(8, 32, 8, 32, 8, 1, 32, 2, repeat=2), 1),
+    "E-SCALE": (parse_problem("n1c64h9w9_o8k1_float16_nhwc_scaled"), Z100SM,
+                GemmUniversalTiling(8, 32, 8, 32, 8, 1, 32, 2), 1),
 }
 
 

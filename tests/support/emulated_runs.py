@@ -23,7 +23,8 @@ ORDERS = ("forward", "reverse", "random")
 
 
 def result(backend, plan, seed=0):
-    out = np.full(output_of(plan.problem).shape, np.nan, np.float32)
+    output = output_of(plan.problem)
+    out = np.full(output.shape, np.nan, output.element.numpy)
     backend.compile(plan)(*bound.sample(plan.problem, seed), out)
     return out
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from dscore.algorithms.registry import algorithm, names
 from dscore.core import catalog
@@ -13,7 +14,7 @@ from dscore.core.device import Device
 from dscore.core.errors import DscoreError
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ACTIVATIONS, ConvSpec
+from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec
 from dscore.solving.solver import solve
 
 LAYERS = [layer.problem for layer in catalog.find("D1-D30") + catalog.find("P1-P45")]
@@ -48,12 +49,22 @@ def _drawn(device: Device, random: Random) -> Iterator[Plan]:
 def _problem(random: Random, name: str, operation: str) -> ConvProblem:
     """A layer of the papers in half of the cases, else any that the algorithm may run."""
     if name != "direct" and random.random() < 0.5:
-        return replace(random.choice(LAYERS), operation=operation)
+        layer = random.choice(LAYERS)
+        return replace(layer, operation=operation,
+                       spec=replace(layer.spec, **_universal(random, name)))
     while True:
         try:
             return replace(_any_problem(random, name, operation == "conv"), operation=operation)
         except DscoreError:  # a kernel larger than its image
             continue
+
+
+def _universal(random: Random, name: str) -> dict[str, Any]:
+    """Element type and layout of a layer; float32 NCHW but for algorithms of others."""
+    if name != "gemm_universal":
+        return {}
+    dtype = random.choice(algorithm(name).elements)
+    return {"dtype": dtype, "layout": "nhwc" if dtype == "float32" else random.choice(LAYOUTS)}
 
 
 def _any_problem(random: Random, name: str, forward: bool) -> ConvProblem:
@@ -62,8 +73,9 @@ def _any_problem(random: Random, name: str, forward: bool) -> ConvProblem:
     stride = random.choice(((1, 1), (1, 1), (2, 2), (1, 2), (3, 3)))
     batch, image = random.choice((1, 1, 2, 8)), random.choice(IMAGES)
     channels, out = (random.choice((3, 8, 16, 17, 40, 96, 256, 512)) for _ in "io")
-    if name in ("gemm", "channel_distribution", "split_k"):
-        spec = ConvSpec.make(channels, out, 1, stride=stride, **epilogue)
+    if name in ("gemm", "gemm_universal", "channel_distribution", "split_k"):
+        of_type = _universal(random, name)
+        spec = ConvSpec.make(channels, out, 1, stride=stride, **epilogue, **of_type)
         return ConvProblem(spec, batch, *image)
     if name == "winograd":
         spec = ConvSpec.make(channels, out, 3, padding=random.choice((0, 1)),

@@ -1,0 +1,117 @@
+"""Traffic of a wavefront of the product of matrices in any order of axes, and the work that the
+cost model makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
+from dscore.algorithms.columns import Count
+from dscore.algorithms.gemm_universal.tiling import (
+    direct,
+    on_units,
+    shape_of,
+    sizes_of,
+    splits,
+    vectors_of,
+)
+from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
+
+# Called as gemm's; `product16` is of elements of 16 bits, `sum_launch` are the clocks of the kernel
+# that adds parts, and `part` bytes for a byte of them.
+WEIGHTS = {"wavefront": 0.00389, "split": 0.539, "lds_load": 0.377, "copy": 1.71, "store": 3.31,
+           "join": 0.282, "product": 5.03, "product16": 0.307, "lds": 0.000734, "step": 182.0,
+           "fragment": 0.00313, "through_registers": 3160.0, "wait": 0.756, "serial": 17.8,
+           "block": 985.0, "memory": 1.93, "loaded": 0.547, "first": 161.0, "norm": 1.91,
+           "cluster": 3000.0, "fma": 0.908, "joined": 100.0, "fill": 0.333, "drain": 0.579,
+           "sum_launch": 2000.0, "part": 0.4}
+
+
+@dataclass(frozen=True)
+class GemmTraffic:
+    """Counts per wavefront of a product of matrices."""
+
+    fmas: Count
+    splits: Count  # instructions that make two TF32 of a float32
+    products: Count  # instructions of the matrix units
+    lds_loads: Count
+    lds_clocks: Count
+    fragments: Count  # rounds of loads and products that follow one another
+    copies: Count  # from memory to LDS
+    stores: Count
+    joined: Count  # sums that pass through LDS
+    load_bytes: Count  # of all blocks
+
+
+def traffic_of(case: Case) -> GemmTraffic:
+    """The traffic of a case."""
+    problem, t, footprint, wavefront = (case.problem, case.tiling, case.footprint,
+                                        case.device.wavefront)
+    shape, element, sizes = shape_of(problem, t, wavefront), problem.spec.element.bytes, (
+        sizes_of(problem))
+    (vector_a, vector_b, vector_out), units = vectors_of(problem), on_units(t)
+    depth, small = t.repeat * shape.steps * t.step / t.slices, problem.spec.element != ACCUMULATOR
+    eights_m, eights_n = t.wave_m / 8, t.wave_n / 8
+    # Of 16 bits, four matrices of 8 x 8 by an instruction; of float32, pairs or single elements.
+    loads_16 = depth / 16 * (eights_m + eights_n) / 2
+    loads_tf32 = depth / 8 * ((1 if sizes.along_a else 2) * eights_m
+                              + (1 if sizes.along_b else 2) * eights_n)
+    thread_m, thread_n = t.wave_m / t.lanes_m, t.wave_n * t.lanes_m / wavefront
+    loads = depth / 4 * ((1 if sizes.along_a else 2) * thread_m
+                         + (1 if sizes.along_b else 2) * thread_n)
+    on_loads = loads_16 if small else loads_tf32
+    bytes_read = depth * element * np.where(units, t.wave_m + t.wave_n,
+                                            wavefront * (thread_m + thread_n))
+    threads = footprint.threads
+    copies = shape.steps * (t.repeat * np.ceil(t.tile_m * t.step / vector_a / threads)
+                            + np.ceil(t.tile_n * t.step / vector_b / threads))
+    own = direct(t)
+    run = np.minimum(VECTOR_BYTES / element if sizes.along_b else 2, vector_out)
+    return GemmTraffic(
+        fmas=np.where(units, 0, depth * thread_m * thread_n),
+        splits=np.where(splits(t), depth * (eights_m + eights_n), 0),
+        products=np.where(units, depth / (16 if small else 8) * (1 if small else 3)
+                          * eights_m / 2 * eights_n, 0),
+        lds_loads=np.where(units, on_loads, loads),
+        lds_clocks=bytes_read / (WORD_BYTES * wavefront),
+        fragments=np.where(units, depth / (16 if small else 8), depth / 4), copies=copies,
+        stores=t.repeat * np.where(own, shape.sums / run, shape.sums / vector_out / t.slices),
+        joined=t.repeat * np.where(own, 0, 2 * shape.sums),
+        load_bytes=footprint.blocks * element * (t.repeat * t.tile_m + t.tile_n) * shape.steps
+        * t.step)
+
+
+def named(case: Case) -> dict[str, Count]:
+    """The traffic of a case by the names of `Algorithm.traffic`."""
+    traffic = traffic_of(case)
+    return {"multiply-adds": traffic.fmas, "LDS reads": traffic.lds_loads,
+            "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
+            "global loads": traffic.copies, "global stores": traffic.stores}
+
+
+def work(case: Case) -> Work:
+    """The work of a case."""
+    weight, t, problem = case.weights, case.tiling, case.problem
+    shape, traffic = shape_of(problem, t, case.device.wavefront), traffic_of(case)
+    small = problem.spec.element != ACCUMULATOR
+    # Once the ring is full, each turn of it waits for memory again.
+    rounds = shape.steps * t.repeat
+    turns = np.maximum(0, rounds / np.maximum(t.stages - 1, 1) - 1)
+    sizes, shared = sizes_of(problem), t.parts > 1
+    partial = shared * (2 * ACCUMULATOR.bytes * t.parts * sizes.m * sizes.n)
+    return Work(
+        issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
+        + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
+        + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
+        + weight["join"] * traffic.joined,
+        products=weight["product16" if small else "product"] * traffic.products,
+        lds=weight["lds"] * traffic.lds_clocks, lines=0.0,
+        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * rounds
+        + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
+        + weight["joined"] * t.repeat * np.logical_not(direct(t)) + weight["sum_launch"] * shared
+        + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
+        fill_bytes=problem.spec.element.bytes * (
+            weight["fill"] * shape.buffer + weight["drain"] * t.tile_m * t.tile_n),
+        l2_bytes=weight["loaded"] * traffic.load_bytes + weight["part"] * partial)

@@ -1,0 +1,120 @@
+"""The tilings of the product of matrices in any order of axes that are tried."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import SimpleNamespace
+
+import numpy as np
+
+from dscore.algorithms.columns import (
+    Count,
+    ceil_div,
+    concatenate,
+    grid,
+    powers_of_two,
+    select,
+    select_or_all,
+)
+from dscore.algorithms.gemm_universal.tiling import fragment_of, sizes_of, streams
+from dscore.core.device import MATRIX_WAVEFRONT, Device
+from dscore.core.numerics import ACCUMULATOR, ARITHMETICS, Element
+from dscore.core.problem import ConvProblem
+
+_MOST_WAVES = 16
+_LEAST_FULL = 0.5
+# Of a lane, in registers: beyond it too few wavefronts are resident to hide anything.
+_MOST_SUMS = 128
+# Summed elements of a step.
+_MOST_STEP = 256
+# Blocks for each compute unit beyond which shares of the summed elements only add up.
+_MOST_SHARES = 2
+_PARTS = (1, 4, 8, 16, 32, 64, 128)
+_WAVES_M, _WAVES_N = (16, 32, 64), (8, 16, 24, 32, 40, 48, 64, 96, 128)
+
+
+def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Blocks of up to 16 wavefronts, none of which lies wholly past the result.
+
+    Blocks share a tile's summed elements only where tiles alone leave compute units idle, and take
+    several tiles of rows only where there are more than these have.
+    """
+    sizes, element = sizes_of(problem), problem.spec.element
+    sums_pixels = problem.operation == "weight_gradient"
+    parts = [_tiles(device, element, sums_pixels)]
+    if not sums_pixels:
+        parts.append(_whole(device, element, sizes.k, streams(problem)))
+    c = concatenate(*parts)
+    c = select(c, (c.tile_m - sizes.m < c.wave_m) & (c.tile_n - sizes.n < c.wave_n)
+               & (c.step * c.cluster * c.parts < np.maximum(2 * sizes.k, 2 * fragment_of(c))))
+    tiles = ceil_div(sizes.m, c.tile_m) * ceil_div(sizes.n, c.tile_n)
+    steps = ceil_div(ceil_div(sizes.k, c.step), c.cluster * c.parts)
+    keep = (c.stages <= np.maximum(3, steps * c.repeat + 1)) & ((c.stages != 1) | (steps == 1))
+    keep &= (c.cluster == 1) | (tiles * c.cluster <= 2 * device.compute_units)
+    keep &= (c.parts == 1) | (tiles * c.cluster * c.parts <= _MOST_SHARES * device.compute_units)
+    keep &= (c.repeat == 1) | (tiles >= c.repeat * device.compute_units)
+    columns = SimpleNamespace(**{name: column for name, column in vars(c).items()
+                                 if name != "waves"})
+    # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
+    full = tiles * c.tile_m * c.tile_n * _LEAST_FULL <= sizes.m * sizes.n
+    return select_or_all(columns, full & (c.waves > 1), keep)
+
+
+@lru_cache(maxsize=16)
+def _tiles(device: Device, element: Element, sums_pixels: bool) -> SimpleNamespace:
+    """The tilings of the axes that suit the device whatever the problem."""
+    axes = {"slices": (1, 2, 4) if sums_pixels else (1, 2, 4, 8), "slice_k": (16, 32, 64),
+            "stages": (3, 4, 6) if device.asynchronous_copies else (2,),
+            "cluster": powers_of_two(device.cluster_blocks), "repeat": (1,), "staged": (0,),
+            "parts": _PARTS if sums_pixels else (1,)}
+    alone = {**axes, "slices": (1,), "cluster": (1,), "staged": (1,)}
+    return concatenate(_laid_out(device, element, axes), _laid_out(device, element, alone))
+
+
+def _whole(device: Device, element: Element, k: int, streamed: bool) -> SimpleNamespace:
+    """Tilings whose steps hold all *k* summed elements; *streamed*: of several tiles of rows, too.
+    """
+    common = {"slices": (1,), "cluster": (1,), "parts": (1,), "staged": (0, 1)}
+    once = {**common, "stages": (1,), "repeat": (1,)}
+    kinds = [once] + [{**common, "stages": (2, 3, 4) if device.asynchronous_copies else (2,),
+                       "repeat": (2, 4, 8, 16)}] * streamed
+    shared = {**once, "slices": (2, 4), "staged": (0,)}
+    return concatenate(*(_laid_out(device, element, {
+        **axes, "slice_k": tuple({-(-k // (16 * slices)) * 16 for slices in axes["slices"]})})
+        for axes in (*kinds, shared)))
+
+
+def _laid_out(device: Device, element: Element, axes: dict[str, tuple[int, ...]]
+              ) -> SimpleNamespace:
+    """Wavefronts by fragments of matrix units, and by lanes of plain arithmetic, on *axes*."""
+    name = "tf32" if element == ACCUMULATOR else element.name
+    if name not in device.matrix_types:
+        return _tilings(device, _plain(device, axes, (4, 8, 16), (1, 2, 4, 8), (1, 2, 4, 8)))
+    at = ARITHMETICS.index("tf32x3" if element == ACCUMULATOR else "matrix16")
+    of_fragments = _WAVES_N if device.wavefront == MATRIX_WAVEFRONT else (16, 32, 48, 64, 96, 128)
+    units = grid(arithmetic=[at], lanes_m=[8], wave_m=_WAVES_M, wave_n=of_fragments,
+                 waves_m=(1, 2, 4, 8), waves_n=(1, 2, 3, 4), **axes)
+    # Plain arithmetic for those who ask for it.
+    few = {**axes, "cluster": (1,), "slices": (1,), "stages": axes["stages"][:1]}
+    return _tilings(device, concatenate(units, _plain(device, few, (8,), (4,), (4,))))
+
+
+def _plain(device: Device, axes: dict[str, tuple[int, ...]], lanes_m: tuple[int, ...],
+           rows: tuple[int, ...], columns: tuple[int, ...]) -> SimpleNamespace:
+    c = grid(arithmetic=[0], lanes_m=lanes_m, rows=rows, columns=columns, waves_m=(1, 2, 4, 8),
+             waves_n=(1, 2, 4), **axes)
+    c.wave_m, c.wave_n = c.lanes_m * c.rows, device.wavefront // c.lanes_m * c.columns
+    del c.rows, c.columns
+    return c
+
+
+def _tilings(device: Device, c: SimpleNamespace) -> SimpleNamespace:
+    """The fields of tilings, and their wavefronts, of axes."""
+    waves: Count = c.waves_m * c.waves_n * c.slices
+    return select(SimpleNamespace(
+        tile_m=c.wave_m * c.waves_m, tile_n=c.wave_n * c.waves_n, wave_m=c.wave_m,
+        wave_n=c.wave_n, lanes_m=c.lanes_m, slices=c.slices, step=c.slice_k * c.slices,
+        stages=c.stages, cluster=c.cluster, parts=c.parts, repeat=c.repeat, staged=c.staged == 1,
+        arithmetic=np.asarray(ARITHMETICS)[c.arithmetic], waves=waves),
+        (c.wave_m * c.wave_n <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES)
+        & (c.slice_k * c.slices <= _MOST_STEP))

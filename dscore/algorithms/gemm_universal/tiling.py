@@ -1,0 +1,241 @@
+"""The tiling of the product of matrices in any order of axes, and the geometry of its blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dscore.algorithms.base import VECTOR_BYTES
+from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
+from dscore.core.numerics import ACCUMULATOR, ARITHMETICS, Arithmetic, Element
+from dscore.core.problem import ConvProblem
+from dscore.core.tiling import Tiling, choice
+
+# Summed elements that one instruction of each arithmetic takes.
+FRAGMENTS = {"plain": 4, "tf32x3": 8, "matrix16": 16}
+
+
+@dataclass(frozen=True)
+class GemmUniversalTiling(Tiling):
+    """Tiling of a product of matrices whose result has rows of elements side by side in memory.
+
+    A block computes `tile_m` rows by `tile_n` columns of the result; a wavefront `wave_m` x
+    `wave_n` of these, with plain arithmetic by `lanes_m` rows of lanes. The summed elements come
+    `step` at a time through a ring of `stages` LDS buffers: two are filled through registers, one,
+    three or more by asynchronous copies. `slices` groups of wavefronts share the elements of a
+    step; `cluster` blocks (Hopper's clusters) share the steps, and so do `parts`, whose results a
+    further kernel adds (of a weight gradient). Where a step holds all summed elements, a block may
+    take `repeat` tiles of rows one after the other, through the ring, while the columns' operand
+    stays in LDS. `staged`: results pass LDS, so that neighbouring lanes store neighbouring vectors,
+    as they do with slices and clusters.
+
+    `arithmetic`: "plain" multiplies and adds in float32; "tf32x3" makes each product of three TF32
+    ones on matrix units (NVIDIA), "matrix16" multiplies elements of 16 bits there (and on AMD's, by
+    wavefronts of 64); there `lanes_m` is 8.
+    """
+
+    tile_m: int
+    tile_n: int
+    wave_m: int
+    wave_n: int
+    lanes_m: int
+    slices: int
+    step: int
+    stages: int
+    cluster: int = 1
+    parts: int = 1
+    repeat: int = 1
+    staged: bool = False
+    arithmetic: Arithmetic = choice(*ARITHMETICS, default="plain")
+
+    algorithm: ClassVar[str] = "gemm_universal"
+
+    @property
+    def name(self) -> str:
+        """Part of a plan's canonical name.
+
+        >>> GemmUniversalTiling(64, 64, 32, 32, 8, 1, 64, 4, 1, 1, 3, True, "matrix16").name
+        'gemm_universal_t64x64_w32x32_l8_s1_k64x4_r3_staged_matrix16'
+        """
+        return (f"gemm_universal_t{self.tile_m}x{self.tile_n}_w{self.wave_m}x{self.wave_n}"
+                f"_l{self.lanes_m}_s{self.slices}_k{self.step}x{self.stages}"
+                f"{f'_x{self.cluster}' if self.cluster > 1 else ''}"
+                f"{f'_p{self.parts}' if self.parts > 1 else ''}"
+                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}{'_staged' * self.staged}"
+                f"{'' if self.arithmetic == 'plain' else '_' + self.arithmetic}")
+
+    def computes(self, arithmetic: Arithmetic | None) -> bool:
+        return arithmetic in (None, self.arithmetic)
+
+
+@dataclass(frozen=True)
+class GemmSizes:
+    """The product that an operation is: m rows by n columns, of k summed elements each.
+
+    An operand lies along the sum where its rows hold summed elements, else across it.
+    """
+
+    m: int
+    n: int
+    k: int
+    along_a: bool
+    along_b: bool
+
+
+def sizes_of(problem: ConvProblem) -> GemmSizes:
+    """The sizes of a problem's product: pixels by channels, or, in planes, channels by pixels."""
+    spec, batch = problem.spec, problem.batch
+    last, ins, outs = channels_last(problem), spec.in_channels, spec.out_channels
+    pixels, of_input = (batch * problem.out_height * problem.out_width,
+                        batch * problem.height * problem.width)
+    if problem.operation == "weight_gradient":
+        return GemmSizes(outs, ins, pixels, not last, not last)
+    if problem.operation == "input_gradient":
+        return (GemmSizes(of_input, ins, outs, True, False) if last
+                else GemmSizes(ins, of_input, outs, False, False))
+    return (GemmSizes(pixels, outs, ins, True, True) if last
+            else GemmSizes(outs, pixels, ins, True, False))
+
+
+def channels_last(problem: ConvProblem) -> bool:
+    """Whether the channels of a pixel lie side by side: in images of one pixel they do as well."""
+    area = (problem.height, problem.width, problem.out_height, problem.out_width)
+    return problem.spec.layout == "nhwc" or area == (1, 1, 1, 1)
+
+
+def streams(problem: ConvProblem) -> bool:
+    """Whether the rows of results are pixels, of which a block may take many."""
+    return channels_last(problem) and problem.operation != "weight_gradient"
+
+
+def gathered(problem: ConvProblem) -> bool:
+    """Whether a stride or padding makes rows of pixels others than all in their order."""
+    return problem.spec.stride != (1, 1) or any(problem.padding)
+
+
+def vectors_of(problem: ConvProblem) -> tuple[int, int, int]:
+    """Elements that lie side by side at multiples of 16 bytes: of both operands and the result."""
+    spec, last = problem.spec, channels_last(problem)
+    most = VECTOR_BYTES // spec.element.bytes
+    ins, outs = spec.in_channels, spec.out_channels
+    if not last:
+        # Pixels of a plane, each with an address of its own where some are left out.
+        area = problem.height * problem.width
+        plane, out_plane = (1, problem.out_height * problem.out_width) if gathered(problem) else (
+            area, area)
+    in_rows = ins if last else plane
+    out_rows = outs if last else out_plane
+    rows = {"conv": (in_rows, ins, out_rows) if last else (ins, in_rows, out_rows),
+            "input_gradient": ((out_rows, ins, in_rows) if last else
+                               (ins, 1 if gathered(problem) else out_rows,
+                                problem.height * problem.width)),
+            "weight_gradient": (out_rows, in_rows, ins)}[problem.operation]
+    a, b, out = (min(row & -row, most) for row in rows)
+    return a, b, out
+
+
+def fragment_of(t: Any) -> Count:
+    """Summed elements of an instruction."""
+    return np.where(splits(t), FRAGMENTS["tf32x3"], np.where(
+        on_units(t), FRAGMENTS["matrix16"], FRAGMENTS["plain"]))
+
+
+@remembered
+def splits(t: Any) -> Any:
+    """Whether products are made of three TF32 ones."""
+    return np.asarray(t.arithmetic) == "tf32x3"
+
+
+@remembered
+def on_units(t: Any) -> Any:
+    """Whether products are made on matrix units."""
+    return np.asarray(t.arithmetic) != "plain"
+
+
+def pitches_of(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
+    """Elements from a row of a tile in LDS to the next, of both operands
+    (hip_src/gemm_universal/kernel.hpp)."""
+    sizes, most = sizes_of(problem), VECTOR_BYTES // problem.spec.element.bytes
+
+    def pitch(row: Count, along: bool) -> Count:
+        odd = (ceil_div(row, most) | 1) * most
+        return np.where(splits(t), np.where(row % 16 == 8, row, row + 8), odd) if along else odd
+
+    return (pitch(t.step if sizes.along_a else t.tile_m, sizes.along_a),
+            pitch(t.step if sizes.along_b else t.tile_n, sizes.along_b))
+
+
+def direct(t: Any) -> Any:
+    """Whether each lane stores its own sums."""
+    return (t.slices == 1) & (t.cluster == 1) & np.logical_not(t.staged)
+
+
+@dataclass(frozen=True)
+class GemmShape:
+    """The geometry of a block of the product."""
+
+    slice_waves: Count  # wavefronts of one slice
+    waves: Count
+    sums: Count  # of a lane
+    operands_a: Count  # elements that a lane holds for one instruction of its multiplication
+    operands_b: Count
+    fetched: Count  # elements that a thread takes of one step's tiles
+    a_elements: Count  # of a tile in LDS
+    b_elements: Count
+    buffer: Count  # elements of one LDS buffer
+    sum_row: Count
+    joined: Count  # sums in LDS
+    steps: Count  # of one block
+    all_steps: Count
+    tiles_m: Count
+    blocks_m: Count
+    tiles_n: Count
+
+
+def beside(along: bool, count: Count) -> Count:
+    """Neighbouring rows that a lane of plain arithmetic reads as one, of *count*."""
+    return 1 if along else np.where(count % 4 == 0, 4, np.where(count % 2 == 0, 2, 1))
+
+
+@remembered
+def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> GemmShape:
+    """Geometry of *t*, a GemmUniversalTiling or columns of many."""
+    sizes = sizes_of(problem)
+    # What no tiling may be has at least one of each, so that its rules can be judged.
+    slice_waves = np.maximum(floor_div(t.tile_m, t.wave_m) * floor_div(t.tile_n, t.wave_n), 1)
+    waves = slice_waves * t.slices
+    threads, lanes_n = waves * wavefront, np.maximum(floor_div(wavefront, t.lanes_m), 1)
+    vector_a, vector_b, _ = vectors_of(problem)
+    pitch_a, pitch_b = pitches_of(problem, t)
+    a_elements = (t.tile_m if sizes.along_a else t.step) * pitch_a
+    b_elements = (t.tile_n if sizes.along_b else t.step) * pitch_b
+    # Plain arithmetic reads four summed elements of an operand along the sum, one of another.
+    plain_a = (4 if sizes.along_a else 1) * floor_div(t.wave_m, t.lanes_m)
+    plain_b = (4 if sizes.along_b else 1) * floor_div(t.wave_n, lanes_n)
+    sum_row = t.tile_n + np.where(t.tile_n % 16 == 0, 8, 0)
+    all_steps, tiles_m = ceil_div(sizes.k, t.step), ceil_div(sizes.m, t.tile_m)
+    return GemmShape(
+        slice_waves=slice_waves, waves=waves,
+        sums=np.maximum(floor_div(t.wave_m * t.wave_n, wavefront), 1),
+        # Sixteen summed elements by a wavefront, or eight of two parts.
+        operands_a=np.where(on_units(t), t.wave_m * 16 // wavefront, plain_a),
+        operands_b=np.where(on_units(t), t.wave_n * 16 // wavefront, plain_b),
+        fetched=vector_a * ceil_div(t.tile_m * t.step, vector_a * threads)
+        + vector_b * ceil_div(t.tile_n * t.step, vector_b * threads),
+        a_elements=a_elements, b_elements=b_elements, buffer=a_elements + b_elements,
+        sum_row=sum_row,
+        joined=np.where(direct(t), 0, t.slices * t.tile_m * sum_row),
+        steps=ceil_div(all_steps, t.parts * t.cluster), all_steps=all_steps,
+        tiles_m=tiles_m, blocks_m=ceil_div(tiles_m, t.repeat), tiles_n=ceil_div(sizes.n, t.tile_n))
+
+
+def lds_bytes(problem: ConvProblem, t: Any, shape: GemmShape) -> Count:
+    """LDS of a block: the ring holds elements, then sums that pass it lie in its place; behind it,
+    where further tiles are under way."""
+    element: Element = problem.spec.element
+    joined = ACCUMULATOR.bytes * shape.joined
+    kept = element.bytes * (shape.b_elements + t.stages * shape.a_elements)
+    return np.where(t.repeat > 1, kept + joined,
+                    np.maximum(element.bytes * t.stages * shape.buffer, joined))

@@ -1,0 +1,152 @@
+// The operands of a product of matrices (gemm_universal/kernel.hpp): which element of each lies
+// where in memory, and how tiles of them come to LDS.
+//
+// An operand is rows of elements that lie side by side. Where these are the summed ones, as
+// channels of pixels in NHWC are, it lies `along` the sum; else its rows are the summed ones, and
+// it lies across. A tile lies in LDS as in memory.
+#pragma once
+
+#include "support/ring.hpp"
+
+namespace dscore {
+
+// The pixels of a layer's images, counted through: of a pixel of the one side that of the other, or
+// -1 where there is none.
+template <class Layer, class Shape>
+struct Pixels {
+  static __host__ __device__ int of_output(const Shape &s) {
+    return s.batch * s.out_height * s.out_width;
+  }
+  static __host__ __device__ int of_input(const Shape &s) { return s.batch * s.height * s.width; }
+  // The input's pixel that an output's is made of.
+  static __device__ int source(const Shape &s, int pixel) {
+    const int area = s.out_height * s.out_width, image = pixel / area, place = pixel % area;
+    const int row = place / s.out_width * Layer::stride_h - s.pad_top;
+    const int column = place % s.out_width * Layer::stride_w - s.pad_left;
+    const bool held = inside(row, s.height) && inside(column, s.width);
+    return held ? (image * s.height + row) * s.width + column : -1;
+  }
+  // The output's pixel that is made of an input's.
+  static __device__ int result(const Shape &s, int pixel) {
+    const int area = s.height * s.width, image = pixel / area, place = pixel % area;
+    const int row = place / s.width + s.pad_top, column = place % s.width + s.pad_left;
+    const bool held = row % Layer::stride_h == 0 && column % Layer::stride_w == 0 &&
+                      row / Layer::stride_h < s.out_height &&
+                      column / Layer::stride_w < s.out_width;
+    const int out_row = image * s.out_height + row / Layer::stride_h;
+    return held ? out_row * s.out_width + column / Layer::stride_w : -1;
+  }
+};
+
+// Where channel 0 of a pixel lies in images of planes; less than 0 where no pixel is.
+__host__ __device__ inline int in_planes(int pixel, int channels, int area) {
+  return pixel < 0 ? pixel : pixel / area * channels * area + pixel % area;
+}
+
+// Tile of an operand: Extent rows (or columns) of the results by Step of the summed elements, moved
+// by vectors. Where a fragment's columns are to be neighbours, its rows of LDS hold others of
+// memory: of 8 * Group rows, the pairs of the eight rows of a fragment lie 2 * Group apart.
+template <class T, int Threads, int Extent, int Step, bool Along, bool Gathered, int Vector,
+          int Pitch, int Group, class Source>
+struct OperandTile {
+  static constexpr int rows = Along ? Extent : Step, columns = Along ? Step : Extent;
+  static constexpr int elements = rows * Pitch;
+  static_assert(columns % Vector == 0 && Pitch % Vector == 0, "rows of whole vectors");
+  using Steps = Walk<Threads, rows, columns / Vector>;
+  using Move = Pack<T, Vector>;
+  static constexpr int count = Steps::count;
+  // Nothing is read from where no element is, which need but be aligned as vectors are.
+  static constexpr int nowhere = -16;
+
+  const T *from;
+  Source source;
+  int first, thread;
+  // Where the results' rows (or columns) begin that a thread brings: the same in all steps.
+  static constexpr bool kept = Along ? Gathered : Steps::straight;
+  int offsets[kept && Along ? count : 1];
+
+  static __device__ int row_in_memory(int row) {
+    if constexpr (Group == 1) return row;
+    const int fragment = row / 8 % Group, place = row % 8;
+    return row / (8 * Group) * (8 * Group) + place / 2 * 2 * Group + fragment * 2 + place % 2;
+  }
+
+  // `first` is the first row, or column, of the results.
+  __device__ OperandTile(const void *memory, const Source &source_, int first_, int thread_)
+      : from(static_cast<const T *>(memory)), source(source_), first(first_), thread(thread_) {
+    DSCORE_UNROLL
+    for (int i = 0; i < (kept && Along ? count : 1); i++)
+      offsets[i] = Along ? row_offset(first + row_in_memory(Steps::row(i, thread)))
+                         : column_offset(first + Steps::column(i, thread) * Vector);
+  }
+
+  // The same operand's tile of other results.
+  __device__ OperandTile moved(int to) const { return OperandTile(from, source, to, thread); }
+
+  // Where a row begins, and what a column adds to that; less than 0 where there is none.
+  __device__ int row_offset(int row) const {
+    const int rows = Along ? source.extent() : source.depth();
+    if (rows % (Along ? Extent : Step) != 0 && row >= rows) return nowhere;
+    const int offset = source.row(row);
+    return offset < 0 ? nowhere : offset;
+  }
+  __device__ int column_offset(int column) const {
+    const int all = Along ? source.depth() : source.extent();
+    if (all % (Along ? Step : Extent) != 0 && column >= all) return nowhere;
+    const int offset = source.column(column);
+    return offset < 0 ? nowhere : offset;
+  }
+
+  // Calls take(i, place in the tile, source, whether it exists, its row, its column) for the
+  // thread's vectors.
+  template <class Take>
+  __device__ void each(int step, Take take) const {
+    DSCORE_UNROLL
+    for (int i = 0; i < count; i++) {
+      if (!Steps::part(i, thread)) continue;
+      const int place = Steps::row(i, thread), place_column = Steps::column(i, thread) * Vector;
+      const int row = Along ? first + row_in_memory(place) : step * Step + place;
+      const int column = (Along ? step * Step : first) + place_column;
+      const int of_row = kept && Along ? offsets[i] : row_offset(row);
+      const int of_column = kept && !Along ? offsets[0] : column_offset(column);
+      take(i, place * Pitch + place_column, from + of_row + of_column,
+           of_row >= 0 && of_column >= 0, row, column);
+    }
+  }
+
+  __device__ void copy(T *lds, int step) const {
+    each(step, [&](int, int at, const T *element, bool there, int, int) {
+      copy_async<Vector * int{sizeof(T)}>(lds + at, element, there);
+    });
+  }
+  template <int Count>
+  __device__ void fetch(Move (&moves)[Count], int step) const {
+    each(step, [&](int i, int, const T *element, bool there, int, int) {
+      moves[i] = vector_or_zeros<Vector>(element, there);
+    });
+  }
+  // Multiplies the elements of a step that this thread has brought by factor(row, column).
+  template <class Factor>
+  __device__ void scale(T *lds, int step, Factor factor) const {
+    each(step, [&](int, int at, const T *, bool there, int row, int column) {
+      if (!there) return;
+      const auto several = read_vector<Vector>(lds + at);
+      float products[Vector];
+      const auto factors = factor(row, column);
+      DSCORE_UNROLL
+      for (int j = 0; j < Vector; j++)
+        products[j] = static_cast<float>(several.at[j]) * factors(j);
+      write_vector(lds + at, rounded<T, Vector>(products));
+    });
+  }
+  template <int Count>
+  __device__ void put(T *lds, const Move (&moves)[Count]) const {
+    DSCORE_UNROLL
+    for (int i = 0; i < count; i++)
+      if (Steps::part(i, thread))
+        *reinterpret_cast<Move *>(lds + Steps::row(i, thread) * Pitch +
+                                  Steps::column(i, thread) * Vector) = moves[i];
+  }
+};
+
+}  // namespace dscore
