@@ -1,0 +1,36 @@
+// Input gradient of depthwise layers with a filter for each channel, of images whose channels lie
+// side by side: the walk over the rows of the output's gradient. Order of additions: these rows,
+// and so filter rows descending; within these filter columns, ascending.
+#pragma once
+
+#include "channel_vectors/walk.hpp"
+
+namespace dscore {
+
+// Sums rounded to the element type.
+template <class T>
+struct RoundedChannels {
+  using Arguments = InputGradientArguments;
+  static __device__ inline float bias_of(const Arguments &, int) { return 0.0f; }
+  template <int Count>
+  static __device__ inline Pack<T, Count> apply_each(const float *sums, const Arguments &,
+                                                     const float *, int) {
+    Pack<T, Count> given;
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) given.at[i] = static_cast<T>(sums[i]);
+    return given;
+  }
+};
+
+template <class T, class Tiling, class Layer, class Shape, class Epilogue>
+struct ChannelVectorsInputGradient
+    : ChannelWalk<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
+                  RoundedChannels<T>> {
+  using Walk = ChannelWalk<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
+                           RoundedChannels<T>>;
+  using Walk::Walk;
+  static_assert(Tiling::thread_h % Layer::stride_h == 0 && Tiling::thread_w % Layer::stride_w == 0,
+                "a thread's rows and columns are multiples of the stride");
+};
+
+}  // namespace dscore
