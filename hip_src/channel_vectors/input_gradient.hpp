@@ -15,10 +15,7 @@ struct RoundedChannels {
   template <int Count>
   static __device__ inline Pack<T, Count> apply_each(const float *sums, const Arguments &,
                                                      const float *, int) {
-    Pack<T, Count> given;
-    DSCORE_UNROLL
-    for (int i = 0; i < Count; i++) given.at[i] = static_cast<T>(sums[i]);
-    return given;
+    return rounded<T, Count>(sums);
   }
 };
 

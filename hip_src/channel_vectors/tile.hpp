@@ -14,7 +14,7 @@ __device__ inline void copy_elements(T *lds, const T *from, bool there) {
   if constexpr (Count * sizeof(T) >= 4)
     copy_async<Count * int{sizeof(T)}>(lds, from, there);
   else
-    *lds = there ? *from : T{};
+    *lds = vector_or_zeros<1>(from, there).at[0];
 }
 
 // Rows x Columns pixels of an image, of Channels channels each, that come to a block's LDS: zeros

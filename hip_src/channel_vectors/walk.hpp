@@ -126,7 +126,7 @@ struct ChannelWalk : View::template Kernel<T, Results> {
       if (!under_tap(offset)) continue;
       const T *const from = pixel + offset * walked_channels;
       if constexpr (t::multiplier == 1) {
-        const auto read = *reinterpret_cast<const Pack<T, t::vector> *>(from + lane_c * t::vector);
+        const auto read = read_vector<t::vector>(from + lane_c * t::vector);
         DSCORE_UNROLL
         for (int v = 0; v < t::vector; v++) row[offset][v] = static_cast<float>(read.at[v]);
       } else {
@@ -169,8 +169,8 @@ struct ChannelWalk : View::template Kernel<T, Results> {
         for (int v = 0; v < t::vector; v += t::vector_out)
           if (s.out_channels % t::vector == 0 || channel + v < s.out_channels) {
             const int at = first + c * s.out_channels + channel + v;
-            *reinterpret_cast<Pack<T, t::vector_out> *>(out + at) =
-                Results::template apply_each<t::vector_out>(done + v, args, biases + v, at);
+            write_vector(out + at, Results::template apply_each<t::vector_out>(
+                                       done + v, args, biases + v, at));
           }
       }
       DSCORE_UNROLL

@@ -123,10 +123,25 @@ struct Epilogue {
     return sum;
   }
 
+  // The bias of a channel; 0 without one.
+  static __device__ inline float bias_of(const Arguments &args, int channel) {
+    if constexpr (Bias) return static_cast<float>(static_cast<const T *>(args.bias)[channel]);
+    else return 0.0f;
+  }
+
   // Results of sums that lie side by side, from element `at` of the output on, in one channel.
   template <int Count>
   static __device__ inline Pack<T, Count> apply(const float *sums, const Arguments &args,
                                                 int channel, int at) {
+    float biases[Count];
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) biases[i] = bias_of(args, channel);
+    return apply_each<Count>(sums, args, biases, at);
+  }
+  // The same of a channel each, whose biases are given.
+  template <int Count>
+  static __device__ inline Pack<T, Count> apply_each(const float *sums, const Arguments &args,
+                                                     const float *biases, int at) {
     Pack<T, Count> added;
     float results[Count];
     if constexpr (residual != Residual::none)
@@ -134,7 +149,7 @@ struct Epilogue {
     DSCORE_UNROLL
     for (int i = 0; i < Count; i++) {
       float sum = sums[i];
-      if constexpr (Bias) sum += static_cast<float>(static_cast<const T *>(args.bias)[channel]);
+      if constexpr (Bias) sum += biases[i];
       if constexpr (residual == Residual::before) sum += static_cast<float>(added.at[i]);
       sum = activate(sum);
       if constexpr (residual == Residual::after) sum += static_cast<float>(added.at[i]);
