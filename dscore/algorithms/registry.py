@@ -26,6 +26,7 @@ _REGISTRY: dict[str, str] = {
     "channel_distribution": "dscore.algorithms.channel_distribution:ChannelDistribution",
     "row_reuse": "dscore.algorithms.row_reuse:RowReuse",
     "tap_sums": "dscore.algorithms.tap_sums:TapSums",
+    "channel_vectors": "dscore.algorithms.channel_vectors:ChannelVectors",
     "split_k": "dscore.algorithms.split_k:SplitK",
     "winograd": "dscore.algorithms.winograd:Winograd",
     "implicit_gemm": "dscore.algorithms.implicit_gemm:ImplicitGemm",
