@@ -18,45 +18,56 @@ __device__ inline void copy_elements(T *lds, const T *from, bool there) {
 }
 
 // Rows x Columns pixels of an image, of Channels channels each, that come to a block's LDS: zeros
-// for all that is outside the image. Copy: elements that move as one, which divide the channels of
-// the tile and of the image.
-template <class T, int Rows, int Columns, int Channels, int Copy, int Threads>
+// for all that is outside the image. Strips: of threads one above the other, each of which walks
+// over Walked rows that begin Step rows after those of the strip before. Bands: in which the rows
+// come, so many of each strip at a time. Copy: elements that move as one, which divide the channels
+// of the tile and of the image.
+template <class T, int Strips, int Step, int Walked, int Bands, int Columns, int Channels, int Copy,
+          int Threads>
 struct ChannelTile {
-  static constexpr int elements = Rows * Columns * Channels;
+  static constexpr int rows = (Strips - 1) * Step + Walked;
+  static constexpr int elements = rows * Columns * Channels;
   static constexpr int vectors = Channels / Copy;  // of a pixel
   static constexpr int places = Columns * vectors;  // that a row has
   static constexpr int groups = greatest(1, Threads / places);  // of threads, a row each
+  static constexpr int band_rows = ceil_div(Walked, Bands);  // of a strip
   static_assert(Channels % Copy == 0, "whole vectors");
 
   const T *image;  // of one image, at its first element
   int height, width, channels;  // of the image
   int row, column, channel;     // where the tile begins
-  int row_end, column_end;      // past the last that is read
 
   __device__ bool pixel_there(int r, int c) const {
-    return inside(row + r, row_end) && inside(column + c, column_end);
+    return inside(row + r, height) && inside(column + c, width);
   }
   __device__ const T *pixel(int r, int c) const {
     return image + ((row + r) * width + column + c) * channels + channel;
   }
 
-  __device__ void start_load(T *lds, int thread) const {
+  // Of a strip's row i: some rows of a strip are those of the next one, which loads them.
+  static constexpr __device__ bool loads(int strip, int i) {
+    return i < Walked && (i < Step || strip == Strips - 1);
+  }
+
+  __device__ void start_load(T *lds, int band, int thread) const {
     const int first_place = groups > 1 ? thread % places : thread;
     const int group = groups > 1 ? thread / places : 0;
     if (groups > 1 && group >= groups) return;
     DSCORE_UNROLL
-    for (int at = 0; at < ceil_div(places, Threads); at++) {
-      const int place = at * Threads + first_place, c = place / vectors;
+    for (int at = 0; at < places; at += Threads) {
+      const int place = at + first_place, c = place / vectors;
       const int offset = place % vectors * Copy;
-      if (places % Threads != 0 && groups == 1 && place >= places) break;
-      const bool beside = inside(column + c, column_end) && channel + offset < channels;
-      const T *const from = pixel(group, c) + offset;
+      if (groups == 1 && place >= places) break;
+      const bool beside = inside(column + c, width) && channel + offset < channels;
+      const T *const from = pixel(0, c) + offset;
       DSCORE_UNROLL
-      for (int r = 0; r < Rows; r += groups)
-        if (Rows % groups == 0 || r + group < Rows)
-          copy_elements<Copy>(lds + (r * places + group * places + place) * Copy,
-                              from + r * width * channels,
-                              beside && inside(row + r + group, row_end));
+      for (int turn = 0; turn < Strips * band_rows; turn += groups) {
+        const int number = turn + group, strip = number / band_rows;
+        const int i = band * band_rows + number % band_rows, r = strip * Step + i;
+        if (strip < Strips && loads(strip, i))
+          copy_elements<Copy>(lds + (r * places + place) * Copy, from + r * width * channels,
+                              beside && inside(row + r, height));
+      }
     }
   }
 
@@ -66,7 +77,7 @@ struct ChannelTile {
     if constexpr (Copy * sizeof(T) == 16) {
       const int left = channels - channel, count = least(Channels, left);
       DSCORE_ROLLED
-      for (int at = thread; at < Rows * Columns; at += Threads)
+      for (int at = thread; at < rows * Columns; at += Threads)
         if (pixel_there(at / Columns, at % Columns))
           prefetch_span(pixel(at / Columns, at % Columns), count);
     }
@@ -80,6 +91,14 @@ __device__ inline void start_load_filters(T *lds, const T *filters, int elements
   for (int at = 0; at < Elements; at += Threads * Copy)
     if (const int place = at + thread * Copy; place < Elements)
       copy_elements<Copy>(lds + place, filters + place, place < elements);
+}
+
+// Waits until at most `ahead` of the groups of copies are under way.
+template <int Most>
+__device__ inline void wait_copies_but(int ahead) {
+  if constexpr (Most == 0) wait_copies<0>();
+  else if (ahead >= Most) wait_copies<Most>();
+  else wait_copies_but<Most - 1>(ahead);
 }
 
 // Channel multipliers share inputs: channels of x under `lanes` of the output that begin at a

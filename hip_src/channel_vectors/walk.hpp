@@ -12,14 +12,15 @@ namespace dscore {
 // CopyX, CopyW: elements of the image and of the filters that come to LDS as one; VectorOut:
 // results that leave as one. LeadH, LeadW: of the input gradient's axes. They depend on the image,
 // so that a kernel for any sizes has them as arguments.
-template <int Vector, int LanesC, int ThreadH, int ThreadW, int LanesH, int LanesW, bool Ahead,
-          int Multiplier, int CopyX, int CopyW, int VectorOut, int Wavefront, int LeadH = 0,
-          int LeadW = 0>
+template <int Vector, int LanesC, int ThreadH, int ThreadW, int LanesH, int LanesW, int Bands,
+          bool Ahead, int Multiplier, int CopyX, int CopyW, int VectorOut, int Wavefront,
+          int LeadH = 0, int LeadW = 0>
 struct ChannelVectorsTiling {
   static constexpr int vector = Vector, lanes_c = LanesC, thread_h = ThreadH, thread_w = ThreadW;
   static constexpr int lanes_h = LanesH, lanes_w = LanesW, multiplier = Multiplier;
   static constexpr int copy_x = CopyX, copy_w = CopyW, vector_out = VectorOut;
   static constexpr int wavefront = Wavefront, lead_h = LeadH, lead_w = LeadW;
+  static constexpr int bands = Bands;
   static constexpr bool ahead = Ahead;
   static constexpr int channels = Vector * LanesC;  // of a block, written ones
   static constexpr int used_threads = LanesC * LanesW * LanesH;
@@ -41,8 +42,9 @@ struct ChannelWalk : View::template Kernel<T, Results> {
   static constexpr int block_h = t::lanes_h * t::thread_h, block_w = t::lanes_w * t::thread_w;
   static constexpr int walked_channels = channels_under(t::channels, t::multiplier);
   static constexpr int tile_w = Columns::under(block_w);
-  using Tile = ChannelTile<T, Rows::under(block_h), tile_w, walked_channels, t::copy_x, threads>;
   static constexpr int held = Columns::under(t::thread_w), rows = Rows::under(t::thread_h);
+  using Tile = ChannelTile<T, t::lanes_h, Rows::step(t::thread_h), rows, t::bands, tile_w,
+                           walked_channels, t::copy_x, threads>;
   static constexpr int live_rows = Rows::live(t::thread_h);
   static constexpr int filters = t::channels * L::taps;  // elements
   static constexpr int whole = 16 / static_cast<int>(sizeof(T));
@@ -103,7 +105,6 @@ struct ChannelWalk : View::template Kernel<T, Results> {
     tile.row = Rows::step(top) + Rows::first(s.pad_top);
     tile.column = Columns::step(column) + Columns::first(s.pad_left);
     tile.channel = first_channel / t::multiplier;
-    tile.row_end = tile.height, tile.column_end = tile.width;
     lds = block_lds<T, lds_elements>();
     if constexpr (t::ahead) tile.prefetch(thread);
   }
@@ -178,14 +179,10 @@ struct ChannelWalk : View::template Kernel<T, Results> {
     }
   }
 
-  // Every row once, into all the written rows that its taps connect it with.
-  __device__ void walk(const Arguments &args) {
-    float biases[t::vector];
+  // Rows of a band, which have come, into all the written rows that their taps connect them with.
+  __device__ void walk(int band, const Arguments &args, const float *biases) {
     DSCORE_UNROLL
-    for (int v = 0; v < t::vector; v++)
-      biases[v] = Results::bias_of(args, least(channel + v, s.out_channels - 1));
-    DSCORE_UNROLL
-    for (int i = 0; i < rows; i++) {
+    for (int i = band * Tile::band_rows; i < least(rows, (band + 1) * Tile::band_rows); i++) {
       read_row(i);
       add_row(i);
       DSCORE_UNROLL
@@ -195,20 +192,34 @@ struct ChannelWalk : View::template Kernel<T, Results> {
     }
   }
 
-  __device__ void run(const Arguments &args) {
-    if constexpr (t::ahead) admit_next_kernel();
-    tile.start_load(lds, thread);
+  __device__ void start_loads() const {
     start_load_filters<T, filters, t::copy_w, threads>(
         lds + filters_at, w + first_channel * L::taps,
         (s.out_channels - first_channel) * L::taps, thread);
-    commit_copies();
-    wait_copies<0>();
-    __syncthreads();
-    if (thread >= t::used_threads || channel >= s.out_channels ||
-        out_row >= Images::out_height(s) || out_column >= Images::out_width(s))
-      return;
-    load_taps();
-    walk(args);
+    DSCORE_UNROLL
+    for (int band = 0; band < t::bands; band++) {
+      tile.start_load(lds, band, thread);
+      commit_copies();
+    }
+  }
+
+  __device__ void run(const Arguments &args) {
+    if constexpr (t::ahead) admit_next_kernel();
+    start_loads();
+    const bool live = thread < t::used_threads && channel < s.out_channels &&
+                      out_row < Images::out_height(s) && out_column < Images::out_width(s);
+    float biases[t::vector];
+    DSCORE_UNROLL
+    for (int v = 0; v < t::vector; v++)
+      biases[v] = Results::bias_of(args, least(channel + v, s.out_channels - 1));
+    DSCORE_UNROLL
+    for (int band = 0; band < t::bands; band++) {
+      wait_copies_but<t::bands - 1>(t::bands - 1 - band);
+      __syncthreads();
+      if (!live) continue;
+      if (band == 0) load_taps();
+      walk(band, args, biases);
+    }
   }
 };
 

@@ -68,6 +68,9 @@ class ChannelVectors(Algorithm):
               lambda c: (c.tiling.vector,
                          power_of_two_within(c.tiling.vector, vector_elements(c.problem))),
               lambda c: f"a power of two up to {vector_elements(c.problem)}"),
+        Limit("E-BANDS", "bands", "", "",
+              lambda c: (c.tiling.bands, shape_of(c.problem, c.tiling).rows),
+              lambda c: "of a row at least"),
         Limit("E-AHEAD", "ahead", "", "",
               lambda c: (1 * c.tiling.ahead, int(c.device.early_start)),
               lambda c: "needs a device with an early start"),
@@ -133,8 +136,9 @@ class ChannelVectors(Algorithm):
 
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
-        return (t.vector, t.lanes_c, t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, int(t.ahead),
-                plan.problem.spec.group_out, *_copies(plan), plan.device.wavefront, *_leads(plan))
+        return (t.vector, t.lanes_c, t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.bands,
+                int(t.ahead), plan.problem.spec.group_out, *_copies(plan), plan.device.wavefront,
+                *_leads(plan))
 
     def image_arguments(self, plan: Plan) -> str:
         leads = "".join(f"_lead{lead}" for lead in _leads(plan))

@@ -41,7 +41,7 @@ def templates(draw: Any, device: Device) -> Template:
     lanes_c = draw(st.integers(1, 9))
     tiling = ChannelVectorsTiling(
         vector, lanes_c, unit[0] * draw(st.integers(1, 4)), unit[1] * draw(st.integers(1, 4)),
-        draw(st.integers(1, 3)), draw(st.integers(1, 3)),
+        draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 4)),
         ahead=device.early_start and draw(st.booleans()))
     multiplier = draw(st.sampled_from([1, 1, 2, 3])) if drawn["operation"] == "conv" else 1
     return ChannelTemplate(device, tiling, *layer, draw(sizes(vector * lanes_c, 40)), multiplier)

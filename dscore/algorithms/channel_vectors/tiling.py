@@ -25,8 +25,8 @@ class ChannelVectorsTiling(Tiling):
     `lanes_c` threads stand side by side over the channels, `lanes_w` such groups over the columns
     and `lanes_h` over the rows. Thread order: channels fastest, then columns, then rows. All pixels
     under a block come to its LDS once, zeros for those outside the image, and its filters behind
-    them. The rows and columns that a thread writes of an input gradient are multiples of the
-    stride.
+    them. The rows come in `bands`, so that a thread walks over the first ones while others are under
+    way. The rows and columns that a thread writes of an input gradient are multiples of the stride.
     With `ahead` (devices with an early start) a kernel overlaps with its neighbours, as that of
     row_reuse does: a block that starts while the previous kernel still runs fetches its pixels to
     the L2 cache.
@@ -38,6 +38,7 @@ class ChannelVectorsTiling(Tiling):
     thread_w: int
     lanes_h: int
     lanes_w: int
+    bands: int = 1
     ahead: bool = False
 
     algorithm: ClassVar[str] = "channel_vectors"
@@ -46,11 +47,11 @@ class ChannelVectorsTiling(Tiling):
     def name(self) -> str:
         """Part of a plan's canonical name.
 
-        >>> ChannelVectorsTiling(2, 16, 7, 4, 2, 7, ahead=True).name
-        'channel_vectors_v2_c16_t7x4_l2x7_ahead'
+        >>> ChannelVectorsTiling(2, 16, 7, 4, 2, 7, 3, ahead=True).name
+        'channel_vectors_v2_c16_t7x4_l2x7_b3_ahead'
         """
         return (f"channel_vectors_v{self.vector}_c{self.lanes_c}_t{self.thread_h}x{self.thread_w}"
-                f"_l{self.lanes_h}x{self.lanes_w}{'_ahead' if self.ahead else ''}")
+                f"_l{self.lanes_h}x{self.lanes_w}_b{self.bands}{'_ahead' if self.ahead else ''}")
 
 
 @dataclass(frozen=True)
