@@ -11,7 +11,10 @@ then activation. Products are rounded before they are added. What lies outside t
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from dscore.algorithms.channel_vectors.tiling import (
     ChannelVectorsTiling,
@@ -26,9 +29,10 @@ from dscore.backends.reference.lockstep import LockstepKernel, batches, require_
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
-    Floats,
+    Bools,
     Ints,
     Operands,
+    Tensor,
     inside,
     lane_ids,
     split,
@@ -117,38 +121,27 @@ class _ChannelVectors(LockstepKernel):
         return self.problem.spec.products
 
     @property
-    def _there(self) -> np.ndarray:  # type: ignore[type-arg]
+    def _there(self) -> Bools:
         """Threads that have work."""
-        there: np.ndarray = self.thread < self.t.lanes_c * self.t.lanes_w * self.t.lanes_h  # type: ignore[type-arg]
+        there: Bools = self.thread < self.t.lanes_c * self.t.lanes_w * self.t.lanes_h
         return there
 
     def _copy_pixels(self) -> None:
         """The tile: rows, columns and channels of the image under the block."""
-        shape, channels = self.shape, self.problem.spec.out_channels // self.view.multiplier
-        walked, height, width = (int(shape.walked), self.rows.walked_size,
-                                 self.columns.walked_size)
-        place = lane_ids(1, int(shape.tile_h * shape.tile_w) * walked)
-        offset, c, r = split(place, walked, int(shape.tile_w))
-        row, column, channel, image = (one[:, :, 0] for one in (
-            self.rows.step(self.top) + self.rows.first,
-            self.columns.step(self.left) + self.columns.first, self.walked_channel, self.image))
-        row, column, channel = row + r, column + c, channel + offset
-        at = Addresses(((image * height + row) * width + column) * channels + channel,
-                       inside(row, height) & inside(column, width) & (channel < channels))
-        self._to_lds(self.tile_at, self.x, at, "inputs")
+        rows, columns, shape = self.rows, self.columns, self.shape
+        image = ImageOf(self.x, rows.walked_size, columns.walked_size,
+                        self.problem.spec.out_channels // self.view.multiplier)
+        image.copy(self.blocks, self.tile_at,
+                   (self.image, rows.step(self.top) + rows.first,
+                    columns.step(self.left) + columns.first, self.walked_channel),
+                   (int(shape.tile_h), int(shape.tile_w), int(shape.walked)))
 
     def _copy_filters(self) -> None:
         """The filters of the block's channels, which lie in one piece."""
         place = lane_ids(1, int(self.shape.channels) * self._products)
         index = self.first_channel[:, :, 0] * self._products + place
-        self._to_lds(self.filters_at, self.w, Addresses(
-            index, index < self.problem.spec.out_channels * self._products), "filters")
-
-    def _to_lds(self, first: int, memory: np.ndarray, at: Addresses,  # type: ignore[type-arg]
-                what: str) -> None:
-        values = np.empty(at.index.shape, dtype=np.float32)
-        self.blocks.load(values, memory, at, what)  # type: ignore[arg-type]
-        self.blocks.lds_write(first, values, element=self.element)
+        at = Addresses(index, index < self.problem.spec.out_channels * self._products)
+        to_lds(self.blocks, self.filters_at, self.w, at, "filters")
 
     def walk(self) -> None:
         """Every row once, into all the written rows that its taps connect it with."""
@@ -209,6 +202,39 @@ class _ChannelVectors(LockstepKernel):
                                mask)
                 self.blocks.store(self.out, at, self.epilogue(self.blocks, sums, channel, at))
                 sums.fill(0)
+
+
+class ImageOf(NamedTuple):
+    """Images whose channels lie side by side, in global memory."""
+
+    memory: npt.NDArray[Any]
+    height: int
+    width: int
+    channels: int
+
+    def copy(self, blocks: Blocks, first: int, begin: tuple[Ints, Ints, Ints, Ints],
+             size: tuple[int, int, int], there: Bools | None = None) -> None:
+        """A tile to LDS from element *first* on, zeros for what is outside the image.
+
+        It begins at an image, row, column and channel of each block, and has *size* rows, columns
+        and channels; only blocks that are *there* load any.
+        """
+        offset, c, r = split(lane_ids(1, size[0] * size[1] * size[2]), size[2], size[1])
+        image, row, column, channel = (one[:, :, 0] for one in begin)
+        row, column, channel = row + r, column + c, channel + offset
+        index = ((image * self.height + row) * self.width + column) * self.channels + channel
+        mask = inside(row, self.height) & inside(column, self.width) & (channel < self.channels)
+        if there is not None:
+            mask = mask & there[:, :, 0]
+        to_lds(blocks, first, self.memory, Addresses(index, mask), "inputs")
+
+
+def to_lds(blocks: Blocks, first: int, memory: npt.NDArray[Any], at: Addresses,
+           what: Tensor) -> None:
+    """Elements *at* their addresses to LDS, from element *first* on."""
+    values = np.empty(at.index.shape, dtype=np.float32)
+    blocks.load(values, memory, at, what)
+    blocks.lds_write(first, values, element=blocks.plan.problem.spec.element)
 
 
 def _require_tile(plan: Plan, t: ChannelVectorsTiling, view: View) -> None:

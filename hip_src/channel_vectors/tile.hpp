@@ -112,4 +112,19 @@ constexpr __host__ __device__ int channels_under(int lanes, int multiplier) {
   return (lanes - 1 + multiplier - shared) / multiplier + 1;
 }
 
+// A vector of channels of a pixel in LDS, which begins with channel `first` of x: those under the
+// written channels from `channel` on, which a multiplier makes share them.
+template <int Vector, int Multiplier, class T>
+__device__ inline void read_channels(float *to, const T *pixel, int channel, int first) {
+  if constexpr (Multiplier == 1) {
+    const auto read = read_vector<Vector>(pixel + (channel - first));
+    DSCORE_UNROLL
+    for (int v = 0; v < Vector; v++) to[v] = static_cast<float>(read.at[v]);
+  } else {
+    DSCORE_UNROLL
+    for (int v = 0; v < Vector; v++)
+      to[v] = static_cast<float>(pixel[(channel + v) / Multiplier - first]);
+  }
+}
+
 }  // namespace dscore

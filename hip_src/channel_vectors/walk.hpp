@@ -123,20 +123,10 @@ struct ChannelWalk : View::template Kernel<T, Results> {
     const T *const pixel = lds + ((lane_h * Rows::step(t::thread_h) + i) * tile_w +
                                   lane_w * Columns::step(t::thread_w)) * walked_channels;
     DSCORE_UNROLL
-    for (int offset = 0; offset < held; offset++) {
-      if (!under_tap(offset)) continue;
-      const T *const from = pixel + offset * walked_channels;
-      if constexpr (t::multiplier == 1) {
-        const auto read = read_vector<t::vector>(from + lane_c * t::vector);
-        DSCORE_UNROLL
-        for (int v = 0; v < t::vector; v++) row[offset][v] = static_cast<float>(read.at[v]);
-      } else {
-        DSCORE_UNROLL
-        for (int v = 0; v < t::vector; v++)
-          row[offset][v] =
-              static_cast<float>(from[(channel + v) / t::multiplier - tile.channel]);
-      }
-    }
+    for (int offset = 0; offset < held; offset++)
+      if (under_tap(offset))
+        read_channels<t::vector, t::multiplier>(row[offset], pixel + offset * walked_channels,
+                                                channel, tile.channel);
   }
 
   __device__ void add_row(int i) {

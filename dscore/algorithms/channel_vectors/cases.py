@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.channel_vectors import ChannelVectors
 from dscore.algorithms.channel_vectors.tiling import VECTORS, ChannelVectorsTiling
 from dscore.algorithms.row_reuse.cases import unit_of
@@ -20,6 +21,7 @@ from dscore.algorithms.templates import (
     sizes,
 )
 from dscore.core.device import Device
+from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
 
 
@@ -31,14 +33,18 @@ class ChannelTemplate(Template):
     multiplier: int
 
 
+def vectors(layer: Any) -> st.SearchStrategy[int]:
+    """Channels that a lane may take of a layer's element type."""
+    most = VECTOR_BYTES // ELEMENTS[dict(layer[3])["dtype"]].bytes
+    return st.sampled_from([vector for vector in VECTORS if vector <= most])
+
+
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
     """Channels that are whole vectors of a block, and that are not; both operations."""
     layer = draw(pairs(5)), draw(pairs(3)), draw(pairs(2)), draw(options(ChannelVectors))
     drawn, unit = dict(layer[3]), unit_of(layer)
-    most = 4 if drawn["dtype"] == "float32" else 8
-    vector = draw(st.sampled_from([v for v in VECTORS if v <= most]))
-    lanes_c = draw(st.integers(1, 9))
+    vector, lanes_c = draw(vectors(layer)), draw(st.integers(1, 9))
     tiling = ChannelVectorsTiling(
         vector, lanes_c, unit[0] * draw(st.integers(1, 4)), unit[1] * draw(st.integers(1, 4)),
         draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 4)),
