@@ -23,7 +23,8 @@ ORDERS = ("forward", "reverse", "random")
 
 
 def result(backend, plan, seed=0):
-    out = np.full(output_of(plan.problem).shape, np.nan, np.float32)
+    operand = output_of(plan.problem)
+    out = np.full(operand.shape, np.nan, operand.element.numpy)
     backend.compile(plan)(*bound.sample(plan.problem, seed), out)
     return out
 

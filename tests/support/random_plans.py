@@ -47,11 +47,14 @@ def _drawn(device: Device, random: Random) -> Iterator[Plan]:
 
 def _problem(random: Random, name: str, operation: str) -> ConvProblem:
     """A layer of the papers in half of the cases, else any that the algorithm may run."""
+    layout = random.choice(algorithm(name).layouts)
     if name != "direct" and random.random() < 0.5:
-        return replace(random.choice(LAYERS), operation=operation)
+        layer = random.choice(LAYERS)
+        return replace(layer, spec=replace(layer.spec, layout=layout), operation=operation)
     while True:
         try:
-            return replace(_any_problem(random, name, operation == "conv"), operation=operation)
+            problem = _any_problem(random, name, operation == "conv")
+            return replace(problem, spec=replace(problem.spec, layout=layout), operation=operation)
         except DscoreError:  # a kernel larger than its image
             continue
 
@@ -70,7 +73,7 @@ def _any_problem(random: Random, name: str, forward: bool) -> ConvProblem:
                              arithmetic="winograd", **epilogue)
         return ConvProblem(spec, batch, *image)
     kernel = random.choice(KERNELS)
-    depthwise = name in ("row_reuse", "tap_sums")
+    depthwise = name in ("row_reuse", "tap_sums", "channel_vectors", "channel_sums")
     groups = channels if depthwise else 1
     out = channels * random.choice((1, 1, 2)) if depthwise else out
     spec = ConvSpec.make(channels, out, kernel, stride=stride, groups=groups,

@@ -25,8 +25,8 @@ class ChannelVectorsTiling(Tiling):
     `lanes_c` threads stand side by side over the channels, `lanes_w` such groups over the columns
     and `lanes_h` over the rows. Thread order: channels fastest, then columns, then rows. All pixels
     under a block come to its LDS once, zeros for those outside the image, and its filters behind
-    them. The rows come in `bands`, so that a thread walks over the first ones while others are under
-    way. The rows and columns that a thread writes of an input gradient are multiples of the stride.
+    them. The rows come in `bands`: a thread walks over the first ones while others are under way.
+    The rows and columns that a thread writes of an input gradient are multiples of the stride.
     With `ahead` (devices with an early start) a kernel overlaps with its neighbours, as that of
     row_reuse does: a block that starts while the previous kernel still runs fetches its pixels to
     the L2 cache.
