@@ -21,7 +21,7 @@ from dscore.algorithms.channel_sums.tiling import (
 from dscore.algorithms.channel_vectors.tiling import column_offsets
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.row_reuse.view import axes_of
-from dscore.backends.reference.channel_vectors import ImageOf
+from dscore.backends.reference.channel_lanes import ImageOf
 from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,

@@ -3,7 +3,7 @@
 // and so filter rows descending; within these filter columns, ascending.
 #pragma once
 
-#include "channel_vectors/walk.hpp"
+#include "channel_vectors/kernel.hpp"
 
 namespace dscore {
 
@@ -21,9 +21,9 @@ struct RoundedChannels {
 
 template <class T, class Tiling, class Layer, class Shape, class Epilogue>
 struct ChannelVectorsInputGradient
-    : ChannelWalk<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
+    : WalkOfChannels<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
                   RoundedChannels<T>> {
-  using Walk = ChannelWalk<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
+  using Walk = WalkOfChannels<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
                            RoundedChannels<T>>;
   using Walk::Walk;
   static_assert(Tiling::thread_h % Layer::stride_h == 0 && Tiling::thread_w % Layer::stride_w == 0,

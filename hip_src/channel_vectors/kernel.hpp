@@ -2,13 +2,19 @@
 // filter rows, within these filter columns, both ascending; then bias.
 #pragma once
 
+#include "channel_vectors/diagonal_walk.hpp"
 #include "channel_vectors/walk.hpp"
 
 namespace dscore {
 
+template <class T, class Tiling, class View, class Shape, class Results>
+using WalkOfChannels =
+    std::conditional_t<Tiling::diagonal, DiagonalWalk<T, Tiling, View, Shape, Results>,
+                       ChannelWalk<T, Tiling, View, Shape, Results>>;
+
 template <class T, class Tiling, class Layer, class Shape, class Epilogue>
-struct ChannelVectors : ChannelWalk<T, Tiling, ForwardView<Layer>, Shape, Epilogue> {
-  using Walk = ChannelWalk<T, Tiling, ForwardView<Layer>, Shape, Epilogue>;
+struct ChannelVectors : WalkOfChannels<T, Tiling, ForwardView<Layer>, Shape, Epilogue> {
+  using Walk = WalkOfChannels<T, Tiling, ForwardView<Layer>, Shape, Epilogue>;
   using Walk::Walk;
 };
 

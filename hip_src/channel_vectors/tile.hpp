@@ -21,12 +21,12 @@ __device__ inline void copy_elements(T *lds, const T *from, bool there) {
 // for all that is outside the image. Strips: of threads one above the other, each of which walks
 // over Walked rows that begin Step rows after those of the strip before. Bands: in which the rows
 // come, so many of each strip at a time. Copy: elements that move as one, which divide the channels
-// of the tile and of the image.
+// of the tile and of the image. Pitch: elements of LDS from a pixel to the next.
 template <class T, int Strips, int Step, int Walked, int Bands, int Columns, int Channels, int Copy,
-          int Threads>
+          int Threads, int Pitch = Channels>
 struct ChannelTile {
   static constexpr int rows = (Strips - 1) * Step + Walked;
-  static constexpr int elements = rows * Columns * Channels;
+  static constexpr int elements = rows * Columns * Pitch;
   static constexpr int vectors = Channels / Copy;  // of a pixel
   static constexpr int places = Columns * vectors;  // that a row has
   static constexpr int groups = greatest(1, Threads / places);  // of threads, a row each
@@ -65,8 +65,8 @@ struct ChannelTile {
         const int number = turn + group, strip = number / band_rows;
         const int i = band * band_rows + number % band_rows, r = strip * Step + i;
         if (strip < Strips && loads(strip, i))
-          copy_elements<Copy>(lds + (r * places + place) * Copy, from + r * width * channels,
-                              beside && inside(row + r, height));
+          copy_elements<Copy>(lds + ((r * Columns + c) * Pitch + offset),
+                              from + r * width * channels, beside && inside(row + r, height));
       }
     }
   }

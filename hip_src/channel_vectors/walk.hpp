@@ -5,69 +5,29 @@
 // filter columns, both ascending. What lies outside the image is 0 · w.
 #pragma once
 
-#include "channel_vectors/tile.hpp"
+#include "channel_vectors/block.hpp"
 
 namespace dscore {
 
-// CopyX, CopyW: elements of the image and of the filters that come to LDS as one; VectorOut:
-// results that leave as one. LeadH, LeadW: of the input gradient's axes. They depend on the image,
-// so that a kernel for any sizes has them as arguments.
-template <int Vector, int LanesC, int ThreadH, int ThreadW, int LanesH, int LanesW, int Bands,
-          bool Ahead, int Multiplier, int CopyX, int CopyW, int VectorOut, int Wavefront,
-          int LeadH = 0, int LeadW = 0>
-struct ChannelVectorsTiling {
-  static constexpr int vector = Vector, lanes_c = LanesC, thread_h = ThreadH, thread_w = ThreadW;
-  static constexpr int lanes_h = LanesH, lanes_w = LanesW, multiplier = Multiplier;
-  static constexpr int copy_x = CopyX, copy_w = CopyW, vector_out = VectorOut;
-  static constexpr int wavefront = Wavefront, lead_h = LeadH, lead_w = LeadW;
-  static constexpr int bands = Bands;
-  static constexpr bool ahead = Ahead;
-  static constexpr int channels = Vector * LanesC;  // of a block, written ones
-  static constexpr int used_threads = LanesC * LanesW * LanesH;
-  static constexpr int threads = ceil_div(used_threads, Wavefront) * Wavefront;
-  static_assert(Vector % VectorOut == 0, "vectors");
-};
-
 // Results makes sums to results, and knows the arguments of the kernel.
 template <class T, class Tiling, class View, class Shape_, class Results>
-struct ChannelWalk : View::template Kernel<T, Results> {
+struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   using Shape = Shape_;
   using t = Tiling;
-  using Arguments = typename Results::Arguments;
-  using L = typename View::L;
-  using Rows = typename View::Rows;
-  using Columns = typename View::Columns;
-  using Images = typename View::template Images<Shape>;
-  static constexpr int layout = DSCORE_NHWC, threads = t::threads, wavefront = t::wavefront;
-  static constexpr int block_h = t::lanes_h * t::thread_h, block_w = t::lanes_w * t::thread_w;
-  static constexpr int walked_channels = channels_under(t::channels, t::multiplier);
-  static constexpr int tile_w = Columns::under(block_w);
+  using Block = ChannelBlock<T, t, View, Shape, Results>;
+  using Arguments = typename Block::Arguments;
+  using L = typename Block::L;
+  using Rows = typename Block::Rows;
+  using Columns = typename Block::Columns;
+  using Images = typename Block::Images;
+  using Tile = typename Block::Tile;
+  using Block::s, Block::out, Block::lds, Block::thread, Block::first_channel, Block::image;
+  using Block::tile, Block::block_h, Block::block_w, Block::tile_w, Block::filters_at;
+  static constexpr int threads = t::threads, wavefront = t::wavefront;
   static constexpr int held = Columns::under(t::thread_w), rows = Rows::under(t::thread_h);
-  using Tile = ChannelTile<T, t::lanes_h, Rows::step(t::thread_h), rows, t::bands, tile_w,
-                           walked_channels, t::copy_x, threads>;
   static constexpr int live_rows = Rows::live(t::thread_h);
-  static constexpr int filters = t::channels * L::taps;  // elements
-  static constexpr int whole = 16 / static_cast<int>(sizeof(T));
-  // LDS holds the tile and, behind it, the filters.
-  static constexpr int filters_at = ceil_div(Tile::elements, whole) * whole;
-  static constexpr int lds_elements = filters_at + ceil_div(filters, whole) * whole;
-  static constexpr int lds_bytes = lds_elements * int{sizeof(T)};
-  static constexpr int alignment =
-      greatest(greatest(t::copy_x, t::copy_w), t::vector_out) * int{sizeof(T)};
+  static_assert(t::vector % t::vector_out == 0, "vectors");
 
-  static __host__ __device__ int channel_tiles(const Shape &s) {
-    return ceil_div(s.out_channels, t::channels);
-  }
-  static __host__ __device__ int column_tiles(const Shape &s) {
-    return ceil_div(Images::out_width(s), block_w);
-  }
-  static __host__ __device__ int row_tiles(const Shape &s) {
-    return ceil_div(Images::out_height(s), block_h);
-  }
-  // Channel tile fastest, then column tile, row tile, image.
-  static int blocks(const Shape &s) {
-    return channel_tiles(s) * column_tiles(s) * row_tiles(s) * s.batch;
-  }
   static constexpr __host__ __device__ bool under_tap(int offset) {
     for (int c = 0; c < t::thread_w; c++)
       for (int g = 0; g < L::kernel_w; g++)
@@ -75,38 +35,17 @@ struct ChannelWalk : View::template Kernel<T, Results> {
     return false;
   }
 
-  const Shape &s;
-  const T *w;
-  T *out, *lds;
-  int thread, lane_c, lane_w, lane_h, first_channel, channel, out_row, out_column, image;
-  Tile tile;
+  int lane_c, lane_w, lane_h, channel, out_row, out_column;
   float accumulators[live_rows][t::thread_w][t::vector], row[held][t::vector];
   float taps[L::taps][t::vector];
 
   __device__ ChannelWalk(const Arguments &args, const Shape &shape)
-      : s(shape), w(static_cast<const T *>(args.w)), out(static_cast<T *>(args.out)),
-        thread(threadIdx.x), accumulators{} {
+      : Block(args, shape), accumulators{} {
     lane_c = thread % t::lanes_c;
     lane_w = thread / t::lanes_c % t::lanes_w;
     lane_h = thread / (t::lanes_c * t::lanes_w);
-    int block = blockIdx.x;
-    first_channel = block % channel_tiles(s) * t::channels;
-    block /= channel_tiles(s);
-    const int column = block % column_tiles(s) * block_w;
-    block /= column_tiles(s);
-    const int top = block % row_tiles(s) * block_h;
-    image = block / row_tiles(s);
     channel = first_channel + lane_c * t::vector;
-    out_row = top + lane_h * t::thread_h, out_column = column + lane_w * t::thread_w;
-    tile.height = Images::in_height(s), tile.width = Images::in_width(s);
-    tile.channels = s.out_channels / t::multiplier;
-    tile.image = static_cast<const T *>(View::walked(args)) +
-                 image * (tile.height * tile.width * tile.channels);
-    tile.row = Rows::step(top) + Rows::first(s.pad_top);
-    tile.column = Columns::step(column) + Columns::first(s.pad_left);
-    tile.channel = first_channel / t::multiplier;
-    lds = block_lds<T, lds_elements>();
-    if constexpr (t::ahead) tile.prefetch(thread);
+    out_row = Block::top + lane_h * t::thread_h, out_column = Block::left + lane_w * t::thread_w;
   }
 
   __device__ void load_taps() {
@@ -121,11 +60,11 @@ struct ChannelWalk : View::template Kernel<T, Results> {
   // Columns of local row i of the thread.
   __device__ void read_row(int i) {
     const T *const pixel = lds + ((lane_h * Rows::step(t::thread_h) + i) * tile_w +
-                                  lane_w * Columns::step(t::thread_w)) * walked_channels;
+                                  lane_w * Columns::step(t::thread_w)) * t::pitch;
     DSCORE_UNROLL
     for (int offset = 0; offset < held; offset++)
       if (under_tap(offset))
-        read_channels<t::vector, t::multiplier>(row[offset], pixel + offset * walked_channels,
+        read_channels<t::vector, t::multiplier>(row[offset], pixel + offset * t::pitch,
                                                 channel, tile.channel);
   }
 
@@ -182,20 +121,9 @@ struct ChannelWalk : View::template Kernel<T, Results> {
     }
   }
 
-  __device__ void start_loads() const {
-    start_load_filters<T, filters, t::copy_w, threads>(
-        lds + filters_at, w + first_channel * L::taps,
-        (s.out_channels - first_channel) * L::taps, thread);
-    DSCORE_UNROLL
-    for (int band = 0; band < t::bands; band++) {
-      tile.start_load(lds, band, thread);
-      commit_copies();
-    }
-  }
-
   __device__ void run(const Arguments &args) {
     if constexpr (t::ahead) admit_next_kernel();
-    start_loads();
+    Block::start_loads();
     const bool live = thread < t::used_threads && channel < s.out_channels &&
                       out_row < Images::out_height(s) && out_column < Images::out_width(s);
     float biases[t::vector];
@@ -204,8 +132,7 @@ struct ChannelWalk : View::template Kernel<T, Results> {
       biases[v] = Results::bias_of(args, least(channel + v, s.out_channels - 1));
     DSCORE_UNROLL
     for (int band = 0; band < t::bands; band++) {
-      wait_copies_but<t::bands - 1>(t::bands - 1 - band);
-      __syncthreads();
+      Block::wait_for(band);
       if (!live) continue;
       if (band == 0) load_taps();
       walk(band, args, biases);

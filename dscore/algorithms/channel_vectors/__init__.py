@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dscore.algorithms.base import (
     COMPILER_REGISTERS,
     Algorithm,
@@ -21,24 +23,30 @@ from dscore.algorithms.base import (
 from dscore.algorithms.channel_vectors import cost
 from dscore.algorithms.channel_vectors.space import columns_of
 from dscore.algorithms.channel_vectors.tiling import (
+    FRAGMENT,
+    UNIT_VECTORS,
     ChannelVectorsTiling,
     blocks,
     copies,
     grid_of,
+    on_units,
     shape_of,
+    threads_of,
     vector_elements,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.core.device import Device
-from dscore.core.numerics import FLOATS
+from dscore.core.numerics import ACCUMULATOR, FLOATS
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 
 # Registers that a compiler takes beside sums, taps and a row, and what it takes at most above that
 # (docs/registers.md).
-_HIPCC, _NVCC = 24, 24
+_HIPCC, _NVCC, _NVCC_UNITS = 24, 24, 50
 _HIPCC_MARGIN, _NVCC_MARGIN = 24, 24
+# Of a fragment of pixels.
+_FRAGMENT_WORDS = 4
 # A thread's rows are unrolled (row_reuse has these numbers' reasons).
 MOST_UNROLLED_ROWS = 32
 MOST_UNROLLED_COLUMNS = 256
@@ -49,6 +57,25 @@ def _beside_units(case: Case) -> Count:
     """Rows and columns of a thread that are no multiple of the axis' unit."""
     t, view = case.tiling, view_of(case.problem)
     return t.thread_h % view.rows.unit + t.thread_w % view.columns.unit
+
+
+def _most_channels(case: Case) -> Count:
+    """Channels that a lane takes at most, or on matrix units a wavefront."""
+    return np.where(on_units(case.tiling), UNIT_VECTORS[-1], vector_elements(case.problem))
+
+
+def _has_units(case: Case) -> bool:
+    """Whether matrix units of the device can compute the problem."""
+    spec, device = case.problem.spec, case.device
+    return (spec.dtype in device.matrix_types and spec.group_out == 1
+            and spec.element.bytes < ACCUMULATOR.bytes)
+
+
+def _beside_fragments(case: Case) -> Count:
+    """What differs of a wavefront's columns and channels on matrix units from whole fragments."""
+    t, unit = case.tiling, view_of(case.problem).columns.unit
+    beside = np.abs(t.thread_w - FRAGMENT * unit) + t.vector % FRAGMENT
+    return np.where(on_units(t), beside, 0)
 
 
 def _units(case: Case) -> str:
@@ -66,8 +93,15 @@ class ChannelVectors(Algorithm):
     limits = (
         Limit("E-VECTOR", "vector", "", "",
               lambda c: (c.tiling.vector,
-                         power_of_two_within(c.tiling.vector, vector_elements(c.problem))),
-              lambda c: f"a power of two up to {vector_elements(c.problem)}"),
+                         power_of_two_within(c.tiling.vector, _most_channels(c))),
+              lambda c: f"a power of two up to {_most_channels(c)}"),
+        Limit("E-MATRIX", "matrix units", "", "",
+              lambda c: (1 * on_units(c.tiling), int(_has_units(c))),
+              lambda c: "of NVIDIA, elements of 16 bits, a filter for each channel"),
+        Limit("E-FRAGMENT", "columns and channels of a wavefront", "", "",
+              lambda c: (_beside_fragments(c), 0),
+              lambda c: f"{FRAGMENT * view_of(c.problem).columns.unit} columns, of "
+                        f"{' or '.join(map(str, UNIT_VECTORS))} channels"),
         Limit("E-BANDS", "bands", "", "",
               lambda c: (c.tiling.bands, shape_of(c.problem, c.tiling).rows),
               lambda c: "of a row at least"),
@@ -99,22 +133,21 @@ class ChannelVectors(Algorithm):
         shape, view = shape_of(problem, t), view_of(problem)
         rows, columns, taps = view.rows, view.columns, problem.spec.products
         written = view.planes * rows.written_size * columns.written_size
-        waves, grid = ceil_div(t.lanes_c * t.lanes_w * t.lanes_h, wavefront), blocks(problem, t)
+        waves, grid = ceil_div(threads_of(t, wavefront), wavefront), blocks(problem, t)
+        # Lanes that share what a lane would have without matrix units; a wavefront has it twice.
+        share = np.where(on_units(t), wavefront // 2, 1)
         return Footprint(
             threads=waves * wavefront, waves=waves,
             lds_bytes=problem.spec.element.bytes * (shape.tile + shape.filters),
-            registers=t.vector * (shape.live_rows * t.thread_w + shape.columns + taps)
-            + COMPILER_REGISTERS,
-            blocks=grid,
-            utilisation=written
+            registers=_held(problem, t) + COMPILER_REGISTERS, blocks=grid,
+            utilisation=written * share
             / (grid * waves * wavefront * t.vector * t.thread_h * t.thread_w),
-            fmas=t.vector * rows.products(t.thread_h) * columns.products(t.thread_w),
-            operand_loads=t.vector * (shape.rows * shape.columns + taps))
+            fmas=t.vector * rows.products(t.thread_h) * columns.products(t.thread_w) // share,
+            operand_loads=t.vector * (shape.rows * shape.columns + taps) / share)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        shape = shape_of(problem, t)
-        return (t.vector * (shape.live_rows * t.thread_w + shape.columns + problem.spec.products)
-                + (_NVCC if device.vendor == "nvidia" else _HIPCC))
+        beside = np.where(on_units(t), _NVCC_UNITS, _NVCC)
+        return _held(problem, t) + (beside if device.vendor == "nvidia" else _HIPCC)
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape = shape_of(problem, t)
@@ -126,7 +159,7 @@ class ChannelVectors(Algorithm):
         return bool(view.rows.written_size % (t.lanes_h * t.thread_h)
                     or view.columns.written_size % (t.lanes_w * t.thread_w)
                     or problem.spec.out_channels % (t.vector * t.lanes_c)
-                    or t.lanes_c * t.lanes_w * t.lanes_h % wavefront)
+                    or threads_of(t, wavefront) % wavefront)
 
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case, grids)
@@ -137,8 +170,8 @@ class ChannelVectors(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.vector, t.lanes_c, t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.bands,
-                int(t.ahead), plan.problem.spec.group_out, *_copies(plan), plan.device.wavefront,
-                *_leads(plan))
+                int(t.ahead), int(on_units(t)), plan.problem.spec.group_out, *_copies(plan),
+                plan.device.wavefront, *_leads(plan))
 
     def image_arguments(self, plan: Plan) -> str:
         leads = "".join(f"_lead{lead}" for lead in _leads(plan))
@@ -148,19 +181,30 @@ class ChannelVectors(Algorithm):
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         t: Any = plan.tiling
         rows, columns = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w
-        group = row % rows // t.thread_h * t.lanes_w + column % columns // t.thread_w
-        return (checker(row, rows, column, columns),
-                group * t.lanes_c // plan.device.wavefront)
+        place = row % rows // t.thread_h * t.lanes_w + column % columns // t.thread_w
+        wave = (place // 2 * t.lanes_c if on_units(t)
+                else place * t.lanes_c // plan.device.wavefront)
+        return checker(row, rows, column, columns), wave
 
     def caption(self, plan: Plan) -> list[str]:
         problem, t = plan.problem, plan.tiling
         assert isinstance(t, ChannelVectorsTiling)
         channels, columns, rows, images = grid_of(problem, t)
-        return [f"a lane: {t.thread_h} rows x {t.thread_w} columns x {t.vector} channels",
+        lane = "two places of a wavefront, each" if on_units(t) else "a lane"
+        return [f"{lane}: {t.thread_h} rows x {t.thread_w} columns x {t.vector} channels",
                 f"a block: {t.lanes_h * t.thread_h} rows x {t.lanes_w * t.thread_w} columns x "
                 f"{t.lanes_c * t.vector} channels",
                 f"the grid: {channels} (channels) x {columns} (columns) x {rows} (rows) x "
                 f"{images} (images) blocks"]
+
+
+def _held(problem: ConvProblem, t: Any) -> Count:
+    """Registers of a thread's sums, taps and a row; on matrix units of its share, and a fragment.
+    """
+    shape, taps = shape_of(problem, t), problem.spec.products
+    live = shape.live_rows * t.thread_w
+    lane = t.vector * (live + shape.columns + taps)
+    return np.where(on_units(t), t.vector // FRAGMENT * (live // 2 + taps) + _FRAGMENT_WORDS, lane)
 
 
 def _copies(plan: Plan) -> tuple[int, int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import assume
@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.channel_vectors import ChannelVectors
-from dscore.algorithms.channel_vectors.tiling import VECTORS, ChannelVectorsTiling
+from dscore.algorithms.channel_vectors.tiling import (
+    FRAGMENT,
+    UNIT_VECTORS,
+    VECTORS,
+    ChannelVectorsTiling,
+)
 from dscore.algorithms.row_reuse.cases import unit_of
 from dscore.algorithms.templates import (
     Template,
@@ -49,6 +54,12 @@ def templates(draw: Any, device: Device) -> Template:
         vector, lanes_c, unit[0] * draw(st.integers(1, 4)), unit[1] * draw(st.integers(1, 4)),
         draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 4)),
         ahead=device.early_start and draw(st.booleans()))
+    if drawn["dtype"] in device.matrix_types and draw(st.booleans()):
+        vector, lanes_c = draw(st.sampled_from(UNIT_VECTORS)), draw(st.integers(1, 3))
+        tiling = replace(tiling, vector=vector, lanes_c=lanes_c, thread_w=FRAGMENT * unit[1],
+                         arithmetic="matrix16")
+        channels = st.one_of(sizes(vector * lanes_c, 40), st.sampled_from([8, 16, 24, 40]))
+        return ChannelTemplate(device, tiling, *layer, draw(channels), 1)
     multiplier = draw(st.sampled_from([1, 1, 2, 3])) if drawn["operation"] == "conv" else 1
     return ChannelTemplate(device, tiling, *layer, draw(sizes(vector * lanes_c, 40)), multiplier)
 

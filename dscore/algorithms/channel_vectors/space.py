@@ -6,7 +6,15 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from dscore.algorithms.channel_vectors.tiling import VECTORS, blocks, shape_of, vector_elements
+from dscore.algorithms.channel_vectors.tiling import (
+    FRAGMENT,
+    UNIT_VECTORS,
+    VECTORS,
+    blocks,
+    shape_of,
+    threads_of,
+    vector_elements,
+)
 from dscore.algorithms.columns import (
     Count,
     ceil_div,
@@ -24,11 +32,13 @@ _THREAD_H, _THREAD_W = (1, 2, 4, 7, 8, 14, 16, 28), (1, 2, 3, 4, 7, 8)
 _LANES_H, _LANES_W = (1, 2, 4, 7, 8), (1, 2, 3, 4, 7, 8, 14, 16, 28)
 # Bytes of the channels of a block, which lie side by side in memory.
 _CHANNEL_BYTES = (32, 48, 64, 96, 128, 192, 256, 512)
-_BANDS = (1, 2, 4, 8)
+_BANDS = (1, 2, 4)
 # Outputs of a thread; threads of a block, and the share of its wavefronts that they fill.
 _MOST_OUTPUTS, _LEAST_THREADS, _MOST_THREADS, _LEAST_LANES = 256, 48, 512, 0.75
 # What all blocks could write, over what there is, at most.
-_MOST_BESIDE = 1.34
+_MOST_BESIDE, _MOST_BESIDE_UNITS = 1.34, 1.8
+# Wavefronts over the channels, and segments of columns, of matrix units.
+_WAVES_C, _SEGMENTS = (1, 2, 3, 4, 5, 6, 8), (1, 2, 4, 7, 14)
 # Blocks for each compute unit up to which row_reuse was seen to gain by working ahead.
 _MOST_BLOCKS_AHEAD = 32
 
@@ -40,10 +50,31 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     view = view_of(problem)
     axes = view.rows, view.columns
     columns = tiles(problem, axes, device)
+    columns.arithmetic = np.full(len(columns.vector), "plain")
     shape = shape_of(problem, columns)
     columns = usual_tiles(problem, axes, device, columns,
                           problem.spec.element.bytes * (shape.tile + shape.filters))
+    if problem.spec.dtype in device.matrix_types:
+        columns = concatenate(columns, _on_units(problem, axes, device))
     return _with_ahead(_banded(columns, problem, device), problem, device)
+
+
+def _on_units(problem: ConvProblem, axes: Axes, device: Device) -> SimpleNamespace:
+    """Tiles of matrix units."""
+    columns = grid(vector=UNIT_VECTORS, lanes_c=_WAVES_C, thread_h=_tiles_of(axes[0], _THREAD_H),
+                   thread_w=[FRAGMENT * axes[1].unit], lanes_h=_LANES_H, lanes_w=_SEGMENTS)
+    keep = columns.vector * columns.lanes_c < 2 * problem.spec.out_channels
+    for axis, thread, lanes in ((axes[0], columns.thread_h, columns.lanes_h),
+                                (axes[1], columns.thread_w, columns.lanes_w)):
+        # A tile of half its columns does as well where there are fewer than in one segment.
+        keep &= (lanes == 1) | (thread * (lanes - 1) < axis.written_size)
+    columns = select(columns, keep)
+    columns.arithmetic = np.full(len(columns.vector), "matrix16")
+    threads, shape = threads_of(columns, device.wavefront), shape_of(problem, columns)
+    usual = (threads >= _LEAST_THREADS) & (threads <= _MOST_THREADS)
+    usual &= problem.spec.element.bytes * (shape.tile + shape.filters) <= (
+        device.lds_bytes_per_block // 2)
+    return select(columns, usual & (_beside(problem, axes, columns) <= _MOST_BESIDE_UNITS))
 
 
 def tiles(problem: ConvProblem, axes: Axes, device: Device) -> SimpleNamespace:
@@ -81,12 +112,17 @@ def usual_tiles(problem: ConvProblem, axes: Axes, device: Device, columns: Simpl
     usual = threads >= np.maximum(_LEAST_LANES * lanes, _LEAST_THREADS)
     usual &= threads <= _MOST_THREADS
     usual &= lds_bytes <= device.lds_bytes_per_block // 2
-    beside = 1.0
+    return select_or_all(columns, usual & (_beside(problem, axes, columns) <= _MOST_BESIDE))
+
+
+def _beside(problem: ConvProblem, axes: Axes, columns: SimpleNamespace) -> Count:
+    """What all blocks could write, over what there is."""
+    share = 1.0
     for size, tile in ((problem.spec.out_channels, columns.vector * columns.lanes_c),
                        (axes[0].written_size, columns.thread_h * columns.lanes_h),
                        (axes[1].written_size, columns.thread_w * columns.lanes_w)):
-        beside = beside * (ceil_div(size, tile) * tile / size)
-    return select_or_all(columns, usual & (beside <= _MOST_BESIDE))
+        share = share * (ceil_div(size, tile) * tile / size)
+    return share
 
 
 def _banded(columns: SimpleNamespace, problem: ConvProblem, device: Device) -> SimpleNamespace:

@@ -10,11 +10,15 @@ import numpy as np
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, once_for_each, remembered
 from dscore.algorithms.row_reuse.view import Axis, view_of
+from dscore.core.numerics import Arithmetic
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import Tiling
+from dscore.core.tiling import Tiling, choice
 
 # Channels that a lane may take, of 16 bytes at most in the smallest element type.
 VECTORS = (1, 2, 4, 8)
+# Columns, and channels, of a fragment of matrix units; channels that a wavefront may take there.
+FRAGMENT, UNIT_VECTORS = 8, (8, 16)
+ARITHMETICS = ("plain", "matrix16")
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,10 @@ class ChannelVectorsTiling(Tiling):
     under a block come to its LDS once, zeros for those outside the image, and its filters behind
     them. The rows come in `bands`: a thread walks over the first ones while others are under way.
     The rows and columns that a thread writes of an input gradient are multiples of the stride.
+    With the `arithmetic` "matrix16" (NVIDIA's matrix units, elements of 16 bits) the pixels under a
+    tap are multiplied by the diagonal matrix of its weights. A thread's place is then a
+    wavefront's: it takes `vector` channels, 8 or 16, and of the places over columns and rows two,
+    each of 8 columns (of an input gradient 8 strides).
     With `ahead` (devices with an early start) a kernel overlaps with its neighbours, as that of
     row_reuse does: a block that starts while the previous kernel still runs fetches its pixels to
     the L2 cache.
@@ -40,6 +48,7 @@ class ChannelVectorsTiling(Tiling):
     lanes_w: int
     bands: int = 1
     ahead: bool = False
+    arithmetic: str = choice(*ARITHMETICS, default="plain")
 
     algorithm: ClassVar[str] = "channel_vectors"
 
@@ -51,7 +60,11 @@ class ChannelVectorsTiling(Tiling):
         'channel_vectors_v2_c16_t7x4_l2x7_b3_ahead'
         """
         return (f"channel_vectors_v{self.vector}_c{self.lanes_c}_t{self.thread_h}x{self.thread_w}"
-                f"_l{self.lanes_h}x{self.lanes_w}_b{self.bands}{'_ahead' if self.ahead else ''}")
+                f"_l{self.lanes_h}x{self.lanes_w}_b{self.bands}{'_ahead' if self.ahead else ''}"
+                f"{'' if self.arithmetic == 'plain' else '_' + self.arithmetic}")
+
+    def computes(self, arithmetic: Arithmetic | None) -> bool:
+        return arithmetic in (None, self.arithmetic)
 
 
 @dataclass(frozen=True)
@@ -63,10 +76,23 @@ class ChannelVectorsShape:
     columns: Count  # columns that a thread holds of one of these
     channels: Count  # written by a block
     walked: Count  # channels under these
+    pitch: Count  # elements of LDS from a pixel to the next
     tile_h: Count  # rows and columns under a block
     tile_w: Count
     tile: Count  # elements of LDS for the pixels, whole vectors
     filters: Count  # and for the filters
+
+
+@remembered
+def on_units(t: Any) -> Any:
+    """Whether matrix units multiply."""
+    return np.asarray(t.arithmetic) == "matrix16"
+
+
+def threads_of(t: Any, wavefront: int) -> Count:
+    """Threads of a block that have work."""
+    places = t.lanes_w * t.lanes_h
+    return t.lanes_c * np.where(on_units(t), wavefront * ceil_div(places, 2), places)
 
 
 def vector_elements(problem: ConvProblem) -> int:
@@ -105,11 +131,14 @@ def shape_of(problem: ConvProblem, t: Any) -> ChannelVectorsShape:
     view = view_of(problem)
     rows, columns, channels = view.rows, view.columns, t.vector * t.lanes_c
     walked = channels_under(channels, view.multiplier)
+    # For matrix units an odd number of vectors: eight pixels then lie in banks of their own.
+    pitch = walked + np.where(on_units(t) & (walked // FRAGMENT % 2 == 0), FRAGMENT, 0)
     tile_h, tile_w = rows.under(t.lanes_h * t.thread_h), columns.under(t.lanes_w * t.thread_w)
     return ChannelVectorsShape(
         live_rows=rows.live(t.thread_h), rows=rows.under(t.thread_h),
         columns=held_columns(columns, t.thread_w), channels=channels, walked=walked,
-        tile_h=tile_h, tile_w=tile_w, tile=whole_vectors(problem, tile_h * tile_w * walked),
+        pitch=pitch,
+        tile_h=tile_h, tile_w=tile_w, tile=whole_vectors(problem, tile_h * tile_w * pitch),
         filters=whole_vectors(problem, channels * problem.spec.products))
 
 
@@ -124,7 +153,10 @@ def copies(problem: ConvProblem, t: Any) -> tuple[Count, Count, Count]:
     image = (np.gcd(np.gcd(spec.in_channels, vector), channels) if spec.group_out == 1
              else channels // channels)
     filters = np.gcd(np.gcd(channels * taps, spec.out_channels * taps), vector)
-    return image, filters, np.gcd(spec.out_channels, t.vector)
+    # Of two groups of channels on matrix units neighbours exchange what they have.
+    most = np.where(on_units(t), np.where(t.vector // FRAGMENT % 2 == 0, 4, 2), t.vector)
+    results = np.gcd(spec.out_channels, most)
+    return image, filters, np.where(on_units(t) & (results < most), np.minimum(results, 2), results)
 
 
 def grid_of(problem: ConvProblem, t: Any) -> tuple[Count, Count, Count, int]:
