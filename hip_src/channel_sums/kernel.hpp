@@ -174,6 +174,7 @@ struct ChannelSums : ChannelSumsKernel<T, Tiling> {
       if (i % L::stride_h == 0 && i / L::stride_h < t::thread_h)
         read_gradient(from + gradient_at, i / L::stride_h);
       read_row(from, i);
+      settle_reads();
       DSCORE_UNROLL
       for (int f = 0; f < L::kernel_h; f++)
         if (const int r = Rows::written(i, f); r >= 0 && r < t::thread_h)

@@ -73,20 +73,15 @@ struct DiagonalWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     return L::kernel_w;
   }
 
-  int lane, wave, channel, out_row[2], out_column[2];
+  int lane, wave, channel;
   const T *pixel;  // in LDS, that the lane's address of a fragment begins with
   float sums[live_rows][phases][groups][4];
+  float spoiled = 0.0f;  // NaN once a sum was not finite
   Word taps[groups][L::taps];
 
   __device__ DiagonalWalk(const Arguments &args, const Shape &shape)
       : Block(args, shape), lane(thread % t::wavefront), wave(thread / t::wavefront), sums{} {
     channel = first_channel + wave % t::lanes_c * t::vector;
-    DSCORE_UNROLL
-    for (int half = 0; half < 2; half++) {
-      const int segment = segment_of(half);
-      out_row[half] = Block::top + segment / t::lanes_w * t::thread_h;
-      out_column[half] = Block::left + segment % t::lanes_w * t::thread_w;
-    }
     pixel = pixel_of(lane / 8 % 2, lane % 8) + (channel - first_channel);
   }
   // In LDS, the first one under column `number` of a segment.
@@ -150,53 +145,26 @@ struct DiagonalWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
         }
   }
 
-  // Zeros of a diagonal make a NaN of what is not finite, in channels and columns beside it: such a
-  // sum is made anew, of its own products alone.
-  __device__ void mend(int r, int half, int phase, int q) {
-    float *const made = sums[r % live_rows][phase][q] + half * 2;
-    if (made[0] * 0.0f + made[1] * 0.0f == 0.0f) return;
-    DSCORE_ROLLED
-    for (int v = 0; v < 2; v++) made[v] = plain_sum(r, half, phase, q * 8 + lane % 4 * 2 + v);
-  }
-  __device__ float plain_sum(int r, int half, int phase, int c) const {
-    const int of_block = channel - first_channel + c;
-    const T *const from = pixel_of(half, lane / 4) + of_block;
-    const T *const weights = lds + filters_at + of_block * L::taps;
-    float sum = 0.0f;
-    DSCORE_ROLLED
-    for (int tap = 0; tap < L::taps; tap++) {
-      const int i = Rows::position(r, tap / L::kernel_w);
-      const int at = Columns::position(phase, tap % L::kernel_w);
-      if (i >= 0 && at >= 0)
-        sum += static_cast<float>(from[(i * tile_w + at) * t::pitch]) *
-               static_cast<float>(weights[tap]);
-    }
-    return sum;
-  }
-
   // Gives away local written row r, which is complete, and clears its registers for another.
   __device__ void finish(int r, const Arguments &args, const float (*biases)[2]) {
     DSCORE_UNROLL
     for (int half = 0; half < 2; half++)
       DSCORE_UNROLL
       for (int phase = 0; phase < phases; phase++) {
-        const int height = Images::out_height(s), width = Images::out_width(s);
-        const int row = out_row[half] + r;
-        const int column = out_column[half] + lane / 4 * phases + phase;
-        const bool there = has_segment(half) && (height % block_h == 0 || row < height) &&
-                           (width % block_w == 0 || column < width);
-        const int at = ((image * height + row) * width + column) * s.out_channels + channel;
-        DSCORE_UNROLL
-        for (int q = 0; q < groups; q++) mend(r, half, phase, q);
-        if constexpr (t::vector_out == 4) store_exchanged(r, half, phase, there, at, args, biases);
-        else if (there) store(r, half, phase, at, args, biases);
+        const int at = place_of(half, r, phase);
+        if constexpr (t::vector_out == 4) store_exchanged(r, half, phase, at, args, biases);
+        else if (at >= 0) store(r, half, phase, at, args, biases);
       }
     DSCORE_UNROLL
     for (int phase = 0; phase < phases; phase++)
       DSCORE_UNROLL
       for (int q = 0; q < groups; q++)
         DSCORE_UNROLL
-        for (int n = 0; n < 4; n++) sums[r % live_rows][phase][q][n] = 0.0f;
+        for (int n = 0; n < 4; n++) {
+          float &sum = sums[r % live_rows][phase][q][n];
+          spoiled += sum * 0.0f;
+          sum = 0.0f;
+        }
   }
   __device__ void store(int r, int half, int phase, int at, const Arguments &args,
                         const float (*biases)[2]) {
@@ -212,8 +180,8 @@ struct DiagonalWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
       }
   }
   // Of two groups neighbours exchange one pair of channels each, and store four that lie together.
-  __device__ void store_exchanged(int r, int half, int phase, bool there, int at,
-                                  const Arguments &args, const float (*biases)[2]) {
+  __device__ void store_exchanged(int r, int half, int phase, int at, const Arguments &args,
+                                  const float (*biases)[2]) {
     DSCORE_UNROLL
     for (int q = 0; q < groups; q += 2) {
       const bool odd = lane % 2;
@@ -221,7 +189,7 @@ struct DiagonalWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
       DSCORE_UNROLL
       for (int n = 0; n < 2; n++) {
         const int c = (q + n) * 8 + lane % 4 * 2;
-        const bool stored = there && has_channel(c);
+        const bool stored = at >= 0 && has_channel(c);
         words[n] = stored ? bits_as<Word>(Results::template apply_each<2>(
                                 sums[r % live_rows][phase][q + n] + half * 2, args, biases[q + n],
                                 at + c))
@@ -229,10 +197,51 @@ struct DiagonalWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
       }
       const Word other = of_neighbour(odd ? words[0] : words[1]);
       const int c = (q + odd) * 8 + lane % 4 / 2 * 4;
-      if (there && has_channel(c))
+      if (at >= 0 && has_channel(c))
         *reinterpret_cast<Pack<Word, 2> *>(out + at + c) =
             Pack<Word, 2>{{odd ? other : words[0], odd ? words[1] : other}};
     }
+  }
+
+  // Zeros of a diagonal make a NaN of what is not finite, in channels and columns beside it: a lane
+  // that had one makes its results anew, of their own products alone.
+  __device__ void mend(const Arguments &args) const {
+    constexpr int each = phases * t::vector / 4;  // of a row of a segment, the lane's
+    DSCORE_ROLLED
+    for (int number = 0; number < 2 * t::thread_h * each; number++) {
+      const int half = number % 2, r = number / 2 / each, of_row = number / 2 % each;
+      const int phase = of_row % phases, pair = of_row / phases;
+      const int c = pair / 2 * 8 + lane % 4 * 2 + pair % 2;
+      const int at = place_of(half, r, phase);
+      if (at < 0 || !has_channel(c)) continue;
+      const float sum = plain_sum(half, r, phase, channel - first_channel + c);
+      const float bias = Results::bias_of(args, channel + c);
+      write_vector(out + at + c, Results::template apply_each<1>(&sum, args, &bias, at + c));
+    }
+  }
+  __device__ float plain_sum(int half, int r, int phase, int of_block) const {
+    const T *const from = pixel_of(half, lane / 4) + of_block;
+    const T *const weights = lds + filters_at + of_block * L::taps;
+    float sum = 0.0f;
+    DSCORE_ROLLED
+    for (int tap = 0; tap < L::taps; tap++) {
+      const int i = Rows::position(r, tap / L::kernel_w);
+      const int at = Columns::position(phase, tap % L::kernel_w);
+      if (i >= 0 && at >= 0)
+        sum += static_cast<float>(from[(i * tile_w + at) * t::pitch]) *
+               static_cast<float>(weights[tap]);
+    }
+    return sum;
+  }
+  // Of the first channel of the wavefront's, in local written row r; below 0 where there is none.
+  __device__ int place_of(int half, int r, int phase) const {
+    const int height = Images::out_height(s), width = Images::out_width(s);
+    const int segment = segment_of(half);
+    const int row = Block::top + segment / t::lanes_w * t::thread_h + r;
+    const int column = Block::left + segment % t::lanes_w * t::thread_w + lane / 4 * phases + phase;
+    const bool there = has_segment(half) && (height % block_h == 0 || row < height) &&
+                       (width % block_w == 0 || column < width);
+    return there ? ((image * height + row) * width + column) * s.out_channels + channel : -1;
   }
 
   // Rows of a band, which have come, into all the written rows that their taps connect them with.
@@ -263,6 +272,8 @@ struct DiagonalWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
       if (band == 0) load_taps();
       walk(band, args, biases);
     }
+    __syncthreads();  // what a neighbour stored is written before
+    if (spoiled != 0.0f) mend(args);
   }
 };
 
