@@ -53,10 +53,10 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
         kernel.accumulate()
         kernel.reduce()
     if kernel.slices > 1:
-        operands["out"][:] = _added(kernel.parts)
+        operands["out"][:] = added(kernel.parts)
 
 
-def _added(parts: Floats) -> Floats:
+def added(parts: Floats) -> Floats:
     """The sum of slices, a row each: of the launch that follows."""
     groups = min(len(parts), MOST_PART_GROUPS)
     sums = np.zeros((groups, parts.shape[1]), dtype=np.float32)

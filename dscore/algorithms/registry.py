@@ -27,6 +27,8 @@ _REGISTRY: dict[str, str] = {
     "channel_distribution": "dscore.algorithms.channel_distribution:ChannelDistribution",
     "row_reuse": "dscore.algorithms.row_reuse:RowReuse",
     "tap_sums": "dscore.algorithms.tap_sums:TapSums",
+    "channel_vectors": "dscore.algorithms.channel_vectors:ChannelVectors",
+    "channel_sums": "dscore.algorithms.channel_sums:ChannelSums",
     "split_k": "dscore.algorithms.split_k:SplitK",
     "winograd": "dscore.algorithms.winograd:Winograd",
     "implicit_gemm": "dscore.algorithms.implicit_gemm:ImplicitGemm",

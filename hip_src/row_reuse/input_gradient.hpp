@@ -13,10 +13,7 @@ struct RoundedGradient {
   using Arguments = InputGradientArguments;
   template <int Count>
   static __device__ inline Pack<T, Count> apply(const float *sums, const Arguments &, int, int) {
-    Pack<T, Count> given;
-    DSCORE_UNROLL
-    for (int i = 0; i < Count; i++) given.at[i] = static_cast<T>(sums[i]);
-    return given;
+    return rounded<T, Count>(sums);
   }
 };
 

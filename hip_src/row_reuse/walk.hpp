@@ -217,8 +217,7 @@ struct RowWalk : RowReuseBlock<T, Tiling, View, Shape_, Results> {
       if (live && (height % t::thread_h == 0 || out_row + r < height) &&
           (inside_w || out_column + c < width)) {
         T *const to = t::out_through_lds ? lds + (t::span_in + at - out_start) : out + at;
-        *reinterpret_cast<Pack<T, vector> *>(to) =
-            Results::template apply<vector>(done, args, plane % s.out_channels, at);
+        write_vector(to, Results::template apply<vector>(done, args, plane % s.out_channels, at));
       }
       DSCORE_UNROLL
       for (int j = 0; j < vector; j++) done[j] = 0.0f;

@@ -189,8 +189,7 @@ struct BulkCopy {
     for (int i = 0; i < ceil_div(Most / vector, movers); i++) {
       const int at = whole_first + (i * movers + thread) * vector;
       if (thread < movers && at < whole_end)
-        *reinterpret_cast<Pack<T, vector> *>(to + at) =
-            *reinterpret_cast<const Pack<T, vector> *>(lds + (at - start));
+        write_vector(to + at, read_vector<vector>(lds + (at - start)));
     }
 #endif
   }

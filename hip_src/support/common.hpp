@@ -126,28 +126,38 @@ struct Epilogue {
     return sum;
   }
 
+  // The bias of a channel; 0 without one.
+  static __device__ inline float bias_of(const Arguments &args, int channel) {
+    if constexpr (Bias) return static_cast<float>(static_cast<const T *>(args.bias)[channel]);
+    else return 0.0f;
+  }
+
   // Results of sums that lie side by side, from element `at` of the output on, in one channel.
   template <int Count>
   static __device__ inline Pack<T, Count> apply(const float *sums, const Arguments &args,
                                                 int channel, int at) {
-    float bias = 0.0f;
-    if constexpr (Bias) bias = static_cast<float>(static_cast<const T *>(args.bias)[channel]);
-    return finish<Count>(sums, args, at, [&](int) { return bias; });
+    float biases[Count];
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) biases[i] = bias_of(args, channel);
+    return apply_each<Count>(sums, args, biases, at);
   }
   // The same of as many channels from `channel` on, which lie side by side.
   template <int Count>
   static __device__ inline Pack<T, Count> apply_channels(const float *sums, const Arguments &args,
                                                          int channel, int at) {
-    Pack<T, Count> biases;
-    if constexpr (Bias)
-      biases = read_vector<Count>(static_cast<const T *>(args.bias) + channel);
-    return finish<Count>(sums, args, at, [&](int i) { return static_cast<float>(biases.at[i]); });
+    Pack<T, Count> read;
+    float biases[Count] = {};
+    if constexpr (Bias) {
+      read = read_vector<Count>(static_cast<const T *>(args.bias) + channel);
+      DSCORE_UNROLL
+      for (int i = 0; i < Count; i++) biases[i] = static_cast<float>(read.at[i]);
+    }
+    return apply_each<Count>(sums, args, biases, at);
   }
-
- private:
-  template <int Count, class BiasOf>
-  static __device__ inline Pack<T, Count> finish(const float *sums, const Arguments &args, int at,
-                                                 BiasOf bias_of) {
+  // The same of a channel each, whose biases are given.
+  template <int Count>
+  static __device__ inline Pack<T, Count> apply_each(const float *sums, const Arguments &args,
+                                                     const float *biases, int at) {
     Pack<T, Count> added;
     float results[Count];
     if constexpr (residual != Residual::none)
@@ -155,7 +165,7 @@ struct Epilogue {
     DSCORE_UNROLL
     for (int i = 0; i < Count; i++) {
       float sum = sums[i];
-      if constexpr (Bias) sum += bias_of(i);
+      if constexpr (Bias) sum += biases[i];
       if constexpr (residual == Residual::before) sum += static_cast<float>(added.at[i]);
       sum = activate(sum);
       if constexpr (residual == Residual::after) sum += static_cast<float>(added.at[i]);

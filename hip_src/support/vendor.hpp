@@ -29,6 +29,14 @@ __device__ inline void settle(float &value) {
 #endif
 }
 
+// Has all that is read so far read here: hipcc would read all rows of a thread before it adds the
+// first, and hold them in registers.
+__device__ inline void settle_reads() {
+#if !defined(DSCORE_HOST) && !defined(__CUDACC__)
+  asm volatile("" ::: "memory");
+#endif
+}
+
 // A vector of memory, or zeros where there is none.
 template <int Count, class T>
 __device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {

@@ -3,6 +3,7 @@
 import numpy as np
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
@@ -39,6 +40,10 @@ PLANS = {
                              RowReuseTiling(2, 1, 3, 7, 6, staging="both")),
     "column reuse": plan("n1c3h7w35_o6k3x4p1d1x2g3_hardswish",
                          RowReuseTiling(2, 2, 2, 8, 3, column_reuse=True)),
+    "channel vectors": plan("n1c13h9w7_o13k3p1g13_bias_relu_nhwc",
+                            ChannelVectorsTiling(4, 2, 3, 2, 2, 4)),
+    "channel vectors, multiplier": plan("n2c6h8w9_o12k5x3s2p2x1g6_hardswish_nhwc",
+                                        ChannelVectorsTiling(2, 8, 2, 3, 1, 2, 2)),
     "winograd": plan("n1c5h9w7_o11k3p1_bias_relu_winograd", WinogradTiling(
         4, 16, 8, 8, 8, 8, 8, 8, 2, 6, 4, 3, lead=2, blocks=5)),
     "winograd, unfused": plan("n2c3h5w6_o9k3_winograd", WinogradTiling(

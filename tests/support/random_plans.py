@@ -51,7 +51,7 @@ def _problem(random: Random, name: str, operation: str) -> ConvProblem:
     if name != "direct" and random.random() < 0.5:
         layer = random.choice(LAYERS)
         return replace(layer, operation=operation,
-                       spec=replace(layer.spec, **_universal(random, name)))
+                       spec=replace(layer.spec, **_type_and_layout(random, name)))
     while True:
         try:
             return replace(_any_problem(random, name, operation == "conv"), operation=operation)
@@ -59,10 +59,10 @@ def _problem(random: Random, name: str, operation: str) -> ConvProblem:
             continue
 
 
-def _universal(random: Random, name: str) -> dict[str, Any]:
-    """Element type and layout of a layer; float32 NCHW but for algorithms of others."""
+def _type_and_layout(random: Random, name: str) -> dict[str, Any]:
+    """Element type and layout of a layer; float32 but for algorithms that are for others."""
     if name != "gemm_universal":
-        return {}
+        return {"layout": random.choice(algorithm(name).layouts)}
     dtype = random.choice(algorithm(name).elements)
     return {"dtype": dtype, "layout": "nhwc" if dtype == "float32" else random.choice(LAYOUTS)}
 
@@ -72,17 +72,17 @@ def _any_problem(random: Random, name: str, forward: bool) -> ConvProblem:
                 "activation": random.choice((*ACTIVATIONS, *[None] * 8)) if forward else None}
     stride = random.choice(((1, 1), (1, 1), (2, 2), (1, 2), (3, 3)))
     batch, image = random.choice((1, 1, 2, 8)), random.choice(IMAGES)
+    epilogue |= _type_and_layout(random, name)
     channels, out = (random.choice((3, 8, 16, 17, 40, 96, 256, 512)) for _ in "io")
     if name in ("gemm", "gemm_universal", "channel_distribution", "split_k"):
-        of_type = _universal(random, name)
-        spec = ConvSpec.make(channels, out, 1, stride=stride, **epilogue, **of_type)
+        spec = ConvSpec.make(channels, out, 1, stride=stride, **epilogue)
         return ConvProblem(spec, batch, *image)
     if name == "winograd":
         spec = ConvSpec.make(channels, out, 3, padding=random.choice((0, 1)),
                              arithmetic="winograd", **epilogue)
         return ConvProblem(spec, batch, *image)
     kernel = random.choice(KERNELS)
-    depthwise = name in ("row_reuse", "tap_sums")
+    depthwise = name in ("row_reuse", "tap_sums", "channel_vectors", "channel_sums")
     groups = channels if depthwise else 1
     out = channels * random.choice((1, 1, 2)) if depthwise else out
     spec = ConvSpec.make(channels, out, kernel, stride=stride, groups=groups,

@@ -14,8 +14,10 @@ from dscore.checking.check import GuardedOutput, run_guarded
 def blocks_of(plan):
     """Number of the block that writes each output, in the output's shape."""
     problem, t = plan.problem, plan.tiling
-    image, channel, row, column = np.indices(problem.y_shape, dtype=np.int32, sparse=True)
-    _, channels, height, width = problem.y_shape
+    channels, height, width = problem.spec.out_channels, problem.out_height, problem.out_width
+    image, *rest = np.indices(problem.y_shape, dtype=np.int32, sparse=True)
+    last = problem.spec.layout == "nhwc"  # channels are
+    channel, row, column = (rest[-1], *rest[:-1]) if last else rest
     return _NUMBERS[t.algorithm](problem, t, image, channel, row, column, channels, height,
                                  width) + np.zeros(problem.y_shape, np.int32)
 
@@ -29,6 +31,12 @@ def _rows(problem, t, image, channel, row, column, channels, height, width):
     plane_tile = (image * channels + channel) // t.planes
     return (plane_tile * _tiles(height, rows) + row // rows) * _tiles(width, columns) + (
         column // columns)
+
+
+def _channels(problem, t, image, channel, row, column, channels, height, width):
+    rows, columns, deep = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w, t.vector * t.lanes_c
+    tile = (image * _tiles(height, rows) + row // rows) * _tiles(width, columns)
+    return (tile + column // columns) * _tiles(channels, deep) + channel // deep
 
 
 def _matrices(problem, t, image, channel, row, column, channels, height, width):
@@ -59,14 +67,16 @@ def _direct(problem, t, image, channel, row, column, channels, height, width):
         row * width + column) // t.threads
 
 
-_NUMBERS = {"row_reuse": _rows, "gemm": _matrices, "channel_distribution": _distribution,
-            "implicit_gemm": _groups_of_matrices, "direct": _direct}
+_NUMBERS = {"row_reuse": _rows, "channel_vectors": _channels, "gemm": _matrices,
+            "channel_distribution": _distribution, "implicit_gemm": _groups_of_matrices,
+            "direct": _direct}
 
 
 def sample(plan, most, seed=0):
     """Numbers of at most *most* blocks: first and last, edges of the image, else random ones."""
     blocks = plan.launch.blocks
-    owners = blocks_of(plan)[-1, -1]  # of one plane: its corners are edges of the image
+    last = plan.problem.spec.layout == "nhwc"  # channels are
+    owners = blocks_of(plan)[(-1, ..., -1) if last else (-1, -1)]  # corners are edges of the image
     chosen = [0, blocks - 1, *(int(owners[at]) for at in ((0, -1), (-1, 0), (-1, -1), (0, 0)))]
     chosen += np.random.default_rng(seed).permutation(blocks)[:most].tolist()
     return sorted([*dict.fromkeys(chosen)][:most])

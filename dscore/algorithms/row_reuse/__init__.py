@@ -27,6 +27,7 @@ from dscore.algorithms.row_reuse.space import columns_of
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling, blocks, row_vectors, shape_of, staged
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.core.device import Device
+from dscore.core.numerics import FLOATS
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 
@@ -77,6 +78,7 @@ class RowReuse(Algorithm):
     name = "row_reuse"
     tiling = RowReuseTiling
     operations = ("conv", "input_gradient")
+    elements = FLOATS
     limits = (
         Limit("E-SHUFFLE", "lanes_w", "", "",
               lambda c: (np.where(c.tiling.column_reuse, c.tiling.lanes_w, 0),

@@ -42,7 +42,7 @@ def templates(draw: Any, device: Device) -> Template:
     both operations.
     """
     layer = draw(pairs(5)), draw(pairs(3)), draw(pairs(2)), draw(options(RowReuse))
-    unit = _unit(layer)
+    unit = unit_of(layer)
     staging = draw(st.sampled_from(STAGINGS))
     ahead = device.early_start and draw(st.booleans())
     if staging != "registers":
@@ -55,7 +55,7 @@ def templates(draw: Any, device: Device) -> Template:
         draw(st.integers(1, 4)), staging, reuse, ahead), *layer)
 
 
-def _unit(layer: Any) -> Pair:
+def unit_of(layer: Any) -> Pair:
     """What the rows and columns of a thread are multiples of."""
     _, stride, _, spec_options = layer
     unit: Pair = (1, 1) if dict(spec_options)["operation"] == "conv" else stride

@@ -119,10 +119,16 @@ def view_of(problem: ConvProblem) -> View:
     >>> axis.walked_size, axis.written_size, [axis.position(1, tap) for tap in range(3)]
     (5, 9, [1, None, 0])
     """
+    rows, columns = axes_of(problem)
+    return View(rows, columns, problem.batch * problem.spec.out_channels, problem.spec.group_out)
+
+
+def axes_of(problem: ConvProblem) -> tuple[Axis, Axis]:
+    """Rows and columns of both images; of a weight gradient x and the output's, as forward."""
     spec, gradient = problem.spec, problem.operation == "input_gradient"
     sizes = (problem.height, problem.out_height), (problem.width, problem.out_width)
     rows, columns = (
         Axis(kernel, stride, dilation, *(size[::-1] if gradient else size), pad, gradient)
         for kernel, stride, dilation, size, pad in zip(
             spec.kernel, spec.stride, spec.dilation, sizes, problem.padding[::2], strict=True))
-    return View(rows, columns, problem.batch * spec.out_channels, spec.group_out)
+    return rows, columns

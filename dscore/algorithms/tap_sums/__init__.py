@@ -30,7 +30,7 @@ from dscore.algorithms.tap_sums.tiling import (
     shape_of,
 )
 from dscore.core.device import Device
-from dscore.core.numerics import WORD_BYTES
+from dscore.core.numerics import FLOATS, WORD_BYTES
 from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import ConvProblem
 
@@ -53,6 +53,7 @@ class TapSums(Algorithm):
     name = "tap_sums"
     tiling = TapSumsTiling
     operations = ("weight_gradient",)
+    elements = FLOATS
     limits = (
         Limit("E-SPAN", "columns left", "", "",
               lambda c: (np.maximum(c.problem.out_width - c.tiling.lanes_w * c.tiling.thread_w, 0),

@@ -63,7 +63,7 @@ def _row_reads(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
     return reads[:, 0], reads[:, 1]
 
 
-def _conflicts(t: Any, wavefront: int, lane: Count, strip: Count, plane: Count, image: Count,
+def conflicts(t: Any, wavefront: int, lane: Count, strip: Count, plane: Count, image: Count,
                vector: Count, element: int) -> Count:
     """Clocks of LDS for one read of a wavefront, *vector* elements a lane.
 
@@ -107,7 +107,7 @@ def traffic_of(case: Case) -> TapSumsTraffic:
     g_apart = (t.thread_w, t.thread_h * problem.out_width,
                problem.out_height * problem.out_width, shape.span_g)
     clocks_whole, clocks_single, clocks_g = (
-        _conflicts(t, device.wavefront, *apart, vector, element)
+        conflicts(t, device.wavefront, *apart, vector, element)
         for apart, vector in ((x_apart, vector_x), (x_apart, 0 * vector_x + 1),
                               (g_apart, vector_g)))
     gradients = t.thread_h * t.thread_w / vector_g

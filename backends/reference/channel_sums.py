@@ -1,0 +1,196 @@
+"""Weight gradient of depthwise layers on images whose channels lie side by side (NHWC).
+
+A thread takes a vector of channels and keeps the sums of its taps in registers; it walks over rows
+of x, each of which it reads once, with the rows of the gradient over it. A block takes tiles of the
+images one after the other, which come to its LDS.
+Order of additions, for one tap of a thread: tiles, within these rows of x, within these columns of
+the gradient, all ascending, beginning with +0; then the threads of a channel, ascending; then the
+slices as tap_sums has it. Products are rounded before they are added. What lies outside x is
++0 · gradient; what the gradient does not have is left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dscore.algorithms.channel_sums.tiling import (
+    ChannelSumsTiling,
+    channel_tiles,
+    shape_of,
+)
+from dscore.algorithms.channel_vectors.tiling import column_offsets
+from dscore.algorithms.columns import ceil_div
+from dscore.algorithms.row_reuse.view import axes_of
+from dscore.backends.reference.channel_lanes import ImageOf
+from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
+from dscore.backends.reference.machine import (
+    Addresses,
+    Blocks,
+    Bools,
+    Floats,
+    Ints,
+    Operands,
+    lane_ids,
+    split,
+)
+from dscore.backends.reference.tap_sums import added
+from dscore.core.plan import Plan
+from dscore.core.trace import Trace
+
+
+def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
+    """Write the weight gradient of *plan* to the operand out."""
+    kernel = _ChannelSums(plan, operands)
+    for some, first in batches(plan, kernel.grid, trace, kernel.allocate):
+        some.begin()
+        kernel.place(first + lane_ids(some.count, 1, 1))
+        kernel.accumulate()
+        kernel.reduce()
+    if kernel.t.slices > 1:
+        operands["out"][:] = added(kernel.parts)
+
+
+class _ChannelSums(LockstepKernel):
+    """The walk over the rows of x, and the reduction.
+
+    Grid order: channel tile fastest, then slice.
+    """
+
+    def __init__(self, plan: Plan, operands: Operands) -> None:
+        super().__init__(plan, operands)
+        problem, t, S = self.problem, self.t, self.wavefront
+        assert isinstance(t, ChannelSumsTiling)
+        spec = problem.spec
+        self.rows, self.columns = axes_of(problem)
+        self.shape, self.element = shape_of(problem, t), spec.element
+        self.x = ImageOf(operands["x"], problem.height, problem.width, spec.in_channels)
+        self.gradient = ImageOf(operands["gradient"], problem.out_height, problem.out_width,
+                                spec.out_channels)
+        self.channel_tiles = int(channel_tiles(problem, t))
+        self.grid = self.channel_tiles * t.slices
+        self.block = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w
+        self.tiles = ceil_div(problem.out_width, self.block[1]), ceil_div(problem.out_height,
+                                                                          self.block[0])
+        waves = ceil_div(t.lanes_c * t.lanes_w * t.lanes_h, S)
+        require_launch(plan, self.grid, waves * S)
+        self.thread = lane_ids(waves, S)
+        self.lane_c, self.lane_w, self.lane_h = split(self.thread, t.lanes_c, t.lanes_w)
+        self.offsets = column_offsets(self.columns, t.thread_w)
+        # The result, or the sums of each slice.
+        sums = spec.out_channels * spec.products
+        self.parts = (np.full((t.slices, sums), np.nan, dtype=np.float32) if t.slices > 1
+                      else self.out.reshape(1, sums))
+
+    def allocate(self, some: Blocks) -> None:
+        """Registers: the sums, the live rows of the gradient, a row of x; LDS: the stages."""
+        t, self.blocks = self.t, some
+        self.sums = some.registers("the sums", self.problem.spec.products * t.vector)
+        self.given = some.registers("rows of the gradient",
+                                    int(self.shape.live_rows) * t.thread_w * t.vector)
+        self.row = some.registers("a row of x", len(self.offsets) * t.vector)
+        self.product = np.empty_like(self.row[0])
+        self.stages = [(some.lds_tile("a tile of x", int(self.shape.tile_x), self.element),
+                        some.lds_tile("one of the gradient", int(self.shape.tile_g), self.element))
+                       for _ in range(t.stages)]
+
+    def place(self, block: Ints) -> None:
+        """Channels and slices of the blocks numbered *block*."""
+        t = self.t
+        channels, self.slice = split(block, self.channel_tiles)
+        self.first_channel = channels * int(self.shape.channels)
+        self.first_of_x = self.first_channel // self.problem.spec.group_out
+        self.channel = self.first_channel + self.lane_c * t.vector
+        self.used = self.thread < t.lanes_c * t.lanes_w * t.lanes_h
+        self.live = self.used & (self.channel < self.problem.spec.out_channels)
+        self.sums.fill(0)
+
+    def accumulate(self) -> None:
+        """All tiles of the slices, one after the other."""
+        size = int(self.shape.unit_slices)
+        for step in range(size):
+            unit = self.slice * size + step
+            there = unit < self.shape.units
+            column, row, image = split(unit, *self.tiles)
+            row, column = row * self.block[0], column * self.block[1]
+            at = self.stages[step % self.t.stages]
+            self.x.copy(self.blocks, at[0],
+                        (image, self.rows.step(row) + self.rows.first,
+                         self.columns.step(column) + self.columns.first, self.first_of_x),
+                        (int(self.shape.tile_h), int(self.shape.tile_w), int(self.shape.walked)),
+                        there)
+            self.gradient.copy(self.blocks, at[1], (image, row, column, self.first_channel),
+                               (*self.block, int(self.shape.channels)), there)
+            self.walk(at, self.problem.out_height - row - self.lane_h * self.t.thread_h,
+                      self.problem.out_width - column - self.lane_w * self.t.thread_w, there)
+
+    def walk(self, at: tuple[int, int], down: Ints, right: Ints, there: Bools) -> None:
+        """Every row of x once, with all rows of the gradient that it lies under, of which there are
+        *down*, and *right* columns."""
+        t, axis = self.t, self.rows
+        for i in range(int(self.shape.rows)):
+            r, rest = divmod(i, axis.stride)
+            if rest == 0 and r < t.thread_h:
+                self.read_gradient(at[1], r)
+            self.read_row(at[0], i)
+            for f in range(axis.kernel):
+                for r in (r for r in range(t.thread_h) if axis.position(r, f) == i):
+                    self.add(f, r, self.live & there & (r < down), right)
+
+    def read_gradient(self, first: int, r: int) -> None:
+        """The thread's columns of the gradient's local row *r*."""
+        t, channels = self.t, int(self.shape.channels)
+        pixel = first + ((self.lane_h * t.thread_h + r) * self.block[1]
+                         + self.lane_w * t.thread_w) * channels + self.lane_c * t.vector
+        for c in range(t.thread_w):
+            for v in range(t.vector):
+                self.blocks.lds_read(self.slot(r, c, v), Addresses(pixel + v, self.used),
+                                     c * channels, self.live, element=self.element)
+
+    def slot(self, r: int, c: int, v: int) -> Floats:
+        """The register of channel *v* of column *c* of the gradient's local row *r*."""
+        row = r % int(self.shape.live_rows)
+        held: Floats = self.given[(row * self.t.thread_w + c) * self.t.vector + v]
+        return held
+
+    def read_row(self, first: int, i: int) -> None:
+        """The columns of x in local row *i*."""
+        t, walked = self.t, int(self.shape.walked)
+        pixel = first + ((self.lane_h * int(self.rows.step(t.thread_h)) + i)
+                         * int(self.shape.tile_w)
+                         + self.lane_w * int(self.columns.step(t.thread_w))) * walked
+        for number, offset in enumerate(self.offsets):
+            for v in range(t.vector):
+                channel = (self.channel + v) // self.problem.spec.group_out - self.first_of_x
+                self.blocks.lds_read_apart(
+                    self.row[number * t.vector + v],
+                    Addresses(pixel + channel, self.used & (channel < walked)), offset * walked,
+                    element=self.element)
+
+    def add(self, f: int, r: int, lanes: Bools, right: Ints) -> None:
+        """Products of the row of x at hand with the gradient's row *r*, for filter row *f*."""
+        t, axis = self.t, self.columns
+        for c in range(t.thread_w):
+            mask = lanes & (c < right)
+            for g in range(axis.kernel):
+                held = self.offsets.index(c * axis.stride + g * axis.dilation)
+                for v in range(t.vector):
+                    self.blocks.fma(self.sums[(f * axis.kernel + g) * t.vector + v],
+                                    self.row[held * t.vector + v], self.slot(r, c, v),
+                                    self.product, mask, True)
+
+    def reduce(self) -> None:
+        """Add the sums of the threads of each channel, and store them."""
+        t, spec, count = self.t, self.problem.spec, self.blocks.count
+        used = t.lanes_c * t.lanes_w * t.lanes_h
+        # By tap, channel of the vector, block, sharer and lane over the channels.
+        shared = self.sums.reshape(spec.products, t.vector, count, -1)[..., :used].reshape(
+            spec.products, t.vector, count, -1, t.lanes_c)
+        sums = shared[..., 0, :].copy()
+        for sharer in range(1, shared.shape[-2]):
+            sums += shared[..., sharer, :]
+        first, part = (one[:, 0] * size for one, size in (
+            (self.first_channel, 1), (self.slice, self.parts.shape[1])))
+        for tap, v in np.ndindex(spec.products, t.vector):
+            channel = first + lane_ids(1, t.lanes_c) * t.vector + v
+            self.blocks.store(self.parts.reshape(-1), Addresses(
+                part + channel * spec.products + tap, channel < spec.out_channels), sums[tap, v])

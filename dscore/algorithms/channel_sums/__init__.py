@@ -1,0 +1,171 @@
+"""Weight gradient of depthwise layers on images whose channels lie side by side (NHWC)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dscore.algorithms.base import (
+    COMPILER_REGISTERS,
+    Algorithm,
+    Case,
+    Footprint,
+    Limit,
+    SpaceGenerator,
+    Work,
+    checker,
+    require_kind,
+)
+from dscore.algorithms.channel_sums import cost
+from dscore.algorithms.channel_sums.space import columns_of
+from dscore.algorithms.channel_sums.tiling import (
+    ChannelSumsTiling,
+    channel_tiles,
+    copies,
+    shape_of,
+)
+from dscore.algorithms.channel_vectors import (
+    MOST_UNROLLED_COLUMNS,
+    MOST_UNROLLED_FMAS,
+    MOST_UNROLLED_ROWS,
+)
+from dscore.algorithms.channel_vectors.tiling import vector_elements
+from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.row_reuse.view import axes_of
+from dscore.algorithms.tap_sums import MOST_SLICES
+from dscore.algorithms.tap_sums.tiling import MOST_PART_GROUPS, PART_LANES
+from dscore.core.device import Device
+from dscore.core.numerics import FLOATS, WORD_BYTES
+from dscore.core.plan import Launch, Plan, Violation
+from dscore.core.problem import ConvProblem
+
+# Registers that a compiler takes beside sums and rows, and what it takes at most above that.
+_HIPCC, _NVCC = 24, 32
+_HIPCC_MARGIN, _NVCC_MARGIN = 24, 24
+
+
+class ChannelSums(Algorithm):
+    """A thread sums the products of its taps over rows of x, each of which it reads once."""
+
+    name = "channel_sums"
+    tiling = ChannelSumsTiling
+    operations = ("weight_gradient",)
+    elements, layouts = FLOATS, ("nhwc",)
+    limits = (
+        Limit("E-VECTOR", "vector", "", "",
+              lambda c: (c.tiling.vector,
+                         power_of_two_within(c.tiling.vector, vector_elements(c.problem))),
+              lambda c: f"a power of two up to {vector_elements(c.problem)}"),
+        Limit("E-SLICES", "slices", "", "",
+              lambda c: (c.tiling.slices,
+                         np.minimum(shape_of(c.problem, c.tiling).units, MOST_SLICES)),
+              lambda c: f"of the images' tiles, at most {MOST_SLICES}"),
+        Limit("E-AHEAD", "ahead", "", "",
+              lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
+              lambda c: "needs a device with an early start"),
+        Limit("E-ROWS", "unrolled rows", "", "",
+              lambda c: (shape_of(c.problem, c.tiling).rows, MOST_UNROLLED_ROWS),
+              legality=False, hardware=True),
+        Limit("E-COLUMNS", "unrolled columns", "", "",
+              lambda c: (axes_of(c.problem)[1].under(c.tiling.thread_w), MOST_UNROLLED_COLUMNS),
+              legality=False, hardware=True),
+        Limit("E-CODE", "unrolled FMAs", "", "",
+              lambda c: (_unrolled(c.problem, c.tiling), MOST_UNROLLED_FMAS),
+              legality=False, hardware=True),
+    )
+    spaces = (SpaceGenerator(True, columns_of),)
+    weights = cost.WEIGHTS
+
+    def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
+        return require_kind(problem, self.name, "depthwise")
+
+    def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
+        shape = shape_of(problem, t)
+        waves = ceil_div(t.lanes_c * t.lanes_w * t.lanes_h, wavefront)
+        grid, fmas = channel_tiles(problem, t) * t.slices, _unrolled(problem, t) * shape.unit_slices
+        gradients = t.thread_h * t.thread_w
+        return Footprint(
+            threads=waves * wavefront, waves=waves, lds_bytes=shape.lds_bytes,
+            registers=_held(problem, t) + COMPILER_REGISTERS, blocks=grid,
+            utilisation=problem.macs / (grid * waves * wavefront * fmas), fmas=fmas,
+            operand_loads=t.vector * (shape.rows * shape.columns + gradients) * shape.unit_slices)
+
+    def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        return _held(problem, t) + (_NVCC if device.vendor == "nvidia" else _HIPCC)
+
+    def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        shape = shape_of(problem, t)
+        margin = _NVCC_MARGIN if device.vendor == "nvidia" else _HIPCC_MARGIN
+        return (self.registers(problem, t, device) + margin
+                + t.vector * (shape.columns + t.thread_w))
+
+    def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
+        return bool(problem.out_height % (t.lanes_h * t.thread_h)
+                    or problem.out_width % (t.lanes_w * t.thread_w)
+                    or problem.spec.out_channels % (t.vector * t.lanes_c)
+                    or shape_of(problem, t).units % t.slices
+                    or t.lanes_c * t.lanes_w * t.lanes_h % wavefront)
+
+    def workspace_bytes(self, problem: ConvProblem, t: Any) -> int:
+        return WORD_BYTES * t.slices * _sums(problem) if t.slices > 1 else 0
+
+    def further_launches(self, problem: ConvProblem, t: Any) -> tuple[Launch, ...]:
+        """The launch that adds the slices."""
+        if t.slices == 1:
+            return ()
+        threads = PART_LANES * min(t.slices, MOST_PART_GROUPS)
+        return (Launch(ceil_div(_sums(problem), PART_LANES), threads, WORD_BYTES * threads),)
+
+    def work(self, case: Case, grids: Count) -> Work:
+        return cost.work(case, grids)
+
+    def traffic(self, case: Case) -> dict[str, Count]:
+        return cost.named(case)
+
+    def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
+        t: Any = plan.tiling
+        return (t.vector, t.lanes_c, t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.slices,
+                t.stages, int(t.ahead), plan.problem.spec.group_out, *_copies(plan),
+                plan.device.wavefront)
+
+    def image_arguments(self, plan: Plan) -> str:
+        return "_m{}_e{}x{}".format(plan.problem.spec.group_out, *_copies(plan))
+
+    def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
+        t: Any = plan.tiling
+        rows, columns = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w
+        group = row % rows // t.thread_h * t.lanes_w + column % columns // t.thread_w
+        return (checker(row, rows, column, columns),
+                group * t.lanes_c // plan.device.wavefront)
+
+    def caption(self, plan: Plan) -> list[str]:
+        problem, t = plan.problem, plan.tiling
+        assert isinstance(t, ChannelSumsTiling)
+        shape = shape_of(problem, t)
+        return [f"a lane: {t.thread_h} rows x {t.thread_w} columns x {t.vector} channels of the "
+                "gradient, all taps",
+                f"a block: {t.lanes_h * t.thread_h} rows x {t.lanes_w * t.thread_w} columns x "
+                f"{shape.channels} channels at a time, {shape.unit_slices} times",
+                f"the grid: {channel_tiles(problem, t)} (channels) x {t.slices} (slices) blocks"]
+
+
+def _sums(problem: ConvProblem) -> int:
+    return problem.spec.out_channels * problem.spec.products
+
+
+def _unrolled(problem: ConvProblem, t: Any) -> Count:
+    """FMAs of a thread for one tile."""
+    return t.vector * t.thread_h * t.thread_w * problem.spec.products
+
+
+def _held(problem: ConvProblem, t: Any) -> Count:
+    """Registers of a thread's sums, a row of x, and the rows of the gradient over it."""
+    shape = shape_of(problem, t)
+    return t.vector * (problem.spec.products + shape.columns + shape.live_rows * t.thread_w)
+
+
+def _copies(plan: Plan) -> tuple[int, int]:
+    """Elements that come to LDS as one, of x and of the gradient."""
+    x, gradient = (int(n) for n in copies(plan.problem, plan.tiling))
+    return x, gradient

@@ -1,0 +1,116 @@
+"""Traffic of a wavefront of channel sums, and the work that the cost model makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+
+from dscore.algorithms.base import Case, Work
+from dscore.algorithms.channel_sums.tiling import channel_tiles, copies, shape_of
+from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.row_reuse.view import axes_of
+from dscore.algorithms.tap_sums.cost import conflicts
+from dscore.core.numerics import WORD_BYTES
+from dscore.ops import compulsory_bytes
+
+SECTOR_BYTES = 32
+
+# Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
+# weights are); `tile`: what a block waits for each time it takes one, `transfer` for each of its
+# bytes; `reduce`: for the sums of its threads; `then`: from its end to that of the launch which
+# adds the slices, `part` for each slice; `ahead`: what working ahead saves, `ahead_share`: of the
+# time of moving all operands once, what it costs.
+WEIGHTS = {"wavefront": 22.5, "fma": 0.55, "load": 1.0, "copy": 5.0, "convert": 0.55, "lds": 0.9,
+           "wait": 124.0, "tile": 829.0, "transfer": 0.02, "reduce": 20.0, "serial": 1.3,
+           "block": 100.0, "memory": 1.0, "loaded": 0.1, "fill": 0.0, "first": 349.0, "norm": 1.6,
+           "then": 2010.0, "part": 8.7, "ahead": 1000.0, "ahead_share": 0.5}
+
+
+@dataclass(frozen=True)
+class ChannelSumsTraffic:
+    """Counts of a lane for one tile, but where others are named."""
+
+    reads: Count  # of LDS
+    lds_clocks: Count  # of a wavefront
+    copies: Count  # of memory to LDS
+    conversions: Count
+    reduction: Count  # reads and writes of LDS at the end
+    sectors: Count  # bytes of a block's tile
+
+
+def traffic_of(case: Case) -> ChannelSumsTraffic:
+    """The traffic of a case."""
+    problem, t, threads = case.problem, case.tiling, case.footprint.threads
+    shape, element = shape_of(problem, t), problem.spec.element.bytes
+    rows, columns = axes_of(problem)
+    (copy_x, copy_g), alone = copies(problem, t), problem.spec.group_out == 1
+    of_row = shape.columns * (1 if alone else t.vector)
+    gradients = t.thread_h * t.thread_w
+    reads = shape.rows * of_row + gradients
+    lanes = SimpleNamespace(lanes_w=t.lanes_c, lanes_h=t.lanes_w, planes=t.lanes_h,
+                            thread_w=t.thread_w)
+    clocks = conflicts(lanes, case.device.wavefront, t.vector,
+                       columns.step(t.thread_w) * shape.walked,
+                       rows.step(t.thread_h) * shape.tile_w * shape.walked, 0 * t.lanes_h,
+                       (t.vector if alone else 1) + 0 * t.vector, element)
+    copied = _copies(threads, shape.tile_w * shape.walked // copy_x, shape.tile_h) + _copies(
+        threads, t.lanes_w * t.thread_w * shape.channels // copy_g, t.lanes_h * t.thread_h)
+    sharers, kernel = t.lanes_h * t.lanes_w, columns.kernel
+    added = ceil_div(kernel * shape.channels, threads) * sharers
+    sectors = (_sectors(shape.walked * element) * np.minimum(shape.tile_h, problem.height)
+               * np.minimum(shape.tile_w, problem.width)
+               + _sectors(shape.channels * element)
+               * np.minimum(t.lanes_h * t.thread_h, problem.out_height)
+               * np.minimum(t.lanes_w * t.thread_w, problem.out_width))
+    return ChannelSumsTraffic(
+        reads=reads, lds_clocks=reads * clocks, copies=copied,
+        conversions=(element < WORD_BYTES) * t.vector * (shape.rows * shape.columns + gradients),
+        reduction=np.where(sharers > 1, rows.kernel * (kernel * t.vector + added), 0),
+        sectors=sectors)
+
+
+def _copies(threads: Count, places: Count, rows: Count) -> Count:
+    """Copies of a thread for a tile whose rows have *places*."""
+    return ceil_div(places, threads) * ceil_div(rows, np.maximum(threads // places, 1))
+
+
+def _sectors(size: Count) -> Count:
+    return ceil_div(size, SECTOR_BYTES) * SECTOR_BYTES
+
+
+def named(case: Case) -> dict[str, Count]:
+    """The traffic of a case by the names of `Algorithm.traffic`."""
+    traffic, units = traffic_of(case), shape_of(case.problem, case.tiling).unit_slices
+    return {"multiply-adds": case.footprint.fmas, "LDS reads": traffic.reads * units,
+            "LDS clocks": traffic.lds_clocks * units, "global loads": traffic.copies * units}
+
+
+def work(case: Case, grids: Count) -> Work:
+    """The work of a case whose grid fills the device *grids* times."""
+    weight, footprint, t = case.weights, case.footprint, case.tiling
+    traffic, shape = traffic_of(case), shape_of(case.problem, t)
+    units, element = shape.unit_slices, case.problem.spec.element.bytes
+    # A tile's load is waited for, unless another stage's tile is summed meanwhile.
+    transfer = weight["transfer"] * element * (shape.tile_x + shape.tile_g)
+    waits = transfer + (weight["tile"] + transfer) * (units - 1) / t.stages
+    then = np.where(t.slices > 1, weight["then"] + weight["part"] * t.slices, 0)
+    sums = case.problem.spec.out_channels * case.problem.spec.products
+    return Work(
+        issue=weight["wavefront"] + weight["fma"] * footprint.fmas
+        + units * (weight["load"] * traffic.reads + weight["copy"] * traffic.copies
+                   + weight["convert"] * traffic.conversions) + weight["load"] * traffic.reduction,
+        products=0.0, lds=weight["lds"] * (traffic.lds_clocks * units + traffic.reduction),
+        lines=0.0, waits=weight["wait"] + waits + weight["reduce"] * traffic.reduction,
+        fill_bytes=weight["fill"] * footprint.lds_bytes,
+        l2_bytes=channel_tiles(case.problem, t) * shape.units * weight["loaded"] * traffic.sectors
+        + 2 * np.where(t.slices > 1, t.slices, 0) * WORD_BYTES * sums,
+        saved_seconds=(_saved_ahead(case) - then) / case.device.clock_hz)
+
+
+def _saved_ahead(case: Case) -> Count:
+    """Clocks that working ahead saves: those of a start, less a share of what must move."""
+    device, weight = case.device, case.weights
+    moving = compulsory_bytes(case.problem) / device.bandwidth * device.clock_hz
+    return case.tiling.ahead * (weight["ahead"] - weight["ahead_share"] * moving)

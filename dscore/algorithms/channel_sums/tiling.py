@@ -1,0 +1,114 @@
+"""The tiling of channel sums, and the geometry of its threads and blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dscore.algorithms.base import VECTOR_BYTES
+from dscore.algorithms.channel_vectors.tiling import (
+    channels_under,
+    held_columns,
+    vector_elements,
+    whole_vectors,
+)
+from dscore.algorithms.columns import Count, ceil_div, remembered
+from dscore.algorithms.row_reuse.view import axes_of
+from dscore.core.numerics import WORD_BYTES
+from dscore.core.problem import ConvProblem
+from dscore.core.tiling import Tiling
+
+
+@dataclass(frozen=True)
+class ChannelSumsTiling(Tiling):
+    """Tiling of the weight gradient of depthwise layers on images whose channels lie side by side.
+
+    A thread takes `vector` channels of `thread_h` rows of `thread_w` columns of the gradient, and
+    sums for each tap the products with x under it. `lanes_c` threads stand side by side over the
+    channels, `lanes_w` such groups over the columns and `lanes_h` over the rows. Thread order:
+    channels fastest, then columns, then rows. A block takes such tiles of the images one after the
+    other; they come to its LDS, `stages` of them ahead. All tiles are divided among `slices`, whose
+    sums are added by a second launch.
+    With `ahead` (devices with an early start) a kernel overlaps with its neighbours, as that of
+    row_reuse does: a block that starts while the previous kernel still runs fetches its first tile
+    to the L2 cache.
+    """
+
+    vector: int
+    lanes_c: int
+    thread_h: int
+    thread_w: int
+    lanes_h: int
+    lanes_w: int
+    slices: int
+    stages: int = 1
+    ahead: bool = False
+
+    algorithm: ClassVar[str] = "channel_sums"
+
+    @property
+    def name(self) -> str:
+        """Part of a plan's canonical name.
+
+        >>> ChannelSumsTiling(2, 16, 7, 4, 2, 7, 30, 2, ahead=True).name
+        'channel_sums_v2_c16_t7x4_l2x7_s30_a2_ahead'
+        """
+        return (f"channel_sums_v{self.vector}_c{self.lanes_c}_t{self.thread_h}x{self.thread_w}"
+                f"_l{self.lanes_h}x{self.lanes_w}_s{self.slices}_a{self.stages}"
+                f"{'_ahead' if self.ahead else ''}")
+
+
+@dataclass(frozen=True)
+class ChannelSumsShape:
+    """The geometry of a thread and its block."""
+
+    rows: Count  # of x that a thread walks over
+    columns: Count  # of x that a thread holds of one row
+    live_rows: Count  # of the gradient that a thread holds at a time
+    channels: Count  # of the gradient, of a block
+    walked: Count  # channels of x under these
+    tile_h: Count  # rows and columns of x under a block's
+    tile_w: Count
+    tile_x: Count  # elements of LDS for a tile of x, whole vectors
+    tile_g: Count  # and for one of the gradient
+    units: Count  # tiles of all images
+    unit_slices: Count  # tiles of a slice, at most
+    lds_bytes: Count
+
+
+@remembered
+def shape_of(problem: ConvProblem, t: Any) -> ChannelSumsShape:
+    """Geometry of *t*, a ChannelSumsTiling or columns of many."""
+    (rows, columns), channels = axes_of(problem), t.vector * t.lanes_c
+    block_h, block_w = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w
+    walked = channels_under(channels, problem.spec.group_out)
+    tile_h, tile_w = rows.under(block_h), columns.under(block_w)
+    tile_x = whole_vectors(problem, tile_h * tile_w * walked)
+    tile_g = whole_vectors(problem, block_h * block_w * channels)
+    sharers = t.lanes_h * t.lanes_w
+    parts = np.where(sharers > 1, WORD_BYTES * sharers * columns.kernel * channels, 0)
+    units = (problem.batch * ceil_div(problem.out_height, block_h)
+             * ceil_div(problem.out_width, block_w))
+    tiles = problem.spec.element.bytes * t.stages * (tile_x + tile_g)
+    return ChannelSumsShape(
+        rows=rows.under(t.thread_h), columns=held_columns(columns, t.thread_w),
+        live_rows=rows.live(t.thread_h), channels=channels, walked=walked, tile_h=tile_h,
+        tile_w=tile_w, tile_x=tile_x, tile_g=tile_g, units=units,
+        unit_slices=ceil_div(units, t.slices),
+        lds_bytes=ceil_div(np.maximum(tiles, parts), VECTOR_BYTES) * VECTOR_BYTES)
+
+
+@remembered
+def copies(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
+    """Elements that come to LDS as one, of x and of the gradient."""
+    spec, channels, vector = problem.spec, t.vector * t.lanes_c, vector_elements(problem)
+    gradient = np.gcd(np.gcd(spec.out_channels, vector), channels)
+    return (gradient if spec.group_out == 1 else channels // channels), gradient
+
+
+def channel_tiles(problem: ConvProblem, t: Any) -> Count:
+    """Blocks side by side over the channels."""
+    return ceil_div(problem.spec.out_channels, t.vector * t.lanes_c)
+

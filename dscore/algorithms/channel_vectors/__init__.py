@@ -1,0 +1,219 @@
+"""Depthwise layers on images whose channels lie side by side (NHWC): lanes over their vectors.
+
+Forward, and the input gradient of layers with a filter for each channel (row_reuse has `view_of`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dscore.algorithms.base import (
+    COMPILER_REGISTERS,
+    Algorithm,
+    Case,
+    Footprint,
+    Limit,
+    SpaceGenerator,
+    Work,
+    checker,
+    require_kind,
+)
+from dscore.algorithms.channel_vectors import cost
+from dscore.algorithms.channel_vectors.space import columns_of
+from dscore.algorithms.channel_vectors.tiling import (
+    FRAGMENT,
+    UNIT_VECTORS,
+    ChannelVectorsTiling,
+    blocks,
+    copies,
+    grid_of,
+    on_units,
+    shape_of,
+    threads_of,
+    vector_elements,
+)
+from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.row_reuse.view import view_of
+from dscore.core.device import Device
+from dscore.core.numerics import ACCUMULATOR, FLOATS
+from dscore.core.plan import Plan, Violation
+from dscore.core.problem import ConvProblem
+
+# Registers that a compiler takes beside sums, taps and a row, and what it takes at most above that
+# (docs/registers.md).
+_HIPCC, _NVCC, _NVCC_UNITS = 24, 24, 50
+_HIPCC_MARGIN, _NVCC_MARGIN = 24, 24
+# Of a fragment of pixels.
+_FRAGMENT_WORDS = 4
+# A thread's rows are unrolled (row_reuse has these numbers' reasons).
+MOST_UNROLLED_ROWS = 32
+MOST_UNROLLED_COLUMNS = 256
+MOST_UNROLLED_FMAS = 4096
+
+
+def _beside_units(case: Case) -> Count:
+    """Rows and columns of a thread that are no multiple of the axis' unit."""
+    t, view = case.tiling, view_of(case.problem)
+    return t.thread_h % view.rows.unit + t.thread_w % view.columns.unit
+
+
+def _most_channels(case: Case) -> Count:
+    """Channels that a lane takes at most, or on matrix units a wavefront."""
+    return np.where(on_units(case.tiling), UNIT_VECTORS[-1], vector_elements(case.problem))
+
+
+def _has_units(case: Case) -> bool:
+    """Whether matrix units of the device can compute the problem."""
+    spec, device = case.problem.spec, case.device
+    return (spec.dtype in device.matrix_types and spec.group_out == 1
+            and spec.element.bytes < ACCUMULATOR.bytes)
+
+
+def _beside_fragments(case: Case) -> Count:
+    """What differs of a wavefront's columns and channels on matrix units from whole fragments."""
+    t, unit = case.tiling, view_of(case.problem).columns.unit
+    beside = np.abs(t.thread_w - FRAGMENT * unit) + t.vector % FRAGMENT
+    return np.where(on_units(t), beside, 0)
+
+
+def _units(case: Case) -> str:
+    view = view_of(case.problem)
+    return f"a thread has {view.rows.unit}n rows x {view.columns.unit}n columns"
+
+
+class ChannelVectors(Algorithm):
+    """Lanes over vectors of channels; each row is added into all rows that taps connect it with."""
+
+    name = "channel_vectors"
+    tiling = ChannelVectorsTiling
+    operations = ("conv", "input_gradient")
+    elements, layouts = FLOATS, ("nhwc",)
+    limits = (
+        Limit("E-VECTOR", "vector", "", "",
+              lambda c: (c.tiling.vector,
+                         power_of_two_within(c.tiling.vector, _most_channels(c))),
+              lambda c: f"a power of two up to {_most_channels(c)}"),
+        Limit("E-MATRIX", "matrix units", "", "",
+              lambda c: (1 * on_units(c.tiling), int(_has_units(c))),
+              lambda c: "of NVIDIA, elements of 16 bits, a filter for each channel"),
+        Limit("E-FRAGMENT", "columns and channels of a wavefront", "", "",
+              lambda c: (_beside_fragments(c), 0),
+              lambda c: f"{FRAGMENT * view_of(c.problem).columns.unit} columns, of "
+                        f"{' or '.join(map(str, UNIT_VECTORS))} channels"),
+        Limit("E-BANDS", "bands", "", "",
+              lambda c: (c.tiling.bands, shape_of(c.problem, c.tiling).rows),
+              lambda c: "of a row at least"),
+        Limit("E-AHEAD", "ahead", "", "",
+              lambda c: (1 * c.tiling.ahead, int(c.device.early_start)),
+              lambda c: "needs a device with an early start"),
+        Limit("E-UNIT", "rows and columns left", "", "",
+              lambda c: (_beside_units(c), 0), _units),
+        Limit("E-ROWS", "unrolled rows", "", "",
+              lambda c: (shape_of(c.problem, c.tiling).rows, MOST_UNROLLED_ROWS),
+              legality=False, hardware=True),
+        Limit("E-COLUMNS", "unrolled columns", "", "",
+              lambda c: (view_of(c.problem).columns.under(c.tiling.thread_w),
+                         MOST_UNROLLED_COLUMNS),
+              legality=False, hardware=True),
+        Limit("E-CODE", "unrolled FMAs", "", "",
+              lambda c: (c.footprint.fmas, MOST_UNROLLED_FMAS), legality=False, hardware=True),
+    )
+    spaces = (SpaceGenerator(True, columns_of),)
+    weights = cost.WEIGHTS
+
+    def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
+        violations = require_kind(problem, self.name, "depthwise")
+        if not violations and problem.operation != "conv" and problem.spec.group_out > 1:
+            return (Violation("E-MULTIPLIER", "channel multiplier", problem.spec.group_out, 1),)
+        return violations
+
+    def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
+        shape, view = shape_of(problem, t), view_of(problem)
+        rows, columns, taps = view.rows, view.columns, problem.spec.products
+        written = view.planes * rows.written_size * columns.written_size
+        waves, grid = ceil_div(threads_of(t, wavefront), wavefront), blocks(problem, t)
+        # Lanes that share what a lane would have without matrix units; a wavefront has it twice.
+        share = np.where(on_units(t), wavefront // 2, 1)
+        return Footprint(
+            threads=waves * wavefront, waves=waves,
+            lds_bytes=problem.spec.element.bytes * (shape.tile + shape.filters),
+            registers=_held(problem, t) + COMPILER_REGISTERS, blocks=grid,
+            utilisation=written * share
+            / (grid * waves * wavefront * t.vector * t.thread_h * t.thread_w),
+            fmas=t.vector * rows.products(t.thread_h) * columns.products(t.thread_w) // share,
+            operand_loads=t.vector * (shape.rows * shape.columns + taps) / share)
+
+    def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        beside = np.where(on_units(t), _NVCC_UNITS, _NVCC)
+        return _held(problem, t) + (beside if device.vendor == "nvidia" else _HIPCC)
+
+    def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        shape = shape_of(problem, t)
+        margin = _NVCC_MARGIN if device.vendor == "nvidia" else _HIPCC_MARGIN
+        return self.registers(problem, t, device) + margin + t.vector * shape.columns
+
+    def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
+        view = view_of(problem)
+        return bool(view.rows.written_size % (t.lanes_h * t.thread_h)
+                    or view.columns.written_size % (t.lanes_w * t.thread_w)
+                    or problem.spec.out_channels % (t.vector * t.lanes_c)
+                    or threads_of(t, wavefront) % wavefront)
+
+    def work(self, case: Case, grids: Count) -> Work:
+        return cost.work(case, grids)
+
+    def traffic(self, case: Case) -> dict[str, Count]:
+        return cost.named(case)
+
+    def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
+        t: Any = plan.tiling
+        return (t.vector, t.lanes_c, t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.bands,
+                int(t.ahead), int(on_units(t)), plan.problem.spec.group_out, *_copies(plan),
+                plan.device.wavefront, *_leads(plan))
+
+    def image_arguments(self, plan: Plan) -> str:
+        leads = "".join(f"_lead{lead}" for lead in _leads(plan))
+        multiplier = plan.problem.spec.group_out
+        return "_m{}_e{}x{}x{}".format(multiplier, *_copies(plan)) + leads
+
+    def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
+        t: Any = plan.tiling
+        rows, columns = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w
+        place = row % rows // t.thread_h * t.lanes_w + column % columns // t.thread_w
+        wave = (place // 2 * t.lanes_c if on_units(t)
+                else place * t.lanes_c // plan.device.wavefront)
+        return checker(row, rows, column, columns), wave
+
+    def caption(self, plan: Plan) -> list[str]:
+        problem, t = plan.problem, plan.tiling
+        assert isinstance(t, ChannelVectorsTiling)
+        channels, columns, rows, images = grid_of(problem, t)
+        lane = "two places of a wavefront, each" if on_units(t) else "a lane"
+        return [f"{lane}: {t.thread_h} rows x {t.thread_w} columns x {t.vector} channels",
+                f"a block: {t.lanes_h * t.thread_h} rows x {t.lanes_w * t.thread_w} columns x "
+                f"{t.lanes_c * t.vector} channels",
+                f"the grid: {channels} (channels) x {columns} (columns) x {rows} (rows) x "
+                f"{images} (images) blocks"]
+
+
+def _held(problem: ConvProblem, t: Any) -> Count:
+    """Registers of a thread's sums, taps and a row; on matrix units of its share, and a fragment.
+    """
+    shape, taps = shape_of(problem, t), problem.spec.products
+    live = shape.live_rows * t.thread_w
+    lane = t.vector * (live + shape.columns + taps)
+    return np.where(on_units(t), t.vector // FRAGMENT * (live // 2 + taps) + _FRAGMENT_WORDS, lane)
+
+
+def _copies(plan: Plan) -> tuple[int, int, int]:
+    """Elements that move as one: of the image, of the filters, and of the results."""
+    image, filters, results = (int(n) for n in copies(plan.problem, plan.tiling))
+    return image, filters, results
+
+
+def _leads(plan: Plan) -> tuple[int, ...]:
+    """The leads of an input gradient's axes."""
+    view = view_of(plan.problem)
+    return () if plan.problem.operation == "conv" else (view.rows.lead, view.columns.lead)

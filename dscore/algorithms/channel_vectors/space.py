@@ -1,0 +1,144 @@
+"""The tilings of channel vectors that are tried: tiles of a thread and of a block."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from dscore.algorithms.channel_vectors.tiling import (
+    FRAGMENT,
+    UNIT_VECTORS,
+    VECTORS,
+    blocks,
+    shape_of,
+    threads_of,
+    vector_elements,
+)
+from dscore.algorithms.columns import (
+    Count,
+    ceil_div,
+    concatenate,
+    distinct,
+    grid,
+    select,
+    select_or_all,
+)
+from dscore.algorithms.row_reuse.view import Axis, view_of
+from dscore.core.device import Device
+from dscore.core.problem import ConvProblem
+
+_THREAD_H, _THREAD_W = (1, 2, 4, 7, 8, 14, 16, 28), (1, 2, 3, 4, 7, 8)
+_LANES_H, _LANES_W = (1, 2, 4, 7, 8), (1, 2, 3, 4, 7, 8, 14, 16, 28)
+# Bytes of the channels of a block, which lie side by side in memory.
+_CHANNEL_BYTES = (32, 48, 64, 96, 128, 192, 256, 512)
+_BANDS = (1, 2, 4)
+# Outputs of a thread; threads of a block, and the share of its wavefronts that they fill.
+_MOST_OUTPUTS, _LEAST_THREADS, _MOST_THREADS, _LEAST_LANES = 256, 48, 512, 0.75
+# What all blocks could write, over what there is, at most.
+_MOST_BESIDE, _MOST_BESIDE_UNITS = 1.34, 1.8
+# Wavefronts over the channels, and segments of columns, of matrix units.
+_WAVES_C, _SEGMENTS = (1, 2, 3, 4, 5, 6, 8), (1, 2, 4, 7, 14)
+# Blocks for each compute unit up to which row_reuse was seen to gain by working ahead.
+_MOST_BLOCKS_AHEAD = 32
+
+Axes = tuple[Axis, Axis]
+
+
+def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Tiles of a thread and of a block, none of them twice what is written in a direction."""
+    view = view_of(problem)
+    axes = view.rows, view.columns
+    columns = tiles(problem, axes, device)
+    columns.arithmetic = np.full(len(columns.vector), "plain")
+    shape = shape_of(problem, columns)
+    columns = usual_tiles(problem, axes, device, columns,
+                          problem.spec.element.bytes * (shape.tile + shape.filters))
+    if problem.spec.dtype in device.matrix_types:
+        columns = concatenate(columns, _on_units(problem, axes, device))
+    return _with_ahead(_banded(columns, problem, device), problem, device)
+
+
+def _on_units(problem: ConvProblem, axes: Axes, device: Device) -> SimpleNamespace:
+    """Tiles of matrix units."""
+    columns = grid(vector=UNIT_VECTORS, lanes_c=_WAVES_C, thread_h=_tiles_of(axes[0], _THREAD_H),
+                   thread_w=[FRAGMENT * axes[1].unit], lanes_h=_LANES_H, lanes_w=_SEGMENTS)
+    keep = columns.vector * columns.lanes_c < 2 * problem.spec.out_channels
+    for axis, thread, lanes in ((axes[0], columns.thread_h, columns.lanes_h),
+                                (axes[1], columns.thread_w, columns.lanes_w)):
+        # A tile of half its columns does as well where there are fewer than in one segment.
+        keep &= (lanes == 1) | (thread * (lanes - 1) < axis.written_size)
+    columns = select(columns, keep)
+    columns.arithmetic = np.full(len(columns.vector), "matrix16")
+    threads, shape = threads_of(columns, device.wavefront), shape_of(problem, columns)
+    usual = (threads >= _LEAST_THREADS) & (threads <= _MOST_THREADS)
+    usual &= problem.spec.element.bytes * (shape.tile + shape.filters) <= (
+        device.lds_bytes_per_block // 2)
+    return select(columns, usual & (_beside(problem, axes, columns) <= _MOST_BESIDE_UNITS))
+
+
+def tiles(problem: ConvProblem, axes: Axes, device: Device) -> SimpleNamespace:
+    """Vectors, lanes and tiles over axes that are written, or summed over."""
+    channels, element = problem.spec.out_channels, problem.spec.element.bytes
+    widths = sorted({1, *(size // element for size in _CHANNEL_BYTES), channels})
+    columns = grid(vector=[v for v in VECTORS if v <= vector_elements(problem)], channels=widths,
+                   thread_h=_tiles_of(axes[0], _THREAD_H), thread_w=_tiles_of(axes[1], _THREAD_W),
+                   lanes_h=_LANES_H, lanes_w=_LANES_W)
+    keep = (columns.channels % columns.vector == 0) & (columns.channels < 2 * channels)
+    keep &= columns.channels * element <= _CHANNEL_BYTES[-1]
+    keep &= columns.vector * columns.thread_h * columns.thread_w <= _MOST_OUTPUTS
+    for axis, thread, lanes in ((axes[0], columns.thread_h, columns.lanes_h),
+                                (axes[1], columns.thread_w, columns.lanes_w)):
+        keep &= thread * lanes < 2 * axis.written_size + axis.unit - 1
+    columns = select(columns, keep)
+    columns.lanes_c = columns.channels // columns.vector
+    del columns.channels
+    columns = distinct(columns)
+    threads = columns.lanes_c * columns.lanes_w * columns.lanes_h
+    return select(columns, threads <= device.threads_per_block)
+
+
+def _tiles_of(axis: Axis, usual: tuple[int, ...]) -> list[int]:
+    """Rows or columns of a thread, in whole units of the axis."""
+    size, unit = axis.written_size, axis.unit
+    return sorted({ceil_div(min(n, size), unit) * unit for n in usual})
+
+
+def usual_tiles(problem: ConvProblem, axes: Axes, device: Device, columns: SimpleNamespace,
+                lds_bytes: Count) -> SimpleNamespace:
+    """Of *columns* those of usual blocks, or all if none is."""
+    threads = columns.lanes_c * columns.lanes_w * columns.lanes_h
+    lanes = ceil_div(threads, device.wavefront) * device.wavefront
+    usual = threads >= np.maximum(_LEAST_LANES * lanes, _LEAST_THREADS)
+    usual &= threads <= _MOST_THREADS
+    usual &= lds_bytes <= device.lds_bytes_per_block // 2
+    return select_or_all(columns, usual & (_beside(problem, axes, columns) <= _MOST_BESIDE))
+
+
+def _beside(problem: ConvProblem, axes: Axes, columns: SimpleNamespace) -> Count:
+    """What all blocks could write, over what there is."""
+    share = 1.0
+    for size, tile in ((problem.spec.out_channels, columns.vector * columns.lanes_c),
+                       (axes[0].written_size, columns.thread_h * columns.lanes_h),
+                       (axes[1].written_size, columns.thread_w * columns.lanes_w)):
+        share = share * (ceil_div(size, tile) * tile / size)
+    return share
+
+
+def _banded(columns: SimpleNamespace, problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """The columns with some bands, where copies are not waited for."""
+    rows = shape_of(problem, columns).rows
+    return concatenate(*(select(SimpleNamespace(**vars(columns), bands=0 * rows + count),
+                                count <= rows)
+                         for count in (_BANDS if device.asynchronous_copies else (1,))))
+
+
+def _with_ahead(columns: SimpleNamespace, problem: ConvProblem,
+                device: Device) -> SimpleNamespace:
+    """The columns as they are, and where it may gain anything, working ahead."""
+    plain = SimpleNamespace(**vars(columns), ahead=columns.vector < 0)
+    if not device.early_start:
+        return plain
+    few = blocks(problem, columns) <= _MOST_BLOCKS_AHEAD * device.compute_units
+    return concatenate(plain, select(SimpleNamespace(**vars(columns), ahead=columns.vector > 0),
+                                     few))

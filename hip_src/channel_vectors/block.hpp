@@ -1,0 +1,112 @@
+// The tiling of channel vectors, and its block: which channels, rows and columns it takes of which
+// image, and how these come to its LDS.
+#pragma once
+
+#include "channel_vectors/tile.hpp"
+
+namespace dscore {
+
+// CopyX, CopyW: elements of the image and of the filters that come to LDS as one; VectorOut:
+// results that leave as one. LeadH, LeadW: of the input gradient's axes. They depend on the image,
+// so that a kernel for any sizes has them as arguments.
+template <int Vector, int LanesC, int ThreadH, int ThreadW, int LanesH, int LanesW, int Bands,
+          bool Ahead, bool Diagonal, int Multiplier, int CopyX, int CopyW, int VectorOut,
+          int Wavefront, int LeadH = 0, int LeadW = 0>
+struct ChannelVectorsTiling {
+  static constexpr int vector = Vector, lanes_c = LanesC, thread_h = ThreadH, thread_w = ThreadW;
+  static constexpr int lanes_h = LanesH, lanes_w = LanesW, multiplier = Multiplier;
+  static constexpr int copy_x = CopyX, copy_w = CopyW, vector_out = VectorOut;
+  static constexpr int wavefront = Wavefront, lead_h = LeadH, lead_w = LeadW, bands = Bands;
+  static constexpr bool ahead = Ahead, diagonal = Diagonal;
+  static constexpr int channels = Vector * LanesC;  // of a block, written ones
+  // On matrix units a wavefront takes two of the segments, else a lane takes one.
+  static constexpr int segments = LanesW * LanesH;
+  static constexpr int used_threads =
+      LanesC * (Diagonal ? Wavefront * ceil_div(segments, 2) : segments);
+  static constexpr int threads = ceil_div(used_threads, Wavefront) * Wavefront;
+  static constexpr int walked_channels = channels_under(channels, Multiplier);
+  // Elements of LDS from a pixel to the next: for matrix units an odd number of vectors, so that
+  // the eight rows of a fragment lie in banks of their own.
+  static constexpr int pitch =
+      walked_channels + (Diagonal && walked_channels / 8 % 2 == 0 ? 8 : 0);
+};
+
+template <class T, class t, class View, class Shape, class Results>
+struct ChannelBlock : View::template Kernel<T, Results> {
+  using Arguments = typename Results::Arguments;
+  using L = typename View::L;
+  using Rows = typename View::Rows;
+  using Columns = typename View::Columns;
+  using Images = typename View::template Images<Shape>;
+  static constexpr int layout = DSCORE_NHWC;
+  static constexpr int block_h = t::lanes_h * t::thread_h, block_w = t::lanes_w * t::thread_w;
+  static constexpr int tile_w = Columns::under(block_w);
+  using Tile = ChannelTile<T, t::lanes_h, Rows::step(t::thread_h), Rows::under(t::thread_h),
+                           t::bands, tile_w, t::walked_channels, t::copy_x, t::threads, t::pitch>;
+  static constexpr int filters = t::channels * L::taps;  // elements
+  static constexpr int whole = 16 / static_cast<int>(sizeof(T));
+  // LDS holds the tile and, behind it, the filters.
+  static constexpr int filters_at = ceil_div(Tile::elements, whole) * whole;
+  static constexpr int lds_elements = filters_at + ceil_div(filters, whole) * whole;
+  static constexpr int lds_bytes = lds_elements * int{sizeof(T)};
+  static constexpr int alignment =
+      greatest(greatest(t::copy_x, t::copy_w), t::vector_out) * int{sizeof(T)};
+
+  static __host__ __device__ int channel_tiles(const Shape &s) {
+    return ceil_div(s.out_channels, t::channels);
+  }
+  static __host__ __device__ int column_tiles(const Shape &s) {
+    return ceil_div(Images::out_width(s), block_w);
+  }
+  static __host__ __device__ int row_tiles(const Shape &s) {
+    return ceil_div(Images::out_height(s), block_h);
+  }
+  // Channel tile fastest, then column tile, row tile, image.
+  static int blocks(const Shape &s) {
+    return channel_tiles(s) * column_tiles(s) * row_tiles(s) * s.batch;
+  }
+
+  const Shape &s;
+  const T *w;
+  T *out, *lds;
+  int thread, first_channel, image, top, left;
+  Tile tile;
+
+  __device__ ChannelBlock(const Arguments &args, const Shape &shape)
+      : s(shape), w(static_cast<const T *>(args.w)), out(static_cast<T *>(args.out)),
+        thread(threadIdx.x) {
+    int block = blockIdx.x;
+    first_channel = block % channel_tiles(s) * t::channels;
+    block /= channel_tiles(s);
+    left = block % column_tiles(s) * block_w;
+    block /= column_tiles(s);
+    top = block % row_tiles(s) * block_h;
+    image = block / row_tiles(s);
+    tile.height = Images::in_height(s), tile.width = Images::in_width(s);
+    tile.channels = s.out_channels / t::multiplier;
+    tile.image = static_cast<const T *>(View::walked(args)) +
+                 image * (tile.height * tile.width * tile.channels);
+    tile.row = Rows::step(top) + Rows::first(s.pad_top);
+    tile.column = Columns::step(left) + Columns::first(s.pad_left);
+    tile.channel = first_channel / t::multiplier;
+    lds = block_lds<T, lds_elements>();
+    if constexpr (t::ahead) tile.prefetch(thread);
+  }
+
+  __device__ void start_loads() const {
+    start_load_filters<T, filters, t::copy_w, t::threads>(
+        lds + filters_at, w + first_channel * L::taps,
+        (s.out_channels - first_channel) * L::taps, thread);
+    DSCORE_UNROLL
+    for (int band = 0; band < t::bands; band++) {
+      tile.start_load(lds, band, thread);
+      commit_copies();
+    }
+  }
+  __device__ void wait_for(int band) const {
+    wait_copies_but<t::bands - 1>(t::bands - 1 - band);
+    __syncthreads();
+  }
+};
+
+}  // namespace dscore

@@ -1,0 +1,33 @@
+// Input gradient of depthwise layers with a filter for each channel, of images whose channels lie
+// side by side: the walk over the rows of the output's gradient. Order of additions: these rows,
+// and so filter rows descending; within these filter columns, ascending.
+#pragma once
+
+#include "channel_vectors/kernel.hpp"
+
+namespace dscore {
+
+// Sums rounded to the element type.
+template <class T>
+struct RoundedChannels {
+  using Arguments = InputGradientArguments;
+  static __device__ inline float bias_of(const Arguments &, int) { return 0.0f; }
+  template <int Count>
+  static __device__ inline Pack<T, Count> apply_each(const float *sums, const Arguments &,
+                                                     const float *, int) {
+    return rounded<T, Count>(sums);
+  }
+};
+
+template <class T, class Tiling, class Layer, class Shape, class Epilogue>
+struct ChannelVectorsInputGradient
+    : WalkOfChannels<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
+                  RoundedChannels<T>> {
+  using Walk = WalkOfChannels<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
+                           RoundedChannels<T>>;
+  using Walk::Walk;
+  static_assert(Tiling::thread_h % Layer::stride_h == 0 && Tiling::thread_w % Layer::stride_w == 0,
+                "a thread's rows and columns are multiples of the stride");
+};
+
+}  // namespace dscore

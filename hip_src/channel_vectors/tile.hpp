@@ -1,0 +1,130 @@
+// Tiles of images whose channels lie side by side: how the pixels under a block come to its LDS,
+// and the channels, rows and columns of a lane.
+#pragma once
+
+#include "row_reuse/view.hpp"
+#include "support/bulk_copy.hpp"
+
+namespace dscore {
+
+// A copy of Count elements to LDS, zeros where there are none at the source: one that nobody waits
+// for where the bytes are enough for it.
+template <int Count, class T>
+__device__ inline void copy_elements(T *lds, const T *from, bool there) {
+  if constexpr (Count * sizeof(T) >= 4)
+    copy_async<Count * int{sizeof(T)}>(lds, from, there);
+  else
+    *lds = vector_or_zeros<1>(from, there).at[0];
+}
+
+// Rows x Columns pixels of an image, of Channels channels each, that come to a block's LDS: zeros
+// for all that is outside the image. Strips: of threads one above the other, each of which walks
+// over Walked rows that begin Step rows after those of the strip before. Bands: in which the rows
+// come, so many of each strip at a time. Copy: elements that move as one, which divide the channels
+// of the tile and of the image. Pitch: elements of LDS from a pixel to the next.
+template <class T, int Strips, int Step, int Walked, int Bands, int Columns, int Channels, int Copy,
+          int Threads, int Pitch = Channels>
+struct ChannelTile {
+  static constexpr int rows = (Strips - 1) * Step + Walked;
+  static constexpr int elements = rows * Columns * Pitch;
+  static constexpr int vectors = Channels / Copy;  // of a pixel
+  static constexpr int places = Columns * vectors;  // that a row has
+  static constexpr int groups = greatest(1, Threads / places);  // of threads, a row each
+  static constexpr int band_rows = ceil_div(Walked, Bands);  // of a strip
+  static_assert(Channels % Copy == 0, "whole vectors");
+
+  const T *image;  // of one image, at its first element
+  int height, width, channels;  // of the image
+  int row, column, channel;     // where the tile begins
+
+  __device__ bool pixel_there(int r, int c) const {
+    return inside(row + r, height) && inside(column + c, width);
+  }
+  __device__ const T *pixel(int r, int c) const {
+    return image + ((row + r) * width + column + c) * channels + channel;
+  }
+
+  // Of a strip's row i: some rows of a strip are those of the next one, which loads them.
+  static constexpr __device__ bool loads(int strip, int i) {
+    return i < Walked && (i < Step || strip == Strips - 1);
+  }
+
+  __device__ void start_load(T *lds, int band, int thread) const {
+    const int first_place = groups > 1 ? thread % places : thread;
+    const int group = groups > 1 ? thread / places : 0;
+    if (groups > 1 && group >= groups) return;
+    DSCORE_UNROLL
+    for (int at = 0; at < places; at += Threads) {
+      const int place = at + first_place, c = place / vectors;
+      const int offset = place % vectors * Copy;
+      if (groups == 1 && place >= places) break;
+      const bool beside = inside(column + c, width) && channel + offset < channels;
+      const T *const from = pixel(0, c) + offset;
+      DSCORE_UNROLL
+      for (int turn = 0; turn < Strips * band_rows; turn += groups) {
+        const int number = turn + group, strip = number / band_rows;
+        const int i = band * band_rows + number % band_rows, r = strip * Step + i;
+        if (strip < Strips && loads(strip, i))
+          copy_elements<Copy>(lds + ((r * Columns + c) * Pitch + offset),
+                              from + r * width * channels, beside && inside(row + r, height));
+      }
+    }
+  }
+
+  // Brings whole pixels to the L2 cache, where it does no harm that the kernel before may still
+  // write to them: compute units share it, and keep nothing of what is only prefetched.
+  __device__ void prefetch(int thread) const {
+    if constexpr (Copy * sizeof(T) == 16) {
+      const int left = channels - channel, count = least(Channels, left);
+      DSCORE_ROLLED
+      for (int at = thread; at < rows * Columns; at += Threads)
+        if (pixel_there(at / Columns, at % Columns))
+          prefetch_span(pixel(at / Columns, at % Columns), count);
+    }
+  }
+};
+
+// The filters of a block's channels, which lie in one piece; Copy as above.
+template <class T, int Elements, int Copy, int Threads>
+__device__ inline void start_load_filters(T *lds, const T *filters, int elements, int thread) {
+  DSCORE_UNROLL
+  for (int at = 0; at < Elements; at += Threads * Copy)
+    if (const int place = at + thread * Copy; place < Elements)
+      copy_elements<Copy>(lds + place, filters + place, place < elements);
+}
+
+// Waits until at most `ahead` of the groups of copies are under way.
+template <int Most>
+__device__ inline void wait_copies_but(int ahead) {
+  if constexpr (Most == 0) wait_copies<0>();
+  else if (ahead >= Most) wait_copies<Most>();
+  else wait_copies_but<Most - 1>(ahead);
+}
+
+// Channel multipliers share inputs: channels of x under `lanes` of the output that begin at a
+// multiple of these.
+constexpr __host__ __device__ int channels_under(int lanes, int multiplier) {
+  int shared = lanes, rest = multiplier;
+  while (rest != 0) {
+    const int next = shared % rest;
+    shared = rest, rest = next;
+  }
+  return (lanes - 1 + multiplier - shared) / multiplier + 1;
+}
+
+// A vector of channels of a pixel in LDS, which begins with channel `first` of x: those under the
+// written channels from `channel` on, which a multiplier makes share them.
+template <int Vector, int Multiplier, class T>
+__device__ inline void read_channels(float *to, const T *pixel, int channel, int first) {
+  if constexpr (Multiplier == 1) {
+    const auto read = read_vector<Vector>(pixel + (channel - first));
+    DSCORE_UNROLL
+    for (int v = 0; v < Vector; v++) to[v] = static_cast<float>(read.at[v]);
+  } else {
+    DSCORE_UNROLL
+    for (int v = 0; v < Vector; v++)
+      to[v] = static_cast<float>(pixel[(channel + v) / Multiplier - first]);
+  }
+}
+
+}  // namespace dscore
