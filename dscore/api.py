@@ -67,7 +67,7 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
     - *stride*, *dilation*: an int, or (vertical, horizontal); *groups*: C makes it depthwise.
     - *padding*: an int, (vertical, horizontal), ((top, bottom), (left, right)), or four ints;
       "valid"; "same" for ceil(size / stride) outputs, an odd row or column at the end.
-    - *activation*: "relu", "relu6", "silu", "hardswish" or None.
+    - *activation*: "relu", "relu6", "silu", "hardswish", "sigmoid", "hardsigmoid" or None.
     - *backend*: "hip" (GPUs), "reference" (NumPy), "emulated" (kernels of GPUs on the host), or
       "module:Class"; "auto" is hip where a GPU can be used, else reference.
     - *plan*: a Plan of this very problem, a tiling, or a dict of a tiling's fields, which runs with

@@ -34,7 +34,7 @@ def require_launch(plan: Plan, blocks: int, threads: int) -> None:
 def activate(sums: Floats, activation: str | None) -> Floats:
     """The activation of *sums* in place, every operation rounded to float32; a NaN stays one.
 
-    silu rests on NumPy's exp, so that other implementations agree with it to a few roundings only.
+    silu and sigmoid rest on NumPy's exp, so that other implementations agree with it to a few roundings only.
     """
     if activation in ("relu", "relu6"):
         np.maximum(sums, np.float32(0), out=sums)
@@ -43,9 +43,11 @@ def activate(sums: Floats, activation: str | None) -> Floats:
     if activation == "silu":
         # exp overflows to inf for a large negative sum, and the quotient is -0, as it should.
         np.divide(sums, np.float32(1) + np.exp(-sums), out=sums)
-    if activation == "hardswish":
+    if activation == "sigmoid":
+        np.divide(np.float32(1), np.float32(1) + np.exp(-sums), out=sums)
+    if activation in ("hardswish", "hardsigmoid"):
         gate = np.clip(sums + np.float32(3), np.float32(0), np.float32(6))
-        np.divide(sums * gate, np.float32(6), out=sums)
+        np.divide(sums * gate if activation == "hardswish" else gate, np.float32(6), out=sums)
     return sums
 
 

@@ -229,10 +229,9 @@ def _activation(torch: Any, problem: ConvProblem) -> Callable[[Any], Any] | None
     functional, activation = torch.nn.functional, problem.spec.activation
     if activation is None:
         return None
-    if activation == "relu6":
-        return lambda y: functional.relu6(y, inplace=True)
-    function = {"relu": functional.relu, "silu": functional.silu,
-                "hardswish": functional.hardswish}[activation]
+    if activation == "sigmoid":
+        return torch.sigmoid_  # type: ignore[no-any-return]
+    function = getattr(functional, activation)
     return lambda y: function(y, inplace=True)
 
 

@@ -37,11 +37,13 @@ from dscore.ops.tiles import matrices, of_tiles, tile_padding, unpacked
 _TINY = 2.0**-100
 # max |f'|: an error before the activation grows by no more than this.
 _LIPSCHITZ: dict[Activation | None, float] = {
-    None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5}
+    None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5, "sigmoid": 0.25,
+    "hardsigmoid": 1 / 6}
 # Roundings of the activation itself, relative to its result, in units of u: an exponential, a sum
-# and a quotient for silu (whose argument is exact here), three for hardswish, each doubled.
+# and a quotient for silu and sigmoid (whose argument is exact here), three for hardswish, two for
+# hardsigmoid, each doubled.
 _OWN_ROUNDINGS: dict[Activation | None, int] = {
-    None: 0, "relu": 0, "relu6": 0, "silu": 16, "hardswish": 8}
+    None: 0, "relu": 0, "relu6": 0, "silu": 16, "hardswish": 8, "sigmoid": 16, "hardsigmoid": 4}
 
 
 @dataclass(frozen=True)

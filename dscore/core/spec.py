@@ -17,7 +17,7 @@ from dscore.core.numerics import (
 from dscore.core.winograd import filter_shape, has_tiles, tile_of
 
 Layout = Literal["nchw", "nhwc"]
-Activation = Literal["relu", "relu6", "silu", "hardswish"]
+Activation = Literal["relu", "relu6", "silu", "hardswish", "sigmoid", "hardsigmoid"]
 Kind = Literal["pointwise", "depthwise", "grouped", "dense"]
 Residual = Literal["before", "after"]  # the activation, to whose side it is added
 Pair = tuple[int, int]

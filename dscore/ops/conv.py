@@ -65,11 +65,11 @@ def activated(xp: Any, y: Any, activation: Activation | None) -> Any:
     """Activation of *y*, in float64."""
     if activation in ("relu", "relu6"):
         return xp.clip(y, 0.0, np.inf if activation == "relu" else 6.0)
-    if activation == "silu":
+    if activation in ("silu", "sigmoid"):
         with np.errstate(over="ignore"):
-            return y / (1 + xp.exp(-y))
-    if activation == "hardswish":
-        return y * xp.clip(y + 3, 0, 6) / 6
+            return (y if activation == "silu" else 1) / (1 + xp.exp(-y))
+    if activation in ("hardswish", "hardsigmoid"):
+        return (y if activation == "hardswish" else 1) * xp.clip(y + 3, 0, 6) / 6
     return y
 
 

@@ -1,9 +1,9 @@
 """Backward pass of a convolution with its epilogue, the same for eager calls and for operators.
 
-What is kept from the forward pass is never more than PyTorch keeps. The gradient of relu and relu6
-is read off the result. That of silu and hardswish needs what they were applied to, which one more
-convolution computes anew: a pass that the forward one has saved, and no memory. The same serves
-relu and relu6 where a residual was added after them.
+What is kept from the forward pass is never more than PyTorch keeps. The gradient of most
+activations is read off their result. That of silu and hardswish needs what they were applied to,
+which one more convolution computes anew: a pass that the forward one has saved, and no memory. The
+same serves the others where a residual was added after them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import torch
 from torch import Tensor
 
 from dscore.torch.layer import Epilogue, Layer
+
+# Activations whose gradient needs what they were applied to.
+_BY_ARGUMENT = ("silu", "hardswish")
 
 
 class Steps(NamedTuple):
@@ -45,7 +48,7 @@ class Kept(NamedTuple):
 def kept_of(x: Tensor, w: Tensor, layer: Layer, epilogue: Epilogue, residual: bool) -> Kept:
     """The constants of a call, with or without a *residual*."""
     activation, after = epilogue.activation, epilogue.residual_after and residual
-    return Kept(layer, epilogue, x.shape, w.shape, activation in ("silu", "hardswish")
+    return Kept(layer, epilogue, x.shape, w.shape, activation in _BY_ARGUMENT
                 or (activation is not None and after))
 
 
@@ -84,7 +87,8 @@ def gradients(ctx: Any, saved: Sequence[Any], gradient: Tensor,
     of_residual = gradient if by_residual and after else None
     if activation is not None:
         if kept.again:
-            y = steps.convolution(x, w, bias, residual, scale, kept.layer, Epilogue())
+            y = steps.convolution(x, w, bias, residual, scale, kept.layer, Epilogue(
+                None if activation in _BY_ARGUMENT else activation))
         gradient = activation_gradient(activation, gradient, y)
     if by_residual and not after:
         of_residual = gradient
@@ -104,13 +108,16 @@ def gradients(ctx: Any, saved: Sequence[Any], gradient: Tensor,
 def activation_gradient(activation: str, gradient: Tensor, y: Tensor) -> Tensor:
     """The gradient by what an activation was applied to.
 
-    *y* is its result for relu and relu6, which are not differentiable twice, else its argument.
+    *y* is what it was applied to for silu and hardswish, else its result. relu, relu6 and
+    hardsigmoid are not differentiable twice.
     """
     aten = torch.ops.aten
     if activation == "relu":
         return aten.threshold_backward(gradient, y.detach(), 0)  # type: ignore[no-any-return]
     if activation == "relu6":
         return aten.hardtanh_backward(gradient, y.detach(), 0, 6)  # type: ignore[no-any-return]
+    if activation in ("sigmoid", "hardsigmoid"):
+        return gradient * (y * (1 - y) if activation == "sigmoid" else ((y > 0) & (y < 1)) / 6)
     if activation == "silu" and torch.is_grad_enabled():  # silu_backward has no derivative
         gate = torch.sigmoid(y)
         return gradient * gate * (1 + y * (1 - gate))

@@ -17,7 +17,7 @@ class Conv2d(nn.Conv2d):
 
     Its arguments, attributes and state_dict are those of ``torch.nn.Conv2d``, and beside these
 
-    - *activation*: "relu", "relu6", "silu", "hardswish", or None;
+    - *activation*: "relu", "relu6", "silu", "hardswish", "sigmoid", "hardsigmoid", or None;
     - *backend*, *arithmetic*: those of `dscore.torch.conv2d`.
 
     >>> import torch

@@ -29,11 +29,13 @@ _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropo
 # Modules that a graph is made without, or with, by their mode.
 MOODY = (*_NORMS, *_DROPOUTS)
 _MODULES: Mapping[type, str] = {nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu",
-                                nn.Hardswish: "hardswish"}
+                                nn.Hardswish: "hardswish", nn.Sigmoid: "sigmoid",
+                                nn.Hardsigmoid: "hardsigmoid"}
 _FUNCTIONS: Mapping[Any, str] = {
-    torch.relu: "relu", torch.relu_: "relu", functional.relu_: "relu",
+    torch.relu: "relu", torch.relu_: "relu", functional.relu_: "relu", torch.sigmoid: "sigmoid",
+    torch.sigmoid_: "sigmoid",
     **{getattr(functional, name): name for name in ACTIVATIONS}}
-_METHODS = {"relu": "relu", "relu_": "relu"}
+_METHODS = {"relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", "sigmoid_": "sigmoid"}
 _ADDITIONS = {operator.add, operator.iadd, torch.add}
 _PRODUCTS = {operator.mul, operator.imul, torch.mul, torch.multiply}
 _IN_PLACE = {operator.iadd, operator.imul, operator.isub, operator.itruediv, operator.setitem}

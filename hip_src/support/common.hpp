@@ -5,7 +5,7 @@
 
 namespace dscore {
 
-enum class Activation { none, relu, relu6, silu, hardswish };
+enum class Activation { none, relu, relu6, silu, hardswish, sigmoid, hardsigmoid };
 // What is added to a result, and on which side of the activation.
 enum class Residual { none, before, after };
 
@@ -118,10 +118,11 @@ struct Epilogue {
       sum = sum < 0.0f ? 0.0f : sum;
     if constexpr (activation == Activation::relu6) sum = sum > 6.0f ? 6.0f : sum;
     if constexpr (activation == Activation::silu) sum = sum / (1.0f + expf(-sum));
-    if constexpr (activation == Activation::hardswish) {
+    if constexpr (activation == Activation::sigmoid) sum = 1.0f / (1.0f + expf(-sum));
+    if constexpr (activation == Activation::hardswish || activation == Activation::hardsigmoid) {
       float gate = sum + 3.0f;
       gate = gate < 0.0f ? 0.0f : gate > 6.0f ? 6.0f : gate;
-      sum = sum * gate / 6.0f;
+      sum = (activation == Activation::hardswish ? sum * gate : gate) / 6.0f;
     }
     return sum;
   }

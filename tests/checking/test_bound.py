@@ -27,12 +27,14 @@ def test_the_shipped_oracle_is_the_definition(case):
     wanted = bound.expected(problem, *inputs)
     first = [None if array is None else ops.channels_first(np, operand, array)
              for operand, array in zip(ops.operands_of(problem), inputs, strict=False)]
-    exact = ops.operation(problem.operation).exact(np, problem.laid_out("nchw"), *first)
+    operation = ops.operation(problem.operation)
+    exact = operation.exact(np, problem.laid_out("nchw"), *first)
     y, magnitude = (oracle.direct if problem.operation == "conv" else oracle.gradient)(
         problem, *inputs)
     # Both are float64: they differ by float64's own rounding, 2⁻²⁹ of the float32 bound.
     assert np.all(np.abs(wanted.y - y) <= 1e-13 * magnitude + 1e-13)
-    least = gamma(exact.products + len(exact.addends)) * magnitude
+    slope = min(oracle.LIPSCHITZ[operation.activation(problem)], 1)
+    least = slope * gamma(exact.products + len(exact.addends)) * magnitude
     assert np.all(wanted.bound >= least * (1 - 1e-12))
     after = 0 if exact.after is None else np.abs(
         ops.as_laid_out(np, ops.operands_of(problem)[-1], exact.after))

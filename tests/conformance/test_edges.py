@@ -18,7 +18,7 @@ Z100SM = catalog.device("z100sm")
 REUSE = make_plan(parse_problem("n1c2h2w35_o2k1x4g2"), Z100SM,
                   RowReuseTiling(2, 2, 1, 8, 2, column_reuse=True))
 ACTIVATED = [make_plan(parse_problem(f"n1c2h3w5_o3k1_{activation}"), Z100SM, DirectTiling(64, 1))
-             for activation in ("relu6", "hardswish")]
+             for activation in ("relu6", "hardswish", "sigmoid", "hardsigmoid")]
 
 
 @pytest.fixture(scope="module", params=["reference", "emulated"])

@@ -35,7 +35,8 @@ GOOD_ROW = 'name = "A", channels = 8, size = 14, kernel = 3, stride = 2, padding
     (GOOD_ROW + ", in = 8", "layer[1].channels stands for in, out and groups; leave out in"),
     (GOOD_ROW.replace('"A"', "7"), "layer[1].name must be a text, got 7"),
     (GOOD_ROW + ', activation = "tanh"',
-     "layer[1].activation must be one of none, relu, relu6, silu, hardswish; got 'tanh'"),
+     "layer[1].activation must be one of none, relu, relu6, silu, hardswish, sigmoid, hardsigmoid; "
+     "got 'tanh'"),
     (GOOD_ROW.replace("channels = 8", "in = 8, out = 9, groups = 2"),
      "layer[1]: out_channels must be a multiple of groups: 9 % 2 = 1"),
     (GOOD_ROW.replace("size = 14", "size = 1").replace("padding = 1", "padding = 0"),

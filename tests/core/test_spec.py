@@ -126,7 +126,8 @@ REFUSED = [
     (dict(dtype="float64"), "dtype must be one of float32, float16, bfloat16, int8"),
     (dict(layout="chwn"), "layout must be one of nchw, nhwc; got 'chwn'"),
     (dict(bias=1), "bias must be one of True, False; got 1"),
-    (dict(activation="gelu"), "activation must be one of none, relu, relu6, silu, hardswish"),
+    (dict(activation="gelu"),
+     "activation must be one of none, relu, relu6, silu, hardswish, sigmoid, hardsigmoid"),
     (dict(arithmetic="plain"), "arithmetic must be one of sum, winograd; got 'plain'"),
     (dict(activations="relu"), "unexpected keyword argument 'activations'"),
 ]

@@ -27,6 +27,7 @@ PLANS = {
     "gemm, slices": plan("n1c72h6w6_o24k1_bias_relu6", GemmTiling(16, 32, 16, 32, 8, 4, 32, 2)),
     "gemm, hardswish": plan("n2c9h5w5_o16k1_hardswish", GemmTiling(16, 32, 8, 32, 8, 1, 8, 2)),
     "gemm, silu": plan("n1c8h5w5_o16k1_bias_silu", GemmTiling(16, 32, 8, 32, 8, 1, 8, 2)),
+    "gemm, sigmoid": plan("n1c9h3w5_o16k1_sigmoid", GemmTiling(16, 32, 8, 32, 8, 1, 8, 2)),
     "implicit gemm": plan("n1c5h6w7_o9k3p1_bias_relu",
                           ImplicitGemmTiling(8, 32, 8, 32, 4, 1, 4, 2, 120)),
     "implicit gemm, groups": plan("n2c8h7w6_o12k3s2p1g2",

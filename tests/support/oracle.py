@@ -12,7 +12,8 @@ import numpy as np
 UNIT = 2.0**-24  # unit roundoff of float32
 TINY = 2.0**-126  # the least normal float32: what one underflowing operation can lose
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # where the axes of channels come
-LIPSCHITZ = {None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5}
+LIPSCHITZ = {None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5,
+             "sigmoid": 0.25, "hardsigmoid": 1 / 6}
 
 
 def direct(problem: Any, x: Any, w: Any, bias: Any = None, *further: Any) -> tuple[Any, Any]:
@@ -96,8 +97,10 @@ def activate(value: float, activation: str | None) -> float:
         return value
     if activation == "silu":
         return value / (1 + math.exp(-value)) if value > -700 else 0.0
-    if activation == "hardswish":
-        return value * min(max(value + 3, 0.0), 6.0) / 6
+    if activation == "sigmoid":
+        return 1 / (1 + math.exp(-value)) if value > -700 else 0.0
+    if activation in ("hardswish", "hardsigmoid"):
+        return (value if activation == "hardswish" else 1) * min(max(value + 3, 0.0), 6.0) / 6
     return min(max(value, 0.0), 6.0 if activation == "relu6" else math.inf)
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 ACTIVATIONS = {None: lambda y: y, "relu": functional.relu, "relu6": functional.relu6,
-               "silu": functional.silu, "hardswish": functional.hardswish}
+               "silu": functional.silu, "hardswish": functional.hardswish,
+               "sigmoid": torch.sigmoid, "hardsigmoid": functional.hardsigmoid}
 NAMES = ("x", "w", "bias", "residual", "scale")
 
 

@@ -26,7 +26,7 @@ FOLDED = {
         ("batch norm", "relu6"), ("batch norm", "relu6"), ("batch norm", "residual before"),
         ("batch norm", "relu6")],
     tiny_networks.GatedResidual: [
-        ("batch norm", "silu"), ("batch norm", "silu"), ("silu",), (),
+        ("batch norm", "silu"), ("batch norm", "silu"), ("silu",), ("sigmoid",),
         ("scale", "batch norm", "residual before"), ("batch norm", "relu6")],
     tiny_networks.ShuffleUnit: [
         ("batch norm", "relu"), ("batch norm",), ("batch norm", "relu"), ("batch norm", "relu6")],
@@ -264,6 +264,26 @@ def test_an_activation_before_the_sum_is_another_layer():
     report = dscore.torch.accelerate(model, X, backend="reference")
     assert report.layers[0].folded == ("hardswish", "residual after")
     assert report.layers[0].problem.endswith("bias_hardswish_residualafter")
+    assert_exact(model)
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "hardsigmoid"])
+def test_squeeze_and_excitation_takes_three_convolutions(activation):
+    class Squeezed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down, self.up, self.project = (nn.Conv2d(*sides, 1)
+                                                for sides in ((3, 2), (2, 3), (3, 4)))
+            self.gate = {"sigmoid": nn.Sigmoid, "hardsigmoid": nn.Hardsigmoid}[activation]()
+
+        def forward(self, x):
+            squeezed = nn.functional.adaptive_avg_pool2d(x, 1)
+            gate = self.gate(self.up(nn.functional.silu(self.down(squeezed))))
+            return self.project(gate * x)
+
+    model = Squeezed().eval()
+    report = dscore.torch.accelerate(model, X, backend="reference")
+    assert [layer.folded for layer in report.layers] == [("silu",), (activation,), ("scale",)]
     assert_exact(model)
 
 

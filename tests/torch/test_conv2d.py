@@ -7,6 +7,7 @@ import threading
 import pytest
 from hypothesis import given, settings
 
+from dscore.algorithms.registry import algorithm
 from dscore.calling import convolve
 from dscore.calling import gradients as of_arrays
 from dscore.core import numerics
@@ -75,6 +76,8 @@ def test_what_is_left_is_said_to_the_logger_once(caplog):
 def float64(monkeypatch):
     monkeypatch.setitem(numerics.ELEMENTS, "float64",
                         numerics.Element("float64", 8, "double", 2.0**-53))
+    direct = type(algorithm("direct"))
+    monkeypatch.setattr(direct, "elements", (*direct.elements, "float64"))
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -89,7 +92,8 @@ def test_numerical_derivatives_of_first_and_second_order(float64, backend, activ
                       residual_after=after, scale=scale, backend=backend)
 
     assert torch.autograd.gradcheck(function, tensors, fast_mode=True, check_batched_grad=True)
-    assert torch.autograd.gradgradcheck(function, tensors, fast_mode=True)
+    if (backend, activation) != ("auto", "hardsigmoid"):  # of which PyTorch has no second one
+        assert torch.autograd.gradgradcheck(function, tensors, fast_mode=True)
 
 
 def counted(operations, run):
