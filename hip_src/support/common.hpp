@@ -62,8 +62,6 @@ struct KernelOn {
   using Then = void;  // the kernel that follows it in the same launch
   static constexpr unsigned optional_operands = Optional;  // a bit for each
   static constexpr int layout = DSCORE_NCHW, cluster = 1;
-  // Blocks of a compute unit that nvcc is to leave registers for; hipcc: wavefronts of a SIMD.
-  static constexpr int resident = 1;
   // Of memory behind the operands.
   template <class Shape>
   static long long workspace_bytes(const Shape &) { return 0; }

@@ -115,8 +115,8 @@ hipError_t start(void (*kernel)(Arguments, Shape), int blocks, int threads, int 
 }
 
 template <class Kernel>
-__global__ __launch_bounds__(Kernel::threads, Kernel::resident) void entry(
-    typename Kernel::Arguments args, typename Kernel::Shape shape) {
+__global__ __launch_bounds__(Kernel::threads, 1) void entry(typename Kernel::Arguments args,
+                                                         typename Kernel::Shape shape) {
   // Made without reading memory, to which the kernel before may still write.
   Kernel kernel(args, shape);
   follow_previous_kernel();

@@ -14,13 +14,12 @@
 
 namespace dscore {
 
-// Blocks: of the persistent kernel, on all compute units. Resident: those that products leave
-// registers for on each of them. VectorX, VectorY: elements of a row of the input and of the output
-// that lie side by side and aligned. Packed: filters come transformed, by plane, four of input
-// channels and output channel (dscore.pack).
+// Blocks: of the persistent kernel, on all compute units. VectorX, VectorY: elements of a row of
+// the input and of the output that lie side by side and aligned. Packed: filters come transformed,
+// by plane, four of input channels and output channel (dscore.pack).
 template <int Outputs, int TileK, int TileT, int WaveK, int WaveT, int LanesK, int Step, int Stages,
           int Planes, int InputChannels, int OutputChannels, int Groups, int Lead, int Lag,
-          int Spare, int Blocks, int Resident, bool Fused, bool Split, bool Packed, int VectorX,
+          int Spare, int Blocks, bool Fused, bool Split, bool Packed, int VectorX,
           int VectorY, int Wavefront>
 struct WinogradTiling {
   static constexpr int outputs = Outputs, planes_all = (Outputs + 2) * (Outputs + 2);
@@ -29,7 +28,6 @@ struct WinogradTiling {
   static constexpr int step = Step, stages = Stages, planes = Planes;
   static constexpr int input_channels = InputChannels, output_channels = OutputChannels;
   static constexpr int groups = Groups, lead = Lead, lag = Lag, spare = Spare, blocks = Blocks;
-  static constexpr int resident = Resident;
   static constexpr bool fused = Fused, split = Split, packed = Packed;
   static constexpr int vector_x = VectorX, vector_y = VectorY, wavefront = Wavefront;
   static constexpr int threads = TileK / WaveK * (TileT / WaveT) * Wavefront;
@@ -62,7 +60,6 @@ struct WinogradFused : WinogradTasks<T, Tiling, Shape_, Epilogue> {
   using Product = WinogradProduct<t, Shape>;
   using Ring = typename Product::Ring;
   static constexpr bool persistent = true;
-  static constexpr int resident = t::resident;
   // The ring, and two tasks: the block's current one and the next.
   static constexpr int task_words = 4, lds_bytes = Ring::bytes + 2 * task_words * 4;
 
@@ -175,7 +172,6 @@ struct WinogradStage : WinogradTasks<T, Tiling, Shape_, Epilogue> {
                                   WinogradStage<T, t, Layer, Shape, Epilogue, following>>;
   using Product = WinogradProduct<t, Shape>;
   using Ring = typename Product::Ring;
-  static constexpr int resident = Kind == TaskKind::product ? t::resident : 1;
   static constexpr int lds_bytes = Kind == TaskKind::product ? Ring::bytes : 0;
 
   static int blocks(const Shape &s) {

@@ -13,8 +13,8 @@
 
 namespace dscore {
 
-// The LDS buffers of a block's products, each with what its loads are waited for at. Which one is
-// next goes on from product to product.
+// The LDS buffers of a block's products, gone round from one to the next, each with a barrier for
+// its loads.
 template <class t>
 struct WinogradRing {
   // Loads of whole pieces, where a step's filters and inputs are one each.
@@ -83,13 +83,10 @@ struct WinogradProduct {
     const int wave = thread / t::wavefront;
     wave_t = wave % (t::tile_t / t::wave_t) * t::wave_t;
     wave_k = wave / (t::tile_t / t::wave_t) * t::wave_k;
-    const int k_block = part % Mapping::k_blocks(s);
+    first_k = part % Mapping::k_blocks(s) * t::tile_k;
     const int first = part / Mapping::k_blocks(s) * t::planes;
-    const long long channels = Mapping::channels(s);
-    first_k = k_block * t::tile_k;
-    const int out = group % Mapping::product_slots(s);
-    products = m + ((static_cast<long long>(out) * t::planes_all + first) * channels +
-                    k_block * t::tile_k) * t::tile_t;
+    const long long all = group % Mapping::product_slots(s) * t::planes_all + first;
+    products = m + (all * Mapping::channels(s) + first_k) * t::tile_t;
   }
 
   // Filters that came transformed lie by fours of input channels, of which the last may be no whole
@@ -122,9 +119,8 @@ struct WinogradProduct {
       const int at = (i * threads + thread) * 4;
       if (t::buffer / 4 % threads != 0 && at >= t::buffer) continue;
       // Most vectors of a thread are of one of the two, whichever thread it is.
-      const bool of_filters = (i + 1) * threads * 4 <= before ? true
-                              : i * threads * 4 >= before     ? false
-                                                              : at < before;
+      const bool of_filters = (i + 1) * threads * 4 <= before ||
+                              (i * threads * 4 < before && at < before);
       if (t::packed && of_filters)
         take_packed(i, at, sources.filters, number % Mapping::steps(s), take);
       else

@@ -108,10 +108,6 @@ class Winograd(Algorithm):
               lambda c: "matrix units of TF32"),
         Limit("E-TASKS", "tasks", "", "", lambda c: (_products_at_most(c), _MOST_TASKS),
               lambda c: "also a round's of a kind by the products of a task group"),
-        Limit("E-RESIDENT", "registers", "", "",
-              lambda c: (registers.least(c.problem, c.tiling) * (c.tiling.resident > 1),
-                         registers.share(c.problem, c.tiling, c.device)),
-              lambda c: "of each of the resident blocks' threads", legality=False),
         # What the block of the first kernel has, DEVICE_LIMITS judge.
         Limit("E-LDS-PRODUCT", "product's LDS", "B", "",
               lambda c: (ring_bytes(c.problem, c.tiling), c.device.lds_bytes_per_block),
@@ -200,8 +196,7 @@ class Winograd(Algorithm):
         t: Any = plan.tiling
         return (t.outputs, t.tile_k, t.tile_t, t.wave_k, t.wave_t, t.lanes_k, t.step, t.stages,
                 t.planes, t.input_channels, t.output_channels, t.groups, t.lead, t.lag, t.spare,
-                t.blocks, t.resident if plan.device.vendor == "nvidia" else 1, int(t.fused),
-                int(t.arithmetic == "tf32x3"),
+                t.blocks, int(t.fused), int(t.arithmetic == "tf32x3"),
                 int(tile_of(plan.problem.spec.filter) > 0), *vectors_of(plan.problem),
                 plan.device.wavefront)
 

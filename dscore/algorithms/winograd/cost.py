@@ -27,11 +27,11 @@ from dscore.ops import compulsory_bytes
 # first data, for each turn of a transform and for each task. Bytes for a byte between L2 and
 # compute units, and for one of memory that is passed on. Fitted to timings on one NVIDIA H200
 # (docs/model.md); that of a multiply-add is an estimate.
-WEIGHTS = {"product": 4.34, "split": 1.24, "fma": 1.1, "input": 374.0, "output": 23.3,
-           "filter": 5.13, "step": 483.0, "fill": 157.0, "turn": 1390.0, "task": 6930.0,
-           "loaded": 0.536, "passed": 0.81, "share": 1.23, "rounded": 1.65, "lone": 1.51,
-           "first": 729.0, "serial": 0.689, "launch": 4070.0, "block": 0.0, "memory": 0.0,
-           "norm": 1.93}
+WEIGHTS = {"product": 4.84, "split": 0.986, "fma": 1.1, "input": 382.0, "output": 22.8,
+           "filter": 5.22, "step": 555.0, "fill": 108.0, "turn": 1300.0, "task": 6930.0,
+           "loaded": 0.371, "passed": 0.698, "share": 1.23, "rounded": 2.76, "lone": 0.922,
+           "first": 497.0, "serial": 0.148, "launch": 3550.0, "block": 0.0, "memory": 0.0,
+           "norm": 1.36}
 # Part of the L2 cache that holds what is passed on: the rest holds inputs and outputs passing by.
 _PART_OF_L2 = 0.6
 

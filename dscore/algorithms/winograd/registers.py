@@ -13,12 +13,14 @@ from dscore.algorithms.winograd.tiling import WinogradShape, ring_bytes, shape_o
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
-# What a compiler takes beside sums and operands, and beside a tile that is transformed
-# (docs/registers.md): nvcc for the products of matrix units, for plain ones, and for tiles.
-_HIPCC, _NVCC_SPLIT, _NVCC_PLAIN, _NVCC_TILE = 44, 60, 80, 16
-# What nvcc takes beyond, and can do without where several blocks are to be resident; and what hipcc
-# takes beyond where there are registers for it.
-_NVCC_MORE, _NVCC_LESS, _ROOMY = 16, 10, 20
+# What hipcc takes beside sums and operands, or a tile that is transformed (docs/registers.md), and
+# beyond where there are registers for it.
+_HIPCC, _ROOMY = 48, 20
+# What nvcc takes beside those of matrix units, for tiles, and in the persistent kernel more than for
+# either; and beyond. Of plain operands it holds those of the next four channels, too.
+_NVCC_SPLIT, _NVCC_PLAIN, _NVCC_TILE = 48, 24, 16
+_NVCC_FUSED_SPLIT, _NVCC_FUSED_PLAIN, _NVCC_FUSED_TILE = 12, 30, 32
+_NVCC_MORE = 28
 
 
 def summed(shape: WinogradShape, t: Any) -> Count:
@@ -36,18 +38,9 @@ def _nvcc(problem: ConvProblem, t: Any) -> Count:
     """Registers of the kernel that multiplies."""
     shape = shape_of(problem, t)
     # Matrix units take eight channels of sixteen at a time.
-    halved = np.where(splits(t), shape.operands // 2, 0)
-    return summed(shape, t) - halved + np.where(splits(t), _NVCC_SPLIT, _NVCC_PLAIN)
-
-
-def least(problem: ConvProblem, t: Any) -> Count:
-    """Registers with which nvcc spills none of them."""
-    return _nvcc(problem, t) - _NVCC_LESS
-
-
-def share(problem: ConvProblem, t: Any, device: Device) -> Count:
-    """Registers that `resident` blocks leave each thread."""
-    return launchable(device, shape_of(problem, t).waves * t.resident)
+    split = shape.sums + shape.operands // 2 + _NVCC_SPLIT + _NVCC_FUSED_SPLIT * t.fused
+    plain = 3 * shape.sums + shape.operands // 4 + _NVCC_PLAIN + _NVCC_FUSED_PLAIN * t.fused
+    return np.where(splits(t), split, plain) + np.where(t.stages == 2, shape.fetched, 0)
 
 
 def wanted(problem: ConvProblem, t: Any, device: Device) -> Count:
@@ -55,14 +48,16 @@ def wanted(problem: ConvProblem, t: Any, device: Device) -> Count:
     if device.vendor != "nvidia":
         products = np.where(t.fused, summed(shape_of(problem, t), t), 0)
         return np.maximum(products, transformed(t)) + _HIPCC
-    products = np.where(t.fused, multiplying(problem, t, device), 0)
-    return np.maximum(products, transformed(t) + _NVCC_TILE)
+    tiles = transformed(t) + _NVCC_TILE + _NVCC_FUSED_TILE * t.fused
+    return np.maximum(np.where(t.fused, multiplying(problem, t, device), 0), tiles)
 
 
 def most(problem: ConvProblem, t: Any, device: Device) -> Count:
     """Registers that it may take."""
     if device.vendor == "nvidia":
-        return np.minimum(wanted(problem, t, device) + _NVCC_MORE, share(problem, t, device))
+        # Of plain products nvcc takes what is there.
+        more = np.where(t.fused & ~splits(t), device.registers_per_thread, _NVCC_MORE)
+        return wanted(problem, t, device) + more
     return wanted(problem, t, device) + _ROOMY * roomy(device)
 
 
@@ -70,7 +65,7 @@ def multiplying(problem: ConvProblem, t: Any, device: Device) -> Count:
     """Registers of a thread that multiplies."""
     if device.vendor != "nvidia":
         return summed(shape_of(problem, t), t) + _HIPCC
-    return np.minimum(_nvcc(problem, t), share(problem, t, device))
+    return np.minimum(_nvcc(problem, t), launchable(device, shape_of(problem, t).waves))
 
 
 def resident(problem: ConvProblem, t: Any, device: Device) -> tuple[Count, Count]:

@@ -61,8 +61,6 @@ def _mapped(problem: ConvProblem, device: Device, c: SimpleNamespace) -> SimpleN
     c.output_channels = np.minimum(channels, problem.spec.out_channels)
     c.groups, c.blocks = np.maximum(c.groups, 1), np.where(fused, c.resident, 1)
     c.blocks = np.where(fused, c.blocks * device.compute_units, 1)
-    if device.vendor != "nvidia":
-        c.resident = np.ones_like(c.groups)
     c.lead = c.lag = c.spare = np.ones_like(c.groups)
     c.fused, numbers = fused, c.arithmetic
     c.arithmetic = np.asarray(ARITHMETICS)[numbers]
@@ -85,11 +83,11 @@ def _axes(device: Device) -> SimpleNamespace:
     """Wavefronts by `rows` of unit_k output channels and `columns` of unit_t tiles; groups 0: a
     kernel for each kind of tasks."""
     axes = {"outputs": (2, 4), "waves_k": (1, 2, 4), "waves_t": (1, 2, 4),
-            "stages": (3, 4) if device.asynchronous_copies else (2,),
-            "planes": (1, 2, 3, 4, 6), "turns": (2, 4, 8)}
+            "stages": (3,) if device.asynchronous_copies else (2,),
+            "planes": (1, 2, 3, 4, 6)}
     # Half of the distance holds half as much in the L2 cache, and some tasks wait a little.
-    mapped = {"groups": (1, 2), "resident": (1, 2, 3, 4, 6), "sooner": (1, 2)}
-    unfused = {"groups": (0,), "resident": (1,), "sooner": (1,)}
+    mapped = {"groups": (1, 2), "resident": (1, 2, 3, 4, 6), "sooner": (1, 2), "turns": (2, 4)}
+    unfused = {"groups": (0,), "resident": (1,), "sooner": (1,), "turns": (1, 2, 4, 8)}
     plain = concatenate(*(grid(
         arithmetic=[0], lanes_k=[8], rows=(2, 4, 8), columns=(2, 4, 8), step=(8, 16), **axes,
         **form) for form in (mapped, unfused)))
@@ -101,5 +99,6 @@ def _axes(device: Device) -> SimpleNamespace:
                                columns=(1, 2, 4), step=[16], unit_k=[16], unit_t=[16], **axes,
                                **form) for form in (mapped, unfused)))
     # Of plain arithmetic a few, for those who ask for it.
-    plain = select(plain, (plain.turns == 4) & (plain.step == 16) & (plain.groups < 2))
+    plain = select(plain, (plain.turns == 4) & (plain.step == 16) & (plain.groups < 2)
+                   & (plain.resident < 3))
     return concatenate(plain, split)

@@ -43,7 +43,7 @@ class WinogradTiling(Tiling):
     `lead` rounds before the products that read them (their D_IG, over the tasks of a round), and
     outputs `lag` rounds after these (D_GO). The workspace holds `spare` rounds more than the order
     needs; with 1, tasks wait for those of the round before. Otherwise each kind of tasks is a
-    kernel of its own. `resident` is how many blocks nvcc leaves registers for on each compute unit.
+    kernel of its own.
     `arithmetic`: "plain" multiplies and adds in float32; "tf32x3" makes each product of three TF32
     ones on matrix units (NVIDIA); there the lanes are 8 by 4.
     """
@@ -65,7 +65,6 @@ class WinogradTiling(Tiling):
     lag: int = 1
     spare: int = 1
     blocks: int = 1
-    resident: int = 1
     fused: bool = True
     arithmetic: Arithmetic = choice(*FLOAT32_ARITHMETICS, default="plain")
 
@@ -83,7 +82,6 @@ class WinogradTiling(Tiling):
         return (f"winograd_f{self.outputs}_t{self.tile_k}x{self.tile_t}"
                 f"_w{self.wave_k}x{self.wave_t}_l{self.lanes_k}x{self.lanes_t}_s{self.step}x{self.stages}"
                 f"_p{self.planes}_i{self.input_channels}_o{self.output_channels}{mapping}"
-                f"{f'_n{self.resident}' if self.resident > 1 else ''}"
                 f"{'' if self.arithmetic == 'plain' else '_' + self.arithmetic}")
 
     def computes(self, arithmetic: Arithmetic | None) -> bool:
