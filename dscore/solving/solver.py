@@ -147,8 +147,8 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     The algorithms that run *problem* are tried in the registry's order (under the ``paper`` rules
     the paper's own first), each with its spaces in their order, until one has a tiling that fits;
     ``space.note`` names those that had none. What a problem permits beside sums is compared with
-    the next algorithm, by the estimates of both. *masked* True or False asks for a space of that kind,
-    of the algorithms that know both kinds; *algorithm* asks for one by name, *among* leaves out all
+    the next algorithm, by the estimates of both. *masked* True or False asks for a space of that
+    kind, of the algorithms that know both; *algorithm* asks for one by name, *among* leaves out all
     others.
 
     Raises InfeasibleError where nothing fits, SpecError where *algorithm* does not run *problem*.
