@@ -180,7 +180,7 @@ struct ChannelSums : ChannelSumsKernel<T, Tiling> {
         if (const int r = Rows::written(i, f); r >= 0 && r < t::thread_h)
           if (s.out_height % block_h == 0 || r < down) accumulate(f, r, right);
       DSCORE_UNROLL
-      for (int tap = 0; i % 2 == 1 && tap < L::taps; tap++)
+      for (int tap = 0; tap < L::taps; tap++)
         DSCORE_UNROLL
         for (int v = 0; v < t::vector; v++) settle(sums[tap][v]);
     }
