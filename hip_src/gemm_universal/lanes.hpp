@@ -55,7 +55,8 @@ struct PlainLanes {
 
   static __device__ void multiply(float (&sums)[t::accumulators], const T *a, const T *b,
                                   int lane) {
-    DSCORE_UNROLL_READS
+    // Unrolled, compilers would read all of it into registers first.
+    DSCORE_ROLLED
     for (int k = 0; k < t::slice; k += 4) {
       A rows_read;
       B columns_read;

@@ -65,7 +65,7 @@ struct OperandTile {
   static constexpr bool kept = Along ? Gathered : Steps::straight;
   int offsets[kept && Along ? count : 1];
 
-  static __device__ int row_in_memory(int row) {
+  static __device__ constexpr int row_in_memory(int row) {
     if constexpr (Group == 1) return row;
     const int fragment = row / 8 % Group, place = row % 8;
     return row / (8 * Group) * (8 * Group) + place / 2 * 2 * Group + fragment * 2 + place % 2;
@@ -76,25 +76,38 @@ struct OperandTile {
       : from(static_cast<const T *>(memory)), source(source_), first(first_), thread(thread_) {
     DSCORE_UNROLL
     for (int i = 0; i < (kept && Along ? count : 1); i++)
-      offsets[i] = Along ? row_offset(first + row_in_memory(Steps::row(i, thread)))
+      offsets[i] = Along ? row_offset(first + row_of(i))
                          : column_offset(first + Steps::column(i, thread) * Vector);
   }
 
   // The same operand's tile of other results.
   __device__ OperandTile moved(int to) const { return OperandTile(from, source, to, thread); }
 
-  // Where a row begins, and what a column adds to that; less than 0 where there is none.
+  // Where a row begins, and what a column adds to that; less than 0 where a stride or padding has
+  // none. Where all are there, addresses are a constant apart.
   __device__ int row_offset(int row) const {
-    const int rows = Along ? source.extent() : source.depth();
-    if (rows % (Along ? Extent : Step) != 0 && row >= rows) return nowhere;
     const int offset = source.row(row);
-    return offset < 0 ? nowhere : offset;
+    return Gathered && offset < 0 ? nowhere : offset;
   }
   __device__ int column_offset(int column) const {
-    const int all = Along ? source.depth() : source.extent();
-    if (all % (Along ? Step : Extent) != 0 && column >= all) return nowhere;
     const int offset = source.column(column);
-    return offset < 0 ? nowhere : offset;
+    return Gathered && offset < 0 ? nowhere : offset;
+  }
+  __device__ bool row_held(int row) const {
+    const int rows = Along ? source.extent() : source.depth();
+    return rows % (Along ? Extent : Step) == 0 || row < rows;
+  }
+  __device__ bool column_held(int column) const {
+    const int columns = Along ? source.depth() : source.extent();
+    return columns % (Along ? Step : Extent) == 0 || column < columns;
+  }
+  // The row of memory of a thread's vector: an exchange of bits, of which a thread's own and those
+  // of a vector's number are others.
+  static constexpr int apart = Steps::rows_apart;
+  __device__ int row_of(int i) const {
+    if constexpr (Steps::straight && (Group == 1 || (apart & (apart - 1)) == 0))
+      return row_in_memory(Steps::row(0, thread)) + row_in_memory(i * apart);
+    else return row_in_memory(Steps::row(i, thread));
   }
 
   // Calls take(i, place in the tile, source, whether it exists, its row, its column) for the
@@ -105,12 +118,13 @@ struct OperandTile {
     for (int i = 0; i < count; i++) {
       if (!Steps::part(i, thread)) continue;
       const int place = Steps::row(i, thread), place_column = Steps::column(i, thread) * Vector;
-      const int row = Along ? first + row_in_memory(place) : step * Step + place;
+      const int row = Along ? first + row_of(i) : step * Step + place;
       const int column = (Along ? step * Step : first) + place_column;
       const int of_row = kept && Along ? offsets[i] : row_offset(row);
       const int of_column = kept && !Along ? offsets[0] : column_offset(column);
       take(i, place * Pitch + place_column, from + of_row + of_column,
-           of_row >= 0 && of_column >= 0, row, column);
+           row_held(row) && column_held(column) && (!Gathered || (of_row | of_column) >= 0), row,
+           column);
     }
   }
 

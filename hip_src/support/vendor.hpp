@@ -10,11 +10,11 @@
 #define DSCORE_UNROLL_READS DSCORE_ROLLED
 #endif
 
-// A loop over fragments of matrix units: all of them, nvcc would read at once into all registers.
-#if defined(DSCORE_HOST)
-#define DSCORE_UNROLL_FEW
-#else
+// The same of a long one: all of it, nvcc would read at once into all registers, too.
+#if defined(__CUDACC__)
 #define DSCORE_UNROLL_FEW _Pragma("unroll 4")
+#else
+#define DSCORE_UNROLL_FEW DSCORE_UNROLL_READS
 #endif
 
 namespace dscore {

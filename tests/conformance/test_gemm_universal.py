@@ -2,10 +2,18 @@
 faults caught."""
 
 import pytest
-from emulated_runs import require_bit_equal
+from emulated_runs import (
+    ORDERS,
+    altered,
+    reports_of,
+    require_bit_equal,
+    require_silence,
+    sanitized,
+)
 
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.backends.emulated import EmulatedBackend
+from dscore.checking.check import check_plan
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
@@ -73,3 +81,54 @@ PLANS = [planned(*row) for row in (
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+
+
+HALVES = planned(tiling((16, 32), (16, 32), 8, 1, (32, 3), (1, 1), UNITS),
+                 "n1c90h5w7_o24k1_float16_nhwc")
+STREAMED = planned(tiling((16, 32), (16, 16), 8, 1, (32, 3), (1, 1, 4, True), UNITS),
+                   "n1c24h9w7_o32k1_float16_nhwc_bias")
+# The plan, the file and its source as it is, with its fault, and what is said of it.
+FAULTS = {
+    "sums kept in 16 bits": (
+        HALVES, "support/matrix_units.hpp", "  lanes.done();\n#elif defined(__CUDACC__)",
+        "  for (int i = 0; i < 4; i++) d[i] = static_cast<float>(T(d[i]));\n  lanes.done();\n"
+        "#elif defined(__CUDACC__)", "WRONG"),
+    "elements past the last of a row": (
+        HALVES, "gemm_universal/operands.hpp", "column >= all) return", "column > all) return",
+        "WRONG"),
+    "half of a fragment": (
+        HALVES, "support/matrix_units.hpp", "r + j % 2 * 8) * pitch + j / 2 * 8",
+        "r + j % 2 * 8) * pitch + j % 2 * 8", "WRONG"),
+    "steps of the operands apart": (
+        HALVES, "gemm_universal/kernel.hpp",
+        "a.copy(lds, turned(step));", "a.copy(lds, first_step + step);", "WRONG"),
+    "ring of tiles one buffer short": (
+        STREAMED, "gemm_universal/kernel.hpp", "return ring + tile % t::stages *",
+        "return ring + tile % (t::stages - 1) *", "WRONG"),
+    "results read before all are in LDS": (
+        STREAMED, "gemm_universal/kernel.hpp",
+        "if constexpr (t::cluster > 1) cluster_barrier();\n    else __syncthreads();\n",
+        "if constexpr (t::cluster > 1) cluster_barrier();\n", "WRONG"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
+    plan, name, right, wrong, words = FAULTS[fault]
+    reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
+    assert any(words in text for text in reports.values()), reports
+
+
+def test_without_a_fault_nothing_is_said(monkeypatch):
+    backend = EmulatedBackend()
+    backend.prepare([HALVES, STREAMED])
+    for order in ORDERS:
+        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
+        assert all(check_plan(backend, plan, 0).ok for plan in (HALVES, STREAMED))
+
+
+def test_the_sanitizers_find_nothing(tmp_path):
+    fields = ",".join(f"{name}={value}" for name, value in tiling(
+        (32, 24), (16, 24), 8, 1, (32, 3), (2, 1, 1, True), UNITS).as_dict().items())
+    require_silence(sanitized(tmp_path, "run", "n2c36h5w7_o22k1s2p1_float16_nhwc_bias", "--device",
+                              "h200", "--tiling", fields))

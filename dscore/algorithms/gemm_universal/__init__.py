@@ -156,6 +156,8 @@ class GemmUniversal(Algorithm):
     )
     spaces = (SpaceGenerator(True, columns_of),)
     weights = cost.WEIGHTS
+    own_weights = {"input_gradient": cost.INPUT_GRADIENT,  # noqa: RUF012
+                   "weight_gradient": cost.WEIGHT_GRADIENT}
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         if not channels_last(problem) and problem.spec.element == ACCUMULATOR:

@@ -20,13 +20,27 @@ from dscore.algorithms.gemm_universal.tiling import (
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
 # Called as gemm's; `product16` is of elements of 16 bits, `sum_launch` are the clocks of the kernel
-# that adds parts, and `part` bytes for a byte of them.
-WEIGHTS = {"wavefront": 0.00389, "split": 0.539, "lds_load": 0.377, "copy": 1.71, "store": 3.31,
-           "join": 0.282, "product": 5.03, "product16": 0.307, "lds": 0.000734, "step": 182.0,
-           "fragment": 0.00313, "through_registers": 3160.0, "wait": 0.756, "serial": 17.8,
-           "block": 985.0, "memory": 1.93, "loaded": 0.547, "first": 161.0, "norm": 1.91,
-           "cluster": 3000.0, "fma": 0.908, "joined": 100.0, "fill": 0.333, "drain": 0.579,
-           "sum_launch": 2000.0, "part": 0.4}
+# that adds parts, and `part` bytes for a byte of them. Fitted to 1,020 timings in float16 of 12 of
+# P1-P45 at batches 1, 8 and 32; those of gradients to 120 each of six layers at batch 32
+# (docs/model.md). `cluster` is an estimate: these kernels joined their sums more slowly.
+WEIGHTS = {"wavefront": 0.213, "split": 0.539, "lds_load": 3.57, "copy": 18.8, "store": 39.5,
+           "join": 2.38, "product": 5.03, "product16": 2.61, "lds": 0.0401, "step": 167.0,
+           "fragment": 0.171, "through_registers": 3180.0, "wait": 41.3, "serial": 1.8, "block":
+           939.0, "memory": 1.87, "loaded": 0.479, "first": 141.0, "norm": 1.88, "cluster":
+           3000.0, "fma": 0.908, "joined": 9.96, "fill": 0.346, "drain": 0.488, "sum_launch":
+           2000.0, "part": 0.4}
+INPUT_GRADIENT = {"wavefront": 0.213, "split": 0.539, "lds_load": 4.42, "copy": 25.5, "store":
+                  92.0, "join": 1.0, "product": 5.03, "product16": 19.9, "lds": 0.0401, "step":
+                  210.0, "fragment": 38.4, "through_registers": 4570.0, "wait": 41.3, "serial":
+                  0.379, "block": 1860.0, "memory": 1.55, "loaded": 0.587, "first": 1670.0,
+                  "norm": 2.89, "cluster": 5000.0, "fma": 0.908, "joined": 300.0, "fill": 0.395,
+                  "drain": 0.0538, "sum_launch": 2000.0, "part": 0.4}
+WEIGHT_GRADIENT = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.81, "copy": 6.31, "store":
+                   14.3, "join": 3.05, "product": 5.03, "product16": 0.299, "lds": 0.0401, "step":
+                   31.2, "fragment": 2.67, "through_registers": 7540.0, "wait": 587.0, "serial":
+                   4.11, "block": 98.9, "memory": 0.457, "loaded": 0.282, "first": 247.0, "norm":
+                   1.04, "cluster": 4000.0, "fma": 0.908, "joined": 9.96, "fill": 0.0198, "drain":
+                   2.27, "sum_launch": 99.6, "part": 0.0199}
 
 
 @dataclass(frozen=True)
