@@ -11,7 +11,9 @@ import typer
 
 from dscore.cli.complete import backends, devices, layers
 from dscore.cli.show.screen import screen
-from dscore.core.errors import SpecError
+from dscore.core.errors import SpecError, require_one_of
+from dscore.core.numerics import ELEMENTS
+from dscore.core.spec import LAYOUTS
 
 _DEVICE = "NAME|FILE.toml"
 
@@ -78,6 +80,12 @@ Replay = Annotated[list[str] | None, typer.Option(
     "--replay", metavar="FILE.csv", show_default=False,
     help="Show what a file of --out holds (repeatable); nothing is run.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")]
+Dtype = Annotated[str | None, typer.Option(
+    "--dtype", metavar="float32|float16|bfloat16", show_default=False,
+    help="Element type of the layers; as the end of a name: P13_float16.")]
+LayoutName = Annotated[str | None, typer.Option(
+    "--layout", metavar="nchw|nhwc", show_default=False,
+    help="Layout of the layers' images; as the end of a name: P13_nhwc.")]
 Quiet = Annotated[bool, typer.Option(
     "--quiet", "-q", help="Print results and errors alone: no bar, notes, summary or warnings.")]
 Verbose = Annotated[bool, typer.Option(
@@ -91,20 +99,39 @@ def tell(quiet: bool, verbose: bool) -> None:
         raise SpecError("--quiet and --verbose exclude each other")
 
 
+def formed(name: str, dtype: str | None, layout: str | None) -> str:
+    """The name of a layer with the type and the layout of --dtype and --layout at its end."""
+    for option, value, values in (("dtype", dtype, tuple(ELEMENTS)), ("layout", layout, LAYOUTS)):
+        if value is not None:
+            name += f"_{require_one_of(value.lower(), f'--{option}', values)}"
+    return name
+
+
 def told(command: Callable[..., None] | None) -> Callable[..., None]:
-    """*command* with the options --quiet and --verbose after its own."""
+    """*command* with options after its own: --dtype and --layout where it takes layers by name and
+    has not its own ones, --quiet and --verbose.
+    """
     assert command is not None
+    own = inspect.signature(command, eval_str=True)
+    further = {"quiet": Quiet, "verbose": Verbose}
+    takes = [name for name in ("layers", "layer") if name in own.parameters]
+    if takes and "dtype" not in own.parameters:
+        further = {"dtype": Dtype, "layout": LayoutName, **further}
 
     @functools.wraps(command)
     def run(*arguments: Any, quiet: bool, verbose: bool, **named: Any) -> None:
         tell(quiet, verbose)
+        form = [named.pop(name) for name in ("dtype", "layout") if name in further]
+        for name in takes if form else ():
+            given = named[name]
+            named[name] = (formed(given, *form) if isinstance(given, str) else
+                           given and [formed(one, *form) for one in given])
         command(*arguments, **named)
 
-    own = inspect.signature(command, eval_str=True)
-    further = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False,
-                                 annotation=kind)
-               for name, kind in (("quiet", Quiet), ("verbose", Verbose))]
-    signature = own.replace(parameters=[*own.parameters.values(), *further])
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind,
+                                 default=None if kind in (Dtype, LayoutName) else False)
+               for name, kind in further.items()]
+    signature = own.replace(parameters=[*own.parameters.values(), *added])
     run.__signature__ = signature  # type: ignore[attr-defined]
     run.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
     return run

@@ -63,7 +63,7 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
     - *x*: the input, of shape (N, C, H, W), or (C, H, W) for one image. PyTorch's channels_last
       tensors are taken as they lie and give such a result; of one channel or pixel, which lie in
       both ways, they count as contiguous, unless the residual decides.
-    - *w*: filters, (M, C / groups, height, width), or packed by `dscore.pack`; *bias*: (M,) or None.
+    - *w*: filters, (M, C / groups, height, width), or packed by `dscore.pack`; *bias*: (M,).
     - *stride*, *dilation*: an int, or (vertical, horizontal); *groups*: C makes it depthwise.
     - *padding*: an int, (vertical, horizontal), ((top, bottom), (left, right)), or four ints;
       "valid"; "same" for ceil(size / stride) outputs, an odd row or column at the end.

@@ -252,7 +252,7 @@ class _Split(_Lanes):
         self.k = lane % 4 + 4 * half if t.planes else pair + half
         self.a_at, _ = kernel.operand_words(first_o + e * 8 + row, self.i[0], self.k[:, None])
         _, self.b_at = kernel.operand_words(self.o, first_i + n * 8 + row, self.k)
-        self.lane, self.steps = lane, int(kernel.shape.steps)
+        self.lane, self.several = lane, int(kernel.shape.steps) > 1
 
     def allocate(self, blocks: Blocks) -> None:
         """The registers of sums and of two parts of eight pixels."""
@@ -261,8 +261,7 @@ class _Split(_Lanes):
         self.a = self.file("gradient operands", 2, 2, 2 * m)
         self.b = self.file("image operands", 2, n, 2)
         self.a_read, self.b_read = self.a[:, 0].copy(), self.b[:, 0].copy()
-        self.step = (self.file("sums of a step", *self.registers) if self.steps > 1
-                     else np.empty_like(self.sums))
+        self.step = self.file("step", *self.registers) if self.several else self.sums.copy()
 
     def multiply(self, buffer: int) -> None:
         """One step from the LDS buffer that begins at word *buffer*."""

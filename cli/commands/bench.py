@@ -91,6 +91,8 @@ def bench(
     device: options.OwnDeviceName = None,
     tiling: options.TilingFields = None,
     arithmetic: options.Arithmetic = "sum",
+    dtype: options.Dtype = None,
+    layout: options.LayoutName = None,
     tf32: _Tf32 = False,
     seed: options.Seed = 0,
     out: _Out = None,
@@ -112,13 +114,11 @@ def bench(
 
     \b
     dscore bench D1-D30 P1-P45 --out layers.csv --plot pictures
-    dscore bench mobilenet_v2 --batch 1,8 --cache eager --peer none
-    dscore bench --replay layers.csv --plot pictures --markdown > tables.md
+    dscore bench mobilenet_v2 --dtype float16 --layout nhwc --peer none
     dscore bench --network mobilenet_v2 --network my_module:make --batch 1,32 --train
-    dscore bench --network efficientnet_b0 --batch 1 --ablation
 
     Ends with 1 if a kernel is wrong, 4 or 5 if a compiler or a device failed, 3 without a GPU
-    unless --backend names what to time. A layer that one of PyTorch's ways wins is no failure.
+    unless --backend names what to time. A layer that PyTorch wins is no failure.
     """
     request = BenchRequest(peer, batch, cache, backend, device, tiling, tf32, seed, out, plot,
                            markdown, json, arithmetic)
@@ -129,7 +129,7 @@ def bench(
         bench_network.require_alone(layers, replay, asdict(request))
         _exit(bench_network.run(bench_network.NetworkRequest(
             tuple(network), image, train, ablation, ways, batch, backend, seed, plot, json,
-            arithmetic)))
+            arithmetic, dtype, layout)))
     if train or ablation or ways is not None:
         raise SpecError("--train, --ablation and --ways are of whole networks: name --network")
     if replay:
@@ -139,7 +139,7 @@ def bench(
         _exit(bench_replay.run(replay, plot, markdown, json))
     if not layers:
         raise SpecError("name the layers to compare, or --replay files of dscore bench --out")
-    _compare(layers, request)
+    _compare([options.formed(one, dtype, layout) for one in layers], request)
 
 
 def _compare(names: list[str], request: BenchRequest) -> None:

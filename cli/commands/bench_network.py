@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dscore.bench.network_rows import NetworkRow
     from dscore.bench.network_workplace import Workplace
     from dscore.core.numerics import Permission
+    from dscore.core.spec import Layout
 
 _BATCHES = "1,8,32,128"
 _WITHOUT_GPU = "Without one, `dscore scan NETWORK --device h200` shows what is expected there"
@@ -40,6 +41,8 @@ class NetworkRequest:
     plot: str | None
     json: bool
     arithmetic: str
+    dtype: str | None
+    layout: str | None
 
 
 def require_alone(layers: list[str] | None, replay: list[str] | None,
@@ -61,7 +64,8 @@ def run(request: NetworkRequest) -> list[NetworkRow]:
     began = time.perf_counter()
     comparison = _comparison(request)
     measuring_backend(request.backend, _WITHOUT_GPU)
-    workplace = Workplace(request.backend, request.seed, cast("Permission", request.arithmetic))
+    workplace = Workplace(request.backend, request.seed, cast("Permission", request.arithmetic),
+                          request.dtype or "float32", cast("Layout", request.layout or "nchw"))
     rows: list[NetworkRow] = []
     ablations: list[AblationRow] = []
     stopped = _measure(request, comparison, workplace, rows, ablations)

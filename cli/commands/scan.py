@@ -29,6 +29,8 @@ def scan(
         "--fold/--no-fold", help="With batch norms, activations, sums and scales folded, as in "
                                  "eval mode, or without, as in training.")] = True,
     arithmetic: options.Arithmetic = "sum",
+    dtype: options.Dtype = None,
+    layout: options.LayoutName = None,
     json: options.Json = False,
 ) -> None:
     """Show what dscore would do to a network of PyTorch, without changing anything.
@@ -40,7 +42,7 @@ def scan(
 
     \b
     dscore scan torchvision.models:mobilenet_v2 --device h200
-    dscore scan efficientnet_b0 --input 32x3x224x224 --device h200
+    dscore scan efficientnet_b0 --input 32x3x224x224 --dtype float16 --layout nhwc --device h200
     dscore scan my_module:make_model --input 1x3x64x64 --json
 
     In Python, dscore.torch.accelerate(model, example) does it.
@@ -55,12 +57,16 @@ def scan(
 
     shapes = shapes_of(input)
     model, place = factory_of(network)(), "cpu"
+    form = torch.channels_last if layout == "nhwc" else torch.contiguous_format
+    options.formed("", dtype, layout)  # raises for another word
     if (device is None and backend == "auto" and not api.assumed_device()[1]
             and torch.cuda.is_available()):
         place = "cuda"
     try:
-        report = package.scan(model.to(place), inputs_of(shapes, place), fold=fold,
-                              backend=backend, device=device,
+        example = tuple(one.to(getattr(torch, dtype or "float32"), memory_format=form)
+                        if one.dim() == 4 else one for one in inputs_of(shapes, place))
+        model = model.to(place, example[0].dtype, memory_format=form)
+        report = package.scan(model, example, fold=fold, backend=backend, device=device,
                               arithmetic=cast("Permission", arithmetic))
     except RuntimeError as failed:  # of PyTorch, where a shape does not fit a layer
         raise SpecError(f"{network} cannot be called on {input}: {failed}") from failed

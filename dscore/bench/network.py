@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
+
 from dscore.bench import network_methods as methods
 from dscore.bench.layer_sequence import Layers
 from dscore.bench.network_methods import WAYS, NetworkSubject, Setup
@@ -23,8 +25,8 @@ from dscore.core.token import parse_problem
 from dscore.torch.report import Report
 
 TASKS = ("inference", "training")
-# Of the float64 result's largest magnitude.
-MOST_ERROR = 1e-4
+# Of the float64 result's largest magnitude, by the type that a network computes in.
+MOST_ERROR = {torch.float32: 1e-4, torch.float16: 0.03, torch.bfloat16: 0.2}
 Begin = Callable[[str], object]
 
 
@@ -94,9 +96,10 @@ def _case(case: NetworkRow, setup: Setup, ways: Sequence[str],
         except (RuntimeError, DscoreError) as failed:  # of PyTorch's compiler, say
             row.fault, row.note = "not run", str(failed).splitlines()[0]
             continue
-        if not row.error <= MOST_ERROR:
+        most = MOST_ERROR[setup.dtype]
+        if not row.error <= most:
             row.fault = "wrong"
-            row.note = f"its error is {row.error:.1e} of the result, more than {MOST_ERROR:.0e}"
+            row.note = f"its error is {row.error:.1e} of the result, more than {most:.0e}"
             continue
         subjects.append((row, subject))
     _time(subjects, workplace)

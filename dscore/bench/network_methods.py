@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -55,7 +55,8 @@ class NetworkSubject:
 class Setup:
     """Model to be compared, and what it is called with; *backend* is dscore's.
 
-    The methods work on copies. *kinds* restricts which convolutions dscore computes.
+    The methods work on copies. *kinds* restricts which convolutions dscore computes. In *dtype* the
+    whole model infers, and trains under autocast; *last*: dscore's copy has the channels last.
     """
 
     model: nn.Module
@@ -64,17 +65,37 @@ class Setup:
     measure: bool | None = None
     kinds: tuple[Any, ...] | None = None
     arithmetic: Permission = "sum"
+    dtype: torch.dtype = torch.float32
+    last: bool = False
+
+    @property
+    def autocast(self) -> torch.autocast:
+        """Context of a training's forward pass: of mixed precision for 16 bits."""
+        device = self.arguments[0].device.type
+        return torch.autocast(device, self.dtype if self.short else None, enabled=self.short)
+
+    @property
+    def short(self) -> bool:
+        """Whether it computes in 16 bits."""
+        return self.dtype is not torch.float32
+
+    def accelerated(self, model: nn.Module) -> tuple[nn.Module, tuple[Tensor, ...], Report]:
+        """The model by dscore, what it is called with, and the report."""
+        model, arguments = _laid_out(model, self.arguments, "channels_last" if self.last else "")
+        report = accelerate(model, arguments, backend=self.backend, measure=self.measure,
+                            kinds=self.kinds, arithmetic=self.arithmetic)
+        return model, arguments, report
 
 
 def inference(setup: Setup, way: str) -> tuple[NetworkSubject, Report | None]:
     """The call of one method in eval mode, and dscore's report."""
-    model, report = copy.deepcopy(setup.model).eval(), None
-    arguments = setup.arguments
+    model, report = copy.deepcopy(setup.model).eval().to(setup.dtype), None
+    setup = replace(setup, arguments=tuple(
+        one.to(setup.dtype) if one.is_floating_point() else one for one in setup.arguments))
     if way == OURS:
-        report = accelerate(model, arguments, backend=setup.backend, measure=setup.measure,
-                            kinds=setup.kinds, arithmetic=setup.arithmetic)
+        model, arguments, report = setup.accelerated(model)
     else:
-        model, arguments = _laid_out(_fused(model), arguments, way)
+        model, arguments = _laid_out(_fused(model), setup.arguments, way)
     called = _compiled(model, way)
     return NetworkSubject(way, lambda: called(*arguments), gradients=False), report
 
@@ -82,18 +103,18 @@ def inference(setup: Setup, way: str) -> tuple[NetworkSubject, Report | None]:
 def training(setup: Setup, way: str) -> tuple[NetworkSubject, Report | None]:
     """One step of training by one method: forward, loss, backward, SGD with momentum."""
     model, report = copy.deepcopy(setup.model).train(), None
-    arguments = setup.arguments
     if way == OURS:
-        report = accelerate(model, arguments, backend=setup.backend, measure=setup.measure,
-                            kinds=setup.kinds, arithmetic=setup.arithmetic)
+        with setup.autocast:
+            model, arguments, report = setup.accelerated(model)
     else:
-        model, arguments = _laid_out(model, arguments, way)
+        model, arguments = _laid_out(model, setup.arguments, way)
     optimizer = torch.optim.SGD(model.parameters(), _LEARNING_RATE, _MOMENTUM)
     called, targets = _compiled(model, way), _targets(setup)
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss = _loss(called(*arguments), targets)
+        with setup.autocast:
+            loss = _loss(called(*arguments), targets)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         return loss.detach()

@@ -13,7 +13,8 @@ from dscore.bench.network_methods import NetworkSubject, Setup, undropped, with_
 from dscore.bench.network_rows import Quantity
 from dscore.core.backend import choose_backend
 from dscore.core.errors import require_one_of
-from dscore.core.numerics import PERMISSIONS, Permission
+from dscore.core.numerics import FLOATS, PERMISSIONS, Permission
+from dscore.core.spec import LAYOUTS, Layout
 from dscore.measuring.runner import Runner, runner_of
 from dscore.measuring.timing import Effort, Timing, device_times
 from dscore.torch.models import factory_of, inputs_of
@@ -29,8 +30,11 @@ _MOST_CALLS, _WALL_SECONDS, _WALL_SAMPLES = 100, 50e-3, 3
 class Workplace:
     """The device of a comparison of networks, its clock, and models on it."""
 
-    def __init__(self, backend: str, seed: int, arithmetic: Permission = "sum") -> None:
+    def __init__(self, backend: str, seed: int, arithmetic: Permission = "sum",
+                 dtype: str = "float32", layout: Layout = "nchw") -> None:
         self.arithmetic = require_one_of(arithmetic, "arithmetic", PERMISSIONS)
+        self.dtype: torch.dtype = getattr(torch, require_one_of(dtype, "dtype", FLOATS))
+        self.last = require_one_of(layout, "layout", LAYOUTS) == "nhwc"
         chosen = choose_backend(backend)
         self.backend, self.seed = backend, seed
         self.runner: Runner = runner_of(chosen, chosen.device(), True)
@@ -49,7 +53,8 @@ class Workplace:
         model = undropped(copy.deepcopy(factory_of(network)())).to(self.device)
         arguments = inputs_of((shape,), self.device, self.seed)
         return Setup(with_statistics(model, arguments), arguments, self.name,
-                     False if self.on_host else None, arithmetic=self.arithmetic)
+                     False if self.on_host else None, arithmetic=self.arithmetic,
+                     dtype=self.dtype, last=self.last)
 
     def times(self, subjects: Sequence[NetworkSubject]) -> list[Quantity]:
         """Device time of subjects in turns."""

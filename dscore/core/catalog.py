@@ -10,11 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from dscore.core import token
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, did_you_mean, require_int, shown
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec, pair_of
-from dscore.core.token import looks_like_token, parse_problem, problem_token, require_text
 from dscore.core.toml import Table, load_toml, require_keys, shipped_tables
 
 _SPEC_KEYS = ("stride", "padding", "dilation", "groups", "bias", "activation",
@@ -111,8 +111,9 @@ def find(text: str, batch: int | None = None) -> list[NamedProblem]:
     """The problems that *text* names; *batch*, where given, replaces theirs.
 
     *text* is a network or a table of layers, one layer of it, a range of layers, or a problem as
-    one token (see `dscore.core.token`). Letter case does not matter in names. Another operation
-    than the convolution stands in front: ``input_gradient:D1-D30``, without what follows the sums.
+    one token (see `dscore.core.token`). Letter case does not matter in names. An element type and a
+    layout may follow: ``P13_float16_nhwc``. Another operation than the convolution stands in front:
+    ``input_gradient:D1-D30``, without what follows the sums.
 
     Raises SpecError for anything else, naming what comes close.
 
@@ -121,23 +122,23 @@ def find(text: str, batch: int | None = None) -> list[NamedProblem]:
     >>> find("weight_gradient:D1")[0].name
     'weight_gradient:D1'
     """
-    text = require_text(text).strip()
+    text = token.require_text(text).strip()
     operation, colon, layers = text.rpartition(":")
     problems = _problems(layers if colon else text, batch)
     return [_of_operation(layer, operation.lower()) for layer in problems] if colon else problems
 
 
 def _problems(text: str, batch: int | None) -> list[NamedProblem]:
-    if looks_like_token(text.lower()):
-        problem = parse_problem(text.lower())
+    if token.looks_like_token(text.lower()):
+        problem = token.parse_problem(text.lower())
         problem = problem if batch is None else problem.with_batch(batch)
-        return [NamedProblem(problem_token(problem), problem)]
-    problems = _named(text) or _range(text)
-    if not problems:
+        return [NamedProblem(token.problem_token(problem), problem)]
+    name, form = token.form_of(text)
+    if not (problems := _named(name) or _range(name)):
         raise _unknown(text)
-    if batch is None:
-        return list(problems)
-    return [replace(layer, problem=layer.problem.with_batch(batch)) for layer in problems]
+    return [replace(layer, name=layer.name + text[len(name):], problem=replace(
+        layer.problem, batch=batch or 1, spec=replace(layer.problem.spec, **form)))
+        for layer in problems]
 
 
 def _of_operation(layer: NamedProblem, operation: str) -> NamedProblem:

@@ -16,7 +16,8 @@
 >>> layer(torch.zeros(1, 8, 14, 14)).shape
 torch.Size([1, 16, 14, 14])
 
-On CUDA tensors of float32 dscore's kernels compute; on all others PyTorch's own convolution does.
+On CUDA tensors of float32, float16 and bfloat16 dscore's kernels compute, also with the channels
+last; on all others PyTorch's own convolution does.
 ``import dscore`` alone imports no PyTorch.
 """
 

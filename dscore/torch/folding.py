@@ -18,7 +18,7 @@ from torch.nn import functional
 from dscore.calling.call_cache import CALLS, FastCall
 from dscore.core.numerics import ArithmeticOption, Permission
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ACTIVATIONS, ConvSpec
+from dscore.core.spec import ACTIVATIONS, ConvSpec, Layout
 from dscore.torch.functional import conv2d
 
 # Of a module of dscore's that PyTorch computes.
@@ -122,10 +122,11 @@ class FoldedConv:
             return y
         return full if self.residual or self.scaled else plain
 
-    def problem(self, shape: tuple[int, ...], dtype: torch.dtype) -> ConvProblem:
-        """The problem on an input of a shape (N, C, H, W); SpecError where dscore has none."""
+    def problem(self, shape: tuple[int, ...], dtype: torch.dtype, layout: Layout) -> ConvProblem:
+        """The problem on an input of a shape (N, C, H, W), whose memory is of a layout; SpecError
+        where dscore has none."""
         _, _, height, width = shape
-        return ConvProblem(spec_of(self.conv, dtype, bias=self.bias is not None,
+        return ConvProblem(spec_of(self.conv, dtype, bias=self.bias is not None, layout=layout,
                                    activation=self.activation, scaled=self.scaled,
                                    residual=self._residual, arithmetic=self.arithmetic),
                            shape[0], height, width)

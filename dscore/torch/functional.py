@@ -20,12 +20,13 @@ from dscore.torch.operators import OPERATORS, by_operators, steps_for
 from dscore.torch.recorded import DIRECT, recorded, remember
 from dscore.torch.remainder import by_pytorch, note, note_traced, reason_for_pytorch
 
+Operands = tuple[Tensor | None, ...]  # x, w, bias, residual, scale
+
 # Each is looked up once: an eager call is to cost little more than its launch.
 _fast_call = CALLS.fast.get
 _gradients_on, _autocast_on = torch.is_grad_enabled, torch.is_autocast_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _traced_by_dynamo = torch.compiler.is_dynamo_compiling
-_HALVES = (torch.float16, torch.bfloat16)
 
 
 def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 1,
@@ -41,11 +42,14 @@ def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 
     - *residual*: of the result's shape, added before the activation, or with *residual_after*
       after it.
     - *scale*: of shape (N, C) or (N, C, 1, 1), without N for one image: x is multiplied by it.
-    - *backend*: "auto" computes by dscore's kernels what they take (float32 CUDA tensors), and
-      leaves all else to PyTorch's convolution (`left_to_pytorch` lists it). A backend by its name
-      computes in any case or raises: "hip" on GPUs, under autocast too, in float32; "reference"
-      and "emulated" on the CPU.
+    - *backend*: "auto" computes by dscore's kernels what they take (CUDA tensors of float32,
+      float16 or bfloat16), and leaves all else to PyTorch's convolution (`left_to_pytorch` lists
+      it). A backend by its name computes in any case or raises: "hip" on GPUs, "reference" and
+      "emulated" on the CPU.
     - *arithmetic*: that of `dscore.conv`.
+
+    Under autocast, operands are cast to its type, as PyTorch's convolution does. Channels_last
+    tensors are taken as they lie, and give such results.
 
     It can be used under torch.compile, torch.export, in CUDA graphs, in torch.func's transforms,
     and differentiated any number of times.
@@ -102,24 +106,21 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
     _require_shapes(x, w, bias, residual, scale, y_shape)
     factor = scale if scale is None or scale.dim() == 2 else scale.flatten(1)
     tensors = x, w, bias, residual, factor
-    reason = reason_for_pytorch(x, w, y_shape, layer)
+    operands: Any = _under_autocast(tensors)
+    reason = reason_for_pytorch(operands[0], operands[1], y_shape, layer, operands[3])
     if reason:
         if torch.compiler.is_compiling():
             note_traced("conv", tuple(w.shape), tuple(layer), reason)
         else:
             note("conv", w.shape, layer, reason)
         return by_pytorch(*tensors, layer, epilogue)
-    operands: Any = tensors
-    if _autocast_on(x.device.type):
-        operands = tuple(one if one is None or one.dtype not in _HALVES else one.float()
-                         for one in tensors)
     if by_operators(operands):
         return OPERATORS.convolution(*operands, layer, epilogue)
     if _gradients_on() and any(one is not None and one.requires_grad for one in operands):
         y: Tensor = _recorded(*operands, layer, epilogue)
         if operands is tensors and residual is None and scale is None:
             remember((id(w), bias is None, stride, padding, dilation, groups, activation, backend,
-                       arithmetic), x, w, bias, layer, epilogue)
+                      arithmetic), x, w, bias, layer, epilogue)
         return y
     if operands is not tensors or not (scale is None or layer.is_pointwise(w.shape)):
         return convolution(*operands, layer, epilogue)  # type: ignore[call-arg]
@@ -127,6 +128,17 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
     return conv(x, w, bias, stride, padding, dilation, groups, activation=activation,
                 backend=backend, arithmetic=cast(Any, arithmetic), residual=residual,
                 residual_after=residual_after, scale=scale)
+
+
+def _under_autocast(operands: Operands) -> Operands:
+    """Operands as autocast has them, where it is on; else those given."""
+    x = operands[0]
+    assert x is not None
+    if x.device.type not in ("cpu", "cuda") or not _autocast_on(x.device.type):
+        return operands
+    dtype = torch.get_autocast_dtype(x.device.type)
+    return tuple(one if one is None or one.dtype is torch.float64 or not one.is_floating_point()
+                 else one.to(dtype) for one in operands)
 
 
 class _Convolution(torch.autograd.Function):

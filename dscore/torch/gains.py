@@ -12,7 +12,7 @@ from torch import Tensor
 from dscore.core.problem import ConvProblem
 from dscore.measuring.clocks import TorchClock
 from dscore.measuring.timing import Clock, Effort, device_times
-from dscore.ops import Operand, operands_of
+from dscore.ops import Operand, channels_first, operands_of
 from dscore.torch.functional import conv2d
 from dscore.torch.layer import Epilogue, Layer
 from dscore.torch.remainder import by_pytorch
@@ -64,8 +64,9 @@ def ways(problem: ConvProblem, device: torch.device, backend: str) -> tuple[Way,
     def filled(operand: Operand) -> Tensor | None:
         if not operand.present:
             return None
-        return torch.randn(operand.shape, generator=generator, device=device,
+        data = torch.randn(operand.shape, generator=generator, device=device,
                            dtype=getattr(torch, operand.element.name))
+        return channels_first(torch, operand, data)  # type: ignore[no-any-return]
 
     operands = {one.name: filled(one) for one in operands_of(problem)[:-1]}
     x, w, bias, residual, scale = map(operands.get, ("x", "w", "bias", "residual", "scale"))

@@ -1,7 +1,7 @@
 """Gradients of a convolution of a batch, by its input and by its filters; none is recorded.
 
-dscore's kernels are those of depthwise and pointwise layers. Of other layers PyTorch computes the
-gradients, unless a backend is named; `dscore.torch.left_to_pytorch` lists them.
+Where dscore has no kernel but the definition's, PyTorch computes the gradients, unless a backend is
+named; `dscore.torch.left_to_pytorch` lists them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torch.nn import functional
 
 import dscore.calling.gradients as of_arrays
 from dscore.calling.call_cache import CALLS, FastCall
-from dscore.torch.layer import Layer
+from dscore.torch.layer import Layer, lacking_kernel, lies_last, memory_format
 from dscore.torch.remainder import note
 
 
 def input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], layer: Layer) -> Tensor:
-    """The gradient by the input, of *x_shape*, from that by the output; C-contiguous."""
-    if _left("input_gradient", w.shape, layer):
+    """The gradient by the input, of *x_shape*, from that by the output, in whose memory format."""
+    if _left("input_gradient", w.shape, layer, gradient):
         return _input_gradient_by_pytorch(gradient, w, x_shape, layer)
     stride, padding, dilation, groups, backend, arithmetic = layer
     return of_arrays.input_gradient(gradient, w, tuple(x_shape[2:]), stride, padding, dilation,
@@ -30,7 +30,7 @@ def input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], layer: L
 
 def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: Layer) -> Tensor:
     """The gradient by the filters, of *w_shape*, from that by the output; C-contiguous."""
-    if _left("weight_gradient", w_shape, layer):
+    if _left("weight_gradient", w_shape, layer, x, gradient):
         return _weight_gradient_by_pytorch(x, gradient, w_shape, layer)
     stride, padding, dilation, groups, backend, arithmetic = layer
     return of_arrays.weight_gradient(x, gradient, tuple(w_shape[2:]), stride, padding, dilation,
@@ -42,14 +42,14 @@ def remembered(gradient: Tensor, x: Tensor | None, w: Tensor | None, x_shape: Se
     """The remembered calls of (gradient, w) and of (x, gradient) for such tensors, without checks;
     None where dscore has not yet computed that gradient, or its other operand is None.
     """
-    if not _has_kernels(w_shape, layer):
-        return None, None
     *constants, arithmetic = layer
     rest = (*constants, _allowed(arithmetic))
-    return (None if w is None else CALLS.unguarded(
-                (gradient, w), ("input_gradient", tuple(x_shape[2:]), *rest)),
-            None if x is None else CALLS.unguarded(
-                (x, gradient), ("weight_gradient", tuple(w_shape[2:]), *rest)))
+    by_input = w is not None and _has_kernel("input_gradient", w_shape, layer, gradient)
+    by_weight = x is not None and _has_kernel("weight_gradient", w_shape, layer, x, gradient)
+    return (CALLS.unguarded((gradient, w), ("input_gradient", tuple(x_shape[2:]), *rest))
+            if by_input else None,
+            CALLS.unguarded((x, gradient), ("weight_gradient", tuple(w_shape[2:]), *rest))
+            if by_weight else None)
 
 
 def _allowed(arithmetic: str | None) -> Any:
@@ -58,18 +58,24 @@ def _allowed(arithmetic: str | None) -> Any:
     return "plain" if arithmetic == "plain" else None
 
 
-def _has_kernels(w_shape: Sequence[int], layer: Layer) -> bool:
-    """Whether dscore computes the gradients of a layer."""
-    return layer.backend != "auto" or w_shape[1] == 1 or layer.is_pointwise(w_shape)
+def _lacking(operation: str, w_shape: Sequence[int], layer: Layer, *images: Tensor) -> str:
+    """Reason why dscore leaves a gradient to PyTorch; empty where it computes that."""
+    if layer.backend != "auto":
+        return ""
+    return lacking_kernel(operation, w_shape, tuple(layer),
+                          str(images[0].dtype).removeprefix("torch."), lies_last(*images))
 
 
-def _left(operation: str, w_shape: Sequence[int], layer: Layer) -> bool:
+def _has_kernel(operation: str, w_shape: Sequence[int], layer: Layer, *images: Tensor) -> bool:
+    return not _lacking(operation, w_shape, layer, *images)
+
+
+def _left(operation: str, w_shape: Sequence[int], layer: Layer, *images: Tensor) -> bool:
     """Whether PyTorch computes the gradient, which is then noted."""
-    if _has_kernels(w_shape, layer):
-        return False
-    note(operation, tuple(w_shape), layer, "neither depthwise nor pointwise: dscore has only the "
-         "definition itself for this gradient; a backend= by name computes it")
-    return True
+    reason = _lacking(operation, w_shape, layer, *images)
+    if reason:
+        note(operation, tuple(w_shape), layer, reason)
+    return bool(reason)
 
 
 def _input_gradient_by_pytorch(gradient: Tensor, w: Tensor, x_shape: Sequence[int],
@@ -83,7 +89,7 @@ def _input_gradient_by_pytorch(gradient: Tensor, w: Tensor, x_shape: Sequence[in
     result: Tensor = _by_pytorch(gradient, example, w, padding, layer)[0]
     if not layer.padding_is_even:
         result = result[:, :, top:top + height, left:left + width]
-    return result.contiguous()
+    return result.contiguous(memory_format=memory_format(gradient))
 
 
 def _weight_gradient_by_pytorch(x: Tensor, gradient: Tensor, w_shape: Sequence[int],

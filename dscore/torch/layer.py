@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
+from dscore.algorithms.direct import Direct
+from dscore.algorithms.registry import running
 from dscore.core.errors import SpecError, require_int, require_one_of
 from dscore.core.numerics import ARITHMETIC_OPTIONS
-from dscore.core.spec import ACTIVATIONS, Activation, Pair, Sides, pair_of, sides_of
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import (
+    ACTIVATIONS,
+    Activation,
+    ConvSpec,
+    Layout,
+    Pair,
+    Sides,
+    pair_of,
+    sides_of,
+)
 
 
 class Layer(NamedTuple):
@@ -79,6 +92,57 @@ def _checked(stride: Any, padding: Any, dilation: Any, groups: Any, backend: str
 
 # The checks take longer than all else that an eager call of a training step does.
 _remembered = lru_cache(maxsize=4096, typed=True)(_checked)
+
+
+def lies_last(*images: Tensor | None) -> bool:
+    """Whether kernels take images, of axes (N, C, H, W), with their channels last, as they lie.
+
+    The first that does not lie in both ways decides (`dscore.conv`).
+    """
+    for image in images:
+        if image is not None:
+            if not image.is_contiguous(memory_format=torch.channels_last):
+                return False
+            if not image.is_contiguous():
+                return True
+    return False
+
+
+def memory_format(*images: Tensor | None) -> torch.memory_format:
+    """The memory format of what is computed of *images*."""
+    return torch.channels_last if lies_last(*images) else torch.contiguous_format
+
+
+def lacking_kernel(operation: str, w_shape: Sequence[int], layer: tuple[Any, ...], dtype: str,
+                   last: bool) -> str:
+    """Reason why no kernel but the definition's computes a layer; empty where one does."""
+    try:
+        return _lacking(operation, tuple(map(int, w_shape)), Layer(*layer), dtype,
+                        "nhwc" if last else "nchw")
+    except SpecError as error:  # of what is no layer, which the call itself refuses
+        return str(error)
+
+
+# Of constants: as torch.compiler.assume_constant_result marks it, which imports the compiler.
+lacking_kernel._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=4096)
+def _lacking(operation: str, w_shape: tuple[int, ...], layer: Layer, dtype: str,
+             layout: Layout) -> str:
+    outs, group_in, *kernel = w_shape
+    spec = ConvSpec.make(group_in * layer.groups, outs, tuple(kernel), stride=layer.stride,
+                         dilation=layer.dilation, groups=layer.groups, dtype=dtype, layout=layout)
+    if layer.arithmetic == "winograd" and operation == "conv":
+        spec = replace(spec, arithmetic="winograd")
+    # Of an image of any size: what an algorithm runs does not depend on it.
+    problem = ConvProblem(spec, 1, *(4 * size for size in spec.span), operation)
+    # Of a channel multiplier's gradients the definition's kernel is taken, too: sums are short.
+    if spec.kind == "depthwise" or any(one.name != Direct.name for one in running(problem)):
+        return ""
+    what = "" if operation == "conv" else f" for the {operation.replace('_', ' ')}"
+    return (f"{spec.kind} in {dtype} and {layout.upper()}: dscore has only the definition "
+            f"itself{what}; a backend= by name computes it")
 
 
 def _same(size: int, kernel: int, stride: int, dilation: int) -> Pair:

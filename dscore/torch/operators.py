@@ -19,7 +19,7 @@ from torch.nn import Parameter
 from dscore.torch import backward, batching, gradients
 from dscore.torch.backward import Steps
 from dscore.torch.convolution import convolution
-from dscore.torch.layer import Epilogue, Layer, result_shape
+from dscore.torch.layer import Epilogue, Layer, memory_format, result_shape
 
 _LAYER = ("SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, str backend, "
           "str? arithmetic")
@@ -59,17 +59,22 @@ def _weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], *layer
     return gradients.weight_gradient(x, gradient, w_shape, _layer(layer))
 
 
+def _empty(like: Tensor, shape: Sequence[Any], form: torch.memory_format) -> Tensor:
+    return torch.empty(tuple(shape), dtype=like.dtype, device=like.device, memory_format=form)
+
+
 @register_fake("dscore::conv2d")  # type: ignore[untyped-decorator]
 def _conv2d_shape(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
                   scale: Tensor | None, activation: str | None, after: bool,
                   *layer: Any) -> Tensor:
-    return x.new_empty(result_shape(x.shape, w.shape, _layer(layer)))
+    shape = result_shape(x.shape, w.shape, _layer(layer))
+    return _empty(x, shape, memory_format(x, residual))
 
 
 @register_fake("dscore::input_gradient")  # type: ignore[untyped-decorator]
 def _input_gradient_shape(gradient: Tensor, w: Tensor, x_shape: Sequence[int],
                           *layer: Any) -> Tensor:
-    return gradient.new_empty(x_shape)
+    return _empty(gradient, x_shape, memory_format(gradient))
 
 
 @register_fake("dscore::weight_gradient")  # type: ignore[untyped-decorator]

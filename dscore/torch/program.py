@@ -20,15 +20,14 @@ from dscore.torch.folding import FoldedConv
 from dscore.torch.linking import MISS, Recording, linked
 from dscore.torch.rewriting import MOODY, Reason, Rewriter
 from dscore.torch.shuffling import shorten_shuffles
-from dscore.torch.tracing import has_hooks, record_shapes, traced
+from dscore.torch.tracing import Form, has_hooks, record_shapes, traced
 
 _version_of, _training_of = attrgetter("_version"), attrgetter("training")
 _MOST_SHAPES = 16  # of calls that are not linked
 # Of a program: as its model is; made of other modules than the model has; not what the model does
 # at present, because one of its modules is in train mode, or all modules have hooks.
 State = Literal["current", "outdated", "plain"]
-# Of a node by its name: the shape and the element type of its value.
-Shapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
+Shapes = dict[str, Form]  # of nodes' values, by their names
 
 
 class Program:
@@ -52,7 +51,7 @@ class Program:
             shapes = record_shapes(model, self.graph, arguments)
         for node in self.graph.nodes:
             if node.name in shapes:
-                node.meta["shape"], node.meta["dtype"] = shapes[node.name]
+                node.meta.update(shapes[node.name]._asdict())
         self.shapes = shapes
         shorten_shuffles(self.graph)
         self.calls = Rewriter(model, self.graph, reason, backend, arithmetic).calls

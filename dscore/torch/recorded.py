@@ -18,7 +18,7 @@ from dscore.calling.gpu_arrays import tensor_guard
 from dscore.torch import backward, gradients
 from dscore.torch.backward import Kept, Steps, activation_gradient
 from dscore.torch.convolution import convolution
-from dscore.torch.layer import Epilogue, Layer
+from dscore.torch.layer import Epilogue, Layer, memory_format
 from dscore.torch.operators import steps_for
 
 DIRECT = Steps(convolution, gradients.input_gradient, gradients.weight_gradient)
@@ -59,7 +59,8 @@ class RecordedCall:
     def learn(self, ctx: Any, saved: Sequence[Any], gradient: Tensor) -> None:
         """Remember the calls that have computed the gradients of a *gradient* like this one."""
         kept, (by_x, by_w, *_) = self.kept, ctx.needs_input_grad
-        if kept.again or not gradient.is_contiguous() or self._learned == MOST_VARIANTS:
+        lies_so = gradient.is_contiguous(memory_format=memory_format(gradient))
+        if kept.again or not lies_so or self._learned == MOST_VARIANTS:
             return
         self._learned += 1  # of layers whose gradients PyTorch computes there is nothing to learn
         x, w, *_ = saved

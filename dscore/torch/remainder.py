@@ -14,11 +14,12 @@ from torch.nn import functional
 
 from dscore.core import spec
 from dscore.core.problem import MAX_ELEMENTS
-from dscore.torch.layer import Epilogue, Layer
+from dscore.torch.layer import Epilogue, Layer, lacking_kernel, lies_last
 
 _LOG = logging.getLogger("dscore")
 # Programs that make ever new layers must not remember all of them.
 MOST_RECORDS = 4096
+_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 ACTIVATIONS = {name: getattr(functional, name) for name in spec.ACTIVATIONS}
 # Of a layer and a reason: how often PyTorch computed it. Keys are constants, read when listed.
 _calls: dict[tuple[Any, ...], int] = {}
@@ -95,7 +96,8 @@ def _layer_text(w_shape: tuple[int, ...], layer: Layer) -> str:
     return text + (f" groups {layer.groups}" if layer.groups > 1 else "")
 
 
-def reason_for_pytorch(x: Tensor, w: Tensor, y_shape: Sequence[int], layer: Layer) -> str:
+def reason_for_pytorch(x: Tensor, w: Tensor, y_shape: Sequence[int], layer: Layer,
+                       residual: Tensor | None = None) -> str:
     """The reason why PyTorch computes a layer; empty where dscore does.
 
     A backend that is named computes whatever the caller gives it, or raises.
@@ -109,22 +111,30 @@ def reason_for_pytorch(x: Tensor, w: Tensor, y_shape: Sequence[int], layer: Laye
     device = x.device.type
     if device != "cuda":
         return f"device {device}: kernels take CUDA tensors; a backend= by name computes here"
-    if torch.is_autocast_enabled(device):
-        return (f"autocast to {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}: "
-                'dscore computes float32; backend="hip" does so under autocast, too')
-    return _reason_of_data(x, w, y_shape)
+    return _reason_of_data(x, w, residual, y_shape, layer)
 
 
-def _reason_of_data(x: Tensor, w: Tensor, y_shape: Sequence[int]) -> str:
-    if x.dtype is not torch.float32:
-        return f"dtype {str(x.dtype).removeprefix('torch.')}: dscore computes float32"
-    for name, tensor in (("x", x), ("w", w)):
-        if not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last):
-            return f"{name} is channels_last: kernels take NCHW; {name}.contiguous() makes it so"
+def _reason_of_data(x: Tensor, w: Tensor, residual: Tensor | None, y_shape: Sequence[int],
+                    layer: Layer) -> str:
+    if x.dtype not in _TYPES:
+        return (f"dtype {_name(x.dtype)}: dscore computes "
+                f"{', '.join(map(_name, _TYPES))}")
+    if w.dtype is not x.dtype:
+        return f"x is {_name(x.dtype)}, and w {_name(w.dtype)}: dscore computes in one type"
+    if not w.is_contiguous():
+        return "w is not contiguous: kernels take filters as .contiguous() lays them out"
+    reason = lacking_kernel("conv", tuple(w.shape), tuple(layer), _name(x.dtype),
+                            lies_last(x, residual))
+    if reason:
+        return reason
     images, channels, rows, columns = y_shape
     if max(x.numel(), w.numel(), images * channels * rows * columns) > MAX_ELEMENTS:
         return f"more than {MAX_ELEMENTS} elements: kernels index no more; split the batch"
     return ""
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,

@@ -140,7 +140,7 @@ def peer_seconds(problem: ConvProblem, device: Device, folded: Sequence[str],
     that reads its operands and writes its result. None for devices without such means.
     """
     means = OVER_DEFAULT.get(device.name, {}).get(problem.spec.kind)
-    if means is None:
+    if means is None or (problem.spec.dtype, problem.spec.layout) != ("float32", "nchw"):
         return None
     batch = max((one for one in means if one <= problem.batch), default=min(means))
     launch = (event_launch_seconds(device.name) or device.measured_launch_seconds

@@ -7,16 +7,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from dscore.algorithms.direct import Direct
 from dscore.core.errors import InfeasibleError, SpecError, UnavailableError
 from dscore.core.numerics import Permission
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
+from dscore.core.spec import Layout
 from dscore.torch.accelerated import Folded
 from dscore.torch.folding import spec_of
-from dscore.torch.tracing import NotTraced, evaluating, is_conv
+from dscore.torch.tracing import NotTraced, evaluating, form_of, is_conv
 
 Seconds = tuple[float, float]  # of dscore and of PyTorch
 Planner = Callable[[ConvProblem], Plan]
@@ -101,7 +104,7 @@ class Survey:
         problems = []
         for call in self.calls:
             if call.problem is not None and not call.reason:
-                bare = spec_of(call.conv, call.conv.weight.dtype)
+                bare = spec_of(call.conv, _dtype(call.conv), layout=call.problem.spec.layout)
                 forward = replace(bare, bias=call.conv.bias is not None,
                                   activation=getattr(call.conv, "activation", None),
                                   arithmetic=self.arithmetic)
@@ -183,7 +186,8 @@ class Survey:
                 call = ConvCall(prefix + layer.name, layer.conv, shape, folded=layer.folded,
                                 reason=layer.reason)
                 with suppress(SpecError):  # of what is left in any case
-                    call.problem = layer.problem(shape, layer.conv.weight.dtype)
+                    call.problem = layer.problem(shape, _dtype(layer.conv),
+                                                 node.all_input_nodes[0].meta["layout"])
                 yield call
 
     def _module_calls(self) -> Iterator[ConvCall]:
@@ -200,7 +204,8 @@ class Survey:
                                                   "come to it"))
             if shape:
                 with suppress(SpecError):
-                    call.problem = _problem_of(conv, shape).permitting(self.arithmetic)
+                    layout = form_of(seen[0]).layout
+                    call.problem = _problem_of(conv, shape, layout).permitting(self.arithmetic)
             yield call
 
     def _refusal(self, call: ConvCall) -> str:
@@ -208,7 +213,7 @@ class Survey:
         assert call.problem is not None
         if call.problem not in self._plans:
             try:
-                self._plans[call.problem] = self.plan_of(call.problem)
+                self._plans[call.problem] = self._plan_or_reason(call.problem)
             except (SpecError, InfeasibleError, UnavailableError) as error:
                 self._plans[call.problem] = str(error).splitlines()[0]
         plan = self._plans[call.problem]
@@ -217,15 +222,31 @@ class Survey:
         return plan if isinstance(plan, str) else ""
 
 
+    def _plan_or_reason(self, problem: ConvProblem) -> Plan | str:
+        """The plan of a problem; the reason why it has but the definition's."""
+        plan, spec = self.plan_of(problem), problem.spec
+        if plan.tiling.algorithm != Direct.name or self.backend != "auto":
+            return plan
+        return (f"{spec.kind} in {spec.dtype} and {spec.layout.upper()}: dscore has only the "
+                "definition itself")
+
+
 def _is_much(arguments: tuple[Any, ...]) -> bool:
     """Whether a model takes longer to compute on these than PyTorch does to find shapes."""
     return sum(one.numel() for one in tree_leaves(arguments)
                if isinstance(one, Tensor) and not one.is_cuda) > _MUCH
 
 
-def _problem_of(conv: nn.Conv2d, shape: tuple[int, ...]) -> ConvProblem:
+def _dtype(conv: nn.Conv2d) -> torch.dtype:
+    """The type that a module computes in: of its filter, or autocast's."""
+    device = conv.weight.device.type
+    return (torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device)
+            else conv.weight.dtype)
+
+
+def _problem_of(conv: nn.Conv2d, shape: tuple[int, ...], layout: Layout) -> ConvProblem:
     """The problem of a module by itself, on an input of a shape."""
-    spec = spec_of(conv, conv.weight.dtype, bias=conv.bias is not None,
+    spec = spec_of(conv, _dtype(conv), bias=conv.bias is not None, layout=layout,
                    activation=getattr(conv, "activation", None))
     return ConvProblem(spec, shape[0] if len(shape) == 4 else 1, shape[-2], shape[-1])
 

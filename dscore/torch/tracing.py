@@ -5,16 +5,32 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
 
 from dscore.core.errors import DscoreError
+from dscore.core.spec import Layout
+from dscore.torch.layer import lies_last
 from dscore.torch.modules import Conv2d
 
 # The forward of a class, under the name that an accelerated class keeps it.
 PLAIN_FORWARD = "_dscore_plain_forward"
+
+
+class Form(NamedTuple):
+    """Shape of a tensor, its element type, and the layout that kernels take it in."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    layout: Layout
+
+
+def form_of(tensor: Tensor) -> Form:
+    """The form of a tensor."""
+    last = tensor.dim() == len("nchw") and lies_last(tensor)
+    return Form(tuple(tensor.shape), tensor.dtype, "nhwc" if last else "nchw")
 
 
 class NotTraced(Exception):
@@ -81,20 +97,20 @@ def _defaults(model: nn.Module, name: str, count: int) -> dict[str, Any]:
 
 
 class _Shapes(fx.Interpreter):
-    """Run of a graph that keeps the shape and element type of each tensor by its node's name."""
+    """Run of a graph that keeps what a tensor is, by the name of its node."""
 
-    shapes: dict[str, tuple[tuple[int, ...], torch.dtype]]
+    shapes: dict[str, Form]
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
         if isinstance(value, Tensor):
-            self.shapes[n.name] = tuple(value.shape), value.dtype
+            self.shapes[n.name] = form_of(value)
         return value
 
 
 def record_shapes(model: nn.Module, graph: fx.Graph, arguments: tuple[Any, ...]
-                  ) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """The shape and element type of each node that is a tensor, for some arguments."""
+                  ) -> dict[str, Form]:
+    """The form of each node that is a tensor, for some arguments."""
     run = _Shapes(model, graph=graph)
     run.shapes = {}
     run.run(*arguments)

@@ -152,7 +152,9 @@ struct MfmaLanes {
   static constexpr int rows = t::wave_m / 4, runs = t::wave_n / 16, run = 1;
   static __device__ int row(int r, int lane) { return r / 4 * 16 + lane / 16 * 4 + r % 4; }
   static __device__ int column(int q, int lane) { return q * 16 + lane % 16; }
-  static __device__ constexpr int index(int r, int q, int) { return (r / 4 * runs + q) * 4 + r % 4; }
+  static __device__ constexpr int index(int r, int q, int) {
+    return (r / 4 * runs + q) * 4 + r % 4;
+  }
 
   static __device__ void multiply(float (&sums)[t::accumulators], const T *a, const T *b,
                                   int lane) {

@@ -1,6 +1,6 @@
-// Matrix units for elements of 16 bits: fragments from LDS, products of which are summed in float32.
-// NVIDIA's (mma.sync) multiply 16 x 16 by 16 x 8 elements by a wavefront of 32, AMD's (MFMA) 16 x 16
-// by 16 x 16 by one of 64.
+// Matrix units for elements of 16 bits: fragments from LDS, whose products are summed in float32.
+// NVIDIA's (mma.sync) multiply 16 x 16 by 16 x 8 elements by a wavefront of 32, AMD's (MFMA)
+// 16 x 16 by 16 x 16 by one of 64.
 #pragma once
 
 #include "support/vendor.hpp"

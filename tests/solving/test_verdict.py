@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 import dscore
 from dscore.algorithms import registry
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
@@ -93,6 +94,10 @@ BROKEN = {
                 RowReuseTiling(1, 1, 1, 128, 1, "lds", column_reuse=True), 1),
     "E-AHEAD": (catalog.layers()["D1"], Z100SM,
                 RowReuseTiling(7, 1, 1, 128, 1, "lds", ahead=True), 1),
+    "E-BANDS": (parse_problem("n1c8h6w6_o8k3p1g8_nhwc"), Z100SM,
+                ChannelVectorsTiling(4, 2, 1, 1, 2, 2, 8), 1),
+    "E-MATRIX": (parse_problem("n1c8h6w6_o8k3p1g8_nhwc"), Z100SM,
+                 ChannelVectorsTiling(8, 1, 2, 8, 1, 2, arithmetic="matrix16"), 1),
     "E-SPAN": (catalog.layers()["D1"], Z100SM, RowReuseTiling(1, 1, 1, 64, 1, "both"), 1),
     "E-SPAN-H": (catalog.layers()["D1"], Z100SM, RowReuseTiling(7, 1, 2, 128, 2, "lds"), 1),
     "E-VGPR-MAX": (P28, Z100SM, ChannelDistributionTiling(7, 128, 1, 1, 16), 1),

@@ -7,7 +7,7 @@ import threading
 import pytest
 from hypothesis import given, settings
 
-from dscore.algorithms.registry import algorithm
+from dscore.algorithms.direct import Direct
 from dscore.calling import convolve
 from dscore.calling import gradients as of_arrays
 from dscore.core import numerics
@@ -76,8 +76,7 @@ def test_what_is_left_is_said_to_the_logger_once(caplog):
 def float64(monkeypatch):
     monkeypatch.setitem(numerics.ELEMENTS, "float64",
                         numerics.Element("float64", 8, "double", 2.0**-53))
-    direct = type(algorithm("direct"))
-    monkeypatch.setattr(direct, "elements", (*direct.elements, "float64"))
+    monkeypatch.setattr(Direct, "elements", ("float64",))
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -227,16 +226,53 @@ def test_a_named_backend_does_not_fall_back():
         conv2d(X, W, **OPTIONS, backend="cudnn")
 
 
-def test_under_autocast_pytorch_computes_unless_a_backend_is_named():
-    with torch.autocast("cpu", torch.bfloat16):
-        assert conv2d(X, W, BIAS, **OPTIONS).dtype is torch.bfloat16
-        x, w = X.bfloat16().requires_grad_(), W.clone().requires_grad_()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_operands_are_cast_under_autocast(dtype):
+    with torch.autocast("cpu", dtype):
+        assert conv2d(X, W, BIAS, **OPTIONS).dtype is dtype
+        x, w = X.clone().requires_grad_(), W.clone().requires_grad_()
         y = conv2d(x, w, BIAS, **OPTIONS, backend="reference")
-        y.sum().backward()
-    assert y.dtype is torch.float32
-    torch.testing.assert_close(y.detach(), functional.conv2d(X.bfloat16().float(), W, BIAS,
-                                                             **OPTIONS), rtol=1e-4, atol=1e-4)
-    assert (x.grad.dtype, w.grad.dtype) == (torch.bfloat16, torch.float32)
+        y.float().square().sum().backward()
+    assert y.dtype is dtype
+    rounded = [one.to(dtype).float().requires_grad_() for one in (X, W, BIAS)]
+    wanted = functional.conv2d(*rounded, **OPTIONS)
+    wanted.square().sum().backward()
+    near = dict(rtol=16 * torch.finfo(dtype).eps, atol=16 * torch.finfo(dtype).eps)
+    torch.testing.assert_close(y.detach().float(), wanted.detach(), **near)
+    assert (x.grad.dtype, w.grad.dtype) == (torch.float32, torch.float32)
+    for one, exact in ((x, rounded[0]), (w, rounded[1])):
+        torch.testing.assert_close(one.grad, exact.grad, rtol=near["rtol"],
+                                   atol=float(exact.grad.abs().max()) * near["atol"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_channels_last_in_and_out_with_gradients(dtype):
+    results = []
+    for form in (torch.contiguous_format, torch.channels_last):
+        x, w = (one.to(dtype).clone(memory_format=form).requires_grad_() for one in (X, W))
+        y = conv2d(x, w, BIAS.to(dtype), **OPTIONS, activation="silu", backend="reference")
+        assert y.is_contiguous(memory_format=form)
+        y.backward(torch.ones_like(y))
+        assert x.grad.is_contiguous(memory_format=form)
+        results.append((y.detach(), x.grad, w.grad))
+    for plain, last in zip(*results, strict=True):
+        close = 4 * torch.finfo(dtype).eps * float(plain.abs().max())
+        torch.testing.assert_close(last, plain, rtol=4 * torch.finfo(dtype).eps, atol=close)
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+def test_operators_state_the_strides_of_their_results(form):
+    x, w = X.to(memory_format=form), W
+    constants = (2, 2), (1, 1, 1, 1), (1, 1), 2, "reference", None
+    arguments = x, w, None, None, None, None, False, *constants
+    torch.library.opcheck(torch.ops.dscore.conv2d.default, arguments,
+                          test_utils=("test_schema", "test_faketensor"))
+    y = torch.ops.dscore.conv2d(*arguments)
+    assert y.is_contiguous(memory_format=form)
+    torch.library.opcheck(torch.ops.dscore.input_gradient.default, (y, w, x.shape, *constants),
+                          test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(torch.ops.dscore.weight_gradient.default, (x, y, w.shape, *constants),
+                          test_utils=("test_schema", "test_faketensor"))
 
 
 def test_many_threads_at_once():

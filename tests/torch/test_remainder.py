@@ -8,7 +8,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch.nn import functional  # noqa: E402
 
-from dscore.torch import conv2d, gradients, left_to_pytorch, remainder  # noqa: E402
+from dscore.algorithms.implicit_gemm import ImplicitGemm  # noqa: E402
+from dscore.torch import conv2d, gradients, layer, left_to_pytorch, remainder  # noqa: E402
 from dscore.torch.layer import Layer, result_shape  # noqa: E402
 
 LAYER = Layer((1, 1), (0, 0, 0, 0), (1, 1), 1)
@@ -34,16 +35,30 @@ def test_float32_on_a_gpu_is_not_left():
     assert reason(on_gpu(2, 1, 5, 5, memory_format=NHWC), on_gpu(4, 1, 3, 3)) == ""
 
 
+DENSE = "dense in {} and {}: dscore has only the definition itself; a backend= by name computes it"
+
+
 @pytest.mark.parametrize(("x", "w", "begin"), [
-    (dict(dtype=torch.float16), {}, "dtype float16: dscore computes float32"),
-    (dict(dtype=torch.float64), {}, "dtype float64: dscore computes float32"),
-    (dict(memory_format=NHWC), {}, "x is channels_last: kernels take NCHW"),
-    ({}, dict(memory_format=NHWC), "w is channels_last: kernels take NCHW"),
+    (dict(dtype=torch.float16), {}, "x is float16, and w float32"),
+    (dict(dtype=torch.float16), dict(dtype=torch.float16), DENSE.format("float16", "NCHW")),
+    (dict(dtype=torch.float64), {}, "dtype float64: dscore computes float32, float16, bfloat16"),
+    (dict(memory_format=NHWC), {}, DENSE.format("float32", "NHWC")),
+    ({}, dict(memory_format=NHWC), "w is not contiguous: kernels take filters as"),
 ])
-def test_types_and_layouts(x, w, begin):
+def test_types_and_layouts_of_dense_layers(x, w, begin, monkeypatch):
+    monkeypatch.setattr(ImplicitGemm, "elements", ("float32",))
+    monkeypatch.setattr(ImplicitGemm, "layouts", ("nchw",))
+    layer._lacking.cache_clear()
     tensors = on_gpu(2, 8, 5, 5, **x), on_gpu(4, 8, 3, 3, **w)
     assert reason(*tensors).startswith(begin)
     assert reason(*tensors, LAYER._replace(backend="hip")) == ""
+
+
+@pytest.mark.parametrize("form", [NHWC, torch.contiguous_format])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_depthwise_layers_of_all_types_and_layouts_are_not_left(dtype, form):
+    x, w = on_gpu(2, 8, 5, 5, dtype=dtype, memory_format=form), on_gpu(8, 1, 3, 3, dtype=dtype)
+    assert reason(x, w, LAYER._replace(groups=8)) == ""
 
 
 def test_more_elements_than_kernels_index():
@@ -53,14 +68,6 @@ def test_more_elements_than_kernels_index():
     x, w = on_gpu(2**12, 8, 64, 64), on_gpu(256, 8, 1, 1)
     assert reason(x, w).startswith(limit)
     assert reason(x, w, LAYER._replace(stride=(2, 2))) == ""
-
-
-def test_autocast(monkeypatch):
-    x, w = on_gpu(2, 8, 5, 5), on_gpu(4, 8, 3, 3)
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == "cuda")
-    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.bfloat16)
-    assert reason(x, w).startswith("autocast to bfloat16: dscore computes float32")
-    assert reason(x, w, LAYER._replace(backend="hip")) == ""
 
 
 def test_the_list_is_bounded(monkeypatch):
@@ -85,8 +92,8 @@ def test_gradients_of_dense_and_grouped_layers_on_a_gpu(padding, groups):
     """Called as the operators call them, with tensors that PyTorch takes as well on the host."""
     layer = Layer((2, 1), padding, (1, 2), groups)
     top, bottom, left, right = padding
-    x = torch.randn(2, 4, 7, 8, dtype=torch.float64, requires_grad=True)
-    w = torch.randn(6, 4 // groups, 3, 2, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(2, 4, 7, 8, requires_grad=True)
+    w = torch.randn(6, 4 // groups, 3, 2, requires_grad=True)
     y = functional.conv2d(functional.pad(x, (left, right, top, bottom)), w, None, layer.stride, 0,
                           layer.dilation, groups)
     gradient = torch.randn_like(y)
@@ -96,8 +103,10 @@ def test_gradients_of_dense_and_grouped_layers_on_a_gpu(padding, groups):
         gradients.input_gradient(gradient, w.detach(), x.shape, layer), expected[0])
     torch.testing.assert_close(
         gradients.weight_gradient(x.detach(), gradient, w.shape, layer), expected[1])
-    assert [(one.operation, one.reason[:34]) for one in left_to_pytorch()] == [
-        (operation, "neither depthwise nor pointwise: d")
+    kind = "dense" if groups == 1 else "grouped"
+    assert [(one.operation, one.reason.partition(";")[0]) for one in left_to_pytorch()] == [
+        (operation, f"{kind} in float32 and NCHW: dscore has only the definition itself for the "
+                    f"{operation.replace('_', ' ')}")
         for operation in ("input_gradient", "weight_gradient")]
 
 
