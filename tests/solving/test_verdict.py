@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 import dscore
 from dscore.algorithms import registry
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
+from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
@@ -88,6 +89,10 @@ BROKEN = {
     "E-LANES": (P28, Z100SM, ChannelDistributionTiling(1, 5, 1, 1, 16), 1),
     "E-SHUFFLE": (catalog.layers()["D1"], Z100SM,
                   RowReuseTiling(1, 1, 1, 7, 1, column_reuse=True), 1),
+    "E-BANDS": (parse_problem("n1c8h9w9_o8k3p1g8_nhwc"), H200,
+                ChannelVectorsTiling(4, 8, 2, 2, 1, 2, bands=5), 1),
+    "E-MATRIX": (parse_problem("n1c8h9w9_o8k3p1g8_nhwc"), H200,
+                 ChannelVectorsTiling(8, 1, 2, 8, 1, 2, arithmetic="matrix16"), 1),
     "E-REUSE": (catalog.layers()["D1"], Z100SM,
                 RowReuseTiling(1, 1, 1, 128, 1, "lds", column_reuse=True), 1),
     "E-AHEAD": (catalog.layers()["D1"], Z100SM,
