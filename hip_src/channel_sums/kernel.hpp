@@ -42,7 +42,7 @@ struct ChannelSums : ChannelSumsKernel<T, Tiling> {
   using Arguments = typename ChannelSumsKernel<T, t>::Arguments;
   using Rows = ForwardAxis<L::kernel_h, L::stride_h, L::dilation_h>;
   using Columns = ForwardAxis<L::kernel_w, L::stride_w, L::dilation_w>;
-  using Then = std::conditional_t<(t::slices > 1), TapSumsParts<T, t, L, Shape>, void>;
+  using Then = std::conditional_t<(t::slices > 1), TapSumsParts<T, t, L, Shape, true>, void>;
   static constexpr int layout = DSCORE_NHWC, threads = t::threads, wavefront = t::wavefront;
   static constexpr int block_h = t::lanes_h * t::thread_h, block_w = t::lanes_w * t::thread_w;
   static constexpr int walked_channels = channels_under(t::channels, t::multiplier);
@@ -201,11 +201,11 @@ struct ChannelSums : ChannelSumsKernel<T, Tiling> {
   // The sum of a tap of a channel, to its place.
   __device__ void store(const Arguments &args, int of_channel, int tap, float sum) const {
     if (of_channel >= s.out_channels) return;
-    const int at = of_channel * L::taps + tap;
-    if constexpr (t::slices > 1)
-      static_cast<float *>(args.workspace)[slice * s.out_channels * L::taps + at] = sum;
+    if constexpr (t::slices > 1)  // neighbours write side by side
+      static_cast<float *>(args.workspace)[(slice * L::taps + tap) * s.out_channels +
+                                           of_channel] = sum;
     else
-      static_cast<T *>(args.out)[at] = static_cast<T>(sum);
+      static_cast<T *>(args.out)[of_channel * L::taps + tap] = static_cast<T>(sum);
   }
 
   // Adds the sums of the threads of each channel in their order, through LDS, by filter rows.

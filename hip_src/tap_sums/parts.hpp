@@ -8,7 +8,8 @@ namespace dscore {
 
 // Order of additions: of each group of lanes slices group, group + groups, …; then groups,
 // ascending.
-template <class T, class t, class L, class Shape_>
+// ByTap: the workspace has all channels of a tap, then those of the next one.
+template <class T, class t, class L, class Shape_, bool ByTap = false>
 struct TapSumsParts : KernelOn<T, WorkspaceArguments> {
   using Shape = Shape_;
   // Sums of a block side by side, whole wavefronts of every device, and threads for each.
@@ -39,7 +40,8 @@ struct TapSumsParts : KernelOn<T, WorkspaceArguments> {
     if (group > 0 || at >= sums(s)) return;
     DSCORE_UNROLL
     for (int other = 1; other < groups; other++) sum += parts[other * lanes + lane];
-    static_cast<T *>(args.out)[at] = static_cast<T>(sum);
+    const int place = ByTap ? at % s.out_channels * L::taps + at / s.out_channels : at;
+    static_cast<T *>(args.out)[place] = static_cast<T>(sum);
   }
 };
 

@@ -1,4 +1,8 @@
-"""Traffic of a wavefront of channel sums, and the work that the cost model makes of it."""
+"""Traffic of a wavefront of channel sums, and the work that the cost model makes of it.
+
+The weights were fitted to 200 timings of ten of D1-D30 in float16 at batch 32 on one NVIDIA H200
+(docs/model.md): few, of a first selection.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,11 @@ SECTOR_BYTES = 32
 # bytes; `reduce`: for the sums of its threads; `then`: from its end to that of the launch which
 # adds the slices, `part` for each slice; `ahead`: what working ahead saves, `ahead_share`: of the
 # time of moving all operands once, what it costs.
-WEIGHTS = {"wavefront": 22.5, "fma": 0.55, "load": 1.0, "copy": 5.0, "convert": 0.55, "lds": 0.9,
-           "wait": 124.0, "tile": 829.0, "transfer": 0.02, "reduce": 20.0, "serial": 1.3,
-           "block": 100.0, "memory": 1.0, "loaded": 0.1, "fill": 0.0, "first": 349.0, "norm": 1.6,
-           "then": 2010.0, "part": 8.7, "ahead": 1000.0, "ahead_share": 0.5}
+WEIGHTS = {"wavefront": 45.3, "fma": 1.97, "load": 0.41, "copy": 4.96, "convert": 0.928,
+           "lds": 0.01, "wait": 923.0, "tile": 813.0, "transfer": 0.0122, "reduce": 15.3,
+           "serial": 0.996, "block": 1.0, "memory": 0.769, "loaded": 0.581, "fill": 0.0,
+           "first": 100.0, "norm": 1.56, "then": 7520.0, "part": 2.64, "ahead": 100.0,
+           "ahead_share": 0.23}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
 # Blocks for each compute unit that slices are to make.
-_BLOCKS_PER_CU = (1, 2, 4, 8)
+_BLOCKS_PER_CU = (1, 2, 4)
 # Blocks for each compute unit up to which row_reuse was seen to gain by working ahead.
 _MOST_BLOCKS_AHEAD = 32
 

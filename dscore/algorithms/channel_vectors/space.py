@@ -28,17 +28,17 @@ from dscore.algorithms.row_reuse.view import Axis, view_of
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
-_THREAD_H, _THREAD_W = (1, 2, 4, 7, 8, 14, 16, 28), (1, 2, 3, 4, 7, 8)
-_LANES_H, _LANES_W = (1, 2, 4, 7, 8), (1, 2, 3, 4, 7, 8, 14, 16, 28)
+_THREAD_H, _THREAD_W = (1, 2, 4, 7, 8, 14, 28), (1, 2, 4, 7)
+_LANES_H, _LANES_W = (1, 2, 4, 8), (1, 2, 4, 7, 8, 14, 28)
 # Bytes of the channels of a block, which lie side by side in memory.
-_CHANNEL_BYTES = (32, 48, 64, 96, 128, 192, 256, 512)
+_CHANNEL_BYTES = (32, 64, 96, 128, 192, 256)
 _BANDS = (1, 2, 4)
 # Outputs of a thread; threads of a block, and the share of its wavefronts that they fill.
 _MOST_OUTPUTS, _LEAST_THREADS, _MOST_THREADS, _LEAST_LANES = 256, 48, 512, 0.75
 # What all blocks could write, over what there is, at most.
 _MOST_BESIDE, _MOST_BESIDE_UNITS = 1.34, 1.8
 # Wavefronts over the channels, and segments of columns, of matrix units.
-_WAVES_C, _SEGMENTS = (1, 2, 3, 4, 5, 6, 8), (1, 2, 4, 7, 14)
+_WAVES_C, _SEGMENTS = (1, 2, 3, 4, 6, 8), (1, 2, 4, 7, 14)
 # Blocks for each compute unit up to which row_reuse was seen to gain by working ahead.
 _MOST_BLOCKS_AHEAD = 32
 
