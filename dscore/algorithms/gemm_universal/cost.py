@@ -23,24 +23,24 @@ from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 # that adds parts, and `part` bytes for a byte of them. Fitted to 1,020 timings in float16 of 12 of
 # P1-P45 at batches 1, 8 and 32; those of gradients to 120 each of six layers at batch 32
 # (docs/model.md). `cluster` is an estimate: these kernels joined their sums more slowly.
-WEIGHTS = {"wavefront": 0.213, "split": 0.539, "lds_load": 3.57, "copy": 18.8, "store": 39.5,
-           "join": 2.38, "product": 5.03, "product16": 2.61, "lds": 0.0401, "step": 167.0,
-           "fragment": 0.171, "through_registers": 3180.0, "wait": 41.3, "serial": 1.8, "block":
-           939.0, "memory": 1.87, "loaded": 0.479, "first": 141.0, "norm": 1.88, "cluster":
-           3000.0, "fma": 0.908, "joined": 9.96, "fill": 0.346, "drain": 0.488, "sum_launch":
-           2000.0, "part": 0.4}
-INPUT_GRADIENT = {"wavefront": 0.213, "split": 0.539, "lds_load": 4.42, "copy": 25.5, "store":
-                  92.0, "join": 1.0, "product": 5.03, "product16": 19.9, "lds": 0.0401, "step":
-                  210.0, "fragment": 38.4, "through_registers": 4570.0, "wait": 41.3, "serial":
-                  0.379, "block": 1860.0, "memory": 1.55, "loaded": 0.587, "first": 1670.0,
-                  "norm": 2.89, "cluster": 5000.0, "fma": 0.908, "joined": 300.0, "fill": 0.395,
-                  "drain": 0.0538, "sum_launch": 2000.0, "part": 0.4}
-WEIGHT_GRADIENT = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.81, "copy": 6.31, "store":
-                   14.3, "join": 3.05, "product": 5.03, "product16": 0.299, "lds": 0.0401, "step":
-                   31.2, "fragment": 2.67, "through_registers": 7540.0, "wait": 587.0, "serial":
-                   4.11, "block": 98.9, "memory": 0.457, "loaded": 0.282, "first": 247.0, "norm":
-                   1.04, "cluster": 4000.0, "fma": 0.908, "joined": 9.96, "fill": 0.0198, "drain":
-                   2.27, "sum_launch": 99.6, "part": 0.0199}
+WEIGHTS = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.13, "copy": 4.96, "store": 0.228,
+           "join": 0.846, "product": 5.03, "product16": 0.817, "lds": 0.0401, "step": 152.0,
+           "fragment": 0.171, "through_registers": 3290.0, "wait": 41.3, "serial": 6.72, "block":
+           948.0, "memory": 1.74, "loaded": 0.548, "first": 233.0, "norm": 1.91, "cluster":
+           3000.0, "fma": 0.908, "line": 6.11, "joined": 9.96, "fill": 0.236, "drain": 0.889,
+           "sum_launch": 2000.0, "part": 0.4}
+INPUT_GRADIENT = {"wavefront": 0.213, "split": 0.539, "lds_load": 3.77, "copy": 13.1, "store":
+                  0.228, "join": 1.92, "product": 5.03, "product16": 13.2, "lds": 0.0401, "step":
+                  152.0, "fragment": 0.171, "through_registers": 4650.0, "wait": 41.3, "serial":
+                  0.925, "block": 1780.0, "memory": 1.51, "loaded": 0.552, "first": 1670.0,
+                  "norm": 2.41, "cluster": 4000.0, "fma": 0.908, "line": 3.37, "joined": 300.0,
+                  "fill": 0.593, "drain": 0.069, "sum_launch": 2000.0, "part": 0.4}
+WEIGHT_GRADIENT = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.8, "copy": 6.31, "store":
+                   13.5, "join": 3.05, "product": 5.03, "product16": 0.299, "lds": 0.0401, "step":
+                   31.1, "fragment": 2.73, "through_registers": 7540.0, "wait": 586.0, "serial":
+                   4.12, "block": 97.8, "memory": 0.456, "loaded": 0.282, "first": 245.0, "norm":
+                   1.04, "cluster": 4000.0, "fma": 0.908, "line": 0.199, "joined": 9.96, "fill":
+                   0.0198, "drain": 2.29, "sum_launch": 99.6, "part": 0.0199}
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class GemmTraffic:
     fragments: Count  # rounds of loads and products that follow one another
     copies: Count  # from memory to LDS
     stores: Count
+    lines: Count  # that stores touch
     joined: Count  # sums that pass through LDS
     load_bytes: Count  # of all blocks
 
@@ -92,6 +93,9 @@ def traffic_of(case: Case) -> GemmTraffic:
         lds_clocks=bytes_read / (WORD_BYTES * wavefront),
         fragments=np.where(units, depth / (16 if small else 8), depth / 4), copies=copies,
         stores=t.repeat * np.where(own, shape.sums / run, shape.sums / vector_out / t.slices),
+        # Of a lane's own sums, eight rows by an instruction; else neighbouring vectors.
+        lines=t.repeat * np.where(own, 8 * shape.sums / run,
+                                  4 * shape.sums / vector_out / t.slices),
         joined=t.repeat * np.where(own, 0, 2 * shape.sums),
         load_bytes=footprint.blocks * element * (t.repeat * t.tile_m + t.tile_n) * shape.steps
         * t.step)
@@ -121,7 +125,7 @@ def work(case: Case) -> Work:
         + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
         + weight["join"] * traffic.joined,
         products=weight["product16" if small else "product"] * traffic.products,
-        lds=weight["lds"] * traffic.lds_clocks, lines=0.0,
+        lds=weight["lds"] * traffic.lds_clocks, lines=weight["line"] * traffic.lines,
         waits=weight["wait"] * (1 + turns / 2) + weight["step"] * rounds
         + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
         + weight["joined"] * t.repeat * np.logical_not(direct(t)) + weight["sum_launch"] * shared

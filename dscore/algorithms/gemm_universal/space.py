@@ -16,7 +16,7 @@ from dscore.algorithms.columns import (
     select,
     select_or_all,
 )
-from dscore.algorithms.gemm_universal.tiling import fragment_of, sizes_of, streams
+from dscore.algorithms.gemm_universal.tiling import direct, fragment_of, sizes_of, streams
 from dscore.core.device import MATRIX_WAVEFRONT, Device
 from dscore.core.numerics import ACCUMULATOR, ARITHMETICS, Element
 from dscore.core.problem import ConvProblem
@@ -53,6 +53,9 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     keep &= (c.cluster == 1) | (tiles * c.cluster <= 2 * device.compute_units)
     keep &= (c.parts == 1) | (tiles * c.cluster * c.parts <= _MOST_SHARES * device.compute_units)
     keep &= (c.repeat == 1) | (tiles >= c.repeat * device.compute_units)
+    if element != ACCUMULATOR and sizes.along_b:
+        # Lanes that store single pairs of halves, which took up to twice the time.
+        keep &= (c.wave_n % 16 == 0) | np.logical_not(direct(c)) | (c.arithmetic == "plain")
     columns = SimpleNamespace(**{name: column for name, column in vars(c).items()
                                  if name != "waves"})
     # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
@@ -75,13 +78,16 @@ def _whole(device: Device, element: Element, k: int, streamed: bool) -> SimpleNa
     """Tilings whose steps hold all *k* summed elements; *streamed*: of several tiles of rows, too.
     """
     common = {"slices": (1,), "cluster": (1,), "parts": (1,), "staged": (0, 1)}
-    once = {**common, "stages": (1,), "repeat": (1,)}
+    once = {**common, "stages": (1, 2), "repeat": (1,)}
     kinds = [once] + [{**common, "stages": (2, 3, 4) if device.asynchronous_copies else (2,),
                        "repeat": (2, 4, 8, 16)}] * streamed
-    shared = {**once, "slices": (2, 4), "staged": (0,)}
-    return concatenate(*(_laid_out(device, element, {
-        **axes, "slice_k": tuple({-(-k // (16 * slices)) * 16 for slices in axes["slices"]})})
-        for axes in (*kinds, shared)))
+    shared = {**once, "stages": (1,), "slices": (2, 4), "staged": (0,)}
+    # The least multiple of a fragment, and a power of two, by which addresses are simpler.
+    least = -(-k // 16) * 16
+    whole = tuple({least, 1 << (least - 1).bit_length()})
+    divided = tuple({-(-k // (16 * slices)) * 16 for slices in shared["slices"]})
+    return concatenate(*(_laid_out(device, element, {**axes, "slice_k": whole}) for axes in kinds),
+                       _laid_out(device, element, {**shared, "slice_k": divided}))
 
 
 def _laid_out(device: Device, element: Element, axes: dict[str, tuple[int, ...]]
