@@ -103,4 +103,4 @@ def test_what_is_permitted_is_taken_where_it_is_estimated_faster(token):
     plan = solver.best_plan(problem, h200)
     assert plan.tiling.algorithm == faster == (
         "winograd" if token.startswith("n64") else "implicit_gemm")
-    assert plan.cost.seconds == spaces[faster].costs.seconds.min()
+    assert plan.cost.seconds == pytest.approx(spaces[faster].costs.seconds.min())
