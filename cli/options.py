@@ -42,7 +42,8 @@ RulesName = Annotated[str, typer.Option(
     help="Limits to keep: Eq. 1-7 of the paper, or those of the hardware as well.")]
 TilingFields = Annotated[str | None, typer.Option(
     "--tiling", metavar="FIELD=VALUE,...", show_default=False,
-    help="Use this tiling in place of the first-ranked one.")]
+    help="Use this tiling in place of the first-ranked one. Of bench: or the first-ranked that has "
+    "the stated fields, as in algorithm=winograd,fused=true.")]
 Counts = Annotated[bool, typer.Option(
     "--counts", help="Count what machine code of gfx906 executes, in the interpreter.")]
 Batch = Annotated[int | None, typer.Option(

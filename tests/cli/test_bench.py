@@ -104,6 +104,19 @@ def test_a_file_saves_work(call: Call, tmp_path: Path) -> None:
     assert first.out.splitlines()[:4] == again.out.splitlines()[:4]
 
 
+def test_of_a_tiling_in_part_the_first_ranked_is_timed(
+        json_of: Callable[..., Any]) -> None:
+    """Each value of a field gives another tiling, which has it."""
+    for stages in (2, 3):
+        record = json_of("bench", POINTWISE, *ALONE, "--device", "h200", "--cache", "hot",
+                         "--batch", "1", "--tiling", f"algorithm=gemm,stages={stages}")
+        [row] = record["rows"]
+        assert f"x{stages}__h200" in row["plan"]
+    record = json_of("bench", POINTWISE, *ALONE, "--device", "h200", "--cache", "hot",
+                     "--batch", "1", "--tiling", "algorithm=gemm,stages=77", code=1)
+    assert "no tiling has algorithm=gemm,stages=77" in record["rows"][0]["note"]
+
+
 @pytest.mark.parametrize(("backend", "code", "said"), [
     ("Wrong", 1, "WRONG: WRONG at output"), ("NotCompiled", 4, "no such architecture"),
     ("NotLaunched", 5, "the device is lost"), ("Absent", 3, "no DCU is installed")])
@@ -131,6 +144,7 @@ def test_an_interrupted_run_shows_what_it_has(call: Call, tmp_path: Path) -> Non
     (("--seed", "-1"), "--seed must be at least 0"),
     (("--out", "/nowhere/rows.csv"), "there is no folder /nowhere"),
     (("--tiling", "wave"), "is not FIELD=VALUE"),
+    (("--tiling", "algorithm=gemm,stage=3"), "tilings of gemm have no stage (did you mean stages?)"),
 ])
 def test_usage_errors(call: Call, options: tuple[str, ...], said: str) -> None:
     result = call("bench", POINTWISE, "--backend", "reference", *options)

@@ -91,3 +91,16 @@ def test_commands_permit_it(json_of, call):
     wrong = call("tune", TOKEN, "--arithmetic", "exact")
     assert wrong.code == 2
     assert "--arithmetic must be one of sum, winograd; got 'exact'" in unwrapped(wrong.err)
+
+
+@pytest.mark.parametrize("token", ["n1c512h7w7_o512k3p1", "n64c64h56w56_o64k3p1"])
+def test_what_is_permitted_is_taken_where_it_is_estimated_faster(token):
+    """Four launches lose to one at batch 1, and win at batch 64."""
+    problem, h200 = parse_problem(f"{token}_winograd"), catalog.device("h200")
+    spaces = {name: solver.solve(problem, h200, algorithm=name)
+              for name in ("winograd", "implicit_gemm")}
+    faster = min(spaces, key=lambda name: spaces[name].costs.seconds.min())
+    plan = solver.best_plan(problem, h200)
+    assert plan.tiling.algorithm == faster == (
+        "winograd" if token.startswith("n64") else "implicit_gemm")
+    assert plan.cost.seconds == pytest.approx(spaces[faster].costs.seconds.min())

@@ -16,8 +16,8 @@ from dscore.core.problem import ConvProblem
 # What hipcc takes beside sums and operands, or a tile that is transformed (docs/registers.md), and
 # beyond where there are registers for it.
 _HIPCC, _ROOMY = 48, 20
-# What nvcc takes beside those of matrix units, for tiles, and in the persistent kernel more than for
-# either; and beyond. Of plain operands it holds those of the next four channels, too.
+# What nvcc takes beside those of matrix units, for tiles, and in the persistent kernel more than
+# for either; and beyond. Of plain operands it holds those of the next four channels, too.
 _NVCC_SPLIT, _NVCC_PLAIN, _NVCC_TILE = 48, 24, 16
 _NVCC_FUSED_SPLIT, _NVCC_FUSED_PLAIN, _NVCC_FUSED_TILE = 12, 30, 32
 _NVCC_MORE = 28
