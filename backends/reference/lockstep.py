@@ -34,7 +34,8 @@ def require_launch(plan: Plan, blocks: int, threads: int) -> None:
 def activate(sums: Floats, activation: str | None) -> Floats:
     """The activation of *sums* in place, every operation rounded to float32; a NaN stays one.
 
-    silu and sigmoid rest on NumPy's exp, so that other implementations agree with it to a few roundings only.
+    silu and sigmoid rest on NumPy's exp, so that other implementations agree with it to a few
+    roundings only.
     """
     if activation in ("relu", "relu6"):
         np.maximum(sums, np.float32(0), out=sums)

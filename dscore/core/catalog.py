@@ -137,8 +137,8 @@ def _problems(text: str, batch: int | None) -> list[NamedProblem]:
     if not (problems := _named(name) or _range(name)):
         raise _unknown(text)
     return [replace(layer, name=layer.name + text[len(name):], problem=replace(
-        layer.problem, batch=batch or 1, spec=replace(layer.problem.spec, **form)))
-        for layer in problems]
+        layer.problem, batch=layer.problem.batch if batch is None else batch,
+        spec=replace(layer.problem.spec, **form))) for layer in problems]
 
 
 def _of_operation(layer: NamedProblem, operation: str) -> NamedProblem:

@@ -144,7 +144,8 @@ def test_an_interrupted_run_shows_what_it_has(call: Call, tmp_path: Path) -> Non
     (("--seed", "-1"), "--seed must be at least 0"),
     (("--out", "/nowhere/rows.csv"), "there is no folder /nowhere"),
     (("--tiling", "wave"), "is not FIELD=VALUE"),
-    (("--tiling", "algorithm=gemm,stage=3"), "tilings of gemm have no stage (did you mean stages?)"),
+    (("--tiling", "algorithm=gemm,stage=3"),
+     "tilings of gemm have no stage (did you mean stages?)"),
 ])
 def test_usage_errors(call: Call, options: tuple[str, ...], said: str) -> None:
     result = call("bench", POINTWISE, "--backend", "reference", *options)

@@ -271,8 +271,7 @@ def test_squeeze_and_excitation_takes_three_convolutions():
     class Squeezed(nn.Module):
         def __init__(self):
             super().__init__()
-            sides = (3, 2), (2, 3), (3, 4)
-            self.down, self.up, self.project = (nn.Conv2d(*both, 1) for both in sides)
+            self.down, self.up, self.project = (nn.Conv2d(3, n, 1) for n in (3, 3, 4))
 
         def forward(self, x):
             squeezed = nn.functional.silu(self.down(x.mean((2, 3), keepdim=True)))
