@@ -64,7 +64,7 @@ class _Gemm(RingKernel):
 
     def __init__(self, plan: Plan, operands: Operands, images: Floats) -> None:
         super().__init__(plan, operands)
-        self.images, self.w = images, operands["w"]
+        self.x, self.w = images, operands["w"]
         self.sizes, self.turned = sizes_of(self.problem), turned(self.problem)
         self.lanes = lanes_of(plan)
         self.shape = shape_of(self.problem, self.t, self.wavefront)
@@ -146,7 +146,7 @@ class _Gemm(RingKernel):
         first, (filters, images) = step * self.t.step_c, self.held[step == self.steps - 1]
         self.blocks.load(self.filter_temp, self.w, filters, "filters",
                          advance=first * (self.sizes.channels if self.turned else 1))
-        self.blocks.load(self.image_temp, self.images, images, "inputs",
+        self.blocks.load(self.image_temp, self.x, images, "inputs",
                          advance=first * self.sizes.area_read)
         self.scaled(self.blocks, self.image_temp, self.scales[step == self.steps - 1], first)
 

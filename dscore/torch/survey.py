@@ -202,7 +202,7 @@ class Survey:
             call = ConvCall(name, conv, shape,
                             reason=self._left.get(name, "" if shape else "the example does not "
                                                   "come to it"))
-            if shape:
+            if seen and shape:
                 with suppress(SpecError):
                     layout = form_of(seen[0]).layout
                     call.problem = _problem_of(conv, shape, layout).permitting(self.arithmetic)

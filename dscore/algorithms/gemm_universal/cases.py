@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -86,7 +86,7 @@ def _tilings(draw: Any, device: Device, element: Element, operation: str, last: 
         stages=draw(st.integers(1, 4)) if device.asynchronous_copies else draw(st.integers(1, 2)),
         cluster=draw(st.integers(1, min(3, device.cluster_blocks))),
         parts=draw(st.sampled_from((1, 2, 9))) if operation == "weight_gradient" else 1,
-        staged=draw(st.booleans()), arithmetic=arithmetic)
+        staged=draw(st.booleans()), arithmetic=cast(Any, arithmetic))
     if last and operation != "weight_gradient" and tiling.stages > 1 and draw(st.booleans()):
         tiling = replace(tiling, cluster=1, slices=1, repeat=draw(st.integers(2, 3)))
     assume(tiling.step % whole == tiling.tile_m % whole == tiling.tile_n % whole == 0)

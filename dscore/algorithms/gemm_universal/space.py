@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
 @lru_cache(maxsize=16)
 def _tiles(device: Device, element: Element, sums_pixels: bool) -> SimpleNamespace:
     """The tilings of the axes that suit the device whatever the problem."""
-    axes = {"slices": (1, 2, 4) if sums_pixels else (1, 2, 4, 8), "slice_k": (16, 32, 64),
+    axes: dict[str, Any] = {
+            "slices": (1, 2, 4) if sums_pixels else (1, 2, 4, 8), "slice_k": (16, 32, 64),
             "stages": (3, 4, 6) if device.asynchronous_copies else (2,),
             "cluster": powers_of_two(device.cluster_blocks), "repeat": (1,), "staged": (0,),
             "parts": _PARTS if sums_pixels else (1,)}
