@@ -104,7 +104,8 @@ class Survey:
         problems = []
         for call in self.calls:
             if call.problem is not None and not call.reason:
-                bare = spec_of(call.conv, _dtype(call.conv), layout=call.problem.spec.layout)
+                form = call.problem.spec
+                bare = spec_of(call.conv, getattr(torch, form.dtype), layout=form.layout)
                 forward = replace(bare, bias=call.conv.bias is not None,
                                   activation=getattr(call.conv, "activation", None),
                                   arithmetic=self.arithmetic)
