@@ -114,7 +114,7 @@ def told(command: Callable[..., None] | None) -> Callable[..., None]:
     """
     assert command is not None
     own = inspect.signature(command, eval_str=True)
-    further = {"quiet": Quiet, "verbose": Verbose}
+    further: dict[str, Any] = {"quiet": Quiet, "verbose": Verbose}
     takes = [name for name in ("layers", "layer") if name in own.parameters]
     if takes and "dtype" not in own.parameters:
         further = {"dtype": Dtype, "layout": LayoutName, **further}

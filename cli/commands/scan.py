@@ -63,9 +63,9 @@ def scan(
             and torch.cuda.is_available()):
         place = "cuda"
     try:
-        example = tuple(one.to(getattr(torch, dtype or "float32"), memory_format=form)
-                        if one.dim() == 4 else one for one in inputs_of(shapes, place))
-        model = model.to(place, example[0].dtype, memory_format=form)
+        example = tuple(one.contiguous(memory_format=form) if one.dim() == 4 else one for one in (
+            given.to(getattr(torch, dtype or "float32")) for given in inputs_of(shapes, place)))
+        model = model.to(place, example[0].dtype)
         report = package.scan(model, example, fold=fold, backend=backend, device=device,
                               arithmetic=cast("Permission", arithmetic))
     except RuntimeError as failed:  # of PyTorch, where a shape does not fit a layer

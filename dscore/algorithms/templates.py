@@ -85,16 +85,8 @@ def pairs(most: int) -> st.SearchStrategy[Any]:
     return st.tuples(st.integers(1, most), st.integers(1, most))
 
 
-class Taken(Protocol):
-    """What an algorithm takes, of which options of layers are drawn."""
-
-    operations: tuple[str, ...]
-    elements: tuple[str, ...]
-    layouts: tuple[str, ...]
-
-
 @st.composite
-def options(draw: Any, algorithm: Taken, scaled: bool = False,
+def options(draw: Any, algorithm: type[Any], scaled: bool = False,
             operations: Sequence[str] = ()) -> Any:
     """An operation that *algorithm* takes (or of *operations*), and options of its layer: element
     type and layout; of a convolution with and without bias, residual and scale, any activation.

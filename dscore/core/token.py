@@ -104,13 +104,13 @@ def _known_options() -> dict[str, tuple[str, Any]]:
             **{name: ("filter", name) for name in FILTER_FORMS if tile_of(name)}}
 
 
-def form_of(name: str) -> tuple[str, dict[str, str]]:
+def form_of(name: str) -> tuple[str, dict[str, Any]]:
     """A layer's name without a type and a layout at its end, and the fields of ConvSpec these are.
 
     >>> form_of("mobilenet_v2/7_float16_nhwc")
     ('mobilenet_v2/7', {'layout': 'nhwc', 'dtype': 'float16'})
     """
-    fields: dict[str, str] = {}
+    fields: dict[str, Any] = {}
     known = {**dict.fromkeys(ELEMENTS, "dtype"), **dict.fromkeys(LAYOUTS, "layout")}
     while True:
         base, _, last = name.rpartition("_")

@@ -136,7 +136,7 @@ def _lacking(operation: str, w_shape: tuple[int, ...], layer: Layer, dtype: str,
     if layer.arithmetic == "winograd" and operation == "conv":
         spec = replace(spec, arithmetic="winograd")
     # Of an image of any size: what an algorithm runs does not depend on it.
-    problem = ConvProblem(spec, 1, *(4 * size for size in spec.span), operation)
+    problem = ConvProblem(spec, 1, 4 * spec.span[0], 4 * spec.span[1], operation)
     usual = (dtype, layout) == ("float32", "nchw")
     # Of a channel multiplier's gradients the definition's kernel is taken, too: sums are short.
     if (spec.kind == "depthwise" and usual) or any(

@@ -205,7 +205,7 @@ class Survey:
                                                   "come to it"))
             if shape:
                 with suppress(SpecError):
-                    layout = form_of(seen[0]).layout
+                    layout = form_of(self._seen[name][0]).layout
                     call.problem = _problem_of(conv, shape, layout).permitting(self.arithmetic)
             yield call
 
