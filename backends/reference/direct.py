@@ -69,7 +69,7 @@ class _Direct(LockstepKernel):
         """Addresses of the first channel's elements under every tap, for these lanes' pixels."""
         problem, spec = self.problem, self.problem.spec
         plane, pixel = plane[:, None, None], pixel[None, None, :]
-        base = self.images.of_group(plane, spec.groups, spec.group_in,
+        base = self.layout.of_group(plane, spec.groups, spec.group_in,
                                     problem.height * problem.width)
         row = pixel // problem.out_width * spec.stride[0] - problem.padding[0]
         column = pixel % problem.out_width * spec.stride[1] - problem.padding[2]
@@ -79,7 +79,7 @@ class _Direct(LockstepKernel):
             rows = (pixel < self.pixels) & inside(in_row, problem.height)
             for g in range(spec.kernel[1]):
                 in_column = column + g * spec.dilation[1]
-                in_pixel = (in_row * problem.width + in_column) * self.images.pixel_step(
+                in_pixel = (in_row * problem.width + in_column) * self.layout.pixel_step(
                     spec.in_channels)
                 self.taps.append(Addresses(base + in_pixel,
                                            rows & inside(in_column, problem.width)))
@@ -99,7 +99,7 @@ class _Direct(LockstepKernel):
         channel, held = plane % spec.groups * spec.group_out + k, k < spec.group_out
         filters = Addresses(channel * spec.products, held)
         scales = Addresses(plane * spec.in_channels, pixel < self.pixels)  # of one group
-        channel_step = self.images.channel_step(problem.height * problem.width)
+        channel_step = self.layout.channel_step(problem.height * problem.width)
         sums.fill(0)
         for c in range(spec.group_in):
             for tap, inputs in enumerate(self.taps):
@@ -111,7 +111,7 @@ class _Direct(LockstepKernel):
                 for j in range(t.thread_c):
                     blocks.fma(sums[j], value, weights[j], product, pixel < self.pixels)
         for j in range(t.thread_c):
-            index = self.images.at(plane // spec.groups, channel[j], pixel, spec.out_channels,
+            index = self.layout.at(plane // spec.groups, channel[j], pixel, spec.out_channels,
                                    self.pixels)
             at = Addresses(index, held[j] & (pixel < self.pixels))
             blocks.store(self.out, at,

@@ -78,7 +78,7 @@ class _InputGradient(LockstepKernel):
             for tap in np.ndindex(*spec.kernel):
                 r, c, met = self._outputs(row, column, tap)
                 met &= pixel < self.pixels
-                at = self.images.at(image, channel, r * problem.out_width + c, spec.out_channels,
+                at = self.layout.at(image, channel, r * problem.out_width + c, spec.out_channels,
                                     area)
                 self.blocks.load(self.value, self.operands["gradient"], Addresses(at, met),
                                  "inputs", operand=True)
@@ -91,7 +91,7 @@ class _InputGradient(LockstepKernel):
                     self.blocks.fma(self.sums[j], self.value, self.weights[j], self.product,
                                     lanes, predicated=True)
         for j in range(self.t.thread_c):
-            at = self.images.at(image, group * spec.group_in + k[j], pixel, spec.in_channels,
+            at = self.layout.at(image, group * spec.group_in + k[j], pixel, spec.in_channels,
                                 self.pixels)
             self.blocks.store(self.out, Addresses(at, held[j]), self.sums[j])
 
@@ -142,13 +142,13 @@ class _WeightGradient(LockstepKernel):
             j = column * spec.stride[1] + g * spec.dilation[1] - problem.padding[2]
             met = ((at < problem.batch * self.area) & inside(i, problem.height)
                    & inside(j, problem.width))
-            inputs = self.images.at(image, group * spec.group_in + c, i * problem.width + j,
+            inputs = self.layout.at(image, group * spec.group_in + c, i * problem.width + j,
                                     spec.in_channels, problem.height * problem.width)
             self.blocks.load(self.value, self.operands["x"], Addresses(inputs, met), "inputs",
                              operand=True)
             for k in range(self.t.thread_c):
                 lanes = met & (first + k < spec.group_out)
-                outputs = self.images.at(image, group * spec.group_out + first + k, pixel,
+                outputs = self.layout.at(image, group * spec.group_out + first + k, pixel,
                                          spec.out_channels, self.area)
                 self.blocks.load(self.gradients[k], self.operands["gradient"],
                                  Addresses(outputs, lanes), "inputs", operand=True)

@@ -206,7 +206,7 @@ class _Product(LockstepKernel):
         if gathered(self.problem) and (of_x or self.problem.operation == "input_gradient"):
             pixel, held = self._source(pixel) if of_x else self._result(pixel)
         place, image = split(pixel, height * width)
-        at = self.images.at(image, channel, place, spec.in_channels if of_x else spec.out_channels,
+        at = self.layout.at(image, channel, place, spec.in_channels if of_x else spec.out_channels,
                             height * width) if not self.last else (
             pixel * (spec.in_channels if of_x else spec.out_channels) + channel)
         return at, image, held

@@ -99,7 +99,7 @@ class LockstepKernel:
         self.plan, self.problem, self.wavefront = plan, plan.problem, plan.device.wavefront
         self.t: Any = plan.tiling
         self.operands, self.out = operands, operands["out"]
-        self.images = Images(self.problem.spec.layout == "nhwc")
+        self.layout = Images(self.problem.spec.layout == "nhwc")
 
     def epilogue(self, blocks: Blocks, sums: Floats, channel: Ints, at: Addresses) -> Floats:
         """*sums* with the bias of each lane's output *channel*, the residual and the activation.

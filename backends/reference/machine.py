@@ -130,7 +130,7 @@ class Blocks:
 
     def lds_tile(self, name: str, count: int, element: Element = ACCUMULATOR) -> int:
         """The first of *count* elements of a tile in LDS, counted in elements of its type."""
-        first = int(ceil_div(self._bytes_used, element.bytes))
+        first: int = ceil_div(self._bytes_used, element.bytes)
         self._bytes_used = (first + count) * element.bytes
         if self._bytes_used > self.plan.use.lds_bytes:
             raise LaunchError(

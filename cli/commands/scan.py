@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -57,15 +57,15 @@ def scan(
 
     shapes = shapes_of(input)
     model, place = factory_of(network)(), "cpu"
-    form: Any = torch.channels_last if layout == "nhwc" else torch.contiguous_format
+    form = torch.channels_last if layout == "nhwc" else torch.contiguous_format
     options.formed("", dtype, layout)  # raises for another word
     if (device is None and backend == "auto" and not api.assumed_device()[1]
             and torch.cuda.is_available()):
         place = "cuda"
     try:
-        example = tuple(one.to(getattr(torch, dtype or "float32"), memory_format=form)
-                        if one.dim() == 4 else one for one in inputs_of(shapes, place))
-        model = cast("Any", model).to(place, example[0].dtype, memory_format=form)
+        example = tuple(one.contiguous(memory_format=form) if one.dim() == 4 else one for one in (
+            given.to(getattr(torch, dtype or "float32")) for given in inputs_of(shapes, place)))
+        model = model.to(place, example[0].dtype)
         report = package.scan(model, example, fold=fold, backend=backend, device=device,
                               arithmetic=cast("Permission", arithmetic))
     except RuntimeError as failed:  # of PyTorch, where a shape does not fit a layer

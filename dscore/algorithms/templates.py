@@ -86,7 +86,7 @@ def pairs(most: int) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def options(draw: Any, algorithm: Any, scaled: bool = False,
+def options(draw: Any, algorithm: type[Any], scaled: bool = False,
             operations: Sequence[str] = ()) -> Any:
     """An operation that *algorithm* takes (or of *operations*), and options of its layer: element
     type and layout; of a convolution with and without bias, residual and scale, any activation.

@@ -137,8 +137,10 @@ def _lacking(operation: str, w_shape: tuple[int, ...], layer: Layer, dtype: str,
         spec = replace(spec, arithmetic="winograd")
     # Of an image of any size: what an algorithm runs does not depend on it.
     problem = ConvProblem(spec, 1, 4 * spec.span[0], 4 * spec.span[1], operation)
+    usual = (dtype, layout) == ("float32", "nchw")
     # Of a channel multiplier's gradients the definition's kernel is taken, too: sums are short.
-    if spec.kind == "depthwise" or any(one.name != Direct.name for one in running(problem)):
+    if (spec.kind == "depthwise" and usual) or any(
+            one.name != Direct.name for one in running(problem)):
         return ""
     what = "" if operation == "conv" else f" for the {operation.replace('_', ' ')}"
     return (f"{spec.kind} in {dtype} and {layout.upper()}: dscore has only the definition "

@@ -104,7 +104,8 @@ class Survey:
         problems = []
         for call in self.calls:
             if call.problem is not None and not call.reason:
-                bare = spec_of(call.conv, _dtype(call.conv), layout=call.problem.spec.layout)
+                form = call.problem.spec
+                bare = spec_of(call.conv, getattr(torch, form.dtype), layout=form.layout)
                 forward = replace(bare, bias=call.conv.bias is not None,
                                   activation=getattr(call.conv, "activation", None),
                                   arithmetic=self.arithmetic)
@@ -204,7 +205,7 @@ class Survey:
                                                   "come to it"))
             if seen and shape:
                 with suppress(SpecError):
-                    layout = form_of(seen[0]).layout
+                    layout = form_of(self._seen[name][0]).layout
                     call.problem = _problem_of(conv, shape, layout).permitting(self.arithmetic)
             yield call
 

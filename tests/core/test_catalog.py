@@ -11,7 +11,7 @@ from refusals import message
 
 from dscore.core import catalog
 from dscore.core.catalog import find, layers
-from dscore.core.token import parse_problem
+from dscore.core.token import parse_problem, problem_token
 from dscore.core.toml import load_toml
 
 SPECS = files("dscore._specs")
@@ -119,14 +119,16 @@ def test_find_replaces_the_batch():
     assert message(find, "P13", 0) == "batch must be positive, got 0"
 
 
-FORMS = ("; give a network (densenet161, efficientnet_b0, mnasnet_b1, mobilenet_v2, resnet50, "
+FORMS = ("; give a network (convnext_tiny, densenet161, efficientnet_b0, efficientnet_v2_s, "
+         "mamba_conv1d, mnasnet_b1, mobilenet_v2, mobilenet_v3_large, resnet50, "
          "shufflenet_v2, shufflenet_v2_x0_5, vgg16, yolov3), a table (depthwise, megakernels, "
          "pointwise), a layer "
          "(mobilenet_v2/7, P13), a range (P1-P45) or a problem (n1c64h14w14_o384k1)")
 
 
 @pytest.mark.parametrize(("text", "expected"), [
-    ("mobilnet_v2", f"nothing is named 'mobilnet_v2' (did you mean mobilenet_v2?){FORMS}"),
+    ("mobilnet_v2", f"nothing is named 'mobilnet_v2' (did you mean mobilenet_v2 or "
+                    f"mobilenet_v3_large?){FORMS}"),
     ("resnet1", "nothing is named 'resnet1' (did you mean ResNet-1 or resnet50 or ResNet-4?)"
                 f"{FORMS}"),
     ("???", f"nothing is named '???'{FORMS}"),
@@ -149,3 +151,20 @@ def test_find_says_what_comes_close(text, expected):
 
 def test_a_token_that_is_none_is_answered_as_a_token():
     assert message(find, "n1c64h14w14").startswith("not a problem: 'n1c64h14w14'")
+
+
+@pytest.mark.parametrize(("text", "names", "end"), [
+    ("P13_float16", ["P13_float16"], "_float16"),
+    ("p13_NHWC", ["P13_NHWC"], "_nhwc"),
+    ("P1-P2_nhwc_bfloat16", ["P1_nhwc_bfloat16", "P2_nhwc_bfloat16"], "_bfloat16_nhwc"),
+    ("weight_gradient:D1_float16_nhwc", ["weight_gradient:D1_float16_nhwc"], "_float16_nhwc"),
+    ("mobilenet_v2/2_float32", ["mobilenet_v2/2_float32"], "g32_bias_relu6")])
+def test_a_name_may_end_in_a_type_and_a_layout(text, names, end):
+    layers = find(text, 4)
+    assert [layer.name for layer in layers] == names
+    assert all(problem_token(layer.problem).endswith(end) for layer in layers)
+    assert {layer.problem.batch for layer in layers} == {4}
+
+
+def test_a_type_that_comes_twice_is_part_of_no_name():
+    assert "nothing is named 'P13_float16_bfloat16'" in message(find, "P13_float16_bfloat16")

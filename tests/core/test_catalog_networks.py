@@ -148,6 +148,33 @@ def test_parameters_are_those_of_pytorchs_models(name, parameters):
     assert all(spec.bias for spec in specs)
 
 
+# As PyTorch's models count: (a) two normalisation parameters for each bias but squeeze and excite;
+# (b) what else they have: classifiers, and ConvNeXt's normalisations and factors of channels.
+@pytest.mark.parametrize(("name", "count", "others", "parameters"), [
+    ("mobilenet_v3_large", 62, 961 * 1280 + 1281 * 1000, 5_483_032),
+    ("efficientnet_v2_s", 170, 1281 * 1000, 21_458_488),
+    ("convnext_tiny", 58, 769 * 1000 + 2 * (96 + 768) + 2 * (96 + 192 + 384)
+     + 3 * (3 * 96 + 3 * 192 + 9 * 384 + 3 * 768), 28_589_128)])
+def test_parameters_of_later_networks(name, count, others, parameters):
+    convs = networks()[name].layers
+    specs = [layer.problem.spec for layer in convs]
+    filters = sum(spec.out_channels * spec.products for spec in specs)
+    single = [excites(layer) or name == "convnext_tiny" for layer in convs]
+    biases = sum(spec.out_channels * (2 - one) for spec, one in zip(specs, single, strict=True))
+    assert (len(convs), filters + biases + others) == (count, parameters)
+
+
+def test_depthwise_layers_of_later_networks():
+    def sizes(name):
+        return {(problem.spec.in_channels, problem.height) for problem in network_problems(name)
+                if problem.spec.kind == "depthwise"}
+
+    assert sizes("convnext_tiny") == {(96, 56), (192, 28), (384, 14), (768, 7)}
+    steps = network_problems("mamba_conv1d")
+    assert all((one.out_height, one.out_width, one.padding) == (1, 2048, (0, 0, 3, 0))
+               and one.spec.kind == "depthwise" for one in steps)
+
+
 def excites(layer: catalog.NamedProblem) -> bool:
     return layer.label.endswith(("squeeze", "excite"))
 

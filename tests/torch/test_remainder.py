@@ -8,7 +8,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch.nn import functional  # noqa: E402
 
+from dscore.algorithms import registry  # noqa: E402
 from dscore.algorithms.implicit_gemm import ImplicitGemm  # noqa: E402
+from dscore.algorithms.row_reuse import RowReuse  # noqa: E402
 from dscore.torch import conv2d, gradients, layer, left_to_pytorch, remainder  # noqa: E402
 from dscore.torch.layer import Layer, result_shape  # noqa: E402
 
@@ -52,13 +54,27 @@ def test_types_and_layouts_of_dense_layers(x, w, begin, monkeypatch):
     tensors = on_gpu(2, 8, 5, 5, **x), on_gpu(4, 8, 3, 3, **w)
     assert reason(*tensors).startswith(begin)
     assert reason(*tensors, LAYER._replace(backend="hip")) == ""
+    layer._lacking.cache_clear()
 
 
 @pytest.mark.parametrize("form", [NHWC, torch.contiguous_format])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_depthwise_layers_of_all_types_and_layouts_are_not_left(dtype, form):
+def test_what_a_kernel_takes_is_not_left_and_what_the_definition_takes_alone_is(dtype, form,
+                                                                               monkeypatch):
     x, w = on_gpu(2, 8, 5, 5, dtype=dtype, memory_format=form), on_gpu(8, 1, 3, 3, dtype=dtype)
-    assert reason(x, w, LAYER._replace(groups=8)) == ""
+    depthwise = LAYER._replace(groups=8)
+    for one in map(registry.algorithm, registry.names()):
+        if one.name != "direct":
+            monkeypatch.setattr(type(one), "elements", ("float32",))
+            monkeypatch.setattr(type(one), "layouts", ("nchw",))
+    layer._lacking.cache_clear()
+    usual = dtype is torch.float32 and form is not NHWC
+    assert (reason(x, w, depthwise) == "") == usual
+    monkeypatch.setattr(RowReuse, "elements", ("float32", "float16", "bfloat16"))
+    monkeypatch.setattr(RowReuse, "layouts", ("nchw", "nhwc"))
+    layer._lacking.cache_clear()
+    assert reason(x, w, depthwise) == ""
+    layer._lacking.cache_clear()
 
 
 def test_more_elements_than_kernels_index():
