@@ -20,8 +20,9 @@ def templates(draw: Any, device: Device) -> Template:
     """Channels that are whole vectors of a block, and that are not."""
     layer = draw(pairs(5)), draw(pairs(3)), draw(pairs(2)), draw(options(ChannelSums))
     vector, lanes_c = draw(vectors(layer)), draw(st.integers(1, 9))
+    (thread_h, thread_w), (lanes_h, lanes_w) = draw(pairs(4)), draw(pairs(3))
     tiling = ChannelSumsTiling(
-        vector, lanes_c, *draw(pairs(4)), *draw(pairs(3)), draw(st.integers(1, 4)),
+        vector, lanes_c, thread_h, thread_w, lanes_h, lanes_w, draw(st.integers(1, 4)),
         draw(st.integers(1, 3)), ahead=device.early_start and draw(st.booleans()))
     return ChannelTemplate(device, tiling, *layer, draw(sizes(vector * lanes_c, 40)),
                            draw(st.sampled_from([1, 1, 2, 3])))
