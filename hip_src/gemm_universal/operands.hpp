@@ -1,4 +1,4 @@
-// The operands of a product of matrices (gemm_universal/kernel.hpp): which element of each lies
+// The operands of a product of matrices (gemm_universal/product.hpp): which element of each lies
 // where in memory, and how tiles of them come to LDS.
 //
 // An operand is rows of elements that lie side by side. Where these are the summed ones, as

@@ -156,7 +156,7 @@ def on_units(t: Any) -> Any:
 
 def pitches_of(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
     """Elements from a row of a tile in LDS to the next, of both operands
-    (hip_src/gemm_universal/kernel.hpp)."""
+    (hip_src/gemm_universal/shape.hpp)."""
     sizes, most = sizes_of(problem), VECTOR_BYTES // problem.spec.element.bytes
 
     def pitch(row: Count, along: bool) -> Count:
