@@ -1,4 +1,4 @@
-// The tiling of a product of matrices (gemm_universal/product.hpp), and what its blocks keep in LDS.
+// The tiling of a product of matrices (gemm_universal/product.hpp), and what blocks keep in LDS.
 #pragma once
 
 #include "gemm_universal/operands.hpp"

@@ -94,8 +94,8 @@ FAULTS = {
         "  for (int i = 0; i < 4; i++) d[i] = static_cast<float>(T(d[i]));\n  lanes.done();\n"
         "#elif defined(__CUDACC__)", "WRONG"),
     "elements past the last of a row": (
-        HALVES, "gemm_universal/operands.hpp", "column >= all) return", "column > all) return",
-        "WRONG"),
+        HALVES, "gemm_universal/operands.hpp", "column < columns;",
+        "column <= columns;", "WRONG"),
     "half of a fragment": (
         HALVES, "support/matrix_units.hpp", "r + j % 2 * 8) * pitch + j / 2 * 8",
         "r + j % 2 * 8) * pitch + j % 2 * 8", "WRONG"),
