@@ -59,7 +59,8 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   static int blocks(const Shape &s) { return t::cluster * tiles_n(s) * blocks_m(s) * t::parts; }
 
   const Shape &s;
-  int thread, lane, slice, wave_m, wave_n, rank, part, first_step, steps, first_m, first_n;
+  int thread, lane, slice, wave_m, wave_n, rank, part, first_step, steps, turn;
+  int first_m, first_n;
   typename t::A a;
   typename t::B b;
   static constexpr bool fetched = t::stages == 2 && t::repeat == 1;
@@ -78,14 +79,17 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
     slice = wave / (t::waves_m * t::waves_n);
     wave_n = wave % t::waves_n * t::wave_n;
     wave_m = wave / t::waves_n % t::waves_m * t::wave_m;
-    rank = blockIdx.x % t::cluster;
-    part = tile_of() / (tiles_n(s) * blocks_m(s));
+    // Where blocks do not share steps, their number is known when the kernel is built.
+    rank = t::cluster > 1 ? blockIdx.x % t::cluster : 0;
+    part = t::parts > 1 ? tile_of() / (tiles_n(s) * blocks_m(s)) : 0;
     first_step = (part * t::cluster + rank) * steps_each(s);
     steps = least(steps_each(s), all_steps(s) - first_step);
+    turn = steps > 1 ? first_m / t::tile_m % steps : 0;
   }
 
   __device__ int turned(int step) const {
-    return first_step + (step + first_m / t::tile_m) % steps;
+    const int at = step + turn;
+    return first_step + (at < steps ? at : at - steps);
   }
   __device__ void copy(T *lds, int step) const {
     a.copy(lds, turned(step));
