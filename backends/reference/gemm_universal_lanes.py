@@ -268,7 +268,7 @@ def lanes_of(plan: Plan) -> Lanes:
 
 def _require_lanes(plan: Plan, t: GemmUniversalTiling, wavefront: int) -> None:
     """LaunchError where the kernel does not exist, by the assertions of
-    hip_src/gemm_universal/kernel.hpp."""
+    hip_src/gemm_universal/product.hpp."""
     summed, fragment = t.step / t.slices, FRAGMENTS[t.arithmetic]
     units, whole = t.arithmetic != "plain", VECTOR_BYTES // plan.problem.spec.element.bytes
     unit_m, unit_n = t.lanes_m, max(wavefront // t.lanes_m, 1)

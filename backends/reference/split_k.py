@@ -183,8 +183,7 @@ def sum_of_parts(workspace: Floats) -> Floats:
         np.add(sums[part % rows], values, out=sums[part % rows])
     for row in sums[1:]:
         np.add(sums[0], row, out=sums[0])
-    first: Floats = sums[0]
-    return first
+    return np.asarray(sums[0])
 
 
 class _Lanes:

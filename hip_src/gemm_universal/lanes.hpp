@@ -1,5 +1,5 @@
-// The lanes of a wavefront of a product of matrices (gemm_universal/kernel.hpp): how they multiply,
-// and which results each holds.
+// The lanes of a wavefront of a product of matrices (gemm_universal/product.hpp): how they
+// multiply, and which results each holds.
 //
 // A kind of lanes says: `rows` of a lane by `runs` of `run` neighbouring columns, `row` and
 // `column` of these in the wavefront's tile, and the `index` of each sum.

@@ -1,4 +1,4 @@
-// The operands of a product of matrices (gemm_universal/kernel.hpp): which element of each lies
+// The operands of a product of matrices (gemm_universal/product.hpp): which element of each lies
 // where in memory, and how tiles of them come to LDS.
 //
 // An operand is rows of elements that lie side by side. Where these are the summed ones, as
@@ -43,6 +43,22 @@ __host__ __device__ inline int in_planes(int pixel, int channels, int area) {
   return pixel < 0 ? pixel : pixel / area * channels * area + pixel % area;
 }
 
+// How `Threads` threads go over a tile of `Rows` rows of `Columns` vectors: each keeps to its
+// column, so that its addresses are a constant apart, and those beyond whole rows have none.
+template <int Threads, int Rows, int Columns, bool PowerOfTwo>
+struct ColumnWalk {
+  static constexpr int power(int most) { return most < 2 ? 1 : 2 * power(most / 2); }
+  static constexpr int rows_apart = PowerOfTwo ? power(Threads / Columns) : Threads / Columns;
+  static constexpr int count = ceil_div(Rows, rows_apart);
+  static constexpr bool straight = true;
+  static __device__ inline int row(int i, int thread) { return thread / Columns + i * rows_apart; }
+  static __device__ inline int column(int, int thread) { return thread % Columns; }
+  static __device__ inline bool part(int i, int thread) {
+    return (rows_apart * Columns == Threads || thread < rows_apart * Columns) &&
+           (Rows % rows_apart == 0 || row(i, thread) < Rows);
+  }
+};
+
 // Tile of an operand: Extent rows (or columns) of the results by Step of the summed elements, moved
 // by vectors. Where a fragment's columns are to be neighbours, its rows of LDS hold others of
 // memory: of 8 * Group rows, the pairs of the eight rows of a fragment lie 2 * Group apart.
@@ -52,7 +68,10 @@ struct OperandTile {
   static constexpr int rows = Along ? Extent : Step, columns = Along ? Step : Extent;
   static constexpr int elements = rows * Pitch;
   static_assert(columns % Vector == 0 && Pitch % Vector == 0, "rows of whole vectors");
-  using Steps = Walk<Threads, rows, columns / Vector>;
+  using Steps = std::conditional_t<
+      (columns / Vector <= Threads),
+      ColumnWalk<Threads, rows, least(columns / Vector, Threads), (Group > 1)>,
+      Walk<Threads, rows, columns / Vector>>;
   using Move = Pack<T, Vector>;
   static constexpr int count = Steps::count;
   // Nothing is read from where no element is, which need but be aligned as vectors are.
@@ -105,7 +124,7 @@ struct OperandTile {
   // of a vector's number are others.
   static constexpr int apart = Steps::rows_apart;
   __device__ int row_of(int i) const {
-    if constexpr (Steps::straight && (Group == 1 || (apart & (apart - 1)) == 0))
+    if constexpr (Steps::straight)
       return row_in_memory(Steps::row(0, thread)) + row_in_memory(i * apart);
     else return row_in_memory(Steps::row(i, thread));
   }

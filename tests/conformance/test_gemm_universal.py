@@ -94,19 +94,19 @@ FAULTS = {
         "  for (int i = 0; i < 4; i++) d[i] = static_cast<float>(T(d[i]));\n  lanes.done();\n"
         "#elif defined(__CUDACC__)", "WRONG"),
     "elements past the last of a row": (
-        HALVES, "gemm_universal/operands.hpp", "column >= all) return", "column > all) return",
-        "WRONG"),
+        HALVES, "gemm_universal/operands.hpp", "column < columns;",
+        "column <= columns;", "WRONG"),
     "half of a fragment": (
         HALVES, "support/matrix_units.hpp", "r + j % 2 * 8) * pitch + j / 2 * 8",
         "r + j % 2 * 8) * pitch + j % 2 * 8", "WRONG"),
     "steps of the operands apart": (
-        HALVES, "gemm_universal/kernel.hpp",
+        HALVES, "gemm_universal/product.hpp",
         "a.copy(lds, turned(step));", "a.copy(lds, first_step + step);", "WRONG"),
     "ring of tiles one buffer short": (
-        STREAMED, "gemm_universal/kernel.hpp", "return ring + tile % t::stages *",
+        STREAMED, "gemm_universal/product.hpp", "return ring + tile % t::stages *",
         "return ring + tile % (t::stages - 1) *", "WRONG"),
     "results read before all are in LDS": (
-        STREAMED, "gemm_universal/kernel.hpp",
+        STREAMED, "gemm_universal/product.hpp",
         "if constexpr (t::cluster > 1) cluster_barrier();\n    else __syncthreads();\n",
         "if constexpr (t::cluster > 1) cluster_barrier();\n", "WRONG"),
 }

@@ -30,7 +30,7 @@ from dscore.algorithms.templates import (
     sizes,
 )
 from dscore.core.device import MATRIX_WAVEFRONT, Device
-from dscore.core.numerics import ACCUMULATOR, ELEMENTS, Element
+from dscore.core.numerics import ACCUMULATOR, ELEMENTS, Arithmetic, Element
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 
@@ -72,7 +72,8 @@ def templates(draw: Any, device: Device) -> Template:
 def _tilings(draw: Any, device: Device, element: Element, operation: str, last: bool) -> Tiling:
     on_units = "tf32" if element == ACCUMULATOR else element.name
     units = on_units in device.matrix_types and draw(st.integers(0, 3)) > 0
-    arithmetic = ("plain" if not units else "tf32x3" if element == ACCUMULATOR else "matrix16")
+    of_units: Arithmetic = "tf32x3" if element == ACCUMULATOR else "matrix16"
+    arithmetic: Arithmetic = of_units if units else "plain"
     lanes_m = 8 if units else draw(st.sampled_from((4, 8, 16)))
     whole, fragment = VECTOR_BYTES // element.bytes, FRAGMENTS[arithmetic]
     wave_m = (16 if units else lanes_m) * draw(st.integers(1, 2))

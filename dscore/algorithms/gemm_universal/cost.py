@@ -10,6 +10,7 @@ import numpy as np
 from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.gemm_universal.tiling import (
+    copies_of,
     direct,
     on_units,
     shape_of,
@@ -66,7 +67,7 @@ def traffic_of(case: Case) -> GemmTraffic:
                                         case.device.wavefront)
     shape, element, sizes = shape_of(problem, t, wavefront), problem.spec.element.bytes, (
         sizes_of(problem))
-    (vector_a, vector_b, vector_out), units = vectors_of(problem), on_units(t)
+    vector_out, units = vectors_of(problem)[2], on_units(t)
     depth, small = t.repeat * shape.steps * t.step / t.slices, problem.spec.element != ACCUMULATOR
     eights_m, eights_n = t.wave_m / 8, t.wave_n / 8
     # Of 16 bits, four matrices of 8 x 8 by an instruction; of float32, pairs or single elements.
@@ -79,9 +80,8 @@ def traffic_of(case: Case) -> GemmTraffic:
     on_loads = loads_16 if small else loads_tf32
     bytes_read = depth * element * np.where(units, t.wave_m + t.wave_n,
                                             wavefront * (thread_m + thread_n))
-    threads = footprint.threads
-    copies = shape.steps * (t.repeat * np.ceil(t.tile_m * t.step / vector_a / threads)
-                            + np.ceil(t.tile_n * t.step / vector_b / threads))
+    of_a, of_b = copies_of(problem, t, footprint.threads)
+    copies = shape.steps * (t.repeat * of_a + of_b)
     own = direct(t)
     run = np.minimum(VECTOR_BYTES / element if sizes.along_b else 2, vector_out)
     return GemmTraffic(

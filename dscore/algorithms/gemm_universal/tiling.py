@@ -156,7 +156,7 @@ def on_units(t: Any) -> Any:
 
 def pitches_of(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
     """Elements from a row of a tile in LDS to the next, of both operands
-    (hip_src/gemm_universal/kernel.hpp)."""
+    (hip_src/gemm_universal/shape.hpp)."""
     sizes, most = sizes_of(problem), VECTOR_BYTES // problem.spec.element.bytes
 
     def pitch(row: Count, along: bool) -> Count:
@@ -165,6 +165,24 @@ def pitches_of(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
 
     return (pitch(t.step if sizes.along_a else t.tile_m, sizes.along_a),
             pitch(t.step if sizes.along_b else t.tile_n, sizes.along_b))
+
+
+def copies_of(problem: ConvProblem, t: Any, threads: Count) -> tuple[Count, Count]:
+    """Vectors of a step that a thread brings, of both operands: each keeps to its column of a tile
+    (hip_src/gemm_universal/operands.hpp)."""
+    sizes, vectors, own = sizes_of(problem), vectors_of(problem), direct(t)
+
+    def copies(extent: Count, along: bool, vector: int, paired: Count) -> Count:
+        rows, columns = (extent, floor_div(t.step, vector)) if along else (
+            t.step, floor_div(extent, vector))
+        apart = np.maximum(floor_div(threads, columns), 1)
+        apart = np.where(paired, 2 ** np.log2(apart).astype(np.int64), apart)
+        return np.where(columns <= threads, ceil_div(rows, apart),
+                        ceil_div(rows * columns, threads))
+
+    return (copies(t.tile_m, sizes.along_a, vectors[0], False),
+            copies(t.tile_n, sizes.along_b, vectors[1],
+                   sizes.along_b & own & on_units(t) & (t.wave_n % 16 == 0)))
 
 
 def direct(t: Any) -> Any:
@@ -222,8 +240,8 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> GemmShape:
         # Sixteen summed elements by a wavefront, or eight of two parts.
         operands_a=np.where(on_units(t), t.wave_m * 16 // wavefront, plain_a),
         operands_b=np.where(on_units(t), t.wave_n * 16 // wavefront, plain_b),
-        fetched=vector_a * ceil_div(t.tile_m * t.step, vector_a * threads)
-        + vector_b * ceil_div(t.tile_n * t.step, vector_b * threads),
+        fetched=sum(vector * count for vector, count in zip(
+            (vector_a, vector_b), copies_of(problem, t, threads), strict=True)),
         a_elements=a_elements, b_elements=b_elements, buffer=a_elements + b_elements,
         sum_row=sum_row,
         joined=np.where(direct(t), 0, t.slices * t.tile_m * sum_row),

@@ -1,0 +1,243 @@
+// A product of matrices, rows of results by columns that lie side by side in memory, by tiles from
+// a ring of LDS buffers: pointwise layers whose channels come last (NHWC), and their gradients.
+//
+// Which axes the rows, the columns and the summed elements are, the operation says
+// (kernel.hpp, input_gradient.hpp and weight_gradient.hpp of this folder).
+//
+// Order of additions with plain arithmetic, as the reference backend has it: a slice s of the
+// wavefronts sums elements [s * slice, (s + 1) * slice) of every step, ascending; then the slices
+// are added, ascending; then the blocks of a cluster, which share the steps; then the parts. Row
+// tile r begins with the r-th of its block's steps, and goes on with the first after the last, so
+// that blocks do not read the same columns' elements at the same time.
+#pragma once
+
+#include "gemm_universal/lanes.hpp"
+#include "gemm_universal/shape.hpp"
+
+namespace dscore {
+
+template <class T, class t>
+using LanesOf = std::conditional_t<
+    t::plain, PlainLanes<T, t>,
+    std::conditional_t<
+        t::arithmetic == Products::tf32x3, Tf32Lanes<T, t>,
+        std::conditional_t<t::mfma, MfmaLanes<T, t>, Matrix16Lanes<T, t>>>>;
+
+// Roles: sizes m, n, k of a problem's product; A and B, the operands, with their `extent` of rows
+// or columns of results, their `depth` of summed elements, and where a `row` begins and what a
+// `column` adds to that (less than 0: there is none); Arguments, and what becomes of sums: `store`.
+template <class T, class Tiling, class Roles_>
+struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
+  using Roles = Roles_;
+  using Shape = typename Roles::Shape;
+  using t = GemmUniversalShape<T, Tiling, Roles>;
+  using Arguments = typename Roles::Arguments;
+  using Lanes = LanesOf<T, t>;
+  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = t::cluster;
+  static constexpr int layout = t::layout, lds_bytes = t::lds_bytes;
+  static constexpr int alignment =
+      greatest(greatest(t::vector_a, t::vector_b), t::vector_out) * static_cast<int>(sizeof(T));
+
+  static __host__ __device__ int tiles_m(const Shape &s) {
+    return ceil_div(Roles::m(s), t::tile_m);
+  }
+  static __host__ __device__ int tiles_n(const Shape &s) {
+    return ceil_div(Roles::n(s), t::tile_n);
+  }
+  static __host__ __device__ int blocks_m(const Shape &s) {
+    return ceil_div(tiles_m(s), t::repeat);
+  }
+  static __host__ __device__ int all_steps(const Shape &s) {
+    return ceil_div(Roles::k(s), t::step);
+  }
+  // Steps of one block of a cluster, of one part; the last may have fewer, or none.
+  static __host__ __device__ int steps_each(const Shape &s) {
+    return ceil_div(all_steps(s), t::parts * t::cluster);
+  }
+  // Block of the cluster fastest, then column tile: blocks that read the same rows follow one
+  // another.
+  static int blocks(const Shape &s) { return t::cluster * tiles_n(s) * blocks_m(s) * t::parts; }
+
+  const Shape &s;
+  int thread, lane, slice, wave_m, wave_n, rank, part, first_step, steps, turn;
+  int first_m, first_n;
+  typename t::A a;
+  typename t::B b;
+  static constexpr bool fetched = t::stages == 2 && t::repeat == 1;
+  typename t::A::Move a_moves[fetched ? t::A::count : 1];
+  typename t::B::Move b_moves[fetched ? t::B::count : 1];
+  float accumulators[t::accumulators];
+
+  static __device__ int tile_of() { return blockIdx.x / t::cluster; }
+  __device__ Product(const Arguments &args, const Shape &shape)
+      : s(shape), thread(threadIdx.x), lane(threadIdx.x % t::wavefront),
+        first_m(tile_of() / tiles_n(shape) % blocks_m(shape) * t::repeat * t::tile_m),
+        first_n(tile_of() % tiles_n(shape) * t::tile_n),
+        a(Roles::a(args), {shape}, first_m, threadIdx.x),
+        b(Roles::b(args), {shape}, first_n, threadIdx.x), accumulators{} {
+    const int wave = thread / t::wavefront;
+    slice = wave / (t::waves_m * t::waves_n);
+    wave_n = wave % t::waves_n * t::wave_n;
+    wave_m = wave / t::waves_n % t::waves_m * t::wave_m;
+    // Where blocks do not share steps, their number is known when the kernel is built.
+    rank = t::cluster > 1 ? blockIdx.x % t::cluster : 0;
+    part = t::parts > 1 ? tile_of() / (tiles_n(s) * blocks_m(s)) : 0;
+    first_step = (part * t::cluster + rank) * steps_each(s);
+    steps = least(steps_each(s), all_steps(s) - first_step);
+    turn = steps > 1 ? first_m / t::tile_m % steps : 0;
+  }
+
+  __device__ int turned(int step) const {
+    const int at = step + turn;
+    return first_step + (at < steps ? at : at - steps);
+  }
+  __device__ void copy(T *lds, int step) const {
+    a.copy(lds, turned(step));
+    b.copy(lds + t::A::elements, turned(step));
+  }
+  __device__ void fetch(int step) {
+    a.fetch(a_moves, turned(step));
+    b.fetch(b_moves, turned(step));
+  }
+  __device__ void put(T *lds) const {
+    a.put(lds, a_moves);
+    b.put(lds + t::A::elements, b_moves);
+  }
+  __device__ void multiply(const T *lds) { multiply(lds, lds + t::A::elements); }
+  __device__ void multiply(const T *rows, const T *columns) {
+    Lanes::multiply(accumulators,
+                    rows + place_of<t::along_a>(wave_m, slice * t::slice, t::pitch_a),
+                    columns + place_of<t::along_b>(wave_n, slice * t::slice, t::pitch_b), lane);
+  }
+
+  // Stores Width neighbouring sums of a row.
+  template <int Width>
+  __device__ void store(const Arguments &args, int row, int column, const float *values) const {
+    if (Roles::n(s) % t::tile_n != 0 && column >= Roles::n(s)) return;
+    Roles::template store<T, Width>(args, s, part, row, column, values);
+  }
+  __device__ bool held(int row) const { return Roles::m(s) % t::tile_m == 0 || row < Roles::m(s); }
+
+  // Each lane its own sums.
+  __device__ void finish_direct(const Arguments &args) const {
+    constexpr int width = least(Lanes::run, t::vector_out);
+    DSCORE_UNROLL
+    for (int r = 0; r < Lanes::rows; r++) {
+      const int row = first_m + wave_m + Lanes::row(r, lane);
+      if (!held(row)) continue;
+      DSCORE_UNROLL
+      for (int q = 0; q < Lanes::runs; q++)
+        DSCORE_UNROLL
+        for (int e = 0; e < Lanes::run; e += width) {
+          float values[width];
+          DSCORE_UNROLL
+          for (int j = 0; j < width; j++) values[j] = accumulators[Lanes::index(r, q, e + j)];
+          store<width>(args, row, first_n + wave_n + Lanes::column(q, lane) + e, values);
+        }
+    }
+  }
+
+  // Sums of all slices, and of a cluster's blocks, through LDS to the threads that store them.
+  __device__ void finish_joined(const Arguments &args, float *sums) const {
+    if constexpr (t::repeat == 1) __syncthreads();
+    float *own = sums + slice * t::sums + wave_m * t::sum_row + wave_n;
+    DSCORE_UNROLL
+    for (int r = 0; r < Lanes::rows; r++)
+      DSCORE_UNROLL
+      for (int q = 0; q < Lanes::runs; q++) {
+        Pack<float, Lanes::run> run;
+        DSCORE_UNROLL
+        for (int e = 0; e < Lanes::run; e++) run.at[e] = accumulators[Lanes::index(r, q, e)];
+        write_vector(own + Lanes::row(r, lane) * t::sum_row + Lanes::column(q, lane), run);
+      }
+    if constexpr (t::cluster > 1) cluster_barrier();
+    else __syncthreads();
+    constexpr int columns = t::tile_n / t::vector_out, all = t::tile_m * columns;
+    DSCORE_ROLLED
+    for (int at = rank * threads + thread; at < all; at += threads * t::cluster) {
+      const int row = at / columns, column = at % columns * t::vector_out;
+      if (!held(first_m + row)) continue;
+      float values[t::vector_out] = {};
+      join(values, sums + row * t::sum_row + column);
+      store<t::vector_out>(args, first_m + row, first_n + column, values);
+    }
+    // A block's LDS is there for as long as the block is.
+    if constexpr (t::cluster > 1) cluster_barrier();
+  }
+  // Blocks whose sums are read at once: all of them would take all registers there are.
+  static constexpr int together =
+      greatest(least(t::cluster, 64 / (t::slices * t::vector_out)), 1);
+  __device__ void join(float (&values)[t::vector_out], const float *sums) const {
+    DSCORE_ROLLED
+    for (int first = 0; first < t::cluster; first += together)
+      DSCORE_UNROLL
+      for (int block = 0; block < together; block++)
+        if (t::cluster % together == 0 || first + block < t::cluster)
+          join_block(values, sums, first + block);
+  }
+  __device__ void join_block(float (&values)[t::vector_out], const float *sums, int block) const {
+    constexpr int width = least(t::vector_out, 4);
+    float own[t::vector_out] = {};
+    DSCORE_UNROLL
+    for (int other = 0; other < t::slices; other++)
+      DSCORE_UNROLL
+      for (int j = 0; j < t::vector_out; j += width) {
+        const float *from = sums + other * t::sums + j;
+        const auto several = t::cluster > 1 ? read_vector_of_block<width>(from, block)
+                                            : read_vector<width>(from);
+        DSCORE_UNROLL
+        for (int i = 0; i < width; i++) own[j + i] += several.at[i];
+      }
+    DSCORE_UNROLL
+    for (int j = 0; j < t::vector_out; j++) values[j] += own[j];
+  }
+
+  __device__ void finish(const Arguments &args, void *sums) const {
+    if constexpr (t::direct) finish_direct(args);
+    else finish_joined(args, static_cast<float *>(sums));
+  }
+
+  // Tiles of rows, one after the other, through a ring; the columns' elements stay in LDS.
+  __device__ void run_repeated(const Arguments &args, T *lds) {
+    T *ring = lds + t::B::elements;
+    const int tiles = least(t::repeat, tiles_m(s) - first_m / t::tile_m), first = first_m;
+    const auto rows = [&](int tile) { return a.moved(first + tile * t::tile_m); };
+    const auto buffer = [&](int tile) { return ring + tile % t::stages * t::A::elements; };
+    b.copy(lds, 0);
+    DSCORE_UNROLL
+    for (int tile = 0; tile < t::stages - 1; tile++) {
+      if (tile < tiles) rows(tile).copy(buffer(tile), 0);
+      commit_copies();
+    }
+    DSCORE_ROLLED
+    for (int tile = 0; tile < tiles; tile++) {
+      wait_copies<t::stages - 2>();
+      if constexpr (Roles::scaled)
+        Roles::scale(args, s, rows(tile), b, buffer(tile), lds, 0);
+      __syncthreads();
+      const int ahead = tile + t::stages - 1;
+      if (ahead < tiles) rows(ahead).copy(buffer(ahead), 0);
+      commit_copies();
+      DSCORE_UNROLL
+      for (int i = 0; i < t::accumulators; i++) accumulators[i] = 0.0f;
+      multiply(buffer(tile), lds);
+      first_m = first + tile * t::tile_m;
+      finish(args, ring + t::stages * t::A::elements);
+    }
+  }
+
+  __device__ void run(const Arguments &args) {
+    T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
+    if constexpr (t::repeat > 1) {
+      run_repeated(args, lds);
+    } else {
+      run_ring<t>(*this, lds, steps, [&](T *arrived, int step) {
+        if constexpr (Roles::scaled)
+          Roles::scale(args, s, a, b, arrived, arrived + t::A::elements, turned(step));
+      });
+      finish(args, lds);
+    }
+  }
+};
+
+}  // namespace dscore
