@@ -175,9 +175,14 @@ def _selecting(plain: Read, selection: str, extended: bool, kind: str) -> Read:
     return read
 
 
-def vector_writer(operand: Operand, kind: str) -> Write:
-    """Function that writes the executing lanes of a destination; a mask goes to scalars."""
+def vector_writer(operand: Operand, kind: str, half: str = "DWORD") -> Write:
+    """Function that writes the executing lanes of a destination; a mask goes to scalars.
+
+    *half*: "WORD_1" for a result of 16 bits that goes to the upper half; the other becomes 0.
+    """
     first = operand.first
+    if half != "DWORD" and kind not in "heg":
+        raise UnknownError(f"dst_sel:{half} of a result that has not 16 bits")
     if kind == "m":
         if operand.kind != "s" or operand.count != 2:
             raise UnknownError("a mask that does not go to a pair of scalar registers")
@@ -190,9 +195,9 @@ def vector_writer(operand: Operand, kind: str) -> Write:
         return lambda m, value: np.copyto(m.vi[first], value, where=m.lanes, casting="same_kind")
     if kind in "dq":
         return lambda m, value: _write_wide(m, first, value.view(np.uint64))
-    if kind in "heg":  # the upper half becomes 0
-        bits = float16_bits if kind == "g" else _low_bits
-        return lambda m, value: np.copyto(m.v[first], bits(value), where=m.lanes)
+    if kind in "heg":  # the other half becomes 0
+        bits, up = float16_bits if kind == "g" else _low_bits, np.uint32(16 * (half != "DWORD"))
+        return lambda m, value: np.copyto(m.v[first], bits(value) << up, where=m.lanes)
     return lambda m, value: np.copyto(m.v[first], value, where=m.lanes, casting="same_kind")
 
 

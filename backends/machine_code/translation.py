@@ -133,8 +133,9 @@ class Translator:
         op, modifiers = VECTOR[instruction.opcode], instruction.modifiers
         sdwa = "dst_sel" in modifiers or "src0_sel" in modifiers
         self._require_modifiers({"dst_sel", "dst_unused", "src0_sel", "src1_sel"} if sdwa else ())
-        if modifiers.get("dst_sel", "DWORD") != "DWORD":
-            raise UnknownError(f"dst_sel:{modifiers['dst_sel']}")
+        half = modifiers.get("dst_sel", "DWORD")
+        if half != "DWORD" and (half, modifiers.get("dst_unused")) != ("WORD_1", "UNUSED_PAD"):
+            raise UnknownError(f"dst_sel:{half}")
         names = [*instruction.operands]
         if instruction.opcode == "v_div_fmas_f32":
             names.append("vcc")
@@ -146,7 +147,7 @@ class Translator:
             raise UnknownError(f"{len(names)} operands of {instruction.opcode}")
         reads = [reader(one, kind, True, modifiers.get(f"src{n}_sel", "DWORD"))
                  for n, (one, kind) in enumerate(zip(sources, op.sources, strict=True))]
-        writes = [vector_writer(one, kind)
+        writes = [vector_writer(one, kind, half)
                   for one, kind in zip(destinations, op.destinations, strict=True)]
         step = _step(op.compute, reads, writes)
         if instruction.opcode in ("v_mad_u64_u32", "v_mad_i64_i32"):

@@ -130,12 +130,19 @@ struct OperandTile {
   }
 
   // Calls take(i, place in the tile, source, whether it exists, its row, its column) for the
-  // thread's vectors.
-  template <class Take>
+  // thread's vectors, `Together` of which are unrolled.
+  template <int Together = count, class Take>
   __device__ void each(int step, Take take) const {
+    DSCORE_ROLLED
+    for (int from_i = 0; from_i < count; from_i += Together)
+      each_of<Together>(step, from_i, take);
+  }
+  template <int Together, class Take>
+  __device__ void each_of(int step, int from_i, Take take) const {
     DSCORE_UNROLL
-    for (int i = 0; i < count; i++) {
-      if (!Steps::part(i, thread)) continue;
+    for (int j = 0; j < Together; j++) {
+      const int i = Together == count ? j : from_i + j;
+      if ((count % Together != 0 && i >= count) || !Steps::part(i, thread)) continue;
       const int place = Steps::row(i, thread), place_column = Steps::column(i, thread) * Vector;
       const int row = Along ? first + row_of(i) : step * Step + place;
       const int column = (Along ? step * Step : first) + place_column;
@@ -147,8 +154,11 @@ struct OperandTile {
     }
   }
 
+  // Single halves pass through registers, and many would take all of these.
+  static constexpr bool halves = Vector * sizeof(T) == 2 && !(kept && Along);
+  static constexpr int copied = halves ? least(8, count) : count;
   __device__ void copy(T *lds, int step) const {
-    each(step, [&](int, int at, const T *element, bool there, int, int) {
+    each<copied>(step, [&](int, int at, const T *element, bool there, int, int) {
       copy_async<Vector * int{sizeof(T)}>(lds + at, element, there);
     });
   }

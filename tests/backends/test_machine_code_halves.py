@@ -108,6 +108,7 @@ def test_float16_to_float32_and_back():
     v_cvt_f32_f16 v2, v1
     v_cvt_f32_f16_sdwa v3, v1 dst_sel:DWORD src0_sel:WORD_1
     v_cvt_f16_f32 v5, v4
+    v_cvt_f16_f32_sdwa v7, v4 dst_sel:WORD_1 dst_unused:UNUSED_PAD src0_sel:DWORD
     v_pack_b32_f16 v6, v1, v5""", {1: values, 4: floats.view(np.uint32)})
     for lane, value in enumerate(values.tolist()):
         for register, bits in ((2, value), (3, value >> 16)):
@@ -115,6 +116,7 @@ def test_float16_to_float32_and_back():
             assert np.array_equal(number, half(bits), equal_nan=True)
         assert same(int(after.v[5][0, lane]), float(floats[lane]))
     assert np.array_equal(after.v[6][0], after.v[5][0] << np.uint32(16) | values & 0xFFFF)
+    assert np.array_equal(after.v[7][0], after.v[5][0] << np.uint32(16))
 
 
 @settings(max_examples=60)

@@ -96,12 +96,6 @@ FAULTS = {
     "elements past the last of a row": (
         HALVES, "gemm_universal/operands.hpp", "column < columns;",
         "column <= columns;", "WRONG"),
-    "half of a fragment": (
-        HALVES, "support/matrix_units.hpp", "r + j % 2 * 8) * pitch + j / 2 * 8",
-        "r + j % 2 * 8) * pitch + j % 2 * 8", "WRONG"),
-    "steps of the operands apart": (
-        HALVES, "gemm_universal/product.hpp",
-        "a.copy(lds, turned(step));", "a.copy(lds, first_step + step);", "WRONG"),
     "ring of tiles one buffer short": (
         STREAMED, "gemm_universal/product.hpp", "return ring + tile % t::stages *",
         "return ring + tile % (t::stages - 1) *", "WRONG"),

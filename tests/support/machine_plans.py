@@ -6,6 +6,7 @@ from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTil
 from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
+from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.winograd.tiling import WinogradTiling
@@ -28,6 +29,10 @@ PLANS = {
     "gemm, hardswish": plan("n2c9h5w5_o16k1_hardswish", GemmTiling(16, 32, 8, 32, 8, 1, 8, 2)),
     "gemm, silu": plan("n1c8h5w5_o16k1_bias_silu", GemmTiling(16, 32, 8, 32, 8, 1, 8, 2)),
     "gemm, sigmoid": plan("n1c9h3w5_o16k1_sigmoid", GemmTiling(16, 32, 8, 32, 8, 1, 8, 2)),
+    "universal": plan("n1c20h5w7_o24k1_nhwc_bias_relu",
+                      GemmUniversalTiling(16, 32, 8, 32, 8, 1, 16, 2)),
+    "universal, repeated": plan("n2c9h4w5_o13k1s1x2p1_nhwc_bias_hardswish", GemmUniversalTiling(
+        8, 32, 8, 32, 8, 1, 12, 2, repeat=3, staged=True)),
     "implicit gemm": plan("n1c5h6w7_o9k3p1_bias_relu",
                           ImplicitGemmTiling(8, 32, 8, 32, 4, 1, 4, 2, 120)),
     "implicit gemm, groups": plan("n2c8h7w6_o12k3s2p1g2",

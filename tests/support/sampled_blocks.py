@@ -45,6 +45,11 @@ def _matrices(problem, t, image, channel, row, column, channels, height, width):
     return tile * t.cluster
 
 
+def _rows_of_channels(problem, t, image, channel, row, column, channels, height, width):
+    pixel, columns = (image * height + row) * width + column, _tiles(channels, t.tile_n)
+    return (pixel // (t.tile_m * t.repeat) * columns + channel // t.tile_n) * t.cluster
+
+
 def _groups_of_matrices(problem, t, image, channel, row, column, channels, height, width):
     group, within = np.divmod(channel, problem.spec.group_out)
     pixel_tile = ((image * height + row) * width + column) // t.tile_p
@@ -68,8 +73,8 @@ def _direct(problem, t, image, channel, row, column, channels, height, width):
 
 
 _NUMBERS = {"row_reuse": _rows, "channel_vectors": _channels, "gemm": _matrices,
-            "channel_distribution": _distribution, "implicit_gemm": _groups_of_matrices,
-            "direct": _direct}
+            "gemm_universal": _rows_of_channels, "channel_distribution": _distribution,
+            "implicit_gemm": _groups_of_matrices, "direct": _direct}
 
 
 def sample(plan, most, seed=0):

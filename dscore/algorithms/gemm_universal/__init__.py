@@ -53,9 +53,9 @@ from dscore.core.spec import LAYOUTS
 # The kernel that adds parts takes at most so many elements at a time.
 MOST_ADDED = 4
 # Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md).
-_HIPCC, _NVCC, _NVCC_LEAST = 56, 48, 90
+_HIPCC, _NVCC, _NVCC_LEAST = 48, 48, 90
 # What it takes at most in place of these: where elements move one by one, or joins read ahead.
-_HIPCC_MOST, _NVCC_MOST = 38, 80
+_HIPCC_MOST, _NVCC_MOST = 32, 80
 
 
 def _fragment_m(case: Case) -> Count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -92,7 +93,7 @@ def _whole(device: Device, element: Element, k: int, streamed: bool) -> SimpleNa
                        _laid_out(device, element, {**shared, "slice_k": divided}))
 
 
-def _laid_out(device: Device, element: Element, axes: dict[str, tuple[int, ...]]
+def _laid_out(device: Device, element: Element, axes: Mapping[str, Sequence[int]]
               ) -> SimpleNamespace:
     """Wavefronts by fragments of matrix units, and by lanes of plain arithmetic, on *axes*."""
     name = "tf32" if element == ACCUMULATOR else element.name
@@ -107,7 +108,7 @@ def _laid_out(device: Device, element: Element, axes: dict[str, tuple[int, ...]]
     return _tilings(device, concatenate(units, _plain(device, few, (8,), (4,), (4,))))
 
 
-def _plain(device: Device, axes: dict[str, tuple[int, ...]], lanes_m: tuple[int, ...],
+def _plain(device: Device, axes: Mapping[str, Sequence[int]], lanes_m: tuple[int, ...],
            rows: tuple[int, ...], columns: tuple[int, ...]) -> SimpleNamespace:
     c = grid(arithmetic=[0], lanes_m=lanes_m, rows=rows, columns=columns, waves_m=(1, 2, 4, 8),
              waves_n=(1, 2, 4), **axes)
