@@ -102,7 +102,10 @@ using Moved = std::conditional_t<sizeof(T) == 2 && Count % 2 == 0, Pack<uint32_t
 
 template <int Count, class T>
 __device__ inline Pack<T, Count> read_vector(const T *from) {
-  return bits_as<Pack<T, Count>>(*reinterpret_cast<const Moved<T, Count> *>(from));
+  // A copy of bits right out of memory would be made of bytes by nvcc.
+  const auto moved = *reinterpret_cast<const Moved<T, Count> *>(from);
+  if constexpr (std::is_same_v<Moved<T, Count>, Pack<T, Count>>) return moved;
+  else return bits_as<Pack<T, Count>>(moved);
 }
 template <int Count, class T>
 __device__ inline void write_vector(T *to, const Pack<T, Count> &vector) {
