@@ -131,7 +131,7 @@ class _CountingBatch(Batch):
         super().__init__(program, grid, numbers, _CountingMemory(memory, self))
         self.counts = counts
         self.shared = _CountingLds(self, numbers.size, program.descriptor.lds_bytes, grid.waves,
-                                   program.lds_part)
+                                   memory.part)
         self.opcode = ""
 
     @property

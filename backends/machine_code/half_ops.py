@@ -175,12 +175,10 @@ _RESULTS: dict[str, Callable[[Any, Any], Any]] = {
     "v_fma_mixhi_f16": lambda before, total: (before & np.uint32(0xFFFF)
                                               | float16_bits(total) << np.uint32(16)),
 }
-_LDS: dict[str, Handler] = {
-    **{f"ds_read_u16{part}": _lds_read_half for part in ("", "_d16", "_d16_hi")},
-    **{f"ds_write_b16{part}": _lds_write_half for part in ("", "_d16_hi")}}
 _HANDLERS: dict[str, Handler] = {
     **{f"global_load_{name}": _global_load_half
        for name in ("ushort", "short_d16", "short_d16_hi")},
     **{f"global_store_short{part}": _global_store_half for part in ("", "_d16_hi")},
-    **_LDS, **dict.fromkeys(_RESULTS, _mixed)}
-HALVES_OF_LDS = frozenset(_LDS)  # opcodes
+    **{f"ds_read_u16{part}": _lds_read_half for part in ("", "_d16", "_d16_hi")},
+    **{f"ds_write_b16{part}": _lds_write_half for part in ("", "_d16_hi")},
+    **dict.fromkeys(_RESULTS, _mixed)}

@@ -5,11 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from dscore.backends.machine_code.half_ops import HALVES_OF_LDS
 from dscore.backends.machine_code.memory import GlobalMemory, Lds, Window
 from dscore.backends.machine_code.objects import Descriptor
 from dscore.backends.machine_code.translation import BasicBlock
@@ -44,12 +42,6 @@ class Program:
 
     blocks: Sequence[BasicBlock]
     descriptor: Descriptor
-
-    @cached_property
-    def lds_part(self) -> int:
-        """Bytes of LDS that it reads or writes at least: 2 or 4."""
-        return 2 if any(one.opcode in HALVES_OF_LDS for block in self.blocks
-                        for one in block.instructions) else 4
 
     def run(self, grid: Grid, arrays: Sequence[tuple[str, Array, bool | None]], kernarg: bytes,
             blocks: Sequence[int] | None = None) -> None:
@@ -93,7 +85,7 @@ class Batch(Waves):
         descriptor, blocks = program.descriptor, numbers.size
         super().__init__(grid.waves * blocks, descriptor.vgprs)
         self.program, self.memory = program, memory
-        self.shared = Lds(blocks, descriptor.lds_bytes, grid.waves, program.lds_part)
+        self.shared = Lds(blocks, descriptor.lds_bytes, grid.waves, memory.part)
         self.blocks = np.tile(np.arange(blocks, dtype=np.int32), grid.waves)
         self.wave_of_block = np.repeat(np.arange(grid.waves, dtype=np.int32), blocks)
         self.wave_numbers = (numbers[self.blocks] * grid.waves + self.wave_of_block).astype(

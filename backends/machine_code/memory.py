@@ -37,10 +37,26 @@ class Window:
         self.bytes, self._array = array.nbytes, array
         self.words: Words = _words_of(array)
         self.halves = self.words.view(np.uint16)
-        # Of the parts that different wavefronts may write: elements, or words of larger ones.
+        # Elements, or words of larger ones: what different wavefronts may write, and where accesses
+        # may begin. The hardware takes words at any address (AMDGPUUsage, "unaligned-access-mode").
         self.part = min(array.itemsize, 4)
         if writable:
             self.writer = np.full(4 * self.words.size // self.part, _NOBODY, dtype=np.int32)
+
+    def word(self, first: Array, word: int) -> Words:
+        """Words numbered *word* from the parts *first* on."""
+        if self.part == 4:
+            return self.words[word:].take(first, mode="clip")
+        low, high = (self.halves[2 * word + n:].take(first, mode="clip") for n in (0, 1))
+        return low | high.astype(np.uint32) << np.uint32(16)
+
+    def set_word(self, first: Array, word: int, values: Words) -> None:
+        """Write words, as `word` reads them."""
+        if self.part == 4:
+            self.words[first + word] = values
+            return
+        self.halves[first + 2 * word] = values.astype(np.uint16)
+        self.halves[first + 2 * word + 1] = (values >> np.uint32(16)).astype(np.uint16)
 
     def finish(self) -> None:
         """Write back to an array of half a word more than whole words, which was copied."""
@@ -89,6 +105,7 @@ class GlobalMemory:
 
     def __init__(self, windows: list[Window]) -> None:
         self.windows = windows
+        self.part = min((window.part for window in windows), default=4)  # of LDS, too
         self.changes = 0  # stores and atomic operations so far
 
     def finish(self) -> None:
@@ -122,9 +139,9 @@ class GlobalMemory:
         for window, which, offsets in self._places(addresses):
             if window.writable and not window.shared:
                 raise Fault(f"reads {window.name}, which it is to write")
-            first = window.at(offsets, 4 * words)
+            first = window.at(offsets, 4 * words, window.part)
             for word in range(words):
-                values[word, which] = window.words[word:].take(first, mode="clip")
+                values[word, which] = window.word(first, word)
         return values
 
     def load_halves(self, addresses: npt.NDArray[np.uint64]) -> Words:
@@ -155,12 +172,11 @@ class GlobalMemory:
         for window, which, offsets in self._places(addresses):
             if not window.writable:
                 raise Fault(f"writes to {window.name}, which is an input")
-            first = window.at(offsets, 4 * len(values))
+            first = window.at(offsets, 4 * len(values), window.part)
             window.note_writers(offsets, 4 * len(values), waves[which])
             for word, value in enumerate(values):
-                place = first + word
-                window.words[place] = value[which]
-                _require_agreement(window.words[place], value[which], window.name)
+                window.set_word(first, word, value[which])
+                _require_agreement(window.word(first, word), value[which], window.name)
 
     def add(self, addresses: npt.NDArray[np.uint64], values: Words) -> Words:
         """Add *values* one after the other to words at *addresses*; the words as each found them.
@@ -198,7 +214,7 @@ class Lds:
     """LDS of blocks that run together, of *size* bytes each.
 
     A part's tag is the barriers that its block had passed, and the wavefront, of the last write
-    and the last read. Parts are words, or their halves where a kernel accesses such.
+    and the last read. Parts are words, or their halves for a kernel of 16-bit elements.
     """
 
     _WAVES = 32  # tags of one count of barriers: wavefronts, and one that stands for several
@@ -220,7 +236,8 @@ class Lds:
         if low < 0 or high > self.bytes:
             raise Fault(f"accesses bytes {low:,} to {high - 1:,} of LDS, of which the block has "
                         f"{self.bytes:,}")
-        aligned = 16 if size == 12 else size
+        # As of a window's parts.
+        aligned = 2 if self.part == 2 else 16 if size == 12 else size
         if (offsets & (aligned - 1)).any():
             raise Fault(f"accesses {size} bytes of LDS at an address that is no multiple of "
                         f"{aligned}")

@@ -52,10 +52,8 @@ def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 
     tensors are taken as they lie, and give such results.
 
     It can be used under torch.compile, torch.export, in CUDA graphs, in torch.func's transforms,
-    and differentiated any number of times.
-
-    Raises SpecError for what is no convolution, CompileError and LaunchError as `dscore.conv`
-    does, UnavailableError where the GPU's compiler is missing.
+    and differentiated any number of times. Raises SpecError for what is no convolution,
+    CompileError and LaunchError as `dscore.conv` does, UnavailableError without a compiler.
 
     >>> x, w = torch.ones(1, 2, 3, 3), torch.ones(2, 1, 3, 3, requires_grad=True)
     >>> y = conv2d(x, w, padding="same", groups=2, activation="relu")
@@ -63,11 +61,14 @@ def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 
     >>> w.grad[0, 0, 1].tolist()
     [6.0, 9.0, 6.0]
     """
-    if not (_traced_by_dynamo() or _autocast_on() or _dispatch_modes()):
+    master = w  # by whose identity a call is remembered, though autocast makes another each time
+    if not (_traced_by_dynamo() or _dispatch_modes()):
+        if _autocast_on():
+            x, w, bias, residual, scale = _under_autocast((x, w, bias, residual, scale))
         try:
             if residual is None and scale is None:
-                key = (id(w), bias is None, stride, padding, dilation, groups, activation, backend,
-                       arithmetic)
+                key = (id(master), bias is None, stride, padding, dilation, groups, activation,
+                       backend, arithmetic)
                 if _gradients_on():
                     y = recorded(key, x, w, bias)
                 else:
@@ -77,7 +78,7 @@ def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 
                 y = None
             else:
                 side = None if residual is None else "after" if residual_after else "before"
-                call = _fast_call((id(w), bias is None, stride, padding, dilation, groups,
+                call = _fast_call((id(master), bias is None, stride, padding, dilation, groups,
                                    activation, backend, arithmetic, side, scale is not None))
                 y = None if call is None else call(
                     x, w, bias, *[one for one in (residual, scale) if one is not None], None)
@@ -86,19 +87,19 @@ def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 
         if y is not None:
             return y
     return _conv2d(x, w, bias, stride, padding, dilation, groups, activation, residual,
-                   residual_after, scale, backend, arithmetic)
+                   residual_after, scale, backend, arithmetic, master)
 
 
 def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding: PaddingLike,
             dilation: PairLike, groups: int, activation: Activation | None,
             residual: Tensor | None, residual_after: bool, scale: Tensor | None, backend: str,
-            arithmetic: str | None) -> Tensor:
+            arithmetic: str | None, master: Tensor) -> Tensor:
     """The same for a call that is not a remembered one."""
     _require_operands(x, w, bias, residual, scale)
     if x.dim() == 3:
         one = _conv2d(x.unsqueeze(0), w, bias, stride, padding, dilation, groups, activation,
                       None if residual is None else residual.unsqueeze(0), residual_after,
-                      None if scale is None else scale.unsqueeze(0), backend, arithmetic)
+                      None if scale is None else scale.unsqueeze(0), backend, arithmetic, master)
         return one.squeeze(0)
     layer, epilogue = constants_of(x, w, stride, padding, dilation, groups, backend, arithmetic,
                                    activation, residual_after)
@@ -107,6 +108,7 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
     factor = scale if scale is None or scale.dim() == 2 else scale.flatten(1)
     tensors = x, w, bias, residual, factor
     operands: Any = _under_autocast(tensors)
+    unchanged = all(one is other for one, other in zip(operands, tensors, strict=True))
     reason = reason_for_pytorch(operands[0], operands[1], y_shape, layer, operands[3])
     if reason:
         if torch.compiler.is_compiling():
@@ -118,11 +120,11 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
         return OPERATORS.convolution(*operands, layer, epilogue)
     if _gradients_on() and any(one is not None and one.requires_grad for one in operands):
         y: Tensor = _recorded(*operands, layer, epilogue)
-        if operands is tensors and residual is None and scale is None:
-            remember((id(w), bias is None, stride, padding, dilation, groups, activation, backend,
-                      arithmetic), x, w, bias, layer, epilogue)
+        if unchanged and residual is None and scale is None:
+            remember((id(master), bias is None, stride, padding, dilation, groups, activation,
+                      backend, arithmetic), x, w, bias, layer, epilogue)
         return y
-    if operands is not tensors or not (scale is None or layer.is_pointwise(w.shape)):
+    if not unchanged or not (scale is None or layer.is_pointwise(w.shape)):
         return convolution(*operands, layer, epilogue)  # type: ignore[call-arg]
     # By the caller's own options, by which the next call finds it.
     return conv(x, w, bias, stride, padding, dilation, groups, activation=activation,
@@ -133,12 +135,13 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
 def _under_autocast(operands: Operands) -> Operands:
     """Operands as autocast has them, where it is on; else those given."""
     x = operands[0]
-    assert x is not None
+    if not isinstance(x, Tensor):  # which the call refuses
+        return operands
     if x.device.type not in ("cpu", "cuda") or not _autocast_on(x.device.type):
         return operands
     dtype = torch.get_autocast_dtype(x.device.type)
-    return tuple(one if one is None or one.dtype is torch.float64 or not one.is_floating_point()
-                 else one.to(dtype) for one in operands)
+    return tuple(one.to(dtype) if isinstance(one, Tensor) and one.is_floating_point()
+                 and one.dtype is not torch.float64 else one for one in operands)
 
 
 class _Convolution(torch.autograd.Function):

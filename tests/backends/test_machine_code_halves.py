@@ -11,6 +11,7 @@ from machine_programs import LANES, address, run, words
 
 from dscore.core.errors import LaunchError
 
+SHORT = [("x", np.zeros(2, np.uint16), False)]  # by which LDS holds elements of 16 bits, too
 HALVES = np.arange(1000, 1000 + 2 * LANES, dtype=np.uint16)
 
 
@@ -47,12 +48,26 @@ def test_stores_of_halves_leave_their_neighbours():
     ("global_load_ushort v2, v1, s[4:5]", -1, "no multiple of 2 bytes"),
     ("global_load_ushort v2, v1, s[4:5]", 2, "accesses bytes"),
     ("global_load_dword v2, v1, s[4:5]", 0, "accesses bytes"),  # past half a word
-    ("global_load_dword v2, v1, s[4:5]", -2, "no multiple of 4 bytes")])
+    ("global_load_dword v2, v1, s[4:5]", -3, "no multiple of 2 bytes")])
 def test_accesses_of_halves_are_checked(opcode, offset, fault):
     array = np.zeros(LANES + 1, np.uint16)
     last = 2 * LANES
     with pytest.raises(LaunchError, match=fault):
         run(opcode, {1: np.full(LANES, last + offset)}, address(0), [("x", array, False)])
+
+
+def test_words_of_16_bit_elements_begin_at_any_of_them():
+    out = np.zeros(2 * LANES + 1, np.uint16)
+    run("""
+    global_load_dword v2, v1, s[4:5] offset:2
+    s_waitcnt vmcnt(0)
+    global_store_dword v1, v2, s[6:7] offset:2""", {1: stepping(4)},
+        address(0) | {number + 2: value for number, value in address(1).items()},
+        [("x", np.append(HALVES, np.uint16(9)), False), ("y", out, True)])
+    assert np.array_equal(out[1:], np.append(HALVES, 9)[1:])
+    with pytest.raises(LaunchError, match="no multiple of 4 bytes"):
+        run("global_load_dword v2, v1, s[4:5]", {1: stepping(2)}, address(0),
+            [("x", np.zeros(LANES, np.float32), False)])
 
 
 def test_wavefronts_may_write_halves_of_one_word_but_not_one_half():
@@ -73,7 +88,8 @@ def test_halves_of_lds_are_written_and_read():
     ds_read_u16 v3, v1 offset:2
     ds_read_u16_d16_hi v4, v1
     ds_read_b32 v5, v1
-    s_waitcnt lgkmcnt(0)""", {1: stepping(4), 2: words(2), 4: np.full(LANES, 0x77)}, lds_bytes=256)
+    s_waitcnt lgkmcnt(0)""", {1: stepping(4), 2: words(2), 4: np.full(LANES, 0x77)}, arrays=SHORT,
+        lds_bytes=256)
     assert np.array_equal(after.v[3][0], words(2) >> 16)
     assert np.array_equal(after.v[4][0], (words(2) & 0xFFFF) << 16 | 0x77)
     assert np.array_equal(after.v[5][0], words(2))
@@ -82,7 +98,7 @@ def test_halves_of_lds_are_written_and_read():
 def test_a_half_of_lds_that_was_never_written():
     with pytest.raises(LaunchError, match="never written"):
         run("ds_write_b16 v1, v2\ns_waitcnt lgkmcnt(0)\nds_read_b32 v3, v1",
-            {1: stepping(4), 2: words(2)}, lds_bytes=256)
+            {1: stepping(4), 2: words(2)}, arrays=SHORT, lds_bytes=256)
 
 
 def half(value):

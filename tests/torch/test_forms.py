@@ -39,7 +39,7 @@ def test_an_accelerated_model_computes_as_it_did(dtype, form):
     assert y.dtype is dtype
     assert network_methods.relative_error(y, wanted) < 8 * torch.finfo(dtype).eps
     # Where gradients are recorded, its modules run one by one.
-    assert network_methods.relative_error(model(x), wanted) < 16 * torch.finfo(dtype).eps
+    assert network_methods.relative_error(model(x).detach(), wanted) < 16 * torch.finfo(dtype).eps
     dt.restore(model)
 
 
@@ -97,3 +97,21 @@ def test_networks_are_compared_in_16_bits_and_with_channels_last(dtype):
         with subject.settings():
             subject.launch(0, 0)
         assert network_methods.relative_error(subject.result, loss) < 0.05
+
+
+def test_calls_under_autocast_are_remembered_by_the_filter_that_is_cast(monkeypatch):
+    from dscore.torch import functional
+
+    keys = []
+    monkeypatch.setattr(functional, "_autocast_on",
+                        lambda device="cpu": torch.is_autocast_enabled(device))
+    monkeypatch.setattr(functional, "remember", lambda key, x, w, *others: keys.append(
+        (key[0], x.dtype, w.dtype)))
+    x, w = torch.randn(2, 4, 5, 5), torch.randn(6, 4, 1, 1, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        for _ in range(2):
+            y = dt.conv2d(x, w, backend="reference")
+        with pytest.raises(dt.functional.SpecError, match="x must be a tensor"):
+            dt.conv2d(x.numpy(), w)
+    assert y.dtype is torch.bfloat16
+    assert keys == [(id(w), torch.bfloat16, torch.bfloat16)] * 2
