@@ -7,16 +7,6 @@
 
 namespace dscore {
 
-// A copy of Count elements to LDS, zeros where there are none at the source: one that nobody waits
-// for where the bytes are enough for it.
-template <int Count, class T>
-__device__ inline void copy_elements(T *lds, const T *from, bool there) {
-  if constexpr (Count * sizeof(T) >= 4)
-    copy_async<Count * int{sizeof(T)}>(lds, from, there);
-  else
-    *lds = vector_or_zeros<1>(from, there).at[0];
-}
-
 // Rows x Columns pixels of an image, of Channels channels each, that come to a block's LDS: zeros
 // for all that is outside the image. Strips: of threads one above the other, each of which walks
 // over Walked rows that begin Step rows after those of the strip before. Bands: in which the rows
@@ -65,7 +55,7 @@ struct ChannelTile {
         const int number = turn + group, strip = number / band_rows;
         const int i = band * band_rows + number % band_rows, r = strip * Step + i;
         if (strip < Strips && loads(strip, i))
-          copy_elements<Copy>(lds + ((r * Columns + c) * Pitch + offset),
+          copy_async<Copy * int{sizeof(T)}>(lds + ((r * Columns + c) * Pitch + offset),
                               from + r * width * channels, beside && inside(row + r, height));
       }
     }
@@ -90,7 +80,7 @@ __device__ inline void start_load_filters(T *lds, const T *filters, int elements
   DSCORE_UNROLL
   for (int at = 0; at < Elements; at += Threads * Copy)
     if (const int place = at + thread * Copy; place < Elements)
-      copy_elements<Copy>(lds + place, filters + place, place < elements);
+      copy_async<Copy * int{sizeof(T)}>(lds + place, filters + place, place < elements);
 }
 
 // Waits until at most `ahead` of the groups of copies are under way.

@@ -27,7 +27,6 @@ from dscore.algorithms.channel_sums.tiling import (
 )
 from dscore.algorithms.channel_vectors import (
     MOST_UNROLLED_COLUMNS,
-    MOST_UNROLLED_FMAS,
     MOST_UNROLLED_ROWS,
 )
 from dscore.algorithms.channel_vectors.tiling import vector_elements
@@ -45,6 +44,9 @@ from dscore.core.problem import ConvProblem
 # each of gfx906, gfx90a and sm_90 about the least that none exceeded.
 _HIPCC, _NVCC = 24, 40
 _EARLY, _HIPCC_MARGIN, _NVCC_MARGIN = 8, 28, 68
+
+# Of what is unrolled, as channel_vectors counts it.
+_MOST_UNROLLED, _HIPCC_MOST_UNROLLED = 12_000, 1_600
 
 
 class ChannelSums(Algorithm):
@@ -73,8 +75,8 @@ class ChannelSums(Algorithm):
               lambda c: (axes_of(c.problem)[1].under(c.tiling.thread_w), MOST_UNROLLED_COLUMNS),
               legality=False, hardware=True),
         Limit("E-CODE", "unrolled FMAs", "", "",
-              lambda c: (_unrolled(c.problem, c.tiling), MOST_UNROLLED_FMAS),
-              legality=False, hardware=True),
+              lambda c: (_tried(c), _HIPCC_MOST_UNROLLED if c.device.vendor != "nvidia"
+                         else _MOST_UNROLLED), legality=False, hardware=True),
     )
     spaces = (SpaceGenerator(True, columns_of),)
     weights = cost.WEIGHTS
@@ -161,6 +163,12 @@ def _sums(problem: ConvProblem) -> int:
 def _unrolled(problem: ConvProblem, t: Any) -> Count:
     """FMAs of a thread for one tile."""
     return t.vector * t.thread_h * t.thread_w * problem.spec.products
+
+
+def _tried(case: Case) -> Count:
+    """FMAs of a thread for one tile as if every row met every tap."""
+    t, spec = case.tiling, case.problem.spec
+    return shape_of(case.problem, t).rows * spec.products * t.thread_w * t.vector
 
 
 def _held(problem: ConvProblem, t: Any) -> Count:

@@ -42,9 +42,8 @@ from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 
 # Registers that a compiler takes beside sums, taps and a row; rows that it reads early, and what it
-# takes at most above these; the same on matrix units, of a row's fragments. Of
-# 55 random kernels for each of gfx906, gfx90a and sm_90 (40 on matrix units) about the least that
-# none exceeded.
+# takes at most above these; the same on matrix units, of a row's fragments. Of 55 random kernels
+# for each of gfx906, gfx90a and sm_90 (30 on matrix units) about the least that none exceeded.
 _HIPCC, _NVCC, _NVCC_UNITS = 24, 24, 30
 _EARLY, _HIPCC_MARGIN, _NVCC_MARGIN = 4, 20, 0
 _UNITS_EARLY, _UNITS_MARGIN = 16, 20
@@ -53,13 +52,23 @@ _FRAGMENT_WORDS = 4
 # A thread's rows are unrolled (row_reuse has these numbers' reasons).
 MOST_UNROLLED_ROWS = 32
 MOST_UNROLLED_COLUMNS = 256
-MOST_UNROLLED_FMAS = 4096
+# hipcc counts what it would unroll before it finds that most rows meet few taps; beyond this it
+# leaves the loop rolled, and what is indexed by it in scratch memory.
+_MOST_UNROLLED, _HIPCC_MOST_UNROLLED = 12_000, 3_500
 
 
 def _beside_units(case: Case) -> Count:
     """Rows and columns of a thread that are no multiple of the axis' unit."""
     t, view = case.tiling, view_of(case.problem)
     return t.thread_h % view.rows.unit + t.thread_w % view.columns.unit
+
+
+def _unrolled(case: Case) -> Count:
+    """FMAs of a thread as if every row met every tap."""
+    t, (kernel_h, kernel_w) = case.tiling, case.problem.spec.kernel
+    rows = shape_of(case.problem, t).rows
+    return rows * kernel_h * t.thread_w * kernel_w * t.vector // np.where(
+        on_units(t), case.device.wavefront // 2, 1)
 
 
 def _most_channels(case: Case) -> Count:
@@ -121,7 +130,8 @@ class ChannelVectors(Algorithm):
                          MOST_UNROLLED_COLUMNS),
               legality=False, hardware=True),
         Limit("E-CODE", "unrolled FMAs", "", "",
-              lambda c: (c.footprint.fmas, MOST_UNROLLED_FMAS), legality=False, hardware=True),
+              lambda c: (_unrolled(c), _HIPCC_MOST_UNROLLED if c.device.vendor != "nvidia"
+                         else _MOST_UNROLLED), legality=False, hardware=True),
     )
     spaces = (SpaceGenerator(True, columns_of),)
     weights = cost.WEIGHTS

@@ -1,7 +1,8 @@
 """Traffic of a wavefront of channel vectors, and the work that the cost model makes of it.
 
-The weights were fitted to 2,551 timings of twelve of D1-D30, forward in float16 at batches 1, 8 and
-32 and in float32 at 32, and of input gradients, on one NVIDIA H200 (docs/model.md).
+The weights were fitted to 2,935 timings of D1-D30, forward in float16 at batches 1, 8 and 32 and in
+float32 at 32, and of input gradients, on one NVIDIA H200 (docs/model.md). The first choice was 1.06
+to 1.2 times slower than the fastest that was timed.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ SECTOR_BYTES = 32
 # weights are); `convert`: of an element of 16 bits; `product`: of a fragment's on matrix units;
 # `band`: of the wait for one; `ahead`: what working ahead saves, `crowd`: what it costs a round of
 # many.
-WEIGHTS = {"wavefront": 13.1, "fma": 0.791, "load": 0.512, "copy": 4.71, "convert": 0.519,
-           "store": 1.92, "line": 1.51, "lds": 0.442, "product": 6.5, "wait": 85.0, "band": 22.3,
-           "serial": 1.54, "block": 143.0, "memory": 1.3, "loaded": 0.0396, "stored": 0.0174,
-           "fill": 0.229, "first": 1070.0, "norm": 1.92, "ahead": 334.0, "crowd": 920.0}
+WEIGHTS = {"wavefront": 5.09, "fma": 0.754, "load": 0.235, "copy": 3.45, "convert": 0.371,
+           "store": 1.17, "line": 3.12, "lds": 0.393, "product": 12.5, "wait": 26.6, "band": 29.8,
+           "serial": 1.49, "block": 157.0, "memory": 1.3, "loaded": 0.00306, "stored": 0.0193,
+           "fill": 0.26, "first": 1140.0, "norm": 1.86, "ahead": 233.0, "crowd": 703.0}
 # Rounds of a grid above which blocks that work ahead are in the way of those before them.
 _ROUNDS_AHEAD = 4
 
