@@ -100,13 +100,27 @@ template <class T, int Count>
 using Moved = std::conditional_t<sizeof(T) == 2 && Count % 2 == 0, Pack<uint32_t, (Count + 1) / 2>,
                                  Pack<T, Count>>;
 
+// Where a vector moves as what it is, nothing is copied bit by bit: nvcc would load single bytes.
 template <int Count, class T>
 __device__ inline Pack<T, Count> read_vector(const T *from) {
-  return bits_as<Pack<T, Count>>(*reinterpret_cast<const Moved<T, Count> *>(from));
+  if constexpr (std::is_same_v<Moved<T, Count>, Pack<T, Count>>) {
+    return *reinterpret_cast<const Pack<T, Count> *>(from);
+  } else {
+    Pack<T, Count> vector;
+    const auto words = *reinterpret_cast<const Moved<T, Count> *>(from);
+    DSCORE_UNROLL
+    for (int i = 0; i < Count / 2; i++) {
+      vector.at[2 * i] = bits_as<T>(static_cast<uint16_t>(words.at[i]));
+      vector.at[2 * i + 1] = bits_as<T>(static_cast<uint16_t>(words.at[i] >> 16));
+    }
+    return vector;
+  }
 }
 template <int Count, class T>
 __device__ inline void write_vector(T *to, const Pack<T, Count> &vector) {
-  *reinterpret_cast<Moved<T, Count> *>(to) = bits_as<Moved<T, Count>>(vector);
+  if constexpr (std::is_same_v<Moved<T, Count>, Pack<T, Count>>)
+    *reinterpret_cast<Pack<T, Count> *>(to) = vector;
+  else *reinterpret_cast<Moved<T, Count> *>(to) = bits_as<Moved<T, Count>>(vector);
 }
 
 // Floats rounded to elements.
