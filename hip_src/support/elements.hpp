@@ -100,16 +100,18 @@ template <class T, int Count>
 using Moved = std::conditional_t<sizeof(T) == 2 && Count % 2 == 0, Pack<uint32_t, (Count + 1) / 2>,
                                  Pack<T, Count>>;
 
+// Read before its bits are copied: of a copy right out of memory nvcc would make loads of bytes.
 template <int Count, class T>
 __device__ inline Pack<T, Count> read_vector(const T *from) {
-  // A copy of bits right out of memory would be made of bytes by nvcc.
   const auto moved = *reinterpret_cast<const Moved<T, Count> *>(from);
   if constexpr (std::is_same_v<Moved<T, Count>, Pack<T, Count>>) return moved;
   else return bits_as<Pack<T, Count>>(moved);
 }
 template <int Count, class T>
 __device__ inline void write_vector(T *to, const Pack<T, Count> &vector) {
-  *reinterpret_cast<Moved<T, Count> *>(to) = bits_as<Moved<T, Count>>(vector);
+  if constexpr (std::is_same_v<Moved<T, Count>, Pack<T, Count>>)
+    *reinterpret_cast<Pack<T, Count> *>(to) = vector;
+  else *reinterpret_cast<Moved<T, Count> *>(to) = bits_as<Moved<T, Count>>(vector);
 }
 
 // Floats rounded to elements.
