@@ -64,7 +64,8 @@ def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 
     master = w  # by whose identity a call is remembered, though autocast makes another each time
     if not (_traced_by_dynamo() or _dispatch_modes()):
         if _autocast_on():
-            x, w, bias, residual, scale = _under_autocast((x, w, bias, residual, scale))
+            x, w, bias, residual, scale = cast(
+                Any, _under_autocast((x, w, bias, residual, scale)))
         try:
             if residual is None and scale is None:
                 key = (id(master), bias is None, stride, padding, dilation, groups, activation,
