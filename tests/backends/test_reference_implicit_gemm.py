@@ -82,7 +82,7 @@ def plainly(channels, a, b, total):
 
 
 def in_three_terms(channels, a, b, total):
-    parts_a, parts_b, taps = halves(a), halves(b), range(a.shape[1])
+    parts_a, parts_b, taps, step = halves(a), halves(b), range(a.shape[1]), fl(0)
     if len(channels) % 8 == 0:
         eights = [[(c + i, tap) for i in range(8)] for c in channels[::8] for tap in taps]
     else:
@@ -92,8 +92,8 @@ def in_three_terms(channels, a, b, total):
         for small_a, small_b in ((1, 0), (0, 1), (0, 0)):
             for c, tap in eight:
                 if c < len(a):
-                    total = fl(total + parts_a[small_a][c, tap] * parts_b[small_b][c, tap])
-    return total
+                    step = fl(step + parts_a[small_a][c, tap] * parts_b[small_b][c, tap])
+    return fl(total + step)
 
 
 def added(t, a, b, add):

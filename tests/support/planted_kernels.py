@@ -189,7 +189,7 @@ def _state(m):
     for counter in ("vector_memory", "lds", "scalar_memory"):
         for part in ("issued", "done", "due"):
             state[f"{counter}.{part}"] = getattr(getattr(m, counter), part).copy()
-    for part in ("words", "written", "writes", "reads"):
+    for part in ("parts", "written", "writes", "reads"):
         state[f"shared.{part}"] = getattr(m.shared, part).copy()
     return state
 
