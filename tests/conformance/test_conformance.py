@@ -165,7 +165,8 @@ PLANTED = {
         "self.problem.spec.products"),
     "vectors begin past the first element": (
         vectors, RowReuseTiling,
-        "self.start = first // VECTOR * VECTOR", "self.start = -(-first // VECTOR) * VECTOR"),
+        "self.start = first // self.vector * self.vector",
+        "self.start = -(-first // self.vector) * self.vector"),
     "vectors over the last block's results": (
         vectors, RowReuseTiling,
         "lanes = (index >= self.first) & (index < self.end)", "lanes = index < self.end"),

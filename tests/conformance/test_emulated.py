@@ -225,7 +225,7 @@ int main(int n, char **given) {
 }
 """)
     subprocess.run(["g++", "-x", "c++", program, "-o", tmp_path / "program", "-ldl"], check=True)
-    assert subprocess.run([tmp_path / "program", path], check=False).returncode == 7
+    assert subprocess.run([tmp_path / "program", path], check=False).returncode == 8
 
 
 def test_arrays_nowhere_or_amid_a_vector_are_not_launched_on(emulated):
