@@ -10,41 +10,6 @@
 
 namespace dscore {
 
-// d += a · b as multiply_16, of the first 8 summed elements.
-template <class T>
-__device__ inline void multiply_8(float *d, const FragmentA<T> &a, Word b) {
-#if defined(__CUDACC__)
-  if constexpr (std::is_same_v<T, float16>)
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a.words[0]), "r"(a.words[1]), "r"(b));
-  else
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a.words[0]), "r"(a.words[1]), "r"(b));
-#else
-  FragmentA<T> half = a;
-  half.words[2] = half.words[3] = 0;
-  multiply_16(d, half, FragmentB<T>{{b, 0}});
-#endif
-}
-
-// The word of the lane that differs in the last bit of its number.
-__device__ inline Word of_neighbour(Word word) {
-#if defined(DSCORE_HOST)
-  const emulation::Exchange<Word> words(&word, __LINE__);
-  const Word given = *words.of(emulation::device.current % emulation::device.wavefront ^ 1);
-  words.done();
-  return given;
-#elif defined(__CUDACC__)
-  return __shfl_xor_sync(0xffffffffu, word, 1);
-#else
-  return word;
-#endif
-}
-
 template <class T, class Tiling, class View, class Shape_, class Results>
 struct DiagonalWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   using Shape = Shape_;

@@ -33,9 +33,9 @@ from dscore.algorithms.channel_vectors.tiling import vector_elements
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.algorithms.row_reuse.view import axes_of
 from dscore.algorithms.tap_sums import MOST_SLICES
-from dscore.algorithms.tap_sums.tiling import MOST_PART_GROUPS, PART_LANES
+from dscore.algorithms.tap_sums.tiling import parts_bytes, parts_launches
 from dscore.core.device import Device
-from dscore.core.numerics import FLOATS, WORD_BYTES
+from dscore.core.numerics import FLOATS
 from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import ConvProblem
 
@@ -114,14 +114,10 @@ class ChannelSums(Algorithm):
                     or t.lanes_c * t.lanes_w * t.lanes_h % wavefront)
 
     def workspace_bytes(self, problem: ConvProblem, t: Any) -> int:
-        return WORD_BYTES * t.slices * _sums(problem) if t.slices > 1 else 0
+        return parts_bytes(problem, t.slices)
 
     def further_launches(self, problem: ConvProblem, t: Any) -> tuple[Launch, ...]:
-        """The launch that adds the slices."""
-        if t.slices == 1:
-            return ()
-        threads = PART_LANES * min(t.slices, MOST_PART_GROUPS)
-        return (Launch(ceil_div(_sums(problem), PART_LANES), threads, WORD_BYTES * threads),)
+        return parts_launches(problem, t.slices)
 
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case, grids)
@@ -155,9 +151,6 @@ class ChannelSums(Algorithm):
                 f"{shape.channels} channels at a time, {shape.unit_slices} times",
                 f"the grid: {channel_tiles(problem, t)} (channels) x {t.slices} (slices) blocks"]
 
-
-def _sums(problem: ConvProblem) -> int:
-    return problem.spec.out_channels * problem.spec.products
 
 
 def _unrolled(problem: ConvProblem, t: Any) -> Count:

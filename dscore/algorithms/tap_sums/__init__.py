@@ -22,15 +22,15 @@ from dscore.algorithms.registers import roomy
 from dscore.algorithms.tap_sums import cost
 from dscore.algorithms.tap_sums.space import columns_of
 from dscore.algorithms.tap_sums.tiling import (
-    MOST_PART_GROUPS,
-    PART_LANES,
     TapSumsTiling,
     blocks,
+    parts_bytes,
+    parts_launches,
     row_vectors,
     shape_of,
 )
 from dscore.core.device import Device
-from dscore.core.numerics import FLOATS, WORD_BYTES
+from dscore.core.numerics import FLOATS
 from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import ConvProblem
 
@@ -120,14 +120,10 @@ class TapSums(Algorithm):
                     or problem.spec.kernel[0] % t.taps_h or problem.spec.kernel[1] % t.taps_w)
 
     def workspace_bytes(self, problem: ConvProblem, t: Any) -> int:
-        return WORD_BYTES * t.slices * _sums(problem) if t.slices > 1 else 0
+        return parts_bytes(problem, t.slices)
 
     def further_launches(self, problem: ConvProblem, t: Any) -> tuple[Launch, ...]:
-        """The launch that adds the slices."""
-        if t.slices == 1:
-            return ()
-        threads = PART_LANES * min(t.slices, MOST_PART_GROUPS)
-        return (Launch(ceil_div(_sums(problem), PART_LANES), threads, WORD_BYTES * threads),)
+        return parts_launches(problem, t.slices)
 
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case, grids)
@@ -162,9 +158,6 @@ class TapSums(Algorithm):
                 f"the grid: {channels} (channels) x {t.slices} (slices) x {shape.tap_tiles} "
                 "(tiles of the filter) blocks"]
 
-
-def _sums(problem: ConvProblem) -> int:
-    return problem.spec.out_channels * problem.spec.products
 
 
 def _unrolled(t: Any) -> Count:

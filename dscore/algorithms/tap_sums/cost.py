@@ -13,7 +13,7 @@ import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
 from dscore.algorithms.columns import Count, ceil_div, floor_div, once_for_each
-from dscore.algorithms.tap_sums.tiling import column_offsets, row_vectors, shape_of
+from dscore.algorithms.tap_sums.tiling import column_offsets, row_vectors, shape_of, sums_of
 from dscore.core.numerics import WORD_BYTES
 from dscore.core.problem import ConvProblem
 from dscore.ops import compulsory_bytes
@@ -148,7 +148,7 @@ def work(case: Case, grids: Count) -> Work:
         lines=0.0, waits=weight["wait"] + waits + weight["reduce"],
         fill_bytes=weight["fill"] * footprint.lds_bytes,
         l2_bytes=footprint.blocks * weight["loaded"] * traffic.sectors * SECTOR_BYTES
-        + 2 * np.where(t.slices > 1, t.slices, 0) * WORD_BYTES * _sums(case.problem),
+        + 2 * np.where(t.slices > 1, t.slices, 0) * WORD_BYTES * sums_of(case.problem),
         saved_seconds=(_saved_ahead(case) - then) / case.device.clock_hz)
 
 
@@ -159,6 +159,3 @@ def _saved_ahead(case: Case) -> Count:
     moving = compulsory_bytes(case.problem) / device.bandwidth * device.clock_hz
     return case.tiling.ahead * (weight["ahead"] - weight["ahead_share"] * moving)
 
-
-def _sums(problem: ConvProblem) -> int:
-    return problem.spec.out_channels * problem.spec.products

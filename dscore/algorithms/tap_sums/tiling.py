@@ -11,6 +11,7 @@ import numpy as np
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES, VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, once_for_each, remembered
 from dscore.core.numerics import WORD_BYTES
+from dscore.core.plan import Launch
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 
@@ -179,3 +180,21 @@ def blocks(problem: ConvProblem, t: Any) -> Count:
     """Blocks of the first launch."""
     return (ceil_div(problem.spec.out_channels, t.planes) * t.slices
             * shape_of(problem, t).tap_tiles)
+
+
+def sums_of(problem: ConvProblem) -> int:
+    """Sums of a weight gradient, one for each of a filter's elements."""
+    return problem.spec.out_channels * problem.spec.products
+
+
+def parts_bytes(problem: ConvProblem, slices: int) -> int:
+    """Bytes of the workspace that holds the sums of each slice."""
+    return WORD_BYTES * slices * sums_of(problem) if slices > 1 else 0
+
+
+def parts_launches(problem: ConvProblem, slices: int) -> tuple[Launch, ...]:
+    """The launch that adds the slices (hip_src/tap_sums/parts.hpp), where there are several."""
+    if slices == 1:
+        return ()
+    threads = PART_LANES * min(slices, MOST_PART_GROUPS)
+    return (Launch(-(-sums_of(problem) // PART_LANES), threads, WORD_BYTES * threads),)
