@@ -85,13 +85,18 @@ def prune(
     """Remove damaged entries, and entries beyond the given limits.
 
     dscore cache prune --max-size 500MB --older-than 30d
+
+    Ends with 1 where a file could not be removed.
     """
     _print_removed(_prune(max_size, older_than, stale), json)
 
 
 @app.command()
 def clear(json: options.Json = False) -> None:
-    """Remove everything, without asking. What lies behind a link is left."""
+    """Remove everything, without asking. What lies behind a link is left.
+
+    Ends with 1 where a file could not be removed.
+    """
     from dscore.cache.store import stores
 
     _print_removed([(store.kind, store.clear()) for store in stores()], json)
@@ -227,8 +232,15 @@ def _print_removed(removed: list[tuple[str, Removed]], json: bool) -> None:
                    f"DSCORE_CACHE_DIR={link.resolve()}", sys.stderr)
     if json:
         print_json({"root": str(root()), "removed": {kind: asdict(one) for kind, one in removed}})
-        return
-    for kind, one in removed:
-        entries = f"{one.entries:,} {'entry' if one.entries == 1 else 'entries'}"
-        print(f"{kind}: removed {entries} ({counted(one.files, 'file')}, {size_text(one.size)})")
-    print(f"from {root()}")
+    else:
+        for kind, one in removed:
+            entries = f"{one.entries:,} {'entry' if one.entries == 1 else 'entries'}"
+            print(f"{kind}: removed {entries} ({counted(one.files, 'file')}, "
+                  f"{size_text(one.size)})")
+        print(f"from {root()}")
+    kept = [(kind, one) for kind, one in removed if one.kept]
+    for kind, one in kept:
+        print_note(f"{kind}: {counted(one.kept, 'file')} could not be removed: {one.reason}",
+                   sys.stderr)
+    if kept:
+        raise typer.Exit(1)

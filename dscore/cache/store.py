@@ -53,6 +53,8 @@ class Removed:
     entries: int
     files: int
     size: int  # bytes
+    kept: int = 0  # files that could not be removed, as in a folder that is read-only
+    reason: str = ""  # why, of the first
 
 
 def key(*parts: bytes | str) -> str:
@@ -250,10 +252,10 @@ class Store:
         The JSON goes first, so that a reader finds either all of an entry or none.
         """
         entries = files = size = 0
-        links, busy = self.links(), set[str]()
+        links, busy, failures = self.links(), set[str](), list[OSError]()
         for path in sorted(self._own(), key=lambda path: path.suffix != ".json"):
             key = path.name[:64]
-            with suppress(OSError):
+            try:
                 if {path.parent, path.parent.parent} & {*links} or not doomed(path):
                     continue
                 if key in busy or (before is not None and before.get(path) != _stamp(path)):
@@ -261,9 +263,15 @@ class Store:
                     continue
                 taken = path.lstat().st_size
                 path.unlink()
-                entries += path.suffix == ".json"
-                files, size = files + 1, size + taken
-        return Removed(entries, files, size)
+            except FileNotFoundError:  # another process was faster
+                continue
+            except OSError as failure:
+                busy.add(key)  # its payload stays with it
+                failures.append(failure)
+                continue
+            entries += path.suffix == ".json"
+            files, size = files + 1, size + taken
+        return Removed(entries, files, size, len(failures), str(failures[0]) if failures else "")
 
 
 def stores() -> tuple[Store, ...]:

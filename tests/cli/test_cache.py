@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Callable
@@ -139,6 +140,19 @@ def test_clear_says_that_nothing_behind_a_link_is_removed(call: Call, tmp_path: 
     assert f"{link} is a link" in unwrapped(result.err)
     assert f"DSCORE_CACHE_DIR={link.resolve()}" in squeezed(result.err)
     assert entry.path.exists()
+
+
+@pytest.mark.parametrize("command", [("clear",), ("prune", "--max-size", "0B")])
+def test_what_cannot_be_removed_is_told(command: tuple[str, ...], call: Call, kept: list[Entry],
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    result = call("cache", *command)
+    assert result.code == 1
+    assert "libraries: 2 files could not be removed: [Errno 30]" in unwrapped(result.err)
+    assert all(path.exists() for entry in kept for path in entry.paths)
 
 
 @pytest.mark.parametrize("library", [None, [{}], {"a": []}, 7])
