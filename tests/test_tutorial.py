@@ -56,7 +56,7 @@ def printed_elsewhere(variable, value, words):
     assert words[0] == "dscore"
     return subprocess.run(
         [sys.executable, "-m", "dscore.cli", *words[1:]], check=True, capture_output=True,
-        text=True, timeout=60, env=environment(**{
+        text=True, timeout=180, env=environment(**{
             variable: value, "DSCORE_CACHE_DIR": "elsewhere", "DSCORE_CXX": "none"})).stdout
 
 

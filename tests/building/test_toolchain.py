@@ -71,7 +71,7 @@ def left_behind(tmp_path):
 
 def until(condition):
     """Whether *condition* comes true in time."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
     return condition()
@@ -173,24 +173,24 @@ def test_a_failure_shows_the_command_the_status_and_the_log(lines, tmp_path, inc
 
 
 def test_one_failing_unit_ends_the_others(tmp_path, include):
-    compiler = fake(tmp_path, 'case "$sources" in *bad*) exit 1;; esac; '
-                              f'echo $$ >> "{tmp_path}/pids"; sleep 60')
+    pids = tmp_path / "pids"
+    compiler = fake(tmp_path, f'case "$sources" in *bad*) until [ -s "{pids}" ]; do sleep 0.01; '
+                              f'done; exit 1;; esac; echo $$ >> "{pids}"; sleep 600')
     start = time.monotonic()
     with pytest.raises(CompileError, match="on bad"):
         build_library([Unit(name, "") for name in ("a", "b", "bad", "c", "d")], EMULATED,
                       include=include, compiler=compiler, jobs=3)
-    assert time.monotonic() - start < 10
-    assert all(map(gone, (tmp_path / "pids").read_text().split()))
+    assert time.monotonic() - start < 300
+    assert all(map(gone, pids.read_text().split()))
     assert left_behind(tmp_path) == []
 
 
 def test_the_time_limit_ends_a_compiler_and_its_children(tmp_path, include):
-    compiler = fake(tmp_path, f'sleep 60 & echo $! > "{tmp_path}/child"; wait')
-    with pytest.raises(CompileError, match=r"limit of 0\.3 seconds"):
+    compiler = fake(tmp_path, f'sleep 600 & echo $! > "{tmp_path}/child"; wait')
+    with pytest.raises(CompileError, match=r"limit of 2 seconds"):
         build_library([Unit("u", "x")], EMULATED, include=include, compiler=compiler,
-                      timeout_seconds=0.3)
-    time.sleep(0.1)
-    assert gone((tmp_path / "child").read_text().strip())
+                      timeout_seconds=2)
+    assert until(lambda: gone((tmp_path / "child").read_text().strip()))
     assert left_behind(tmp_path) == []
 
 
@@ -226,7 +226,7 @@ def test_an_interrupted_build_leaves_nothing_running_and_nothing_behind(name, tm
     assert until((tmp_path / "pids").exists)
     build.send_signal(getattr(signal, name))
     try:
-        _, errors = build.communicate(timeout=10)
+        _, errors = build.communicate(timeout=60)
     finally:
         build.kill()
     assert ("KeyboardInterrupt" in errors) == (name == "SIGINT")
@@ -238,7 +238,7 @@ def test_an_interrupted_build_leaves_nothing_running_and_nothing_behind(name, tm
 def test_processes_that_build_the_same_library_at_once_all_get_it(tmp_path, include):
     compiler = fake(tmp_path, "sleep 0.2; (cat $sources; echo $$) > $out")
     builds = [start_build(compiler, include, tmp_path) for _ in range(2)]
-    ends = [build.communicate(timeout=20) for build in builds]
+    ends = [build.communicate(timeout=60) for build in builds]
     assert [build.returncode for build in builds] == [0, 0], ends
     assert all(out.startswith("a") for out, _ in ends)
     assert store.Store("libraries").verify() == ()

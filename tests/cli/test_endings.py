@@ -13,7 +13,7 @@ from cli_calls import DSCORE, SMALL, Call
 
 from dscore.core import backend
 
-NO_MORE_THAN = 60  # seconds that a command here may take
+NO_MORE_THAN = 180  # seconds that a command here may take
 
 @pytest.mark.parametrize(("line", "kind", "code"), [
     ("run P1 --rules papr", "SpecError", 2), ("rum P1", "UsageError", 2),

@@ -130,7 +130,7 @@ def test_conformance_shows_a_minimal_case_that_really_fails(call: Call, tmp_path
     line = next(line.strip() for line in result.out.splitlines() if "reproduce  " in line)
     command = shlex.split(line.removeprefix("reproduce  dscore "))
     assert output_of(parse_problem(command[1])).shape[3] == 3, "the fewest columns that are wrong"
-    again = subprocess.run([*DSCORE, *command], capture_output=True, text=True, timeout=60,
+    again = subprocess.run([*DSCORE, *command], capture_output=True, text=True, timeout=180,
                            check=False, env={**os.environ, "PYTHONPATH": subprocess_path})
     assert again.returncode == 1
     assert "WRONG at output (0, " in again.stdout

@@ -70,7 +70,7 @@ def test_the_papers_table_has_its_counts_in_both_forms(call: Call,
                                                        json_of: Callable[..., Any]) -> None:
     began = time.perf_counter()
     data = json_of("space", "P1-P45", "--rules", "paper")
-    assert time.perf_counter() - began < 10
+    assert time.perf_counter() - began < 60
     assert len(data) == 45
     assert sum(layer["legal"] for layer in data) == 44_288
     assert sum(layer["valid"] for layer in data) == 35_580
@@ -197,7 +197,7 @@ def test_run_shows_a_bar_only_on_a_terminal() -> None:
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     done = subprocess.run([*DSCORE, "run", "P42-P45"], stdout=subprocess.PIPE, stderr=theirs,
-                          text=True, timeout=60, check=False, env={**os.environ, "TERM": "xterm"})
+                          text=True, timeout=180, check=False, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)
     shown = os.read(ours, 1 << 20).decode()
     os.close(ours)

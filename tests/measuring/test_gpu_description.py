@@ -130,7 +130,7 @@ except Exception as held:
 def test_a_lock_that_is_held_is_refused_without_waiting(subprocess_path):
     def attempt():
         return subprocess.run([sys.executable, "-c", WITHOUT_WAITING], capture_output=True,
-                              text=True, check=True, timeout=60,
+                              text=True, check=True, timeout=180,
                               env={**os.environ, "PYTHONPATH": subprocess_path}).stdout
 
     with gpu_lock("0000-01-00"):

@@ -63,7 +63,7 @@ def subprocess_path() -> str:
 
 
 def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*DSCORE, *arguments], capture_output=True, text=True, timeout=60,
+    return subprocess.run([*DSCORE, *arguments], capture_output=True, text=True, timeout=180,
                           check=False, **options)
 
 

@@ -122,12 +122,12 @@ class Gpu(Scripted):
 
 
 class Slow(Scripted):
-    """Takes its time, never twice the same, and notes what it was asked in $TIMED_LOG."""
+    """Takes $TIMED_SECONDS, never twice the same, and notes what it was asked in $TIMED_LOG."""
 
     name = "slow"
 
     def times(self, name: str, repeats: int) -> list[float]:
-        time.sleep(0.05)
+        time.sleep(float(os.environ.get("TIMED_SECONDS", "0.05")))
         if "TIMED_LOG" in os.environ:
             with open(os.environ["TIMED_LOG"], "a") as log:
                 log.write(f"{name}\n")

@@ -249,12 +249,13 @@ def test_an_executor_spreads_problems(make: Any) -> None:
     assert both == tune.tune_all([PROBLEM, OTHER], backend=SCRIPTED, top=4)
 
 
-def _slow(tmp_path: Path, **options: Any) -> subprocess.Popen[bytes]:
-    """Another process that tunes."""
+def _slow(tmp_path: Path, seconds: float = 0.05, **options: Any) -> subprocess.Popen[bytes]:
+    """Another process that tunes, each measurement in so many *seconds*."""
     code = ("from dscore.tuning import tune; from dscore.core.token import parse_problem as p; "
             f"tune.tune(p('n1c8h6w6_o16k1'), backend='tuning_backends:Slow', top=12, **{options})")
     path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    environment = {**os.environ, "PYTHONPATH": path, "TIMED_LOG": str(tmp_path / "log")}
+    environment = {**os.environ, "PYTHONPATH": path, "TIMED_LOG": str(tmp_path / "log"),
+                   "TIMED_SECONDS": str(seconds)}
     return subprocess.Popen([sys.executable, "-c", code], env=environment)
 
 
@@ -268,8 +269,8 @@ def _first_counts() -> dict[str, int]:
 
 
 def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
-    process = _slow(tmp_path)
-    until = time.monotonic() + 20
+    process = _slow(tmp_path, seconds=0.3)  # this process may be held up, too
+    until = time.monotonic() + 60
     while len(_first_counts()) < 4 and time.monotonic() < until:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
@@ -282,7 +283,7 @@ def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
 
 
 def test_two_tuners_at_once_lose_nothing(tmp_path: Path) -> None:
-    assert [tuner.wait(30) for tuner in [_slow(tmp_path, seed=seed) for seed in (1, 2)]] == [0, 0]
+    assert [tuner.wait(120) for tuner in [_slow(tmp_path, seed=seed) for seed in (1, 2)]] == [0, 0]
     timed = (tmp_path / "log").read_text().split()
     assert store.Store("tuning").verify() == ()
     assert sorted(m.tiling.name for m in records.everything()) == sorted(timed)
