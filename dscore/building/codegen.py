@@ -23,7 +23,7 @@ CALLED_SIZES: dict[Kind, Sizes] = {"host": "any", "hip": "fixed", "nvcc": "fixed
 
 _SIZES = ("batch", "in_channels", "height", "width", "out_channels", "out_height", "out_width",
           "groups", "pad_top", "pad_left")
-# Compilers take about as long for a unit's headers as for a few kernels.
+# GPU compilers take about as long for a unit's headers as for a few kernels.
 KERNELS_PER_UNIT = 8
 
 

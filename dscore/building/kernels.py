@@ -28,7 +28,7 @@ from dscore.core.plan import Plan
 
 _FORMAT = "1"  # of what an identity is made of, and of the index
 # The index: an entry tells the library that holds a kernel. A library has the kernels that were
-# built together, because compilers take as long for a unit's headers as for five to eight kernels.
+# built together, because GPU compilers take as long for a unit's headers as for several kernels.
 _INDEX = Store("kernels")
 _building = Locks()  # by the key of a kernel
 _opened: dict[str, Built] = {}  # libraries of the cache that this process has read, by their keys

@@ -1,15 +1,13 @@
 // The threads of the emulated device (support/emulation.hpp): fibers of the host, of which one runs
-// at a time.
+// at a time. In C, all but for a few templates: a compiler takes three times as long for vectors,
+// queues and strings of the standard library as for the kernel of a unit.
 #pragma once
 
 #include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <ucontext.h>
-
-#include <cstdint>
-#include <deque>
-#include <memory>
-#include <string>
-#include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -29,7 +27,7 @@ constexpr int kinds_of_waits = 6;
 // Where a fiber or the scheduler stands.
 struct Context {
   ucontext_t start{};
-  jmp_buf at;
+  jmp_buf at{};
   bool running = false;
 };
 
@@ -47,52 +45,93 @@ inline void change(Context &from, Context &to) {
 #endif
 }
 
+// Elements one after the other, all bits 0 at first; a plain type's. Whoever makes them drops them:
+// a thread's variables with destructors would be looked for at each access.
+template <class T>
+struct List {
+  T *at = nullptr;
+  int count = 0, room = 0;
+
+  void make(int size) {
+    drop();
+    at = static_cast<T *>(calloc(size, sizeof(T)));
+    if (!at) abort();
+    count = room = size;
+  }
+  void drop() {
+    free(at);
+    *this = {};
+  }
+  void push_back(const T &element) {
+    if (count == room) {
+      room = 2 * room + 4;
+      at = static_cast<T *>(realloc(at, room * sizeof(T)));
+      if (!at) abort();
+    }
+    at[count++] = element;
+  }
+  void drop_first(int several) {
+    if (several == 0) return;
+    count -= several;
+    memmove(at, at + several, count * sizeof(T));
+  }
+  T &operator[](int index) const { return at[index]; }
+  T *begin() const { return at; }
+  T *end() const { return at + count; }
+};
+
 // A copy to LDS that is under way: `bytes` of the source, then zeros up to `size`.
 struct Copy {
   void *to;
   const void *from;
-  std::size_t bytes, size;
+  size_t bytes, size;
+  int group = 0;  // of the lane's, by number
 };
 
 struct Fiber {
   Context context;
-  std::unique_ptr<char[]> stack;
+  char *stack = nullptr;
   Waits waits = Waits::no;
   int site = 0;         // source line of the rendezvous
   int passed[kinds_of_waits] = {};  // rendezvous of each kind so far
   uint64_t given = 0;   // what the lane passes to a shuffle
-  std::deque<std::vector<Copy>> copies;  // asynchronous ones under way, in groups
-  std::vector<Copy> asked;               // those of the group that is not ended
+  List<Copy> copies;    // asynchronous ones under way
+  int groups = 0;       // of copies that have been ended
   void *fake_stack = nullptr;
 };
 
-// What each thread of a launch runs. Not a std::function, whose header costs each unit a fifth of
-// the time that its compiler takes for headers.
+// What each thread of a launch runs.
 struct Body {
   void (*run)(const void *thread);
   const void *thread;
 };
 
-constexpr std::size_t stack_bytes = 256 * 1024;
+constexpr size_t stack_bytes = 256 * 1024;
+
+// The LDS of a block, with its fences; nullptr until a thread claims it.
+struct Lds {
+  unsigned char *bytes;
+  size_t size;
+};
 
 struct Device {
-  std::vector<Fiber> fibers;
-  std::vector<uint64_t> shuffled;  // a wavefront's values as of its last rendezvous
-  std::vector<std::vector<unsigned char>> lds;  // of each block that runs; empty: not claimed
-  std::vector<int> order;
+  List<Fiber> fibers;
+  List<uint64_t> shuffled;  // a wavefront's values as of its last rendezvous
+  List<Lds> lds;            // of each block that runs
+  List<int> order;
   Context scheduler;
   Body body{};
   int current = 0, threads = 0, wavefront = 0, cluster = 1, first_block = 0, blocks = 0;
   bool uneven = false;  // blocks pause: those whose bits are set
   int pausing = 0;
   bool misaligned = false;  // some copy, at its source or in LDS
-  std::string error;
+  char error[256] = {};
   const void *main_stack = nullptr;
-  std::size_t main_stack_bytes = 0;
+  size_t main_stack_bytes = 0;
 };
 inline thread_local Device device;
 
-inline void enter_switch(void **save, const void *bottom, std::size_t size) {
+inline void enter_switch(void **save, const void *bottom, size_t size) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(save, bottom, size);
 #else
@@ -100,7 +139,7 @@ inline void enter_switch(void **save, const void *bottom, std::size_t size) {
 #endif
 }
 
-inline void leave_switch(void *saved, const void **bottom, std::size_t *size) {
+inline void leave_switch(void *saved, const void **bottom, size_t *size) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(saved, bottom, size);
 #else
@@ -133,24 +172,33 @@ inline void resume(Device &d, int thread) {
   thread_index.x = thread % d.threads;
   block_index.x = d.first_block + thread / d.threads;
   void *fake_stack = nullptr;
-  enter_switch(&fake_stack, fiber.stack.get(), stack_bytes);
+  enter_switch(&fake_stack, fiber.stack, stack_bytes);
   change(d.scheduler, fiber.context);
   leave_switch(fake_stack, nullptr, nullptr);
 }
 
 inline void make_fibers() {
-  std::size_t number = 0;
-  device.fibers = std::vector<Fiber>(device.threads * device.cluster);
+  size_t number = 0;
+  device.fibers.make(device.threads * device.cluster);
   for (Fiber &fiber : device.fibers) {
-    fiber.stack.reset(new char[stack_bytes]);
+    fiber.stack = static_cast<char *>(malloc(stack_bytes));
+    if (!fiber.stack) abort();
     ucontext_t &start = fiber.context.start;
     getcontext(&start);
-    start.uc_stack.ss_sp = fiber.stack.get();
+    start.uc_stack.ss_sp = fiber.stack;
     // Tops at the same offset of a page would all fall into the same few cache sets.
     start.uc_stack.ss_size = stack_bytes - (++number % 61) * 320 / 64 * 64;
     start.uc_link = nullptr;
     makecontext(&start, fiber_main, 0);
   }
+}
+
+inline void drop_fibers() {
+  for (Fiber &fiber : device.fibers) {
+    fiber.copies.drop();
+    free(fiber.stack);
+  }
+  device.fibers.drop();
 }
 
 }  // namespace dscore::emulation

@@ -1,10 +1,12 @@
 // One vocabulary for three compilers: HIP's own words, and a few of dscore's where vendors differ.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#if !defined(DSCORE_HOST)
+#include <atomic>
+#endif
 
 extern "C" {
 #include "abi.h"
@@ -240,7 +242,7 @@ inline const char *error_text(int code) {
   if (code == DSCORE_MISPLACED)
     return "an array's address is 0, or no multiple of the kernel's alignment";
 #if defined(DSCORE_HOST)
-  return emulation::device.error.c_str();
+  return emulation::device.error;
 #else
   return hipGetErrorString(static_cast<hipError_t>(code));
 #endif

@@ -1,0 +1,118 @@
+// LDS of the emulated device's blocks, full of NaN when a block starts and fenced on both sides; and
+// the copies to it that are under way.
+#pragma once
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "support/fibers.hpp"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(from, bytes) ((void)(from), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(from, bytes) ((void)(from), (void)(bytes))
+#endif
+
+namespace dscore::emulation {
+
+constexpr size_t fence_bytes = 256;
+constexpr unsigned char fence_value = 0xA5;
+
+// Memory of `bytes` between two fences.
+inline void claim(Lds &lds, size_t bytes) {
+  lds.size = bytes + 2 * fence_bytes;
+  lds.bytes = static_cast<unsigned char *>(malloc(lds.size));
+  if (!lds.bytes) abort();
+  memset(lds.bytes, fence_value, lds.size);
+  // All bits set are a NaN in every float type.
+  memset(lds.bytes + fence_bytes, 0xFF, bytes);
+  // The address sanitizer sees what reads there, too.
+  ASAN_POISON_MEMORY_REGION(lds.bytes, fence_bytes);
+  ASAN_POISON_MEMORY_REGION(lds.bytes + lds.size - fence_bytes, fence_bytes);
+}
+
+// The block's LDS: the same memory for all its threads, NaN at first, between two fences.
+template <class T>
+T *lds(size_t count) {
+  Lds &own = device.lds[device.current / device.threads];
+  if (!own.bytes) claim(own, count * sizeof(T));
+  return reinterpret_cast<T *>(own.bytes + fence_bytes);
+}
+
+inline void drop_lds() {
+  for (Lds &lds : device.lds) {
+    if (lds.bytes) ASAN_UNPOISON_MEMORY_REGION(lds.bytes, lds.size);
+    free(lds.bytes);
+    lds = {};
+  }
+}
+
+// What lies in another block of the cluster where `own` does in the lane's.
+template <class T>
+const T *of_block(const T *own, int rank) {
+  const auto offset = reinterpret_cast<const unsigned char *>(own) -
+                      device.lds[device.current / device.threads].bytes;
+  return reinterpret_cast<const T *>(device.lds[rank].bytes + offset);
+}
+
+// False; the device's error is as printf has it of the arguments, and the block's number.
+__attribute__((format(printf, 1, 2))) inline bool fail(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(device.error, sizeof device.error, format, arguments);
+  va_end(arguments);
+  const size_t length = strlen(device.error);
+  snprintf(device.error + length, sizeof device.error - length, " (block %d)", block_index.x);
+  return false;
+}
+
+inline bool fence_holds(const unsigned char *first) {
+  for (size_t i = 0; i < fence_bytes; i++)
+    if (first[i] != fence_value) return false;
+  return true;
+}
+
+inline bool fences_hold() {
+  for (Lds &lds : device.lds) {
+    if (!lds.bytes) continue;
+    ASAN_UNPOISON_MEMORY_REGION(lds.bytes, lds.size);
+    if (!fence_holds(lds.bytes + lds.size - fence_bytes))
+      return fail("LDS overrun: a lane wrote past the end of the block's LDS");
+    if (!fence_holds(lds.bytes))
+      return fail("LDS underrun: a lane wrote before the beginning of the block's LDS");
+  }
+  return true;
+}
+
+inline bool copies_were_aligned() {
+  return !device.misaligned || fail("an asynchronous copy of a vector that is not aligned");
+}
+
+// Hardware copies at any time between the asking and the wait: here at the one or the other.
+inline bool copies_at_once() { return device.order[0] != 0; }
+
+inline void make(const Copy &copy) {
+  memcpy(copy.to, copy.from, copy.bytes);
+  memset(static_cast<char *>(copy.to) + copy.bytes, 0, copy.size - copy.bytes);
+}
+
+inline void copy_async(void *to, const void *from, size_t bytes, size_t size) {
+  Fiber &self = device.fibers[device.current];
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % size != 0)
+    device.misaligned = true;
+  if (copies_at_once()) make({to, from, bytes, size});
+  else self.copies.push_back({to, from, bytes, size, self.groups});
+}
+
+inline void commit_copies() { device.fibers[device.current].groups++; }
+
+inline void wait_copies(int ahead) {
+  Fiber &self = device.fibers[device.current];
+  int made = 0;
+  for (; made < self.copies.count && self.copies[made].group + ahead < self.groups; made++)
+    make(self.copies[made]);
+  self.copies.drop_first(made);
+}
+
+}  // namespace dscore::emulation
