@@ -1,6 +1,12 @@
-"""Properties that every backend keeps, whatever its algorithm: linearity, shifts and the like."""
+"""Properties that every backend keeps, whatever its algorithm: linearity, shifts and the like.
+
+Where kernels are compiled, layers have few sizes, which few kernels serve; all sizes in the deep
+profile (HYPOTHESIS_PROFILE=deep).
+"""
 
 import functools
+import itertools
+import os
 
 import numpy as np
 import pytest
@@ -9,24 +15,33 @@ from hypothesis import strategies as st
 
 import dscore
 from dscore.algorithms.registry import algorithm_of, case_of
+from dscore.building.codegen import KernelSource
 from dscore.checking.rounding import gamma
 from dscore.core import catalog
 from dscore.core.backend import backend as backend_named
 from dscore.core.backend import backend_names
 from dscore.solving.rules import keeps_all
+from dscore.solving.solver import make_plan
 
 # Of the kernels that are compiled, those that take sizes as arguments serve all the layers.
 PRESENT = [{"gfx906": "gfx906_any"}.get(name, name) for name in backend_names()
            if backend_named(name).missing() is None]
 FILTERS = [((1, 1), 1), ((1, 1), 2), ((3, 3), 1), ((3, 3), 2), ((3, 3), 3), ((5, 1), 1),
            ((2, 4), 1), ((2, 4), 2)]  # with strides
+SIDES, CHANNELS = (1, 9), (1, 4, 5)
+DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 DEVICE = catalog.device("z100sm")
 ONE_FOR_ALL = dscore.tiling(algorithm="direct", threads=64, thread_c=1)
-LAYERS = st.fixed_dictionaries(dict(
-    channels=st.integers(1, 6), height=st.integers(1, 12), width=st.integers(1, 12),
-    filter=st.sampled_from(FILTERS), seed=st.integers(0, 999), depthwise=st.booleans()))
-
 pytestmark = pytest.mark.parametrize("name", PRESENT)
+
+
+def layers(name):
+    """Layers for a backend."""
+    few = backend_named(name).compiles and not DEEP
+    side = st.sampled_from(SIDES) if few else st.integers(1, 12)
+    return st.fixed_dictionaries(dict(
+        channels=st.sampled_from(CHANNELS) if few else st.integers(1, 6), height=side, width=side,
+        filter=st.sampled_from(FILTERS), seed=st.integers(0, 999), depthwise=st.booleans()))
 
 
 def tensors(layer, outputs=4):
@@ -39,34 +54,58 @@ def tensors(layer, outputs=4):
 
 
 def conv(x, w, backend, **options):
-    """dscore.conv; where kernels are compiled, by the few of `tilings`, which serve all layers."""
+    """dscore.conv; where kernels are compiled, by those of `kernels`, which serve all layers."""
     plan = None
     if backend_named(backend).compiles:
-        filters = (w.shape[2:], options.get("stride", 1))
-        plan = next(tiling for tiling in tilings(backend)[filters] if fits(x, w, options, tiling))
+        spec = dscore.ConvSpec.make(x.shape[1], w.shape[0], w.shape[2:], **options)
+        plans = plans_of(dscore.ConvProblem(spec, x.shape[0], *x.shape[2:]))
+        plan = next(plan for plan in plans if DEEP or name_of(plan) in kernels(backend)).tiling
     return dscore.conv(x, w, **options, backend=backend, plan=plan)
 
 
-def fits(x, w, options, tiling):
-    spec = dscore.ConvSpec.make(x.shape[1], w.shape[0], w.shape[2:], **options)
-    problem, device = dscore.ConvProblem(spec, x.shape[0], *x.shape[2:]), DEVICE
-    return (not algorithm_of(tiling).runs(problem) and
-            keeps_all(case_of(problem, device, tiling), "hardware", masked=True))
+def name_of(plan):
+    return KernelSource(plan, "any").name
 
 
 @functools.cache
-def tilings(name):
-    """Tilings by filter and stride, compiled at once: those of usual layers, and one for all."""
+def tilings(kernel, stride):
+    """Tilings for a filter: the solver's first for usual layers, and one that runs any layer."""
+    usual = [dscore.ConvSpec.make(4, 4, kernel, stride=stride, padding="same", groups=groups)
+             for groups in (1, 4)]
+    plans = [dscore.plan_for(dscore.ConvProblem(spec, 2, 9, 9), DEVICE) for spec in usual]
+    return [*(plan.tiling for plan in plans), ONE_FOR_ALL]
+
+
+def plans_of(problem):
+    """Plans of those of `tilings` that run the problem."""
+    spec = problem.spec
+    for tiling in tilings(spec.kernel, spec.stride[0]):
+        if not algorithm_of(tiling).runs(problem) and keeps_all(
+                case_of(problem, DEVICE, tiling), "hardware", masked=True):
+            yield make_plan(problem, DEVICE, tiling)
+
+
+@functools.cache
+def usual_plans():
+    """Plans whose kernels serve most layers of few sizes, and one for each filter that serves all.
+    """
     plans = {}
-    for kernel, stride in FILTERS:
-        usual = [dscore.ConvSpec.make(4, 4, kernel, stride=stride, padding="same", groups=groups)
-                 for groups in (1, 4)]
-        problems = [dscore.ConvProblem(spec, 2, 9, 9) for spec in usual]
-        plans[kernel, stride] = [
-            *(dscore.plan_for(problem, DEVICE, backend=name) for problem in problems),
-            dscore.plan_for(problems[0], DEVICE, tiling=ONE_FOR_ALL)]
-    backend_named(name).prepare([plan for several in plans.values() for plan in several])
-    return {filters: [plan.tiling for plan in several] for filters, several in plans.items()}
+    for (kernel, stride), channels, padding, *image in itertools.product(
+            FILTERS, CHANNELS, ("same", 0), SIDES, SIDES):
+        if padding == "same" or (image[0] >= kernel[0] and image[1] >= kernel[1]):
+            for groups in {1, channels}:
+                spec = dscore.ConvSpec.make(channels, 4 * groups, kernel, stride=stride,
+                                            padding=padding, groups=groups)
+                running = [*plans_of(dscore.ConvProblem(spec, 2, *image))]
+                plans |= {name_of(plan): plan for plan in (running[0], running[-1])}
+    return plans
+
+
+@functools.cache
+def kernels(backend):
+    """Names of the kernels of `usual_plans`, which are compiled at once."""
+    backend_named(backend).prepare([*usual_plans().values()])
+    return usual_plans().keys()
 
 
 def slack(x, w, options, factor=4):
@@ -76,8 +115,9 @@ def slack(x, w, options, factor=4):
 
 
 @settings(max_examples=25)
-@given(layer=LAYERS)
-def test_linear_in_the_input(name, layer):
+@given(data=st.data())
+def test_linear_in_the_input(name, data):
+    layer = data.draw(layers(name))
     x, w, options = tensors(layer)
     z = np.roll(x, 1, axis=-1) * np.float32(0.5)
     options["backend"] = name
@@ -87,8 +127,9 @@ def test_linear_in_the_input(name, layer):
 
 
 @settings(max_examples=25)
-@given(layer=LAYERS)
-def test_a_delta_filter_copies_its_tap(name, layer):
+@given(data=st.data())
+def test_a_delta_filter_copies_its_tap(name, data):
+    layer = data.draw(layers(name))
     x, w, options = tensors(layer, outputs=1)
     w[...] = 0
     rows, columns = layer["filter"][0]
@@ -99,8 +140,9 @@ def test_a_delta_filter_copies_its_tap(name, layer):
 
 
 @settings(max_examples=25)
-@given(layer=LAYERS)
-def test_filters_in_another_order_give_channels_in_that_order(name, layer):
+@given(data=st.data())
+def test_filters_in_another_order_give_channels_in_that_order(name, data):
+    layer = data.draw(layers(name))
     assume(not layer["depthwise"])
     x, w, options = tensors(layer, outputs=7)
     order = np.random.default_rng(1).permutation(7)
@@ -109,8 +151,9 @@ def test_filters_in_another_order_give_channels_in_that_order(name, layer):
 
 
 @settings(max_examples=25)
-@given(layer=LAYERS)
-def test_a_shift_by_the_stride_shifts_the_output(name, layer):
+@given(data=st.data())
+def test_a_shift_by_the_stride_shifts_the_output(name, data):
+    layer = data.draw(layers(name))
     x, w, options = tensors(layer)
     stride = layer["filter"][1]
     options = {**options, "padding": 0, "backend": name}
@@ -123,8 +166,9 @@ def test_a_shift_by_the_stride_shifts_the_output(name, layer):
 
 
 @settings(max_examples=25)
-@given(layer=LAYERS, groups=st.integers(1, 3))
-def test_groups_are_a_concatenation(name, layer, groups):
+@given(data=st.data(), groups=st.integers(1, 3))
+def test_groups_are_a_concatenation(name, data, groups):
+    layer = data.draw(layers(name))
     layer = {**layer, "channels": layer["channels"] * groups, "depthwise": False}
     x, w, options = tensors(layer, outputs=2 * groups)
     part = layer["channels"] // groups
@@ -138,8 +182,9 @@ def test_groups_are_a_concatenation(name, layer, groups):
 
 
 @settings(max_examples=15)
-@given(layer=LAYERS)
-def test_images_of_a_batch_do_not_mix(name, layer):
+@given(data=st.data())
+def test_images_of_a_batch_do_not_mix(name, data):
+    layer = data.draw(layers(name))
     x, w, options = tensors(layer)
     y = conv(x, w, **options, backend=name)
     alone = np.concatenate([conv(image[None], w, **options, backend=name) for image in x])
