@@ -3,6 +3,8 @@
 In small integers all of it is exact, in every order of summation.
 """
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -59,17 +61,32 @@ def test_gradients_are_the_adjoints_on_the_reference_backend(layer, seed):
     hold(layer, seed, backend="reference")
 
 
-@pytest.mark.parametrize("layer", [
-    ((2, 6, 9, 8), (6, 1, 3, 3), dict(stride=2, padding=1, groups=6)),
-    ((3, 20, 7, 7), (12, 20, 1, 1), {}),
-    ((2, 3, 11, 9), (5, 3, 3, 2), dict(stride=(2, 1), padding=((1, 0), (2, 1)), dilation=(1, 2))),
-    ((1, 4, 8, 8), (8, 1, 5, 5), dict(stride=3, padding=4, groups=4)),
-], ids=["depthwise", "pointwise", "dense", "multiplier"])
+LAYERS = {
+    "depthwise": ((2, 6, 9, 8), (6, 1, 3, 3), dict(stride=2, padding=1, groups=6)),
+    "pointwise": ((3, 20, 7, 7), (12, 20, 1, 1), {}),
+    "dense": ((2, 3, 11, 9), (5, 3, 3, 2),
+              dict(stride=(2, 1), padding=((1, 0), (2, 1)), dilation=(1, 2))),
+    "multiplier": ((1, 4, 8, 8), (8, 1, 5, 5), dict(stride=3, padding=4, groups=4)),
+}
+
+
+@functools.cache
+def prepared(name):
+    """The backend, with the kernels of all LAYERS and their gradients built at once."""
+    specs = [(x, dscore.ConvSpec.make(x[1], w[0], w[2:], **options))
+             for x, w, options in LAYERS.values()]
+    problems = [dscore.ConvProblem(spec, x[0], *x[2:], operation) for x, spec in specs
+                for operation in ("conv", "input_gradient", "weight_gradient")]
+    backend(name).prepare([dscore.plan_for(problem, backend=name) for problem in problems])
+    return name
+
+
+@pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("name", ["emulated", "gfx906_any"])
 def test_gradients_of_kernels_are_the_adjoints(name, layer):
     if backend(name).missing() is not None:
         pytest.skip(str(backend(name).missing()))
-    hold(layer, 3, backend=name)
+    hold(LAYERS[layer], 3, backend=prepared(name))
 
 
 def test_a_wrong_gradient_breaks_the_identity():
