@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from refusals import needs
 
 import dscore
 from dscore.backends.hip import HipBackend
@@ -18,7 +19,7 @@ from dscore.measuring.vendor_runner import VendorRunner
 from dscore.measuring.vendor_runtime import runtime
 
 HIP = HipBackend()
-pytestmark = pytest.mark.skipif(HIP.missing() is not None, reason=str(HIP.missing()))
+pytestmark = needs(HIP)
 
 EFFORT = Effort(most_replays=7)
 LAYERS = ("D6", "P13", "n1c32h29w31_o32k3s2p0x1x1x1g32_bias_relu6")

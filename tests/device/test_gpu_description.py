@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from refusals import needs
 
 from dscore.backends.hip import HipBackend
 from dscore.core import catalog
@@ -16,7 +17,7 @@ from dscore.ops import compulsory_bytes
 from dscore.solving.solver import best_plan
 
 HIP = HipBackend()
-pytestmark = pytest.mark.skipif(HIP.missing() is not None, reason=str(HIP.missing()))
+pytestmark = needs(HIP)
 OWN = ("name", "title", "vendor", "driver_names", "assumed", "bandwidth_bytes_per_second",
        "memory_bytes")
 

@@ -4,6 +4,7 @@ import gc
 
 import numpy as np
 import pytest
+from refusals import needs
 
 import dscore
 from dscore.backends.hip import HipBackend
@@ -18,7 +19,7 @@ from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
 
 HIP = HipBackend()
-pytestmark = pytest.mark.skipif(HIP.missing() is not None, reason=str(HIP.missing()))
+pytestmark = needs(HIP)
 
 LAYERS = [name for name, problem in catalog.layers().items() if problem.spec.kind != "dense"]
 PROBLEM = parse_problem("n2c32h29w31_o64k3s2p0x1x1x1g32_bias_relu6")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from adverse import ULP, adverse_split
+from refusals import needs
 
 import dscore
 from dscore.backends.hip import HipBackend
@@ -13,7 +14,7 @@ from dscore.core.token import parse_problem
 
 HIP = HipBackend()
 pytestmark = [
-    pytest.mark.skipif(HIP.missing() is not None, reason=str(HIP.missing())),
+    needs(HIP),
     pytest.mark.skipif(HIP.missing() is None and "tf32" not in HIP.device().matrix_types,
                        reason="this GPU has no matrix units of TF32")]
 

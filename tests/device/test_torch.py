@@ -4,11 +4,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from refusals import needs
 
 from dscore.backends.hip import HipBackend
 
 HIP = HipBackend()
-pytestmark = pytest.mark.skipif(HIP.missing() is not None, reason=str(HIP.missing()))
+pytestmark = needs(HIP)
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 if not torch.cuda.is_available():
     pytest.skip("this PyTorch sees no GPU", allow_module_level=True)

@@ -1,4 +1,6 @@
-"""What a refused call says."""
+"""What a refused call says, and a backend that cannot run."""
+
+import re
 
 import pytest
 
@@ -10,3 +12,13 @@ def message(call, *args, kind=SpecError):
     with pytest.raises(kind) as caught:
         call(*args)
     return str(caught.value)
+
+
+def needs(backend):
+    """Mark that skips tests where *backend* cannot run; the reason says what is missing, in short.
+
+    What was tried, and how to help it, is for users: `dscore env` has it.
+    """
+    reason = re.sub(r" \([^)]*\)", "", str(backend.missing()))
+    short = "; ".join(part.split(": ")[0] for part in reason.split("; "))
+    return pytest.mark.skipif(backend.missing() is not None, reason=short)
