@@ -2,7 +2,8 @@
 
 Order of additions, for one output: input channels of the group, within these kernel rows, within
 these kernel columns, all ascending, beginning with +0; then bias, then activation. Products are
-rounded before they are added. Taps that lie in the padding are +0 · w.
+rounded before they are added. Taps that lie in the padding are +0 · w. Of int8, sums are of int32,
+and x counts from its zero point.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class _Direct(LockstepKernel):
         weights = blocks.registers("filter elements", t.thread_c, (plane.size, tile.size, 1))
         [value] = blocks.registers("the input element", 1, (plane.size, 1, pixel.size))
         blocks.begin()
-        product = np.empty(lanes, dtype=np.float32)
+        product = np.empty(lanes, dtype=sums.dtype)
         live = int(np.count_nonzero(pixel < self.pixels))
         k = tile * t.thread_c + lane_ids(t.thread_c, 1, 1, 1)
         channel, held = plane % spec.groups * spec.group_out + k, k < spec.group_out
@@ -106,6 +107,7 @@ class _Direct(LockstepKernel):
                 blocks.load(value, self.x, inputs, "inputs", c * channel_step, operand=True,
                             lanes=tile.size)
                 self.scaled(blocks, value, scales, c)
+                self.distances(value, inputs.live)
                 blocks.load(weights, self.w, filters, "filters", c * len(self.taps) + tap,
                             operand=True, lanes=live)
                 for j in range(t.thread_c):

@@ -10,6 +10,7 @@ import numpy as np
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
+    Bools,
     Floats,
     Ints,
     Operands,
@@ -107,6 +108,8 @@ class LockstepKernel:
         *at* is where the lanes store them. In place.
         """
         spec = self.problem.spec
+        if spec.element.exact:
+            return self._requantised(blocks, sums, channel, at)
         if spec.bias:
             mask = None if at.masked is None else ~at.masked
             np.add(sums, self._loaded(blocks, "bias", "biases", Addresses(channel, mask)),
@@ -118,13 +121,31 @@ class LockstepKernel:
             np.add(sums, self._loaded(blocks, "residual", "residuals", at), out=sums)
         return sums
 
+    def _requantised(self, blocks: Blocks, sums: Floats, channel: Ints, at: Addresses) -> Floats:
+        """The results of int32 *sums*, as floats (hip_src/support/requantised.hpp)."""
+        spec = self.problem.spec
+        lanes = Addresses(channel, None if at.masked is None else ~at.masked)
+        if spec.bias:
+            sums = sums + self._loaded(blocks, "bias", "biases", lanes, dtype=np.int32)
+        multiplier = self._loaded(blocks, "multiplier", "multipliers", lanes)
+        products: Floats = sums.astype(np.float32) * multiplier
+        if not spec.out_element.exact:
+            return activate(products, spec.activation)
+        zero, low, high = self.operands["points"][1:].astype(np.float32)
+        return np.minimum(np.maximum(np.rint(products) + zero, low), high)
+
+    def distances(self, values: Ints, lanes: Bools) -> None:
+        """Subtract x's zero point from *values* of x in place, but of lanes that have none."""
+        if self.problem.spec.element.exact:
+            np.subtract(values, self.operands["points"][0], out=values, where=lanes)
+
     def scaled(self, blocks: Blocks, values: Floats, at: Addresses, advance: int = 0) -> None:
         """Multiply *values* of x in place by the scales *at* their images and channels."""
         if self.problem.spec.scaled:
             np.multiply(values, self._loaded(blocks, "scale", "scales", at, advance), out=values)
 
     def _loaded(self, blocks: Blocks, name: str, what: Tensor, at: Addresses,
-                advance: int = 0) -> Floats:
-        values = np.empty(at.index.shape, dtype=np.float32)
+                advance: int = 0, dtype: type[np.generic] = np.float32) -> Floats:
+        values = np.empty(at.index.shape, dtype=dtype)
         blocks.load(values, self.operands[name], at, what, advance)
         return values

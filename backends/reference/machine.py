@@ -19,10 +19,10 @@ from dscore.core.numerics import ACCUMULATOR, WORD_BYTES, Element
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[Any]  # of float32, or of int32 for layers of int8
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
-Tensor = Literal["inputs", "filters", "biases", "residuals", "scales"]
+Tensor = Literal["inputs", "filters", "biases", "residuals", "scales", "multipliers"]
 Operands = Mapping[str, npt.NDArray[Any]]  # flat, by their names in dscore.ops
 
 # Registers, LDS and addresses of the blocks that run together: what a core's L2 cache holds.
@@ -71,6 +71,11 @@ class Addresses:
         self.index = index
         self.low, self.high = (int(index.min()), int(index.max())) if self.count else (0, -1)
 
+    @property
+    def live(self) -> Bools:
+        """The lanes that have an address."""
+        return np.ones(self.index.shape, np.bool_) if self.masked is None else ~self.masked
+
     def require_within(self, size: int, offset: int, what: str) -> None:
         """LaunchError where a lane would leave *what*; NumPy's own check costs a copy."""
         if self.count and not (self.low + offset >= 0 and self.high + offset < size):
@@ -90,12 +95,14 @@ class Blocks:
     """Blocks that run together: their register file and their LDS, of the planned sizes.
 
     Both are filled with NaN by :meth:`begin`, so that what an algorithm has not written shows. A
-    register holds a float32, or elements side by side, whose values are float32 here as well. LDS
-    holds elements of their own types: what is written there is rounded to them.
+    register holds a float32, or elements side by side, whose values are float32 here as well; of a
+    layer of int8 all of these are int32. LDS holds elements of their own types: what is written
+    there is rounded to them.
     """
 
     def __init__(self, plan: Plan, count: int, trace: Trace | None) -> None:
         self.plan, self.count, self.trace = plan, count, trace
+        self.sums = plan.problem.spec.element.sums
         wavefront = plan.device.wavefront
         self.shape = (count, -(-plan.use.threads // wavefront), wavefront)
         self._registers: list[Floats] = []
@@ -124,7 +131,7 @@ class Blocks:
                 f"{self.plan.name}: {name} takes {taken} registers per thread, which makes "
                 f"{self._registers_used}, but of the planned {self.plan.use.registers} the kernel "
                 f"has {limit} ({COMPILER_REGISTERS} are the compiler's)")
-        file = np.empty((count, *(shape or self.shape)), dtype=np.float32)
+        file = np.empty((count, *(shape or self.shape)), dtype=self.sums.numpy)
         self._registers.append(file)
         return file
 
@@ -146,7 +153,7 @@ class Blocks:
         """Poison what a block finds on entry."""
         self.lds.view(np.uint8).fill(0xFF)  # a NaN of every type
         for file in self._registers:
-            file.fill(np.nan)
+            file.fill(self.sums.poison)
 
     def load(self, out: Floats, memory: npt.NDArray[Any], at: Addresses, what: Tensor,
              advance: int = 0, operand: bool = False, lanes: int = 1) -> None:
@@ -159,7 +166,7 @@ class Blocks:
         if at.count:
             _take(memory[advance:], at.index, out)
         if at.masked is not None:
-            np.copyto(out, np.float32(0), where=at.masked)
+            np.copyto(out, out.dtype.type(0), where=at.masked)
         if self.trace is not None:
             loaded = at.count * lanes
             self.trace.count_loads(what, loaded, operand)

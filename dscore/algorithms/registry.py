@@ -16,7 +16,7 @@ from dscore.core.once import once
 from dscore.core.plan import Rules
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, fields_fault, kind_of, require_fields
-from dscore.ops import operation
+from dscore.ops import operands_of
 
 # Of a field's name.
 _MOST_CHARACTERS = 64
@@ -149,13 +149,13 @@ def case_of(problem: ConvProblem, device: Device, tiling: Tiling, block_n: Count
 def running(problem: ConvProblem, rules: Rules = "hardware") -> tuple[Algorithm, ...]:
     """The algorithms that run *problem*, in the order in which they are tried.
 
-    Raises SpecError for an unknown operation.
+    Raises SpecError for an unknown operation, or one that is not of such a layer.
 
     >>> from dscore.core.catalog import layers
     >>> [one.name for one in running(layers()["P13"])]
     ['gemm', 'channel_distribution', 'direct']
     """
-    operation(problem.operation)  # raises for one that is unknown
+    operands_of(problem)  # raises for an operation that is unknown, or is not of such a layer
     able = [one for one in _algorithms() if not one.refuses(problem)]
     return tuple(sorted(able, key=lambda one: rules == "paper" and not one.of_paper))
 

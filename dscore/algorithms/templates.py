@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
-from dscore.core.numerics import ELEMENTS, Element
+from dscore.core.numerics import ELEMENTS, FLOAT_RESULTS, Element
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ACTIVATIONS, RESIDUALS, ConvSpec, Pair
+from dscore.core.spec import ACTIVATIONS, CLAMPS, RESIDUALS, ConvSpec, Pair
 from dscore.core.tiling import Tiling
 
 # A case must stay small enough for thousands of them: products of the whole problem.
@@ -92,14 +92,27 @@ def options(draw: Any, algorithm: type[Any], scaled: bool = False,
     type and layout; of a convolution with and without bias, residual and scale, any activation.
     """
     operation = draw(st.sampled_from(operations or algorithm.operations))
-    common = (("operation", operation), ("dtype", draw(st.sampled_from(algorithm.elements))),
+    types = [name for name in algorithm.elements
+             if operation == "conv" or not ELEMENTS[name].exact]
+    dtype = draw(st.sampled_from(types))
+    common = (("operation", operation), ("dtype", dtype),
               ("layout", draw(st.sampled_from(algorithm.layouts))))
     if operation != "conv":
         return common
+    if ELEMENTS[dtype].exact:
+        return (*common, *draw(of_integers()))
     return (*common, ("bias", draw(st.booleans())),
             ("activation", draw(st.sampled_from((None, *ACTIVATIONS)))),
             ("residual", draw(st.sampled_from((None, None, *RESIDUALS)))),
             ("scaled", scaled and draw(st.booleans())))
+
+
+@st.composite
+def of_integers(draw: Any) -> Any:
+    """Options of a layer of int8: with and without bias, any type of result, relu of floats."""
+    out_dtype = draw(st.sampled_from((None, None, *FLOAT_RESULTS)))
+    return (("out_dtype", out_dtype), ("bias", draw(st.booleans())),
+            ("activation", draw(st.sampled_from((None, *CLAMPS))) if out_dtype else None))
 
 
 def problem_around(draw: Any, spec: ConvSpec, out: Pair) -> ConvProblem:

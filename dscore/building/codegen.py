@@ -54,7 +54,7 @@ class KernelSource:
         layer = "x".join(str(n) for n in (*spec.kernel, *spec.stride, *spec.dilation))
         image = algorithm_of(plan.tiling).image_arguments(plan)
         epilogue = "_".join([
-            "bias" if spec.bias else "plain", spec.activation or "linear",
+            *[f"out{spec.out_dtype}"] * (spec.out_dtype is not None), "bias" if spec.bias else "plain", spec.activation or "linear",
             *[f"residual{spec.residual}"] * (spec.residual is not None),
             *["scaled"] * spec.scaled, *[spec.filter] * (spec.filter != "plain")])
         layout = "" if spec.layout == "nchw" else f"_{spec.layout}"
@@ -72,14 +72,21 @@ class KernelSource:
         spec = self.plan.problem.spec
         element = spec.element.cpp
         layer = ", ".join(str(n) for n in (*spec.kernel, *spec.stride, *spec.dilation))
-        epilogue = (f"dscore::Epilogue<{element}, {str(spec.bias).lower()}, "
-                    f"dscore::Activation::{spec.activation or 'none'}, "
-                    f"dscore::Residual::{spec.residual or 'none'}, {str(spec.scaled).lower()}>")
         family = algorithm_of(self.plan.tiling).kernel(self.plan.problem)
         shape = "dscore_shape" if self.sizes == "any" else f"{self.name}_sizes"
         base = (f"using {self.name}_base =\n    dscore::{family}<{element}, {self.tiling_type()},\n"
-                f"        dscore::Layer<{layer}>, {shape}, {epilogue}>;\n")
+                f"        dscore::Layer<{layer}>, {shape}, {self.epilogue_type()}>;\n")
         return base + "".join(self.structs())
+
+    def epilogue_type(self) -> str:
+        """What is done with the sums as a C++ type."""
+        spec = self.plan.problem.spec
+        activation = f"dscore::Activation::{spec.activation or 'none'}"
+        if spec.element.exact:
+            return (f"dscore::Requantised<{spec.out_element.cpp}, {str(spec.bias).lower()}, "
+                    f"{activation}>")
+        return (f"dscore::Epilogue<{spec.element.cpp}, {str(spec.bias).lower()}, {activation}, "
+                f"dscore::Residual::{spec.residual or 'none'}, {str(spec.scaled).lower()}>")
 
     def launches(self) -> dict[str, Launch]:
         """Kernels of the plan by their names, with threads and LDS bytes of each one's blocks."""
@@ -116,8 +123,10 @@ class KernelSource:
 
     @property
     def include(self) -> str:
-        """The line that includes the kernel's template."""
-        return algorithm_of(self.plan.tiling).header(self.plan.problem)
+        """The lines that include the templates of the kernel and its epilogue."""
+        header = algorithm_of(self.plan.tiling).header(self.plan.problem)
+        quantised = self.plan.problem.spec.element.exact
+        return header + '\n#include "support/requantised.hpp"' * quantised
 
 
 def render(kernels: Sequence[KernelSource], table: str = "",

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dscore import ops
+from dscore.checking import integers
 from dscore.checking.oracle import Expected, Oracle
 from dscore.checking.rounding import SUM, Rounding
 from dscore.core.errors import SpecError
@@ -43,7 +44,7 @@ class Accuracy:
     got: float
     wanted: float
     bound: float
-    arithmetic: str = "sum"  # whose bound it is
+    arithmetic: str = "sum"  # whose bound it is; "exact" for equality
     of_sum: float | None = None  # the worst error over γ_k's bound, for another arithmetic
 
     @property
@@ -54,6 +55,10 @@ class Accuracy:
     def __str__(self) -> str:
         whose = "" if self.of_sum is None else f" of {self.arithmetic}"
         beside = "" if self.of_sum is None else f", {self.of_sum:.1%} of γ_k's"
+        if self.arithmetic == "exact":
+            return ("right: every output is equal" if self.ok else
+                    f"WRONG at output {self.where}: got {self.got:.9g}, expected exactly "
+                    f"{self.wanted:.9g}")
         if self.ok:
             return f"right: worst error is {self.share:.1%} of the bound{whose}{beside}"
         return (f"WRONG at output {self.where}: got {self.got!r}, expected {self.wanted!r} "
@@ -72,6 +77,8 @@ def compare(y: Any, wanted: Expected, xp: Any = np) -> Accuracy:
         return Accuracy(True, 0.0, (), 0.0, 0.0, 0.0)
     y = conv.float64(xp, y)
     share = _shares(xp, y, wanted, wanted.bound)
+    if wanted.arithmetic == "exact":  # a zero's sign, too
+        share = xp.where(xp.signbit(y) == xp.signbit(wanted.y), share, xp.inf)
     where = tuple(int(at) for at in np.unravel_index(int(share.argmax()), shape))
     worst = float(share[where])
     of_sum = (None if wanted.of_sum is None
@@ -137,9 +144,12 @@ def _judged_from(first: int, accuracy: Accuracy) -> Accuracy:
 def sample(problem: ConvProblem, seed: int) -> list[Any]:
     """Random inputs of the problem's operation, None for those that the layer does not have.
 
-    Normal, never zero, the same for the same seed.
+    Normal, never zero, the same for the same seed; of layers of int8 see
+    `dscore.checking.integers`.
     """
     rng = np.random.default_rng(seed)
+    if problem.spec.element.exact:
+        return integers.draw(problem, rng)
 
     def drawn(one: ops.Operand) -> Any:
         exact = np.float64 if one.element.bytes > ACCUMULATOR.bytes else np.float32

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -20,11 +19,12 @@ from dscore.ops import output_of
 # Elements on each side of a checked output: as many bytes as keep it aligned for any load.
 GUARD = 256
 _CANARY = -12288.0  # exact in every floating-point type
+_INTEGER_CANARY = 85
 _Result = TypeVar("_Result")
 
 
 class Guarded(Protocol):
-    """An output full of NaN, with elements on both sides that no kernel may change."""
+    """An output full of NaN (`Element.poison`), with elements on both sides that no kernel may change."""
 
     out: Any
 
@@ -39,13 +39,14 @@ class GuardedOutput:
                  full: Callable[[tuple[int, ...], float], Any] | None = None) -> None:
         output = output_of(problem)
         make = full or partial(np.full, dtype=output.element.numpy)
-        self.buffer = make((output.elements + 2 * GUARD,), _CANARY)
+        self._canary = _INTEGER_CANARY if output.element.exact else _CANARY
+        self.buffer = make((output.elements + 2 * GUARD,), self._canary)
         self.out = self.buffer[GUARD:-GUARD].reshape(output.shape)
-        self.out[...] = math.nan
+        self.out[...] = output.element.poison
 
     def changed(self) -> int:
         """How many elements beside the output were changed."""
-        return sum(int((side != _CANARY).sum())
+        return sum(int((side != self._canary).sum())
                    for side in (self.buffer[:GUARD], self.buffer[-GUARD:]))
 
 
@@ -68,9 +69,11 @@ def check_kernel(plan: Plan, kernel: Kernel, *inputs: Any) -> bound.Accuracy:
     Raises DscoreError where the kernel fails, or writes outside its output.
     """
     guarded = GuardedOutput(plan.problem)
+    expected = bound.expected(plan.problem, *inputs, rounding=rounding_of(plan))
+    if output_of(plan.problem).element.exact:  # so that what is not written is wrong
+        guarded.out[...] = ~expected.y.astype(guarded.out.dtype)
     run_guarded(plan, guarded, lambda out: kernel(*inputs, out))
-    return bound.compare(guarded.out, bound.expected(plan.problem, *inputs,
-                                                     rounding=rounding_of(plan)))
+    return bound.compare(guarded.out, expected)
 
 
 def check_plan(backend: Backend, plan: Plan, seed: int) -> bound.Accuracy:

@@ -87,9 +87,11 @@ class Oracle:
     def expected(self, rounding: Rounding = SUM) -> Expected:
         """Exact result in float64, and the bound of each output by *rounding*.
 
-        Elements finer than the accumulator widen it by their rounding to that, coarser ones by the
+        Of a result that is exact, the bound is 0. Elements finer than the accumulator widen it by their rounding to that, coarser ones by the
         rounding of the result to them.
         """
+        if self._exact.magnitude is None:
+            return self._equal()
         of_sum, arithmetic = self._bound(self._error_of_sum()), rounding.arithmetic
         if arithmetic == "sum":
             return self._of_elements(of_sum)
@@ -98,6 +100,11 @@ class Oracle:
         else:
             error = self._error(rounding)
         return self._of_elements(self._bound(error), arithmetic, of_sum)
+
+    def _equal(self) -> Expected:
+        """What is expected of a result that is exact: itself, infinities of floats included."""
+        y = ops.as_laid_out(self._xp, self._output, self._exact.y)
+        return Expected(y, self._xp.zeros_like(y), "exact", infinite=self._xp.isinf(y))
 
     def _of_elements(self, bound: Any, arithmetic: str = "sum", of_sum: Any = None) -> Expected:
         """What is expected of a result in the output's type, from the bounds of one in float32."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -25,6 +26,7 @@ ARITHMETIC_OPTIONS: tuple[str, ...] = get_args(ArithmeticOption)
 # F(4x4, 3x3), by the first two.
 PlanArithmetic = Literal["sum", "tf32x3", "matrix16", "winograd2", "winograd4", "winograd2_tf32x3",
                          "winograd4_tf32x3"]
+_INTEGER_POISON = -86  # every second bit of a byte
 # Of a register of a lane, and of what a bank of LDS serves a clock.
 WORD_BYTES = 4
 
@@ -33,9 +35,10 @@ WORD_BYTES = 4
 class Element:
     """An element type of tensors.
 
-    `name` is also NumPy's; `cpp` is its name in kernels, empty while there are none for it;
-    `unit_roundoff` the relative error of a rounding to it, u of the error bound, between
-    `least_normal` and `limit`, the power of two above its numbers.
+    `name` is also NumPy's; `cpp` is its name in kernels; `unit_roundoff` the relative error of a
+    rounding to it, u of the error bound, between `least_normal` and `limit`, the power of two above
+    its numbers; `exact` is of integers, whose sums are exact; `of_layers` False is of a type that
+    layers have beside that of their images.
     """
 
     name: str
@@ -44,6 +47,18 @@ class Element:
     unit_roundoff: float = 0.0
     least_normal: float = 2.0**-126
     limit: float = 2.0**128
+    exact: bool = False
+    of_layers: bool = True
+
+    @property
+    def sums(self) -> Element:
+        """What its products are summed in."""
+        return INTEGER_SUMS if self.exact else ACCUMULATOR
+
+    @property
+    def poison(self) -> float:
+        """What an output is full of before a kernel writes to it: NaN, or a number of its own."""
+        return _INTEGER_POISON if self.exact else math.nan
 
     @property
     def registers(self) -> int:
@@ -66,14 +81,24 @@ ELEMENTS: dict[str, Element] = {element.name: element for element in (
     Element("float32", 4, "float", 2.0**-24),
     Element("float16", 2, "dscore::float16", 2.0**-11, 2.0**-14, 2.0**16),
     Element("bfloat16", 2, "dscore::bfloat16", 2.0**-8),
-    Element("int8", 1),
+    Element("int8", 1, "int8_t", limit=2.0**7, exact=True),
+    Element("int32", 4, "int32_t", limit=2.0**31, exact=True, of_layers=False),
 )}
 # Those that kernels take whose sums are float32.
 FLOATS = ("float32", "float16", "bfloat16")
-# What products are summed in, whatever the elements are: in registers and where sums pass LDS.
-ACCUMULATOR = ELEMENTS["float32"]
+# What products of floats are summed in: in registers and where sums pass LDS; and of integers.
+ACCUMULATOR, INTEGER_SUMS = ELEMENTS["float32"], ELEMENTS["int32"]
+# Of a layer of int8: the types of its result, beside int8.
+FLOAT_RESULTS = ("float32", "float16")
+# Products of (x - zero point) and w that an int32 holds the sum of: 255 * 128 is the largest.
+MOST_INTEGER_PRODUCTS = (2**31 - 1) // (255 * 128)
 # A product or sum below the normal range of the accumulator may be flushed to zero.
 UNDERFLOW = 2.0**-126
+
+
+def layer_types() -> tuple[str, ...]:
+    """The element types that a layer may be of, by their names."""
+    return tuple(name for name, element in ELEMENTS.items() if element.of_layers)
 
 
 def permission_of(option: ArithmeticOption | None) -> Permission:

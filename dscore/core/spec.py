@@ -9,10 +9,13 @@ from dscore.core.errors import SpecError, require_int, require_one_of, shown
 from dscore.core.numerics import (
     ELEMENTS,
     FILTER_FORMS,
+    FLOAT_RESULTS,
+    MOST_INTEGER_PRODUCTS,
     PERMISSIONS,
     Element,
     FilterForm,
     Permission,
+    layer_types,
 )
 from dscore.core.winograd import filter_shape, has_tiles, tile_of
 
@@ -23,6 +26,8 @@ Residual = Literal["before", "after"]  # the activation, to whose side it is add
 Pair = tuple[int, int]
 Sides = tuple[int, int, int, int]  # top, bottom, left, right
 
+# Activations that a bound on either side computes.
+CLAMPS: tuple[Activation, ...] = ("relu", "relu6")
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 RESIDUALS: tuple[str, ...] = get_args(Residual)
@@ -86,6 +91,8 @@ class ConvSpec:
     *arithmetic*: "winograd" permits Winograd's algorithm; of a layer that it has no tiles for
     (all but 3x3 without stride, dilation and groups) that is "sum" all the same.
     *filter*: the form of w; "winograd4", as `dscore.pack` makes it, permits that arithmetic.
+    *dtype*: "int8" is of a quantised layer (docs/int8.md); *out_dtype* is then the result's type,
+    float32 or float16, where it is not int8, too; of other layers it is *dtype* itself.
     Build it with :meth:`make`, which takes the usual short forms.
 
     Raises SpecError where a field is out of range or the channels do not fit the groups.
@@ -109,6 +116,7 @@ class ConvSpec:
     scaled: bool = False
     arithmetic: Permission = "sum"
     filter: FilterForm = "plain"
+    out_dtype: str | None = None  # None: dtype
 
     def __post_init__(self) -> None:
         # Stored as plain ints, so that equal layers are equal bytes in a cache key.
@@ -120,7 +128,7 @@ class ConvSpec:
             raise SpecError(f"stride is {self.stride[0]}x{self.stride[1]}, more than {MAX_STRIDE}; "
                             "pick the pixels out beforehand")
         object.__setattr__(self, "padding", sides_of(self.padding))
-        require_one_of(self.dtype, "dtype", tuple(ELEMENTS))
+        require_one_of(self.dtype, "dtype", layer_types())
         require_one_of(self.layout, "layout", LAYOUTS)
         require_one_of(self.bias, "bias", (True, False))
         require_one_of(self.activation, "activation", (None, *ACTIVATIONS))
@@ -139,6 +147,40 @@ class ConvSpec:
         if self.scaled and self.kind != "pointwise":
             raise SpecError("a scale of the input is for pointwise layers (kernel 1x1, groups 1), "
                             f"and this one is {self.kind}; multiply x beforehand")
+        self._settle_result()
+        if self.element.exact:
+            self._require_integers()
+
+    def _settle_result(self) -> None:
+        """Leave the type of the result out where it is the input's; SpecError where it must be."""
+        if self.out_dtype == self.dtype:
+            object.__setattr__(self, "out_dtype", None)
+        if self.out_dtype is None:
+            return
+        if not self.element.exact:
+            raise SpecError(f"out_dtype is {self.out_dtype} for a layer of {self.dtype}, whose "
+                            f"result is {self.dtype}; leave it out (int8 layers alone have others)")
+        require_one_of(self.out_dtype, "out_dtype", ("int8", *FLOAT_RESULTS))
+
+    def _require_integers(self) -> None:
+        """Raise SpecError for what a layer of int8 has no arithmetic for (docs/int8.md)."""
+        if self.out_dtype is None and self.activation in CLAMPS:
+            raise SpecError(f"{self.activation} of an int8 result is a bound of its points, which "
+                            "the kernel clamps to: leave the activation out of the layer, and pass "
+                            "it to dscore.conv with quantization=")
+        taken = CLAMPS if self.out_dtype else ()
+        parts = {f"the activation {self.activation}": self.activation not in (None, *taken),
+                 "a residual": self.residual, "a scale": self.scaled,
+                 "Winograd's algorithm": self.arithmetic != "sum"}
+        extra = [name for name, there in parts.items() if there]
+        if extra:
+            raise SpecError("a layer of int8 takes a bias, relu and relu6 alone, and this one has "
+                            f"{', '.join(extra)}; leave that out, or take float32 or float16")
+        if self.products > MOST_INTEGER_PRODUCTS:
+            largest = self.products * 255 * 128
+            raise SpecError(f"an output sums {self.products:,} products of int8, which may come to "
+                            f"{largest:,}, more than an int32 holds (limit {MOST_INTEGER_PRODUCTS:,} "
+                            "products); split the channels, or take float32 or float16")
 
     def _settle_arithmetic(self) -> None:
         """Let a transformed filter permit what it is for; raise SpecError where it is for others.
@@ -175,6 +217,11 @@ class ConvSpec:
     def element(self) -> Element:
         """The element type of its tensors."""
         return ELEMENTS[self.dtype]
+
+    @property
+    def out_element(self) -> Element:
+        """The element type of its result."""
+        return ELEMENTS[self.out_dtype or self.dtype]
 
     @property
     def group_in(self) -> int:

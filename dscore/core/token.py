@@ -2,12 +2,12 @@
 
 ``n1c64h14w14_o384k1`` is a batch of 1, 64 channels of 14x14, 384 output channels, kernel 1x1.
 After the kernel may stand ``s`` stride, ``p`` padding, ``d`` dilation, ``g`` groups, then further
-parts: a dtype, ``nhwc``, ``bias``, an activation, ``scaled`` for an input that is multiplied by
-image and channel, ``residual`` or ``residualafter`` for an array added before or after the
-activation, ``winograd`` where Winograd's algorithm is permitted, or ``winograd4`` where the filter
-was transformed for it beforehand, as in ``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An
-operation other than a convolution stands in front, as in ``input_gradient_n1c64h14w14_o384k1``. A
-token is a C identifier.
+parts: a dtype, ``outfloat32`` or ``outfloat16`` for a float result of int8, ``nhwc``, ``bias``, an
+activation, ``scaled`` for an input that is multiplied by image and channel, ``residual`` or
+``residualafter`` for an array added before or after the activation, ``winograd`` where Winograd's
+algorithm is permitted, or ``winograd4`` where the filter was transformed for it beforehand, as in
+``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An operation other than a convolution stands in
+front, as in ``input_gradient_n1c64h14w14_o384k1``. A token is a C identifier.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 from typing import Any
 
 from dscore.core.errors import SpecError, shown
-from dscore.core.numerics import ELEMENTS, FILTER_FORMS
+from dscore.core.numerics import FILTER_FORMS, FLOAT_RESULTS, layer_types
 from dscore.core.problem import OPERATION, ConvProblem
 from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec
 from dscore.core.winograd import tile_of
@@ -96,7 +96,8 @@ def _options(parts: list[str], token: str) -> dict[str, Any]:
 
 def _known_options() -> dict[str, tuple[str, Any]]:
     """The field of ConvSpec that a part stands for, and its value."""
-    return {**{name: ("dtype", name) for name in ELEMENTS},
+    return {**{name: ("dtype", name) for name in layer_types()},
+            **{f"out{name}": ("out_dtype", name) for name in FLOAT_RESULTS},
             **{name: ("layout", name) for name in LAYOUTS}, "bias": ("bias", True),
             **{name: ("activation", name) for name in ACTIVATIONS}, "scaled": ("scaled", True),
             "residual": ("residual", "before"), "residualafter": ("residual", "after"),
@@ -105,19 +106,20 @@ def _known_options() -> dict[str, tuple[str, Any]]:
 
 
 def form_of(name: str) -> tuple[str, dict[str, Any]]:
-    """A layer's name without a type and a layout at its end, and the fields of ConvSpec these are.
+    """A layer's name without types and a layout at its end, and the fields of ConvSpec these are.
 
     >>> form_of("mobilenet_v2/7_float16_nhwc")
     ('mobilenet_v2/7', {'layout': 'nhwc', 'dtype': 'float16'})
     """
     fields: dict[str, Any] = {}
-    known = {**dict.fromkeys(ELEMENTS, "dtype"), **dict.fromkeys(LAYOUTS, "layout")}
+    known = {part: (field, value) for part, (field, value) in _known_options().items()
+             if field in ("dtype", "out_dtype", "layout")}
     while True:
         base, _, last = name.rpartition("_")
-        field = known.get(last.lower())
-        if not base or field is None or field in fields:
+        field, value = known.get(last.lower(), ("", None))
+        if not base or not field or field in fields:
             return name, fields
-        name, fields[field] = base, last.lower()
+        name, fields[field] = base, value
 
 
 def _joined(letter: str, values: tuple[int, ...], default: tuple[int, ...]) -> str:
@@ -140,6 +142,7 @@ def problem_token(problem: ConvProblem) -> str:
     text += _joined("d", spec.dilation, (1, 1)) + _joined("g", (spec.groups,), (1,))
     parts = [text]
     parts += [spec.dtype] if spec.dtype != "float32" else []
+    parts += [f"out{spec.out_dtype}"] if spec.out_dtype else []
     parts += [spec.layout] if spec.layout != "nchw" else []
     parts += ["bias"] if spec.bias else []
     parts += [spec.activation] if spec.activation else []

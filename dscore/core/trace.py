@@ -28,6 +28,8 @@ class Trace:
     """Elements of the residual that lanes load from global memory."""
     scales_loaded: int = 0
     """Elements of the input's scale that lanes load from global memory."""
+    multipliers_loaded: int = 0
+    """Elements of the multiplier that lanes load from global memory, of layers of int8."""
     lds_reads: int = 0
     """Elements that lanes read from LDS."""
     lds_writes: int = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -54,11 +53,20 @@ class TorchRunner:
         torch, device = self._torch, f"cuda:{self._index}"
         generator = torch.Generator(device).manual_seed(seed)
 
+        def moved(array: Any) -> Any:
+            return None if array is None else torch.from_numpy(array).to(device)
+
+        if problem.spec.element.exact:
+            output = output_of(problem)
+            return [(*map(moved, bound.sample(problem, seed + number)),
+                     self._full(output, output.shape, output.element.poison))
+                    for number in range(count)]
+
         def filled(operand: Operand) -> Any:
             if not operand.present:
                 return None
             if operand.role == "output":
-                return self._full(operand, operand.shape, math.nan)
+                return self._full(operand, operand.shape, operand.element.poison)
             return torch.randn(operand.shape, generator=generator, device=device).to(
                 getattr(torch, operand.element.name))
 

@@ -85,7 +85,7 @@ class VendorRunner:
         with self._runtime.on(self._index):
             output = output_of(problem)
             return [self._moved(*bound.sample(problem, seed + number),
-                                np.full(output.shape, np.nan, output.element.numpy))
+                                np.full(output.shape, output.element.poison, output.element.numpy))
                     for number in range(count)]
 
     def _moved(self, *arrays: Any) -> Arrays:

@@ -41,7 +41,7 @@ class Exact:
     """Result in float64 before the activation, and what its error bound is made of."""
 
     y: Any
-    magnitude: Any  # the sum of the products' absolute values
+    magnitude: Any  # the sum of the products' absolute values; None: y is the result itself
     products: int  # summed into one output, k of γ_k
     addends: tuple[Any, ...] = ()  # absolute values of what is added to the products, as a bias
     after: Any = None  # what is added after the activation

@@ -1,5 +1,7 @@
 """Convolution: operands, and the exact result by the direct definition in float64.
 
+Those of layers of int8 are in `dscore.ops.quantised`.
+
 *xp* is the library: NumPy, or PyTorch, whose tensors stay on their device.
 """
 
@@ -14,7 +16,7 @@ import numpy as np
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation
 from dscore.core.winograd import tile_of
-from dscore.ops import Exact, Operand, Operation
+from dscore.ops import Exact, Operand, Operation, quantised
 from dscore.ops.tiles import of_tiles, tile_padding, unpacked
 
 
@@ -28,6 +30,8 @@ class Convolution(Operation):
 
     def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:
         spec = problem.spec
+        if spec.element.exact:
+            return quantised.operands(problem)
         further = (Operand("residual", problem.y_shape, "input", spec.element, spec.layout,
                            present=spec.residual is not None),
                    Operand("scale", (problem.batch, spec.in_channels), "input", spec.element, "nc",
@@ -47,6 +51,8 @@ class Convolution(Operation):
         spec, names = problem.spec, [operand.name for operand in self.operands(problem)]
         given = {name: float64(xp, array) for name, array in zip(names, inputs, strict=False)
                  if array is not None}
+        if spec.element.exact:
+            return quantised.exact(xp, spec, partial(summed, xp, problem), given)
         x, w, k = given["x"], given["w"], spec.products
         m = tile_of(spec.filter)
         sums = partial(_of_transformed, xp, problem, m) if m else partial(summed, xp, problem)
@@ -59,6 +65,11 @@ class Convolution(Operation):
         return Exact(sum(addends, start=sums(x, w)), sums(xp.abs(x), xp.abs(w), absolute=True), k,
                      tuple(xp.abs(addend) for addend in addends),
                      residual if spec.residual == "after" else None)
+
+
+    def activation(self, problem: ConvProblem) -> Activation | None:
+        """That of the layer; the result of one of int8 has it already."""
+        return None if problem.spec.element.exact else problem.spec.activation
 
 
 def activated(xp: Any, y: Any, activation: Activation | None) -> Any:

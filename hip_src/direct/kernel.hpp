@@ -1,7 +1,8 @@
 // The direct definition, for convolutions that have no kernel of their own.
 //
 // Order of additions, as the reference backend has it: input channels, within these filter rows,
-// within these filter columns, all ascending; then bias. A tap outside the image is 0 · w.
+// within these filter columns, all ascending; then bias. A tap outside the image is 0 · w. Of int8
+// it multiplies the distance of x from its zero point.
 #pragma once
 
 #include "support/common.hpp"
@@ -21,8 +22,10 @@ struct Direct : ConvKernel<T, Epilogue> {
   using t = Tiling;
   using L = Layer;
   using Arguments = typename Epilogue::Arguments;
+  using Sum = typename Epilogue::Sum;
+  static constexpr bool quantised = std::is_integral_v<Sum>;
   static constexpr int threads = t::threads, wavefront = t::wavefront;
-  static constexpr int alignment = sizeof(T), lds_bytes = 0, layout = t::layout;
+  static constexpr int alignment = Epilogue::alignment, lds_bytes = 0, layout = t::layout;
 
   static __host__ __device__ int pixel_tiles(const Shape &s) {
     return ceil_div(s.out_height * s.out_width, threads);
@@ -56,19 +59,23 @@ struct Direct : ConvKernel<T, Epilogue> {
     const int pixel_step = Images::pixel_step(s.in_channels), area = s.height * s.width;
     const T *plane = x + Images::of_group(image, group, s.groups, group_in, area);
     const T *filter = w + (group * group_out + first) * group_in * L::taps;
-    float accumulators[t::thread_c] = {};
+    Sum accumulators[t::thread_c] = {};
+    [[maybe_unused]] Sum zero = 0;
+    if constexpr (quantised) zero = Epilogue::zero_of(args);
     for (int c = 0; c < group_in; c++, plane += Images::channel_step(area), filter += L::taps)
       for (int f = 0; f < L::kernel_h; f++)
         for (int g = 0; g < L::kernel_w; g++) {
           const int i = row + f * L::dilation_h, j = column + g * L::dilation_w;
           const bool there = inside(i, s.height) && inside(j, s.width);
-          float value = there ? static_cast<float>(plane[(i * s.width + j) * pixel_step]) : 0.0f;
+          Sum value = there ? static_cast<Sum>(plane[(i * s.width + j) * pixel_step]) : Sum{};
+          if constexpr (quantised)
+            if (there) value -= zero;
           if constexpr (Epilogue::scaled)
             if (there) value *= scale_of(args, image, c);
           DSCORE_UNROLL
           for (int k = 0; k < t::thread_c; k++)
             if (first + k < group_out)
-              accumulators[k] += value * static_cast<float>(
+              accumulators[k] += value * static_cast<Sum>(
                                      filter[k * group_in * L::taps + f * L::kernel_w + g]);
         }
     DSCORE_UNROLL
@@ -76,7 +83,7 @@ struct Direct : ConvKernel<T, Epilogue> {
       if (first + k < group_out) {
         const int o = group * group_out + first + k;
         const int at = Images::at(image, o, pixel, s.out_channels, s.out_height * s.out_width);
-        static_cast<T *>(args.out)[at] =
+        static_cast<typename Epilogue::Result *>(args.out)[at] =
             Epilogue::template apply<1>(accumulators + k, args, o, at).at[0];
       }
   }

@@ -108,7 +108,10 @@ template <class T, bool Bias, Activation activation, Residual residual = Residua
 struct Epilogue {
   using Element = T;
   using Arguments = ConvArguments<residual != Residual::none, Scaled_>;
+  using Sum = float;
+  using Result = T;
   static constexpr bool scaled = Scaled_;
+  static constexpr int alignment = sizeof(T);  // of operands other than vectors of elements
 
   static __device__ inline float activate(float sum) {
     if constexpr (activation == Activation::relu || activation == Activation::relu6)

@@ -88,7 +88,7 @@ class Direct(Algorithm):
 
     name = "direct"
     operations = ("conv", "input_gradient", "weight_gradient")
-    elements = FLOATS
+    elements = (*FLOATS, "int8")
     layouts = LAYOUTS
     tiling = DirectTiling
     limits = (Limit("E-LANES", "lanes left", "", "",
