@@ -180,13 +180,13 @@ class _CountingMemory(GlobalMemory):
         self._count("lines stored", addresses, len(values))
         super().store(addresses, values, waves)
 
-    def load_halves(self, addresses: Array) -> Words:
+    def load_small(self, addresses: Array, size: int) -> Words:
         self._count("lines loaded", addresses, 1)
-        return super().load_halves(addresses)
+        return super().load_small(addresses, size)
 
-    def store_halves(self, addresses: Array, values: Words, waves: Array) -> None:
+    def store_small(self, addresses: Array, values: Words, waves: Array, size: int) -> None:
         self._count("lines stored", addresses, 1)
-        super().store_halves(addresses, values, waves)
+        super().store_small(addresses, values, waves, size)
 
     def _count(self, what: str, addresses: Array, words: int) -> None:
         waves, _ = self.batch.executing
@@ -208,9 +208,9 @@ class _CountingLds(Lds):
         return super().read(blocks, waves, offsets, size)
 
     def write(self, blocks: Array, waves: Array, offsets: Array, values: list[Words],
-              half: bool = False) -> None:
+              size: int = 4) -> None:
         self._count(offsets, len(values))
-        super().write(blocks, waves, offsets, values, half)
+        super().write(blocks, waves, offsets, values, size)
 
     def _count(self, offsets: Array, words: int) -> None:
         clocks, least = lds_clocks(*self.batch.executing, offsets, words)

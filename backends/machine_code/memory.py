@@ -23,10 +23,12 @@ from dscore.backends.machine_code.waves import POISON, Array, Fault, Words
 _APART = 40
 _ORIGIN = (1 << 32) - 16
 _NOBODY = -1
+# Unsigned integers by their bytes.
+_PARTS: dict[int, Any] = {4: np.uint32, 2: np.uint16, 1: np.uint8}
 
 
 class Window:
-    """One array in global memory, by words of 32 bits and their halves; *writable* where a kernel
+    """One array in global memory, by words of 32 bits and their parts; *writable* where a kernel
     may store to it.
 
     A *shared* one is read and written by any wavefronts, in an order that the kernel takes care of.
@@ -36,10 +38,10 @@ class Window:
         self.name, self.writable, self.shared = name, writable, shared
         self.bytes, self._array = array.nbytes, array
         self.words: Words = _words_of(array)
-        self.halves = self.words.view(np.uint16)
         # Elements, or words of larger ones: what different wavefronts may write, and where accesses
         # may begin. The hardware takes words at any address (AMDGPUUsage, "unaligned-access-mode").
         self.part = min(array.itemsize, 4)
+        self.parts = self.words.view(_PARTS[self.part])
         if writable:
             self.writer = np.full(4 * self.words.size // self.part, _NOBODY, dtype=np.int32)
 
@@ -47,21 +49,29 @@ class Window:
         """Words numbered *word* from the parts *first* on."""
         if self.part == 4:
             return self.words[word:].take(first, mode="clip")
-        low, high = (self.halves[2 * word + n:].take(first, mode="clip") for n in (0, 1))
-        return low | high.astype(np.uint32) << np.uint32(16)
+        return self.number(first, 4, word * 4 // self.part)
+
+    def number(self, first: Array, size: int, at: int = 0) -> Words:
+        """Numbers of *size* bytes from the parts *first* and *at* on, as words."""
+        return _joined(np.stack([self.parts[at + n:].take(first, mode="clip")
+                                 for n in range(size // self.part)]), size)[0]
 
     def set_word(self, first: Array, word: int, values: Words) -> None:
         """Write words, as `word` reads them."""
         if self.part == 4:
             self.words[first + word] = values
-            return
-        self.halves[first + 2 * word] = values.astype(np.uint16)
-        self.halves[first + 2 * word + 1] = (values >> np.uint32(16)).astype(np.uint16)
+        else:
+            self.set_number(first, values, 4, word * 4 // self.part)
+
+    def set_number(self, first: Array, values: Words, size: int, at: int = 0) -> None:
+        """Write numbers, as `number` reads them."""
+        for n, part in enumerate(_split(values, size, self.part)):
+            self.parts[first + at + n] = part
 
     def finish(self) -> None:
-        """Write back to an array of half a word more than whole words, which was copied."""
+        """Write back to an array of other than whole words, which was copied."""
         if self.writable and self.bytes % 4:
-            self._array.reshape(-1).view(np.uint16)[...] = self.halves[:-1]
+            self._array.reshape(-1).view(np.uint8)[...] = self.words.view(np.uint8)[:self.bytes]
 
     def note_writers(self, offsets: Array, size: int, waves: Array) -> None:
         """Note which wavefronts write *size* bytes each; Fault for what another one writes, too."""
@@ -95,9 +105,27 @@ def _words_of(array: Array) -> Words:
     """An array's memory by words of 32 bits; a copy where it ends amid one."""
     if array.nbytes % 4 == 0:
         return array.reshape(-1).view(np.uint32)
-    halves = np.zeros(array.nbytes // 2 + 1, dtype=np.uint16)
-    halves[:-1] = array.reshape(-1).view(np.uint16)
-    return halves.view(np.uint32)
+    whole = np.zeros(-(-array.nbytes // 4) * 4, dtype=np.uint8)
+    whole[:array.nbytes] = array.reshape(-1).view(np.uint8)
+    return whole.view(np.uint32)
+
+
+def _split(numbers: Words, size: int, part: int) -> list[Array]:
+    """The parts of numbers of *size* bytes, the low one first."""
+    if size == part:
+        return [numbers.astype(_PARTS[part], copy=False)]
+    return [(numbers >> np.uint32(8 * at)).astype(_PARTS[part]) for at in range(0, size, part)]
+
+
+def _joined(parts: Array, size: int = 4) -> Words:
+    """Numbers of *size* bytes of their parts, over (parts, addresses)."""
+    if parts.dtype.itemsize == size:
+        return parts.astype(np.uint32, copy=False)
+    each = size // parts.dtype.itemsize
+    numbers = parts[::each].astype(np.uint32)
+    for n in range(1, each):
+        numbers |= parts[n::each].astype(np.uint32) << np.uint32(8 * parts.dtype.itemsize * n)
+    return numbers
 
 
 class GlobalMemory:
@@ -144,26 +172,30 @@ class GlobalMemory:
                 values[word, which] = window.word(first, word)
         return values
 
-    def load_halves(self, addresses: npt.NDArray[np.uint64]) -> Words:
-        """Halves of words at *addresses*, as numbers of 32 bits."""
+    def load_small(self, addresses: npt.NDArray[np.uint64], size: int) -> Words:
+        """Halves of words (*size* 2) or bytes at *addresses*, as numbers of 32 bits."""
         values = np.empty(addresses.size, dtype=np.uint32)
         for window, which, offsets in self._places(addresses):
             if window.writable and not window.shared:
                 raise Fault(f"reads {window.name}, which it is to write")
-            values[which] = window.halves[window.at(offsets, 2, 2)]
+            parts = window.words.view(_PARTS[size])  # of a size that its elements may lack
+            values[which] = (parts[window.at(offsets, size, size)] if window.part > 1
+                             else window.number(window.at(offsets, size, 1), size))
         return values
 
-    def store_halves(self, addresses: npt.NDArray[np.uint64], values: Words,
-                     waves: npt.NDArray[np.int32]) -> None:
-        """Store the low halves of *values*, as `store` does words."""
+    def store_small(self, addresses: npt.NDArray[np.uint64], values: Words,
+                    waves: npt.NDArray[np.int32], size: int) -> None:
+        """Store the low halves (*size* 2) or bytes of *values*, as `store` does words."""
         self.changes += 1
         for window, which, offsets in self._places(addresses):
             if not window.writable:
                 raise Fault(f"writes to {window.name}, which is an input")
-            place, halves = window.at(offsets, 2, 2), values[which].astype(np.uint16)
-            window.note_writers(offsets, 2, waves[which])
-            window.halves[place] = halves
-            _require_agreement(window.halves[place], halves, window.name)
+            window.at(offsets, size, min(size, window.part))  # raises for one that is not aligned
+            window.note_writers(offsets, size, waves[which])
+            first, stored = offsets // window.part, values[which]
+            window.set_number(first, stored, size)
+            mask = np.uint32(2**(8 * size) - 1)
+            _require_agreement(window.number(first, size), stored & mask, window.name)
 
     def store(self, addresses: npt.NDArray[np.uint64], values: list[Words],
               waves: npt.NDArray[np.int32]) -> None:
@@ -202,19 +234,11 @@ def _require_agreement(stored: Array, values: Array, where: str) -> None:
         raise Fault(f"stores different values of several lanes to one word of {where}")
 
 
-def _joined(parts: Array) -> Words:
-    """Words of their parts, over (parts, addresses)."""
-    if parts.dtype == np.uint32:
-        return parts
-    low, high = parts[::2].astype(np.uint32), parts[1::2].astype(np.uint32)
-    return low | high << np.uint32(16)
-
-
 class Lds:
     """LDS of blocks that run together, of *size* bytes each.
 
     A part's tag is the barriers that its block had passed, and the wavefront, of the last write
-    and the last read. Parts are words, or their halves for a kernel of 16-bit elements.
+    and the last read. Parts are words, or their halves or bytes for a kernel of such elements.
     """
 
     _WAVES = 32  # tags of one count of barriers: wavefronts, and one that stands for several
@@ -223,7 +247,7 @@ class Lds:
     def __init__(self, blocks: int, size: int, waves_of_block: int, part: int = 4) -> None:
         self.bytes, self.part = -(-size // 4) * 4, part
         words = np.full(blocks * self.bytes // 4, POISON, dtype=np.uint32)
-        self.parts = words.view({4: np.uint32, 2: np.uint16}[part])
+        self.parts = words.view(_PARTS[part])
         self.alone = waves_of_block == 1
         self.written = np.zeros(self.parts.size, dtype=np.bool_)
         self.writes = np.full(self.parts.size, -1, dtype=np.int32)
@@ -237,7 +261,7 @@ class Lds:
             raise Fault(f"accesses bytes {low:,} to {high - 1:,} of LDS, of which the block has "
                         f"{self.bytes:,}")
         # As of a window's parts.
-        aligned = 2 if self.part == 2 else 16 if size == 12 else size
+        aligned = self.part if self.part < 4 else 16 if size == 12 else size
         if (offsets & (aligned - 1)).any():
             raise Fault(f"accesses {size} bytes of LDS at an address that is no multiple of "
                         f"{aligned}")
@@ -245,7 +269,7 @@ class Lds:
 
     def read(self, blocks: Array, waves: Array, offsets: Array, size: int) -> Words:
         """Words of LDS at byte *offsets*, over (words, offsets), by *waves* of *blocks*; of *size*
-        bytes each, of which two are a half."""
+        bytes each, of which two are a half, and one is a byte."""
         first = self._places(blocks, offsets, size)
         values = np.empty((size // self.part, offsets.size), dtype=self.parts.dtype)
         for part, value in enumerate(values):
@@ -255,7 +279,7 @@ class Lds:
             if not self.alone:
                 self._note_read(place, self.barriers[blocks] * self._WAVES, waves)
             value[...] = self.parts[place]
-        return _joined(values) if size > self.part else values.astype(np.uint32)
+        return _joined(values, min(size, 4))
 
     def _note_read(self, place: Array, epoch: Array, waves: Array) -> None:
         tag = epoch + waves
@@ -269,11 +293,12 @@ class Lds:
         self.reads[place[others]] = (epoch + self._SEVERAL)[others]
 
     def write(self, blocks: Array, waves: Array, offsets: Array, values: list[Words],
-              half: bool = False) -> None:
-        """Write words of LDS at byte *offsets*, or the low *half* of one."""
-        first = self._places(blocks, offsets, 2 if half else 4 * len(values))
-        parts = [value.astype(np.uint16) for value in values] if half else [
-            part for value in values for part in self._split(value)]
+              size: int = 4) -> None:
+        """Write words of LDS at byte *offsets*, or the low half (*size* 2) or byte of one."""
+        first = self._places(blocks, offsets, size * len(values))
+        if size < self.part:
+            raise Fault(f"writes {size} bytes of LDS, whose elements have {self.part}")
+        parts = [part for value in values for part in _split(value, size, self.part)]
         for part, value in enumerate(parts):
             place = first + part
             if not self.alone:
@@ -281,12 +306,6 @@ class Lds:
             self.parts[place] = value
             _require_agreement(self.parts[place], value, "LDS")
             self.written[place] = True
-
-    def _split(self, words: Words) -> list[Array]:
-        """The parts of words, the low one first."""
-        if self.part == 4:
-            return [words]
-        return [words.astype(np.uint16), (words >> np.uint32(16)).astype(np.uint16)]
 
     def _note_write(self, place: Array, epoch: Array, waves: Array) -> None:
         tag = epoch + waves

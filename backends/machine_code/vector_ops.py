@@ -103,6 +103,12 @@ def reversed_bits(a: Any) -> Any:
     return a
 
 
+def _greater(a: Any, b: Any) -> Any:
+    """The greater of floats (V_MAX_F32): of a NaN and a number the number, +0 of both zeros."""
+    zeros = (a == 0) & (b == 0)
+    return np.where(zeros, np.where(np.signbit(a), b, a), np.fmax(a, b))
+
+
 def _compare(name: str) -> dict[str, VectorOp]:
     """Integer comparisons (Vega ISA, 12.11, VOPC)."""
     compute: Callable[..., Any] = getattr(np, _COMPARISONS[name])
@@ -208,6 +214,9 @@ VECTOR: dict[str, VectorOp] = {
     "v_mul_f32": _op("f<ff", np.multiply),
     "v_fma_f32": _op("f<fff", arithmetic.fma),
     "v_fmac_f32": _op("f<fff", arithmetic.fma, accumulates=True),
+    # Of a NaN and a number, the number; of zeros, that of the result's sign (Vega ISA, 12.7).
+    "v_min_f32": _op("f<ff", lambda a, b: -_greater(-a, -b)),
+    "v_max_f32": _op("f<ff", lambda a, b: _greater(a, b)),
     "v_rcp_f32": _op("f<f", arithmetic.reciprocal),
     "v_rcp_iflag_f32": _op("f<f", arithmetic.reciprocal),
     "v_exp_f32": _op("f<f", arithmetic.exp2),
