@@ -12,7 +12,7 @@ import typer
 from dscore.cli.complete import backends, devices, layers
 from dscore.cli.show.screen import screen
 from dscore.core.errors import SpecError, require_one_of
-from dscore.core.numerics import ELEMENTS
+from dscore.core.numerics import layer_types
 from dscore.core.spec import LAYOUTS
 
 _DEVICE = "NAME|FILE.toml"
@@ -82,7 +82,7 @@ Replay = Annotated[list[str] | None, typer.Option(
     help="Show what a file of --out holds (repeatable); nothing is run.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")]
 Dtype = Annotated[str | None, typer.Option(
-    "--dtype", metavar="float32|float16|bfloat16", show_default=False,
+    "--dtype", metavar="float32|float16|bfloat16|int8", show_default=False,
     help="Element type of the layers; as the end of a name: P13_float16.")]
 LayoutName = Annotated[str | None, typer.Option(
     "--layout", metavar="nchw|nhwc", show_default=False,
@@ -102,7 +102,7 @@ def tell(quiet: bool, verbose: bool) -> None:
 
 def formed(name: str, dtype: str | None, layout: str | None) -> str:
     """The name of a layer with the type and the layout of --dtype and --layout at its end."""
-    for option, value, values in (("dtype", dtype, tuple(ELEMENTS)), ("layout", layout, LAYOUTS)):
+    for option, value, values in (("dtype", dtype, layer_types()), ("layout", layout, LAYOUTS)):
         if value is not None:
             name += f"_{require_one_of(value.lower(), f'--{option}', values)}"
     return name

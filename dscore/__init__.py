@@ -10,6 +10,7 @@ State a convolution and a device; dscore finds a tiling that provably fits and r
     validate(problem, t)  the verdict on one tiling: each limit with used and allowed
     trace(problem)        what the lanes of a plan load, multiply and store
     tiling(...)           a tiling from its fields
+    Quantization(...)     scales and zero points of a convolution of int8
     pack(w)               a PackedFilter: transformed beforehand, for many calls
     prepare(layers)       the kernels of many layers, compiled at once
     load(path)            kernels from a file of `dscore build --out`
@@ -47,6 +48,7 @@ _MODULES = {
     "calling.gradients": ("input_gradient", "weight_gradient"),
     "calling.pack": ("PackedFilter", "pack"),
     "calling.prepare": ("load", "prepare"),
+    "calling.quantization": ("Quantization",),
     "core.errors": ("CompileError", "DscoreError", "InfeasibleError", "LaunchError", "SpecError",
                     "UnavailableError"),
     "core.problem": ("ConvProblem",),
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from dscore.calling.pack import pack as pack
     from dscore.calling.prepare import load as load
     from dscore.calling.prepare import prepare as prepare
+    from dscore.calling.quantization import Quantization as Quantization
     from dscore.core.device import Device as Device
     from dscore.core.errors import CompileError as CompileError
     from dscore.core.errors import DscoreError as DscoreError

@@ -20,6 +20,7 @@ from dscore.calling.arguments import PaddingLike, PairLike
 from dscore.calling.arrays import Array, ArrayT
 from dscore.calling.call_cache import CALLS
 from dscore.calling.pack import PackedFilter
+from dscore.calling.quantization import Quantization, quantised
 from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.backend import Backend, choose_backend, gpu_here
@@ -53,7 +54,7 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
          plan: Plan | TilingLike | None = None, out: Array | None = None,
          arithmetic: ArithmeticOption | None = None, residual: Array | None = None,
          residual_after: bool = False, scale: Array | None = None,
-         layout: Layout | None = None) -> ArrayT:
+         layout: Layout | None = None, quantization: Quantization | None = None) -> ArrayT:
     """Convolution ``activation(conv2d(x, w) + bias)``, as deep learning defines it.
 
     The positional arguments are those of ``torch.nn.functional.conv2d``. All arrays are of one
@@ -81,6 +82,8 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
     - *residual*: of the result's shape, added before the activation, or after (*residual_after*).
     - *scale*: of shape (N, C) or (N, C, 1, 1), which multiplies x beforehand; of 1x1 layers alone.
     - *layout*: "nhwc" where the axes of images, results too, are (N, H, W, C); None is "nchw".
+    - *quantization*: a `dscore.Quantization` of x and w of int8 and a bias of int32: their scales,
+      by which the result, of int8 or floats, is exact (docs/int8.md).
 
     Returns *out*, or an array of *x*'s library: (N, M, H', W'), or (M, H', W') for one image.
     Inputs that lie otherwise, or are not of native byte order, are copied first. Raises SpecError
@@ -92,10 +95,11 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
     ...      padding="same", groups=2)[0, 0, 1]
     array([6., 9., 6.], dtype=float32)
     """
-    if residual is not None or scale is not None or layout is not None:
+    if (residual is not None or scale is not None or layout is not None
+            or quantization is not None):
         return _conv_of_all(  # type: ignore[no-any-return]
-            x, w, bias, out, plan, residual, scale, residual_after, layout,
-            (stride, padding, dilation, groups, activation, backend, arithmetic))
+            x, w, bias, out, plan, {"residual": residual, "scale": scale}, residual_after, layout,
+            (stride, padding, dilation, groups, activation, backend, arithmetic), quantization)
     if plan is None:
         try:
             call = _fast_call((id(w), bias is None, stride, padding, dilation, groups, activation,
@@ -109,21 +113,25 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
         x, w, bias, out, (stride, padding, dilation, groups, activation, backend, arithmetic), plan)
 
 
-def _conv_of_all(x: Any, w: Any, bias: Any, out: Any, plan: Any, residual: Any, scale: Any,
-                 after: bool, layout: Layout | None, options: tuple[Any, ...]) -> Any:
-    """The convolution with a residual, a scale or a layout, which the fast call takes, too."""
-    side = None if residual is None else "after" if after else "before"
-    options = *options, side, scale is not None, *[layout] * (layout is not None)
+def _conv_of_all(x: Any, w: Any, bias: Any, out: Any, plan: Any, further: dict[str, Any],
+                 after: bool, layout: Layout | None, options: tuple[Any, ...],
+                 quantization: Quantization | None) -> Any:
+    """The convolution with a residual, a scale, a layout or scales of integers, which the fast call
+    takes, too."""
+    side = None if further["residual"] is None else "after" if after else "before"
+    options = *options, side, further["scale"] is not None, *[layout] * (layout is not None)
+    further = {name: array for name, array in further.items() if array is not None}
+    if quantization is not None:
+        options, further = quantised(x, w, options, further, quantization)
     if plan is None:
         try:
             call = _fast_call((id(w), bias is None, *options))
         except (TypeError, ValueError):  # an option that cannot be hashed
             call = None
-        y = None if call is None else call(
-            x, w, bias, *(array for array in (residual, scale) if array is not None), out)
+        y = None if call is None else call(x, w, bias, *further.values(), out)
         if y is not None:
             return y
-    return convolve.convolve(x, w, bias, out, options, plan, residual, scale)
+    return convolve.convolve(x, w, bias, out, options, plan, further)
 
 
 def problem_of(problem: ProblemLike) -> ConvProblem:

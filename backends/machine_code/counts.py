@@ -26,7 +26,8 @@ import numpy as np
 
 from dscore.backends.machine_code.disassembly import Instruction
 from dscore.backends.machine_code.launch import Batch, Grid, Program, global_memory
-from dscore.backends.machine_code.memory import GlobalMemory, Lds
+from dscore.backends.machine_code.lds import Lds
+from dscore.backends.machine_code.memory import GlobalMemory
 from dscore.backends.machine_code.translation import BasicBlock
 from dscore.backends.machine_code.waves import LANES, Array, Bools, Words
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dscore.backends.machine_code.memory import GlobalMemory, Lds, Window
+from dscore.backends.machine_code.lds import Lds
+from dscore.backends.machine_code.memory import GlobalMemory, Window
 from dscore.backends.machine_code.objects import Descriptor
 from dscore.backends.machine_code.translation import BasicBlock
 from dscore.backends.machine_code.waves import LANES, Array, Bools, Fault, Waves

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dscore.backends.machine_code.waves import POISON, Array, Fault, Words
+from dscore.backends.machine_code.waves import Array, Fault, Words
 
 # Addresses of windows lie so far apart that an address out of one is in no other, and begin so
 # close to a multiple of 2**32 that a sum without its carry misses its window. No kernel may count
@@ -24,7 +24,7 @@ _APART = 40
 _ORIGIN = (1 << 32) - 16
 _NOBODY = -1
 # Unsigned integers by their bytes.
-_PARTS: dict[int, Any] = {4: np.uint32, 2: np.uint16, 1: np.uint8}
+PARTS: dict[int, Any] = {4: np.uint32, 2: np.uint16, 1: np.uint8}
 
 
 class Window:
@@ -41,7 +41,7 @@ class Window:
         # Elements, or words of larger ones: what different wavefronts may write, and where accesses
         # may begin. The hardware takes words at any address (AMDGPUUsage, "unaligned-access-mode").
         self.part = min(array.itemsize, 4)
-        self.parts = self.words.view(_PARTS[self.part])
+        self.parts = self.words.view(PARTS[self.part])
         if writable:
             self.writer = np.full(4 * self.words.size // self.part, _NOBODY, dtype=np.int32)
 
@@ -53,7 +53,7 @@ class Window:
 
     def number(self, first: Array, size: int, at: int = 0) -> Words:
         """Numbers of *size* bytes from the parts *first* and *at* on, as words."""
-        return _joined(np.stack([self.parts[at + n:].take(first, mode="clip")
+        return joined(np.stack([self.parts[at + n:].take(first, mode="clip")
                                  for n in range(size // self.part)]), size)[0]
 
     def set_word(self, first: Array, word: int, values: Words) -> None:
@@ -65,7 +65,7 @@ class Window:
 
     def set_number(self, first: Array, values: Words, size: int, at: int = 0) -> None:
         """Write numbers, as `number` reads them."""
-        for n, part in enumerate(_split(values, size, self.part)):
+        for n, part in enumerate(split(values, size, self.part)):
             self.parts[first + at + n] = part
 
     def finish(self) -> None:
@@ -110,14 +110,14 @@ def _words_of(array: Array) -> Words:
     return whole.view(np.uint32)
 
 
-def _split(numbers: Words, size: int, part: int) -> list[Array]:
+def split(numbers: Words, size: int, part: int) -> list[Array]:
     """The parts of numbers of *size* bytes, the low one first."""
     if size == part:
-        return [numbers.astype(_PARTS[part], copy=False)]
-    return [(numbers >> np.uint32(8 * at)).astype(_PARTS[part]) for at in range(0, size, part)]
+        return [numbers.astype(PARTS[part], copy=False)]
+    return [(numbers >> np.uint32(8 * at)).astype(PARTS[part]) for at in range(0, size, part)]
 
 
-def _joined(parts: Array, size: int = 4) -> Words:
+def joined(parts: Array, size: int = 4) -> Words:
     """Numbers of *size* bytes of their parts, over (parts, addresses)."""
     if parts.dtype.itemsize == size:
         return parts.astype(np.uint32, copy=False)
@@ -178,7 +178,7 @@ class GlobalMemory:
         for window, which, offsets in self._places(addresses):
             if window.writable and not window.shared:
                 raise Fault(f"reads {window.name}, which it is to write")
-            parts = window.words.view(_PARTS[size])  # of a size that its elements may lack
+            parts = window.words.view(PARTS[size])  # of a size that its elements may lack
             values[which] = (parts[window.at(offsets, size, size)] if window.part > 1
                              else window.number(window.at(offsets, size, 1), size))
         return values
@@ -195,7 +195,7 @@ class GlobalMemory:
             first, stored = offsets // window.part, values[which]
             window.set_number(first, stored, size)
             mask = np.uint32(2**(8 * size) - 1)
-            _require_agreement(window.number(first, size), stored & mask, window.name)
+            require_agreement(window.number(first, size), stored & mask, window.name)
 
     def store(self, addresses: npt.NDArray[np.uint64], values: list[Words],
               waves: npt.NDArray[np.int32]) -> None:
@@ -208,7 +208,7 @@ class GlobalMemory:
             window.note_writers(offsets, 4 * len(values), waves[which])
             for word, value in enumerate(values):
                 window.set_word(first, word, value[which])
-                _require_agreement(window.word(first, word), value[which], window.name)
+                require_agreement(window.word(first, word), value[which], window.name)
 
     def add(self, addresses: npt.NDArray[np.uint64], values: Words) -> Words:
         """Add *values* one after the other to words at *addresses*; the words as each found them.
@@ -225,95 +225,10 @@ class GlobalMemory:
         return before
 
 
-def _require_agreement(stored: Array, values: Array, where: str) -> None:
+def require_agreement(stored: Array, values: Array, where: str) -> None:
     """Fault where lanes of one instruction store different *values* to one word.
 
     Which lane is the last one, the manual does not say.
     """
     if not np.array_equal(stored, values):
         raise Fault(f"stores different values of several lanes to one word of {where}")
-
-
-class Lds:
-    """LDS of blocks that run together, of *size* bytes each.
-
-    A part's tag is the barriers that its block had passed, and the wavefront, of the last write
-    and the last read. Parts are words, or their halves or bytes for a kernel of such elements.
-    """
-
-    _WAVES = 32  # tags of one count of barriers: wavefronts, and one that stands for several
-    _SEVERAL = 31
-
-    def __init__(self, blocks: int, size: int, waves_of_block: int, part: int = 4) -> None:
-        self.bytes, self.part = -(-size // 4) * 4, part
-        words = np.full(blocks * self.bytes // 4, POISON, dtype=np.uint32)
-        self.parts = words.view(_PARTS[part])
-        self.alone = waves_of_block == 1
-        self.written = np.zeros(self.parts.size, dtype=np.bool_)
-        self.writes = np.full(self.parts.size, -1, dtype=np.int32)
-        self.reads = np.full(self.parts.size, -1, dtype=np.int32)
-        self.barriers = np.zeros(blocks, dtype=np.int32)
-
-    def _places(self, blocks: Array, offsets: Array, size: int) -> npt.NDArray[np.int64]:
-        """Parts of accesses; Fault for one that is not aligned, or leaves the block's LDS."""
-        low, high = int(offsets.min()), int(offsets.max()) + size
-        if low < 0 or high > self.bytes:
-            raise Fault(f"accesses bytes {low:,} to {high - 1:,} of LDS, of which the block has "
-                        f"{self.bytes:,}")
-        # As of a window's parts.
-        aligned = self.part if self.part < 4 else 16 if size == 12 else size
-        if (offsets & (aligned - 1)).any():
-            raise Fault(f"accesses {size} bytes of LDS at an address that is no multiple of "
-                        f"{aligned}")
-        return (blocks.astype(np.int64) * self.bytes + offsets) // self.part
-
-    def read(self, blocks: Array, waves: Array, offsets: Array, size: int) -> Words:
-        """Words of LDS at byte *offsets*, over (words, offsets), by *waves* of *blocks*; of *size*
-        bytes each, of which two are a half, and one is a byte."""
-        first = self._places(blocks, offsets, size)
-        values = np.empty((size // self.part, offsets.size), dtype=self.parts.dtype)
-        for part, value in enumerate(values):
-            place = first + part
-            if not self.written[place].all():
-                raise Fault("reads a word of LDS that was never written")
-            if not self.alone:
-                self._note_read(place, self.barriers[blocks] * self._WAVES, waves)
-            value[...] = self.parts[place]
-        return _joined(values, min(size, 4))
-
-    def _note_read(self, place: Array, epoch: Array, waves: Array) -> None:
-        tag = epoch + waves
-        last = self.writes[place]
-        if ((last >= epoch) & (last != tag)).any():
-            raise Fault("reads a word of LDS that another wavefront wrote, without a barrier "
-                        "between them")
-        before = self.reads[place]
-        self.reads[place] = tag
-        others = ((before >= epoch) & (before != tag)) | (self.reads[place] != tag)
-        self.reads[place[others]] = (epoch + self._SEVERAL)[others]
-
-    def write(self, blocks: Array, waves: Array, offsets: Array, values: list[Words],
-              size: int = 4) -> None:
-        """Write words of LDS at byte *offsets*, or the low half (*size* 2) or byte of one."""
-        first = self._places(blocks, offsets, size * len(values))
-        if size < self.part:
-            raise Fault(f"writes {size} bytes of LDS, whose elements have {self.part}")
-        parts = [part for value in values for part in _split(value, size, self.part)]
-        for part, value in enumerate(parts):
-            place = first + part
-            if not self.alone:
-                self._note_write(place, self.barriers[blocks] * self._WAVES, waves)
-            self.parts[place] = value
-            _require_agreement(self.parts[place], value, "LDS")
-            self.written[place] = True
-
-    def _note_write(self, place: Array, epoch: Array, waves: Array) -> None:
-        tag = epoch + waves
-        before, read = self.writes[place], self.reads[place]
-        self.writes[place] = tag
-        if ((before >= epoch) & (before != tag) | (self.writes[place] != tag)).any():
-            raise Fault("writes a word of LDS that another wavefront writes, without a barrier "
-                        "between them")
-        if ((read >= epoch) & (read != tag)).any():
-            raise Fault("writes a word of LDS that another wavefront reads, without a barrier "
-                        "between them")

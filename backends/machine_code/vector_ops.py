@@ -216,7 +216,7 @@ VECTOR: dict[str, VectorOp] = {
     "v_fmac_f32": _op("f<fff", arithmetic.fma, accumulates=True),
     # Of a NaN and a number, the number; of zeros, that of the result's sign (Vega ISA, 12.7).
     "v_min_f32": _op("f<ff", lambda a, b: -_greater(-a, -b)),
-    "v_max_f32": _op("f<ff", lambda a, b: _greater(a, b)),
+    "v_max_f32": _op("f<ff", _greater),
     "v_rcp_f32": _op("f<f", arithmetic.reciprocal),
     "v_rcp_iflag_f32": _op("f<f", arithmetic.reciprocal),
     "v_exp_f32": _op("f<f", arithmetic.exp2),

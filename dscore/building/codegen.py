@@ -54,7 +54,8 @@ class KernelSource:
         layer = "x".join(str(n) for n in (*spec.kernel, *spec.stride, *spec.dilation))
         image = algorithm_of(plan.tiling).image_arguments(plan)
         epilogue = "_".join([
-            *[f"out{spec.out_dtype}"] * (spec.out_dtype is not None), "bias" if spec.bias else "plain", spec.activation or "linear",
+            *[f"out{spec.out_dtype}"] * (spec.out_dtype is not None),
+            "bias" if spec.bias else "plain", spec.activation or "linear",
             *[f"residual{spec.residual}"] * (spec.residual is not None),
             *["scaled"] * spec.scaled, *[spec.filter] * (spec.filter != "plain")])
         layout = "" if spec.layout == "nchw" else f"_{spec.layout}"

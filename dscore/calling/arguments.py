@@ -16,6 +16,7 @@ from dscore.core.numerics import (
     ELEMENTS,
     ArithmeticOption,
     FilterForm,
+    layer_types,
     permission_of,
 )
 from dscore.core.once import once
@@ -43,6 +44,7 @@ class Options(NamedTuple):
     scaled: bool = False
     layout: Layout = "nchw"  # of the axes
     filter: FilterForm = "plain"
+    out_dtype: str | None = None  # of the result of int8 arrays
 
     def require_known(self) -> None:
         """Raise SpecError for what no layer states, and values of another type."""
@@ -73,16 +75,42 @@ def common_library(arrays: dict[str, Any]) -> tuple[Adapter, Any]:
 
     Raises SpecError for what is no array, for two libraries or types, and an unknown type.
     """
+    adapter = _plain_library(arrays)
+    dtype = _common("dtype", arrays, lambda array, name: dtype_name(array))
+    cast = ".float()" if adapter.library == "torch" else '.astype("float32")'
+    name = next(iter(arrays))
+    if dtype not in layer_types():
+        raise SpecError(f"dtype must be one of {', '.join(layer_types())}; {name} is {dtype}: pass "
+                        f"{name}{cast}, and so the others")
+    if ELEMENTS[dtype].exact:
+        raise SpecError(f"{name} is {dtype}, whose integers stand for numbers by their scales: "
+                        "pass dscore.conv quantization=dscore.Quantization(x_scale, w_scale, "
+                        f"y_scale), or {name}{cast} and so the others")
+    return adapter, dtype
+
+
+def quantised_library(arrays: dict[str, Any], out_dtype: str) -> Adapter:
+    """The adapter that all of *arrays*, of a convolution of int8, share.
+
+    Raises SpecError for two libraries, and an array of another type than its operand's.
+    """
+    adapter = _plain_library(arrays)
+    wanted = {"x": "int8", "w": "int8", "bias": "int32", "out": out_dtype}
+    for name, element in wanted.items():
+        given = dtype_name(arrays[name]) if name in arrays else element
+        if given != element:
+            reason = {"bias": ", of the scale x_scale * w_scale", "out": ", as the result is"}.get(
+                name, "; without quantization=, float arrays are convolved")
+            raise SpecError(f"with quantization= {name} must be {element}, got {given}{reason}")
+    return adapter
+
+
+def _plain_library(arrays: dict[str, Any]) -> Adapter:
+    """The adapter of the one library of *arrays*, which have plain memory."""
     adapter = adapter_of(_common("library", arrays, library_of))
     for name, array in arrays.items():
         adapter.require_plain(array, name)
-    dtype = _common("dtype", arrays, lambda array, name: dtype_name(array))
-    if dtype not in ELEMENTS:
-        cast = ".float()" if adapter.library == "torch" else '.astype("float32")'
-        name = next(iter(arrays))
-        raise SpecError(f"dtype must be one of {', '.join(ELEMENTS)}; {name} is {dtype}: pass "
-                        f"{name}{cast}, and so the others")
-    return adapter, dtype
+    return adapter
 
 
 def _common(what: str, arrays: dict[str, Any], property_of: Callable[[Any, str], str]) -> str:
@@ -105,7 +133,9 @@ def problem_of(x: Any, w: Any, bias: Any, dtype: Any, options: Options) -> ConvP
     spec = ConvSpec.make(channels, int(w.shape[0]), tuple(int(size) for size in w.shape[2:]),
                          stride=options.stride, padding=options.padding,
                          dilation=options.dilation, groups=options.groups, dtype=dtype,
-                         bias=bias is not None, activation=options.activation,
+                         bias=bias is not None, out_dtype=options.out_dtype,
+                         # Of an int8 result it is among the points.
+                         activation=None if options.out_dtype == "int8" else options.activation,
                          residual=options.residual, scaled=options.scaled,
                          arithmetic=permission_of(options.arithmetic), filter=options.filter,
                          layout=options.layout)
@@ -215,14 +245,17 @@ def require_shape(out: Any, shape: tuple[int, ...]) -> None:
 
 
 def require_gpu_out(adapter: GpuAdapter, out: Any, shape: tuple[int, ...],
-                    inputs: tuple[Any, ...], last: bool = False) -> None:
+                    inputs: tuple[Any, ...], last: bool = False,
+                    dtype: str | None = None) -> None:
     """Raise SpecError where a kernel cannot write its result to *out* straight away.
 
     *inputs*: x and the others, None for those that are missing. *last*: with the channels last.
+    *dtype*: that of the result, where it is not x's.
     """
     x = inputs[0]
-    if type(out) is not type(x) or out.dtype != x.dtype:
-        raise SpecError(f"out must be a {type(x).__name__} of {x.dtype}, as x is")
+    if type(out) is not type(x) or dtype_name(out) != (dtype or dtype_name(x)):
+        raise SpecError(f"out must be a {type(x).__name__} of "
+                        + (dtype or f"{x.dtype}, as x is"))
     require_shape(out, shape)
     if adapter.index(out) != adapter.index(x):
         common_gpu(adapter, {"x": x, "out": out})

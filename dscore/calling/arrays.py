@@ -72,6 +72,9 @@ class Adapter(Protocol):
         Raises SpecError where the library has no from_dlpack.
         """
 
+    def placed(self, array: HostArray, example: Any) -> Any:
+        """A copy of *array* as one of this library, where *example* lies."""
+
     def memory(self, image: Any) -> Layout | None:
         """How images of axes (N, C, H, W) lie in memory; None where they lie in both ways: of one
         channel, or of one pixel. NCHW where they must be copied."""
@@ -103,9 +106,10 @@ class GpuAdapter(Adapter, Protocol):
     def copy(self, array: Any) -> Any:
         """A copy, which begins where an allocation does, made on the current stream."""
 
-    def allocator(self, shape: tuple[int, ...], like: Any, last: bool = False
-                  ) -> Callable[[], Any]:
-        """A function that makes a new array of that shape, on *like*'s device and of its type."""
+    def allocator(self, shape: tuple[int, ...], like: Any, last: bool = False,
+                  dtype: str | None = None) -> Callable[[], Any]:
+        """A function that makes a new array of that shape, on *like*'s device and of its type, or
+        of that called *dtype*."""
 
     def stream(self, index: int) -> int:
         """The current stream of a device, looked up anew at every launch."""
@@ -163,6 +167,9 @@ class Dlpack:
             return namespace.asarray(result)
         return namespace.from_dlpack(result)
 
+    def placed(self, array: HostArray, example: Any) -> Any:
+        return self.like(array.copy(), example)
+
     def memory(self, image: Any) -> Layout | None:
         return "nchw"
 
@@ -186,6 +193,9 @@ class Numpy:
 
     def like(self, result: HostArray, example: Any) -> Any:
         return result
+
+    def placed(self, array: HostArray, example: Any) -> Any:
+        return array
 
     def memory(self, image: Any) -> Layout | None:
         return "nchw"

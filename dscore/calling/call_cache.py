@@ -30,21 +30,23 @@ MOST_VARIANTS = 4
 class PreparedCall:
     """A kernel on GPU *index*, with the functions of the arrays' library that it is called by.
 
-    *inputs* are such as the call is for, None where an operand is missing; *shape* is the result's.
-    With *operands*, the axes of images are (N, C, H, W), and their memory is as these operands say.
+    *inputs* are such as the call is for, None where an operand is missing; *shape* is the result's,
+    and so is *dtype*, where it is not that of the first input. With *operands*, the axes of images
+    are (N, C, H, W), and their memory is as these operands say.
     """
 
-    __slots__ = ("_kernel", "_last", "_layout", "_matches", "_operands", "_shapes", "_variants",
-                 "_workspace", "adapter", "index", "new", "shape")
+    __slots__ = ("_dtype", "_kernel", "_last", "_layout", "_matches", "_operands", "_shapes",
+                 "_variants", "_workspace", "adapter", "index", "new", "shape")
 
     def __init__(self, adapter: GpuAdapter, index: int, inputs: tuple[Any, ...],
                  shape: tuple[int, ...], kernel: Launchable,
-                 operands: tuple[Operand, ...] = ()) -> None:
+                 operands: tuple[Operand, ...] = (), dtype: str | None = None) -> None:
         self.adapter, self.index, self.shape, self._kernel = adapter, index, shape, kernel
-        self._matches, self._operands = adapter.matcher(inputs[0]), operands
+        self._matches = [None if one is None else adapter.matcher(one) for one in inputs]
+        self._operands, self._dtype = operands, dtype
         self._last = [one.layout == "nhwc" for one in operands] or [False] * (len(inputs) + 1)
         self._layout = "nhwc" if any(self._last) else "nchw"
-        self.new = adapter.allocator(shape, inputs[0], self._last[-1])
+        self.new = adapter.allocator(shape, inputs[0], self._last[-1], dtype)
         self._workspace = self._workspaces(inputs[0])
         self._shapes = [_shape_of(array) for array in inputs]
         self._variants = 0
@@ -75,8 +77,10 @@ class PreparedCall:
 
     def fits(self, *inputs: Any) -> bool:
         """Whether inputs are of the call's classes, types, device, shapes and memory's layout."""
-        if not (all(map(self._matches, _present(inputs)))
-                and [_shape_of(array) for array in inputs] == self._shapes):
+        if not all(array is matches if matches is None or array is None else matches(array)
+                   for matches, array in zip(self._matches, inputs, strict=True)):
+            return False
+        if [_shape_of(array) for array in inputs] != self._shapes:
             return False
         images = [array for array, operand in zip(inputs, self._operands, strict=False)
                   if operand.layout in LAYOUTS]
@@ -164,7 +168,7 @@ class PreparedCall:
     def checked(self, out: Any, *inputs: Any) -> Any:
         """*out*, where the kernel can write its result to it straight away; else SpecError."""
         try:
-            require_gpu_out(self.adapter, out, self.shape, inputs, self._last[-1])
+            require_gpu_out(self.adapter, out, self.shape, inputs, self._last[-1], self._dtype)
         except RuntimeError:  # PyTorch's own, for a tensor without plain memory
             self.adapter.require_plain(out, "out")
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
@@ -32,6 +32,7 @@ from dscore.core.problem import ConvProblem
 from dscore.core.spec import Layout
 from dscore.ops import Operand, operands_of, output_of
 
+_NOTHING: Mapping[str, Any] = {}
 _K = TypeVar("_K", bound=Kernel | Launchable)
 
 
@@ -61,33 +62,40 @@ class Call(NamedTuple):
 
 
 def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
-             plan: choice.PlanLike | None = None, residual: Any = None, scale: Any = None) -> Any:
-    """The convolution of `dscore.conv` with *options*, for a call that is not a fast one."""
+             plan: choice.PlanLike | None = None, further: Mapping[str, Any] = _NOTHING) -> Any:
+    """The convolution of `dscore.conv` with *options*, for a call that is not a fast one.
+
+    *further*: the operands after the bias that there are, by their names.
+    """
     shaped = w  # of the filter's shape, in whatever form it is
     if isinstance(w, PackedFilter):
-        options, w = (*Options(*options)[:-1], w.form), w.array
-    inputs = (x, w, bias, *(array for array in (residual, scale) if array is not None))
+        options, w = tuple(Options(*options)._replace(filter=w.form)), w.array
+    inputs = (x, w, bias, *further.values())
     y = None if plan is not None else CALLS.call(inputs, out, options)
     if y is not None:
         return y
-    arrays = {"x": x, "w": w, "bias": bias, "residual": residual, "scale": scale, "out": out}
+    arrays = {"x": x, "w": w, "bias": bias, **further, "out": out}
     given = {name: array for name, array in arrays.items()
              if array is not None or name in ("x", "w")}
     named = Options(*options)
     named.require_known()
-    adapter, dtype = arguments.common_library(given)
+    if named.out_dtype is None:
+        adapter, dtype = arguments.common_library(given)
+    else:
+        adapter, dtype = arguments.quantised_library(given, named.out_dtype), "int8"
     problem = arguments.problem_of(x, shaped, bias, dtype, named)
     shape = arguments.result_shape(x, problem)
     arguments.require_further(given, x, shape, named.layout)
     gpu = arguments.common_gpu(adapter, given)
-    problem = problem.laid_out(arguments.memory_layout(adapter, named.layout, (x, residual)))
+    problem = problem.laid_out(arguments.memory_layout(
+        adapter, named.layout, (x, further.get("residual"))))
     return run(Call(problem, adapter, gpu, _of_operands(problem, arrays), shape, options,
                     named.backend, products_of(named.arithmetic), plan, named.layout))
 
 
 def _of_operands(problem: ConvProblem, arrays: dict[str, Any]) -> dict[str, Any]:
     """Those of *arrays* that are operands of the problem, in their order."""
-    return {operand.name: arrays[operand.name] for operand in operands_of(problem)}
+    return {operand.name: arrays.get(operand.name) for operand in operands_of(problem)}
 
 
 def run(call: Call) -> Any:
@@ -100,13 +108,13 @@ def run(call: Call) -> Any:
 
 def _on_gpu(adapter: GpuAdapter, index: int, call: Call) -> Any:
     """The result for arrays on GPU *index*; without a plan of the caller's it is remembered."""
-    out, shape = call.arrays["out"], call.shape
+    out, shape, dtype = call.arrays["out"], call.shape, call.problem.spec.out_dtype
     ready = prepared(call.problem, adapter, index, call.inputs, call.backend, call.arithmetic,
                      call.plan, shape, call.axes)
     if 0 in shape:  # nothing is launched, which a remembered call does
         if out is None:
-            return adapter.allocator(shape, call.inputs[0])()
-        arguments.require_gpu_out(adapter, out, shape, call.inputs)
+            return adapter.allocator(shape, call.inputs[0], dtype=dtype)()
+        arguments.require_gpu_out(adapter, out, shape, call.inputs, dtype=dtype)
         return out
     if call.plain:
         CALLS.remember(call.inputs, call.options, ready)
@@ -133,7 +141,8 @@ def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tupl
     kernel = _kernel(backend, accepted, partial(backend.kernel_on, index=index), arithmetic,
                      plan is not None)
     return PreparedCall(adapter, index, inputs, shape or output_of(problem).shape, kernel,
-                        operands_of(problem) if axes == "nchw" else ())
+                        operands_of(problem) if axes == "nchw" else (),
+                        problem.spec.out_dtype)
 
 
 def _on_host(call: Call, kernel: Kernel) -> Any:
@@ -152,7 +161,7 @@ def _on_host(call: Call, kernel: Kernel) -> Any:
     into = None if target is None else laid_out(output, target)
     size = (shape[0], *output.shape[1:]) if _is_last(output, call.axes) else shape
     result = (into if into is not None and _direct(into, views)
-              else np.full(size, np.nan, output.element.numpy))
+              else np.full(size, output.element.poison, output.element.numpy))
     if views:
         kernel(*(None if view is None else _native(view).reshape(operand.shape)
                  for operand, view in zip(operands, views, strict=True)),

@@ -65,6 +65,9 @@ class Torch:
             return torch.from_numpy(result.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(result)
 
+    def placed(self, array: HostArray, example: Any) -> Any:
+        return sys.modules["torch"].from_numpy(array.copy()).to(example.device)
+
     def memory(self, image: Any) -> Layout | None:
         if image.dim() != _BATCH or not image.is_contiguous(memory_format=self._last):
             return "nchw"
@@ -98,16 +101,16 @@ class Torch:
     def copy(self, array: Any) -> Any:
         return array.clone()
 
-    def allocator(self, shape: tuple[int, ...], like: Any, last: bool = False
-                  ) -> Callable[[], Any]:
+    def allocator(self, shape: tuple[int, ...], like: Any, last: bool = False,
+                  dtype: str | None = None) -> Callable[[], Any]:
         torch = sys.modules["torch"]
         strides = tuple(math.prod(shape[axis + 1:]) for axis in range(len(shape)))
         if last:
             _, channels, height, width = shape
             strides = height * width * channels, 1, width * channels, channels
-        dtype, index = like.dtype, like.get_device()
+        element, index = getattr(torch, dtype) if dtype else like.dtype, like.get_device()
         # The fastest of PyTorch's public functions, by 1 to 2 us.
-        empty = partial(torch.empty_strided, shape, strides, dtype=dtype, device=like.device)
+        empty = partial(torch.empty_strided, shape, strides, dtype=element, device=like.device)
         # The one that its compiler's code calls saves another one; it allocates on the current
         # device alone.
         fast = _member(torch, "_C", "_dynamo", "guards", "_empty_strided_cuda")
@@ -115,8 +118,8 @@ class Torch:
         if fast is None or current is None:
             return empty
         if torch.cuda.device_count() == 1:
-            return partial(fast, shape, strides, dtype)
-        return lambda: fast(shape, strides, dtype) if current() == index else empty()
+            return partial(fast, shape, strides, element)
+        return lambda: fast(shape, strides, element) if current() == index else empty()
 
 
 def tensor_guard(examples: tuple[Any, ...]) -> Callable[..., bool] | None:
@@ -219,14 +222,18 @@ class Cupy(Dlpack):
     def copy(self, array: Any) -> Any:
         return array.copy()
 
-    def allocator(self, shape: tuple[int, ...], like: Any, last: bool = False
-                  ) -> Callable[[], Any]:
-        device, dtype = like.device, like.dtype
+    def allocator(self, shape: tuple[int, ...], like: Any, last: bool = False,
+                  dtype: str | None = None) -> Callable[[], Any]:
+        device, element = like.device, dtype or like.dtype
 
         def empty() -> Any:
             with device:
-                return self._cupy.empty(shape, dtype)
+                return self._cupy.empty(shape, element)
         return empty
+
+    def placed(self, array: HostArray, example: Any) -> Any:
+        with example.device:
+            return self._cupy.asarray(array)
 
     def stream(self, index: int) -> int:
         with self._cupy.cuda.Device(index):

@@ -24,7 +24,8 @@ _Result = TypeVar("_Result")
 
 
 class Guarded(Protocol):
-    """An output full of NaN (`Element.poison`), with elements on both sides that no kernel may change."""
+    """An output full of NaN, or of `Element.poison`, with elements on both sides that no kernel may
+    change."""
 
     out: Any
 

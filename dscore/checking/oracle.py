@@ -87,8 +87,8 @@ class Oracle:
     def expected(self, rounding: Rounding = SUM) -> Expected:
         """Exact result in float64, and the bound of each output by *rounding*.
 
-        Of a result that is exact, the bound is 0. Elements finer than the accumulator widen it by their rounding to that, coarser ones by the
-        rounding of the result to them.
+        Of a result that is exact, the bound is 0. Elements finer than the accumulator widen it by
+        their rounding to that, coarser ones by the rounding of the result to them.
         """
         if self._exact.magnitude is None:
             return self._equal()

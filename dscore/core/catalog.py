@@ -14,7 +14,7 @@ from dscore.core import token
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, did_you_mean, require_int, shown
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import CLAMPS, ConvSpec, pair_of
+from dscore.core.spec import ConvSpec, pair_of
 from dscore.core.toml import Table, load_toml, require_keys, shipped_tables
 
 _SPEC_KEYS = ("stride", "padding", "dilation", "groups", "bias", "activation",
@@ -138,15 +138,7 @@ def _problems(text: str, batch: int | None) -> list[NamedProblem]:
         raise _unknown(text)
     return [replace(layer, name=layer.name + text[len(name):], problem=replace(
         layer.problem, batch=layer.problem.batch if batch is None else batch,
-        spec=_in_form(layer.problem.spec, form))) for layer in problems]
-
-
-def _in_form(spec: ConvSpec, form: dict[str, Any]) -> ConvSpec:
-    """A layer of other types and another layout; of an int8 result, relu is a bound of its points.
-    """
-    clamped = "int8" in (form.get("dtype"), spec.dtype) and not form.get("out_dtype")
-    bounds = {"activation": None} if clamped and spec.activation in CLAMPS else {}
-    return replace(spec, **form, **bounds)
+        spec=layer.problem.spec.in_form(**form))) for layer in problems]
 
 
 def _of_operation(layer: NamedProblem, operation: str) -> NamedProblem:

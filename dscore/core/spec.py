@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from dscore.core.errors import SpecError, require_int, require_one_of, shown
@@ -179,8 +179,9 @@ class ConvSpec:
         if self.products > MOST_INTEGER_PRODUCTS:
             largest = self.products * 255 * 128
             raise SpecError(f"an output sums {self.products:,} products of int8, which may come to "
-                            f"{largest:,}, more than an int32 holds (limit {MOST_INTEGER_PRODUCTS:,} "
-                            "products); split the channels, or take float32 or float16")
+                            f"{largest:,}, more than an int32 holds (limit "
+                            f"{MOST_INTEGER_PRODUCTS:,} products); split the channels, or take "
+                            "float32 or float16")
 
     def _settle_arithmetic(self) -> None:
         """Let a transformed filter permit what it is for; raise SpecError where it is for others.
@@ -203,6 +204,14 @@ class ConvSpec:
                        pair_of(dilation, "dilation"), **rest)
         except TypeError as unknown:
             raise SpecError(f"ConvSpec: {unknown}") from None
+
+    def in_form(self, **form: Any) -> ConvSpec:
+        """The layer of other types and another layout; of an int8 result, relu is a bound of its
+        points.
+        """
+        clamped = form.get("dtype") == "int8" and not form.get("out_dtype")
+        bounds = {"activation": None} if clamped and self.activation in CLAMPS else {}
+        return replace(self, **form, **bounds)
 
     @property
     def kind(self) -> Kind:

@@ -127,8 +127,9 @@ class HostRunner:
 
     def sets(self, problem: ConvProblem, count: int, seed: int) -> list[Arrays]:
         output = output_of(problem)
-        return [(*bound.sample(problem, seed + number),
-                 np.full(output.shape, output.element.poison, output.element.numpy)) for number in range(count)]
+        poison, dtype = output.element.poison, output.element.numpy
+        return [(*bound.sample(problem, seed + number), np.full(output.shape, poison, dtype))
+                for number in range(count)]
 
     def subject(self, backend: Backend, plan: Plan, sets: Sequence[Arrays]) -> Subject:
         kernel = backend.compile(plan)

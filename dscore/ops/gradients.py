@@ -76,7 +76,8 @@ def _require_linear(problem: ConvProblem) -> ConvProblem:
     """*problem* itself; SpecError where its layer is more than a convolution."""
     spec = problem.spec
     parts = {"a bias": spec.bias, f"the activation {spec.activation}": spec.activation,
-             f"the element type {spec.dtype}": spec.element.exact, "a residual": spec.residual, "a scale": spec.scaled,
+             f"the element type {spec.dtype}": spec.element.exact,
+             "a residual": spec.residual, "a scale": spec.scaled,
              f"a filter of the form {spec.filter}": spec.filter != "plain"}
     extra = [name for name, there in parts.items() if there]
     if extra:

@@ -17,9 +17,9 @@ from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
-from dscore.core.numerics import ELEMENTS, PERMISSIONS
+from dscore.core.numerics import FLOAT_RESULTS, PERMISSIONS, layer_types
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec, sides_of
+from dscore.core.spec import ACTIVATIONS, CLAMPS, LAYOUTS, ConvSpec, sides_of
 from dscore.core.token import parse_problem, problem_token
 from dscore.ops import compulsory_bytes
 
@@ -32,13 +32,16 @@ def pairs(most):
 def problems(draw):
     groups = draw(st.integers(1, 4))
     side = st.integers(0, 3)
+    dtype = draw(st.sampled_from(layer_types()))
+    out_dtype = draw(st.sampled_from((None, *FLOAT_RESULTS))) if dtype == "int8" else None
+    activations = (None, *ACTIVATIONS) if dtype != "int8" else (None, *CLAMPS * bool(out_dtype))
     spec = ConvSpec.make(
         groups * draw(st.integers(1, 5)), groups * draw(st.integers(1, 5)), draw(pairs(5)),
         stride=draw(pairs(3)), padding=draw(st.one_of(st.just("same"), st.tuples(*[side] * 4))),
-        dilation=draw(pairs(3)), groups=groups, dtype=draw(st.sampled_from(list(ELEMENTS))),
+        dilation=draw(pairs(3)), groups=groups, dtype=dtype, out_dtype=out_dtype,
         layout=draw(st.sampled_from(LAYOUTS)), bias=draw(st.booleans()),
-        activation=draw(st.sampled_from((None, *ACTIVATIONS))),
-        arithmetic=draw(st.sampled_from(PERMISSIONS)))
+        activation=draw(st.sampled_from(activations)),
+        arithmetic=draw(st.sampled_from(PERMISSIONS)) if dtype != "int8" else "sum")
     try:
         return ConvProblem(spec, draw(st.integers(1, 3)), draw(st.integers(1, 30)),
                            draw(st.integers(1, 30)), draw(st.sampled_from(("conv", "a", "n_c"))))
