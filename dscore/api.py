@@ -82,8 +82,7 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
     - *residual*: of the result's shape, added before the activation, or after (*residual_after*).
     - *scale*: of shape (N, C) or (N, C, 1, 1), which multiplies x beforehand; of 1x1 layers alone.
     - *layout*: "nhwc" where the axes of images, results too, are (N, H, W, C); None is "nchw".
-    - *quantization*: a `dscore.Quantization` of x and w of int8 and a bias of int32: their scales,
-      by which the result, of int8 or floats, is exact (docs/int8.md).
+    - *quantization*: the scales (`dscore.Quantization`) of x and w of int8, and a bias of int32.
 
     Returns *out*, or an array of *x*'s library: (N, M, H', W'), or (M, H', W') for one image.
     Inputs that lie otherwise, or are not of native byte order, are copied first. Raises SpecError
@@ -91,12 +90,10 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
     LaunchError, UnavailableError (the backend cannot run here), InfeasibleError (nothing fits the
     device, or *plan* does not, or no kernel has this dtype).
 
-    >>> conv(np.ones((1, 2, 3, 3), np.float32), np.ones((2, 1, 3, 3), np.float32),
-    ...      padding="same", groups=2)[0, 0, 1]
+    >>> conv(np.ones((1, 2, 3, 3), "f4"), np.ones((2, 1, 3, 3), "f4"), padding=1, groups=2)[0, 0, 1]
     array([6., 9., 6.], dtype=float32)
     """
-    if (residual is not None or scale is not None or layout is not None
-            or quantization is not None):
+    if not (residual is scale is layout is quantization is None):
         return _conv_of_all(  # type: ignore[no-any-return]
             x, w, bias, out, plan, {"residual": residual, "scale": scale}, residual_after, layout,
             (stride, padding, dilation, groups, activation, backend, arithmetic), quantization)
@@ -116,8 +113,7 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
 def _conv_of_all(x: Any, w: Any, bias: Any, out: Any, plan: Any, further: dict[str, Any],
                  after: bool, layout: Layout | None, options: tuple[Any, ...],
                  quantization: Quantization | None) -> Any:
-    """The convolution with a residual, a scale, a layout or scales of integers, which the fast call
-    takes, too."""
+    """The convolution with what else there is beside these options; the fast call takes it, too."""
     side = None if further["residual"] is None else "after" if after else "before"
     options = *options, side, further["scale"] is not None, *[layout] * (layout is not None)
     further = {name: array for name, array in further.items() if array is not None}

@@ -30,9 +30,9 @@ MOST_VARIANTS = 4
 class PreparedCall:
     """A kernel on GPU *index*, with the functions of the arrays' library that it is called by.
 
-    *inputs* are such as the call is for, None where an operand is missing; *shape* is the result's,
-    and so is *dtype*, where it is not that of the first input. With *operands*, the axes of images
-    are (N, C, H, W), and their memory is as these operands say.
+    *inputs* are such as the call is for, None where an operand is missing; *shape* and *dtype*
+    (None: that of x) are the result's. With *operands*, the axes of images are (N, C, H, W), and
+    their memory is as these operands say.
     """
 
     __slots__ = ("_dtype", "_kernel", "_last", "_layout", "_matches", "_operands", "_shapes",
@@ -42,7 +42,7 @@ class PreparedCall:
                  shape: tuple[int, ...], kernel: Launchable,
                  operands: tuple[Operand, ...] = (), dtype: str | None = None) -> None:
         self.adapter, self.index, self.shape, self._kernel = adapter, index, shape, kernel
-        self._matches = [None if one is None else adapter.matcher(one) for one in inputs]
+        self._matches = [one if one is None else adapter.matcher(one) for one in inputs]
         self._operands, self._dtype = operands, dtype
         self._last = [one.layout == "nhwc" for one in operands] or [False] * (len(inputs) + 1)
         self._layout = "nhwc" if any(self._last) else "nchw"
@@ -58,8 +58,7 @@ class PreparedCall:
 
     @property
     def start(self) -> Callable[..., int]:
-        """The launch on the addresses of the operands, those of `workspace_bytes`, and a stream; it
-        returns a code (`failure`)."""
+        """The launch on the addresses of operands, workspace, and a stream; its code: `failure`."""
         return self._kernel.start_on(self.index)
 
     @property
@@ -77,10 +76,9 @@ class PreparedCall:
 
     def fits(self, *inputs: Any) -> bool:
         """Whether inputs are of the call's classes, types, device, shapes and memory's layout."""
-        if not all(array is matches if matches is None or array is None else matches(array)
-                   for matches, array in zip(self._matches, inputs, strict=True)):
-            return False
-        if [_shape_of(array) for array in inputs] != self._shapes:
+        if [_shape_of(array) for array in inputs] != self._shapes or not all(
+                array is None or matches(array)
+                for matches, array in zip(self._matches, inputs, strict=True)):
             return False
         images = [array for array, operand in zip(inputs, self._operands, strict=False)
                   if operand.layout in LAYOUTS]
@@ -99,8 +97,7 @@ class PreparedCall:
                               other=other)
 
     def unguarded(self, inputs: tuple[Any, ...]) -> FastCall:
-        """The call for those who have checked that their inputs are like these; it returns None
-        for what must be copied first."""
+        """The call for inputs that are known to be like these; None for what must be copied."""
         return self._function(inputs)
 
     def _function(self, inputs: tuple[Any, ...], **checks: Any) -> FastCall:
@@ -131,8 +128,7 @@ class PreparedCall:
     def __call__(self, *operands: Any) -> Any:
         """Launch on the caller's current stream, without waiting; returns *out* or a new array.
 
-        *operands*: the inputs and out. Arrays that are not contiguous, or begin amid a vector, are
-        copied.
+        *operands*: the inputs and out. What is not contiguous, or begins amid a vector, is copied.
         """
         *inputs, out = operands
         target = self.new() if out is None else self.checked(out, *inputs)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation, ConvSpec
@@ -49,7 +51,8 @@ def exact(xp: Any, spec: ConvSpec, summed: Callable[[Any, Any], Any], given: Map
         y = xp.clip(xp.round(product) + y_zero, low, high)
     else:
         y = _clamped(xp, product, spec.activation)
-        y = xp.asarray(y, dtype=getattr(xp, spec.out_element.name))
+        with np.errstate(over="ignore"):  # to an infinity
+            y = xp.asarray(y, dtype=getattr(xp, spec.out_element.name))
     return Exact(xp.asarray(y, dtype=xp.float64), None, spec.products)
 
 

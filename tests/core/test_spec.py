@@ -14,6 +14,7 @@ from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.registry import names, tiling_from
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
+from dscore.algorithms.templates import pairs
 from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
@@ -24,24 +25,19 @@ from dscore.core.token import parse_problem, problem_token
 from dscore.ops import compulsory_bytes
 
 
-def pairs(most):
-    return st.tuples(st.integers(1, most), st.integers(1, most))
-
-
 @st.composite
 def problems(draw):
-    groups = draw(st.integers(1, 4))
-    side = st.integers(0, 3)
-    dtype = draw(st.sampled_from(layer_types()))
+    groups, dtype = draw(st.integers(1, 4)), draw(st.sampled_from(layer_types()))
     out_dtype = draw(st.sampled_from((None, *FLOAT_RESULTS))) if dtype == "int8" else None
-    activations = (None, *ACTIVATIONS) if dtype != "int8" else (None, *CLAMPS * bool(out_dtype))
+    taken = ACTIVATIONS if dtype != "int8" else CLAMPS * bool(out_dtype)
     spec = ConvSpec.make(
         groups * draw(st.integers(1, 5)), groups * draw(st.integers(1, 5)), draw(pairs(5)),
-        stride=draw(pairs(3)), padding=draw(st.one_of(st.just("same"), st.tuples(*[side] * 4))),
+        stride=draw(pairs(3)),
+        padding=draw(st.one_of(st.just("same"), st.tuples(*[st.integers(0, 3)] * 4))),
         dilation=draw(pairs(3)), groups=groups, dtype=dtype, out_dtype=out_dtype,
         layout=draw(st.sampled_from(LAYOUTS)), bias=draw(st.booleans()),
-        activation=draw(st.sampled_from(activations)),
-        arithmetic=draw(st.sampled_from(PERMISSIONS)) if dtype != "int8" else "sum")
+        activation=draw(st.sampled_from((None, *taken))),
+        arithmetic=draw(st.sampled_from(("sum",) if dtype == "int8" else PERMISSIONS)))
     try:
         return ConvProblem(spec, draw(st.integers(1, 3)), draw(st.integers(1, 30)),
                            draw(st.integers(1, 30)), draw(st.sampled_from(("conv", "a", "n_c"))))

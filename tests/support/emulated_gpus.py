@@ -70,13 +70,17 @@ class TensorAdapter(Dlpack):
     def copy(self, array):
         return Tensor(array.array.copy(order="K"), array.device)
 
-    def allocator(self, shape, like, last=False):
-        dtype, device = like.dtype, like.device
+    def allocator(self, shape, like, last=False, dtype=None):
+        dtype, device = np.dtype(dtype or like.dtype), like.device
+        value = np.nan if dtype.kind == "f" else -86
         if last:
             images, channels, height, width = shape
-            return lambda: Tensor(np.moveaxis(np.full((images, height, width, channels), np.nan,
+            return lambda: Tensor(np.moveaxis(np.full((images, height, width, channels), value,
                                                       dtype), -1, 1), device)
-        return lambda: Tensor(np.full(shape, np.nan, dtype), device)
+        return lambda: Tensor(np.full(shape, value, dtype), device)
+
+    def placed(self, array, example):
+        return Tensor(array.copy(), example.device)
 
     def stream(self, index):
         return 1000 + index
