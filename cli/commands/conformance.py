@@ -21,6 +21,7 @@ from dscore.cli.show.text import (
     require_writable,
 )
 from dscore.core.errors import SpecError, require_int, require_one_of
+from dscore.core.numerics import layer_types
 from dscore.core.text import write_whole
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class ConformanceRequest:
     seed: int
     devices: tuple[str, ...]
     algorithms: tuple[str, ...]
+    dtype: str | None
     report: str | None
 
 
@@ -50,6 +52,9 @@ def conformance(
     algorithm: Annotated[list[str] | None, typer.Option(
         "--algorithm", metavar="NAME", show_default=False,
         help="Draw cases of this algorithm, such as gemm (repeatable).  [default: all]")] = None,
+    dtype: Annotated[str | None, typer.Option(
+        "--dtype", metavar="float32|float16|bfloat16|int8", show_default=False,
+        help="Draw layers of this element type.  [default: all]")] = None,
     report: Annotated[str | None, typer.Option(
         "--report", metavar="FILE", show_default=False,
         help="Also write a report: .json, or .xml for JUnit.")] = None,
@@ -57,18 +62,20 @@ def conformance(
 ) -> None:
     """Search for a case that a backend gets wrong.
 
-    It runs random layers, sizes and tilings, and holds each result to its error bound.
+    It runs random layers, sizes and tilings, and holds each result to its error bound; those of
+    int8 must be equal.
 
     \b
     dscore conformance
     dscore conformance --algorithm row_reuse --examples 1000 --seed 7
+    dscore conformance --dtype int8 --backend emulated
     dscore conformance --backend mypackage.mine:Backend --report conformance.xml
 
     A failure is shown as the smallest case that still fails, with a command that runs it again.
     Ends with 1 if there is one.
     """
     _search(ConformanceRequest(backend, examples, seed, tuple(device or ()),
-                               tuple(algorithm or ()), report), json)
+                               tuple(algorithm or ()), dtype, report), json)
 
 
 def _search(request: ConformanceRequest, json: bool) -> None:
@@ -80,13 +87,15 @@ def _search(request: ConformanceRequest, json: bool) -> None:
     require_int(request.examples, "--examples")
     require_int(request.seed, "--seed", 0)
     names = [require_one_of(name, "--algorithm", registry.names())
-             for name in dict.fromkeys(request.algorithms or registry.names())]
+             for name in dict.fromkeys(request.algorithms)]
+    if request.dtype is not None:
+        require_one_of(request.dtype, "--dtype", layer_types())
     devices = {text: api.device_of(text) for text in request.devices}
     if request.report is not None:
         _require_form(request.report)
     with progress(request.examples) as begin:
         report = conformance(request.backend, request.examples, request.seed,
-                             tuple(devices.values()), names, lambda: begin(""))
+                             tuple(devices.values()), names, lambda: begin(""), request.dtype)
     record = _record(request, report, devices)
     if request.report is not None:
         write_whole(request.report, _text(request.report, record))

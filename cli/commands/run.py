@@ -197,11 +197,11 @@ def _measured(job: _Job, kernel: Kernel) -> tuple[Accuracy, float]:
 
     import numpy as np
 
-    from dscore.checking import bound
+    from dscore.checking.bound import sample
     from dscore.checking.check import check_kernel
     from dscore.ops import output_of
-    problem = kernel.plan.problem
-    inputs, output = bound.sample(problem, job.request.seed), output_of(problem)
+
+    output, inputs = output_of(kernel.plan.problem), sample(kernel.plan.problem, job.request.seed)
     accuracy = check_kernel(kernel.plan, kernel, *inputs)
     arrays = *inputs, np.empty(output.shape, output.element.numpy)
     return accuracy, statistics.median(kernel.seconds(*arrays, repeats=job.request.repeats))
@@ -260,19 +260,20 @@ def _row(outcome: _Outcome) -> tuple[str, ...]:
     return (outcome.layer.name, str(outcome.layer.problem).partition(" ")[2],
             outcome.plan.tiling.name if outcome.plan else "",
             "" if seconds is None else f"{seconds * 1e3:,.3f}",
-            "" if accuracy is None else percent(accuracy.share), outcome.verdict)
+            "" if accuracy is None else accuracy.shown, outcome.verdict)
 
 
 def _summary(outcomes: list[_Outcome], total: int, seconds: float) -> str:
     from dscore.calling import choice
 
-    worst = max((one.accuracy.share for one in outcomes if one.accuracy), default=None)
+    compared = [one.accuracy for one in outcomes if one.accuracy]
+    worst = max((one.share for one in compared if one.arithmetic != "exact"), default=None)
     count = f"{len(outcomes)} of " if len(outcomes) < total else ""
     parts = [count + counted(total, "layer"), f"{sum(outcome.ok for outcome in outcomes)} right"]
     parts += [f"worst error {percent(worst)} of the bound"] if worst is not None else []
-    bounds = sorted(one.accuracy.arithmetic for one in outcomes if one.accuracy)
-    parts += [f"{counted(bounds.count(name), 'layer')} by the bound of {name}"
-              for name in dict.fromkeys(bounds) if name != "sum"]
+    for bound in sorted({one.arithmetic for one in compared} - {"sum"}):
+        words = "held to equality" if bound == "exact" else f"by the bound of {bound}"
+        parts.append(f"{counted(sum(x.arithmetic == bound for x in compared), 'layer')} {words}")
     hinted = sum(o.plan is not None and choice.origin(o.plan) == "hint" for o in outcomes)
     parts += [f"{hinted} planned by shipped hints"] if hinted else []
     return ", ".join([*parts, f"{seconds:.1f} s"])

@@ -24,6 +24,7 @@ from dscore.checking.rounding import SUM, Rounding
 from dscore.core.errors import SpecError
 from dscore.core.numerics import ACCUMULATOR
 from dscore.core.problem import ConvProblem
+from dscore.core.text import percent
 from dscore.ops import conv
 
 # Elements of float64 that one step of `judge` may take; an image at least.
@@ -51,6 +52,11 @@ class Accuracy:
     def share_of_sum(self) -> float:
         """The worst error over the bound of a sum, γ_k's."""
         return self.share if self.of_sum is None else self.of_sum
+
+    @property
+    def shown(self) -> str:
+        """The share in a table."""
+        return "equal" if self.ok and self.arithmetic == "exact" else percent(self.share)
 
     def __str__(self) -> str:
         whose = "" if self.of_sum is None else f" of {self.arithmetic}"

@@ -25,9 +25,11 @@ class ConformanceCase:
     seed: int
 
 
-def templates(name: str, devices: Sequence[Device]) -> st.SearchStrategy[Template]:
-    """Templates of an algorithm on any of *devices*."""
-    return st.one_of([algorithm(name).cases().templates(device) for device in devices])
+def templates(name: str, devices: Sequence[Device], dtype: str | None = None
+              ) -> st.SearchStrategy[Template]:
+    """Templates of an algorithm on any of *devices*, of one element type or (None) of any."""
+    drawn = st.one_of([algorithm(name).cases().templates(device) for device in devices])
+    return drawn if dtype is None else drawn.filter(lambda one: one.element.name == dtype)
 
 
 @st.composite
@@ -43,7 +45,8 @@ def cases_on(draw: Any, template: Template) -> ConformanceCase:
 
 
 def cases(name: str, devices: Sequence[Device],
-          pool: Sequence[Template] = ()) -> st.SearchStrategy[ConformanceCase]:
+          pool: Sequence[Template] = (), dtype: str | None = None
+          ) -> st.SearchStrategy[ConformanceCase]:
     """Cases of an algorithm: on the templates of *pool*, else on any for *devices*."""
-    drawn = st.sampled_from(list(pool)) if pool else templates(name, devices)
+    drawn = st.sampled_from(list(pool)) if pool else templates(name, devices, dtype)
     return drawn.flatmap(cases_on)

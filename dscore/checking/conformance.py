@@ -20,6 +20,7 @@ from dscore.checking.check import check_plan, reproduction
 from dscore.core import catalog
 from dscore.core.backend import Backend, choose_backend, refusals, require_accepted
 from dscore.core.device import Device
+from dscore.core.errors import SpecError
 from dscore.core.plan import Plan
 
 # A backend that compiles draws about this many shapes for each tiling: as many runs of one kernel,
@@ -59,25 +60,28 @@ class Report:
 
 def conformance(backend: str = "auto", examples: int = 200, seed: int = 0,
                 devices: Sequence[Device] = (), algorithms: Sequence[str] = (),
-                progress: Callable[[], object] = lambda: None) -> Report:
+                progress: Callable[[], object] = lambda: None, dtype: str | None = None
+                ) -> Report:
     """Hold *backend* to the bound on *examples* random cases, shared among *algorithms* (all).
 
     Cases whose plan the backend refuses are not counted; UnavailableError where it refuses all.
 
     *devices* are those whose plans are drawn; by default the backend's own and, where it runs
-    them, one of wavefront 64 and one of 32. *progress* is called once an example.
+    them, one of wavefront 64 and one of 32. *progress* is called once an example. *dtype* is the
+    element type of all cases, of the algorithms that take it; None for any.
 
     >>> conformance("reference", examples=6).ok
     True
     """
     subject, began = choose_backend(backend), time.perf_counter()
     targets = tuple(devices) or _devices_of(subject)
-    names = tuple(algorithms) or registry.names()
+    names = _names(algorithms, dtype)
     shares = {name: examples // len(names) + (index < examples % len(names))
               for index, name in enumerate(names)}
     counts, failures = dict.fromkeys(names, 0), []
     with _hypothesis_elsewhere():
-        drawn = {name: cases(name, targets, _pool(subject, name, share, seed, targets))
+        drawn = {name: cases(name, targets, _pool(subject, name, share, seed, targets, dtype),
+                             dtype)
                  for name, share in shares.items() if share}
         if subject.compiles:
             subject.prepare([plan for name, strategy in drawn.items()
@@ -88,6 +92,18 @@ def conformance(backend: str = "auto", examples: int = 200, seed: int = 0,
             failures += [failure] if failure else []
     return Report(subject.name, tuple(device.name for device in targets), seed, counts,
                   tuple(failures), time.perf_counter() - began)
+
+
+def _names(algorithms: Sequence[str], dtype: str | None) -> tuple[str, ...]:
+    """The algorithms to draw cases of; SpecError where one was asked for that lacks the type."""
+    names = tuple(algorithms) or registry.names()
+    taking = tuple(name for name in names
+                   if dtype is None or dtype in registry.algorithm(name).elements)
+    lacking = [name for name in names if name not in taking]
+    if not taking or (algorithms and lacking):
+        raise SpecError(f"no kernel of {', '.join(lacking)} takes {dtype}; "
+                        "leave the algorithm out, or the element type")
+    return taking
 
 
 @contextmanager
@@ -152,7 +168,7 @@ def _settings(examples: int) -> settings:
 
 
 def _pool(backend: Backend, name: str, examples: int, seed: int,
-          devices: tuple[Device, ...]) -> list[Template]:
+          devices: tuple[Device, ...], dtype: str | None) -> list[Template]:
     """Templates for all examples of a backend that compiles; none where each may have its own."""
     if not backend.compiles:
         return []
@@ -161,7 +177,7 @@ def _pool(backend: Backend, name: str, examples: int, seed: int,
 
     @hypothesis_seed(seed)
     @_settings(4 * count)
-    @given(templates(name, devices).flatmap(
+    @given(templates(name, devices, dtype).flatmap(
         lambda template: tuples(just(template), cases_on(template))))
     def collect(drawn: tuple[Template, ConformanceCase]) -> None:
         template, case = drawn

@@ -1,5 +1,4 @@
-"""Backends wrong at layers of int8 in one way each: the reference with one step changed.
-"""
+"""Backends wrong at layers of int8 in one way each: the reference with one step changed."""
 
 import contextlib
 

@@ -1,5 +1,4 @@
-"""The oracle of layers of int8: docs/int8.md with Python's integers, term by term.
-"""
+"""The oracle of layers of int8: docs/int8.md with Python's integers, term by term."""
 
 import itertools
 from fractions import Fraction
