@@ -91,7 +91,6 @@ def count(program: Program, grid: Grid, arrays: Sequence[tuple[str, Array, bool]
     counting = Program([_counting(block) for block in program.blocks], program.descriptor)
     with np.errstate(all="ignore"):
         _CountingBatch(counting, grid, numbers, memory, counted.counts).run()
-    memory.finish()
     return counted
 
 
@@ -172,27 +171,19 @@ class _CountingMemory(GlobalMemory):
         super().__init__(memory.windows)
         self.batch = batch
 
-    def load(self, addresses: Array, words: int) -> Words:
+    def load(self, addresses: Array, size: int) -> Words:
         if self.batch.opcode.startswith("global_"):
-            self._count("lines loaded", addresses, words)
-        return super().load(addresses, words)
+            self._count("lines loaded", addresses, size)
+        return super().load(addresses, size)
 
-    def store(self, addresses: Array, values: list[Words], waves: Array) -> None:
-        self._count("lines stored", addresses, len(values))
-        super().store(addresses, values, waves)
+    def store(self, addresses: Array, size: int, words: Words, waves: Array) -> None:
+        self._count("lines stored", addresses, size)
+        super().store(addresses, size, words, waves)
 
-    def load_small(self, addresses: Array, size: int) -> Words:
-        self._count("lines loaded", addresses, 1)
-        return super().load_small(addresses, size)
-
-    def store_small(self, addresses: Array, values: Words, waves: Array, size: int) -> None:
-        self._count("lines stored", addresses, 1)
-        super().store_small(addresses, values, waves, size)
-
-    def _count(self, what: str, addresses: Array, words: int) -> None:
+    def _count(self, what: str, addresses: Array, size: int) -> None:
         waves, _ = self.batch.executing
         ends = [waves * _LINES + (addresses + np.uint64(byte)).astype(np.int64) // LINE_BYTES
-                for byte in {0, 4 * words - 1}]
+                for byte in {0, size - 1}]
         self.batch.counts[what] += np.unique(np.concatenate(ends)).size
 
 
@@ -208,10 +199,9 @@ class _CountingLds(Lds):
         self.batch.counts["LDS words read"] += offsets.size * max(size // 4, 1) / LANES
         return super().read(blocks, waves, offsets, size)
 
-    def write(self, blocks: Array, waves: Array, offsets: Array, values: list[Words],
-              size: int = 4) -> None:
-        self._count(offsets, len(values))
-        super().write(blocks, waves, offsets, values, size)
+    def write(self, blocks: Array, waves: Array, offsets: Array, size: int, words: Words) -> None:
+        self._count(offsets, len(words))
+        super().write(blocks, waves, offsets, size, words)
 
     def _count(self, offsets: Array, words: int) -> None:
         clocks, least = lds_clocks(*self.batch.executing, offsets, words)

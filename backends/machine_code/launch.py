@@ -58,7 +58,6 @@ class Program:
             # A missing value or an infinite one is data, and sums of integers wrap.
             with np.errstate(all="ignore"):
                 Batch(self, grid, numbers[first:first + together], memory).run()
-        memory.finish()
 
 
 def global_memory(arrays: Sequence[tuple[str, Array | None, bool | None]], rest: bytes,

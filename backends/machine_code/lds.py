@@ -1,4 +1,7 @@
-"""LDS of blocks, of which every access is checked as those of global memory are (`memory`)."""
+"""LDS of the blocks that run together, by parts, and who touched each last.
+
+Parts are words of 32 bits; of a kernel of smaller elements, as large as these.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ class Lds:
     """LDS of blocks that run together, of *size* bytes each.
 
     A part's tag is the barriers that its block had passed, and the wavefront, of the last write
-    and the last read. Parts are words, or their halves or bytes for a kernel of such elements.
+    and the last read.
     """
 
     _WAVES = 32  # tags of one count of barriers: wavefronts, and one that stands for several
@@ -22,7 +25,7 @@ class Lds:
     def __init__(self, blocks: int, size: int, waves_of_block: int, part: int = 4) -> None:
         self.bytes, self.part = -(-size // 4) * 4, part
         words = np.full(blocks * self.bytes // 4, POISON, dtype=np.uint32)
-        self.parts = words.view(PARTS[part])
+        self.parts: Array = words.view(PARTS[part])
         self.alone = waves_of_block == 1
         self.written = np.zeros(self.parts.size, dtype=np.bool_)
         self.writes = np.full(self.parts.size, -1, dtype=np.int32)
@@ -30,7 +33,9 @@ class Lds:
         self.barriers = np.zeros(blocks, dtype=np.int32)
 
     def _places(self, blocks: Array, offsets: Array, size: int) -> npt.NDArray[np.int64]:
-        """Parts of accesses; Fault for one that is not aligned, or leaves the block's LDS."""
+        """Parts of accesses, over (parts, accesses); Fault for one that is not aligned, or leaves
+        the block's LDS.
+        """
         low, high = int(offsets.min()), int(offsets.max()) + size
         if low < 0 or high > self.bytes:
             raise Fault(f"accesses bytes {low:,} to {high - 1:,} of LDS, of which the block has "
@@ -40,24 +45,21 @@ class Lds:
         if (offsets & (aligned - 1)).any():
             raise Fault(f"accesses {size} bytes of LDS at an address that is no multiple of "
                         f"{aligned}")
-        return (blocks.astype(np.int64) * self.bytes + offsets) // self.part
+        first = (blocks.astype(np.int64) * self.bytes + offsets) // self.part
+        return first + np.arange(size // self.part)[:, None]
 
     def read(self, blocks: Array, waves: Array, offsets: Array, size: int) -> Words:
-        """Words of LDS at byte *offsets*, over (words, offsets), by *waves* of *blocks*; of *size*
-        bytes each, of which two are a half, and one is a byte."""
-        first = self._places(blocks, offsets, size)
-        values = np.empty((size // self.part, offsets.size), dtype=self.parts.dtype)
-        for part, value in enumerate(values):
-            place = first + part
-            if not self.written[place].all():
-                raise Fault("reads a word of LDS that was never written")
-            if not self.alone:
-                self._note_read(place, self.barriers[blocks] * self._WAVES, waves)
-            value[...] = self.parts[place]
-        return joined(values, min(size, 4))
+        """Words, over (words, offsets), of *size* bytes at each of *offsets*, by *waves* of
+        *blocks*; of fewer than a word has, one that is zero above them."""
+        place = self._places(blocks, offsets, size)
+        if not self.written[place].all():
+            raise Fault("reads a word of LDS that was never written")
+        if not self.alone:
+            self._note_read(place, self.barriers[blocks] * self._WAVES, waves)
+        return joined(self.parts[place])
 
     def _note_read(self, place: Array, epoch: Array, waves: Array) -> None:
-        tag = epoch + waves
+        tag, epoch = (np.broadcast_to(one, place.shape) for one in (epoch + waves, epoch))
         last = self.writes[place]
         if ((last >= epoch) & (last != tag)).any():
             raise Fault("reads a word of LDS that another wavefront wrote, without a barrier "
@@ -67,23 +69,18 @@ class Lds:
         others = ((before >= epoch) & (before != tag)) | (self.reads[place] != tag)
         self.reads[place[others]] = (epoch + self._SEVERAL)[others]
 
-    def write(self, blocks: Array, waves: Array, offsets: Array, values: list[Words],
-              size: int = 4) -> None:
-        """Write words of LDS at byte *offsets*, or the low half (*size* 2) or byte of one."""
-        first = self._places(blocks, offsets, size * len(values))
-        if size < self.part:
-            raise Fault(f"writes {size} bytes of LDS, whose elements have {self.part}")
-        parts = [part for value in values for part in split(value, size, self.part)]
-        for part, value in enumerate(parts):
-            place = first + part
-            if not self.alone:
-                self._note_write(place, self.barriers[blocks] * self._WAVES, waves)
-            self.parts[place] = value
-            require_agreement(self.parts[place], value, "LDS")
-            self.written[place] = True
+    def write(self, blocks: Array, waves: Array, offsets: Array, size: int, words: Words) -> None:
+        """Write *size* bytes of *words* at each of *offsets*."""
+        place = self._places(blocks, offsets, size)
+        if not self.alone:
+            self._note_write(place, self.barriers[blocks] * self._WAVES, waves)
+        values = split(words, self.part, size)
+        self.parts[place] = values
+        require_agreement(self.parts[place], values, "LDS")
+        self.written[place] = True
 
     def _note_write(self, place: Array, epoch: Array, waves: Array) -> None:
-        tag = epoch + waves
+        tag = np.broadcast_to(epoch + waves, place.shape)
         before, read = self.writes[place], self.reads[place]
         self.writes[place] = tag
         if ((before >= epoch) & (before != tag) | (self.writes[place] != tag)).any():

@@ -10,7 +10,7 @@ import numpy as np
 from dscore.backends.machine_code import lane_ops
 from dscore.backends.machine_code.disassembly import Instruction
 from dscore.backends.machine_code.lane_ops import offset_of, require
-from dscore.backends.machine_code.operands import UnknownError, parse, reader
+from dscore.backends.machine_code.operands import Operand, UnknownError, parse, reader
 from dscore.backends.machine_code.waves import Array, Words
 
 Handler = Callable[[Any, Instruction], None]
@@ -32,6 +32,11 @@ def executing(m: Any, values: Array) -> Array:
     """Values of the lanes that execute, on one axis."""
     full = np.broadcast_to(values, (m.count, 64))
     return full.reshape(-1) if m.lanes is True else full[m.lanes]
+
+
+def held(m: Any, source: Operand) -> Words:
+    """What the executing lanes hold in registers, over (registers, lanes)."""
+    return np.stack([executing(m, m.v[register]) for register in source.registers])
 
 
 def deliver(m: Any, first: int, values: Words) -> None:
@@ -71,7 +76,7 @@ def _global_load(words: int) -> Handler:
         def step(m: Any) -> None:
             addresses = executing(m, address(m))
             if addresses.size:
-                deliver(m, to.first, m.memory.load(addresses, words))
+                deliver(m, to.first, m.memory.load(addresses, 4 * words))
             m.vector_memory.issue(m.group, registers)
         t.add(step)
         t.wrote(to, loading=True)
@@ -90,8 +95,8 @@ def _global_store(words: int) -> Handler:
         def step(m: Any) -> None:
             addresses = executing(m, address(m))
             if addresses.size:
-                values = [executing(m, m.v[r]) for r in data.registers]
-                m.memory.store(addresses, values, executing(m, m.wave_numbers[:, None]))
+                m.memory.store(addresses, 4 * words, held(m, data),
+                               executing(m, m.wave_numbers[:, None]))
             m.vector_memory.issue(m.group)
         t.add(step)
     return handle
@@ -140,7 +145,7 @@ def _scalar_load(words: int) -> Handler:
         def step(m: Any) -> None:
             every = np.broadcast_to(read(m) + np.uint64(read_offset(m)), (m.count,))
             addresses = every if m.group is True else every[m.group]
-            values = m.memory.load(addresses, words).T
+            values = m.memory.load(addresses, 4 * words).T
             if m.group is True:
                 m.s[:, registers] = values
             else:
@@ -206,8 +211,8 @@ def _lds_write(words: int, pair: int = 0) -> Handler:
                 offsets = executing(m, place(m))
                 if offsets.size:
                     m.shared.write(executing(m, m.blocks[:, None]),
-                                   executing(m, m.wave_of_block[:, None]), offsets,
-                                   [executing(m, m.v[r]) for r in source.registers])
+                                   executing(m, m.wave_of_block[:, None]), offsets, 4 * words,
+                                   held(m, source))
             m.lds.issue(m.group)
         t.add(step)
     return handle

@@ -26,6 +26,7 @@ _CONSTANTS: dict[str, type[Any]] = {"u": np.uint32, "i": np.int32, "f": np.float
 _WIDE = "dqm"
 _SELECTIONS = {"DWORD": (0, 32), "WORD_0": (0, 16), "WORD_1": (16, 16), "BYTE_0": (0, 8),
                "BYTE_1": (8, 8), "BYTE_2": (16, 8), "BYTE_3": (24, 8)}
+_UNUSED = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
 
 
 class UnknownError(Exception):
@@ -175,20 +176,27 @@ def _selecting(plain: Read, selection: str, extended: bool, kind: str) -> Read:
     return read
 
 
-def vector_writer(operand: Operand, kind: str, half: str = "DWORD") -> Write:
+def vector_writer(operand: Operand, kind: str, selection: str = "DWORD",
+                  unused: str = "UNUSED_PAD") -> Write:
     """Function that writes the executing lanes of a destination; a mask goes to scalars.
 
-    *half*: "WORD_1" for a result of 16 bits that goes to the upper half; the other becomes 0.
+    SDWA: *selection* is the part of the register that the result goes to, *unused* what becomes of
+    the others (Vega ISA, 13.3.3).
     """
     first = operand.first
-    if half != "DWORD" and kind not in "heg":
-        raise UnknownError(f"dst_sel:{half} of a result that has not 16 bits")
     if kind == "m":
         if operand.kind != "s" or operand.count != 2:
             raise UnknownError("a mask that does not go to a pair of scalar registers")
         return lambda m, lanes: m.write_mask(first, lanes)
     if operand.kind != "v" or operand.count != (2 if kind in _WIDE else 1):
         raise UnknownError("the number of registers of a destination")
+    if selection != "DWORD":
+        return _part_writer(first, kind, selection, unused)
+    return _whole_writer(first, kind)
+
+
+def _whole_writer(first: int, kind: str) -> Write:
+    """Function that writes all of a register, or of a pair of them."""
     if kind == "f":
         return lambda m, value: np.copyto(m.vf[first], value, where=m.lanes)
     if kind == "i":
@@ -196,9 +204,33 @@ def vector_writer(operand: Operand, kind: str, half: str = "DWORD") -> Write:
     if kind in "dq":
         return lambda m, value: _write_wide(m, first, value.view(np.uint64))
     if kind in "heg":  # the other half becomes 0
-        bits, up = float16_bits if kind == "g" else _low_bits, np.uint32(16 * (half != "DWORD"))
-        return lambda m, value: np.copyto(m.v[first], bits(value) << up, where=m.lanes)
+        return lambda m, value: np.copyto(m.v[first], _bits_of(value, kind), where=m.lanes)
     return lambda m, value: np.copyto(m.v[first], value, where=m.lanes, casting="same_kind")
+
+
+def _part_writer(first: int, kind: str, selection: str, unused: str) -> Write:
+    """Function that writes the low bits of a result to a part of a register."""
+    if selection not in _SELECTIONS or unused not in _UNUSED or kind in _WIDE:
+        raise UnknownError(f"dst_sel:{selection} dst_unused:{unused}")
+    shift, bits = _SELECTIONS[selection]
+    up = np.uint32(32 - bits)
+    others = np.uint32(~(((1 << bits) - 1) << shift) & 0xFFFFFFFF)
+
+    def write(m: Waves, value: Any) -> None:
+        left = np.asarray(_bits_of(value, kind)) << up
+        part = left.view(np.int32) >> up.astype(np.int32) if unused == "UNUSED_SEXT" else left >> up
+        word = part.view(np.uint32) << np.uint32(shift)
+        if unused == "UNUSED_PRESERVE":
+            word = m.v[first] & others | word
+        np.copyto(m.v[first], word, where=m.lanes)
+    return write
+
+
+def _bits_of(value: Any, kind: str) -> Any:
+    """A result as 32 bits; one of 16 bits with zeros above them."""
+    if kind in "heg":
+        return float16_bits(value) if kind == "g" else _low_bits(value)
+    return value if kind == "u" else value.view(np.uint32)
 
 
 def float16_bits(value: Array) -> Array:

@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from dscore.backends.machine_code import control, half_ops, memory_ops, packed_ops
+from dscore.backends.machine_code import (
+    control,
+    half_ops,
+    matrix_ops,
+    memory_ops,
+    packed_ops,
+    small_accesses,
+)
 from dscore.backends.machine_code.disassembly import Instruction
 from dscore.backends.machine_code.operands import (
     Operand,
@@ -27,6 +34,7 @@ from dscore.backends.machine_code.vector_ops import VECTOR
 from dscore.backends.machine_code.waves import EXEC, Waves
 
 Step = Callable[[Any], None]
+_ROOMS = (memory_ops, small_accesses, packed_ops, half_ops, matrix_ops)
 
 
 @dataclass
@@ -62,9 +70,7 @@ class Translator:
         elif opcode in control.STEPS:
             self._require_modifiers({})
             self.add(control.STEPS[opcode](instruction))
-        elif not (memory_ops.translate(self, instruction)
-                  or packed_ops.translate(self, instruction)
-                  or half_ops.translate(self, instruction)):
+        elif not any(room.translate(self, instruction) for room in _ROOMS):
             raise UnknownError(f"opcode {opcode}")
 
     def add(self, step: Step) -> None:
@@ -133,9 +139,7 @@ class Translator:
         op, modifiers = VECTOR[instruction.opcode], instruction.modifiers
         sdwa = "dst_sel" in modifiers or "src0_sel" in modifiers
         self._require_modifiers({"dst_sel", "dst_unused", "src0_sel", "src1_sel"} if sdwa else ())
-        half = modifiers.get("dst_sel", "DWORD")
-        if half != "DWORD" and (half, modifiers.get("dst_unused")) != ("WORD_1", "UNUSED_PAD"):
-            raise UnknownError(f"dst_sel:{half}")
+        part = modifiers.get("dst_sel", "DWORD"), modifiers.get("dst_unused", "UNUSED_PAD")
         names = [*instruction.operands]
         if instruction.opcode == "v_div_fmas_f32":
             names.append("vcc")
@@ -147,13 +151,13 @@ class Translator:
             raise UnknownError(f"{len(names)} operands of {instruction.opcode}")
         reads = [reader(one, kind, True, modifiers.get(f"src{n}_sel", "DWORD"))
                  for n, (one, kind) in enumerate(zip(sources, op.sources, strict=True))]
-        writes = [vector_writer(one, kind, half)
+        writes = [vector_writer(one, kind, *part)
                   for one, kind in zip(destinations, op.destinations, strict=True)]
         step = _step(op.compute, reads, writes)
         if instruction.opcode in ("v_mad_u64_u32", "v_mad_i64_i32"):
             self._low_half(step, sources, destinations, instruction.opcode == "v_mad_u64_u32")
             return
-        self.reads(*sources)
+        self.reads(*sources, *(destinations if part[1] == "UNUSED_PRESERVE" else ()))
         self.overwrites(*destinations)
         self.add(step)
         self.wrote(*destinations)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dscore.backends.machine_code import arithmetic
+from dscore.backends.machine_code import arithmetic, byte_ops
 from dscore.backends.machine_code.waves import LANES
 
 U, L = np.uint32, np.uint64
@@ -103,12 +103,6 @@ def reversed_bits(a: Any) -> Any:
     return a
 
 
-def _greater(a: Any, b: Any) -> Any:
-    """The greater of floats (V_MAX_F32): of a NaN and a number the number, +0 of both zeros."""
-    zeros = (a == 0) & (b == 0)
-    return np.where(zeros, np.where(np.signbit(a), b, a), np.fmax(a, b))
-
-
 def _compare(name: str) -> dict[str, VectorOp]:
     """Integer comparisons (Vega ISA, 12.11, VOPC)."""
     compute: Callable[..., Any] = getattr(np, _COMPARISONS[name])
@@ -197,6 +191,15 @@ VECTOR: dict[str, VectorOp] = {
     "v_mul_i32_i24": _op("u<ii", lambda a, b: (_i24(a) * _i24(b)).astype(U)),
     "v_mad_u32_u24": _op("u<uuu", lambda a, b, c: _u24(a) * _u24(b) + c),
     "v_mad_i32_i24": _op("u<iiu", lambda a, b, c: (_i24(a) * _i24(b)).astype(U) + c),
+    "v_mad_i32_i16": _op("u<eeu", lambda a, b, c: (a * b).astype(U) + c),
+    "v_mad_u32_u16": _op("u<hhu", lambda a, b, c: a * b + c),
+    "v_dot4_i32_i8": _op("u<uuu", byte_ops.dot4),
+    "v_dot4c_i32_i8": _op("u<uuu", byte_ops.dot4, accumulates=True),
+    "v_perm_b32": _op("u<uuu", byte_ops.permute),
+    "v_med3_i32": _op("i<iii", byte_ops.median),
+    "v_med3_u32": _op("u<uuu", byte_ops.median),
+    "v_min3_i32": _op("i<iii", lambda a, b, c: np.minimum(np.minimum(a, b), c)),
+    "v_max3_i32": _op("i<iii", lambda a, b, c: np.maximum(np.maximum(a, b), c)),
     "v_mad_u64_u32": _op("dm<uud", _mad_u64),
     "v_mad_i64_i32": _op("qm<iiq", _mad_i64),
     "v_add_co_u32": _op("um<uu", _add_carry),
@@ -212,11 +215,11 @@ VECTOR: dict[str, VectorOp] = {
     "v_sub_f32": _op("f<ff", np.subtract),
     "v_subrev_f32": _op("f<ff", lambda a, b: b - a),
     "v_mul_f32": _op("f<ff", np.multiply),
+    "v_min_f32": _op("f<ff", byte_ops.least),
+    "v_max_f32": _op("f<ff", byte_ops.greatest),
+    "v_med3_f32": _op("f<fff", byte_ops.median_of_floats),
     "v_fma_f32": _op("f<fff", arithmetic.fma),
     "v_fmac_f32": _op("f<fff", arithmetic.fma, accumulates=True),
-    # Of a NaN and a number, the number; of zeros, that of the result's sign (Vega ISA, 12.7).
-    "v_min_f32": _op("f<ff", lambda a, b: -_greater(-a, -b)),
-    "v_max_f32": _op("f<ff", _greater),
     "v_rcp_f32": _op("f<f", arithmetic.reciprocal),
     "v_rcp_iflag_f32": _op("f<f", arithmetic.reciprocal),
     "v_exp_f32": _op("f<f", arithmetic.exp2),
@@ -229,6 +232,7 @@ VECTOR: dict[str, VectorOp] = {
     "v_pack_b32_f16": _op("u<hh", lambda a, b: a | b << U(16)),
     "v_cvt_f32_u32": _op("f<u", lambda a: a.astype(np.float32)),
     "v_cvt_f32_i32": _op("f<i", lambda a: a.astype(np.float32)),
+    **{f"v_cvt_f32_ubyte{at}": _op("f<u", byte_ops.from_byte(at)) for at in range(4)},
     "v_cvt_u32_f32": _op("u<f", lambda a: arithmetic.to_integer(a, 0, 2**32 - 1).astype(U)),
     "v_cvt_i32_f32": _op("i<f", lambda a: arithmetic.to_integer(
         a, -2**31, 2**31 - 1).astype(np.int32)),

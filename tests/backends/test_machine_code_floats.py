@@ -171,7 +171,7 @@ def test_whole_parts():
 
 def test_every_known_float_opcode_is_tested_here():
     text = "".join(Path(__file__).with_name(f"test_machine_code_{name}.py").read_text()
-                   for name in ("floats", "halves"))
+                   for name in ("floats", "halves", "bytes"))
     tested = {*re.findall(r"v_[a-z0-9_]+", text),
               *(opcode for opcode in VECTOR if opcode.startswith("v_cmp_"))}
     floats = {opcode for opcode, op in VECTOR.items() if "f" in op.sources + op.destinations}

@@ -222,7 +222,7 @@ def test_one_lane_is_read_and_written_whether_or_not_it_executes():
 
 def test_every_known_integer_opcode_is_tested_here():
     text = "".join(Path(__file__).with_name(f"test_machine_code_{name}.py").read_text()
-                   for name in ("ops", "halves"))
+                   for name in ("ops", "halves", "bytes"))
     tested = {f"v_cmp_{name}_{kind}" for name in COMPARISONS for kind in (*KINDS, *LONG_KINDS)}
     tested |= {*re.findall(r"v_[a-z0-9_]+", text)}
     integers = {opcode for opcode, op in VECTOR.items() if "f" not in op.sources + op.destinations}
@@ -230,8 +230,8 @@ def test_every_known_integer_opcode_is_tested_here():
 
 
 def test_what_is_not_known_is_refused_by_name_before_anything_runs():
-    with pytest.raises(UnavailableError, match=r"v_dot4_i32_i8.*v_sin_f32"):
-        run("v_sin_f32 v1, v0\nv_dot4_i32_i8 v1, v0, v0, v0")
+    with pytest.raises(UnavailableError, match=r"v_dot8_i32_i4.*v_sin_f32"):
+        run("v_sin_f32 v1, v0\nv_dot8_i32_i4 v1, v0, v0, v0")
     for form in ("v_add_f32 v1, v0, v0 clamp", "v_add_f32 v1, v0, v0 mul:2", "v_mov_b32 v1, ttmp3",
                  "global_load_dword v1, v[2:3], off slc", "s_waitcnt 0x3f70",
                  "s_mov_b64 s[3:4], 0", "s_getreg_b32 s6, hwreg(HW_REG_SH_MEM_BASES, 0, 16)",

@@ -70,7 +70,6 @@ def run(text, vectors=None, scalars=None, arrays=(), lds_bytes=0, threads=LANES,
         batch.begin(np.full(batch.count, exec_mask, np.uint64))
     with np.errstate(all="ignore"):
         batch.run()
-    memory.finish()
     return batch
 
 
