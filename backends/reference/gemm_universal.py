@@ -6,7 +6,8 @@ Order of additions, for one result: slice ``s`` of the wavefronts sums the eleme
 slices are added, ascending; then the blocks of a cluster, each of which has had some of the steps;
 then the parts (backends/reference/split_k.py); then bias, then activation. Row tile ``r`` begins
 with the ``r``-th of its block's steps, and goes on with the first after the last. Products are
-rounded before they are added. Elements past the last are +0 · +0.
+rounded before they are added. Elements past the last are +0 · +0. Of int8, sums are of int32, of
+which those of the filters times x's zero point are taken off, but of pixels of padding.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ class _Product(LockstepKernel):
             t.tile_m, t.step, sizes.along_a, pitch_a)
         self.b_row, self.b_column, self.b_words = _tile(
             t.tile_n, t.step, sizes.along_b, pitch_b, group_of(self.plan))
+        self.filters = self.element.exact and int(t.tile_n if self.last else t.tile_m)
 
     def allocate(self, blocks: Blocks) -> None:
         """Registers, and LDS, which holds the ring and then the sums."""
@@ -103,7 +105,7 @@ class _Product(LockstepKernel):
                                    (blocks.count, self.threads), self.element).reshape(
                                        blocks.count, -1)
         else:
-            way = np.empty((blocks.count, elements), dtype=np.float32)
+            way = np.empty((blocks.count, elements), dtype=self.element.sums.numpy)
         self.a_temp, self.b_temp = way[:, :self.a_words.size], way[:, self.a_words.size:elements]
         self._allocate_lds(blocks)
 
@@ -116,9 +118,15 @@ class _Product(LockstepKernel):
                             + stages * int(shape.a_elements), self.element)
             if not self.direct:
                 self.sums_at = blocks.lds_tile("the sums", int(shape.joined))
+            self._allocate_filters(blocks)
             return
         sums = -(-ACCUMULATOR.bytes * int(shape.joined) // self.element.bytes)
         blocks.lds_tile("the ring of buffers", max(stages * int(shape.buffer), sums), self.element)
+        self._allocate_filters(blocks)
+
+    def _allocate_filters(self, blocks: Blocks) -> None:
+        if self.filters:
+            blocks.lds_tile("the filters' sums", int(self.shape.filter_sums))
 
     def run_part(self, tile: Ints, part: int) -> None:
         """The blocks of the tiles numbered *tile* that have a part of the steps."""
@@ -148,6 +156,8 @@ class _Product(LockstepKernel):
         """The steps of a block; a barrier parts each from the next. With several tiles of rows the
         step of each is the ring's, and the columns' elements stay."""
         self.lanes.sums.fill(0)
+        if tile == 0 and self.filters:
+            self.filter_sums = np.zeros((self.blocks.count, self.filters), np.int32)
         shape, stages = self.shape, self.t.stages
         steps = max(min(int(shape.steps), int(shape.all_steps) - first), 0)
         for at in range(steps):
@@ -161,6 +171,25 @@ class _Product(LockstepKernel):
             if tile == 0:
                 self._copy_b(b, step)
             self.lanes.multiply(a, b)
+        if self.filters:
+            self._take_off_zero()
+
+    def _take_off_zero(self) -> None:
+        """Take the filters' sums times x's zero point off the first slice's sums."""
+        shape = self.lanes.sums.shape[1:]
+        row, column, first = (np.broadcast_to(of, shape).ravel() for of in (
+            self.lanes.row, self.lanes.column, self.lanes.slice == 0))
+        off = self.operands["points"][0] * self.filter_sums[:, column if self.last else row]
+        held = first[None]
+        if gathered(self.problem):
+            pixel = self.first_m + row if self.last else self.first_n + column
+            held = held & self._source(pixel)[1]
+        self.lanes.sums -= np.where(held, off, 0).reshape(self.lanes.sums.shape)
+
+    def _sum_filters(self, tile: Floats, row: Ints, step: int) -> None:
+        """Add a step's elements of the filters to their sums, which are in the order of memory."""
+        place = np.broadcast_to(row, tile.shape[1:]).reshape(self.filters, step)[:, 0]
+        self.filter_sums[:, place] += tile.reshape(-1, self.filters, step).sum(-1, dtype=np.int32)
 
     def _copy_a(self, first: int, step: Ints) -> None:
         """A step's tile of rows to LDS, from element *first* on; each block has a step of its own.
@@ -169,6 +198,8 @@ class _Product(LockstepKernel):
         row = self.a_row + (self.first_m if sizes.along_a else begin)
         column = self.a_column + (begin if sizes.along_a else self.first_m)
         self._bring(self.a_temp, self.a, self.a_name, row, column, sizes.along_a, sizes.m)
+        if self.filters and not self.last:
+            self._sum_filters(self.a_temp, self.a_row, self.t.step)
         self.blocks.lds_write(first, self.a_temp, self.a_words, self.element)
 
     def _copy_b(self, first: int, step: Ints) -> None:
@@ -177,6 +208,8 @@ class _Product(LockstepKernel):
         row = self.b_row + (self.first_n if sizes.along_b else begin)
         column = self.b_column + (begin if sizes.along_b else self.first_n)
         self._bring(self.b_temp, self.b, self.b_name, row, column, sizes.along_b, sizes.n)
+        if self.filters and self.last:
+            self._sum_filters(self.b_temp, self.b_row, self.t.step)
         self.blocks.lds_write(first, self.b_temp, self.b_words, self.element)
 
     def _bring(self, temp: Floats, memory: Any, name: str, row: Ints, column: Ints, along: bool,
@@ -236,12 +269,13 @@ class _Product(LockstepKernel):
         t, count, sum_row = self.t, self.blocks.count, int(self.shape.sum_row)
         shape = self.lanes.sums.shape[1:]
         words = self.lanes.slice * t.tile_m * sum_row + self.lanes.row * sum_row + self.lanes.column
+        of_sums = self.element.sums
         self.blocks.lds_write(self.sums_at, self.lanes.sums.reshape(count, -1),
-                              np.broadcast_to(words, shape).ravel())
+                              np.broadcast_to(words, shape).ravel(), of_sums)
         slices, row, column = np.ogrid[:t.slices, :t.tile_m, :t.tile_n]
-        sums = np.empty((count, t.slices, t.tile_m, t.tile_n), np.float32)
+        sums = np.empty((count, t.slices, t.tile_m, t.tile_n), of_sums.numpy)
         self.blocks.lds_read(sums, Addresses((slices * t.tile_m + row) * sum_row + column),
-                             self.sums_at, operand=False)
+                             self.sums_at, operand=False, element=of_sums)
         total = np.zeros_like(sums[:, 0])
         for at in range(t.slices):
             np.add(total, sums[:, at], out=total)

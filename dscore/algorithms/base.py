@@ -210,7 +210,9 @@ class Algorithm(ABC):
 
     def arithmetic(self, problem: ConvProblem, t: Tiling) -> PlanArithmetic:
         """How the kernel of a tiling computes; its result is held to the bound of that."""
-        return "sum" if t.computes("plain") else "tf32x3" if t.computes("tf32x3") else "matrix16"
+        if t.computes("plain") or problem.spec.element.exact:
+            return "sum"
+        return "tf32x3" if t.computes("tf32x3") else "matrix16"
 
     def chain(self, problem: ConvProblem, t: Any) -> int | None:
         """Products that a sum of matrix units has, and additions after it; None: all there are."""

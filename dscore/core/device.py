@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from dscore.core.errors import MOST_INT, SpecError, require_int, require_one_of, shown
 
 # Types of operands for which there are kernels on matrix units.
-MATRIX_TYPES = ("tf32", "float16", "bfloat16")
+MATRIX_TYPES = ("tf32", "float16", "bfloat16", "int8")
 MATRIX_WAVEFRONT = 32
 VENDORS = ("hygon", "amd", "nvidia", "host")
 WAVEFRONTS = (32, 64)

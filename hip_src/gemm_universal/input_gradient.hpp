@@ -31,6 +31,8 @@ struct PointwiseInputGradient {
   using A = std::conditional_t<last, Images, Weights>;
   using B = std::conditional_t<last, Weights, Images>;
   static constexpr unsigned optional = 0;
+  template <class T, int Width>
+  static constexpr int alignment = Width * static_cast<int>(sizeof(T));
   static constexpr bool along_a = last, along_b = false, scaled = false;
   static __device__ const void *a(const Arguments &args) { return last ? args.gradient : args.w; }
   static __device__ const void *b(const Arguments &args) { return last ? args.w : args.gradient; }

@@ -55,11 +55,17 @@ struct PointwiseForward {
   using Shape = Shape_;
   using Arguments = typename Epilogue::Arguments;
   static constexpr bool last = Tiling::last;
-  using Images = ImagesOf<Shape, InputPixels<Layer, Shape, Tiling::gathered>, last, false>;
+  using Places = InputPixels<Layer, Shape, Tiling::gathered>;
+  using Images = ImagesOf<Shape, Places, last, false>;
   using Weights = Filters<Shape, true>;
   using A = std::conditional_t<last, Images, Weights>;
   using B = std::conditional_t<last, Weights, Images>;
   static constexpr unsigned optional = 1u << 2;  // the bias
+  // Of operands other than those multiplied: vectors of results, and of a channel's values.
+  template <class, int Width>
+  static constexpr int alignment =
+      greatest(Width * static_cast<int>(sizeof(typename Epilogue::Result)),
+               Epilogue::alignment * (last ? least(Width, 4) : 1));
   static constexpr bool along_a = true, along_b = last, scaled = Epilogue::scaled;
   static __device__ const void *a(const Arguments &args) { return last ? args.x : args.w; }
   static __device__ const void *b(const Arguments &args) { return last ? args.w : args.x; }
@@ -88,12 +94,18 @@ struct PointwiseForward {
         return [=](int) { return factor; };
       });
   }
+  // Of signed bytes: what x counts from, and whether a result's pixel is one of the input's, and
+  // not of its padding, which is that.
+  static __device__ int zero(const Arguments &args) { return Epilogue::zero_of(args); }
+  static __device__ bool present(const Shape &s, int row, int column) {
+    return !Tiling::gathered || Places::pixel(s, last ? row : column) >= 0;
+  }
   template <class T, int Width>
   static __device__ void store(const Arguments &args, const Shape &s, int, int row, int column,
-                               const float *values) {
+                               const typename Epilogue::Sum *values) {
     const int at =
         result_at<last>(row, column, s.out_channels, s.out_channels, s.out_height * s.out_width);
-    T *out = static_cast<T *>(args.out) + at;
+    auto *out = static_cast<typename Epilogue::Result *>(args.out) + at;
     if constexpr (last)
       write_vector(out, Epilogue::template apply_channels<Width>(values, args, column, at));
     else write_vector(out, Epilogue::template apply<Width>(values, args, row, at));

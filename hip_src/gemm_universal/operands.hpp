@@ -154,9 +154,9 @@ struct OperandTile {
     }
   }
 
-  // Single halves pass through registers, and many would take all of these.
-  static constexpr bool halves = Vector * sizeof(T) == 2 && !(kept && Along);
-  static constexpr int copied = halves ? least(8, count) : count;
+  // Less than words passes through registers, and many would take all of these.
+  static constexpr bool small = Vector * sizeof(T) < 4 && !(kept && Along);
+  static constexpr int copied = small ? least(8, count) : count;
   __device__ void copy(T *lds, int step) const {
     each<copied>(step, [&](int, int at, const T *element, bool there, int, int) {
       copy_async<Vector * int{sizeof(T)}>(lds + at, element, there);

@@ -11,17 +11,9 @@
 // that blocks do not read the same columns' elements at the same time.
 #pragma once
 
-#include "gemm_universal/lanes.hpp"
-#include "gemm_universal/shape.hpp"
+#include "gemm_universal/byte_lanes.hpp"
 
 namespace dscore {
-
-template <class T, class t>
-using LanesOf = std::conditional_t<
-    t::plain, PlainLanes<T, t>,
-    std::conditional_t<
-        t::arithmetic == Products::tf32x3, Tf32Lanes<T, t>,
-        std::conditional_t<t::mfma, MfmaLanes<T, t>, Matrix16Lanes<T, t>>>>;
 
 // Roles: sizes m, n, k of a problem's product; A and B, the operands, with their `extent` of rows
 // or columns of results, their `depth` of summed elements, and where a `row` begins and what a
@@ -32,11 +24,13 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   using Shape = typename Roles::Shape;
   using t = GemmUniversalShape<T, Tiling, Roles>;
   using Arguments = typename Roles::Arguments;
-  using Lanes = LanesOf<T, t>;
+  using Lanes = typename ParticularsOf<T, t>::Lanes;
+  using Sum = typename t::Sum;
   static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = t::cluster;
   static constexpr int layout = t::layout, lds_bytes = t::lds_bytes;
   static constexpr int alignment =
-      greatest(greatest(t::vector_a, t::vector_b), t::vector_out) * static_cast<int>(sizeof(T));
+      greatest(greatest(t::vector_a, t::vector_b) * static_cast<int>(sizeof(T)),
+               Roles::template alignment<T, t::vector_out>);
 
   static __host__ __device__ int tiles_m(const Shape &s) {
     return ceil_div(Roles::m(s), t::tile_m);
@@ -66,7 +60,10 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   static constexpr bool fetched = t::stages == 2 && t::repeat == 1;
   typename t::A::Move a_moves[fetched ? t::A::count : 1];
   typename t::B::Move b_moves[fetched ? t::B::count : 1];
-  float accumulators[t::accumulators];
+  Sum accumulators[t::accumulators];
+  // Of signed bytes: what x counts from, and sums of filters where that is not 0.
+  int zero = 0, *filter_sums = nullptr;
+  typename ParticularsOf<T, t>::Filters filters;
 
   static __device__ int tile_of() { return blockIdx.x / t::cluster; }
   __device__ Product(const Arguments &args, const Shape &shape)
@@ -103,7 +100,11 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
     a.put(lds, a_moves);
     b.put(lds + t::A::elements, b_moves);
   }
-  __device__ void multiply(const T *lds) { multiply(lds, lds + t::A::elements); }
+  __device__ void multiply(const T *lds) {
+    multiply(lds, lds + t::A::elements);
+    if constexpr (t::quantised)
+      if (zero != 0) filters.add(t::last ? lds + t::A::elements : lds, thread);
+  }
   __device__ void multiply(const T *rows, const T *columns) {
     Lanes::multiply(accumulators,
                     rows + place_of<t::along_a>(wave_m, slice * t::slice, t::pitch_a),
@@ -112,7 +113,7 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
 
   // Stores Width neighbouring sums of a row.
   template <int Width>
-  __device__ void store(const Arguments &args, int row, int column, const float *values) const {
+  __device__ void store(const Arguments &args, int row, int column, const Sum *values) const {
     if (Roles::n(s) % t::tile_n != 0 && column >= Roles::n(s)) return;
     Roles::template store<T, Width>(args, s, part, row, column, values);
   }
@@ -129,7 +130,7 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
       for (int q = 0; q < Lanes::runs; q++)
         DSCORE_UNROLL
         for (int e = 0; e < Lanes::run; e += width) {
-          float values[width];
+          Sum values[width];
           DSCORE_UNROLL
           for (int j = 0; j < width; j++) values[j] = accumulators[Lanes::index(r, q, e + j)];
           store<width>(args, row, first_n + wave_n + Lanes::column(q, lane) + e, values);
@@ -138,14 +139,14 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   }
 
   // Sums of all slices, and of a cluster's blocks, through LDS to the threads that store them.
-  __device__ void finish_joined(const Arguments &args, float *sums) const {
+  __device__ void finish_joined(const Arguments &args, Sum *sums) const {
     if constexpr (t::repeat == 1) __syncthreads();
-    float *own = sums + slice * t::sums + wave_m * t::sum_row + wave_n;
+    Sum *own = sums + slice * t::sums + wave_m * t::sum_row + wave_n;
     DSCORE_UNROLL
     for (int r = 0; r < Lanes::rows; r++)
       DSCORE_UNROLL
       for (int q = 0; q < Lanes::runs; q++) {
-        Pack<float, Lanes::run> run;
+        Pack<Sum, Lanes::run> run;
         DSCORE_UNROLL
         for (int e = 0; e < Lanes::run; e++) run.at[e] = accumulators[Lanes::index(r, q, e)];
         write_vector(own + Lanes::row(r, lane) * t::sum_row + Lanes::column(q, lane), run);
@@ -157,7 +158,7 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
     for (int at = rank * threads + thread; at < all; at += threads * t::cluster) {
       const int row = at / columns, column = at % columns * t::vector_out;
       if (!held(first_m + row)) continue;
-      float values[t::vector_out] = {};
+      Sum values[t::vector_out] = {};
       join(values, sums + row * t::sum_row + column);
       store<t::vector_out>(args, first_m + row, first_n + column, values);
     }
@@ -167,7 +168,7 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   // Blocks whose sums are read at once: all of them would take all registers there are.
   static constexpr int together =
       greatest(least(t::cluster, 64 / (t::slices * t::vector_out)), 1);
-  __device__ void join(float (&values)[t::vector_out], const float *sums) const {
+  __device__ void join(Sum (&values)[t::vector_out], const Sum *sums) const {
     DSCORE_ROLLED
     for (int first = 0; first < t::cluster; first += together)
       DSCORE_UNROLL
@@ -175,14 +176,14 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
         if (t::cluster % together == 0 || first + block < t::cluster)
           join_block(values, sums, first + block);
   }
-  __device__ void join_block(float (&values)[t::vector_out], const float *sums, int block) const {
+  __device__ void join_block(Sum (&values)[t::vector_out], const Sum *sums, int block) const {
     constexpr int width = least(t::vector_out, 4);
-    float own[t::vector_out] = {};
+    Sum own[t::vector_out] = {};
     DSCORE_UNROLL
     for (int other = 0; other < t::slices; other++)
       DSCORE_UNROLL
       for (int j = 0; j < t::vector_out; j += width) {
-        const float *from = sums + other * t::sums + j;
+        const Sum *from = sums + other * t::sums + j;
         const auto several = t::cluster > 1 ? read_vector_of_block<width>(from, block)
                                             : read_vector<width>(from);
         DSCORE_UNROLL
@@ -192,9 +193,40 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
     for (int j = 0; j < t::vector_out; j++) values[j] += own[j];
   }
 
-  __device__ void finish(const Arguments &args, void *sums) const {
+  __device__ void finish(const Arguments &args, void *sums) {
+    if constexpr (t::quantised)
+      if (zero != 0 && slice == 0) take_off_zero();
     if constexpr (t::direct) finish_direct(args);
-    else finish_joined(args, static_cast<float *>(sums));
+    else finish_joined(args, static_cast<Sum *>(sums));
+  }
+
+  // The sum of (x - zero) * w is that of x * w less zero times that of w.
+  __device__ void take_off_zero() {
+    const auto of = [&](int filter) {
+      return static_cast<uint32_t>(zero) *
+             static_cast<uint32_t>(filters.of(filter_sums, filter));
+    };
+    DSCORE_UNROLL
+    for (int q = 0; q < Lanes::runs; q++)
+      DSCORE_UNROLL
+      for (int e = 0; e < Lanes::run; e++) {
+        const int column = wave_n + Lanes::column(q, lane) + e;
+        const uint32_t of_column = t::last ? of(column) : 0;
+        DSCORE_UNROLL
+        for (int r = 0; r < Lanes::rows; r++) {
+          const int row = wave_m + Lanes::row(r, lane);
+          Sum &sum = accumulators[Lanes::index(r, q, e)];
+          if (Roles::present(s, first_m + row, first_n + column))
+            sum = static_cast<Sum>(static_cast<uint32_t>(sum) - (t::last ? of_column : of(row)));
+        }
+      }
+  }
+  __device__ void put_filter_sums() {
+    if constexpr (t::quantised) {
+      if (zero == 0) return;
+      filters.put(filter_sums, thread);
+      __syncthreads();
+    }
   }
 
   // Tiles of rows, one after the other, through a ring; the columns' elements stay in LDS.
@@ -219,8 +251,13 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
       if (ahead < tiles) rows(ahead).copy(buffer(ahead), 0);
       commit_copies();
       DSCORE_UNROLL
-      for (int i = 0; i < t::accumulators; i++) accumulators[i] = 0.0f;
+      for (int i = 0; i < t::accumulators; i++) accumulators[i] = 0;
       multiply(buffer(tile), lds);
+      if constexpr (t::quantised)
+        if (tile == 0 && zero != 0) {
+          filters.add(lds, thread);
+          put_filter_sums();
+        }
       first_m = first + tile * t::tile_m;
       finish(args, ring + t::stages * t::A::elements);
     }
@@ -228,6 +265,10 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
 
   __device__ void run(const Arguments &args) {
     T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
+    if constexpr (t::quantised) {
+      zero = Roles::zero(args);
+      filter_sums = reinterpret_cast<int *>(lds + t::filter_sums_at);
+    }
     if constexpr (t::repeat > 1) {
       run_repeated(args, lds);
     } else {
@@ -235,6 +276,7 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
         if constexpr (Roles::scaled)
           Roles::scale(args, s, a, b, arrived, arrived + t::A::elements, turned(step));
       });
+      put_filter_sums();
       finish(args, lds);
     }
   }

@@ -5,7 +5,7 @@
 
 namespace dscore {
 
-enum class Products { plain, tf32x3, matrix16 };
+enum class Products { plain, tf32x3, matrix16, matrix8 };
 
 // VectorA, VectorB, VectorOut: elements that lie side by side and aligned in rows of the operands
 // and of the result. Gathered: pixels are not all in their order, for a stride or padding. Last:
@@ -28,14 +28,18 @@ struct GemmUniversalTiling {
   static constexpr bool direct = !Staged && Slices == 1 && Cluster == 1;
   static constexpr int sum_row = TileN + (TileN % 16 ? 0 : 8), sums = TileM * sum_row;
   static constexpr bool plain = Arithmetic == Products::plain;
-  static constexpr int fragment = plain ? 4 : Arithmetic == Products::tf32x3 ? 8 : 16;
+  static constexpr bool bytes = Arithmetic == Products::matrix8;
+  static constexpr int fragment = plain                            ? 4
+                                  : Arithmetic == Products::tf32x3 ? 8
+                                  : bytes                          ? 32
+                                                                   : 16;
   static_assert(TileM % WaveM == 0 && TileN % WaveN == 0, "a block holds whole wavefronts");
   static_assert(Step % Slices == 0 && slice % fragment == 0, "slices of whole fragments");
   static_assert(TileN % VectorOut == 0, "rows of whole vectors");
   static_assert(Repeat == 1 || (Stages > 1 && Slices * Cluster * Parts == 1),
                 "tiles of rows that follow one another in a ring");
   // Of AMD's matrix units.
-  static constexpr bool mfma = Arithmetic == Products::matrix16 && Wavefront == 64;
+  static constexpr bool mfma = !plain && Arithmetic != Products::tf32x3 && Wavefront == 64;
   static_assert(plain ? WaveM % LanesM == 0 && WaveN % (Wavefront / LanesM) == 0
                       : WaveM % 16 == 0 && WaveN % (mfma ? 16 : 8) == 0 && LanesM == 8 &&
                             (mfma || Wavefront == 32),
@@ -43,17 +47,27 @@ struct GemmUniversalTiling {
   static_assert(Arithmetic != Products::tf32x3 || has_tf32, "matrix units");
 };
 
+// The greatest that is at most `most`, or 1.
+constexpr int power_of_two(int most) { return most < 2 ? 1 : 2 * power_of_two(most / 2); }
+
 // What depends on the operation and the element type, too.
 template <class T, class Tiling, class Roles>
 struct GemmUniversalShape : Tiling {
   static constexpr bool along_a = Roles::along_a, along_b = Roles::along_b;
+  // Of signed bytes. Four bytes or more of an operand across the sum are turned together.
+  static constexpr bool quantised = std::is_same_v<T, int8_t>;
+  using Sum = std::conditional_t<quantised, int32_t, float>;
+  static_assert(Tiling::plain || Tiling::bytes == quantised, "matrix units of the element type");
+  static_assert(!quantised || (Tiling::step / Tiling::slices % 16 == 0 && along_a),
+                "vectors of bytes along the sum");
   // Columns of fragments that a lane holds side by side, as far as they make vectors of 16 bytes.
   static constexpr int most = 8 / static_cast<int>(sizeof(T));
   static constexpr bool paired = !Tiling::plain && !Tiling::mfma && along_b && Tiling::direct;
-  static constexpr int group = !paired                            ? 1
-                               : Tiling::wave_n % (8 * most) == 0 ? most
-                               : Tiling::wave_n % 16 == 0         ? 2
-                                                                  : 1;
+  static constexpr int group = !paired                                         ? 1
+                               : Tiling::wave_n % (8 * most) == 0              ? most
+                               : quantised && Tiling::wave_n % (4 * most) == 0 ? most / 2
+                               : Tiling::wave_n % 16 == 0                      ? 2
+                                                                               : 1;
   // Rows of a tile begin some banks apart, so that lanes reading several meet no bank twice: an odd
   // number of vectors of 16 bytes, or, where four rows are read by pairs of floats, 8 banks.
   static constexpr int pitch(int row, bool along) {
@@ -69,13 +83,20 @@ struct GemmUniversalShape : Tiling {
                         Tiling::vector_b, pitch_b, group, typename Roles::B>;
   static constexpr int buffer = A::elements + B::elements;
   static constexpr int joined_bytes =
-      Tiling::direct ? 0 : Tiling::slices * Tiling::sums * static_cast<int>(sizeof(float));
+      Tiling::direct ? 0 : Tiling::slices * Tiling::sums * static_cast<int>(sizeof(Sum));
+  // Sums of the filters, which lie in the rows or the columns, by some threads each.
+  static constexpr int filters = Tiling::last ? Tiling::tile_n : Tiling::tile_m;
+  static constexpr int threads_of_filter =
+      quantised ? power_of_two(least(Tiling::step / 16, Tiling::threads / filters)) : 0;
+  static constexpr int filter_sums_bytes =
+      filters * threads_of_filter * static_cast<int>(sizeof(Sum));
   // Of tiles of rows that follow one another, the columns' elements stay.
   static constexpr int ring_bytes =
       (Tiling::repeat > 1 ? B::elements + Tiling::stages * A::elements : Tiling::stages * buffer) *
       static_cast<int>(sizeof(T));
-  static constexpr int lds_bytes =
+  static constexpr int filter_sums_at =
       Tiling::repeat > 1 ? ring_bytes + joined_bytes : greatest(ring_bytes, joined_bytes);
+  static constexpr int lds_bytes = filter_sums_at + filter_sums_bytes;
 };
 
 }  // namespace dscore

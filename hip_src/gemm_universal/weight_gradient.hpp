@@ -26,6 +26,8 @@ struct PointwiseWeightGradient {
   using A = ImagesOf<Shape, AllOutputPixels<Layer, Shape>, last, true>;
   using B = ImagesOf<Shape, InputPixels<Layer, Shape, Tiling::gathered>, last, true>;
   static constexpr unsigned optional = 0;
+  template <class T, int Width>
+  static constexpr int alignment = Width * static_cast<int>(sizeof(T));
   static constexpr bool along_a = !last, along_b = !last, scaled = false;
   static __device__ const void *a(const Arguments &args) { return args.gradient; }
   static __device__ const void *b(const Arguments &args) { return args.x; }

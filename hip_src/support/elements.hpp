@@ -95,10 +95,11 @@ struct alignas(Count * sizeof(T)) Pack {
   T at[Count];
 };
 
-// What a vector moves as: pairs of small elements as words, which compilers would move one by one.
+// What a vector moves as: small elements by words, which compilers would move one by one.
 template <class T, int Count>
-using Moved = std::conditional_t<sizeof(T) == 2 && Count % 2 == 0, Pack<uint32_t, (Count + 1) / 2>,
-                                 Pack<T, Count>>;
+using Moved = std::conditional_t<
+    sizeof(T) < 4 && Count * sizeof(T) % 4 == 0, Pack<uint32_t, (Count * sizeof(T) + 3) / 4>,
+    std::conditional_t<sizeof(T) == 1 && Count == 2, Pack<uint16_t, 1>, Pack<T, Count>>>;
 
 // Read before its bits are copied: of a copy right out of memory nvcc would make loads of bytes.
 template <int Count, class T>

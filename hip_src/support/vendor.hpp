@@ -45,9 +45,11 @@ __device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {
   return there ? read_vector<Count>(from) : Vector{};
 #else
   // hipcc would keep a struct that is one of two in scratch memory.
-  if constexpr (sizeof(T) == 2 && !std::is_same_v<T, uint16_t>) {
-    using Word = std::conditional_t<Count % 2 == 0, uint32_t, uint16_t>;
-    constexpr int words = Count * sizeof(T) / sizeof(Word);
+  constexpr int bytes = Count * static_cast<int>(sizeof(T));
+  if constexpr (sizeof(T) < 4 && !std::is_unsigned_v<T>) {
+    using Word = std::conditional_t<bytes % 4 == 0, uint32_t,
+                                    std::conditional_t<bytes % 2 == 0, uint16_t, uint8_t>>;
+    constexpr int words = bytes / static_cast<int>(sizeof(Word));
     return bits_as<Pack<T, Count>>(
         vector_or_zeros<words>(reinterpret_cast<const Word *>(from), there));
   } else {
@@ -95,7 +97,9 @@ __device__ inline void copy_async(void *lds, const void *from, bool there = true
   emulation::copy_async(lds, from, there ? Bytes : 0, Bytes);
 #elif defined(DSCORE_ASYNC_COPIES)
   const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(lds));
-  if constexpr (Bytes == 2)  // the least that passes by itself are four
+  if constexpr (Bytes == 1)
+    *static_cast<uint8_t *>(lds) = there ? *static_cast<const uint8_t *>(from) : 0;
+  else if constexpr (Bytes == 2)  // the least that passes by itself are four
     *static_cast<uint16_t *>(lds) = there ? *static_cast<const uint16_t *>(from) : 0;
   else if constexpr (Bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -104,7 +108,8 @@ __device__ inline void copy_async(void *lds, const void *from, bool there = true
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(Bytes),
                  "r"(there ? Bytes : 0) : "memory");
 #else
-  using Word = std::conditional_t<Bytes == 2, uint16_t, uint32_t>;
+  using Word = std::conditional_t<Bytes == 1, uint8_t,
+                                  std::conditional_t<Bytes == 2, uint16_t, uint32_t>>;
   constexpr int words = Bytes / static_cast<int>(sizeof(Word));
   *static_cast<Pack<Word, words> *>(lds) =
       vector_or_zeros<words>(static_cast<const Word *>(from), there);
@@ -139,31 +144,34 @@ __device__ inline void cluster_barrier() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
-__device__ inline float read_of_block(const float *own, int rank) {
+template <class Sum>
+__device__ inline Sum read_of_block(const Sum *own, int rank) {
 #if defined(DSCORE_HOST)
   return *emulation::of_block(own, rank);
 #elif defined(__CUDACC__)
-  float value;
+  uint32_t bits;
   unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(own));
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(at), "r"(rank));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(at));
-  return value;
+  asm volatile("ld.shared::cluster.b32 %0, [%1];" : "=r"(bits) : "r"(at));
+  return bits_as<Sum>(bits);
 #else
   return *own;  // devices without clusters have but the one block in each
 #endif
 }
 
 // Neighbours there.
-template <int Count>
-__device__ inline Pack<float, Count> read_vector_of_block(const float *own, int rank) {
-  Pack<float, Count> vector;
+template <int Count, class Sum>
+__device__ inline Pack<Sum, Count> read_vector_of_block(const Sum *own, int rank) {
+  Pack<Sum, Count> vector;
 #if defined(__CUDACC__)
   if constexpr (Count == 4) {
+    uint32_t bits[4];
     unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(own));
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(at), "r"(rank));
-    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-                 : "=f"(vector.at[0]), "=f"(vector.at[1]), "=f"(vector.at[2]), "=f"(vector.at[3])
-                 : "r"(at));
+    asm volatile("ld.shared::cluster.v4.b32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(bits[0]), "=r"(bits[1]), "=r"(bits[2]), "=r"(bits[3]) : "r"(at));
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) vector.at[i] = bits_as<Sum>(bits[i]);
   } else
 #endif
   {

@@ -1,5 +1,5 @@
 """Pointwise convolution and its gradients as products of matrices whose operands lie in either
-order of their axes: of NHWC, of NCHW in 16 bits, and of images of one pixel."""
+order of their axes: of NHWC, of NCHW in 16 bits, and of images of one pixel; of floats and int8."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from dscore.algorithms.gemm import CLUSTER_LIMIT, LEAST_SPLIT_CHANNELS, MOST_STA
 from dscore.algorithms.gemm_universal import cost
 from dscore.algorithms.gemm_universal.space import columns_of
 from dscore.algorithms.gemm_universal.tiling import (
+    TURNED,
     GemmUniversalTiling,
     channels_last,
     fragment_of,
@@ -39,6 +40,7 @@ from dscore.algorithms.gemm_universal.tiling import (
     sizes_of,
     splits,
     streams,
+    turned,
     vectors_of,
 )
 from dscore.algorithms.registers import roomy
@@ -63,9 +65,15 @@ def _fragment_m(case: Case) -> Count:
 
 
 def _fragment_n(case: Case) -> Count:
-    columns = 8 if case.device.wavefront == MATRIX_WAVEFRONT else 16
-    return np.where(on_units(case.tiling), columns, np.maximum(
+    columns, beside = 8 if case.device.wavefront == MATRIX_WAVEFRONT else 16, 1
+    if turned(case.problem):
+        columns, beside = 2 * columns if columns == 8 else TURNED * columns, TURNED
+    return np.where(on_units(case.tiling), columns, beside * np.maximum(
         floor_div(case.device.wavefront, case.tiling.lanes_m), 1))
+
+
+def _fragment_k(case: Case) -> Count:
+    return fragment_of(case.problem.spec.element, case.tiling)
 
 
 def _lanes(case: Case) -> Count:
@@ -98,7 +106,9 @@ def _unmatched(case: Case) -> Count:
     t, element, types = case.tiling, case.problem.spec.element, case.device.matrix_types
     tf32 = ("tf32" in types and element == ACCUMULATOR
             and sizes_of(case.problem).k >= LEAST_SPLIT_CHANNELS)
-    return np.where(splits(t), 1 - tf32, np.where(on_units(t), 1 - (element.name in types), 0))
+    unit = np.asarray(t.arithmetic) == ("matrix8" if element.exact else "matrix16")
+    return np.where(splits(t), 1 - tf32, 1 * (on_units(t) & (
+        np.logical_not(unit) | (element.name not in types))))
 
 
 def _unrepeatable(case: Case) -> Count:
@@ -121,7 +131,7 @@ class GemmUniversal(Algorithm):
     name = "gemm_universal"
     tiling = GemmUniversalTiling
     operations = ("conv", "input_gradient", "weight_gradient")
-    elements = FLOATS
+    elements = (*FLOATS, "int8")
     layouts = LAYOUTS
     limits = (
         Limit("E-TILE", "part wavefronts", "", "",
@@ -136,8 +146,8 @@ class GemmUniversal(Algorithm):
               lambda c: (_lanes(c), power_of_two_within(c.tiling.lanes_m, c.device.wavefront)),
               lambda c: "a power of two; 8 on matrix units"),
         Limit("E-SLICE", "elements left", "", "",
-              lambda c: (remainder(c.tiling.step, c.tiling.slices * fragment_of(c.tiling)), 0),
-              lambda c: f"step by slices, in fragments of {fragment_of(c.tiling)}"),
+              lambda c: (remainder(c.tiling.step, c.tiling.slices * _fragment_k(c)), 0),
+              lambda c: f"step by slices, in fragments of {_fragment_k(c)}"),
         Limit("E-VECTOR", "elements left", "", "", lambda c: (_unaligned(c), 0),
               lambda c: "rows of tiles in vectors of 16 bytes"),
         Limit("E-STAGES", "stages", "", "", _stages,
@@ -162,7 +172,7 @@ class GemmUniversal(Algorithm):
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         if not channels_last(problem) and problem.spec.element == ACCUMULATOR:
             return (Violation("E-LAYOUT", f"layout of {self.name}", "nchw",
-                              "nhwc; nchw of elements of 16 bits, or of images of one pixel"),)
+                              "nhwc; nchw of elements of 16 or 8 bits, or of images of one pixel"),)
         return require_kind(problem, self.name, "pointwise")
 
     def chain(self, problem: ConvProblem, t: Any) -> int:

@@ -13,7 +13,9 @@ from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.gemm import LEAST_SPLIT_CHANNELS
 from dscore.algorithms.gemm_universal import GemmUniversal
 from dscore.algorithms.gemm_universal.tiling import (
+    DOT_VECTOR,
     FRAGMENTS,
+    TURNED,
     GemmUniversalTiling,
     channels_last,
     gathered,
@@ -56,6 +58,9 @@ def templates(draw: Any, device: Device) -> Template:
     tiling = draw(_tilings(device, element, operation, last))
     widths = [2**k for k in range((VECTOR_BYTES // element.bytes).bit_length())]
     ins, outs, plane = (draw(st.sampled_from(widths)) for _ in "iop")
+    if of_layer.get("out_dtype"):  # whose results are larger than what they are made of
+        most = VECTOR_BYTES // ELEMENTS[of_layer["out_dtype"]].bytes
+        outs, plane = min(outs, most), min(plane, most)
     picked = (nhwc or not last) and draw(st.booleans())
     if last:
         vectors = {"conv": (ins, ins, outs), "input_gradient": (outs, ins, ins),
@@ -72,13 +77,19 @@ def templates(draw: Any, device: Device) -> Template:
 def _tilings(draw: Any, device: Device, element: Element, operation: str, last: bool) -> Tiling:
     on_units = "tf32" if element == ACCUMULATOR else element.name
     units = on_units in device.matrix_types and draw(st.integers(0, 3)) > 0
-    of_units: Arithmetic = "tf32x3" if element == ACCUMULATOR else "matrix16"
+    of_units: Arithmetic = ("tf32x3" if element == ACCUMULATOR else
+                            "matrix8" if element.exact else "matrix16")
     arithmetic: Arithmetic = of_units if units else "plain"
     lanes_m = 8 if units else draw(st.sampled_from((4, 8, 16)))
-    whole, fragment = VECTOR_BYTES // element.bytes, FRAGMENTS[arithmetic]
+    whole = VECTOR_BYTES // element.bytes
+    fragment = DOT_VECTOR if element.exact and not units else FRAGMENTS[arithmetic]
     wave_m = (16 if units else lanes_m) * draw(st.integers(1, 2))
     columns = 8 if device.wavefront == MATRIX_WAVEFRONT else 16
-    wave_n = (columns if units else device.wavefront // lanes_m) * draw(st.integers(1, 4))
+    columns = columns if units else device.wavefront // lanes_m
+    if element.exact and not last:  # columns that are turned together
+        wave_n = columns * (2 if units and columns == 8 else TURNED) * draw(st.integers(1, 2))
+    else:
+        wave_n = columns * draw(st.integers(1, 4))
     slices = draw(st.integers(1, 3))
     tiling = GemmUniversalTiling(
         tile_m=draw(st.integers(1, 2)) * wave_m, tile_n=draw(st.integers(1, 2)) * wave_n,

@@ -10,6 +10,7 @@ import numpy as np
 from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.gemm_universal.tiling import (
+    DOT_VECTOR,
     copies_of,
     direct,
     on_units,
@@ -70,12 +71,15 @@ def traffic_of(case: Case) -> GemmTraffic:
     vector_out, units = vectors_of(problem)[2], on_units(t)
     depth, small = t.repeat * shape.steps * t.step / t.slices, problem.spec.element != ACCUMULATOR
     eights_m, eights_n = t.wave_m / 8, t.wave_n / 8
-    # Of 16 bits, four matrices of 8 x 8 by an instruction; of float32, pairs or single elements.
-    loads_16 = depth / 16 * (eights_m + eights_n) / 2
+    # Of 16 bits, four matrices of 8 x 8 by an instruction, of int8 of 8 x 16; of float32, pairs or
+    # single elements.
+    unit = 32 if problem.spec.element.exact else 16 if small else 8
+    loads_16 = depth / unit * (eights_m + eights_n) / 2
     loads_tf32 = depth / 8 * ((1 if sizes.along_a else 2) * eights_m
                               + (1 if sizes.along_b else 2) * eights_n)
     thread_m, thread_n = t.wave_m / t.lanes_m, t.wave_n * t.lanes_m / wavefront
-    loads = depth / 4 * ((1 if sizes.along_a else 2) * thread_m
+    dots = DOT_VECTOR / 4 if problem.spec.element.exact else 1
+    loads = depth / (4 * dots) * ((1 if sizes.along_a else 2) * thread_m
                          + (1 if sizes.along_b else 2) * thread_n)
     on_loads = loads_16 if small else loads_tf32
     bytes_read = depth * element * np.where(units, t.wave_m + t.wave_n,
@@ -85,13 +89,13 @@ def traffic_of(case: Case) -> GemmTraffic:
     own = direct(t)
     run = np.minimum(VECTOR_BYTES / element if sizes.along_b else 2, vector_out)
     return GemmTraffic(
-        fmas=np.where(units, 0, depth * thread_m * thread_n),
+        fmas=np.where(units, 0, depth / dots * thread_m * thread_n),
         splits=np.where(splits(t), depth * (eights_m + eights_n), 0),
-        products=np.where(units, depth / (16 if small else 8) * (1 if small else 3)
+        products=np.where(units, depth / unit * (1 if small else 3)
                           * eights_m / 2 * eights_n, 0),
         lds_loads=np.where(units, on_loads, loads),
         lds_clocks=bytes_read / (WORD_BYTES * wavefront),
-        fragments=np.where(units, depth / (16 if small else 8), depth / 4), copies=copies,
+        fragments=np.where(units, depth / unit, depth / (4 * dots)), copies=copies,
         stores=t.repeat * np.where(own, shape.sums / run, shape.sums / vector_out / t.slices),
         # Of a lane's own sums, eight rows by an instruction; else neighbouring vectors.
         lines=t.repeat * np.where(own, 8 * shape.sums / run,

@@ -29,6 +29,7 @@ _LEAST_FULL = 0.5
 _MOST_SUMS = 128
 # Summed elements of a step.
 _MOST_STEP = 256
+_MOST_STEP_BYTES = 512  # of int8
 # Blocks for each compute unit beyond which shares of the summed elements only add up.
 _MOST_SHARES = 2
 _PARTS = (1, 4, 8, 16, 32, 64, 128)
@@ -48,7 +49,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         parts.append(_whole(device, element, sizes.k, streams(problem)))
     c = concatenate(*parts)
     c = select(c, (c.tile_m - sizes.m < c.wave_m) & (c.tile_n - sizes.n < c.wave_n)
-               & (c.step * c.cluster * c.parts < np.maximum(2 * sizes.k, 2 * fragment_of(c))))
+               & (c.step * c.cluster * c.parts < np.maximum(2 * sizes.k,
+                                                            2 * fragment_of(element, c))))
     tiles = ceil_div(sizes.m, c.tile_m) * ceil_div(sizes.n, c.tile_n)
     steps = ceil_div(ceil_div(sizes.k, c.step), c.cluster * c.parts)
     keep = (c.stages <= np.maximum(3, steps * c.repeat + 1)) & ((c.stages != 1) | (steps == 1))
@@ -69,7 +71,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
 def _tiles(device: Device, element: Element, sums_pixels: bool) -> SimpleNamespace:
     """The tilings of the axes that suit the device whatever the problem."""
     axes: dict[str, Any] = {
-            "slices": (1, 2, 4) if sums_pixels else (1, 2, 4, 8), "slice_k": (16, 32, 64),
+            "slices": (1, 2, 4) if sums_pixels else (1, 2, 4, 8),
+            "slice_k": (32, 64, 128) if element.exact else (16, 32, 64),
             "stages": (3, 4, 6) if device.asynchronous_copies else (2,),
             "cluster": powers_of_two(device.cluster_blocks), "repeat": (1,), "staged": (0,),
             "parts": _PARTS if sums_pixels else (1,)}
@@ -86,9 +89,10 @@ def _whole(device: Device, element: Element, k: int, streamed: bool) -> SimpleNa
                        "repeat": (2, 4, 8, 16)}] * streamed
     shared = {**once, "stages": (1,), "slices": (2, 4), "staged": (0,)}
     # The least multiple of a fragment, and a power of two, by which addresses are simpler.
-    least = -(-k // 16) * 16
+    unit = 32 if element.exact and element.name in device.matrix_types else 16
+    least = -(-k // unit) * unit
     whole = tuple({least, 1 << (least - 1).bit_length()})
-    divided = tuple({-(-k // (16 * slices)) * 16 for slices in shared["slices"]})
+    divided = tuple({-(-k // (unit * slices)) * unit for slices in shared["slices"]})
     return concatenate(*(_laid_out(device, element, {**axes, "slice_k": whole}) for axes in kinds),
                        _laid_out(device, element, {**shared, "slice_k": divided}))
 
@@ -98,14 +102,16 @@ def _laid_out(device: Device, element: Element, axes: Mapping[str, Sequence[int]
     """Wavefronts by fragments of matrix units, and by lanes of plain arithmetic, on *axes*."""
     name = "tf32" if element == ACCUMULATOR else element.name
     if name not in device.matrix_types:
-        return _tilings(device, _plain(device, axes, (4, 8, 16), (1, 2, 4, 8), (1, 2, 4, 8)))
-    at = ARITHMETICS.index("tf32x3" if element == ACCUMULATOR else "matrix16")
+        return _tilings(device, element,
+                        _plain(device, axes, (4, 8, 16), (1, 2, 4, 8), (1, 2, 4, 8)))
+    at = ARITHMETICS.index("tf32x3" if element == ACCUMULATOR else
+                           "matrix8" if element.exact else "matrix16")
     of_fragments = _WAVES_N if device.wavefront == MATRIX_WAVEFRONT else (16, 32, 48, 64, 96, 128)
     units = grid(arithmetic=[at], lanes_m=[8], wave_m=_WAVES_M, wave_n=of_fragments,
                  waves_m=(1, 2, 4, 8), waves_n=(1, 2, 3, 4), **axes)
     # Plain arithmetic for those who ask for it.
     few = {**axes, "cluster": (1,), "slices": (1,), "stages": axes["stages"][:1]}
-    return _tilings(device, concatenate(units, _plain(device, few, (8,), (4,), (4,))))
+    return _tilings(device, element, concatenate(units, _plain(device, few, (8,), (4,), (4,))))
 
 
 def _plain(device: Device, axes: Mapping[str, Sequence[int]], lanes_m: tuple[int, ...],
@@ -117,7 +123,7 @@ def _plain(device: Device, axes: Mapping[str, Sequence[int]], lanes_m: tuple[int
     return c
 
 
-def _tilings(device: Device, c: SimpleNamespace) -> SimpleNamespace:
+def _tilings(device: Device, element: Element, c: SimpleNamespace) -> SimpleNamespace:
     """The fields of tilings, and their wavefronts, of axes."""
     waves: Count = c.waves_m * c.waves_n * c.slices
     return select(SimpleNamespace(
@@ -126,4 +132,4 @@ def _tilings(device: Device, c: SimpleNamespace) -> SimpleNamespace:
         stages=c.stages, cluster=c.cluster, parts=c.parts, repeat=c.repeat, staged=c.staged == 1,
         arithmetic=np.asarray(ARITHMETICS)[c.arithmetic], waves=waves),
         (c.wave_m * c.wave_n <= _MOST_SUMS * device.wavefront) & (waves <= _MOST_WAVES)
-        & (c.slice_k * c.slices <= _MOST_STEP))
+        & (c.slice_k * c.slices <= (_MOST_STEP_BYTES if element.exact else _MOST_STEP)))

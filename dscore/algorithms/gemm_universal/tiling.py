@@ -9,12 +9,16 @@ import numpy as np
 
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
-from dscore.core.numerics import ACCUMULATOR, ARITHMETICS, Arithmetic, Element
+from dscore.core.numerics import ACCUMULATOR, ARITHMETICS, WORD_BYTES, Arithmetic, Element
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
 
-# Summed elements that one instruction of each arithmetic takes.
-FRAGMENTS = {"plain": 4, "tf32x3": 8, "matrix16": 16}
+# Summed elements that one instruction of each arithmetic takes, plain of floats; and of int8 those
+# that a lane reads as one.
+FRAGMENTS = {"plain": 4, "tf32x3": 8, "matrix16": 16, "matrix8": 32}
+DOT_VECTOR = 16
+# Neighbouring columns that a lane of an operand of int8 across the sum has.
+TURNED = 4
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class GemmUniversalTiling(Tiling):
 
     `arithmetic`: "plain" multiplies and adds in float32; "tf32x3" makes each product of three TF32
     ones on matrix units (NVIDIA), "matrix16" multiplies elements of 16 bits there (and on AMD's, by
-    wavefronts of 64); there `lanes_m` is 8.
+    wavefronts of 64), "matrix8" those of int8; there `lanes_m` is 8. "plain" sums dot products of
+    four of int8, in int32.
     """
 
     tile_m: int
@@ -133,13 +138,31 @@ def vectors_of(problem: ConvProblem) -> tuple[int, int, int]:
                                 problem.height * problem.width)),
             "weight_gradient": (out_rows, in_rows, ins)}[problem.operation]
     a, b, out = (min(row & -row, most) for row in rows)
+    if problem.operation == "conv":
+        out = min(out, VECTOR_BYTES // spec.out_element.bytes)
     return a, b, out
 
 
-def fragment_of(t: Any) -> Count:
+def fragment_of(element: Element, t: Any) -> Count:
     """Summed elements of an instruction."""
+    if element.exact:
+        return np.where(on_units(t), FRAGMENTS["matrix8"], DOT_VECTOR)
     return np.where(splits(t), FRAGMENTS["tf32x3"], np.where(
         on_units(t), FRAGMENTS["matrix16"], FRAGMENTS["plain"]))
+
+
+def turned(problem: ConvProblem) -> bool:
+    """Whether bytes of the second operand, which lies across the sum, are turned when read."""
+    return problem.spec.element.exact and not sizes_of(problem).along_b
+
+
+def filter_sums(problem: ConvProblem, t: Any, waves: Count, wavefront: int) -> Count:
+    """Words of LDS for sums of filters of int8: one for each thread that shares a filter."""
+    if not problem.spec.element.exact:
+        return 0
+    filters = t.tile_n if channels_last(problem) else t.tile_m
+    most = np.minimum(floor_div(t.step, DOT_VECTOR), floor_div(waves * wavefront, filters))
+    return filters * 2 ** np.log2(np.maximum(most, 1)).astype(np.int64)
 
 
 @remembered
@@ -205,6 +228,7 @@ class GemmShape:
     buffer: Count  # elements of one LDS buffer
     sum_row: Count
     joined: Count  # sums in LDS
+    filter_sums: Count  # words there
     steps: Count  # of one block
     all_steps: Count
     tiles_m: Count
@@ -229,21 +253,23 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> GemmShape:
     pitch_a, pitch_b = pitches_of(problem, t)
     a_elements = (t.tile_m if sizes.along_a else t.step) * pitch_a
     b_elements = (t.tile_n if sizes.along_b else t.step) * pitch_b
-    # Plain arithmetic reads four summed elements of an operand along the sum, one of another.
-    plain_a = (4 if sizes.along_a else 1) * floor_div(t.wave_m, t.lanes_m)
-    plain_b = (4 if sizes.along_b else 1) * floor_div(t.wave_n, lanes_n)
+    # Plain arithmetic reads some summed elements of an operand along the sum, one of another.
+    exact = problem.spec.element.exact
+    along, across, read = (DOT_VECTOR, TURNED, 32) if exact else (4, 1, 16)
+    plain_a = (along if sizes.along_a else across) * floor_div(t.wave_m, t.lanes_m)
+    plain_b = (along if sizes.along_b else across) * floor_div(t.wave_n, lanes_n)
     sum_row = t.tile_n + np.where(t.tile_n % 16 == 0, 8, 0)
     all_steps, tiles_m = ceil_div(sizes.k, t.step), ceil_div(sizes.m, t.tile_m)
     return GemmShape(
         slice_waves=slice_waves, waves=waves,
         sums=np.maximum(floor_div(t.wave_m * t.wave_n, wavefront), 1),
-        # Sixteen summed elements by a wavefront, or eight of two parts.
-        operands_a=np.where(on_units(t), t.wave_m * 16 // wavefront, plain_a),
-        operands_b=np.where(on_units(t), t.wave_n * 16 // wavefront, plain_b),
+        # Sixteen summed elements by a wavefront, or eight of two parts, or 32 bytes.
+        operands_a=np.where(on_units(t), t.wave_m * read // wavefront, plain_a),
+        operands_b=np.where(on_units(t), t.wave_n * read // wavefront, plain_b),
         fetched=sum(vector * count for vector, count in zip(
             (vector_a, vector_b), copies_of(problem, t, threads), strict=True)),
         a_elements=a_elements, b_elements=b_elements, buffer=a_elements + b_elements,
-        sum_row=sum_row,
+        sum_row=sum_row, filter_sums=filter_sums(problem, t, waves, wavefront),
         joined=np.where(direct(t), 0, t.slices * t.tile_m * sum_row),
         steps=ceil_div(all_steps, t.parts * t.cluster), all_steps=all_steps,
         tiles_m=tiles_m, blocks_m=ceil_div(tiles_m, t.repeat), tiles_n=ceil_div(sizes.n, t.tile_n))
@@ -255,5 +281,6 @@ def lds_bytes(problem: ConvProblem, t: Any, shape: GemmShape) -> Count:
     element: Element = problem.spec.element
     joined = ACCUMULATOR.bytes * shape.joined
     kept = element.bytes * (shape.b_elements + t.stages * shape.a_elements)
-    return np.where(t.repeat > 1, kept + joined,
-                    np.maximum(element.bytes * t.stages * shape.buffer, joined))
+    return WORD_BYTES * shape.filter_sums + np.where(
+        t.repeat > 1, kept + joined,
+        np.maximum(element.bytes * t.stages * shape.buffer, joined))
