@@ -52,6 +52,8 @@ __device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {
     constexpr int words = bytes / static_cast<int>(sizeof(Word));
     return bits_as<Pack<T, Count>>(
         vector_or_zeros<words>(reinterpret_cast<const Word *>(from), there));
+  } else if constexpr (bytes == 1) {  // clang 15 fails for a vector of one byte
+    return {{there ? *from : T(0)}};
   } else {
     using Vector = T __attribute__((ext_vector_type(Count)));
     const Vector read = there ? *reinterpret_cast<const Vector *>(from) : Vector(0);
