@@ -237,8 +237,8 @@ def test_capabilities_are_what_the_file_says(tmp_path):
     text = SPECS.joinpath("devices", "h200.toml").read_text()
     assert device("a100").asynchronous_copies
     assert not device("a100").early_start
-    assert device("h200").matrix_types == ("tf32", "float16", "bfloat16")
-    types = '["tf32", "float16", "bfloat16"]'
+    assert device("h200").matrix_types == ("tf32", "float16", "bfloat16", "int8")
+    types = '["tf32", "float16", "bfloat16", "int8"]'
     for field, bad, words in (("early_start = true", "early_start = 1", "early_start must be"),
                               (types, '["fp8"]', "a type of matrix_types must be one of"),
                               (types, '"tf32"', "matrix_types must be a list of names"),

@@ -197,7 +197,7 @@ def copies_of(problem: ConvProblem, t: Any, threads: Count) -> tuple[Count, Coun
 
     def copies(extent: Count, along: bool, vector: int, paired: Count) -> Count:
         rows, columns = (extent, floor_div(t.step, vector)) if along else (
-            t.step, floor_div(extent, vector))
+            t.step, np.maximum(floor_div(extent, vector), 1))
         apart = np.maximum(floor_div(threads, columns), 1)
         apart = np.where(paired, 2 ** np.log2(apart).astype(np.int64), apart)
         return np.where(columns <= threads, ceil_div(rows, apart),
