@@ -24,16 +24,15 @@ from dscore.algorithms.gemm_universal.tiling import (
     shape_of,
     sizes_of,
 )
-from dscore.backends.reference.gemm_universal_lanes import group_of, lanes_of
+from dscore.backends.reference.gemm_universal_pixels import in_images, result_of, source_of
+from dscore.backends.reference.gemm_universal_units import group_of, lanes_of
 from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
-    Bools,
     Floats,
     Ints,
     Operands,
-    inside,
     lane_ids,
     split,
 )
@@ -183,13 +182,14 @@ class _Product(LockstepKernel):
         held = first[None]
         if gathered(self.problem):
             pixel = self.first_m + row if self.last else self.first_n + column
-            held = held & self._source(pixel)[1]
+            held = held & source_of(self.problem, pixel)[1]
         self.lanes.sums -= np.where(held, off, 0).reshape(self.lanes.sums.shape)
 
-    def _sum_filters(self, tile: Floats, row: Ints, step: int) -> None:
+    def _sum_filters(self, tile: Floats, row: Ints) -> None:
         """Add a step's elements of the filters to their sums, which are in the order of memory."""
-        place = np.broadcast_to(row, tile.shape[1:]).reshape(self.filters, step)[:, 0]
-        self.filter_sums[:, place] += tile.reshape(-1, self.filters, step).sum(-1, dtype=np.int32)
+        places = np.broadcast_to(row, tile.shape[1:]).reshape(self.filters, -1)[:, 0]
+        self.filter_sums[:, places] += tile.reshape(
+            -1, self.filters, self.t.step).sum(-1, dtype=np.int32)
 
     def _copy_a(self, first: int, step: Ints) -> None:
         """A step's tile of rows to LDS, from element *first* on; each block has a step of its own.
@@ -199,7 +199,7 @@ class _Product(LockstepKernel):
         column = self.a_column + (begin if sizes.along_a else self.first_m)
         self._bring(self.a_temp, self.a, self.a_name, row, column, sizes.along_a, sizes.m)
         if self.filters and not self.last:
-            self._sum_filters(self.a_temp, self.a_row, self.t.step)
+            self._sum_filters(self.a_temp, self.a_row)
         self.blocks.lds_write(first, self.a_temp, self.a_words, self.element)
 
     def _copy_b(self, first: int, step: Ints) -> None:
@@ -209,7 +209,7 @@ class _Product(LockstepKernel):
         column = self.b_column + (begin if sizes.along_b else self.first_n)
         self._bring(self.b_temp, self.b, self.b_name, row, column, sizes.along_b, sizes.n)
         if self.filters and self.last:
-            self._sum_filters(self.b_temp, self.b_row, self.t.step)
+            self._sum_filters(self.b_temp, self.b_row)
         self.blocks.lds_write(first, self.b_temp, self.b_words, self.element)
 
     def _bring(self, temp: Floats, memory: Any, name: str, row: Ints, column: Ints, along: bool,
@@ -221,48 +221,13 @@ class _Product(LockstepKernel):
             at, image, channel = row * self.problem.spec.in_channels + column, row, row
         else:
             pixel, channel = (row, column) if self.last else (column, row)
-            at, image, there = self._in_images(name, pixel, channel)
+            at, image, there = in_images(self.problem, self.layout, name == "x", pixel, channel)
             held = held & there
         at, held = (np.broadcast_to(one, temp.shape) for one in (at, held))
         self.blocks.load(temp, memory, Addresses(at, held), "filters" if name == "w" else "inputs")
         if name == "x" and self.problem.spec.scaled:
             scale = np.broadcast_to(image * self.problem.spec.in_channels + channel, temp.shape)
             self.scaled(self.blocks, temp, Addresses(scale, held))
-
-    def _in_images(self, name: str, pixel: Ints, channel: Ints) -> tuple[Ints, Ints, Bools]:
-        """Where a pixel's channel lies in x or the gradient, its image, and whether it is there.
-        """
-        spec, of_x = self.problem.spec, name == "x"
-        height, width = ((self.problem.height, self.problem.width) if of_x else
-                         (self.problem.out_height, self.problem.out_width))
-        held: Bools = np.bool_(True)  # type: ignore[assignment]
-        if gathered(self.problem) and (of_x or self.problem.operation == "input_gradient"):
-            pixel, held = self._source(pixel) if of_x else self._result(pixel)
-        place, image = split(pixel, height * width)
-        at = self.layout.at(image, channel, place, spec.in_channels if of_x else spec.out_channels,
-                            height * width) if not self.last else (
-            pixel * (spec.in_channels if of_x else spec.out_channels) + channel)
-        return at, image, held
-
-    def _source(self, pixel: Ints) -> tuple[Ints, Bools]:
-        """The input's pixel that an output's is made of."""
-        problem, (stride_h, stride_w) = self.problem, self.problem.spec.stride
-        column, row, image = split(pixel, problem.out_width, problem.out_height)
-        row = row * stride_h - problem.padding[0]
-        column = column * stride_w - problem.padding[2]
-        held = inside(row, problem.height) & inside(column, problem.width)
-        return (image * problem.height + row) * problem.width + column, held
-
-    def _result(self, pixel: Ints) -> tuple[Ints, Bools]:
-        """The output's pixel that is made of an input's."""
-        problem, (stride_h, stride_w) = self.problem, self.problem.spec.stride
-        column, row, image = split(pixel, problem.width, problem.height)
-        (row, row_left), (column, column_left) = (
-            np.divmod(row + problem.padding[0], stride_h),
-            np.divmod(column + problem.padding[2], stride_w))
-        held = ((row_left == 0) & (column_left == 0) & (row < problem.out_height)
-                & (column < problem.out_width))
-        return (image * problem.out_height + row) * problem.out_width + column, held
 
     def _slices(self) -> Floats:
         """The sums of all slices of a block, through LDS, added in their order."""
@@ -306,7 +271,7 @@ class _Product(LockstepKernel):
             sums = self.epilogue(self.blocks, sums.copy(), np.broadcast_to(channel, sums.shape), at)
         elif gathered(problem) and problem.operation == "input_gradient":
             # Of a pixel that no output was made of, zero by an infinite filter is no number.
-            sums = np.where(self._result(pixel)[1], sums, np.float32(0))
+            sums = np.where(result_of(self.problem, pixel)[1], sums, np.float32(0))
         self.blocks.store(self.out, at, sums)
 
     def add_parts(self) -> None:

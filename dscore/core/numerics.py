@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-# How products are made: in float32, or of integers in int32; of three TF32 ones; or on matrix units,
-# exactly, of elements of 16 bits, whose sums round otherwise, and of int8, whose sums do not round.
+# How products are made: in float32, or of integers in int32; of three TF32 ones; or exactly on
+# matrix units, of elements of 16 bits, whose sums round otherwise, and of int8, whose do not round.
 Arithmetic = Literal["plain", "tf32x3", "matrix16", "matrix8"]
 ARITHMETICS: tuple[str, ...] = get_args(Arithmetic)
 FLOAT32_ARITHMETICS = ("plain", "tf32x3")  # of float32 elements

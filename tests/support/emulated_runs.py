@@ -24,7 +24,7 @@ ORDERS = ("forward", "reverse", "random")
 
 def result(backend, plan, seed=0):
     output = output_of(plan.problem)
-    out = np.full(output.shape, np.nan, output.element.numpy)
+    out = np.full(output.shape, output.element.poison, output.element.numpy)
     backend.compile(plan)(*bound.sample(plan.problem, seed), out)
     return out
 
