@@ -5,6 +5,7 @@ import pytest
 from emulated_runs import altered, reports_of, require_bit_equal
 
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
+from dscore.api import validate
 from dscore.backends.emulated import EmulatedBackend
 from dscore.backends.machine_code import disassembly
 from dscore.backends.machine_code.backend import Gfx90aBackend, Gfx906Backend
@@ -16,7 +17,6 @@ from dscore.checking.check import check_plan
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
-from dscore.solving.verdict import validate
 
 MISSING = EmulatedBackend().missing()
 MISSING_HIP = missing_compiler("hip") or disassembly.missing_objdump()
@@ -135,4 +135,5 @@ def test_machine_code_is_exact_and_has_its_instruction(backend, plans, opcode):
     ("E-SLICE", on_units("n1c64h8w8_o64k1_int8_nhwc", (32, 32), (16, 32), 1, (48, 2))),
     ("E-FRAGMENT", on_units("n1c64h8w8_o64k1_int8", (32, 48), (16, 24), 1, (32, 2)))])
 def test_what_no_matrix_units_are_for_is_refused(code, plan):
-    assert code in {one.code for one in validate(plan.problem, plan.device, plan.tiling).violations}
+    assert code in {one.code for one in
+                    validate(plan.problem, plan.tiling, plan.device).violations}
