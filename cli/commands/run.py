@@ -200,7 +200,6 @@ def _measured(job: _Job, kernel: Kernel) -> tuple[Accuracy, float]:
     from dscore.checking.bound import sample
     from dscore.checking.check import check_kernel
     from dscore.ops import output_of
-
     output, inputs = output_of(kernel.plan.problem), sample(kernel.plan.problem, job.request.seed)
     accuracy = check_kernel(kernel.plan, kernel, *inputs)
     arrays = *inputs, np.empty(output.shape, output.element.numpy)

@@ -13,7 +13,6 @@ from dscore.core.backend import require_name
 from dscore.core.errors import SpecError, UnavailableError, require_int, require_one_of
 from dscore.core.numerics import (
     ARITHMETIC_OPTIONS,
-    ELEMENTS,
     ArithmeticOption,
     FilterForm,
     layer_types,
@@ -76,16 +75,16 @@ def common_library(arrays: dict[str, Any]) -> tuple[Adapter, Any]:
     Raises SpecError for what is no array, for two libraries or types, and an unknown type.
     """
     adapter = _plain_library(arrays)
-    dtype = _common("dtype", arrays, lambda array, name: dtype_name(array))
     cast = ".float()" if adapter.library == "torch" else '.astype("float32")'
-    name = next(iter(arrays))
+    name, first = next(iter(arrays.items()))
+    if dtype_name(first) == "int8":
+        raise SpecError(f"{name} is int8, whose integers stand for numbers by their scales: "
+                        "pass dscore.conv quantization=dscore.Quantization(x_scale, w_scale, "
+                        f"y_scale), or {name}{cast} and so the others")
+    dtype = _common("dtype", arrays, lambda array, name: dtype_name(array))
     if dtype not in layer_types():
         raise SpecError(f"dtype must be one of {', '.join(layer_types())}; {name} is {dtype}: pass "
                         f"{name}{cast}, and so the others")
-    if ELEMENTS[dtype].exact:
-        raise SpecError(f"{name} is {dtype}, whose integers stand for numbers by their scales: "
-                        "pass dscore.conv quantization=dscore.Quantization(x_scale, w_scale, "
-                        f"y_scale), or {name}{cast} and so the others")
     return adapter, dtype
 
 
