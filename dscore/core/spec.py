@@ -210,8 +210,9 @@ class ConvSpec:
         points.
         """
         clamped = form.get("dtype") == "int8" and not form.get("out_dtype")
-        bounds = {"activation": None} if clamped and self.activation in CLAMPS else {}
-        return replace(self, **form, **bounds)
+        if clamped and self.activation in CLAMPS:
+            form["activation"] = None
+        return replace(self, **form)
 
     @property
     def kind(self) -> Kind:
