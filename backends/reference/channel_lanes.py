@@ -32,6 +32,7 @@ from dscore.backends.reference.machine import (
     split,
 )
 from dscore.core.errors import LaunchError
+from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan
 
 
@@ -44,8 +45,9 @@ class ImageOf(NamedTuple):
     channels: int
 
     def copy(self, blocks: Blocks, first: int, begin: tuple[Ints, Ints, Ints, Ints],
-             size: tuple[int, int, int], there: Bools | None = None, pitch: int = 0) -> None:
-        """A tile to LDS from element *first* on, zeros for what is outside the image.
+             size: tuple[int, int, int], there: Bools | None = None, pitch: int = 0,
+             fill: int = 0) -> None:
+        """A tile to LDS from element *first* on, *fill* for what is outside the image.
 
         It begins at an image, row, column and channel of each block, and has *size* rows, columns
         and channels; only blocks that are *there* load any. Pixels lie *pitch* elements apart, or
@@ -59,14 +61,17 @@ class ImageOf(NamedTuple):
         if there is not None:
             mask = mask & there[:, :, 0]
         words = (r * size[1] + c) * (pitch or size[2]) + offset
-        to_lds(blocks, first, self.memory, Addresses(index, mask), "inputs", words[0])
+        to_lds(blocks, first, self.memory, Addresses(index, mask), "inputs", words[0], fill)
 
 
 def to_lds(blocks: Blocks, first: int, memory: npt.NDArray[Any], at: Addresses,
-           what: Tensor, words: Ints | None = None) -> None:
-    """Elements *at* their addresses to LDS, from element *first* on, or to *words* from there."""
+           what: Tensor, words: Ints | None = None, fill: int = 0) -> None:
+    """Elements *at* their addresses to LDS, from element *first* on, or to *words* from there; of
+    lanes without an address *fill*."""
     values = np.empty(at.index.shape, dtype=np.float32)
     blocks.load(values, memory, at, what)
+    if fill:
+        values[~at.live] = fill
     blocks.lds_write(first, values, words, element=blocks.plan.problem.spec.element)
 
 
@@ -98,9 +103,11 @@ class LanesKernel(LockstepKernel):
         """Registers: the taps, the live rows and one row that is walked over; LDS: the tile and
         the filters."""
         t, self.blocks = self.t, blocks
-        self.taps = blocks.registers("the filter", self.problem.spec.products * t.vector)
+        packed = self.element if self.element.exact else ACCUMULATOR
+        self.taps = blocks.registers("the filter", self.problem.spec.products * t.vector,
+                                     packed=packed)
         self.sums = blocks.registers("the live rows", self.live_rows * t.thread_w * t.vector)
-        self.row = blocks.registers("a row", len(self.offsets) * t.vector)
+        self.row = blocks.registers("a row", len(self.offsets) * t.vector, packed=packed)
         self.product = np.empty_like(self.row[0])
         self.tile_at = blocks.lds_tile("the pixels", int(self.shape.tile), self.element)
         self.filters_at = blocks.lds_tile("the filters", int(self.shape.filters), self.element)
@@ -150,7 +157,12 @@ class LanesKernel(LockstepKernel):
                    (self.image, rows.step(self.top) + rows.first,
                     columns.step(self.left) + columns.first, self.walked_channel),
                    (int(shape.tile_h), int(shape.tile_w), int(shape.walked)),
-                   pitch=int(shape.pitch))
+                   pitch=int(shape.pitch), fill=self._zero)
+
+    @property
+    def _zero(self) -> int:
+        """The zero point of x, of int8; else 0."""
+        return int(self.operands["points"][0]) if self.element.exact else 0
 
     def _copy_filters(self) -> None:
         """The filters of the block's channels, which lie in one piece."""
@@ -216,6 +228,8 @@ class LanesKernel(LockstepKernel):
                 mask = self.live & (row < height) & (column < width) & (channel < channels)
                 at = Addresses(((self.image * height + row) * width + column) * channels + channel,
                                mask)
+                if self.element.exact:  # products of x, less those of its zero point
+                    sums -= self._zero * self.taps[v::t.vector].sum(0, dtype=sums.dtype)
                 self.blocks.store(self.out, at, self.epilogue(self.blocks, sums, channel, at))
                 sums.fill(0)
 

@@ -7,8 +7,25 @@
 
 namespace dscore {
 
+// Bytes of memory to LDS, or where they are not `there` those of a word that is repeated.
+template <int Bytes>
+__device__ inline void copy_or_fill(void *to, const void *from, bool there, uint32_t fill) {
+  using Unit = std::conditional_t<Bytes % 4 == 0, uint32_t,
+                                  std::conditional_t<Bytes == 2, uint16_t, uint8_t>>;
+  constexpr int units = Bytes / static_cast<int>(sizeof(Unit));
+#if defined(DSCORE_HOST) || defined(DSCORE_ASYNC_COPIES)
+  if (there) return copy_async<Bytes>(to, from);
+  Pack<Unit, units> vector;
+#else
+  auto vector = vector_or_zeros<units>(static_cast<const Unit *>(from), there);
+#endif
+  DSCORE_UNROLL
+  for (int i = 0; i < units; i++) vector.at[i] = there ? vector.at[i] : static_cast<Unit>(fill);
+  *static_cast<Pack<Unit, units> *>(to) = vector;
+}
+
 // Rows x Columns pixels of an image, of Channels channels each, that come to a block's LDS: zeros
-// for all that is outside the image. Strips: of threads one above the other, each of which walks
+// (of int8 the bytes of `fill`) for all that is outside the image. Strips: of threads one above the other, each of which walks
 // over Walked rows that begin Step rows after those of the strip before. Bands: in which the rows
 // come, so many of each strip at a time. Copy: elements that move as one, which divide the channels
 // of the tile and of the image. Pitch: elements of LDS from a pixel to the next.
@@ -26,6 +43,7 @@ struct ChannelTile {
   const T *image;  // of one image, at its first element
   int height, width, channels;  // of the image
   int row, column, channel;     // where the tile begins
+  uint32_t fill;                // of int8
 
   __device__ bool pixel_there(int r, int c) const {
     return inside(row + r, height) && inside(column + c, width);
@@ -55,10 +73,15 @@ struct ChannelTile {
         const int number = turn + group, strip = number / band_rows;
         const int i = band * band_rows + number % band_rows, r = strip * Step + i;
         if (strip < Strips && loads(strip, i))
-          copy_async<Copy * int{sizeof(T)}>(lds + ((r * Columns + c) * Pitch + offset),
-                              from + r * width * channels, beside && inside(row + r, height));
+          copy(lds + ((r * Columns + c) * Pitch + offset), from + r * width * channels,
+               beside && inside(row + r, height));
       }
     }
+  }
+
+  __device__ void copy(T *to, const T *from, bool there) const {
+    if constexpr (sizeof(T) == 1) copy_or_fill<Copy>(to, from, there, fill);
+    else copy_async<Copy * int{sizeof(T)}>(to, from, there);
   }
 
   // Brings whole pixels to the L2 cache, where it does no harm that the kernel before may still

@@ -54,6 +54,40 @@ struct Requantised {
           static_cast<float>(sum) * multiplier));
   }
 
+  // Biases and multipliers of `Count` channels from `channel` on, a multiple of Count, of `channels`
+  // that there are.
+  template <int Count>
+  static __device__ inline void channels(const Arguments &args, int channel, int channels,
+                                         int32_t *biases, float *multipliers) {
+    const int32_t *const all = static_cast<const int32_t *>(args.bias);
+    const float *const each = static_cast<const float *>(args.multiplier);
+    if (channels % Count == 0 && channel < channels) {
+      const auto read = read_vector<Count>(each + channel);
+      Pack<int32_t, Count> added = {};
+      if constexpr (Bias) added = read_vector<Count>(all + channel);
+      DSCORE_UNROLL
+      for (int i = 0; i < Count; i++) biases[i] = added.at[i], multipliers[i] = read.at[i];
+      return;
+    }
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) {
+      const int at = least(channel + i, channels - 1);
+      multipliers[i] = each[at], biases[i] = 0;
+      if constexpr (Bias) biases[i] = all[at];
+    }
+  }
+  // Results of sums that lie side by side, of a channel each.
+  template <int Count>
+  static __device__ inline Pack<Out, Count> results(const int32_t *sums, const int32_t *biases,
+                                                    const float *multipliers,
+                                                    const Points &points) {
+    Pack<Out, Count> made;
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++)
+      made.at[i] = result(sums[i], biases[i], multipliers[i], points);
+    return made;
+  }
+
   // Results of sums that lie side by side in one channel.
   template <int Count>
   static __device__ inline Pack<Out, Count> apply(const int32_t *sums, const Arguments &args,

@@ -25,11 +25,13 @@ from dscore.algorithms.channel_vectors.space import columns_of
 from dscore.algorithms.channel_vectors.tiling import (
     FRAGMENT,
     UNIT_VECTORS,
+    WORD,
     ChannelVectorsTiling,
     blocks,
     copies,
     grid_of,
     on_units,
+    row_words,
     shape_of,
     threads_of,
     vector_elements,
@@ -67,6 +69,8 @@ def _unrolled(case: Case) -> Count:
     """FMAs of a thread as if every row met every tap."""
     t, (kernel_h, kernel_w) = case.tiling, case.problem.spec.kernel
     rows = shape_of(case.problem, t).rows
+    if case.problem.spec.element.exact:
+        kernel_w = row_words(case.problem.spec, t.thread_w)[0]
     return rows * kernel_h * t.thread_w * kernel_w * t.vector // np.where(
         on_units(t), case.device.wavefront // 2, 1)
 
@@ -80,7 +84,7 @@ def _has_units(case: Case) -> bool:
     """Whether matrix units of the device can compute the problem."""
     spec, device = case.problem.spec, case.device
     return (spec.dtype in device.matrix_types and spec.group_out == 1
-            and spec.element.bytes < ACCUMULATOR.bytes)
+            and spec.element.bytes < ACCUMULATOR.bytes and not spec.element.exact)
 
 
 def _beside_fragments(case: Case) -> Count:
@@ -101,12 +105,15 @@ class ChannelVectors(Algorithm):
     name = "channel_vectors"
     tiling = ChannelVectorsTiling
     operations = ("conv", "input_gradient")
-    elements, layouts = FLOATS, ("nhwc",)
+    elements, layouts = (*FLOATS, "int8"), ("nhwc",)
     limits = (
         Limit("E-VECTOR", "vector", "", "",
               lambda c: (c.tiling.vector,
                          power_of_two_within(c.tiling.vector, _most_channels(c))),
               lambda c: f"a power of two up to {_most_channels(c)}"),
+        Limit("E-WORD", "channels of a lane left", "", "",
+              lambda c: (c.tiling.vector % WORD * c.problem.spec.element.exact, 0),
+              lambda c: f"of int8 in words of {WORD}"),
         Limit("E-MATRIX", "matrix units", "", "",
               lambda c: (1 * on_units(c.tiling), int(_has_units(c))),
               lambda c: "of NVIDIA, elements of 16 bits, a filter for each channel"),
@@ -144,8 +151,8 @@ class ChannelVectors(Algorithm):
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape, view = shape_of(problem, t), view_of(problem)
-        rows, columns, taps = view.rows, view.columns, problem.spec.products
-        written = view.planes * rows.written_size * columns.written_size
+        rows, taps = view.rows, problem.spec.products
+        written = view.planes * rows.written_size * view.columns.written_size
         waves, grid = ceil_div(threads_of(t, wavefront), wavefront), blocks(problem, t)
         # Lanes that share what a lane would have without matrix units; a wavefront has it twice.
         share = np.where(on_units(t), wavefront // 2, 1)
@@ -155,7 +162,7 @@ class ChannelVectors(Algorithm):
             registers=_held(problem, t) + COMPILER_REGISTERS, blocks=grid,
             utilisation=written * share
             / (grid * waves * wavefront * t.vector * t.thread_h * t.thread_w),
-            fmas=t.vector * rows.products(t.thread_h) * columns.products(t.thread_w) // share,
+            fmas=t.vector * rows.products(t.thread_h) * _products(problem, t) // share,
             operand_loads=t.vector * (shape.rows * shape.columns + taps) / share)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
@@ -214,11 +221,25 @@ class ChannelVectors(Algorithm):
                 f"{images} (images) blocks"]
 
 
+def _products(problem: ConvProblem, t: Any) -> Count:
+    """Multiply-adds of a thread's written columns with a row, of one channel; of int8 those of
+    words."""
+    if problem.spec.element.exact:
+        return t.thread_w * row_words(problem.spec, t.thread_w)[0]
+    return view_of(problem).columns.products(t.thread_w)
+
+
 def _held(problem: ConvProblem, t: Any) -> Count:
     """Registers of a thread's sums, taps and a row; on matrix units of its share, and a fragment.
     """
     shape, taps = shape_of(problem, t), problem.spec.products
     live = shape.live_rows * t.thread_w
+    if problem.spec.element.exact:
+        # Sums, biases and multipliers; taps in words of four, a row's words of four channels, and
+        # those that are turned.
+        words, phases = row_words(problem.spec, t.thread_w)
+        return (t.vector * (live + 2 + problem.spec.kernel[0] * words * phases)
+                + t.vector // WORD * shape.columns + 2 * WORD)
     lane = t.vector * (live + shape.columns + taps)
     return np.where(on_units(t), t.vector // FRAGMENT * (live // 2 + taps) + _FRAGMENT_WORDS, lane)
 

@@ -14,6 +14,7 @@ from dscore.algorithms.channel_vectors.tiling import (
     FRAGMENT,
     UNIT_VECTORS,
     VECTORS,
+    WORD,
     ChannelVectorsTiling,
 )
 from dscore.algorithms.row_reuse.cases import unit_of
@@ -40,8 +41,9 @@ class ChannelTemplate(Template):
 
 def vectors(layer: Any) -> st.SearchStrategy[int]:
     """Channels that a lane may take of a layer's element type."""
-    most = VECTOR_BYTES // ELEMENTS[dict(layer[3])["dtype"]].bytes
-    return st.sampled_from([vector for vector in VECTORS if vector <= most])
+    element = ELEMENTS[dict(layer[3])["dtype"]]
+    least, most = WORD if element.exact else 1, VECTOR_BYTES // element.bytes
+    return st.sampled_from([vector for vector in VECTORS if least <= vector <= most])
 
 
 @st.composite
@@ -54,7 +56,8 @@ def templates(draw: Any, device: Device) -> Template:
         vector, lanes_c, unit[0] * draw(st.integers(1, 4)), unit[1] * draw(st.integers(1, 4)),
         draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 4)),
         ahead=device.early_start and draw(st.booleans()))
-    if drawn["dtype"] in device.matrix_types and draw(st.booleans()):
+    units = drawn["dtype"] in device.matrix_types and not ELEMENTS[drawn["dtype"]].exact
+    if units and draw(st.booleans()):
         vector, lanes_c = draw(st.sampled_from(UNIT_VECTORS)), draw(st.integers(1, 3))
         tiling = replace(tiling, vector=vector, lanes_c=lanes_c, thread_w=FRAGMENT * unit[1],
                          arithmetic="matrix16")

@@ -9,11 +9,10 @@ import numpy as np
 from dscore.algorithms.channel_vectors.tiling import (
     FRAGMENT,
     UNIT_VECTORS,
-    VECTORS,
     blocks,
     shape_of,
     threads_of,
-    vector_elements,
+    vectors_of,
 )
 from dscore.algorithms.columns import (
     Count,
@@ -54,7 +53,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     shape = shape_of(problem, columns)
     columns = usual_tiles(problem, axes, device, columns,
                           problem.spec.element.bytes * (shape.tile + shape.filters))
-    if problem.spec.dtype in device.matrix_types:
+    if problem.spec.dtype in device.matrix_types and not problem.spec.element.exact:
         columns = concatenate(columns, _on_units(problem, axes, device))
     return _with_ahead(_banded(columns, problem, device), problem, device)
 
@@ -80,8 +79,9 @@ def _on_units(problem: ConvProblem, axes: Axes, device: Device) -> SimpleNamespa
 def tiles(problem: ConvProblem, axes: Axes, device: Device) -> SimpleNamespace:
     """Vectors, lanes and tiles over axes that are written, or summed over."""
     channels, element = problem.spec.out_channels, problem.spec.element.bytes
-    widths = sorted({1, *(size // element for size in _CHANNEL_BYTES), channels})
-    columns = grid(vector=[v for v in VECTORS if v <= vector_elements(problem)], channels=widths,
+    widths = sorted({1, *(size // element for size in _CHANNEL_BYTES), channels,
+                     ceil_div(channels, vectors_of(problem)[0]) * vectors_of(problem)[0]})
+    columns = grid(vector=vectors_of(problem), channels=widths,
                    thread_h=_tiles_of(axes[0], _THREAD_H), thread_w=_tiles_of(axes[1], _THREAD_W),
                    lanes_h=_LANES_H, lanes_w=_LANES_W)
     keep = (columns.channels % columns.vector == 0) & (columns.channels < 2 * channels)

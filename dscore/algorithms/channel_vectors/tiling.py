@@ -12,10 +12,11 @@ from dscore.algorithms.columns import Count, ceil_div, once_for_each, remembered
 from dscore.algorithms.row_reuse.view import Axis, view_of
 from dscore.core.numerics import Arithmetic
 from dscore.core.problem import ConvProblem
+from dscore.core.spec import ConvSpec
 from dscore.core.tiling import Tiling, choice
 
-# Channels that a lane may take, of 16 bytes at most in the smallest element type.
-VECTORS = (1, 2, 4, 8)
+# Channels that a lane may take, of 16 bytes at most; of int8 whole words, of four columns each.
+VECTORS, WORD = (1, 2, 4, 8, 16), 4
 # Columns, and channels, of a fragment of matrix units; channels that a wavefront may take there.
 FRAGMENT, UNIT_VECTORS = 8, (8, 16)
 ARITHMETICS = ("plain", "matrix16")
@@ -114,6 +115,22 @@ def held_columns(axis: Axis, thread_w: Count) -> Count:
         [len(column_offsets(axis, int(w))) for w in widths], dtype=np.int64), thread_w)
 
 
+def vectors_of(problem: ConvProblem) -> list[int]:
+    """Channels that a lane may take of a problem."""
+    least = WORD if problem.spec.element.exact else 1
+    return [vector for vector in VECTORS if least <= vector <= vector_elements(problem)]
+
+
+def row_words(spec: ConvSpec, thread_w: Count) -> tuple[int, Count]:
+    """Words of four taps that a written column of int8 takes of a filter row; and in how many
+    phases these are held: odd columns share the words of even ones where that costs none
+    (hip_src/channel_vectors/integer_walk.hpp)."""
+    (_, kernel), (_, stride), (_, dilation) = spec.kernel, spec.stride, spec.dilation
+    words = ceil_div(kernel, WORD)
+    shared = dilation == 1 and ceil_div(kernel + 1, WORD) == words and stride % 2 == 1
+    return words, 1 + shared * (np.asarray(thread_w) > 1)
+
+
 def channels_under(channels: Count, multiplier: int) -> Count:
     """Channels of x under some of the output that begin at a multiple of these."""
     return (channels - 1 + multiplier - np.gcd(channels, multiplier)) // multiplier + 1
@@ -154,7 +171,8 @@ def copies(problem: ConvProblem, t: Any) -> tuple[Count, Count, Count]:
              else channels // channels)
     filters = np.gcd(np.gcd(channels * taps, spec.out_channels * taps), vector)
     # Of two groups of channels on matrix units neighbours exchange what they have.
-    most = np.where(on_units(t), np.where(t.vector // FRAGMENT % 2 == 0, 4, 2), t.vector)
+    lane = np.minimum(t.vector, VECTOR_BYTES // spec.out_element.bytes)
+    most = np.where(on_units(t), np.where(t.vector // FRAGMENT % 2 == 0, 4, 2), lane)
     results = np.gcd(spec.out_channels, most)
     return image, filters, np.where(on_units(t) & (results < most), np.minimum(results, 2), results)
 

@@ -1,0 +1,235 @@
+// The walk over rows of images of int8 whose channels lie side by side: a lane takes words of four
+// channels, turns four columns of them into words of four columns, and multiplies these by words of
+// four taps. Sums are of int32, and exact in any order.
+#pragma once
+
+#include "channel_vectors/block.hpp"
+#include "support/integers.hpp"
+#include "support/requantised.hpp"
+
+namespace dscore {
+
+// Words that a written column needs of a row: `words` of four columns, `dilation_w` apart.
+template <class L, class Columns, int ThreadW>
+struct RowWords {
+  static constexpr int words = ceil_div(L::kernel_w, 4);
+  // An odd column takes the words that begin a column before, with its taps a byte further on,
+  // where it then needs no more of them.
+  static constexpr bool shared = L::dilation_w == 1 && ceil_div(L::kernel_w + 1, 4) == words;
+
+  static constexpr __host__ __device__ int phase(int c) {
+    return shared ? Columns::position(c, 0) % 2 : 0;
+  }
+  static constexpr __host__ __device__ int begin(int c, int word) {
+    return Columns::position(c, 0) - phase(c) + word * 4 * L::dilation_w;
+  }
+  static constexpr __host__ __device__ bool begins_at(int offset) {
+    for (int c = 0; c < ThreadW; c++)
+      for (int word = 0; word < words; word++)
+        if (begin(c, word) == offset) return true;
+    return false;
+  }
+  static constexpr int phases = ThreadW > 1 && phase(1) == 1 ? 2 : 1;
+};
+
+template <class T, class Tiling, class View, class Shape_, class Results>
+struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
+  using Shape = Shape_;
+  using t = Tiling;
+  using Block = ChannelBlock<T, t, View, Shape, Results>;
+  using Arguments = typename Block::Arguments;
+  using L = typename Block::L;
+  using Rows = typename Block::Rows;
+  using Columns = typename Block::Columns;
+  using Images = typename Block::Images;
+  using Tile = typename Block::Tile;
+  using Of = RowWords<L, Columns, t::thread_w>;
+  using Result = typename Results::Result;
+  using Block::s, Block::lds, Block::thread, Block::first_channel, Block::image;
+  using Block::tile, Block::block_h, Block::block_w, Block::tile_w, Block::filters_at;
+  static constexpr int threads = t::threads, wavefront = t::wavefront, alignment = 16;
+  static constexpr int held = Columns::under(t::thread_w), rows = Rows::under(t::thread_h);
+  static constexpr int live_rows = Rows::live(t::thread_h), fours = t::vector / 4;
+  static_assert(t::vector % 4 == 0 && t::vector % t::vector_out == 0, "vectors");
+  static_assert(t::vector_out * sizeof(Result) <= 16, "what leaves as one");
+
+  static constexpr __host__ __device__ bool under_tap(int offset) {
+    for (int c = 0; c < t::thread_w; c++)
+      for (int g = 0; g < L::kernel_w; g++)
+        if (Columns::position(c, g) == offset) return true;
+    return false;
+  }
+
+  int lane_c, lane_w, lane_h, channel, out_row, out_column;
+  int32_t accumulators[live_rows][t::thread_w][t::vector];
+  Word row[held][fours], taps[L::kernel_h][Of::phases][Of::words][t::vector];
+  int32_t biases[t::vector];  // with what the zero point of x takes away
+  float multipliers[t::vector];
+
+  __device__ IntegerWalk(const Arguments &args, const Shape &shape)
+      : Block(args, shape), accumulators{} {
+    lane_c = thread % t::lanes_c;
+    lane_w = thread / t::lanes_c % t::lanes_w;
+    lane_h = thread / (t::lanes_c * t::lanes_w);
+    channel = first_channel + lane_c * t::vector;
+    out_row = Block::top + lane_h * t::thread_h, out_column = Block::left + lane_w * t::thread_w;
+  }
+
+  static __device__ Word word_of(const T *from) { return bits_as<Word>(read_vector<4>(from)); }
+
+  // `count` of the lane's filters' bytes from number `first` on, zeros above them.
+  __device__ Word filter_bytes(int first, int count) const {
+    const T *const mine =
+        lds + filters_at + lane_c * t::vector * L::taps + first / 4 * 4;
+    const int shift = first % 4 * 8;
+    Word bytes = word_of(mine) >> shift;
+    if (first % 4 + count > 4) bytes |= word_of(mine + 4) << (32 - shift);
+    return count < 4 ? bytes & ((1u << count * 8) - 1) : bytes;
+  }
+
+  __device__ void load_taps() {
+    DSCORE_UNROLL
+    for (int f = 0; f < L::kernel_h; f++)
+      DSCORE_UNROLL
+      for (int word = 0; word < Of::words; word++)
+        DSCORE_UNROLL
+        for (int v = 0; v < t::vector; v++) {
+          const int first = v * L::taps + f * L::kernel_w, at = word * 4;
+          taps[f][0][word][v] = filter_bytes(first + at, least(L::kernel_w - at, 4));
+          if constexpr (Of::phases == 2)
+            taps[f][1][word][v] =
+                word == 0 ? taps[f][0][0][v] << 8
+                          : filter_bytes(first + at - 1, least(L::kernel_w - at + 1, 4));
+        }
+  }
+
+  // Biases, less the zero point by the sum of the filter; and multipliers.
+  __device__ void load_channels(const Arguments &args) {
+    const int32_t zero = Results::zero_of(args);
+    DSCORE_UNROLL
+    for (int v = 0; v < t::vector; v += 4) {
+      Results::template channels<4>(args, channel + v, s.out_channels, biases + v, multipliers + v);
+      DSCORE_UNROLL
+      for (int n = v; n < v + 4; n++) {
+        int32_t sum = 0;
+        DSCORE_UNROLL
+        for (int f = 0; f < L::kernel_h; f++)
+          DSCORE_UNROLL
+          for (int word = 0; word < Of::words; word++) sum = add_bytes(taps[f][0][word][n], sum);
+        biases[n] = static_cast<int32_t>(static_cast<Word>(biases[n]) -
+                                         static_cast<Word>(zero) * static_cast<Word>(sum));
+      }
+    }
+  }
+
+  // Columns of local row i of the thread; of one that no tap reaches, zeros.
+  __device__ void read_row(int i) {
+    const T *const pixel = lds + ((lane_h * Rows::step(t::thread_h) + i) * tile_w +
+                                  lane_w * Columns::step(t::thread_w)) * t::pitch;
+    DSCORE_UNROLL
+    for (int offset = 0; offset < held; offset++) {
+      DSCORE_UNROLL
+      for (int q = 0; q < fours; q++) row[offset][q] = 0;
+      if (under_tap(offset)) read_pixel(row[offset], pixel + offset * t::pitch);
+    }
+  }
+  __device__ void read_pixel(Word *to, const T *pixel) const {
+    if constexpr (t::multiplier == 1) {
+      const auto read = bits_as<Pack<Word, fours>>(
+          read_vector<t::vector>(pixel + (channel - tile.channel)));
+      DSCORE_UNROLL
+      for (int q = 0; q < fours; q++) to[q] = read.at[q];
+    } else {
+      const auto byte = [&](int v) { return pixel[(channel + v) / t::multiplier - tile.channel]; };
+      DSCORE_UNROLL
+      for (int q = 0; q < fours; q++)
+        to[q] = packed_bytes(byte(q * 4), byte(q * 4 + 1), byte(q * 4 + 2), byte(q * 4 + 3));
+    }
+  }
+
+  __device__ Word column(int offset, int q) const { return offset < held ? row[offset][q] : 0; }
+
+  __device__ void add_row(int i) {
+    DSCORE_UNROLL
+    for (int q = 0; q < fours; q++)
+      DSCORE_UNROLL
+      for (int offset = 0; offset < held; offset++) {
+        if (!Of::begins_at(offset)) continue;
+        Word columns[4];
+        DSCORE_UNROLL
+        for (int n = 0; n < 4; n++) columns[n] = column(offset + n * L::dilation_w, q);
+        transpose_bytes(columns);
+        DSCORE_UNROLL
+        for (int c = 0; c < t::thread_w; c++)
+          DSCORE_UNROLL
+          for (int word = 0; word < Of::words; word++)
+            if (Of::begin(c, word) == offset) add_word(i, c, word, q, columns);
+      }
+  }
+  // Four channels' columns under written column c, for all filter rows.
+  __device__ void add_word(int i, int c, int word, int q, const Word (&columns)[4]) {
+    DSCORE_UNROLL
+    for (int f = 0; f < L::kernel_h; f++) {
+      const int r = Rows::written(i, f);
+      if (r < 0 || r >= t::thread_h) continue;
+      DSCORE_UNROLL
+      for (int n = 0; n < 4; n++) {
+        int32_t &sum = accumulators[r % live_rows][c][q * 4 + n];
+        sum = dot4(columns[n], taps[f][Of::phase(c)][word][q * 4 + n], sum);
+      }
+    }
+  }
+
+  // Gives away local written row r, which is complete, and clears its registers for another.
+  __device__ void finish(int r, const Arguments &args, const Points &points) {
+    const int height = Images::out_height(s), width = Images::out_width(s);
+    const bool there = height % t::thread_h == 0 || out_row + r < height;
+    Result *const first = static_cast<Result *>(args.out) +
+                          ((image * height + out_row + r) * width + out_column) * s.out_channels;
+    DSCORE_UNROLL
+    for (int c = 0; c < t::thread_w; c++) {
+      int32_t *const done = accumulators[r % live_rows][c];
+      if (there && (width % block_w == 0 || out_column + c < width)) {
+        DSCORE_UNROLL
+        for (int v = 0; v < t::vector; v += t::vector_out)
+          if (s.out_channels % t::vector == 0 || channel + v < s.out_channels)
+            write_vector(first + c * s.out_channels + channel + v,
+                         Results::template results<t::vector_out>(done + v, biases + v,
+                                                                  multipliers + v, points));
+      }
+      DSCORE_UNROLL
+      for (int v = 0; v < t::vector; v++) done[v] = 0;
+    }
+  }
+
+  __device__ void walk(int band, const Arguments &args, const Points &points) {
+    DSCORE_UNROLL
+    for (int i = band * Tile::band_rows; i < least(rows, (band + 1) * Tile::band_rows); i++) {
+      read_row(i);
+      add_row(i);
+      DSCORE_UNROLL
+      for (int n = 0; n < Rows::at_once; n++)
+        if (const int r = Rows::complete(i) + n; r < least(Rows::complete(i + 1), t::thread_h))
+          finish(r, args, points);
+    }
+  }
+
+  __device__ void run(const Arguments &args) {
+    if constexpr (t::ahead) admit_next_kernel();
+    // What is outside the image is x's zero point.
+    tile.fill = static_cast<Word>(Results::zero_of(args) & 0xFF) * 0x01010101u;
+    Block::start_loads();
+    const bool live = thread < t::used_threads && channel < s.out_channels &&
+                      out_row < Images::out_height(s) && out_column < Images::out_width(s);
+    const Points points = Results::points_of(args);
+    DSCORE_UNROLL
+    for (int band = 0; band < t::bands; band++) {
+      Block::wait_for(band);
+      if (!live) continue;
+      if (band == 0) load_taps(), load_channels(args);
+      walk(band, args, points);
+    }
+  }
+};
+
+}  // namespace dscore
