@@ -12,16 +12,21 @@ struct QuantisedArguments {
   void *out;
 };
 
-// Of the results: floats, in which such integers are exact.
+// Of the results: their zero point, and the bounds of what is added to it, as floats.
 struct Points {
-  float zero, low, high;
+  int32_t zero;
+  float low, high;
 };
 
-// A sum as a result of int8, still as a float. It is clamped as one, since an integer has no room
-// for any product. No sum follows the product at once that a compiler could contract it with.
-__device__ inline float requantised(int32_t sum, float multiplier, const Points &points) {
-  const float nearest = rintf(static_cast<float>(sum) * multiplier);
-  return fminf(fmaxf(nearest + points.zero, points.low), points.high);
+// A sum as a result of int8, in the lowest byte. The product is clamped first: the bounds are
+// integers, so that it is the same as to clamp what it is rounded to, and an integer has no room
+// for any product. Beside 1.5 * 2^23 floats are integers: the sum with that rounds as rint does, to
+// the nearest and of two to the even one, and its lowest bits are the integer. No sum follows the
+// product at once that a compiler could contract it with.
+__device__ inline int32_t requantised(int32_t sum, float multiplier, const Points &points) {
+  const float product = static_cast<float>(sum) * multiplier;
+  const float clamped = fminf(fmaxf(product, points.low), points.high);
+  return bits_as<int32_t>(clamped + 0x1.8p23f) + points.zero;
 }
 
 template <class Out, bool Bias, Activation activation>
@@ -39,8 +44,8 @@ struct Requantised {
   static __device__ inline Points points_of(const Arguments &args) {
     const int32_t *points = static_cast<const int32_t *>(args.points);
     if constexpr (!exact) return {};
-    else return {static_cast<float>(points[1]), static_cast<float>(points[2]),
-                 static_cast<float>(points[3])};
+    else return {points[1], static_cast<float>(points[2] - points[1]),
+                 static_cast<float>(points[3] - points[1])};
   }
 
   // The result of a sum and its channel's bias; they wrap modulo 2^32.
@@ -48,7 +53,7 @@ struct Requantised {
                                       const Points &points) {
     sum = static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(bias));
     if constexpr (exact)
-      return static_cast<int8_t>(static_cast<int>(requantised(sum, multiplier, points)));
+      return static_cast<int8_t>(requantised(sum, multiplier, points));
     else
       return static_cast<Out>(Epilogue<float, false, activation>::activate(
           static_cast<float>(sum) * multiplier));

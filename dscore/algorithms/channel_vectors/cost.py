@@ -15,9 +15,11 @@ import numpy as np
 from dscore.algorithms.base import Case, Work
 from dscore.algorithms.channel_vectors.tiling import (
     FRAGMENT,
+    WORD,
     blocks,
     copies,
     on_units,
+    row_words,
     shape_of,
 )
 from dscore.algorithms.columns import Count, ceil_div
@@ -36,6 +38,9 @@ WEIGHTS = {"wavefront": 5.09, "fma": 0.754, "load": 0.235, "copy": 3.45, "conver
            "store": 1.17, "line": 3.12, "lds": 0.393, "product": 12.5, "wait": 26.6, "band": 29.8,
            "serial": 1.49, "block": 157.0, "memory": 1.3, "loaded": 0.00306, "stored": 0.0193,
            "fill": 0.26, "first": 1140.0, "norm": 1.86, "ahead": 233.0, "crowd": 703.0}
+# Instructions of a window of four columns and channels, of which neighbours share some; and of a
+# sum that becomes a result of int8.
+_OF_WINDOW, _REQUANTISED = 6, 7
 # Rounds of a grid above which blocks that work ahead are in the way of those before them.
 _ROUNDS_AHEAD = 4
 
@@ -76,6 +81,7 @@ def traffic_of(case: Case) -> ChannelVectorsTraffic:
     # On matrix units half a wavefront has what a lane has else.
     outputs = t.thread_h * t.thread_w * t.vector / np.where(units, wavefront // 2, 1)
     stores = outputs / results
+    turned = _turned(case)
     bytes_out = wavefront * t.vector * element
     narrow = element < WORD_BYTES
     inside = (np.minimum(shape.tile_h, view.rows.walked_size)
@@ -86,13 +92,24 @@ def traffic_of(case: Case) -> ChannelVectorsTraffic:
         lds_clocks=clocks + pixels * image * element / WORD_BYTES,
         copies=pixels + ceil_div(shape.filters, filters * threads),
         products=np.where(units, view.rows.products(t.thread_h) * groups_c * kernel_w / 2, 0),
-        conversions=narrow * (np.where(units, outputs, shape.rows * shape.columns * t.vector
+        conversions=turned + _REQUANTISED * outputs if problem.spec.element.exact
+        else narrow * (np.where(units, outputs, shape.rows * shape.columns * t.vector
                                        + of_taps) + outputs / 2), stores=stores,
         lines=pixels * wavefront * image * element / LINE_BYTES
         + stores * np.where(units, FRAGMENT, np.maximum(
             bytes_out * results / t.vector / LINE_BYTES, wavefront / t.lanes_c)),
         loaded=inside * sectors + shape.filters * element,
         stored=threads * outputs * element)
+
+
+def _turned(case: Case) -> Count:
+    """Instructions of a lane that turn words of four channels into words of four columns."""
+    problem, t = case.problem, case.tiling
+    if not problem.spec.element.exact:
+        return 0
+    words, phases = row_words(problem.spec, t.thread_w)
+    windows = words * ceil_div(t.thread_w, phases)
+    return shape_of(problem, t).rows * (t.vector // WORD) * windows * _OF_WINDOW
 
 
 def _clocks(case: Case, vector: Count) -> Count:
