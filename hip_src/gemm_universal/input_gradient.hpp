@@ -21,7 +21,7 @@ struct OutputPixels {
 
 // dx[pixel][c] = sum over o of gradient[pixel][o] * w[o][c], or dx[c][pixel] = the same sum.
 template <class Tiling, class Layer, class Shape_>
-struct PointwiseInputGradient {
+struct PointwiseInputGradient : PlainRoles {
   using Shape = Shape_;
   using Arguments = InputGradientArguments;
   using Places = OutputPixels<Layer, Shape, Tiling::gathered>;
@@ -30,10 +30,7 @@ struct PointwiseInputGradient {
   using Weights = Filters<Shape, false>;
   using A = std::conditional_t<last, Images, Weights>;
   using B = std::conditional_t<last, Weights, Images>;
-  static constexpr unsigned optional = 0;
-  template <class T, int Width>
-  static constexpr int alignment = Width * static_cast<int>(sizeof(T));
-  static constexpr bool along_a = last, along_b = false, scaled = false;
+  static constexpr bool along_a = last, along_b = false;
   static __device__ const void *a(const Arguments &args) { return last ? args.gradient : args.w; }
   static __device__ const void *b(const Arguments &args) { return last ? args.w : args.gradient; }
   static __host__ __device__ int pixels(const Shape &s) { return s.batch * s.height * s.width; }
@@ -42,7 +39,7 @@ struct PointwiseInputGradient {
   static __host__ __device__ int k(const Shape &s) { return s.out_channels; }
   template <class T, int Width>
   static __device__ void store(const Arguments &args, const Shape &s, int, int row, int column,
-                               const float *values) {
+                               const float *values, Nothing, Nothing, Nothing) {
     auto results = rounded<T, Width>(values);
     if constexpr (Tiling::gathered)
       // Zero by an infinite filter is no number.

@@ -51,7 +51,7 @@ __device__ inline int result_at(int row, int column, int columns, int rows, int 
 
 // y[pixel][o] = sum over c of x[pixel][c] * w[o][c], or y[o][pixel] = the same sum.
 template <class Tiling, class Layer, class Shape_, class Epilogue>
-struct PointwiseForward {
+struct PointwiseForward : PlainRoles {
   using Shape = Shape_;
   using Arguments = typename Epilogue::Arguments;
   static constexpr bool last = Tiling::last;
@@ -61,6 +61,7 @@ struct PointwiseForward {
   using A = std::conditional_t<last, Images, Weights>;
   using B = std::conditional_t<last, Weights, Images>;
   static constexpr unsigned optional = 1u << 2;  // the bias
+  static constexpr bool exact = std::is_integral_v<typename Epilogue::Sum>;
   // Of operands other than those multiplied: vectors of results, and of a channel's values.
   template <class, int Width>
   static constexpr int alignment =
@@ -94,19 +95,40 @@ struct PointwiseForward {
         return [=](int) { return factor; };
       });
   }
+  // What results of signed bytes need beside their sums: of all, of a channel or of several.
+  static constexpr bool of_columns = exact && last;
+  static __device__ auto points_of(const Arguments &args) {
+    if constexpr (exact) return Epilogue::points_of(args);
+    else return Nothing{};
+  }
+  template <int Width>
+  static __device__ auto of_row(const Arguments &args, int row) {
+    if constexpr (exact && !last) return Epilogue::template channel_of<Width>(args, row);
+    else return Nothing{};
+  }
+  template <int Width>
+  static __device__ auto of_column(const Arguments &args, int column) {
+    if constexpr (exact && last) return Epilogue::template channels_of<Width>(args, column);
+    else return Nothing{};
+  }
   // Of signed bytes: what x counts from, and whether a result's pixel is one of the input's, and
   // not of its padding, which is that.
   static __device__ int zero(const Arguments &args) { return Epilogue::zero_of(args); }
   static __device__ bool present(const Shape &s, int row, int column) {
     return !Tiling::gathered || Places::pixel(s, last ? row : column) >= 0;
   }
-  template <class T, int Width>
+  template <class T, int Width, class OfRow, class OfColumn, class Points>
   static __device__ void store(const Arguments &args, const Shape &s, int, int row, int column,
-                               const typename Epilogue::Sum *values) {
+                               const typename Epilogue::Sum *values, const OfRow &of_row,
+                               const OfColumn &of_column, const Points &points) {
     const int at =
         result_at<last>(row, column, s.out_channels, s.out_channels, s.out_height * s.out_width);
     auto *out = static_cast<typename Epilogue::Result *>(args.out) + at;
-    if constexpr (last)
+    if constexpr (of_columns)
+      write_vector(out, Epilogue::template results_of<Width>(values, of_column, points));
+    else if constexpr (exact)
+      write_vector(out, Epilogue::template results_of<Width>(values, of_row, points));
+    else if constexpr (last)
       write_vector(out, Epilogue::template apply_channels<Width>(values, args, column, at));
     else write_vector(out, Epilogue::template apply<Width>(values, args, row, at));
   }

@@ -38,6 +38,21 @@ struct Pixels {
   }
 };
 
+// What operations have in common whose results need nothing beside their sums.
+struct PlainRoles {
+  struct Nothing {};
+  static constexpr unsigned optional = 0;
+  static constexpr bool scaled = false, of_columns = false;
+  template <class T, int Width>
+  static constexpr int alignment = Width * static_cast<int>(sizeof(T));
+  template <class Arguments>
+  static __device__ Nothing points_of(const Arguments &) { return {}; }
+  template <int Width, class Arguments>
+  static __device__ Nothing of_row(const Arguments &, int) { return {}; }
+  template <int Width, class Arguments>
+  static __device__ Nothing of_column(const Arguments &, int) { return {}; }
+};
+
 // Where channel 0 of a pixel lies in images of planes; less than 0 where no pixel is.
 __host__ __device__ inline int in_planes(int pixel, int channels, int area) {
   return pixel < 0 ? pixel : pixel / area * channels * area + pixel % area;

@@ -64,6 +64,7 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   // Of signed bytes: what x counts from, and sums of filters where that is not 0.
   int zero = 0, *filter_sums = nullptr;
   typename ParticularsOf<T, t>::Filters filters;
+  decltype(Roles::points_of(std::declval<Arguments>())) points = {};
 
   static __device__ int tile_of() { return blockIdx.x / t::cluster; }
   __device__ Product(const Arguments &args, const Shape &shape)
@@ -112,29 +113,50 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   }
 
   // Stores Width neighbouring sums of a row.
-  template <int Width>
-  __device__ void store(const Arguments &args, int row, int column, const Sum *values) const {
-    if (Roles::n(s) % t::tile_n != 0 && column >= Roles::n(s)) return;
-    Roles::template store<T, Width>(args, s, part, row, column, values);
+  template <int Width, class OfRow, class OfColumn>
+  __device__ void store(const Arguments &args, int row, int column, const Sum *values,
+                        const OfRow &of_row, const OfColumn &of_column) const {
+    Roles::template store<T, Width>(args, s, part, row, column, values, of_row, of_column, points);
   }
   __device__ bool held(int row) const { return Roles::m(s) % t::tile_m == 0 || row < Roles::m(s); }
+  __device__ bool column_held(int column) const {
+    return Roles::n(s) % t::tile_n == 0 || column < Roles::n(s);
+  }
 
-  // Each lane its own sums.
+  // Each lane its own sums. What results need of their channels is read once.
   __device__ void finish_direct(const Arguments &args) const {
     constexpr int width = least(Lanes::run, t::vector_out);
-    DSCORE_UNROLL
-    for (int r = 0; r < Lanes::rows; r++) {
-      const int row = first_m + wave_m + Lanes::row(r, lane);
-      if (!held(row)) continue;
+    const auto row_of = [&](int r) { return first_m + wave_m + Lanes::row(r, lane); };
+    const auto column_of = [&](int q) { return first_n + wave_n + Lanes::column(q, lane); };
+    const auto store_at = [&](int r, int q, int e, const auto &of_row, const auto &of_column) {
+      Sum values[width];
+      DSCORE_UNROLL
+      for (int j = 0; j < width; j++) values[j] = accumulators[Lanes::index(r, q, e + j)];
+      store<width>(args, row_of(r), column_of(q) + e, values, of_row, of_column);
+    };
+    if constexpr (Roles::of_columns) {
       DSCORE_UNROLL
       for (int q = 0; q < Lanes::runs; q++)
         DSCORE_UNROLL
         for (int e = 0; e < Lanes::run; e += width) {
-          Sum values[width];
+          if (!column_held(column_of(q) + e)) continue;
+          const auto of_column = Roles::template of_column<width>(args, column_of(q) + e);
           DSCORE_UNROLL
-          for (int j = 0; j < width; j++) values[j] = accumulators[Lanes::index(r, q, e + j)];
-          store<width>(args, row, first_n + wave_n + Lanes::column(q, lane) + e, values);
+          for (int r = 0; r < Lanes::rows; r++)
+            if (held(row_of(r))) store_at(r, q, e, PlainRoles::Nothing{}, of_column);
         }
+    } else {
+      DSCORE_UNROLL
+      for (int r = 0; r < Lanes::rows; r++) {
+        if (!held(row_of(r))) continue;
+        const auto of_row = Roles::template of_row<width>(args, row_of(r));
+        DSCORE_UNROLL
+        for (int q = 0; q < Lanes::runs; q++)
+          DSCORE_UNROLL
+          for (int e = 0; e < Lanes::run; e += width)
+            if (column_held(column_of(q) + e))
+              store_at(r, q, e, of_row, PlainRoles::Nothing{});
+      }
     }
   }
 
@@ -153,46 +175,27 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
       }
     if constexpr (t::cluster > 1) cluster_barrier();
     else __syncthreads();
-    constexpr int columns = t::tile_n / t::vector_out, all = t::tile_m * columns;
+    constexpr int width = t::vector_out, columns = t::tile_n / width, all = t::tile_m * columns;
+    // Whether a thread keeps to its columns, whose channels it then reads once.
+    constexpr bool kept = threads * t::cluster % columns == 0;
+    const auto column_of = [&](int at) { return first_n + at % columns * width; };
+    const int first = rank * threads + thread;
+    decltype(Roles::template of_column<width>(args, 0)) of_column = {};
+    if (kept && column_held(column_of(first)))
+      of_column = Roles::template of_column<width>(args, column_of(first));
     DSCORE_ROLLED
-    for (int at = rank * threads + thread; at < all; at += threads * t::cluster) {
-      const int row = at / columns, column = at % columns * t::vector_out;
-      if (!held(first_m + row)) continue;
-      Sum values[t::vector_out] = {};
-      join(values, sums + row * t::sum_row + column);
-      store<t::vector_out>(args, first_m + row, first_n + column, values);
+    for (int at = first; at < all; at += threads * t::cluster) {
+      const int row = at / columns, column = column_of(at);
+      if (!held(first_m + row) || !column_held(column)) continue;
+      Sum values[width] = {};
+      join_all<t>(values, sums + row * t::sum_row + column - first_n);
+      if (!kept) of_column = Roles::template of_column<width>(args, column);
+      store<width>(args, first_m + row, column, values,
+                   Roles::template of_row<width>(args, first_m + row), of_column);
     }
     // A block's LDS is there for as long as the block is.
     if constexpr (t::cluster > 1) cluster_barrier();
   }
-  // Blocks whose sums are read at once: all of them would take all registers there are.
-  static constexpr int together =
-      greatest(least(t::cluster, 64 / (t::slices * t::vector_out)), 1);
-  __device__ void join(Sum (&values)[t::vector_out], const Sum *sums) const {
-    DSCORE_ROLLED
-    for (int first = 0; first < t::cluster; first += together)
-      DSCORE_UNROLL
-      for (int block = 0; block < together; block++)
-        if (t::cluster % together == 0 || first + block < t::cluster)
-          join_block(values, sums, first + block);
-  }
-  __device__ void join_block(Sum (&values)[t::vector_out], const Sum *sums, int block) const {
-    constexpr int width = least(t::vector_out, 4);
-    Sum own[t::vector_out] = {};
-    DSCORE_UNROLL
-    for (int other = 0; other < t::slices; other++)
-      DSCORE_UNROLL
-      for (int j = 0; j < t::vector_out; j += width) {
-        const Sum *from = sums + other * t::sums + j;
-        const auto several = t::cluster > 1 ? read_vector_of_block<width>(from, block)
-                                            : read_vector<width>(from);
-        DSCORE_UNROLL
-        for (int i = 0; i < width; i++) own[j + i] += several.at[i];
-      }
-    DSCORE_UNROLL
-    for (int j = 0; j < t::vector_out; j++) values[j] += own[j];
-  }
-
   __device__ void finish(const Arguments &args, void *sums) {
     if constexpr (t::quantised)
       if (zero != 0 && slice == 0) take_off_zero();
@@ -265,6 +268,7 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
 
   __device__ void run(const Arguments &args) {
     T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
+    points = Roles::points_of(args);
     if constexpr (t::quantised) {
       zero = Roles::zero(args);
       filter_sums = reinterpret_cast<int *>(lds + t::filter_sums_at);

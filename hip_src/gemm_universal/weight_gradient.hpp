@@ -19,16 +19,13 @@ struct AllOutputPixels {
 
 // dw[o][c] = sum over pixels of gradient[pixel][o] * x[pixel][c].
 template <class Tiling, class Layer, class Shape_>
-struct PointwiseWeightGradient {
+struct PointwiseWeightGradient : PlainRoles {
   using Shape = Shape_;
   static constexpr bool shared = Tiling::parts > 1, last = Tiling::last;
   using Arguments = std::conditional_t<shared, WorkspaceArguments, WeightGradientArguments>;
   using A = ImagesOf<Shape, AllOutputPixels<Layer, Shape>, last, true>;
   using B = ImagesOf<Shape, InputPixels<Layer, Shape, Tiling::gathered>, last, true>;
-  static constexpr unsigned optional = 0;
-  template <class T, int Width>
-  static constexpr int alignment = Width * static_cast<int>(sizeof(T));
-  static constexpr bool along_a = !last, along_b = !last, scaled = false;
+  static constexpr bool along_a = !last, along_b = !last;
   static __device__ const void *a(const Arguments &args) { return args.gradient; }
   static __device__ const void *b(const Arguments &args) { return args.x; }
   static __host__ __device__ int m(const Shape &s) { return s.out_channels; }
@@ -36,7 +33,7 @@ struct PointwiseWeightGradient {
   static __host__ __device__ int k(const Shape &s) { return Pixels<Layer, Shape>::of_output(s); }
   template <class T, int Width>
   static __device__ void store(const Arguments &args, const Shape &s, int part, int row, int column,
-                               const float *values) {
+                               const float *values, Nothing, Nothing, Nothing) {
     const int at = row * s.in_channels + column;
     if constexpr (shared) {
       Pack<float, Width> sums;

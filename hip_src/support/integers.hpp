@@ -33,7 +33,7 @@ __device__ inline Word permuted(Word first, Word second, Word selector) {
 #endif
 }
 
-// A word of four integers, each of which a signed byte holds.
+// A word of the lowest bytes of four integers.
 __device__ inline Word packed_bytes(int a, int b, int c, int d) {
   constexpr Word low_bytes = selector(0, 4, 0, 4), low_halves = selector(0, 1, 4, 5);
   return permuted(permuted(a, b, low_bytes), permuted(c, d, low_bytes), low_halves);

@@ -42,6 +42,37 @@ __device__ inline void join_blocks(float (&sums)[t::accumulators], float *lds, i
   cluster_barrier();
 }
 
+// Adds the neighbouring sums of one block of a cluster, of all its slices, to `values`.
+template <class t, class Sum, int Count>
+__device__ inline void join_block(Sum (&values)[Count], const Sum *sums, int block) {
+  constexpr int width = least(Count, 4);
+  Sum own[Count] = {};
+  DSCORE_UNROLL
+  for (int other = 0; other < t::slices; other++)
+    DSCORE_UNROLL
+    for (int j = 0; j < Count; j += width) {
+      const Sum *from = sums + other * t::sums + j;
+      const auto several = t::cluster > 1 ? read_vector_of_block<width>(from, block)
+                                          : read_vector<width>(from);
+      DSCORE_UNROLL
+      for (int i = 0; i < width; i++) own[j + i] += several.at[i];
+    }
+  DSCORE_UNROLL
+  for (int j = 0; j < Count; j++) values[j] += own[j];
+}
+
+// The same of all its blocks, of which some are read at once: all would take all registers.
+template <class t, class Sum, int Count>
+__device__ inline void join_all(Sum (&values)[Count], const Sum *sums) {
+  constexpr int together = greatest(least(t::cluster, 64 / (t::slices * Count)), 1);
+  DSCORE_ROLLED
+  for (int first = 0; first < t::cluster; first += together)
+    DSCORE_UNROLL
+    for (int block = 0; block < together; block++)
+      if (t::cluster % together == 0 || first + block < t::cluster)
+        join_block<t>(values, sums, first + block);
+}
+
 // Adds products of fragments of Rows x 16 rows by Columns x 8 columns to sums on matrix units: each
 // as three of TF32, the small parts' first.
 template <int Rows, int Columns>

@@ -1,7 +1,7 @@
 // The epilogue of layers of int8 (docs/int8.md): from sums of int32 to results of int8, or floats.
 #pragma once
 
-#include "support/common.hpp"
+#include "support/integers.hpp"
 
 namespace dscore {
 
@@ -29,6 +29,13 @@ __device__ inline int32_t requantised(int32_t sum, float multiplier, const Point
   return bits_as<int32_t>(clamped + 0x1.8p23f) + points.zero;
 }
 
+// What results of neighbouring channels need beside their sums.
+template <int Count>
+struct Channels {
+  float multipliers[Count];
+  int32_t biases[Count];
+};
+
 template <class Out, bool Bias, Activation activation>
 struct Requantised {
   using Arguments = QuantisedArguments;
@@ -48,15 +55,34 @@ struct Requantised {
                  static_cast<float>(points[3] - points[1])};
   }
 
-  // The result of a sum and its channel's bias; they wrap modulo 2^32.
-  static __device__ inline Out result(int32_t sum, int32_t bias, float multiplier,
-                                      const Points &points) {
-    sum = static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(bias));
-    if constexpr (exact)
-      return static_cast<int8_t>(requantised(sum, multiplier, points));
-    else
-      return static_cast<Out>(Epilogue<float, false, activation>::activate(
-          static_cast<float>(sum) * multiplier));
+  // Of Count channels from `channel` on, a multiple of Count.
+  template <int Count>
+  static __device__ inline Channels<Count> channels_of(const Arguments &args, int channel) {
+    constexpr int width = Count % 4 == 0 ? 4 : Count;  // of vectors of 16 bytes at most
+    Channels<Count> read = {};
+    DSCORE_UNROLL
+    for (int first = 0; first < Count; first += width) {
+      const int at = channel + first;
+      const auto multipliers = read_vector<width>(static_cast<const float *>(args.multiplier) + at);
+      Pack<int32_t, width> biases = {};
+      if constexpr (Bias) biases = read_vector<width>(static_cast<const int32_t *>(args.bias) + at);
+      DSCORE_UNROLL
+      for (int i = 0; i < width; i++) {
+        read.multipliers[first + i] = multipliers.at[i];
+        read.biases[first + i] = biases.at[i];
+      }
+    }
+    return read;
+  }
+  // Of one channel, as of Count like it.
+  template <int Count>
+  static __device__ inline Channels<Count> channel_of(const Arguments &args, int channel) {
+    const auto one = channels_of<1>(args, channel);
+    Channels<Count> all;
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++)
+      all.multipliers[i] = one.multipliers[0], all.biases[i] = one.biases[0];
+    return all;
   }
 
   // Biases and multipliers of `Count` channels from `channel` on, a multiple of Count, of `channels`
@@ -81,50 +107,58 @@ struct Requantised {
       if constexpr (Bias) biases[i] = all[at];
     }
   }
-  // Results of sums that lie side by side, of a channel each.
+
+  // Results of sums that lie side by side, of a channel each; the biases wrap modulo 2^32.
   template <int Count>
   static __device__ inline Pack<Out, Count> results(const int32_t *sums, const int32_t *biases,
                                                     const float *multipliers,
                                                     const Points &points) {
+    const auto sum_of = [&](int i) {
+      return static_cast<int32_t>(static_cast<uint32_t>(sums[i]) +
+                                  static_cast<uint32_t>(biases[i]));
+    };
     Pack<Out, Count> made;
-    DSCORE_UNROLL
-    for (int i = 0; i < Count; i++)
-      made.at[i] = result(sums[i], biases[i], multipliers[i], points);
+    if constexpr (exact && Count % 4 == 0) {
+      Pack<Word, Count / 4> words;
+      DSCORE_UNROLL
+      for (int i = 0; i < Count; i += 4) {
+        int32_t four[4];
+        DSCORE_UNROLL
+        for (int j = 0; j < 4; j++)
+          four[j] = requantised(sum_of(i + j), multipliers[i + j], points);
+        words.at[i / 4] = packed_bytes(four[0], four[1], four[2], four[3]);
+      }
+      made = bits_as<Pack<Out, Count>>(words);
+    } else {
+      DSCORE_UNROLL
+      for (int i = 0; i < Count; i++)
+        if constexpr (exact)
+          made.at[i] = static_cast<Out>(requantised(sum_of(i), multipliers[i], points));
+        else
+          made.at[i] = static_cast<Out>(Epilogue<float, false, activation>::activate(
+              static_cast<float>(sum_of(i)) * multipliers[i]));
+    }
     return made;
+  }
+  template <int Count>
+  static __device__ inline Pack<Out, Count> results_of(const int32_t *sums,
+                                                       const Channels<Count> &channels,
+                                                       const Points &points) {
+    return results<Count>(sums, channels.biases, channels.multipliers, points);
   }
 
   // Results of sums that lie side by side in one channel.
   template <int Count>
   static __device__ inline Pack<Out, Count> apply(const int32_t *sums, const Arguments &args,
                                                   int channel, int) {
-    const Points points = points_of(args);
-    const float multiplier = static_cast<const float *>(args.multiplier)[channel];
-    int32_t bias = 0;
-    if constexpr (Bias) bias = static_cast<const int32_t *>(args.bias)[channel];
-    Pack<Out, Count> results;
-    DSCORE_UNROLL
-    for (int i = 0; i < Count; i++) results.at[i] = result(sums[i], bias, multiplier, points);
-    return results;
+    return results_of<Count>(sums, channel_of<Count>(args, channel), points_of(args));
   }
   // The same of as many channels from `channel` on, a multiple of Count, which lie side by side.
   template <int Count>
   static __device__ inline Pack<Out, Count> apply_channels(const int32_t *sums,
                                                            const Arguments &args, int channel,
                                                            int) {
-    constexpr int width = Count % 4 == 0 ? 4 : Count;  // of vectors of 16 bytes at most
-    const Points points = points_of(args);
-    Pack<Out, Count> results;
-    DSCORE_UNROLL
-    for (int first = 0; first < Count; first += width) {
-      const int at = channel + first;
-      const auto multipliers = read_vector<width>(static_cast<const float *>(args.multiplier) + at);
-      Pack<int32_t, width> biases = {};
-      if constexpr (Bias) biases = read_vector<width>(static_cast<const int32_t *>(args.bias) + at);
-      DSCORE_UNROLL
-      for (int i = 0; i < width; i++)
-        results.at[first + i] = result(sums[first + i], biases.at[i], multipliers.at[i], points);
-    }
-    return results;
+    return results_of<Count>(sums, channels_of<Count>(args, channel), points_of(args));
   }
 };
 
