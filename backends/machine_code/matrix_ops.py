@@ -63,4 +63,5 @@ def product_of_bytes(a: Words, b: Words) -> Array:
         parts = np.ascontiguousarray(words).view(np.int8).reshape(-1, 4, _SIDE, 4)
         return parts.transpose(0, 2, 1, 3).reshape(-1, _SIDE, _SIDE).astype(np.int32)
 
-    return np.einsum("wrk,wck->wrc", matrix(a), matrix(b)).view(np.uint32)
+    sums: Array = np.einsum("wrk,wck->wrc", matrix(a), matrix(b)).view(np.uint32)
+    return sums

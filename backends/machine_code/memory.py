@@ -75,8 +75,9 @@ class Window:
         has, zero above them. Fault for what is not aligned, or not in the array.
         """
         if size < self.part:
-            few = self.parts.view(PARTS[size])
-            return few.take(self.at(offsets, size, size), mode="clip").astype(np.uint32)[None]
+            few = self.parts.view(PARTS[size]).take(self.at(offsets, size, size), mode="clip")
+            words: Words = few.astype(np.uint32)[None]
+            return words
         first = self.at(offsets, size, self.part)
         return joined(self.parts.take(first + _numbers(size // self.part), mode="clip"))
 

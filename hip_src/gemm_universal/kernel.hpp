@@ -97,19 +97,24 @@ struct PointwiseForward : PlainRoles {
   }
   // What results of signed bytes need beside their sums: of all, of a channel or of several.
   static constexpr bool of_columns = exact && last;
-  static __device__ auto points_of(const Arguments &args) {
+  using Points = typename ReadBeside<Epilogue, exact>::Points;
+  template <int Width>
+  using OfRow = typename ReadBeside<Epilogue, exact && !last>::template Channels<Width>;
+  template <int Width>
+  using OfColumn = typename ReadBeside<Epilogue, of_columns>::template Channels<Width>;
+  static __device__ Points points_of(const Arguments &args) {
     if constexpr (exact) return Epilogue::points_of(args);
-    else return Nothing{};
+    else return {};
   }
   template <int Width>
-  static __device__ auto of_row(const Arguments &args, int row) {
+  static __device__ OfRow<Width> of_row(const Arguments &args, int row) {
     if constexpr (exact && !last) return Epilogue::template channel_of<Width>(args, row);
-    else return Nothing{};
+    else return {};
   }
   template <int Width>
-  static __device__ auto of_column(const Arguments &args, int column) {
-    if constexpr (exact && last) return Epilogue::template channels_of<Width>(args, column);
-    else return Nothing{};
+  static __device__ OfColumn<Width> of_column(const Arguments &args, int column) {
+    if constexpr (of_columns) return Epilogue::template channels_of<Width>(args, column);
+    else return {};
   }
   // Of signed bytes: what x counts from, and whether a result's pixel is one of the input's, and
   // not of its padding, which is that.
@@ -117,10 +122,10 @@ struct PointwiseForward : PlainRoles {
   static __device__ bool present(const Shape &s, int row, int column) {
     return !Tiling::gathered || Places::pixel(s, last ? row : column) >= 0;
   }
-  template <class T, int Width, class OfRow, class OfColumn, class Points>
+  template <class T, int Width>
   static __device__ void store(const Arguments &args, const Shape &s, int, int row, int column,
-                               const typename Epilogue::Sum *values, const OfRow &of_row,
-                               const OfColumn &of_column, const Points &points) {
+                               const typename Epilogue::Sum *values, const OfRow<Width> &of_row,
+                               const OfColumn<Width> &of_column, const Points &points) {
     const int at =
         result_at<last>(row, column, s.out_channels, s.out_channels, s.out_height * s.out_width);
     auto *out = static_cast<typename Epilogue::Result *>(args.out) + at;

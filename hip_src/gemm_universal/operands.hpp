@@ -41,6 +41,11 @@ struct Pixels {
 // What operations have in common whose results need nothing beside their sums.
 struct PlainRoles {
   struct Nothing {};
+  using Points = Nothing;
+  template <int>
+  using OfRow = Nothing;
+  template <int>
+  using OfColumn = Nothing;
   static constexpr unsigned optional = 0;
   static constexpr bool scaled = false, of_columns = false;
   template <class T, int Width>
@@ -51,6 +56,19 @@ struct PlainRoles {
   static __device__ Nothing of_row(const Arguments &, int) { return {}; }
   template <int Width, class Arguments>
   static __device__ Nothing of_column(const Arguments &, int) { return {}; }
+};
+// What an epilogue reads beside sums, by all results and by channels: that of signed bytes alone.
+template <class Epilogue, bool Exact>
+struct ReadBeside {
+  using Points = PlainRoles::Nothing;
+  template <int>
+  using Channels = PlainRoles::Nothing;
+};
+template <class Epilogue>
+struct ReadBeside<Epilogue, true> {
+  using Points = typename Epilogue::PointsOf;
+  template <int Width>
+  using Channels = typename Epilogue::template ChannelsOf<Width>;
 };
 
 // Where channel 0 of a pixel lies in images of planes; less than 0 where no pixel is.

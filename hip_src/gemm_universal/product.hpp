@@ -64,7 +64,7 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   // Of signed bytes: what x counts from, and sums of filters where that is not 0.
   int zero = 0, *filter_sums = nullptr;
   typename ParticularsOf<T, t>::Filters filters;
-  decltype(Roles::points_of(std::declval<Arguments>())) points = {};
+  typename Roles::Points points = {};
 
   static __device__ int tile_of() { return blockIdx.x / t::cluster; }
   __device__ Product(const Arguments &args, const Shape &shape)
@@ -113,9 +113,13 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   }
 
   // Stores Width neighbouring sums of a row.
-  template <int Width, class OfRow, class OfColumn>
+  template <int Width>
+  using OfRow = typename Roles::template OfRow<Width>;
+  template <int Width>
+  using OfColumn = typename Roles::template OfColumn<Width>;
+  template <int Width>
   __device__ void store(const Arguments &args, int row, int column, const Sum *values,
-                        const OfRow &of_row, const OfColumn &of_column) const {
+                        const OfRow<Width> &of_row, const OfColumn<Width> &of_column) const {
     Roles::template store<T, Width>(args, s, part, row, column, values, of_row, of_column, points);
   }
   __device__ bool held(int row) const { return Roles::m(s) % t::tile_m == 0 || row < Roles::m(s); }
@@ -128,7 +132,8 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
     constexpr int width = least(Lanes::run, t::vector_out);
     const auto row_of = [&](int r) { return first_m + wave_m + Lanes::row(r, lane); };
     const auto column_of = [&](int q) { return first_n + wave_n + Lanes::column(q, lane); };
-    const auto store_at = [&](int r, int q, int e, const auto &of_row, const auto &of_column) {
+    const auto store_at = [&](int r, int q, int e, const OfRow<width> &of_row,
+                              const OfColumn<width> &of_column) {
       Sum values[width];
       DSCORE_UNROLL
       for (int j = 0; j < width; j++) values[j] = accumulators[Lanes::index(r, q, e + j)];
@@ -143,7 +148,7 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
           const auto of_column = Roles::template of_column<width>(args, column_of(q) + e);
           DSCORE_UNROLL
           for (int r = 0; r < Lanes::rows; r++)
-            if (held(row_of(r))) store_at(r, q, e, PlainRoles::Nothing{}, of_column);
+            if (held(row_of(r))) store_at(r, q, e, {}, of_column);
         }
     } else {
       DSCORE_UNROLL
@@ -154,8 +159,7 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
         for (int q = 0; q < Lanes::runs; q++)
           DSCORE_UNROLL
           for (int e = 0; e < Lanes::run; e += width)
-            if (column_held(column_of(q) + e))
-              store_at(r, q, e, of_row, PlainRoles::Nothing{});
+            if (column_held(column_of(q) + e)) store_at(r, q, e, of_row, {});
       }
     }
   }
@@ -180,7 +184,7 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
     constexpr bool kept = threads * t::cluster % columns == 0;
     const auto column_of = [&](int at) { return first_n + at % columns * width; };
     const int first = rank * threads + thread;
-    decltype(Roles::template of_column<width>(args, 0)) of_column = {};
+    OfColumn<width> of_column = {};
     if (kept && column_held(column_of(first)))
       of_column = Roles::template of_column<width>(args, column_of(first));
     DSCORE_ROLLED

@@ -41,6 +41,9 @@ struct Requantised {
   using Arguments = QuantisedArguments;
   using Sum = int32_t;
   using Result = Out;
+  using PointsOf = Points;
+  template <int Count>
+  using ChannelsOf = Channels<Count>;
   static constexpr bool scaled = false, exact = std::is_same_v<Out, int8_t>;
   static constexpr int alignment = sizeof(int32_t);
 

@@ -1,6 +1,8 @@
 """Pointwise layers of int8 by dot products and matrix units, on the emulated device and in machine
 code: equal to the reference and to the exact result, and faults caught."""
 
+import subprocess
+
 import pytest
 from emulated_runs import altered, reports_of, require_bit_equal
 
@@ -11,14 +13,16 @@ from dscore.backends.machine_code import disassembly
 from dscore.backends.machine_code.backend import Gfx90aBackend, Gfx906Backend
 from dscore.backends.machine_code.objects import kernel_object
 from dscore.backends.reference.backend import ReferenceBackend
-from dscore.building.codegen import KernelSource
-from dscore.building.compilers import missing_compiler
+from dscore.building.codegen import KernelSource, render
+from dscore.building.compilers import find_compiler, missing_compiler
+from dscore.building.headers import sources
 from dscore.checking.check import check_plan
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
 
 MISSING = EmulatedBackend().missing()
+MISSING_NVCC = missing_compiler("nvcc")
 MISSING_HIP = missing_compiler("hip") or disassembly.missing_objdump()
 needs_host = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 needs_hip = pytest.mark.skipif(MISSING_HIP is not None, reason=str(MISSING_HIP))
@@ -124,6 +128,18 @@ def test_machine_code_is_exact_and_has_its_instruction(backend, plans, opcode):
         assert accuracy.ok, f"{plan.name}: {accuracy}"
         assert backend.compile(plan).use.spills == 0
         assert opcodes(backend, plan).count(opcode) >= 8, plan.name
+
+
+@pytest.mark.skipif(MISSING_NVCC is not None, reason=str(MISSING_NVCC))
+@pytest.mark.parametrize(("plan", "instructions"), [
+    (NVIDIA[0], ("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "dp4a.s32.s32")),
+    (NVIDIA[5], ("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "x4.trans", "prmt"))])
+def test_ptx_has_its_instructions(plan, instructions, tmp_path):
+    (tmp_path / "unit.cu").write_text(render([KernelSource(plan)]))
+    subprocess.run([find_compiler("nvcc").path, "-std=c++17", "-O3", "-arch=sm_90", "--ptx",
+                    f"-I{sources()}", "unit.cu"], cwd=tmp_path, check=True)
+    text = (tmp_path / "unit.ptx").read_text()
+    assert all(instruction in text for instruction in instructions)
 
 
 @pytest.mark.parametrize(("code", "plan"), [
