@@ -93,7 +93,7 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
     >>> conv(np.ones((1, 2, 3, 3), "f4"), np.ones((2, 1, 3, 3), "f4"), padding=1, groups=2)[0, 0, 1]
     array([6., 9., 6.], dtype=float32)
     """
-    if not (residual is scale is layout is quantization is None):
+    if residual is not None or scale is not None or layout is not None or quantization is not None:
         return _conv_of_all(  # type: ignore[no-any-return]
             x, w, bias, out, plan, {"residual": residual, "scale": scale}, residual_after, layout,
             (stride, padding, dilation, groups, activation, backend, arithmetic), quantization)

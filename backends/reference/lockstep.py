@@ -132,7 +132,8 @@ class LockstepKernel:
         if not spec.out_element.exact:
             return activate(products, spec.activation)
         zero, low, high = self.operands["points"][1:].astype(np.float32)
-        return np.minimum(np.maximum(np.rint(products) + zero, low), high)
+        results: Floats = np.minimum(np.maximum(np.rint(products) + zero, low), high)
+        return results
 
     def distances(self, values: Ints, lanes: Bools) -> None:
         """Subtract x's zero point from *values* of x in place, but of lanes that have none."""

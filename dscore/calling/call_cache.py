@@ -77,7 +77,7 @@ class PreparedCall:
     def fits(self, *inputs: Any) -> bool:
         """Whether inputs are of the call's classes, types, device, shapes and memory's layout."""
         if [_shape_of(array) for array in inputs] != self._shapes or not all(
-                array is None or matches(array)
+                matches is None or matches(array)
                 for matches, array in zip(self._matches, inputs, strict=True)):
             return False
         images = [array for array, operand in zip(inputs, self._operands, strict=False)

@@ -236,10 +236,11 @@ def _held(problem: ConvProblem, t: Any) -> Count:
     live = shape.live_rows * t.thread_w
     if problem.spec.element.exact:
         # Sums, biases and multipliers; taps in words of four, a row's words of four channels, and
-        # those that are turned.
+        # those that are turned. Compilers hold wider filters as they come, too.
         words, phases = row_words(problem.spec, t.thread_w)
+        come = taps * t.vector * 3 // (2 * WORD) if problem.spec.kernel[1] >= WORD else 0
         return (t.vector * (live + 2 + problem.spec.kernel[0] * words * phases)
-                + t.vector // WORD * shape.columns + 2 * WORD)
+                + t.vector // WORD * shape.columns + 2 * WORD + come)
     lane = t.vector * (live + shape.columns + taps)
     return np.where(on_units(t), t.vector // FRAGMENT * (live // 2 + taps) + _FRAGMENT_WORDS, lane)
 

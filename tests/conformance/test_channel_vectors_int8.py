@@ -1,0 +1,103 @@
+"""Depthwise layers of int8 by channel vectors, on the emulated device and in machine code: equal to
+the reference and to the exact result, and faults caught."""
+
+import pytest
+from emulated_runs import altered, reports_of, require_bit_equal
+
+from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
+from dscore.api import validate
+from dscore.backends.emulated import EmulatedBackend
+from dscore.backends.machine_code import disassembly
+from dscore.backends.machine_code.backend import Gfx906Backend
+from dscore.backends.machine_code.objects import kernel_object
+from dscore.backends.reference.backend import ReferenceBackend
+from dscore.building.codegen import KernelSource
+from dscore.building.compilers import missing_compiler
+from dscore.checking.check import check_plan
+from dscore.core import catalog
+from dscore.core.token import parse_problem
+from dscore.solving.solver import make_plan
+
+MISSING = EmulatedBackend().missing()
+MISSING_HIP = missing_compiler("hip") or disassembly.missing_objdump()
+needs_host = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+needs_hip = pytest.mark.skipif(MISSING_HIP is not None, reason=str(MISSING_HIP))
+
+
+def planned(token, *tiling, device="h200", **further):
+    return make_plan(parse_problem(token), catalog.device(device),
+                     ChannelVectorsTiling(*tiling, **further))
+
+
+# Channels that are whole words and vectors, and odd ones; columns that share words and that do not;
+# filter rows of one word and of several; multipliers, strides, dilation; results of floats.
+PLANS = [
+    planned("n2c16h7w9_o16k3p1g16_int8_nhwc_bias", 4, 2, 2, 4, 2, 2, 3),
+    planned("n1c13h9w8_o13k5x3s2p2x1x0x2g13_int8_nhwc", 8, 2, 3, 3, 1, 2, ahead=True),
+    planned("n1c6h9w12_o12k3x5p1d2x1g6_int8_outfloat32_nhwc_bias_relu6", 4, 3, 2, 4, 1, 3, 2),
+    planned("n1c40h9w12_o40k3x4p1d1x2g40_int8_outfloat16_nhwc", 16, 2, 2, 3, 1, 3,
+            device="z100sm"),
+    planned("n2c3h6w7_o3k7p3g3_int8_nhwc_bias", 4, 1, 2, 4, 3, 2, device="z100sm"),
+    planned("n1c32h7w8_o32k3p1g32_int8_nhwc", 16, 2, 2, 2, 1, 4, device="z100sm"),
+]
+
+
+@needs_host
+@pytest.mark.parametrize("sizes", ["any", "fixed"])
+def test_equal_to_the_reference_in_every_order(sizes, monkeypatch):
+    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.token)
+def test_the_reference_gives_the_exact_integers(plan):
+    accuracy = check_plan(ReferenceBackend(), plan, 1)
+    assert accuracy.ok, str(accuracy)
+    assert accuracy.arithmetic == "exact"
+
+
+# The plan, the file and its source as it is, and with its fault.
+FAULTS = {
+    "padding by 0": (
+        PLANS[0], "channel_vectors/integer_walk.hpp", "Results::zero_of(args) & 0xFF", "0 & 0xFF"),
+    "the taps of odd columns where those of even ones are": (
+        PLANS[0], "channel_vectors/integer_walk.hpp", "taps[f][0][0][v] << 8", "taps[f][0][0][v]"),
+    "a tail lane too many": (
+        PLANS[1], "channel_vectors/integer_walk.hpp", "channel + v < s.out_channels)\n",
+        "channel + v <= s.out_channels)\n"),
+    "half away from zero": (
+        PLANS[5], "support/requantised.hpp", "clamped + 0x1.8p23f",
+        "floorf(clamped + 0.5f) + 0x1.8p23f"),
+}
+
+
+@needs_host
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
+    plan, name, right, wrong = FAULTS[fault]
+    reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
+    assert all("right" not in text for text in reports.values()), reports
+
+
+@needs_hip
+def test_machine_code_is_exact_and_has_dot_products():
+    backend, plans = Gfx906Backend(), PLANS[4:]
+    backend.prepare(plans)
+    for plan in plans:
+        accuracy = check_plan(backend, plan, 0)
+        assert accuracy.ok, f"{plan.name}: {accuracy}"
+        kernel, source = backend.compile(plan), KernelSource(plan, backend.sizes)
+        assert kernel.use.spills == 0
+        assert kernel.use.registers <= plan.compiled_registers
+        code = disassembly.disassemble(kernel_object(
+            backend._stored[source.name].library, source.name, "gfx906"), "gfx906")
+        dots = sum(one.opcode == "v_dot4_i32_i8" for one in code)
+        assert dots >= plan.tiling.vector * plan.tiling.thread_h * plan.tiling.thread_w * 3
+
+
+@pytest.mark.parametrize(("code", "plan"), [
+    ("E-WORD", planned("n1c16h7w7_o16k3p1g16_int8_nhwc", 2, 8, 2, 2, 2, 2)),
+    ("E-MATRIX", planned("n1c16h7w7_o16k3p1g16_int8_nhwc", 8, 1, 2, 8, 2, 2,
+                         arithmetic="matrix16"))])
+def test_what_words_of_int8_do_not_fit_is_refused(code, plan):
+    assert code in {one.code for one in
+                    validate(plan.problem, plan.tiling, plan.device).violations}
