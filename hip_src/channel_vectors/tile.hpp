@@ -25,10 +25,11 @@ __device__ inline void copy_or_fill(void *to, const void *from, bool there, uint
 }
 
 // Rows x Columns pixels of an image, of Channels channels each, that come to a block's LDS: zeros
-// (of int8 the bytes of `fill`) for all that is outside the image. Strips: of threads one above the other, each of which walks
-// over Walked rows that begin Step rows after those of the strip before. Bands: in which the rows
-// come, so many of each strip at a time. Copy: elements that move as one, which divide the channels
-// of the tile and of the image. Pitch: elements of LDS from a pixel to the next.
+// (of int8 the bytes of `fill`) for all that is outside the image. Strips: of threads one above the
+// other, each of which walks over Walked rows that begin Step rows after those of the strip before.
+// Bands: in which the rows come, so many of each strip at a time. Copy: elements that move as one,
+// which divide the channels of the tile and of the image. Pitch: elements of LDS from a pixel to
+// the next.
 template <class T, int Strips, int Step, int Walked, int Bands, int Columns, int Channels, int Copy,
           int Threads, int Pitch = Channels>
 struct ChannelTile {

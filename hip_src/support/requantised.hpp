@@ -88,8 +88,8 @@ struct Requantised {
     return all;
   }
 
-  // Biases and multipliers of `Count` channels from `channel` on, a multiple of Count, of `channels`
-  // that there are.
+  // Biases and multipliers of `Count` channels from `channel` on, a multiple of Count; there are
+  // `channels` of them in all.
   template <int Count>
   static __device__ inline void channels(const Arguments &args, int channel, int channels,
                                          int32_t *biases, float *multipliers) {

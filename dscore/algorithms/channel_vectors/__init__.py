@@ -49,6 +49,9 @@ from dscore.core.problem import ConvProblem
 _HIPCC, _NVCC, _NVCC_UNITS = 24, 24, 30
 _EARLY, _HIPCC_MARGIN, _NVCC_MARGIN = 4, 20, 0
 _UNITS_EARLY, _UNITS_MARGIN = 16, 20
+# Of int8 hipcc holds filters of more than three columns as they come, too, and what it makes of
+# them: so often their words, of 14 kernels.
+_FILTERS_HELD = 1.5
 # Of a fragment of pixels.
 _FRAGMENT_WORDS = 4
 # A thread's rows are unrolled (row_reuse has these numbers' reasons).
@@ -166,8 +169,12 @@ class ChannelVectors(Algorithm):
             operand_loads=t.vector * (shape.rows * shape.columns + taps) / share)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        beside = np.where(on_units(t), _NVCC_UNITS, _NVCC)
-        return _held(problem, t) + (beside if device.vendor == "nvidia" else _HIPCC)
+        if device.vendor == "nvidia":
+            return _held(problem, t) + np.where(on_units(t), _NVCC_UNITS, _NVCC)
+        spec = problem.spec
+        wide = spec.element.exact and spec.kernel[1] >= WORD
+        as_they_come = _FILTERS_HELD * spec.products * t.vector / WORD * wide
+        return _held(problem, t) + _HIPCC + np.asarray(as_they_come, np.int64)
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape, fragments = shape_of(problem, t), ceil_div(problem.spec.kernel[1], 2)
@@ -236,11 +243,10 @@ def _held(problem: ConvProblem, t: Any) -> Count:
     live = shape.live_rows * t.thread_w
     if problem.spec.element.exact:
         # Sums, biases and multipliers; taps in words of four, a row's words of four channels, and
-        # those that are turned. Compilers hold wider filters as they come, too.
+        # those that are turned.
         words, phases = row_words(problem.spec, t.thread_w)
-        come = taps * t.vector * 3 // (2 * WORD) if problem.spec.kernel[1] >= WORD else 0
         return (t.vector * (live + 2 + problem.spec.kernel[0] * words * phases)
-                + t.vector // WORD * shape.columns + 2 * WORD + come)
+                + t.vector // WORD * shape.columns + 2 * WORD)
     lane = t.vector * (live + shape.columns + taps)
     return np.where(on_units(t), t.vector // FRAGMENT * (live // 2 + taps) + _FRAGMENT_WORDS, lane)
 
