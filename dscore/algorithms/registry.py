@@ -32,6 +32,8 @@ _REGISTRY: dict[str, str] = {
     "split_k": "dscore.algorithms.split_k:SplitK",
     "winograd": "dscore.algorithms.winograd:Winograd",
     "implicit_gemm": "dscore.algorithms.implicit_gemm:ImplicitGemm",
+    "implicit_gemm_universal":
+        "dscore.algorithms.implicit_gemm_universal:ImplicitGemmUniversal",
     "direct": "dscore.algorithms.direct:Direct",
 }
 # Those of `register`, the latest first. Never changed but replaced, so that another thread sees

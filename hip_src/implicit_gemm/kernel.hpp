@@ -34,6 +34,7 @@ struct ImplicitGemmTiling {
   static constexpr int cluster = Cluster, wavefront = Wavefront;
   static constexpr int vector_p = VectorP, vector_c = VectorC;
   static constexpr bool split = Split, slides = Slides;
+  static constexpr int layout = DSCORE_NCHW;
   static constexpr int waves_c = TileC / WaveC, waves_p = TileP / WaveP;
   static constexpr int slice_threads = waves_c * waves_p * Wavefront;
   static constexpr int threads = slice_threads * Slices, slice = StepC / Slices;

@@ -1,0 +1,126 @@
+"""Traffic of a wavefront of the implicit product of matrices of both layouts, and the work that the
+cost model makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dscore.algorithms.base import LDS_BANKS, Case, Work
+from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.gemm_universal.tiling import fragment_of, on_units, splits
+from dscore.algorithms.implicit_gemm.tiling import taps_of
+from dscore.algorithms.implicit_gemm_universal.tiling import (
+    FOUR,
+    across_of,
+    piece_of,
+    shape_of,
+    takes_whole,
+    vectors_of,
+)
+from dscore.core.device import MATRIX_WAVEFRONT
+from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
+
+# Called as gemm_universal's, from whose fit they are; `single` is of a load that passes through
+# registers, and `table` of an element's place, which each piece of it reads. Estimates: nothing of
+# these kernels has been timed yet.
+WEIGHTS = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.13, "copy": 4.96, "single": 3.0,
+           "table": 2.0, "store": 0.228, "join": 0.846, "product": 5.03, "product16": 0.817,
+           "lds": 0.0401, "step": 152.0, "fragment": 2.0, "through_registers": 300.0,
+           "wait": 300.0, "loads": 500.0, "serial": 1.0, "block": 948.0, "memory": 1.74,
+           "loaded": 0.548, "first": 233.0, "norm": 1.91, "cluster": 3000.0, "fma": 0.908,
+           "line": 6.11, "joined": 300.0, "fill": 0.236, "drain": 0.889}
+
+
+@dataclass(frozen=True)
+class PatchTraffic:
+    """Counts per wavefront of an implicit product of matrices."""
+
+    fmas: Count
+    splits: Count  # instructions that make two TF32 of a float32
+    products: Count  # instructions of the matrix units
+    lds_loads: Count
+    lds_clocks: Count
+    fragments: Count  # rounds of loads and products that follow one another
+    copies: Count  # from memory to LDS, that pass by themselves
+    singles: Count  # from memory to registers
+    pieces: Count  # of images, each of which reads its place
+    stores: Count
+    joined: Count  # sums that pass through LDS
+    load_bytes: Count  # of all blocks
+
+
+def traffic_of(case: Case) -> PatchTraffic:
+    """The traffic of a case."""
+    problem, t, footprint, wavefront = (case.problem, case.tiling, case.footprint,
+                                        case.device.wavefront)
+    shape, element, taps = (shape_of(problem, t, wavefront), problem.spec.element,
+                            taps_of(problem))
+    units, small = on_units(t), element != ACCUMULATOR
+    # Fragments of a slice's step: of `across` channels by as many taps as make it whole.
+    own, across = t.step_c / t.slices, across_of(t)
+    fragments = shape.steps * own / across * ceil_div(taps, fragment_of(t) // across)
+    eights_c, eights_p = t.wave_c / 8, t.wave_p / 8
+    thread_c, thread_p = t.wave_c / t.lanes_c, t.wave_p * t.lanes_c / wavefront
+    # Of 16 bits four matrices of 8 x 8 by an instruction, but pairs of fours of channels; and a
+    # quarter of a fragment's row on AMD's units.
+    by_matrices = small & (wavefront == MATRIX_WAVEFRONT)
+    loads = fragments * np.where(
+        units & by_matrices, (eights_c + eights_p) / np.where(across == FOUR, 0.5, 2),
+        np.where(units & small, (eights_c + eights_p) / 2,
+                 np.where(units, eights_c + eights_p, thread_c + thread_p)))
+    bytes_read = fragments * element.bytes * fragment_of(t) * np.where(
+        units, t.wave_c + t.wave_p, wavefront * (thread_c + thread_p))
+    # Lanes of neighbouring pixels lie as far apart as the stride, in as many times the banks.
+    conflicts = np.minimum(problem.spec.stride[1], 2)
+    piece, vector = piece_of(problem, t), vectors_of(problem)[0]
+    last = problem.spec.layout == "nhwc"
+    moved = np.minimum(vector, piece)
+    alone = last & (moved * element.bytes >= WORD_BYTES) & (t.stages != 2)
+    images = shape.steps * shape.image_turns
+    filters = shape.steps * shape.filter_turns * np.where(takes_whole(problem, t), taps, piece)
+    return PatchTraffic(
+        fmas=np.where(units, 0, fragments * FOUR * thread_c * thread_p),
+        splits=np.where(splits(t), fragments * 8 * (eights_c + eights_p), 0),
+        products=np.where(units, fragments * (1 if small else 3) * eights_p / 2 * eights_c, 0),
+        lds_loads=loads, lds_clocks=conflicts * bytes_read / (WORD_BYTES * wavefront),
+        fragments=fragments, copies=np.where(alone, images * piece / moved, 0),
+        singles=filters + np.where(alone, 0, images * piece / (moved if last else 1)),
+        pieces=images, stores=shape.sums / vectors_of(problem)[1] / t.slices,
+        joined=2 * shape.sums,
+        load_bytes=footprint.blocks * element.bytes * shape.steps * t.step_c
+        * (t.tile_c * taps + t.patch))
+
+
+def named(case: Case) -> dict[str, Count]:
+    """The traffic of a case by the names of `Algorithm.traffic`."""
+    traffic = traffic_of(case)
+    return {"multiply-adds": traffic.fmas, "LDS reads": traffic.lds_loads,
+            "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
+            "global loads": traffic.copies + traffic.singles, "global stores": traffic.stores}
+
+
+def work(case: Case) -> Work:
+    """The work of a case."""
+    weight, t, problem = case.weights, case.tiling, case.problem
+    shape, traffic = shape_of(problem, t, case.device.wavefront), traffic_of(case)
+    small = problem.spec.element != ACCUMULATOR
+    # Once the ring is full, each turn of it waits for memory again; filters that pass through
+    # registers are waited for in each step, but with two buffers, which fetch them before.
+    turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
+    return Work(
+        issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
+        + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
+        + weight["copy"] * traffic.copies + weight["single"] * traffic.singles
+        + weight["table"] * traffic.pieces + weight["store"] * traffic.stores
+        + weight["join"] * traffic.joined,
+        products=weight["product16" if small else "product"] * traffic.products,
+        lds=weight["lds"] * traffic.lds_clocks, lines=weight["line"] * traffic.stores,
+        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
+        + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
+        + weight["joined"] + shape.steps * np.where(
+            t.stages == 2, weight["through_registers"], weight["loads"]),
+        fill_bytes=problem.spec.element.bytes * (
+            weight["fill"] * shape.buffer + weight["drain"] * t.tile_c * t.tile_p),
+        l2_bytes=weight["loaded"] * traffic.load_bytes)

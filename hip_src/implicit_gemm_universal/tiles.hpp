@@ -1,0 +1,257 @@
+// The tiling of the implicit product of matrices of both layouts (implicit_gemm_universal/
+// kernel.hpp), what a block keeps in LDS, and how the images and filters of a step come there.
+#pragma once
+
+#include "gemm_universal/shape.hpp"
+#include "implicit_gemm/patch.hpp"
+
+namespace dscore {
+
+// Patch: elements of a channel that a block keeps. VectorIn, VectorOut: elements that lie side by
+// side and aligned, of the input channels of a group, and of the output.
+template <int TileC, int TileP, int WaveC, int WaveP, int LanesC, int Slices, int StepC, int Stages,
+          int Patch, int Cluster, Products Arithmetic, int VectorIn, int VectorOut, int Layout,
+          int Wavefront>
+struct ImplicitGemmUniversalTiling {
+  static constexpr int tile_c = TileC, tile_p = TileP, wave_c = WaveC, wave_p = WaveP;
+  static constexpr int lanes_c = LanesC, lanes_p = Wavefront / LanesC;
+  static constexpr int slices = Slices, step_c = StepC, stages = Stages, patch = Patch;
+  static constexpr int cluster = Cluster, wavefront = Wavefront, layout = Layout;
+  static constexpr int vector_in = VectorIn, vector_out = VectorOut;
+  static constexpr Products arithmetic = Arithmetic;
+  static constexpr bool last = Layout == DSCORE_NHWC;  // channels are
+  static constexpr bool plain = Arithmetic == Products::plain;
+  static constexpr bool mfma = Arithmetic == Products::matrix16 && Wavefront == 64;
+  static constexpr int waves_c = TileC / WaveC, waves_p = TileP / WaveP;
+  static constexpr int threads = waves_c * waves_p * Slices * Wavefront, slice = StepC / Slices;
+  static constexpr int accumulators = WaveC * WaveP / Wavefront;
+  // Products that one instruction sums, and how many of these are channels of the same tap.
+  static constexpr int fragment = plain ? 4 : Arithmetic == Products::tf32x3 ? 8 : 16;
+  static constexpr int across = slice % fragment == 0           ? fragment
+                                : slice % (fragment / 2) == 0 ? fragment / 2
+                                                                : fragment / 4;
+  static constexpr int taps_together = fragment / across;
+  static_assert(TileC % WaveC == 0 && TileP % WaveP == 0, "a block holds whole wavefronts");
+  static_assert(Stages >= 1, "buffers");
+  static_assert(StepC % Slices == 0 && slice % 4 == 0, "slices of whole fours");
+  static_assert(plain ? WaveC % LanesC == 0 && WaveP % lanes_p == 0
+                      : WaveP % 16 == 0 && WaveC % (mfma ? 16 : 8) == 0 && LanesC == 8 &&
+                            (mfma || Wavefront == 32),
+                "whole fragments");
+  static_assert(Arithmetic != Products::tf32x3 || has_tf32, "matrix units");
+};
+
+// The buffers of a layer: filters [channel][tap][input channel], images [element][input channel].
+template <class T, class Tiling, class Layer>
+struct ImplicitGemmUniversalShape : Tiling {
+  static constexpr int vector = 16 / static_cast<int>(sizeof(T)), taps = Layer::taps;
+  static constexpr int step_c = Tiling::step_c;
+  // Channels that a thread brings as one.
+  static constexpr int piece = step_c % vector == 0 ? vector : 4, pieces = step_c / piece;
+  // Rows begin some banks apart, so that lanes of several rows meet no bank twice: an odd number of
+  // vectors of 16 bytes or, where four rows are read by pairs of floats, 8 banks.
+  static constexpr int pitch(int row) {
+    return Tiling::arithmetic == Products::tf32x3 ? row + (24 - row % 16) % 16
+                                                  : (ceil_div(row, vector) | 1) * vector;
+  }
+  static constexpr int filter_row = pitch(taps * step_c);
+  static constexpr int element = step_c == 4 ? 4 : pitch(step_c);
+  static constexpr int filters = Tiling::tile_c * filter_row;
+  static constexpr int buffer = filters + ceil_div(Tiling::patch * element, vector) * vector;
+  // The sums, in the same place afterwards: rows of what lies side by side in the output.
+  static constexpr int sum_row =
+      Tiling::last ? Tiling::tile_c + (Tiling::tile_c % 16 ? 0 : 8) : Tiling::tile_p + 4;
+  static constexpr int sums = (Tiling::last ? Tiling::tile_p : Tiling::tile_c) * sum_row;
+  static_assert(Tiling::tile_c % Tiling::vector_out == 0 &&
+                    Tiling::tile_p % Tiling::vector_out == 0,
+                "rows of whole vectors");
+  // Bytes: the ring, the table of the patch, and a vector of zeros.
+  static constexpr int table_at = Tiling::stages * buffer * static_cast<int>(sizeof(T));
+  static constexpr int zeros_at = table_at + ceil_div(Tiling::patch, 4) * 16;
+  static constexpr int lds_bytes = greatest(
+      zeros_at + 16, Tiling::slices * sums * static_cast<int>(sizeof(float)));
+};
+
+template <class T, class t, class Layer, class Shape, class Epilogue>
+struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilogue> {
+  using Base = ImplicitGemmPatch<T, t, Layer, Shape, Epilogue>;
+  using typename Base::Arguments;
+  using Base::threads, Base::group_in, Base::group_out, Base::x, Base::w, Base::s, Base::table;
+  using Base::thread, Base::group, Base::first_channel, Base::first_step, Base::wanted;
+  static constexpr int taps = Layer::taps, piece = t::piece, pieces = t::pieces;
+  using Piece = Pack<T, piece>;
+  // Where a group's channels lie in whole pieces, a thread takes all taps of a piece of a filter:
+  // these lie side by side in memory. Else a tap of it.
+  static constexpr bool whole = t::vector_in >= piece && taps <= 9;
+  static constexpr int taps_each = whole ? taps : 1;
+  static constexpr int all_filters = t::tile_c * pieces * taps / taps_each;
+  static constexpr int all_images = t::patch * pieces;
+  static constexpr int filter_turns = ceil_div(all_filters, threads);
+  static constexpr int image_turns = ceil_div(all_images, threads);
+  static constexpr bool fetched = t::stages == 2;
+  // Images pass by themselves where threads bring whole words of them.
+  static constexpr int moved = least(t::vector_in, piece);
+  static constexpr bool passing = t::last && moved * sizeof(T) >= 4;
+
+  struct Filters {
+    Piece at[taps_each];
+  };
+  Filters filter_temp[fetched ? filter_turns : 1];
+  Piece image_temp[fetched ? image_turns : 1];
+
+  __device__ ImplicitGemmUniversalTiles(const Arguments &args, const Shape &shape)
+      : Base(args, shape) {}
+
+  __device__ int first_summed(int step) const { return (first_step + step) * t::step_c; }
+  // Where steps divide the channels, which fixed sizes show, there is nothing to ask.
+  __device__ bool summed(int channel) const {
+    return group_in(s) % t::step_c == 0 || channel < group_in(s);
+  }
+
+  // A thread's filters of a turn: its channel, piece and tap.
+  struct FilterPlace {
+    int channel, first, tap;
+    bool part;
+  };
+  __device__ FilterPlace filter_place(int turn) const {
+    constexpr int each = taps / taps_each;
+    const int at = turn * threads + thread, row = at / (each * pieces);
+    return {row, at / each % pieces * piece, at % each,
+            all_filters % threads == 0 || at < all_filters};
+  }
+  __device__ Filters read_filters(int turn, int step) const {
+    const FilterPlace place = filter_place(turn);
+    const int channel = first_channel + place.channel, first = first_summed(step) + place.first;
+    const bool there = place.part && wanted(channel);
+    const T *from = w + ((group * group_out(s) + channel) * group_in(s) + first) * taps + place.tap;
+    Filters filters;
+    if constexpr (whole) {
+      T elements[taps * piece];
+      DSCORE_UNROLL
+      for (int tap = 0; tap < taps; tap++) {
+        const Piece read = vector_or_zeros<piece>(from + tap * piece, there && summed(first));
+        DSCORE_UNROLL
+        for (int j = 0; j < piece; j++) elements[tap * piece + j] = read.at[j];
+      }
+      DSCORE_UNROLL
+      for (int tap = 0; tap < taps; tap++)
+        DSCORE_UNROLL
+        for (int j = 0; j < piece; j++) filters.at[tap].at[j] = elements[j * taps + tap];
+    } else {
+      DSCORE_UNROLL
+      for (int j = 0; j < piece; j++)
+        filters.at[0].at[j] =
+            vector_or_zeros<1>(from + j * taps, there && summed(first + j)).at[0];
+    }
+    return filters;
+  }
+  __device__ void write_filters(T *lds, int turn, const Filters &filters) const {
+    const FilterPlace place = filter_place(turn);
+    if (!place.part) return;
+    DSCORE_UNROLL
+    for (int tap = 0; tap < taps_each; tap++)
+      write_vector(lds + place.channel * t::filter_row + (place.tap + tap) * t::step_c +
+                       place.first, filters.at[tap]);
+  }
+
+  // A thread's element of the patch of a turn, and its piece: neighbours lie side by side in memory.
+  __device__ int image_element(int turn) const {
+    const int at = turn * threads + thread;
+    return t::last ? at / pieces : at % t::patch;
+  }
+  __device__ int image_piece(int turn) const {
+    const int at = turn * threads + thread;
+    return (t::last ? at % pieces : at / t::patch) * piece;
+  }
+  __device__ bool image_part(int turn) const {
+    return all_images % threads == 0 || turn * threads + thread < all_images;
+  }
+  // Calls take(j, source, whether it exists) for each `Width` elements of a thread's piece.
+  template <int Width, class Take>
+  __device__ void each_of_piece(int turn, int step, Take take) const {
+    const int place = image_part(turn) ? table[image_element(turn)] : Base::nowhere;
+    const int first = first_summed(step) + image_piece(turn);
+    const int apart = t::last ? 1 : s.height * s.width;
+    DSCORE_UNROLL
+    for (int j = 0; j < piece; j += Width)
+      take(j, x + place + (first + j) * apart, place >= 0 && summed(first + j));
+  }
+  __device__ Piece read_image(int turn, int step) const {
+    constexpr int width = t::last ? moved : 1;
+    Piece read;
+    each_of_piece<width>(turn, step, [&](int j, const T *from, bool there) {
+      const auto several = vector_or_zeros<width>(from, there);
+      DSCORE_UNROLL
+      for (int i = 0; i < width; i++) read.at[j + i] = several.at[i];
+    });
+    return read;
+  }
+  __device__ T *image_at(T *lds, int turn) const {
+    return lds + t::filters + image_element(turn) * t::element + image_piece(turn);
+  }
+  __device__ void write_image(T *lds, int turn, const Piece &image) const {
+    if (image_part(turn)) write_vector(image_at(lds, turn), image);
+  }
+
+  // Reads so many turns' elements, and writes them then: what is written first would be waited for.
+  static constexpr int images_together = least(4, image_turns);
+  static constexpr int filters_together = least(whole ? 1 : 4, filter_turns);
+  __device__ void copy_image(T *lds, int turn, int step) const {
+    if (!image_part(turn)) return;
+    each_of_piece<moved>(turn, step, [&](int j, const T *from, bool there) {
+      copy_async<moved * int{sizeof(T)}>(image_at(lds, turn) + j, from, there);
+    });
+  }
+  __device__ void copy_images(T *lds, int step) const {
+    if constexpr (passing) {
+      DSCORE_UNROLL_FEW
+      for (int turn = 0; turn < image_turns; turn++) copy_image(lds, turn, step);
+    } else {
+      DSCORE_ROLLED
+      for (int first = 0; first < image_turns; first += images_together) {
+        Piece images[images_together];
+        DSCORE_UNROLL
+        for (int i = 0; i < images_together; i++)
+          if (image_turns % images_together == 0 || first + i < image_turns)
+            images[i] = read_image(first + i, step);
+        DSCORE_UNROLL
+        for (int i = 0; i < images_together; i++)
+          if (image_turns % images_together == 0 || first + i < image_turns)
+            write_image(lds, first + i, images[i]);
+      }
+    }
+  }
+  __device__ void copy_filters(T *lds, int step) const {
+    DSCORE_ROLLED
+    for (int first = 0; first < filter_turns; first += filters_together) {
+      Filters filters[filters_together];
+      DSCORE_UNROLL
+      for (int i = 0; i < filters_together; i++)
+        if (filter_turns % filters_together == 0 || first + i < filter_turns)
+          filters[i] = read_filters(first + i, step);
+      DSCORE_UNROLL
+      for (int i = 0; i < filters_together; i++)
+        if (filter_turns % filters_together == 0 || first + i < filter_turns)
+          write_filters(lds, first + i, filters[i]);
+    }
+  }
+
+  __device__ void copy(T *lds, int step) const {
+    copy_images(lds, step);
+    copy_filters(lds, step);
+  }
+  __device__ void fetch(int step) {
+    DSCORE_UNROLL
+    for (int turn = 0; turn < filter_turns; turn++) filter_temp[turn] = read_filters(turn, step);
+    DSCORE_UNROLL
+    for (int turn = 0; turn < image_turns; turn++) image_temp[turn] = read_image(turn, step);
+  }
+  __device__ void put(T *lds) const {
+    DSCORE_UNROLL
+    for (int turn = 0; turn < filter_turns; turn++) write_filters(lds, turn, filter_temp[turn]);
+    DSCORE_UNROLL
+    for (int turn = 0; turn < image_turns; turn++) write_image(lds, turn, image_temp[turn]);
+  }
+};
+
+}  // namespace dscore
