@@ -252,6 +252,7 @@ def _require_lanes(plan: Plan, t: ImplicitGemmUniversalTiling, wavefront: int) -
     """LaunchError where the kernel does not exist, by the assertions of
     hip_src/implicit_gemm_universal/tiles.hpp."""
     units, vector = t.arithmetic != "plain", vectors_of(plan.problem)[1]
+    row = t.tile_c if plan.problem.spec.layout == "nhwc" else t.tile_p
     unit_c, unit_p = t.lanes_c, max(wavefront // t.lanes_c, 1)
     if units:
         unit_c, unit_p = 8 if wavefront == MATRIX_WAVEFRONT else 16, 16
@@ -265,7 +266,6 @@ def _require_lanes(plan: Plan, t: ImplicitGemmUniversalTiling, wavefront: int) -
             (wavefront % t.lanes_c, f"lanes_c must divide the wavefront {wavefront}"),
             (t.wave_c % unit_c or t.wave_p % unit_p, "a wavefront's tile must be of whole "
              f"fragments of {unit_c} channels x {unit_p} pixels"),
-            (t.tile_c % vector or t.tile_p % vector, "rows of tiles must be whole vectors of the "
-             "output")):
+            (row % vector, "rows of tiles must be whole vectors of the output")):
         if wrong:
             raise LaunchError(f"{plan.name}: {what}")

@@ -62,8 +62,7 @@ struct ImplicitGemmUniversalShape : Tiling {
   static constexpr int sum_row =
       Tiling::last ? Tiling::tile_c + (Tiling::tile_c % 16 ? 0 : 8) : Tiling::tile_p + 4;
   static constexpr int sums = (Tiling::last ? Tiling::tile_p : Tiling::tile_c) * sum_row;
-  static_assert(Tiling::tile_c % Tiling::vector_out == 0 &&
-                    Tiling::tile_p % Tiling::vector_out == 0,
+  static_assert((Tiling::last ? Tiling::tile_c : Tiling::tile_p) % Tiling::vector_out == 0,
                 "rows of whole vectors");
   // Bytes: the ring, the table of the patch, and a vector of zeros.
   static constexpr int table_at = Tiling::stages * buffer * static_cast<int>(sizeof(T));
@@ -154,7 +153,8 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
                        place.first, filters.at[tap]);
   }
 
-  // A thread's element of the patch of a turn, and its piece: neighbours lie side by side in memory.
+  // A thread's element of the patch in a turn, and its piece: those of neighbours lie side by side in
+  // memory.
   __device__ int image_element(int turn) const {
     const int at = turn * threads + thread;
     return t::last ? at / pieces : at % t::patch;

@@ -8,6 +8,7 @@ from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
+from dscore.algorithms.implicit_gemm_universal.tiling import ImplicitGemmUniversalTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.winograd.tiling import WinogradTiling
 from dscore.checking import bound
@@ -37,6 +38,8 @@ PLANS = {
                           ImplicitGemmTiling(8, 32, 8, 32, 4, 1, 4, 2, 120)),
     "implicit gemm, groups": plan("n2c8h7w6_o12k3s2p1g2",
                                   ImplicitGemmTiling(16, 16, 8, 16, 8, 2, 4, 2, 140)),
+    "implicit universal": plan("n1c13h6w7_o9k3p1_nhwc_bias_relu", ImplicitGemmUniversalTiling(
+        8, 32, 8, 32, 4, 1, 8, 2, 120)),
     "distribution": plan("n1c48h4w6_o16k1_bias_relu",
                          ChannelDistributionTiling(2, 16, 3, 1, 8)),
     "distribution, masked": plan("n2c7h5w5_o9k1s2_hardswish",

@@ -66,8 +66,8 @@ def _lanes(case: Case) -> Count:
 
 def _unaligned(case: Case) -> Count:
     """Elements by which rows of tiles miss whole vectors of the output."""
-    vector = vectors_of(case.problem)[1]
-    return remainder(case.tiling.tile_c, vector) + remainder(case.tiling.tile_p, vector)
+    row = case.tiling.tile_c if case.problem.spec.layout == "nhwc" else case.tiling.tile_p
+    return remainder(row, vectors_of(case.problem)[1])
 
 
 def _unmatched(case: Case) -> Count:
@@ -99,7 +99,7 @@ class ImplicitGemmUniversal(Algorithm):
               lambda c: (remainder(c.tiling.step_c, c.tiling.slices * FOUR), 0),
               lambda c: "step_c by slices, in fours"),
         Limit("E-VECTOR", "elements left", "", "", lambda c: (_unaligned(c), 0),
-              lambda c: "tile_c and tile_p by vectors of the output"),
+              lambda c: "tile_p, in NHWC tile_c, by vectors of the output"),
         Limit("E-PATCH", "under a tile", "", "",
               lambda c: (under_tile(c.problem, c.tiling.tile_p), c.tiling.patch),
               lambda c: "patch has all elements of a channel under tile_p pixels"),

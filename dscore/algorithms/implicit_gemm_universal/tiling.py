@@ -1,4 +1,4 @@
-"""The tiling of the implicit product of matrices of both layouts, and the geometry of its blocks."""
+"""The tiling of the implicit product of matrices of both layouts, and its blocks' geometry."""
 
 from __future__ import annotations
 
@@ -193,8 +193,8 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> ImplicitGemmUniver
 
 
 def zeros_at(problem: ConvProblem, t: Any, shape: ImplicitGemmUniversalShape) -> Count:
-    """Bytes of LDS before a vector of zeros: those of the ring, and of the table that says where the
-    elements of a patch are in memory."""
+    """Bytes of LDS before a vector of zeros: those of the ring, and of the table that says where
+    the elements of a patch are in memory."""
     return (problem.spec.element.bytes * t.stages * shape.buffer
             + VECTOR_BYTES * ceil_div(WORD_BYTES * t.patch, VECTOR_BYTES))
 
