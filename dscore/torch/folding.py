@@ -62,11 +62,15 @@ class FoldedConv:
         """Compute filter and bias anew from the modules; whether they are other tensors now.
 
         Folded ones are written in place, so that compiled programs and captured graphs read the
-        new values. Without a batch norm they are the module's own.
+        new values. Without a batch norm they are the module's own; of a filter that does not lie
+        as kernels take it, as in a channels_last model, a copy that does.
         """
         before = self.weight, self.bias
         if self.norm is None:
             self.weight, self.bias = self.conv.weight, self.conv.bias
+            if not (self.reason or self.weight.is_contiguous()):
+                kept = None if before[0] is self.weight else before[0]
+                self.weight = _kept(kept, self.weight.detach().contiguous())
         else:
             self.weight, self.bias = map(_kept, before, folded_norm(self.conv, self.norm))
         return self.weight is not before[0] or self.bias is not before[1]

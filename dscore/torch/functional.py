@@ -141,8 +141,15 @@ def _under_autocast(operands: Operands) -> Operands:
     if x.device.type not in ("cpu", "cuda") or not _autocast_on(x.device.type):
         return operands
     dtype = torch.get_autocast_dtype(x.device.type)
-    return tuple(one.to(dtype) if isinstance(one, Tensor) and one.is_floating_point()
-                 and one.dtype is not torch.float64 else one for one in operands)
+    # Filters, which a channels_last model has in another order, are written as kernels take them.
+    forms = (torch.preserve_format, torch.contiguous_format, *[torch.preserve_format] * 3)
+    return tuple(one.to(dtype, memory_format=form) if _is_cast(one, dtype) else one
+                 for one, form in zip(operands, forms, strict=True))
+
+
+def _is_cast(operand: Any, dtype: torch.dtype) -> bool:
+    return (isinstance(operand, Tensor) and operand.is_floating_point()
+            and operand.dtype not in (torch.float64, dtype))
 
 
 class _Convolution(torch.autograd.Function):

@@ -115,3 +115,51 @@ def test_calls_under_autocast_are_remembered_by_the_filter_that_is_cast(monkeypa
             dt.conv2d(x.numpy(), w)
     assert y.dtype is torch.bfloat16
     assert keys == [(id(w), torch.bfloat16, torch.bfloat16)] * 2
+
+
+def dense(dtype):
+    """A model of dense layers with and without a batch norm, in channels_last, and an example."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 12, 3, stride=2, padding=1), nn.ReLU(),
+                          nn.Conv2d(12, 9, 3, padding=1, bias=False), nn.BatchNorm2d(9), nn.ReLU6())
+    return (model.eval().to(dtype=dtype, memory_format=torch.channels_last),
+            torch.randn(2, 3, 9, 8).to(dtype=dtype, memory_format=torch.channels_last))
+
+
+@pytest.mark.parametrize("dtype", NAMES)
+def test_filters_of_a_folded_channels_last_model_lie_as_kernels_take_them(dtype):
+    model, x = dense(dtype)
+    before, exact = model[0].weight, copy.deepcopy(model).double()
+    assert not before.is_contiguous()
+    with torch.no_grad():
+        report = dt.accelerate(model, x, backend="reference", kinds=("dense",))
+        wanted = exact(x.double())
+        assert ["implicit_gemm_universal" in layer.plan for layer in report.replaced] == 2 * [True]
+        program = model._dscore_folded.program
+        assert all(layer.weight.is_contiguous() for layer in program.layers)
+        assert model[0].weight is before
+        y = model(x)
+        assert y.is_contiguous(memory_format=torch.channels_last)
+        assert network_methods.relative_error(y, wanted) < 8 * torch.finfo(dtype).eps
+        # Another filter, in place, is folded anew, and the copy is the same tensor.
+        kept = program.layers[0].weight
+        model[0].weight.mul_(-2)
+        model(x)
+        assert model._dscore_folded.program.layers[0].weight is kept
+        assert torch.equal(kept, model[0].weight.contiguous())
+
+
+def test_autocast_gives_filters_of_a_channels_last_model_as_kernels_take_them(monkeypatch):
+    from dscore.torch import functional
+
+    model, x = dense(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = functional._under_autocast((x, model[0].weight, model[0].bias, None, None))
+        assert cast[1].is_contiguous()
+        assert cast[0].is_contiguous(memory_format=torch.channels_last)
+        y = dt.conv2d(x, model[0].weight, model[0].bias, 2, 1, backend="reference")
+        y.sum().backward()
+    assert y.dtype is torch.bfloat16
+    wanted = nn.functional.conv2d(x, model[0].weight, model[0].bias, 2, 1)
+    assert network_methods.relative_error(y.detach(), wanted.detach()) < 0.03
+    assert model[0].weight.grad.dtype is torch.float32

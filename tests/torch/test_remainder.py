@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from torch.nn import functional  # noqa: E402
 
 from dscore.algorithms import registry  # noqa: E402
-from dscore.algorithms.implicit_gemm import ImplicitGemm  # noqa: E402
+from dscore.algorithms.implicit_gemm_universal import ImplicitGemmUniversal  # noqa: E402
 from dscore.algorithms.row_reuse import RowReuse  # noqa: E402
 from dscore.torch import conv2d, gradients, layer, left_to_pytorch, remainder  # noqa: E402
 from dscore.torch.layer import Layer, result_shape  # noqa: E402
@@ -48,10 +48,11 @@ DENSE = "dense in {} and {}: dscore has only the definition itself; a backend= b
     ({}, dict(memory_format=NHWC), "w is not contiguous: kernels take filters as"),
 ])
 def test_types_and_layouts_of_dense_layers(x, w, begin, monkeypatch):
-    monkeypatch.setattr(ImplicitGemm, "elements", ("float32",))
-    monkeypatch.setattr(ImplicitGemm, "layouts", ("nchw",))
-    layer._lacking.cache_clear()
     tensors = on_gpu(2, 8, 5, 5, **x), on_gpu(4, 8, 3, 3, **w)
+    only = begin.startswith("dense in")
+    assert (reason(*tensors) == "") == only
+    monkeypatch.setattr(ImplicitGemmUniversal, "elements", ())
+    layer._lacking.cache_clear()
     assert reason(*tensors).startswith(begin)
     assert reason(*tensors, LAYER._replace(backend="hip")) == ""
     layer._lacking.cache_clear()
