@@ -89,7 +89,7 @@ class _ImplicitGemmUniversal(RingKernel):
         self.f_channel, self.f_tap, self.f_out = split(lane_ids(self.t.tile_c * taps * step),
                                                        step, taps)
         self.filter_words = (self.f_out * int(filter_row(self.problem, self.t))
-                             + self.f_tap * step + self.f_channel)
+                             + self.lanes.filter_place(self.f_channel, self.f_tap))
         self.i_element, self.i_channel = np.divmod(lane_ids(self.t.patch * step), step)
         self.image_words = (int(self.shape.filters) + self.i_channel
                             + self.i_element * int(element_of(self.problem, self.t)))

@@ -20,6 +20,7 @@ from dscore.algorithms.implicit_gemm_universal.tiling import (
     across_of,
     element_of,
     filter_row,
+    piece_of,
     shape_of,
     vectors_of,
 )
@@ -55,7 +56,7 @@ class Lanes(ABC):
         self.taps_together = FRAGMENTS[t.arithmetic] // self.across
         self.filter_row = int(filter_row(plan.problem, t))
         self.apart = int(element_of(plan.problem, t))
-        self.images_at = int(shape.filters)
+        self.images_at, self.piece = int(shape.filters), int(piece_of(plan.problem, t))
         self.lane, wave = lane_ids(self.wavefront), lane_ids(int(shape.waves), 1)
         waves_p = t.tile_p // t.wave_p
         self.wave_p = wave % waves_p * t.wave_p
@@ -97,10 +98,14 @@ class Lanes(ABC):
         self.blocks.lds_read_apart(out, Addresses(np.where(there, at, self.zeros)), 0,
                                    element=self.element)
 
+    def filter_place(self, channel: Ints, tap: Ints) -> Ints:
+        """Where a channel of a tap lies in a row of filters: pieces have all their taps."""
+        return (channel // self.piece * self.taps + tap) * self.piece + channel % self.piece
+
     def read_filters(self, out: Floats, buffer: int, row: Ints, c: int, tap: int, k: Ints) -> None:
         """Of channels *row* of the wavefront, summed elements *k*."""
         own, channel, there = self._summed(c, tap, k)
-        at = (buffer + (self.wave_c + row) * self.filter_row + own * self.t.step_c + channel)
+        at = buffer + (self.wave_c + row) * self.filter_row + self.filter_place(channel, own)
         self.blocks.lds_read(out, Addresses(np.where(there, at, self.zeros)), 0,
                              element=self.element)
 

@@ -50,10 +50,10 @@ struct ImplicitGemmUniversal
   }
 
   __device__ void multiply(const T *lds) {
-    const int channels = slice * t::slice;
     const StepOperands<T, t, Layer> step{
-        lds + wave_c * t::filter_row + channels, lds + t::filters + channels,
-        reinterpret_cast<const T *>(lds_bytes_at(t::zeros_at)), places, Tiles::row_width(s)};
+        lds + wave_c * t::filter_row, lds + t::filters,
+        reinterpret_cast<const T *>(lds_bytes_at(t::zeros_at)), places, slice * t::slice,
+        Tiles::row_width(s)};
     Lanes::multiply(accumulators, step, lane);
   }
 
@@ -126,7 +126,8 @@ struct ImplicitGemmUniversal
 
   __device__ void run(const Arguments &args) {
     T *const lds = buffers();
-    run_ring<t>(*this, lds, least(steps_each(s), all_steps(s) - first_step), [](T *, int) {});
+    run_ring<t>(*this, lds, least(steps_each(s), all_steps(s) - first_step),
+                [&](T *buffer, int) { Tiles::arrived(buffer); });
     finish(args, reinterpret_cast<float *>(lds));
   }
 };

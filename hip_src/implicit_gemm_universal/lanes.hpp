@@ -17,9 +17,9 @@ namespace dscore {
 // from one to the next.
 template <class T, class t, class Layer>
 struct StepOperands {
-  const T *filters, *images, *zeros;  // of the wavefront's channels and slice
+  const T *filters, *images, *zeros;  // of the wavefront's channels; of a step's first ones
   const int *places;
-  int row_width;
+  int first_channel, row_width;  // of the wavefront's slice
 
   __device__ int tap_place(int tap) const {
     return tap / Layer::kernel_w * Layer::dilation_h * row_width +
@@ -36,8 +36,8 @@ struct StepOperands {
     DSCORE_UNROLL
     for (int other = 0; other < t::taps_together; other++)
       if (t::taps_together == 1 || k / t::across == other)
-        own = {tap_place(tap + other) * t::element + c + k % t::across,
-               (tap + other) * t::step_c + c + k % t::across,
+        own = {tap_place(tap + other) * t::element + first_channel + c + k % t::across,
+               t::filter_place(first_channel + c + k % t::across, tap + other),
                t::taps % t::taps_together == 0 || tap + other < t::taps};
     return own;
   }

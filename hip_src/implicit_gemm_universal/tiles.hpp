@@ -41,7 +41,8 @@ struct ImplicitGemmUniversalTiling {
   static_assert(Arithmetic != Products::tf32x3 || has_tf32, "matrix units");
 };
 
-// The buffers of a layer: filters [channel][tap][input channel], images [element][input channel].
+// The buffers of a layer: filters [channel][piece][tap][input channel of a piece], images
+// [element][input channel].
 template <class T, class Tiling, class Layer>
 struct ImplicitGemmUniversalShape : Tiling {
   static constexpr int vector = 16 / static_cast<int>(sizeof(T)), taps = Layer::taps;
@@ -55,6 +56,9 @@ struct ImplicitGemmUniversalShape : Tiling {
                                                   : (ceil_div(row, vector) | 1) * vector;
   }
   static constexpr int filter_row = pitch(taps * step_c);
+  static __device__ int filter_place(int channel, int tap) {
+    return (channel / piece * taps + tap) * piece + channel % piece;
+  }
   static constexpr int element = step_c == 4 ? 4 : pitch(step_c);
   static constexpr int filters = Tiling::tile_c * filter_row;
   static constexpr int buffer = filters + ceil_div(Tiling::patch * element, vector) * vector;
@@ -79,8 +83,8 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
   using Base::thread, Base::group, Base::first_channel, Base::first_step, Base::wanted;
   static constexpr int taps = Layer::taps, piece = t::piece, pieces = t::pieces;
   using Piece = Pack<T, piece>;
-  // Where a group's channels lie in whole pieces, a thread takes all taps of a piece of a filter:
-  // these lie side by side in memory. Else a tap of it.
+  // Where a group's channels lie in whole pieces, a thread takes all taps of a piece of a filter,
+  // which lie side by side in memory as in LDS, though in another order. Else a tap of it.
   static constexpr bool whole = t::vector_in >= piece && taps <= 9;
   static constexpr int taps_each = whole ? taps : 1;
   static constexpr int all_filters = t::tile_c * pieces * taps / taps_each;
@@ -125,17 +129,9 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
     const T *from = w + ((group * group_out(s) + channel) * group_in(s) + first) * taps + place.tap;
     Filters filters;
     if constexpr (whole) {
-      T elements[taps * piece];
-      DSCORE_UNROLL
-      for (int tap = 0; tap < taps; tap++) {
-        const Piece read = vector_or_zeros<piece>(from + tap * piece, there && summed(first));
-        DSCORE_UNROLL
-        for (int j = 0; j < piece; j++) elements[tap * piece + j] = read.at[j];
-      }
       DSCORE_UNROLL
       for (int tap = 0; tap < taps; tap++)
-        DSCORE_UNROLL
-        for (int j = 0; j < piece; j++) filters.at[tap].at[j] = elements[j * taps + tap];
+        filters.at[tap] = vector_or_zeros<piece>(from + tap * piece, there && summed(first));
     } else {
       DSCORE_UNROLL
       for (int j = 0; j < piece; j++)
@@ -144,17 +140,57 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
     }
     return filters;
   }
+  // Of a piece, [input channel][tap] to [tap][input channel].
+  static __device__ Filters turned(const Filters &filters) {
+    Filters others;
+    DSCORE_UNROLL
+    for (int tap = 0; tap < taps_each; tap++)
+      DSCORE_UNROLL
+      for (int j = 0; j < piece; j++) {
+        const int at = j * taps_each + tap;
+        others.at[tap].at[j] = filters.at[at / piece].at[at % piece];
+      }
+    return others;
+  }
+  static __device__ T *filter_at(T *lds, const FilterPlace &place) {
+    return lds + place.channel * t::filter_row + t::filter_place(place.first, place.tap);
+  }
   __device__ void write_filters(T *lds, int turn, const Filters &filters) const {
     const FilterPlace place = filter_place(turn);
     if (!place.part) return;
+    const Filters others = turned(filters);
     DSCORE_UNROLL
     for (int tap = 0; tap < taps_each; tap++)
-      write_vector(lds + place.channel * t::filter_row + (place.tap + tap) * t::step_c +
-                       place.first, filters.at[tap]);
+      write_vector(filter_at(lds, place) + tap * piece, others.at[tap]);
+  }
+  // Filters of whole pieces pass by themselves, and each thread turns its own once they are there.
+  __device__ void pass_filters(T *lds, int turn, int step) const {
+    const FilterPlace place = filter_place(turn);
+    if (!place.part) return;
+    const int channel = first_channel + place.channel, first = first_summed(step) + place.first;
+    const T *from = w + ((group * group_out(s) + channel) * group_in(s) + first) * taps;
+    DSCORE_UNROLL
+    for (int tap = 0; tap < taps; tap++)
+      copy_async<piece * int{sizeof(T)}>(filter_at(lds, place) + tap * piece, from + tap * piece,
+                                         wanted(channel) && summed(first));
+  }
+  __device__ void arrived(T *lds) const {
+    if constexpr (whole && taps > 1 && !fetched) {
+      DSCORE_ROLLED
+      for (int turn = 0; turn < filter_turns; turn++) {
+        const FilterPlace place = filter_place(turn);
+        if (!place.part) continue;
+        Filters filters;
+        DSCORE_UNROLL
+        for (int tap = 0; tap < taps; tap++)
+          filters.at[tap] = read_vector<piece>(filter_at(lds, place) + tap * piece);
+        write_filters(lds, turn, filters);
+      }
+    }
   }
 
-  // A thread's element of the patch in a turn, and its piece: those of neighbours lie side by side in
-  // memory.
+  // A thread's element of the patch in a turn, and its piece: those of neighbours lie side by side
+  // in memory.
   __device__ int image_element(int turn) const {
     const int at = turn * threads + thread;
     return t::last ? at / pieces : at % t::patch;
@@ -195,7 +231,7 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
 
   // Reads so many turns' elements, and writes them then: what is written first would be waited for.
   static constexpr int images_together = least(4, image_turns);
-  static constexpr int filters_together = least(whole ? 1 : 4, filter_turns);
+  static constexpr int filters_together = least(4, filter_turns);
   __device__ void copy_image(T *lds, int turn, int step) const {
     if (!image_part(turn)) return;
     each_of_piece<moved>(turn, step, [&](int j, const T *from, bool there) {
@@ -222,17 +258,22 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
     }
   }
   __device__ void copy_filters(T *lds, int step) const {
-    DSCORE_ROLLED
-    for (int first = 0; first < filter_turns; first += filters_together) {
-      Filters filters[filters_together];
-      DSCORE_UNROLL
-      for (int i = 0; i < filters_together; i++)
-        if (filter_turns % filters_together == 0 || first + i < filter_turns)
-          filters[i] = read_filters(first + i, step);
-      DSCORE_UNROLL
-      for (int i = 0; i < filters_together; i++)
-        if (filter_turns % filters_together == 0 || first + i < filter_turns)
-          write_filters(lds, first + i, filters[i]);
+    if constexpr (whole) {
+      DSCORE_UNROLL_FEW
+      for (int turn = 0; turn < filter_turns; turn++) pass_filters(lds, turn, step);
+    } else {
+      DSCORE_ROLLED
+      for (int first = 0; first < filter_turns; first += filters_together) {
+        Filters filters[filters_together];
+        DSCORE_UNROLL
+        for (int i = 0; i < filters_together; i++)
+          if (filter_turns % filters_together == 0 || first + i < filter_turns)
+            filters[i] = read_filters(first + i, step);
+        DSCORE_UNROLL
+        for (int i = 0; i < filters_together; i++)
+          if (filter_turns % filters_together == 0 || first + i < filter_turns)
+            write_filters(lds, first + i, filters[i]);
+      }
     }
   }
 

@@ -81,7 +81,7 @@ FAULTS = {
     "tap past the last": (
         STEM, LANES, "t::taps % t::taps_together == 0 || tap + other < t::taps", "true"),
     "taps of a filter in the order of memory": (
-        WHOLE, TILES, "elements[j * taps + tap]", "elements[tap * piece + j]"),
+        WHOLE, TILES, "at = j * taps_each + tap;", "at = tap * piece + j;"),
     "slice dropped": (
         WHOLE, KERNEL, "other < t::slices; other++", "other < t::slices - 1; other++"),
     "sums read before all are in LDS": (

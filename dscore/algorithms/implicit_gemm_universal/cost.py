@@ -23,12 +23,13 @@ from dscore.core.device import MATRIX_WAVEFRONT
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
 # Called as gemm_universal's, from whose fit they are; `single` is of a load that passes through
-# registers, and `table` of an element's place, which each piece of it reads. Estimates: nothing of
-# these kernels has been timed yet.
+# registers, `table` of an element's place, which each piece of it reads, `turn` of an element of a
+# filter whose order in LDS is changed; `arrive` are clocks for a byte of a step that is waited for.
+# Estimates: nothing of these kernels has been timed yet.
 WEIGHTS = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.13, "copy": 4.96, "single": 3.0,
-           "table": 2.0, "store": 0.228, "join": 0.846, "product": 5.03, "product16": 0.817,
+           "table": 2.0, "turn": 1.0, "store": 0.228, "join": 0.846, "product": 5.03, "product16": 0.817,
            "lds": 0.0401, "step": 152.0, "fragment": 2.0, "through_registers": 300.0,
-           "wait": 300.0, "loads": 500.0, "serial": 1.0, "block": 948.0, "memory": 1.74,
+           "wait": 300.0, "loads": 500.0, "arrive": 0.02, "serial": 1.0, "block": 948.0, "memory": 1.74,
            "loaded": 0.548, "first": 233.0, "norm": 1.91, "cluster": 3000.0, "fma": 0.908,
            "line": 6.11, "joined": 300.0, "fill": 0.236, "drain": 0.889}
 
@@ -46,6 +47,7 @@ class PatchTraffic:
     copies: Count  # from memory to LDS, that pass by themselves
     singles: Count  # from memory to registers
     pieces: Count  # of images, each of which reads its place
+    turned: Count  # elements of filters whose order in LDS is another one
     stores: Count
     joined: Count  # sums that pass through LDS
     load_bytes: Count  # of all blocks
@@ -77,17 +79,20 @@ def traffic_of(case: Case) -> PatchTraffic:
     piece, vector = piece_of(problem, t), vectors_of(problem)[0]
     last = problem.spec.layout == "nhwc"
     moved = np.minimum(vector, piece)
-    alone = last & (moved * element.bytes >= WORD_BYTES) & (t.stages != 2)
-    images = shape.steps * shape.image_turns
-    filters = shape.steps * shape.filter_turns * np.where(takes_whole(problem, t), taps, piece)
+    through, whole = t.stages == 2, takes_whole(problem, t)
+    alone = last & (moved * element.bytes >= WORD_BYTES) & np.logical_not(through)
+    images, filters = shape.steps * shape.image_turns, shape.steps * shape.filter_turns
+    by_themselves = whole & np.logical_not(through)
     return PatchTraffic(
         fmas=np.where(units, 0, fragments * FOUR * thread_c * thread_p),
         splits=np.where(splits(t), fragments * 8 * (eights_c + eights_p), 0),
         products=np.where(units, fragments * (1 if small else 3) * eights_p / 2 * eights_c, 0),
         lds_loads=loads, lds_clocks=conflicts * bytes_read / (WORD_BYTES * wavefront),
-        fragments=fragments, copies=np.where(alone, images * piece / moved, 0),
-        singles=filters + np.where(alone, 0, images * piece / (moved if last else 1)),
-        pieces=images, stores=shape.sums / vectors_of(problem)[1] / t.slices,
+        fragments=fragments,
+        copies=np.where(alone, images * piece / moved, 0) + by_themselves * filters * taps,
+        singles=np.where(by_themselves, 0, filters * np.where(whole, taps, piece))
+        + np.where(alone, 0, images * piece / (moved if last else 1)),
+        pieces=images, turned=whole * filters * taps * piece, stores=shape.sums / vectors_of(problem)[1] / t.slices,
         joined=2 * shape.sums,
         load_bytes=footprint.blocks * element.bytes * shape.steps * t.step_c
         * (t.tile_c * taps + t.patch))
@@ -106,21 +111,24 @@ def work(case: Case) -> Work:
     weight, t, problem = case.weights, case.tiling, case.problem
     shape, traffic = shape_of(problem, t, case.device.wavefront), traffic_of(case)
     small = problem.spec.element != ACCUMULATOR
-    # Once the ring is full, each turn of it waits for memory again; filters that pass through
-    # registers are waited for in each step, but with two buffers, which fetch them before.
+    # Once the ring is full, each turn of it waits for memory again; what passes through registers
+    # is waited for in each step, but with two buffers, which fetch it before.
     turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
+    waited = shape.steps * ((t.stages != 2) & (traffic.singles > 0))
+    single = problem.spec.element.bytes * np.where(t.stages == 1, shape.steps * shape.buffer, 0)
     return Work(
         issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
         + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
         + weight["copy"] * traffic.copies + weight["single"] * traffic.singles
-        + weight["table"] * traffic.pieces + weight["store"] * traffic.stores
+        + weight["table"] * traffic.pieces + weight["turn"] * traffic.turned
+        + weight["store"] * traffic.stores
         + weight["join"] * traffic.joined,
         products=weight["product16" if small else "product"] * traffic.products,
         lds=weight["lds"] * traffic.lds_clocks, lines=weight["line"] * traffic.stores,
         waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
         + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
-        + weight["joined"] + shape.steps * np.where(
-            t.stages == 2, weight["through_registers"], weight["loads"]),
+        + weight["joined"] + weight["loads"] * waited + weight["arrive"] * single
+        + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
         fill_bytes=problem.spec.element.bytes * (
             weight["fill"] * shape.buffer + weight["drain"] * t.tile_c * t.tile_p),
         l2_bytes=weight["loaded"] * traffic.load_bytes)
