@@ -61,7 +61,7 @@ def _problem(random: Random, name: str, operation: str) -> ConvProblem:
 
 def _type_and_layout(random: Random, name: str) -> dict[str, Any]:
     """Element type and layout of a layer; float32 but for algorithms that are for others."""
-    if name != "gemm_universal":
+    if name not in ("gemm_universal", "implicit_gemm_universal"):
         return {"layout": random.choice(algorithm(name).layouts)}
     dtype = random.choice(algorithm(name).elements)
     return {"dtype": dtype, "layout": "nhwc" if dtype == "float32" else random.choice(LAYOUTS)}

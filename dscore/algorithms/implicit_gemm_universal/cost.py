@@ -27,11 +27,12 @@ from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 # filter whose order in LDS is changed; `arrive` are clocks for a byte of a step that is waited for.
 # Estimates: nothing of these kernels has been timed yet.
 WEIGHTS = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.13, "copy": 4.96, "single": 3.0,
-           "table": 2.0, "turn": 1.0, "store": 0.228, "join": 0.846, "product": 5.03, "product16": 0.817,
-           "lds": 0.0401, "step": 152.0, "fragment": 2.0, "through_registers": 300.0,
-           "wait": 300.0, "loads": 500.0, "arrive": 0.02, "serial": 1.0, "block": 948.0, "memory": 1.74,
-           "loaded": 0.548, "first": 233.0, "norm": 1.91, "cluster": 3000.0, "fma": 0.908,
-           "line": 6.11, "joined": 300.0, "fill": 0.236, "drain": 0.889}
+           "table": 2.0, "turn": 1.0, "store": 0.228, "join": 0.846, "product": 5.03,
+           "product16": 0.817, "lds": 0.0401, "step": 152.0, "fragment": 2.0,
+           "through_registers": 300.0, "wait": 300.0, "loads": 500.0, "arrive": 0.02,
+           "serial": 1.0, "block": 948.0, "memory": 1.74, "loaded": 0.548, "first": 233.0,
+           "norm": 1.91, "cluster": 3000.0, "fma": 0.908, "line": 6.11, "joined": 300.0,
+           "fill": 0.236, "drain": 0.889}
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def traffic_of(case: Case) -> PatchTraffic:
         copies=np.where(alone, images * piece / moved, 0) + by_themselves * filters * taps,
         singles=np.where(by_themselves, 0, filters * np.where(whole, taps, piece))
         + np.where(alone, 0, images * piece / (moved if last else 1)),
-        pieces=images, turned=whole * filters * taps * piece, stores=shape.sums / vectors_of(problem)[1] / t.slices,
+        pieces=images, turned=whole * filters * taps * piece,
+        stores=shape.sums / vectors_of(problem)[1] / t.slices,
         joined=2 * shape.sums,
         load_bytes=footprint.blocks * element.bytes * shape.steps * t.step_c
         * (t.tile_c * taps + t.patch))
