@@ -201,13 +201,20 @@ class Survey:
             seen, conv = self._seen.get(name), module
             shape = tuple(seen[0].shape) if seen and isinstance(seen[0], Tensor) else ()
             call = ConvCall(name, conv, shape,
-                            reason=self._left.get(name, "" if shape else "the example does not "
-                                                  "come to it"))
+                            reason=self._left.get(name, self._plain_reason(conv) if shape else
+                                                  "the example does not come to it"))
             if seen and shape:
                 with suppress(SpecError):
                     layout = form_of(self._seen[name][0]).layout
                     call.problem = _problem_of(conv, shape, layout).permitting(self.arithmetic)
             yield call
+
+    def _plain_reason(self, conv: nn.Conv2d) -> str:
+        """Reason why PyTorch computes a convolution of no graph, which has the module's filter."""
+        own = self.backend == "auto" and _dtype(conv) is conv.weight.dtype
+        return ("its filter is not contiguous, as in a channels_last model: kernels take the copy "
+                "of a folded model, or autocast's" if own and not conv.weight.is_contiguous()
+                else "")
 
     def _refusal(self, call: ConvCall) -> str:
         """Reason why there is no plan of a call; else it gets its plan."""

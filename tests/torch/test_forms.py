@@ -163,3 +163,16 @@ def test_autocast_gives_filters_of_a_channels_last_model_as_kernels_take_them(mo
     wanted = nn.functional.conv2d(x, model[0].weight, model[0].bias, 2, 1)
     assert network_methods.relative_error(y.detach(), wanted.detach()) < 0.03
     assert model[0].weight.grad.dtype is torch.float32
+
+
+def test_a_plain_call_leaves_filters_of_a_channels_last_model_to_pytorch():
+    model, x = dense(torch.float16)
+    folded, plain = (dt.scan(model, x, fold=fold, kinds=("dense",), device="h200")
+                     for fold in (True, False))
+    assert len(folded.replaced) == 2
+    assert not plain.replaced
+    assert all("its filter is not contiguous" in layer.reason for layer in plain.layers)
+    model.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = dt.scan(model, x.float(), fold=False, kinds=("dense",), device="h200")
+    assert len(cast.replaced) == 2

@@ -30,9 +30,13 @@ from dscore.algorithms.implicit_gemm_universal import cost
 from dscore.algorithms.implicit_gemm_universal.space import columns_of
 from dscore.algorithms.implicit_gemm_universal.tiling import (
     FOUR,
+    TOGETHER,
     ImplicitGemmUniversalTiling,
     lds_bytes,
+    piece_of,
+    reads_single,
     shape_of,
+    takes_whole,
     vectors_of,
 )
 from dscore.algorithms.registers import roomy
@@ -45,8 +49,8 @@ from dscore.core.spec import LAYOUTS
 LEAST_SPLIT_PRODUCTS = LEAST_SPLIT_CHANNELS  # each is a channel of gemm's sums
 # Registers that a compiler takes beside sums, operands, places and what is fetched
 # (docs/registers.md), and at most in place of these.
-_HIPCC, _NVCC = 48, 56
-_HIPCC_MOST, _NVCC_MOST, _NVCC_LEAST = 32, 88, 90
+_HIPCC, _NVCC = 44, 52
+_HIPCC_MORE, _ROOMY, _NVCC_MOST, _NVCC_LEAST = 6, 20, 92, 94
 
 
 def _fragment_c(case: Case) -> Count:
@@ -154,7 +158,10 @@ class ImplicitGemmUniversal(Algorithm):
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         wanted = self.registers(problem, t, device)
         if device.vendor != "nvidia":
-            return wanted + _HIPCC_MOST * roomy(device)
+            # Of each turn of a ring of two an address.
+            shape = shape_of(problem, t, device.wavefront)
+            turns = np.where(t.stages == 2, shape.filter_turns + shape.image_turns, 0)
+            return wanted + 2 * turns + _HIPCC_MORE + _ROOMY * roomy(device)
         return np.maximum(wanted + _NVCC_MOST - _NVCC, _NVCC_LEAST)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
@@ -197,9 +204,19 @@ class ImplicitGemmUniversal(Algorithm):
 
 
 def _held(problem: ConvProblem, t: Any, shape: Any) -> Count:
-    """Registers of a thread's operands, places, of what it fetches, as rings of two are filled by
-    itself, and of a step's sums."""
-    fetched = np.where(t.stages == 2, shape.fetched, 0)
-    return np.where(splits(t), shape.sums, 0) + shape.places + sum(
-        ceil_div(problem.spec.element.bytes * count, WORD_BYTES)
-        for count in (shape.operands_c, shape.operands_p, fetched))
+    """Registers of a thread's operands or of what passes through it to LDS at once, of its places,
+    of what it fetches, as rings of two are filled by itself, and of a step's sums."""
+    element = problem.spec.element
+    piece, whole = piece_of(problem, t), takes_whole(problem, t)
+    taps = taps_of(problem)
+    # Single elements of 16 bits take a register each until they are joined.
+    alone = reads_single(problem)
+    filters = np.where(whole, ceil_div(element.bytes * piece * taps, WORD_BYTES), piece)
+    images = np.where(alone, piece, ceil_div(element.bytes * piece, WORD_BYTES))
+    through = np.maximum(np.where(whole, 1, TOGETHER) * filters, np.where(
+        alone, TOGETHER * images, 0))
+    operands = sum(ceil_div(element.bytes * count, WORD_BYTES)
+                   for count in (shape.operands_c, shape.operands_p))
+    fetched = shape.filter_turns * filters + shape.image_turns * images
+    return (np.where(splits(t), shape.sums, 0) + shape.places
+            + np.where(t.stages == 2, operands + fetched, np.maximum(operands, through)))

@@ -18,6 +18,8 @@ from dscore.core.tiling import Tiling, choice
 
 # Channels that a lane multiplies at least, of a tap: those that it reads as one.
 FOUR = 4
+# Pieces that a thread reads at once and writes to LDS then, where they do not pass by themselves.
+TOGETHER = 4
 # Taps of a filter's piece that a thread takes as one, at most.
 _MOST_TAKEN = 9
 
@@ -97,6 +99,11 @@ def piece_of(problem: ConvProblem, t: Any) -> Count:
 def takes_whole(problem: ConvProblem, t: Any) -> Any:
     """Whether a thread takes all taps of a piece of a filter, which lie side by side."""
     return (vectors_of(problem)[0] >= piece_of(problem, t)) & (taps_of(problem) <= _MOST_TAKEN)
+
+
+def reads_single(problem: ConvProblem) -> bool:
+    """Whether a thread reads the channels of an image's piece one by one."""
+    return problem.spec.layout == "nchw" or vectors_of(problem)[0] == 1
 
 
 def across_of(t: Any) -> Count:
