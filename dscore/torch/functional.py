@@ -143,13 +143,9 @@ def _under_autocast(operands: Operands) -> Operands:
     dtype = torch.get_autocast_dtype(x.device.type)
     # Filters, which a channels_last model has in another order, are written as kernels take them.
     forms = (torch.preserve_format, torch.contiguous_format, *[torch.preserve_format] * 3)
-    return tuple(one.to(dtype, memory_format=form) if _is_cast(one, dtype) else one
+    return tuple(one.to(dtype, memory_format=form) if isinstance(one, Tensor)
+                 and one.is_floating_point() and one.dtype not in (torch.float64, dtype) else one
                  for one, form in zip(operands, forms, strict=True))
-
-
-def _is_cast(operand: Any, dtype: torch.dtype) -> bool:
-    return (isinstance(operand, Tensor) and operand.is_floating_point()
-            and operand.dtype not in (torch.float64, dtype))
 
 
 class _Convolution(torch.autograd.Function):
