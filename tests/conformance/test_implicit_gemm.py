@@ -68,7 +68,7 @@ EIGHTS = planned(tiling((16, 32), (8, 32), 8, 1, (8, 2), 129, 1, "tf32x3"), "n2c
 FOURS = planned(tiling((16, 32), (8, 32), 8, 1, (4, 3), 129, 1, "tf32x3"), "n2c6h4w6_o29k3p1")
 
 # The plan, the source as it is, with its fault, and the file if not the kernel's.
-TILES = "implicit_gemm/tiles.hpp"
+TILES, PATCH = "implicit_gemm/tiles.hpp", "implicit_gemm/patch.hpp"
 SLIDES = make_plan(parse_problem("n1c2h9w14_o2k13p6g2"), catalog.device("h200"),
                    ImplicitGemmTiling(1, 448, 1, 224, 1, 1, 1, 1, 900))
 FAULTS = {
@@ -76,21 +76,21 @@ FAULTS = {
         SLIDES, "accumulators[p] += factor * held[tap + p];",
         "accumulators[p] += factor * held[tap];", "implicit_gemm/kernel.hpp"),
     "table not waited for": (
-        RING, "    table = places;\n    __syncthreads();\n", "    table = places;\n", TILES),
+        RING, "    table = places;\n    __syncthreads();\n", "    table = places;\n", PATCH),
     "one buffer filled while it is read": (
         SINGLE, "    if (step > 0) __syncthreads();\n", "", "support/ring.hpp"),
     "padding read as the row before": (
         RING, "image >= s.batch || !inside(row, s.height) || !inside(column, s.width)",
-        "image >= s.batch || !inside(row, s.height) || !inside(column + 1, s.width + 1)", TILES),
+        "image >= s.batch || !inside(row, s.height) || !inside(column + 1, s.width + 1)", PATCH),
     "images without the padding between them": (
-        RING, "(image - first_image) * image_rows(s)", "(image - first_image) * s.height", TILES),
+        RING, "(image - first_image) * image_rows(s)", "(image - first_image) * s.height", PATCH),
     "last channel of a group masked": (
-        GROUPS, "|| channel < group_in(s);", "|| channel < group_in(s) - 1;", TILES),
+        GROUPS, "|| channel < group_in(s);", "|| channel < group_in(s) - 1;", PATCH),
     "filters of the first group": (
         GROUPS, "w + (group * group_out(s) + channel)", "w + channel", TILES),
     "columns between those of a large stride": (
         STRIDE, "return position / Step * Stride + position % Step - pad;",
-        "return position - pad;", TILES),
+        "return position - pad;", PATCH),
     "slice dropped": (
         SLICES, "other < t::slices - 1;", "other < t::slices - 2;", "support/joined_sums.hpp"),
     "cluster not waited for": (
