@@ -63,7 +63,7 @@ def traffic_of(case: Case) -> PatchTraffic:
     units, small = on_units(t), element != ACCUMULATOR
     # Fragments of a slice's step: of `across` channels by as many taps as make it whole.
     own, across = t.step_c / t.slices, across_of(t)
-    fragments = shape.steps * own / across * ceil_div(taps, fragment_of(t) // across)
+    fragments = shape.steps * own / across * ceil_div(taps, fragment_of(ACCUMULATOR, t) // across)
     eights_c, eights_p = t.wave_c / 8, t.wave_p / 8
     thread_c, thread_p = t.wave_c / t.lanes_c, t.wave_p * t.lanes_c / wavefront
     # Of 16 bits four matrices of 8 x 8 by an instruction, but pairs of fours of channels; and a
@@ -73,7 +73,7 @@ def traffic_of(case: Case) -> PatchTraffic:
         units & by_matrices, (eights_c + eights_p) / np.where(across == FOUR, 0.5, 2),
         np.where(units & small, (eights_c + eights_p) / 2,
                  np.where(units, eights_c + eights_p, thread_c + thread_p)))
-    bytes_read = fragments * element.bytes * fragment_of(t) * np.where(
+    bytes_read = fragments * element.bytes * fragment_of(ACCUMULATOR, t) * np.where(
         units, t.wave_c + t.wave_p, wavefront * (thread_c + thread_p))
     # Lanes of neighbouring pixels lie as far apart as the stride, in as many times the banks.
     conflicts = np.minimum(problem.spec.stride[1], 2)

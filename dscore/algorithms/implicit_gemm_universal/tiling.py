@@ -108,7 +108,7 @@ def reads_single(problem: ConvProblem) -> bool:
 
 def across_of(t: Any) -> Count:
     """Channels of a tap that a fragment of products sums: all of it, a half or a quarter."""
-    fragment, own = fragment_of(t), floor_div(t.step_c, t.slices)
+    fragment, own = fragment_of(ACCUMULATOR, t), floor_div(t.step_c, t.slices)
     half = floor_div(fragment, 2)
     return np.where(remainder(own, fragment) == 0, fragment,
                     np.where(remainder(own, np.maximum(half, 1)) == 0, half,
@@ -181,7 +181,8 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> ImplicitGemmUniver
     row = sum_row(problem, t)
     rows = t.tile_p if spec.layout == "nhwc" else t.tile_c
     all_steps = ceil_div(spec.group_in, t.step_c)
-    held = fragment_of(t) * np.where(splits(t), 2, 1)  # of a row: elements, or parts of them
+    # Of a row: elements, or parts of them.
+    held = fragment_of(ACCUMULATOR, t) * np.where(splits(t), 2, 1)
     by_eights = splits(t) | ((across_of(t) == FOUR) & (wavefront == MATRIX_WAVEFRONT))
     return ImplicitGemmUniversalShape(
         slice_waves=slice_waves, waves=waves,
