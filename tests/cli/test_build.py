@@ -16,6 +16,7 @@ from dscore.building import ahead_of_time, compilers
 from dscore.building.ahead_of_time import BuiltKernels, Comparison
 from dscore.building.compilers import Compiler
 from dscore.building.reports import Report
+from dscore.core.numerics import ELEMENTS, Element
 
 THREE = (SMALL, "n2c8h6w5_o7k1", "n1c3h7w7_o4k3s2p1")
 needs_host = pytest.mark.skipif(compilers.missing_compiler("host") is not None,
@@ -229,8 +230,10 @@ def test_bad_usage_is_refused(call: Call, line: str, part: str) -> None:
     assert part in result.err
 
 
-def test_a_type_without_a_kernel_ends_with_1(call: Call) -> None:
+def test_a_type_without_a_kernel_ends_with_1(
+        call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ELEMENTS, "float64", Element("float64", 8, "double", 2.0**-53))
     for command in (["emit"], ["build", "--target", "emulated"]):
-        result = call(*command, "n1c4h5w5_o8k3p1g4_int8")
+        result = call(*command, "n1c4h5w5_o8k3p1g4_float64")
         assert (result.code, result.out) == (1, "")
-        assert "E-DTYPE: dtype of direct is int8, allowed float32, float16" in result.err
+        assert "E-DTYPE: dtype of direct is float64, allowed float32, float16" in result.err
