@@ -9,6 +9,7 @@
     scan(model, example)          the report of that, without a change
     restore(model)                the model as it was
     refresh(model)                what is folded, computed anew
+    quantize(model, batches)      a copy with its convolutions in int8, and a report
     left_to_pytorch()             the layers that PyTorch computed instead, each with the reason
 
 >>> import torch, dscore.torch
@@ -37,8 +38,13 @@ from dscore.torch.modules import Conv2d as Conv2d
 from dscore.torch.modules import DepthwiseConv2d as DepthwiseConv2d
 from dscore.torch.modules import DepthwiseSeparableConv2d as DepthwiseSeparableConv2d
 from dscore.torch.modules import PointwiseConv2d as PointwiseConv2d
+from dscore.torch.quantize import quantize as quantize
+from dscore.torch.quantize_modules import Dequantize as Dequantize
+from dscore.torch.quantize_modules import Quantize as Quantize
+from dscore.torch.quantize_modules import QuantizedConv2d as QuantizedConv2d
 from dscore.torch.remainder import Left as Left
 from dscore.torch.remainder import left_to_pytorch as left_to_pytorch
 
-__all__ = ["Conv2d", "DepthwiseConv2d", "DepthwiseSeparableConv2d", "Left", "PointwiseConv2d",
-           "accelerate", "conv2d", "left_to_pytorch", "refresh", "restore", "scan"]
+__all__ = ["Conv2d", "Dequantize", "DepthwiseConv2d", "DepthwiseSeparableConv2d", "Left",
+           "PointwiseConv2d", "Quantize", "QuantizedConv2d", "accelerate", "conv2d",
+           "left_to_pytorch", "quantize", "refresh", "restore", "scan"]

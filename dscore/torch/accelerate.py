@@ -71,11 +71,11 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
     >>> report.layers[0].name, report.layers[0].folded
     ('0', ('batch norm', 'relu'))
     """
-    _require_module(model)
+    require_module(model)
     if not inplace:
         model = copy.deepcopy(model)
     restore(model)
-    gpu = _gpu_of(model)
+    gpu = gpu_of(model)
     setting = Setting(backend, gpu, arithmetic=arithmetic)
     measuring = gpu is not None if measure is None else measure
     survey = _surveyed(model, example, setting, fold, measuring, kinds, model.training)
@@ -102,8 +102,8 @@ def scan(model: nn.Module, example: Any, *, fold: bool = True, backend: str = "a
     >>> report.layers[0].problem
     'n1c16h14w14_o32k1_bias_relu6'
     """
-    _require_module(model)
-    gpu = _gpu_of(model) if device is None else None
+    require_module(model)
+    gpu = gpu_of(model) if device is None else None
     setting = Setting(backend, gpu, None if device is None else api.device_of(device), arithmetic)
     measuring = gpu is not None if measure is None else measure
     return report_on(_surveyed(model, example, setting, fold, measuring, kinds), setting)
@@ -158,7 +158,7 @@ def refresh(model: nn.Module) -> None:
             module._dscore_folded.fold()
 
 
-def _require_module(model: Any) -> None:
+def require_module(model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise SpecError(f"a model is a torch.nn.Module, got {shown(model)}")
     if isinstance(model, torch.jit.ScriptModule) or hasattr(model, "_orig_mod"):
@@ -172,7 +172,7 @@ def _device_of(model: nn.Module) -> torch.device:
     return torch.device("cpu") if tensor is None else tensor.device
 
 
-def _gpu_of(model: nn.Module) -> int | None:
+def gpu_of(model: nn.Module) -> int | None:
     """The number of the GPU that a model lies on; None for another device."""
     device = _device_of(model)
     return device.index or 0 if device.type == "cuda" else None

@@ -84,7 +84,7 @@ class Survey:
         self._see(self.arguments)
 
     def _see(self, arguments: tuple[Any, ...]) -> None:
-        self._seen = _seen(self.model, arguments)
+        self._seen, _ = arguments_seen(self.model, arguments)
         self.parts, self.unfolded = {}, {}
         if self.fold:
             self._find_parts("", self.model)
@@ -269,15 +269,16 @@ def _shapes_alone(arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
                        arguments)
 
 
-def _seen(model: nn.Module, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
-    """The positional arguments of each module that is called, at its first call."""
+def arguments_seen(model: nn.Module, arguments: tuple[Any, ...]
+                   ) -> tuple[dict[str, tuple[Any, ...]], Any]:
+    """The positional arguments of each module that is called, at its first call; and the result."""
     seen: dict[str, tuple[Any, ...]] = {}
     handles = [module.register_forward_pre_hook(
         lambda _, args, name=name: seen.setdefault(name, args) and None)
         for name, module in model.named_modules()]
     try:
-        model(*arguments)
+        result = model(*arguments)
     finally:
         for handle in handles:
             handle.remove()
-    return seen
+    return seen, result

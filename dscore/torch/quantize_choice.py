@@ -1,0 +1,144 @@
+"""Choice of the layers that become int8: by their kind, by the caller, and by their error."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from dscore.algorithms.direct import Direct
+from dscore.algorithms.registry import running
+from dscore.core.errors import SpecError, require_one_of
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import CLAMPS, Kind, Layout
+from dscore.torch.folding import spec_of
+from dscore.torch.quantize_calibration import Calibration, root, squares
+from dscore.torch.quantize_graph import Part
+from dscore.torch.quantize_modules import Dequantize, Quantize, QuantizedConv2d
+from dscore.torch.survey import GAINING
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the caller of `quantize` asks for (its arguments)."""
+
+    error_limit: float
+    kinds: Sequence[Kind] | None
+    keep: Collection[str]
+    layout: Layout
+    backend: str
+
+    def require_of(self, model: nn.Module) -> None:
+        """Raise SpecError for kinds and names that there are not."""
+        for kind in self.kinds or ():
+            require_one_of(kind, "a kind", get_args(Kind))
+        convs = tuple(name for name, one in model.named_modules() if isinstance(one, nn.Conv2d))
+        for name in [self.keep] if isinstance(self.keep, str) else self.keep:
+            require_one_of(name, "a name in keep", convs)
+
+    def reason(self, part: Part, node: fx.Node) -> str:
+        """Why a call stays in floats whatever its error; empty where nothing speaks for that."""
+        layer = part.calls[node]
+        if full_name(part, layer.name) in ([self.keep] if isinstance(self.keep, str)
+                                           else self.keep):
+            return "the caller keeps it"
+        if layer.conv.padding_mode != "zeros":
+            return f"pads by {layer.conv.padding_mode} values"
+        try:
+            problem = problem_of(part, node, self.layout, "int8")
+        except SpecError as error:
+            return str(error)
+        kind, (*_, height, width) = problem.spec.kind, part.shapes[node]
+        if self.kinds is not None:
+            return "" if kind in self.kinds else f"{kind}: was not asked for"
+        if kind not in GAINING and all(one.name == Direct.name for one in running(problem)):
+            return f"{kind}: dscore has only the definition itself in int8"
+        if height * width == 1:
+            return "an image of one pixel: its conversion takes longer than the layer"
+        return ""
+
+
+@dataclass
+class Choice:
+    """Choice for all parts: layers of int8 by their calls, errors, and reasons for floats."""
+
+    layers: dict[fx.Node, QuantizedConv2d] = field(default_factory=dict)
+    errors: dict[fx.Node, float] = field(default_factory=dict)
+    reasons: dict[fx.Node, str] = field(default_factory=dict)
+
+    def of(self, part: Part) -> dict[fx.Node, QuantizedConv2d]:
+        """The layers of a part."""
+        return {node: layer for node, layer in self.layers.items() if node in part.calls}
+
+
+def choice_of(calibration: Calibration, wishes: Wishes) -> Choice:
+    """The choice by what the caller wishes, and by the errors on the calibration batches.
+
+    Layers whose error is above the limit are taken out. That changes the results of those before
+    them, from int8 to floats, so that errors are measured again until none is above it.
+    """
+    choice = Choice()
+    calls = [(part, node) for part in calibration.parts for node in part.calls]
+    choice.reasons = {node: reason for part, node in calls
+                      if (reason := wishes.reason(part, node))}
+    while True:
+        candidates = {node: None for _, node in calls if node not in choice.reasons}
+        choice.layers = {node: _layer(part, node, candidates, wishes.backend)
+                         for part, node in calls if node in candidates}
+        choice.errors.update(_errors(calibration, choice, wishes.layout))
+        refused = {node: f"its error is above the limit of {wishes.error_limit:.2%}"
+                   for node in choice.layers if not choice.errors[node] <= wishes.error_limit}
+        if not refused:
+            return choice
+        choice.reasons.update(refused)
+
+
+def _layer(part: Part, node: fx.Node, candidates: Mapping[fx.Node, Any], backend: str
+           ) -> QuantizedConv2d:
+    """A layer of int8 that lies where the layer in floats does."""
+    weight = part.calls[node].weight
+    return part.quantised_layer(node, candidates, backend).to(weight.device, weight.dtype)
+
+
+def _errors(calibration: Calibration, choice: Choice, layout: Layout) -> dict[fx.Node, float]:
+    """The relative error of each layer of int8, on the inputs that it has in floats."""
+    sums = {node: (0.0, 0.0) for node in choice.layers}
+    owners = {node: part for part in calibration.parts for node in part.calls}
+
+    def observe(node: fx.Node, value: Any, x: Any) -> None:
+        if node in choice.layers:
+            part = owners[node]
+            y = _quantised_result(part, node, choice.layers[node], x, layout)
+            sums[node] = tuple(map(sum, zip(sums[node], squares(y, value), strict=True)))  # type: ignore[assignment]
+
+    for _ in calibration.results(observe):
+        pass
+    return {node: root(*both) for node, both in sums.items()}
+
+
+def _quantised_result(part: Part, node: fx.Node, layer: QuantizedConv2d, x: Tensor,
+                      layout: Layout) -> Tensor:
+    """The result of a layer of int8 for an input in floats, in floats."""
+    q, activation = layer.quantization, part.calls[node].activation
+    y = layer(Quantize(q.x_scale, q.x_zero_point, layout)(x))
+    if q.y_scale is not None:
+        return Dequantize(q.y_scale, q.y_zero_point).to(x.device)(y)  # type: ignore[no-any-return]
+    return y if activation in (None, *CLAMPS) else getattr(functional, activation)(y)
+
+
+def problem_of(part: Part, node: fx.Node, layout: Layout, result: str) -> ConvProblem:
+    """The problem of a call in int8, on the first calibration batch; *result* is its type."""
+    layer, shape = part.calls[node], part.shapes[node]
+    activation = layer.activation if result != "int8" and layer.activation in CLAMPS else None
+    spec = spec_of(layer.conv, torch.int8, layout=layout, bias=layer.bias is not None,
+                   out_dtype=result, activation=activation)
+    return ConvProblem(spec, shape[0] if len(shape) == len("nchw") else 1, *shape[-2:])
+
+
+def full_name(part: Part, name: str) -> str:
+    """The name of a part's layer in the model."""
+    return f"{part.name}.{name}".lstrip(".")

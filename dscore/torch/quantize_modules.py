@@ -1,0 +1,233 @@
+"""Modules of a quantised model: the convolution of int8, and the steps at its borders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dscore.api import conv
+from dscore.calling.quantization import Quantization
+from dscore.core.backend import require_name
+from dscore.core.errors import SpecError, require_one_of
+from dscore.core.spec import CLAMPS, Activation, Layout
+from dscore.torch.layer import Layer, constants_of, memory_format
+from dscore.torch.quantize_values import LEAST, MOST
+
+# Sums of integers below it are exact in float32, in every order.
+_EXACT_IN_FLOAT32 = 2**24
+_LARGEST_PRODUCT = 255 * 128
+
+
+class _OfFloats(nn.Module):
+    """Module whose results are floats of the type that the model is converted to."""
+
+    _float: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        # What ``half()`` converts; it has no elements, and is in no state_dict.
+        self.register_buffer("_float", torch.zeros(0), persistent=False)
+
+
+class Quantize(nn.Module):
+    """Quantisation of a float tensor: ``clamp(rint(x / scale) + zero_point, -128, 127)``, as int8.
+
+    x is multiplied by the reciprocal of the scale in float32, as quantize_per_tensor of
+    torch.ops.quantized_decomposed does it. *layout*: "nhwc" lays images out with their channels
+    last.
+
+    >>> Quantize(0.5, 10)(torch.tensor([0.0, 0.25, 0.75, -100.0]))
+    tensor([  10,   10,   12, -128], dtype=torch.int8)
+    """
+
+    def __init__(self, scale: float, zero_point: int, layout: Layout = "nchw") -> None:
+        super().__init__()
+        self.scale, self.zero_point, self.layout = scale, zero_point, layout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The integers of *x*, of any float type."""
+        if self.layout == "nhwc" and x.dim() == len(self.layout):
+            x = x.contiguous(memory_format=torch.channels_last)
+        steps = (x.float() * (1.0 / self.scale)).round_()
+        if self.zero_point:
+            steps.add_(self.zero_point)
+        return steps.clamp_(LEAST, MOST).to(torch.int8)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"scale": self.scale, "zero_point": self.zero_point}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.scale, self.zero_point = state["scale"], state["zero_point"]
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale:.6g}, zero_point={self.zero_point}"
+
+
+class Dequantize(_OfFloats):
+    """Numbers that integers of int8 stand for: ``(q - zero_point) * scale``.
+
+    >>> Dequantize(0.5, 10)(torch.tensor([10, 12, -128], dtype=torch.int8))
+    tensor([  0.,   1., -69.])
+    """
+
+    def __init__(self, scale: float, zero_point: int) -> None:
+        super().__init__()
+        self.scale, self.zero_point = scale, zero_point
+
+    def forward(self, q: Tensor) -> Tensor:
+        """Floats of the type that the model is of."""
+        numbers = q.to(self._float.dtype)
+        if self.zero_point:
+            numbers.sub_(self.zero_point)
+        return numbers.mul_(self.scale)
+
+    get_extra_state, set_extra_state = Quantize.get_extra_state, Quantize.set_extra_state
+    extra_repr = Quantize.extra_repr
+
+
+class QuantizedConv2d(_OfFloats):
+    """Convolution of int8 images by a filter of int8, whose result is exact (docs/int8.md).
+
+    - *weight*: int8 of shape (out, C / groups, kernel height, width); *bias*: int32 (out,), of the
+      scale ``x_scale * w_scale``, or None. Both are buffers.
+    - *quantization*: a `dscore.Quantization`; with a y_scale the result is of int8, else of floats,
+      of the type that the model is of. It is part of the state_dict.
+    - *activation*: "relu", "relu6" or None. *backend*: that of `dscore.conv`; "auto" is dscore's
+      kernels on a GPU, and PyTorch elsewhere, with the same integers.
+
+    Raises SpecError for tensors of other types.
+
+    >>> q = Quantization(x_scale=0.5, w_scale=0.25, y_scale=1.0, y_zero_point=-10)
+    >>> layer = QuantizedConv2d(torch.tensor([[[[8]]]], dtype=torch.int8), None, q)
+    >>> layer(torch.full((1, 1, 2, 2), 40, dtype=torch.int8))[0, 0, 0]
+    tensor([30, 30], dtype=torch.int8)
+    >>> layer
+    QuantizedConv2d(1, 1, kernel_size=(1, 1), stride=(1, 1), bias=False, result=int8)
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, quantization: Quantization,
+                 stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
+                 activation: Activation | None = None, backend: str = "auto") -> None:
+        super().__init__()
+        _require_type("weight", weight, torch.int8)
+        if bias is not None:
+            _require_type("bias", bias, torch.int32)
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.quantization = quantization
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.activation = require_one_of(activation, "activation", (None, *CLAMPS))
+        require_name(backend)
+        self.backend = backend
+
+    @property
+    def quantization(self) -> Quantization:
+        """Scales and zero points of its tensors."""
+        return self._quantization
+
+    @quantization.setter
+    def quantization(self, value: Quantization) -> None:
+        self._quantization, self._of_half = value, None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The result for images of int8, of axes (N, C, H, W) or (C, H, W)."""
+        _require_type("x", x, torch.int8)
+        layer, _ = constants_of(x, self.weight, self.stride, self.padding, self.dilation,
+                                self.groups, self.backend, None, self.activation, False)
+        quantization, dtype = self._quantization, self._float.dtype
+        if self.backend == "auto" and not x.is_cuda:
+            y = by_pytorch(x, self.weight, self.bias, layer, quantization, self.activation)
+        else:
+            y = conv(x, self.weight, self.bias, layer.stride, layer.padding, layer.dilation,
+                     layer.groups, activation=self.activation, backend=self.backend,
+                     quantization=self._for(dtype))
+        return y if y.dtype is torch.int8 else y.to(dtype)
+
+    def _for(self, dtype: torch.dtype) -> Quantization:
+        """The quantization whose result of floats is of a type that kernels write."""
+        if dtype is not torch.float16 or self._quantization.y_scale is not None:
+            return self._quantization
+        if self._of_half is None:
+            self._of_half = replace(self._quantization, out_dtype="float16")
+        return self._of_half
+
+    def get_extra_state(self) -> dict[str, Any]:
+        q = self._quantization
+        scales = list(q.w_scale) if isinstance(q.w_scale, tuple) else q.w_scale
+        return {"x_scale": q.x_scale, "w_scale": scales, "y_scale": q.y_scale,
+                "x_zero_point": q.x_zero_point, "y_zero_point": q.y_zero_point}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.quantization = Quantization(**state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the arrays that a Quantization keeps on devices."""
+        return {**vars(self), "_quantization": replace(self._quantization), "_of_half": None}
+
+    def extra_repr(self) -> str:
+        outs, group_in, *kernel = self.weight.shape
+        text = (f"{group_in * self.groups}, {outs}, kernel_size={tuple(kernel)}, stride="
+                f"{_pair(self.stride)}")
+        for name, default in (("padding", (0, 0)), ("dilation", (1, 1))):
+            value = _pair(getattr(self, name))
+            text += f", {name}={value}" if value != default else ""
+        text += f", groups={self.groups}" if self.groups != 1 else ""
+        text += ", bias=False" if self.bias is None else ""
+        text += f", activation={self.activation}" if self.activation else ""
+        return f"{text}, result={self._quantization.result}"
+
+
+def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,
+               quantization: Quantization, activation: Activation | None) -> Tensor:
+    """The convolution of int8 by PyTorch, of the same integers as dscore's kernels.
+
+    Products are summed as floats that hold these sums exactly.
+    """
+    form = memory_format(x) if x.dim() == len("nchw") else torch.contiguous_format
+    multiplier, points = quantization.operands(x, w, activation)
+    x_zero, y_zero, low, high = (int(point) for point in points)
+    sums = _sums(x, w, x_zero, layer).long()
+    if bias is not None:
+        sums = sums + bias.long()[:, None, None]
+    # An int32 wraps; its float32 is rounded to the nearest, and so is each step after it.
+    y = sums.int().float() * multiplier[:, None, None]
+    if quantization.y_scale is not None:
+        y = (y.round() + y_zero).clamp(low, high).to(torch.int8)
+    elif activation is not None:
+        y = functional.relu(y) if activation == "relu" else functional.relu6(y)
+    return y.contiguous(memory_format=form)
+
+
+def _sums(x: Tensor, w: Tensor, x_zero: int, layer: Layer) -> Tensor:
+    """Sums of ``(x - x_zero) * w``, as floats that are integers.
+
+    Those of depthwise and 1x1 layers of few products fit into float32, for which PyTorch is faster.
+    Other layers may go by Winograd's algorithm there, which rounds; float64 does not.
+    """
+    outs, group_in, *kernel = w.shape
+    short = group_in * kernel[0] * kernel[1] * _LARGEST_PRODUCT < _EXACT_IN_FLOAT32
+    plain = group_in == 1 or tuple(kernel) == (1, 1)
+    dtype = torch.float32 if short and plain else torch.float64
+    top, bottom, left, right = layer.padding
+    shifted = functional.pad(x.to(dtype) - x_zero, (left, right, top, bottom))
+    return functional.conv2d(shifted, w.to(dtype), None, layer.stride, 0, layer.dilation,
+                             layer.groups)
+
+
+def _require_type(name: str, tensor: Any, dtype: torch.dtype) -> None:
+    if not isinstance(tensor, Tensor) or tensor.dtype is not dtype:
+        given = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+        fix = "; dscore.torch.Quantize makes integers of floats" if name == "x" else ""
+        raise SpecError(f"{name} of a QuantizedConv2d must be a tensor of {dtype}, got {given}"
+                        + fix)
+
+
+def _pair(value: Any) -> Any:
+    return (value, value) if isinstance(value, int) else value
