@@ -45,6 +45,20 @@ from dscore.torch.quantize_modules import QuantizedConv2d as QuantizedConv2d
 from dscore.torch.remainder import Left as Left
 from dscore.torch.remainder import left_to_pytorch as left_to_pytorch
 
-__all__ = ["Conv2d", "Dequantize", "DepthwiseConv2d", "DepthwiseSeparableConv2d", "Left",
-           "PointwiseConv2d", "Quantize", "QuantizedConv2d", "accelerate", "conv2d",
-           "left_to_pytorch", "quantize", "refresh", "restore", "scan"]
+__all__ = [
+    "Conv2d",
+    "DepthwiseConv2d",
+    "DepthwiseSeparableConv2d",
+    "Dequantize",
+    "Left",
+    "PointwiseConv2d",
+    "Quantize",
+    "QuantizedConv2d",
+    "accelerate",
+    "conv2d",
+    "left_to_pytorch",
+    "quantize",
+    "refresh",
+    "restore",
+    "scan",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -90,8 +91,8 @@ def _require_model(model: Any) -> None:
     require_module(model)
     training = [name or "the model" for name, one in model.named_modules() if one.training]
     if training:
-        raise SpecError(f"{training[0]} is in train mode, in which batch norms and dropouts compute "
-                        "something else; call model.eval() before quantize")
+        raise SpecError(f"{training[0]} is in train mode, in which batch norms and dropouts "
+                        "compute something else; call model.eval() before quantize")
     other = next((one.dtype for one in model.parameters()
                   if one.is_floating_point() and one.dtype not in _TYPES), None)
     if other is not None:
@@ -118,8 +119,8 @@ def _batches(batches: Any) -> list[tuple[Any, ...]]:
                         "is for, by whose ranges scales are set")
     for number, batch in enumerate(arguments):
         if isinstance(batch[0], list):
-            raise SpecError(f"calibration batch {number} is a list; a batch is a tensor, or a tuple "
-                            "of the model's inputs. Of a loader of inputs and labels pass "
+            raise SpecError(f"calibration batch {number} is a list; a batch is a tensor, or a "
+                            "tuple of the model's inputs. Of a loader of inputs and labels pass "
                             "(x for x, _ in loader)")
     return arguments
 
@@ -162,7 +163,7 @@ def _report(calibration: Calibration, setting: Setting, layers: tuple[QuantizedL
     steps = [type(one) for one in model.modules()]
     return QuantizationReport(
         setting.device.name, layers, steps.count(Quantize), steps.count(Dequantize),
-        relative_error(sum(results, []), sum(expected, [])), _agreement(results, expected),
+        relative_error([*chain(*results)], [*chain(*expected)]), _agreement(results, expected),
         wishes.error_limit, len(results), tuple(part.name for part in calibration.parts),
         tuple(calibration.unfolded.items()), setting.note)
 

@@ -43,8 +43,8 @@ class Wishes:
     def reason(self, part: Part, node: fx.Node) -> str:
         """Why a call stays in floats whatever its error; empty where nothing speaks for that."""
         layer = part.calls[node]
-        if full_name(part, layer.name) in ([self.keep] if isinstance(self.keep, str)
-                                           else self.keep):
+        kept = [self.keep] if isinstance(self.keep, str) else self.keep
+        if full_name(part, layer.name) in kept:
             return "the caller keeps it"
         if layer.conv.padding_mode != "zeros":
             return f"pads by {layer.conv.padding_mode} values"
@@ -52,14 +52,17 @@ class Wishes:
             problem = problem_of(part, node, self.layout, "int8")
         except SpecError as error:
             return str(error)
-        kind, (*_, height, width) = problem.spec.kind, part.shapes[node]
+        return self._reason_of_gain(problem)
+
+    def _reason_of_gain(self, problem: ConvProblem) -> str:
+        """Why a layer that can be of int8 would not gain by it."""
+        kind = problem.spec.kind
         if self.kinds is not None:
             return "" if kind in self.kinds else f"{kind}: was not asked for"
         if kind not in GAINING and all(one.name == Direct.name for one in running(problem)):
             return f"{kind}: dscore has only the definition itself in int8"
-        if height * width == 1:
-            return "an image of one pixel: its conversion takes longer than the layer"
-        return ""
+        single = problem.height * problem.width == 1
+        return "an image of one pixel: its conversion takes longer than the layer" * single
 
 
 @dataclass
@@ -106,7 +109,7 @@ def _layer(part: Part, node: fx.Node, candidates: Mapping[fx.Node, Any], backend
 
 def _errors(calibration: Calibration, choice: Choice, layout: Layout) -> dict[fx.Node, float]:
     """The relative error of each layer of int8, on the inputs that it has in floats."""
-    sums = {node: (0.0, 0.0) for node in choice.layers}
+    sums = dict.fromkeys(choice.layers, (0.0, 0.0))
     owners = {node: part for part in calibration.parts for node in part.calls}
 
     def observe(node: fx.Node, value: Any, x: Any) -> None:

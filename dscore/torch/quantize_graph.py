@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 

@@ -211,7 +211,7 @@ def _sums(x: Tensor, w: Tensor, x_zero: int, layer: Layer) -> Tensor:
     Those of depthwise and 1x1 layers of few products fit into float32, for which PyTorch is faster.
     Other layers may go by Winograd's algorithm there, which rounds; float64 does not.
     """
-    outs, group_in, *kernel = w.shape
+    _outs, group_in, *kernel = w.shape
     short = group_in * kernel[0] * kernel[1] * _LARGEST_PRODUCT < _EXACT_IN_FLOAT32
     plain = group_in == 1 or tuple(kernel) == (1, 1)
     dtype = torch.float32 if short and plain else torch.float64

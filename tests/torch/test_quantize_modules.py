@@ -24,6 +24,15 @@ LAYERS = {"depthwise": (6, 6, (3, 3), 6, 2, 1, 1), "multiplier": (3, 6, (5, 3), 
 RESULTS = list(itertools.product((0.7, None), (None, "relu", "relu6")))
 
 
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def integers(shape, generator, low=-128, high=128, dtype=torch.int8):
     return torch.randint(low, high, shape, generator=generator, dtype=dtype)
 
@@ -48,7 +57,7 @@ def x_of(name, shape=(2, 9, 8), seed=1, form=torch.channels_last):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("y_scale, activation", RESULTS)
+@pytest.mark.parametrize(("y_scale", "activation"), RESULTS)
 def test_integers_equal_those_of_the_reference(name, y_scale, activation):
     for form, bias in ((torch.channels_last, True), (torch.contiguous_format, False)):
         layer, x = layer_of(name, y_scale, activation, bias), x_of(name, form=form)
@@ -98,7 +107,7 @@ def test_steps_are_those_of_quantize_per_tensor():
             q, scale, zero, -128, 127, torch.int8))
 
 
-@pytest.mark.parametrize("low, high", [(0.0, 6.0), (-3.0, 1.0), (2.0, 5.0), (-7.0, -6.5),
+@pytest.mark.parametrize(("low", "high"), [(0.0, 6.0), (-3.0, 1.0), (2.0, 5.0), (-7.0, -6.5),
                                        (-1e-12, 1e-12), (0.0, 0.0), (-3e38, 3e38)])
 def test_a_range_holds_zero_and_its_ends(low, high):
     one = Range(low, high)
@@ -184,11 +193,11 @@ def test_its_text_names_the_layer():
     assert repr(layer_of("depthwise", activation="relu")) == text
 
 
-@pytest.mark.parametrize("change, named", [
+@pytest.mark.parametrize(("change", "named"), [
     ({"weight": torch.zeros(1, 1, 1, 1)}, "weight of a QuantizedConv2d must be a tensor of"),
     ({"bias": torch.zeros(1)}, "bias of a QuantizedConv2d must be a tensor of torch.int32"),
     ({"activation": "silu"}, "activation must be one of none, relu, relu6"),
-    ({"backend": 3}, "backend must be")])
+    ({"backend": 3}, "a backend is named by a text")])
 def test_what_a_layer_cannot_be_is_named(change, named):
     given = {"weight": torch.zeros(1, 1, 1, 1, dtype=torch.int8), "bias": None,
              "quantization": Quantization(1.0, 1.0), **change}
@@ -197,5 +206,5 @@ def test_what_a_layer_cannot_be_is_named(change, named):
 
 
 def test_floats_are_refused_by_name():
-    with pytest.raises(SpecError, match=r"x of a QuantizedConv2d must .* got torch.float32; dscore"):
+    with pytest.raises(SpecError, match=r"x of a QuantizedConv2d must .* got torch.float32;"):
         layer_of("depthwise")(torch.zeros(1, 6, 4, 4))
