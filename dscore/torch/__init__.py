@@ -10,6 +10,7 @@
     restore(model)                the model as it was
     refresh(model)                what is folded, computed anew
     quantize(model, batches)      a copy with its convolutions in int8, and a report
+    from_pt2e(model)              the same of a model that torchao has quantised
     left_to_pytorch()             the layers that PyTorch computed instead, each with the reason
 
 >>> import torch, dscore.torch
@@ -42,6 +43,7 @@ from dscore.torch.quantize import quantize as quantize
 from dscore.torch.quantize_modules import Dequantize as Dequantize
 from dscore.torch.quantize_modules import Quantize as Quantize
 from dscore.torch.quantize_modules import QuantizedConv2d as QuantizedConv2d
+from dscore.torch.quantize_pt2e import from_pt2e as from_pt2e
 from dscore.torch.remainder import Left as Left
 from dscore.torch.remainder import left_to_pytorch as left_to_pytorch
 

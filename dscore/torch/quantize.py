@@ -10,13 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from dscore.core.errors import (
-    InfeasibleError,
-    SpecError,
-    UnavailableError,
-    require_one_of,
-    shown,
-)
+from dscore.core.errors import SpecError, require_one_of, shown
 from dscore.core.spec import LAYOUTS, Kind, Layout
 from dscore.core.token import problem_token
 from dscore.torch.accelerate import gpu_of, require_module, restore
@@ -25,7 +19,7 @@ from dscore.torch.quantize_calibration import Calibration, relative_error
 from dscore.torch.quantize_choice import Choice, Wishes, choice_of, full_name, problem_of
 from dscore.torch.quantize_graph import Part, tensors_in
 from dscore.torch.quantize_modules import Dequantize, Quantize
-from dscore.torch.quantize_report import QuantizationReport, QuantizedLayer
+from dscore.torch.quantize_report import QuantizationReport, QuantizedLayer, plan_name
 from dscore.torch.setting import Setting
 
 # Of a layer: some ten times the error that int8 commonly has (docs/quantize.md).
@@ -136,12 +130,8 @@ def _row(part: Part, node: fx.Node, choice: Choice, setting: Setting, layout: La
         return QuantizedLayer(name, kind, reason, "", layer.folded, *ranges, error)
     result = choice.layers[node].quantization.result
     problem = problem_of(part, node, layout, result)
-    try:
-        plan = setting.plan_of(problem).tiling.name
-    except (InfeasibleError, UnavailableError) as failed:
-        plan = str(failed).splitlines()[0]
     return QuantizedLayer(name, kind, "", problem_token(problem), layer.folded, *ranges, error,
-                          result, plan)
+                          result, plan_name(setting, problem))
 
 
 def _outside(calibration: Calibration) -> Iterator[QuantizedLayer]:

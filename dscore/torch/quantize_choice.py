@@ -52,17 +52,18 @@ class Wishes:
             problem = problem_of(part, node, self.layout, "int8")
         except SpecError as error:
             return str(error)
-        return self._reason_of_gain(problem)
+        return reason_of_gain(problem, self.kinds)
 
-    def _reason_of_gain(self, problem: ConvProblem) -> str:
-        """Why a layer that can be of int8 would not gain by it."""
-        kind = problem.spec.kind
-        if self.kinds is not None:
-            return "" if kind in self.kinds else f"{kind}: was not asked for"
-        if kind not in GAINING and all(one.name == Direct.name for one in running(problem)):
-            return f"{kind}: dscore has only the definition itself in int8"
-        single = problem.height * problem.width == 1
-        return "an image of one pixel: its conversion takes longer than the layer" * single
+
+def reason_of_gain(problem: ConvProblem, kinds: Sequence[Kind] | None) -> str:
+    """Why a layer that can be of int8 would not gain by it; *kinds* are those asked for."""
+    kind = problem.spec.kind
+    if kinds is not None:
+        return "" if kind in kinds else f"{kind}: was not asked for"
+    if kind not in GAINING and all(one.name == Direct.name for one in running(problem)):
+        return f"{kind}: dscore has only the definition itself in int8"
+    single = problem.height * problem.width == 1
+    return "an image of one pixel: its conversion takes longer than the layer" * single
 
 
 @dataclass

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dscore.core.errors import InfeasibleError, UnavailableError
+from dscore.core.problem import ConvProblem
 from dscore.torch.quantize_values import Range
+from dscore.torch.setting import Setting
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,15 @@ class QuantizationReport:
     *quantize_steps*, *dequantize_steps*: the modules at borders of int8. *error*: of the model's
     results on the calibration batches, as of a layer. *agreement*: the share of rows of these
     results whose largest element is the same; None where there are no rows of classes. *parts*:
-    names of the graphs, "" for the whole model; *unfolded*: by name, why a module has none.
+    names of the graphs, "" for the whole model; *unfolded*: by name, why a module has none. Of a
+    model of `from_pt2e` there is no error, and ranges are those that the scales state.
     """
 
     device: str
     layers: tuple[QuantizedLayer, ...]
     quantize_steps: int
     dequantize_steps: int
-    error: float
+    error: float | None = None
     agreement: float | None = None
     error_limit: float = 0.0
     batches: int = 0
@@ -68,17 +72,26 @@ class QuantizationReport:
         agreement = "" if self.agreement is None else f", top-1 agreement {self.agreement:.1%}"
         lines = [f"{len(self.quantized)} of {len(self.layers)} convolutions in int8 (plans for "
                  f"{self.device}), {self.quantize_steps} quantize and {self.dequantize_steps} "
-                 "dequantize steps",
-                 f"on {self.batches} calibration batches: error {self.error:.2%}{agreement}",
-                 *_aligned(rows)]
+                 "dequantize steps"]
+        if self.error is not None:
+            lines += [f"on {self.batches} calibration batches: error {self.error:.2%}{agreement}"]
+        lines += _aligned(rows)
         lines += [f"  {name or 'the model'} has no graph; its modules have their own: {reason}"
                   for name, reason in self.unfolded]
         return "\n".join([*lines, *[f"  note: {self.note}"] * bool(self.note)])
 
 
+def plan_name(setting: Setting, problem: ConvProblem) -> str:
+    """The tiling of a problem's plan, or in words why there is none."""
+    try:
+        return setting.plan_of(problem).tiling.name
+    except (InfeasibleError, UnavailableError) as failed:
+        return str(failed).splitlines()[0]
+
+
 def _row(layer: QuantizedLayer) -> tuple[str, ...]:
-    bounds = [f"{bound:.3g}" for one in (layer.x, layer.y) if one is not None
-              for bound in (one.low, one.high)] or [""] * 4
+    bounds = [bound for one in (layer.x, layer.y) for bound in
+              (("", "") if one is None else (f"{one.low:.3g}", f"{one.high:.3g}"))]
     error = "" if layer.error is None else f"{layer.error:.2%}"
     return (layer.name, *bounds, error, layer.result or "float",
             f"kept: {layer.reason}" if layer.reason else layer.plan)
