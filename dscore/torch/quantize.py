@@ -16,7 +16,7 @@ from dscore.core.token import problem_token
 from dscore.torch.accelerate import gpu_of, require_module, restore
 from dscore.torch.folding import spec_of
 from dscore.torch.quantize_calibration import Calibration, relative_error
-from dscore.torch.quantize_choice import Choice, Wishes, choice_of, full_name, problem_of
+from dscore.torch.quantize_choice import Choice, Wishes, choice_of, full_name
 from dscore.torch.quantize_graph import Part, tensors_in
 from dscore.torch.quantize_modules import Dequantize, Quantize
 from dscore.torch.quantize_report import QuantizationReport, QuantizedLayer, plan_name
@@ -71,7 +71,7 @@ def quantize(model: nn.Module, calibration_batches: Iterable[Any], *,
     restore(model)
     calibration = Calibration(model, batches, percentile)
     outside = tuple(_outside(calibration))
-    choice = choice_of(calibration, wishes)
+    choice = choice_of(calibration, wishes, setting)
     rows = tuple(_row(part, node, choice, setting, layout)
                  for part in calibration.parts for node in part.calls)
     for part in calibration.parts:
@@ -129,7 +129,7 @@ def _row(part: Part, node: fx.Node, choice: Choice, setting: Setting, layout: La
     if reason:
         return QuantizedLayer(name, kind, reason, "", layer.folded, *ranges, error)
     result = choice.layers[node].quantization.result
-    problem = problem_of(part, node, layout, result)
+    problem = choice.problem(part, node, layout)
     return QuantizedLayer(name, kind, "", problem_token(problem), layer.folded, *ranges, error,
                           result, plan_name(setting, problem))
 

@@ -19,6 +19,7 @@ from dscore.torch.folding import spec_of
 from dscore.torch.quantize_calibration import Calibration, root, squares
 from dscore.torch.quantize_graph import Part
 from dscore.torch.quantize_modules import Dequantize, Quantize, QuantizedConv2d
+from dscore.torch.setting import Setting
 from dscore.torch.survey import GAINING
 
 
@@ -74,16 +75,21 @@ class Choice:
     errors: dict[fx.Node, float] = field(default_factory=dict)
     reasons: dict[fx.Node, str] = field(default_factory=dict)
 
+    def problem(self, part: Part, node: fx.Node, layout: Layout) -> ConvProblem:
+        """The problem of a layer of int8, on the first calibration batch."""
+        return problem_of(part, node, layout, self.layers[node].quantization.result)
+
     def of(self, part: Part) -> dict[fx.Node, QuantizedConv2d]:
         """The layers of a part."""
         return {node: layer for node, layer in self.layers.items() if node in part.calls}
 
 
-def choice_of(calibration: Calibration, wishes: Wishes) -> Choice:
+def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Choice:
     """The choice by what the caller wishes, and by the errors on the calibration batches.
 
     Layers whose error is above the limit are taken out. That changes the results of those before
-    them, from int8 to floats, so that errors are measured again until none is above it.
+    them, from int8 to floats, so that errors are measured again until none is above it. Kernels of
+    the *setting* are prepared beforehand.
     """
     choice = Choice()
     calls = [(part, node) for part in calibration.parts for node in part.calls]
@@ -93,6 +99,8 @@ def choice_of(calibration: Calibration, wishes: Wishes) -> Choice:
         candidates = {node: None for _, node in calls if node not in choice.reasons}
         choice.layers = {node: _layer(part, node, candidates, wishes.backend)
                          for part, node in calls if node in candidates}
+        setting.prepare(choice.problem(part, node, wishes.layout)
+                        for part, node in calls if node in candidates)
         choice.errors.update(_errors(calibration, choice, wishes.layout))
         refused = {node: f"its error is above the limit of {wishes.error_limit:.2%}"
                    for node in choice.layers if not choice.errors[node] <= wishes.error_limit}

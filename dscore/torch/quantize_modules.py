@@ -7,19 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from dscore.api import conv
 from dscore.calling.quantization import Quantization
 from dscore.core.backend import require_name
 from dscore.core.errors import SpecError, require_one_of
 from dscore.core.spec import CLAMPS, Activation, Layout
-from dscore.torch.layer import Layer, constants_of, memory_format
+from dscore.torch.layer import constants_of
+from dscore.torch.operators import by_operators
+from dscore.torch.quantize_operator import by_operator, convolved
 from dscore.torch.quantize_values import LEAST, MOST
-
-# Sums of integers below it are exact in float32, in every order.
-_EXACT_IN_FLOAT32 = 2**24
-_LARGEST_PRODUCT = 255 * 128
 
 
 class _OfFloats(nn.Module):
@@ -141,13 +137,14 @@ class QuantizedConv2d(_OfFloats):
         _require_type("x", x, torch.int8)
         layer, _ = constants_of(x, self.weight, self.stride, self.padding, self.dilation,
                                 self.groups, self.backend, None, self.activation, False)
-        quantization, dtype = self._quantization, self._float.dtype
-        if self.backend == "auto" and not x.is_cuda:
-            y = by_pytorch(x, self.weight, self.bias, layer, quantization, self.activation)
+        dtype = self._float.dtype
+        rest = self.weight, self.bias, layer, self._for(dtype), self.activation
+        if not by_operators((x,)):
+            y = convolved(x, *rest)
+        elif x.dim() == len("nchw"):
+            y = by_operator(x, *rest)
         else:
-            y = conv(x, self.weight, self.bias, layer.stride, layer.padding, layer.dilation,
-                     layer.groups, activation=self.activation, backend=self.backend,
-                     quantization=self._for(dtype))
+            y = by_operator(x.unsqueeze(0), *rest).squeeze(0)
         return y if y.dtype is torch.int8 else y.to(dtype)
 
     def _for(self, dtype: torch.dtype) -> Quantization:
@@ -182,43 +179,6 @@ class QuantizedConv2d(_OfFloats):
         text += ", bias=False" if self.bias is None else ""
         text += f", activation={self.activation}" if self.activation else ""
         return f"{text}, result={self._quantization.result}"
-
-
-def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,
-               quantization: Quantization, activation: Activation | None) -> Tensor:
-    """The convolution of int8 by PyTorch, of the same integers as dscore's kernels.
-
-    Products are summed as floats that hold these sums exactly.
-    """
-    form = memory_format(x) if x.dim() == len("nchw") else torch.contiguous_format
-    multiplier, points = quantization.operands(x, w, activation)
-    x_zero, y_zero, low, high = (int(point) for point in points)
-    sums = _sums(x, w, x_zero, layer).long()
-    if bias is not None:
-        sums = sums + bias.long()[:, None, None]
-    # An int32 wraps; its float32 is rounded to the nearest, and so is each step after it.
-    y = sums.int().float() * multiplier[:, None, None]
-    if quantization.y_scale is not None:
-        y = (y.round() + y_zero).clamp(low, high).to(torch.int8)
-    elif activation is not None:
-        y = functional.relu(y) if activation == "relu" else functional.relu6(y)
-    return y.contiguous(memory_format=form)
-
-
-def _sums(x: Tensor, w: Tensor, x_zero: int, layer: Layer) -> Tensor:
-    """Sums of ``(x - x_zero) * w``, as floats that are integers.
-
-    Those of depthwise and 1x1 layers of few products fit into float32, for which PyTorch is faster.
-    Other layers may go by Winograd's algorithm there, which rounds; float64 does not.
-    """
-    _outs, group_in, *kernel = w.shape
-    short = group_in * kernel[0] * kernel[1] * _LARGEST_PRODUCT < _EXACT_IN_FLOAT32
-    plain = group_in == 1 or tuple(kernel) == (1, 1)
-    dtype = torch.float32 if short and plain else torch.float64
-    top, bottom, left, right = layer.padding
-    shifted = functional.pad(x.to(dtype) - x_zero, (left, right, top, bottom))
-    return functional.conv2d(shifted, w.to(dtype), None, layer.stride, 0, layer.dilation,
-                             layer.groups)
 
 
 def _require_type(name: str, tensor: Any, dtype: torch.dtype) -> None:

@@ -1,0 +1,113 @@
+"""Operator of PyTorch's dispatcher for convolutions of int8: torch.ops.dscore.quantized_conv2d.
+
+It serves torch.compile, torch.export and dispatch modes, which take scales as constants.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import define, impl, register_fake
+from torch.nn import functional
+
+from dscore.api import conv
+from dscore.calling.quantization import Quantization
+from dscore.core.spec import Activation
+from dscore.torch.layer import Layer, memory_format, result_shape
+
+# Sums of integers below it are exact in float32, in every order.
+_EXACT_IN_FLOAT32 = 2**24
+_LARGEST_PRODUCT = 255 * 128
+
+define("dscore::quantized_conv2d",
+       "(Tensor x, Tensor w, Tensor? bias, float x_scale, float[] w_scale, float? y_scale, "
+       "int x_zero_point, int y_zero_point, str? out_dtype, str? activation, SymInt[] stride, "
+       "SymInt[] padding, SymInt[] dilation, SymInt groups, str backend) -> Tensor",
+       tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides",
+                                                  torch.Tag.needs_fixed_stride_order)))
+
+
+
+@impl("dscore::quantized_conv2d", "default")
+def _quantized_conv2d(x: Tensor, w: Tensor, bias: Tensor | None, x_scale: float, w_scale: Any,
+                      *rest: Any) -> Tensor:
+    *points, activation, stride, padding, dilation, groups, backend = rest
+    layer = Layer(tuple(stride), tuple(padding), tuple(dilation), groups, backend)
+    return convolved(x, w, bias, layer, _quantization(x_scale, tuple(w_scale), *points), activation)
+
+
+@register_fake("dscore::quantized_conv2d")  # type: ignore[untyped-decorator]
+def _shape(x: Tensor, w: Tensor, bias: Tensor | None, x_scale: float, w_scale: Any,
+           y_scale: float | None, x_zero: int, y_zero: int, out_dtype: str | None,
+           activation: Any, *layer: Any) -> Tensor:
+    stride, padding, dilation, groups, backend = layer
+    shape = result_shape(tuple(x.shape), tuple(w.shape), Layer(
+        tuple(stride), tuple(padding), tuple(dilation), groups, backend))
+    name = out_dtype or ("float32" if y_scale is None else "int8")
+    return torch.empty(shape, dtype=getattr(torch, name), device=x.device,
+                       memory_format=memory_format(x))
+
+
+# A Quantization keeps arrays where kernels read them, so that the same one serves each call.
+_quantization = lru_cache(maxsize=4096)(Quantization)
+
+
+def by_operator(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer, q: Quantization,
+                activation: Activation | None) -> Tensor:
+    """The convolution of a batch by the operator."""
+    scales = list(q.w_scale) if isinstance(q.w_scale, tuple) else [q.w_scale]
+    scales = scales if len(scales) > 1 else scales * w.shape[0]
+    return torch.ops.dscore.quantized_conv2d(  # type: ignore[no-any-return]
+        x, w, bias, q.x_scale, scales, q.y_scale, q.x_zero_point, q.y_zero_point, q.out_dtype,
+        activation, layer.stride, layer.padding, layer.dilation, layer.groups, layer.backend)
+
+
+def convolved(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer, quantization: Quantization,
+              activation: Activation | None) -> Tensor:
+    """The convolution of int8: by dscore on a GPU and by a backend with a name, else by PyTorch."""
+    if layer.backend == "auto" and not x.is_cuda:
+        return by_pytorch(x, w, bias, layer, quantization, activation)
+    return conv(x, w, bias, layer.stride, layer.padding, layer.dilation, layer.groups,
+                activation=activation, backend=layer.backend, quantization=quantization)
+
+
+def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,
+               quantization: Quantization, activation: Activation | None) -> Tensor:
+    """The convolution of int8 by PyTorch, of the same integers as dscore's kernels.
+
+    Products are summed as floats that hold these sums exactly.
+    """
+    form = memory_format(x) if x.dim() == len("nchw") else torch.contiguous_format
+    multiplier, points = quantization.operands(x, w, activation)
+    x_zero, y_zero, low, high = (int(point) for point in points)
+    sums = _sums(x, w, x_zero, layer).long()
+    if bias is not None:
+        sums = sums + bias.long()[:, None, None]
+    # An int32 wraps; its float32 is rounded to the nearest, and so is each step after it.
+    y = sums.int().float() * multiplier[:, None, None]
+    if quantization.y_scale is not None:
+        y = (y.round() + y_zero).clamp(low, high).to(torch.int8)
+    elif activation is not None:
+        y = functional.relu(y) if activation == "relu" else functional.relu6(y)
+    if quantization.out_dtype == "float16":
+        y = y.half()
+    return y.contiguous(memory_format=form)
+
+
+def _sums(x: Tensor, w: Tensor, x_zero: int, layer: Layer) -> Tensor:
+    """Sums of ``(x - x_zero) * w``, as floats that are integers.
+
+    Those of depthwise and 1x1 layers of few products fit into float32, for which PyTorch is faster.
+    Other layers may go by Winograd's algorithm there, which rounds; float64 does not.
+    """
+    _outs, group_in, *kernel = w.shape
+    short = group_in * kernel[0] * kernel[1] * _LARGEST_PRODUCT < _EXACT_IN_FLOAT32
+    plain = group_in == 1 or tuple(kernel) == (1, 1)
+    dtype = torch.float32 if short and plain else torch.float64
+    top, bottom, left, right = layer.padding
+    shifted = functional.pad(x.to(dtype) - x_zero, (left, right, top, bottom))
+    return functional.conv2d(shifted, w.to(dtype), None, layer.stride, 0, layer.dilation,
+                             layer.groups)
