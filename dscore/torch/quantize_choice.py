@@ -136,10 +136,12 @@ def _quantised_result(part: Part, node: fx.Node, layer: QuantizedConv2d, x: Tens
                       layout: Layout) -> Tensor:
     """The result of a layer of int8 for an input in floats, in floats."""
     q, activation = layer.quantization, part.calls[node].activation
-    y = layer(Quantize(q.x_scale, q.x_zero_point, layout)(x))
+    y: Tensor = layer(Quantize(q.x_scale, q.x_zero_point, layout)(x))
     if q.y_scale is not None:
         return Dequantize(q.y_scale, q.y_zero_point).to(x.device)(y)  # type: ignore[no-any-return]
-    return y if activation in (None, *CLAMPS) else getattr(functional, activation)(y)
+    if activation is None or activation in CLAMPS:
+        return y
+    return getattr(functional, activation)(y)  # type: ignore[no-any-return]
 
 
 def problem_of(part: Part, node: fx.Node, layout: Layout, result: str) -> ConvProblem:
@@ -148,7 +150,8 @@ def problem_of(part: Part, node: fx.Node, layout: Layout, result: str) -> ConvPr
     activation = layer.activation if result != "int8" and layer.activation in CLAMPS else None
     spec = spec_of(layer.conv, torch.int8, layout=layout, bias=layer.bias is not None,
                    out_dtype=result, activation=activation)
-    return ConvProblem(spec, shape[0] if len(shape) == len("nchw") else 1, *shape[-2:])
+    batch = shape[0] if len(shape) == len("nchw") else 1
+    return ConvProblem(spec, batch, height=shape[-2], width=shape[-1])
 
 
 def full_name(part: Part, name: str) -> str:

@@ -116,10 +116,10 @@ class Part:
         weight, bias, scales = quantised_filter(layer.weight, layer.bias, x.scale)
         conv = layer.conv
         return QuantizedConv2d(
-            weight, bias, Quantization(x.scale, scales, y and y.scale, x.zero_point,
+            weight, bias, Quantization(x.scale, scales, y.scale if y else None, x.zero_point,
                                        y.zero_point if y else 0),
             conv.stride, conv.padding, conv.dilation, conv.groups,
-            activation=layer.activation if layer.activation in CLAMPS else None,  # type: ignore[arg-type]
+            activation=layer.activation if layer.activation in CLAMPS else None,
             backend=backend)
 
     def rewritten(self, quantised: Mapping[fx.Node, QuantizedConv2d], layout: Layout

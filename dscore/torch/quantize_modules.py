@@ -130,7 +130,8 @@ class QuantizedConv2d(_OfFloats):
 
     @quantization.setter
     def quantization(self, value: Quantization) -> None:
-        self._quantization, self._of_half = value, None
+        self._quantization = value
+        self._of_half: Quantization | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """The result for images of int8, of axes (N, C, H, W) or (C, H, W)."""

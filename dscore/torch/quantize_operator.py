@@ -87,7 +87,7 @@ def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,
     if bias is not None:
         sums = sums + bias.long()[:, None, None]
     # An int32 wraps; its float32 is rounded to the nearest, and so is each step after it.
-    y = sums.int().float() * multiplier[:, None, None]
+    y: Tensor = sums.int().float() * multiplier[:, None, None]
     if quantization.y_scale is not None:
         y = (y.round() + y_zero).clamp(low, high).to(torch.int8)
     elif activation is not None:

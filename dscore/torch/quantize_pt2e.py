@@ -1,40 +1,26 @@
 """Models that torchao's pt2e flow has quantised: their layers of int8 by dscore, of equal scales.
 
-Their graphs compute with floats that stand for integers: each convolution takes the results of
-dequantize_per_tensor and dequantize_per_channel, and quantize_per_tensor takes its own. The
-operators are those of torch.ops.quantized_decomposed, matched here by their names.
+Their graphs compute with floats that stand for integers.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
-from dscore.calling.quantization import Quantization
 from dscore.core.errors import SpecError, require_one_of, shown
-from dscore.core.problem import ConvProblem
-from dscore.core.spec import LAYOUTS, Activation, ConvSpec, Kind, Layout
+from dscore.core.spec import LAYOUTS, Kind, Layout
 from dscore.core.token import problem_token
 from dscore.torch.accelerate import gpu_of
 from dscore.torch.quantize_choice import reason_of_gain
 from dscore.torch.quantize_graph import QuantizedModel
+from dscore.torch.quantize_matching import OPERATORS, is_step, matched, step_of
 from dscore.torch.quantize_modules import Dequantize, Quantize, QuantizedConv2d
 from dscore.torch.quantize_report import QuantizationReport, QuantizedLayer, plan_name
-from dscore.torch.quantize_values import LEAST, MOST, Range, quantised_bias
 from dscore.torch.setting import Setting
-
-_OPERATORS = "quantized_decomposed."
-_RELUS = {"aten.relu.default": "relu", "aten.relu_.default": "relu",
-          "aten.hardtanh.default": "relu6", "aten.hardtanh_.default": "relu6"}
-# Of the whole range of a type: what is added to its integers to have those of int8.
-_SHIFTS = {(torch.int8, LEAST, MOST): 0, (torch.uint8, 0, MOST - LEAST): LEAST}
-_CONVOLUTION = "aten.conv2d.default"
 
 
 def from_pt2e(model: nn.Module, *, kinds: Sequence[Kind] | None = None, layout: Layout = "nhwc",
@@ -72,7 +58,7 @@ def from_pt2e(model: nn.Module, *, kinds: Sequence[Kind] | None = None, layout: 
         raise SpecError("a model of convert_pt2e is a torch.fx.GraphModule, got "
                         f"{shown(type(model).__name__)}; dscore.torch.quantize takes other models")
     require_one_of(layout, "layout", LAYOUTS)
-    if not any(_is(node, "dequantize_per_tensor") for node in model.graph.nodes):
+    if not any(is_step(node, "dequantize_per_tensor") for node in model.graph.nodes):
         raise SpecError("the graph has no dequantize_per_tensor: quantise the model by torchao's "
                         "prepare_pt2e and convert_pt2e first, or by dscore.torch.quantize")
     model = copy.deepcopy(model)
@@ -88,62 +74,11 @@ def from_pt2e(model: nn.Module, *, kinds: Sequence[Kind] | None = None, layout: 
     return result
 
 
-class _Images(NamedTuple):
-    """Images of a graph: the node of their integers, and what these stand for in int8."""
-
-    node: fx.Node
-    scale: float
-    zero_point: int
-
-    @property
-    def value(self) -> Any:
-        """A tensor of their shape, where the export has left one."""
-        nodes = self.node, *self.node.all_input_nodes
-        return next((one.meta["val"] for one in nodes if "val" in one.meta), None)
-
-    @property
-    def range(self) -> Range:
-        """The values that the integers stand for."""
-        return Range((LEAST - self.zero_point) * self.scale, (MOST - self.zero_point) * self.scale)
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """Layer that is matched: its nodes, from the convolution to the *last*, and its constants."""
-
-    x: _Images
-    y: _Images | None
-    last: fx.Node
-    weight: Tensor
-    w_scale: Tensor
-    bias: Tensor | None
-    options: tuple[Any, Any, Any, int]
-    activation: Activation | None
-
-    @property
-    def module(self) -> QuantizedConv2d:
-        q = Quantization(self.x.scale, self.w_scale.tolist(), self.y and self.y.scale,
-                         self.x.zero_point, self.y.zero_point if self.y else 0)
-        bias = quantised_bias(self.bias, self.x.scale, self.w_scale)
-        return QuantizedConv2d(self.weight, bias, q, *self.options, activation=self.activation)
-
-    def problem(self, shape: Sequence[int], layout: Layout) -> ConvProblem:
-        """The layer's problem on images of a *shape*."""
-        outs, group_in, *kernel = self.weight.shape
-        stride, padding, dilation, groups = self.options
-        activation = self.activation if self.y is None else None
-        spec = ConvSpec.make(
-            group_in * groups, outs, tuple(kernel), stride=stride, padding=padding,
-            dilation=dilation, groups=groups, dtype="int8", layout=layout, activation=activation,
-            bias=self.bias is not None, out_dtype="int8" if self.y else "float32")
-        return ConvProblem(spec, int(shape[0]), int(shape[2]), int(shape[3]))
-
-
 def _taken(model: fx.GraphModule, node: fx.Node, setting: Setting, kinds: Sequence[Kind] | None,
            layout: Layout) -> QuantizedLayer:
     """The report on a convolution, which is a layer of int8 then, where it can be one."""
     name = _path(node)
-    layer = _matched(model, node)
+    layer = matched(model, node)
     if isinstance(layer, str):
         return QuantizedLayer(name, "", layer)
     value = layer.x.value
@@ -170,104 +105,6 @@ def _taken(model: fx.GraphModule, node: fx.Node, setting: Setting, kinds: Sequen
                           module.quantization.result, plan)
 
 
-def _matched(model: fx.GraphModule, node: fx.Node) -> _Layer | str:
-    """The layer of a convolution's node, or why it is none."""
-    if str(node.target) != _CONVOLUTION or node.kwargs:
-        return f"{node.target} is not matched"
-    x, w, bias, stride, padding, dilation, groups = (
-        *node.args, *(None, [1, 1], [0, 0], [1, 1], 1)[len(node.args) - 2:])
-    images, filters = _images(model, x), _filters(model, w)
-    if images is None:
-        return "its input is not dequantised from the whole range of int8 or uint8"
-    if filters is None:
-        return "its filter is not dequantised from int8 with zero points of zero"
-    values = None if bias is None else _constant(model, bias)
-    if bias is not None and values is None:
-        return "its bias is no constant"
-    last, activation = node, None
-    if (relu := _only_user(last)) is not None and str(relu.target) in _RELUS:
-        name = _RELUS[str(relu.target)]
-        if name == "relu" or tuple(relu.args[1:]) == (0.0, 6.0):
-            last, activation = relu, name
-    y = _made(_only_user(last))
-    weight, scale = filters
-    options = *(tuple(one) for one in (stride, padding, dilation)), int(groups)
-    return _Layer(images, y, last if y is None else y.node, weight, scale.expand(len(weight)),
-                  values, options, activation)  # type: ignore[arg-type]
-
-
-def _is(node: Any, name: str) -> bool:
-    return isinstance(node, fx.Node) and str(node.target) == f"{_OPERATORS}{name}.default"
-
-
-def _step(node: Any, name: str) -> _Images | None:
-    """What a quantize_per_tensor or dequantize_per_tensor states; None for narrower ranges."""
-    if not _is(node, name) or node.kwargs:
-        return None
-    scale, zero_point, least, most, dtype = node.args[1:]
-    shift = _SHIFTS.get((dtype, least, most))
-    return None if shift is None else _Images(node, float(scale), int(zero_point) + shift)
-
-
-def _made(node: Any) -> _Images | None:
-    """Integers that a quantize_per_tensor makes for nodes that dequantise them, and for no other.
-    """
-    made = _step(node, "quantize_per_tensor")
-    if made is None:
-        return None
-    backs = [_step(user, "dequantize_per_tensor") for user in node.users]
-    equal = all(back is not None and (back.scale, back.zero_point) == (made.scale, made.zero_point)
-                for back in backs)
-    return made if equal else None
-
-
-def _images(model: fx.GraphModule, x: Any) -> _Images | None:
-    """Integers that a node dequantises, of a quantize_per_tensor or of a layer of int8."""
-    back = _step(x, "dequantize_per_tensor")
-    if back is None:
-        return None
-    source: Any = x.args[0]
-    layer = model.get_submodule(source.target) if source.op == "call_module" else None
-    if isinstance(layer, QuantizedConv2d):
-        q = layer.quantization
-        return _Images(source, *back[1:]) if (q.y_scale, q.y_zero_point) == back[1:] else None
-    return _made(source)
-
-
-def _filters(model: fx.GraphModule, w: Any) -> tuple[Tensor, Tensor] | None:
-    """The int8 filter that a node dequantises, and its scales in float64."""
-    if _is(w, "dequantize_per_channel"):
-        _, scale, zero, axis, *_, dtype = w.args
-        scales, zeros = _constant(model, scale), _constant(model, zero)
-    elif _is(w, "dequantize_per_tensor"):
-        _, scale, zero, *_, dtype = w.args
-        axis, scales, zeros = 0, torch.tensor([scale]), torch.tensor([zero])
-    else:
-        return None
-    weight = _constant(model, w.args[0])
-    if (dtype is not torch.int8 or axis or weight is None or weight.dtype is not torch.int8
-            or scales is None or zeros is None or bool(zeros.any())):
-        return None
-    return weight, scales.detach().double()
-
-
-def _constant(model: fx.GraphModule, node: Any) -> Tensor | None:
-    """The value of a constant, or of a filter that is quantised at each call."""
-    if not isinstance(node, fx.Node):
-        return None
-    if node.op == "get_attr":
-        return attrgetter(str(node.target))(model)  # type: ignore[no-any-return]
-    if node.op != "call_function" or not str(node.target).startswith(f"{_OPERATORS}quantize_per_"):
-        return None
-    args = [_constant(model, one) if isinstance(one, fx.Node) else one for one in node.args]
-    unknown = any(one is None for one in args)
-    return None if unknown else node.target(*args, **node.kwargs)  # type: ignore[operator]
-
-
-def _only_user(node: fx.Node) -> fx.Node | None:
-    return next(iter(node.users)) if len(node.users) == 1 else None
-
-
 def _replace_steps(model: fx.GraphModule, layout: Layout) -> None:
     """Give the graph dscore's steps where its own have integers that layers of int8 take or make.
     """
@@ -275,9 +112,9 @@ def _replace_steps(model: fx.GraphModule, layout: Layout) -> None:
     layers = [node for node in graph.nodes if node.op == "call_module"
               and isinstance(model.get_submodule(str(node.target)), QuantizedConv2d)]
     for source in dict.fromkeys(one for node in layers for one in (node, *node.all_input_nodes)):
-        made = _step(source, "quantize_per_tensor")
+        made = step_of(source, "quantize_per_tensor")
         for user in list(source.users):
-            back = _step(user, "dequantize_per_tensor")
+            back = step_of(user, "dequantize_per_tensor")
             if back is not None:
                 _call(model, user, Dequantize(back.scale, back.zero_point), source)
         if made is not None:
@@ -301,7 +138,7 @@ def _erase_unused(graph: fx.Graph, node: fx.Node) -> None:
     operands = node.all_input_nodes
     graph.erase_node(node)
     for operand in operands:
-        if operand.op == "get_attr" or str(operand.target).startswith((_OPERATORS, "aten.")):
+        if operand.op == "get_attr" or str(operand.target).startswith((OPERATORS, "aten.")):
             _erase_unused(graph, operand)
 
 
