@@ -34,3 +34,15 @@ def test_networks_are_folded_as_a_whole(name):
                    for node in nodes if node.op == "call_module")
     with torch.no_grad():
         assert relative_error(model(x), exact(model, x)) <= 1e-4
+
+
+@pytest.mark.parametrize(("name", "counts"), [("mobilenet_v2", (51, 11, 5)),
+                                              ("efficientnet_b0", (48, 41, 5))])
+def test_networks_are_quantised(name, counts):
+    """All depthwise and pointwise layers, but those of squeeze-and-excitation; and the steps."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 64, 64)
+    report = dscore.torch.quantize(with_statistics(factory_of(name)(), (x,)).eval(), [x]).report
+    assert (len(report.quantized), report.quantize_steps, report.dequantize_steps) == counts
+    assert {layer.kind for layer in report.kept} <= {"dense", "pointwise"}
+    assert all(0 < layer.error < 0.05 for layer in report.quantized)
