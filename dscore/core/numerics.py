@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 Arithmetic = Literal["plain", "tf32x3", "matrix16", "matrix8"]
 ARITHMETICS: tuple[str, ...] = get_args(Arithmetic)
 FLOAT32_ARITHMETICS = ("plain", "tf32x3")  # of float32 elements
+FLOAT_ARITHMETICS = (*FLOAT32_ARITHMETICS, "matrix16")
 # What a layer permits: sums of products alone, made in either way, or Winograd's algorithm, too.
 Permission = Literal["sum", "winograd"]
 PERMISSIONS: tuple[str, ...] = get_args(Permission)

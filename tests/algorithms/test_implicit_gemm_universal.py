@@ -17,7 +17,7 @@ from dscore.backends.reference.gemm_lanes import halves
 from dscore.backends.reference.implicit_gemm_universal_lanes import lanes_of
 from dscore.core import catalog
 from dscore.core.errors import LaunchError
-from dscore.core.numerics import ARITHMETICS
+from dscore.core.numerics import FLOAT_ARITHMETICS
 from dscore.core.token import parse_problem
 from dscore.solving.rules import keeps_all
 from dscore.solving.solver import best_plan, solve
@@ -28,14 +28,15 @@ FREE = st.builds(
     wave_p=st.sampled_from([8, 16, 24, 32, 64]), lanes_c=st.sampled_from([1, 4, 6, 8, 16, 64]),
     slices=st.integers(1, 3), step_c=st.sampled_from([3, 4, 8, 12, 24]), stages=st.integers(1, 4),
     patch=st.sampled_from([35, 36, 64]), cluster=st.integers(1, 9),
-    arithmetic=st.sampled_from(ARITHMETICS))
+    arithmetic=st.sampled_from(FLOAT_ARITHMETICS))
 SIXTEEN, WHOLE = (parse_problem(f"n1c16h4w4_o8k3p1_{of}") for of in ("float16", "nhwc"))
 
 
 @st.composite
 def sound(draw):
     """Tilings of whole wavefronts and slices, of wavefronts of 32 or 64."""
-    arithmetic, wavefront = draw(st.sampled_from(ARITHMETICS)), draw(st.sampled_from([32, 64]))
+    arithmetic = draw(st.sampled_from(FLOAT_ARITHMETICS))
+    wavefront = draw(st.sampled_from([32, 64]))
     units = arithmetic != "plain"
     lanes_c = 8 if units else draw(st.sampled_from([4, 8, 16]))
     wave_c = (wavefront // 4 if units else lanes_c) * draw(st.integers(1, 2))

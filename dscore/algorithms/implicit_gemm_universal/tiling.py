@@ -12,7 +12,7 @@ from dscore.algorithms.columns import Count, ceil_div, floor_div, remainder, rem
 from dscore.algorithms.gemm_universal.tiling import fragment_of, on_units, splits
 from dscore.algorithms.implicit_gemm.tiling import pixels_of, taps_of
 from dscore.core.device import MATRIX_WAVEFRONT
-from dscore.core.numerics import ACCUMULATOR, ARITHMETICS, WORD_BYTES, Arithmetic
+from dscore.core.numerics import ACCUMULATOR, FLOAT_ARITHMETICS, WORD_BYTES, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
 
@@ -53,7 +53,7 @@ class ImplicitGemmUniversalTiling(Tiling):
     stages: int
     patch: int
     cluster: int = 1
-    arithmetic: Arithmetic = choice(*ARITHMETICS, default="plain")
+    arithmetic: Arithmetic = choice(*FLOAT_ARITHMETICS, default="plain")
 
     algorithm: ClassVar[str] = "implicit_gemm_universal"
 
