@@ -1,5 +1,5 @@
-// LDS of the emulated device, full of NaN when a block starts and fenced on both sides; and the copies
-// to it that are under way.
+// LDS of the emulated device, full of NaN when a block starts and fenced on both sides; and the
+// copies to it that are under way.
 #pragma once
 
 #include <stdarg.h>
