@@ -94,6 +94,8 @@ BROKEN = {
                 ChannelVectorsTiling(4, 8, 2, 2, 1, 2, bands=5), 1),
     "E-MATRIX": (parse_problem("n1c8h9w9_o8k3p1g8_nhwc"), H200,
                  ChannelVectorsTiling(8, 1, 2, 8, 1, 2, arithmetic="matrix16"), 1),
+    "E-WORD": (parse_problem("n1c8h9w9_o8k3p1g8_int8_nhwc"), Z100SM,
+               ChannelVectorsTiling(2, 8, 2, 2, 1, 2), 1),
     "E-REUSE": (catalog.layers()["D1"], Z100SM,
                 RowReuseTiling(1, 1, 1, 128, 1, "lds", column_reuse=True), 1),
     "E-AHEAD": (catalog.layers()["D1"], Z100SM,
