@@ -47,6 +47,7 @@ template <class T, class Tiling, class Layer>
 struct ImplicitGemmUniversalShape : Tiling {
   static constexpr int vector = 16 / static_cast<int>(sizeof(T)), taps = Layer::taps;
   static constexpr int step_c = Tiling::step_c;
+  static_assert(vector >= 4, "lanes read four channels as one");
   // Channels that a thread brings as one.
   static constexpr int piece = step_c % vector == 0 ? vector : 4, pieces = step_c / piece;
   // Rows begin some banks apart, so that lanes of several rows meet no bank twice: an odd number of
