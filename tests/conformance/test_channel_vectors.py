@@ -62,7 +62,7 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
 UNITS = planned("n2c24h9w11_o24k3p1g24_float16_nhwc", 16, 2, 3, 8, 1, 2, 2,
                 arithmetic="matrix16")
 WALK = planned("n2c10h11w9_o10k3p1g10_nhwc", 2, 3, 3, 2, 2, 2, 3)
-ROWS = planned("n1c8h6w8_o8k3p1x1x2x1g8_nhwc", 4, 2, 2, 4, 1, 2)
+ROWS = planned("n2c8h6w8_o8k3p1x1x2x1g8_nhwc", 4, 2, 2, 4, 1, 2)
 HALVES = planned("n1c12h6w5_o12k3p1g12_float16_nhwc", 8, 2, 3, 5, 2, 1, 2, ahead=True)
 FEW = planned("n1c5h6w5_o5k3p1g5_bfloat16_nhwc", 4, 2, 3, 5, 2, 1)
 AHEAD = planned("n1c24h6w5_o24k3p1g24_float16_nhwc", 8, 2, 3, 5, 2, 1, ahead=True)
