@@ -258,9 +258,9 @@ def test_the_sanitizers_would_find_it(tmp_path):
     """A read before the input, which no comparison can see as its value is masked off."""
     copy = altered(
         tmp_path, "direct/kernel.hpp",
-        "float value = there ? static_cast<float>(plane[(i * s.width + j) * pixel_step]) : 0.0f;",
-        "const float far = static_cast<float>(plane[(i - 3) * s.width + j]);\n"
-        "float value = there ? static_cast<float>(plane[i * s.width + j]) : far * 0;")
+        "Sum value = there ? static_cast<Sum>(plane[(i * s.width + j) * pixel_step]) : Sum{};",
+        "const Sum far = static_cast<Sum>(plane[(i - 3) * s.width + j]);\n"
+        "Sum value = there ? static_cast<Sum>(plane[i * s.width + j]) : far * 0;")
     done = sanitized(tmp_path, "run", "n1c1h5w5_o1k3p2_bias", "--tiling", "threads=64,thread_c=1",
                      include=copy)
     assert done.returncode != 0
