@@ -196,8 +196,8 @@ def copies_of(problem: ConvProblem, t: Any, threads: Count) -> tuple[Count, Coun
     sizes, vectors, own = sizes_of(problem), vectors_of(problem), direct(t)
 
     def copies(extent: Count, along: bool, vector: int, paired: Count) -> Count:
-        rows, columns = (extent, floor_div(t.step, vector)) if along else (
-            t.step, np.maximum(floor_div(extent, vector), 1))
+        rows, long = (extent, t.step) if along else (t.step, extent)
+        columns = np.maximum(floor_div(long, vector), 1)
         apart = np.maximum(floor_div(threads, columns), 1)
         apart = np.where(paired, 2 ** np.log2(apart).astype(np.int64), apart)
         return np.where(columns <= threads, ceil_div(rows, apart),
