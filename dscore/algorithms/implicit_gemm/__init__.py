@@ -9,7 +9,6 @@ import numpy as np
 
 from dscore.algorithms.base import (
     COMPILER_REGISTERS,
-    Algorithm,
     Case,
     Footprint,
     Limit,
@@ -26,11 +25,11 @@ from dscore.algorithms.gemm import (
     fragment_c,
 )
 from dscore.algorithms.implicit_gemm import cost
+from dscore.algorithms.implicit_gemm.product import ImplicitProduct
 from dscore.algorithms.implicit_gemm.space import columns_of
 from dscore.algorithms.implicit_gemm.tiling import (
     ImplicitGemmShape,
     ImplicitGemmTiling,
-    pixels_of,
     shape_of,
     slides,
     splits,
@@ -83,7 +82,7 @@ def _slides(plan: Plan) -> bool:
     return bool(slides(plan.problem, plan.tiling, plan.device.wavefront))
 
 
-class ImplicitGemm(Algorithm):
+class ImplicitGemm(ImplicitProduct):
     """Filters by unfolded images, the pixels of all images counted through."""
 
     name = "implicit_gemm"
@@ -123,6 +122,9 @@ class ImplicitGemm(Algorithm):
         return (Violation("E-KIND", f"layer of {self.name}", kind, "dense, grouped, or depthwise "
                           f"of {LEAST_DEPTHWISE_TAPS} taps or more"),)
 
+    def shape(self, problem: ConvProblem, t: Any, wavefront: int) -> Any:
+        return shape_of(problem, t, wavefront)
+
     def chain(self, problem: ConvProblem, t: Any) -> int:
         steps = ceil_div(ceil_div(problem.spec.group_in, t.step_c), t.cluster)
         return int(t.step_c // t.slices * taps_of(problem) + steps + t.slices + t.cluster)
@@ -158,11 +160,6 @@ class ImplicitGemm(Algorithm):
             return np.full_like(wanted, device.registers_per_simd_lane)
         return wanted + (_ROOMY if roomy(device) else _HIPCC_MOST) - _HIPCC
 
-    def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
-        spec = problem.spec
-        return bool(spec.group_out % t.tile_c or spec.group_in % t.step_c
-                    or pixels_of(problem) % t.tile_p)
-
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case)
 
@@ -177,21 +174,3 @@ class ImplicitGemm(Algorithm):
 
     def image_arguments(self, plan: Plan) -> str:
         return "_v{}x{}".format(*vectors_of(plan.problem)) + "_slides" * _slides(plan)
-
-    def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
-        t: Any = plan.tiling
-        pixel = row * plan.problem.out_width + column
-        return pixel // t.tile_p % 2, pixel % t.tile_p // t.wave_p
-
-    def caption(self, plan: Plan) -> list[str]:
-        t: Any = plan.tiling
-        shape = shape_of(plan.problem, t, plan.device.wavefront)
-        sharing = f", {t.slices} sharing the input channels" * (t.slices > 1)
-        cluster = f"{t.cluster} (sharing the steps) x " * (t.cluster > 1)
-        groups = f" x {plan.problem.spec.groups} (groups)" * (plan.problem.spec.groups > 1)
-        return [f"a wavefront: {t.wave_c} channels x {t.wave_p} pixels{sharing}",
-                f"a block: {t.tile_c} channels x {t.tile_p} pixels, counted through all images; "
-                f"{t.step_c} input channels a step, of each {taps_of(plan.problem)} taps and "
-                f"{t.patch} elements",
-                f"the grid: {cluster}{shape.channel_tiles} (channels){groups} x "
-                f"{shape.pixel_tiles} (pixels) blocks"]

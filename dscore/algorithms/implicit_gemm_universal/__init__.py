@@ -9,7 +9,6 @@ import numpy as np
 
 from dscore.algorithms.base import (
     COMPILER_REGISTERS,
-    Algorithm,
     Case,
     Footprint,
     Limit,
@@ -25,7 +24,8 @@ from dscore.algorithms.columns import (
 )
 from dscore.algorithms.gemm import CLUSTER_LIMIT, LEAST_SPLIT_CHANNELS, MOST_STAGES, TILE_LIMIT
 from dscore.algorithms.gemm_universal.tiling import on_units, splits
-from dscore.algorithms.implicit_gemm.tiling import pixels_of, taps_of, under_tile
+from dscore.algorithms.implicit_gemm.product import ImplicitProduct
+from dscore.algorithms.implicit_gemm.tiling import taps_of, under_tile
 from dscore.algorithms.implicit_gemm_universal import cost
 from dscore.algorithms.implicit_gemm_universal.space import columns_of
 from dscore.algorithms.implicit_gemm_universal.tiling import (
@@ -83,7 +83,7 @@ def _unmatched(case: Case) -> Count:
     return np.where(splits(t), 1 - tf32, np.where(on_units(t), 1 - of_16, 0))
 
 
-class ImplicitGemmUniversal(Algorithm):
+class ImplicitGemmUniversal(ImplicitProduct):
     """Unfolded images by filters, the pixels of all images counted through."""
 
     name = "implicit_gemm_universal"
@@ -127,6 +127,9 @@ class ImplicitGemmUniversal(Algorithm):
             return ()
         return (Violation("E-KIND", f"layer of {self.name}", kind, "dense or grouped"),)
 
+    def shape(self, problem: ConvProblem, t: Any, wavefront: int) -> Any:
+        return shape_of(problem, t, wavefront)
+
     def chain(self, problem: ConvProblem, t: Any) -> int:
         steps = ceil_div(ceil_div(problem.spec.group_in, t.step_c), t.cluster)
         # Of three TF32 products a step is summed apart; of 16 bits, whose results are rounded more
@@ -164,11 +167,6 @@ class ImplicitGemmUniversal(Algorithm):
             return wanted + 2 * turns + _HIPCC_MORE + _ROOMY * roomy(device)
         return np.maximum(wanted + _NVCC_MOST - _NVCC, _NVCC_LEAST)
 
-    def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
-        spec = problem.spec
-        return bool(spec.group_out % t.tile_c or spec.group_in % t.step_c
-                    or pixels_of(problem) % t.tile_p)
-
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case)
 
@@ -183,24 +181,6 @@ class ImplicitGemmUniversal(Algorithm):
 
     def image_arguments(self, plan: Plan) -> str:
         return "_v{}x{}".format(*vectors_of(plan.problem))
-
-    def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
-        t: Any = plan.tiling
-        pixel = row * plan.problem.out_width + column
-        return pixel // t.tile_p % 2, pixel % t.tile_p // t.wave_p
-
-    def caption(self, plan: Plan) -> list[str]:
-        t: Any = plan.tiling
-        shape = shape_of(plan.problem, t, plan.device.wavefront)
-        sharing = f", {t.slices} sharing the input channels" * (t.slices > 1)
-        cluster = f"{t.cluster} (sharing the steps) x " * (t.cluster > 1)
-        groups = f" x {plan.problem.spec.groups} (groups)" * (plan.problem.spec.groups > 1)
-        return [f"a wavefront: {t.wave_c} channels x {t.wave_p} pixels{sharing}",
-                f"a block: {t.tile_c} channels x {t.tile_p} pixels, counted through all images; "
-                f"{t.step_c} input channels a step, of each {taps_of(plan.problem)} taps and "
-                f"{t.patch} elements",
-                f"the grid: {cluster}{shape.channel_tiles} (channels){groups} x "
-                f"{shape.pixel_tiles} (pixels) blocks"]
 
 
 def _held(problem: ConvProblem, t: Any, shape: Any) -> Count:
