@@ -221,7 +221,7 @@ def start_build(compiler, include, tmp_path):
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
 def test_an_interrupted_build_leaves_nothing_running_and_nothing_behind(name, tmp_path, include):
-    compiler = fake(tmp_path, f'sleep 60 & echo $$ $! >> "{tmp_path}/pids"; wait')
+    compiler = fake(tmp_path, f'sleep 600 & echo $$ $! >> "{tmp_path}/pids"; wait')
     build = start_build(compiler, include, tmp_path)
     assert until((tmp_path / "pids").exists)
     build.send_signal(getattr(signal, name))

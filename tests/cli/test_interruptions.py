@@ -17,10 +17,12 @@ from heard_signals import hear
 
 TUNE = ("tune", "n1c8h6w6_o16k1", "n1c8h6w6_o8k3p1g8", "--backend", "tuning_backends:Slow",
         "--exhaustive", "--workers", "2")
+# Seconds; by themselves the workers would need more than twice as many.
+WELL_BEFORE_THE_END = 20
 # A compiler that never ends, with a child that would go on without it.
 FAKE = """#!/bin/sh
 [ "$1" = --version ] && { echo "fake 1.0"; exit 0; }
-sleep 60 & echo $$ $! >> "$PIDS"; wait
+sleep 600 & echo $$ $! >> "$PIDS"; wait
 """
 
 
@@ -31,7 +33,7 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subprocess_pat
     (tmp_path / "c++").chmod(0o755)
     for name, value in (("DSCORE_CACHE_DIR", tmp_path / "cache"), ("TMPDIR", tmp_path / "tmp"),
                         ("DSCORE_CXX", tmp_path / "c++"), ("PIDS", tmp_path / "pids"),
-                        ("PYTHONPATH", subprocess_path)):
+                        ("PYTHONPATH", subprocess_path), ("TIMED_SECONDS", 0.5)):
         monkeypatch.setenv(name, str(value))
 
 
@@ -84,7 +86,7 @@ def test_workers_end_with_their_command_however_that_ends(name: str, tmp_path: P
     assert until(lambda: len([*(tmp_path / "cache").glob("tuning/*.json")]) >= 2), ended(tuning)
     tuning.send_signal(getattr(signal, name))  # to the command alone; it sees to its workers
     out, err = ended(tuning)
-    assert until(lambda: not runs(-tuning.pid))
+    assert until(lambda: not runs(-tuning.pid), WELL_BEFORE_THE_END)
     assert "Traceback" not in err
     if name == "SIGKILL":
         return
@@ -102,7 +104,7 @@ def test_a_terminals_signal_to_workers_that_have_just_begun_gives_one_line(
     out, err = ended(tuning)
     assert (tuning.returncode, err) == (130, "dscore: interrupted\n")
     assert "the same command goes on from here" in out
-    assert until(lambda: not runs(-tuning.pid))
+    assert until(lambda: not runs(-tuning.pid), WELL_BEFORE_THE_END)
 
 
 @pytest.mark.parametrize(("name", "times"), [("SIGINT", 5), ("SIGTERM", 1), ("SIGHUP", 2)])
