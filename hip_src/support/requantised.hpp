@@ -93,21 +93,17 @@ struct Requantised {
   template <int Count>
   static __device__ inline void channels(const Arguments &args, int channel, int channels,
                                          int32_t *biases, float *multipliers) {
-    const int32_t *const all = static_cast<const int32_t *>(args.bias);
-    const float *const each = static_cast<const float *>(args.multiplier);
     if (channels % Count == 0 && channel < channels) {
-      const auto read = read_vector<Count>(each + channel);
-      Pack<int32_t, Count> added = {};
-      if constexpr (Bias) added = read_vector<Count>(all + channel);
+      const auto read = channels_of<Count>(args, channel);
       DSCORE_UNROLL
-      for (int i = 0; i < Count; i++) biases[i] = added.at[i], multipliers[i] = read.at[i];
+      for (int i = 0; i < Count; i++)
+        biases[i] = read.biases[i], multipliers[i] = read.multipliers[i];
       return;
     }
     DSCORE_UNROLL
     for (int i = 0; i < Count; i++) {
-      const int at = least(channel + i, channels - 1);
-      multipliers[i] = each[at], biases[i] = 0;
-      if constexpr (Bias) biases[i] = all[at];
+      const auto read = channels_of<1>(args, least(channel + i, channels - 1));
+      biases[i] = read.biases[0], multipliers[i] = read.multipliers[0];
     }
   }
 
