@@ -22,7 +22,7 @@ from dscore.torch.quantize_modules import Dequantize, Quantize
 from dscore.torch.quantize_report import QuantizationReport, QuantizedLayer, plan_name
 from dscore.torch.setting import Setting
 
-# Of a layer: some ten times the error that int8 commonly has (docs/quantize.md).
+# Of a layer: some ten times the error of docs/quantize.md's example.
 ERROR_LIMIT = 0.1
 _TYPES = (torch.float32, torch.float16)
 _LEAST_PERCENTILE, _MOST_PERCENTILE = 50, 100
