@@ -79,6 +79,8 @@ class Device:
     measured_bandwidth_bytes_per_second: float | None = None
     measured_fp32_flops: float | None = None
     measured_launch_seconds: float | None = None
+    # CUs that clusters of 2, 4, 8, ... blocks fill, a block on each: a cluster's lie together.
+    measured_cluster_units: tuple[int, ...] = ()
     driver_names: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
@@ -99,11 +101,21 @@ class Device:
                 require_one_of(getattr(self, field.name), field.name, (True, False))
             elif field.type.startswith("float"):
                 self._require_measure(field.name, optional="None" in field.type)
+            elif field.type == "tuple[int, ...]":
+                self._require_units(field.name)
             elif field.type.startswith("tuple"):
                 self._require_names(field.name)
         require_one_of(self.wavefront, "wavefront", WAVEFRONTS)
         self._require_matrix_types()
         self._require_consistent()
+
+    def _require_units(self, field: str) -> None:
+        counts = getattr(self, field)
+        if not isinstance(counts, list | tuple):
+            raise SpecError(f"{field} must be a list of integers, got {shown(counts)}")
+        object.__setattr__(self, field, tuple(
+            require_int(count, f"a count in {field}", at_most=int(_MOST["compute_units"]))
+            for count in counts))
 
     def _require_names(self, field: str) -> None:
         names = getattr(self, field)

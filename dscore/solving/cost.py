@@ -1,8 +1,9 @@
 """The stated cost model by which the solver ranks tilings before anything is measured.
 
 A CU holds ``block_n`` blocks at a time, so the grid takes ``rounds = ceil(blocks / (block_n ·
-CUs))`` rounds. The launch lasts an empty launch plus a norm of these parts, which overlap, but not
-perfectly (a p-norm is the longest where one dominates, and some more where several are alike):
+CUs))`` rounds. Blocks of a cluster, which lie together, do not fill all CUs of every device. The
+launch lasts an empty launch plus a norm of these parts, which overlap, but not perfectly (a p-norm
+is the longest where one dominates, and some more where several are alike):
 
 * issue: the instructions of all wavefronts, over the CUs' SIMDs; so for matrix units, LDS and the
   load-store unit, each with the clocks that it is busy;
@@ -67,11 +68,11 @@ class CostColumns:
 
 def cost(case: Case, block_n: Count) -> CostColumns:
     """The estimate for *case* with *block_n* blocks resident on each CU."""
-    device, footprint = case.device, case.footprint
-    grids = footprint.blocks / (block_n * device.compute_units)
-    rounds = ceil_div(footprint.blocks, block_n * device.compute_units)
+    device, footprint, cus = case.device, case.footprint, _filled_units(case)
+    grids = footprint.blocks / (block_n * cus)
+    rounds = ceil_div(footprint.blocks, block_n * cus)
     # In the last round, and in small grids, a CU holds only its share of the blocks.
-    resident = np.minimum(block_n, ceil_div(footprint.blocks, device.compute_units))
+    resident = np.minimum(block_n, ceil_div(footprint.blocks, cus))
     work = case.algorithm.work(case, grids)
     weights = _UNFITTED if work is None else case.weights
     parts = (_unfitted(case, rounds, resident) if work is None
@@ -85,6 +86,15 @@ def cost(case: Case, block_n: Count) -> CostColumns:
     return CostColumns(launch + overlapped, bound, rounds,
                        resident * footprint.waves / device.waves_per_cu,
                        footprint.fmas / footprint.operand_loads)
+
+
+def _filled_units(case: Case) -> Count:
+    """CUs that hold blocks: of a cluster's, which lie together, not always all."""
+    cluster = getattr(case.tiling, "cluster", 1)
+    units: Count = np.full_like(cluster, case.device.compute_units)
+    for power, filled in enumerate(case.device.measured_cluster_units, start=1):
+        units = np.where(cluster == 2**power, np.minimum(filled, units), units)
+    return units
 
 
 def _stacked(*parts: Any) -> NDArray[np.float64]:

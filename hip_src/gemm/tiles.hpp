@@ -48,7 +48,8 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
 
   const T *x, *w;
   const Shape &s;
-  int thread, lane, wave_c, wave_p, slice, rank, first_channel, first_pixel, first_step, own_offset;
+  int thread, lane, wave_c, wave_p, slice, rank, first_channel, first_pixel, first_step;
+  int own_offsets[ImageWalk::columns];
   FilterVector filter_temp[async ? 1 : FilterWalk::count];
   ImageVector image_temp[async ? 1 : ImageWalk::count];
 
@@ -65,7 +66,8 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
     first_step = rank * steps_each(s);
     first_channel = tile % channel_tiles(s) * t::tile_c;
     first_pixel = tile / channel_tiles(s) * t::tile_p;
-    own_offset = input_offset(first_pixel + ImageWalk::column(0, thread) * t::vector_p);
+    DSCORE_UNROLL
+    for (int i = 0; i < ImageWalk::columns; i++) own_offsets[i] = column_offset(i);
   }
 
   // Where channel 0 of the pixel that a result is made of lies. Where there is none, nothing is
@@ -82,6 +84,14 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
     const int column = place % s.out_width * Layer::stride_w - s.pad_left;
     const bool held = inside(row, s.height) && inside(column, s.width);
     return held ? plane + row * s.width + column : nowhere;
+  }
+
+  __device__ int column_offset(int i) const {
+    return input_offset(first_pixel + ImageWalk::column(i, thread) * t::vector_p);
+  }
+  // That of the thread's i-th vector: its columns come again, row after row, in a steady walk.
+  __device__ int offset_of(int i) const {
+    return ImageWalk::steady ? own_offsets[i % ImageWalk::columns] : column_offset(i);
   }
 
   // The output whose pixel was picked at `place` of the input, if there is one.
@@ -126,15 +136,15 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
   template <class Take>
   __device__ void each_image(int step, Take take) const {
     const int first = (first_step + step) * t::step_c, area = read_area(s);
-    const T *own = x + own_offset + (first + ImageWalk::row(0, thread)) * area;
+    const T *own = x + (first + ImageWalk::row(0, thread)) * area;
     DSCORE_UNROLL
     for (int i = 0; i < ImageWalk::count; i++) {
       if (!ImageWalk::part(i, thread)) continue;
       const int row = ImageWalk::row(i, thread);
       const int column = ImageWalk::column(i, thread) * t::vector_p;
-      const int offset = ImageWalk::straight ? own_offset : input_offset(first_pixel + column);
-      const T *from = ImageWalk::straight ? own + i * ImageWalk::rows_apart * area
-                                          : x + offset + (first + row) * area;
+      const int offset = offset_of(i);
+      const T *from = ImageWalk::steady ? own + offset + ImageWalk::rows_to(i) * area
+                                        : x + offset + (first + row) * area;
       take(i, t::filters + row * t::image_row + column, from,
            offset >= 0 && held(first + row));
     }
@@ -166,7 +176,7 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
       const int row = ImageWalk::row(i, thread);
       const int column = ImageWalk::column(i, thread) * t::vector_p;
       const int pixel = first_pixel + column, channel = first + row;
-      const int offset = ImageWalk::straight ? own_offset : input_offset(pixel);
+      const int offset = offset_of(i);
       if (offset < 0 || !held(channel)) continue;
       const int image = pixel / area(s);
       const float factor = static_cast<float>(scales[image * s.in_channels + channel]);

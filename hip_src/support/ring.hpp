@@ -7,11 +7,18 @@ namespace dscore {
 
 // How `Threads` threads go over a tile of `Rows` rows of `Columns` vectors. Where a row takes a
 // whole part of the threads, a thread keeps to its column, and addresses are a constant apart.
+// Where a row takes all threads several times, a thread has as many columns, in turn.
 template <int Threads, int Rows, int Columns>
 struct Walk {
   static constexpr int total = Rows * Columns, count = ceil_div(total, Threads);
   static constexpr bool straight = Threads % Columns == 0;
+  static constexpr bool steady = straight || Columns % Threads == 0;
   static constexpr int rows_apart = straight ? Threads / Columns : 0;
+  // Columns of a thread, of a steady walk; and rows from its first vector to its i-th.
+  static constexpr int columns = steady && !straight ? Columns / Threads : 1;
+  static __device__ inline int rows_to(int i) {
+    return straight ? i * rows_apart : i / columns;
+  }
   static __device__ inline int row(int i, int thread) {
     return straight ? thread / Columns + i * rows_apart : (i * Threads + thread) / Columns;
   }

@@ -12,6 +12,7 @@ from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.solving.rules import residency
+from dscore.solving.solver import make_plan
 from dscore.solving.verdict import validate
 
 Z100SM, H200 = catalog.device("z100sm"), catalog.device("h200")
@@ -120,3 +121,18 @@ def test_registers_are_allocated_by_their_granularity(granularity):
     assert residency(case, "hardware") == min(waves, paper)
     checks = {check.code: check.used for check in validate(P28, tiling, device).ledger}
     assert (checks["E-VGPR-MAX"], checks["E-VGPR-ALLOC"]) == (case.wanted, allocated)
+
+
+def test_blocks_of_clusters_that_do_not_fill_the_units_take_another_round():
+    problem = parse_problem("n1c2048h7w7_o512k1")  # 16 x 2 tiles
+    alone = product(tile_p=32, wave_c=16, wave_p=16, slices=2, step_c=64, stages=8,
+                    arithmetic="tf32x3")  # 131 KB of LDS: a block on each unit
+
+    def rounds(cluster, units):
+        device = replace(H200, measured_cluster_units=units)
+        tiling = replace(alone, cluster=cluster)
+        return make_plan(problem, device, tiling).cost.rounds
+
+    assert [rounds(4, units) for units in ((), (132, 128), (132, 120), (132, 120, 112))] == [
+        1, 1, 2, 2]
+    assert rounds(1, (132, 120)) == rounds(2, (132, 120)) == 1
