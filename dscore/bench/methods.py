@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dscore import api
-from dscore.bench import torch_methods
+from dscore.bench import integer_methods, torch_methods
+from dscore.bench.rows import NOT_OFFERED
 from dscore.bench.summary import OURS
 from dscore.calling import gradients
 from dscore.calling.pack import PackedFilter
@@ -86,6 +87,43 @@ def torch_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
     return method
 
 
+def product_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
+                   arrays: Arrays) -> Method:
+    """PyTorch's product of int8 matrices, checked for equality; or why it is not offered."""
+    def subject_on(sets: Sequence[Arrays]) -> integer_methods.ProductSubject:
+        return integer_methods.ProductSubject(torch, way, problem, sets)
+
+    method = Method(way, "", subject_on, lambda given: subject_on([given]))
+    method.note = integer_methods.not_offered(problem, way)
+    if method.note:
+        method.fault = NOT_OFFERED
+        return method
+    try:
+        subject = subject_on([arrays])
+        with subject.settings():
+            subject.launch(0, 0)
+        runner.clock.synchronize()
+        method.judged(subject.accuracy(0))
+    except RuntimeError as error:
+        method.failed(error)
+    return method
+
+
+def float16_method(runner: Runner, backend: Backend, plan: Plan, sets: Sequence[Arrays],
+                   options: dict[str, Any]) -> Method:
+    """dscore's float16 kernel of the same layer on *sets* of its own, checked."""
+    method = Method(integer_methods.FLOAT16, plan.name,
+                    lambda given: runner.subject(backend, plan, sets[:len(given)]),
+                    lambda given: _Conv(plan.problem, sets[0], options))
+    try:
+        method.judged(check(runner, backend, plan, sets[0]))
+    except (SpecError, UnavailableError):
+        raise
+    except DscoreError as error:
+        method.failed(error)
+    return method
+
+
 class _Conv:
     """`dscore.conv`, or the function of another operation, as a user calls it."""
 
@@ -93,6 +131,9 @@ class _Conv:
         self.name, self._inputs, spec = OURS, arrays[:-1], problem.spec
         self._options = {**_written(problem), **options}
         self._call: Callable[..., Any] = api.conv
+        if spec.element.exact:
+            self._inputs = self._inputs[:3]
+            self._options["quantization"] = integer_methods.quantization_of(problem, arrays)
         if spec.filter != "plain":
             x, w, *others = self._inputs
             shape = replace(spec, filter="plain").w_shape

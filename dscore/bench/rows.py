@@ -21,7 +21,9 @@ from dscore.core.text import read_whole
 
 Key = tuple[str, ...]
 # Words for why nothing was timed.
-FAULTS = ("", "wrong", *(error.fault for error in (InfeasibleError, CompileError, LaunchError)))
+NOT_OFFERED = "not offered"  # by a peer, for such a layer
+FAULTS = ("", "wrong", NOT_OFFERED,
+          *(error.fault for error in (InfeasibleError, CompileError, LaunchError)))
 _ENCODING = "utf-8"
 
 
@@ -30,7 +32,8 @@ class Row:
     """Measurement of one method on one layer, batch and state of the cache.
 
     Without *microseconds* nothing was timed, and *fault* says why in a word: "wrong" (the result
-    failed the bound), "infeasible", "not compiled", "not run"; *note* says it in a sentence.
+    failed the bound), "infeasible", "not compiled", "not run", and of a peer "not offered"; *note*
+    says it in a sentence.
     """
 
     kind: str

@@ -11,8 +11,15 @@ from typing import Any
 from dscore import api, ops
 from dscore._version import __version__
 from dscore.algorithms.registry import running
-from dscore.bench import torch_methods
-from dscore.bench.methods import Method, dscore_method, torch_method
+from dscore.bench import integer_methods, torch_methods
+from dscore.bench.integer_methods import FLOAT16
+from dscore.bench.methods import (
+    Method,
+    dscore_method,
+    float16_method,
+    product_method,
+    torch_method,
+)
 from dscore.bench.rows import Key, Row, append_rows, key_of, read_rows
 from dscore.bench.summary import OURS
 from dscore.core.backend import choose_backend, require_accepted
@@ -108,7 +115,8 @@ class Bench:
 
     def prepare(self, cases: Sequence[NamedProblem]) -> None:
         """Build the kernels of *cases* at once; what does not compile is told by its case."""
-        plans = [plan for case in cases if isinstance(plan := self.plan(case), Plan)]
+        plans = [plan for case in (*cases, *map(_in_float16, filter(self._has_float16, cases)))
+                 if isinstance(plan := self.plan(case), Plan)]
         try:
             self.backend.prepare(plans)
         except CompileError:
@@ -129,13 +137,21 @@ class Bench:
         """The keys of the rows that a case has."""
         plan, token = self.plan(case), problem_token(case.problem)
         named = {OURS: plan.name if isinstance(plan, Plan) else ""}
+        if self._has_float16(case):
+            other = self.plan(_in_float16(case))
+            named[FLOAT16] = other.name if isinstance(other, Plan) else ""
         return [key_of(case.name, token, method, cache, named.get(method, ""), self.title,
                        self.versions)
                 for cache in self.caches for method in (OURS, *self.ways(case))]
 
     def ways(self, case: NamedProblem) -> list[str]:
-        """PyTorch's ways that the comparison names and that can do a case."""
+        """PyTorch's ways that the comparison names and that can do a case; of int8 its peers."""
+        if case.problem.spec.element.exact:
+            return integer_methods.integer_ways(case.problem) if self.comparison.ways else []
         return torch_methods.ways_for(case.problem, self.comparison.ways, self.comparison.tf32)
+
+    def _has_float16(self, case: NamedProblem) -> bool:
+        return FLOAT16 in self.ways(case)
 
     def rows(self, case: NamedProblem) -> tuple[Row, ...]:
         """Check and time one case, with the GPU kept from other processes of dscore."""
@@ -149,7 +165,10 @@ class Bench:
                           runner.most_sets) if "cold" in self.caches else 1
         try:
             sets = runner.sets(problem, count, self.comparison.seed)
-            methods = self._methods(case, sets[0])
+            if problem.spec.element.exact:
+                for arrays in sets:
+                    integer_methods.give_whole_range(arrays)
+            methods = self._methods(case, sets)
             for cache in self.caches:
                 self._time(cache, [method for method in methods if not method.fault], sets)
         except RuntimeError as failed:  # of PyTorch, after a kernel or for want of memory
@@ -159,15 +178,25 @@ class Bench:
         return tuple(self._row(case, method, cache) for cache in self.caches
                      for method in methods)
 
-    def _methods(self, case: NamedProblem, arrays: Arrays) -> list[Method]:
+    def _methods(self, case: NamedProblem, sets: list[Arrays]) -> list[Method]:
         plan, runner = self.plan(case), self.runner
         if isinstance(plan, Plan):
-            first = dscore_method(runner, self.backend, plan, arrays,
+            first = dscore_method(runner, self.backend, plan, sets[0],
                                   self._options(plan) if "eager" in self.caches else None)
         else:
             first = Method(OURS).failed(plan)
-        return [first, *(torch_method(runner, self._torch, way, case.problem, arrays)
-                         for way in self.ways(case))]
+        return [first, *(self._peer(way, case, sets) for way in self.ways(case))]
+
+    def _peer(self, way: str, case: NamedProblem, sets: list[Arrays]) -> Method:
+        runner, problem = self.runner, case.problem
+        if way == FLOAT16:
+            plan = self.plan(_in_float16(case))
+            if not isinstance(plan, Plan):
+                return Method(way).failed(plan)
+            return float16_method(runner, self.backend, plan, runner.sets(
+                plan.problem, len(sets), self.comparison.seed), self._options(plan))
+        method = product_method if problem.spec.element.exact else torch_method
+        return method(runner, self._torch, way, problem, sets[0])
 
     def _options(self, plan: Plan) -> dict[str, Any]:
         """Options of `dscore.conv` that name the plan, where it would choose another one."""
@@ -201,6 +230,10 @@ class Bench:
                    self.versions)
 
 
+def _in_float16(case: NamedProblem) -> NamedProblem:
+    return replace(case, problem=integer_methods.in_float16(case.problem))
+
+
 def _cases(comparison: Comparison) -> list[NamedProblem]:
     """Every layer at every batch, none of them twice."""
     cases = [layer if batch is None else replace(layer, problem=layer.problem.with_batch(batch))
@@ -211,9 +244,6 @@ def _cases(comparison: Comparison) -> list[NamedProblem]:
         if comparison.ways and case.problem.operation not in known:
             raise SpecError(f"{case.name}: PyTorch has {', '.join(known)} to compare with, not "
                             f"{case.problem.operation}; leave PyTorch out: --peer none")
-        if spec.element.exact:
-            raise SpecError(f"{case.name}: layers of {spec.dtype} are not compared yet; dscore "
-                            "tune and dscore run time their kernels")
         if not running(case.problem):
             raise SpecError(f"{case.name}: no algorithm runs {spec.dtype} in {spec.layout}")
     return list(dict.fromkeys(cases))

@@ -52,25 +52,31 @@ class TorchRunner:
     def sets(self, problem: ConvProblem, count: int, seed: int) -> list[Arrays]:
         torch, device = self._torch, f"cuda:{self._index}"
         generator = torch.Generator(device).manual_seed(seed)
-
-        def moved(array: Any) -> Any:
-            return None if array is None else torch.from_numpy(array).to(device)
-
-        if problem.spec.element.exact:
-            output = output_of(problem)
-            return [(*map(moved, bound.sample(problem, seed + number)),
-                     self._full(output, output.shape, output.element.poison))
-                    for number in range(count)]
+        drawn = self._drawn(problem, seed)
 
         def filled(operand: Operand) -> Any:
             if not operand.present:
                 return None
             if operand.role == "output":
                 return self._full(operand, operand.shape, operand.element.poison)
+            if operand.name in drawn:
+                return drawn[operand.name].clone()
+            if operand.element.exact:
+                return torch.randint(-128, 128, operand.shape, generator=generator, device=device,
+                                     dtype=torch.int8)
             return torch.randn(operand.shape, generator=generator, device=device).to(
                 getattr(torch, operand.element.name))
 
         return [tuple(map(filled, operands_of(problem))) for _ in range(count)]
+
+    def _drawn(self, problem: ConvProblem, seed: int) -> dict[str, Any]:
+        """Operands of a layer of int8 but for its images, which are drawn where they lie."""
+        if not problem.spec.element.exact:
+            return {}
+        sample = bound.sample(problem.with_batch(1), seed)
+        return {one.name: self._torch.from_numpy(array).to(f"cuda:{self._index}")
+                for one, array in zip(operands_of(problem), sample, strict=False)
+                if array is not None and not one.layout}
 
     def _full(self, operand: Operand, shape: tuple[int, ...], value: float) -> Any:
         return self._torch.full(shape, value, dtype=getattr(self._torch, operand.element.name),
