@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from dscore.bench.rows import Row
-from dscore.bench.summary import LayerResult, Summary, summaries
+from dscore.bench.summary import LayerResult, Peer, Summary, peers_of, summaries
 from dscore.core.errors import SpecError, UnavailableError
 from dscore.core.text import write_whole
 from dscore.measuring.floors import Floors
 
 # Colours that are told apart in print and by colour-blind eyes as well: of bars, lines and dots.
-_OURS, _BEST, _DEFAULT = "#1f6fb4", "#e69f00", "#8a8a8a"
-_NAMES = {_OURS: "dscore", _BEST: "the best of PyTorch's ways", _DEFAULT: "PyTorch's default"}
+_OURS, _BEST, _DEFAULT, _FLOAT16 = "#1f6fb4", "#e69f00", "#8a8a8a", "#7db8e0"
+_COLOURS = {"best": _BEST, "default": _DEFAULT, "float16": _FLOAT16}  # of PEERS
 _MARKS = {"pointwise": "o", "depthwise": "^", "grouped": "s", "dense": "D"}
 # Decades are divided at 1, 2 and 5, and nowhere else.
 _STEPS = (1, 2, 5)
@@ -37,12 +37,12 @@ def require_matplotlib() -> Any:
 def draw(results: Sequence[LayerResult], floors: Floors, title: str, folder: Path) -> list[Path]:
     """Write the pictures to *folder*; their paths.
 
-    Bars are drawn where PyTorch's default was timed, one picture for each kind and state of the
+    Bars are drawn where a peer was timed, one picture for each kind and state of the
     cache; the roofline is of the times that are a device's or a kernel's alone.
     """
     groups: dict[tuple[str, str], list[Summary]] = {}
     for summary in summaries(results):
-        if summary.over_default is not None:
+        if peers_of([summary]):
             groups.setdefault((summary.kind, summary.cache), []).append(summary)
     figures = {f"{kind}_{cache}.svg": _bars(kind, cache, group, title)
                for (kind, cache), group in groups.items()}
@@ -85,13 +85,15 @@ def _bars(kind: str, cache: str, group: Sequence[Summary], title: str) -> Any:
     group = sorted(group, key=lambda one: one.batch)
     figure = require_matplotlib().Figure(figsize=(7, 5.2), layout="constrained")
     above, axes = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.8))
-    places, width = range(len(group)), 0.28
-    for shift, colour, heights in (
-            (-1, _OURS, [one.ours_microseconds or 0 for one in group]),
-            (0, _BEST, [one.best_microseconds or 0 for one in group]),
-            (1, _DEFAULT, [one.default_microseconds or 0 for one in group])):
+    peers = _fastest_first(group)
+    places, width = range(len(group)), 0.84 / (len(peers) + 1)
+    columns = [("dscore", _OURS, [one.ours_microseconds or 0 for one in group]), *(
+        (peer.title, _COLOURS[peer.name], [peer.mean(one) or 0 for one in group])
+        for peer in peers)]
+    for number, (name, colour, heights) in enumerate(columns):
+        shift = number - len(peers) / 2
         bars = axes.bar([at + shift * width for at in places], heights, width, color=colour,
-                        label=_NAMES[colour], edgecolor="white", linewidth=0.6)
+                        label=name, edgecolor="white", linewidth=0.6)
         axes.bar_label(bars, [f"{height:#.3g}".rstrip(".") for height in heights], fontsize=7.5,
                        padding=2)
     axes.set(xlabel="batch size", ylabel="mean time of a layer (µs)",
@@ -107,6 +109,11 @@ def _bars(kind: str, cache: str, group: Sequence[Summary], title: str) -> Any:
     for part in (above, axes):
         part.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def _fastest_first(group: Sequence[Summary]) -> list[Peer]:
+    """The peers of a picture, the best of PyTorch's ways before its default."""
+    return sorted(peers_of(group), key=lambda peer: peer.name == "default")
 
 
 def _logarithmic(axes: Any, *names: str) -> None:
@@ -125,12 +132,12 @@ def _speed_ups(axes: Any, places: list[int], group: Sequence[Summary]) -> None:
     """Geometric means, over a line where both sides are level."""
     axes.axhline(1, color="#999999", linewidth=0.8, linestyle="--")
     highest = 1.0
-    for colour, offset, speedups in ((_DEFAULT, 6, [one.over_default for one in group]),
-                                     (_BEST, -13, [one.over_best for one in group])):
+    for peer, offset in zip(reversed(_fastest_first(group)), (6, -13), strict=False):
+        speedups, colour = [peer.over(one) for one in group], _COLOURS[peer.name]
         values = [speedup.geomean if speedup else 0.0 for speedup in speedups]
         highest = max(highest, *values)
         axes.plot(places, values, color=colour, marker="o", linewidth=1.6, markersize=5,
-                  label=f"over {_NAMES[colour]}")
+                  label=f"over {peer.title}")
         for at, value in zip(places, values, strict=True):
             axes.annotate(f"{value:.2f}×", (at, value), textcoords="offset points",
                           xytext=(0, offset), ha="center", fontsize=9, bbox=_BEHIND_TEXT)
@@ -145,11 +152,11 @@ def _roofline(results: Sequence[LayerResult], floors: Floors, title: str) -> Any
     axes = figure.add_subplot()
     for kind in dict.fromkeys(one.kind for one in results):
         of_kind = [one for one in results if one.kind == kind]
-        for colour, rows in ((_DEFAULT, [one.default for one in of_kind]),
-                             (_BEST, [one.best for one in of_kind]),
-                             (_OURS, [one.ours for one in of_kind])):
-            _dots(axes, [row for row in rows if row is not None], f"{_NAMES[colour]}, {kind}",
-                  _MARKS.get(kind, "o"), colour)
+        drawn = [(peer.title, _COLOURS[peer.name], peer.row)
+                 for peer in reversed(_fastest_first(summaries(of_kind)))]
+        for name, colour, row_of in (*drawn, ("dscore", _OURS, lambda one: one.ours)):
+            _dots(axes, [row for one in of_kind if (row := row_of(one)) is not None],
+                  f"{name}, {kind}", _MARKS.get(kind, "o"), colour)
     low, high = _roof(axes, results, floors)
     axes.set(xlim=(low, high), xlabel="flops per byte that must move", ylabel="GFLOP/s")
     _logarithmic(axes, "x", "y")

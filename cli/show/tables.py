@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dscore.bench.rows import Row
-from dscore.bench.summary import LayerResult, Speedup, Summary, summaries
+from dscore.bench.summary import (
+    FLOAT16,
+    LayerResult,
+    Peer,
+    Speedup,
+    Summary,
+    peers_of,
+    summaries,
+)
 from dscore.cli.show import markdown as markdown_tables
 from dscore.cli.show.text import counted, print_note, print_table
 from dscore.measuring.floors import Floors
 
 # Columns that a table of 100 characters has room for, and the heads that keep them narrow.
 _HEADS = {"channels_last": ">channels\nlast", "channels_last_tf32": ">ch. last\nTF32",
-          "default_tf32": ">default\nTF32", "matmul_tf32": ">matmul\nTF32"}
+          "default_tf32": ">default\nTF32", "matmul_tf32": ">matmul\nTF32",
+          "int_mm_padded": ">int_mm\npadded", FLOAT16: ">dscore\nfloat16"}
 
 
 def print_all(results: Sequence[LayerResult], markdown: bool) -> None:
@@ -27,22 +36,22 @@ def print_all(results: Sequence[LayerResult], markdown: bool) -> None:
 def print_layers(results: Sequence[LayerResult]) -> None:
     """A line for each layer: times in microseconds, and dscore over the others."""
     methods = list(dict.fromkeys(row.method for one in results for row in one.peers))
-    compared = (">over\ndefault", ">over\nbest") if methods else ()
+    peers = peers_of(summaries(results))
     print_table(("layer", ">batch", "cache", ">dscore\nµs",
-                 *(_HEADS.get(method, f">{method}") for method in methods), *compared,
-                 ">÷ floor", "verdict"),
-                [_layer(one, methods) for one in results], verdict=True,
+                 *(_HEADS.get(method, f">{method}") for method in methods),
+                 *(f">over\n{peer.name}" for peer in peers), ">÷ floor", "verdict"),
+                [_layer(one, methods, peers) for one in results], verdict=True,
                 spare=[*(_HEADS.get(method, method).removeprefix(">") for method in methods[:0:-1]),
                        "batch", "cache"])
     print_note("LOST: slower than PyTorch's default; not best: than another of its ways\n\n"
                if methods else "\n")
 
 
-def _layer(one: LayerResult, methods: Sequence[str]) -> tuple[str, ...]:
+def _layer(one: LayerResult, methods: Sequence[str], peers: Sequence[Peer]) -> tuple[str, ...]:
     by_method = {row.method: row for row in one.peers}
-    ratios = (_ratio(one.over(one.default)), _ratio(one.over(one.best))) if methods else ()
     return (one.layer, str(one.batch), one.cache, _time(one.ours),
-            *(_time(by_method.get(method)) for method in methods), *ratios,
+            *(_time(by_method.get(method)) for method in methods),
+            *(_ratio(one.over(peer.row(one))) for peer in peers),
             _ratio(one.ours.over_floor), _verdict(one))
 
 
@@ -75,19 +84,21 @@ def _verdict(one: LayerResult) -> str:
 
 def print_summaries(group: Sequence[Summary]) -> None:
     """A line for each kind, state of the cache and batch."""
-    peers = any(one.over_default or one.over_best for one in group)
-    over = (">dscore\nmean µs", ">default\nmean µs", ">over\ndefault", ">lost", ">over\nbest",
-            ">lost") if peers else ()
-    print_table(("kind", "cache", ">batch", ">layers", *over, ">÷ floor"),
-                [(one.kind, one.cache, str(one.batch), str(one.layers),
-                  *(_against(one) if peers else ()), _ratio(one.over_floor)) for one in group],
+    peers = peers_of(group)
+    means = (">dscore\nmean µs", f">{peers[0].name}\nmean µs") if peers else ()
+    over = [head for peer in peers for head in (f">over\n{peer.name}", ">lost")]
+    print_table(("kind", "cache", ">batch", ">layers", *means, *over, ">÷ floor"),
+                [(one.kind, one.cache, str(one.batch), str(one.layers), *_against(one, peers),
+                  _ratio(one.over_floor)) for one in group],
                 spare=("default\nmean µs", "dscore\nmean µs", "layers"))
     print_note("speed-ups and ÷ floor are geometric means over the layers\n\n")
 
 
-def _against(one: Summary) -> tuple[str, ...]:
-    return (microseconds(one.ours_microseconds), microseconds(one.default_microseconds),
-            *_speedup(one.over_default), *_speedup(one.over_best))
+def _against(one: Summary, peers: Sequence[Peer]) -> list[str]:
+    """dscore's mean and the first peer's, then the speed-up over each and the layers lost."""
+    means = [one.ours_microseconds, peers[0].mean(one)] if peers else []
+    return [*map(microseconds, means),
+            *(cell for peer in peers for cell in _speedup(peer.over(one)))]
 
 
 def _speedup(speedup: Speedup | None) -> tuple[str, str]:
@@ -105,10 +116,10 @@ def remarks(results: Sequence[LayerResult]) -> Iterator[str]:
     """The best and worst layers, every loss, and everything that was not timed."""
     for one in summaries(results):
         where = f"{one.kind} {one.cache} batch {one.batch}"
-        for speedup, peer in ((one.over_default, "PyTorch's default"),
-                             (one.over_best, "the best of its ways")):
-            if speedup is not None:
-                yield f"{where}, over {peer}: {_extremes(speedup)}{_losses(speedup)}"
+        for peer in peers_of([one]):
+            speedup = peer.over(one)
+            assert speedup is not None
+            yield f"{where}, over {peer.title}: {_extremes(speedup)}{_losses(speedup)}"
         if one.failed:
             yield f"{where}: dscore did not run {', '.join(one.failed)}"
     yield from dict.fromkeys(

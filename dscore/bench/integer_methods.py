@@ -2,7 +2,7 @@
 
 PyTorch has no convolution of int8 for GPUs. Its `_int_mm` multiplies matrices, so it serves
 pointwise layers of NHWC images, and gives the bare sums of x * w as int32: dscore's result beside
-it is corrected for zero points, scaled and rounded to int8.
+it is corrected for the zero points, scaled, rounded and clamped to int8.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from dscore.bench.summary import FLOAT16
 from dscore.calling.quantization import Quantization
 from dscore.checking.bound import Accuracy, compare
 from dscore.checking.oracle import Expected
@@ -20,7 +21,6 @@ from dscore.ops import output_of
 
 PRODUCT = "int_mm"
 PADDED = "int_mm_padded"  # of as many rows as are whole tiles, which PyTorch is given beforehand
-FLOAT16 = "dscore_float16"
 _LEAST_ROWS, _MULTIPLE = 17, 8  # that `_int_mm` takes, and of which channels are multiples
 _TILE_ROWS = 32
 _MULTIPLIER, _POINTS = 3, 4  # places among the operands

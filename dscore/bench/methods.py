@@ -10,7 +10,7 @@ from typing import Any
 from dscore import api
 from dscore.bench import integer_methods, torch_methods
 from dscore.bench.rows import NOT_OFFERED
-from dscore.bench.summary import OURS
+from dscore.bench.summary import FLOAT16, OURS
 from dscore.calling import gradients
 from dscore.calling.pack import PackedFilter
 from dscore.checking.bound import Accuracy
@@ -112,7 +112,7 @@ def product_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
 def float16_method(runner: Runner, backend: Backend, plan: Plan, sets: Sequence[Arrays],
                    options: dict[str, Any]) -> Method:
     """dscore's float16 kernel of the same layer on *sets* of its own, checked."""
-    method = Method(integer_methods.FLOAT16, plan.name,
+    method = Method(FLOAT16, plan.name,
                     lambda given: runner.subject(backend, plan, sets[:len(given)]),
                     lambda given: _Conv(plan.problem, sets[0], options))
     try:

@@ -12,7 +12,6 @@ from dscore import api, ops
 from dscore._version import __version__
 from dscore.algorithms.registry import running
 from dscore.bench import integer_methods, torch_methods
-from dscore.bench.integer_methods import FLOAT16
 from dscore.bench.methods import (
     Method,
     dscore_method,
@@ -21,7 +20,7 @@ from dscore.bench.methods import (
     torch_method,
 )
 from dscore.bench.rows import Key, Row, append_rows, key_of, read_rows
-from dscore.bench.summary import OURS
+from dscore.bench.summary import FLOAT16, OURS
 from dscore.core.backend import choose_backend, require_accepted
 from dscore.core.catalog import NamedProblem
 from dscore.core.device import Device

@@ -11,6 +11,7 @@ from dscore.core.text import geomean
 
 OURS = "dscore"
 DEFAULT = "default"
+FLOAT16 = "dscore_float16"  # dscore's own kernel of a layer of int8 in float16
 # Ways that round more than float32 does are shown, and do not count in the comparison.
 _OUTSIDE = "_tf32"
 
@@ -33,14 +34,20 @@ class LayerResult:
 
     @property
     def best(self) -> Row | None:
-        """The fastest way of PyTorch in float32; None where none was timed."""
+        """The fastest way of PyTorch; None where none was timed."""
         return min(self.timed, key=_microseconds, default=None)
 
     @property
+    def float16(self) -> Row | None:
+        """dscore's own time in float16; None where it was not timed."""
+        return next((row for row in self.peers
+                     if row.method == FLOAT16 and row.microseconds is not None), None)
+
+    @property
     def timed(self) -> list[Row]:
-        """The peers that count in the comparison."""
-        return [row for row in self.peers
-                if row.microseconds is not None and not row.method.endswith(_OUTSIDE)]
+        """PyTorch's ways that count in the comparison."""
+        return [row for row in self.peers if row.microseconds is not None
+                and row.method != FLOAT16 and not row.method.endswith(_OUTSIDE)]
 
     def over(self, peer: Row | None) -> float | None:
         """How many times faster dscore is than *peer*; None where either was not timed."""
@@ -75,6 +82,35 @@ class Summary:
     over_best: Speedup | None
     over_floor: float | None  # geometric mean
     failed: tuple[str, ...]  # layers in which dscore was not timed
+    float16_microseconds: float | None = None
+    over_float16: Speedup | None = None
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What dscore is compared with: its names, and where its figures are."""
+
+    name: str
+    title: str
+    row: Callable[[LayerResult], Row | None]
+    mean: Callable[[Summary], float | None]  # microseconds
+    over: Callable[[Summary], Speedup | None]
+
+
+PEERS = (
+    Peer("default", "PyTorch's default", lambda one: one.default,
+         lambda one: one.default_microseconds, lambda one: one.over_default),
+    Peer("best", "the best of PyTorch's ways", lambda one: one.best,
+         lambda one: one.best_microseconds, lambda one: one.over_best),
+    Peer("float16", "dscore's float16", lambda one: one.float16,
+         lambda one: one.float16_microseconds, lambda one: one.over_float16),
+)
+
+
+def peers_of(group: Iterable[Summary]) -> list[Peer]:
+    """The peers that were timed on any layer; layers of int8 have no default."""
+    summaries = list(group)
+    return [peer for peer in PEERS if any(peer.over(one) is not None for one in summaries)]
 
 
 def layer_results(rows: Iterable[Row]) -> list[LayerResult]:
@@ -102,14 +138,17 @@ def summaries(results: Iterable[LayerResult]) -> list[Summary]:
 
 def _summary(kind: str, cache: str, batch: int, group: list[LayerResult]) -> Summary:
     floors = [over for one in group if (over := one.ours.over_floor) is not None]
-    both = [one for one in group if one.over(one.default) is not None]
+    both = [one for one in group
+            if one.over(one.default or one.best or one.float16) is not None]
     return Summary(
         kind, batch, cache, len(group), _mean([one.ours for one in both]),
         _mean([one.default for one in both if one.default]),
         _mean([one.best for one in both if one.best]),
         _speedup(group, lambda one: one.default), _speedup(group, lambda one: one.best),
         geomean(floors) if floors else None,
-        tuple(one.layer for one in group if one.ours.microseconds is None))
+        tuple(one.layer for one in group if one.ours.microseconds is None),
+        _mean([one.float16 for one in both if one.float16]),
+        _speedup(group, lambda one: one.float16))
 
 
 def _mean(rows: Sequence[Row]) -> float | None:

@@ -249,8 +249,3 @@ def test_a_header_in_a_folder_of_the_sources_tells_runs_apart(tmp_path):
         versions.add(run._versions())
         assert f"kernels {run.backend.identity('').kernels[:8]}, backend" in run._versions()
     assert len(versions) == 2
-
-
-def test_types_without_a_kernel_are_not_compared():
-    with pytest.raises(SpecError, match="layers of int8 are not compared yet"):
-        Bench(asked("n1c8h5w7_o16k1_int8"))

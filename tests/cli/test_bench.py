@@ -77,7 +77,7 @@ def test_losses_are_listed_as_plainly_as_wins(capsys: pytest.CaptureFixture[str]
     assert list(tables.remarks(found)) == [
         "depthwise cold batch 8, over PyTorch's default: best D1 4.00x, worst D3 0.50x, 1 layer "
         "lost: D3 0.50x",
-        "depthwise cold batch 8, over the best of its ways: best D1 2.00x, worst D2 0.50x, 2 "
+        "depthwise cold batch 8, over the best of PyTorch's ways: best D1 2.00x, worst D2 0.50x, 2 "
         "layers lost: D2 0.50x, D3 0.50x"]
 
 
