@@ -7,8 +7,9 @@ import platform
 import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,6 +35,7 @@ _VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "HIPCC_COMPILE_FLAG
               "HIPCC_LINK_FLAGS_APPEND", "HIP_CLANG_PATH", "HIP_DEVICE_LIB_PATH", "NVCC_CCBIN",
               "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
 _building = Locks()  # by the key of a library
+_most_compilers: ContextVar[int | None] = ContextVar("most_compilers", default=None)
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,27 @@ def _meant(name: str) -> str:
 
 
 def cores() -> int:
-    """Cores that this process may use, and so the compilers that run side by side."""
+    """Cores that this process may use, and so the compilers that run side by side; fewer within
+    `compilers_at_most`.
+    """
     affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    count = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return min(count, _most_compilers.get() or count)
+
+
+@contextmanager
+def compilers_at_most(count: int) -> Iterator[None]:
+    """Have builds of this thread take *count* cores at most, as where threads build side by side.
+
+    >>> with compilers_at_most(1):
+    ...     cores()
+    1
+    """
+    before = _most_compilers.set(count)
+    try:
+        yield
+    finally:
+        _most_compilers.reset(before)
 
 
 def build_library(units: Sequence[Unit], target: Target, *, include: Path,

@@ -133,6 +133,28 @@ def judge(xp: Any, problem: ConvProblem, inputs: Sequence[Any], y: Any,
     return worst_of(map(judged, _steps(problem, result)))
 
 
+class Judge:
+    """`judge` of many results of the same *inputs*, whose exact result is made once.
+
+    It is held for each rounding, where it has no more than a limit of elements. The contents of
+    *inputs* must stay as they are.
+    """
+
+    def __init__(self, xp: Any, problem: ConvProblem, inputs: Sequence[Any]) -> None:
+        self._xp, self._problem, self._inputs = xp, problem, inputs
+        self._expected: dict[Rounding, Expected] = {}
+        self._holds = len(_steps(problem, ops.output_of(problem))) == 1
+
+    def __call__(self, y: Any, rounding: Rounding = SUM) -> Accuracy:
+        """Accuracy of *y*."""
+        if not self._holds:
+            return judge(self._xp, self._problem, self._inputs, y, rounding)
+        if rounding not in self._expected:
+            self._expected[rounding] = expected(self._problem, *self._inputs, xp=self._xp,
+                                                rounding=rounding)
+        return compare(y, self._expected[rounding], self._xp)
+
+
 def _steps(problem: ConvProblem, result: ops.Operand) -> list[slice]:
     """The images of each step; all in one where the result is none."""
     if not result.layout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 from dscore.core.errors import LaunchError
@@ -26,6 +27,9 @@ class HostClock:
         began = self.now()
         replay()
         return self.now() - began
+
+    def samples(self, replay: Replay, count: int) -> list[float]:
+        return [self.seconds(replay) for _ in range(count)]
 
     def synchronize(self) -> None:
         """Nothing: a call has returned when it is done."""
@@ -51,7 +55,8 @@ class TorchClock:
         graph = self._torch.cuda.CUDAGraph()
         with self._torch.cuda.device(self._device), self._torch.cuda.stream(self._stream):
             try:
-                graph.capture_begin()
+                # Of this thread alone: others may load kernels meanwhile (dscore.tuning.halving).
+                graph.capture_begin(capture_error_mode="thread_local")
                 work(self._stream.cuda_stream)
                 graph.capture_end()
             except (RuntimeError, LaunchError) as failed:
@@ -74,6 +79,15 @@ class TorchClock:
             self._end.record()
             self._end.synchronize()
         return float(self._start.elapsed_time(self._end)) * 1e-3
+
+    def samples(self, replay: Replay, count: int) -> list[float]:
+        events = [self._torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+        with self._torch.cuda.device(self._device), self._torch.cuda.stream(self._stream):
+            for event in events:  # the first replay is not timed, as in `seconds`
+                replay()
+                event.record()
+            events[-1].synchronize()
+        return [float(start.elapsed_time(end)) * 1e-3 for start, end in pairwise(events)]
 
     def synchronize(self) -> None:
         self._torch.cuda.synchronize(self._device)
@@ -112,6 +126,9 @@ class VendorClock:
             replay()
             runtime.record(self._end, self._stream)
             return runtime.elapsed_seconds(self._start, self._end)
+
+    def samples(self, replay: Replay, count: int) -> list[float]:
+        return [self.seconds(replay) for _ in range(count)]
 
     def synchronize(self) -> None:
         with self._runtime.on(self._index):

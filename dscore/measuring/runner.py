@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +25,7 @@ from dscore.measuring.floors import Floors, host_floors
 from dscore.measuring.timing import Clock, Effort, Subject
 from dscore.ops import output_of
 
+Judging = Callable[[Any, Rounding], Accuracy]  # of a result, by the bound of a rounding
 Arrays = tuple[Any, ...]  # the operands of an operation, None for a missing one
 
 
@@ -52,6 +54,9 @@ class Runner(Protocol):
     def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
               rounding: Rounding = SUM) -> Accuracy:
         """Accuracy of *y*, of which *arrays* hold the inputs, by the bound of *rounding*."""
+
+    def judge_of(self, problem: ConvProblem, arrays: Arrays) -> Judging:
+        """`judge` of many results of *arrays*, whose contents stay as they are."""
 
     def floors(self) -> Floors:
         """Bounds that no kernel undercuts there."""
@@ -85,8 +90,9 @@ def runner_of(backend: Backend, device: Device, peers: bool) -> Runner:
     return runner
 
 
-def check(runner: Runner, backend: Backend, plan: Plan, arrays: Arrays) -> Accuracy:
-    """Accuracy of one guarded run of *plan* on the inputs of *arrays*.
+def check(runner: Runner, backend: Backend, plan: Plan, arrays: Arrays,
+          judge: Judging | None = None) -> Accuracy:
+    """Accuracy of one guarded run of *plan* on the inputs of *arrays*; *judge* is of these.
 
     Raises DscoreError where the kernel fails, or writes outside its output.
     """
@@ -96,7 +102,8 @@ def check(runner: Runner, backend: Backend, plan: Plan, arrays: Arrays) -> Accur
 
     guarded = runner.guarded(plan.problem)
     run_guarded(plan, guarded, run)
-    return runner.judge(plan.problem, arrays, guarded.out, rounding_of(plan))
+    judge = judge or runner.judge_of(plan.problem, arrays)
+    return judge(guarded.out, rounding_of(plan))
 
 
 def require_torch(gpu: bool) -> Any:
@@ -142,6 +149,9 @@ class HostRunner:
               rounding: Rounding = SUM) -> Accuracy:
         return bound.compare(np.asarray(y),
                              bound.expected(problem, *arrays[:-1], rounding=rounding))
+
+    def judge_of(self, problem: ConvProblem, arrays: Arrays) -> Judging:
+        return partial(self.judge, problem, arrays)
 
     def floors(self) -> Floors:
         return host_floors(self.clock, self.effort)

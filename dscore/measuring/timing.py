@@ -55,6 +55,9 @@ class Clock(Protocol):
     def seconds(self, replay: Replay) -> float:
         """How long one replay takes on the device."""
 
+    def samples(self, replay: Replay, count: int) -> list[float]:
+        """How long each of *count* replays takes, one after the other."""
+
     def synchronize(self) -> None:
         """Wait until the device is done."""
 
@@ -153,15 +156,14 @@ def _in_turns(clock: Clock, make: Callable[[Work], Replay], subjects: Sequence[S
 def _order(clock: Clock, make: Callable[[Work], Replay], subject: Subject, sets: int,
            effort: Effort) -> list[int]:
     """The sets in whole rotations, so many that a replay lasts long enough."""
-
-    def rotated(launches: int) -> list[int]:
-        return [*range(sets)] * max(1, min(math.ceil(launches / sets),
-                                           effort.most_launches // sets))
-
-    probe = rotated(effort.probe_launches)
+    probe = _rotated(effort.probe_launches, sets, effort)
     each = _turn(clock, make, subject, probe)()()
     wanted = math.ceil(effort.replay_seconds / each) if each > 0 else effort.most_launches
-    return rotated(max(wanted, len(probe)))
+    return _rotated(max(wanted, len(probe)), sets, effort)
+
+
+def _rotated(launches: int, sets: int, effort: Effort) -> list[int]:
+    return [*range(sets)] * max(1, min(math.ceil(launches / sets), effort.most_launches // sets))
 
 
 def _turn(clock: Clock, make: Callable[[Work], Replay], subject: Subject,
@@ -195,6 +197,25 @@ def _samples(sample: Sampler, weight: int, effort: Effort) -> list[float]:
             or sum(samples) * weight < effort.total_seconds):
         samples.append(sample())
     return samples
+
+
+def brief_timing(clock: Clock, subject: Subject, sets: int, effort: Effort, count: int,
+                 expected_seconds: float) -> Timing:
+    """*count* samples of one capture, of a subject whose launch takes about *expected_seconds*.
+
+    It costs a capture and *count* + 1 replays; `device_times` costs as much before its first
+    sample. The expected time only settles how many launches a replay has.
+    """
+    order = _rotated(math.ceil(effort.replay_seconds / expected_seconds), sets, effort)
+    _work(subject, order[:_WARM_LAUNCHES])(0)
+    clock.synchronize()
+    work, policy = _work(subject, order), clock.policy
+    try:
+        replay = clock.record(work)
+    except NoGraphError:
+        replay, policy = clock.repeat(work), "events"
+    samples = tuple(seconds / len(order) for seconds in clock.samples(replay, count))
+    return Timing(samples, len(order), sets, policy)
 
 
 def eager_times(clock: Clock, subjects: Sequence[Subject], effort: Effort) -> list[Timing]:

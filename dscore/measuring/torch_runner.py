@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from dscore.checking import bound
@@ -18,7 +19,7 @@ from dscore.core.problem import ConvProblem
 from dscore.measuring.clocks import TorchClock
 from dscore.measuring.floors import Floors, torch_floors
 from dscore.measuring.gpu_lock import gpu_lock
-from dscore.measuring.runner import Arrays, KernelSubject
+from dscore.measuring.runner import Arrays, Judging, KernelSubject
 from dscore.measuring.timing import Clock, Effort, Subject
 from dscore.measuring.vendor_runtime import runtime
 from dscore.ops import Operand, operands_of, output_of
@@ -33,13 +34,17 @@ def torch_with_gpu() -> Any:
     return torch if torch.cuda.is_available() else None
 
 
+# Bytes, as allocators of GPU memory place what is asked for.
+_ALIGNMENT = 512
+
+
 class TorchRunner:
     """CUDA or ROCm tensors of PyTorch."""
 
     on_host, calls, most_sets = False, True, 4096
 
     def __init__(self, torch: Any, device: Device, index: int) -> None:
-        self._torch, self._index = torch, index
+        self._torch, self._index, self._device = torch, index, f"cuda:{index}"
         self._slot = runtime("amd" if torch.version.hip else "nvidia").slot(index)
         self.clock: Clock = TorchClock(torch, index)
         self.effort = Effort()
@@ -50,44 +55,52 @@ class TorchRunner:
         self.room_bytes = torch.cuda.mem_get_info(index)[0] / 2
 
     def sets(self, problem: ConvProblem, count: int, seed: int) -> list[Arrays]:
-        torch, device = self._torch, f"cuda:{self._index}"
+        torch, device = self._torch, self._device
         generator = torch.Generator(device).manual_seed(seed)
         drawn = self._drawn(problem, seed)
 
-        def filled(operand: Operand) -> Any:
-            if not operand.present:
-                return None
+        def filled(operand: Operand, shape: tuple[int, int]) -> Any:
             if operand.role == "output":
-                return self._full(operand, operand.shape, operand.element.poison)
+                return self._full(operand, shape, operand.element.poison)
             if operand.name in drawn:
-                return drawn[operand.name].clone()
+                row = torch.nn.functional.pad(drawn[operand.name].flatten(),
+                                              (0, shape[1] - operand.elements))
+                return row.expand(shape).contiguous()
             if operand.element.exact:
-                return torch.randint(-128, 128, operand.shape, generator=generator, device=device,
+                return torch.randint(-128, 128, shape, generator=generator, device=device,
                                      dtype=torch.int8)
-            return torch.randn(operand.shape, generator=generator, device=device).to(
+            return torch.randn(shape, generator=generator, device=device).to(
                 getattr(torch, operand.element.name))
 
-        return [tuple(map(filled, operands_of(problem))) for _ in range(count)]
+        def arrays(operand: Operand) -> Iterable[Any]:
+            """An array of each set; all of them in one piece, each at an allocator's alignment."""
+            if not operand.present:
+                return repeat(None, count)
+            step = _ALIGNMENT // operand.element.bytes
+            whole = filled(operand, (count, -(-operand.elements // step) * step))
+            return (row[:operand.elements].view(operand.shape) for row in whole.unbind())
+
+        return [*zip(*map(arrays, operands_of(problem)), strict=True)]
 
     def _drawn(self, problem: ConvProblem, seed: int) -> dict[str, Any]:
         """Operands of a layer of int8 but for its images, which are drawn where they lie."""
         if not problem.spec.element.exact:
             return {}
         sample = bound.sample(problem.with_batch(1), seed)
-        return {one.name: self._torch.from_numpy(array).to(f"cuda:{self._index}")
+        return {one.name: self._torch.from_numpy(array).to(self._device)
                 for one, array in zip(operands_of(problem), sample, strict=False)
                 if array is not None and not one.layout}
 
     def _full(self, operand: Operand, shape: tuple[int, ...], value: float) -> Any:
         return self._torch.full(shape, value, dtype=getattr(self._torch, operand.element.name),
-                                device=f"cuda:{self._index}")
+                                device=self._device)
 
     def subject(self, backend: Backend, plan: Plan, sets: Sequence[Arrays]) -> Subject:
         assert isinstance(backend, GpuBackend)
         launch, index = backend.kernel_on(plan, self._index).launch, self._index
         # Launches of one stream share it, as those of an allocator do.
         workspace = [self._torch.empty(plan.workspace_bytes, dtype=self._torch.uint8,
-                                       device=f"cuda:{index}")] * (plan.workspace_bytes > 0)
+                                       device=self._device)] * (plan.workspace_bytes > 0)
         # The tensors beside their addresses, so that they live as long.
         placed = [((*arrays, *workspace),
                    tuple(0 if a is None else a.data_ptr() for a in (*arrays, *workspace)))
@@ -104,6 +117,9 @@ class TorchRunner:
     def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
               rounding: Rounding = SUM) -> Accuracy:
         return bound.judge(self._torch, problem, arrays[:-1], y, rounding)
+
+    def judge_of(self, problem: ConvProblem, arrays: Arrays) -> Judging:
+        return bound.Judge(self._torch, problem, arrays[:-1])
 
     def floors(self) -> Floors:
         floors = torch_floors(self._torch, self.clock, self._index, self.effort)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from dscore.core.problem import ConvProblem
 from dscore.measuring.clocks import VendorClock
 from dscore.measuring.floors import Floors, stated_floors
 from dscore.measuring.gpu_lock import gpu_lock
-from dscore.measuring.runner import Arrays, KernelSubject
+from dscore.measuring.runner import Arrays, Judging, KernelSubject
 from dscore.measuring.timing import Clock, Effort, Subject
 from dscore.measuring.vendor_runtime import Runtime
 from dscore.ops import output_of
@@ -111,6 +112,9 @@ class VendorRunner:
               rounding: Rounding = SUM) -> Accuracy:
         inputs = (None if a is None else a.copied() for a in arrays[:-1])
         return bound.compare(y.copied(), bound.expected(problem, *inputs, rounding=rounding))
+
+    def judge_of(self, problem: ConvProblem, arrays: Arrays) -> Judging:
+        return partial(self.judge, problem, arrays)
 
     def floors(self) -> Floors:
         return stated_floors(self._device)

@@ -24,8 +24,14 @@ from dscore.core.errors import UnavailableError
 from dscore.core.once import once
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
-from dscore.measuring.runner import Arrays, Runner, check, runner_of
-from dscore.measuring.timing import NoGraphError, device_times, set_count
+from dscore.measuring.runner import Arrays, Judging, Runner, check, runner_of
+from dscore.measuring.timing import (
+    NoGraphError,
+    Timing,
+    brief_timing,
+    device_times,
+    set_count,
+)
 from dscore.ops import compulsory_bytes
 from dscore.tuning.measurement import MeasurementPolicy
 
@@ -33,6 +39,8 @@ from dscore.tuning.measurement import MeasurementPolicy
 Timer = Callable[..., Sequence[float]]
 # Sets may take this part of a GPU's room: a checked output and the caller's own lie there too.
 _PART_OF_ROOM = 3
+# About what a launch takes at the least.
+_LEAST_SECONDS = 2e-6
 
 
 class Evaluator(Protocol):
@@ -102,11 +110,15 @@ class RunnerEvaluator(HostEvaluator):
                           runner.room_bytes / _PART_OF_ROOM, runner.most_sets)
         return runner.sets(problem, count, self._seed)
 
+    @cached_property
+    def _judge(self) -> Judging:
+        return self._runner.judge_of(self._problem, self._sets[0])
+
     def judge(self, plan: Plan) -> Accuracy:
         with self._runner.exclusive():
             # Only PyTorch makes the exact result where the data is; the host makes it once.
             if self._runner.calls and not self._runner.on_host:
-                return check(self._runner, self._backend, plan, self._sets[0])
+                return check(self._runner, self._backend, plan, self._sets[0], self._judge)
             return super().judge(plan)
 
     def seconds(self, plan: Plan, repeats: int) -> Sequence[float]:
@@ -115,10 +127,34 @@ class RunnerEvaluator(HostEvaluator):
         subject = runner.subject(self._backend, plan, sets)
         with runner.exclusive():
             [timing] = device_times(runner.clock, [subject], len(sets), effort)
+        return self._samples(plan, timing)
+
+    def _samples(self, plan: Plan, timing: Timing) -> Sequence[float]:
         if timing.policy != self._policy.clock:
             raise UnavailableError(f"{plan.name} was timed by {timing.policy}, other kernels by "
                                    f"{self._policy.clock}: they cannot be compared")
         return timing.samples
+
+
+class BriefEvaluator(RunnerEvaluator):
+    """As its base, in less of a GPU's time: a capture for each call of `seconds`, and no trial
+    before it, as the candidate before tells about how long one takes.
+    """
+
+    def __init__(self, backend: Backend, device: Device, problem: ConvProblem, seed: int) -> None:
+        super().__init__(backend, device, problem, seed)
+        self._usual = max(compulsory_bytes(problem) / device.bandwidth, _LEAST_SECONDS)
+        self._medians: dict[str, float] = {}  # by tiling
+
+    def seconds(self, plan: Plan, repeats: int) -> Sequence[float]:
+        runner, sets, name = self._runner, self._sets, plan.tiling.name
+        subject = runner.subject(self._backend, plan, sets)
+        effort = replace(runner.effort, replay_seconds=runner.effort.replay_seconds / 2)
+        with runner.exclusive():
+            timing = brief_timing(runner.clock, subject, len(sets), effort, repeats,
+                                  self._medians.get(name, self._usual))
+        self._medians[name] = self._usual = max(timing.median, _LEAST_SECONDS / 2)
+        return self._samples(plan, timing)
 
 
 @once
@@ -136,10 +172,11 @@ def runner_and_policy(backend: Backend, device: Device) -> tuple[Runner, Measure
     return runner, MeasurementPolicy("cold", runner.clock.policy)
 
 
-def default_evaluator(backend: Backend, device: Device) -> tuple[EvaluatorMaker, MeasurementPolicy]:
+def default_evaluator(backend: Backend, device: Device, brief: bool = False
+                      ) -> tuple[EvaluatorMaker, MeasurementPolicy]:
     """The evaluator for *backend*'s kernels, and what it measures."""
     if isinstance(backend, GpuBackend):
-        return RunnerEvaluator, runner_and_policy(backend, device)[1]
+        return BriefEvaluator if brief else RunnerEvaluator, runner_and_policy(backend, device)[1]
     return HostEvaluator, MeasurementPolicy("hot", "host" if backend.any_device else "events")
 
 

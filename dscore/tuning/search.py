@@ -25,7 +25,7 @@ from dscore.tuning.trials import SearchRequest, Trials
 Progress = Callable[[int, int, float | None], None]  # done, of how many, seconds of the best
 
 # Runs of the first pass over all candidates, and of the second one over the best of them.
-FIRST_RUNS, FINAL_RUNS, FINALISTS = 3, 12, 8
+FIRST_RUNS, FINAL_RUNS = 3, 12
 # Share of a problem's time that is left to the second pass.
 _RESERVED = 0.15
 
@@ -89,11 +89,13 @@ def candidates(request: SearchRequest, backend: Backend, problem: ConvProblem) -
 
 
 def known_result(request: SearchRequest, backend: Backend, problem: ConvProblem,
-                 plans: Sequence[Plan] | None = None) -> SearchResult:
-    """Result for *problem* by what is on record now; nothing is measured."""
+                 plans: Sequence[Plan] | None = None,
+                 record: TuningRecord | None = None) -> SearchResult:
+    """Result for *problem* by *record*, or by what is on record now; nothing is measured."""
     plans = candidates(request, backend, problem) if plans is None else plans
-    record = records.load(records.identity_of(problem, request.device, backend, request.policy))
-    complete = not _untried(plans, record) and not _finalists(plans, record)
+    record = record or records.load(
+        records.identity_of(problem, request.device, backend, request.policy))
+    complete = not _untried(plans, record) and not _finalists(plans, record, request.finalists)
     return SearchResult(problem, request.device, backend.name, request.policy, plans[0].tiling,
                         len(plans), record, complete)
 
@@ -102,10 +104,10 @@ def _untried(plans: Sequence[Plan], record: TuningRecord) -> list[Plan]:
     return [plan for plan in plans if plan.tiling.name not in record.configurations]
 
 
-def _finalists(plans: Sequence[Plan], record: TuningRecord) -> list[Plan]:
-    """Plans among the fastest that have not been timed for long yet."""
+def _finalists(plans: Sequence[Plan], record: TuningRecord, count: int) -> list[Plan]:
+    """Plans among the *count* fastest that have not been timed for long yet."""
     right = [c for c in record.configurations.values() if not c.refused]
-    fastest = sorted(right, key=lambda c: (c.seconds, c.tiling.name))[:FINALISTS]
+    fastest = sorted(right, key=lambda c: (c.seconds, c.tiling.name))[:count]
     names = {c.tiling.name for c in fastest if len(c.samples) < FINAL_RUNS}
     return [plan for plan in plans if plan.tiling.name in names]
 
@@ -144,7 +146,7 @@ def search_one(request: SearchRequest, backend: Backend, problem: ConvProblem, b
         trials.try_out(plan, FIRST_RUNS, unbuilt)
         done += 1
         report(done, len(plans), trials.fastest)
-    _time_finalists(trials, plans, builder, until)
+    _time_finalists(trials, plans, builder, until, request.finalists)
     trials.finish()
     result = known_result(request, backend, problem, plans)
     report(len(plans) if result.complete else done, len(plans), trials.fastest)
@@ -157,10 +159,11 @@ def _reserved(until: float) -> float:
     return until if math.isinf(until) else now + (1 - _RESERVED) * max(until - now, 0)
 
 
-def _time_finalists(trials: Trials, plans: Sequence[Plan], builder: Builder, until: float) -> None:
+def _time_finalists(trials: Trials, plans: Sequence[Plan], builder: Builder, until: float,
+                    count: int) -> None:
     """Time the fastest for long, and those that then are the fastest, until all of them are."""
     while time.monotonic() < until:
-        finalists = _finalists(plans, trials.record())
+        finalists = _finalists(plans, trials.record(), count)
         if not finalists:
             return
         for plan, unbuilt in _built(finalists, builder, until):

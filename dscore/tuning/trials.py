@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,8 @@ from dscore.tuning.builder import shortened
 from dscore.tuning.evaluator import Evaluator, EvaluatorMaker, require_times
 from dscore.tuning.measurement import SPILLS, Measurement, MeasurementPolicy, TuningRecord
 
+# Candidates that are timed for long: of a search, and of one by halves.
+FINALISTS, HALVED_FINALISTS = 8, 2
 _TINY = "n1c1h1w1_o1k1"
 
 
@@ -39,6 +41,12 @@ class SearchRequest:
     evaluator: EvaluatorMaker
     policy: MeasurementPolicy  # of the evaluator's times
     algorithm: str | None = None  # whose tilings; None for the solver's choice
+    halving: bool = False  # see dscore.tuning.halving
+
+    @property
+    def finalists(self) -> int:
+        """Candidates that are timed for long."""
+        return HALVED_FINALISTS if self.halving else FINALISTS
 
 
 class Trials:
@@ -50,6 +58,7 @@ class Trials:
         self.fastest = None if best is None else best.seconds
         self._good = None if best is None else solver.make_plan(
             record.identity.conv_problem, request.device, best.tiling)
+        self.known = record  # with what is measured here; other tuners' measurements are not read
         self._crashes: list[Measurement] = []  # not believed before some kernel has run
 
     @cached_property
@@ -71,13 +80,13 @@ class Trials:
         except (UnavailableError, MemoryError, OSError):
             raise  # of this machine, and not of the kernel
         except _NotRightError as wrong:
-            records.keep(self._measurement(plan, refused=str(wrong), share=wrong.share))
+            self._keep(self._measurement(plan, refused=str(wrong), share=wrong.share))
         except CompileError as failed:
-            records.keep(self._measurement(plan, refused=f"not compiled: {shortened(failed)}"))
+            self._keep(self._measurement(plan, refused=f"not compiled: {shortened(failed)}"))
         except Exception as raised:  # whatever a kernel raises is its failure
             self._crashed(plan, raised)
         else:
-            records.keep(self._measurement(plan, samples=samples, share=share))
+            self._keep(self._measurement(plan, samples=samples, share=share))
             self._good, median = plan, statistics.median(samples)
             self.fastest = median if self.fastest is None else min(self.fastest, median)
             self._keep_crashes()
@@ -124,10 +133,14 @@ class Trials:
             raise LaunchError(f"no kernel of {self._identity.problem} runs on "
                               f"{self._backend.name}; the first said: {self._crashes[0].refused}")
 
+    def _keep(self, measurement: Measurement) -> None:
+        records.keep(measurement)
+        self.known = replace(self.known, measurements=self.known.measurements | {measurement})
+
     def _keep_crashes(self) -> None:
         """Keep the crashes on record: the kernels were wrong, since others run."""
         while self._crashes:
-            records.keep(self._crashes.pop(0))
+            self._keep(self._crashes.pop(0))
 
     def _measurement(self, plan: Plan, samples: tuple[float, ...] = (),
                      share: float | None = None, refused: str = "") -> Measurement:

@@ -28,6 +28,7 @@ from dscore.core.token import parse_problem, problem_token
 from dscore.tuning import records
 from dscore.tuning.builder import Builder, wave_size
 from dscore.tuning.evaluator import HostEvaluator, Timer, default_evaluator
+from dscore.tuning.halving import halve_all
 from dscore.tuning.measurement import MeasurementPolicy
 from dscore.tuning.search import SearchResult, candidates, known_result, search_one
 from dscore.tuning.trials import SearchRequest
@@ -52,7 +53,7 @@ class Step:
 def search_request(device: Device | None = None, backend: str = "auto", top: int = TOP,
                    exhaustive: bool = False, seed: int = 0, timer: Timer | None = None,
                    policy: MeasurementPolicy | None = None,
-                   algorithm: str | None = None) -> SearchRequest:
+                   algorithm: str | None = None, halving: bool = False) -> SearchRequest:
     """Request that the arguments of `tune` make."""
     require_int(top, "top")
     require_int(seed, "seed", 0)
@@ -61,11 +62,11 @@ def search_request(device: Device | None = None, backend: str = "auto", top: int
     loaded = choose_backend(backend)
     target = device or loaded.device()
     if timer is None or policy is None:
-        evaluator, policy = default_evaluator(loaded, target)
+        evaluator, policy = default_evaluator(loaded, target, halving)
     else:
         evaluator = partial(HostEvaluator, timer=timer)
     return SearchRequest(loaded.name if backend == "auto" else backend, target,
-                         None if exhaustive else top, seed, evaluator, policy, algorithm)
+                         None if exhaustive else top, seed, evaluator, policy, algorithm, halving)
 
 
 def tune(problem: ConvProblem, device: Device | None = None, backend: str = "auto",
@@ -95,18 +96,21 @@ def tune_all(problems: Sequence[ConvProblem], device: Device | None = None, back
              budget_seconds: float | None = None, top: int = TOP, exhaustive: bool = False,
              seed: int = 0, executor: Executor | None = None,
              progress: Callable[[Step], object] | None = None, timer: Timer | None = None,
-             policy: MeasurementPolicy | None = None,
-             algorithm: str | None = None) -> list[SearchResult]:
+             policy: MeasurementPolicy | None = None, algorithm: str | None = None,
+             halving: bool = False) -> list[SearchResult]:
     """`tune` for many problems, which share *budget_seconds*; equal ones are tuned once.
 
     An *executor* is given one task for each problem; without one, the kernels of several problems
-    are built together.
+    are built together. *halving* searches by `dscore.tuning.halving`, without an executor.
     """
     if budget_seconds is not None and not (budget_seconds > 0):
         raise SpecError(f"budget_seconds must be positive, got {budget_seconds}")
-    request = search_request(device, backend, top, exhaustive, seed, timer, policy, algorithm)
+    request = search_request(device, backend, top, exhaustive, seed, timer, policy, algorithm,
+                             halving)
     distinct = {problem_token(problem): problem for problem in problems}
     budget = math.inf if budget_seconds is None else budget_seconds
+    if halving and executor is not None:
+        raise SpecError("halving builds in threads of this process; leave the executor out")
     tuning = (_InProcess(request, budget, progress) if executor is None
               else _ByExecutor(request, budget, executor, progress))
     results = dict(zip(distinct, tuning.results(list(distinct.values())), strict=True))
@@ -125,6 +129,8 @@ class _InProcess:
 
     def results(self, problems: list[ConvProblem]) -> list[SearchResult]:
         """Results of all problems; those that were short of time go on while any is left."""
+        if self._request.halving:
+            return self._halved(problems)
         results: list[SearchResult] = []
         for number, plans in enumerate(self._built_plans(problems)):
             share = (self._until - time.monotonic()) / (len(problems) - number)
@@ -134,6 +140,16 @@ class _InProcess:
                 if not result.complete:
                     results[number] = self._search(problems, number, None, self._until)
         return results
+
+    def _halved(self, problems: list[ConvProblem]) -> list[SearchResult]:
+        """Results of all problems; of those that were not begun in time by what is on record."""
+        def report(number: int, done: int, total: int, best: float | None) -> None:
+            if self._progress is not None:
+                self._progress(Step(problems[number], number, len(problems), done, total, best))
+
+        halved = halve_all(self._request, self._backend, problems, self._until, report)
+        return [halved.get(number) or known_result(self._request, self._backend, problem)
+                for number, problem in enumerate(problems)]
 
     def _built_plans(self, problems: list[ConvProblem]) -> Iterator[list[Plan]]:
         """Plans of each problem; those of several problems are built together, to use all cores."""
