@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from dscore.core.errors import InfeasibleError, SpecError, UnavailableError, require_one_of
+from dscore.core.errors import (
+    InfeasibleError,
+    SpecError,
+    UnavailableError,
+    require_int,
+    require_one_of,
+)
 from dscore.core.numerics import PERMISSIONS
 
 if TYPE_CHECKING:
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
     from dscore.core.problem import ConvProblem
     from dscore.core.tiling import Tiling
 
+_BATCH = re.compile(r"[0-9]{1,18}")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _FIELDS_OF_A_NAME = ("it is a tiling's name, and `dscore space LAYER --json` has the fields of "
                      "each tiling")
@@ -93,11 +101,21 @@ def _is_name(text: str) -> bool:
     return any(text.startswith(f"{name}_") for name in names())
 
 
-def layers_of(texts: list[str], batch: int | None, arithmetic: str = "sum") -> list[NamedProblem]:
-    """The layers that all of *texts* name, in order, with what they permit."""
+def batches_of(text: str | None) -> tuple[int, ...] | None:
+    """Those of ``1,8,64``; None for no text."""
+    if text is None:
+        return None
+    return tuple(require_int(int(part) if _BATCH.fullmatch(part.strip()) else part, "--batch")
+                 for part in text.split(","))
+
+
+def layers_of(texts: list[str], batches: int | Sequence[int] | None, arithmetic: str = "sum"
+              ) -> list[NamedProblem]:
+    """The layers that all of *texts* name, in order, with what they permit; at each batch."""
     from dscore.core import catalog
 
-    layers = [layer for text in texts for layer in catalog.find(text, batch)]
+    each = batches if isinstance(batches, Sequence) else [batches]
+    layers = [layer for batch in each for text in texts for layer in catalog.find(text, batch)]
     return [replace(layer, problem=_permitting(layer.problem, arithmetic)) for layer in layers]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import typer
 
 from dscore.cli import options
 from dscore.cli.ending import error_record
-from dscore.cli.inputs import layers_of, measuring_backend, planner_of
+from dscore.cli.inputs import batches_of, layers_of, measuring_backend, planner_of
 from dscore.cli.show.json import Record, print_json, row_records
 from dscore.cli.show.text import counted, print_note, progress, require_name, require_writable
 from dscore.core.errors import (
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from dscore.bench.summary import LayerResult
 
 _BATCHES = (1, 8, 16, 32, 64)
-_BATCH = re.compile(r"[0-9]{1,18}")
 _WITHOUT_GPU = ("Without one, `dscore bench --replay FILE.csv` shows what was measured elsewhere, "
                 "and `dscore run` checks results")
 _EXIT_CODES = {"": 0, "wrong": 1, **{error.fault: error.exit_code for error in (
@@ -215,7 +213,7 @@ def _bench(names: list[str], request: BenchRequest) -> Bench:
     with_peers = require_one_of(request.peer, "--peer", ("torch", "none")) == "torch"
     device = None if request.device is None else api.device_of(request.device)
     layers = layers_of(names, None, request.arithmetic)
-    batches, caches = _batches(request), _caches(request.cache)
+    batches, caches = batches_of(request.batch), _caches(request.cache)
     planner = planner_of(request.tiling)
     backend = measuring_backend(request.backend, _WITHOUT_GPU)
     if batches is None:
@@ -223,14 +221,6 @@ def _bench(names: list[str], request: BenchRequest) -> Bench:
     return Bench(Comparison(
         tuple(layers), batches, request.backend, WAYS if with_peers else (), caches, device,
         planner, request.tf32, request.seed))
-
-
-def _batches(request: BenchRequest) -> tuple[int, ...] | None:
-    """Those of ``1,8,64``; None for the default."""
-    if request.batch is None:
-        return None
-    return tuple(require_int(int(part) if _BATCH.fullmatch(part.strip()) else part, "--batch")
-                 for part in request.batch.split(","))
 
 
 def _caches(text: str | None) -> tuple[str, ...]:

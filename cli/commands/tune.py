@@ -6,38 +6,29 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dscore.cli import options
-from dscore.cli.ending import error_record
-from dscore.cli.inputs import layers_of, measuring_backend
-from dscore.cli.show.json import Record, print_json, problem_record
+from dscore.cli.inputs import batches_of, layers_of, measuring_backend
 from dscore.cli.show.screen import screen
-from dscore.cli.show.text import counted, print_note, print_table, print_text
+from dscore.cli.show.tuning import report
 from dscore.core.errors import DscoreError, SpecError, require_int
-from dscore.core.text import geomean
 
 if TYPE_CHECKING:
     from dscore.core.backend import Backend
     from dscore.core.catalog import NamedProblem
-    from dscore.tuning.measurement import Configuration
     from dscore.tuning.search import SearchResult
     from dscore.tuning.trials import SearchRequest
     from dscore.tuning.tune import Step
 
-_COLUMNS = ("layer", "solver's first", ">first\nµs", "best", ">best\nµs", ">gain", ">tried",
-            ">refused")
-_SPARE = ("solver's first", "refused", "tried")
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
-_WALL = ("these are wall-clock times of the host, which say nothing of a device; they serve tests "
-         "only")
 _WITHOUT_GPU = ("Without one, `dscore space` ranks the tilings by the cost model, and `dscore "
                 "cache import` takes what was tuned elsewhere")
-_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -52,19 +43,26 @@ class TuneRequest:
     seed: int
     workers: int | None
     executor: str | None
+    halving: bool
 
 
 def tune(
     layers: options.LayersOrNone = None,
     backend: options.BackendName = "auto",
     device: options.OwnDeviceName = None,
-    batch: options.Batch = None,
+    batch: Annotated[str | None, typer.Option(
+        "--batch", metavar="N,N,...", show_default=False,
+        help="Images in a batch, or several of these.  [default: the layers' own]")] = None,
     budget: Annotated[str | None, typer.Option(
         "--budget", metavar="TIME", show_default=False,
         help="Stop after this much time in total (90s, 10m, 2h).  [default: when all tilings are "
              "tried]")] = None,
-    top: Annotated[int, typer.Option(
-        "--top", metavar="N", help="Try the first N tilings by the cost model.")] = 32,
+    top: Annotated[int | None, typer.Option(
+        "--top", metavar="N", show_default=False,
+        help="Try the first N tilings by the cost model.  [default: 32, by halves 8]")] = None,
+    halving: Annotated[bool, typer.Option(
+        "--halving",
+        help="Measure the better half again, and the best two alone for long.")] = False,
     exhaustive: Annotated[bool, typer.Option(
         "--exhaustive", help="Try every tiling that fits.")] = False,
     algorithm: options.Algorithm = None,
@@ -89,6 +87,7 @@ def tune(
     \b
     dscore tune P13
     dscore tune mobilenet_v2 --batch 8 --budget 10m
+    dscore tune P1-P45 D1-D30 --dtype int8 --layout nhwc --batch 1,8,32,64 --halving
     dscore tune P1-P45 --exhaustive && dscore cache export h200.jsonl
     dscore tune P28 --algorithm channel_distribution
     dscore tune --replay h200.jsonl
@@ -104,8 +103,10 @@ def tune(
         return
     if not layers:
         raise SpecError("name the layers to tune, or --replay a file")
-    request = TuneRequest(backend, device, top, exhaustive, algorithm, seed, workers, executor)
-    _tune(layers_of(layers, batch, arithmetic), request, seconds_of(budget), json)
+    count = top if top is not None else 8 if halving else 32
+    request = TuneRequest(backend, device, count, exhaustive, algorithm, seed, workers, executor,
+                          halving)
+    _tune(layers_of(layers, batches_of(batch), arithmetic), request, seconds_of(budget), json)
 
 
 def seconds_of(text: str | None) -> float | None:
@@ -129,7 +130,6 @@ def _tune(layers: list[NamedProblem], request: TuneRequest, budget: float | None
     Exits with 1 where a layer has no right tiling.
     """
     from dscore import api
-    from dscore.cli.workers import executor_of
     from dscore.tuning.tune import search_request, tune_all
 
     began = time.perf_counter()
@@ -138,24 +138,36 @@ def _tune(layers: list[NamedProblem], request: TuneRequest, budget: float | None
     backend = measuring_backend(request.backend, _WITHOUT_GPU)
     device = backend.device() if request.device is None else api.device_of(request.device)
     search = search_request(device, request.backend, request.top, request.exhaustive, request.seed,
-                       algorithm=request.algorithm)
+                            algorithm=request.algorithm, halving=request.halving)
     problems = [layer.problem for layer in layers]
     stopped: BaseException | None = None
     try:
-        with executor_of(backend, request.workers, request.executor, len(set(problems))
-                         ) as executor, _bar(layers) as advance:
+        with _executor(backend, request, len(set(problems))) as executor, _bar(layers) as advance:
             tuned = tune_all(problems, device, request.backend, budget, request.top,
                              request.exhaustive, request.seed, executor, advance,
-                             algorithm=request.algorithm)
+                             algorithm=request.algorithm, halving=request.halving)
     except SpecError:  # nothing was begun
         raise
     except (KeyboardInterrupt, DscoreError) as error:
         stopped, tuned = error, _recorded(search, backend, layers, error)
-    _report(layers, tuned, search, time.perf_counter() - began, json, stopped)
+    report(layers, tuned, search, time.perf_counter() - began, json, stopped)
     if stopped is not None:
         raise stopped
     if any(one.best is None and one.tried for one in tuned):
         raise typer.Exit(1)
+
+
+def _executor(backend: Backend, request: TuneRequest, tasks: int
+              ) -> AbstractContextManager[Executor | None]:
+    """The executor that the request asks for; none where threads of this process build."""
+    from dscore.cli.workers import executor_of
+
+    if not request.halving:
+        return executor_of(backend, request.workers, request.executor, tasks)
+    if request.executor is not None or (request.workers or 1) > 1:
+        raise SpecError("--halving tunes in one process, which builds in threads; leave "
+                        f"{'--executor' if request.executor is not None else '--workers'} out")
+    return nullcontext()
 
 
 def _recorded(search: SearchRequest, backend: Backend, layers: list[NamedProblem],
@@ -190,110 +202,3 @@ def _bar(layers: list[NamedProblem]) -> Iterator[Callable[[Step], None] | None]:
                 f"{names.get(step.problem, '')} {step.done}/{step.total}{best}"))
 
         yield advance
-
-
-def _report(layers: list[NamedProblem], tuned: list[SearchResult], search: SearchRequest,
-            seconds: float, json: bool, stopped: BaseException | None) -> None:
-    if json:
-        print_json({**_record(layers, tuned, search, seconds), **error_record(stopped)})
-    else:
-        print_table(_COLUMNS, [_row(layer, one) for layer, one in zip(layers, tuned, strict=True)],
-                    spare=_SPARE)
-        print()
-    prose = sys.stderr if json else sys.stdout
-    _print_refused(layers, tuned, prose)
-    _print_surprises(layers, tuned, search, prose)
-    print_note(_summary(tuned, search, seconds), prose)
-    if search.policy.clock == "host":
-        print_note(_WALL, prose)
-    if not all(one.complete for one in tuned):
-        print_note("not all is tried; the same command goes on from here", prose)
-
-
-def _row(layer: NamedProblem, one: SearchResult) -> tuple[str, ...]:
-    best, refused = one.best, len(one.record.refused)
-    same = best is not None and best.tiling == one.first_tiling
-    return (layer.name, one.first_tiling.name, _micro(one.first),
-            "the same" if same else "" if best is None else best.tiling.name, _micro(best),
-            "" if one.gain is None else f"{one.gain:.2f}", f"{one.tried:,}",
-            f"{refused:,}" if refused else "")
-
-
-def _micro(configuration: Configuration | None) -> str:
-    if configuration is None:
-        return ""
-    if configuration.seconds is None:
-        return "refused"
-    return f"{configuration.seconds * 1e6:,.2f}"
-
-
-def _print_refused(layers: list[NamedProblem], tuned: list[SearchResult], prose: TextIO) -> None:
-    """The first lines of why configurations are refused, or all with --verbose."""
-    reasons = {(layer.problem, refused.tiling.name):
-               f"{layer.name} {refused.tiling.name}: {refused.refused.partition(chr(10))[0]}"
-               for layer, one in zip(layers, tuned, strict=True) for refused in one.record.refused}
-    shown = len(reasons) if screen.verbose else _SHOWN
-    for line in list(reasons.values())[:shown]:
-        print_text(f"refused {line}", prose)
-    if len(reasons) > shown:
-        print_note(f"... and {len(reasons) - shown:,} more; -v shows them", prose)
-
-
-def _print_surprises(layers: list[NamedProblem], tuned: list[SearchResult],
-                     search: SearchRequest, prose: TextIO) -> None:
-    """What the compiler took above the prediction for the best kernels, of those that a GPU ran."""
-    from dscore.building.kernels import report_on
-    from dscore.solving.solver import make_plan
-
-    for layer, one in zip(layers, tuned, strict=True):
-        if one.best is None or search.policy.clock == "host":
-            continue
-        plan = make_plan(one.problem, one.device, one.best.tiling)
-        report = report_on(plan)
-        if report is not None and plan.surprise(report.use(plan.use)):
-            print_text(f"{layer.name}: {plan.surprise(report.use(plan.use))}", prose)
-
-
-def _mean_gain(tuned: list[SearchResult]) -> float | None:
-    """Geometric mean of the gains; None where there are none."""
-    gains = [one.gain for one in tuned if one.gain is not None]
-    return geomean(gains) if gains else None
-
-
-def _summary(tuned: list[SearchResult], search: SearchRequest, seconds: float) -> str:
-    gain = _mean_gain(tuned)
-    parts = [f"{search.device.name} by {search.backend}, {search.policy}",
-             counted(len(tuned), "layer")]
-    parts += [f"gain {gain:.2f} (geometric mean)"] if gain is not None else []
-    parts += [f"{counted(sum(one.complete for one in tuned), 'layer')} complete"]
-    spilling = sum(len(one.record.spilling) for one in tuned)
-    parts += [f"{counted(spilling, 'kernel')} refused for spills"] if spilling else []
-    return ", ".join([*parts, f"{seconds:.1f} s"])
-
-
-def _record(layers: list[NamedProblem], tuned: list[SearchResult], search: SearchRequest,
-            seconds: float) -> Record:
-    return {"backend": search.backend, "device": search.device.name,
-            "policy": str(search.policy), "host_time": search.policy.clock == "host",
-            "top": search.top, "algorithm": search.algorithm, "seed": search.seed,
-            "seconds": seconds,
-            "complete": all(one.complete for one in tuned), "gain": _mean_gain(tuned),
-            "layers": [_layer_record(layer, one)
-                       for layer, one in zip(layers, tuned, strict=True)]}
-
-
-def _layer_record(layer: NamedProblem, one: SearchResult) -> Record:
-    return {"layer": layer.name, **problem_record(layer.problem), "candidates": one.candidates,
-            "tried": one.tried, "complete": one.complete, "gain": one.gain,
-            "first": _configuration_record(one.first) or {"tiling": one.first_tiling.as_json()},
-            "best": _configuration_record(one.best), "spilling": len(one.record.spilling),
-            "refused": [_configuration_record(c) for c in one.record.refused]}
-
-
-def _configuration_record(configuration: Configuration | None) -> Record | None:
-    """A configuration and what is known of it."""
-    if configuration is None:
-        return None
-    return {"name": configuration.tiling.name, "tiling": configuration.tiling.as_json(),
-            "seconds": configuration.seconds, "samples": list(configuration.samples),
-            "share": configuration.share, "refused": configuration.refused}
