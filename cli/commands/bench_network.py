@@ -61,11 +61,15 @@ def run(request: NetworkRequest) -> list[NetworkRow]:
     require_torch_package()
     from dscore.bench.network_workplace import Workplace
 
+    if request.dtype == "int8" and (request.train or request.ablation):
+        raise SpecError(f"{'--train' if request.train else '--ablation'} is of floats: a model of "
+                        "int8 has no gradients, and is quantised as a whole")
     began = time.perf_counter()
     comparison = _comparison(request)
     measuring_backend(request.backend, _WITHOUT_GPU)
     workplace = Workplace(request.backend, request.seed, cast("Permission", request.arithmetic),
-                          request.dtype or "float32", cast("Layout", request.layout or "nchw"))
+                          request.dtype or "float32", cast("Layout", request.layout or (
+                              "nhwc" if request.dtype == "int8" else "nchw")))
     rows: list[NetworkRow] = []
     ablations: list[AblationRow] = []
     stopped = _measure(request, comparison, workplace, rows, ablations)

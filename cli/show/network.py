@@ -89,6 +89,7 @@ def _ablation(rows: Sequence[AblationRow]) -> Iterator[tuple[str, ...]]:
 def remarks(rows: Sequence[NetworkRow]) -> Iterator[str]:
     """How dscore stands to the best of PyTorch in each case, and every note."""
     from dscore.bench.network_rows import best_of
+    from dscore.bench.summary import FLOAT16
 
     for (network, task, batch), group in groupby(
             rows, lambda row: (row.network, row.task, row.batch)):
@@ -98,6 +99,10 @@ def remarks(rows: Sequence[NetworkRow]) -> Iterator[str]:
             if best is not None and (ratio := ours.over(best, what)) is not None:
                 yield (f"{network} {task} batch {batch}: {ratio:.2f} times as fast as the best of "
                        f"PyTorch's ways ({best.method}) by {what} time")
+            own = next((row for row in others if row.method == FLOAT16), None)
+            if own is not None and (ratio := ours.over(own, what)) is not None:
+                yield (f"{network} {task} batch {batch}: {ratio:.2f} times as fast as dscore's "
+                       f"float16 by {what} time")
         yield from (f"{network} {task} batch {batch}, {row.method}: {row.note}"
                     for row in (ours, *others) if row.note)
     if any(row.device is not None and row.device.policy == "events" for row in rows):

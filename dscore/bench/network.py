@@ -17,16 +17,19 @@ from dscore.bench.layer_sequence import Layers
 from dscore.bench.network_methods import WAYS, NetworkSubject, Setup
 from dscore.bench.network_rows import NetworkRow
 from dscore.bench.network_workplace import Workplace
-from dscore.bench.summary import OURS
+from dscore.bench.summary import FLOAT16, OURS
 from dscore.calling.prepare import prepare
 from dscore.core.errors import DscoreError, SpecError, UnavailableError, require_one_of
 from dscore.core.problem import ConvProblem
 from dscore.core.token import parse_problem
+from dscore.torch.quantize_report import QuantizationReport
 from dscore.torch.report import Report
 
 TASKS = ("inference", "training")
 # Of the float64 result's largest magnitude, by the type that a network computes in.
 MOST_ERROR = {torch.float32: 1e-4, torch.float16: 0.03, torch.bfloat16: 0.2}
+# Of a model in int8; more than that is a fault of a kernel or a scale, and not of the type.
+MOST_INTEGER_ERROR = 0.5
 Begin = Callable[[str], object]
 
 
@@ -81,8 +84,9 @@ def _case(case: NetworkRow, setup: Setup, ways: Sequence[str],
     methods.forget_compiled(ways)
     make = methods.inference if case.task == "inference" else methods.training
     reference = (methods.exact if case.task == "inference" else methods.exact_loss)(setup)
-    rows, subjects, report = [], [], None
-    for method in (OURS, *ways):
+    rows, subjects = [], []
+    report: Report | QuantizationReport | None = None
+    for method in (OURS, *[FLOAT16] * setup.integers, *ways):
         row = replace(case, method=method, shares={})
         rows.append(row)
         try:
@@ -91,24 +95,37 @@ def _case(case: NetworkRow, setup: Setup, ways: Sequence[str],
             with subject.settings():
                 subject.launch(0, 0)
             row.error = methods.relative_error(subject.result, reference)
+            if setup.integers:
+                row.agreement = methods.agreement(subject.result, reference)
         except (SpecError, UnavailableError):
             raise
         except (RuntimeError, DscoreError) as failed:  # of PyTorch's compiler, say
             row.fault, row.note = "not run", str(failed).splitlines()[0]
             continue
-        most = MOST_ERROR[setup.dtype]
+        most = (MOST_INTEGER_ERROR if setup.integers and method == OURS
+                else MOST_ERROR[setup.dtype])
         if not row.error <= most:
             row.fault = "wrong"
             row.note = f"its error is {row.error:.1e} of the result, more than {most:.0e}"
             continue
         subjects.append((row, subject))
     _time(subjects, workplace)
-    if report is not None:
+    if isinstance(report, QuantizationReport):
+        rows[0].note = rows[0].note or _integers_note(report, rows[0])
+    elif report is not None:
         rows[0].note = rows[0].note or (f"{len(report.replaced)} of {len(report.layers)} "
                                         "convolutions by dscore")
         if case.task == "inference":
             _share(rows, report, setup, workplace)
     return rows
+
+
+def _integers_note(report: QuantizationReport, row: NetworkRow) -> str:
+    agreement = "" if row.agreement is None else (
+        f"; top-1 is that of float64 on {row.agreement:.1%} of the inputs")
+    return (f"{len(report.quantized)} of {len(report.layers)} convolutions in int8, "
+            f"{report.quantize_steps} quantize and {report.dequantize_steps} dequantize "
+            f"steps{agreement}")
 
 
 def _time(subjects: Sequence[tuple[NetworkRow, NetworkSubject]], workplace: Workplace) -> None:

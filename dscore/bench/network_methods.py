@@ -13,15 +13,20 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental import optimization
 
-from dscore.bench.summary import OURS
+from dscore.bench.summary import FLOAT16, OURS
 from dscore.core.errors import SpecError
 from dscore.core.numerics import Permission
+from dscore.core.spec import Layout
 from dscore.torch.accelerate import accelerate
+from dscore.torch.quantize import quantize
+from dscore.torch.quantize_report import QuantizationReport
 from dscore.torch.report import Report
 
 # PyTorch's: as it is; channels_last; by torch.compile in both layouts. In inference batch norms are
 # folded into convolutions for all of them, by PyTorch's own means.
 WAYS = ("default", "channels_last", "compile", "compile_channels_last")
+# Of inputs as the comparison has them, by which a quantised model's scales are set.
+_CALIBRATION_BATCHES, _CALIBRATION_SEED = 4, 1
 _LEARNING_RATE, _MOMENTUM = 1e-3, 0.9
 Call = Callable[[], Tensor]
 
@@ -57,6 +62,8 @@ class Setup:
 
     The methods work on copies. *kinds* restricts which convolutions dscore computes. In *dtype* the
     whole model infers, and trains under autocast; *last*: dscore's copy has the channels last.
+    *integers*: dscore's copy is quantised to int8, and *dtype* is of what is around its layers, and
+    of its peers, of which dscore's own float model is one.
     """
 
     model: nn.Module
@@ -67,6 +74,7 @@ class Setup:
     arithmetic: Permission = "sum"
     dtype: torch.dtype = torch.float32
     last: bool = False
+    integers: bool = False
 
     @property
     def autocast(self) -> torch.autocast:
@@ -87,15 +95,33 @@ class Setup:
         return model, arguments, report
 
 
-def inference(setup: Setup, way: str) -> tuple[NetworkSubject, Report | None]:
+    def quantised(self) -> tuple[nn.Module, tuple[Tensor, ...], QuantizationReport]:
+        """The model in int8, calibrated on random batches, what it is called with, the report."""
+        layout: Layout = "nhwc" if self.last else "nchw"
+        generator = torch.Generator(self.arguments[0].device).manual_seed(_CALIBRATION_SEED)
+        batches = [tuple(_random_like(one, generator) for one in self.arguments)
+                   for _ in range(_CALIBRATION_BATCHES)]
+        model = quantize(self.model.eval().float(), batches, backend=self.backend, layout=layout)
+        report: QuantizationReport = model.report
+        model, arguments = _laid_out(model.to(self.dtype), self.arguments,
+                                     "channels_last" if self.last else "")
+        return model, arguments, report
+
+
+def inference(setup: Setup, way: str
+              ) -> tuple[NetworkSubject, Report | QuantizationReport | None]:
     """The call of one method in eval mode, and dscore's report."""
-    model, report = copy.deepcopy(setup.model).eval().to(setup.dtype), None
+    report: Report | QuantizationReport | None = None
     setup = replace(setup, arguments=tuple(
         one.to(setup.dtype) if one.is_floating_point() else one for one in setup.arguments))
-    if way == OURS:
-        model, arguments, report = setup.accelerated(model)
+    model = copy.deepcopy(setup.model).eval()
+    if way == OURS and setup.integers:
+        model, arguments, report = setup.quantised()
+    elif way in (OURS, FLOAT16):
+        model, arguments, report = replace(setup, last=setup.last or way == FLOAT16).accelerated(
+            model.to(setup.dtype))
     else:
-        model, arguments = _laid_out(_fused(model), setup.arguments, way)
+        model, arguments = _laid_out(_fused(model.to(setup.dtype)), setup.arguments, way)
     called = _compiled(model, way)
     return NetworkSubject(way, lambda: called(*arguments), gradients=False), report
 
@@ -139,6 +165,20 @@ def relative_error(result: Tensor, reference: Tensor) -> float:
     """The largest error over the largest magnitude; infinite for a result that is not finite."""
     error = (result.double() - reference).abs().max() / reference.abs().max().clamp_min(1e-300)
     return float(error) if bool(torch.isfinite(result).all()) else float("inf")
+
+
+def agreement(result: Tensor, reference: Tensor) -> float | None:
+    """Share of the rows whose largest element is that of *reference*; None for no rows of classes.
+    """
+    if result.dim() != 2:
+        return None
+    return float((result.argmax(1) == reference.argmax(1)).double().mean())
+
+
+def _random_like(one: Tensor, generator: torch.Generator) -> Tensor:
+    if not one.is_floating_point():
+        return one
+    return torch.randn(one.shape, generator=generator, device=one.device)
 
 
 def with_statistics(model: nn.Module, arguments: tuple[Tensor, ...], passes: int = 4) -> nn.Module:

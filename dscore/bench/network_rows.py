@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dscore.bench.summary import OURS
+from dscore.bench.summary import FLOAT16, OURS
 from dscore.measuring.timing import Timing
 
 
@@ -31,6 +31,7 @@ class NetworkRow:
 
     *error*: of the output, or of the first step's loss, relative to PyTorch in float64. *shares*:
     of the device time, by kind of layer; "other" is the rest of it. *fault*: as of a `Row`.
+    *agreement*: beside a model of int8, of the classes with those of float64.
     """
 
     network: str
@@ -43,6 +44,7 @@ class NetworkRow:
     shares: dict[str, float] = field(default_factory=dict)
     fault: str = ""
     note: str = ""
+    agreement: float | None = None
 
     def over(self, peer: NetworkRow | None, what: str = "device") -> float | None:
         """How many times as fast this is as *peer*; None where either was not timed."""
@@ -52,5 +54,6 @@ class NetworkRow:
 
 def best_of(rows: Sequence[NetworkRow], what: str = "device") -> NetworkRow | None:
     """PyTorch's fastest of some rows."""
-    timed = [row for row in rows if row.method != OURS and getattr(row, what) is not None]
+    timed = [row for row in rows
+             if row.method not in (OURS, FLOAT16) and getattr(row, what) is not None]
     return min(timed, key=lambda row: getattr(row, what).median, default=None)

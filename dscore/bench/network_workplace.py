@@ -13,7 +13,7 @@ from dscore.bench.network_methods import NetworkSubject, Setup, undropped, with_
 from dscore.bench.network_rows import Quantity
 from dscore.core.backend import choose_backend
 from dscore.core.errors import require_one_of
-from dscore.core.numerics import FLOATS, PERMISSIONS, Permission
+from dscore.core.numerics import PERMISSIONS, Permission, layer_types
 from dscore.core.spec import LAYOUTS, Layout
 from dscore.measuring.runner import Runner, runner_of
 from dscore.measuring.timing import Effort, Timing, device_times
@@ -33,7 +33,9 @@ class Workplace:
     def __init__(self, backend: str, seed: int, arithmetic: Permission = "sum",
                  dtype: str = "float32", layout: Layout = "nchw") -> None:
         self.arithmetic = require_one_of(arithmetic, "arithmetic", PERMISSIONS)
-        self.dtype: torch.dtype = getattr(torch, require_one_of(dtype, "dtype", FLOATS))
+        # Of int8: that of the float parts, and of the peers.
+        self.integers = require_one_of(dtype, "dtype", layer_types()) == "int8"
+        self.dtype: torch.dtype = torch.float16 if self.integers else getattr(torch, dtype)
         self.last = require_one_of(layout, "layout", LAYOUTS) == "nhwc"
         chosen = choose_backend(backend)
         self.backend, self.seed = backend, seed
@@ -54,7 +56,7 @@ class Workplace:
         arguments = inputs_of((shape,), self.device, self.seed)
         return Setup(with_statistics(model, arguments), arguments, self.name,
                      False if self.on_host else None, arithmetic=self.arithmetic,
-                     dtype=self.dtype, last=self.last)
+                     dtype=self.dtype, last=self.last, integers=self.integers)
 
     def times(self, subjects: Sequence[NetworkSubject]) -> list[Quantity]:
         """Device time of subjects in turns."""

@@ -117,3 +117,31 @@ def test_without_a_gpu_the_way_out_is_named(call: Call, monkeypatch):
     result = call("bench", "--network", "tiny_networks:gated")
     assert result.code == 3
     assert "dscore scan NETWORK --device h200" in unwrapped(result.err)
+
+
+def test_a_network_in_int8_stands_beside_float16(json_of):
+    data = json_of("bench", *SMALL, "--dtype", "int8", "--ways", "default")
+    rows = {row["method"]: row for row in data["rows"]}
+    assert list(rows) == ["dscore", "dscore_float16", "default"]
+    assert not any(row["fault"] for row in rows.values())
+    assert rows["dscore"]["error"] > rows["dscore_float16"]["error"] > 0
+    assert 0 <= rows["dscore"]["agreement"] <= 1
+    assert rows["dscore"]["device"]["median"] > 0
+    assert "convolutions in int8" in rows["dscore"]["note"]
+    assert "top-1 is that of float64 on" in rows["dscore"]["note"]
+
+
+def test_a_network_in_int8_that_is_far_off_is_wrong(json_of, monkeypatch):
+    monkeypatch.setattr(network_methods, "relative_error",
+                        lambda result, reference: 0.6 if result.dtype == torch.float16 else 0.0)
+    data = json_of("bench", *SMALL, "--dtype", "int8", "--ways", "default", code=1)
+    assert [row["fault"] for row in data["rows"]] == ["wrong"] * 3
+    assert "more than 5e-01" in data["rows"][0]["note"]
+    assert "more than 3e-02" in data["rows"][1]["note"]
+
+
+@pytest.mark.parametrize("option", ["--train", "--ablation"])
+def test_a_network_in_int8_has_no_training_and_no_variants(call: Call, option):
+    result = call("bench", *SMALL, "--dtype", "int8", option)
+    assert result.code == 2
+    assert f"{option} is of floats" in unwrapped(result.err)
