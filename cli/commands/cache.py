@@ -162,18 +162,23 @@ def hints(
     files: Annotated[list[str] | None, typer.Argument(
         metavar="[FILE...]", show_default=False,
         help="Files with the records.  [default: the cache]")] = None,
+    onto: Annotated[str | None, typer.Option(
+        "--onto", metavar="FILE.toml", show_default=False,
+        help="Print this hint file with these hints in it; those of other problems stay.")] = None,
     json: options.Json = False,
 ) -> None:
     """Print the best tilings on record as a hint file.
 
+    \b
     dscore cache hints --device h200 > specs/tunings/h200.toml
+    dscore cache hints int8.jsonl --device h200 --onto specs/tunings/h200.toml > new.toml
 
     The hint file holds the fastest right tiling of each problem, and is shipped with dscore. A
     machine without records of its own takes these hints before the cost model's first tiling.
     """
     from dscore.cli.commands import cache_exchange
 
-    cache_exchange.hints(files or [], device, json)
+    cache_exchange.hints(files or [], device, onto, json)
 
 
 def _prune(max_size: str | None, older_than: str | None,

@@ -12,6 +12,7 @@ import typer
 from dscore.cli.show.json import Record, print_json
 from dscore.cli.show.text import counted, print_text, progress, require_writable
 from dscore.core.errors import DscoreError
+from dscore.core.text import read_whole
 
 if TYPE_CHECKING:
     from dscore.tuning.freshness import Stale
@@ -116,13 +117,14 @@ def _fail_if(skipped: Sequence[str]) -> None:
         raise typer.Exit(1)
 
 
-def hints(files: list[str], device: str, json: bool) -> None:
+def hints(files: list[str], device: str, onto: str | None, json: bool) -> None:
     """Print the best of the records as shipped hints, and on stderr which records give none."""
     from dscore import api
     from dscore.tuning import exchange, records
     from dscore.tuning.hint_file import best_hints
 
     target = api.device_of(device)
+    before = None if onto is None else read_whole(onto).decode("utf-8", "replace")
     read = exchange.read_all(files) if files else exchange.RecordFile(records.everything())
     best = best_hints(read.measurements, target)
     for line in read.skipped:
@@ -135,7 +137,9 @@ def hints(files: list[str], device: str, json: bool) -> None:
     if json:
         print_json(_hints_record(best))
     else:
-        print(best.text(shlex.join(["dscore", "cache", "hints", *files, "--device", device])),
+        command = shlex.join(["dscore", "cache", "hints", *files, "--device", device,
+                              *([] if onto is None else ["--onto", onto])])
+        print(best.text(command) if before is None else best.onto(before, str(onto), command),
               end="")
     old = sum(hint.outdated for hint in best.hints)
     outdated = f", {old:,} of other kernel sources than today's" if old else ""

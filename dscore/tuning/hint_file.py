@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
 
 from dscore.core.device import Device
-from dscore.core.errors import DscoreError
+from dscore.core.errors import DscoreError, SpecError
 from dscore.core.tiling import Tiling
+from dscore.core.toml import parse_toml
 from dscore.tuning.freshness import CurrentKernels
 from dscore.tuning.measurement import Configuration, Measurement, TuningRecord, records_of
-from dscore.tuning.shipped_hints import MICROSECONDS, Ignored, fitting_plan, hint_token
+from dscore.tuning.shipped_hints import (
+    MICROSECONDS,
+    Ignored,
+    fitting_plan,
+    hint_token,
+    parse_hints,
+)
 
 _HEAD = """\
 # The fastest right tilings on record, by problem; "{us}" is the time that was measured in
@@ -41,9 +50,8 @@ class Hint:
     @property
     def line(self) -> str:
         """Line of the hint in a file."""
-        values = {MICROSECONDS: round(self.seconds * 1e6, 3), **self.tiling.as_json()}
-        listed = ", ".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
-        return f"{self.problem} = {{ {listed} }}"
+        return _line(self.problem, {MICROSECONDS: round(self.seconds * 1e6, 3),
+                                    **self.tiling.as_json()})
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,38 @@ class HintFile:
             versions=_listed(dscores, (identity.compiler for identity in identities), sources),
             measured=_listed(f"{identity.backend} {identity.policy}" for identity in identities))
         return head + "".join(f"{hint.line}\n" for hint in self.hints)
+
+    def onto(self, text: str, shown: str, command: str) -> str:
+        """The hint file of *text* with these hints, in place of its own for the same problems.
+
+        Its first comment stays, and what was said of machine, versions and measurements is said
+        beside what is new. *shown* names the file in errors. Raises SpecError where *text* is no
+        hint file, or one of another device.
+        """
+        before = parse_hints(text, shown)
+        if before.device != self.device.name:
+            raise SpecError(f"{shown} holds hints of {before.device}, not of {self.device.name}")
+        old, new = (parse_toml(one.encode(), shown) for one in (text, self.text(command)))
+        said = {name: _listed_once(str(old.get(name, "")), str(new[name]))
+                for name in ("machine", "versions", "measured")}
+        lines = {token: _line(token, hint) for token, hint in before.hints.items()}
+        lines |= {hint.problem: hint.line for hint in self.hints}
+        comment = "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(True)))
+        settings = {"device": self.device.name, **said, "command": command}
+        return comment + "".join(
+            ["\n", *(f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+                     for name, value in settings.items()),
+             "\n[hints]\n", *(f"{lines[token]}\n" for token in sorted(lines))])
+
+
+def _line(token: str, values: Mapping[str, Any]) -> str:
+    listed = ", ".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
+    return f"{token} = {{ {listed} }}"
+
+
+def _listed_once(*texts: str) -> str:
+    """The parts of comma-separated *texts*, each once, in their order."""
+    return ", ".join(dict.fromkeys(part for text in texts for part in text.split(", ") if part))
 
 
 def _listed(*groups: Iterable[str]) -> str:

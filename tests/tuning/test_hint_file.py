@@ -160,3 +160,53 @@ def test_a_hint_names_the_record_it_comes_from() -> None:
     hint = only(timed(TILINGS[0], 1e-6))
     assert isinstance(hint.record.identity, Identity)
     assert json.loads(json.dumps(hint.tiling.as_json())) == hint.tiling.as_json()
+
+
+OLD = """# What was measured in spring.
+# Two lines.
+
+device = "z100sm"
+machine = "Hygon Z100SM, Linux"
+versions = "dscore 0.0.9, hipcc 5.2"
+measured = "hip cold events"
+command = "by hand"
+
+[hints]
+n1c8h6w6_o16k1 = { us = 9.5, algorithm = "direct", threads = 64, thread_c = 2 }
+n9c8h6w6_o16k1 = { us = 1.25, algorithm = "direct", threads = 64, thread_c = 2 }
+"""
+
+
+def test_hints_go_into_a_file_that_keeps_its_others(call: Call) -> None:
+    assert OLD.count(TOKEN + " ") == 1
+    Path("old.toml").write_text(OLD)
+    keep(timed(TILINGS[0], 4e-6), timed(TILINGS[1], 3e-6))
+    result = call("cache", "hints", "--device", "z100sm", "--onto", "old.toml")
+    assert result.code == 0, result.err
+    hints = shipped_hints.parse_hints(result.out, "out")
+    assert hints.plan(PROBLEM, DEVICE).tiling == TILINGS[1]  # type: ignore[union-attr]
+    assert hints.microseconds(PROBLEM) == 3.0
+    assert hints.microseconds(PROBLEM.with_batch(9)) == 1.25
+    assert OLD.splitlines()[-1] in result.out.splitlines()
+    assert result.out.startswith("# What was measured in spring.\n# Two lines.\n\ndevice")
+    head = parse_toml(result.out.encode(), "out")
+    assert head["versions"] == ("dscore 0.0.9, hipcc 5.2, dscore 0.1.0, "
+                                f"kernels {OWN.kernels[:8]}")
+    assert head["measured"] == "hip cold events, hip cold graph"
+    lines = result.out.partition("[hints]\n")[2].splitlines()
+    assert lines == sorted(lines)
+    Path("new.toml").write_text(result.out)
+    assert call("cache", "hints", "--device", "z100sm", "--onto", "new.toml"
+                ).out.partition("[hints]")[2] == result.out.partition("[hints]")[2]
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    (OLD.replace("z100sm", "h200", 1), "old.toml holds hints of h200, not of z100sm"),
+    ("nonsense", "old.toml"), (None, "cannot be read")])
+def test_a_file_of_another_kind_is_refused(call: Call, text: str | None, message: str) -> None:
+    if text is not None:
+        Path("old.toml").write_text(text)
+    keep(timed(TILINGS[0], 4e-6))
+    result = call("cache", "hints", "--device", "z100sm", "--onto", "old.toml")
+    assert (result.code, result.out) == (2, "")
+    assert message in unwrapped(result.err)
