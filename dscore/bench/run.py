@@ -218,7 +218,7 @@ class Bench:
         problem, timing = case.problem, method.timings.get(cache)
         flops, operation = ops.flops(problem), problem.operation.replace("_", " ")
         kind = problem.spec.kind + f" {operation}" * (problem.operation != "conv")
-        floor = self.floors.seconds(compulsory_bytes(problem), flops)
+        floor = self.floors.seconds(compulsory_bytes(problem), flops, problem.spec.dtype)
         median, low, high = (None, None, None) if timing is None else (
             timing.median * 1e6, *(quartile * 1e6 for quartile in timing.quartiles))
         return Row(kind, case.name, problem.batch, method.name, cache, median, low,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,21 @@ _HOST_PRODUCT_SIZE = 1024
 
 @dataclass(frozen=True)
 class Floors:
-    """The bounds of a machine, and where the figures come from."""
+    """The bounds of a machine, and where the figures come from.
+
+    *flops_per_second* are of float32, those of other element types *by_type* where they are known.
+    """
 
     bytes_per_second: float
     flops_per_second: float
     launch_seconds: float
     source: str
+    by_type: Mapping[str, float] = field(default_factory=dict)
 
-    def seconds(self, moved_bytes: float, flops: float) -> float:
-        """The least time that a problem can take."""
-        return max(moved_bytes / self.bytes_per_second, flops / self.flops_per_second,
-                   self.launch_seconds)
+    def seconds(self, moved_bytes: float, flops: float, dtype: str = "float32") -> float:
+        """The least time that a problem of elements of *dtype* can take."""
+        rate = self.by_type.get(dtype, self.flops_per_second)
+        return max(moved_bytes / self.bytes_per_second, flops / rate, self.launch_seconds)
 
 
 class Calls:
@@ -79,7 +84,25 @@ def torch_floors(torch: Any, clock: Clock, index: int, effort: Effort) -> Floors
                 _Exact(torch, "product", lambda: torch.mm(a, b, out=out)),
                 _Exact(torch, "copy", lambda: target.copy_(source)),
                 _Exact(torch, "kernel", lambda: torch.neg(source, out=target))]
-    return measured_floors(clock, subjects, 4 * count, 2.0 * _PRODUCT_SIZE**3, effort)
+    floors = measured_floors(clock, subjects, 4 * count, 2.0 * _PRODUCT_SIZE**3, effort)
+    return replace(floors, by_type=_matrix_rates(torch, clock, a, b, effort))
+
+
+def _matrix_rates(torch: Any, clock: Clock, a: Any, b: Any, effort: Effort) -> dict[str, float]:
+    """Operations per second of products in other types, where PyTorch has them: matrix units'."""
+    rates = {}
+    for dtype in ("float16", "bfloat16", "int8"):
+        short = getattr(torch, dtype)
+        left, right = ((32 * one).clamp(-128, 127).to(short) if dtype == "int8" else one.to(short)
+                       for one in (a, b))
+        call = (partial(torch._int_mm, left, right.t()) if dtype == "int8"
+                else partial(torch.mm, left, right))
+        try:
+            timing, = device_times(clock, [_Exact(torch, dtype, call)], 1, effort)
+        except RuntimeError:  # of a GPU without them
+            continue
+        rates[dtype] = 2.0 * a.shape[0] ** 3 / timing.median
+    return rates
 
 
 class _Exact(Calls):

@@ -243,6 +243,33 @@ def test_floors_are_the_greatest_of_three():
     assert found.seconds(1, 1) == 0.5
 
 
+def test_a_floor_is_of_the_elements_own_arithmetic():
+    found = floors.Floors(100.0, 10.0, 0.5, "here", {"float16": 1000.0})
+    assert [found.seconds(10.0, 100.0, dtype) for dtype in ("float32", "int8", "float16")] == [
+        10.0, 10.0, 0.5]
+    assert found.seconds(10.0, 2000.0, "float16") == 2.0
+
+
+def test_products_of_other_types_are_measured_where_they_are():
+    torch = pytest.importorskip("torch")
+    a, b = (torch.randn(64, 64) for _ in range(2))
+    effort = Effort(turns=1, replay_seconds=0.0, total_seconds=0.0, most_replays=1,
+                    fewest_replays=1, probe_launches=1)
+    rates = floors._matrix_rates(torch, HostClock(), a, b, effort)
+    assert list(rates) == ["float16", "bfloat16", "int8"]
+    assert all(1e5 < rate < 1e14 for rate in rates.values())
+
+    class WithoutIntegers:
+        def __getattr__(self, name):
+            return getattr(torch, name)
+
+        def _int_mm(self, *arguments):
+            raise RuntimeError("not here")
+
+    assert list(floors._matrix_rates(WithoutIntegers(), HostClock(), a, b, effort)) == [
+        "float16", "bfloat16"]
+
+
 def test_measured_floors_take_the_faster_copy():
     device = Device()
     subjects = device.subjects(launch=0.001, product=2.0, slow=4.0, fast=2.0)

@@ -62,7 +62,8 @@ def test_bfloat16_has_the_hint_of_float16_unless_it_has_its_own(token: str) -> N
     space = solver.solve(short, DEVICE)
     borrowed = line_of(short, space[int(first)])
     own = line_of(other, space[int(second)])
-    assert hints_of(borrowed).plan(other, DEVICE) == solver.make_plan(other, DEVICE, space[int(first)])
+    assert hints_of(borrowed).plan(other, DEVICE) == solver.make_plan(
+        other, DEVICE, space[int(first)])
     assert hints_of(borrowed).microseconds(other) == 3.25
     assert hints_of(own, borrowed).plan(other, DEVICE).tiling == space[int(second)]  # type: ignore[union-attr]
     # None of another type borrows.
