@@ -65,7 +65,10 @@ def tune(
         help="Measure the better half again, and the best two alone for long.")] = False,
     exhaustive: Annotated[bool, typer.Option(
         "--exhaustive", help="Try every tiling that fits.")] = False,
-    algorithm: options.Algorithm = None,
+    algorithm: Annotated[str | None, typer.Option(
+        "--algorithm", metavar="NAME,...", show_default=False,
+        help="Take tilings of this algorithm, or the first of each of several.  [default: the "
+             "solver's choice]")] = None,
     arithmetic: options.Arithmetic = "sum",
     seed: options.Seed = 0,
     workers: Annotated[int | None, typer.Option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from dscore.bench.methods import (
 )
 from dscore.bench.rows import Key, Row, append_rows, key_of, read_rows
 from dscore.bench.summary import FLOAT16, OURS
+from dscore.calling.choice import unspilled
 from dscore.core.backend import choose_backend, require_accepted
 from dscore.core.catalog import NamedProblem
 from dscore.core.device import Device
@@ -113,13 +115,21 @@ class Bench:
         return self._plans[token]
 
     def prepare(self, cases: Sequence[NamedProblem]) -> None:
-        """Build the kernels of *cases* at once; what does not compile is told by its case."""
+        """Build the kernels of *cases* at once; what does not compile is told by its case.
+
+        Where a kernel spills, its case has the plan that `dscore.conv` takes instead, unless the
+        comparison has a planner of its own.
+        """
         plans = [plan for case in (*cases, *map(_in_float16, filter(self._has_float16, cases)))
                  if isinstance(plan := self.plan(case), Plan)]
         try:
             self.backend.prepare(plans)
         except CompileError:
             return
+        for plan in plans if self.comparison.planner is None else ():
+            with suppress(DscoreError):  # which is told by its case
+                self._plans[problem_token(plan.problem)] = unspilled(
+                    plan, self.backend.compile, lambda kernel: kernel.use.spills, self.backend)[0]
 
     def missing(self, cases: Sequence[NamedProblem], done: dict[Key, Row]) -> list[NamedProblem]:
         """The cases of which any row is not among *done*, as all rows of a case are timed together.

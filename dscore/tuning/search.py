@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dscore.algorithms import registry
 from dscore.core.backend import Backend, refusals, require_accepted
 from dscore.core.device import Device
+from dscore.core.errors import InfeasibleError, SpecError, require_one_of
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 from dscore.solving import solver
+from dscore.solving.solver import Space
 from dscore.tuning import records, shipped_hints
 from dscore.tuning.builder import Builder, wave_size
 from dscore.tuning.measurement import Configuration, MeasurementPolicy, TuningRecord
@@ -70,22 +73,45 @@ class SearchResult:
 def candidates(request: SearchRequest, backend: Backend, problem: ConvProblem) -> list[Plan]:
     """Plans to try, in the model's order, then that of the shipped hint, which tuning replaces.
 
-    Plans that *backend* cannot run are left out, as is a hint of another algorithm than the
-    request's.
+    Of several algorithms there are so many plans of each. Plans that *backend* cannot run are left
+    out, as is a hint of another algorithm than the request's.
 
     Raises InfeasibleError where nothing fits, UnavailableError where the backend runs none,
-    SpecError where the algorithm does not run *problem*.
+    SpecError where no algorithm of the request's runs *problem*.
     """
-    space = solver.solve(problem, request.device, algorithm=request.algorithm)
-    plans = [space.plan(int(index)) for index in space.ranked()[:request.top]]
+    names = request.algorithm.split(",") if request.algorithm else [None]
+    plans = [plan for name in _running(names, problem, request.device)
+             for plan in _first(solver.solve(problem, request.device, algorithm=name), request.top)]
     hinted = shipped_hints.shipped_plan(problem, request.device)
     if (hinted is not None and hinted not in plans
-            and request.algorithm in (None, hinted.tiling.algorithm)):
+            and (names == [None] or hinted.tiling.algorithm in names)):
         plans.append(hinted)
     accepted = [plan for plan in plans if not refusals(backend, plan)]
     if not accepted:
         require_accepted(backend, plans[0])
     return accepted
+
+
+def _first(space: Space, count: int | None) -> list[Plan]:
+    return [space.plan(int(index)) for index in space.ranked()[:count]]
+
+
+def _running(names: Sequence[str | None], problem: ConvProblem, device: Device
+             ) -> list[str | None]:
+    """Those of several algorithms that have tilings for *problem*; a single name as it is."""
+    if len(names) == 1:
+        return [*names]
+    able, failed = [], None
+    for name in names:
+        require_one_of(name, "algorithm", registry.names())
+        try:
+            solver.solve(problem, device, algorithm=name)
+            able.append(name)
+        except (SpecError, InfeasibleError) as error:
+            failed = failed or error
+    if failed is not None and not able:
+        raise failed
+    return able
 
 
 def known_result(request: SearchRequest, backend: Backend, problem: ConvProblem,

@@ -40,7 +40,8 @@ class SearchRequest:
     seed: int
     evaluator: EvaluatorMaker
     policy: MeasurementPolicy  # of the evaluator's times
-    algorithm: str | None = None  # whose tilings; None for the solver's choice
+    # Whose tilings: a name, or several between commas; None for the solver's choice.
+    algorithm: str | None = None
     halving: bool = False  # see dscore.tuning.halving
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from faulty_backends import Wrong
+from tuning_backends import Scripted
 
 from dscore import api
 from dscore.backends.emulated import EmulatedBackend
@@ -17,6 +18,7 @@ from dscore.core.errors import SpecError
 from dscore.core.text import geomean
 from dscore.core.token import parse_problem
 from dscore.ops import compulsory_bytes
+from dscore.solving import solver
 
 POINTWISE, DEPTHWISE = "n1c8h5w7_o16k1", "n1c8h5w6_o8k3s2p0x1x1x1g8_bias_relu6"
 HOT = dict(backend="reference", ways=(), caches=("hot",))
@@ -249,3 +251,20 @@ def test_a_header_in_a_folder_of_the_sources_tells_runs_apart(tmp_path):
         versions.add(run._versions())
         assert f"kernels {run.backend.identity('').kernels[:8]}, backend" in run._versions()
     assert len(versions) == 2
+
+
+def test_a_plan_whose_kernel_spills_is_that_of_a_call(monkeypatch):
+    backend = "tuning_backends:Scripted"
+    run = Bench(asked(POINTWISE, backend=backend))
+    case, = run.cases
+    first = run.plan(case)
+    monkeypatch.setattr(Scripted, "roles", {first.tiling.name: "spills"})
+    run.prepare(run.cases)
+    taken = run.plan(case)
+    assert taken.tiling != first.tiling
+    assert run.backend.compile(taken).use.spills == 0
+    row, = run.rows(case)
+    assert (row.plan, row.key) == (taken.name, run.keys(case)[0])
+    named = Bench(asked(POINTWISE, backend=backend, planner=solver.best_plan))
+    named.prepare(named.cases)
+    assert named.plan(case).tiling == first.tiling

@@ -190,3 +190,23 @@ def test_workers(tmp_path: Path) -> None:
     data = json.loads(done.stdout)
     assert [layer["tried"] for layer in data["layers"]] == [8, 8]
     assert data["complete"]
+
+
+def test_layers_are_tuned_by_halves_at_several_batches(json_of: Callable[..., Any], call: Call
+                                                       ) -> None:
+    command = (*COMMAND, "--halving", "--batch", "1,2")
+    data = json_of(*command)
+    assert [one["candidates"] for one in data["layers"]] == [8, 1]  # of the second the space has one
+    assert [one["problem"] for one in data["layers"]] == [TOKEN, TOKEN.replace("n1", "n2", 1)]
+    assert data["complete"]
+    assert data["layers"][0]["best"]["name"] == FASTEST
+    assert sorted({repeats for _, repeats in Scripted.timed}) == [2, 4, 6]
+    assert "batch" in call(*command, "-v").out.splitlines()[1]
+
+
+@pytest.mark.parametrize(("further", "option"), [
+    (("--workers", "2"), "--workers"), (("--executor", "a:b"), "--executor")])
+def test_halving_has_no_workers(call: Call, further: tuple[str, ...], option: str) -> None:
+    result = call(*COMMAND, "--halving", *further)
+    assert result.code == 2
+    assert f"leave {option} out" in unwrapped(result.err)

@@ -76,6 +76,20 @@ def test_the_best_are_timed_for_long() -> None:
     assert sorted(long) == sorted(sorted(NAMES[:12], key=scripted_seconds)[:8])
 
 
+def test_several_algorithms_compete() -> None:
+    result = tuned(algorithm="channel_distribution,gemm", top=4)
+    algorithms = [c.tiling.algorithm for c in result.record.configurations.values()]
+    assert sorted(algorithms) == ["channel_distribution"] * 4 + ["gemm"] * 4
+    assert result.first_tiling.algorithm == "channel_distribution"
+    # Those alone that run the layer.
+    other = tune.tune(OTHER, backend=SCRIPTED, algorithm="gemm,row_reuse", top=4)
+    assert {c.tiling.algorithm for c in other.record.configurations.values()} == {"row_reuse"}
+    with pytest.raises(SpecError, match="does not run"):
+        tune.tune(OTHER, backend=SCRIPTED, algorithm="gemm,channel_distribution")
+    with pytest.raises(SpecError, match="algorithm must be one of"):
+        tuned(algorithm="gemm,gem")
+
+
 def test_exhaustive_tries_all() -> None:
     result = tuned(exhaustive=True)
     assert result.tried == len(NAMES) == result.candidates
