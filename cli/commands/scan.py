@@ -12,7 +12,13 @@ from dscore.cli.show.json import print_json
 from dscore.core.errors import SpecError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from dscore.core.numerics import Permission
+    from dscore.core.spec import Layout
+
+# Random inputs, by which the scales of a scan are set.
+_BATCHES = 4
 
 
 def scan(
@@ -44,8 +50,10 @@ def scan(
     dscore scan torchvision.models:mobilenet_v2 --device h200
     dscore scan efficientnet_b0 --input 32x3x224x224 --dtype float16 --layout nhwc --device h200
     dscore scan my_module:make_model --input 1x3x64x64 --json
+    dscore scan mobilenet_v2 --dtype int8
 
-    In Python, dscore.torch.accelerate(model, example) does it.
+    In Python, dscore.torch.accelerate(model, example) does it. With --dtype int8 the report is that
+    of dscore.torch.quantize on random inputs: what becomes int8, with which error, by which plan.
     """
     require_torch_package()
     import torch
@@ -59,10 +67,15 @@ def scan(
     model, place = factory_of(network)(), "cpu"
     form = torch.channels_last if layout == "nhwc" else torch.contiguous_format
     options.formed("", dtype, layout)  # raises for another word
+    if dtype == "int8":
+        _require_of_floats(device, fold, arithmetic)
     if (device is None and backend == "auto" and not api.assumed_device()[1]
             and torch.cuda.is_available()):
         place = "cuda"
     try:
+        if dtype == "int8":
+            _print_quantised(model.to(place), shapes, layout, backend, json)
+            return
         example = tuple(one.contiguous(memory_format=form) if one.dim() == 4 else one for one in (
             given.to(getattr(torch, dtype or "float32")) for given in inputs_of(shapes, place)))
         model = model.to(place, example[0].dtype)
@@ -74,3 +87,31 @@ def scan(
         print_json(show.record(report))
     else:
         show.print_report(report)
+
+
+def _require_of_floats(device: str | None, fold: bool, arithmetic: str) -> None:
+    """Raise SpecError for what a scan in int8 would ignore."""
+    given = {"--device": device is not None, "--no-fold": not fold,
+             "--arithmetic": arithmetic != "sum"}
+    if named := [name for name, value in given.items() if value]:
+        raise SpecError(f"a scan in int8 is of a model as dscore.torch.quantize makes it here; "
+                        f"leave out {', '.join(named)} (DSCORE_DEVICE names another device)")
+
+
+def _print_quantised(model: nn.Module, shapes: tuple[tuple[int, ...], ...], layout: str | None,
+                     backend: str, json: bool) -> None:
+    """The report of a model in int8, calibrated on random inputs."""
+    from dataclasses import asdict
+
+    from dscore.torch.models import inputs_of
+    from dscore.torch.quantize import quantize
+
+    place = next((one.device for one in model.parameters()), "cpu")
+    batches = [inputs_of(shapes, place, seed) for seed in range(_BATCHES)]
+    report = quantize(model.eval(), batches, layout=cast("Layout", layout or "nhwc"),
+                      backend=backend).report
+    if json:
+        print_json({**asdict(report), "quantized": len(report.quantized),
+                    "kept": len(report.kept)})
+    else:
+        print(report)

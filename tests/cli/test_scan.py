@@ -66,3 +66,25 @@ def test_an_input_that_does_not_fit_the_network_is_refused(call: Call):
     result = call("scan", "tiny_networks:mobile", "--input", "1x4x8x8")
     assert result.code == 2
     assert "tiny_networks:mobile cannot be called on 1x4x8x8" in unwrapped(result.err)
+
+
+def test_a_network_in_int8_is_reported_as_it_would_be_quantised(call: Call, json_of):
+    arguments = ("scan", "tiny_networks:mobile", "--input", "2x3x20x24", "--dtype", "int8")
+    result = call(*arguments)
+    assert result.code == 0, result.err
+    assert "convolutions in int8 (plans for" in result.out
+    data = json_of(*arguments)
+    assert data["quantized"] + data["kept"] == len(data["layers"]) == 5
+    assert data["quantized"] >= 3
+    for layer in data["layers"]:
+        assert bool(layer["reason"]) != ("_int8" in layer["problem"])
+    nchw = json_of(*arguments, "--layout", "nchw")
+    assert not any("nhwc" in layer["problem"] for layer in nchw["layers"])
+
+
+@pytest.mark.parametrize("option", [("--device", "h200"), ("--no-fold",),
+                                    ("--arithmetic", "winograd")])
+def test_a_scan_in_int8_ignores_nothing(call: Call, option):
+    result = call("scan", "tiny_networks:mobile", "--dtype", "int8", *option)
+    assert result.code == 2
+    assert f"leave out {option[0]}" in unwrapped(result.err)

@@ -196,7 +196,8 @@ def test_layers_are_tuned_by_halves_at_several_batches(json_of: Callable[..., An
                                                        ) -> None:
     command = (*COMMAND, "--halving", "--batch", "1,2")
     data = json_of(*command)
-    assert [one["candidates"] for one in data["layers"]] == [8, 1]  # of the second the space has one
+    # Of the second, the space has one alone.
+    assert [one["candidates"] for one in data["layers"]] == [8, 1]
     assert [one["problem"] for one in data["layers"]] == [TOKEN, TOKEN.replace("n1", "n2", 1)]
     assert data["complete"]
     assert data["layers"][0]["best"]["name"] == FASTEST
