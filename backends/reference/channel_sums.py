@@ -5,8 +5,8 @@ of x, each of which it reads once, with the rows of the gradient over it. A bloc
 images one after the other, which come to its LDS.
 Order of additions, for one tap of a thread: tiles, within these rows of x, within these columns of
 the gradient, all ascending, beginning with +0; then the threads of a channel, ascending; then the
-slices as tap_sums has it. Products are rounded before they are added. What lies outside x is
-+0 · gradient; what the gradient does not have is left out.
+blocks of a cluster, ascending; then the slices as tap_sums has it. Products are rounded before they
+are added. What lies outside x is +0 · gradient; what the gradient does not have is left out.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ from dscore.core.trace import Trace
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     """Write the weight gradient of *plan* to the operand out."""
     kernel = _ChannelSums(plan, operands)
-    for some, first in batches(plan, kernel.grid, trace, kernel.allocate):
-        some.begin()
+    for some, first in batches(plan, kernel.clusters, trace, kernel.allocate):
         kernel.place(first + lane_ids(some.count, 1, 1))
-        kernel.accumulate()
-        kernel.reduce()
+        for rank in range(kernel.t.cluster):
+            some.begin()
+            kernel.accumulate(rank)
+            kernel.join(rank)
+        kernel.store()
     if kernel.t.slices > 1:
         operands["out"][:] = added(kernel.parts)
 
@@ -53,7 +55,8 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
 class _ChannelSums(LockstepKernel):
     """The walk over the rows of x, and the reduction.
 
-    Grid order: channel tile fastest, then slice.
+    Grid order: block of the cluster fastest, then channel tile, then slice. Blocks of the same rank
+    in their clusters run together.
     """
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
@@ -67,12 +70,12 @@ class _ChannelSums(LockstepKernel):
         self.gradient = ImageOf(operands["gradient"], problem.out_height, problem.out_width,
                                 spec.out_channels)
         self.channel_tiles = int(channel_tiles(problem, t))
-        self.grid = self.channel_tiles * t.slices
+        self.clusters = self.channel_tiles * t.slices
         self.block = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w
         self.tiles = ceil_div(problem.out_width, self.block[1]), ceil_div(problem.out_height,
                                                                           self.block[0])
         waves = ceil_div(t.lanes_c * t.lanes_w * t.lanes_h, S)
-        require_launch(plan, self.grid, waves * S)
+        require_launch(plan, self.clusters * t.cluster, waves * S)
         self.thread = lane_ids(waves, S)
         self.lane_c, self.lane_w, self.lane_h = split(self.thread, t.lanes_c, t.lanes_w)
         self.offsets = column_offsets(self.columns, t.thread_w)
@@ -94,7 +97,7 @@ class _ChannelSums(LockstepKernel):
                        for _ in range(t.stages)]
 
     def place(self, block: Ints) -> None:
-        """Channels and slices of the blocks numbered *block*."""
+        """Channels and slices of the clusters numbered *block*."""
         t = self.t
         channels, self.slice = split(block, self.channel_tiles)
         self.first_channel = channels * int(self.shape.channels)
@@ -102,13 +105,13 @@ class _ChannelSums(LockstepKernel):
         self.channel = self.first_channel + self.lane_c * t.vector
         self.used = self.thread < t.lanes_c * t.lanes_w * t.lanes_h
         self.live = self.used & (self.channel < self.problem.spec.out_channels)
-        self.sums.fill(0)
 
-    def accumulate(self) -> None:
-        """All tiles of the slices, one after the other."""
+    def accumulate(self, rank: int) -> None:
+        """All tiles of the blocks of that rank, one after the other."""
         size = int(self.shape.unit_slices)
+        self.sums.fill(0)
         for step in range(size):
-            unit = self.slice * size + step
+            unit = (self.slice * self.t.cluster + rank) * size + step
             there = unit < self.shape.units
             column, row, image = split(unit, *self.tiles)
             row, column = row * self.block[0], column * self.block[1]
@@ -178,19 +181,25 @@ class _ChannelSums(LockstepKernel):
                                     self.row[held * t.vector + v], self.slot(r, c, v),
                                     self.product, mask, True)
 
-    def reduce(self) -> None:
-        """Add the sums of the threads of each channel, and store them."""
-        t, spec, count = self.t, self.problem.spec, self.blocks.count
+    def join(self, rank: int) -> None:
+        """Add the sums of the threads of each channel, and those to the sums of earlier ranks."""
+        t, products, count = self.t, self.problem.spec.products, self.blocks.count
         used = t.lanes_c * t.lanes_w * t.lanes_h
         # By tap, channel of the vector, block, sharer and lane over the channels.
-        shared = self.sums.reshape(spec.products, t.vector, count, -1)[..., :used].reshape(
-            spec.products, t.vector, count, -1, t.lanes_c)
+        shared = self.sums.reshape(products, t.vector, count, -1)[..., :used].reshape(
+            products, t.vector, count, -1, t.lanes_c)
         sums = shared[..., 0, :].copy()
         for sharer in range(1, shared.shape[-2]):
             sums += shared[..., sharer, :]
+        self.joined = sums if rank == 0 else self.joined + sums
+
+    def store(self) -> None:
+        """Store the sums."""
+        t, spec = self.t, self.problem.spec
         first, part = (one[:, 0] * size for one, size in (
             (self.first_channel, 1), (self.slice, self.parts.shape[1])))
         for tap, v in np.ndindex(spec.products, t.vector):
             channel = first + lane_ids(1, t.lanes_c) * t.vector + v
             self.blocks.store(self.parts.reshape(-1), Addresses(
-                part + channel * spec.products + tap, channel < spec.out_channels), sums[tap, v])
+                part + channel * spec.products + tap, channel < spec.out_channels),
+                self.joined[tap, v])

@@ -18,10 +18,10 @@ import numpy as np
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.tap_sums.tiling import (
     ARRIVALS_BYTES,
-    MOST_PART_GROUPS,
     TapSumsTiling,
     blocks,
     column_offsets,
+    part_groups,
     reducers_of,
     shape_of,
 )
@@ -58,7 +58,7 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
 
 def added(parts: Floats) -> Floats:
     """The sum of slices, a row each: of the launch that follows."""
-    groups = min(len(parts), MOST_PART_GROUPS)
+    groups = part_groups(len(parts))
     sums = np.zeros((groups, parts.shape[1]), dtype=np.float32)
     for part, values in enumerate(parts):
         sums[part % groups] += values

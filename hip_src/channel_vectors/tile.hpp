@@ -29,16 +29,17 @@ __device__ inline void copy_or_fill(void *to, const void *from, bool there, uint
 // other, each of which walks over Walked rows that begin Step rows after those of the strip before.
 // Bands: in which the rows come, so many of each strip at a time. Copy: elements that move as one,
 // which divide the channels of the tile and of the image. Pitch: elements of LDS from a pixel to
-// the next.
+// the next. BandRows: of a strip, that come in a band.
 template <class T, int Strips, int Step, int Walked, int Bands, int Columns, int Channels, int Copy,
-          int Threads, int Pitch = Channels>
+          int Threads, int Pitch = Channels, int BandRows = ceil_div(Walked, Bands)>
 struct ChannelTile {
   static constexpr int rows = (Strips - 1) * Step + Walked;
   static constexpr int elements = rows * Columns * Pitch;
   static constexpr int vectors = Channels / Copy;  // of a pixel
   static constexpr int places = Columns * vectors;  // that a row has
   static constexpr int groups = greatest(1, Threads / places);  // of threads, a row each
-  static constexpr int band_rows = ceil_div(Walked, Bands);  // of a strip
+  static constexpr int band_rows = BandRows;
+  static_assert(Bands * BandRows >= Walked, "rows in no band");
   static_assert(Channels % Copy == 0, "whole vectors");
 
   const T *image;  // of one image, at its first element

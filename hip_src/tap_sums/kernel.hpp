@@ -24,7 +24,7 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
   using Rows = typename Block::Rows;
   using Columns = typename Block::Columns;
   using Move = typename Block::Move;
-  using Then = std::conditional_t<(t::slices > 1), TapSumsParts<T, t, L, Shape>, void>;
+  using Then = std::conditional_t<(t::slices > 1), TapSumsParts<T, t, L, Shape, t::slices>, void>;
   using Block::s, Block::lds, Block::barriers, Block::thread, Block::lane, Block::strip;
   using Block::plane, Block::image, Block::first_channel, Block::slice, Block::pad_top;
   using Block::pad_left, Block::row_end, Block::column_end, Block::unit_end;

@@ -6,14 +6,19 @@
 
 namespace dscore {
 
-// Order of additions: of each group of lanes slices group, group + groups, …; then groups,
+// Order of additions: of each group of lanes parts group, group + groups, …; then groups,
 // ascending.
-// ByTap: the workspace has all channels of a tap, then those of the next one.
-template <class T, class t, class L, class Shape_, bool ByTap = false>
+// Parts: of the workspace. ByTap: it has all channels of a tap, then those of the next one.
+template <class T, class t, class L, class Shape_, int Parts, bool ByTap = false>
 struct TapSumsParts : KernelOn<T, WorkspaceArguments> {
   using Shape = Shape_;
-  // Sums of a block side by side, whole wavefronts of every device, and threads for each.
-  static constexpr int lanes = 64, groups = least(t::slices, 8), threads = groups * lanes;
+  // Sums of a block side by side, and threads for each: whole wavefronts of every device.
+  static constexpr int lanes = 32, groups = [] {
+    int most = 2;
+    while (2 * most <= least(Parts, 16)) most *= 2;
+    return most;
+  }();
+  static constexpr int threads = groups * lanes;
   static constexpr int wavefront = t::wavefront, alignment = sizeof(float);
   static constexpr int lds_bytes = threads * int{sizeof(float)};
 
@@ -32,8 +37,8 @@ struct TapSumsParts : KernelOn<T, WorkspaceArguments> {
     if (at < sums(s)) {
       const float *const from = static_cast<const float *>(args.workspace) + at;
       DSCORE_UNROLL
-      for (int i = 0; i < ceil_div(t::slices, groups); i++)
-        if (const int part = i * groups + group; part < t::slices) sum += from[part * sums(s)];
+      for (int i = 0; i < ceil_div(Parts, groups); i++)
+        if (const int part = i * groups + group; part < Parts) sum += from[part * sums(s)];
     }
     parts[threadIdx.x] = sum;
     __syncthreads();

@@ -95,9 +95,9 @@ def test_the_tiles_of_all_slices_cover_the_images(layer):
                              "D11": "weight_gradient_n8c1152h7w7_o1152k5p2g1152_nhwc"}[layer])
     space = solve(problem, H200, algorithm="channel_sums")
     for at in range(0, len(space), 997):
-        shape = sums_shape(problem, space[at])
-        assert shape.unit_slices * space[at].slices >= shape.units
-        assert (space[at].slices - 1) * shape.unit_slices < shape.units  # none has no work
+        shape, shares = sums_shape(problem, space[at]), space[at].slices * space[at].cluster
+        assert shape.unit_slices * shares >= shape.units
+        assert (shares - 1) * shape.unit_slices < shape.units  # none has no work
 
 
 @pytest.mark.parametrize(("tiling", "code"), [

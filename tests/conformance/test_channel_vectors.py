@@ -49,6 +49,12 @@ PLANS = [
             arithmetic="matrix16"),
     planned("weight_gradient_n3c10h7w9_o10k3p1g10_nhwc", 2, 3, 3, 2, 2, 2, 4, 2),
     planned("weight_gradient_n2c3h8w8_o6k5s2p2g3_float16_nhwc", 2, 2, 2, 2, 1, 2, 1, 3),
+    planned("weight_gradient_n3c10h7w9_o10k3p1g10_nhwc", 2, 3, 3, 2, 2, 2, 2, 2, bands=3,
+            cluster=2),
+    planned("weight_gradient_n4c12h9w9_o12k5s2p2g12_float16_nhwc", 4, 2, 3, 2, 2, 1, 1, 1,
+            bands=4, cluster=3, ahead=True),
+    planned("weight_gradient_n5c6h8w7_o6k3x5s1x2p1g6_nhwc", 2, 2, 4, 2, 1, 1, 1, 2, bands=2,
+            cluster=4),
     planned("n1c16h9w9_o16k3p1g16_nhwc", 4, 4, 3, 2, 2, 5, device="z100sm"),
     planned("weight_gradient_n1c12h9w9_o12k3p1g12_nhwc", 4, 3, 3, 2, 2, 3, 2, device="z100sm"),
 ]
@@ -67,6 +73,8 @@ HALVES = planned("n1c12h6w5_o12k3p1g12_float16_nhwc", 8, 2, 3, 5, 2, 1, 2, ahead
 FEW = planned("n1c5h6w5_o5k3p1g5_bfloat16_nhwc", 4, 2, 3, 5, 2, 1)
 AHEAD = planned("n1c24h6w5_o24k3p1g24_float16_nhwc", 8, 2, 3, 5, 2, 1, ahead=True)
 SUMS = planned("weight_gradient_n3c10h7w9_o10k3p1g10_nhwc", 2, 3, 3, 2, 2, 2, 4, 2)
+BANDED = planned("weight_gradient_n4c6h9w7_o6k5p2g6_nhwc", 2, 3, 4, 2, 1, 2, 1, 2, bands=2,
+                 cluster=2)
 ODD = planned("weight_gradient_n2c6h5w7_o6k3p1g6_nhwc", 2, 3, 2, 2, 3, 2, 1)
 
 BLOCK, UNITS_KERNEL = "channel_vectors/block.hpp", "channel_vectors/diagonal_walk.hpp"
@@ -100,10 +108,25 @@ FAULTS = {
         "accumulators[r % live_rows][c][v] = static_cast<float>(static_cast<T>(\n"
         "                accumulators[r % live_rows][c][v])) + row[offset][v]", "WRONG"),
     "sums added before all are there": (
-        SUMS, SUMS_KERNEL, "sums[f * L::kernel_w + g][v];\n      __syncthreads();\n",
-        "sums[f * L::kernel_w + g][v];\n", "WRONG"),
+        SUMS, SUMS_KERNEL, "sums[first * L::kernel_w + tap][v];\n      __syncthreads();\n",
+        "sums[first * L::kernel_w + tap][v];\n", "WRONG"),
     "the last slice left out": (
-        SUMS, SUMS_KERNEL, "least((slice + 1) *", "least(slice *", "WRONG"),
+        SUMS, SUMS_KERNEL, "first_unit() + ceil_div(units(s), t::shares), units(s)",
+        "first_unit() + ceil_div(units(s), t::shares), units(s) - 1", "WRONG"),
+    "rows of the gradient that come a band late": (
+        BANDED, SUMS_KERNEL, "ceil_div(band_rows, L::stride_h)>;",
+        "ceil_div(t::thread_h, t::bands)>;", "WRONG"),
+    "bands of a weight gradient not waited for": (
+        BANDED, SUMS_KERNEL,
+        "wait_copies_but<t::stages * t::bands - 1>(t::stages * t::bands - 1 - band);", "",
+        "WRONG"),
+    "a block of the cluster left out": (
+        BANDED, "support/joined_sums.hpp",
+        "int other = 1; other < Cluster; other++) sum", "int other = 2; other < Cluster; other++) sum",
+        "WRONG"),
+    "sums of a cluster read before all are there": (
+        BANDED, "support/joined_sums.hpp",
+        "const Store &store) {\n  cluster_barrier();", "const Store &store) {", "WRONG"),
 }
 
 

@@ -31,6 +31,7 @@ from dscore.algorithms.channel_vectors import (
 )
 from dscore.algorithms.channel_vectors.tiling import vector_elements
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.gemm import CLUSTER_LIMIT
 from dscore.algorithms.row_reuse.view import axes_of
 from dscore.algorithms.tap_sums import MOST_SLICES
 from dscore.algorithms.tap_sums.tiling import parts_bytes, parts_launches
@@ -62,9 +63,14 @@ class ChannelSums(Algorithm):
                          power_of_two_within(c.tiling.vector, vector_elements(c.problem))),
               lambda c: f"a power of two up to {vector_elements(c.problem)}"),
         Limit("E-SLICES", "slices", "", "",
-              lambda c: (c.tiling.slices,
-                         np.minimum(shape_of(c.problem, c.tiling).units, MOST_SLICES)),
-              lambda c: f"of the images' tiles, at most {MOST_SLICES}"),
+              lambda c: (c.tiling.slices * c.tiling.cluster,
+                         np.minimum(shape_of(c.problem, c.tiling).units,
+                                    MOST_SLICES * c.tiling.cluster)),
+              lambda c: f"blocks that share the images' tiles; slices at most {MOST_SLICES}"),
+        Limit("E-BANDS", "bands", "", "",
+              lambda c: (c.tiling.bands, shape_of(c.problem, c.tiling).rows),
+              lambda c: "of a row at least"),
+        CLUSTER_LIMIT,
         Limit("E-AHEAD", "ahead", "", "",
               lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
               lambda c: "needs a device with an early start"),
@@ -87,7 +93,8 @@ class ChannelSums(Algorithm):
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t)
         waves = ceil_div(t.lanes_c * t.lanes_w * t.lanes_h, wavefront)
-        grid, fmas = channel_tiles(problem, t) * t.slices, _unrolled(problem, t) * shape.unit_slices
+        grid = channel_tiles(problem, t) * t.slices * t.cluster
+        fmas = _unrolled(problem, t) * shape.unit_slices
         gradients = t.thread_h * t.thread_w
         return Footprint(
             threads=waves * wavefront, waves=waves, lds_bytes=shape.lds_bytes,
@@ -110,7 +117,7 @@ class ChannelSums(Algorithm):
         return bool(problem.out_height % (t.lanes_h * t.thread_h)
                     or problem.out_width % (t.lanes_w * t.thread_w)
                     or problem.spec.out_channels % (t.vector * t.lanes_c)
-                    or shape_of(problem, t).units % t.slices
+                    or shape_of(problem, t).units % (t.slices * t.cluster)
                     or t.lanes_c * t.lanes_w * t.lanes_h % wavefront)
 
     def workspace_bytes(self, problem: ConvProblem, t: Any) -> int:
@@ -128,8 +135,8 @@ class ChannelSums(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.vector, t.lanes_c, t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.slices,
-                t.stages, int(t.ahead), plan.problem.spec.group_out, *_copies(plan),
-                plan.device.wavefront)
+                t.stages, t.bands, t.cluster, int(t.ahead), plan.problem.spec.group_out,
+                *_copies(plan), plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
         return "_m{}_e{}x{}".format(plan.problem.spec.group_out, *_copies(plan))
@@ -149,7 +156,8 @@ class ChannelSums(Algorithm):
                 "gradient, all taps",
                 f"a block: {t.lanes_h * t.thread_h} rows x {t.lanes_w * t.thread_w} columns x "
                 f"{shape.channels} channels at a time, {shape.unit_slices} times",
-                f"the grid: {channel_tiles(problem, t)} (channels) x {t.slices} (slices) blocks"]
+                f"the grid: {channel_tiles(problem, t)} (channels) x {t.slices} (slices)"
+                f"{f' x {t.cluster} (sharing a slice)' * (t.cluster > 1)} blocks"]
 
 
 

@@ -23,7 +23,8 @@ def templates(draw: Any, device: Device) -> Template:
     (thread_h, thread_w), (lanes_h, lanes_w) = draw(pairs(4)), draw(pairs(3))
     tiling = ChannelSumsTiling(
         vector, lanes_c, thread_h, thread_w, lanes_h, lanes_w, draw(st.integers(1, 4)),
-        draw(st.integers(1, 3)), ahead=device.early_start and draw(st.booleans()))
+        draw(st.integers(1, 3)), device.early_start and draw(st.booleans()),
+        draw(st.integers(1, 4)), draw(st.integers(1, min(3, device.cluster_blocks))))
     return ChannelTemplate(device, tiling, *layer, draw(sizes(vector * lanes_c, 40)),
                            draw(st.sampled_from([1, 1, 2, 3])))
 

@@ -8,44 +8,76 @@ import numpy as np
 
 from dscore.algorithms.channel_sums.tiling import channel_tiles, shape_of
 from dscore.algorithms.channel_vectors.space import tiles, usual_tiles
-from dscore.algorithms.columns import Count, ceil_div, concatenate, distinct, select
+from dscore.algorithms.columns import ceil_div, concatenate, distinct, powers_of_two, select
 from dscore.algorithms.row_reuse.view import axes_of
 from dscore.algorithms.tap_sums import MOST_SLICES
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
-# Blocks for each compute unit that slices are to make.
+# Blocks for each compute unit that share the tiles; stages, and bands of each.
 _BLOCKS_PER_CU = (1, 2, 4)
+_STAGES_BANDS = ((1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (3, 1))
+# Reads of LDS for an output, over the least of any tile, at most.
+_MOST_READS = 1.8
 # Blocks for each compute unit up to which row_reuse was seen to gain by working ahead.
 _MOST_BLOCKS_AHEAD = 32
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Tiles of a thread and of a block, none of them twice the output in a direction."""
-    columns = tiles(problem, axes_of(problem), device)
-    shape = shape_of(problem, SimpleNamespace(**vars(columns), slices=1, stages=1))
+    columns = _reusing(tiles(problem, axes_of(problem), device), problem)
+    shape = shape_of(problem, _alone(columns))
     columns = usual_tiles(problem, axes_of(problem), device, columns, shape.lds_bytes)
-    return _with_ahead(_sliced(columns, problem, device), problem, device)
+    columns = _staged(_shared(columns, problem, device), problem, device)
+    return _with_ahead(columns, problem, device)
 
 
-def _sliced(columns: SimpleNamespace, problem: ConvProblem, device: Device) -> SimpleNamespace:
-    """The tiles with as many slices as give each compute unit some blocks, one or two stages."""
-    one = SimpleNamespace(**vars(columns), slices=0 * columns.vector + 1, stages=1)
-    shape, alone = shape_of(problem, one), channel_tiles(problem, columns)
+def _alone(columns: SimpleNamespace) -> SimpleNamespace:
+    """The tiles as one block takes them all."""
+    one = 0 * columns.vector + 1
+    return SimpleNamespace(**vars(columns), slices=one, cluster=one, stages=one, bands=one)
+
+
+def _reusing(columns: SimpleNamespace, problem: ConvProblem) -> SimpleNamespace:
+    """Those whose threads read LDS about as seldom as any."""
+    shape, outputs = shape_of(problem, _alone(columns)), columns.thread_h * columns.thread_w
+    reads = 1 + shape.rows * shape.columns / outputs
+    # Channels that are read one by one cost instructions of their own.
+    alone = columns.vector == np.minimum(columns.vector.max(), 2)
+    least = reads[alone].min() if alone.any() else reads.min()
+    return select(columns, reads <= _MOST_READS * least)
+
+
+def _shared(columns: SimpleNamespace, problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """The tiles shared by as many blocks as give each compute unit some, in slices of one block
+    or of a cluster."""
+    units, alone = shape_of(problem, _alone(columns)).units, channel_tiles(problem, columns)
     parts = []
     for count in _BLOCKS_PER_CU:
-        wanted = np.clip(ceil_div(count * device.compute_units, alone), 1,
-                         np.minimum(shape.units, MOST_SLICES))
-        # As many as are needed for slices of that size, so that none is short of work.
-        parts.append(_with(columns, ceil_div(shape.units, ceil_div(shape.units, wanted)),
-                           shape.units))
+        wanted = np.clip(ceil_div(count * device.compute_units, alone), 1, units)
+        # As many as are needed for shares of that size, so that none is short of work.
+        shares = ceil_div(units, ceil_div(units, wanted))
+        for cluster in powers_of_two(device.cluster_blocks):
+            slices = np.clip(shares // cluster, 1, MOST_SLICES)
+            # Of several slices another launch adds the sums in any case.
+            useful = (slices == 1) | (cluster in (1, device.cluster_blocks))
+            useful &= (slices * cluster - 1) * ceil_div(units, slices * cluster) < units
+            parts.append(select(SimpleNamespace(**vars(columns), slices=slices,
+                                                cluster=0 * slices + cluster), useful))
     return distinct(concatenate(*parts))
 
 
-def _with(columns: SimpleNamespace, slices: Count, units: Count) -> SimpleNamespace:
-    single = SimpleNamespace(**vars(columns), slices=slices, stages=0 * slices + 1)
-    double = SimpleNamespace(**vars(columns), slices=slices, stages=0 * slices + 2)
-    return concatenate(single, select(double, ceil_div(units, slices) > 1))
+def _staged(columns: SimpleNamespace, problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """The columns with some stages and bands, these where copies are not waited for."""
+    shape = shape_of(problem, SimpleNamespace(**vars(columns), stages=1, bands=1))
+    parts = []
+    for stages, bands in _STAGES_BANDS:
+        useful = (stages <= shape.unit_slices) & (bands <= shape.rows)
+        if (stages <= 2 and bands == 1) or device.asynchronous_copies:
+            parts.append(select(SimpleNamespace(
+                **vars(columns), stages=0 * shape.rows + stages,
+                bands=0 * shape.rows + bands), useful))
+    return concatenate(*parts)
 
 
 def _with_ahead(columns: SimpleNamespace, problem: ConvProblem,
@@ -54,7 +86,7 @@ def _with_ahead(columns: SimpleNamespace, problem: ConvProblem,
     plain = SimpleNamespace(**vars(columns), ahead=columns.vector < 0)
     if not device.early_start:
         return plain
-    few = channel_tiles(problem, columns) * columns.slices <= (
+    few = channel_tiles(problem, columns) * columns.slices * columns.cluster <= (
         _MOST_BLOCKS_AHEAD * device.compute_units)
     return concatenate(plain, select(SimpleNamespace(**vars(columns), ahead=columns.vector > 0),
                                      few))

@@ -29,8 +29,10 @@ class ChannelSumsTiling(Tiling):
     sums for each tap the products with x under it. `lanes_c` threads stand side by side over the
     channels, `lanes_w` such groups over the columns and `lanes_h` over the rows. Thread order:
     channels fastest, then columns, then rows. A block takes such tiles of the images one after the
-    other; they come to its LDS, `stages` of them ahead. All tiles are divided among `slices`, whose
-    sums are added by a second launch.
+    other; they come to its LDS, `stages` of them ahead, each in `bands` of rows: a thread walks
+    over the first rows while others are under way. All tiles are divided among `slices`, whose sums
+    are added by a second launch, and those of a slice among the blocks of a `cluster` (Hopper's),
+    which add their sums themselves.
     With `ahead` (devices with an early start) a kernel overlaps with its neighbours, as that of
     row_reuse does: a block that starts while the previous kernel still runs fetches its first tile
     to the L2 cache.
@@ -45,6 +47,8 @@ class ChannelSumsTiling(Tiling):
     slices: int
     stages: int = 1
     ahead: bool = False
+    bands: int = 1
+    cluster: int = 1
 
     algorithm: ClassVar[str] = "channel_sums"
 
@@ -52,11 +56,12 @@ class ChannelSumsTiling(Tiling):
     def name(self) -> str:
         """Part of a plan's canonical name.
 
-        >>> ChannelSumsTiling(2, 16, 7, 4, 2, 7, 30, 2, ahead=True).name
-        'channel_sums_v2_c16_t7x4_l2x7_s30_a2_ahead'
+        >>> ChannelSumsTiling(2, 16, 7, 4, 2, 7, 30, 2, True, 3, 4).name
+        'channel_sums_v2_c16_t7x4_l2x7_s30_x4_a2_b3_ahead'
         """
         return (f"channel_sums_v{self.vector}_c{self.lanes_c}_t{self.thread_h}x{self.thread_w}"
-                f"_l{self.lanes_h}x{self.lanes_w}_s{self.slices}_a{self.stages}"
+                f"_l{self.lanes_h}x{self.lanes_w}_s{self.slices}"
+                f"{f'_x{self.cluster}' if self.cluster > 1 else ''}_a{self.stages}_b{self.bands}"
                 f"{'_ahead' if self.ahead else ''}")
 
 
@@ -74,7 +79,9 @@ class ChannelSumsShape:
     tile_x: Count  # elements of LDS for a tile of x, whole vectors
     tile_g: Count  # and for one of the gradient
     units: Count  # tiles of all images
-    unit_slices: Count  # tiles of a slice, at most
+    unit_slices: Count  # tiles of a block, at most
+    band_rows: Count  # rows of x that a thread walks over in a band
+    rows_at_once: Count  # filter rows whose sums are added at a time
     lds_bytes: Count
 
 
@@ -87,16 +94,22 @@ def shape_of(problem: ConvProblem, t: Any) -> ChannelSumsShape:
     tile_h, tile_w = rows.under(block_h), columns.under(block_w)
     tile_x = whole_vectors(problem, tile_h * tile_w * walked)
     tile_g = whole_vectors(problem, block_h * block_w * channels)
-    sharers = t.lanes_h * t.lanes_w
-    parts = np.where(sharers > 1, WORD_BYTES * sharers * columns.kernel * channels, 0)
+    sharers, products = t.lanes_h * t.lanes_w, problem.spec.products
     units = (problem.batch * ceil_div(problem.out_height, block_h)
              * ceil_div(problem.out_width, block_w))
     tiles = problem.spec.element.bytes * t.stages * (tile_x + tile_g)
+    # At the end: the threads' sums of some filter rows, and those of a block of a cluster.
+    row = WORD_BYTES * sharers * columns.kernel * channels
+    of_block = np.where(np.asarray(t.cluster) > 1, WORD_BYTES * products * channels, 0)
+    at_once = np.clip((tiles - of_block) // row, 1, rows.kernel)
+    parts = np.where(sharers > 1, at_once * row, 0) + of_block
+    walked_rows = rows.under(t.thread_h)
     return ChannelSumsShape(
-        rows=rows.under(t.thread_h), columns=held_columns(columns, t.thread_w),
+        rows=walked_rows, columns=held_columns(columns, t.thread_w),
         live_rows=rows.live(t.thread_h), channels=channels, walked=walked, tile_h=tile_h,
         tile_w=tile_w, tile_x=tile_x, tile_g=tile_g, units=units,
-        unit_slices=ceil_div(units, t.slices),
+        unit_slices=ceil_div(units, t.slices * t.cluster),
+        band_rows=ceil_div(walked_rows, t.bands), rows_at_once=at_once,
         lds_bytes=ceil_div(np.maximum(tiles, parts), VECTOR_BYTES) * VECTOR_BYTES)
 
 

@@ -19,7 +19,7 @@ from dscore.core.tiling import Tiling
 ARRIVALS_BYTES = 16
 # Sums side by side in a block that adds the slices, and its threads for each, at most
 # (hip_src/tap_sums/parts.hpp).
-PART_LANES, MOST_PART_GROUPS = 64, 8
+PART_LANES, MOST_PART_GROUPS = 32, 16
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,14 @@ def parts_bytes(problem: ConvProblem, slices: int) -> int:
     return WORD_BYTES * slices * sums_of(problem) if slices > 1 else 0
 
 
+def part_groups(slices: int) -> int:
+    """Threads that add the slices of one sum: a power of two."""
+    return 1 << min(slices, MOST_PART_GROUPS).bit_length() - 1
+
+
 def parts_launches(problem: ConvProblem, slices: int) -> tuple[Launch, ...]:
     """The launch that adds the slices (hip_src/tap_sums/parts.hpp), where there are several."""
     if slices == 1:
         return ()
-    threads = PART_LANES * min(slices, MOST_PART_GROUPS)
+    threads = PART_LANES * part_groups(slices)
     return (Launch(-(-sums_of(problem) // PART_LANES), threads, WORD_BYTES * threads),)
