@@ -2,7 +2,7 @@
 
 Order of additions, for one element: slice ``s`` of the wavefronts sums the pixels
 ``[s · slice, (s + 1) · slice)`` of every step of its block, ascending, beginning with +0; then the
-slices are added, ascending, beginning with +0; then the parts: row ``r`` of the threads adds parts
+slices are added, ascending, beginning with +0; then the blocks of a cluster; then the parts: row ``r`` of the threads adds parts
 ``r``, ``r + rows``, …, and the rows are added to the first. Products are rounded before they are
 added. Pixels past the last are +0 · +0. With "tf32x3" the pixels of a slice come in eights, as the
 channels of gemm do; the last eight of a plane end with +0 · +0.
@@ -44,9 +44,12 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
         tile = first + lane_ids(blocks.count, 1)
         for part in range(kernel.t.parts):
-            blocks.begin()
-            kernel.accumulate(tile, part)
-            kernel.store(tile, part, kernel.slices())
+            sums = np.float32(0)
+            for rank in range(kernel.t.cluster):
+                blocks.begin()
+                kernel.accumulate(tile, part * kernel.t.cluster + rank)
+                sums = sums + kernel.slices()
+            kernel.store(tile, part, sums)
     kernel.add_parts()
 
 
@@ -65,7 +68,7 @@ class _SplitK(LockstepKernel):
         self.threads, self.tiles = int(self.shape.waves) * self.wavefront, int(self.shape.tiles)
         self.weights = self.problem.spec.out_channels * self.problem.spec.in_channels
         self.workspace = np.full((self.t.parts, self.weights), np.nan, np.float32)
-        require_launch(plan, self.tiles * self.t.parts, self.threads)
+        require_launch(plan, self.tiles * self.t.parts * self.t.cluster, self.threads)
         lane, wave = lane_ids(self.wavefront), lane_ids(int(self.shape.waves), 1)
         waves_o, waves_i = self.t.tile_o // self.t.wave_o, self.t.tile_i // self.t.wave_i
         self.slice = wave // (waves_o * waves_i)
@@ -110,7 +113,7 @@ class _SplitK(LockstepKernel):
     def accumulate(self, tile: Ints, share: int) -> None:
         """The steps of a share; a barrier parts each from the next."""
         self.lanes.sums.fill(0)
-        each, more = divmod(int(self.shape.all_steps), self.t.parts)
+        each, more = divmod(int(self.shape.all_steps), self.t.parts * self.t.cluster)
         first = share * each + min(share, more)
         for at, step in enumerate(range(first, first + each + (share < more))):
             buffer = self.ring + at % self.t.stages * int(self.shape.buffer)
@@ -145,7 +148,7 @@ class _SplitK(LockstepKernel):
         self.blocks.lds_write(0, temp, words.ravel())
 
     def slices(self) -> Floats:
-        """The sums of all slices (block, slice, output channel, input channel), through LDS."""
+        """The sums of all slices (block, output channel, input channel), through LDS."""
         t, count = self.t, self.blocks.count
         shape = (*self.lanes.registers, *self.blocks.shape[1:])
         words = self.slice * t.tile_o * self.sum_row + (
@@ -156,13 +159,14 @@ class _SplitK(LockstepKernel):
         sums = np.empty((count, t.slices, t.tile_o, t.tile_i), np.float32)
         self.blocks.lds_read(sums, Addresses((slices * t.tile_o + o) * self.sum_row + i),
                              self.ring, operand=False)
-        return sums
-
-    def store(self, tile: Ints, part: int, sums: Floats) -> None:
-        """Add the sums of slices, and store them."""
-        spec, total = self.problem.spec, np.zeros_like(sums[:, 0])
-        for at in range(self.t.slices):
+        total = np.zeros_like(sums[:, 0])
+        for at in range(t.slices):
             np.add(total, sums[:, at], out=total)
+        return total
+
+    def store(self, tile: Ints, part: int, total: Floats) -> None:
+        """Store the sums."""
+        spec = self.problem.spec
         first_o, first_i = (first[..., None] for first in self._first_channels(tile))
         o, i = first_o + lane_ids(self.t.tile_o, 1), first_i + lane_ids(self.t.tile_i)
         mask = (o < spec.out_channels) & (i < spec.in_channels)

@@ -6,7 +6,7 @@ each image as they lie in memory.
 Order of additions, for one tap of a thread: units (rows of some images), within these rows of x,
 within these columns of the gradient, all ascending, beginning with +0. The threads of a channel's
 sums (image, strip, lane) are added by some lanes: lane k adds those of threads k, k + lanes, …,
-then each half of the lanes is added to the other. The slices are added by groups in the same way,
+then each half of the lanes is added to the other; the blocks of a cluster, ascending. The slices are added by groups in the same way,
 then the groups, ascending. Products are rounded before they are added. A row outside x is left out;
 a column outside it is +0 · gradient.
 """
@@ -47,11 +47,14 @@ from dscore.core.trace import Trace
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     """Write the weight gradient of *plan* to the operand out."""
     kernel = _TapSums(plan, operands)
-    for some, first in batches(plan, kernel.grid, trace, kernel.allocate):
-        some.begin()
+    for some, first in batches(plan, kernel.clusters, trace, kernel.allocate):
         kernel.place(first + lane_ids(some.count, 1, 1))
-        kernel.accumulate()
-        kernel.reduce()
+        sums = np.float32(0)
+        for rank in range(kernel.t.cluster):
+            some.begin()
+            kernel.accumulate(rank)
+            sums = kernel.reduced() if rank == 0 else sums + kernel.reduced()
+        kernel.store(sums)
     if kernel.slices > 1:
         operands["out"][:] = added(kernel.parts)
 
@@ -71,7 +74,8 @@ def added(parts: Floats) -> Floats:
 class _TapSums(LockstepKernel):
     """The walk over the rows of x, and the reduction.
 
-    Grid order: channel tile fastest, then slice, then tile of taps.
+    Grid order: block of the cluster fastest, then channel tile, slice, tile of taps. Blocks of the
+    same rank in their clusters run together.
     """
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
@@ -85,8 +89,8 @@ class _TapSums(LockstepKernel):
         self.threads = waves * S
         self.channel_tiles = ceil_div(problem.spec.out_channels, t.planes)
         self.tap_rows = ceil_div(problem.spec.kernel[0], t.taps_h)
-        self.grid = int(blocks(problem, t))
-        require_launch(plan, self.grid, self.threads)
+        self.clusters = int(blocks(problem, t)) // t.cluster
+        require_launch(plan, self.clusters * t.cluster, self.threads)
         self.offsets = column_offsets(problem, t.thread_w, t.taps_w)
         self.register_of = {offset: number for number, offset in enumerate(self.offsets)}
         # The result, or that of each slice.
@@ -111,7 +115,7 @@ class _TapSums(LockstepKernel):
         some.lds_tile("the count of bytes that have come", t.stages * ARRIVALS_BYTES // WORD_BYTES)
 
     def place(self, block: Ints) -> None:
-        """Channels, slices and taps of the blocks numbered *block*."""
+        """Channels, slices and taps of the clusters numbered *block*."""
         problem, spec, t = self.problem, self.problem.spec, self.t
         channel_tile, self.slice, tap_row, tap_column = split(
             block, self.channel_tiles, t.slices, self.tap_rows)
@@ -125,13 +129,13 @@ class _TapSums(LockstepKernel):
             for outputs, stride, taps, dilation, pad, size in zip(
                 (problem.out_height, problem.out_width), spec.stride, (t.taps_h, t.taps_w),
                 spec.dilation, self.pad, (problem.height, problem.width), strict=True))
-        self.sums.fill(0)
 
-    def accumulate(self) -> None:
-        """All units of the slices, one after the other."""
+    def accumulate(self, rank: int) -> None:
+        """All units of the blocks of that rank, one after the other."""
+        self.sums.fill(0)
         size, row_tiles = int(self.shape.unit_slices), int(self.shape.row_tiles)
         for step in range(size):
-            unit = self.slice * size + step
+            unit = (self.slice * self.t.cluster + rank) * size + step
             there = unit < self.shape.units
             stage = self.stages[step % self.t.stages]
             self.stage(stage, unit // row_tiles * self.t.images, unit % row_tiles, there)
@@ -226,8 +230,8 @@ class _TapSums(LockstepKernel):
                     self.blocks.fma(self.sums[f * t.taps_w + g], value, self.slot(r, c),
                                     self.product, mask, True)
 
-    def reduce(self) -> None:
-        """Add the sums of the threads of each plane, and store them."""
+    def reduced(self) -> Floats:
+        """The sums of the threads of each plane added, by tap, block and plane."""
         t, taps = self.t, self.t.taps_h * self.t.taps_w
         lanes_of_plane, count = t.lanes_h * t.lanes_w, self.blocks.count
         # By tap, block, plane and sharer, which are an image's threads, then the next one's.
@@ -241,7 +245,8 @@ class _TapSums(LockstepKernel):
         while lanes > 1:
             lanes //= 2
             sums = sums[..., :lanes] + sums[..., lanes:2 * lanes]
-        self.store(sums[..., 0])
+        total: Floats = sums[..., 0]
+        return total
 
     def store(self, sums: Floats) -> None:
         """Store *sums*, by tap, block and plane: to the result, or to the slice's part."""

@@ -17,6 +17,7 @@ from dscore.core.errors import SpecError, UnavailableError, require_one_of, show
 from dscore.core.numerics import Permission
 from dscore.core.spec import Kind
 from dscore.torch.accelerated import Accelerated, become_accelerated, plain_class
+from dscore.torch.activations import write_elsewhere, write_in_place
 from dscore.torch.gains import measured
 from dscore.torch.modules import Conv2d
 from dscore.torch.report import Report, report_on
@@ -62,6 +63,9 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
     captured CUDA graphs, which look at nothing. A model that PyTorch cannot trace is folded in
     parts, or not at all: the report says so, and its convolutions are replaced one by one.
 
+    Activations in place of which PyTorch copies the input in training, as ReLU6 and SiLU, write
+    elsewhere from then on where they follow a convolution or a batch norm in an `nn.Sequential`.
+
     Kernels are prepared in parallel; of a model in train mode, those of the gradients as well.
 
     Raises SpecError for what is no module, UnavailableError for a backend that cannot run here.
@@ -81,10 +85,13 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
     survey = _surveyed(model, example, setting, fold, measuring, kinds, model.training)
     setting.prepare(survey.needed(model.training))
     plain = _results(survey) if survey.parts else []  # of PyTorch, before anything is replaced
+    if moved := write_elsewhere(model):
+        setting.say(f"{moved} activations no longer write in place, for which a training step "
+                    "would copy what they overwrite")
     _replace(survey, setting)
     _hold_to_example(survey, plain)
     if not setting.computes:
-        setting.note += "; " * bool(setting.note) + _ON_THE_CPU
+        setting.say(_ON_THE_CPU)
     return report_on(survey, setting)
 
 
@@ -142,6 +149,7 @@ def restore(model: nn.Module) -> None:
         if isinstance(module, Accelerated):
             module.__class__ = plain_class(module)
             del module._dscore_folded
+        write_in_place(module)
         if vars(module).pop(_REPLACED, False):
             module.__class__ = nn.Conv2d
             for option in ("backend", "arithmetic"):

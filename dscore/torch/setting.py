@@ -45,6 +45,10 @@ class Setting:
         """Whether kernels run for this setting."""
         return self._backend is not None
 
+    def say(self, words: str) -> None:
+        """Add to the note."""
+        self.note += "; " * bool(self.note) + words
+
     def plan_of(self, problem: ConvProblem) -> Plan:
         """The plan that a call takes; SpecError or InfeasibleError where there is none."""
         if self._backend is None:

@@ -1,6 +1,5 @@
 // Weight gradient of depthwise layers on images whose channels lie side by side (NHWC): sums over
 // all images and outputs, for each tap of a filter.
-//
 // A lane takes a vector of channels and keeps the sums of its taps in registers. It walks over rows
 // of x, each of which it reads once for all filter rows; the rows of the gradient over it are in
 // registers, too. Blocks take shares of the images' tiles, whose rows come in bands, as those of
@@ -47,7 +46,8 @@ struct ChannelSums : ChannelSumsKernel<T, Tiling> {
   using Arguments = typename ChannelSumsKernel<T, t>::Arguments;
   using Rows = ForwardAxis<L::kernel_h, L::stride_h, L::dilation_h>;
   using Columns = ForwardAxis<L::kernel_w, L::stride_w, L::dilation_w>;
-  using Then = std::conditional_t<(t::slices > 1), TapSumsParts<T, t, L, Shape, t::slices, true>, void>;
+  using Parts = TapSumsParts<T, t, L, Shape, t::slices, true>;
+  using Then = std::conditional_t<(t::slices > 1), Parts, void>;
   static constexpr int layout = DSCORE_NHWC, threads = t::threads, wavefront = t::wavefront;
   static constexpr int cluster = t::cluster;
   static constexpr int block_h = t::lanes_h * t::thread_h, block_w = t::lanes_w * t::thread_w;
@@ -55,20 +55,19 @@ struct ChannelSums : ChannelSumsKernel<T, Tiling> {
   static constexpr int tile_w = Columns::under(block_w);
   static constexpr int held = Columns::under(t::thread_w), rows = Rows::under(t::thread_h);
   static constexpr int live_rows = Rows::live(t::thread_h);
-  // Rows of x of a band, and of the gradient: no later than the first row of x that they meet.
-  static constexpr int band_rows = ceil_div(rows, t::bands);
+  static constexpr int band_rows = ceil_div(rows, t::bands);  // of x
   using TileX = ChannelTile<T, t::lanes_h, Rows::step(t::thread_h), rows, t::bands, tile_w,
                             walked_channels, t::copy_x, threads>;
+  // Rows of the gradient come no later than the first row of x that they meet.
   using TileG = ChannelTile<T, t::lanes_h, t::thread_h, t::thread_h, t::bands, block_w,
                             t::channels, t::copy_g, threads, t::channels,
                             ceil_div(band_rows, L::stride_h)>;
   static constexpr int whole = 16 / static_cast<int>(sizeof(T));
-  // A stage of LDS has a tile of x and, behind it, one of the gradient.
+  // A stage has a tile of x and, behind it, one of the gradient.
   static constexpr int gradient_at = ceil_div(TileX::elements, whole) * whole;
   static constexpr int stage_elements = gradient_at + ceil_div(TileG::elements, whole) * whole;
   static constexpr int stages_bytes = t::stages * stage_elements * int{sizeof(T)};
-  // At the end LDS has the threads' sums of some filter rows, as many as fit there, and behind them
-  // the sums of the block, where it is one of a cluster.
+  // At the end LDS has the threads' sums of some filter rows and, in a cluster, those of the block.
   static constexpr int of_row = L::kernel_w * t::channels;
   static constexpr int row_bytes = t::sharers * of_row * int{sizeof(float)};
   static constexpr int block_bytes =
@@ -108,7 +107,7 @@ struct ChannelSums : ChannelSumsKernel<T, Tiling> {
   const Shape &s;
   const T *x, *gradient;
   T *lds;
-  int thread, lane_w, lane_h, first_channel, channel, rank, slice, unit_end;
+  int thread, lane_w, lane_h, first_channel, channel, unit_end;
   bool live;
   float sums[L::taps][t::vector], row[held][t::vector];
   float gradients[live_rows][t::thread_w][t::vector];
@@ -118,10 +117,7 @@ struct ChannelSums : ChannelSumsKernel<T, Tiling> {
         gradient(static_cast<const T *>(args.gradient)), thread(threadIdx.x), sums{} {
     lane_w = thread / t::lanes_c % t::lanes_w;
     lane_h = thread / (t::lanes_c * t::lanes_w);
-    const int group = static_cast<int>(blockIdx.x) / t::cluster;
-    rank = static_cast<int>(blockIdx.x) % t::cluster;
-    first_channel = group % channel_tiles(s) * t::channels;
-    slice = group / channel_tiles(s);
+    first_channel = group() % channel_tiles(s) * t::channels;
     channel = first_channel + thread % t::lanes_c * t::vector;
     unit_end = least(first_unit() + ceil_div(units(s), t::shares), units(s));
     live = thread < t::used_threads && channel < s.out_channels;
@@ -132,8 +128,11 @@ struct ChannelSums : ChannelSumsKernel<T, Tiling> {
         tile_g(first_unit()).prefetch(thread);
       }
   }
+  static __device__ int group() { return static_cast<int>(blockIdx.x) / t::cluster; }
+  static __device__ int rank() { return static_cast<int>(blockIdx.x) % t::cluster; }
+  __device__ int slice() const { return group() / channel_tiles(s); }
   __device__ int first_unit() const {
-    return (slice * t::cluster + rank) * ceil_div(units(s), t::shares);
+    return (slice() * t::cluster + rank()) * ceil_div(units(s), t::shares);
   }
 
   // Where a unit begins: its image, and the first row and column of the gradient.
@@ -222,54 +221,54 @@ struct ChannelSums : ChannelSumsKernel<T, Tiling> {
       }
   }
 
-  // The sum of a tap of a channel, which is number `at` of the block's, to its place.
+  // Sum number `at` of the block, of a tap of a channel, to its place.
   __device__ void store(const Arguments &args, int at, float sum) const {
     const int of_channel = first_channel + at % t::channels, tap = at / t::channels;
     if (of_channel >= s.out_channels) return;
     if constexpr (t::slices > 1)  // neighbours write side by side
-      static_cast<float *>(args.workspace)[(slice * L::taps + tap) * s.out_channels +
+      static_cast<float *>(args.workspace)[(slice() * L::taps + tap) * s.out_channels +
                                            of_channel] = sum;
     else
       static_cast<T *>(args.out)[of_channel * L::taps + tap] = static_cast<T>(sum);
   }
 
-  // Adds the threads' sums in their order, through LDS, some filter rows at a time, for `finish`.
+  // Adds the threads' sums in their order, through LDS, some rows at a time, for `finish`.
   template <class Finish>
   __device__ void reduce(const Finish &finish) {
     const int lane = channel - first_channel;
     if constexpr (t::sharers == 1) {
       DSCORE_UNROLL
-      for (int i = 0; i < L::taps * t::vector; i++)
-        if (live) finish(i / t::vector * t::channels + lane + i % t::vector,
-                         sums[i / t::vector][i % t::vector]);
+      for (int i = 0, v = 0; i < L::taps * t::vector; i++, v = i % t::vector)
+        if (live) finish(i / t::vector * t::channels + lane + v, sums[i / t::vector][v]);
       return;
     }
     constexpr int outputs = rows_at_once * of_row;
     float *const parts = reinterpret_cast<float *>(lds);
     float *const own = parts + thread / t::lanes_c * outputs + lane;
     DSCORE_UNROLL
-    for (int first = 0; first < L::kernel_h; first += rows_at_once) {
-      const int count = least(rows_at_once, L::kernel_h - first);
-      if (first > 0) __syncthreads();
+    for (int f = 0; f < L::kernel_h; f++) {
+      const int row = f % rows_at_once;
+      if (f > 0 && row == 0) __syncthreads();
       DSCORE_UNROLL
-      for (int tap = 0; tap < count * L::kernel_w; tap++)
+      for (int g = 0; g < L::kernel_w; g++)
         DSCORE_UNROLL
         for (int v = 0; v < t::vector; v++)
           if (thread < t::used_threads)
-            own[tap * t::channels + v] = sums[first * L::kernel_w + tap][v];
+            own[row * of_row + g * t::channels + v] = sums[f * L::kernel_w + g][v];
+      if (row < rows_at_once - 1 && f < L::kernel_h - 1) continue;
       __syncthreads();
       DSCORE_ROLLED
-      for (int at = thread; at < count * of_row; at += threads) {
+      for (int at = thread; at < (row + 1) * of_row; at += threads) {
         float sum = parts[at];
         DSCORE_UNROLL_READS
         for (int sharer = 1; sharer < t::sharers; sharer++) sum += parts[sharer * outputs + at];
-        finish(first * of_row + at, sum);
+        finish((f - row) * of_row + at, sum);
       }
     }
   }
 
   __device__ void run(const Arguments &args) {
-    // Blocks of the sum of slices may lie on the device beforehand: they wait for this kernel's end.
+    // Blocks of the sum of slices may come beforehand: they wait for this kernel's end.
     if constexpr (t::ahead || t::slices > 1) admit_next_kernel();
     const int begin = first_unit();
     DSCORE_UNROLL
@@ -292,7 +291,7 @@ struct ChannelSums : ChannelSumsKernel<T, Tiling> {
     } else {
       float *const of_block = reinterpret_cast<float *>(lds) + parts_bytes / int{sizeof(float)};
       reduce([&](int at, float sum) { of_block[at] = sum; });
-      join_shares<t::cluster, threads>(of_block, L::kernel_h * of_row, rank, thread,
+      join_shares<t::cluster, threads>(of_block, L::kernel_h * of_row, rank(), thread,
                                        [&](int at, float sum) { store(args, at, sum); });
     }
   }

@@ -9,7 +9,7 @@
 //
 // Order of additions with plain arithmetic, as the reference backend has it: a slice s of the
 // wavefronts sums pixels [s * slice, (s + 1) * slice) of every step, ascending; then the slices are
-// added, ascending; then the parts.
+// added, ascending; then the blocks of a cluster; then the parts.
 #pragma once
 
 #include "split_k/sum.hpp"
@@ -21,11 +21,13 @@ namespace dscore {
 // VectorG, VectorX, VectorW: elements that lie side by side and aligned in an image of the
 // gradient, of the input, and in a row of the result.
 template <int TileO, int TileI, int WaveO, int WaveI, int LanesO, int Slices, int Step, int Stages,
-          int Parts, bool Planes, bool Split, int VectorG, int VectorX, int VectorW, int Wavefront>
+          int Parts, int Cluster, bool Planes, bool Split, int VectorG, int VectorX, int VectorW,
+          int Wavefront>
 struct SplitKTiling {
   static constexpr int tile_o = TileO, tile_i = TileI, wave_o = WaveO, wave_i = WaveI;
   static constexpr int lanes_o = LanesO, lanes_i = Wavefront / LanesO;
   static constexpr int slices = Slices, step = Step, stages = Stages, parts = Parts;
+  static constexpr int cluster = Cluster, shares = Parts * Cluster;  // blocks of a tile
   static constexpr int wavefront = Wavefront;
   static constexpr int vector_g = VectorG, vector_x = VectorX, vector_w = VectorW;
   static constexpr bool planes = Planes, split = Split;
@@ -69,9 +71,9 @@ struct SplitK : SplitKTiles<T, Tiling, Layer, Shape_, SplitKArguments<Tiling>> {
   using Arguments = SplitKArguments<t>;
   using Tiles = SplitKTiles<T, t, Layer, Shape, Arguments>;
   using Tiles::s, Tiles::thread, Tiles::lane, Tiles::wave_o, Tiles::wave_i, Tiles::slice;
-  using Tiles::part, Tiles::first_o, Tiles::first_i, Tiles::steps;
+  using Tiles::part, Tiles::rank, Tiles::first_o, Tiles::first_i, Tiles::steps;
   using Then = std::conditional_t<(t::parts > 1), SplitKSum<T, t, Shape>, void>;
-  static constexpr int threads = t::threads, wavefront = t::wavefront;
+  static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = t::cluster;
   // Planes pass through a ring by bulk copies.
   static constexpr bool bulk = t::planes && !Tiles::fetched;
   static constexpr int ring_bytes = t::stages * t::buffer * int{sizeof(T)};
@@ -185,14 +187,18 @@ struct SplitK : SplitKTiles<T, Tiling, Layer, Shape_, SplitKArguments<Tiling>> {
       }
   }
 
-  // Sums that lie side by side, of all slices.
+  // Sums that lie side by side, of all slices of all blocks of the cluster.
   using Sums = Pack<float, t::vector_w>;
   __device__ Sums joined(const float *sums) const {
     Sums total{};
-    DSCORE_ROLLED
-    for (int other = 0; other < t::slices; other++)
-      DSCORE_UNROLL
-      for (int j = 0; j < t::vector_w; j++) total.at[j] += sums[other * t::sums + j];
+    if constexpr (cluster > 1) {
+      join_all<t>(total.at, sums);
+    } else {
+      DSCORE_ROLLED
+      for (int other = 0; other < t::slices; other++)
+        DSCORE_UNROLL
+        for (int j = 0; j < t::vector_w; j++) total.at[j] += sums[other * t::sums + j];
+    }
     return total;
   }
 
@@ -200,14 +206,16 @@ struct SplitK : SplitKTiles<T, Tiling, Layer, Shape_, SplitKArguments<Tiling>> {
     __syncthreads();
     if constexpr (t::split) put_split(sums + slice * t::sums);
     else put_plain(sums + slice * t::sums);
-    __syncthreads();
+    if constexpr (cluster > 1) cluster_barrier();
+    else __syncthreads();
     constexpr int columns = t::tile_i / t::vector_w;
-    for (int at = thread; at < t::tile_o * columns; at += threads) {
+    for (int at = rank * threads + thread; at < t::tile_o * columns; at += cluster * threads) {
       const int o = at / columns, i = at % columns * t::vector_w;
       if (first_o + o < s.out_channels && first_i + i < s.in_channels)
         store(args, (first_o + o) * s.in_channels + first_i + i,
               joined(sums + o * t::sum_row + i));
     }
+    if constexpr (cluster > 1) cluster_barrier();  // a block's LDS is there as long as the block is
   }
   __device__ void store(const Arguments &args, int at, const Sums &sums) const {
     if constexpr (t::parts > 1) {
@@ -241,6 +249,8 @@ struct SplitK : SplitKTiles<T, Tiling, Layer, Shape_, SplitKArguments<Tiling>> {
 
   __device__ void run(const Arguments &args) {
     T *lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
+    // Blocks of the sum of parts may come beforehand: they wait for this kernel's end.
+    if constexpr (t::parts > 1) admit_next_kernel();
     if constexpr (bulk) run_planes(lds);
     else run_ring<t>(*this, lds, steps, [](T *, int) {});
     finish(args, reinterpret_cast<float *>(lds));

@@ -19,8 +19,8 @@ struct SplitKTiles : KernelOn<T, Arguments> {
   static __host__ __device__ int tiles_i(const Shape &s) {
     return ceil_div(s.in_channels, t::tile_i);
   }
-  // Tiles fastest: blocks that read the same pixels follow one another.
-  static int blocks(const Shape &s) { return tiles_o(s) * tiles_i(s) * t::parts; }
+  // Block of the cluster fastest, then tiles: blocks that read the same pixels follow one another.
+  static int blocks(const Shape &s) { return tiles_o(s) * tiles_i(s) * t::shares; }
 
   // A row is a channel's pixels of a step, or all channels' plane of an image.
   template <int Channels, int Vector>
@@ -35,7 +35,7 @@ struct SplitKTiles : KernelOn<T, Arguments> {
 
   const T *gradient, *x;
   const Shape &s;
-  int thread, lane, wave_o, wave_i, slice, part, first_o, first_i, first_step, steps;
+  int thread, lane, wave_o, wave_i, slice, part, rank, first_o, first_i, first_step, steps;
   GradientVector gradient_temp[fetched ? GradientWalk::count : 1];
   ImageVector image_temp[fetched ? ImageWalk::count : 1];
 
@@ -46,14 +46,15 @@ struct SplitKTiles : KernelOn<T, Arguments> {
     slice = wave / (t::waves_o * t::waves_i);
     wave_i = wave % t::waves_i * t::wave_i;
     wave_o = wave / t::waves_i % t::waves_o * t::wave_o;
-    const int tile = blockIdx.x;
+    const int tile = static_cast<int>(blockIdx.x) / t::cluster;
+    rank = static_cast<int>(blockIdx.x) % t::cluster;
     first_o = tile % tiles_o(s) * t::tile_o;
     first_i = tile / tiles_o(s) % tiles_i(s) * t::tile_i;
     part = tile / tiles_o(s) / tiles_i(s);
-    // Steps are shared evenly: the first parts have one more.
-    const int all = ceil_div(pixels(s), t::step);
-    first_step = part * (all / t::parts) + least(part, all % t::parts);
-    steps = all / t::parts + (part < all % t::parts);
+    // Steps are shared evenly: the first shares have one more.
+    const int all = ceil_div(pixels(s), t::step), share = part * t::cluster + rank;
+    first_step = share * (all / t::shares) + least(share, all % t::shares);
+    steps = all / t::shares + (share < all % t::shares);
   }
 
   // Where channel 0 of a pixel lies, of the gradient and of the input. Where there is none, nothing

@@ -73,8 +73,8 @@ __device__ inline void join_all(Sum (&values)[Count], const Sum *sums) {
         join_block<t>(values, sums, first + block);
 }
 
-// Adds what all blocks of a cluster have in LDS, `count` sums each, ascending; each block does so for
-// a share of them, which go to `store`. Waits for the other threads at both ends.
+// Adds what all blocks of a cluster have in LDS, `count` sums each, ascending; each block does so
+// for a share of them, which go to `store`. Waits for the other threads at both ends.
 template <int Cluster, int Threads, class Store>
 __device__ inline void join_shares(const float *own, int count, int rank, int thread,
                                    const Store &store) {

@@ -12,12 +12,14 @@ namespace dscore {
 // as one; the first that begins a vector of x is its column Phase. They depend on the image's
 // sizes, so that a kernel for any sizes has them as arguments.
 template <int ThreadH, int ThreadW, int LanesH, int LanesW, int Planes, int Images, int Slices,
-          int Stages, int TapsH, int TapsW, bool Ahead, int SpanX, int SpanG, int VectorX,
-          int Phase, int VectorG, int Wavefront>
+          int Stages, int TapsH, int TapsW, int Cluster, bool Ahead, int SpanX, int SpanG,
+          int VectorX, int Phase, int VectorG, int Wavefront>
 struct TapSumsTiling {
   static constexpr int thread_h = ThreadH, thread_w = ThreadW, lanes_h = LanesH;
   static constexpr int lanes_w = LanesW, planes = Planes, images = Images, slices = Slices;
   static constexpr int stages = Stages, taps_h = TapsH, taps_w = TapsW, taps = TapsH * TapsW;
+  static constexpr int cluster = Cluster;
+  static constexpr int shares = Slices * Cluster;  // blocks that take the units of one channel tile
   static constexpr int span_x = SpanX, span_g = SpanG, wavefront = Wavefront;
   static constexpr int vector_x = VectorX, phase = Phase, vector_g = VectorG;
   static constexpr bool ahead = Ahead;
@@ -53,9 +55,9 @@ struct TapSumsBlock : TapSumsKernel<T, t> {
   static __host__ __device__ int units(const Shape &s) {
     return ceil_div(s.batch, t::images) * row_tiles(s);
   }
-  // Channel tile fastest, then slice, then tile of taps.
+  // Block of the cluster fastest, then channel tile, then slice, then tile of taps.
   static int blocks(const Shape &s) {
-    return channel_tiles(s) * t::slices * tap_tiles_h * tap_tiles_w;
+    return channel_tiles(s) * t::shares * tap_tiles_h * tap_tiles_w;
   }
   static __host__ __device__ int multiplier(const Shape &s) { return s.out_channels / s.groups; }
 
@@ -63,7 +65,7 @@ struct TapSumsBlock : TapSumsKernel<T, t> {
   const T *x, *gradient;
   T *lds = nullptr;
   TransferBarrier *barriers = nullptr;
-  int thread, lane, strip, plane, image, first_channel, slice, first_tap_h, first_tap_w;
+  int thread, lane, strip, plane, image, first_channel, rank, slice, first_tap_h, first_tap_w;
   int pad_top, pad_left, row_end, column_end, unit_end;
 
   template <class Arguments>
@@ -73,7 +75,8 @@ struct TapSumsBlock : TapSumsKernel<T, t> {
     lane = thread % t::lanes_w, strip = thread / t::lanes_w % t::lanes_h;
     plane = thread / t::plane_threads % t::planes;
     image = thread / (t::plane_threads * t::planes);
-    int block = blockIdx.x;
+    rank = static_cast<int>(blockIdx.x) % t::cluster;
+    int block = static_cast<int>(blockIdx.x) / t::cluster;
     first_channel = block % channel_tiles(s) * t::planes;
     block /= channel_tiles(s);
     slice = block % t::slices;
@@ -84,9 +87,11 @@ struct TapSumsBlock : TapSumsKernel<T, t> {
     // Rows and columns past the last tap of the last output are not read, though they may exist.
     row_end = greatest(0, least(s.height, Rows::under(s.out_height) - pad_top));
     column_end = greatest(0, least(s.width, Columns::under(s.out_width) - pad_left));
-    unit_end = least((slice + 1) * ceil_div(units(s), t::slices), units(s));
+    unit_end = least(first_unit() + ceil_div(units(s), t::shares), units(s));
   }
-  __device__ int first_unit() const { return slice * ceil_div(units(s), t::slices); }
+  __device__ int first_unit() const {
+    return (slice * t::cluster + rank) * ceil_div(units(s), t::shares);
+  }
   __device__ int image_of(int unit, int m) const { return unit / row_tiles(s) * t::images + m; }
   __device__ int first_row(int unit) const { return unit % row_tiles(s) * block_rows; }
 

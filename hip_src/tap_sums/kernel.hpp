@@ -4,11 +4,12 @@
 // once for all filter rows; the rows of the gradient over it are in registers, too. Blocks take
 // slices of the images and rows.
 // Order of additions, as the reference backend has it: of a thread units, within these rows of x,
-// within these its columns of the gradient, all ascending; then threads as in `reduce`; then slices
-// (parts.hpp). A row outside x is left out, a column outside it is 0 · gradient.
+// within these its columns of the gradient, all ascending; then threads as in `reduce`; then the
+// blocks of a cluster, ascending; then slices (parts.hpp). A row outside x is left out, a column
+// outside it is 0 · gradient.
 #pragma once
 
-#include "support/vendor.hpp"
+#include "support/joined_sums.hpp"
 #include "tap_sums/block.hpp"
 #include "tap_sums/parts.hpp"
 
@@ -26,10 +27,12 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
   using Move = typename Block::Move;
   using Then = std::conditional_t<(t::slices > 1), TapSumsParts<T, t, L, Shape, t::slices>, void>;
   using Block::s, Block::lds, Block::barriers, Block::thread, Block::lane, Block::strip;
+  using Block::rank;
   using Block::plane, Block::image, Block::first_channel, Block::slice, Block::pad_top;
   using Block::pad_left, Block::row_end, Block::column_end, Block::unit_end;
   using Block::first_tap_h, Block::first_tap_w, Block::image_of;
   static constexpr int threads = t::threads, wavefront = t::wavefront, alignment = 16;
+  static constexpr int cluster = t::cluster, outputs = t::planes * t::taps;
   static constexpr int held = Columns::under(t::thread_w), rows = Rows::under(t::thread_h);
   static constexpr int live_rows = Rows::live(t::thread_h);
   // Threads that hold parts of the same sums, those that add them, and the distance in LDS of
@@ -43,9 +46,11 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
   }();
   static constexpr int pitch = t::plane_threads | 1;
   static constexpr int tap_pitch = t::images * t::planes * pitch;
+  // At the end LDS has the sums of the threads and, of a block of a cluster, those of the block.
+  static constexpr int parts = sharers > 1 ? t::taps * tap_pitch : 0;
   static constexpr int data_bytes =
       greatest(t::stages * Block::stage_elements * int{sizeof(T)},
-               sharers > 1 ? t::taps * tap_pitch * int{sizeof(float)} : 0);
+               (parts + (cluster > 1 ? outputs : 0)) * int{sizeof(float)});
   static constexpr int lds_bytes =
       ceil_div(data_bytes, 16) * 16 + t::stages * int{sizeof(TransferBarrier)};
 
@@ -179,8 +184,9 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
       }
   }
 
-  // The sum of a tap of a channel, to its place.
-  __device__ void store(const Arguments &args, int of_plane, int tap, float sum) const {
+  // A sum of the block, of all its planes of a tap and then of the next one, to its place.
+  __device__ void store(const Arguments &args, int number, float sum) const {
+    const int of_plane = number % t::planes, tap = number / t::planes;
     const int f = first_tap_h + tap / t::taps_w, g = first_tap_w + tap % t::taps_w;
     const int channel = first_channel + of_plane;
     if (channel >= s.out_channels || f >= L::kernel_h || g >= L::kernel_w) return;
@@ -192,21 +198,21 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
   }
 
   // Adds the sums of the threads of each plane, through LDS: those of lane k, k + reducers, … of
-  // the sharers in this order, then each half of the lanes to the other.
-  __device__ void reduce(const Arguments &args) {
+  // the sharers in this order, then each half of the lanes to the other. Each goes to `finish`.
+  template <class Finish>
+  __device__ void reduce(float *parts, const Finish &finish) {
     if constexpr (sharers == 1) {
       DSCORE_UNROLL
       for (int tap = 0; tap < t::taps; tap++)
-        if (thread < t::used_threads) store(args, plane, tap, sums[tap]);
+        if (thread < t::used_threads) finish(tap * t::planes + plane, sums[tap]);
       return;
     }
-    float *const parts = reinterpret_cast<float *>(lds);
     const int own = (image * t::planes + plane) * pitch + thread % t::plane_threads;
     DSCORE_UNROLL
     for (int tap = 0; tap < t::taps; tap++)
       if (thread < t::used_threads) parts[tap * tap_pitch + own] = sums[tap];
     __syncthreads();
-    constexpr int outputs = t::planes * t::taps, at_once = threads / reducers;
+    constexpr int at_once = threads / reducers;
     DSCORE_ROLLED
     for (int first = 0; first < outputs; first += at_once) {
       const int output = first + thread / reducers;
@@ -218,12 +224,13 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
                        k % t::plane_threads];
       DSCORE_UNROLL
       for (int by = reducers / 2; by > 0; by /= 2) sum += DSCORE_SHFL_DOWN(sum, by, reducers);
-      if (thread % reducers == 0 && output < outputs) store(args, of_plane, tap, sum);
+      if (thread % reducers == 0 && output < outputs) finish(output, sum);
     }
   }
 
   __device__ void run(const Arguments &args) {
-    if constexpr (t::ahead) admit_next_kernel();
+    // Blocks of the sum of slices may come beforehand: they wait for this kernel's end.
+    if constexpr (t::ahead || t::slices > 1) admit_next_kernel();
     const int begin = Block::first_unit();
     DSCORE_UNROLL
     for (int stage = 0; stage < t::stages; stage++) Block::start_load(stage, begin + stage);
@@ -239,7 +246,14 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
       __syncthreads();
       Block::start_load(stage, unit + t::stages);
     }
-    reduce(args);
+    float *const of_threads = reinterpret_cast<float *>(lds), *const of_block = of_threads + parts;
+    const auto keep = [&](int number, float sum) { store(args, number, sum); };
+    if constexpr (cluster == 1) {
+      reduce(of_threads, keep);
+    } else {
+      reduce(of_threads, [&](int number, float sum) { of_block[number] = sum; });
+      join_shares<cluster, threads>(of_block, outputs, rank, thread, keep);
+    }
   }
 };
 

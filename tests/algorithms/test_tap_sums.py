@@ -58,9 +58,9 @@ def test_the_units_of_all_slices_cover_the_images(layer):
     space = solve(problem, H200, algorithm="tap_sums")
     assert algorithm("tap_sums").footprint(problem, space[0], 32).fmas > 0
     for at in range(0, len(space), 97):
-        shape = shape_of(problem, space[at])
-        assert shape.unit_slices * space[at].slices >= shape.units
-        assert (space[at].slices - 1) * shape.unit_slices < shape.units  # none has no work
+        shape, shares = shape_of(problem, space[at]), space[at].slices * space[at].cluster
+        assert shape.unit_slices * shares >= shape.units
+        assert (shares - 1) * shape.unit_slices < shape.units  # none has no work
 
 
 def _token(layer):

@@ -21,8 +21,9 @@ TOKENS = ("weight_gradient_n3c32h8w8_o48k1", "weight_gradient_n2c37h5w7_o29k1",
           "weight_gradient_n5c40h4w4_o17k1", "weight_gradient_n2c23h6w7_o19k1s2p1")
 
 
-def tiling(tile, wave, lanes_o, slices, step, parts=1, arithmetic="plain", planes=False):
-    return SplitKTiling(*tile, *wave, lanes_o, slices, *step, parts, planes, arithmetic)
+def tiling(tile, wave, lanes_o, slices, step, parts=1, arithmetic="plain", planes=False,
+           cluster=1):
+    return SplitKTiling(*tile, *wave, lanes_o, slices, *step, parts, planes, arithmetic, cluster)
 
 
 TILINGS = {
@@ -33,7 +34,9 @@ TILINGS = {
              tiling((8, 16), (4, 8), 4, 4, (16, 4), 2),
              tiling((32, 16), (16, 16), 8, 1, (8, 2), 9, "tf32x3"),
              tiling((16, 48), (16, 24), 8, 2, (16, 3), 1, "tf32x3"),
-             tiling((32, 8), (16, 8), 8, 3, (48, 4), 2, "tf32x3"))}
+             tiling((32, 8), (16, 8), 8, 3, (48, 4), 2, "tf32x3"),
+             tiling((16, 16), (8, 8), 8, 2, (16, 3), cluster=4),
+             tiling((32, 16), (16, 16), 8, 2, (16, 3), 2, "tf32x3", cluster=2))}
 # Planes of 35 and 9 pixels, which are neither vectors nor eights; an image of a step missing.
 PLANES = (
     ("z100sm", "weight_gradient_n3c20h5w7_o28k1", tiling((16, 32), (8, 16), 4, 2, (70, 2),
@@ -42,6 +45,8 @@ PLANES = (
                                                        "tf32x3", planes=True)),
     ("h200", "weight_gradient_n4c12h5w7_o20k1", tiling((32, 8), (16, 8), 8, 1, (35, 3), 3,
                                                        "tf32x3", planes=True)),
+    ("h200", "weight_gradient_n4c12h5w7_o20k1", tiling((32, 8), (16, 8), 8, 1, (35, 3),
+                                                       planes=True, cluster=3)),
     ("h200", "weight_gradient_n3c8h2w2_o12k1", tiling((8, 8), (8, 8), 8, 3, (12, 2), planes=True)))
 # Each tiling on two of the problems.
 PLANS = [make_plan(parse_problem(TOKENS[(number + part) % 4]), catalog.device(device), t)
@@ -63,21 +68,28 @@ def planned(t, token="weight_gradient_n2c37h5w7_o29k1"):
 RING = planned(tiling((16, 16), (8, 8), 8, 1, (8, 3), 2))
 SLICES = planned(tiling((16, 16), (8, 8), 8, 2, (8, 3)))
 PARTS = planned(tiling((32, 16), (16, 8), 8, 1, (8, 3), 9))
+JOINED = planned(tiling((32, 16), (8, 8), 8, 1, (8, 3), cluster=2))
 SPLIT = planned(tiling((32, 16), (16, 16), 8, 1, (16, 3), 1, "tf32x3"))
 WHOLE, FETCHED = (make_plan(parse_problem(token), catalog.device(device), t)
                   for device, token, t in (PLANES[1], PLANES[0]))
 # The plan, the source as it is, with its fault, what is said of it, and the file.
 FAULTS = {
     "share of the steps dropped": (
-        RING, "steps = all / t::parts + (part < all % t::parts)", "steps = all / t::parts", "WRONG",
-        "split_k/tiles.hpp"),
+        RING, "steps = all / t::shares + (share < all % t::shares)", "steps = all / t::shares",
+        "WRONG", "split_k/tiles.hpp"),
     "last pixel masked": (
         RING, "|| pixel < pixels(s);", "|| pixel < pixels(s) - 1;", "WRONG",
         "split_k/tiles.hpp"),
     "slice dropped": (SLICES, "other < t::slices;", "other < t::slices - 1;", "WRONG"),
     "slices not waited for": (
-        SLICES, "    __syncthreads();\n    constexpr int columns", "    constexpr int columns",
+        SLICES, "    else __syncthreads();\n    constexpr int columns", "    constexpr int columns",
         "WRONG"),
+    "blocks of a cluster not waited for": (
+        JOINED, "    if constexpr (cluster > 1) cluster_barrier();\n    else __syncthreads();\n",
+        "    __syncthreads();\n", "WRONG"),
+    "a block of the cluster left out": (
+        JOINED, "int block = 0; block < together;", "int block = 1; block < together;", "WRONG",
+        "support/joined_sums.hpp"),
     "pixels past a plane's last multiplied": (
         WHOLE, "t::slice % 8 == 0 || at < t::slice ?", "at >= 0 ?", "WRONG"),
     "image past the last multiplied": (

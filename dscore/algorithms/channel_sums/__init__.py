@@ -44,7 +44,7 @@ from dscore.core.problem import ConvProblem
 # at most above these; hipcc wants the early rows as well, else it spills. Of 50 random kernels for
 # each of gfx906, gfx90a and sm_90 about the least that none exceeded.
 _HIPCC, _NVCC = 24, 40
-_EARLY, _HIPCC_MARGIN, _NVCC_MARGIN = 8, 28, 68
+_EARLY, _HIPCC_MARGIN, _NVCC_MARGIN, _FEW_TAPS = 8, 28, 76, 24
 
 # Of what is unrolled, as channel_vectors counts it.
 _MOST_UNROLLED, _HIPCC_MOST_UNROLLED = 12_000, 1_600
@@ -111,7 +111,8 @@ class ChannelSums(Algorithm):
         wanted = self.registers(problem, t, device)
         if device.vendor == "nvidia":
             return wanted + _NVCC_MARGIN + _early(problem, t)
-        return wanted + _HIPCC_MARGIN
+        # Of many taps it holds the sums a second time in part.
+        return wanted + _HIPCC_MARGIN + t.vector * max(problem.spec.products - _FEW_TAPS, 0)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         return bool(problem.out_height % (t.lanes_h * t.thread_h)

@@ -29,8 +29,8 @@ SECTOR_BYTES = 32
 WEIGHTS = {"wavefront": 45.3, "fma": 1.97, "load": 0.41, "copy": 4.96, "convert": 0.928,
            "lds": 0.01, "wait": 923.0, "tile": 813.0, "transfer": 0.0122, "reduce": 15.3,
            "serial": 0.996, "block": 1.0, "memory": 0.769, "loaded": 0.581, "fill": 0.0,
-           "first": 100.0, "norm": 1.56, "then": 7520.0, "part": 2.64, "ahead": 100.0,
-           "ahead_share": 0.23}
+           "first": 100.0, "norm": 1.56, "then": 7520.0, "part": 2.64, "cluster": 700.0,
+           "ahead": 100.0, "ahead_share": 0.23}
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ def work(case: Case, grids: Count) -> Work:
         + units * (weight["load"] * traffic.reads + weight["copy"] * traffic.copies
                    + weight["convert"] * traffic.conversions) + weight["load"] * traffic.reduction,
         products=0.0, lds=weight["lds"] * (traffic.lds_clocks * units + traffic.reduction),
-        lines=0.0, waits=weight["wait"] + waits + weight["reduce"] * traffic.reduction,
+        lines=0.0, waits=weight["wait"] + waits + weight["reduce"] * traffic.reduction
+        + weight["cluster"] * (t.cluster > 1),
         fill_bytes=weight["fill"] * footprint.lds_bytes,
         l2_bytes=channel_tiles(case.problem, t) * shape.units * weight["loaded"] * traffic.sectors
         + 2 * np.where(t.slices > 1, t.slices, 0) * WORD_BYTES * sums,

@@ -25,7 +25,7 @@ from dscore.algorithms.columns import (
     power_of_two_within,
     remainder,
 )
-from dscore.algorithms.gemm import STAGES_LIMIT, held_registers
+from dscore.algorithms.gemm import CLUSTER_LIMIT, STAGES_LIMIT, held_registers
 from dscore.algorithms.registers import roomy
 from dscore.algorithms.split_k import cost
 from dscore.algorithms.split_k.space import columns_of
@@ -125,6 +125,7 @@ class SplitK(Algorithm):
         Limit("E-PARTS", "parts", "", "",
               lambda c: (c.tiling.parts, _most_parts(c)),
               lambda c: "each has a result of its own in the workspace"),
+        CLUSTER_LIMIT,
         Limit("E-SPLIT", "tf32x3", "", "",
               lambda c: (1 * splits(c.tiling), _admits_split(c)),
               lambda c: f"matrix units of TF32, {LEAST_SPLIT_PIXELS} summed pixels or more"),
@@ -136,8 +137,8 @@ class SplitK(Algorithm):
         return require_kind(problem, self.name, "pointwise")
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
-        steps = ceil_div(ceil_div(pixels_of(problem), t.step), t.parts)
-        return int(ceil_div(t.step, t.slices) + steps + t.slices + t.parts)
+        steps = ceil_div(ceil_div(pixels_of(problem), t.step), t.parts * t.cluster)
+        return int(ceil_div(t.step, t.slices) + steps + t.slices + t.cluster + t.parts)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape, element = shape_of(problem, t, wavefront), problem.spec.element.bytes
@@ -150,7 +151,7 @@ class SplitK(Algorithm):
             lds_bytes=np.maximum(element * t.stages * shape.buffer + shape.barriers,
                                  ACCUMULATOR.bytes * shape.joined),
             registers=shape.sums + held_registers(problem, t, shape) + COMPILER_REGISTERS,
-            blocks=t.parts * shape.tiles,
+            blocks=t.parts * t.cluster * shape.tiles,
             utilisation=problem.macs / (shape.tiles * t.tile_o * t.tile_i
                                         * (shape.all_steps * t.step)),
             fmas=shape.sums * depth_lane, operand_loads=read * depth_lane)
@@ -195,7 +196,7 @@ class SplitK(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.tile_o, t.tile_i, t.wave_o, t.wave_i, t.lanes_o, t.slices, t.step, t.stages,
-                t.parts, int(t.planes), int(t.arithmetic == "tf32x3"),
+                t.parts, t.cluster, int(t.planes), int(t.arithmetic == "tf32x3"),
                 *vectors_of(plan.problem, t.planes), plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
@@ -212,5 +213,5 @@ class SplitK(Algorithm):
         return [f"a wavefront: {t.wave_o} output channels x {t.wave_i} input channels{sharing}",
                 f"a block: {t.tile_o} output channels x {t.tile_i} input channels; {t.step} pixels "
                 + ("a step, whole images" if t.planes else "a step, counted through all images"),
-                f"the grid: {shape.tiles} (channels) x {t.parts} (parts of the pixels) "
+                f"the grid: {shape.tiles} (channels) x {t.parts * t.cluster} (parts of the pixels) "
                 "blocks"]

@@ -52,7 +52,8 @@ def templates(draw: Any, device: Device) -> Template:
         step=slices * slice_pixels,
         stages=draw(st.integers(2, 4)) if device.asynchronous_copies else 2,
         parts=draw(st.sampled_from((1, 2, 3, 9, 20))), planes=planes,
-        arithmetic="tf32x3" if split else "plain")
+        arithmetic="tf32x3" if split else "plain",
+        cluster=draw(st.integers(1, min(3, device.cluster_blocks))))
     whole = VECTOR_BYTES // element.bytes
     assume(not planes or (whole > 1 and tiling.tile_i % whole == 0))
     vectors = ((whole,) * 3 if planes

@@ -12,6 +12,7 @@ from dscore.algorithms.columns import (
     concatenate,
     floor_div,
     grid,
+    powers_of_two,
     select,
     select_or_all,
 )
@@ -27,6 +28,8 @@ _LEAST_FULL = 0.6
 _MOST_SUMS = 80
 # Blocks of all parts for each compute unit; 0: one part, whatever that leaves idle.
 _FILLS = (0, 1, 2, 3, 4, 6)
+# Blocks of clusters for each compute unit, at most.
+_MOST_JOINED = 4
 _LEAST_STEPS = 2  # of a block, where there are several parts
 _PLANE = 0
 _MOST_PLANE = 400  # pixels: three buffers of 32 channels fill LDS
@@ -55,10 +58,17 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     columns = SimpleNamespace(
         tile_o=c.tile_o, tile_i=c.tile_i, wave_o=c.wave_o, wave_i=c.wave_i, lanes_o=c.lanes_o,
         slices=c.slices, step=step, stages=c.stages, parts=parts, planes=planes,
-        arithmetic=c.arithmetic)
+        arithmetic=c.arithmetic, cluster=0 * parts + 1)
     # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
     full = tiles * c.tile_o * c.tile_i * _LEAST_FULL <= spec.out_channels * spec.in_channels
-    return select_or_all(columns, full & (c.waves > 1), keep)
+    usual = full & (c.waves > 1)
+    # The blocks of one cluster in place of parts, where these are not many more than fill the device.
+    joined = [select(SimpleNamespace(**{**vars(columns), "parts": 0 * parts + 1,
+                                        "cluster": 0 * parts + size}),
+                     usual & (c.fill == 1) & (size <= most)
+                     & (tiles * size <= _MOST_JOINED * device.compute_units))
+              for size in powers_of_two(device.cluster_blocks) if size > 1]
+    return concatenate(select_or_all(columns, usual, keep), *joined)
 
 
 @lru_cache(maxsize=16)

@@ -30,7 +30,8 @@ class SplitKTiling(Tiling):
     of `stages` LDS buffers: two are filled through registers, three or more by asynchronous copies.
     `slices` groups of wavefronts share the pixels of a step. With `planes` a step is one whole
     image of each slice, where the channels of a tile are one piece of memory: it is for planes
-    that are no whole vectors. The steps are shared by `parts`, whose sums a second kernel adds.
+    that are no whole vectors. The steps are shared by `parts`, whose sums a second kernel adds, and
+    those of a part by the blocks of a `cluster` (Hopper's), which add their sums themselves.
     `arithmetic`: "plain" multiplies and adds in float32; "tf32x3" makes each product of three TF32
     ones on matrix units (NVIDIA), which errs by about 2**-22 of it; there `lanes_o` is 8.
     """
@@ -46,6 +47,7 @@ class SplitKTiling(Tiling):
     parts: int = 1
     planes: bool = False
     arithmetic: Arithmetic = choice(*FLOAT32_ARITHMETICS, default="plain")
+    cluster: int = 1
 
     algorithm: ClassVar[str] = "split_k"
 
@@ -58,7 +60,8 @@ class SplitKTiling(Tiling):
         """
         return (f"split_k_t{self.tile_o}x{self.tile_i}_w{self.wave_o}x{self.wave_i}"
                 f"_l{self.lanes_o}_s{self.slices}_p{self.step}x{self.stages}"
-                f"{f'_n{self.parts}' if self.parts > 1 else ''}{'_planes' * self.planes}"
+                f"{f'_n{self.parts}' if self.parts > 1 else ''}"
+                f"{f'_x{self.cluster}' if self.cluster > 1 else ''}{'_planes' * self.planes}"
                 f"{'' if self.arithmetic == 'plain' else '_' + self.arithmetic}")
 
     def computes(self, arithmetic: Arithmetic | None) -> bool:
@@ -147,7 +150,8 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> SplitKShape:
     pixel_row, sum_row = rows_of(t)
     images = np.where(t.planes, t.slices, 1)
     all_steps = ceil_div(pixels_of(problem), t.step)
-    steps, sums = ceil_div(all_steps, t.parts), np.maximum(t.wave_o * t.wave_i // wavefront, 1)
+    steps = ceil_div(all_steps, t.parts * t.cluster)
+    sums = np.maximum(t.wave_o * t.wave_i // wavefront, 1)
     return SplitKShape(
         waves=waves, sums=sums, step_sums=np.where(splits(t) & (steps > 1), sums, 0),
         # Four pixels of both at a time; on matrix units eight, in two parts.

@@ -18,6 +18,7 @@ from dscore.algorithms.base import (
     require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.gemm import CLUSTER_LIMIT
 from dscore.algorithms.registers import roomy
 from dscore.algorithms.tap_sums import cost
 from dscore.algorithms.tap_sums.space import columns_of
@@ -38,7 +39,7 @@ from dscore.core.problem import ConvProblem
 # at most above these; more where hipcc has more than a thread can name. Of 40 random kernels for
 # each of gfx906, gfx90a and sm_90 about the least that none exceeded.
 _HIPCC, _NVCC = 24, 40
-_HIPCC_EARLY, _NVCC_EARLY, _ROOMY = (2, 4), (6, 40), 8
+_HIPCC_EARLY, _NVCC_EARLY, _ROOMY, _FEW_TAPS = (2, 4), (6, 40), 8, 24
 # A thread's rows are unrolled (row_reuse has these numbers' reasons).
 MOST_UNROLLED_ROWS = 32
 MOST_UNROLLED_COLUMNS = 256
@@ -64,9 +65,11 @@ class TapSums(Algorithm):
                   c.problem.out_height - c.tiling.lanes_h * c.tiling.thread_h, 0), 0), 0),
               lambda c: "several planes are whole"),
         Limit("E-SLICES", "slices", "", "",
-              lambda c: (c.tiling.slices,
-                         np.minimum(shape_of(c.problem, c.tiling).units, MOST_SLICES)),
-              lambda c: f"of the images and rows, at most {MOST_SLICES}"),
+              lambda c: (c.tiling.slices * c.tiling.cluster,
+                         np.minimum(shape_of(c.problem, c.tiling).units,
+                                    MOST_SLICES * c.tiling.cluster)),
+              lambda c: f"blocks that share images and rows; slices at most {MOST_SLICES}"),
+        CLUSTER_LIMIT,
         Limit("E-AHEAD", "ahead", "", "",
               lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
               lambda c: "needs a device with an early start"),
@@ -109,6 +112,8 @@ class TapSums(Algorithm):
         rows, margin = _NVCC_EARLY if device.vendor == "nvidia" else _HIPCC_EARLY
         early = np.minimum(shape.rows, rows) * (shape.held + t.thread_w)
         margin += _ROOMY if roomy(device) else 0
+        if device.vendor != "nvidia":  # of many taps hipcc holds the sums a second time in part
+            margin = margin + np.maximum(t.taps_h * t.taps_w - _FEW_TAPS, 0)
         return self.registers(problem, t, device) + margin + early
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
@@ -116,7 +121,7 @@ class TapSums(Algorithm):
         return bool(problem.out_height % (t.lanes_h * t.thread_h)
                     or problem.out_width % (t.lanes_w * t.thread_w)
                     or problem.spec.out_channels % t.planes or problem.batch % t.images
-                    or shape.units % t.slices or shape.threads % wavefront
+                    or shape.units % (t.slices * t.cluster) or shape.threads % wavefront
                     or problem.spec.kernel[0] % t.taps_h or problem.spec.kernel[1] % t.taps_w)
 
     def workspace_bytes(self, problem: ConvProblem, t: Any) -> int:
@@ -134,7 +139,7 @@ class TapSums(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.planes, t.images, t.slices,
-                t.stages, t.taps_h, t.taps_w, int(t.ahead), *_spans(plan), *_vectors(plan),
+                t.stages, t.taps_h, t.taps_w, t.cluster, int(t.ahead), *_spans(plan), *_vectors(plan),
                 plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
@@ -155,8 +160,8 @@ class TapSums(Algorithm):
                 f"{t.taps_h}x{t.taps_w} taps",
                 f"a block: {t.lanes_h * t.thread_h} rows x {t.lanes_w * t.thread_w} columns x "
                 f"{t.planes} channels of {t.images} images at a time, {shape.unit_slices} times",
-                f"the grid: {channels} (channels) x {t.slices} (slices) x {shape.tap_tiles} "
-                "(tiles of the filter) blocks"]
+                f"the grid: {channels} (channels) x {t.slices * t.cluster} (slices) x "
+                f"{shape.tap_tiles} (tiles of the filter) blocks"]
 
 
 

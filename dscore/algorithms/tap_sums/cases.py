@@ -44,7 +44,8 @@ def templates(draw: Any, device: Device) -> Template:
     tiling = TapSumsTiling(
         thread_h, thread_w, lanes_h, lanes_w, draw(st.integers(1, 5)) if whole else 1,
         draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 3)), taps_h,
-        taps_w, ahead=device.early_start and draw(st.booleans()))
+        taps_w, device.early_start and draw(st.booleans()),
+        draw(st.integers(1, min(3, device.cluster_blocks))))
     return TapSumsTemplate(device, tiling, kernel, stride, dilation,
                            draw(options(TapSums)), image, margin,
                            draw(st.integers(1, 3)))

@@ -28,7 +28,8 @@ SECTOR_BYTES = 32
 WEIGHTS = {"wavefront": 22.5, "fma": 0.0853, "load": 0.567, "lds": 0.838, "wait": 124.0,
            "unit": 829.0, "transfer": 0.0274, "copy": 116.0, "reduce": 744.0, "serial": 1.63,
            "block": 100.0, "memory": 0.8, "loaded": 0.0546, "fill": 0.0, "first": 349.0,
-           "norm": 1.2, "then": 2010.0, "part": 8.7, "ahead": 1860.0, "ahead_share": 0.508}
+           "norm": 1.2, "then": 2010.0, "part": 8.7, "cluster": 700.0,
+           "ahead": 1860.0, "ahead_share": 0.508}
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,8 @@ def work(case: Case, grids: Count) -> Work:
         issue=weight["wavefront"] + weight["fma"] * footprint.fmas
         + weight["load"] * ((traffic.reads + traffic.copies) * units + traffic.reduction),
         products=0.0, lds=weight["lds"] * (traffic.lds_clocks * units + traffic.reduction),
-        lines=0.0, waits=weight["wait"] + waits + weight["reduce"],
+        lines=0.0, waits=weight["wait"] + waits + weight["reduce"]
+        + weight["cluster"] * (t.cluster > 1),
         fill_bytes=weight["fill"] * footprint.lds_bytes,
         l2_bytes=footprint.blocks * weight["loaded"] * traffic.sectors * SECTOR_BYTES
         + 2 * np.where(t.slices > 1, t.slices, 0) * WORD_BYTES * sums_of(case.problem),

@@ -12,6 +12,7 @@ from dscore.algorithms.columns import (
     concatenate,
     distinct,
     grid,
+    powers_of_two,
     select,
     select_or_all,
 )
@@ -38,7 +39,7 @@ _MOST_BLOCKS_AHEAD = 32
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Tiles of a thread and of a block, none of them twice the output in a direction."""
     tiles = _tiles(problem, device)
-    threads = shape_of(problem, SimpleNamespace(**vars(tiles), slices=1, stages=1)).threads
+    threads = shape_of(problem, _alone(tiles)).threads
     tiles = select(tiles, threads <= device.threads_per_block)
     threads = threads[threads <= device.threads_per_block]
     lanes = ceil_div(threads, device.wavefront) * device.wavefront
@@ -86,23 +87,37 @@ def _tiles(problem: ConvProblem, device: Device) -> SimpleNamespace:
     return distinct(select(columns, keep))
 
 
+def _alone(tiles: SimpleNamespace) -> SimpleNamespace:
+    """The tiles as one block takes them all."""
+    one = 0 * tiles.planes + 1
+    return SimpleNamespace(**vars(tiles), slices=one, cluster=one, stages=one)
+
+
 def _sliced(tiles: SimpleNamespace, problem: ConvProblem, device: Device) -> SimpleNamespace:
-    """The tiles with as many slices as give each compute unit some blocks, one or two stages."""
-    one = SimpleNamespace(**vars(tiles), slices=0 * tiles.planes + 1, stages=0 * tiles.planes + 1)
-    shape = shape_of(problem, one)
+    """The tiles shared by as many blocks as give each compute unit some, in slices of one block or
+    of a cluster; one or two stages."""
+    shape = shape_of(problem, _alone(tiles))
     alone = ceil_div(problem.spec.out_channels, tiles.planes) * shape.tap_tiles
-    parts = [_with(tiles, 1, shape.units)]
+    parts = [_with(tiles, 1, 1, shape.units)]
     for count in _BLOCKS_PER_CU:
-        wanted = np.clip(ceil_div(count * device.compute_units, alone), 1,
-                         np.minimum(shape.units, _MOST_SLICES))
-        # As many as are needed for slices of that size, so that none is short of work.
-        parts.append(_with(tiles, ceil_div(shape.units, ceil_div(shape.units, wanted)),
-                           shape.units))
+        for cluster in powers_of_two(device.cluster_blocks):
+            wanted = np.clip(ceil_div(count * device.compute_units, alone), 1,
+                             np.minimum(shape.units, _MOST_SLICES * cluster))
+            # As many as are needed for shares of that size, so that none is short of work.
+            slices = ceil_div(shape.units, ceil_div(shape.units, wanted))
+            useful = slices > 0
+            if cluster > 1:  # of several slices another launch adds the sums in any case
+                slices = np.maximum(slices // cluster, 1)
+                useful = (slices == 1) & (
+                    (cluster - 1) * ceil_div(shape.units, cluster) < shape.units)
+            parts.append(_with(select(tiles, useful), slices[useful], cluster,
+                               shape.units[useful]))
     return distinct(concatenate(*parts))
 
 
-def _with(tiles: SimpleNamespace, slices: Count, units: Count) -> SimpleNamespace:
-    slices = slices + 0 * tiles.planes
-    single = SimpleNamespace(**vars(tiles), slices=slices, stages=0 * slices + 1)
-    double = SimpleNamespace(**vars(tiles), slices=slices, stages=0 * slices + 2)
-    return concatenate(single, select(double, ceil_div(units, slices) > 1))
+def _with(tiles: SimpleNamespace, slices: Count, cluster: int, units: Count) -> SimpleNamespace:
+    slices, cluster = slices + 0 * tiles.planes, cluster + 0 * tiles.planes
+    columns = SimpleNamespace(**vars(tiles), slices=slices, cluster=cluster)
+    double = ceil_div(units, slices * cluster) > 1
+    return concatenate(SimpleNamespace(**vars(columns), stages=0 * slices + 1),
+                       select(SimpleNamespace(**vars(columns), stages=0 * slices + 2), double))

@@ -31,7 +31,8 @@ class TapSumsTiling(Tiling):
     such rows of threads one above the other. A block holds `planes` of these (a plane is one output
     channel) for `images` images at a time. Thread order: image, plane, lanes_h, then lanes_w
     fastest. All of an image's rows of a block come to LDS in one piece, `stages` of them ahead.
-    The images and rows are divided among `slices`, whose sums are added by a second launch.
+    The images and rows are divided among `slices`, whose sums are added by a second launch, and
+    those of a slice among the blocks of a `cluster` (Hopper's), which add their sums themselves.
     A block sums `taps_h` x `taps_w` taps of the filter; large filters take several tiles of these.
     With `ahead` (devices with an early start) a kernel overlaps with its neighbours, as that of
     row_reuse does: a block that starts while the previous kernel still runs fetches its first rows
@@ -49,6 +50,7 @@ class TapSumsTiling(Tiling):
     taps_h: int
     taps_w: int
     ahead: bool = False
+    cluster: int = 1
 
     algorithm: ClassVar[str] = "tap_sums"
 
@@ -59,8 +61,9 @@ class TapSumsTiling(Tiling):
         >>> TapSumsTiling(4, 2, 7, 14, 1, 2, 8, 2, 3, 3, ahead=True).name
         'tap_sums_t4x2_l7x14_p1_i2_s8_a2_k3x3_ahead'
         """
+        cluster = f"_x{self.cluster}" * (self.cluster > 1)
         return (f"tap_sums_t{self.thread_h}x{self.thread_w}_l{self.lanes_h}x{self.lanes_w}"
-                f"_p{self.planes}_i{self.images}_s{self.slices}_a{self.stages}"
+                f"_p{self.planes}_i{self.images}_s{self.slices}{cluster}_a{self.stages}"
                 f"_k{self.taps_h}x{self.taps_w}{'_ahead' if self.ahead else ''}")
 
 
@@ -77,7 +80,7 @@ class TapSumsShape:
     span_g: Count  # and for the gradient's
     row_tiles: Count
     units: Count  # what a block takes at a time: rows of some images
-    unit_slices: Count  # units of a slice, at most
+    unit_slices: Count  # units of a block, at most
     tap_tiles: Count
     lds_bytes: Count
 
@@ -101,14 +104,15 @@ def shape_of(problem: ConvProblem, t: Any) -> TapSumsShape:
     row_tiles = ceil_div(problem.out_height, block_rows)
     units = ceil_div(problem.batch, t.images) * row_tiles
     data = element * t.stages * t.images * (span_x + span_g)
-    parts = np.where(_sharers(t) > 1, WORD_BYTES * t.taps_h * t.taps_w * t.images * t.planes
-                     * (t.lanes_h * t.lanes_w | 1), 0)
+    sums = WORD_BYTES * t.taps_h * t.taps_w * t.planes
+    parts = np.where(_sharers(t) > 1, sums * t.images * (t.lanes_h * t.lanes_w | 1), 0)
+    parts = parts + np.where(np.asarray(t.cluster) > 1, sums, 0)
     return TapSumsShape(
         threads=t.images * t.planes * t.lanes_h * t.lanes_w,
         rows=(t.thread_h - 1) * stride_h + span_h, held=_held(problem, t),
         live_rows=np.minimum(t.thread_h, (span_h - 1) // stride_h + 1), tile_h=tile_h,
         span_x=span_x, span_g=span_g, row_tiles=row_tiles, units=units,
-        unit_slices=ceil_div(units, t.slices),
+        unit_slices=ceil_div(units, t.slices * t.cluster),
         tap_tiles=ceil_div(spec.kernel[0], t.taps_h) * ceil_div(spec.kernel[1], t.taps_w),
         lds_bytes=ceil_div(np.maximum(data, parts), VECTOR_BYTES) * VECTOR_BYTES
         + t.stages * ARRIVALS_BYTES)
@@ -178,7 +182,7 @@ def row_vectors(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
 
 def blocks(problem: ConvProblem, t: Any) -> Count:
     """Blocks of the first launch."""
-    return (ceil_div(problem.spec.out_channels, t.planes) * t.slices
+    return (ceil_div(problem.spec.out_channels, t.planes) * t.slices * t.cluster
             * shape_of(problem, t).tap_tiles)
 
 
