@@ -33,7 +33,7 @@ from dscore.backends.reference.machine import (
     lane_ids,
     split,
 )
-from dscore.backends.reference.tap_sums import added
+from dscore.backends.reference.tap_sums import added, ascending
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
@@ -43,11 +43,12 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     kernel = _ChannelSums(plan, operands)
     for some, first in batches(plan, kernel.clusters, trace, kernel.allocate):
         kernel.place(first + lane_ids(some.count, 1, 1))
+        of_blocks = []
         for rank in range(kernel.t.cluster):
             some.begin()
             kernel.accumulate(rank)
-            kernel.join(rank)
-        kernel.store()
+            of_blocks.append(kernel.reduced())
+        kernel.store(ascending(of_blocks))
     if kernel.t.slices > 1:
         operands["out"][:] = added(kernel.parts)
 
@@ -181,20 +182,20 @@ class _ChannelSums(LockstepKernel):
                                     self.row[held * t.vector + v], self.slot(r, c, v),
                                     self.product, mask, True)
 
-    def join(self, rank: int) -> None:
-        """Add the sums of the threads of each channel, and those to the sums of earlier ranks."""
+    def reduced(self) -> Floats:
+        """The sums of the threads of each channel added."""
         t, products, count = self.t, self.problem.spec.products, self.blocks.count
         used = t.lanes_c * t.lanes_w * t.lanes_h
         # By tap, channel of the vector, block, sharer and lane over the channels.
         shared = self.sums.reshape(products, t.vector, count, -1)[..., :used].reshape(
             products, t.vector, count, -1, t.lanes_c)
-        sums = shared[..., 0, :].copy()
+        sums: Floats = shared[..., 0, :].copy()
         for sharer in range(1, shared.shape[-2]):
             sums += shared[..., sharer, :]
-        self.joined = sums if rank == 0 else self.joined + sums
+        return sums
 
-    def store(self) -> None:
-        """Store the sums."""
+    def store(self, sums: Floats) -> None:
+        """Store *sums*, by tap, channel of the vector, block and lane over the channels."""
         t, spec = self.t, self.problem.spec
         first, part = (one[:, 0] * size for one, size in (
             (self.first_channel, 1), (self.slice, self.parts.shape[1])))
@@ -202,4 +203,4 @@ class _ChannelSums(LockstepKernel):
             channel = first + lane_ids(1, t.lanes_c) * t.vector + v
             self.blocks.store(self.parts.reshape(-1), Addresses(
                 part + channel * spec.products + tap, channel < spec.out_channels),
-                self.joined[tap, v])
+                sums[tap, v])

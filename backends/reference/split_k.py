@@ -1,11 +1,11 @@
 """Weight gradient of a pointwise convolution, its sums split over blocks (hip_src/split_k).
 
-Order of additions, for one element: slice ``s`` of the wavefronts sums the pixels
-``[s · slice, (s + 1) · slice)`` of every step of its block, ascending, beginning with +0; then the
-slices are added, ascending, beginning with +0; then the blocks of a cluster; then the parts: row ``r`` of the threads adds parts
-``r``, ``r + rows``, …, and the rows are added to the first. Products are rounded before they are
-added. Pixels past the last are +0 · +0. With "tf32x3" the pixels of a slice come in eights, as the
-channels of gemm do; the last eight of a plane end with +0 · +0.
+Order of additions, for one element: slice ``s`` of the wavefronts sums the pixels ``[s · slice, (s
++ 1) · slice)`` of every step of its block, ascending, beginning with +0; then the slices are added,
+ascending, beginning with +0; then the blocks of a cluster; then the parts: row ``r`` of the threads
+adds parts ``r``, ``r + rows``, …, and the rows are added to the first. Products are rounded before
+they are added. Pixels past the last are +0 · +0. With "tf32x3" the pixels of a slice come in
+eights, as the channels of gemm do; the last eight of a plane end with +0 · +0.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from dscore.backends.reference.machine import (
     lane_ids,
     split,
 )
+from dscore.backends.reference.tap_sums import ascending
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
@@ -44,12 +45,12 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
         tile = first + lane_ids(blocks.count, 1)
         for part in range(kernel.t.parts):
-            sums = np.float32(0)
+            of_blocks = []
             for rank in range(kernel.t.cluster):
                 blocks.begin()
                 kernel.accumulate(tile, part * kernel.t.cluster + rank)
-                sums = sums + kernel.slices()
-            kernel.store(tile, part, sums)
+                of_blocks.append(kernel.slices())
+            kernel.store(tile, part, ascending(of_blocks))
     kernel.add_parts()
 
 

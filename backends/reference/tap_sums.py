@@ -6,9 +6,9 @@ each image as they lie in memory.
 Order of additions, for one tap of a thread: units (rows of some images), within these rows of x,
 within these columns of the gradient, all ascending, beginning with +0. The threads of a channel's
 sums (image, strip, lane) are added by some lanes: lane k adds those of threads k, k + lanes, …,
-then each half of the lanes is added to the other; the blocks of a cluster, ascending. The slices are added by groups in the same way,
-then the groups, ascending. Products are rounded before they are added. A row outside x is left out;
-a column outside it is +0 · gradient.
+then each half of the lanes is added to the other; then the blocks of a cluster, ascending. The
+slices are added by groups in the same way, then the groups, ascending. Products are rounded before
+they are added. A row outside x is left out; a column outside it is +0 · gradient.
 """
 
 from __future__ import annotations
@@ -49,14 +49,22 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     kernel = _TapSums(plan, operands)
     for some, first in batches(plan, kernel.clusters, trace, kernel.allocate):
         kernel.place(first + lane_ids(some.count, 1, 1))
-        sums = np.float32(0)
+        of_blocks = []
         for rank in range(kernel.t.cluster):
             some.begin()
             kernel.accumulate(rank)
-            sums = kernel.reduced() if rank == 0 else sums + kernel.reduced()
-        kernel.store(sums)
+            of_blocks.append(kernel.reduced())
+        kernel.store(ascending(of_blocks))
     if kernel.slices > 1:
         operands["out"][:] = added(kernel.parts)
+
+
+def ascending(values: list[Floats]) -> Floats:
+    """Their sum, one after the other."""
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total
 
 
 def added(parts: Floats) -> Floats:

@@ -121,7 +121,7 @@ FAULTS = {
         "WRONG"),
     "a block of the cluster left out": (
         BANDED, "support/joined_sums.hpp",
-        "int other = 1; other < Cluster; other++) sum", "int other = 2; other < Cluster; other++) sum",
+        "other = 1; other < Cluster; other++) sum", "other = 2; other < Cluster; other++) sum",
         "WRONG"),
     "sums of a cluster read before all are there": (
         BANDED, "support/joined_sums.hpp",

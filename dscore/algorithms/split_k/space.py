@@ -62,7 +62,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
     full = tiles * c.tile_o * c.tile_i * _LEAST_FULL <= spec.out_channels * spec.in_channels
     usual = full & (c.waves > 1)
-    # The blocks of one cluster in place of parts, where these are not many more than fill the device.
+    # The blocks of one cluster in place of parts, where these about fill the device.
     joined = [select(SimpleNamespace(**{**vars(columns), "parts": 0 * parts + 1,
                                         "cluster": 0 * parts + size}),
                      usual & (c.fill == 1) & (size <= most)

@@ -139,8 +139,8 @@ class TapSums(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.planes, t.images, t.slices,
-                t.stages, t.taps_h, t.taps_w, t.cluster, int(t.ahead), *_spans(plan), *_vectors(plan),
-                plan.device.wavefront)
+                t.stages, t.taps_h, t.taps_w, t.cluster, int(t.ahead), *_spans(plan),
+                *_vectors(plan), plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
         return "_e{}x{}_v{}o{}x{}".format(*_spans(plan), *_vectors(plan))
