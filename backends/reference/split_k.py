@@ -160,10 +160,7 @@ class _SplitK(LockstepKernel):
         sums = np.empty((count, t.slices, t.tile_o, t.tile_i), np.float32)
         self.blocks.lds_read(sums, Addresses((slices * t.tile_o + o) * self.sum_row + i),
                              self.ring, operand=False)
-        total = np.zeros_like(sums[:, 0])
-        for at in range(t.slices):
-            np.add(total, sums[:, at], out=total)
-        return total
+        return ascending([np.zeros_like(sums[:, 0]), *sums.swapaxes(0, 1)])
 
     def store(self, tile: Ints, part: int, total: Floats) -> None:
         """Store the sums."""
@@ -186,9 +183,7 @@ def sum_of_parts(workspace: Floats) -> Floats:
     sums = np.zeros((rows, workspace.shape[1]), np.float32)
     for part, values in enumerate(workspace):
         np.add(sums[part % rows], values, out=sums[part % rows])
-    for row in sums[1:]:
-        np.add(sums[0], row, out=sums[0])
-    return np.asarray(sums[0])
+    return ascending([*sums])
 
 
 class _Lanes:
