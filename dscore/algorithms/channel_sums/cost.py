@@ -23,13 +23,14 @@ SECTOR_BYTES = 32
 
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
 # weights are); `tile`: what a block waits for each time it takes one, `transfer` for each of its
-# bytes; `reduce`: for the sums of its threads; `then`: from its end to that of the launch which
-# adds the slices, `part` for each slice; `ahead`: what working ahead saves, `ahead_share`: of the
-# time of moving all operands once, what it costs.
+# bytes of a band, `band` for each further one; `reduce`: for the sums of its threads; `then`: from
+# its end to that of the launch which adds the slices, `part` for each slice; `cluster`: for the sums
+# of its blocks; `ahead`: what working ahead saves, `ahead_share`: of the time of moving all operands
+# once, what it costs.
 WEIGHTS = {"wavefront": 45.3, "fma": 1.97, "load": 0.41, "copy": 4.96, "convert": 0.928,
-           "lds": 0.01, "wait": 923.0, "tile": 813.0, "transfer": 0.0122, "reduce": 15.3,
-           "serial": 0.996, "block": 1.0, "memory": 0.769, "loaded": 0.581, "fill": 0.0,
-           "first": 100.0, "norm": 1.56, "then": 7520.0, "part": 2.64, "cluster": 700.0,
+           "lds": 0.01, "wait": 923.0, "tile": 813.0, "band": 50.0, "transfer": 0.0122,
+           "reduce": 15.3, "serial": 0.996, "block": 1.0, "memory": 0.769, "loaded": 0.581,
+           "fill": 0.0, "first": 100.0, "norm": 1.56, "then": 7520.0, "part": 2.64, "cluster": 700.0,
            "ahead": 100.0, "ahead_share": 0.23}
 
 
@@ -97,9 +98,10 @@ def work(case: Case, grids: Count) -> Work:
     weight, footprint, t = case.weights, case.footprint, case.tiling
     traffic, shape = traffic_of(case), shape_of(case.problem, t)
     units, element = shape.unit_slices, case.problem.spec.element.bytes
-    # A tile's load is waited for, unless another stage's tile is summed meanwhile.
-    transfer = weight["transfer"] * element * (shape.tile_x + shape.tile_g)
+    # A tile's first band is waited for, unless another stage's tile is summed meanwhile.
+    transfer = weight["transfer"] * element * (shape.tile_x + shape.tile_g) / t.bands
     waits = transfer + (weight["tile"] + transfer) * (units - 1) / t.stages
+    waits = waits + weight["band"] * (t.bands - 1) * units
     then = np.where(t.slices > 1, weight["then"] + weight["part"] * t.slices, 0)
     sums = case.problem.spec.out_channels * case.problem.spec.products
     return Work(
