@@ -23,15 +23,15 @@ SECTOR_BYTES = 32
 
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
 # weights are); `tile`: what a block waits for each time it takes one, `transfer` for each of its
-# bytes of a band, `band` for each further one; `reduce`: for the sums of its threads; `then`: from
-# its end to that of the launch which adds the slices, `part` for each slice; `cluster`: for the sums
-# of its blocks; `ahead`: what working ahead saves, `ahead_share`: of the time of moving all operands
+# bytes of a band, `band` for each other one; `reduce`: for the sums of its threads; `then`: from
+# its end to that of the launch which adds the slices, `part` for each; `cluster`: for the sums of
+# its blocks; `ahead`: what working ahead saves, `ahead_share`: of the time of moving all operands
 # once, what it costs.
 WEIGHTS = {"wavefront": 45.3, "fma": 1.97, "load": 0.41, "copy": 4.96, "convert": 0.928,
            "lds": 0.01, "wait": 923.0, "tile": 813.0, "band": 50.0, "transfer": 0.0122,
            "reduce": 15.3, "serial": 0.996, "block": 1.0, "memory": 0.769, "loaded": 0.581,
-           "fill": 0.0, "first": 100.0, "norm": 1.56, "then": 7520.0, "part": 2.64, "cluster": 700.0,
-           "ahead": 100.0, "ahead_share": 0.23}
+           "fill": 0.0, "first": 100.0, "norm": 1.56, "then": 7520.0, "part": 2.64,
+           "cluster": 700.0, "ahead": 100.0, "ahead_share": 0.23}
 
 
 @dataclass(frozen=True)
