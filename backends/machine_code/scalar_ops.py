@@ -126,6 +126,10 @@ SCALAR: dict[str, ScalarOp] = {
     "s_lshr_b64": _op("d<du", _nonzero(lambda a, n: a >> (n & U(63)).astype(L))),
     "s_bfe_i32": _op("u<uu", _nonzero(lambda a, b: _bfe(a, b, signed=True))),
     "s_bfe_u32": _op("u<uu", _nonzero(lambda a, b: _bfe(a, b, signed=False))),
+    "s_bitset0_b32": _op("u<uu", lambda a, n: a & ~(U(1) << (n & U(31))), keeps_scc=True,
+                         accumulates=True),
+    "s_bitset1_b32": _op("u<uu", lambda a, n: a | U(1) << (n & U(31)), keeps_scc=True,
+                         accumulates=True),
     "s_bitcmp0_b32": _op("<uu", lambda a, n: a >> (n & U(31)) & U(1) == 0),
     "s_bitcmp1_b32": _op("<uu", lambda a, n: a >> (n & U(31)) & U(1) == 1),
     **{f"s_{name}_b{bits}": _op(types, _nonzero(compute)) for name, compute in _LOGIC.items()

@@ -7,7 +7,8 @@ fragment of products has of a tap, of each tap, row by row, then the next ones; 
 added, ascending, to +0; then the blocks of a cluster, each of which has had some of the steps; then
 bias, then activation. Products are rounded before they are added. Channels past the last are
 +0 · +0, taps outside of the image +0 · w. With "tf32x3" a fragment is gone through three times:
-small parts of the image by big ones of the filter, big by small, big by big.
+small parts of the image by big ones of the filter, big by small, big by big. Of int8, sums are of
+int32, a tap outside of the image is x's zero point, and the filters' sums times it are taken off.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.implicit_gemm.tiling import (
     pixels_of,
     place_of,
@@ -25,8 +25,10 @@ from dscore.algorithms.implicit_gemm.tiling import (
     under_tile,
 )
 from dscore.algorithms.implicit_gemm_universal.tiling import (
+    direct,
     element_of,
     filter_row,
+    filter_sums_at,
     shape_of,
     zeros_at,
 )
@@ -45,7 +47,6 @@ from dscore.backends.reference.machine import (
 )
 from dscore.backends.reference.ring import RingKernel
 from dscore.core.errors import LaunchError
-from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
@@ -60,7 +61,7 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
             blocks.begin()
             kernel.put_zeros()
             kernel.accumulate(rank)
-            own = kernel.slices()
+            own = kernel.own_sums()
             total = own if total is None else np.add(total, own, out=total)
         kernel.finish(total)
 
@@ -104,19 +105,21 @@ class _ImplicitGemmUniversal(RingKernel):
                                    (blocks.count, self.threads), self.element).reshape(
                                        blocks.count, -1)
         else:
-            way = np.empty((blocks.count, elements), dtype=np.float32)
+            way = np.empty((blocks.count, elements), dtype=self.element.sums.numpy)
         self.filter_temp = way[:, :self.f_out.size]
         self.image_temp = way[:, self.f_out.size:elements]
         before = int(zeros_at(self.problem, self.t, self.shape)) // self.element.bytes
-        sums = ceil_div(ACCUMULATOR.bytes * int(self.shape.joined), self.element.bytes)
         self.lanes.zeros = before
-        self.ring = blocks.lds_tile("the ring of buffers",
-                                    max(before + self.lanes.zero_elements, sums), self.element)
+        self.ring = blocks.lds_tile("the ring of buffers", int(filter_sums_at(
+            self.problem, self.t, self.shape)) // self.element.bytes, self.element)
+        if self.element.exact:
+            blocks.lds_tile("the filters' sums", int(self.shape.filter_sums))
 
     def put_zeros(self) -> None:
         """A vector of zeros to LDS, in place of taps that a fragment has no more."""
         self.blocks.lds_write(self.lanes.zeros, np.zeros(
             (self.blocks.count, self.lanes.zero_elements), np.float32), element=self.element)
+        self.filter_sums = np.zeros((self.blocks.count, self.t.tile_c), np.int32)
 
     def place(self, tile: Ints) -> None:
         """Global addresses of both tiles for the outputs numbered *tile*, for the first step."""
@@ -167,6 +170,11 @@ class _ImplicitGemmUniversal(RingKernel):
         area = self.problem.height * self.problem.width
         self.blocks.load(self.image_temp, self.operands["x"], images, "inputs",
                          advance=first * self.layout.channel_step(area))
+        if self.element.exact:
+            self.filter_sums += self.filter_temp.reshape(*self.filter_sums.shape, -1).sum(
+                -1, dtype=np.int32)
+            if images.masked is not None:
+                np.copyto(self.image_temp, self.operands["points"][0], where=images.masked)
 
     def put(self, step: int) -> None:
         """The tiles on their way to the step's buffer."""
@@ -174,20 +182,32 @@ class _ImplicitGemmUniversal(RingKernel):
                             (self.image_temp, self.image_words)):
             self.blocks.lds_write(self.at(step), temp, words, element=self.element)
 
-    def slices(self) -> Floats:
+    def own_sums(self) -> Floats:
+        """The sums of a block, (row, column); of int8, the zero point of x is taken off."""
+        pixel, channel, first = (np.broadcast_to(of, self.lanes.sums.shape[1:]) for of in (
+            self.lanes.sum_pixel, self.lanes.channel, self.lanes.slice == 0))
+        row, column = (pixel, channel) if self.layout.last else (channel, pixel)
+        if self.element.exact:
+            off = self.operands["points"][0] * self.filter_sums[:, channel]
+            self.lanes.sums -= np.where(first, off, 0)
+        if not direct(self.problem, self.t, self.wavefront):
+            return self.slices(row, column)
+        sums = np.empty((self.blocks.count, self.t.tile_p, self.t.tile_c), np.int32)
+        sums[:, row, column] = self.lanes.sums
+        return sums
+
+    def slices(self, row: Ints, column: Ints) -> Floats:
         """The sums of all slices of a block, through LDS, added in their order."""
         t, count, last = self.t, self.blocks.count, self.layout.last
         shape, sum_row = self.lanes.sums.shape[1:], int(self.shape.sum_row)
-        row, column = ((self.lanes.sum_pixel, self.lanes.channel) if last
-                       else (self.lanes.channel, self.lanes.sum_pixel))
         rows, columns = (t.tile_p, t.tile_c) if last else (t.tile_c, t.tile_p)
         words = (self.lanes.slice * rows + row) * sum_row + column
         self.blocks.lds_write(0, self.lanes.sums.reshape(count, -1),
-                              np.broadcast_to(words, shape).ravel())
+                              np.broadcast_to(words, shape).ravel(), self.element.sums)
         of, at_row, at_column = np.ogrid[:t.slices, :rows, :columns]
-        sums = np.empty((count, t.slices, rows, columns), np.float32)
+        sums = np.empty((count, t.slices, rows, columns), self.element.sums.numpy)
         self.blocks.lds_read(sums, Addresses((of * rows + at_row) * sum_row + at_column), 0,
-                             operand=False)
+                             operand=False, element=self.element.sums)
         total = np.zeros_like(sums[:, 0])
         for at in range(t.slices):
             np.add(total, sums[:, at], out=total)

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from dscore.algorithms.base import VECTOR_BYTES
-from dscore.algorithms.gemm_universal.tiling import FRAGMENTS
 from dscore.algorithms.implicit_gemm.tiling import rows_of, taps_of
 from dscore.algorithms.implicit_gemm_universal.tiling import (
     FOUR,
@@ -22,13 +21,14 @@ from dscore.algorithms.implicit_gemm_universal.tiling import (
     filter_row,
     piece_of,
     shape_of,
+    taps_together,
     vectors_of,
 )
 from dscore.backends.reference.gemm_lanes import halves, multiply_fragments
 from dscore.backends.reference.machine import Addresses, Blocks, Bools, Floats, Ints, lane_ids
 from dscore.core.device import MATRIX_WAVEFRONT
 from dscore.core.errors import LaunchError
-from dscore.core.numerics import ACCUMULATOR
+from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 from dscore.core.plan import Plan
 
 
@@ -52,8 +52,10 @@ class Lanes(ABC):
         self.problem, self.element = plan.problem, plan.problem.spec.element
         self.zero_elements = VECTOR_BYTES // self.element.bytes
         shape, self.taps = shape_of(plan.problem, t, self.wavefront), taps_of(plan.problem)
-        self.own, self.across = t.step_c // t.slices, int(across_of(t))
-        self.taps_together = FRAGMENTS[t.arithmetic] // self.across
+        self.own, self.across = t.step_c // t.slices, int(across_of(plan.problem, t))
+        self.taps_together = int(taps_together(plan.problem, t))
+        # Of a fragment, the summed elements that a word holds.
+        self.word = WORD_BYTES // self.element.bytes
         self.filter_row = int(filter_row(plan.problem, t))
         self.apart = int(element_of(plan.problem, t))
         self.images_at, self.piece = int(shape.filters), int(piece_of(plan.problem, t))
@@ -122,7 +124,7 @@ class Lanes(ABC):
 
 class _Plain(Lanes):
     """A lane's channels lie lanes_c apart, its pixels lanes_p; four channels of a tap are read as
-    one."""
+    one, of int8 up to sixteen."""
 
     def _map(self) -> None:
         t, lanes_p = self.t, self.wavefront // self.t.lanes_c
@@ -134,14 +136,14 @@ class _Plain(Lanes):
 
     def allocate(self, blocks: Blocks) -> None:
         super().allocate(blocks)
-        self.a = self._file("filter operands", FOUR, self.registers[0], of_elements=True)
-        self.b = self._file("image operands", FOUR, self.registers[1], of_elements=True)
+        self.a = self._file("filter operands", self.across, self.registers[0], of_elements=True)
+        self.b = self._file("image operands", self.across, self.registers[1], of_elements=True)
 
     def _multiply_fragment(self, buffer: int, c: int, tap: int) -> None:
-        k = lane_ids(FOUR, 1, 1, 1)
+        k = lane_ids(self.across, 1, 1, 1)
         self.read_filters(self.a, buffer, self.row, c, tap, k)
         self.read_images(self.b, buffer, c, tap, k)
-        for at in range(FOUR):
+        for at in range(self.across):
             self.blocks.fma(self.sums, self.a[:, at, :, None], self.b[:, at, None], self.product)
 
 
@@ -187,25 +189,28 @@ class _Tf32(_Fragments):
                                self.b[:, small_b].swapaxes(1, 2), self.product)
 
 
-class _Matrix16(_Fragments):
-    """Products of elements of 16 bits, sixteen summed elements at a time, ascending."""
+class _Matrix(_Fragments):
+    """Products of elements of 16 bits or of int8, a fragment's summed elements at a time,
+    ascending."""
 
     def allocate(self, blocks: Blocks) -> None:
         super().allocate(blocks)
         m, n, *_ = self.registers
-        self.a = self._file("image operands", 2, 2, 2 * m, of_elements=True)
-        self.b = self._file("filter operands", 2, 2, n, of_elements=True)
+        self.a = self._file("image operands", 2, self.word, 2 * m, of_elements=True)
+        self.b = self._file("filter operands", 2, self.word, n, of_elements=True)
 
     def _multiply_fragment(self, buffer: int, c: int, tap: int) -> None:
-        # Halves of eight summed elements, and the two of each that a lane holds.
-        k = self.lane % 4 * 2 + lane_ids(2, 1, 1, 1, 1) * 8 + lane_ids(2, 1, 1, 1)
+        # Halves of the summed elements, and the word of each that a lane holds.
+        word, half = self.word, 4 * self.word
+        k = self.lane % 4 * word + lane_ids(2, 1, 1, 1, 1) * half + lane_ids(word, 1, 1, 1)
         self.read_images(self.a, buffer, c, tap, k)
         self.read_filters(self.b, buffer, self.row, c, tap, k)
         count, m, n, _, _, *lanes = self.sums.shape
         row, column = self.lane // 4, self.lane % 4 * 2 + lane_ids(2, 1)
-        for at in range(16):
-            rows = np.take(self.a[:, at // 8, at % 2], row * 4 + at % 8 // 2, axis=-1)
-            columns = np.take(self.b[:, at // 8, at % 2], column * 4 + at % 8 // 2,
+        for at in range(2 * half):
+            lane = at % half // word
+            rows = np.take(self.a[:, at // half, at % word], row * 4 + lane, axis=-1)
+            columns = np.take(self.b[:, at // half, at % word], column * 4 + lane,
                               axis=-1).swapaxes(2, 3)
             self.blocks.fma(self.sums, rows.reshape(count, m, 1, 2, 1, *lanes),
                             columns.reshape(count, 1, n, 1, 2, *lanes), self.product)
@@ -213,7 +218,8 @@ class _Matrix16(_Fragments):
 
 class _Mfma(Lanes):
     """Fragments of 16 pixels by 16 channels of AMD's matrix units: lane 16 q + r brings four summed
-    elements, from 4 q on, of row r and of column r, and holds pixels 4 q to 4 q + 3 of channel r.
+    elements, from 4 q on, or eight of int8, from 8 q on, of row r and of column r, and holds pixels
+    4 q to 4 q + 3 of channel r.
     """
 
     def _map(self) -> None:
@@ -229,17 +235,19 @@ class _Mfma(Lanes):
     def allocate(self, blocks: Blocks) -> None:
         super().allocate(blocks)
         m, n, _ = self.registers
-        self.a = self._file("image operands", 4, m, of_elements=True)
-        self.b = self._file("filter operands", 4, n, of_elements=True)
+        self.each = 8 if self.element.exact else 4
+        self.a = self._file("image operands", self.each, m, of_elements=True)
+        self.b = self._file("filter operands", self.each, n, of_elements=True)
 
     def _multiply_fragment(self, buffer: int, c: int, tap: int) -> None:
-        k = self.lane // 16 * 4 + lane_ids(4, 1, 1, 1)
+        k = self.lane // 16 * self.each + lane_ids(self.each, 1, 1, 1)
         self.read_images(self.a, buffer, c, tap, k)
         self.read_filters(self.b, buffer, self.row, c, tap, k)
         row = self.lane // 16 * 4 + lane_ids(4, 1)
-        for at in range(16):
-            rows = np.take(self.a[:, at % 4], at // 4 * 16 + row, axis=-1).swapaxes(2, 3)
-            columns = np.take(self.b[:, at % 4], at // 4 * 16 + self.lane % 16, axis=-1)
+        for at in range(4 * self.each):
+            q, place = divmod(at, self.each)
+            rows = np.take(self.a[:, place], q * 16 + row, axis=-1).swapaxes(2, 3)
+            columns = np.take(self.b[:, place], q * 16 + self.lane % 16, axis=-1)
             self.blocks.fma(self.sums, rows[:, :, None], columns[:, None, :, None], self.product)
 
 
@@ -249,7 +257,8 @@ def lanes_of(plan: Plan) -> Lanes:
     _require_lanes(plan, plan.tiling, plan.device.wavefront)
     nvidia = plan.device.wavefront == MATRIX_WAVEFRONT
     kinds: dict[str, type[Lanes]] = {"plain": _Plain, "tf32x3": _Tf32,
-                                     "matrix16": _Matrix16 if nvidia else _Mfma}
+                                     "matrix16": _Matrix if nvidia else _Mfma,
+                                     "matrix8": _Matrix if nvidia else _Mfma}
     return kinds[plan.tiling.arithmetic](plan)
 
 

@@ -4,25 +4,9 @@
 
 #include "row_reuse/view.hpp"
 #include "support/bulk_copy.hpp"
+#include "support/integers.hpp"
 
 namespace dscore {
-
-// Bytes of memory to LDS, or where they are not `there` those of a word that is repeated.
-template <int Bytes>
-__device__ inline void copy_or_fill(void *to, const void *from, bool there, uint32_t fill) {
-  using Unit = std::conditional_t<Bytes % 4 == 0, uint32_t,
-                                  std::conditional_t<Bytes == 2, uint16_t, uint8_t>>;
-  constexpr int units = Bytes / static_cast<int>(sizeof(Unit));
-#if defined(DSCORE_HOST) || defined(DSCORE_ASYNC_COPIES)
-  if (there) return copy_async<Bytes>(to, from);
-  Pack<Unit, units> vector;
-#else
-  auto vector = vector_or_zeros<units>(static_cast<const Unit *>(from), there);
-#endif
-  DSCORE_UNROLL
-  for (int i = 0; i < units; i++) vector.at[i] = there ? vector.at[i] : static_cast<Unit>(fill);
-  *static_cast<Pack<Unit, units> *>(to) = vector;
-}
 
 // Rows x Columns pixels of an image, of Channels channels each, that come to a block's LDS: zeros
 // (of int8 the bytes of `fill`) for all that is outside the image. Strips: of threads one above the

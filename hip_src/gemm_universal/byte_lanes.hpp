@@ -1,12 +1,11 @@
-// The lanes of a wavefront of a product of matrices (gemm_universal/lanes.hpp) of signed bytes, and
-// the sums of the filters, by which the zero point of x is taken off.
+// The lanes of a wavefront of a product of matrices (gemm_universal/lanes.hpp) of signed bytes.
 //
 // The first operand lies along the sum, the second one there or across.
 #pragma once
 
 #include "gemm_universal/lanes.hpp"
 #include "gemm_universal/shape.hpp"
-#include "support/integers.hpp"
+#include "support/filter_sums.hpp"
 
 namespace dscore {
 
@@ -131,44 +130,6 @@ struct Mfma8Lanes {
   }
 };
 
-// Sums of the filters of a block over its steps. Several threads share a filter's elements.
-template <class T, class t, class Tile>
-struct FilterSums {
-  static constexpr int each = t::threads_of_filter, all = t::filters * each;
-  static constexpr int pitch = t::last ? t::pitch_b : t::pitch_a;
-  int sums[ceil_div(all, t::threads)] = {};
-
-  __device__ void add(const T *tile, int thread) {
-    DSCORE_UNROLL
-    for (int i = 0; i < ceil_div(all, t::threads); i++) {
-      const int at = thread + i * t::threads;
-      if (all % t::threads != 0 && at >= all) continue;
-      const T *filter = tile + at / each * pitch;
-      DSCORE_UNROLL_FEW
-      for (int k = at % each * 16; k < t::step; k += each * 16) {
-        const auto words = *reinterpret_cast<const Pack<Word, 4> *>(filter + k);
-        DSCORE_UNROLL
-        for (int word = 0; word < 4; word++) sums[i] = add_bytes(words.at[word], sums[i]);
-      }
-    }
-  }
-  // To LDS, in the order of memory; they are there after a barrier.
-  __device__ void put(int *lds, int thread) const {
-    DSCORE_UNROLL
-    for (int i = 0; i < ceil_div(all, t::threads); i++) {
-      const int at = thread + i * t::threads;
-      if (all % t::threads != 0 && at >= all) continue;
-      lds[at % each * t::filters + Tile::row_in_memory(at / each)] = sums[i];
-    }
-  }
-  static __device__ int of(const int *lds, int filter) {
-    int sum = 0;
-    DSCORE_UNROLL
-    for (int part = 0; part < each; part++) sum += lds[part * t::filters + filter];
-    return sum;
-  }
-};
-
 template <class T, class t>
 using ByteLanesOf = std::conditional_t<
     t::plain, DotLanes<T, t>,
@@ -189,7 +150,8 @@ struct ParticularsOf {
 template <class T, class t>
 struct ParticularsOf<T, t, true> {
   using Lanes = ByteLanesOf<T, t>;
-  using Filters = FilterSums<T, t, std::conditional_t<t::last, typename t::B, typename t::A>>;
+  using Filters = FilterSums<t::filters, t::step, t::last ? t::pitch_b : t::pitch_a,
+                             t::threads_of_filter, t::threads>;
 };
 
 }  // namespace dscore

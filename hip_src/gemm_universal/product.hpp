@@ -231,7 +231,9 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   __device__ void put_filter_sums() {
     if constexpr (t::quantised) {
       if (zero == 0) return;
-      filters.put(filter_sums, thread);
+      // In the order of memory.
+      using Tile = std::conditional_t<t::last, typename t::B, typename t::A>;
+      filters.put(filter_sums, thread, [](int row) { return Tile::row_in_memory(row); });
       __syncthreads();
     }
   }

@@ -7,10 +7,12 @@
 // wavefronts sums channels [s * slice, (s + 1) * slice) of every step: four of them, ascending, of
 // each tap, row by row, then the next four; on matrix units as many as a fragment has of a tap.
 // Then the slices are added, ascending; then the blocks of a cluster, which share the steps; then
-// bias. A tap outside of the image is 0 · w.
+// bias. A tap outside of the image is 0 · w, of bytes zero point · w, whose sums are exact in any
+// order.
 #pragma once
 
-#include "implicit_gemm_universal/lanes.hpp"
+#include "implicit_gemm_universal/byte_lanes.hpp"
+#include "support/requantised.hpp"
 
 namespace dscore {
 
@@ -22,16 +24,23 @@ struct ImplicitGemmUniversal
   using t = ImplicitGemmUniversalShape<T, Tiling, Layer>;
   using Arguments = typename Epilogue::Arguments;
   using Tiles = ImplicitGemmUniversalTiles<T, t, Layer, Shape, Epilogue>;
-  using Lanes = PatchLanesOf<T, t, Layer>;
+  using Particulars = PatchParticulars<T, t, Layer>;
+  using Lanes = typename Particulars::Lanes;
+  using Sum = typename t::Sum;
+  using Result = typename Epilogue::Result;
   using Tiles::area, Tiles::pixels, Tiles::group_out, Tiles::steps_each, Tiles::all_steps;
   using Tiles::s, Tiles::thread, Tiles::lane, Tiles::wave_c, Tiles::wave_p, Tiles::slice;
   using Tiles::rank, Tiles::group, Tiles::first_channel, Tiles::first_pixel, Tiles::first_step;
+  using Tiles::zero;
   static constexpr int threads = t::threads, wavefront = t::wavefront, cluster = t::cluster;
   static constexpr int lds_bytes = t::lds_bytes;
   static constexpr int alignment =
-      greatest(t::vector_in, t::vector_out) * static_cast<int>(sizeof(T));
+      greatest(greatest(t::vector_in * static_cast<int>(sizeof(T)),
+                        t::vector_out * static_cast<int>(sizeof(Result))),
+               t::exact ? Epilogue::alignment * (t::last ? least(t::vector_out, 4) : 1) : 1);
 
-  float accumulators[t::accumulators];
+  Sum accumulators[t::accumulators];
+  typename Particulars::Filters filters;
   int places[Lanes::held];  // of the lane's pixels in the patch, in elements of LDS
 
   static __device__ T *buffers() { return block_lds<T, lds_bytes / int{sizeof(T)}>(); }
@@ -55,6 +64,21 @@ struct ImplicitGemmUniversal
         reinterpret_cast<const T *>(lds_bytes_at(t::zeros_at)), places, slice * t::slice,
         Tiles::row_width(s)};
     Lanes::multiply(accumulators, step, lane);
+    if constexpr (t::exact)
+      if (zero != 0) filters.add(lds, thread);
+  }
+  // Takes what x counts from off the sums, times those of the filters.
+  __device__ void take_off_zero() {
+    if constexpr (t::exact) {
+      if (zero == 0) return;
+      int *const sums = reinterpret_cast<int *>(lds_bytes_at(t::filter_sums_at));
+      filters.put(sums, thread, [](int row) { return t::channel_of_row(row); });
+      __syncthreads();
+      DSCORE_UNROLL
+      for (int i = 0; i < t::accumulators; i++)
+        if (slice == 0)
+          accumulators[i] -= zero * filters.of(sums, wave_c + Lanes::sum_channel(i, lane));
+    }
   }
 
   static __device__ int sum_at(int pixel, int channel) {
@@ -62,10 +86,10 @@ struct ImplicitGemmUniversal
   }
   // Neighbouring channels of a lane as one, where they lie side by side.
   static constexpr int beside = t::last ? Lanes::beside : 1;
-  __device__ void put_sums(float *sums) const {
+  __device__ void put_sums(Sum *sums) const {
     DSCORE_UNROLL
     for (int i = 0; i < t::accumulators; i += beside) {
-      Pack<float, beside> several;
+      Pack<Sum, beside> several;
       DSCORE_UNROLL
       for (int j = 0; j < beside; j++) several.at[j] = accumulators[i + j];
       write_vector(sums + slice * t::sums + sum_at(wave_p + Lanes::sum_pixel(i, lane),
@@ -74,38 +98,27 @@ struct ImplicitGemmUniversal
     }
   }
 
-  // The sums of all slices, and of a cluster's blocks, of outputs that lie side by side.
-  static constexpr int width = t::vector_out, part = least(width, 4);
-  __device__ void join(float (&values)[width], const float *sums) const {
+  // Outputs that lie side by side and are stored as one: of bytes by fours, whose sums a wavefront
+  // reads from neighbouring banks.
+  static constexpr int width = t::exact ? least(t::vector_out, 4) : t::vector_out;
+  // The sums of all slices, and of a cluster's blocks.
+  __device__ void join(Sum (&values)[width], const Sum *sums) const {
     DSCORE_ROLLED
-    for (int block = 0; block < t::cluster; block++) {
-      float own[width] = {};
-      DSCORE_UNROLL
-      for (int other = 0; other < t::slices; other++)
-        DSCORE_UNROLL
-        for (int j = 0; j < width; j += part) {
-          const float *from = sums + other * t::sums + j;
-          const auto several = t::cluster > 1 ? read_vector_of_block<part>(from, block)
-                                              : read_vector<part>(from);
-          DSCORE_UNROLL
-          for (int i = 0; i < part; i++) own[j + i] += several.at[i];
-        }
-      DSCORE_UNROLL
-      for (int j = 0; j < width; j++) values[j] += own[j];
-    }
+    for (int block = 0; block < t::cluster; block++) join_block<t>(values, sums, block);
   }
-  __device__ void store(const Arguments &args, int pixel, int channel, const float *values) const {
+  __device__ int output_at(int pixel, int o) const {
+    return Images<t::layout>::at(pixel / area(s), o, pixel % area(s), s.out_channels, area(s));
+  }
+  __device__ void store(const Arguments &args, int pixel, int channel, const Sum *values) const {
     if (pixel >= pixels(s) || !Tiles::wanted(channel)) return;
-    const int o = group * group_out(s) + channel;
-    const int at = Images<t::layout>::at(pixel / area(s), o, pixel % area(s), s.out_channels,
-                                         area(s));
-    T *out = static_cast<T *>(args.out) + at;
+    const int o = group * group_out(s) + channel, at = output_at(pixel, o);
+    Result *out = static_cast<Result *>(args.out) + at;
     if constexpr (t::last)
       write_vector(out, Epilogue::template apply_channels<width>(values, args, o, at));
     else write_vector(out, Epilogue::template apply<width>(values, args, o, at));
   }
   // Neighbouring threads store neighbouring vectors; a cluster's blocks have a share of them each.
-  __device__ void finish(const Arguments &args, float *sums) const {
+  __device__ void finish_joined(const Arguments &args, Sum *sums) const {
     __syncthreads();
     put_sums(sums);
     if constexpr (t::cluster > 1) cluster_barrier();
@@ -115,7 +128,7 @@ struct ImplicitGemmUniversal
     DSCORE_ROLLED
     for (int at = rank * threads + thread; at < all; at += threads * t::cluster) {
       const int row = at / columns, column = at % columns * width;
-      float values[width] = {};
+      Sum values[width] = {};
       join(values, sums + row * t::sum_row + column);
       store(args, first_pixel + (t::last ? row : column), first_channel + (t::last ? column : row),
             values);
@@ -123,12 +136,37 @@ struct ImplicitGemmUniversal
     // A block's LDS is there for as long as the block is.
     if constexpr (t::cluster > 1) cluster_barrier();
   }
+  // Each lane its own sums. What results need of their channels is read once.
+  __device__ void finish_direct(const Arguments &args) const {
+    constexpr int several = least(Lanes::run, t::vector_out);
+    const auto points = Epilogue::points_of(args);
+    DSCORE_UNROLL
+    for (int at = 0; at < Lanes::runs * Lanes::run; at += several) {
+      const int q = at / Lanes::run, e = at % Lanes::run;
+      const int channel = first_channel + wave_c + Lanes::run_channel(q, lane) + e;
+      if (!Tiles::wanted(channel)) continue;
+      const int o = group * group_out(s) + channel;
+      const auto of_channels = Epilogue::template channels_of<several>(args, o);
+      DSCORE_UNROLL
+      for (int r = 0; r < Lanes::pixels; r++) {
+        const int pixel = first_pixel + wave_p + Lanes::run_pixel(r, lane);
+        if (pixel >= pixels(s)) continue;
+        Sum values[several];
+        DSCORE_UNROLL
+        for (int j = 0; j < several; j++) values[j] = accumulators[Lanes::index(r, q, e + j)];
+        write_vector(static_cast<Result *>(args.out) + pixel * s.out_channels + o,
+                     Epilogue::template results_of<several>(values, of_channels, points));
+      }
+    }
+  }
 
   __device__ void run(const Arguments &args) {
     T *const lds = buffers();
     run_ring<t>(*this, lds, least(steps_each(s), all_steps(s) - first_step),
                 [&](T *buffer, int) { Tiles::arrived(buffer); });
-    finish(args, reinterpret_cast<float *>(lds));
+    take_off_zero();
+    if constexpr (t::direct) finish_direct(args);
+    else finish_joined(args, reinterpret_cast<Sum *>(lds));
   }
 };
 

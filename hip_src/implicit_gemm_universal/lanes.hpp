@@ -105,7 +105,7 @@ struct PatchFragmentLanes {
     return at / (4 * columns) * 16 + at % 4 / 2 * 8 + lane / 4;
   }
   static __device__ int sum_channel(int at, int lane) {
-    return at / 4 % columns * 8 + lane % 4 * 2 + at % 2;
+    return t::channel_of_row(at / 4 % columns * 8 + lane % 4 * 2 + at % 2);
   }
 };
 

@@ -1,80 +1,11 @@
-// The tiling of the implicit product of matrices of both layouts (implicit_gemm_universal/
-// kernel.hpp), what a block keeps in LDS, and how the images and filters of a step come there.
+// The tiles of the implicit product of matrices of both layouts (implicit_gemm_universal/
+// kernel.hpp): how the images and filters of a step come to LDS.
 #pragma once
 
-#include "gemm_universal/shape.hpp"
-#include "implicit_gemm/patch.hpp"
+#include "implicit_gemm_universal/shape.hpp"
+#include "support/integers.hpp"
 
 namespace dscore {
-
-// Patch: elements of a channel that a block keeps. VectorIn, VectorOut: elements that lie side by
-// side and aligned, of the input channels of a group, and of the output.
-template <int TileC, int TileP, int WaveC, int WaveP, int LanesC, int Slices, int StepC, int Stages,
-          int Patch, int Cluster, Products Arithmetic, int VectorIn, int VectorOut, int Layout,
-          int Wavefront>
-struct ImplicitGemmUniversalTiling {
-  static constexpr int tile_c = TileC, tile_p = TileP, wave_c = WaveC, wave_p = WaveP;
-  static constexpr int lanes_c = LanesC, lanes_p = Wavefront / LanesC;
-  static constexpr int slices = Slices, step_c = StepC, stages = Stages, patch = Patch;
-  static constexpr int cluster = Cluster, wavefront = Wavefront, layout = Layout;
-  static constexpr int vector_in = VectorIn, vector_out = VectorOut;
-  static constexpr Products arithmetic = Arithmetic;
-  static constexpr bool last = Layout == DSCORE_NHWC;  // channels are
-  static constexpr bool plain = Arithmetic == Products::plain;
-  static constexpr bool mfma = Arithmetic == Products::matrix16 && Wavefront == 64;
-  static constexpr int waves_c = TileC / WaveC, waves_p = TileP / WaveP;
-  static constexpr int threads = waves_c * waves_p * Slices * Wavefront, slice = StepC / Slices;
-  static constexpr int accumulators = WaveC * WaveP / Wavefront;
-  // Products that one instruction sums, and how many of these are channels of the same tap.
-  static constexpr int fragment = plain ? 4 : Arithmetic == Products::tf32x3 ? 8 : 16;
-  static constexpr int across = slice % fragment == 0           ? fragment
-                                : slice % (fragment / 2) == 0 ? fragment / 2
-                                                                : fragment / 4;
-  static constexpr int taps_together = fragment / across;
-  static_assert(TileC % WaveC == 0 && TileP % WaveP == 0, "a block holds whole wavefronts");
-  static_assert(Stages >= 1, "buffers");
-  static_assert(StepC % Slices == 0 && slice % 4 == 0, "slices of whole fours");
-  static_assert(plain ? WaveC % LanesC == 0 && WaveP % lanes_p == 0
-                      : WaveP % 16 == 0 && WaveC % (mfma ? 16 : 8) == 0 && LanesC == 8 &&
-                            (mfma || Wavefront == 32),
-                "whole fragments");
-  static_assert(Arithmetic != Products::tf32x3 || has_tf32, "matrix units");
-};
-
-// The buffers of a layer: filters [channel][piece][tap][input channel of a piece], images
-// [element][input channel].
-template <class T, class Tiling, class Layer>
-struct ImplicitGemmUniversalShape : Tiling {
-  static constexpr int vector = 16 / static_cast<int>(sizeof(T)), taps = Layer::taps;
-  static constexpr int step_c = Tiling::step_c;
-  static_assert(vector >= 4, "lanes read four channels as one");
-  // Channels that a thread brings as one.
-  static constexpr int piece = step_c % vector == 0 ? vector : 4, pieces = step_c / piece;
-  // Rows begin some banks apart, so that lanes of several rows meet no bank twice: an odd number of
-  // vectors of 16 bytes or, where four rows are read by pairs of floats, 8 banks.
-  static constexpr int pitch(int row) {
-    return Tiling::arithmetic == Products::tf32x3 ? row + (24 - row % 16) % 16
-                                                  : (ceil_div(row, vector) | 1) * vector;
-  }
-  static constexpr int filter_row = pitch(taps * step_c);
-  static __device__ int filter_place(int channel, int tap) {
-    return (channel / piece * taps + tap) * piece + channel % piece;
-  }
-  static constexpr int element = step_c == 4 ? 4 : pitch(step_c);
-  static constexpr int filters = Tiling::tile_c * filter_row;
-  static constexpr int buffer = filters + ceil_div(Tiling::patch * element, vector) * vector;
-  // The sums, in the same place afterwards: rows of what lies side by side in the output.
-  static constexpr int sum_row =
-      Tiling::last ? Tiling::tile_c + (Tiling::tile_c % 16 ? 0 : 8) : Tiling::tile_p + 4;
-  static constexpr int sums = (Tiling::last ? Tiling::tile_p : Tiling::tile_c) * sum_row;
-  static_assert((Tiling::last ? Tiling::tile_c : Tiling::tile_p) % Tiling::vector_out == 0,
-                "rows of whole vectors");
-  // Bytes: the ring, the table of the patch, and a vector of zeros.
-  static constexpr int table_at = Tiling::stages * buffer * static_cast<int>(sizeof(T));
-  static constexpr int zeros_at = table_at + ceil_div(Tiling::patch, 4) * 16;
-  static constexpr int lds_bytes = greatest(
-      zeros_at + 16, Tiling::slices * sums * static_cast<int>(sizeof(float)));
-};
 
 template <class T, class t, class Layer, class Shape, class Epilogue>
 struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilogue> {
@@ -102,9 +33,17 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
   };
   Filters filter_temp[fetched ? filter_turns : 1];
   Piece image_temp[fetched ? image_turns : 1];
+  // Of bytes: what x counts from, of which the padding is full.
+  int zero = 0;
+  uint32_t fill = 0;
 
   __device__ ImplicitGemmUniversalTiles(const Arguments &args, const Shape &shape)
-      : Base(args, shape) {}
+      : Base(args, shape) {
+    if constexpr (t::exact) {
+      zero = Epilogue::zero_of(args);
+      fill = static_cast<uint32_t>(zero & 0xFF) * 0x01010101u;
+    }
+  }
 
   __device__ int first_summed(int step) const { return (first_step + step) * t::step_c; }
   // Where steps divide the channels, which fixed sizes show, there is nothing to ask.
@@ -112,20 +51,21 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
     return group_in(s) % t::step_c == 0 || channel < group_in(s);
   }
 
-  // A thread's filters of a turn: its channel, piece and tap.
+  // A thread's filters of a turn: the row of LDS, and its piece and tap.
   struct FilterPlace {
-    int channel, first, tap;
+    int row, first, tap;
     bool part;
   };
   __device__ FilterPlace filter_place(int turn) const {
     constexpr int each = taps / taps_each;
-    const int at = turn * threads + thread, row = at / (each * pieces);
-    return {row, at / each % pieces * piece, at % each,
+    const int at = turn * threads + thread;
+    return {at / (each * pieces), at / each % pieces * piece, at % each,
             all_filters % threads == 0 || at < all_filters};
   }
   __device__ Filters read_filters(int turn, int step) const {
     const FilterPlace place = filter_place(turn);
-    const int channel = first_channel + place.channel, first = first_summed(step) + place.first;
+    const int channel = first_channel + t::channel_of_row(place.row);
+    const int first = first_summed(step) + place.first;
     const bool there = place.part && wanted(channel);
     const T *from = w + ((group * group_out(s) + channel) * group_in(s) + first) * taps + place.tap;
     Filters filters;
@@ -143,18 +83,22 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
   }
   // Of a piece, [input channel][tap] to [tap][input channel].
   static __device__ Filters turned(const Filters &filters) {
-    Filters others;
-    DSCORE_UNROLL
-    for (int tap = 0; tap < taps_each; tap++)
+    if constexpr (t::exact) {
+      return turned_bytes<piece, taps_each>(filters);
+    } else {
+      Filters others;
       DSCORE_UNROLL
-      for (int j = 0; j < piece; j++) {
-        const int at = j * taps_each + tap;
-        others.at[tap].at[j] = filters.at[at / piece].at[at % piece];
-      }
-    return others;
+      for (int tap = 0; tap < taps_each; tap++)
+        DSCORE_UNROLL
+        for (int j = 0; j < piece; j++) {
+          const int at = j * taps_each + tap;
+          others.at[tap].at[j] = filters.at[at / piece].at[at % piece];
+        }
+      return others;
+    }
   }
   static __device__ T *filter_at(T *lds, const FilterPlace &place) {
-    return lds + place.channel * t::filter_row + t::filter_place(place.first, place.tap);
+    return lds + place.row * t::filter_row + t::filter_place(place.first, place.tap);
   }
   __device__ void write_filters(T *lds, int turn, const Filters &filters) const {
     const FilterPlace place = filter_place(turn);
@@ -168,7 +112,8 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
   __device__ void pass_filters(T *lds, int turn, int step) const {
     const FilterPlace place = filter_place(turn);
     if (!place.part) return;
-    const int channel = first_channel + place.channel, first = first_summed(step) + place.first;
+    const int channel = first_channel + t::channel_of_row(place.row);
+    const int first = first_summed(step) + place.first;
     const T *from = w + ((group * group_out(s) + channel) * group_in(s) + first) * taps;
     DSCORE_UNROLL
     for (int tap = 0; tap < taps; tap++)
@@ -213,11 +158,17 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
     for (int j = 0; j < piece; j += Width)
       take(j, x + place + (first + j) * apart, place >= 0 && summed(first + j));
   }
+  // Channels of an element, or what there is outside of the images.
+  template <int Width>
+  __device__ Pack<T, Width> image_vector(const T *from, bool there) const {
+    if constexpr (t::exact) return bits_as<Pack<T, Width>>(bytes_or_fill<Width>(from, there, fill));
+    else return vector_or_zeros<Width>(from, there);
+  }
   __device__ Piece read_image(int turn, int step) const {
     constexpr int width = t::last ? moved : 1;
     Piece read;
     each_of_piece<width>(turn, step, [&](int j, const T *from, bool there) {
-      const auto several = vector_or_zeros<width>(from, there);
+      const auto several = image_vector<width>(from, there);
       DSCORE_UNROLL
       for (int i = 0; i < width; i++) read.at[j + i] = several.at[i];
     });
@@ -236,7 +187,8 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
   __device__ void copy_image(T *lds, int turn, int step) const {
     if (!image_part(turn)) return;
     each_of_piece<moved>(turn, step, [&](int j, const T *from, bool there) {
-      copy_async<moved * int{sizeof(T)}>(image_at(lds, turn) + j, from, there);
+      if constexpr (t::exact) copy_or_fill<moved>(image_at(lds, turn) + j, from, there, fill);
+      else copy_async<moved * int{sizeof(T)}>(image_at(lds, turn) + j, from, there);
     });
   }
   __device__ void copy_images(T *lds, int step) const {

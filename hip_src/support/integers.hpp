@@ -49,6 +49,28 @@ __device__ inline void transpose_bytes(Word (&rows)[4]) {
   rows[2] = permuted(c, d, low_halves), rows[3] = permuted(c, d, high_halves);
 }
 
+// Bytes of Rows x Columns, as their columns, one after the other.
+template <int Rows, int Columns, class Bytes>
+__device__ inline Bytes turned_bytes(const Bytes &bytes) {
+  static_assert(sizeof(Bytes) == Rows * Columns && Rows % 4 == 0, "columns of whole words");
+  struct Words {
+    Word at[Rows * Columns / 4];
+  } made, from = bits_as<Words>(bytes);
+  DSCORE_UNROLL
+  for (int word = 0; word < Rows * Columns / 4; word++) {
+    Word pairs[2];
+    DSCORE_UNROLL
+    for (int pair = 0; pair < 2; pair++) {
+      const int row = word * 4 % Rows + pair * 2, column = word * 4 / Rows;
+      const int first = row * Columns + column, second = first + Columns;
+      pairs[pair] = permuted(from.at[first / 4], from.at[second / 4],
+                             selector(first % 4, 4 + second % 4, 0, 0));
+    }
+    made.at[word] = permuted(pairs[0], pairs[1], selector(0, 1, 4, 5));
+  }
+  return bits_as<Bytes>(made);
+}
+
 __device__ inline int byte_of(Word word, int at) { return static_cast<int8_t>(word >> 8 * at); }
 
 #if defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) ||    \
@@ -80,6 +102,27 @@ __device__ inline int dot4(Word a, Word b, int sum) {
 
 // The sum of a word's bytes, added to `sum`.
 __device__ inline int add_bytes(Word word, int sum) { return dot4(word, 0x01010101u, sum); }
+
+// Bytes of memory, or where they are not `there` those of a word that is repeated.
+template <int Bytes>
+__device__ inline auto bytes_or_fill(const void *from, bool there, Word fill) {
+  using Unit = std::conditional_t<Bytes % 4 == 0, uint32_t,
+                                  std::conditional_t<Bytes == 2, uint16_t, uint8_t>>;
+  constexpr int units = Bytes / static_cast<int>(sizeof(Unit));
+  auto vector = vector_or_zeros<units>(static_cast<const Unit *>(from), there);
+  DSCORE_UNROLL
+  for (int i = 0; i < units; i++) vector.at[i] = there ? vector.at[i] : static_cast<Unit>(fill);
+  return vector;
+}
+// The same to LDS.
+template <int Bytes>
+__device__ inline void copy_or_fill(void *to, const void *from, bool there, Word fill) {
+#if defined(DSCORE_HOST) || defined(DSCORE_ASYNC_COPIES)
+  if (there) return copy_async<Bytes>(to, from);
+#endif
+  const auto vector = bytes_or_fill<Bytes>(from, there, fill);
+  *static_cast<std::remove_const_t<decltype(vector)> *>(to) = vector;
+}
 
 // 32 summed bytes of 16 rows, which lie along the sum. Lane 4 g + i holds bytes 4 i to 4 i + 3 of
 // row g; of row g + 8; bytes 4 i + 16 to 4 i + 19 of row g; of row g + 8.

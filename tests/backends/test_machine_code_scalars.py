@@ -125,9 +125,12 @@ def test_words_of_scalars():
     s_cselect_b32 s11, s8, 7
     s_brev_b32 s12, s8
     s_sext_i32_i8 s13, s9
-    s_sext_i32_i16 s14, s12""", scalars={8: 0x10})
+    s_sext_i32_i16 s14, s12
+    s_mov_b32 s15, s8
+    s_bitset1_b32 s15, 33
+    s_bitset0_b32 s15, 4""", scalars={8: 0x10})
     assert after.s[0, 9:13].tolist() == [WORD - 0x11, WORD - 0x11, 7, 0x08000000]
-    assert after.s[0, 13:15].tolist() == [WORD - 0x11, 0]
+    assert after.s[0, 13:16].tolist() == [WORD - 0x11, 0, 2]
 
 
 def test_every_known_scalar_opcode_is_tested_here():

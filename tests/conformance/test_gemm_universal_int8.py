@@ -5,13 +5,13 @@ import subprocess
 
 import pytest
 from emulated_runs import altered, reports_of, require_bit_equal
+from machine_plans import opcodes
 
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.api import validate
 from dscore.backends.emulated import EmulatedBackend
 from dscore.backends.machine_code import disassembly
 from dscore.backends.machine_code.backend import Gfx90aBackend, Gfx906Backend
-from dscore.backends.machine_code.objects import kernel_object
 from dscore.backends.reference.backend import ReferenceBackend
 from dscore.building.codegen import KernelSource, render
 from dscore.building.compilers import find_compiler, missing_compiler
@@ -106,15 +106,6 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, name, right, wrong = FAULTS[fault]
     reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
     assert all("WRONG" in text for text in reports.values()), reports
-
-
-def opcodes(backend, plan):
-    """How often each opcode stands in the machine code of a plan's kernel."""
-    source = KernelSource(plan, backend.sizes)
-    stored = backend._stored[source.name]
-    kernel = kernel_object(stored.library, source.name, backend.architecture)
-    code = disassembly.disassemble(kernel, backend.architecture)
-    return [one.opcode for one in code]
 
 
 @needs_hip

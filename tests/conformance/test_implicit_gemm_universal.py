@@ -83,7 +83,8 @@ FAULTS = {
     "taps of a filter in the order of memory": (
         WHOLE, TILES, "at = j * taps_each + tap;", "at = tap * piece + j;"),
     "slice dropped": (
-        WHOLE, KERNEL, "other < t::slices; other++", "other < t::slices - 1; other++"),
+        WHOLE, "support/joined_sums.hpp", "other < t::slices; other++",
+        "other < t::slices - 1; other++"),
     "sums read before all are in LDS": (
         WHOLE, KERNEL, "if constexpr (t::cluster > 1) cluster_barrier();\n    else "
         "__syncthreads();\n", "if constexpr (t::cluster > 1) cluster_barrier();\n"),

@@ -11,6 +11,9 @@ from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.implicit_gemm_universal.tiling import ImplicitGemmUniversalTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.winograd.tiling import WinogradTiling
+from dscore.backends.machine_code import disassembly
+from dscore.backends.machine_code.objects import kernel_object
+from dscore.building.codegen import KernelSource
 from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.token import parse_problem
@@ -74,3 +77,12 @@ def result_of(kernel, seed=0, scale=1, infinite=0):
             one.flat[seed % infinite::infinite] = np.inf
     kernel(*inputs, out)
     return out
+
+
+def opcodes(backend, plan):
+    """How often each opcode stands in the machine code of a plan's kernel."""
+    source = KernelSource(plan, backend.sizes)
+    stored = backend._stored[source.name]
+    kernel = kernel_object(stored.library, source.name, backend.architecture)
+    code = disassembly.disassemble(kernel, backend.architecture)
+    return [one.opcode for one in code]

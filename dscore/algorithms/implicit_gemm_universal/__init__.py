@@ -1,5 +1,5 @@
-"""Dense and grouped convolutions of elements of 16 bits, and of images whose channels lie side by
-side, as products of matrices without a copy of the unfolded images."""
+"""Dense and grouped convolutions of elements of 16 bits and of int8, and of images whose channels
+lie side by side, as products of matrices without a copy of the unfolded images."""
 
 from __future__ import annotations
 
@@ -79,8 +79,9 @@ def _unmatched(case: Case) -> Count:
     t, element, types = case.tiling, case.problem.spec.element, case.device.matrix_types
     tf32 = ("tf32" in types and element == ACCUMULATOR
             and case.problem.spec.products >= LEAST_SPLIT_PRODUCTS)
-    of_16 = element.name in types and element != ACCUMULATOR
-    return np.where(splits(t), 1 - tf32, np.where(on_units(t), 1 - of_16, 0))
+    unit = np.asarray(t.arithmetic) == ("matrix8" if element.exact else "matrix16")
+    return np.where(splits(t), 1 - tf32, 1 * (on_units(t) & (
+        np.logical_not(unit) | (element.name not in types) | (element == ACCUMULATOR))))
 
 
 class ImplicitGemmUniversal(ImplicitProduct):
@@ -88,7 +89,7 @@ class ImplicitGemmUniversal(ImplicitProduct):
 
     name = "implicit_gemm_universal"
     tiling = ImplicitGemmUniversalTiling
-    elements = FLOATS
+    elements = (*FLOATS, "int8")
     layouts = LAYOUTS
     limits = (
         TILE_LIMIT,
@@ -122,7 +123,7 @@ class ImplicitGemmUniversal(ImplicitProduct):
         kind, spec = problem.spec.kind, problem.spec
         if spec.layout == "nchw" and spec.element == ACCUMULATOR:
             return (Violation("E-LAYOUT", f"layout of {self.name}", "nchw",
-                              "nhwc, or nchw of elements of 16 bits"),)
+                              "nhwc, or nchw of elements of 16 or 8 bits"),)
         if kind in ("dense", "grouped"):
             return ()
         return (Violation("E-KIND", f"layer of {self.name}", kind, "dense or grouped"),)
@@ -193,7 +194,9 @@ def _held(problem: ConvProblem, t: Any, shape: Any) -> Count:
     alone = reads_single(problem)
     filters = np.where(whole, ceil_div(element.bytes * piece * taps, WORD_BYTES), piece)
     images = np.where(alone, piece, ceil_div(element.bytes * piece, WORD_BYTES))
-    through = np.maximum(np.where(whole, 1, TOGETHER) * filters, np.where(
+    # Bytes are put in another order by words, of which all are read before the first is written.
+    turned = 2 if element.exact else 1
+    through = np.maximum(np.where(whole, turned, TOGETHER) * filters, np.where(
         alone, TOGETHER * images, 0))
     operands = sum(ceil_div(element.bytes * count, WORD_BYTES)
                    for count in (shape.operands_c, shape.operands_p))

@@ -49,7 +49,9 @@ def templates(draw: Any, device: Device) -> Template:
     nhwc = element == ACCUMULATOR or of_layer["layout"] == "nhwc"
     drawn = tuple((name, "nhwc" if name == "layout" and nhwc else value) for name, value in drawn)
     widths = [2**k for k in range((VECTOR_BYTES // element.bytes).bit_length())]
-    vectors = draw(st.sampled_from(widths)), draw(st.sampled_from(widths))
+    result = ELEMENTS[of_layer.get("out_dtype") or element.name]
+    vectors = draw(st.sampled_from(widths)), draw(st.sampled_from(
+        [width for width in widths if width * result.bytes <= VECTOR_BYTES]))
     tiling = draw(_tilings(device, element, vectors[1], nhwc))
     kernel = draw(st.one_of(st.just((3, 3)), pairs(4)))
     return ImplicitGemmUniversalTemplate(device, tiling, kernel, draw(pairs(3)), draw(pairs(2)),
@@ -60,7 +62,8 @@ def templates(draw: Any, device: Device) -> Template:
 def _tilings(draw: Any, device: Device, element: Element, vector_out: int, nhwc: bool) -> Tiling:
     on_units = "tf32" if element == ACCUMULATOR else element.name
     units = on_units in device.matrix_types and draw(st.integers(0, 3)) > 0
-    of_units: Arithmetic = "tf32x3" if element == ACCUMULATOR else "matrix16"
+    of_units: Arithmetic = ("tf32x3" if element == ACCUMULATOR else
+                            "matrix8" if element.exact else "matrix16")
     lanes_c = 8 if units else draw(st.sampled_from((4, 8, 16)))
     columns = (8 if device.wavefront == MATRIX_WAVEFRONT else 16) if units else lanes_c
     wave_c = columns * draw(st.integers(1, 4 if units else 2))
@@ -70,7 +73,7 @@ def _tilings(draw: Any, device: Device, element: Element, vector_out: int, nhwc:
     assume((tile_c if nhwc else tile_p) % vector_out == 0)
     return ImplicitGemmUniversalTiling(
         tile_c=tile_c, tile_p=tile_p, wave_c=wave_c, wave_p=wave_p, lanes_c=lanes_c, slices=slices,
-        step_c=slices * FOUR * draw(st.integers(1, 4)),
+        step_c=slices * FOUR * draw(st.sampled_from((1, 2, 3, 4, *[8, 12] * element.exact))),
         stages=draw(st.integers(1, 4 if device.asynchronous_copies else 2)),
         # Enough for small images and narrow ones.
         patch=(tile_p + 8) * draw(st.integers(4, 9)),
@@ -84,11 +87,12 @@ def problems(draw: Any, template: ImplicitGemmUniversalTemplate) -> ConvProblem:
     that the patch has room for."""
     t, (taps_h, taps_w) = template.tiling, template.kernel
     assert isinstance(t, ImplicitGemmUniversalTiling)
-    most = VECTOR_BYTES // template.element.bytes
-    nhwc = dict(template.options)["layout"] == "nhwc"
+    of_layer, most = dict(template.options), VECTOR_BYTES // template.element.bytes
+    nhwc = of_layer["layout"] == "nhwc"
     vector_in, vector_out = template.vectors
+    most_out = VECTOR_BYTES // ELEMENTS[of_layer.get("out_dtype") or template.element.name].bytes
     groups = draw(st.integers(1, 3))
-    outs = _aligned(draw(sizes(t.tile_c, 40)), vector_out if nhwc else 1, most if nhwc else 1)
+    outs = _aligned(draw(sizes(t.tile_c, 40)), vector_out if nhwc else 1, most_out if nhwc else 1)
     channels = _aligned(draw(sizes(t.step_c, 40)), vector_in, most)
     if t.arithmetic == "tf32x3":
         least = -(-LEAST_SPLIT_PRODUCTS // (taps_h * taps_w))
@@ -97,7 +101,7 @@ def problems(draw: Any, template: ImplicitGemmUniversalTemplate) -> ConvProblem:
                  max(MOST_MACS // (2 * channels * outs * groups * taps_h * taps_w), 4))
     width = draw(st.integers(1, max(min(pixels, 17), 1)))
     if not nhwc:
-        width = _aligned(width, vector_out, most)
+        width = _aligned(width, vector_out, most_out)
     problem = problem_around(draw, template.spec(groups * channels, groups * outs, groups,
                                                  draw(sides(2))), (-(-pixels // width), width))
     assume(problem.spec.kind in ("dense", "grouped"))

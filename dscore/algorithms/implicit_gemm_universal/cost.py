@@ -9,14 +9,16 @@ import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count, ceil_div
-from dscore.algorithms.gemm_universal.tiling import fragment_of, on_units, splits
+from dscore.algorithms.gemm_universal.tiling import on_units, splits
 from dscore.algorithms.implicit_gemm.tiling import taps_of
 from dscore.algorithms.implicit_gemm_universal.tiling import (
-    FOUR,
     across_of,
+    direct,
     piece_of,
+    reads_words,
     shape_of,
     takes_whole,
+    taps_together,
     vectors_of,
 )
 from dscore.core.device import MATRIX_WAVEFRONT
@@ -62,18 +64,22 @@ def traffic_of(case: Case) -> PatchTraffic:
                             taps_of(problem))
     units, small = on_units(t), element != ACCUMULATOR
     # Fragments of a slice's step: of `across` channels by as many taps as make it whole.
-    own, across = t.step_c / t.slices, across_of(t)
-    fragments = shape.steps * own / across * ceil_div(taps, fragment_of(ACCUMULATOR, t) // across)
+    own, across, exact = t.step_c / t.slices, across_of(problem, t), element.exact
+    fragments = shape.steps * own / across * ceil_div(taps, taps_together(problem, t))
     eights_c, eights_p = t.wave_c / 8, t.wave_p / 8
     thread_c, thread_p = t.wave_c / t.lanes_c, t.wave_p * t.lanes_c / wavefront
-    # Of 16 bits four matrices of 8 x 8 by an instruction, but pairs of fours of channels; and a
-    # quarter of a fragment's row on AMD's units.
+    # Of 16 bits four matrices of 8 x 8 by an instruction (of bytes 8 x 16), but words of fewer
+    # channels; and a quarter of a fragment's row on AMD's units.
     by_matrices = small & (wavefront == MATRIX_WAVEFRONT)
     loads = fragments * np.where(
-        units & by_matrices, (eights_c + eights_p) / np.where(across == FOUR, 0.5, 2),
+        units & by_matrices,
+        (eights_c + eights_p) / np.where(reads_words(problem, t, wavefront), 0.5, 2),
         np.where(units & small, (eights_c + eights_p) / 2,
                  np.where(units, eights_c + eights_p, thread_c + thread_p)))
-    bytes_read = fragments * element.bytes * fragment_of(ACCUMULATOR, t) * np.where(
+    # Summed elements of a round, and the multiply-adds of a lane for each pair of its operands.
+    depth = across * taps_together(problem, t)
+    adds = depth / 4 if exact else depth
+    bytes_read = fragments * element.bytes * depth * np.where(
         units, t.wave_c + t.wave_p, wavefront * (thread_c + thread_p))
     # Lanes of neighbouring pixels lie as far apart as the stride, in as many times the banks.
     conflicts = np.minimum(problem.spec.stride[1], 2)
@@ -85,7 +91,7 @@ def traffic_of(case: Case) -> PatchTraffic:
     images, filters = shape.steps * shape.image_turns, shape.steps * shape.filter_turns
     by_themselves = whole & np.logical_not(through)
     return PatchTraffic(
-        fmas=np.where(units, 0, fragments * FOUR * thread_c * thread_p),
+        fmas=np.where(units, 0, fragments * adds * thread_c * thread_p),
         splits=np.where(splits(t), fragments * 8 * (eights_c + eights_p), 0),
         products=np.where(units, fragments * (1 if small else 3) * eights_p / 2 * eights_c, 0),
         lds_loads=loads, lds_clocks=conflicts * bytes_read / (WORD_BYTES * wavefront),
@@ -94,8 +100,9 @@ def traffic_of(case: Case) -> PatchTraffic:
         singles=np.where(by_themselves, 0, filters * np.where(whole, taps, piece))
         + np.where(alone, 0, images * piece / (moved if last else 1)),
         pieces=images, turned=whole * filters * taps * piece,
-        stores=shape.sums / vectors_of(problem)[1] / t.slices,
-        joined=2 * shape.sums,
+        stores=shape.sums / (np.minimum(vectors_of(problem)[1], WORD_BYTES) if exact
+                             else vectors_of(problem)[1]) / t.slices,
+        joined=np.where(direct(problem, t, wavefront), 0, 2 * shape.sums),
         load_bytes=footprint.blocks * element.bytes * shape.steps * t.step_c
         * (t.tile_c * taps + t.patch))
 

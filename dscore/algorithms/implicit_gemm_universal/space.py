@@ -47,8 +47,9 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     # Nor is a block of a cluster.
     keep &= (c.cluster == 1) | ((tiles <= device.compute_units)
                                 & ((c.cluster - 1) * steps * c.step_c < spec.group_in))
-    # Fours of channels are for images and groups of few.
-    keep &= (c.slice_c > FOUR) | (spec.group_in <= FOUR) | (c.arithmetic == "plain")
+    # Fours of channels are for images and groups of few; of int8 eights as well.
+    few = 2 * FOUR if spec.element.exact else FOUR
+    keep &= (c.slice_c > few) | (spec.group_in <= few) | (c.arithmetic == "plain")
     columns = SimpleNamespace(**{name: column for name, column in vars(c).items()
                                  if name not in ("waves", "slice_c")})
     # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
@@ -83,7 +84,8 @@ def _axes(device: Device, element: Element) -> SimpleNamespace:
     units = "tf32" if element == ACCUMULATOR else element.name
     if units not in device.matrix_types:
         return _plain(device, axes, (4, 8), (1, 2, 4, 8), (2, 4, 8))
-    at = ARITHMETICS.index("tf32x3" if element == ACCUMULATOR else "matrix16")
+    at = ARITHMETICS.index("tf32x3" if element == ACCUMULATOR else
+                           "matrix8" if element.exact else "matrix16")
     wave_c = (8, 16, 24, 32, 48, 64, 96, 128) if device.wavefront == MATRIX_WAVEFRONT else (
         16, 32, 48, 64, 96)
     fragments = grid(arithmetic=[at], lanes_c=[8], wave_c=wave_c, wave_p=(16, 32, 64), **axes)

@@ -12,7 +12,7 @@ from dscore.algorithms.columns import Count, ceil_div, floor_div, remainder, rem
 from dscore.algorithms.gemm_universal.tiling import fragment_of, on_units, splits
 from dscore.algorithms.implicit_gemm.tiling import pixels_of, taps_of
 from dscore.core.device import MATRIX_WAVEFRONT
-from dscore.core.numerics import ACCUMULATOR, FLOAT_ARITHMETICS, WORD_BYTES, Arithmetic
+from dscore.core.numerics import ACCUMULATOR, ARITHMETICS, WORD_BYTES, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
 
@@ -40,7 +40,8 @@ class ImplicitGemmUniversalTiling(Tiling):
 
     `arithmetic`: "plain" multiplies and adds in float32; "tf32x3" makes each product of three TF32
     ones on matrix units (NVIDIA), "matrix16" multiplies elements of 16 bits there (and on AMD's, by
-    wavefronts of 64); there `lanes_c` is 8.
+    wavefronts of 64), "matrix8" those of int8; there `lanes_c` is 8. "plain" sums dot products of
+    four of int8, in int32.
     """
 
     tile_c: int
@@ -53,7 +54,7 @@ class ImplicitGemmUniversalTiling(Tiling):
     stages: int
     patch: int
     cluster: int = 1
-    arithmetic: Arithmetic = choice(*FLOAT_ARITHMETICS, default="plain")
+    arithmetic: Arithmetic = choice(*ARITHMETICS, default="plain")
 
     algorithm: ClassVar[str] = "implicit_gemm_universal"
 
@@ -80,7 +81,8 @@ def most_of(problem: ConvProblem) -> int:
 
 def vectors_of(problem: ConvProblem) -> tuple[int, int]:
     """Elements that lie side by side at multiples of 16 bytes or less: of the input channels of a
-    group, and of the output, where that has channels or pixels side by side.
+    group, and of the output, where that has channels or pixels side by side, whose results may be
+    larger.
 
     >>> from dscore.core.token import parse_problem
     >>> vectors_of(parse_problem("n1c12h8w8_o8k3p1_float16_nhwc"))
@@ -88,12 +90,16 @@ def vectors_of(problem: ConvProblem) -> tuple[int, int]:
     """
     spec, most = problem.spec, most_of(problem)
     out = (spec.group_out if spec.layout == "nhwc" else problem.out_height * problem.out_width)
-    return min(spec.group_in & -spec.group_in, most), min(out & -out, most)
+    return (min(spec.group_in & -spec.group_in, most),
+            min(out & -out, VECTOR_BYTES // spec.out_element.bytes))
 
 
 def piece_of(problem: ConvProblem, t: Any) -> Count:
     """Channels that a thread brings as one."""
-    return np.where(remainder(t.step_c, most_of(problem)) == 0, most_of(problem), FOUR)
+    rest: Count = FOUR
+    if problem.spec.element.exact:
+        rest = np.where(remainder(t.step_c, 2 * FOUR) == 0, 2 * FOUR, FOUR)
+    return np.where(remainder(t.step_c, most_of(problem)) == 0, most_of(problem), rest)
 
 
 def takes_whole(problem: ConvProblem, t: Any) -> Any:
@@ -106,13 +112,31 @@ def reads_single(problem: ConvProblem) -> bool:
     return problem.spec.layout == "nchw" or vectors_of(problem)[0] == 1
 
 
-def across_of(t: Any) -> Count:
-    """Channels of a tap that a fragment of products sums: all of it, a half or a quarter."""
-    fragment, own = fragment_of(ACCUMULATOR, t), floor_div(t.step_c, t.slices)
-    half = floor_div(fragment, 2)
-    return np.where(remainder(own, fragment) == 0, fragment,
-                    np.where(remainder(own, np.maximum(half, 1)) == 0, half,
-                             floor_div(fragment, 4)))
+def across_of(problem: ConvProblem, t: Any) -> Count:
+    """Channels of a tap that a fragment of products sums: all of it, or a half, a quarter, …"""
+    own = np.maximum(floor_div(t.step_c, t.slices), FOUR)
+    return np.minimum(own & -own, fragment_of(problem.spec.element, t))
+
+
+def taps_together(problem: ConvProblem, t: Any) -> Count:
+    """Taps of a fragment. Plain arithmetic of int8 reads as many channels of one as there are."""
+    fragment = fragment_of(problem.spec.element, t)
+    across = across_of(problem, t)
+    return np.where(problem.spec.element.exact & np.logical_not(on_units(t)), 1,
+                    floor_div(fragment, across))
+
+
+def reads_words(problem: ConvProblem, t: Any, wavefront: int) -> Any:
+    """Whether lanes of NVIDIA's units read words of a fragment, of which rows of 16 bytes are not
+    of one tap."""
+    row = floor_div(VECTOR_BYTES, problem.spec.element.bytes)
+    return on_units(t) & (wavefront == MATRIX_WAVEFRONT) & (across_of(problem, t) < row)
+
+
+def direct(problem: ConvProblem, t: Any, wavefront: int) -> Any:
+    """Whether each lane stores its own sums, of neighbouring channels."""
+    return (problem.spec.element.exact & on_units(t) & (wavefront == MATRIX_WAVEFRONT)
+            & (problem.spec.layout == "nhwc") & (t.slices == 1) & (t.cluster == 1))
 
 
 def pitch(problem: ConvProblem, t: Any, row: Count) -> Count:
@@ -157,6 +181,7 @@ class ImplicitGemmUniversalShape:
     buffer: Count  # elements of one LDS buffer
     sum_row: Count
     joined: Count  # sums in LDS
+    filter_sums: Count  # words there, of int8
     all_steps: Count
     steps: Count  # of one block
     channel_tiles: Count  # of one group
@@ -182,22 +207,35 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> ImplicitGemmUniver
     rows = t.tile_p if spec.layout == "nhwc" else t.tile_c
     all_steps = ceil_div(spec.group_in, t.step_c)
     # Of a row: elements, or parts of them.
-    held = fragment_of(ACCUMULATOR, t) * np.where(splits(t), 2, 1)
-    by_eights = splits(t) | ((across_of(t) == FOUR) & (wavefront == MATRIX_WAVEFRONT))
+    held = fragment_of(spec.element, t) * np.where(splits(t), 2, 1)
+    by_eights = splits(t) | reads_words(problem, t, wavefront)
+    read = across_of(problem, t) if spec.element.exact else FOUR
+    own_sums = direct(problem, t, wavefront)
     return ImplicitGemmUniversalShape(
         slice_waves=slice_waves, waves=waves,
         sums=np.maximum(floor_div(t.wave_c * t.wave_p, wavefront), 1),
-        operands_c=np.where(units, floor_div(t.wave_c * held, wavefront), FOUR * thread_c),
-        operands_p=np.where(units, floor_div(t.wave_p * held, wavefront), FOUR * thread_p),
+        operands_c=np.where(units, floor_div(t.wave_c * held, wavefront), read * thread_c),
+        operands_p=np.where(units, floor_div(t.wave_p * held, wavefront), read * thread_p),
         places=np.where(units, floor_div(t.wave_p, np.where(by_eights, 8, 16)), thread_p),
         filter_turns=filter_turns, image_turns=image_turns,
         fetched=piece * (filter_turns * taps_each + image_turns),
         filters=filters,
         buffer=filters + ceil_div(t.patch * element_of(problem, t), most) * most,
-        sum_row=row, joined=t.slices * rows * row,
+        sum_row=row, joined=np.where(own_sums, 0, t.slices * rows * row),
+        filter_sums=_filter_sums(problem, t, threads),
         all_steps=all_steps, steps=ceil_div(all_steps, t.cluster),
         channel_tiles=ceil_div(spec.group_out, t.tile_c),
         pixel_tiles=ceil_div(pixels_of(problem), t.tile_p))
+
+
+def _filter_sums(problem: ConvProblem, t: Any, threads: Count) -> Count:
+    """Words of LDS for sums of filters of int8: one for each thread that shares a filter."""
+    if not problem.spec.element.exact:
+        return 0
+    row = t.step_c * taps_of(problem)
+    units = floor_div(row, np.where(remainder(row, VECTOR_BYTES) == 0, VECTOR_BYTES, WORD_BYTES))
+    most = np.minimum(units, floor_div(threads, t.tile_c))
+    return t.tile_c * 2 ** np.log2(np.maximum(most, 1)).astype(np.int64)
 
 
 def zeros_at(problem: ConvProblem, t: Any, shape: ImplicitGemmUniversalShape) -> Count:
@@ -208,7 +246,12 @@ def zeros_at(problem: ConvProblem, t: Any, shape: ImplicitGemmUniversalShape) ->
 
 
 def lds_bytes(problem: ConvProblem, t: Any, shape: ImplicitGemmUniversalShape) -> Count:
-    """LDS of a block; the sums lie in the ring's place afterwards."""
+    """LDS of a block: the sums lie in the ring's place afterwards, those of filters behind it."""
+    return filter_sums_at(problem, t, shape) + WORD_BYTES * shape.filter_sums
+
+
+def filter_sums_at(problem: ConvProblem, t: Any, shape: ImplicitGemmUniversalShape) -> Count:
+    """Bytes of LDS before the sums of filters."""
     return np.maximum(zeros_at(problem, t, shape) + VECTOR_BYTES,
                       ACCUMULATOR.bytes * shape.joined)
 
