@@ -160,6 +160,8 @@ VECTOR: dict[str, VectorOp] = {
     "v_lshl_add_u32": _op("u<uuu", lambda a, n, b: (a << _shift(n)) + b),
     "v_lshl_or_b32": _op("u<uuu", lambda a, n, b: a << _shift(n) | b),
     "v_add_lshl_u32": _op("u<uuu", lambda a, b, n: a + b << _shift(n)),
+    "v_alignbyte_b32": _op("u<uuu", lambda a, b, n: (
+        (_long(a) << L(32) | _long(b)) >> _long((n & U(3)) * U(8))).astype(U)),
     "v_alignbit_b32": _op("u<uuu", lambda a, b, n: (
         (_long(a) << L(32) | _long(b)) >> _long(_shift(n))).astype(U)),
     "v_bfe_u32": _op("u<uuu", _bfe_u),

@@ -7,7 +7,8 @@ what a thread does with them is the same.
 Order of additions, for one written element: rows that are walked over (filter rows ascending, of an
 input gradient descending), within these filter columns, ascending, beginning with +0; then bias,
 then activation. Products are rounded before they are added. A row outside the image is left out; a
-column outside it is +0 · w.
+column outside it is +0 · w. Of int8, sums are of int32, and what is multiplied is the distance of x
+from its zero point.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from dscore.backends.reference.machine import (
 )
 from dscore.backends.reference.vectors import Piece
 from dscore.core.errors import LaunchError
+from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
@@ -70,7 +72,7 @@ class _RowReuse(LockstepKernel, ABC):
         self.x, self.w = operands["gradient" if gradient else "x"], operands["w"]
         problem, t, S = self.problem, self.t, self.wavefront
         _require_lanes(plan, t, S)
-        self.view = view_of(problem)
+        self.view, self.element = view_of(problem), problem.spec.element
         self.rows, self.columns = self.view.rows, self.view.columns
         self.shape = shape_of(problem, t)
         self.live_rows = int(self.shape.live_rows)
@@ -92,9 +94,11 @@ class _RowReuse(LockstepKernel, ABC):
     def allocate(self, blocks: Blocks) -> None:
         """Registers: the taps, the live rows and one row that is walked over."""
         self.blocks = blocks
-        self.taps = blocks.registers("the filter", self.problem.spec.products)
+        self.taps = blocks.registers("the filter", self.problem.spec.products,
+                                     packed=self.element if self.element.exact else ACCUMULATOR)
         self.sums = blocks.registers("the live rows", self.live_rows * self.t.thread_w)
-        self.row = blocks.registers("a row", len(self.register_of))
+        self.row = blocks.registers("a row", len(self.register_of),
+                                    packed=self.element if self.element.exact else ACCUMULATOR)
         self.product = np.empty_like(self.row[0])
 
     def place(self, block: Ints) -> None:
@@ -145,7 +149,9 @@ class _RowReuse(LockstepKernel, ABC):
         """Fill the register of *offset* with that column of local row *i*, in *lanes*."""
         out: Floats = self.row[self.register_of[offset]]
         index = self.base + (self.in_row + i) * self.columns.walked_size + offset
-        self.load(out, index, lanes & inside(self.in_column + offset, self.columns.end))
+        there = lanes & inside(self.in_column + offset, self.columns.end)
+        self.load(out, index, there)
+        self.distances(out, there)
         return out
 
     def walk(self) -> None:

@@ -87,7 +87,7 @@ class Piece:
         at.require_within(self.span, 0, self.name)
         out[...] = self.lds.reshape(-1)[self.at + at.index]
         if at.masked is not None:
-            np.copyto(out, np.float32(0), where=at.masked)
+            np.copyto(out, out.dtype.type(0), where=at.masked)
         if self.blocks.trace is not None:
             self.blocks.trace.lds_reads += at.count
             self.blocks.trace.operands += at.count * operand

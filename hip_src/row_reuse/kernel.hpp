@@ -1,14 +1,20 @@
 // Depthwise convolution by row reuse. Order of additions: filter rows, within these filter columns,
-// both ascending; then bias.
+// both ascending; then bias. Of int8 sums are exact.
 #pragma once
 
+#include "row_reuse/integer_walk.hpp"
 #include "row_reuse/walk.hpp"
 
 namespace dscore {
 
+template <class T, class Tiling, class View, class Shape, class Results>
+using WalkOverRows =
+    std::conditional_t<std::is_same_v<T, int8_t>, IntegerRowWalk<T, Tiling, View, Shape, Results>,
+                       RowWalk<T, Tiling, View, Shape, Results>>;
+
 template <class T, class Tiling, class Layer, class Shape, class Epilogue>
-struct RowReuse : RowWalk<T, Tiling, ForwardView<Layer>, Shape, Epilogue> {
-  using Walk = RowWalk<T, Tiling, ForwardView<Layer>, Shape, Epilogue>;
+struct RowReuse : WalkOverRows<T, Tiling, ForwardView<Layer>, Shape, Epilogue> {
+  using Walk = WalkOverRows<T, Tiling, ForwardView<Layer>, Shape, Epilogue>;
   using Walk::Walk;
 };
 

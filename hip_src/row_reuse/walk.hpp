@@ -5,48 +5,35 @@
 // filter columns, both ascending. A row outside the image is left out, a column outside is 0 · w.
 #pragma once
 
-#include "row_reuse/block.hpp"
-#include "support/vendor.hpp"
+#include "row_reuse/rows.hpp"
 
 namespace dscore {
 
-// Results makes sums to results, and knows the arguments of the kernel.
 template <class T, class Tiling, class View, class Shape_, class Results>
-struct RowWalk : RowReuseBlock<T, Tiling, View, Shape_, Results> {
+struct RowWalk : RowSource<T, Tiling, View, Shape_, Results> {
   using Shape = Shape_;
   using t = Tiling;
   using Arguments = typename Results::Arguments;
-  using Block = RowReuseBlock<T, t, View, Shape, Results>;
+  using Block = RowSource<T, t, View, Shape, Results>;
   using L = typename Block::L;
   using Rows = typename Block::Rows;
   using Columns = typename Block::Columns;
   using Images = typename Block::Images;
-  using Block::s, Block::thread, Block::lane, Block::plane, Block::first_plane, Block::live;
-  using Block::out_row, Block::out_column, Block::in_row, Block::in_column;
-  using Block::row_end, Block::column_end, Block::span_start, Block::out_start;
-  using Block::row_tiles, Block::column_tiles, Block::planes, Block::input_plane;
-  using Block::span_end, Block::vectors_end, Block::ends_amid_vector, Block::out_first;
-  using Block::out_end;
+  using Block::s, Block::thread, Block::lane, Block::plane, Block::live, Block::x, Block::w;
+  using Block::out_row, Block::out_column, Block::in_row, Block::in_column, Block::column_end;
+  using Block::span_start, Block::out_start, Block::column_tiles, Block::input_plane;
+  using Block::ends_amid_vector, Block::out_first, Block::out_end, Block::lds, Block::barrier;
+  using Block::reaches, Block::row_inside, Block::start_load;
   static constexpr int threads = t::threads, wavefront = t::wavefront;
   static constexpr int own = Columns::step(t::thread_w);  // columns a lane owns
   static constexpr int held = Columns::under(t::thread_w);
   static constexpr int rows = Rows::under(t::thread_h);
   // Rows that a thread accumulates at a time; their registers are recycled.
   static constexpr int live_rows = Rows::live(t::thread_h);
-  // LDS holds the block's rows, its results, and the barrier of their transfer.
-  static constexpr int lds_bytes =
-      t::through_lds
-          ? (t::span_in + t::span_out) * int{sizeof(T)} + int{sizeof(TransferBarrier)}
-          : 0;
   static constexpr int alignment =
       t::through_lds ? 16 : greatest(t::vector_in, t::vector_out) * int{sizeof(T)};
   using Move = typename Block::Move;
-  static_assert(t::span_in * sizeof(T) % lds_alignment == 0, "results begin aligned");
 
-  // Column tile fastest, then row tile, then planes.
-  static int blocks(const Shape &s) {
-    return column_tiles(s) * row_tiles(s) * ceil_div(s.batch * s.out_channels, t::planes);
-  }
   // Whether a tap connects column `offset` of a thread's rows with one that it writes.
   static constexpr __host__ __device__ bool under_tap(int offset) {
     for (int c = 0; c < t::thread_w; c++)
@@ -61,9 +48,7 @@ struct RowWalk : RowReuseBlock<T, Tiling, View, Shape_, Results> {
     return false;
   }
 
-  const T *x, *w;  // x: what is walked over
-  T *out, *lds = nullptr;
-  TransferBarrier *barrier = nullptr;
+  T *out;
   float accumulators[live_rows][t::thread_w], row[greatest(held, own)], taps[L::taps];
 
   __device__ void load_taps() {
@@ -71,25 +56,6 @@ struct RowWalk : RowReuseBlock<T, Tiling, View, Shape_, Results> {
     DSCORE_UNROLL
     for (int tap = 0; tap < L::taps; tap++)
       taps[tap] = live ? static_cast<float>(filter[tap]) : 0.0f;
-  }
-
-  // Starts the load of the block's rows, in vectors from that on in which the first row begins.
-  __device__ void start_load() const {
-    Move::template start_load<t::span_in>(barrier, lds, x + span_start, vectors_end() - span_start,
-                                          thread);
-    if (const int at = vectors_end() + thread; ends_amid_vector() && at < span_end())
-      lds[at - span_start] = x[at];
-  }
-
-  // Brings rows and filters to the L2 cache, where it does no harm that the kernel before may still
-  // write to them: compute units share it, and keep nothing of what is only prefetched.
-  __device__ void prefetch() const {
-    if (thread != 0) return;
-    prefetch_span(x + span_start, vectors_end() - span_start);
-    const int filter = first_plane % s.out_channels;
-    const int first = ceil_div(filter * L::taps, Move::vector) * Move::vector;
-    const int end = least(filter + t::planes, s.out_channels) * L::taps;
-    prefetch_span(w + first, (end - first) / Move::vector * Move::vector);
   }
 
   // Columns from `offset` on of local row i, from LDS or from memory.
@@ -101,16 +67,6 @@ struct RowWalk : RowReuseBlock<T, Tiling, View, Shape_, Results> {
     return vector_or_zeros<Count>(t::through_lds ? lds + (at - span_start) : x + at, there);
   }
 
-  // Whether offset + first is inside, for a lane whose `first` is within lowest..highest: where it
-  // is for all lanes, a compiler that knows the sizes leaves the question out.
-  static __device__ bool reaches(int first, int lowest, int highest, int offset, int size) {
-    return (lowest + offset >= 0 && highest + offset < size) || inside(first + offset, size);
-  }
-  __device__ bool row_inside(int i) const {
-    const int last = (ceil_div(Images::out_height(s), t::thread_h) - 1) * t::thread_h;
-    const int first = Rows::first(s.pad_top);
-    return reaches(in_row, first, first + Rows::step(last), i, row_end);
-  }
   __device__ bool column_inside(int offset, int end) const {
     const int last = (column_tiles(s) * t::lanes_w - 1) * own;
     const int first = Columns::first(s.pad_left);
@@ -225,15 +181,7 @@ struct RowWalk : RowReuseBlock<T, Tiling, View, Shape_, Results> {
   }
 
   __device__ RowWalk(const Arguments &args, const Shape &shape)
-      : Block(shape), x(static_cast<const T *>(View::walked(args))),
-        w(static_cast<const T *>(args.w)), out(static_cast<T *>(args.out)), accumulators{} {
-    if constexpr (t::through_lds) {
-      if constexpr (t::ahead) prefetch();
-      lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
-      barrier = reinterpret_cast<TransferBarrier *>(lds + t::span_in + t::span_out);
-      Move::prepare(barrier, thread);
-    }
-  }
+      : Block(args, shape), out(static_cast<T *>(args.out)), accumulators{} {}
 
   __device__ void run(const Arguments &args) {
     if constexpr (t::ahead) admit_next_kernel();

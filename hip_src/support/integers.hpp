@@ -33,6 +33,17 @@ __device__ inline Word permuted(Word first, Word second, Word selector) {
 #endif
 }
 
+// Four bytes of two words, from the first's byte number `bytes`, 0 to 3, on.
+__device__ inline Word shifted_bytes(Word first, Word second, int bytes) {
+#if defined(DSCORE_HOST)
+  return static_cast<Word>((static_cast<uint64_t>(second) << 32 | first) >> 8 * bytes);
+#elif defined(__CUDACC__)
+  return __funnelshift_rc(first, second, 8 * bytes);
+#else
+  return __builtin_amdgcn_alignbyte(second, first, bytes);
+#endif
+}
+
 // A word of the lowest bytes of four integers.
 __device__ inline Word packed_bytes(int a, int b, int c, int d) {
   constexpr Word low_bytes = selector(0, 4, 0, 4), low_halves = selector(0, 1, 4, 5);

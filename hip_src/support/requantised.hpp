@@ -18,6 +18,15 @@ struct Points {
   float low, high;
 };
 
+// The nearest number to a value, which is a number, between two bounds.
+__device__ inline float between(float value, float low, float high) {
+#if defined(DSCORE_HOST) || defined(__CUDACC__)
+  return fminf(fmaxf(value, low), high);
+#else
+  return __builtin_amdgcn_fmed3f(value, low, high);
+#endif
+}
+
 // A sum as a result of int8, in the lowest byte. The product is clamped first: the bounds are
 // integers, so that it is the same as to clamp what it is rounded to, and an integer has no room
 // for any product. Beside 1.5 * 2^23 floats are integers: the sum with that rounds as rint does, to
@@ -25,7 +34,7 @@ struct Points {
 // product at once that a compiler could contract it with.
 __device__ inline int32_t requantised(int32_t sum, float multiplier, const Points &points) {
   const float product = static_cast<float>(sum) * multiplier;
-  const float clamped = fminf(fmaxf(product, points.low), points.high);
+  const float clamped = between(product, points.low, points.high);
   return bits_as<int32_t>(clamped + 0x1.8p23f) + points.zero;
 }
 

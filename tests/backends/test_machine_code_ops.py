@@ -45,6 +45,7 @@ INTEGER = {
     "v_lshl_or_b32": lambda a, n, b: a << n % 32 | b,
     "v_add_lshl_u32": lambda a, b, n: a + b << n % 32,
     "v_alignbit_b32": lambda a, b, n: (a << 32 | b) >> n % 32,
+    "v_alignbyte_b32": lambda a, b, n: (a << 32 | b) >> n % 4 * 8,
     "v_bfe_u32": field, "v_bfe_i32": signed_field,
     "v_add_u32": lambda a, b: a + b, "v_sub_u32": lambda a, b: a - b,
     "v_subrev_u32": lambda a, b: b - a, "v_add3_u32": lambda a, b, c: a + b + c,

@@ -73,6 +73,7 @@ START = "span_start = first / Move::vector * Move::vector;"
 ROW_END = "const int last_row = least(first_row_in() + block_rows, row_end);"
 COPIED = "const int last_row = first_row_in() + block_rows;"
 KERNEL, BLOCK, SPANS = "row_reuse/walk.hpp", "row_reuse/block.hpp", "support/bulk_copy.hpp"
+ROWS = "row_reuse/rows.hpp"
 # The plan, the file, the source as it is, with its fault, and what is said of it.
 FAULTS = {
     "copies not waited for": (STRIPS, SPANS, WAIT + BARRIER, BARRIER, "WRONG"),
@@ -93,7 +94,7 @@ FAULTS = {
         PLANES, BLOCK, "(planes_in * Images::in_height", "((planes_in - 1) * Images::in_height",
         "WRONG"),
     "end of the last vector not copied": (
-        PLANES, KERNEL, "ends_amid_vector() && at < span_end()", "at < 0", "WRONG"),
+        PLANES, ROWS, "if (ends_amid_vector() && at < span_end())", "if (at < 0)", "WRONG"),
     "columns outside the image taken from the next row": (
         STRIPS, KERNEL, "wanted && column_inside(offset, column_end)", "wanted", "WRONG"),
     "vectors outside the image taken from the next row": (
@@ -102,7 +103,7 @@ FAULTS = {
         VECTORS, KERNEL, "row[start + j] = static_cast", "row[start + (j ^ 1)] = static_cast",
         "WRONG"),
     "rows taken to lie inside the image": (
-        STRIPS, KERNEL, "reaches(in_row, first,", "reaches(in_row, 0,", "WRONG"),
+        STRIPS, ROWS, "reaches(in_row, first,", "reaches(in_row, 0,", "WRONG"),
     "one filter for all planes": (
         PLANES, KERNEL, "w + plane % s.out_channels * L::taps", "w", "WRONG"),
     "vector over the next block's results": (
@@ -145,9 +146,9 @@ def test_the_sanitizers_find_nothing(tmp_path):
     (STRIPS, KERNEL, "return vector_or_zeros<Count>(t::through_lds",
      "(void)*static_cast<volatile T *>(lds + t::span_in + t::span_out + 8);\n"
      "    return vector_or_zeros<Count>(t::through_lds"),
-    (AHEAD, KERNEL, "prefetch_span(x + span_start, vectors_end()",
+    (AHEAD, ROWS, "prefetch_span(x + span_start, vectors_end()",
      "prefetch_span(x + span_start, Move::vector + vectors_end()"),
-    (AHEAD_PLANES, KERNEL, "least(filter + t::planes, s.out_channels) * L::taps",
+    (AHEAD_PLANES, ROWS, "least(filter + t::planes, s.out_channels) * L::taps",
      "(filter + t::planes) * L::taps"),
 ], ids=["rows past the last plane", "LDS past its end", "rows fetched ahead",
         "filters fetched ahead"])

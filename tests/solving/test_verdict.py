@@ -98,6 +98,8 @@ BROKEN = {
                ChannelVectorsTiling(2, 8, 2, 2, 1, 2), 1),
     "E-REUSE": (catalog.layers()["D1"], Z100SM,
                 RowReuseTiling(1, 1, 1, 128, 1, "lds", column_reuse=True), 1),
+    "E-BOTH": (parse_problem("n1c8h7w7_o8k3p1g8_int8_outfloat32"), Z100SM,
+               RowReuseTiling(7, 7, 1, 1, 8, "both"), 1),
     "E-AHEAD": (catalog.layers()["D1"], Z100SM,
                 RowReuseTiling(7, 1, 1, 128, 1, "lds", ahead=True), 1),
     "E-SPAN": (catalog.layers()["D1"], Z100SM, RowReuseTiling(1, 1, 1, 64, 1, "both"), 1),

@@ -26,6 +26,7 @@ from dscore.algorithms.row_reuse import cost
 from dscore.algorithms.row_reuse.space import columns_of
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling, blocks, row_vectors, shape_of, staged
 from dscore.algorithms.row_reuse.view import view_of
+from dscore.algorithms.row_reuse.words import words_of
 from dscore.core.device import Device
 from dscore.core.numerics import FLOATS
 from dscore.core.plan import Plan, Violation
@@ -43,6 +44,8 @@ _NVCC = (1, 33), (1, 42)
 _HIPCC_EARLY, _NVCC_EARLY = 4, 28
 # And what some take above what they want; more of large filters.
 _MARGIN, _ROOMY_MARGIN, _TAPS_OF_MARGIN = 4, 20, 10
+# The same of int8, beside sums and words: what compilers take, and what some take more.
+_HIPCC_WORDS, _NVCC_WORDS = (10, 8), (20, 34)
 # A thread's rows are unrolled: hipcc leaves a loop of 35 rolled, and its rows in scratch memory
 # (docs/registers.md); 2,048 FMAs are 16 KiB of code, half an instruction cache of the GCN.
 MOST_UNROLLED_ROWS = 32
@@ -59,6 +62,18 @@ def _rows_left(case: Case) -> Count:
     t, height = case.tiling, view_of(case.problem).rows.written_size
     return np.where(staged(t) & (t.planes > 1),
                     np.maximum(height - t.lanes_h * t.thread_h, 0), 0)
+
+
+def _no_floats(case: Case) -> Count:
+    """Whether elements of int8 would be passed between lanes."""
+    return 1 * (np.asarray(case.tiling.column_reuse)
+                & (staged(case.tiling) | case.problem.spec.element.exact))
+
+
+def _wider(case: Case) -> Count:
+    """Whether results that are wider than elements would pass LDS as these."""
+    wider = case.problem.spec.out_element != case.problem.spec.element
+    return 1 * (wider & (np.asarray(case.tiling.staging) == "both"))
 
 
 def _beside_units(case: Case) -> Count:
@@ -78,15 +93,16 @@ class RowReuse(Algorithm):
     name = "row_reuse"
     tiling = RowReuseTiling
     operations = ("conv", "input_gradient")
-    elements = FLOATS
+    elements = (*FLOATS, "int8")
     limits = (
         Limit("E-SHUFFLE", "lanes_w", "", "",
               lambda c: (np.where(c.tiling.column_reuse, c.tiling.lanes_w, 0),
                          power_of_two_within(c.tiling.lanes_w, c.device.wavefront)),
               lambda c: f"a power of two up to {c.device.wavefront}"),
         Limit("E-REUSE", "column reuse", "", "",
-              lambda c: (1 * (np.asarray(c.tiling.column_reuse) & staged(c.tiling)), 0),
-              lambda c: "from registers only"),
+              lambda c: (_no_floats(c), 0), lambda c: "of floats, from registers only"),
+        Limit("E-BOTH", "results through LDS", "", "", lambda c: (_wider(c), 0),
+              lambda c: "of the type of elements"),
         Limit("E-AHEAD", "ahead", "", "",
               lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
               lambda c: "needs a device with an early start"),
@@ -125,14 +141,19 @@ class RowReuse(Algorithm):
             threads=waves * wavefront, waves=waves,
             lds_bytes=element * (shape.span_in + shape.span_out)
             + np.where(staged(t), ARRIVALS_BYTES, 0),
-            registers=shape.live_rows * t.thread_w + shape.columns + taps + COMPILER_REGISTERS,
+            registers=shape.live_rows * t.thread_w + _held(problem, t) + COMPILER_REGISTERS,
             blocks=grid,
             utilisation=written / (grid * waves * wavefront * t.thread_h * t.thread_w),
-            fmas=rows.products(t.thread_h) * columns.products(t.thread_w),
+            fmas=rows.products(t.thread_h) * (
+                words_of(problem, t).dots if problem.spec.element.exact
+                else columns.products(t.thread_w)),
             operand_loads=shape.rows * shape.columns + taps)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape, taps = shape_of(problem, t), problem.spec.products
+        if problem.spec.element.exact:
+            rest, _ = _NVCC_WORDS if device.vendor == "nvidia" else _HIPCC_WORDS
+            return shape.live_rows * t.thread_w + _held(problem, t) + rest
         direct, through_lds = (factor * taps + constant for factor, constant in (
             _NVCC if device.vendor == "nvidia" else _HIPCC))
         return (shape.live_rows * t.thread_w + shape.columns
@@ -140,6 +161,10 @@ class RowReuse(Algorithm):
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape, axis = shape_of(problem, t), view_of(problem).rows
+        if problem.spec.element.exact:
+            early = np.minimum(axis.positions, shape.rows) * words_of(problem, t).read
+            _, more = _NVCC_WORDS if device.vendor == "nvidia" else _HIPCC_WORDS
+            return self.registers(problem, t, device) + early + more
         rest = _NVCC_EARLY if device.vendor == "nvidia" else _HIPCC_EARLY
         columns = shape.reach if roomy(device) else shape.columns
         early = np.minimum(axis.positions, shape.rows) * columns
@@ -188,6 +213,14 @@ class RowReuse(Algorithm):
         return [f"a lane: {t.thread_h} rows x {t.thread_w} columns",
                 f"a block: {high} rows x {wide} columns x {t.planes} planes",
                 f"the grid: {planes} (planes) x {rows} (rows) x {columns} (columns) blocks"]
+
+
+def _held(problem: ConvProblem, t: Any) -> Count:
+    """Registers of a row and the taps; of int8 words, and which of their bytes lie in the image."""
+    if problem.spec.element.exact:
+        of_row = words_of(problem, t)
+        return of_row.read + 2 * of_row.words + of_row.taps
+    return shape_of(problem, t).columns + problem.spec.products
 
 
 def _spans(plan: Plan) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from dscore.algorithms.templates import (
     sizes,
 )
 from dscore.core.device import Device
+from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Pair
 
@@ -43,14 +44,17 @@ def templates(draw: Any, device: Device) -> Template:
     """
     layer = draw(pairs(5)), draw(pairs(3)), draw(pairs(2)), draw(options(RowReuse))
     unit = unit_of(layer)
-    staging = draw(st.sampled_from(STAGINGS))
+    of_layer = dict(layer[3])
+    exact = ELEMENTS[of_layer["dtype"]].exact
+    staging = draw(st.sampled_from([staging for staging in STAGINGS if staging != "both"]
+                                   if of_layer.get("out_dtype") else STAGINGS))
     ahead = device.early_start and draw(st.booleans())
     if staging != "registers":
         return _through_lds(draw, device, layer, unit, staging, ahead)
-    reuse = draw(st.booleans())
+    reuse = not exact and draw(st.booleans())
     lanes_w = 2 ** draw(st.integers(0, 4)) if reuse else draw(st.integers(1, 9))
     return Template(device, RowReuseTiling(
-        unit[0] * draw(st.integers(1, 5)), unit[1] * draw(st.integers(1, 4)),
+        unit[0] * draw(st.integers(1, 5)), unit[1] * draw(st.integers(1, 9 if exact else 4)),
         draw(st.integers(1, 3)), lanes_w,
         draw(st.integers(1, 4)), staging, reuse, ahead), *layer)
 

@@ -21,6 +21,7 @@ from dscore.algorithms.row_reuse.tiling import (
     staged,
 )
 from dscore.algorithms.row_reuse.view import view_of
+from dscore.algorithms.row_reuse.words import words_of
 from dscore.core.device import Device
 from dscore.core.numerics import WORD_BYTES
 from dscore.core.problem import ConvProblem
@@ -36,6 +37,8 @@ WEIGHTS = {"wavefront": 6.98, "fma": 0.502, "load": 1.50, "store": 0.349, "shuff
            "both": 350.0, "serial": 1.34, "block": 150.0, "memory": 1.06, "loaded": 0.129,
            "stored": 0.663, "fill": 0.670, "first": 963.0, "norm": 2.33, "ahead": 1319.0,
            "ahead_crowded": 643.0, "crowd": 309.0}
+# Multiply-adds of float32 in whose time one instruction on words of int8 is done.
+_CLOCKS_OF_WORD = 2
 # Rounds of a grid above which blocks that work ahead are in the way of those before them.
 _ROUNDS_AHEAD = 4
 
@@ -69,6 +72,9 @@ def _row_loads(problem: ConvProblem, t: Any) -> tuple[Count, Count, Count]:
     those that only the last lanes of a row load, for which the others wait.
     """
     loaded, _ = row_vectors(problem, t)
+    if problem.spec.element.exact:
+        words = words_of(problem, t).read
+        return words, 0 * words, 0 * words
     if isinstance(t.thread_w, int):
         return _loads_of_row(problem, t.thread_w, int(loaded), bool(t.column_reuse))
     loads = once_for_each(lambda *columns: np.array([
@@ -138,6 +144,8 @@ def traffic_of(problem: ConvProblem, t: Any, device: Device) -> RowReuseTraffic:
     in_lds, out_lds = staging != "registers", staging == "both"
     rows_of_lanes = wavefront / np.minimum(t.lanes_w, wavefront)
     (whole, single, past), (vector_in, vector_out) = _row_loads(problem, t), row_vectors(problem, t)
+    if problem.spec.element.exact:
+        vector_in = WORD_BYTES + 0 * vector_in
     run_in, run_out = columns.step(t.lanes_w * t.thread_w), t.lanes_w * t.thread_w
 
     def touched(run: Count, width: int, unit: int) -> Count:
@@ -194,7 +202,7 @@ def work(case: Case, grids: Count) -> Work:
     traffic, rows = traffic_of(case.problem, t, case.device), shape_of(case.problem, t).rows
     moved = weight["loaded"] * traffic.load_sectors + weight["stored"] * traffic.store_sectors
     return Work(
-        issue=weight["wavefront"] + weight["fma"] * footprint.fmas + weight["load"] * traffic.loads
+        issue=weight["wavefront"] + weight["fma"] * _adds(case) + weight["load"] * traffic.loads
         + weight["store"] * traffic.stores + weight["shuffle"] * traffic.shuffles,
         products=0.0, lds=weight["lds"] * traffic.lds_clocks,
         lines=weight["line"] * (traffic.load_lines + traffic.store_lines),
@@ -203,6 +211,16 @@ def work(case: Case, grids: Count) -> Work:
         fill_bytes=weight["fill"] * footprint.lds_bytes,
         l2_bytes=footprint.blocks * footprint.waves * moved * SECTOR_BYTES,
         uneven=_unevenness(t, grids), saved_seconds=_saved_ahead(case, grids))
+
+
+def _adds(case: Case) -> Count:
+    """Multiply-adds of a thread; of int8 as many as its products of four take the time of, with
+    the words that are made for them."""
+    if not case.problem.spec.element.exact:
+        return case.footprint.fmas
+    of_row = words_of(case.problem, case.tiling)
+    rows = shape_of(case.problem, case.tiling).rows
+    return _CLOCKS_OF_WORD * (case.footprint.fmas + rows * (of_row.shifted + of_row.words))
 
 
 def _unevenness(t: Any, grids: Count) -> Count:

@@ -40,7 +40,8 @@ _STAGED_WAVES = (1, 2, 3, 4, 6, 8, 12)
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Tiles of a thread and of a block, none of them twice what is written in a direction."""
     view = view_of(problem)
-    columns = concatenate(_from_registers(view, device), _through_lds(view, device))
+    exact = problem.spec.element.exact
+    columns = concatenate(_from_registers(view, device, exact), _through_lds(view, device))
     columns = _with_ahead(columns, problem, device)
     threads = columns.planes * columns.lanes_h * columns.lanes_w
     keep = columns.lanes_h * columns.thread_h < 2 * view.rows.written_size + view.rows.unit - 1
@@ -49,6 +50,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     lanes = ceil_div(threads, device.wavefront) * device.wavefront
     usual = (threads >= _LEAST_LANES * lanes) & (threads <= _MOST_THREADS)
     columns = select_or_all(columns, usual, keep)
+    if problem.spec.out_element != problem.spec.element:
+        columns = select(columns, columns.staging != STAGINGS.index("both"))
     columns.staging = np.asarray(STAGINGS)[columns.staging]
     columns.column_reuse, columns.ahead = columns.column_reuse == 1, columns.ahead == 1
     return columns
@@ -72,14 +75,16 @@ def _thread_heights(view: View) -> list[int]:
     return sorted({ceil_div(min(h, height), unit) * unit for h in _THREAD_H})
 
 
-def _from_registers(view: View, device: Device) -> SimpleNamespace:
+def _from_registers(view: View, device: Device, exact: bool) -> SimpleNamespace:
+    """Columns of int8 come by words of four, and are not passed between lanes."""
     width, unit = view.columns.written_size, view.columns.unit
     most = 2 * width + unit - 1
     columns = grid(thread_h=[h for h in _thread_heights(view) if h <= _MOST_REGISTER_ROWS],
-                   thread_w=[w * unit for w in _THREAD_W if w * unit < most],
+                   thread_w=[w * unit for w in (*_THREAD_W, *[8] * exact) if w * unit < most],
                    lanes_h=[1, 2, 4, 8],
                    lanes_w=[w for w in powers_of_two(device.wavefront) if w < 2 * width],
-                   planes=[1, 2, 4, 8, 16, 32], staging=[0], column_reuse=[0, 1])
+                   planes=[1, 2, 4, 8, 16, 32], staging=[0],
+                   column_reuse=[0] if exact else [0, 1])
     run = columns.lanes_w * columns.thread_w
     threads = columns.planes * columns.lanes_h * columns.lanes_w
     keep = (run >= min(width, _LEAST_RUN)) & (threads > _LEAST_THREADS)

@@ -10,6 +10,7 @@ import numpy as np
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES, VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, once_for_each, remembered
 from dscore.algorithms.row_reuse.view import view_of
+from dscore.core.numerics import Element
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
 
@@ -28,7 +29,8 @@ class RowReuseTiling(Tiling):
     rows are copied as vectors; with "both" the results leave through it as well. The rows and
     columns that a thread writes of an input gradient are multiples of the stride.
     With `column_reuse` a lane loads only its own columns and takes the overlap from the lanes at
-    its right by shuffles, which needs `lanes_w` to be a power of two within the wavefront.
+    its right by shuffles, which needs `lanes_w` to be a power of two within the wavefront; elements
+    of int8 are not passed on.
     With `ahead` (devices with an early start) a kernel overlaps with its neighbours: a block that
     starts while the previous kernel still runs fetches its rows (where they go through LDS) and
     filters to the L2 cache, and the next kernel's blocks may start once all of this one's may read.
@@ -157,11 +159,12 @@ def row_vectors(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
 
     They begin at multiples of their size in every row, which the image's width is one of.
     """
-    vector, axis = VECTOR_BYTES // problem.spec.element.bytes, view_of(problem).columns
+    axis, spec = view_of(problem).columns, problem.spec
 
-    def common(width: int, step: Count) -> Count:
+    def common(width: int, step: Count, element: Element) -> Count:
         """The most elements, of at most a vector, that divide both."""
-        return np.gcd(np.gcd(width, vector), step)
+        return np.gcd(np.gcd(width, VECTOR_BYTES // element.bytes), step)
 
-    loaded = common(axis.walked_size, axis.step(t.thread_w))
-    return np.where(t.column_reuse, 1, loaded), common(axis.written_size, t.thread_w)
+    loaded = common(axis.walked_size, axis.step(t.thread_w), spec.element)
+    return (np.where(t.column_reuse, 1, loaded),
+            common(axis.written_size, t.thread_w, spec.out_element))
