@@ -18,6 +18,11 @@ template <class T, class t, class Layer>
 struct DotPatchLanes : PlainPatchLanes<T, t, Layer> {
   using Base = PlainPatchLanes<T, t, Layer>;
   static constexpr int words = t::across / 4;
+  // Of a lane: its channels, the one that a sum is of, and the first sum of each.
+  static constexpr int channels = Base::rows;
+  static constexpr __host__ __device__ int channel_number(int at) { return at / Base::held; }
+  static constexpr __host__ __device__ int first_of_channel(int c) { return c * Base::held; }
+
   static __device__ void multiply(int32_t (&sums)[t::accumulators],
                                   const StepOperands<T, t, Layer> &step, int lane) {
     step.each_fragment([&](int c, int tap) {
@@ -51,6 +56,11 @@ struct Matrix8PatchLanes : PatchFragmentLanes<T, t, Layer> {
   static __device__ int pixel(int i, int lane) {
     return fours ? i * 8 + lane / 4 : i * 16 + lane % 16;
   }
+  static constexpr int channels = 2 * columns;
+  static constexpr __host__ __device__ int channel_number(int at) {
+    return at / 4 % columns * 2 + at % 2;
+  }
+  static constexpr __host__ __device__ int first_of_channel(int c) { return c / 2 * 4 + c % 2; }
   // Neighbouring channels of a lane, the number of its run of them, and of its pixels.
   static constexpr int run = 2 * t::group, runs = columns / t::group, pixels = 2 * rows;
   static __device__ int run_channel(int q, int lane) { return q * 8 * t::group + lane % 4 * run; }
@@ -112,7 +122,9 @@ struct Matrix8PatchLanes : PatchFragmentLanes<T, t, Layer> {
 template <class T, class t, class Layer>
 struct Mfma8PatchLanes : MfmaPatchLanes<T, t, Layer> {
   using Base = MfmaPatchLanes<T, t, Layer>;
-  static constexpr int held = Base::held, columns = Base::columns;
+  static constexpr int held = Base::held, columns = Base::columns, channels = columns;
+  static constexpr __host__ __device__ int channel_number(int at) { return at / 4 % columns; }
+  static constexpr __host__ __device__ int first_of_channel(int c) { return c * 4; }
   using Step = StepOperands<T, t, Layer>;
   static __device__ void multiply(int32_t (&sums)[t::accumulators], const Step &step, int lane) {
     step.each_fragment([&](int c, int tap) {

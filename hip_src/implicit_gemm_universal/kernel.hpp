@@ -74,10 +74,14 @@ struct ImplicitGemmUniversal
       int *const sums = reinterpret_cast<int *>(lds_bytes_at(t::filter_sums_at));
       filters.put(sums, thread, [](int row) { return t::channel_of_row(row); });
       __syncthreads();
+      if (slice > 0) return;
+      int off[Lanes::channels];
       DSCORE_UNROLL
-      for (int i = 0; i < t::accumulators; i++)
-        if (slice == 0)
-          accumulators[i] -= zero * filters.of(sums, wave_c + Lanes::sum_channel(i, lane));
+      for (int c = 0; c < Lanes::channels; c++)
+        off[c] = zero *
+                 filters.of(sums, wave_c + Lanes::sum_channel(Lanes::first_of_channel(c), lane));
+      DSCORE_UNROLL
+      for (int i = 0; i < t::accumulators; i++) accumulators[i] -= off[Lanes::channel_number(i)];
     }
   }
 

@@ -108,20 +108,22 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
     for (int tap = 0; tap < taps_each; tap++)
       write_vector(filter_at(lds, place) + tap * piece, others.at[tap]);
   }
-  // Filters of whole pieces pass by themselves, and each thread turns its own once they are there.
+  // Filters of whole pieces pass by themselves, neighbouring threads' vectors side by side, and are
+  // turned once they are there.
+  static constexpr int row_vectors = pieces * taps, all_vectors = t::tile_c * row_vectors;
+  static constexpr int vector_turns = ceil_div(all_vectors, threads);
   __device__ void pass_filters(T *lds, int turn, int step) const {
-    const FilterPlace place = filter_place(turn);
-    if (!place.part) return;
-    const int channel = first_channel + t::channel_of_row(place.row);
-    const int first = first_summed(step) + place.first;
+    const int at = turn * threads + thread, row = at / row_vectors, vector = at % row_vectors;
+    if (all_vectors % threads != 0 && at >= all_vectors) return;
+    const int channel = first_channel + t::channel_of_row(row), first = first_summed(step);
     const T *from = w + ((group * group_out(s) + channel) * group_in(s) + first) * taps;
-    DSCORE_UNROLL
-    for (int tap = 0; tap < taps; tap++)
-      copy_async<piece * int{sizeof(T)}>(filter_at(lds, place) + tap * piece, from + tap * piece,
-                                         wanted(channel) && summed(first));
+    copy_async<piece * int{sizeof(T)}>(lds + row * t::filter_row + vector * piece,
+                                       from + vector * piece,
+                                       wanted(channel) && summed(first + vector / taps * piece));
   }
   __device__ void arrived(T *lds) const {
     if constexpr (whole && taps > 1 && !fetched) {
+      __syncthreads();
       DSCORE_ROLLED
       for (int turn = 0; turn < filter_turns; turn++) {
         const FilterPlace place = filter_place(turn);
@@ -148,31 +150,35 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
   __device__ bool image_part(int turn) const {
     return all_images % threads == 0 || turn * threads + thread < all_images;
   }
+  __device__ int image_place(int turn) const {
+    return image_part(turn) ? table[image_element(turn)] : Base::nowhere;
+  }
   // Calls take(j, source, whether it exists) for each `Width` elements of a thread's piece.
   template <int Width, class Take>
   __device__ void each_of_piece(int turn, int step, Take take) const {
-    const int place = image_part(turn) ? table[image_element(turn)] : Base::nowhere;
-    const int first = first_summed(step) + image_piece(turn);
+    const int place = image_place(turn), first = first_summed(step) + image_piece(turn);
     const int apart = t::last ? 1 : s.height * s.width;
     DSCORE_UNROLL
     for (int j = 0; j < piece; j += Width)
       take(j, x + place + (first + j) * apart, place >= 0 && summed(first + j));
   }
-  // Channels of an element, or what there is outside of the images.
-  template <int Width>
-  __device__ Pack<T, Width> image_vector(const T *from, bool there) const {
-    if constexpr (t::exact) return bits_as<Pack<T, Width>>(bytes_or_fill<Width>(from, there, fill));
-    else return vector_or_zeros<Width>(from, there);
+  // Bytes outside of the images are what x counts from; those past the last channel meet zeros.
+  __device__ Piece filled(const Piece &read, bool there) const {
+    auto words = bits_as<Pack<uint32_t, piece / 4>>(read);
+    DSCORE_UNROLL
+    for (int i = 0; i < piece / 4; i++) words.at[i] = there ? words.at[i] : fill;
+    return bits_as<Piece>(words);
   }
   __device__ Piece read_image(int turn, int step) const {
     constexpr int width = t::last ? moved : 1;
     Piece read;
     each_of_piece<width>(turn, step, [&](int j, const T *from, bool there) {
-      const auto several = image_vector<width>(from, there);
+      const auto several = vector_or_zeros<width>(from, there);
       DSCORE_UNROLL
       for (int i = 0; i < width; i++) read.at[j + i] = several.at[i];
     });
-    return read;
+    if constexpr (t::exact) return filled(read, image_place(turn) >= 0);
+    else return read;
   }
   __device__ T *image_at(T *lds, int turn) const {
     return lds + t::filters + image_element(turn) * t::element + image_piece(turn);
@@ -213,7 +219,7 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
   __device__ void copy_filters(T *lds, int step) const {
     if constexpr (whole) {
       DSCORE_UNROLL_FEW
-      for (int turn = 0; turn < filter_turns; turn++) pass_filters(lds, turn, step);
+      for (int turn = 0; turn < vector_turns; turn++) pass_filters(lds, turn, step);
     } else {
       DSCORE_ROLLED
       for (int first = 0; first < filter_turns; first += filters_together) {

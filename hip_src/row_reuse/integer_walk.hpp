@@ -1,6 +1,6 @@
 // The walk of row reuse over rows of signed bytes: a lane has words of four columns of a row and of
-// four taps of a filter row, which one instruction multiplies and adds. Sums are of int32, and exact
-// in any order.
+// four taps of a filter row, which one instruction multiplies and adds. Sums are of int32, exact in
+// any order.
 #pragma once
 
 #include "row_reuse/rows.hpp"
