@@ -1,7 +1,7 @@
 /* What a kernel library exports: plain C, included by its C++ units and parsed by cffi. */
 
 /* Changes when anything below does. */
-#define DSCORE_ABI 8
+#define DSCORE_ABI 9
 
 /* The layouts of images: batch, channels, height, width; or the channels last. */
 #define DSCORE_NCHW 0
@@ -19,7 +19,7 @@ typedef struct {
 /* An address as a number, which callers have at hand; 0 stands for none. */
 typedef unsigned long long dscore_address;
 
-#define DSCORE_MOST_OPERANDS 8
+#define DSCORE_MOST_OPERANDS 10
 
 /* Where a kernel's operands lie, in the order of the operation's (as x, w, bias, out), its
  * workspace behind them if it needs one; and the device's stream that it runs on (0: the default

@@ -99,14 +99,16 @@ class _Direct(LockstepKernel):
         k = tile * t.thread_c + lane_ids(t.thread_c, 1, 1, 1)
         channel, held = plane % spec.groups * spec.group_out + k, k < spec.group_out
         filters = Addresses(channel * spec.products, held)
-        scales = Addresses(plane * spec.in_channels, pixel < self.pixels)  # of one group
+        scales = [Addresses(plane * spec.in_channels, inputs.live)  # of one group
+                  for inputs in self.taps if spec.scaled]
         channel_step = self.layout.channel_step(problem.height * problem.width)
         sums.fill(0)
         for c in range(spec.group_in):
             for tap, inputs in enumerate(self.taps):
                 blocks.load(value, self.x, inputs, "inputs", c * channel_step, operand=True,
                             lanes=tile.size)
-                self.scaled(blocks, value, scales, c)
+                if spec.scaled:
+                    self.scaled(blocks, value, scales[tap], c)
                 self.distances(value, inputs.live)
                 blocks.load(weights, self.w, filters, "filters", c * len(self.taps) + tap,
                             operand=True, lanes=live)

@@ -20,6 +20,7 @@ from dscore.backends.reference.machine import (
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
+from dscore.ops.quantised import beside_of, points_of
 
 
 def require_launch(plan: Plan, blocks: int, threads: int) -> None:
@@ -124,16 +125,31 @@ class LockstepKernel:
     def _requantised(self, blocks: Blocks, sums: Floats, channel: Ints, at: Addresses) -> Floats:
         """The results of int32 *sums*, as floats (hip_src/support/requantised.hpp)."""
         spec = self.problem.spec
-        lanes = Addresses(channel, None if at.masked is None else ~at.masked)
+        mask = None if at.masked is None else ~at.masked
+        lanes = Addresses(channel, mask)
         if spec.bias:
             sums = sums + self._loaded(blocks, "bias", "biases", lanes, dtype=np.int32)
         multiplier = self._loaded(blocks, "multiplier", "multipliers", lanes)
         products: Floats = sums.astype(np.float32) * multiplier
         if not spec.out_element.exact:
             return activate(products, spec.activation)
-        zero, low, high = self.operands["points"][1:].astype(np.float32)
+        if spec.residual:
+            distance = self._loaded(blocks, "residual", "residuals", at) - np.float32(
+                self._point("residual_zero_point"))
+            products += distance * self._ratio("residual")
+        zero, low, high = self.operands["points"][1:4].astype(np.float32)
         results: Floats = np.minimum(np.maximum(np.rint(products) + zero, low), high)
+        if spec.table:
+            entries = Addresses(results.astype(np.int64), mask)
+            return self._loaded(blocks, "table", "tables", entries)
         return results
+
+    def _point(self, name: str) -> int:
+        return int(self.operands["points"][points_of(self.problem.spec).index(name)])
+
+    def _ratio(self, name: str) -> np.float32:
+        """That of the residual, or of what is scaled."""
+        return np.float32(self.operands["ratios"][beside_of(self.problem.spec).index(name)])
 
     def distances(self, values: Ints, lanes: Bools) -> None:
         """Subtract x's zero point from *values* of x in place, but of lanes that have none."""
@@ -142,8 +158,16 @@ class LockstepKernel:
 
     def scaled(self, blocks: Blocks, values: Floats, at: Addresses, advance: int = 0) -> None:
         """Multiply *values* of x in place by the scales *at* their images and channels."""
-        if self.problem.spec.scaled:
-            np.multiply(values, self._loaded(blocks, "scale", "scales", at, advance), out=values)
+        if not self.problem.spec.scaled:
+            return
+        scales = self._loaded(blocks, "scale", "scales", at, advance)
+        if not self.problem.spec.element.exact:
+            np.multiply(values, scales, out=values)
+            return
+        factors = scales * self._ratio("input")
+        products = (values - self._point("input_zero_point")).astype(np.float32) * factors
+        results = np.clip(np.rint(products) + np.float32(self._point("x_zero_point")), -128, 127)
+        np.copyto(values, results.astype(np.int32), where=at.live)
 
     def _loaded(self, blocks: Blocks, name: str, what: Tensor, at: Addresses,
                 advance: int = 0, dtype: type[np.generic] = np.float32) -> Floats:

@@ -22,7 +22,7 @@ from dscore.core.trace import Trace
 Floats = npt.NDArray[Any]  # of float32, or of int32 for layers of int8
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
-Tensor = Literal["inputs", "filters", "biases", "residuals", "scales", "multipliers"]
+Tensor = Literal["inputs", "filters", "biases", "residuals", "scales", "multipliers", "tables"]
 Operands = Mapping[str, npt.NDArray[Any]]  # flat, by their names in dscore.ops
 
 # Registers, LDS and addresses of the blocks that run together: what a core's L2 cache holds.

@@ -100,7 +100,7 @@ def options(draw: Any, algorithm: type[Any], scaled: bool = False,
     if operation != "conv":
         return common
     if ELEMENTS[dtype].exact:
-        return (*common, *draw(of_integers()))
+        return (*common, *draw(of_integers(scaled)))
     return (*common, ("bias", draw(st.booleans())),
             ("activation", draw(st.sampled_from((None, *ACTIVATIONS)))),
             ("residual", draw(st.sampled_from((None, None, *RESIDUALS)))),
@@ -108,11 +108,16 @@ def options(draw: Any, algorithm: type[Any], scaled: bool = False,
 
 
 @st.composite
-def of_integers(draw: Any) -> Any:
-    """Options of a layer of int8: with and without bias, any type of result, relu of floats."""
+def of_integers(draw: Any, scaled: bool = False) -> Any:
+    """Options of a layer of int8: with and without bias and scale, any type of result; relu of
+    floats; of int8 with and without residual and table."""
     out_dtype = draw(st.sampled_from((None, None, *FLOAT_RESULTS)))
-    return (("out_dtype", out_dtype), ("bias", draw(st.booleans())),
-            ("activation", draw(st.sampled_from((None, *CLAMPS))) if out_dtype else None))
+    common = (("out_dtype", out_dtype), ("bias", draw(st.booleans())),
+              ("scaled", scaled and draw(st.booleans())))
+    if out_dtype:
+        return (*common, ("activation", draw(st.sampled_from((None, *CLAMPS)))))
+    return (*common, ("residual", draw(st.sampled_from((None, "before")))),
+            ("table", draw(st.booleans())))
 
 
 def problem_around(draw: Any, spec: ConvSpec, out: Pair) -> ConvProblem:

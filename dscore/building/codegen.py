@@ -57,7 +57,8 @@ class KernelSource:
             *[f"out{spec.out_dtype}"] * (spec.out_dtype is not None),
             "bias" if spec.bias else "plain", spec.activation or "linear",
             *[f"residual{spec.residual}"] * (spec.residual is not None),
-            *["scaled"] * spec.scaled, *[spec.filter] * (spec.filter != "plain")])
+            *["scaled"] * spec.scaled, *["table"] * spec.table,
+            *[spec.filter] * (spec.filter != "plain")])
         layout = "" if spec.layout == "nchw" else f"_{spec.layout}"
         return (f"any_{plan.problem.prefix}{layer}_{spec.dtype}{layout}_{epilogue}__"
                 f"{plan.tiling.name}{image}__s{plan.device.wavefront}")
@@ -84,8 +85,10 @@ class KernelSource:
         spec = self.plan.problem.spec
         activation = f"dscore::Activation::{spec.activation or 'none'}"
         if spec.element.exact:
+            beside = "".join(f", {str(one).lower()}" for one in (
+                spec.residual is not None, spec.scaled, spec.table))
             return (f"dscore::Requantised<{spec.out_element.cpp}, {str(spec.bias).lower()}, "
-                    f"{activation}>")
+                    f"{activation}{beside}>")
         return (f"dscore::Epilogue<{spec.element.cpp}, {str(spec.bias).lower()}, {activation}, "
                 f"dscore::Residual::{spec.residual or 'none'}, {str(spec.scaled).lower()}>")
 

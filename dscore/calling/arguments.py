@@ -44,6 +44,7 @@ class Options(NamedTuple):
     layout: Layout = "nchw"  # of the axes
     filter: FilterForm = "plain"
     out_dtype: str | None = None  # of the result of int8 arrays
+    table: bool = False  # that an int8 result is looked up in
 
     def require_known(self) -> None:
         """Raise SpecError for what no layer states, and values of another type."""
@@ -94,11 +95,13 @@ def quantised_library(arrays: dict[str, Any], out_dtype: str) -> Adapter:
     Raises SpecError for two libraries, and an array of another type than its operand's.
     """
     adapter = _plain_library(arrays)
-    wanted = {"x": "int8", "w": "int8", "bias": "int32", "out": out_dtype}
+    wanted = {"x": "int8", "w": "int8", "bias": "int32", "residual": "int8", "scale": "float32",
+              "out": out_dtype}
     for name, element in wanted.items():
         given = dtype_name(arrays[name]) if name in arrays else element
         if given != element:
-            reason = {"bias": ", of the scale x_scale * w_scale", "out": ", as the result is"}.get(
+            reason = {"bias": ", of the scale x_scale * w_scale", "out": ", as the result is",
+                      "scale": ", by image and channel"}.get(
                 name, "; without quantization=, float arrays are convolved")
             raise SpecError(f"with quantization= {name} must be {element}, got {given}{reason}")
     return adapter
@@ -137,7 +140,7 @@ def problem_of(x: Any, w: Any, bias: Any, dtype: Any, options: Options) -> ConvP
                          activation=None if options.out_dtype == "int8" else options.activation,
                          residual=options.residual, scaled=options.scaled,
                          arithmetic=permission_of(options.arithmetic), filter=options.filter,
-                         layout=options.layout)
+                         layout=options.layout, table=options.table)
     return ConvProblem(spec, max((*batch, 1)), height, width)
 
 

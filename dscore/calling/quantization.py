@@ -16,9 +16,16 @@ from dscore.calling.arrays import library_of
 from dscore.calling.pack import PackedFilter
 from dscore.core.errors import SpecError, require_one_of, shown
 from dscore.core.numerics import FLOAT_RESULTS
-from dscore.core.spec import CLAMPS, Activation
+from dscore.core.spec import CLAMPS, TABLED, Activation
+from dscore.ops.conv import activated
+from dscore.ops.quantised import TABLE, short_ratio
 
-_LEAST, _MOST = -128, 127
+_BYTE = _LEAST, _MOST = -128, 127
+# Of one scale by another.
+_LEAST_RATIO, _MOST_RATIO = 1e-6, 1e6
+# What has a ratio, by the argument that it is of; and the operands after the bias in their order.
+_BESIDE = {"residual": "residual", "input": "scale"}
+_ORDER = ("multiplier", "points", "ratios", "residual", "scale", "table")
 _SIX = 6.0  # the upper bound of relu6
 
 
@@ -33,7 +40,12 @@ class Quantization:
     - *x_scale*, *y_scale*: positive numbers. Without a *y_scale* the result is of floats, of the
       type *out_dtype*: "float32" (None) or "float16".
     - *w_scale*: a positive number, or one for each output channel, as a list or an array.
-    - *x_zero_point*, *y_zero_point*: from -128 to 127.
+    - *x_zero_point*, *y_zero_point* and the others: from -128 to 127.
+    - *residual_scale*, *residual_zero_point*: of a residual, which has an int8 result.
+    - *input_scale*, *input_zero_point*: with a scale by image and channel, those of the array that
+      is passed; x is what the scale makes of it, rounded to int8 again.
+    - *table_scale*, *table_zero_point*: with silu, hardswish, sigmoid or hardsigmoid, of what the
+      activation is taken of. It has the integers from 0 to 1023.
 
     It is a value: it has a copy of the scales, and two of the same fields are equal. It keeps the
     small arrays that kernels take of it, which are made where the first call's x lies.
@@ -53,16 +65,23 @@ class Quantization:
     x_zero_point: int = 0
     y_zero_point: int = 0
     out_dtype: str | None = None
-    _arrays: dict[Any, tuple[Any, Any]] = field(
+    residual_scale: float | None = None
+    residual_zero_point: int = 0
+    input_scale: float | None = None
+    input_zero_point: int = 0
+    table_scale: float | None = None
+    table_zero_point: int = 0
+    _arrays: dict[Any, dict[str, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("x_scale", "y_scale"):
-            if name == "x_scale" or self.y_scale is not None:
+        for name in ("x_scale", "y_scale", "residual_scale", "input_scale", "table_scale"):
+            if name == "x_scale" or getattr(self, name) is not None:
                 object.__setattr__(self, name, _scale(getattr(self, name), name))
         object.__setattr__(self, "w_scale", _scales(self.w_scale))
-        for name in ("x_zero_point", "y_zero_point"):
-            object.__setattr__(self, name, _zero_point(getattr(self, name), name))
+        for owner in ("x", "y", "residual", "input", "table"):
+            name, limits = f"{owner}_zero_point", (0, TABLE - 1) if owner == "table" else _BYTE
+            object.__setattr__(self, name, _zero_point(getattr(self, name), name, limits))
         if self.y_scale is not None:
             require_one_of(self.out_dtype, "out_dtype of a quantization with a y_scale",
                            (None, "int8"))
@@ -72,7 +91,11 @@ class Quantization:
             if self.y_zero_point:
                 raise SpecError(f"y_zero_point is {self.y_zero_point} without a y_scale: a result "
                                 "of floats has no zero point; pass a y_scale, or leave it out")
-        self.multiplier  # noqa: B018  raises where a float32 cannot hold it
+            for name in ("residual_scale", "table_scale"):
+                if getattr(self, name) is not None:
+                    raise SpecError(f"there is a {name} without a y_scale: a result of floats has "
+                                    "no residual and no table; pass a y_scale, or leave it out")
+        self.multiplier, self.ratios  # noqa: B018  raise where a float32 cannot hold them
 
     @property
     def result(self) -> str:
@@ -83,31 +106,67 @@ class Quantization:
     def multiplier(self) -> NDArray[np.float32]:
         """What sums of products are multiplied by: one number, or one for each output channel.
 
-        ``x_scale * w_scale / y_scale``, made in float64 and rounded once.
+        ``x_scale * w_scale / y_scale``, or by the scale of a table where there is one, made in
+        float64 and rounded once.
 
         >>> Quantization(0.5, 0.25, y_scale=2.0).multiplier
         array([0.0625], dtype=float32)
         """
         with np.errstate(over="ignore", under="ignore"):
-            exact = self.x_scale * np.atleast_1d(self.w_scale) / (self.y_scale or 1.0)
+            exact = self.x_scale * np.atleast_1d(self.w_scale) / (self._inner_scale or 1.0)
             rounded = exact.astype(np.float32)
-        bad = ~(np.isfinite(rounded) & (rounded >= np.finfo(np.float32).tiny))
+        bad = ~_normal(rounded)
         if bad.any():
-            raise SpecError("x_scale * w_scale / y_scale must be a normal float32, from 1.2e-38 to "
+            name = "y_scale" if self.table_scale is None else "table_scale"
+            raise SpecError(f"x_scale * w_scale / {name} must be a normal float32, from 1.2e-38 to "
                             f"3.4e+38; of channel {int(bad.argmax())} it is "
                             f"{exact[bad.argmax()]:.3g}")
         return rounded
 
+    @property
+    def _inner_scale(self) -> float | None:
+        """Of the integers that sums become at first."""
+        return self.y_scale if self.table_scale is None else self.table_scale
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """What differences of a residual, and of an input, are multiplied by.
+
+        ``residual_scale / y_scale``, or by the scale of a table, rounded to 16 bits so that these
+        products are exact; ``input_scale / x_scale``, a float32.
+
+        >>> Quantization(0.5, 1.0, y_scale=0.25, residual_scale=0.125, input_scale=2.0).ratios
+        {'residual': 0.5, 'input': 4.0}
+        """
+        exact = {}
+        if self.residual_scale is not None and self._inner_scale:
+            exact["residual"] = short_ratio(self.residual_scale / self._inner_scale)
+        if self.input_scale is not None:
+            exact["input"] = self.input_scale / self.x_scale
+        for name, ratio in exact.items():
+            if not _LEAST_RATIO <= ratio <= _MOST_RATIO:
+                raise SpecError(f"{name}_scale by that of what it is added to or becomes must be "
+                                f"from {_LEAST_RATIO} to {_MOST_RATIO:,.0f}; it is {ratio:.3g}")
+        return {name: float(np.float32(ratio)) for name, ratio in exact.items()}
+
     def points(self, activation: Activation | None = None) -> NDArray[np.int32]:
         """The zero points of x and y, and the bounds of y, of which relu and relu6 are the tighter.
 
-        Raises SpecError for another activation.
+        With a table the latter three are of its entries' numbers. Raises SpecError for an
+        activation that is not its.
 
         >>> Quantization(0.5, 0.25, y_scale=0.0625, y_zero_point=-100).points("relu6")
         array([   0, -100, -100,   -4], dtype=int32)
         """
         if self.y_scale is None:
             return np.array([self.x_zero_point, 0, 0, 0], np.int32)
+        if self.table_scale is not None:
+            require_one_of(activation, "activation of a quantization with a table_scale", TABLED)
+            return np.array([self.x_zero_point, self.table_zero_point, 0, TABLE - 1], np.int32)
+        if activation in TABLED:
+            raise SpecError(f"{activation} of an int8 result is looked up in a table: pass the "
+                            "quantization a table_scale and a table_zero_point, of what it is "
+                            "taken of")
         require_one_of(activation, "activation of an int8 result", (None, *CLAMPS))
         low = _LEAST if activation is None else self.y_zero_point
         high = float(_MOST)
@@ -115,29 +174,59 @@ class Quantization:
             high = min(high, self.y_zero_point + float(np.rint(_SIX / self.y_scale)))
         return np.array([self.x_zero_point, self.y_zero_point, low, high], np.int32)
 
-    def operands(self, x: Any, w: Any, activation: Activation | None) -> tuple[Any, Any]:
-        """A multiplier for each output channel of *w* and the points, of *x*'s library and device.
+    def table(self, activation: Activation | None) -> NDArray[np.int8]:
+        """The result of each integer that an activation may be taken of, made in float64.
+
+        >>> Quantization(1, 1, 0.5, table_scale=0.25, table_zero_point=8).table("silu")[[0, 8, 16]]
+        array([0, 0, 4], dtype=int8)
+        """
+        assert self.y_scale is not None
+        assert self.table_scale is not None
+        taken = self.table_scale * (np.arange(TABLE) - float(self.table_zero_point))
+        steps = np.rint(activated(np, taken, activation) / self.y_scale) + self.y_zero_point
+        return np.asarray(np.clip(steps, *_BYTE), np.int8)
+
+    def operands(self, x: Any, w: Any, activation: Activation | None,
+                 beside: tuple[str, ...] = ()) -> dict[str, Any]:
+        """A multiplier for each output channel of *w*, the points, the ratios of what there is
+        *beside* ("residual", "input"), and a table, of *x*'s library and on its device.
 
         Raises SpecError where there are not as many scales as channels.
         """
         outs = next(iter(getattr(w, "shape", ())), 1)
-        key = (type(x), getattr(x, "device", None), activation, outs)
+        key = (type(x), getattr(x, "device", None), activation, outs, beside)
         try:
             arrays = self._arrays.get(key)
         except TypeError:  # a device that cannot be hashed
-            return self._made(x, int(outs), activation)
+            return self._made(x, int(outs), activation, beside)
         if arrays is None:
-            arrays = self._arrays[key] = self._made(x, int(outs), activation)
+            arrays = self._arrays[key] = self._made(x, int(outs), activation, beside)
         return arrays
 
-    def _made(self, x: Any, outs: int, activation: Activation | None) -> tuple[Any, Any]:
+    def _made(self, x: Any, outs: int, activation: Activation | None, beside: tuple[str, ...]
+              ) -> dict[str, Any]:
         scales = len(self.w_scale) if isinstance(self.w_scale, tuple) else outs
         if scales != outs:
             raise SpecError(f"w_scale has {scales} scales, and w has {outs} output channels: pass "
                             "a scale for each, or one number for all")
+        made: dict[str, Any] = {
+            "multiplier": np.ascontiguousarray(np.broadcast_to(self.multiplier, (outs,))),
+            "points": np.append(self.points(activation), [
+                getattr(self, f"{name}_zero_point") for name in beside]).astype(np.int32)}
+        if beside:
+            made["ratios"] = np.array([self._ratio(name) for name in beside], np.float32)
+        if self.table_scale is not None:
+            made["table"] = self.table(activation)
         adapter = adapter_of(library_of(x, "x"))
-        each = np.ascontiguousarray(np.broadcast_to(self.multiplier, (outs,)))
-        return adapter.placed(each, x), adapter.placed(self.points(activation), x)
+        return {name: adapter.placed(array, x) for name, array in made.items()}
+
+    def _ratio(self, name: str) -> float:
+        if name not in self.ratios:
+            argument = "residual" if name == "residual" else "scale"
+            raise SpecError(f"with a {argument}, a quantization needs {name}_scale and "
+                            f"{name}_zero_point, by which its integers stand for numbers"
+                            + ", and a y_scale" * (name == "residual"))
+        return self.ratios[name]
 
 
 def quantised(x: Any, w: Any, options: tuple[Any, ...], further: Mapping[str, Any],
@@ -150,14 +239,17 @@ def quantised(x: Any, w: Any, options: tuple[Any, ...], further: Mapping[str, An
         raise SpecError("quantization must be a dscore.Quantization, got "
                         f"{shown(quantization)}")
     named = Options(*options)
-    extra = [*further, *["a packed filter"] * isinstance(w, PackedFilter),
+    after = named.residual == "after" and named.activation is not None
+    extra = [*["a residual after the activation"] * after,
+             *["a packed filter"] * isinstance(w, PackedFilter),
              *[f"arithmetic={named.arithmetic!r}"] * (named.arithmetic is not None)]
     if extra:
         raise SpecError(f"with quantization= there is no {', no '.join(extra)}; leave that out, or "
                         "convolve float arrays without it")
-    operands = quantization.operands(x, w, named.activation)
-    return (tuple(named._replace(out_dtype=quantization.result)),
-            dict(zip(("multiplier", "points"), operands, strict=True)))
+    beside = tuple(name for name, operand in _BESIDE.items() if operand in further)
+    made = {**further, **quantization.operands(x, w, named.activation, beside)}
+    return (tuple(named._replace(out_dtype=quantization.result, table="table" in made)),
+            {name: made[name] for name in _ORDER if name in made})
 
 
 def _scale(value: Any, name: str) -> float:
@@ -182,14 +274,19 @@ def _scales(value: Any) -> float | tuple[float, ...]:
     return tuple(_scale(one, f"w_scale[{at}]") for at, one in enumerate(plain))
 
 
-def _zero_point(value: Any, name: str) -> int:
+def _normal(values: NDArray[np.float32]) -> Any:
+    return np.isfinite(values) & (values >= np.finfo(np.float32).tiny)
+
+
+def _zero_point(value: Any, name: str, limits: tuple[int, int] = _BYTE) -> int:
+    least, most = limits
     try:
         number = float(value)
     except (TypeError, ValueError, RuntimeError):
         number = math.nan
-    if isinstance(value, bool) or not (_LEAST <= number <= _MOST and number == int(number)):
-        raise SpecError(f"{name} must be an integer from {_LEAST} to {_MOST}, as int8 has them; "
-                        f"got {shown(value)}"
+    if isinstance(value, bool) or not (least <= number <= most and number == int(number)):
+        raise SpecError(f"{name} must be an integer from {least} to {most}"
+                        + ", as int8 has them" * (limits == _BYTE) + f"; got {shown(value)}"
                         + "; of uint8 data subtract 128 from it and from the data" * (
-                            _MOST < number < 256))
+                            limits == _BYTE and _MOST < number < 256))
     return int(number)

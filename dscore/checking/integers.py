@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from dscore.core.problem import ConvProblem
+from dscore.core.spec import ConvSpec
 from dscore.ops import operands_of
+from dscore.ops.quantised import TABLE, beside_of, points_of, short_ratio
 
 _LEAST, _MOST = -128, 127
 # Standard deviation of x - zero point and of w, each about, where both are of the whole range.
@@ -22,8 +24,8 @@ def draw(problem: ConvProblem, rng: Generator) -> list[Any]:
 
     x, w and the bias have the whole range, the zero points are not 0, and the multipliers spread
     the results over the range of int8 and past it. About one channel in three has ties alone
-    between two integers for every second result. The last three points of a layer whose result is
-    a float have no meaning there, and are large.
+    between two integers for every second result. Three points of a layer whose result is a float
+    have no meaning there, and are large.
     """
     spec = problem.spec
     w = rng.integers(_LEAST, _MOST + 1, spec.w_shape, np.int8)
@@ -31,16 +33,34 @@ def draw(problem: ConvProblem, rng: Generator) -> list[Any]:
     exponents = rng.integers(0, 7, spec.out_channels)
     w[ties] = _few_powers(rng, w[ties], exponents[ties])
     size = _SPREAD * _SPREAD * max(spec.products, 1)**0.5
-    results = rng.uniform(25, 100, spec.out_channels) * (1 if spec.out_element.exact else 1 / 16)
+    spread = 4 if spec.table else 1 if spec.out_element.exact else 1 / 16
+    results = rng.uniform(25, 100, spec.out_channels) * spread
     multiplier = (results / size).astype(np.float32)
     multiplier[ties] = 0.5**(exponents[ties] + 1)
     bias = rng.integers(-int(size), int(size) + 1, spec.out_channels)
     bias[ties] = bias[ties] >> exponents[ties] << exponents[ties]
-    drawn = {"x": rng.integers(_LEAST, _MOST + 1, problem.x_shape, np.int8), "w": w,
-             "bias": bias.astype(np.int32), "multiplier": multiplier,
-             "points": _points(problem, rng)}
-    return [drawn[one.name] if one.present else None
+    drawn = {"w": w, "bias": bias.astype(np.int32), "points": _points(spec, rng),
+             "multiplier": multiplier, "ratios": _ratios(spec, rng),
+             "scale": _scales((problem.batch, spec.in_channels), rng)}
+    return [drawn.get(one.name, _whole(one.shape, rng)) if one.present else None
             for one in operands_of(problem) if one.role == "input"]
+
+
+def _whole(shape: tuple[int, ...], rng: Generator) -> Any:
+    return rng.integers(_LEAST, _MOST + 1, shape, np.int8)
+
+
+def _ratios(spec: ConvSpec, rng: Generator) -> Any:
+    """Those of the residual and of what is scaled; by each second one a tie stays a tie."""
+    drawn = {"residual": short_ratio(rng.uniform(0.1, 4 if spec.table else 1)),
+             "input": rng.uniform(0.1, 1.2)}
+    return np.array([rng.choice([0.5, drawn[name]]) for name in beside_of(spec)], np.float32)
+
+
+def _scales(shape: tuple[int, ...], rng: Generator) -> Any:
+    """Factors by image and channel, of which some are 1, 0, less than 0, or far out of range."""
+    few = rng.choice(np.array([1.0, 1.0, 0.0, -0.7, 1e4, 1e-30]), shape)
+    return np.where(rng.random(shape) < 0.5, few, rng.random(shape)).astype(np.float32)
 
 
 def _few_powers(rng: Generator, w: Any, exponents: Any) -> Any:
@@ -50,12 +70,16 @@ def _few_powers(rng: Generator, w: Any, exponents: Any) -> Any:
     return signs << exponents[:, None, None, None]
 
 
-def _points(problem: ConvProblem, rng: Generator) -> Any:
-    """Zero points that are not 0, and bounds: of the whole range, of relu, or of relu6."""
-    most = rng.choice([16, _MOST], 2)
-    x_zero, y_zero = (rng.choice([-1, 1], 2) * rng.integers(1, most + 1)).tolist()
-    low = rng.choice([_LEAST, y_zero])
-    high = rng.choice([_MOST, int(rng.integers(max(low, y_zero), _MOST + 1))])
-    if not problem.spec.out_element.exact:
-        return np.array([x_zero, 10**6, 10**6, 10**6], np.int32)
-    return np.array([x_zero, y_zero, low, high], np.int32)
+def _points(spec: ConvSpec, rng: Generator) -> Any:
+    """Zero points that are not 0, and bounds: of the whole range, of relu, or of relu6; of a table
+    the numbers of all its entries, or of some."""
+    most = rng.choice([16, _MOST], 4)
+    x_zero, y_zero, *others = (rng.choice([-1, 1], 4) * rng.integers(1, most + 1)).tolist()
+    least, greatest = _LEAST, _MOST
+    if spec.table:
+        least, greatest, y_zero = 0, TABLE - 1, int(rng.integers(1, TABLE))
+    low = rng.choice([least, y_zero])
+    high = rng.choice([greatest, int(rng.integers(max(low, y_zero), greatest + 1))])
+    bounds = (y_zero, low, high) if spec.out_element.exact else (10**6,) * 3
+    beside = others[:len(points_of(spec)) - len(bounds) - 1]
+    return np.array([x_zero, *bounds, *beside], np.int32)

@@ -30,6 +30,8 @@ Sides = tuple[int, int, int, int]  # top, bottom, left, right
 CLAMPS: tuple[Activation, ...] = ("relu", "relu6")
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+# Those that an int8 result is looked up in a table for.
+TABLED: tuple[str, ...] = tuple(name for name in ACTIVATIONS if name not in CLAMPS)
 RESIDUALS: tuple[str, ...] = get_args(Residual)
 
 # Kernels count rows and columns as 32-bit signed integers.
@@ -93,6 +95,7 @@ class ConvSpec:
     *filter*: the form of w; "winograd4", as `dscore.pack` makes it, permits that arithmetic.
     *dtype*: "int8" is of a quantised layer (docs/int8.md); *out_dtype* is then the result's type,
     float32 or float16, where it is not int8, too; of other layers it is *dtype* itself.
+    *table*: an int8 result is looked up in a table, which computes any activation.
     Build it with :meth:`make`, which takes the usual short forms.
 
     Raises SpecError where a field is out of range or the channels do not fit the groups.
@@ -117,6 +120,7 @@ class ConvSpec:
     arithmetic: Permission = "sum"
     filter: FilterForm = "plain"
     out_dtype: str | None = None  # None: dtype
+    table: bool = False
 
     def __post_init__(self) -> None:
         # Stored as plain ints, so that equal layers are equal bytes in a cache key.
@@ -136,6 +140,7 @@ class ConvSpec:
         require_one_of(self.scaled, "scaled", (True, False))
         require_one_of(self.arithmetic, "arithmetic", PERMISSIONS)
         require_one_of(self.filter, "filter", FILTER_FORMS)
+        require_one_of(self.table, "table", (True, False))
         self._settle_arithmetic()
         if self.residual and not self.activation:  # both sides of no activation are one
             object.__setattr__(self, "residual", "before")
@@ -150,6 +155,9 @@ class ConvSpec:
         self._settle_result()
         if self.element.exact:
             self._require_integers()
+        elif self.table:
+            raise SpecError(f"a table is for int8 results, and this layer is of {self.dtype}; "
+                            "leave it out, and take an activation")
 
     def _settle_result(self) -> None:
         """Leave the type of the result out where it is the input's; SpecError where it must be."""
@@ -170,12 +178,14 @@ class ConvSpec:
                             "it to dscore.conv with quantization=")
         taken = CLAMPS if self.out_dtype else ()
         parts = {f"the activation {self.activation}": self.activation not in (None, *taken),
-                 "a residual": self.residual, "a scale": self.scaled,
+                 "a residual of a float result": self.residual and self.out_dtype,
+                 "a table of a float result": self.table and self.out_dtype,
                  "Winograd's algorithm": self.arithmetic != "sum"}
         extra = [name for name, there in parts.items() if there]
         if extra:
-            raise SpecError("a layer of int8 takes a bias, relu and relu6 alone, and this one has "
-                            f"{', '.join(extra)}; leave that out, or take float32 or float16")
+            raise SpecError("a layer of int8 takes a bias and a scale, with an int8 result a "
+                            "residual and a table, with a float one relu and relu6, and this one "
+                            f"has {', '.join(extra)}; leave that out, or take float32 or float16")
         if self.products > MOST_INTEGER_PRODUCTS:
             largest = self.products * 255 * 128
             raise SpecError(f"an output sums {self.products:,} products of int8, which may come to "

@@ -3,9 +3,10 @@
 ``n1c64h14w14_o384k1`` is a batch of 1, 64 channels of 14x14, 384 output channels, kernel 1x1.
 After the kernel may stand ``s`` stride, ``p`` padding, ``d`` dilation, ``g`` groups, then further
 parts: a dtype, ``outfloat32`` or ``outfloat16`` for a float result of int8, ``nhwc``, ``bias``, an
-activation, ``scaled`` for an input that is multiplied by image and channel, ``residual`` or
-``residualafter`` for an array added before or after the activation, ``winograd`` where Winograd's
-algorithm is permitted, or ``winograd4`` where the filter was transformed for it beforehand, as in
+activation, ``scaled`` for an input that is multiplied by image and channel, ``table`` for an
+int8 result that is looked up in a table, ``residual`` or ``residualafter`` for an array added
+before or after the activation, ``winograd`` where Winograd's algorithm is permitted, or
+``winograd4`` where the filter was transformed for it beforehand, as in
 ``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An operation other than a convolution stands in
 front, as in ``input_gradient_n1c64h14w14_o384k1``. A token is a C identifier.
 """
@@ -100,8 +101,8 @@ def _known_options() -> dict[str, tuple[str, Any]]:
             **{f"out{name}": ("out_dtype", name) for name in FLOAT_RESULTS},
             **{name: ("layout", name) for name in LAYOUTS}, "bias": ("bias", True),
             **{name: ("activation", name) for name in ACTIVATIONS}, "scaled": ("scaled", True),
-            "residual": ("residual", "before"), "residualafter": ("residual", "after"),
-            "winograd": ("arithmetic", "winograd"),
+            "table": ("table", True), "residual": ("residual", "before"),
+            "residualafter": ("residual", "after"), "winograd": ("arithmetic", "winograd"),
             **{name: ("filter", name) for name in FILTER_FORMS if tile_of(name)}}
 
 
@@ -147,6 +148,7 @@ def problem_token(problem: ConvProblem) -> str:
     parts += ["bias"] if spec.bias else []
     parts += [spec.activation] if spec.activation else []
     parts += ["scaled"] if spec.scaled else []
+    parts += ["table"] if spec.table else []
     parts += ["residual" + "after" * (spec.residual == "after")] if spec.residual else []
     if tile_of(spec.filter):
         parts.append(spec.filter)  # which permits the arithmetic

@@ -30,6 +30,8 @@ class Trace:
     """Elements of the input's scale that lanes load from global memory."""
     multipliers_loaded: int = 0
     """Elements of the multiplier that lanes load from global memory, of layers of int8."""
+    tables_loaded: int = 0
+    """Entries of a table that lanes load from global memory, of layers of int8."""
     lds_reads: int = 0
     """Elements that lanes read from LDS."""
     lds_writes: int = 0

@@ -6,6 +6,7 @@ their device. Here sums are of float64, in which integers below 2**53 are exact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,21 +17,55 @@ from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation, ConvSpec
 from dscore.ops import Exact, Operand
 
-# What a vector of points holds: zero points of x and y, and the least and the greatest y.
+# What a vector of points holds: zero points of x and y, and the least and the greatest y; those of
+# a result that is looked up in a table are of its entries' numbers.
 POINTS = ("x_zero_point", "y_zero_point", "low", "high")
-_WRAP, _HALF = 2.0**32, 2.0**31
+# Entries of a table.
+TABLE = 1024
+_WRAP, _HALF, _BYTE = 2.0**32, 2.0**31, 128
+# Of a residual's ratio: its product with a difference of two bytes is a float32 unrounded.
+_SHORT_BITS = 16
 
 
 def operands(problem: ConvProblem) -> tuple[Operand, ...]:
-    """x and w of int8, a bias of int32, a float32 multiplier for each output channel, the `POINTS`,
-    and the result."""
-    spec, integer = problem.spec, ELEMENTS["int32"]
+    """x and w of int8, a bias of int32, a float32 multiplier for each output channel, the points,
+    what else the layer has of ratios, a residual, a scale of x and a table, and the result."""
+    spec, integer, floats = problem.spec, ELEMENTS["int32"], ELEMENTS["float32"]
+    beside = beside_of(spec)
+    further = (Operand("ratios", (len(beside),), "input", floats, present=bool(beside)),
+               Operand("residual", problem.y_shape, "input", spec.element, spec.layout,
+                       present=spec.residual is not None),
+               Operand("scale", (problem.batch, spec.in_channels), "input", floats, "nc",
+                       present=spec.scaled),
+               Operand("table", (TABLE,), "input", spec.element, present=spec.table))
     return (Operand("x", problem.x_shape, "input", spec.element, spec.layout),
             Operand("w", spec.w_shape, "input", spec.element),
             Operand("bias", (spec.out_channels,), "input", integer, present=spec.bias),
-            Operand("multiplier", (spec.out_channels,), "input", ELEMENTS["float32"]),
-            Operand("points", (len(POINTS),), "input", integer),
+            Operand("multiplier", (spec.out_channels,), "input", floats),
+            Operand("points", (len(points_of(spec)),), "input", integer),
+            *(operand for operand in further if operand.present),
             Operand("out", problem.y_shape, "output", spec.out_element, spec.layout))
+
+
+def beside_of(spec: ConvSpec) -> tuple[str, ...]:
+    """The tensors beside x, w and y that have a ratio and a zero point: the residual, and what
+    becomes x by a scale."""
+    return ("residual",) * (spec.residual is not None) + ("input",) * spec.scaled
+
+
+def points_of(spec: ConvSpec) -> tuple[str, ...]:
+    """What the vector of points of a layer holds."""
+    return POINTS + tuple(f"{name}_zero_point" for name in beside_of(spec))
+
+
+def short_ratio(value: float) -> float:
+    """A residual's ratio: *value* rounded to 16 bits.
+
+    >>> short_ratio(0.1) == 0xCCCD / 2**19
+    True
+    """
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(round(math.ldexp(mantissa, _SHORT_BITS)), exponent - _SHORT_BITS)
 
 
 def exact(xp: Any, spec: ConvSpec, summed: Callable[[Any, Any], Any], given: Mapping[str, Any]
@@ -39,21 +74,35 @@ def exact(xp: Any, spec: ConvSpec, summed: Callable[[Any, Any], Any], given: Map
 
     A padded element is x's zero point, which contributes nothing.
     """
-    x_zero, *bounds = (float(point) for point in given["points"])
-    sums = summed(given["x"] - x_zero, given["w"])
+    points = dict(zip(points_of(spec), map(float, given["points"]), strict=True))
+    ratios = dict(zip(beside_of(spec), _float32(xp, given.get("ratios", ())), strict=True))
+    x, x_zero = given["x"], points["x_zero_point"]
+    if spec.scaled:
+        factors = _float32(xp, given["scale"]) * ratios["input"]
+        scaled = _float32(xp, x - points["input_zero_point"]) * factors[:, :, None, None]
+        x = xp.clip(xp.round(_float64(xp, scaled)) + x_zero, -_BYTE, _BYTE - 1)
+    sums = summed(x - x_zero, given["w"])
     if "bias" in given:
         sums = sums + given["bias"][None, :, None, None]
     sums = sums - _WRAP * xp.floor((sums + _HALF) / _WRAP)
     # One rounding each: of the sum to float32, of the product, and of the product to an integer.
     product = _float32(xp, sums) * _float32(xp, given["multiplier"])[None, :, None, None]
+    if spec.residual:  # whose ratio is such that its product is not rounded
+        distance = _float32(xp, given["residual"] - points["residual_zero_point"])
+        product = product + distance * ratios["residual"]
     if spec.out_element.exact:
-        y_zero, low, high = bounds
-        y = xp.clip(xp.round(product) + y_zero, low, high)
+        y = xp.clip(xp.round(product) + points["y_zero_point"], points["low"], points["high"])
+        if spec.table:
+            y = given["table"][xp.asarray(y, dtype=xp.int64)]
     else:
         y = _clamped(xp, product, spec.activation)
         with np.errstate(over="ignore"):  # to an infinity
             y = xp.asarray(y, dtype=getattr(xp, spec.out_element.name))
-    return Exact(xp.asarray(y, dtype=xp.float64), None, spec.products)
+    return Exact(_float64(xp, y), None, spec.products)
+
+
+def _float64(xp: Any, values: Any) -> Any:
+    return xp.asarray(values, dtype=xp.float64)
 
 
 def _float32(xp: Any, values: Any) -> Any:

@@ -81,7 +81,7 @@ def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,
     Products are summed as floats that hold these sums exactly.
     """
     form = memory_format(x) if x.dim() == len("nchw") else torch.contiguous_format
-    multiplier, points = quantization.operands(x, w, activation)
+    multiplier, points, *_ = quantization.operands(x, w, activation).values()
     x_zero, y_zero, low, high = (int(point) for point in points)
     sums = _sums(x, w, x_zero, layer).long()
     if bias is not None:

@@ -184,18 +184,19 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   __device__ void finish(int r, const Arguments &args, const Points &points) {
     const int height = Images::out_height(s), width = Images::out_width(s);
     const bool there = height % t::thread_h == 0 || out_row + r < height;
-    Result *const first = static_cast<Result *>(args.out) +
-                          ((image * height + out_row + r) * width + out_column) * s.out_channels;
+    const int first = ((image * height + out_row + r) * width + out_column) * s.out_channels;
+    Result *const out = static_cast<Result *>(args.out);
     DSCORE_UNROLL
     for (int c = 0; c < t::thread_w; c++) {
       int32_t *const done = accumulators[r % live_rows][c];
       if (there && (width % block_w == 0 || out_column + c < width)) {
         DSCORE_UNROLL
         for (int v = 0; v < t::vector; v += t::vector_out)
-          if (s.out_channels % t::vector == 0 || channel + v < s.out_channels)
-            write_vector(first + c * s.out_channels + channel + v,
-                         Results::template results<t::vector_out>(done + v, biases + v,
-                                                                  multipliers + v, points));
+          if (s.out_channels % t::vector == 0 || channel + v < s.out_channels) {
+            const int at = first + c * s.out_channels + channel + v;
+            write_vector(out + at, Results::template results<t::vector_out>(
+                                       done + v, biases + v, multipliers + v, points, at));
+          }
       }
       DSCORE_UNROLL
       for (int v = 0; v < t::vector; v++) done[v] = 0;

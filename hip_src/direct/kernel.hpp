@@ -67,11 +67,13 @@ struct Direct : ConvKernel<T, Epilogue> {
         for (int g = 0; g < L::kernel_w; g++) {
           const int i = row + f * L::dilation_h, j = column + g * L::dilation_w;
           const bool there = inside(i, s.height) && inside(j, s.width);
-          Sum value = there ? static_cast<Sum>(plane[(i * s.width + j) * pixel_step]) : Sum{};
-          if constexpr (quantised)
-            if (there) value -= zero;
-          if constexpr (Epilogue::scaled)
-            if (there) value *= scale_of(args, image, c);
+          Sum value = {};
+          if (there) {
+            const T given = plane[(i * s.width + j) * pixel_step];
+            value = static_cast<Sum>(given);
+            if constexpr (Epilogue::scaled) value = scaled(given, args, image, c);
+            if constexpr (quantised) value -= zero;
+          }
           DSCORE_UNROLL
           for (int k = 0; k < t::thread_c; k++)
             if (first + k < group_out)
@@ -88,9 +90,15 @@ struct Direct : ConvKernel<T, Epilogue> {
       }
   }
 
-  __device__ float scale_of(const Arguments &args, int image, int channel) const {
-    return static_cast<float>(
-        static_cast<const T *>(args.scale)[image * s.in_channels + channel]);
+  __device__ Sum scaled(T given, const Arguments &args, int image, int channel) const {
+    const int at = image * s.in_channels + channel;
+    if constexpr (quantised) {
+      const auto scaling = Epilogue::scaling_of(args);
+      return scaling.apply(given, scaling.factor(scaling.scales[at]));
+    } else {
+      return static_cast<float>(given) *
+             static_cast<float>(static_cast<const T *>(args.scale)[at]);
+    }
   }
 };
 

@@ -81,6 +81,38 @@ struct PointwiseForward : PlainRoles {
   template <class TileA, class TileB, class T>
   static __device__ void scale(const Arguments &args, const Shape &s, const TileA &a,
                                const TileB &b, T *lds_a, T *lds_b, int step) {
+    if constexpr (exact) scale_bytes(args, s, a, b, lds_a, lds_b, step);
+    else scale_floats(args, s, a, b, lds_a, lds_b, step);
+  }
+  // Of signed bytes, which are rounded to others.
+  template <class TileA, class TileB, class T>
+  static __device__ void scale_bytes(const Arguments &args, const Shape &s, const TileA &a,
+                                     const TileB &b, T *lds_a, T *lds_b, int step) {
+    const auto scaling = Epilogue::scaling_of(args);
+    const int area = s.out_height * s.out_width;
+    if constexpr (last)
+      a.change(lds_a, step, [&](int pixel, int channel) {
+        constexpr int width = least(Tiling::vector_a, 4);
+        const float *scales = scaling.scales + pixel / area * s.in_channels + channel;
+        Pack<float, Tiling::vector_a> factors;
+        DSCORE_UNROLL
+        for (int first = 0; first < Tiling::vector_a; first += width) {
+          const auto read = read_vector<width>(scales + first);
+          DSCORE_UNROLL
+          for (int i = 0; i < width; i++) factors.at[first + i] = scaling.factor(read.at[i]);
+        }
+        return [=](T given, int j) { return scaling.apply(given, factors.at[j]); };
+      });
+    else
+      b.change(lds_b, step, [&](int channel, int pixel) {
+        const float factor =
+            scaling.factor(scaling.scales[pixel / area * s.in_channels + channel]);
+        return [=](T given, int) { return scaling.apply(given, factor); };
+      });
+  }
+  template <class TileA, class TileB, class T>
+  static __device__ void scale_floats(const Arguments &args, const Shape &s, const TileA &a,
+                                      const TileB &b, T *lds_a, T *lds_b, int step) {
     const T *scales = static_cast<const T *>(args.scale);
     const int area = s.out_height * s.out_width;
     if constexpr (last)
@@ -130,9 +162,9 @@ struct PointwiseForward : PlainRoles {
         result_at<last>(row, column, s.out_channels, s.out_channels, s.out_height * s.out_width);
     auto *out = static_cast<typename Epilogue::Result *>(args.out) + at;
     if constexpr (of_columns)
-      write_vector(out, Epilogue::template results_of<Width>(values, of_column, points));
+      write_vector(out, Epilogue::template results_of<Width>(values, of_column, points, at));
     else if constexpr (exact)
-      write_vector(out, Epilogue::template results_of<Width>(values, of_row, points));
+      write_vector(out, Epilogue::template results_of<Width>(values, of_row, points, at));
     else if constexpr (last)
       write_vector(out, Epilogue::template apply_channels<Width>(values, args, column, at));
     else write_vector(out, Epilogue::template apply<Width>(values, args, row, at));

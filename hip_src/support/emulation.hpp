@@ -210,6 +210,7 @@ namespace dscore {
 inline float expf(float value) { return __builtin_expf(value); }
 inline float fminf(float a, float b) { return __builtin_fminf(a, b); }
 inline float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
+inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 }  // namespace dscore
 
 #define threadIdx dscore::emulation::thread_index

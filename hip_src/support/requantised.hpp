@@ -6,16 +6,42 @@
 namespace dscore {
 
 // The operands of a layer of int8, in the order of their addresses. `points` has four int32: the
-// zero points of x and y, the least and the greatest y.
-struct QuantisedArguments {
+// zero points of x and y, the least and the greatest y; then those of the residual and of what is
+// scaled, whose multipliers are `ratios`.
+struct QuantisedOperands {
   const void *x, *w, *bias, *multiplier, *points;
+};
+struct WithRatios {
+  const void *ratios;
+};
+struct WithResidual {
+  const void *residual;
+};
+struct WithScale {
+  const void *scale;
+};
+struct WithTable {
+  const void *table;
+};
+template <int>
+struct Without {};
+template <bool Residual, bool Scaled, bool Table>
+struct QuantisedArguments : QuantisedOperands,
+                            std::conditional_t<Residual || Scaled, WithRatios, Without<3>>,
+                            std::conditional_t<Residual, WithResidual, Without<0>>,
+                            std::conditional_t<Scaled, WithScale, Without<1>>,
+                            std::conditional_t<Table, WithTable, Without<2>> {
   void *out;
 };
 
-// Of the results: their zero point, and the bounds of what is added to it, as floats.
+// Of the results: their zero point, and the bounds of what is added to it, as floats; the
+// residuals, what these count from and are multiplied by; a table.
 struct Points {
   int32_t zero;
   float low, high;
+  int32_t residual_zero;
+  float residual_multiplier;
+  const int8_t *residual, *table;
 };
 
 // The nearest number to a value, which is a number, between two bounds.
@@ -27,16 +53,18 @@ __device__ inline float between(float value, float low, float high) {
 #endif
 }
 
-// A sum as a result of int8, in the lowest byte. The product is clamped first: the bounds are
-// integers, so that it is the same as to clamp what it is rounded to, and an integer has no room
-// for any product. Beside 1.5 * 2^23 floats are integers: the sum with that rounds as rint does, to
-// the nearest and of two to the even one, and its lowest bits are the integer. No sum follows the
-// product at once that a compiler could contract it with.
-__device__ inline int32_t requantised(int32_t sum, float multiplier, const Points &points) {
-  const float product = static_cast<float>(sum) * multiplier;
-  const float clamped = between(product, points.low, points.high);
-  return bits_as<int32_t>(clamped + 0x1.8p23f) + points.zero;
+// A product as an integer between bounds, less its zero point, in the lowest bits. It is clamped
+// first: the bounds are integers, so that it is the same as to clamp what it is rounded to, and an
+// integer has no room for any product. Beside 1.5 * 2^23 floats are integers: the sum with that
+// rounds as rint does, to the nearest and of two to the even one, and its lowest bits are the
+// integer. No sum follows the product at once that a compiler could contract it with.
+__device__ inline int32_t nearest_within(float product, float low, float high) {
+  const float clamped = between(product, low, high);
+  return bits_as<int32_t>(clamped + 0x1.8p23f);
 }
+
+// Entries of a table: the numbers that results have in it.
+constexpr int table_entries = 1024;
 
 // What results of neighbouring channels need beside their sums.
 template <int Count>
@@ -45,15 +73,17 @@ struct Channels {
   int32_t biases[Count];
 };
 
-template <class Out, bool Bias, Activation activation>
+template <class Out, bool Bias, Activation activation, bool Residual = false, bool Scaled = false,
+          bool Table = false>
 struct Requantised {
-  using Arguments = QuantisedArguments;
+  using Arguments = QuantisedArguments<Residual, Scaled, Table>;
   using Sum = int32_t;
   using Result = Out;
   using PointsOf = Points;
   template <int Count>
   using ChannelsOf = Channels<Count>;
-  static constexpr bool scaled = false, exact = std::is_same_v<Out, int8_t>;
+  static constexpr bool scaled = Scaled, exact = std::is_same_v<Out, int8_t>;
+  static_assert(exact || !(Residual || Table), "of a result of int8");
   static constexpr int alignment = sizeof(int32_t);
 
   // What an element of x stands for is its distance from this.
@@ -62,9 +92,38 @@ struct Requantised {
   }
   static __device__ inline Points points_of(const Arguments &args) {
     const int32_t *points = static_cast<const int32_t *>(args.points);
-    if constexpr (!exact) return {};
-    else return {points[1], static_cast<float>(points[2] - points[1]),
-                 static_cast<float>(points[3] - points[1])};
+    Points read = {};
+    if constexpr (exact) {
+      read.zero = points[1];
+      read.low = static_cast<float>(points[2] - points[1]);
+      read.high = static_cast<float>(points[3] - points[1]);
+    }
+    if constexpr (Residual) {
+      read.residual_zero = points[4];
+      read.residual_multiplier = static_cast<const float *>(args.ratios)[0];
+      read.residual = static_cast<const int8_t *>(args.residual);
+    }
+    if constexpr (Table) read.table = static_cast<const int8_t *>(args.table);
+    return read;
+  }
+
+  // What makes x of the given integers, by a factor for each image and channel.
+  struct Scaling {
+    const float *scales;
+    float multiplier, low, high;
+    int32_t from, to;
+    __device__ inline float factor(float scale) const { return scale * multiplier; }
+    __device__ inline int8_t apply(int8_t given, float factor) const {
+      const float product = static_cast<float>(given - from) * factor;
+      return static_cast<int8_t>(nearest_within(product, low, high) + to);
+    }
+  };
+  static __device__ inline Scaling scaling_of(const Arguments &args) {
+    const int32_t *points = static_cast<const int32_t *>(args.points);
+    const int32_t to = points[0];
+    return {static_cast<const float *>(args.scale),
+            static_cast<const float *>(args.ratios)[Residual],
+            static_cast<float>(-128 - to), static_cast<float>(127 - to), points[4 + Residual], to};
   }
 
   // Of Count channels from `channel` on, a multiple of Count.
@@ -116,14 +175,29 @@ struct Requantised {
     }
   }
 
-  // Results of sums that lie side by side, of a channel each; the biases wrap modulo 2^32.
+  // Results of sums that lie side by side, of a channel each, from element `at` of the output on;
+  // the biases wrap modulo 2^32.
   template <int Count>
   static __device__ inline Pack<Out, Count> results(const int32_t *sums, const int32_t *biases,
-                                                    const float *multipliers,
-                                                    const Points &points) {
-    const auto sum_of = [&](int i) {
-      return static_cast<int32_t>(static_cast<uint32_t>(sums[i]) +
-                                  static_cast<uint32_t>(biases[i]));
+                                                    const float *multipliers, const Points &points,
+                                                    int at) {
+    Pack<int8_t, Count> residuals = {};
+    if constexpr (Residual) residuals = read_vector<Count>(points.residual + at);
+    const auto product_of = [&](int i) {
+      const auto sum = static_cast<int32_t>(static_cast<uint32_t>(sums[i]) +
+                                            static_cast<uint32_t>(biases[i]));
+      const float product = static_cast<float>(sum) * multipliers[i];
+      // The residual's own product is exact, so that this rounds once, as its sum would.
+      if constexpr (Residual)
+        return fmaf(static_cast<float>(residuals.at[i] - points.residual_zero),
+                    points.residual_multiplier, product);
+      else return product;
+    };
+    const auto byte_of_result = [&](int i) -> int32_t {
+      const int32_t result = nearest_within(product_of(i), points.low, points.high) + points.zero;
+      // The lowest bits are the number of an entry.
+      if constexpr (Table) return points.table[result & (table_entries - 1)];
+      else return result;
     };
     Pack<Out, Count> made;
     if constexpr (exact && Count % 4 == 0) {
@@ -132,41 +206,39 @@ struct Requantised {
       for (int i = 0; i < Count; i += 4) {
         int32_t four[4];
         DSCORE_UNROLL
-        for (int j = 0; j < 4; j++)
-          four[j] = requantised(sum_of(i + j), multipliers[i + j], points);
+        for (int j = 0; j < 4; j++) four[j] = byte_of_result(i + j);
         words.at[i / 4] = packed_bytes(four[0], four[1], four[2], four[3]);
       }
       made = bits_as<Pack<Out, Count>>(words);
     } else {
       DSCORE_UNROLL
       for (int i = 0; i < Count; i++)
-        if constexpr (exact)
-          made.at[i] = static_cast<Out>(requantised(sum_of(i), multipliers[i], points));
+        if constexpr (exact) made.at[i] = static_cast<Out>(byte_of_result(i));
         else
-          made.at[i] = static_cast<Out>(Epilogue<float, false, activation>::activate(
-              static_cast<float>(sum_of(i)) * multipliers[i]));
+          made.at[i] =
+              static_cast<Out>(Epilogue<float, false, activation>::activate(product_of(i)));
     }
     return made;
   }
   template <int Count>
   static __device__ inline Pack<Out, Count> results_of(const int32_t *sums,
                                                        const Channels<Count> &channels,
-                                                       const Points &points) {
-    return results<Count>(sums, channels.biases, channels.multipliers, points);
+                                                       const Points &points, int at) {
+    return results<Count>(sums, channels.biases, channels.multipliers, points, at);
   }
 
-  // Results of sums that lie side by side in one channel.
+  // Results of sums that lie side by side, from element `at` of the output on, in one channel.
   template <int Count>
   static __device__ inline Pack<Out, Count> apply(const int32_t *sums, const Arguments &args,
-                                                  int channel, int) {
-    return results_of<Count>(sums, channel_of<Count>(args, channel), points_of(args));
+                                                  int channel, int at) {
+    return results_of<Count>(sums, channel_of<Count>(args, channel), points_of(args), at);
   }
   // The same of as many channels from `channel` on, a multiple of Count, which lie side by side.
   template <int Count>
   static __device__ inline Pack<Out, Count> apply_channels(const int32_t *sums,
                                                            const Arguments &args, int channel,
-                                                           int) {
-    return results_of<Count>(sums, channels_of<Count>(args, channel), points_of(args));
+                                                           int at) {
+    return results_of<Count>(sums, channels_of<Count>(args, channel), points_of(args), at);
   }
 };
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import integer_oracle
 import numpy as np
@@ -13,17 +14,20 @@ from dscore.backends.emulated import EmulatedBackend
 from dscore.checking import bound
 from dscore.core.errors import SpecError
 from dscore.core.token import parse_problem
+from dscore.ops.conv import activated
 
 PROBLEM = parse_problem("n2c6h5w7_o12k3s2p1g6_int8_bias")
 X, W, BIAS, _, _ = bound.sample(PROBLEM, 0)
 Q = dscore.Quantization(x_scale=0.02, x_zero_point=5, w_scale=[0.001 * n for n in range(1, 13)],
                         y_scale=0.011, y_zero_point=-7)
 ASKED = dict(stride=2, padding=1, groups=6, backend="reference")
+ADDED = replace(Q, residual_scale=0.02, residual_zero_point=9)
+TABLED = replace(Q, table_scale=0.004, table_zero_point=500)
+RESIDUAL = np.random.default_rng(1).integers(-128, 128, PROBLEM.y_shape, np.int8)
 
 
 def wanted(q=Q, activation=None, problem=PROBLEM, x=X):
-    multiplier, points = q.operands(x, W, activation)
-    return integer_oracle.direct(problem, x, W, BIAS, multiplier, points)
+    return integer_oracle.direct(problem, x, W, BIAS, *q.operands(x, W, activation).values())
 
 
 @pytest.mark.parametrize("activation", [None, "relu", "relu6"])
@@ -52,6 +56,51 @@ def test_results_of_floats(out_dtype):
     problem = parse_problem(f"n2c6h5w7_o12k3s2p1g6_int8_out{out_dtype}_bias_relu")
     assert y.dtype == out_dtype
     assert np.array_equal(y, wanted(q, problem=problem))
+
+
+def test_a_residual_is_added_before_the_activation():
+    y = dscore.conv(X, W, BIAS, residual=RESIDUAL, quantization=ADDED, activation="relu", **ASKED)
+    problem = parse_problem("n2c6h5w7_o12k3s2p1g6_int8_bias_residual")
+    made = ADDED.operands(X, W, "relu", ("residual",))
+    assert np.array_equal(y, integer_oracle.direct(problem, X, W, BIAS, *made.values(), RESIDUAL))
+    assert abs(made["ratios"][0] / (0.02 / 0.011) - 1) <= 2**-17
+    without = dscore.conv(X, W, BIAS, quantization=replace(Q, y_zero_point=0), **ASKED)
+    near = np.clip(np.rint(without + (RESIDUAL - 9.0) * 0.02 / 0.011) - 7, -7, 127)
+    inner = (without > -128) & (without < 127)
+    assert np.abs(y - near)[inner].max() <= 1
+
+
+@pytest.mark.parametrize("activation", ["silu", "hardswish", "sigmoid", "hardsigmoid"])
+def test_an_activation_is_looked_up_in_a_table(activation):
+    q = replace(TABLED, y_scale=0.008, y_zero_point=-90)
+    y = dscore.conv(X, W, BIAS, quantization=q, activation=activation, **ASKED)
+    scale = np.array(Q.w_scale)
+    floats = dscore.conv((0.02 * (X - 5.0)).astype("f4"),
+                         (scale[:, None, None, None] * W).astype("f4"),
+                         (0.02 * scale * BIAS).astype("f4"), **ASKED)
+    limits = 0.004 * (np.array([0, 1023]) - 500)
+    exact = activated(np, np.clip(floats.astype(np.float64), *limits), activation)
+    stands_for = 0.008 * (y.astype(np.float64) + 90)
+    # Half a step of the result, and half a step before the activation by its steepest slope.
+    within = np.abs(exact - 0.008 * (127 + 90) / 2) < 0.008 * 218 / 2
+    assert within.any()
+    assert np.all(np.abs(stands_for - exact)[within] <= 0.51 * 0.008 + 0.51 * 0.004 * 1.1)
+
+
+def test_a_scale_by_image_and_channel_makes_other_integers():
+    w, s = W[:, :, :1, :1].reshape(2, 6, 1, 1), np.float32([[0.5, 1, -1, 0, 2, 0.3]] * 2)
+    q = dscore.Quantization(0.02, 0.003, 0.05, 5, -7, input_scale=0.03, input_zero_point=-11)
+    problem = parse_problem("n2c6h5w7_o2k1_int8_scaled")
+    made = [*q.operands(X, w, None, ("input",)).values(), s]
+    for shape in (s.shape, (*s.shape, 1, 1)):
+        y = dscore.conv(X, w, scale=s.reshape(shape), quantization=q, backend="reference")
+        assert np.array_equal(y, integer_oracle.direct(problem, X, w, None, *made))
+    scaled = integer_oracle.scaled(X, s, made[2][0], -11, 5)
+    assert np.array_equal(y, dscore.conv(scaled, w, quantization=replace(q, input_scale=None),
+                                         backend="reference"))
+    exact = (X + 11.0) * 0.03 * s[:, :, None, None].astype(np.float64)
+    inner = (scaled > -128) & (scaled < 127)
+    assert np.abs(0.02 * (scaled - 5.0) - exact)[inner].max() <= 0.0101
 
 
 def test_layouts_single_images_and_out():
@@ -95,7 +144,7 @@ def test_calls_on_gpu_arrays_are_remembered_and_their_arrays_made_once(monkeypat
         assert np.array_equal(y.array, wanted(other))
         assert GpuBackend.prepared == 1
         again, first = (other.operands(arrays[0], arrays[1], None) for _ in range(2))
-        assert again[0] is first[0]
+        assert again["points"] is first["points"]
         with pytest.raises(SpecError, match="out must be a Tensor of int8"):
             dscore.conv(*arrays, quantization=Q, out=Tensor(np.zeros(y.shape, np.int16)), **asked)
 
@@ -130,6 +179,10 @@ def test_a_quantization_is_a_value():
     (dict(y_scale=None, y_zero_point=3), "y_zero_point is 3 without a y_scale"),
     (dict(out_dtype="float32"), "out_dtype of a quantization with a y_scale must be one of"),
     (dict(y_scale=None, out_dtype="bfloat16"), "out_dtype of a quantization without a y_scale"),
+    (dict(table_zero_point=1024), "table_zero_point must be an integer from 0 to 1023; got 1024"),
+    (dict(y_scale=None, table_scale=1.0), "there is a table_scale without a y_scale"),
+    (dict(y_scale=None, residual_scale=1.0), "there is a residual_scale without a y_scale"),
+    (dict(residual_scale=1e9), "residual_scale by that of what it is added to or becomes must be"),
     (dict(x_scale=1e-30, w_scale=[1.0, 1e-30]), "of channel 1 it is 1e-60"),
     (dict(x_scale=1e30, w_scale=1e30), "of channel 0 it is 1e+60")])
 def test_scales_and_zero_points_out_of_range_are_refused(fields, message):
@@ -146,8 +199,14 @@ def test_scales_and_zero_points_out_of_range_are_refused(fields, message):
     (dict(out=np.zeros(PROBLEM.y_shape, "f4")), "out must be int8, got float32"),
     (dict(quantization=dscore.Quantization(1, [1.0, 2.0], 1)),
      "w_scale has 2 scales, and w has 12 output channels"),
-    (dict(activation="silu"), "activation of an int8 result must be one of none, relu, relu6"),
-    (dict(residual=np.zeros(PROBLEM.y_shape, np.int8)), "with quantization= there is no residual"),
+    (dict(activation="silu"), "silu of an int8 result is looked up in a table: pass the "
+                              "quantization a table_scale"),
+    (dict(activation="relu", quantization=TABLED), "activation of a quantization with a tab"),
+    (dict(residual=RESIDUAL), "with a residual, a quantization needs residual_scale"),
+    (dict(residual=RESIDUAL.astype("f4"), quantization=ADDED), "residual must be int8, got float"),
+    (dict(residual=RESIDUAL, residual_after=True, activation="relu", quantization=ADDED),
+     "with quantization= there is no a residual after the activation"),
+    (dict(scale=np.ones((2, 6), "f4"), quantization=ADDED), "with a scale, a quantization needs"),
     (dict(arithmetic="winograd"), "with quantization= there is no arithmetic='winograd'"),
     (dict(bias=BIAS[:3]), "bias must have shape (12,)")])
 def test_calls_that_do_not_fit_are_refused(change, message):

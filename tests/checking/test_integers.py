@@ -129,8 +129,10 @@ def test_operands_and_their_bytes():
 @pytest.mark.parametrize(("token", "message"), [
     ("n1c8h5w5_o8k3_int8_relu6", "relu6 of an int8 result is a bound of its points"),
     ("n1c8h5w5_o8k3_int8_outfloat32_silu", "and this one has the activation silu"),
-    ("n1c8h5w5_o8k3_int8_residual", "and this one has a residual"),
-    ("n1c8h5w5_o8k1_int8_scaled", "and this one has a scale"),
+    ("n1c8h5w5_o8k3_int8_outfloat32_residual", "and this one has a residual of a float result"),
+    ("n1c8h5w5_o8k3_int8_outfloat16_table", "and this one has a table of a float result"),
+    ("n1c8h5w5_o8k3_int8_scaled", "a scale of the input is for pointwise layers"),
+    ("n1c8h5w5_o8k3_float16_table", "a table is for int8 results, and this layer is of float16"),
     ("n1c8h5w5_o8k3_int8_winograd", "and this one has Winograd's algorithm"),
     ("n1c8h5w5_o8k3_float16_outfloat32", "out_dtype is float32 for a layer of float16"),
     ("n1c65794h1w1_o1k1_int8", "65,794 products of int8, which may come to 2,147,516,160, more "

@@ -39,6 +39,7 @@ PLANS = [
             device="z100sm"),
     planned("n2c3h6w7_o3k7p3g3_int8_nhwc_bias", 4, 1, 2, 4, 3, 2, device="z100sm"),
     planned("n1c32h7w8_o32k3p1g32_int8_nhwc", 16, 2, 2, 2, 1, 4, device="z100sm"),
+    planned("n2c13h9w8_o13k3s2p1g13_int8_nhwc_bias_table_residual", 4, 2, 3, 3, 1, 2),
 ]
 
 
@@ -62,8 +63,16 @@ FAULTS = {
     "the taps of odd columns where those of even ones are": (
         PLANS[0], "channel_vectors/integer_walk.hpp", "taps[f][0][0][v] << 8", "taps[f][0][0][v]"),
     "a tail lane too many": (
-        PLANS[1], "channel_vectors/integer_walk.hpp", "channel + v < s.out_channels)\n",
-        "channel + v <= s.out_channels)\n"),
+        PLANS[1], "channel_vectors/integer_walk.hpp", "channel + v < s.out_channels) {",
+        "channel + v <= s.out_channels) {"),
+    "the residual of another column": (
+        PLANS[6], "channel_vectors/integer_walk.hpp", "multipliers + v, points, at)",
+        "multipliers + v, points, at - c * s.out_channels)"),
+    "the residual counted from 0": (
+        PLANS[6], "support/requantised.hpp", "read.residual_zero = points[4];", ""),
+    "the next entry of the table": (
+        PLANS[6], "support/requantised.hpp", "result & (table_entries - 1)",
+        "(result + 1) & (table_entries - 1)"),
     "half away from zero": (
         PLANS[5], "support/requantised.hpp", "clamped + 0x1.8p23f",
         "floorf(clamped + 0.5f) + 0x1.8p23f"),
@@ -80,7 +89,7 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 
 @needs_hip
 def test_machine_code_is_exact_and_has_dot_products():
-    backend, plans = Gfx906Backend(), PLANS[4:]
+    backend, plans = Gfx906Backend(), PLANS[4:6]
     backend.prepare(plans)
     for plan in plans:
         accuracy = check_plan(backend, plan, 0)

@@ -46,6 +46,9 @@ DOTS = [
     planned("n19c70h1w1_o36k1_int8_outfloat16", (16, 16), (8, 16), 1, (48, 1)),
     planned("n2c40h4w8_o33k1_int8_bias", (32, 64), (16, 64), 1, (32, 2)),
     planned("n3c20h5w5_o21k1s2p1_int8_outfloat32_bias_relu", (16, 64), (16, 32), 3, (48, 1)),
+    planned("n2c37h5w7_o45k1p1_int8_nhwc_bias_scaled_table_residual", (32, 32), (16, 32), 1,
+            (32, 2)),
+    planned("n3c40h4w8_o33k1_int8_bias_scaled_residual", (32, 64), (16, 64), 1, (32, 1)),
 ]
 MFMA = [
     on_units("n1c72h5w7_o44k1_int8_nhwc_bias", (32, 32), (16, 32), 2, (64, 2), device="gfx90a"),
@@ -62,6 +65,11 @@ NVIDIA = [
     # Channels first: vectors of pixels, single ones of odd planes and strides.
     on_units("n2c72h4w12_o36k1_int8_bias", (32, 64), (16, 32), 1, (32, 3), (1, 1, 1, True)),
     on_units("n3c33h5w5_o21k1s2p1_int8_outfloat16_bias", (16, 32), (16, 16), 2, (64, 4), (3,)),
+    # With what lies beside: a scale by image and channel, a residual, a table.
+    on_units("n2c80h3w5_o64k1_int8_nhwc_bias_scaled_residual", (32, 64), (16, 64), 1, (64, 3)),
+    on_units("n3c32h6w7_o32k1p1_int8_nhwc_scaled_table", (32, 32), (16, 32), 1, (32, 2),
+             (1, 1, 2, True)),
+    on_units("n2c72h4w12_o36k1_int8_scaled_table_residual", (32, 64), (16, 32), 1, (32, 3)),
 ]
 
 
@@ -78,7 +86,7 @@ def test_the_reference_gives_the_exact_integers(plan):
     assert accuracy.bound == 0
 
 
-PADDED = DOTS[1]
+PADDED, BESIDE, FIRST = DOTS[1], DOTS[5], DOTS[6]
 # The plan, the file and its source as it is, and with its fault.
 FAULTS = {
     "the filters' sums forgotten": (
@@ -94,6 +102,21 @@ FAULTS = {
     "sums in 16 bits": (
         NVIDIA[0], "support/integers.hpp", "  return static_cast<int>(total);",
         "  return static_cast<int16_t>(total);"),
+    "the scale of another image": (
+        BESIDE, "gemm_universal/kernel.hpp", "scaling.scales + pixel / area * s.in_channels",
+        "scaling.scales"),
+    "a scale for pixels of padding": (
+        BESIDE, "gemm_universal/operands.hpp", """      if (!there) return;
+      auto several""", "      auto several"),
+    "the scaled integers counted from 0": (
+        FIRST, "support/requantised.hpp", "nearest_within(product, low, high) + to)",
+        "nearest_within(product, low, high))"),
+    "the residual added after the bounds": (
+        FIRST, "support/requantised.hpp", "nearest_within(product_of(i), points.low, points.high)",
+        "nearest_within(product_of(i), points.low - 9, points.high)"),
+    "the residual of another pixel": (
+        FIRST, "gemm_universal/kernel.hpp", "(values, of_row, points, at)",
+        "(values, of_row, points, at ^ 1)"),
     "bytes turned the wrong way": (
         DOTS[3], "support/integers.hpp", "rows[2] = permuted(c, d, low_halves)",
         "rows[2] = permuted(d, c, low_halves)"),
@@ -110,7 +133,7 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 
 @needs_hip
 @pytest.mark.parametrize(("backend", "plans", "opcode"), [
-    (Gfx906Backend(), [*DOTS[::3], PADDED], "v_dot4_i32_i8"),
+    (Gfx906Backend(), [*DOTS[::3], PADDED, BESIDE], "v_dot4_i32_i8"),
     (Gfx90aBackend(), MFMA, "v_mfma_i32_16x16x16i8")])
 def test_machine_code_is_exact_and_has_its_instruction(backend, plans, opcode):
     backend.prepare(plans)

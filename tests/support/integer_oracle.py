@@ -6,17 +6,32 @@ from fractions import Fraction
 import numpy as np
 
 
-def direct(problem, x, w, bias, multiplier, points):
-    """The result of each output, of its operand's type; taps in the padding are left out."""
-    spec = problem.spec
+def direct(problem, x, w, bias, multiplier, points, *further):
+    """The result of each output, of its operand's type; taps in the padding are left out.
+
+    *further*: the ratios, the residual, the scale and the table, of those that the layer has.
+    """
+    spec, further = problem.spec, list(further)
+    ratios = further.pop(0) if spec.residual or spec.scaled else ()
+    residual = further.pop(0) if spec.residual else None
+    scale = further.pop(0) if spec.scaled else None
+    table = further.pop(0) if spec.table else None
+    assert not further
     if spec.layout == "nhwc":
         x = x.transpose(0, 3, 1, 2)
+        residual = None if residual is None else residual.transpose(0, 3, 1, 2)
+    if spec.scaled:
+        x = scaled(x, scale, ratios[-1], int(points[-1]), int(points[0]))
     images, height, width = problem.batch, problem.out_height, problem.out_width
     y = np.empty((images, spec.out_channels, height, width), spec.out_element.numpy)
     for at in itertools.product(*map(range, y.shape)):
         total = 0 if bias is None else int(bias[at[1]])
+        added = 0
+        if residual is not None:  # by a ratio of few bits, so that this is a float32
+            added = (int(residual[at]) - int(points[4])) * Fraction(float(ratios[0]))
+            assert added == nearest_float32(added)
         y[at] = of_sum(total + _sum(problem, x, w, at, int(points[0])), multiplier[at[1]],
-                       [int(point) for point in points[1:]], spec)
+                       [int(point) for point in points[1:4]], spec, added, table)
     return y.transpose(0, 2, 3, 1) if spec.layout == "nhwc" else y
 
 
@@ -32,13 +47,25 @@ def _sum(problem, x, w, at, zero):
     return total
 
 
-def of_sum(total, multiplier, points, spec):
+def scaled(x, scale, ratio, x_from, x_to):
+    """What a scale by image and channel makes of the integers of x."""
+    y = np.empty_like(x)
+    for at in itertools.product(*map(range, x.shape)):
+        factor = nearest_float32(Fraction(float(scale[at[:2]])) * Fraction(float(ratio)))
+        product = nearest_float32((int(x[at]) - x_from) * factor)
+        y[at] = min(max(round(product) + x_to, -128), 127)
+    return y
+
+
+def of_sum(total, multiplier, points, spec, added=0, table=None):
     """The result of one sum: every rounding is that of an exact fraction."""
     total = (total + 2**31) % 2**32 - 2**31
     product = nearest_float32(nearest_float32(Fraction(total)) * Fraction(float(multiplier)))
     if spec.out_element.exact:
         zero, low, high = points
-        return min(max(round(product) + zero, low), high)  # Python's round takes ties to even
+        rounded = round(nearest_float32(product + added))  # Python's round takes ties to even
+        result = min(max(rounded + zero, low), high)
+        return result if table is None else table[result]
     value = max(product, 0) if spec.activation else product
     value = min(value, 6) if spec.activation == "relu6" else value
     return np.float32(float(value))

@@ -122,7 +122,8 @@ def _unrepeatable(case: Case) -> Count:
 def _rounds_scaled(case: Case) -> Count:
     """Whether x times its scale, which lies in LDS, would be rounded though sums are not to err."""
     spec = case.problem.spec
-    return 1 * (spec.scaled and spec.element != ACCUMULATOR) * (1 - 1 * on_units(case.tiling))
+    short = spec.element != ACCUMULATOR and not spec.element.exact
+    return 1 * (spec.scaled and short) * (1 - 1 * on_units(case.tiling))
 
 
 class GemmUniversal(Algorithm):
