@@ -17,6 +17,7 @@ from dscore.torch.accelerate import gpu_of, require_module, restore
 from dscore.torch.folding import spec_of
 from dscore.torch.quantize_calibration import Calibration, relative_error
 from dscore.torch.quantize_choice import Choice, Wishes, choice_of, full_name
+from dscore.torch.quantize_emission import rewritten
 from dscore.torch.quantize_graph import Part, tensors_in
 from dscore.torch.quantize_modules import Dequantize, Quantize
 from dscore.torch.quantize_report import QuantizationReport, QuantizedLayer, plan_name
@@ -75,7 +76,7 @@ def quantize(model: nn.Module, calibration_batches: Iterable[Any], *,
     rows = tuple(_row(part, node, choice, setting, layout)
                  for part in calibration.parts for node in part.calls)
     for part in calibration.parts:
-        calibration.put(part, part.rewritten(choice.of(part), layout))
+        calibration.put(part, rewritten(part, choice.of(part), layout, backend))
     vars(calibration.model)["report"] = _report(calibration, setting, (*rows, *outside), wishes)
     return calibration.model
 
@@ -123,11 +124,11 @@ def _row(part: Part, node: fx.Node, choice: Choice, setting: Setting, layout: La
          ) -> QuantizedLayer:
     """The report on a call."""
     layer = part.calls[node]
-    name, kind = full_name(part, part.names()[node]), spec_of(layer.conv, torch.float32).kind
-    ranges = part.ranges[node.all_input_nodes[0]], part.ranges[node]
+    name, kind = full_name(part, part.names()[node]), spec_of(layer.layer.conv, torch.float32).kind
+    ranges = part.ranges[layer.x], part.ranges[layer.last]
     error, reason = choice.errors.get(node), choice.reasons.get(node, "")
     if reason:
-        return QuantizedLayer(name, kind, reason, "", layer.folded, *ranges, error)
+        return QuantizedLayer(name, kind, reason, "", layer.layer.folded, *ranges, error)
     result = choice.layers[node].quantization.result
     problem = choice.problem(part, node, layout)
     return QuantizedLayer(name, kind, "", problem_token(problem), layer.folded, *ranges, error,
@@ -136,7 +137,7 @@ def _row(part: Part, node: fx.Node, choice: Choice, setting: Setting, layout: La
 
 def _outside(calibration: Calibration) -> Iterator[QuantizedLayer]:
     """The reports on convolutions of no graph."""
-    within = {layer.conv for part in calibration.parts for layer in part.calls.values()}
+    within = {one.layer.conv for part in calibration.parts for one in part.calls.values()}
     for name, conv in calibration.model.named_modules():
         if isinstance(conv, nn.Conv2d) and conv not in within:
             reason = ("the model calls it outside of a graph, or hooks are on it"

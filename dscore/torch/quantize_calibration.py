@@ -76,11 +76,10 @@ class Calibration:
 
     def _observe_ranges(self, percentile: float | None) -> None:
         """Find the ranges of all values that a layer of int8 would take or make."""
-        owners = {value: part for part in self.parts for node in part.calls
-                  for value in (node, node.all_input_nodes[0])}
+        owners = {value: part for part in self.parts for value in part.observed}
         number = 0
 
-        def observe(node: fx.Node, value: Any, x: Any) -> None:
+        def observe(node: fx.Node, value: Any, operands: dict[fx.Node, Any]) -> None:
             part = owners.get(node)
             if part is None:
                 return
@@ -90,6 +89,7 @@ class Calibration:
                                 "which there is no range; look at the model's inputs and weights")
             part.ranges[node] = part.ranges[node].joined(new) if node in part.ranges else new
             if node in part.calls:
+                x, *_ = operands.values()
                 part.shapes.setdefault(node, tuple(x.shape))
 
         for results in self.results(observe):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn import functional
 
 from dscore.algorithms.direct import Direct
 from dscore.algorithms.registry import running
@@ -18,7 +17,9 @@ from dscore.core.spec import CLAMPS, Kind, Layout
 from dscore.torch.folding import spec_of
 from dscore.torch.quantize_calibration import Calibration, root, squares
 from dscore.torch.quantize_graph import Part
+from dscore.torch.quantize_layers import Fused
 from dscore.torch.quantize_modules import Dequantize, Quantize, QuantizedConv2d
+from dscore.torch.quantize_pooling import mean_problem
 from dscore.torch.setting import Setting
 from dscore.torch.survey import GAINING
 
@@ -43,7 +44,7 @@ class Wishes:
 
     def reason(self, part: Part, node: fx.Node) -> str:
         """Why a call stays in floats whatever its error; empty where nothing speaks for that."""
-        layer = part.calls[node]
+        layer = part.calls[node].layer
         kept = [self.keep] if isinstance(self.keep, str) else self.keep
         if full_name(part, layer.name) in kept:
             return "the caller keeps it"
@@ -99,8 +100,9 @@ def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Cho
         candidates = {node: None for _, node in calls if node not in choice.reasons}
         choice.layers = {node: _layer(part, node, candidates, wishes.backend)
                          for part, node in calls if node in candidates}
-        setting.prepare(choice.problem(part, node, wishes.layout)
-                        for part, node in calls if node in candidates)
+        setting.prepare([*(choice.problem(part, node, wishes.layout)
+                           for part, node in calls if node in candidates),
+                         *(one for part in calibration.parts for one in _beside(part))])
         choice.errors.update(_errors(calibration, choice, wishes.layout))
         refused = {node: f"its error is above the limit of {wishes.error_limit:.2%}"
                    for node in choice.layers if not choice.errors[node] <= wishes.error_limit}
@@ -109,47 +111,71 @@ def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Cho
         choice.reasons.update(refused)
 
 
+def _beside(part: Part) -> Iterator[ConvProblem]:
+    """The problems of what dscore computes beside layers of int8: means over pixels, and layers in
+    floats on images of one pixel, as in squeeze-and-excitation."""
+    for node in part.pools:
+        yield mean_problem(node.all_input_nodes[0].meta["shape"])
+    for node, one in part.calls.items():
+        if part.is_single(node):
+            weight, (batch, *_) = one.layer.weight, part.shapes[node]
+            yield ConvProblem(spec_of(one.layer.conv, weight.dtype, activation=one.activation,
+                                      bias=one.layer.bias is not None), batch, 1, 1)
+
+
 def _layer(part: Part, node: fx.Node, candidates: Mapping[fx.Node, Any], backend: str
            ) -> QuantizedConv2d:
     """A layer of int8 that lies where the layer in floats does."""
-    weight = part.calls[node].weight
+    weight = part.calls[node].layer.weight
     return part.quantised_layer(node, candidates, backend).to(weight.device, weight.dtype)
 
 
 def _errors(calibration: Calibration, choice: Choice, layout: Layout) -> dict[fx.Node, float]:
     """The relative error of each layer of int8, on the inputs that it has in floats."""
     sums = dict.fromkeys(choice.layers, (0.0, 0.0))
-    owners = {node: part for part in calibration.parts for node in part.calls}
+    owners = {member: one for part in calibration.parts for node, one in part.calls.items()
+              if node in choice.layers for member in one.nodes}
+    held: dict[Fused, dict[fx.Node, Any]] = {}
 
-    def observe(node: fx.Node, value: Any, x: Any) -> None:
-        if node in choice.layers:
-            part = owners[node]
-            y = _quantised_result(part, node, choice.layers[node], x, layout)
-            sums[node] = tuple(map(sum, zip(sums[node], squares(y, value), strict=True)))  # type: ignore[assignment]
+    def observe(node: fx.Node, value: Any, operands: dict[fx.Node, Any]) -> None:
+        one = owners.get(node)
+        if one is None:
+            return
+        held.setdefault(one, {}).update(operands)
+        if node is one.last:
+            values = held.pop(one)
+            x, *others = (operand and values[operand] for operand in one.operands)
+            y = _quantised_result(choice.layers[one.node], layout, x, *others)  # type: ignore[arg-type]
+            sums[one.node] = tuple(  # type: ignore[assignment]
+                map(sum, zip(sums[one.node], squares(y, value), strict=True)))
 
     for _ in calibration.results(observe):
         pass
     return {node: root(*both) for node, both in sums.items()}
 
 
-def _quantised_result(part: Part, node: fx.Node, layer: QuantizedConv2d, x: Tensor,
-                      layout: Layout) -> Tensor:
-    """The result of a layer of int8 for an input in floats, in floats."""
-    q, activation = layer.quantization, part.calls[node].activation
-    y: Tensor = layer(Quantize(q.x_scale, q.x_zero_point, layout)(x))
-    if q.y_scale is not None:
-        return Dequantize(q.y_scale, q.y_zero_point).to(x.device)(y)  # type: ignore[no-any-return]
-    if activation is None or activation in CLAMPS:
+def _quantised_result(layer: QuantizedConv2d, layout: Layout, x: Tensor, residual: Tensor | None,
+                      scale: Tensor | None) -> Tensor:
+    """The result of a layer of int8 for operands in floats, in floats."""
+    q = layer.quantization
+    of_x = (q.x_scale, q.x_zero_point) if scale is None else (q.input_scale, q.input_zero_point)
+    added = None if residual is None else Quantize(
+        q.residual_scale, q.residual_zero_point, layout)(residual)  # type: ignore[arg-type]
+    y: Tensor = layer(Quantize(*of_x, layout)(x), added, scale)  # type: ignore[arg-type]
+    if q.y_scale is None:
         return y
-    return getattr(functional, activation)(y)  # type: ignore[no-any-return]
+    return Dequantize(q.y_scale, q.y_zero_point).to(x.device)(y)  # type: ignore[no-any-return]
 
 
 def problem_of(part: Part, node: fx.Node, layout: Layout, result: str) -> ConvProblem:
     """The problem of a call in int8, on the first calibration batch; *result* is its type."""
-    layer, shape = part.calls[node], part.shapes[node]
-    activation = layer.activation if result != "int8" and layer.activation in CLAMPS else None
-    spec = spec_of(layer.conv, torch.int8, layout=layout, bias=layer.bias is not None,
-                   out_dtype=result, activation=activation)
+    one, shape = part.calls[node], part.shapes[node]
+    whole = result == "int8"
+    activation = one.activation if not whole and one.activation in CLAMPS else None
+    spec = spec_of(one.layer.conv, torch.int8, layout=layout, bias=one.layer.bias is not None,
+                   out_dtype=result, activation=activation, scaled=one.product is not None,
+                   residual="before" if whole and one.addition else None,
+                   table=whole and one.tabled)
     batch = shape[0] if len(shape) == len("nchw") else 1
     return ConvProblem(spec, batch, height=shape[-2], width=shape[-1])
 

@@ -11,14 +11,17 @@ from torch import Tensor, nn
 from dscore.calling.quantization import Quantization
 from dscore.core.backend import require_name
 from dscore.core.errors import SpecError, require_one_of
-from dscore.core.spec import CLAMPS, Activation, Layout
+from dscore.core.spec import ACTIVATIONS, TABLED, Activation, Layout
 from dscore.torch.layer import constants_of
 from dscore.torch.operators import by_operators
 from dscore.torch.quantize_operator import by_operator, convolved
 from dscore.torch.quantize_values import LEAST, MOST
 
+_FIELDS = ("x_zero_point", "y_zero_point", "residual_scale", "residual_zero_point", "input_scale",
+           "input_zero_point", "table_scale", "table_zero_point")
 
-class _OfFloats(nn.Module):
+
+class OfFloats(nn.Module):
     """Module whose results are floats of the type that the model is converted to."""
 
     _float: Tensor
@@ -63,7 +66,7 @@ class Quantize(nn.Module):
         return f"scale={self.scale:.6g}, zero_point={self.zero_point}"
 
 
-class Dequantize(_OfFloats):
+class Dequantize(OfFloats):
     """Numbers that integers of int8 stand for: ``(q - zero_point) * scale``.
 
     >>> Dequantize(0.5, 10)(torch.tensor([10, 12, -128], dtype=torch.int8))
@@ -85,15 +88,16 @@ class Dequantize(_OfFloats):
     extra_repr = Quantize.extra_repr
 
 
-class QuantizedConv2d(_OfFloats):
+class QuantizedConv2d(OfFloats):
     """Convolution of int8 images by a filter of int8, whose result is exact (docs/int8.md).
 
     - *weight*: int8 of shape (out, C / groups, kernel height, width); *bias*: int32 (out,), of the
       scale ``x_scale * w_scale``, or None. Both are buffers.
     - *quantization*: a `dscore.Quantization`; with a y_scale the result is of int8, else of floats,
       of the type that the model is of. It is part of the state_dict.
-    - *activation*: "relu", "relu6" or None. *backend*: that of `dscore.conv`; "auto" is dscore's
-      kernels on a GPU, and PyTorch elsewhere, with the same integers.
+    - *activation*: that of `dscore.conv`; of silu, hardswish, sigmoid and hardsigmoid the
+      quantization has a table_scale. *backend*: "auto" is dscore's kernels on a GPU, and PyTorch
+      elsewhere, with the same integers.
 
     Raises SpecError for tensors of other types.
 
@@ -119,7 +123,11 @@ class QuantizedConv2d(_OfFloats):
         self.register_buffer("bias", bias)
         self.quantization = quantization
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.activation = require_one_of(activation, "activation", (None, *CLAMPS))
+        self.activation = require_one_of(activation, "activation", (None, *ACTIVATIONS))
+        if (activation in TABLED) != (quantization.table_scale is not None):
+            raise SpecError(f"activation is {activation}, and table_scale of the quantization "
+                            f"{quantization.table_scale}: {', '.join(TABLED)} have one, and no "
+                            "other activation has")
         require_name(backend)
         self.backend = backend
 
@@ -133,19 +141,26 @@ class QuantizedConv2d(_OfFloats):
         self._quantization = value
         self._of_half: Quantization | None = None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The result for images of int8, of axes (N, C, H, W) or (C, H, W)."""
+    def forward(self, x: Tensor, residual: Tensor | None = None, scale: Tensor | None = None
+                ) -> Tensor:
+        """The result for images of int8, of axes (N, C, H, W) or (C, H, W).
+
+        *residual*: int8 images of the result's shape. *scale*: floats by image and channel of x.
+        The quantization says what both stand for.
+        """
         _require_type("x", x, torch.int8)
+        scale = None if scale is None else scale.float()
         layer, _ = constants_of(x, self.weight, self.stride, self.padding, self.dilation,
                                 self.groups, self.backend, None, self.activation, False)
         dtype = self._float.dtype
         rest = self.weight, self.bias, layer, self._for(dtype), self.activation
         if not by_operators((x,)):
-            y = convolved(x, *rest)
+            y = convolved(x, *rest, residual, scale)
         elif x.dim() == len("nchw"):
-            y = by_operator(x, *rest)
+            y = by_operator(x, *rest, residual, scale)
         else:
-            y = by_operator(x.unsqueeze(0), *rest).squeeze(0)
+            y = by_operator(x.unsqueeze(0), *rest, *(
+                None if one is None else one.unsqueeze(0) for one in (residual, scale))).squeeze(0)
         return y if y.dtype is torch.int8 else y.to(dtype)
 
     def _for(self, dtype: torch.dtype) -> Quantization:
@@ -160,7 +175,7 @@ class QuantizedConv2d(_OfFloats):
         q = self._quantization
         scales = list(q.w_scale) if isinstance(q.w_scale, tuple) else q.w_scale
         return {"x_scale": q.x_scale, "w_scale": scales, "y_scale": q.y_scale,
-                "x_zero_point": q.x_zero_point, "y_zero_point": q.y_zero_point}
+                **{name: getattr(q, name) for name in _FIELDS}}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.quantization = Quantization(**state)

@@ -17,14 +17,17 @@ from dscore.api import conv
 from dscore.calling.quantization import Quantization
 from dscore.core.spec import Activation
 from dscore.torch.layer import Layer, memory_format, result_shape
+from dscore.torch.quantize_values import LEAST, MOST
 
 # Sums of integers below it are exact in float32, in every order.
 _EXACT_IN_FLOAT32 = 2**24
 _LARGEST_PRODUCT = 255 * 128
 
 define("dscore::quantized_conv2d",
-       "(Tensor x, Tensor w, Tensor? bias, float x_scale, float[] w_scale, float? y_scale, "
-       "int x_zero_point, int y_zero_point, str? out_dtype, str? activation, SymInt[] stride, "
+       "(Tensor x, Tensor w, Tensor? bias, Tensor? residual, Tensor? scale, float x_scale, "
+       "float[] w_scale, float? y_scale, int x_zero_point, int y_zero_point, str? out_dtype, "
+       "float? residual_scale, int residual_zero_point, float? input_scale, int input_zero_point, "
+       "float? table_scale, int table_zero_point, str? activation, SymInt[] stride, "
        "SymInt[] padding, SymInt[] dilation, SymInt groups, str backend) -> Tensor",
        tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides",
                                                   torch.Tag.needs_fixed_stride_order)))
@@ -32,18 +35,19 @@ define("dscore::quantized_conv2d",
 
 
 @impl("dscore::quantized_conv2d", "default")
-def _quantized_conv2d(x: Tensor, w: Tensor, bias: Tensor | None, x_scale: float, w_scale: Any,
-                      *rest: Any) -> Tensor:
+def _quantized_conv2d(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
+                      scale: Tensor | None, x_scale: float, w_scale: Any, *rest: Any) -> Tensor:
     *points, activation, stride, padding, dilation, groups, backend = rest
     layer = Layer(tuple(stride), tuple(padding), tuple(dilation), groups, backend)
-    return convolved(x, w, bias, layer, _quantization(x_scale, tuple(w_scale), *points), activation)
+    of = quantization_of(x_scale, tuple(w_scale), *points)
+    return convolved(x, w, bias, layer, of, activation, residual, scale)
 
 
 @register_fake("dscore::quantized_conv2d")  # type: ignore[untyped-decorator]
-def _shape(x: Tensor, w: Tensor, bias: Tensor | None, x_scale: float, w_scale: Any,
-           y_scale: float | None, x_zero: int, y_zero: int, out_dtype: str | None,
-           activation: Any, *layer: Any) -> Tensor:
-    stride, padding, dilation, groups, backend = layer
+def _shape(x: Tensor, w: Tensor, bias: Tensor | None, residual: Any, scale: Any, x_scale: float,
+           w_scale: Any, y_scale: float | None, x_zero: int, y_zero: int, out_dtype: str | None,
+           *rest: Any) -> Tensor:
+    stride, padding, dilation, groups, backend = rest[-5:]
     shape = result_shape(tuple(x.shape), tuple(w.shape), Layer(
         tuple(stride), tuple(padding), tuple(dilation), groups, backend))
     name = out_dtype or ("float32" if y_scale is None else "int8")
@@ -52,43 +56,57 @@ def _shape(x: Tensor, w: Tensor, bias: Tensor | None, x_scale: float, w_scale: A
 
 
 # A Quantization keeps arrays where kernels read them, so that the same one serves each call.
-_quantization = lru_cache(maxsize=4096)(Quantization)
+quantization_of = lru_cache(maxsize=4096)(Quantization)
 
 
 def by_operator(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer, q: Quantization,
-                activation: Activation | None) -> Tensor:
+                activation: Activation | None, residual: Tensor | None = None,
+                scale: Tensor | None = None) -> Tensor:
     """The convolution of a batch by the operator."""
     scales = list(q.w_scale) if isinstance(q.w_scale, tuple) else [q.w_scale]
     scales = scales if len(scales) > 1 else scales * w.shape[0]
     return torch.ops.dscore.quantized_conv2d(  # type: ignore[no-any-return]
-        x, w, bias, q.x_scale, scales, q.y_scale, q.x_zero_point, q.y_zero_point, q.out_dtype,
-        activation, layer.stride, layer.padding, layer.dilation, layer.groups, layer.backend)
+        x, w, bias, residual, scale, q.x_scale, scales, q.y_scale, q.x_zero_point, q.y_zero_point,
+        q.out_dtype, q.residual_scale, q.residual_zero_point, q.input_scale, q.input_zero_point,
+        q.table_scale, q.table_zero_point, activation, layer.stride, layer.padding, layer.dilation,
+        layer.groups, layer.backend)
 
 
 def convolved(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer, quantization: Quantization,
-              activation: Activation | None) -> Tensor:
+              activation: Activation | None, residual: Tensor | None = None,
+              scale: Tensor | None = None) -> Tensor:
     """The convolution of int8: by dscore on a GPU and by a backend with a name, else by PyTorch."""
     if layer.backend == "auto" and not x.is_cuda:
-        return by_pytorch(x, w, bias, layer, quantization, activation)
+        return by_pytorch(x, w, bias, layer, quantization, activation, residual, scale)
     return conv(x, w, bias, layer.stride, layer.padding, layer.dilation, layer.groups,
-                activation=activation, backend=layer.backend, quantization=quantization)
+                activation=activation, backend=layer.backend, quantization=quantization,
+                residual=residual, scale=scale)
 
 
 def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,
-               quantization: Quantization, activation: Activation | None) -> Tensor:
+               quantization: Quantization, activation: Activation | None,
+               residual: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
     """The convolution of int8 by PyTorch, of the same integers as dscore's kernels.
 
     Products are summed as floats that hold these sums exactly.
     """
     form = memory_format(x) if x.dim() == len("nchw") else torch.contiguous_format
-    multiplier, points, *_ = quantization.operands(x, w, activation).values()
-    x_zero, y_zero, low, high = (int(point) for point in points)
+    beside = ("residual",) * (residual is not None) + ("input",) * (scale is not None)
+    made = quantization.operands(x, w, activation, beside)
+    x_zero, y_zero, low, high, *zeros = (int(point) for point in made["points"])
+    if scale is not None:
+        factor = scale.reshape(*x.shape[:-2], 1, 1) * made["ratios"][-1]
+        x = ((x.float() - zeros[-1]) * factor).round().add(x_zero).clamp(LEAST, MOST)
     sums = _sums(x, w, x_zero, layer).long()
     if bias is not None:
         sums = sums + bias.long()[:, None, None]
     # An int32 wraps; its float32 is rounded to the nearest, and so is each step after it.
-    y: Tensor = sums.int().float() * multiplier[:, None, None]
-    if quantization.y_scale is not None:
+    y: Tensor = sums.int().float() * made["multiplier"][:, None, None]
+    if residual is not None:
+        y = y + (residual.float() - zeros[0]) * made["ratios"][0]
+    if "table" in made:
+        y = made["table"][(y.round() + y_zero).clamp(low, high).long()]
+    elif quantization.y_scale is not None:
         y = (y.round() + y_zero).clamp(low, high).to(torch.int8)
     elif activation is not None:
         y = functional.relu(y) if activation == "relu" else functional.relu6(y)

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dscore.ops.quantised import TABLE
+
 LEAST, MOST = -128, 127
 _STEPS = MOST - LEAST
 # Of the largest product of an input, less its zero point, and a weight.
@@ -22,6 +24,9 @@ _LARGEST_PRODUCT = _STEPS * MOST
 _LARGEST_BIAS = 2**30
 # Below it, a scale could make a multiplier that no normal float32 holds.
 _LEAST_SCALE = 2.0**-40
+# Where an activation's results differ: beyond it they are bounds, or nearly so.
+_DIFFERING = {"silu": (-10.0, math.inf), "hardswish": (-3.0, math.inf), "sigmoid": (-8.0, 8.0),
+              "hardsigmoid": (-3.0, 3.0)}
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,20 @@ class Range:
         (-128, -64, 127)
         """
         return int(min(max(np.rint(LEAST - min(self.low, 0.0) / self.scale), LEAST), MOST))
+
+
+    def table(self, activation: str) -> tuple[float, int]:
+        """The scale and the zero point of what an activation is taken of: of the range as far as
+        its results differ.
+
+        >>> Range(-40.0, 10.23).table("hardsigmoid")
+        (0.005865102633833885, 512)
+        """
+        least, most = _DIFFERING.get(activation, (-math.inf, math.inf))
+        low, high = max(min(self.low, 0.0), least), min(max(self.high, 0.0), most)
+        width = (high - low) / (TABLE - 1)
+        scale = float(np.float32(max(width, _LEAST_SCALE))) if width else 1.0
+        return scale, int(min(max(np.rint(-low / scale), 0), TABLE - 1))
 
 
 def range_of(values: Tensor, percentile: float | None = None) -> Range:

@@ -196,7 +196,8 @@ def test_its_text_names_the_layer():
 @pytest.mark.parametrize(("change", "named"), [
     ({"weight": torch.zeros(1, 1, 1, 1)}, "weight of a QuantizedConv2d must be a tensor of"),
     ({"bias": torch.zeros(1)}, "bias of a QuantizedConv2d must be a tensor of torch.int32"),
-    ({"activation": "silu"}, "activation must be one of none, relu, relu6"),
+    ({"activation": "tanh"}, "activation must be one of none, relu, relu6, silu"),
+    ({"activation": "silu"}, "activation is silu, and table_scale of the quantization None"),
     ({"backend": 3}, "a backend is named by a text")])
 def test_what_a_layer_cannot_be_is_named(change, named):
     given = {"weight": torch.zeros(1, 1, 1, 1, dtype=torch.int8), "bias": None,

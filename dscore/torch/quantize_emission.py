@@ -1,0 +1,161 @@
+"""Emission of a quantised graph: modules of int8, plain layers, and steps between the two."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+from torch import fx, nn
+from torch.nn import functional
+
+from dscore.core.spec import Layout
+from dscore.torch.modules import Conv2d
+from dscore.torch.quantize_graph import Part, QuantizedModel
+from dscore.torch.quantize_layers import Fused
+from dscore.torch.quantize_modules import Dequantize, Quantize, QuantizedConv2d
+from dscore.torch.quantize_pooling import MeanOfPixels
+
+
+def rewritten(part: Part, quantised: Mapping[fx.Node, QuantizedConv2d], layout: Layout,
+              backend: str) -> QuantizedModel:
+    """The part with *quantised* layers in place of their calls, and steps at their borders."""
+    _Emission(part, quantised, layout, backend).emit()
+    graph = fx.Graph()  # of PyTorch's own tracer, by which it is loaded
+    graph.output(graph.graph_copy(part.graph, {}))
+    return QuantizedModel(part.module, graph, type(part.module).__name__)
+
+
+class _Emission:
+    """Emission of a part's graph.
+
+    The values of the float graph are known by its nodes: `floats` are the nodes that now have them,
+    where these are others, and `integers` those of their integers.
+    """
+
+    def __init__(self, part: Part, quantised: Mapping[fx.Node, QuantizedConv2d],
+                 layout: Layout, backend: str) -> None:
+        self._part, self._quantised, self._layout = part, quantised, layout
+        self._graph, self._names, self._backend = part.graph, part.names(), backend
+        self._floats: dict[fx.Node, fx.Node] = {}
+        self._integers: dict[fx.Node, fx.Node] = {}
+        self._replaced: list[fx.Node] = []
+
+    def emit(self) -> None:
+        """Put what is new before what it replaces, in the order of the graph; then take that out,
+        from the end on."""
+        calls = self._part.calls
+        layers = {one.last: one for node, one in calls.items() if node in self._quantised}
+        for node in list(self._graph.nodes):
+            if node in layers:
+                self._emit_layer(layers[node])
+            elif node in calls and node not in self._quantised:
+                self._emit_plain(calls[node])
+            elif node in self._part.pools and node.all_input_nodes[0] in layers:
+                self._emit_mean(node)
+        for node in reversed(self._replaced):
+            if node.users:
+                node.replace_all_uses_with(self._float(node, layers.get(node)))
+            self._graph.erase_node(node)
+        self._graph.lint()
+
+    def _emit_layer(self, one: Fused) -> None:
+        """The layer of int8 behind what it takes."""
+        layer, operands = self._quantised[one.node], [self._integer(one.taken, one.last)]
+        if one.other is not None or one.scale is not None:
+            other = None if one.other is None else self._integer(one.other, one.last)
+            scale = None if one.scale is None else self._floats.get(one.scale, one.scale)
+            operands += [other, scale]  # type: ignore[list-item]
+        call = self._called(self._names[one.node], layer, *operands, before=one.last)
+        values = self._floats if layer.quantization.y_scale is None else self._integers
+        values[one.last] = call
+        self._replaced += sorted(one.nodes)
+
+    def _emit_plain(self, one: Fused) -> None:
+        """A layer of floats, and its activation; of one pixel both are dscore's."""
+        name, node, activation = self._names[one.node], one.node, one.layer.activation
+        if self._part.is_single(node):
+            node, activation = one.last, one.activation
+            last = self._called(name, _of_dscore(one, self._backend), one.x, before=node)
+        else:
+            conv = _plain(one)
+            last = self._called(name, conv, one.x, before=node)
+            if activation is not None and getattr(conv, "activation", None) != activation:
+                with self._graph.inserting_before(node):
+                    last = self._graph.call_function(getattr(functional, activation), (last,))
+        self._floats[node] = last
+        self._replaced += sorted({one.node, node})
+
+    def _emit_mean(self, node: fx.Node) -> None:
+        """The mean over pixels of integers."""
+        images = node.all_input_nodes[0]
+        if images not in self._integers:
+            return
+        range_ = self._part.ranges[images]
+        mean = MeanOfPixels(range_.scale, range_.zero_point, self._part.pools[node], self._backend)
+        self._floats[node] = self._called(f"{node.name}_of_pixels", mean, self._integers[images],
+                                          before=node)
+        self._replaced.append(node)
+
+    def _integer(self, value: fx.Node, before: fx.Node) -> fx.Node:
+        """Integers of a *value*, made of floats once where it has none."""
+        if value not in self._integers:
+            range_ = self._part.ranges[value]
+            step = Quantize(range_.scale, range_.zero_point, self._layout)
+            self._integers[value] = self._called(
+                f"{self._value_name(value)}_quantize", step, self._floats.get(value, value),
+                before=before)
+        return self._integers[value]
+
+    def _float(self, value: fx.Node, one: Fused | None) -> fx.Node:
+        """The floats of a value of the float graph, for what stays of it."""
+        if value not in self._floats:
+            assert one is not None
+            q, call = self._quantised[one.node].quantization, self._integers[value]
+            assert q.y_scale is not None
+            self._floats[value] = self._called(
+                f"{self._value_name(value)}_dequantize", Dequantize(q.y_scale, q.y_zero_point),
+                call, before=call.next)
+        return self._floats[value]
+
+    def _value_name(self, value: fx.Node) -> str:
+        named = {one.last: self._names[node] for node, one in self._part.calls.items()}
+        return named.get(value, value.name).replace(".", "_")
+
+    def _called(self, name: str, module: nn.Module, *operands: fx.Node, before: fx.Node) -> fx.Node:
+        _set_module(self._part.module, name, module)
+        while before.op == "placeholder":
+            before = before.next
+        with self._graph.inserting_before(before):
+            return self._graph.call_module(name, operands)
+
+
+def _plain(one: Fused) -> nn.Conv2d:
+    """The layer in floats, of the class that it was, with the batch norm folded into it."""
+    layer = one.layer
+    conv = copy.deepcopy(layer.conv)
+    conv.weight = nn.Parameter(layer.weight.detach().clone(), requires_grad=False)
+    conv.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach().clone(),
+                                                             requires_grad=False)
+    if isinstance(conv, Conv2d):
+        conv.activation = layer.activation  # type: ignore[assignment]
+    return conv
+
+
+def _of_dscore(one: Fused, backend: str) -> Conv2d:
+    """The layer in floats with its activation, by dscore on a GPU."""
+    plain = _plain(one)
+    conv = Conv2d(plain.in_channels, plain.out_channels, plain.kernel_size, plain.stride,
+                  plain.padding, plain.dilation, plain.groups, plain.bias is not None,
+                  device=plain.weight.device, dtype=plain.weight.dtype,
+                  activation=one.activation, backend=backend)  # type: ignore[arg-type]
+    conv.weight, conv.bias = plain.weight, plain.bias
+    return conv
+
+
+def _set_module(root: nn.Module, name: str, module: nn.Module) -> None:
+    """Give *root* a module of a name with dots, whatever it had there."""
+    *path, last = name.split(".")
+    parent = root
+    for step in path:
+        parent = getattr(parent, step)
+    setattr(parent, last, module.train(root.training))
