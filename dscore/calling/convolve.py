@@ -140,9 +140,10 @@ def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tupl
     accepted = _accepted_plan(problem, backend.device_at(index), backend, name, arithmetic, plan)
     kernel = _kernel(backend, accepted, partial(backend.kernel_on, index=index), arithmetic,
                      plan is not None)
-    return PreparedCall(adapter, index, inputs, shape or output_of(problem).shape, kernel,
+    output = output_of(problem)
+    return PreparedCall(adapter, index, inputs, shape or output.shape, kernel,
                         operands_of(problem) if axes == "nchw" else (),
-                        problem.spec.out_dtype)
+                        None if output.element == problem.spec.element else output.element.name)
 
 
 def _on_host(call: Call, kernel: Kernel) -> Any:

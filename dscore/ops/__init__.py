@@ -75,6 +75,7 @@ _REGISTRY: dict[str, str] = {
     "conv": "dscore.ops.conv:Convolution",
     "input_gradient": "dscore.ops.gradients:InputGradient",
     "weight_gradient": "dscore.ops.gradients:WeightGradient",
+    "quantise": "dscore.ops.quantise:Quantise",
 }
 
 

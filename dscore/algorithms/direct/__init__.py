@@ -87,7 +87,7 @@ class Direct(Algorithm):
     """The direct definition: a thread for each pixel and a few channels."""
 
     name = "direct"
-    operations = ("conv", "input_gradient", "weight_gradient")
+    operations = ("conv", "input_gradient", "weight_gradient", "quantise")
     elements = (*FLOATS, "int8")
     layouts = LAYOUTS
     tiling = DirectTiling
@@ -97,6 +97,12 @@ class Direct(Algorithm):
     spaces = (SpaceGenerator(True, _columns),)
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
+        if problem.operation != "quantise":
+            return ()
+        spec, plain = problem.spec, problem.y_shape == problem.x_shape
+        if spec.element.exact or not (plain and spec.kind == "pointwise"):
+            return (Violation("E-KIND", "layer of quantise", spec.kind,
+                              "floats, 1x1, of as many channels and pixels"),)
         return ()
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:

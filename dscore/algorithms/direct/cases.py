@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -17,15 +18,22 @@ def templates(draw: Any, device: Device) -> Template:
     """Any kernel, stride and dilation, and every operation."""
     tiling = DirectTiling(device.wavefront * draw(st.integers(1, 2)), draw(st.integers(1, 4)))
     scaled = draw(st.booleans())  # which pointwise layers alone can be
+    drawn = draw(options(Direct, scaled, ("conv",) * scaled))
+    if dict(drawn)["operation"] == "quantise":
+        many = replace(tiling, thread_c=draw(st.sampled_from((1, 3, 8, 16))))
+        return Template(device, many, (1, 1), (1, 1), (1, 1), drawn)
     kernel = (1, 1) if scaled else draw(pairs(4))
-    return Template(device, tiling, kernel, draw(pairs(3)), draw(pairs(2)),
-                    draw(options(Direct, scaled, ("conv",) * scaled)))
+    return Template(device, tiling, kernel, draw(pairs(3)), draw(pairs(2)), drawn)
 
 
 @st.composite
 def problems(draw: Any, template: Template) -> ConvProblem:
     """Dense and grouped layers."""
     t = template.tiling
+    if dict(template.options)["operation"] == "quantise":
+        channels = draw(st.integers(1, 40))
+        return problem_around(draw, template.spec(channels, channels, 1, 0),
+                              (draw(st.integers(1, 9)), draw(sizes(8, 17))))
     groups = 1 if dict(template.options).get("scaled") else draw(st.integers(1, 3))
     assert isinstance(t, DirectTiling)
     spec = template.spec(groups * draw(st.integers(1, 4)), groups * draw(sizes(t.thread_c, 9)),
