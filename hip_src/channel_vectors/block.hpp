@@ -90,7 +90,18 @@ struct ChannelBlock : View::template Kernel<T, Results> {
     tile.column = Columns::step(left) + Columns::first(s.pad_left);
     tile.channel = first_channel / t::multiplier;
     lds = block_lds<T, lds_elements>();
-    if constexpr (t::ahead) tile.prefetch(thread);
+    if constexpr (t::ahead) {
+      tile.prefetch(thread);
+      prefetch_filters();
+    }
+  }
+
+  // Of the filters what fills whole vectors, where these begin with one.
+  __device__ void prefetch_filters() const {
+    const int first = ceil_div(first_channel * L::taps, whole) * whole;
+    const int end = least(first_channel + t::channels, s.out_channels) * L::taps;
+    if (alignment == 16 && thread == t::threads - 1)
+      prefetch_span(w + first, (end - first) / whole * whole);
   }
 
   __device__ void start_loads() const {

@@ -70,15 +70,22 @@ struct ChannelTile {
     else copy_async<Copy * int{sizeof(T)}>(to, from, there);
   }
 
-  // Brings whole pixels to the L2 cache, where it does no harm that the kernel before may still
-  // write to them: compute units share it, and keep nothing of what is only prefetched.
+  // Brings pixels to the L2 cache, where it does no harm that the kernel before may still write to
+  // them: compute units share it, and keep nothing of what is only prefetched. The tiles that lie
+  // side by side over the channels share whole rows, of which each asks for one piece: small ones
+  // would come one after the other.
   __device__ void prefetch(int thread) const {
     if constexpr (Copy * sizeof(T) == 16) {
-      const int left = channels - channel, count = least(Channels, left);
+      const int first = greatest(column, 0), end = least(column + Columns, width);
+      const int span = (end - first) * channels;
+      const int piece = ceil_div(end - first, ceil_div(channels, Channels)) * channels;
+      const int start = channel / Channels * piece;
+      // Neighbours in different wavefronts: a wavefront's requests leave one by one.
+      const int turn = thread % 32 * (Threads / 32) + thread / 32;
       DSCORE_ROLLED
-      for (int at = thread; at < rows * Columns; at += Threads)
-        if (pixel_there(at / Columns, at % Columns))
-          prefetch_span(pixel(at / Columns, at % Columns), count);
+      for (int r = turn; r < rows; r += Threads)
+        if (inside(row + r, height))
+          prefetch_span(pixel(r, first - column) - channel + start, least(piece, span - start));
     }
   }
 };

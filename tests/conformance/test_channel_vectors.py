@@ -170,10 +170,12 @@ def test_the_sanitizers_find_nothing(tmp_path):
 # What is read there reaches no result.
 @pytest.mark.parametrize(("plan", "name", "right", "wrong"), [
     (HALVES, TILE, "beside && inside(row + r, height)", "true"),
-    (AHEAD, TILE, "prefetch_span(pixel(at / Columns, at % Columns), count)",
-     "prefetch_span(pixel(at / Columns, at % Columns), Channels)"),
+    (AHEAD, TILE, "+ start, least(piece, span - start))", "+ start, piece)"),
+    (AHEAD, BLOCK, "least(first_channel + t::channels, s.out_channels) * L::taps",
+     "(first_channel + t::channels) * L::taps"),
     (WALK, TILE, "place < elements)", "true)"),
-], ids=["pixels outside the image", "channels fetched ahead", "filters past the last"])
+], ids=["pixels outside the image", "pixels fetched ahead", "filters fetched ahead",
+        "filters past the last"])
 def test_the_sanitizers_find_reading_past_the_end(plan, name, right, wrong, tmp_path):
     done = checked_under_sanitizers(tmp_path, [plan], altered(tmp_path, name, right, wrong))
     assert "AddressSanitizer" in done.stderr
