@@ -21,7 +21,7 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   using Columns = typename Block::Columns;
   using Images = typename Block::Images;
   using Tile = typename Block::Tile;
-  using Block::s, Block::out, Block::lds, Block::thread, Block::first_channel, Block::image;
+  using Block::s, Block::lds, Block::thread, Block::first_channel, Block::image;
   using Block::tile, Block::block_h, Block::block_w, Block::tile_w, Block::filters_at;
   static constexpr int threads = t::threads, wavefront = t::wavefront;
   static constexpr int held = Columns::under(t::thread_w), rows = Rows::under(t::thread_h);
@@ -35,7 +35,8 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     return false;
   }
 
-  int lane_c, lane_w, lane_h, channel, out_row, out_column;
+  int lane_c, lane_w, lane_h, channel, out_row, out_column, first;
+  T *results;  // the thread's, of which `first` is the first: others lie constants further on
   float accumulators[live_rows][t::thread_w][t::vector], row[held][t::vector];
   float taps[L::taps][t::vector];
 
@@ -46,6 +47,9 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     lane_h = thread / (t::lanes_c * t::lanes_w);
     channel = first_channel + lane_c * t::vector;
     out_row = Block::top + lane_h * t::thread_h, out_column = Block::left + lane_w * t::thread_w;
+    first = ((image * Images::out_height(s) + out_row) * Images::out_width(s) + out_column) *
+                s.out_channels + channel;
+    results = Block::out + first;
   }
 
   __device__ void load_taps() {
@@ -90,7 +94,6 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   __device__ void finish(int r, const Arguments &args, const float *biases) {
     const int height = Images::out_height(s), width = Images::out_width(s);
     const bool there = height % t::thread_h == 0 || out_row + r < height;
-    const int first = ((image * height + out_row + r) * width + out_column) * s.out_channels;
     DSCORE_UNROLL
     for (int c = 0; c < t::thread_w; c++) {
       float *const done = accumulators[r % live_rows][c];
@@ -98,9 +101,9 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
         DSCORE_UNROLL
         for (int v = 0; v < t::vector; v += t::vector_out)
           if (s.out_channels % t::vector == 0 || channel + v < s.out_channels) {
-            const int at = first + c * s.out_channels + channel + v;
-            write_vector(out + at, Results::template apply_each<t::vector_out>(
-                                       done + v, args, biases + v, at));
+            const int at = (r * width + c) * s.out_channels + v;
+            write_vector(results + at, Results::template apply_each<t::vector_out>(
+                                           done + v, args, biases + v, first + at));
           }
       }
       DSCORE_UNROLL
