@@ -38,11 +38,12 @@ struct ChannelTile {
     return image + ((row + r) * width + column + c) * channels + channel;
   }
 
-  // Of a strip's row i: some rows of a strip are those of the next one, which loads them.
-  static constexpr __device__ bool loads(int strip, int i) {
-    return i < Walked && (i < Step || strip == Strips - 1);
+  // Rows of a strip that it loads: others are those of the next one.
+  static constexpr __device__ int loaded(int strip) {
+    return strip == Strips - 1 ? Walked : least(Walked, Step);
   }
 
+  // Groups of threads take every so many rows. What differs from a row to the next is constant.
   __device__ void start_load(T *lds, int band, int thread) const {
     const int first_place = groups > 1 ? thread % places : thread;
     const int group = groups > 1 ? thread / places : 0;
@@ -53,14 +54,16 @@ struct ChannelTile {
       const int offset = place % vectors * Copy;
       if (groups == 1 && place >= places) break;
       const bool beside = inside(column + c, width) && channel + offset < channels;
-      const T *const from = pixel(0, c) + offset;
+      const T *const from = pixel(group, c) + offset;
+      T *const to = lds + ((group * Columns + c) * Pitch + offset);
       DSCORE_UNROLL
-      for (int turn = 0; turn < Strips * band_rows; turn += groups) {
-        const int number = turn + group, strip = number / band_rows;
-        const int i = band * band_rows + number % band_rows, r = strip * Step + i;
-        if (strip < Strips && loads(strip, i))
-          copy(lds + ((r * Columns + c) * Pitch + offset), from + r * width * channels,
-               beside && inside(row + r, height));
+      for (int strip = 0; strip < Strips; strip++) {
+        const int end = least(loaded(strip), (band + 1) * band_rows);
+        DSCORE_UNROLL
+        for (int i = band * band_rows; i < end; i += groups)
+          if (const int r = strip * Step + i; i + groups <= end || i + group < end)
+            copy(to + r * Columns * Pitch, from + r * width * channels,
+                 beside && inside(row + group + r, height));
       }
     }
   }
