@@ -149,8 +149,13 @@ class HipBackend:
         return description(runtime(self.vendor), index, measure=not capturing()).device
 
     def refuses(self, plan: Plan) -> tuple[Violation, ...]:
-        """What the plan's algorithm does not run, and plans for another wavefront."""
-        violations, here = [*algorithm_of(plan.tiling).refuses(plan.problem)], self.device()
+        """What the plan's algorithm does not run, plans for another wavefront, and algorithms that
+        the device does not suit."""
+        one, here = algorithm_of(plan.tiling), self.device()
+        violations = [*one.refuses(plan.problem)]
+        if not one.suits(here):
+            violations.append(Violation("E-DEVICE", f"device of {one.name}", here.name,
+                                        "one that it suits"))
         if plan.device.wavefront != here.wavefront:
             violations.append(Violation("E-WAVEFRONT", "wavefront", plan.device.wavefront,
                                         here.wavefront))

@@ -208,6 +208,10 @@ class Algorithm(ABC):
                 or untaken(problem, self.name, self.elements, self.layouts) or self.runs(problem)
                 or unmet(problem, self.name, self.permission, self.filters))
 
+    def suits(self, device: Device) -> bool:
+        """Whether a device has what all kernels of it need; elsewhere it has no tilings."""
+        return True
+
     def arithmetic(self, problem: ConvProblem, t: Tiling) -> PlanArithmetic:
         """How the kernel of a tiling computes; its result is held to the bound of that."""
         if t.computes("plain") or problem.spec.element.exact:
@@ -228,11 +232,8 @@ class Algorithm(ABC):
 
     @abstractmethod
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        """Registers that the device's compiler wants for the kernel, fitted (docs/registers.md).
-
-        With fewer it spills, so the limits go by them; and residency and cost, by which the cost
-        model was fitted, until the compiler has reported.
-        """
+        """Registers that the device's compiler wants for the kernel (docs/registers.md): with fewer
+        it spills. Limits, residency and cost go by them until the compiler has reported."""
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         """Registers that the compiler takes at most: more than it wants, where they are there."""
@@ -261,8 +262,7 @@ class Algorithm(ABC):
     def traffic(self, case: Case) -> Mapping[str, Count]:
         """Counts per wavefront that `work` weighs: `multiply-adds`, `LDS reads` (instructions),
         `LDS words read` (of a lane), `LDS clocks`, `lane permutes`, `global loads`,
-        `global stores`, `lines loaded`, `lines stored`. Some may be missing.
-        """
+        `global stores`, `lines loaded`, `lines stored`. Some may be missing."""
         return {}
 
     @abstractmethod

@@ -148,8 +148,10 @@ def case_of(problem: ConvProblem, device: Device, tiling: Tiling, block_n: Count
                 block_n, reported)
 
 
-def running(problem: ConvProblem, rules: Rules = "hardware") -> tuple[Algorithm, ...]:
-    """The algorithms that run *problem*, in the order in which they are tried.
+def running(problem: ConvProblem, rules: Rules = "hardware", device: Device | None = None
+            ) -> tuple[Algorithm, ...]:
+    """The algorithms that run *problem*, of those that suit *device*, in the order in which they
+    are tried.
 
     Raises SpecError for an unknown operation, or one that is not of such a layer.
 
@@ -158,7 +160,8 @@ def running(problem: ConvProblem, rules: Rules = "hardware") -> tuple[Algorithm,
     ['gemm', 'channel_distribution', 'direct']
     """
     operands_of(problem)  # raises for an operation that is unknown, or is not of such a layer
-    able = [one for one in _algorithms() if not one.refuses(problem)]
+    able = [one for one in _algorithms()
+            if (device is None or one.suits(device)) and not one.refuses(problem)]
     return tuple(sorted(able, key=lambda one: rules == "paper" and not one.of_paper))
 
 

@@ -101,7 +101,9 @@ def target(name: str, *, sanitize: bool = False) -> Target:
         return Target(name, "hip", name, ("-std=c++17", "-O3", f"--offload-arch={name}", "-fPIC",
                                           "-Rpass-analysis=kernel-resource-usage"))
     if re.fullmatch(r"sm_\d{2,3}[af]?", name):
-        return Target(name, "nvcc", name, ("-std=c++17", "-O3", f"-arch={name}", "-Xcompiler",
+        # Hopper's own instructions, of warpgroups, are for sm_90a alone, which all of sm_90 run.
+        own = "a" * (name == "sm_90")
+        return Target(name, "nvcc", name, ("-std=c++17", "-O3", f"-arch={name}{own}", "-Xcompiler",
                                            "-fPIC", "-Xptxas", "-v"))
     raise SpecError(f"unknown target {name!r}{_meant(name)}; there are {TARGET_FORMS}")
 

@@ -27,8 +27,10 @@ class ConformanceCase:
 
 def templates(name: str, devices: Sequence[Device], dtype: str | None = None
               ) -> st.SearchStrategy[Template]:
-    """Templates of an algorithm on any of *devices*, of one element type or (None) of any."""
-    drawn = st.one_of([algorithm(name).cases().templates(device) for device in devices])
+    """Templates of an algorithm on any of *devices* that it suits, of one element type or (None) of
+    any."""
+    one = algorithm(name)
+    drawn = st.one_of([one.cases().templates(device) for device in devices if one.suits(device)])
     return drawn if dtype is None else drawn.filter(lambda one: one.element.name == dtype)
 
 

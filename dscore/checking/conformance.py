@@ -75,7 +75,7 @@ def conformance(backend: str = "auto", examples: int = 200, seed: int = 0,
     """
     subject, began = choose_backend(backend), time.perf_counter()
     targets = tuple(devices) or _devices_of(subject)
-    names = _names(algorithms, dtype)
+    names = _names(algorithms, dtype, targets)
     shares = {name: examples // len(names) + (index < examples % len(names))
               for index, name in enumerate(names)}
     counts, failures = dict.fromkeys(names, 0), []
@@ -94,9 +94,16 @@ def conformance(backend: str = "auto", examples: int = 200, seed: int = 0,
                   tuple(failures), time.perf_counter() - began)
 
 
-def _names(algorithms: Sequence[str], dtype: str | None) -> tuple[str, ...]:
-    """The algorithms to draw cases of; SpecError where one was asked for that lacks the type."""
-    names = tuple(algorithms) or registry.names()
+def _names(algorithms: Sequence[str], dtype: str | None, devices: Sequence[Device]
+           ) -> tuple[str, ...]:
+    """The algorithms to draw cases of; SpecError where one was asked for that lacks the type, or
+    suits none of the devices."""
+    for name in algorithms:
+        if not any(map(registry.algorithm(name).suits, devices)):
+            raise SpecError(f"{name} suits none of {', '.join(one.name for one in devices)}")
+    names = tuple(algorithms) or tuple(
+        name for name in registry.names()
+        if any(map(registry.algorithm(name).suits, devices)))
     taking = tuple(name for name in names
                    if dtype is None or dtype in registry.algorithm(name).elements)
     lacking = [name for name in names if name not in taking]

@@ -17,8 +17,8 @@ _FIELDS = ("vendor", "wavefront", "simds_per_cu", "waves_per_simd", "blocks_per_
            "threads_per_block", "registers_per_cu", "registers_per_thread", "register_granularity",
            "lds_bytes_per_cu", "lds_bytes_per_block", "lds_granularity_bytes", "fp32_lanes_per_cu",
            "transfers_per_clock")
-_CAPABILITIES = ("asynchronous_copies", "bulk_copies", "early_start", "cluster_blocks",
-                 "matrix_types")
+_CAPABILITIES = ("asynchronous_copies", "bulk_copies", "early_start", "warpgroups",
+                 "cluster_blocks", "matrix_types")
 _DEFAULTS = {field.name: field.default for field in fields(Device)}
 # Of several architectures, the figure that all of them keep to: the least, but for granularities.
 _Pick = Callable[[list[Any]], Any]

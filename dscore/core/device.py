@@ -74,6 +74,7 @@ class Device:
     asynchronous_copies: bool = False  # to LDS, beside the wavefronts (cp.async, from sm_80 on)
     bulk_copies: bool = False  # of spans to LDS and back, at one thread's word (sm_90)
     early_start: bool = False  # of a kernel's blocks, before the kernel before has ended (sm_90)
+    warpgroups: bool = False  # whose matrix units read operands from LDS (wgmma, sm_90 alone)
     cluster_blocks: int = 1  # that may read one another's LDS (8 from sm_90 on)
     matrix_types: tuple[str, ...] = ()  # of the operands of its matrix units that kernels use
     measured_bandwidth_bytes_per_second: float | None = None

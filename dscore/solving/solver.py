@@ -181,13 +181,15 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
 
 def _spaces(problem: ConvProblem, device: Device, rules: Rules, masked: bool | None,
             name: str | None, among: tuple[str, ...] | None) -> Iterator[Space]:
-    algorithms = tuple(one for one in running(problem, rules) if among is None or one.name in among)
+    algorithms = tuple(one for one in running(problem, rules, device)
+                       if among is None or one.name in among)
     exact = [one for one in algorithms if _knows_exact(one)]
     if name is not None:
         algorithms = tuple(one for one in algorithms if one.name == name)
         if not algorithms:
-            able = [one.name for one in running(problem, rules)]
-            raise SpecError(f"{name!r} does not run {problem}; its algorithms are "
+            able = [one.name for one in running(problem, rules, device)]
+            unsuited = f" on {device.name}" * (not algorithm_named(name).suits(device))
+            raise SpecError(f"{name!r} does not run {problem}{unsuited}; its algorithms are "
                             f"{', '.join(able)}{did_you_mean(name, able)}")
     elif masked is not None and exact:
         algorithms = tuple(exact)

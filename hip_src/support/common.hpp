@@ -60,6 +60,7 @@ struct KernelOn {
   using Element = T;
   using Arguments = Arguments_;
   using Then = void;  // the kernel that follows it in the same launch
+  using Maps = void;  // of tensors, if its copies go by them
   static constexpr unsigned optional_operands = Optional;  // a bit for each
   static constexpr int layout = DSCORE_NCHW, cluster = 1;
   // Of memory behind the operands.

@@ -19,25 +19,40 @@ namespace dscore::emulation {
 constexpr size_t fence_bytes = 256;
 constexpr unsigned char fence_value = 0xA5;
 
-// Memory of `bytes` between two fences.
-inline void claim(Lds &lds, size_t bytes) {
-  lds.size = bytes + 2 * fence_bytes;
-  lds.bytes = static_cast<unsigned char *>(malloc(lds.size));
+// Memory of `bytes` between two fences, from a multiple of `alignment` on.
+inline void claim(Lds &lds, size_t bytes, size_t alignment) {
+  lds.first = alignment > fence_bytes ? alignment : fence_bytes;
+  lds.size = lds.first + bytes + fence_bytes;
+  lds.bytes = static_cast<unsigned char *>(
+      aligned_alloc(lds.first, (lds.size + lds.first - 1) / lds.first * lds.first));
   if (!lds.bytes) abort();
   memset(lds.bytes, fence_value, lds.size);
   // All bits set are a NaN in every float type.
-  memset(lds.bytes + fence_bytes, 0xFF, bytes);
+  memset(lds.bytes + lds.first, 0xFF, bytes);
   // The address sanitizer sees what reads there, too.
-  ASAN_POISON_MEMORY_REGION(lds.bytes, fence_bytes);
+  ASAN_POISON_MEMORY_REGION(lds.bytes, lds.first);
   ASAN_POISON_MEMORY_REGION(lds.bytes + lds.size - fence_bytes, fence_bytes);
 }
 
 // The block's LDS: the same memory for all its threads, NaN at first, between two fences.
 template <class T>
-T *lds(size_t count) {
+T *lds(size_t count, size_t alignment) {
   Lds &own = device.lds[device.current / device.threads];
-  if (!own.bytes) claim(own, count * sizeof(T));
-  return reinterpret_cast<T *>(own.bytes + fence_bytes);
+  if (!own.bytes) claim(own, count * sizeof(T), alignment);
+  return reinterpret_cast<T *>(own.bytes + own.first);
+}
+
+// Bytes from the beginning of the block's LDS, and the place that lies so many behind it: its
+// first one, and the launch fails, where that is past its end.
+inline size_t lds_offset(const void *place) {
+  const Lds &own = device.lds[device.current / device.threads];
+  return static_cast<const unsigned char *>(place) - (own.bytes + own.first);
+}
+inline void *lds_at(size_t offset, size_t bytes) {
+  const Lds &own = device.lds[device.current / device.threads];
+  const bool inside = offset + bytes + own.first + fence_bytes <= own.size;
+  if (!inside) device.stray = true;
+  return own.bytes + own.first + (inside ? offset : 0);
 }
 
 inline void drop_lds() {
@@ -79,7 +94,7 @@ inline bool fences_hold() {
     ASAN_UNPOISON_MEMORY_REGION(lds.bytes, lds.size);
     if (!fence_holds(lds.bytes + lds.size - fence_bytes))
       return fail("LDS overrun: a lane wrote past the end of the block's LDS");
-    if (!fence_holds(lds.bytes))
+    if (!fence_holds(lds.bytes + lds.first - fence_bytes))
       return fail("LDS underrun: a lane wrote before the beginning of the block's LDS");
   }
   return true;
@@ -87,6 +102,15 @@ inline bool fences_hold() {
 
 inline bool copies_were_aligned() {
   return !device.misaligned || fail("an asynchronous copy of a vector that is not aligned");
+}
+
+inline bool operands_were_inside() {
+  return !device.stray || fail("matrix units read an operand past the end of the block's LDS");
+}
+
+inline bool boxes_arrived() {
+  return !device.arrivals.count || fail("%d boxes of tensors came to LDS that nobody waited for",
+                                        device.arrivals.count);
 }
 
 // Hardware copies at any time between the asking and the wait: here at the one or the other.

@@ -31,10 +31,20 @@ inline bool release(Device &d, int first, int last, Waits waits) {
   return true;
 }
 
+// The same of the whole warpgroups of a block.
+inline bool release_warpgroups(Device &d, int first) {
+  constexpr int threads = 128;
+  bool moved = false;
+  for (int at = 0; at + threads <= d.threads; at += threads)
+    moved |= release(d, first + at, first + at + threads, Waits::at_warpgroup);
+  return moved;
+}
+
 inline bool stuck() {
   int barriers = 0, shuffles = 0, ended = 0, polls = 0;
   for (const Fiber &fiber : device.fibers) {
-    barriers += fiber.waits == Waits::at_barrier || fiber.waits == Waits::at_cluster;
+    barriers += fiber.waits == Waits::at_barrier || fiber.waits == Waits::at_cluster ||
+                fiber.waits == Waits::at_warpgroup;
     shuffles += fiber.waits == Waits::at_shuffle;
     ended += fiber.waits == Waits::done;
     polls += fiber.waits == Waits::at_poll;
@@ -75,20 +85,25 @@ inline bool all_ended(const Device &d) {
 inline bool run_block() {
   Device &d = device;
   drop_lds();
-  d.misaligned = false;
+  d.misaligned = d.stray = false;
+  d.arrivals.count = 0;
   int number = 0;
   for (Fiber &fiber : d.fibers) {
     fiber.waits = d.first_block + number++ / d.threads < d.blocks ? Waits::no : Waits::done;
     fiber.copies.count = fiber.groups = 0;
+    fiber.products.begun.count = fiber.products.groups = 0;
+    fiber.stores.begun.count = fiber.stores.groups = 0;
     memset(fiber.passed, 0, sizeof fiber.passed);
   }
   for (;;) {
     bool moved = advance(d);
-    if (all_ended(d)) return fences_hold() && copies_were_aligned();
+    if (all_ended(d))
+      return fences_hold() && copies_were_aligned() && operands_were_inside() && boxes_arrived();
     const int all = d.threads * d.cluster;
     moved |= release(d, 0, all, Waits::at_cluster);
     for (int first = 0; first < all; first += d.threads)
-      moved |= release(d, first, first + d.threads, Waits::at_barrier);
+      moved |= release(d, first, first + d.threads, Waits::at_barrier) |
+               release_warpgroups(d, first);
     for (int first = 0; first < all; first += d.wavefront)
       moved |= release(d, first, first + d.wavefront, Waits::at_shuffle);
     if (!moved) return stuck();
@@ -157,6 +172,7 @@ inline int launch(int blocks, int threads, int wavefront, int cluster, Body body
   }
   drop_lds();
   device.lds.drop();
+  device.arrivals.drop();
   device.order.drop();
   device.shuffled.drop();
   drop_fibers();

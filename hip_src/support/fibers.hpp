@@ -21,8 +21,8 @@ struct Index {
 inline thread_local Index thread_index, block_index;
 
 // At a poll a thread waits for nothing that can be seen from outside: it looks again.
-enum class Waits { no, at_barrier, at_shuffle, at_cluster, at_poll, done };
-constexpr int kinds_of_waits = 6;
+enum class Waits { no, at_barrier, at_shuffle, at_cluster, at_warpgroup, at_poll, done };
+constexpr int kinds_of_waits = 7;
 
 // Where a fiber or the scheduler stands.
 struct Context {
@@ -88,6 +88,34 @@ struct Copy {
   int group = 0;  // of the lane's, by number
 };
 
+// Something that a thread has begun, and hardware does at any time until it is waited for.
+struct Later {
+  void (*make)(const void *given);
+  int group;  // of the thread's, by number
+  alignas(8) unsigned char given[240];
+};
+
+// Those of one kind, in groups.
+struct Queue {
+  List<Later> begun;
+  int groups;  // that have been ended
+
+  template <class Given>
+  void push(void (*make)(const void *), const Given &given) {
+    static_assert(sizeof(Given) <= sizeof(Later::given), "room for it");
+    Later later{make, groups, {}};
+    memcpy(later.given, &given, sizeof given);
+    begun.push_back(later);
+  }
+  // Makes all but those of the last `ahead` groups.
+  void wait(int ahead) {
+    int made = 0;
+    for (; made < begun.count && begun[made].group + ahead < groups; made++)
+      begun[made].make(begun[made].given);
+    begun.drop_first(made);
+  }
+};
+
 struct Fiber {
   Context context;
   char *stack = nullptr;
@@ -97,6 +125,8 @@ struct Fiber {
   uint64_t given = 0;   // what the lane passes to a shuffle
   List<Copy> copies;    // asynchronous ones under way
   int groups = 0;       // of copies that have been ended
+  Queue products{};     // of its warpgroup's matrix units
+  Queue stores{};       // of boxes of tensors
   void *fake_stack = nullptr;
 };
 
@@ -108,16 +138,23 @@ struct Body {
 
 constexpr size_t stack_bytes = 256 * 1024;
 
-// The LDS of a block, with its fences; nullptr until a thread claims it.
+// The LDS of a block, with its fences; nullptr until a thread claims it. It begins at `first`.
 struct Lds {
   unsigned char *bytes;
-  size_t size;
+  size_t size, first;
+};
+
+// A box of a tensor on its way to LDS: whoever waits at the barrier makes it.
+struct Arrival {
+  void *barrier;
+  Later later;
 };
 
 struct Device {
   List<Fiber> fibers;
   List<uint64_t> shuffled;  // a wavefront's values as of its last rendezvous
   List<Lds> lds;            // of each block that runs
+  List<Arrival> arrivals;
   List<int> order;
   Context scheduler;
   Body body{};
@@ -125,6 +162,7 @@ struct Device {
   bool uneven = false;  // blocks pause: those whose bits are set
   int pausing = 0;
   bool misaligned = false;  // some copy, at its source or in LDS
+  bool stray = false;       // some operand of matrix units, outside of LDS
   char error[256] = {};
   const void *main_stack = nullptr;
   size_t main_stack_bytes = 0;
@@ -196,6 +234,8 @@ inline void make_fibers() {
 inline void drop_fibers() {
   for (Fiber &fiber : device.fibers) {
     fiber.copies.drop();
+    fiber.products.begun.drop();
+    fiber.stores.begun.drop();
     free(fiber.stack);
   }
   device.fibers.drop();

@@ -74,10 +74,21 @@ __device__ inline void admit_next_kernel() {
 #endif
 }
 
+// Whether a kernel has maps of tensors (support/tensor_copy.hpp), which each launch makes of the
+// operands' addresses by make_maps, and which the kernel is made with.
+template <class Kernel>
+constexpr bool mapped = !std::is_void_v<typename Kernel::Maps>;
+
 #if defined(DSCORE_HOST)
 template <class Kernel>
 int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, void *, int) {
-  const auto thread = [&] { Kernel(args, shape).run(args); };
+  std::conditional_t<mapped<Kernel>, typename Kernel::Maps, char> maps[1];
+  if constexpr (mapped<Kernel>)
+    if (const int code = Kernel::make_maps(maps[0], args, shape)) return code;
+  const auto thread = [&] {
+    if constexpr (mapped<Kernel>) Kernel(args, shape, maps[0]).run(args);
+    else Kernel(args, shape).run(args);
+  };
   using Thread = decltype(thread);
   int together = Kernel::cluster;
   if constexpr (Kernel::persistent) {
@@ -95,9 +106,9 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
 // up to 512 blocks on an H200, and lost up to a third with 15,360 (docs/benchmark_notes.md).
 constexpr unsigned most_blocks_followed_early = 512;
 
-template <int Cluster, class Arguments, class Shape>
-hipError_t start(void (*kernel)(Arguments, Shape), int blocks, int threads, int lds_bytes,
-                 hipStream_t stream, const Arguments &args, const Shape &shape) {
+template <int Cluster, class... Given>
+hipError_t start(void (*kernel)(Given...), int blocks, int threads, int lds_bytes,
+                 hipStream_t stream, const std::common_type_t<Given> &...given) {
 #if defined(DSCORE_EARLY_START)
   cudaLaunchAttribute attributes[2]{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -108,10 +119,10 @@ hipError_t start(void (*kernel)(Arguments, Shape), int blocks, int threads, int 
   config.gridDim = dim3(blocks), config.blockDim = dim3(threads);
   config.dynamicSmemBytes = lds_bytes, config.stream = stream;
   config.attrs = attributes, config.numAttrs = Cluster > 1 ? 2 : 1;
-  return cudaLaunchKernelEx(&config, kernel, args, shape);
+  return cudaLaunchKernelEx(&config, kernel, given...);
 #else
   static_assert(Cluster == 1, "clusters of blocks begin with sm_90");
-  kernel<<<blocks, threads, lds_bytes, stream>>>(args, shape);
+  kernel<<<blocks, threads, lds_bytes, stream>>>(given...);
   return hipGetLastError();
 #endif
 }
@@ -124,6 +135,28 @@ __global__ __launch_bounds__(Kernel::threads, 1) void entry(typename Kernel::Arg
   follow_previous_kernel();
   kernel.run(args);
   if (gridDim.x <= most_blocks_followed_early) admit_next_kernel();
+}
+
+#if defined(DSCORE_EARLY_START)
+template <class Kernel>
+__global__ __launch_bounds__(Kernel::threads, 1) void mapped_entry(
+    typename Kernel::Arguments args, typename Kernel::Shape shape,
+    const __grid_constant__ typename Kernel::Maps maps) {
+  Kernel kernel(args, shape, maps);
+  follow_previous_kernel();
+  kernel.run(args);
+  if (gridDim.x <= most_blocks_followed_early) admit_next_kernel();
+}
+#endif
+
+// Of either kind of kernel.
+template <class Kernel>
+constexpr auto entry_of() {
+#if defined(DSCORE_EARLY_START)
+  if constexpr (mapped<Kernel>) return mapped_entry<Kernel>;
+  else
+#endif
+    return entry<Kernel>;
 }
 
 // Zeros, which the kernel after it finds.
@@ -149,7 +182,7 @@ hipError_t allow_dynamic_lds(int device, int bytes) {
   static std::atomic<uint64_t> allowed{0};
   const uint64_t bit = uint64_t{1} << (device & 63);
   if (device < 64 && (allowed.load() & bit)) return hipSuccess;
-  const hipError_t code = hipFuncSetAttribute(reinterpret_cast<const void *>(entry<Kernel>),
+  const hipError_t code = hipFuncSetAttribute(reinterpret_cast<const void *>(entry_of<Kernel>()),
                                               hipFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (code == hipSuccess && device < 64) allowed.fetch_or(bit);
   return code;
@@ -167,9 +200,16 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
   if constexpr (Kernel::persistent)
     if (code == hipSuccess)
       code = clear_workspace<Kernel>(args, shape, static_cast<hipStream_t>(stream));
-  if (code == hipSuccess) {
-    code = start<Kernel::cluster>(entry<Kernel>, Kernel::blocks(shape), Kernel::threads, dynamic,
-                 static_cast<hipStream_t>(stream), args, shape);
+  const auto start_with = [&](const auto &...maps) {
+    return start<Kernel::cluster>(entry_of<Kernel>(), Kernel::blocks(shape), Kernel::threads,
+                                  dynamic, static_cast<hipStream_t>(stream), args, shape, maps...);
+  };
+  if constexpr (mapped<Kernel>) {
+    typename Kernel::Maps maps;
+    if (code == hipSuccess) code = static_cast<hipError_t>(Kernel::make_maps(maps, args, shape));
+    if (code == hipSuccess) code = start_with(maps);
+  } else if (code == hipSuccess) {
+    code = start_with();
   }
   if (before != device) (void)hipSetDevice(before);
   return static_cast<int>(code);

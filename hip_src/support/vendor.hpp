@@ -68,19 +68,19 @@ __device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {
 constexpr int lds_alignment = 128;
 
 // The array of a block in LDS, aligned for every vector and for the copy engine.
-template <class T, int Count>
+template <class T, int Count, int Alignment = lds_alignment>
 __device__ inline T *block_lds() {
 #if defined(DSCORE_HOST)
-  return emulation::lds<T>(Count);
+  return emulation::lds<T>(Count, Alignment);
 #else
 #if defined(__CUDACC__)
   if constexpr (Count * sizeof(T) > most_static_lds_bytes) {
-    extern __shared__ __align__(lds_alignment) unsigned char dynamic_lds[];
+    extern __shared__ __align__(1024) unsigned char dynamic_lds[];
     return reinterpret_cast<T *>(dynamic_lds);
   } else
 #endif
   {
-    __shared__ __align__(lds_alignment) unsigned char static_lds[Count * sizeof(T)];
+    __shared__ __align__(Alignment) unsigned char static_lds[Count * sizeof(T)];
     return reinterpret_cast<T *>(static_lds);
   }
 #endif

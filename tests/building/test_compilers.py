@@ -183,7 +183,7 @@ def test_hipcc_is_told_not_to_compile_for_nvidia(monkeypatch):
 
 @pytest.mark.parametrize(("name", "kind", "flag"), [
     ("emulated", "host", "-DDSCORE_HOST"), ("gfx906", "hip", "--offload-arch=gfx906"),
-    ("gfx90a:xnack-", "hip", "--offload-arch=gfx90a:xnack-"), ("sm_90", "nvcc", "-arch=sm_90"),
+    ("gfx90a:xnack-", "hip", "--offload-arch=gfx90a:xnack-"), ("sm_90", "nvcc", "-arch=sm_90a"),
     ("sm_90a", "nvcc", "-arch=sm_90a")])
 def test_targets(name, kind, flag):
     made = toolchain.target(name)

@@ -219,7 +219,7 @@ def test_a_byte_order_mark_and_windows_lines_are_read(tmp_path):
     assert load_toml(path) == {"a": 1, "b": 2}
 
 
-CAPABILITIES = {"asynchronous_copies", "bulk_copies", "early_start", "cluster_blocks",
+CAPABILITIES = {"asynchronous_copies", "bulk_copies", "early_start", "warpgroups", "cluster_blocks",
                 "matrix_types"}
 
 
@@ -237,6 +237,8 @@ def test_capabilities_are_what_the_file_says(tmp_path):
     text = SPECS.joinpath("devices", "h200.toml").read_text()
     assert device("a100").asynchronous_copies
     assert not device("a100").early_start
+    assert device("h200").warpgroups
+    assert not device("b200").warpgroups
     assert device("h200").matrix_types == ("tf32", "float16", "bfloat16", "int8")
     types = '["tf32", "float16", "bfloat16", "int8"]'
     for field, bad, words in (("early_start = true", "early_start = 1", "early_start must be"),

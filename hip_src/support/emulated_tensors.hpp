@@ -1,0 +1,106 @@
+// Boxes of tensors on the emulated device (support/tensor_copy.hpp): their maps, and the barriers
+// that count their bytes. A box comes to LDS at once, or when somebody waits for it.
+#pragma once
+
+#include "support/bulk_copy.hpp"
+
+namespace dscore::emulation {
+
+// A tensor's sizes, the bytes from an element to the next, and its boxes, by dimensions.
+struct TensorMap {
+  const unsigned char *base;
+  uint64_t sizes[5], steps[5];
+  uint32_t box[5];
+  int rank, element_bytes;
+  bool swizzled;
+};
+
+// A TransferBarrier: arrivals that are missing of the `count` of a phase, bytes that are, and the
+// phases that are over.
+struct Counters {
+  int32_t count, missing, bytes, phase;
+
+  void settle() {
+    if (missing != 0 || bytes != 0) return;
+    phase++;
+    missing = count;
+  }
+};
+static_assert(sizeof(Counters) == sizeof(TransferBarrier), "one in place of the other");
+
+inline Counters &counters(const TransferBarrier *barrier) {
+  return *reinterpret_cast<Counters *>(const_cast<TransferBarrier *>(barrier));
+}
+
+struct Box {
+  const TensorMap *map;
+  unsigned char *lds;
+  TransferBarrier *barrier;
+  int at[5];
+};
+
+// Calls each(place in LDS, in memory, whether the tensor has it) for the elements of a box.
+template <class Each>
+void walk_box(const Box &box, Each each) {
+  const TensorMap &map = *box.map;
+  int total = 1;
+  for (int i = 0; i < map.rank; i++) total *= static_cast<int>(map.box[i]);
+  for (int number = 0; number < total; number++) {
+    const unsigned char *place = map.base;
+    bool there = true;
+    for (int i = 0, left = number; i < map.rank; left /= static_cast<int>(map.box[i++])) {
+      const int64_t index = box.at[i] + int64_t{left} % map.box[i];
+      there = there && index >= 0 && static_cast<uint64_t>(index) < map.sizes[i];
+      place += index * static_cast<int64_t>(map.steps[i]);
+    }
+    int to = number * map.element_bytes;
+    if (map.swizzled) {
+      // By the bits of the address in LDS, whatever the box begins at.
+      const int from = static_cast<int>(lds_offset(box.lds)), all = from + to;
+      to = (all ^ ((all >> 7 & 7) << 4)) - from;
+    }
+    each(box.lds + to, place, there);
+  }
+}
+
+inline void load(const void *given) {
+  Box box;
+  std::memcpy(&box, given, sizeof box);
+  const int size = box.map->element_bytes;
+  int bytes = 0;
+  walk_box(box, [&](unsigned char *lds, const unsigned char *from, bool there) {
+    if (there) std::memcpy(lds, from, size);
+    else std::memset(lds, 0, size);
+    bytes += size;
+  });
+  counters(box.barrier).bytes -= bytes;
+  counters(box.barrier).settle();
+}
+
+inline void store(const void *given) {
+  Box box;
+  std::memcpy(&box, given, sizeof box);
+  walk_box(box, [&](unsigned char *lds, const unsigned char *to, bool there) {
+    if (there) std::memcpy(const_cast<unsigned char *>(to), lds, box.map->element_bytes);
+  });
+}
+
+template <int Rank>
+Box box_of(const TensorMap &map, const void *lds, TransferBarrier *barrier, const int (&at)[Rank]) {
+  Box box{&map, static_cast<unsigned char *>(const_cast<void *>(lds)), barrier, {}};
+  for (int i = 0; i < Rank; i++) box.at[i] = at[i];
+  if (lds_offset(lds) % 128 != 0 || Rank != map.rank) device.misaligned = true;
+  return box;
+}
+
+// Makes the boxes that are to come to a barrier, in the order in which they were begun.
+inline void make_arrivals(const TransferBarrier *barrier) {
+  List<Arrival> &all = device.arrivals;
+  int kept = 0;
+  for (int i = 0; i < all.count; i++)
+    if (all[i].barrier == barrier) all[i].later.make(all[i].later.given);
+    else all[kept++] = all[i];
+  all.count = kept;
+}
+
+}  // namespace dscore::emulation

@@ -1,0 +1,208 @@
+// Matrix units of Hopper's warpgroups: four wavefronts of 32 multiply 64 rows by up to 256 columns,
+// of operands that the units read from LDS by themselves (PTX ISA, wgmma). On sm_90a, and on the
+// emulated device.
+//
+// An operand lies in LDS in rows of 128 bytes, of which eight are a tile, at a multiple of 1024
+// bytes, and whose vectors of 16 bytes are exchanged (`swizzled`), so that neighbouring rows lie in
+// different banks. Its rows are rows (or columns) of results, whose summed elements lie side by
+// side: along the sum; or, of 16 bits only, summed elements: across.
+//
+// The order of calls: order_products, multiply_lds or multiply_registers several times,
+// commit_products, wait_products. Meanwhile nothing else may touch the sums.
+#pragma once
+
+#include "support/matrix_units.hpp"
+#include "support/warpgroup_products.hpp"
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define DSCORE_WARPGROUPS
+#endif
+
+namespace dscore {
+
+constexpr int warpgroup_threads = 128, warpgroup_rows = 64;
+constexpr int swizzled_row = 128, swizzled_tile = 1024;  // bytes
+
+// Where a byte lies that is `at` bytes behind a multiple of 1024.
+__host__ __device__ constexpr int swizzled(int at) { return at ^ ((at >> 7 & 7) << 4); }
+
+// Where an operand of an instruction begins in LDS. `next_tile`: bytes from a tile to that of the
+// next eight rows. Of one that lies across, `next_columns`: from a tile to that of the next rows or
+// columns of results, of which a tile has 128 bytes.
+struct LdsOperand {
+  uint64_t bits;
+  LdsOperand() = default;
+  __device__ explicit LdsOperand(const void *lds, int next_tile = swizzled_tile,
+                                 int next_columns = 16)
+      : bits(place_of(lds) >> 4 | static_cast<uint64_t>(next_columns >> 4) << 16 |
+             static_cast<uint64_t>(next_tile >> 4) << 32 | uint64_t{1} << 62) {}
+  // The same, so many bytes further on: 32 for the next instruction's summed elements along the
+  // sum, 2048 for the next sixteen across.
+  __device__ LdsOperand further(int bytes) const {
+    LdsOperand moved;
+    moved.bits = bits + static_cast<uint64_t>(bytes >> 4);
+    return moved;
+  }
+  static __device__ uint64_t place_of(const void *lds) {
+#if defined(DSCORE_HOST)
+    return emulation::lds_offset(lds) & 0x3FFFF;
+#elif defined(__CUDACC__)
+    return __cvta_generic_to_shared(lds) & 0x3FFFF;
+#else
+    return 0;  // devices without warpgroups
+#endif
+  }
+};
+
+// Before the first product, and where registers that it reads or adds to were written since the
+// last one.
+__device__ inline void order_products() {
+#if defined(DSCORE_WARPGROUPS)
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+// Ends a group of products.
+__device__ inline void commit_products() {
+#if defined(DSCORE_HOST)
+  emulation::device.fibers[emulation::device.current].products.groups++;
+#elif defined(DSCORE_WARPGROUPS)
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+// Waits until at most `Ahead` groups are under way.
+template <int Ahead>
+__device__ inline void wait_products() {
+#if defined(DSCORE_HOST)
+  emulation::device.fibers[emulation::device.current].products.wait(Ahead);
+#elif defined(DSCORE_WARPGROUPS)
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Ahead) : "memory");
+#endif
+}
+
+// A barrier of a warpgroup; `number` is its own in the block, from 1 on.
+__device__ inline void warpgroup_barrier(int number) {
+#if defined(DSCORE_HOST)
+  (void)number;
+  emulation::yield(emulation::Waits::at_warpgroup, __LINE__);
+#elif defined(__CUDACC__)
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(warpgroup_threads) : "memory");
+#endif
+}
+
+// Summed elements of one instruction.
+template <class T>
+constexpr int product_depth = 32 / static_cast<int>(sizeof(T));
+
+#if defined(DSCORE_HOST)
+namespace emulation {
+
+// A product under way: of a first operand in LDS, or of the two rows of it that make this thread's
+// results. TF32 is what is left of a float without its last 13 bits.
+template <class T>
+struct WarpgroupProducts {
+  float *sums;
+  uint64_t a, b;
+  T rows[2][product_depth<T>];
+  int columns;
+  bool of_registers, across_a, across_b, add;
+
+  static float value(T element) {
+    if constexpr (std::is_same_v<T, float>)
+      return bits_as<float>(bits_as<uint32_t>(element) & ~0x1FFFu);
+    else return static_cast<float>(element);
+  }
+  // The element of a row (or column) of results and a summed one, as the descriptor has it.
+  static float read(uint64_t bits, bool across, int extent, int k) {
+    constexpr int size = static_cast<int>(sizeof(T)), within = swizzled_row / size;
+    const auto field = [&](int from) { return static_cast<int>(bits >> from & 0x3FFF) << 4; };
+    const int row = across ? k : extent, column = across ? extent : k;
+    const int at = field(0) + row / 8 * field(32) + row % 8 * swizzled_row +
+                   column / within * (across ? field(16) : 0) + column % within * size;
+    T element;
+    std::memcpy(&element, lds_at(swizzled(at), sizeof(T)), sizeof element);
+    return value(element);
+  }
+  static void make(const void *given) {
+    WarpgroupProducts p;
+    std::memcpy(&p, given, sizeof p);
+    const int thread = device.current % device.threads % warpgroup_threads, lane = thread % 32;
+    const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
+    for (int eight = 0; eight < p.columns / 8; eight++)
+      for (int out = 0; out < 4; out++) {
+        float &sum = p.sums[eight * 4 + out];
+        if (!p.add) sum = 0;
+        for (int k = 0; k < product_depth<T>; k++) {
+          const float a = p.of_registers ? value(p.rows[out / 2][k])
+                                         : read(p.a, p.across_a, row + out / 2 * 8, k);
+          sum += a * read(p.b, p.across_b, eight * 8 + column + out % 2, k);
+        }
+      }
+  }
+  void begin() const {
+    if (copies_at_once()) make(this);
+    else device.fibers[device.current].products.push(make, *this);
+  }
+};
+
+// The two rows of a first operand whose words the wavefront's lanes hold.
+template <class T>
+void gather_rows(T (&rows)[2][product_depth<T>], const Word *words, int site) {
+  struct Given {
+    Word words[4];
+  } given;
+  std::memcpy(given.words, words, sizeof given.words);
+  const Exchange<Given> lanes(&given, site);
+  constexpr int each = 4 / static_cast<int>(sizeof(T));
+  const int first = device.current % 32 / 4 * 4;
+  for (int half = 0; half < 2; half++)
+    for (int k = 0; k < product_depth<T>; k++) {
+      const Word word = lanes.of(first + k / each % 4)->words[k / (4 * each) * 2 + half];
+      std::memcpy(&rows[half][k], reinterpret_cast<const T *>(&word) + k % each, sizeof(T));
+    }
+  lanes.done();
+}
+}  // namespace emulation
+#endif
+
+// sums[64][Columns] (+)= a · b, of operands in LDS; `add`: whether the sums so far count. T is an
+// element type of 16 bits, or float, which is cut to TF32. Lane 4 g + i of wavefront w holds, of
+// columns 8 j on, columns 2 i and 2 i + 1 of row 16 w + g in sums 4 j and 4 j + 1, of row g + 8 in
+// the next two.
+template <class T, int Columns, bool AcrossA = false, bool AcrossB = false>
+__device__ inline void multiply_lds(float *sums, LdsOperand a, LdsOperand b, bool add) {
+  static_assert(sizeof(T) == 2 || !(AcrossA || AcrossB), "TF32 lies along the sum");
+#if defined(DSCORE_HOST)
+  emulation::WarpgroupProducts<T>{sums,  a.bits,  b.bits,  {},      Columns,
+                                  false, AcrossA, AcrossB, add}.begin();
+#elif defined(DSCORE_WARPGROUPS)
+  using Product = WarpgroupProduct<Columns>;
+  if constexpr (std::is_same_v<T, float16>)
+    Product::template f16_by_lds<AcrossA, AcrossB>(sums, a.bits, b.bits, add);
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    Product::template bf16_by_lds<AcrossA, AcrossB>(sums, a.bits, b.bits, add);
+  else Product::tf32_by_lds(sums, a.bits, b.bits, add);
+#endif
+}
+
+// The same of a first operand in registers, held as mma.sync has it (support/matrix_units.hpp,
+// FragmentA): of wavefront w rows 16 w to 16 w + 15. Of TF32, lane 4 g + i holds elements i of rows
+// g and g + 8, then i + 4 of both.
+template <class T, int Columns, bool AcrossB = false>
+__device__ inline void multiply_registers(float *sums, const Word (&a)[4], LdsOperand b, bool add) {
+  static_assert(sizeof(T) == 2 || !AcrossB, "TF32 lies along the sum");
+#if defined(DSCORE_HOST)
+  emulation::WarpgroupProducts<T> product{sums, 0,     b.bits,  {},      Columns,
+                                          true, false, AcrossB, add};
+  emulation::gather_rows<T>(product.rows, a, __LINE__);
+  product.begin();
+#elif defined(DSCORE_WARPGROUPS)
+  using Product = WarpgroupProduct<Columns>;
+  if constexpr (std::is_same_v<T, float16>)
+    Product::template f16_by_registers<AcrossB>(sums, a, b.bits, add);
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    Product::template bf16_by_registers<AcrossB>(sums, a, b.bits, add);
+  else Product::tf32_by_registers(sums, a, b.bits, add);
+#endif
+}
+
+}  // namespace dscore
