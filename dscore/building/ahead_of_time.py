@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from dscore.algorithms.base import LDS_ALIGNMENT_BYTES
+from dscore.algorithms.base import LDS_ALIGNMENT_BYTES, TILE_ALIGNMENT_BYTES
 from dscore.algorithms.columns import ceil_div
 from dscore.building.codegen import KernelSource
 from dscore.building.compilers import Compiler, find_compiler
@@ -64,7 +64,8 @@ class Comparison:
         if planned > MOST_STATIC_LDS_BYTES:
             return held == 0  # allocated at the launch, of which a compiler knows nothing
         # Beside such a kernel in its unit, ptxas rounds up to what arrays of a launch align to.
-        return held in (planned, ceil_div(planned, LDS_ALIGNMENT_BYTES) * LDS_ALIGNMENT_BYTES)
+        return held in (planned, *(ceil_div(planned, to) * to
+                                   for to in (LDS_ALIGNMENT_BYTES, TILE_ALIGNMENT_BYTES)))
 
     @property
     def spills(self) -> int:

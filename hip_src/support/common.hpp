@@ -111,7 +111,7 @@ struct Epilogue {
   using Arguments = ConvArguments<residual != Residual::none, Scaled_>;
   using Sum = float;
   using Result = T;
-  static constexpr bool scaled = Scaled_;
+  static constexpr bool scaled = Scaled_, added = residual != Residual::none;
   static constexpr int alignment = sizeof(T);  // of operands other than vectors of elements
 
   static __device__ inline float activate(float sum) {

@@ -74,8 +74,12 @@ __device__ inline T *block_lds() {
   return emulation::lds<T>(Count, Alignment);
 #else
 #if defined(__CUDACC__)
-  if constexpr (Count * sizeof(T) > most_static_lds_bytes) {
-    extern __shared__ __align__(1024) unsigned char dynamic_lds[];
+  if constexpr (Count * sizeof(T) > most_static_lds_bytes && Alignment > lds_alignment) {
+    extern __shared__ __align__(1024) unsigned char aligned_lds[];
+    static_assert(Alignment <= 1024, "alignment");
+    return reinterpret_cast<T *>(aligned_lds);
+  } else if constexpr (Count * sizeof(T) > most_static_lds_bytes) {
+    extern __shared__ __align__(lds_alignment) unsigned char dynamic_lds[];
     return reinterpret_cast<T *>(dynamic_lds);
   } else
 #endif

@@ -74,6 +74,8 @@ template <int Ahead>
 __device__ inline void wait_products() {
 #if defined(DSCORE_HOST)
   emulation::device.fibers[emulation::device.current].products.wait(Ahead);
+  // The units read operands for all wavefronts of a warpgroup together.
+  emulation::yield(emulation::Waits::at_warpgroup, __LINE__);
 #elif defined(DSCORE_WARPGROUPS)
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Ahead) : "memory");
 #endif

@@ -6,10 +6,10 @@ import subprocess
 
 import numpy as np
 import pytest
+import warpgroup_probe as probe
 
 from dscore.building.compilers import environment, find_compiler, missing_compiler
 from dscore.building.headers import sources
-from tests.support import warpgroup_probe as probe
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 ORDERS = ("forward", "reverse", "random")

@@ -43,10 +43,15 @@ def sizes(name):
     yield 8, 8, 8
 
 
+def address(number):
+    """An address as a launch takes it."""
+    return ctypes.c_void_p(number)
+
+
 def on_host(arrays, launch):
     """Launch on the arrays' own memory."""
     aligned = [_aligned(one) for one in arrays]
-    code = launch(*(ctypes.c_void_p(one.ctypes.data) for one in aligned))
+    code = launch(*(address(one.ctypes.data) for one in aligned))
     return code, aligned[-1]
 
 

@@ -1,0 +1,195 @@
+"""Pointwise convolution of 16 bits in NHWC, and its gradients, as products of matrices by Hopper's
+warpgroups, whose operands come to LDS by the copy engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dscore.algorithms.base import (
+    COMPILER_REGISTERS,
+    VECTOR_BYTES,
+    Algorithm,
+    Case,
+    Footprint,
+    Limit,
+    SpaceGenerator,
+    Work,
+    require_kind,
+)
+from dscore.algorithms.columns import Count, remainder
+from dscore.algorithms.gemm_universal import MOST_ADDED
+from dscore.algorithms.gemm_universal.tiling import gathered
+from dscore.algorithms.split_k import MOST_PARTS
+from dscore.algorithms.split_k.tiling import SUM_THREADS, sum_rows
+from dscore.algorithms.warpgroup_gemm import cost
+from dscore.algorithms.warpgroup_gemm.space import columns_of
+from dscore.algorithms.warpgroup_gemm.tiling import (
+    MOST_BOX,
+    ROW,
+    ROWS,
+    WarpgroupGemmTiling,
+    shape_of,
+)
+from dscore.core.device import Device
+from dscore.core.numerics import ACCUMULATOR
+from dscore.core.plan import Launch, Plan, Violation
+from dscore.core.problem import MAX_ELEMENTS, ConvProblem
+
+MOST_STAGES = 8
+# Registers that nvcc takes beside the sums, and at most (docs/registers.md).
+_BESIDE, _MOST_BESIDE = 28, 56
+
+
+def _part_boxes(case: Case) -> Count:
+    """Columns of the last box of results that are those of the next tile."""
+    shape = shape_of(case.problem, case.tiling)
+    return np.where((shape.tiles_n > 1) & (case.tiling.parts == 1),
+                    remainder(case.tiling.tile_n, ROW), 0)
+
+
+def _most_parts(case: Case) -> int:
+    spec = case.problem.spec
+    if case.problem.operation != "weight_gradient":
+        return 1
+    return min(MOST_PARTS, MAX_ELEMENTS // (spec.in_channels * spec.out_channels))
+
+
+class WarpgroupGemm(Algorithm):
+    """Rows by columns of a result, 64 rows by the matrix units of a warpgroup."""
+
+    name = "warpgroup_gemm"
+    tiling = WarpgroupGemmTiling
+    operations = ("conv", "input_gradient", "weight_gradient")
+    elements = ("float16", "bfloat16")
+    layouts = ("nhwc",)
+    limits = (
+        Limit("E-WARPGROUPS", "warpgroups", "", "",
+              lambda c: (1, int(c.device.warpgroups)),
+              lambda c: "matrix units that read LDS, and boxes of tensors, of sm_90"),
+        Limit("E-TILE", "part warpgroups", "", "",
+              lambda c: (remainder(c.tiling.tile_m, ROWS) + remainder(c.tiling.tile_n, 8), 0),
+              lambda c: f"{ROWS} rows of a warpgroup; columns by eights"),
+        Limit("E-BOX", "a tile's side", "", "",
+              lambda c: (np.maximum(np.maximum(c.tiling.tile_m, c.tiling.tile_n), c.tiling.step),
+                         MOST_BOX),
+              lambda c: "of a box, and of an instruction's columns"),
+        Limit("E-BOXES", "columns left", "", "", lambda c: (_part_boxes(c), 0),
+              lambda c: f"one tile for all columns, or boxes of {ROW}"),
+        Limit("E-SLICE", "elements left", "", "", lambda c: (remainder(c.tiling.step, ROW), 0),
+              lambda c: f"a step in rows of LDS of {ROW}"),
+        Limit("E-STAGES", "stages", "", "",
+              lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
+                         MOST_STAGES), lambda c: "two or more"),
+        Limit("E-REPEAT", "repeat", "", "",
+              lambda c: (np.where(c.tiling.parts > 1, c.tiling.repeat + c.tiling.kept, 1), 1),
+              lambda c: "parts have one tile of rows each, and keep none"),
+        Limit("E-PARTS", "parts", "", "", lambda c: (c.tiling.parts, _most_parts(c)),
+              lambda c: "of a weight gradient; each has a result of its own in the workspace"),
+    )
+    spaces = (SpaceGenerator(True, columns_of),)
+    weights = cost.WEIGHTS
+
+    def suits(self, device: Device) -> bool:
+        return device.warpgroups
+
+    def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
+        spec = problem.spec
+        if kind := require_kind(problem, self.name, "pointwise"):
+            return kind
+        if gathered(problem):
+            return (Violation("E-STRIDE", f"pixels of {self.name}", "some, or padding",
+                              "all, by stride 1 without padding"),)
+        whole = VECTOR_BYTES // spec.element.bytes
+        if spec.in_channels % whole or spec.out_channels % whole:
+            return (Violation("E-CHANNELS", f"channels of {self.name}",
+                              f"{spec.in_channels} and {spec.out_channels}",
+                              f"multiples of {whole}, by which tensors have maps"),)
+        if spec.scaled:
+            return (Violation("E-SCALE", f"scale of {self.name}", "of the input",
+                              "none: x comes to LDS as it is"),)
+        return ()
+
+    def chain(self, problem: ConvProblem, t: Any) -> int:
+        return int(shape_of(problem, t).steps * t.step + t.parts)
+
+    def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
+        shape = shape_of(problem, t)
+        blocks = shape.tiles_n * shape.blocks_m * t.parts
+        depth, sums = shape.steps * t.step * t.repeat, _sums(t)
+        return Footprint(
+            threads=shape.waves * wavefront, waves=shape.waves, lds_bytes=shape.lds_bytes,
+            registers=sums + COMPILER_REGISTERS, blocks=blocks,
+            utilisation=problem.macs / (blocks * t.repeat * t.tile_m * t.tile_n
+                                        * (shape.steps * t.step)),
+            fmas=sums * depth,
+            # The units read both operands for all lanes of a warpgroup.
+            operand_loads=(ROWS + t.tile_n) / (ROWS * 2) * depth)
+
+    def arithmetic(self, problem: ConvProblem, t: Any) -> Any:
+        return "matrix16"
+
+    def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        return _sums(t) + _BESIDE
+
+    def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        return _sums(t) + _MOST_BESIDE
+
+    def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
+        sizes = shape_of(problem, t).sizes
+        return bool(sizes.m % t.tile_m or sizes.n % t.tile_n or sizes.k % t.step)
+
+    def workspace_bytes(self, problem: ConvProblem, t: Any) -> int:
+        weights = problem.spec.out_channels * problem.spec.in_channels
+        return int(ACCUMULATOR.bytes * t.parts * weights) if t.parts > 1 else 0
+
+    def further_launches(self, problem: ConvProblem, t: Any) -> tuple[Launch, ...]:
+        if t.parts == 1:
+            return ()
+        rows = sum_rows(t.parts)
+        vectors = problem.spec.out_channels * problem.spec.in_channels // MOST_ADDED
+        bytes_ = ACCUMULATOR.bytes * MOST_ADDED * SUM_THREADS if rows > 1 else 0
+        return (Launch(-(-vectors // (SUM_THREADS // rows)), SUM_THREADS, bytes_),)
+
+    def work(self, case: Case, grids: Count) -> Work:
+        return cost.work(case)
+
+    def traffic(self, case: Case) -> dict[str, Count]:
+        return cost.named(case)
+
+    def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
+        t: Any = plan.tiling
+        return (t.tile_m, t.tile_n, t.step, t.stages, t.repeat,
+                int(shape_of(plan.problem, t).kept), t.parts, int(t.ahead),
+                f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
+
+    def image_arguments(self, plan: Plan) -> str:
+        kept = int(shape_of(plan.problem, plan.tiling).kept)
+        return f"_{kept}_steps" * (kept > 0)
+
+    def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
+        t: Any = plan.tiling
+        if plan.problem.operation == "weight_gradient":
+            return 0, 0
+        of_input = plan.problem.operation == "input_gradient"
+        pixel = row * (plan.problem.width if of_input else plan.problem.out_width) + column
+        return pixel // t.tile_m % 2, pixel % t.tile_m // (ROWS // 4)
+
+    def caption(self, plan: Plan) -> list[str]:
+        t: Any = plan.tiling
+        shape = shape_of(plan.problem, t)
+        m, n, k = {"conv": ("pixels", "channels", "input channels"),
+                   "input_gradient": ("pixels", "channels", "output channels"),
+                   "weight_gradient": ("output channels", "input channels", "pixels")}[
+                       plan.problem.operation]
+        shares = f" x {t.parts} (parts of the {k})" * (t.parts > 1)
+        return [f"a warpgroup: {ROWS} {m} x {t.tile_n} {n}",
+                f"a block: {t.tile_m} {m} x {t.tile_n} {n}" + f", {t.repeat} times" * (t.repeat > 1)
+                + f"; {t.step} {k} a step" + ", all of whose columns stay" * t.kept,
+                f"the grid: {shape.tiles_n} ({n}) x {shape.blocks_m} ({m}){shares} blocks"]
+
+
+def _sums(t: Any) -> Count:
+    """Of a lane of a warpgroup."""
+    return t.tile_n * ROWS // 128

@@ -1,0 +1,65 @@
+"""Cases of the product of matrices by warpgroups: rings, tiles that follow one another, parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dscore.algorithms.templates import Template, options, problem_on
+from dscore.algorithms.warpgroup_gemm import WarpgroupGemm
+from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WarpgroupGemmTiling
+from dscore.core.device import Device
+from dscore.core.problem import ConvProblem
+
+_MOST_PIXELS = 420
+
+
+@dataclass(frozen=True)
+class KeptTemplate(Template):
+    """Template with the steps that are kept."""
+
+    kept: int
+
+
+@st.composite
+def templates(draw: Any, device: Device) -> Template:
+    """All operations; kept steps as well as none."""
+    drawn = draw(options(WarpgroupGemm))
+    weights = dict(drawn)["operation"] == "weight_gradient"
+    step = ROW * draw(st.integers(1, 2))
+    parts = draw(st.sampled_from((1, 2, 3))) if weights else 1
+    tiling = WarpgroupGemmTiling(
+        tile_m=ROWS * draw(st.integers(1, 3)), tile_n=8 * draw(st.integers(1, 12)), step=step,
+        stages=draw(st.integers(2, 4)), repeat=draw(st.integers(1, 3)) if parts == 1 else 1,
+        kept=parts == 1 and draw(st.booleans()), parts=parts,
+        ahead=device.early_start and draw(st.booleans()))
+    return KeptTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn,
+                        draw(st.integers(1, 2)) * tiling.kept)
+
+
+@st.composite
+def problems(draw: Any, template: KeptTemplate) -> ConvProblem:
+    """Channels and pixels around the tiles; of steps that are kept, as many as there are."""
+    t: Any = template.tiling
+    most = t.tile_n if t.tile_n % ROW else 2 * t.tile_n + 8
+    columns = draw(st.integers(1, most // 8)) * 8
+    rows = 8 * draw(st.integers(1, 2 * t.tile_m // 8 + 1))
+    summed = draw(st.integers(1, 2 * t.step // 8 + 1)) * 8
+    kept = template.kept
+    if kept:
+        summed = 8 * draw(st.integers(t.step * (kept - 1) // 8 + 1, t.step * kept // 8))
+    weights = template.operation == "weight_gradient"
+    ins, outs = {"conv": (summed, columns), "input_gradient": (columns, summed),
+                 "weight_gradient": (columns, rows)}[template.operation]
+    near = (t.step if weights else t.tile_m) * draw(st.integers(1, 3))
+    pixels = max(1, min(near + draw(st.sampled_from((-9, -1, 0, 1, 5))), _MOST_PIXELS))
+    if weights and kept:
+        pixels = draw(st.integers(t.step * (kept - 1) + 1, t.step * kept))
+    spec = template.spec(ins, outs, 1, (0, 0, 0, 0))
+    height = 1 if weights and kept else draw(st.integers(1, 3))
+    problem = problem_on(draw, spec, (height, max(pixels // height, 1)))
+    if weights and kept:
+        problem = replace(problem, batch=1)
+    return replace(problem, operation=template.operation)

@@ -1,0 +1,98 @@
+"""The tiling of the product of matrices by warpgroups, and the geometry of its blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
+from dscore.algorithms.gemm_universal.tiling import GemmSizes, sizes_of
+from dscore.core.problem import ConvProblem
+from dscore.core.tiling import Tiling
+
+# Rows of results of a warpgroup, and its wavefronts.
+ROWS, WAVES = 64, 4
+# Elements of 16 bits in a row of LDS, of which eight rows are a tile: its vectors are exchanged.
+ROW, ROW_BYTES = 64, 128
+# Elements that a box may have in one dimension.
+MOST_BOX = 256
+# Of a buffer that boxes come to.
+BARRIER_BYTES = 16
+
+
+@dataclass(frozen=True)
+class WarpgroupGemmTiling(Tiling):
+    """Tiling of a product of matrices by Hopper's warpgroups.
+
+    A block computes `tile_m` rows, 64 by a warpgroup, by `tile_n` columns of the result. The summed
+    elements come `step` at a time through a ring of `stages` LDS buffers, which a further wavefront
+    fills by the copy engine. A block takes `repeat` tiles of rows one after the other. `kept`: all
+    steps of the columns' operand stay in LDS meanwhile. `parts` blocks share the summed pixels of a
+    weight gradient, whose parts a further kernel adds. `ahead`: the next kernel's blocks may come
+    when these have begun, and not when they have all copies under way.
+    """
+
+    tile_m: int
+    tile_n: int
+    step: int
+    stages: int
+    repeat: int = 1
+    kept: bool = False
+    parts: int = 1
+    ahead: bool = False
+
+    algorithm: ClassVar[str] = "warpgroup_gemm"
+
+    @property
+    def name(self) -> str:
+        """Part of a plan's canonical name.
+
+        >>> WarpgroupGemmTiling(128, 96, 64, 4, 3, True, ahead=True).name
+        'warpgroup_gemm_t128x96_k64x4_r3_kept_ahead'
+        """
+        return (f"warpgroup_gemm_t{self.tile_m}x{self.tile_n}_k{self.step}x{self.stages}"
+                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}"
+                f"{'_kept' * self.kept}"
+                f"{f'_p{self.parts}' if self.parts > 1 else ''}{'_ahead' * self.ahead}")
+
+
+@dataclass(frozen=True)
+class WarpgroupShape:
+    """The geometry of a block."""
+
+    sizes: GemmSizes
+    groups: Count  # warpgroups
+    waves: Count  # with the one that copies
+    bytes_a: Count  # of a step's rows in LDS
+    bytes_b: Count
+    results_bytes: Count
+    lds_bytes: Count
+    kept: Count  # steps of columns
+    all_steps: Count
+    steps: Count  # of a part
+    tiles_m: Count
+    blocks_m: Count
+    tiles_n: Count
+
+
+@remembered
+def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
+    """Geometry of *t*, a WarpgroupGemmTiling or columns of many
+    (hip_src/warpgroup_gemm/shape.hpp)."""
+    sizes = sizes_of(problem)
+    groups = np.maximum(floor_div(t.tile_m, ROWS), 1)
+    bytes_a = (t.tile_m * ceil_div(t.step, ROW) if sizes.along_a
+               else ceil_div(t.tile_m, ROW) * t.step) * ROW_BYTES
+    bytes_b = (t.tile_n * ceil_div(t.step, ROW) if sizes.along_b
+               else ceil_div(t.tile_n, ROW) * t.step) * ROW_BYTES
+    results = np.where(t.parts > 1, 0, groups * ceil_div(t.tile_n, ROW) * ROWS * ROW_BYTES)
+    all_steps, tiles_m = ceil_div(sizes.k, t.step), ceil_div(sizes.m, t.tile_m)
+    kept = all_steps * t.kept
+    ring = t.stages * (bytes_a + np.where(t.kept, 0, bytes_b)) + kept * bytes_b
+    return WarpgroupShape(
+        sizes=sizes, groups=groups, waves=WAVES * groups + 1, bytes_a=bytes_a, bytes_b=bytes_b,
+        results_bytes=results, lds_bytes=ring + results + 2 * t.stages * BARRIER_BYTES,
+        kept=kept, all_steps=all_steps, steps=ceil_div(all_steps, t.parts), tiles_m=tiles_m,
+        blocks_m=ceil_div(tiles_m, t.repeat), tiles_n=ceil_div(sizes.n, t.tile_n))

@@ -1,0 +1,43 @@
+// Input gradient of a pointwise convolution (warpgroup_gemm/kernel.hpp): the output's gradients by
+// the filters, whose rows are the summed channels.
+#pragma once
+
+#include "warpgroup_gemm/product.hpp"
+
+namespace dscore {
+
+// Results of sums alone.
+template <class Shape>
+struct WarpgroupPlain {
+  struct Nothing {};
+  static constexpr unsigned optional = 0;
+  template <class T, class Arguments>
+  static __device__ Nothing beside(const Arguments &, int) { return {}; }
+  template <class T, class Arguments>
+  static __device__ Pack<T, 2> results_of(const Arguments &, const Shape &, int, int,
+                                          const float *sums, Nothing) {
+    return rounded<T, 2>(sums);
+  }
+};
+
+// dx[pixel][c] = sum over o of gradient[pixel][o] * w[o][c].
+template <class Shape_>
+struct WarpgroupInputGradientRoles : WarpgroupPlain<Shape_> {
+  using Shape = Shape_;
+  using Arguments = InputGradientArguments;
+  static constexpr bool along_a = true, along_b = false, shared = false;
+  static const void *a(const Arguments &args) { return args.gradient; }
+  static const void *b(const Arguments &args) { return args.w; }
+  static __host__ __device__ int m(const Shape &s) { return s.batch * s.height * s.width; }
+  static __host__ __device__ int n(const Shape &s) { return s.in_channels; }
+  static __host__ __device__ int k(const Shape &s) { return s.out_channels; }
+};
+
+template <class T, class Tiling, class Layer, class Shape, class>
+struct WarpgroupGemmInputGradient
+    : WarpgroupProducts<T, Tiling, WarpgroupInputGradientRoles<Shape>> {
+  using WarpgroupProducts<T, Tiling, WarpgroupInputGradientRoles<Shape>>::WarpgroupProducts;
+  static_assert(Layer::taps == 1 && Layer::stride_h == 1 && Layer::stride_w == 1, "all pixels");
+};
+
+}  // namespace dscore

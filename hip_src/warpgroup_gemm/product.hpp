@@ -1,0 +1,248 @@
+// A product of matrices by Hopper's warpgroups, rows of results by columns that lie side by side in
+// memory: pointwise layers of 16 bits whose channels come last (NHWC), and their gradients.
+//
+// One wavefront brings boxes of both operands to a ring of LDS buffers; warpgroups, of 64 rows
+// each, multiply them there, and send results back by boxes as well. A block takes `repeat` tiles of
+// rows, `blocks_m` apart, and its ring runs on from each to the next.
+//
+// Order of additions, as the reference backend has it: a result's products are added in the order
+// of its summed elements, those of a part beginning with its first; then the parts, in their order.
+#pragma once
+
+#include "warpgroup_gemm/shape.hpp"
+
+namespace dscore {
+
+// Roles: sizes m, n, k of a problem's product; a and b, the operands, and whether each lies along
+// the sum; `results_of` two sums side by side.
+template <class T, class Tiling, class Roles_>
+struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
+  using Roles = Roles_;
+  using Shape = typename Roles::Shape;
+  using Arguments = typename Roles::Arguments;
+  using t = WarpgroupGemmShape<Tiling, Roles>;
+  struct Maps {
+    TensorMap a, b, out;
+  };
+  static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
+  static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
+  static_assert(sizeof(T) == 2, "elements of 16 bits");
+
+  static __host__ __device__ int tiles_m(const Shape &s) {
+    return ceil_div(Roles::m(s), t::tile_m);
+  }
+  static __host__ __device__ int tiles_n(const Shape &s) {
+    return ceil_div(Roles::n(s), t::tile_n);
+  }
+  static __host__ __device__ int blocks_m(const Shape &s) {
+    return ceil_div(tiles_m(s), t::repeat);
+  }
+  static __host__ __device__ int all_steps(const Shape &s) {
+    return ceil_div(Roles::k(s), t::step);
+  }
+  static __host__ __device__ int steps_each(const Shape &s) {
+    return ceil_div(all_steps(s), t::parts);
+  }
+  // Column tiles fastest: blocks that read the same rows follow one another.
+  static int blocks(const Shape &s) { return tiles_n(s) * blocks_m(s) * t::parts; }
+
+  // `extent` rows (or columns) of results by the summed elements.
+  static int map_operand(TensorMap &map, const void *at, int extent, int summed, bool across,
+                         int box) {
+    const int side = across ? extent : summed, rows = across ? summed : extent;
+    return make_map<T>(map, at, matrix(side, rows, box));
+  }
+  static TensorShape<2> matrix(int side, int rows, int box) {
+    return {{static_cast<uint64_t>(side), static_cast<uint64_t>(rows)},
+            {side * sizeof(T)}, {t::row, static_cast<uint32_t>(box)}, Swizzle::rows_of_128};
+  }
+  static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
+    const int m = Roles::m(s), n = Roles::n(s), k = Roles::k(s);
+    int code = map_operand(maps.a, Roles::a(args), m, k, t::across_a, t::box_a);
+    if (!code) code = map_operand(maps.b, Roles::b(args), n, k, t::across_b, t::box_b);
+    if (!code && !Roles::shared)
+      code = make_map<T>(maps.out, args.out, matrix(n, m, warpgroup_rows));
+    return code;
+  }
+
+  const Shape &s;
+  const Maps &maps;
+  int thread, row_block, first_n, part, first_step, steps;
+  unsigned char *lds;
+  TransferBarrier *full, *empty;
+
+  __device__ WarpgroupProducts(const Arguments &, const Shape &shape, const Maps &maps_)
+      : s(shape), maps(maps_), thread(threadIdx.x),
+        row_block(blockIdx.x / tiles_n(shape) % blocks_m(shape)),
+        first_n(blockIdx.x % tiles_n(shape) * t::tile_n),
+        part(t::parts > 1 ? blockIdx.x / (tiles_n(shape) * blocks_m(shape)) : 0),
+        first_step(part * steps_each(shape)),
+        steps(least(steps_each(shape), all_steps(shape) - first_step)),
+        lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
+        full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages) {
+    if (thread == t::consumers) {
+      prefetch_map(maps.a);
+      prefetch_map(maps.b);
+      prepare_barriers(full, t::stages, 1);
+      prepare_barriers(empty, t::stages, t::groups);
+    }
+    __syncthreads();
+  }
+
+  // Calls each(first row of a tile, whether it is the block's first one).
+  template <class Each>
+  __device__ void each_tile(Each each) const {
+    DSCORE_ROLLED
+    for (int i = 0; i < t::repeat; i++) {
+      const int tile = row_block + i * blocks_m(s);
+      if (t::repeat == 1 || tile < tiles_m(s)) each(tile * t::tile_m, i == 0);
+    }
+  }
+  // What the buffers of the ring have been used for so often.
+  struct Turn {
+    int stage = 0, parity = 0;
+    __device__ void pass() {
+      if (++stage == t::stages) stage = 0, parity ^= 1;
+    }
+  };
+  __device__ unsigned char *columns_at(int stage, int step) const {
+    return t::kept > 0 ? lds + t::kept_at + step * t::bytes_b
+                       : lds + stage * t::stage_bytes + t::bytes_a;
+  }
+
+  template <int Boxes>
+  __device__ void load(TransferBarrier *barrier, unsigned char *to, const TensorMap &map,
+                       bool across, int first, int summed, int box) const {
+    DSCORE_UNROLL
+    for (int i = 0; i < Boxes; i++)
+      load_box(barrier, to + i * box * swizzled_row, map,
+               {(across ? first : summed) + i * t::row, across ? summed : first});
+  }
+  // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers.
+  __device__ void copy_all() const {
+    Turn turn;
+    bool refilled = false;
+    each_tile([&](int first_m, bool first) {
+      DSCORE_ROLLED
+      for (int step = 0; step < steps; step++) {
+        if (refilled) wait_barrier(empty + turn.stage, turn.parity ^ 1);
+        const bool columns = t::kept == 0 || first;
+        TransferBarrier *barrier = full + turn.stage;
+        arrive_expecting(barrier, t::bytes_a + (columns ? t::bytes_b : 0));
+        const int summed = (first_step + step) * t::step;
+        load<t::boxes_a>(barrier, lds + turn.stage * t::stage_bytes, maps.a, t::across_a, first_m,
+                         summed, t::box_a);
+        if (columns)
+          load<t::boxes_b>(barrier, columns_at(turn.stage, step), maps.b, t::across_b, first_n,
+                           summed, t::box_b);
+        turn.pass();
+        refilled = refilled || turn.stage == 0;
+      }
+    });
+  }
+
+  // A step's products. An instruction's summed elements begin `16` further on along the sum, in the
+  // next box after a row; across it 16 rows further on.
+  __device__ void multiply(float *sums, const Turn &turn, int step, int group) const {
+    const unsigned char *rows = lds + turn.stage * t::stage_bytes;
+    const LdsOperand a(rows + group * warpgroup_rows * (t::across_a ? t::step / t::row : 1) *
+                                  swizzled_row),
+        b(columns_at(turn.stage, step), swizzled_tile, t::box_b * swizzled_row);
+    DSCORE_UNROLL
+    for (int k = 0; k < t::step; k += t::depth) {
+      const auto further = [&](bool across, int box) {
+        return across ? k * swizzled_row
+                      : k / t::row * box * swizzled_row + k % t::row * static_cast<int>(sizeof(T));
+      };
+      multiply_lds<T, t::tile_n, t::across_a, t::across_b>(
+          sums, a.further(further(t::across_a, t::box_a)),
+          b.further(further(t::across_b, t::box_b)), step + k > 0);
+    }
+    commit_products();
+  }
+  __device__ void release(int stage) const {
+    if (thread % warpgroup_threads == 0) arrive(empty + stage);
+  }
+
+  __device__ void multiply_all(const Arguments &args) const {
+    const int group = thread / warpgroup_threads;
+    Turn turn;
+    each_tile([&](int first_m, bool) {
+      float sums[t::tile_n / 2];
+      DSCORE_ROLLED
+      for (int step = 0; step < steps; step++) {
+        wait_barrier(full + turn.stage, turn.parity);
+        order_products();
+        multiply(sums, turn, step, group);
+        if (step > 0) {
+          wait_products<1>();
+          release(turn.stage == 0 ? t::stages - 1 : turn.stage - 1);
+        }
+        turn.pass();
+      }
+      wait_products<0>();
+      if (steps > 0) release(turn.stage == 0 ? t::stages - 1 : turn.stage - 1);
+      finish(args, sums, first_m + group * warpgroup_rows, group, first_m == row_block * t::tile_m);
+    });
+    if (!Roles::shared && thread % warpgroup_threads == 0) wait_stores<0>();
+  }
+
+  // Results of a warpgroup's rows: by LDS, and a box; or parts of them to the workspace.
+  __device__ void finish(const Arguments &args, const float *sums, int first_m, int group,
+                         bool first) const {
+    const int of_group = thread % warpgroup_threads, lane = of_group % t::wavefront;
+    const int row = of_group / t::wavefront * 16 + lane / 4, column = lane % 4 * 2;
+    if constexpr (Roles::shared) {
+      DSCORE_UNROLL
+      for (int i = 0; i < t::tile_n / 4; i++)
+        store_part(args, sums + 2 * i, first_m + row + i % 2 * 8, first_n + i / 2 * 8 + column);
+      return;
+    }
+    unsigned char *results =
+        lds + t::results_at + group * t::result_boxes * t::result_box_bytes;
+    if (t::repeat > 1 && !first) {
+      if (of_group == 0) wait_stores<0>();
+      warpgroup_barrier(1 + group);
+    }
+    DSCORE_UNROLL
+    for (int eight = 0; eight < t::tile_n / 8; eight++) {
+      const int at = first_n + eight * 8 + column;
+      if (Roles::n(s) % t::tile_n != 0 && at >= Roles::n(s)) continue;
+      const auto beside = Roles::template beside<T>(args, at);
+      DSCORE_UNROLL
+      for (int half = 0; half < 2; half++) {
+        const int of = row + half * 8;
+        const auto two = Roles::template results_of<T>(args, s, first_m + of, at,
+                                                       sums + eight * 4 + half * 2, beside);
+        const int place = of * swizzled_row + eight % 8 * 16 + column * int{sizeof(T)};
+        write_vector(reinterpret_cast<T *>(results + eight / 8 * t::result_box_bytes +
+                                           swizzled(place)), two);
+      }
+    }
+    let_engine_see_lds();
+    warpgroup_barrier(1 + group);
+    if (of_group == 0) {
+      DSCORE_UNROLL
+      for (int box = 0; box < t::result_boxes; box++)
+        store_box(maps.out, results + box * t::result_box_bytes, {first_n + box * t::row, first_m});
+      commit_stores();
+    }
+  }
+  __device__ void store_part(const Arguments &args, const float *sums, int row, int column) const {
+    if constexpr (Roles::shared) {
+      const int m = Roles::m(s), n = Roles::n(s);
+      if (row >= m || column >= n) return;
+      Pack<float, 2> two{{sums[0], sums[1]}};
+      if (steps <= 0) two = {};  // a part past the last step
+      write_vector(static_cast<float *>(args.workspace) + (part * m + row) * n + column, two);
+    }
+  }
+
+  __device__ void run(const Arguments &args) {
+    if constexpr (t::ahead) admit_next_kernel();
+    if (thread < t::consumers) multiply_all(args);
+    else if (thread == t::consumers) copy_all();
+  }
+};
+
+}  // namespace dscore

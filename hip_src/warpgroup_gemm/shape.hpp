@@ -1,0 +1,55 @@
+// The tiling of a product of matrices by warpgroups (warpgroup_gemm/product.hpp), and what blocks
+// keep in LDS.
+#pragma once
+
+#include "support/tensor_copy.hpp"
+#include "support/warpgroups.hpp"
+
+namespace dscore {
+
+// Kept: steps whose columns' elements stay in LDS for all tiles of rows of a block; 0 for none.
+template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, bool Ahead,
+          int Layout, int Wavefront>
+struct WarpgroupGemmTiling {
+  static constexpr int tile_m = TileM, tile_n = TileN, step = Step, stages = Stages;
+  static constexpr int repeat = Repeat, kept = Kept, parts = Parts, wavefront = Wavefront;
+  static constexpr int layout = Layout, groups = TileM / warpgroup_rows;
+  static constexpr bool ahead = Ahead;
+  // Of elements of 16 bits: in a row of LDS, and in an instruction along the sum.
+  static constexpr int row = swizzled_row / 2, depth = 16;
+  // The last wavefront copies.
+  static constexpr int consumers = groups * warpgroup_threads, threads = consumers + Wavefront;
+  static_assert(Wavefront == 32, "warpgroups are NVIDIA's");
+  static_assert(TileM % warpgroup_rows == 0 && TileM <= most_box, "rows of whole warpgroups");
+  static_assert(TileN % 8 == 0 && TileN <= most_box, "columns of one instruction");
+  static_assert(Step % row == 0 && Step <= most_box && Stages >= 2, "a ring of whole rows");
+  static_assert(Repeat == 1 || Parts == 1, "parts have a tile each");
+};
+
+// What depends on the operation, too.
+template <class Tiling, class Roles>
+struct WarpgroupGemmShape : Tiling {
+  static constexpr bool across_a = !Roles::along_a, across_b = !Roles::along_b;
+  // An operand comes by boxes of a row of LDS: along the sum of all rows (or columns) of results,
+  // for `row` summed elements; across it of all summed elements of a step, for `row` rows.
+  static constexpr int box_a = across_a ? Tiling::step : Tiling::tile_m;
+  static constexpr int box_b = across_b ? Tiling::step : Tiling::tile_n;
+  static constexpr int boxes_a = (across_a ? Tiling::tile_m : Tiling::step) / Tiling::row;
+  static constexpr int boxes_b = ceil_div(across_b ? Tiling::tile_n : Tiling::step, Tiling::row);
+  static constexpr int bytes_a = boxes_a * box_a * swizzled_row;
+  static constexpr int bytes_b = boxes_b * box_b * swizzled_row;
+  // From a stage of the ring to the next.
+  static constexpr int stage_bytes = bytes_a + (Tiling::kept > 0 ? 0 : bytes_b);
+  static constexpr int kept_at = Tiling::stages * stage_bytes;
+  static constexpr int results_at = kept_at + Tiling::kept * bytes_b;
+  // Results of a warpgroup by boxes of its rows.
+  static constexpr int result_boxes = ceil_div(Tiling::tile_n, Tiling::row);
+  static constexpr int result_box_bytes = warpgroup_rows * swizzled_row;
+  static constexpr int results_bytes =
+      Roles::shared ? 0 : Tiling::groups * result_boxes * result_box_bytes;
+  static constexpr int barriers_at = results_at + results_bytes;
+  static constexpr int lds_bytes =
+      barriers_at + 2 * Tiling::stages * static_cast<int>(sizeof(TransferBarrier));
+};
+
+}  // namespace dscore

@@ -1,0 +1,47 @@
+// Weight gradient of a pointwise convolution (warpgroup_gemm/kernel.hpp): sums over the pixels of
+// all images, which are the rows of both operands. `parts` blocks share those of a tile of the
+// result; a kernel that follows adds what each has.
+#pragma once
+
+#include "split_k/sum.hpp"
+#include "warpgroup_gemm/input_gradient.hpp"
+
+namespace dscore {
+
+// dw[o][c] = sum over pixels of gradient[pixel][o] * x[pixel][c].
+template <class Tiling, class Shape_>
+struct WarpgroupWeightGradientRoles : WarpgroupPlain<Shape_> {
+  using Shape = Shape_;
+  static constexpr bool along_a = false, along_b = false, shared = Tiling::parts > 1;
+  using Arguments = std::conditional_t<shared, WorkspaceArguments, WeightGradientArguments>;
+  static const void *a(const Arguments &args) { return args.gradient; }
+  static const void *b(const Arguments &args) { return args.x; }
+  static __host__ __device__ int m(const Shape &s) { return s.out_channels; }
+  static __host__ __device__ int n(const Shape &s) { return s.in_channels; }
+  static __host__ __device__ int k(const Shape &s) {
+    return s.batch * s.out_height * s.out_width;
+  }
+};
+
+// Of the kernel that adds the parts.
+template <class Tiling>
+struct WarpgroupSumTiling {
+  static constexpr int parts = Tiling::parts, wavefront = Tiling::wavefront, vector_w = 4;
+};
+
+template <class T, class Tiling, class Layer, class Shape, class>
+struct WarpgroupGemmWeightGradient
+    : WarpgroupProducts<T, Tiling, WarpgroupWeightGradientRoles<Tiling, Shape>> {
+  using Base = WarpgroupProducts<T, Tiling, WarpgroupWeightGradientRoles<Tiling, Shape>>;
+  using Base::Base;
+  static_assert(Layer::taps == 1 && Layer::stride_h == 1 && Layer::stride_w == 1, "all pixels");
+  using Then = std::conditional_t<(Tiling::parts > 1),
+                                  SplitKSum<T, WarpgroupSumTiling<Tiling>, Shape>, void>;
+
+  static long long workspace_bytes(const Shape &s) {
+    const long long bytes = sizeof(float);
+    return Tiling::parts > 1 ? bytes * Tiling::parts * s.out_channels * s.in_channels : 0;
+  }
+};
+
+}  // namespace dscore
