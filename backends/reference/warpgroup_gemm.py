@@ -1,9 +1,9 @@
 """Products of matrices by warpgroups (hip_src/warpgroup_gemm): pointwise layers, their gradients.
 
-Order of additions, for one result: the products of its summed elements, ascending from the first of
-a part on, beginning with +0, and those past the last, which are +0 · +0; then the parts
-(backends/reference/split_k.py); then bias, then activation. Products are rounded before they are
-added. Here a step's tiles lie in LDS row after row: what the kernel exchanges there, it reads
+Order of additions, for one result: the products of its summed elements, ascending in each step,
+beginning with +0, those past the last +0 · +0; block ``r`` of rows begins with the ``r``-th step of
+its part, and goes on with the first after the last; then the parts (backends/reference/split_k.py);
+then bias, then activation. Products are rounded before they are added. Here a step's tiles lie in LDS row after row: what the kernel exchanges there, it reads
 exchanged.
 """
 
@@ -79,32 +79,33 @@ class _Product(LockstepKernel):
         self.blocks.begin()
         for at in range(self.t.repeat):
             self.first_m = (row_block + at * int(self.shape.blocks_m)) * self.t.tile_m
-            self._accumulate(part * int(self.shape.steps), at)
+            self._accumulate(part * int(self.shape.steps), at, row_block)
             self._store(part)
 
-    def _accumulate(self, first: int, tile: int) -> None:
+    def _accumulate(self, first: int, tile: int, row_block: Ints) -> None:
         """The steps of a block; the ring's turns run on from tile to tile."""
         t, shape = self.t, self.shape
         self.sums.fill(0)
         steps = max(min(int(shape.steps), int(shape.all_steps) - first), 0)
         for step in range(steps):
+            turned = first + (step + row_block) % steps
             ring = (tile * steps + step) % t.stages * self.stage
             a = self._bring(self.a_name, self.first_m, t.tile_m, self.sizes.m, self.sizes.along_a,
-                            first + step, ring)
+                            turned, ring)
             to = (self.kept + step * int(shape.bytes_b) // self.element.bytes if t.kept
                   else ring + int(shape.bytes_a) // self.element.bytes)
             b = self._bring(self.b_name, self.first_n, t.tile_n, self.sizes.n, self.sizes.along_b,
-                            first + step, to, kept=t.kept and tile > 0)
+                            turned, to, kept=t.kept and tile > 0)
             product = np.empty_like(self.sums)
             for k in range(t.step):
                 self.blocks.fma(self.sums, a[:, :, k, None], b[:, None, :, k], product)
 
-    def _bring(self, name: str, first: Ints, extent: int, all_extent: int, along: bool, step: int,
+    def _bring(self, name: str, first: Ints, extent: int, all_extent: int, along: bool, step: Ints,
                to: int, kept: bool = False) -> Floats:
         """A step's tile of an operand, by way of LDS: results' rows (or columns) by summed
         elements, zeros where there are none."""
         t, count, k = self.t, self.blocks.count, self.sizes.k
-        summed = step * t.step + lane_ids(t.step)
+        summed = step.reshape(count, 1, 1) * t.step + lane_ids(t.step)
         of = first.reshape(count, 1, 1) + lane_ids(extent, 1)
         at = of * k + summed if along else summed * all_extent + of
         held = np.broadcast_to((of < all_extent) & (summed < k), at.shape)

@@ -101,7 +101,7 @@ namespace emulation {
 // A product under way: of a first operand in LDS, or of the two rows of it that make this thread's
 // results. TF32 is what is left of a float without its last 13 bits.
 template <class T>
-struct WarpgroupProducts {
+struct ProductUnderWay {
   float *sums;
   uint64_t a, b;
   T rows[2][product_depth<T>];
@@ -125,7 +125,7 @@ struct WarpgroupProducts {
     return value(element);
   }
   static void make(const void *given) {
-    WarpgroupProducts p;
+    ProductUnderWay p;
     std::memcpy(&p, given, sizeof p);
     const int thread = device.current % device.threads % warpgroup_threads, lane = thread % 32;
     const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
@@ -174,7 +174,7 @@ template <class T, int Columns, bool AcrossA = false, bool AcrossB = false>
 __device__ inline void multiply_lds(float *sums, LdsOperand a, LdsOperand b, bool add) {
   static_assert(sizeof(T) == 2 || !(AcrossA || AcrossB), "TF32 lies along the sum");
 #if defined(DSCORE_HOST)
-  emulation::WarpgroupProducts<T>{sums,  a.bits,  b.bits,  {},      Columns,
+  emulation::ProductUnderWay<T>{sums,  a.bits,  b.bits,  {},      Columns,
                                   false, AcrossA, AcrossB, add}.begin();
 #elif defined(DSCORE_WARPGROUPS)
   using Product = WarpgroupProduct<Columns>;
@@ -193,7 +193,7 @@ template <class T, int Columns, bool AcrossB = false>
 __device__ inline void multiply_registers(float *sums, const Word (&a)[4], LdsOperand b, bool add) {
   static_assert(sizeof(T) == 2 || !AcrossB, "TF32 lies along the sum");
 #if defined(DSCORE_HOST)
-  emulation::WarpgroupProducts<T> product{sums, 0,     b.bits,  {},      Columns,
+  emulation::ProductUnderWay<T> product{sums, 0,     b.bits,  {},      Columns,
                                           true, false, AcrossB, add};
   emulation::gather_rows<T>(product.rows, a, __LINE__);
   product.begin();

@@ -5,8 +5,10 @@
 // each, multiply them there, and send results back by boxes as well. A block takes `repeat` tiles of
 // rows, `blocks_m` apart, and its ring runs on from each to the next.
 //
-// Order of additions, as the reference backend has it: a result's products are added in the order
-// of its summed elements, those of a part beginning with its first; then the parts, in their order.
+// Order of additions, as the reference backend has it: a result's products are added step by step,
+// in the order of its summed elements in each; the r-th block of rows begins with the r-th step of
+// its part, and goes on with the first after the last, so that blocks do not read the same columns'
+// elements at the same time. Then the parts are added, in their order.
 #pragma once
 
 #include "warpgroup_gemm/shape.hpp"
@@ -67,7 +69,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
 
   const Shape &s;
   const Maps &maps;
-  int thread, row_block, first_n, part, first_step, steps;
+  int thread, row_block, first_n, part, first_step, steps, rotation;
   unsigned char *lds;
   TransferBarrier *full, *empty;
 
@@ -78,6 +80,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         part(t::parts > 1 ? blockIdx.x / (tiles_n(shape) * blocks_m(shape)) : 0),
         first_step(part * steps_each(shape)),
         steps(least(steps_each(shape), all_steps(shape) - first_step)),
+        rotation(steps > 1 ? row_block % steps : 0),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages) {
     if (thread == t::consumers) {
@@ -129,7 +132,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         const bool columns = t::kept == 0 || first;
         TransferBarrier *barrier = full + turn.stage;
         arrive_expecting(barrier, t::bytes_a + (columns ? t::bytes_b : 0));
-        const int summed = (first_step + step) * t::step;
+        const int next = step + rotation, turned = next < steps ? next : next - steps;
+        const int summed = (first_step + turned) * t::step;
         load<t::boxes_a>(barrier, lds + turn.stage * t::stage_bytes, maps.a, t::across_a, first_m,
                          summed, t::box_a);
         if (columns)
