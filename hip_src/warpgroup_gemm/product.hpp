@@ -90,6 +90,24 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       prepare_barriers(empty, t::stages, t::groups);
     }
     __syncthreads();
+    if constexpr (t::ahead) {
+      admit_next_kernel();
+      if (thread == t::consumers) prefetch();
+    }
+  }
+
+  // The first tile, while the kernel before this one may still write it.
+  __device__ void prefetch() const {
+    DSCORE_ROLLED
+    for (int step = 0; step < steps; step++) {
+      const int summed = summed_of(step), first_m = row_block * t::tile_m;
+      each_box<t::boxes_a>(t::across_a, first_m, summed, [&](int, const int (&at)[2]) {
+        prefetch_box(maps.a, at);
+      });
+      each_box<t::boxes_b>(t::across_b, first_n, summed, [&](int, const int (&at)[2]) {
+        prefetch_box(maps.b, at);
+      });
+    }
   }
 
   // Calls each(first row of a tile, whether it is the block's first one).
@@ -113,13 +131,17 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
                        : lds + stage * t::stage_bytes + t::bytes_a;
   }
 
-  template <int Boxes>
-  __device__ void load(TransferBarrier *barrier, unsigned char *to, const TensorMap &map,
-                       bool across, int first, int summed, int box) const {
+  // The first summed element of a step.
+  __device__ int summed_of(int step) const {
+    const int next = step + rotation, turned = next < steps ? next : next - steps;
+    return (first_step + turned) * t::step;
+  }
+  // Calls take(number, its first elements) for the boxes of an operand.
+  template <int Boxes, class Take>
+  static __device__ void each_box(bool across, int first, int summed, Take take) {
     DSCORE_UNROLL
     for (int i = 0; i < Boxes; i++)
-      load_box(barrier, to + i * box * swizzled_row, map,
-               {(across ? first : summed) + i * t::row, across ? summed : first});
+      take(i, {(across ? first : summed) + i * t::row, across ? summed : first});
   }
   // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers.
   __device__ void copy_all() const {
@@ -132,13 +154,16 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         const bool columns = t::kept == 0 || first;
         TransferBarrier *barrier = full + turn.stage;
         arrive_expecting(barrier, t::bytes_a + (columns ? t::bytes_b : 0));
-        const int next = step + rotation, turned = next < steps ? next : next - steps;
-        const int summed = (first_step + turned) * t::step;
-        load<t::boxes_a>(barrier, lds + turn.stage * t::stage_bytes, maps.a, t::across_a, first_m,
-                         summed, t::box_a);
+        const int summed = summed_of(step);
+        unsigned char *to = lds + turn.stage * t::stage_bytes;
+        each_box<t::boxes_a>(t::across_a, first_m, summed, [&](int i, const int (&at)[2]) {
+          load_box(barrier, to + i * t::box_a * swizzled_row, maps.a, at);
+        });
+        to = columns_at(turn.stage, step);
         if (columns)
-          load<t::boxes_b>(barrier, columns_at(turn.stage, step), maps.b, t::across_b, first_n,
-                           summed, t::box_b);
+          each_box<t::boxes_b>(t::across_b, first_n, summed, [&](int i, const int (&at)[2]) {
+            load_box(barrier, to + i * t::box_b * swizzled_row, maps.b, at);
+          });
         turn.pass();
         refilled = refilled || turn.stage == 0;
       }
@@ -243,7 +268,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   }
 
   __device__ void run(const Arguments &args) {
-    if constexpr (t::ahead) admit_next_kernel();
     if (thread < t::consumers) multiply_all(args);
     else if (thread == t::consumers) copy_all();
   }

@@ -31,7 +31,7 @@ class WarpgroupGemmTiling(Tiling):
     fills by the copy engine. A block takes `repeat` tiles of rows one after the other. `kept`: all
     steps of the columns' operand stay in LDS meanwhile. `parts` blocks share the summed pixels of a
     weight gradient, whose parts a further kernel adds. `ahead`: the next kernel's blocks may come
-    when these have begun, and not when they have all copies under way.
+    when these have begun, and have the L2 cache ask for their first tiles meanwhile.
     """
 
     tile_m: int
