@@ -37,8 +37,8 @@ needs_compiler = pytest.mark.skipif(EmulatedBackend().missing() is not None,
 
 # An element type: a line of numerics.
 
-# Kernels that assert that a vector of 16 bytes holds four elements.
-BY_FOURS = {"implicit_gemm_universal"}
+# Kernels that assert that a vector of 16 bytes holds four elements, or that these are of 16 bits.
+BY_FOURS = {"implicit_gemm_universal", "warpgroup_gemm"}
 
 @pytest.fixture
 def float64(monkeypatch):

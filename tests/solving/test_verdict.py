@@ -15,6 +15,7 @@ from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.split_k.tiling import SplitKTiling
 from dscore.algorithms.tap_sums.tiling import TapSumsTiling
+from dscore.algorithms.warpgroup_gemm.tiling import WarpgroupGemmTiling
 from dscore.algorithms.winograd.tiling import WinogradTiling
 from dscore.core import catalog
 from dscore.core.errors import InfeasibleError, SpecError
@@ -74,6 +75,7 @@ def _gradient(name):
     return layer.problem
 
 
+HALVES = parse_problem("n1c64h9w9_o144k1_float16_nhwc")
 VGG = catalog.layers()["VGG-1"].permitting("winograd")
 WINOGRAD = (32, 32, 16, 32, 8, 8, 8, 2, 1, 8, 8)
 # One configuration for every code: (problem, device, tiling, block_n).
@@ -140,6 +142,9 @@ BROKEN = {
                 ImplicitGemmTiling(8, 16, 8, 16, 4, 1, 4, 2, 40), 1),
     "E-REPEAT": (parse_problem("n1c64h9w9_o8k1_nhwc"), Z100SM,
                  GemmUniversalTiling(8, 32, 8, 32, 8, 1, 32, 2, repeat=2), 1),
+    "E-WARPGROUPS": (HALVES, Z100SM, WarpgroupGemmTiling(64, 64, 64, 2), 1),
+    "E-BOX": (HALVES, H200, WarpgroupGemmTiling(320, 64, 64, 2), 1),
+    "E-BOXES": (HALVES, H200, WarpgroupGemmTiling(64, 72, 64, 2), 1),
     "E-SCALE": (parse_problem("n1c64h9w9_o8k1_float16_nhwc_scaled"), Z100SM,
                 GemmUniversalTiling(8, 32, 8, 32, 8, 1, 32, 2), 1),
 }

@@ -1,0 +1,131 @@
+"""Products of matrices by warpgroups on the emulated device: equal to the reference, and faults
+caught; what is refused, and on which devices."""
+
+import pytest
+from emulated_runs import (
+    ORDERS,
+    altered,
+    reports_of,
+    require_bit_equal,
+    require_silence,
+    sanitized,
+)
+
+from dscore.algorithms.registry import algorithm
+from dscore.algorithms.warpgroup_gemm.tiling import WarpgroupGemmTiling
+from dscore.backends.emulated import EmulatedBackend
+from dscore.checking.check import check_plan
+from dscore.core import catalog
+from dscore.core.errors import SpecError
+from dscore.core.token import parse_problem
+from dscore.solving.solver import make_plan, solve
+
+MISSING = EmulatedBackend().missing()
+needs_compiler = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+H200 = catalog.device("h200")
+
+
+def planned(tiling, token):
+    return make_plan(parse_problem(token), H200, tiling)
+
+
+# Rows, columns and summed elements that end with a tile and before its end; rings that are
+# refilled, columns that stay, parts, the last of which has no steps.
+PLANS = [planned(WarpgroupGemmTiling(*fields), token) for fields, token in (
+    ((64, 64, 64, 2), "n1c64h8w8_o64k1_float16_nhwc"),
+    ((64, 40, 64, 3, 2, True), "n2c72h9w9_o40k1_float16_nhwc_bias_relu"),
+    ((128, 64, 64, 2, 2), "n1c200h13w13_o136k1_bfloat16_nhwc_bias_silu_residual"),
+    ((64, 8, 128, 2), "n3c8h1w1_o8k1_bfloat16_nhwc_bias"),
+    ((192, 16, 128, 2, 1, False, 1, True), "n1c264h10w21_o16k1_float16_nhwc_relu6_residual"),
+    ((64, 192, 64, 4, 3, True, 1, True), "n1c136h17w11_o200k1_float16_nhwc"),
+    ((128, 64, 64, 2, 1, True), "input_gradient_n1c200h13w13_o136k1_bfloat16_nhwc"),
+    ((64, 24, 128, 2, 2), "input_gradient_n2c24h9w9_o264k1_float16_nhwc"),
+    ((64, 128, 64, 2, 1, False, 2), "weight_gradient_n1c200h13w13_o136k1_float16_nhwc"),
+    ((128, 40, 128, 2), "weight_gradient_n1c40h13w13_o136k1_float16_nhwc"),
+    ((64, 16, 64, 3, 1, False, 9), "weight_gradient_n3c16h8w13_o72k1_bfloat16_nhwc"))]
+
+
+@needs_compiler
+@pytest.mark.parametrize("sizes", ["any", "fixed"])
+def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
+    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+
+
+REFILLED, WEIGHTS = PLANS[2], PLANS[8]
+# The plan, the file and its source as it is, with its fault, and what is said of it.
+FAULTS = {
+    "a buffer filled before it is read": (
+        REFILLED, "warpgroup_gemm/product.hpp",
+        "if (refilled) wait_barrier(empty + turn.stage, turn.parity ^ 1);", "", "WRONG"),
+    "a buffer released before it is read": (
+        REFILLED, "warpgroup_gemm/product.hpp",
+        "        if (step > 0) {\n          wait_products<1>();", "        if (step > 0) {",
+        "WRONG"),
+    "products of what has not come": (
+        REFILLED, "warpgroup_gemm/product.hpp",
+        "        wait_barrier(full + turn.stage, turn.parity);\n", "", "boxes of tensors came"),
+    "results exchanged in another way": (
+        REFILLED, "warpgroup_gemm/product.hpp", "swizzled(place)), two);", "place), two);",
+        "WRONG"),
+    "results that follow too soon": (
+        REFILLED, "warpgroup_gemm/product.hpp", "      if (of_group == 0) wait_stores<0>();\n", "",
+        "WRONG"),
+    "results not waited for": (
+        REFILLED, "warpgroup_gemm/product.hpp",
+        "if (!Roles::shared && thread % warpgroup_threads == 0) wait_stores<0>();", "", "WRONG"),
+    "operands across read as along": (
+        WEIGHTS, "warpgroup_gemm/product.hpp", "t::across_a, t::across_b>(", "false, t::across_b>(",
+        "WRONG"),
+    "columns 64 on from another tile": (
+        WEIGHTS, "warpgroup_gemm/product.hpp", "swizzled_tile, t::box_b * swizzled_row);",
+        "swizzled_tile, swizzled_tile);", "WRONG"),
+    "more bytes than come": (
+        REFILLED, "warpgroup_gemm/product.hpp", "t::bytes_a + (columns ? t::bytes_b : 0));",
+        "t::bytes_a + t::bytes_b + 16);", "wait for one another"),
+    "sums of the tile before": (
+        REFILLED, "warpgroup_gemm/product.hpp", "further(t::across_b, t::box_b)), step + k > 0);",
+        "further(t::across_b, t::box_b)), true);", "WRONG"),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
+    plan, name, right, wrong, words = FAULTS[fault]
+    reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
+    assert any(words in text for text in reports.values()), reports
+
+
+@needs_compiler
+def test_without_a_fault_nothing_is_said(monkeypatch):
+    backend = EmulatedBackend()
+    backend.prepare([REFILLED, WEIGHTS])
+    for order in ORDERS:
+        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
+        assert all(check_plan(backend, plan, 0).ok for plan in (REFILLED, WEIGHTS))
+
+
+@needs_compiler
+def test_the_sanitizers_find_nothing(tmp_path):
+    fields = ",".join(f"{name}={value}" for name, value in WarpgroupGemmTiling(
+        64, 40, 64, 2, 2, True).as_dict().items())
+    require_silence(sanitized(tmp_path, "run", "n1c72h9w9_o40k1_float16_nhwc_bias", "--device",
+                              "h200", "--tiling", fields))
+
+
+@pytest.mark.parametrize(("token", "code"), [
+    ("n1c60h8w8_o64k1_float16_nhwc", "E-CHANNELS"), ("n1c64h8w8_o60k1_float16_nhwc", "E-CHANNELS"),
+    ("n1c64h8w8_o64k1s2_float16_nhwc", "E-STRIDE"), ("n1c64h8w8_o64k1p1_float16_nhwc", "E-STRIDE"),
+    ("n1c64h8w8_o64k1_float16_nhwc_scaled", "E-SCALE"), ("n1c64h8w8_o64k1_float16", "E-LAYOUT"),
+    ("n1c64h8w8_o64k1_nhwc", "E-DTYPE"), ("n1c64h8w8_o64k3_float16_nhwc", "E-KIND")])
+def test_what_it_does_not_run_is_refused_by_name(token, code):
+    [violation] = algorithm("warpgroup_gemm").refuses(parse_problem(token))
+    assert violation.code == code
+
+
+def test_it_suits_hopper_alone():
+    one, problem = algorithm("warpgroup_gemm"), parse_problem("n1c64h8w8_o64k1_float16_nhwc")
+    assert [name for name, device in catalog.devices().items() if one.suits(device)] == [
+        "h100", "h200"]
+    with pytest.raises(SpecError, match=r"does not run .* on a100"):
+        solve(problem, catalog.device("a100"), algorithm="warpgroup_gemm")
