@@ -19,8 +19,9 @@ from dscore.building.toolchain import compilers_at_most, cores
 from dscore.core.backend import Backend
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
+from dscore.tuning import records
 from dscore.tuning.builder import Builder
-from dscore.tuning.measurement import TuningRecord
+from dscore.tuning.measurement import Measurement, TuningRecord
 from dscore.tuning.search import (
     FINAL_RUNS,
     Progress,
@@ -117,13 +118,42 @@ class BuildAhead:
         return Prepared(number, plans, record, self._builder.build(wanted))
 
 
+class Keeping:
+    """Measurements written to the records by a thread, as a disk takes milliseconds for each.
+
+    At its end, however that comes, all of them are there. Raises then what a write raised.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: SimpleQueue[Measurement | None] = SimpleQueue()
+        self._failed: list[Exception] = []
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def __enter__(self) -> Callable[[Measurement], None]:
+        self._thread.start()
+        return self._waiting.put
+
+    def __exit__(self, *raised: object) -> None:
+        self._waiting.put(None)
+        self._thread.join()
+        if self._failed and raised[0] is None:
+            raise self._failed[0]
+
+    def _work(self) -> None:
+        while (measurement := self._waiting.get()) is not None:
+            try:
+                records.keep(measurement)
+            except Exception as failed:  # told at the end
+                self._failed.append(failed)
+
+
 def halve(request: SearchRequest, backend: Backend, prepared: Prepared, until: float,
-          report: Progress) -> SearchResult:
+          report: Progress, keep: Callable[[Measurement], None]) -> SearchResult:
     """Search among the candidates of one problem.
 
     Ends at *until*, on the monotonic clock, after the candidate in hand.
     """
-    plans, trials = prepared.plans, Trials(request, backend, prepared.record)
+    plans, trials = prepared.plans, Trials(request, backend, prepared.record, keep)
     crashed: set[str] = set()  # which are not on record before another one has run
     while round_of := due([plan for plan in plans if plan.tiling.name not in crashed],
                           trials.known):
@@ -150,11 +180,12 @@ def halve_all(request: SearchRequest, backend: Backend, problems: Sequence[ConvP
     least seconds.
     """
     results: dict[int, SearchResult] = {}
-    for prepared in BuildAhead(request, backend, problems).prepared():
-        results[prepared.number] = halve(request, backend, prepared, until,
-                                         partial(report, prepared.number))
-        if time.monotonic() >= until:
-            break
+    with Keeping() as keep:
+        for prepared in BuildAhead(request, backend, problems).prepared():
+            results[prepared.number] = halve(request, backend, prepared, until,
+                                             partial(report, prepared.number), keep)
+            if time.monotonic() >= until:
+                break
     return results
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -53,8 +54,9 @@ class SearchRequest:
 class Trials:
     """Trials of one problem on one backend, which share the data and the exact result."""
 
-    def __init__(self, request: SearchRequest, backend: Backend, record: TuningRecord) -> None:
-        self._request, self._backend = request, backend
+    def __init__(self, request: SearchRequest, backend: Backend, record: TuningRecord,
+                 keep: Callable[[Measurement], object] | None = None) -> None:
+        self._request, self._backend, self._keeps = request, backend, keep or records.keep
         self._identity, best = record.identity, record.best
         self.fastest = None if best is None else best.seconds
         self._good = None if best is None else solver.make_plan(
@@ -135,7 +137,7 @@ class Trials:
                               f"{self._backend.name}; the first said: {self._crashes[0].refused}")
 
     def _keep(self, measurement: Measurement) -> None:
-        records.keep(measurement)
+        self._keeps(measurement)
         self.known = replace(self.known, measurements=self.known.measurements | {measurement})
 
     def _keep_crashes(self) -> None:

@@ -15,7 +15,7 @@ from tuning_backends import Compiled, Scripted, scripted_seconds
 
 from dscore.building import toolchain
 from dscore.core import catalog
-from dscore.core.errors import CompileError, SpecError
+from dscore.core.errors import CompileError, SpecError, UnavailableError
 from dscore.core.token import parse_problem, problem_token
 from dscore.measuring.timing import Effort, NoGraphError, brief_timing
 from dscore.solving import solver
@@ -162,6 +162,15 @@ def test_an_interruption_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch
     one, = halved()
     assert one.complete
     assert Scripted.timed[timed][0] == NAMES[3]
+
+
+def test_a_record_that_cannot_be_written_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(measurement: Any) -> None:
+        raise UnavailableError("no room on the disk")
+
+    monkeypatch.setattr(records, "keep", full)
+    with pytest.raises(UnavailableError, match="no room on the disk"):
+        halved()
 
 
 def test_an_executor_is_refused() -> None:
