@@ -16,14 +16,16 @@ from dscore.bench.summary import FLOAT16
 from dscore.calling.quantization import Quantization
 from dscore.checking.bound import Accuracy, compare
 from dscore.checking.oracle import Expected
+from dscore.core.errors import SpecError
 from dscore.core.problem import ConvProblem
+from dscore.core.token import problem_token
 from dscore.ops import output_of
 
 PRODUCT = "int_mm"
 PADDED = "int_mm_padded"  # of as many rows as are whole tiles, which PyTorch is given beforehand
 _LEAST_ROWS, _MULTIPLE = 17, 8  # that `_int_mm` takes, and of which channels are multiples
 _TILE_ROWS = 32
-_MULTIPLIER, _POINTS = 3, 4  # places among the operands
+_MULTIPLIER, _POINTS, _PLAIN = 3, 4, 6  # places among the operands, and how many there are
 
 
 def integer_ways(problem: ConvProblem) -> list[str]:
@@ -105,13 +107,24 @@ class ProductSubject:
 
 
 def give_whole_range(arrays: Sequence[Any]) -> None:
-    """Let results of a layer of int8 have the whole range, as those of a `Quantization` have."""
+    """Let results of a layer of int8 have the whole range, as those of a `Quantization` have.
+
+    A layer with more operands than x, w, bias, multiplier and points stays as it is.
+    """
+    if len(arrays) != _PLAIN:
+        return
     points = arrays[_POINTS]
     points[2], points[3] = -128, 127
 
 
 def quantization_of(problem: ConvProblem, arrays: Sequence[Any]) -> Quantization:
-    """The value by which `dscore.conv` computes what kernels compute of *arrays*."""
+    """The value by which `dscore.conv` computes what kernels compute of *arrays*.
+
+    Raises SpecError for a layer with further operands.
+    """
+    if len(arrays) != _PLAIN:
+        raise SpecError(f"calls of {problem_token(problem)} are not compared: it has operands "
+                        "beside x, w and bias; leave eager out: --cache cold,hot")
     multiplier, (x_zero, y_zero, *_) = arrays[_MULTIPLIER].tolist(), arrays[_POINTS].tolist()
     if problem.spec.out_element.exact:
         return Quantization(x_scale=1.0, x_zero_point=x_zero, w_scale=multiplier, y_scale=1.0,

@@ -8,6 +8,7 @@ from dscore.bench.run import Bench, Comparison, bench
 from dscore.bench.summary import layer_results, summaries
 from dscore.bench.torch_methods import WAYS
 from dscore.core import catalog
+from dscore.core.errors import SpecError
 from dscore.core.token import parse_problem
 
 INTEGERS = "n2c8h5w7_o16k1_int8_nhwc", "n1c8h5w6_o8k3s2p1g8_int8_nhwc_bias"
@@ -97,3 +98,15 @@ def test_without_peers_int8_is_timed_alone():
     assert [one.method for one in rows] == ["dscore"] * 2
     one, *_ = summaries(layer_results(rows))
     assert (one.over_best, one.over_float16) == (None, None)
+
+
+def test_a_layer_of_further_operands_stays_as_it_is_and_is_not_called():
+    runner = Bench(asked(INTEGERS[0])).runner
+    problem = parse_problem(INTEGERS[0])
+    arrays, = runner.sets(problem, 1, 0)
+    more = (*arrays[:-1], arrays[0], arrays[-1])
+    before = more[4].tolist()
+    integer_methods.give_whole_range(more)
+    assert more[4].tolist() == before
+    with pytest.raises(SpecError, match="leave eager out"):
+        quantization_of(problem, more)
