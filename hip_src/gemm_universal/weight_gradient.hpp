@@ -56,13 +56,19 @@ struct SumTiling {
 template <class T, class Tiling, class Layer, class Shape, class>
 struct GemmUniversalWeightGradient
     : Product<T, Tiling, PointwiseWeightGradient<Tiling, Layer, Shape>> {
-  using Product<T, Tiling, PointwiseWeightGradient<Tiling, Layer, Shape>>::Product;
+  using Base = Product<T, Tiling, PointwiseWeightGradient<Tiling, Layer, Shape>>;
+  using Base::Base;
   using Then =
       std::conditional_t<(Tiling::parts > 1), SplitKSum<T, SumTiling<Tiling>, Shape>, void>;
 
   static long long workspace_bytes(const Shape &s) {
     const long long bytes = sizeof(float);
     return Tiling::parts > 1 ? bytes * Tiling::parts * s.out_channels * s.in_channels : 0;
+  }
+  __device__ void run(const typename Base::Arguments &args) {
+    // Blocks of the sum of parts may come beforehand: they wait for this kernel's end.
+    if constexpr (Tiling::parts > 1) admit_next_kernel();
+    Base::run(args);
   }
 };
 

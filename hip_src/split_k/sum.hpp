@@ -55,6 +55,7 @@ struct SplitKSum : KernelOn<T, WorkspaceArguments> {
     return sum;
   }
   __device__ void run(const WorkspaceArguments &args) {
+    admit_next_kernel();  // whose start would else wait for the end of many short blocks
     Vector sum{};
     if (at < vectors(s)) sum = parts_of_row(static_cast<const Vector *>(args.workspace));
     if constexpr (rows > 1) {

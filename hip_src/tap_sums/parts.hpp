@@ -30,6 +30,7 @@ struct TapSumsParts : KernelOn<T, WorkspaceArguments> {
   __device__ TapSumsParts(const WorkspaceArguments &, const Shape &shape) : s(shape) {}
 
   __device__ void run(const WorkspaceArguments &args) {
+    admit_next_kernel();  // whose start would else wait for the end of many short blocks
     float *const parts = block_lds<float, threads>();
     const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
     const int at = blockIdx.x * lanes + lane;
