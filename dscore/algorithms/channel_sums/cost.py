@@ -31,7 +31,7 @@ WEIGHTS = {"wavefront": 45.3, "fma": 1.97, "load": 0.41, "copy": 4.96, "convert"
            "lds": 0.01, "wait": 923.0, "tile": 813.0, "band": 50.0, "transfer": 0.0122,
            "reduce": 15.3, "serial": 0.996, "block": 1.0, "memory": 0.769, "loaded": 0.581,
            "fill": 0.0, "first": 100.0, "norm": 1.56, "then": 7520.0, "part": 2.64,
-           "cluster": 700.0, "ahead": 100.0, "ahead_share": 0.23}
+           "cluster": 900.0, "cluster_share": 0.22, "ahead": 100.0, "ahead_share": 0.23}
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,18 @@ def work(case: Case, grids: Count) -> Work:
         + units * (weight["load"] * traffic.reads + weight["copy"] * traffic.copies
                    + weight["convert"] * traffic.conversions) + weight["load"] * traffic.reduction,
         products=0.0, lds=weight["lds"] * (traffic.lds_clocks * units + traffic.reduction),
-        lines=0.0, waits=weight["wait"] + waits + weight["reduce"] * traffic.reduction
-        + weight["cluster"] * (t.cluster > 1),
+        lines=0.0, waits=weight["wait"] + waits + weight["reduce"] * traffic.reduction,
         fill_bytes=weight["fill"] * footprint.lds_bytes,
         l2_bytes=channel_tiles(case.problem, t) * shape.units * weight["loaded"] * traffic.sectors
         + 2 * np.where(t.slices > 1, t.slices, 0) * WORD_BYTES * sums,
-        saved_seconds=(_saved_ahead(case) - then) / case.device.clock_hz)
+        saved_seconds=_saved(case, then) / case.device.clock_hz)
 
 
-def _saved_ahead(case: Case) -> Count:
-    """Clocks that working ahead saves: those of a start, less a share of what must move."""
-    device, weight = case.device, case.weights
+def _saved(case: Case, then: Count) -> Count:
+    """Clocks that are saved: by working ahead those of a start, less a share of what must move, as
+    the blocks that come early take some of its bandwidth. Less those of the launch that adds
+    slices, and of a cluster's sums; its blocks come all at once, which costs a share, too."""
+    device, weight, t = case.device, case.weights, case.tiling
     moving = compulsory_bytes(case.problem) / device.bandwidth * device.clock_hz
-    return case.tiling.ahead * (weight["ahead"] - weight["ahead_share"] * moving)
+    return (t.ahead * (weight["ahead"] - weight["ahead_share"] * moving) - then
+            - (t.cluster > 1) * (weight["cluster"] + weight["cluster_share"] * moving))

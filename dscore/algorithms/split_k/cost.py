@@ -19,7 +19,7 @@ WEIGHTS = {"wavefront": 9.08, "fma": 1.1, "through_registers": 158.0, "split": 0
            "product": 8.41, "lds_load": 0.593, "lds": 1.09, "copy": 7.95, "store": 12.3,
            "join": 6.66, "wait": 807.0, "step": 228.0, "fragment": 5.44, "loaded": 0.543,
            "loaded_planes": 0.7, "plane": 150.0, "sum_launch": 1210.0, "part": 0.694,
-           "cluster": 900.0, "block": 261.0, "memory": 1.07, "first": 1920.0, "serial": 1.0,
+           "cluster": 2000.0, "block": 261.0, "memory": 1.07, "first": 1920.0, "serial": 1.0,
            "norm": 3.8}
 
 

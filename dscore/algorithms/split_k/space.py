@@ -28,8 +28,8 @@ _LEAST_FULL = 0.6
 _MOST_SUMS = 80
 # Blocks of all parts for each compute unit; 0: one part, whatever that leaves idle.
 _FILLS = (0, 1, 2, 3, 4, 6)
-# Blocks of clusters for each compute unit, at most.
-_MOST_JOINED = 4
+# Blocks of a cluster, at most: larger ones lost on every layer that was timed.
+_MOST_CLUSTER = 4
 _LEAST_STEPS = 2  # of a block, where there are several parts
 _PLANE = 0
 _MOST_PLANE = 400  # pixels: three buffers of 32 channels fill LDS
@@ -62,12 +62,12 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
     full = tiles * c.tile_o * c.tile_i * _LEAST_FULL <= spec.out_channels * spec.in_channels
     usual = full & (c.waves > 1)
-    # The blocks of one cluster in place of parts, where these about fill the device.
+    # The blocks of one cluster in place of parts, where all of them run at once.
     joined = [select(SimpleNamespace(**{**vars(columns), "parts": 0 * parts + 1,
                                         "cluster": 0 * parts + size}),
                      usual & (c.fill == 1) & (size <= most)
-                     & (tiles * size <= _MOST_JOINED * device.compute_units))
-              for size in powers_of_two(device.cluster_blocks) if size > 1]
+                     & (tiles * size <= device.compute_units))
+              for size in powers_of_two(min(device.cluster_blocks, _MOST_CLUSTER)) if size > 1]
     return concatenate(select_or_all(columns, usual, keep), *joined)
 
 

@@ -28,7 +28,7 @@ SECTOR_BYTES = 32
 WEIGHTS = {"wavefront": 22.5, "fma": 0.0853, "load": 0.567, "lds": 0.838, "wait": 124.0,
            "unit": 829.0, "transfer": 0.0274, "copy": 116.0, "reduce": 744.0, "serial": 1.63,
            "block": 100.0, "memory": 0.8, "loaded": 0.0546, "fill": 0.0, "first": 349.0,
-           "norm": 1.2, "then": 2010.0, "part": 8.7, "cluster": 700.0,
+           "norm": 1.2, "then": 2010.0, "part": 8.7, "cluster": 900.0, "cluster_share": 0.22,
            "ahead": 1860.0, "ahead_share": 0.508}
 
 
@@ -146,18 +146,18 @@ def work(case: Case, grids: Count) -> Work:
         issue=weight["wavefront"] + weight["fma"] * footprint.fmas
         + weight["load"] * ((traffic.reads + traffic.copies) * units + traffic.reduction),
         products=0.0, lds=weight["lds"] * (traffic.lds_clocks * units + traffic.reduction),
-        lines=0.0, waits=weight["wait"] + waits + weight["reduce"]
-        + weight["cluster"] * (t.cluster > 1),
+        lines=0.0, waits=weight["wait"] + waits + weight["reduce"],
         fill_bytes=weight["fill"] * footprint.lds_bytes,
         l2_bytes=footprint.blocks * weight["loaded"] * traffic.sectors * SECTOR_BYTES
         + 2 * np.where(t.slices > 1, t.slices, 0) * WORD_BYTES * sums_of(case.problem),
-        saved_seconds=(_saved_ahead(case) - then) / case.device.clock_hz)
+        saved_seconds=_saved(case, then) / case.device.clock_hz)
 
 
-def _saved_ahead(case: Case) -> Count:
-    """Clocks that working ahead saves: those of a start, less a share of what must move, as the
-    blocks that come early take some of its bandwidth."""
-    device, weight = case.device, case.weights
+def _saved(case: Case, then: Count) -> Count:
+    """Clocks that are saved: by working ahead those of a start, less a share of what must move, as
+    the blocks that come early take some of its bandwidth. Less those of the launch that adds
+    slices, and of a cluster's sums; its blocks come all at once, which costs a share, too."""
+    device, weight, t = case.device, case.weights, case.tiling
     moving = compulsory_bytes(case.problem) / device.bandwidth * device.clock_hz
-    return case.tiling.ahead * (weight["ahead"] - weight["ahead_share"] * moving)
-
+    return (t.ahead * (weight["ahead"] - weight["ahead_share"] * moving) - then
+            - (t.cluster > 1) * (weight["cluster"] + weight["cluster_share"] * moving))
