@@ -1,10 +1,9 @@
 """The contract of an algorithm: what dscore asks of a way to compute a convolution.
 
 An algorithm is a subclass of `Algorithm` in a folder of its own name, and a line in the registry.
-Nothing else in dscore knows which tiling it has before it: solver, cost model, code generator,
-pictures and conformance ask the algorithm. Every formula works on one tiling or, field for field,
-on int64 columns of many, so that the solver and the judge of a single tiling cannot differ.
-"""
+Nothing else knows which tiling it has before it: solver, cost model, code generator, pictures and
+conformance ask the algorithm. Every formula works on one tiling or, field for field, on int64
+columns of many, so that the solver and the judge of a single tiling cannot differ."""
 
 from __future__ import annotations
 
@@ -184,6 +183,7 @@ class Algorithm(ABC):
     permission: ClassVar[Permission] = "sum"  # that it needs of a problem
     filters: ClassVar[tuple[FilterForm, ...]] = ("plain",)  # that it takes
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
+    compared: ClassVar[bool] = False  # with the next one by estimates, and not preferred to it
     weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, on devices without their own
     own_weights: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # of an operation, instead
 

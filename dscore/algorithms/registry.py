@@ -22,8 +22,8 @@ from dscore.ops import operands_of
 _MOST_CHARACTERS = 64
 # In the order in which the solver tries them. Text, so that nothing is imported before its use.
 _REGISTRY: dict[str, str] = {
-    "gemm_universal": "dscore.algorithms.gemm_universal:GemmUniversal",
     "warpgroup_gemm": "dscore.algorithms.warpgroup_gemm:WarpgroupGemm",
+    "gemm_universal": "dscore.algorithms.gemm_universal:GemmUniversal",
     "gemm": "dscore.algorithms.gemm:Gemm",
     "channel_distribution": "dscore.algorithms.channel_distribution:ChannelDistribution",
     "row_reuse": "dscore.algorithms.row_reuse:RowReuse",

@@ -146,10 +146,10 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
 
     The algorithms that run *problem* are tried in the registry's order (under the ``paper`` rules
     the paper's own first), each with its spaces in their order, until one has a tiling that fits;
-    ``space.note`` names those that had none. What a problem permits beside sums is compared with
-    the next algorithm, by the estimates of both. *masked* True or False asks for a space of that
-    kind, of the algorithms that know both; *algorithm* asks for one by name, *among* leaves out all
-    others.
+    ``space.note`` names those that had none. What a problem permits beside sums, and any other that
+    is ``compared``, is compared with the next algorithm, by the estimates of both. *masked* True or
+    False asks for a space of that kind, of the algorithms that know both; *algorithm* asks for one
+    by name, *among* leaves out all others.
 
     Raises InfeasibleError where nothing fits, SpecError where *algorithm* does not run *problem*.
 
@@ -165,7 +165,8 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
                          "tiling fits")
             continue
         spaces.append(replace(space, note="; ".join(empty)))
-        if algorithm is not None or space.algorithm.permission == "sum":
+        one = space.algorithm
+        if algorithm is not None or (one.permission == "sum" and not one.compared):
             break
     if spaces:
         return spaces[0] if len(spaces) == 1 else min(spaces, key=Space.least_seconds)
@@ -188,8 +189,10 @@ def _spaces(problem: ConvProblem, device: Device, rules: Rules, masked: bool | N
         algorithms = tuple(one for one in algorithms if one.name == name)
         if not algorithms:
             able = [one.name for one in running(problem, rules, device)]
-            unsuited = f" on {device.name}" * (not algorithm_named(name).suits(device))
-            raise SpecError(f"{name!r} does not run {problem}{unsuited}; its algorithms are "
+            if name in [one.name for one in running(problem, rules)]:
+                raise InfeasibleError(f"{name} does not suit {device.name}; the algorithms of "
+                                      f"{problem} there are {', '.join(able)}")
+            raise SpecError(f"{name!r} does not run {problem}; its algorithms are "
                             f"{', '.join(able)}{did_you_mean(name, able)}")
     elif masked is not None and exact:
         algorithms = tuple(exact)

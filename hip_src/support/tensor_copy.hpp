@@ -184,27 +184,6 @@ __device__ inline void load_box(TransferBarrier *barrier, void *lds, const Tenso
 #endif
 }
 
-// Asks that a box comes to the L2 cache, which holds what any kernel writes to memory meanwhile.
-template <int Rank>
-__device__ inline void prefetch_box(const TensorMap &map, const int (&at)[Rank]) {
-#if defined(DSCORE_COPY_ENGINE)
-#define DSCORE_PREFETCH_BOX(rank, coordinates, ...)                                                \
-  asm volatile("cp.async.bulk.prefetch.tensor." rank ".L2.global [%0, {" coordinates "}];" ::"l"(  \
-                   &map), __VA_ARGS__ : "memory")
-  if constexpr (Rank == 2) DSCORE_PREFETCH_BOX("2d", "%1,%2", "r"(at[0]), "r"(at[1]));
-  if constexpr (Rank == 3)
-    DSCORE_PREFETCH_BOX("3d", "%1,%2,%3", "r"(at[0]), "r"(at[1]), "r"(at[2]));
-  if constexpr (Rank == 4)
-    DSCORE_PREFETCH_BOX("4d", "%1,%2,%3,%4", "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]));
-  if constexpr (Rank == 5)
-    DSCORE_PREFETCH_BOX("5d", "%1,%2,%3,%4,%5", "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]),
-                        "r"(at[4]));
-#undef DSCORE_PREFETCH_BOX
-#else
-  (void)map, (void)at;
-#endif
-}
-
 // Lets the engine read what this thread has written to LDS.
 __device__ inline void let_engine_see_lds() {
 #if defined(DSCORE_COPY_ENGINE)

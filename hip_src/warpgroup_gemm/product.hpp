@@ -90,24 +90,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       prepare_barriers(empty, t::stages, t::groups);
     }
     __syncthreads();
-    if constexpr (t::ahead) {
-      admit_next_kernel();
-      if (thread == t::consumers) prefetch();
-    }
-  }
-
-  // The first tile, while the kernel before this one may still write it.
-  __device__ void prefetch() const {
-    DSCORE_ROLLED
-    for (int step = 0; step < steps; step++) {
-      const int summed = summed_of(step), first_m = row_block * t::tile_m;
-      each_box<t::boxes_a>(t::across_a, first_m, summed, [&](int, const int (&at)[2]) {
-        prefetch_box(maps.a, at);
-      });
-      each_box<t::boxes_b>(t::across_b, first_n, summed, [&](int, const int (&at)[2]) {
-        prefetch_box(maps.b, at);
-      });
-    }
   }
 
   // Calls each(first row of a tile, whether it is the block's first one).

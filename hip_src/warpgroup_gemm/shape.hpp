@@ -8,13 +8,12 @@
 namespace dscore {
 
 // Kept: steps whose columns' elements stay in LDS for all tiles of rows of a block; 0 for none.
-template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, bool Ahead,
-          int Layout, int Wavefront>
+template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Layout,
+          int Wavefront>
 struct WarpgroupGemmTiling {
   static constexpr int tile_m = TileM, tile_n = TileN, step = Step, stages = Stages;
   static constexpr int repeat = Repeat, kept = Kept, parts = Parts, wavefront = Wavefront;
   static constexpr int layout = Layout, groups = TileM / warpgroup_rows;
-  static constexpr bool ahead = Ahead;
   // Of elements of 16 bits: in a row of LDS, and in an instruction along the sum.
   static constexpr int row = swizzled_row / 2, depth = 16;
   // The last wavefront copies.

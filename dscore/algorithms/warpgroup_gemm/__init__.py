@@ -89,6 +89,7 @@ class WarpgroupGemm(Algorithm):
               lambda c: "of a weight gradient; each has a result of its own in the workspace"),
     )
     spaces = (SpaceGenerator(True, columns_of),)
+    compared = True  # few summed elements, and results of odd rows, gemm_universal takes faster
     weights = cost.WEIGHTS
 
     def suits(self, device: Device) -> bool:
@@ -161,7 +162,7 @@ class WarpgroupGemm(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.tile_m, t.tile_n, t.step, t.stages, t.repeat,
-                int(shape_of(plan.problem, t).kept), t.parts, int(t.ahead),
+                int(shape_of(plan.problem, t).kept), t.parts,
                 f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:

@@ -33,8 +33,7 @@ def templates(draw: Any, device: Device) -> Template:
     tiling = WarpgroupGemmTiling(
         tile_m=ROWS * draw(st.integers(1, 3)), tile_n=8 * draw(st.integers(1, 12)), step=step,
         stages=draw(st.integers(2, 4)), repeat=draw(st.integers(1, 3)) if parts == 1 else 1,
-        kept=parts == 1 and draw(st.booleans()), parts=parts,
-        ahead=device.early_start and draw(st.booleans()))
+        kept=parts == 1 and draw(st.booleans()), parts=parts)
     return KeptTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn,
                         draw(st.integers(1, 2)) * tiling.kept)
 

@@ -28,9 +28,9 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     sizes = sizes_of(problem)
     axes = {"tile_m": _TILE_M, "tile_n": _columns(sizes), "step": _STEPS, "stages": _STAGES}
     if problem.operation == "weight_gradient":
-        c = grid(**axes, resident=(0,), kept=(0,), parts=_PARTS, ahead=(0, 1))
+        c = grid(**axes, resident=(0,), kept=(0,), parts=_PARTS)
     else:
-        c = grid(**axes, resident=(0, *_RESIDENT), kept=(0, 1), parts=(1,), ahead=(0, 1))
+        c = grid(**axes, resident=(0, *_RESIDENT), kept=(0, 1), parts=(1,))
     steps = ceil_div(sizes.k, c.step)
     tiles = ceil_div(sizes.m, c.tile_m) * ceil_div(sizes.n, c.tile_n)
     units = device.compute_units
@@ -45,9 +45,9 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         keep = (c.tile_m == ROWS) & (c.step == ROW) & (c.resident == 0) & (c.parts == 1)
     columns = SimpleNamespace(
         tile_m=c.tile_m, tile_n=c.tile_n, step=c.step, stages=c.stages, repeat=repeat, kept=c.kept,
-        parts=c.parts, ahead=c.ahead)
+        parts=c.parts)
     chosen = distinct(select(columns, keep))
-    chosen.kept, chosen.ahead = chosen.kept == 1, chosen.ahead == 1
+    chosen.kept = chosen.kept == 1
     return chosen
 
 

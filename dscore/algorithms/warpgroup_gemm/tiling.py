@@ -30,8 +30,7 @@ class WarpgroupGemmTiling(Tiling):
     elements come `step` at a time through a ring of `stages` LDS buffers, which a further wavefront
     fills by the copy engine. A block takes `repeat` tiles of rows one after the other. `kept`: all
     steps of the columns' operand stay in LDS meanwhile. `parts` blocks share the summed pixels of a
-    weight gradient, whose parts a further kernel adds. `ahead`: the next kernel's blocks may come
-    when these have begun, and have the L2 cache ask for their first tiles meanwhile.
+    weight gradient, whose parts a further kernel adds.
     """
 
     tile_m: int
@@ -41,7 +40,6 @@ class WarpgroupGemmTiling(Tiling):
     repeat: int = 1
     kept: bool = False
     parts: int = 1
-    ahead: bool = False
 
     algorithm: ClassVar[str] = "warpgroup_gemm"
 
@@ -49,13 +47,13 @@ class WarpgroupGemmTiling(Tiling):
     def name(self) -> str:
         """Part of a plan's canonical name.
 
-        >>> WarpgroupGemmTiling(128, 96, 64, 4, 3, True, ahead=True).name
-        'warpgroup_gemm_t128x96_k64x4_r3_kept_ahead'
+        >>> WarpgroupGemmTiling(128, 96, 64, 4, 3, True).name
+        'warpgroup_gemm_t128x96_k64x4_r3_kept'
         """
         return (f"warpgroup_gemm_t{self.tile_m}x{self.tile_n}_k{self.step}x{self.stages}"
                 f"{f'_r{self.repeat}' if self.repeat > 1 else ''}"
                 f"{'_kept' * self.kept}"
-                f"{f'_p{self.parts}' if self.parts > 1 else ''}{'_ahead' * self.ahead}")
+                f"{f'_p{self.parts}' if self.parts > 1 else ''}")
 
 
 @dataclass(frozen=True)
