@@ -85,6 +85,18 @@ inline void store(const void *given) {
   });
 }
 
+struct Span {
+  void *to;
+  const void *lds;
+  int bytes;
+};
+
+inline void store_bytes(const void *given) {
+  Span span;
+  std::memcpy(&span, given, sizeof span);
+  std::memcpy(span.to, span.lds, span.bytes);
+}
+
 template <int Rank>
 Box box_of(const TensorMap &map, const void *lds, TransferBarrier *barrier, const int (&at)[Rank]) {
   Box box{&map, static_cast<unsigned char *>(const_cast<void *>(lds)), barrier, {}};

@@ -212,6 +212,19 @@ __device__ inline void store_box(const TensorMap &map, const void *lds, const in
 #undef DSCORE_STORE_BOX
 #endif
 }
+// The same of bytes that lie side by side in memory: a multiple of 16, as both places are.
+__device__ inline void store_span(void *to, const void *lds, int bytes) {
+#if defined(DSCORE_HOST)
+  const emulation::Span span{to, lds, bytes};
+  if (emulation::lds_offset(lds) % 16 != 0 || reinterpret_cast<uintptr_t>(to) % 16 != 0)
+    emulation::device.misaligned = true;
+  if (emulation::copies_at_once()) return emulation::store_bytes(&span);
+  emulation::device.fibers[emulation::device.current].stores.push(emulation::store_bytes, span);
+#elif defined(DSCORE_COPY_ENGINE)
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(lds_address(lds)), "r"(bytes) : "memory");
+#endif
+}
 __device__ inline void commit_stores() {
 #if defined(DSCORE_HOST)
   emulation::device.fibers[emulation::device.current].stores.groups++;

@@ -198,7 +198,11 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if (!Roles::shared && thread % warpgroup_threads == 0) wait_stores<0>();
   }
 
-  // Results of a warpgroup's rows: by LDS, and a box; or parts of them to the workspace.
+  // Whether results of several rows lie side by side in memory, and boxes of their rows would begin
+  // within its sectors.
+  __device__ bool whole_rows() const { return tiles_n(s) == 1 && Roles::n(s) % 32 != 0; }
+
+  // Results of a warpgroup's rows: by LDS, and boxes or one span; or parts of them to the workspace.
   __device__ void finish(const Arguments &args, const float *sums, int first_m, int group,
                          bool first) const {
     const int of_group = thread % warpgroup_threads, lane = of_group % t::wavefront;
@@ -226,13 +230,19 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         const auto two = Roles::template results_of<T>(args, s, first_m + of, at,
                                                        sums + eight * 4 + half * 2, beside);
         const int place = of * swizzled_row + eight % 8 * 16 + column * int{sizeof(T)};
-        write_vector(reinterpret_cast<T *>(results + eight / 8 * t::result_box_bytes +
-                                           swizzled(place)), two);
+        auto *to = results + eight / 8 * t::result_box_bytes + swizzled(place);
+        if (whole_rows()) to = results + (of * Roles::n(s) + at) * int{sizeof(T)};
+        write_vector(reinterpret_cast<T *>(to), two);
       }
     }
     let_engine_see_lds();
     warpgroup_barrier(1 + group);
-    if (of_group == 0) {
+    if (of_group == 0 && whole_rows()) {
+      const int n = Roles::n(s), rows = least(warpgroup_rows, Roles::m(s) - first_m);
+      if (rows > 0)
+        store_span(static_cast<T *>(args.out) + first_m * n, results, rows * n * int{sizeof(T)});
+      commit_stores();
+    } else if (of_group == 0) {
       DSCORE_UNROLL
       for (int box = 0; box < t::result_boxes; box++)
         store_box(maps.out, results + box * t::result_box_bytes, {first_n + box * t::row, first_m});
