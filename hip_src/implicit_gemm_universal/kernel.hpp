@@ -158,8 +158,9 @@ struct ImplicitGemmUniversal
         Sum values[several];
         DSCORE_UNROLL
         for (int j = 0; j < several; j++) values[j] = accumulators[Lanes::index(r, q, e + j)];
-        write_vector(static_cast<Result *>(args.out) + pixel * s.out_channels + o,
-                     Epilogue::template results_of<several>(values, of_channels, points));
+        const int to = pixel * s.out_channels + o;
+        write_vector(static_cast<Result *>(args.out) + to,
+                     Epilogue::template results_of<several>(values, of_channels, points, to));
       }
     }
   }

@@ -210,7 +210,7 @@ struct IntegerRowWalk : RowSource<T, Tiling, View, Shape_, Results> {
       const bool inside_w = column_tiles(s) * t::lanes_w * t::thread_w == width;
       if ((height % t::thread_h == 0 || out_row + r < height) &&
           (inside_w || out_column + c < width)) {
-        const auto results = Results::template results_of<vector>(done, same, points);
+        const auto results = Results::template results_of<vector>(done, same, points, at);
         if constexpr (t::out_through_lds)
           write_vector(lds + (t::span_in + at - out_start), results);
         else write_vector(static_cast<Result *>(args.out) + at, results);

@@ -145,8 +145,6 @@ __device__ __attribute__((convergent)) inline float __shfl_down(float value, uns
 
 namespace dscore {
 
-__device__ inline float fminf(float a, float b) { return __builtin_fminf(a, b); }
-__device__ inline float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
 __device__ inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
 // e^value = 2^whole · 2^rest, where whole + rest = value · log2(e) in twice float32's precision.

@@ -98,8 +98,8 @@ FAULTS = {
         "  return static_cast<int16_t>(total);"),
     "half rounded up": (
         NVIDIA[4], "support/requantised.hpp",
-        "bits_as<int32_t>(clamped + 0x1.8p23f) + points.zero",
-        "static_cast<int32_t>(__builtin_floorf(clamped + 0.5f)) + points.zero"),
+        "bits_as<int32_t>(clamped + 0x1.8p23f)",
+        "static_cast<int32_t>(__builtin_floorf(clamped + 0.5f))"),
     "neighbouring channels of another fragment": (
         WHOLE, "implicit_gemm_universal/byte_lanes.hpp", "q * t::group + e / 2) * 4",
         "q * t::group + (t::group - 1 - e / 2)) * 4"),

@@ -44,12 +44,12 @@ def test_a_compiled_model_is_one_graph(quantized):
     compiled = torch.compile(quantized, fullgraph=True, backend=backend)
     with torch.no_grad():
         assert torch.equal(compiled(X), quantized(X))
-    assert [operators_in(one.graph) for one in graphs] == [5]
+    assert [operators_in(one.graph) for one in graphs] == [6]
 
 
 def test_a_model_is_exported(quantized):
     program = torch.export.export(quantized, (X,))
-    assert operators_in(program.graph) == 5  # four layers and a mean over pixels
+    assert operators_in(program.graph) == 6  # five layers and a mean over pixels
     assert torch.equal(program.module()(X), quantized(X))
 
 

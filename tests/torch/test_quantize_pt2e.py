@@ -189,8 +189,6 @@ KEPT = {
                     "its filter is not dequantised from int8 with zero points of zero"),
     "an axis": (lambda g: g.conv(g.quantized(g.x, 0.1, 0), 6, 6, axis=1),
                 "its filter is not dequantised"),
-    "a dense layer": (lambda g: g.conv(g.quantized(g.x, 0.1, 0), 6, 4, 3),
-                      "dense: dscore has only the definition itself in int8"),
 }
 
 

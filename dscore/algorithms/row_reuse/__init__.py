@@ -129,6 +129,9 @@ class RowReuse(Algorithm):
         violations = require_kind(problem, self.name, "depthwise")
         if not violations and problem.operation != "conv" and problem.spec.group_out > 1:
             return (Violation("E-MULTIPLIER", "channel multiplier", problem.spec.group_out, 1),)
+        if problem.spec.element.exact and problem.spec.residual:
+            # Results leave in vectors of LDS, which a residual's need not be in memory.
+            return (*violations, Violation("E-RESIDUAL", "residual of int8", "one", "none"))
         return violations
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
