@@ -12,7 +12,7 @@ from dscore.cli.show.json import print_json
 from dscore.core.errors import SpecError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from dscore.core.numerics import Permission
     from dscore.core.spec import Layout
@@ -56,28 +56,21 @@ def scan(
     of dscore.torch.quantize on random inputs: what becomes int8, with which error, by which plan.
     """
     require_torch_package()
-    import torch
-
-    from dscore import api
     from dscore import torch as package
     from dscore.cli.show import scan as show
     from dscore.torch.models import factory_of, inputs_of, shapes_of
 
     shapes = shapes_of(input)
-    model, place = factory_of(network)(), "cpu"
-    form = torch.channels_last if layout == "nhwc" else torch.contiguous_format
+    model = factory_of(network)()
     options.formed("", dtype, layout)  # raises for another word
     if dtype == "int8":
         _require_of_floats(device, fold, arithmetic)
-    if (device is None and backend == "auto" and not api.assumed_device()[1]
-            and torch.cuda.is_available()):
-        place = "cuda"
+    place = "cuda" if device is None and _on_gpu(backend) else "cpu"
     try:
         if dtype == "int8":
             _print_quantised(model.to(place), shapes, layout, backend, json)
             return
-        example = tuple(one.contiguous(memory_format=form) if one.dim() == 4 else one for one in (
-            given.to(getattr(torch, dtype or "float32")) for given in inputs_of(shapes, place)))
+        example = _in_form(inputs_of(shapes, place), dtype, layout)
         model = model.to(place, example[0].dtype)
         report = package.scan(model, example, fold=fold, backend=backend, device=device,
                               arithmetic=cast("Permission", arithmetic))
@@ -87,6 +80,25 @@ def scan(
         print_json(show.record(report))
     else:
         show.print_report(report)
+
+
+def _on_gpu(backend: str) -> bool:
+    """Whether kernels are built and timed on a GPU that is here."""
+    import torch
+
+    from dscore import api
+
+    return backend == "auto" and not api.assumed_device()[1] and torch.cuda.is_available()
+
+
+def _in_form(inputs: tuple[Tensor, ...], dtype: str | None, layout: str | None
+             ) -> tuple[Tensor, ...]:
+    """Inputs of the type and the layout of the options."""
+    import torch
+
+    form = torch.channels_last if layout == "nhwc" else torch.contiguous_format
+    short = (one.to(getattr(torch, dtype or "float32")) for one in inputs)
+    return tuple(one.contiguous(memory_format=form) if one.dim() == 4 else one for one in short)
 
 
 def _require_of_floats(device: str | None, fold: bool, arithmetic: str) -> None:

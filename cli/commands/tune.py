@@ -29,6 +29,18 @@ if TYPE_CHECKING:
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 _WITHOUT_GPU = ("Without one, `dscore space` ranks the tilings by the cost model, and `dscore "
                 "cache import` takes what was tuned elsewhere")
+_Batches = Annotated[str | None, typer.Option(
+    "--batch", metavar="N,N,...", show_default=False,
+    help="Images in a batch, or several of these.  [default: the layers' own]")]
+_Top = Annotated[int | None, typer.Option(
+    "--top", metavar="N", show_default=False,
+    help="Try the first N tilings by the cost model.  [default: 32, by halves 8]")]
+_Halving = Annotated[bool, typer.Option(
+    "--halving", help="Measure the better half again, and the best two alone for long.")]
+_Algorithms = Annotated[str | None, typer.Option(
+    "--algorithm", metavar="NAME,...", show_default=False,
+    help="Take tilings of this algorithm, or the first of each of several.  [default: the "
+         "solver's choice]")]
 
 
 @dataclass(frozen=True)
@@ -50,25 +62,16 @@ def tune(
     layers: options.LayersOrNone = None,
     backend: options.BackendName = "auto",
     device: options.OwnDeviceName = None,
-    batch: Annotated[str | None, typer.Option(
-        "--batch", metavar="N,N,...", show_default=False,
-        help="Images in a batch, or several of these.  [default: the layers' own]")] = None,
+    batch: _Batches = None,
     budget: Annotated[str | None, typer.Option(
         "--budget", metavar="TIME", show_default=False,
         help="Stop after this much time in total (90s, 10m, 2h).  [default: when all tilings are "
              "tried]")] = None,
-    top: Annotated[int | None, typer.Option(
-        "--top", metavar="N", show_default=False,
-        help="Try the first N tilings by the cost model.  [default: 32, by halves 8]")] = None,
-    halving: Annotated[bool, typer.Option(
-        "--halving",
-        help="Measure the better half again, and the best two alone for long.")] = False,
+    top: _Top = None,
+    halving: _Halving = False,
     exhaustive: Annotated[bool, typer.Option(
         "--exhaustive", help="Try every tiling that fits.")] = False,
-    algorithm: Annotated[str | None, typer.Option(
-        "--algorithm", metavar="NAME,...", show_default=False,
-        help="Take tilings of this algorithm, or the first of each of several.  [default: the "
-             "solver's choice]")] = None,
+    algorithm: _Algorithms = None,
     arithmetic: options.Arithmetic = "sum",
     seed: options.Seed = 0,
     workers: Annotated[int | None, typer.Option(
