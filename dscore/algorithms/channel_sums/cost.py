@@ -1,7 +1,7 @@
 """Traffic of a wavefront of channel sums, and the work that the cost model makes of it.
 
-The weights were fitted to 200 timings of ten of D1-D30 in float16 at batch 32 on one NVIDIA H200
-(docs/model.md): few, of a first selection.
+The weights were fitted to 260 timings of D1-D30 in float16 at batch 32 on one NVIDIA H200
+(docs/model.md): few, of selections by earlier fits.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SECTOR_BYTES = 32
 # its end to that of the launch which adds the slices, `part` for each; `cluster`: for the sums of
 # its blocks; `ahead`: what working ahead saves, `ahead_share`: of the time of moving all operands
 # once, what it costs.
-WEIGHTS = {"wavefront": 45.3, "fma": 1.97, "load": 0.41, "copy": 4.96, "convert": 0.928,
-           "lds": 0.01, "wait": 923.0, "tile": 813.0, "band": 50.0, "transfer": 0.0122,
-           "reduce": 15.3, "serial": 0.996, "block": 1.0, "memory": 0.769, "loaded": 0.581,
-           "fill": 0.0, "first": 100.0, "norm": 1.56, "then": 7520.0, "part": 2.64,
-           "cluster": 900.0, "cluster_share": 0.22, "ahead": 100.0, "ahead_share": 0.23}
+WEIGHTS = {"wavefront": 45.3, "fma": 1.52, "load": 0.155, "copy": 4.96, "convert": 1.46,
+           "lds": 0.01, "wait": 1910.0, "tile": 50.0, "band": 173.0, "transfer": 0.0499,
+           "reduce": 44.3, "serial": 0.767, "block": 1.0, "memory": 0.769, "loaded": 0.581,
+           "fill": 0.0, "first": 100.0, "norm": 1.56, "then": 1080.0, "part": 0.3,
+           "cluster": 772.0, "cluster_share": 0.322, "ahead": 100.0, "ahead_share": 0.23}
 
 
 @dataclass(frozen=True)
