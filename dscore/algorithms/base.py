@@ -108,10 +108,10 @@ class Case:
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """The cost model's weights: the algorithm's; some operations and devices have their own."""
-        algorithm, own = self.algorithm, self.algorithm.own_weights
-        return {**algorithm.weights, **own.get(self.problem.operation, {}),
-                **catalog.weights(self.device.name).get(algorithm.name, {})}
+        """The cost model's weights: of the algorithm, operation, element type and device."""
+        own, of = self.algorithm.own_weights.get, self.problem
+        return {**self.algorithm.weights, **own(of.operation, {}), **own(of.spec.dtype, {}),
+                **catalog.weights(self.device.name).get(self.algorithm.name, {})}
 
     @property
     def use(self) -> ResourceUse:
@@ -185,7 +185,7 @@ class Algorithm(ABC):
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
     compared: ClassVar[bool] = False  # with the next one by estimates, and not preferred to it
     weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, on devices without their own
-    own_weights: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # of an operation, instead
+    own_weights: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # of an operation or a type
 
     @property
     def include(self) -> str:

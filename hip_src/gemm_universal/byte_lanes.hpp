@@ -5,6 +5,7 @@
 
 #include "gemm_universal/lanes.hpp"
 #include "gemm_universal/shape.hpp"
+#include "support/byte_fragments.hpp"
 #include "support/filter_sums.hpp"
 
 namespace dscore {

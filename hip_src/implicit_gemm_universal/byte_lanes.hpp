@@ -3,6 +3,7 @@
 #pragma once
 
 #include "implicit_gemm_universal/lanes.hpp"
+#include "support/byte_fragments.hpp"
 #include "support/filter_sums.hpp"
 
 namespace dscore {

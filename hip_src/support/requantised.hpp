@@ -44,15 +44,6 @@ struct Points {
   const int8_t *residual, *table;
 };
 
-// The nearest number to a value, which is a number, between two bounds.
-__device__ inline float between(float value, float low, float high) {
-#if defined(DSCORE_HOST) || defined(__CUDACC__)
-  return fminf(fmaxf(value, low), high);
-#else
-  return __builtin_amdgcn_fmed3f(value, low, high);
-#endif
-}
-
 // A product as an integer between bounds, less its zero point, in the lowest bits. It is clamped
 // first: the bounds are integers, so that it is the same as to clamp what it is rounded to, and an
 // integer has no room for any product. Beside 1.5 * 2^23 floats are integers: the sum with that

@@ -14,7 +14,7 @@ from dscore.building.headers import sources
 
 # Products of tiles in LDS: a[rows][sum] along the sum by b, along it too or across.
 UNIT = """
-#include "support/integers.hpp"
+#include "support/byte_fragments.hpp"
 using namespace dscore;
 constexpr int sum = 64, pitch = 80, pixels = 64;
 template <bool Along, int Wavefront>

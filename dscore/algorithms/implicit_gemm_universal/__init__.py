@@ -51,6 +51,8 @@ LEAST_SPLIT_PRODUCTS = LEAST_SPLIT_CHANNELS  # each is a channel of gemm's sums
 # (docs/registers.md), and at most in place of these.
 _HIPCC, _NVCC = 44, 52
 _HIPCC_MORE, _ROOMY, _NVCC_MOST, _NVCC_LEAST = 6, 20, 92, 94
+# The same of int8.
+_NVCC_BYTES_MOST, _NVCC_BYTES_LEAST = 70, 72
 
 
 def _fragment_c(case: Case) -> Count:
@@ -118,6 +120,7 @@ class ImplicitGemmUniversal(ImplicitProduct):
     )
     spaces = (SpaceGenerator(True, columns_of),)
     weights = cost.WEIGHTS
+    own_weights = {"int8": cost.BYTES}  # noqa: RUF012
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         kind, spec = problem.spec.kind, problem.spec
@@ -166,7 +169,9 @@ class ImplicitGemmUniversal(ImplicitProduct):
             shape = shape_of(problem, t, device.wavefront)
             turns = np.where(t.stages == 2, shape.filter_turns + shape.image_turns, 0)
             return wanted + 2 * turns + _HIPCC_MORE + _ROOMY * roomy(device)
-        return np.maximum(wanted + _NVCC_MOST - _NVCC, _NVCC_LEAST)
+        most, least = ((_NVCC_BYTES_MOST, _NVCC_BYTES_LEAST) if problem.spec.element.exact
+                       else (_NVCC_MOST, _NVCC_LEAST))
+        return np.maximum(wanted + most - _NVCC, least)
 
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case)
@@ -201,5 +206,7 @@ def _held(problem: ConvProblem, t: Any, shape: Any) -> Count:
     operands = sum(ceil_div(element.bytes * count, WORD_BYTES)
                    for count in (shape.operands_c, shape.operands_p))
     fetched = shape.filter_turns * filters + shape.image_turns * images
+    in_order = filters * (element.exact & whole)
     return (np.where(splits(t), shape.sums, 0) + shape.places
-            + np.where(t.stages == 2, operands + fetched, np.maximum(operands, through)))
+            + np.where(t.stages == 2, operands + fetched + in_order,
+                       np.maximum(operands, through)))

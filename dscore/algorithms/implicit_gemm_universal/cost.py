@@ -27,7 +27,7 @@ from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 # Called as gemm_universal's, from whose fit they are; `single` is of a load that passes through
 # registers, `table` of an element's place, which each piece of it reads, `turn` of an element of a
 # filter whose order in LDS is changed; `arrive` are clocks for a byte of a step that is waited for.
-# Estimates: nothing of these kernels has been timed yet.
+# Estimates: of floats a few plans alone were timed, which took twice to four times as long.
 WEIGHTS = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.13, "copy": 4.96, "single": 3.0,
            "table": 2.0, "turn": 1.0, "store": 0.228, "join": 0.846, "product": 5.03,
            "product16": 0.817, "lds": 0.0401, "step": 152.0, "fragment": 2.0,
@@ -35,6 +35,12 @@ WEIGHTS = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.13, "copy": 4.96, "
            "serial": 1.0, "block": 948.0, "memory": 1.74, "loaded": 0.548, "first": 233.0,
            "norm": 1.91, "cluster": 3000.0, "fma": 0.908, "line": 6.11, "joined": 300.0,
            "fill": 0.236, "drain": 0.889}
+# Of int8, fitted to 193 timings of ResNet's layers and the first ones of networks at batch 32
+# (docs/channels_last.md); of kernels whose filters came to LDS more slowly than today.
+BYTES = {"lds_load": 4.58, "copy": 6.06, "single": 3.15, "table": 2.1, "turn": 1.49, "join": 3.43,
+         "product16": 4.94, "step": 168.0, "wait": 315.0, "loads": 526.0, "arrive": 0.027, "serial":
+         1.65, "block": 547.0, "memory": 6.38, "loaded": 2.58, "norm": 1.82, "cluster": 6040.0,
+         "line": 6.75, "joined": 285.0, "fill": 0.214}
 
 
 @dataclass(frozen=True)

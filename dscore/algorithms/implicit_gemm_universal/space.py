@@ -28,6 +28,7 @@ _LEAST_FULL = 0.6
 _MOST_SUMS = 128
 # Bytes on their way through a thread's registers: beyond it compilers spill some.
 _MOST_FETCHED = 256
+_MOST_FETCHED_BYTES = 128  # of int8, whose filters are put in another order there
 # Channels of a step and a slice.
 _SLICE_C = (4, 8, 16, 32, 64)
 
@@ -58,7 +59,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     kept.patch = under_tile(problem, kept.tile_p)
     shape = shape_of(problem, kept, device.wavefront)
     return select_or_all(kept, (kept.stages != 2)
-                         | (spec.element.bytes * shape.fetched <= _MOST_FETCHED))
+                         | (spec.element.bytes * shape.fetched <= (
+                             _MOST_FETCHED_BYTES if spec.element.exact else _MOST_FETCHED)))
 
 
 @lru_cache(maxsize=8)
