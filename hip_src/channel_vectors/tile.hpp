@@ -31,9 +31,6 @@ struct ChannelTile {
   int row, column, channel;     // where the tile begins
   uint32_t fill;                // of int8
 
-  __device__ bool pixel_there(int r, int c) const {
-    return inside(row + r, height) && inside(column + c, width);
-  }
   __device__ const T *pixel(int r, int c) const {
     return image + ((row + r) * width + column + c) * channels + channel;
   }

@@ -87,12 +87,14 @@ FAULTS = {
     "bands not waited for": (WALK, BLOCK, BAND, "", "WRONG"),
     "missing barrier after a band": (WALK, BLOCK, BAND + BARRIER, BAND, "WRONG"),
     "rows of the next strip not loaded": (
-        WALK, TILE, "i < Step || strip == Strips - 1", "i < Step", "WRONG"),
+        WALK, TILE, "strip == Strips - 1 ? Walked : least(Walked, Step)", "least(Walked, Step)",
+        "WRONG"),
     "pixels beside the image taken from it": (
         ROWS, TILE, "const bool beside = inside(column + c, width) &&", "const bool beside =",
         "WRONG"),
     "rows above the image taken from it": (
-        ROWS, TILE, "beside && inside(row + r, height)", "beside && row + r < height", "WRONG"),
+        ROWS, TILE, "beside && inside(row + group + r, height)",
+        "beside && row + group + r < height", "WRONG"),
     "half a vector past the last channel": (
         HALVES, KERNEL, "s.out_channels % t::vector == 0 || channel + v < s.out_channels",
         "channel < s.out_channels", "wrote outside its output"),
@@ -169,7 +171,7 @@ def test_the_sanitizers_find_nothing(tmp_path):
 
 # What is read there reaches no result.
 @pytest.mark.parametrize(("plan", "name", "right", "wrong"), [
-    (HALVES, TILE, "beside && inside(row + r, height)", "true"),
+    (HALVES, TILE, "beside && inside(row + group + r, height)", "true"),
     (AHEAD, TILE, "+ start, least(piece, span - start))", "+ start, piece)"),
     (AHEAD, BLOCK, "least(first_channel + t::channels, s.out_channels) * L::taps",
      "(first_channel + t::channels) * L::taps"),
