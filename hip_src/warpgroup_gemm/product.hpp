@@ -2,8 +2,8 @@
 // memory: pointwise layers of 16 bits whose channels come last (NHWC), and their gradients.
 //
 // One wavefront brings boxes of both operands to a ring of LDS buffers; warpgroups, of 64 rows
-// each, multiply them there, and send results back by boxes as well. A block takes `repeat` tiles of
-// rows, `blocks_m` apart, and its ring runs on from each to the next.
+// each, multiply them there, and send results back by boxes as well. A block takes `repeat` tiles
+// of rows, `blocks_m` apart, and its ring runs on from each to the next.
 //
 // Order of additions, as the reference backend has it: a result's products are added step by step,
 // in the order of its summed elements in each; the r-th block of rows begins with the r-th step of
@@ -202,7 +202,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   // within its sectors.
   __device__ bool whole_rows() const { return tiles_n(s) == 1 && Roles::n(s) % 32 != 0; }
 
-  // Results of a warpgroup's rows: by LDS, and boxes or one span; or parts of them to the workspace.
+  // Results of a warpgroup's rows: by LDS, and boxes or a span; or parts of them to the workspace.
   __device__ void finish(const Arguments &args, const float *sums, int first_m, int group,
                          bool first) const {
     const int of_group = thread % warpgroup_threads, lane = of_group % t::wavefront;

@@ -7,16 +7,18 @@ import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count
-from dscore.algorithms.warpgroup_gemm.tiling import ROWS, WAVES, shape_of
+from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES, shape_of
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
-# `product`: clocks of a SIMD for an instruction's eight columns; `step`: of a wait for a step;
-# `result`: instructions for a pair of results; `tile`: of the end of a tile. No timings were taken
-# yet: these are estimates.
-WEIGHTS = {"wavefront": 10.0, "product": 4.0, "lds": 1.0, "step": 60.0, "copy": 20.0, "result": 6.0,
-           "tile": 400.0, "wait": 600.0, "serial": 1.0, "block": 900.0, "memory": 1.2,
-           "loaded": 0.4, "first": 1500.0, "norm": 3.0, "fill": 0.3, "sum_launch": 2000.0,
-           "part": 0.4}
+# `product`: clocks of a SIMD for an instruction's eight columns; `copy`: of a step; `result`: of a
+# pair of results; `step` and `tile`: of the end of either; `sum_launch`: of the kernel that adds
+# parts, `part` bytes for a byte of them; `ragged`, an estimate, those of results whose boxes begin
+# within sectors. Fitted to 238 timings in float16 of P1-P45 at batches 1 to
+# 64, and of the gradients of six layers at batch 32 (docs/model.md).
+WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "copy": 49.3, "result":
+           0.0149, "tile": 0.604, "wait": 1290.0, "serial": 0.854, "block": 1290.0, "memory": 1.19,
+           "loaded": 0.199, "first": 0.324, "norm": 1.7, "fill": 0.208, "sum_launch": 3780.0,
+           "part": 1.02, "ragged": 1.0}
 
 
 def named(case: Case) -> dict[str, Count]:
@@ -39,6 +41,7 @@ def work(case: Case) -> Work:
     turns = np.maximum(0, rounds / np.maximum(t.stages - 1, 1) - 1)
     shared, bytes_ = t.parts > 1, problem.spec.element.bytes
     partial = shared * (2 * ACCUMULATOR.bytes * t.parts * sizes.m * sizes.n)
+    ragged = (shape.tiles_n > 1) & (sizes.n % ROW != 0) & (t.parts == 1)
     loads = footprint.blocks * (rounds * shape.bytes_a + np.where(
         t.kept, shape.steps, rounds) * shape.bytes_b)
     return Work(
@@ -49,4 +52,5 @@ def work(case: Case) -> Work:
         + weight["tile"] * t.repeat + weight["sum_launch"] * shared,
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
                                      + bytes_ * t.tile_m * t.tile_n),
-        l2_bytes=weight["loaded"] * loads + weight["part"] * partial)
+        l2_bytes=weight["loaded"] * loads + weight["part"] * partial
+        + weight["ragged"] * ragged * (bytes_ * sizes.m * sizes.n))
