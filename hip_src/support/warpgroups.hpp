@@ -183,6 +183,8 @@ __device__ inline void multiply_lds(float *sums, LdsOperand a, LdsOperand b, boo
   else if constexpr (std::is_same_v<T, bfloat16>)
     Product::template bf16_by_lds<AcrossA, AcrossB>(sums, a.bits, b.bits, add);
   else Product::tf32_by_lds(sums, a.bits, b.bits, add);
+#elif defined(__CUDA_ARCH__)
+  asm volatile("trap;");  // an architecture without warpgroups
 #endif
 }
 
@@ -204,6 +206,8 @@ __device__ inline void multiply_registers(float *sums, const Word (&a)[4], LdsOp
   else if constexpr (std::is_same_v<T, bfloat16>)
     Product::template bf16_by_registers<AcrossB>(sums, a, b.bits, add);
   else Product::tf32_by_registers(sums, a, b.bits, add);
+#elif defined(__CUDA_ARCH__)
+  asm volatile("trap;");  // an architecture without warpgroups
 #endif
 }
 

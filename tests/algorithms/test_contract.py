@@ -62,7 +62,7 @@ def test_what_lacks_a_duty_is_refused(monkeypatch):
                 registry.algorithm("toy")
         finally:
             registry.unregister("toy")
-    with pytest.raises(SpecError, match="unknown algorithm 'toy'; there are gemm_universal, "):
+    with pytest.raises(SpecError, match="unknown algorithm 'toy'; there are warpgroup_gemm, "):
         registry.algorithm("toy")
 
 

@@ -36,7 +36,7 @@ def test_no_vector_is_read_byte_by_byte(tmp_path):
         pytest.skip(str(missing))
     unit = tmp_path / "kernels.cu"
     unit.write_text(render([KernelSource(plan) for plan in plans()]))
-    subprocess.run([compiler.path, "-std=c++17", "-O3", "-arch=sm_90", "-I", sources(), "-ptx",
+    subprocess.run([compiler.path, "-std=c++17", "-O3", "-arch=sm_90a", "-I", sources(), "-ptx",
                     unit, "-o", tmp_path / "kernels.ptx"], check=True, capture_output=True,
                    env=environment("nvcc"))
     text = (tmp_path / "kernels.ptx").read_text()

@@ -51,7 +51,7 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
 
 
-REFILLED, WEIGHTS = PLANS[2], PLANS[8]
+REFILLED, WEIGHTS, SPAN = PLANS[2], PLANS[8], PLANS[1]
 # The plan, the file and its source as it is, with its fault, and what is said of it.
 FAULTS = {
     "a buffer filled before it is read": (
@@ -66,11 +66,14 @@ FAULTS = {
         REFILLED, "warpgroup_gemm/product.hpp",
         "        wait_barrier(full + turn.stage, turn.parity);\n", "", "boxes of tensors came"),
     "results exchanged in another way": (
-        REFILLED, "warpgroup_gemm/product.hpp", "swizzled(place)), two);", "place), two);",
-        "WRONG"),
+        REFILLED, "warpgroup_gemm/product.hpp", "t::result_box_bytes + swizzled(place);",
+        "t::result_box_bytes + place;", "WRONG"),
     "results that follow too soon": (
         REFILLED, "warpgroup_gemm/product.hpp", "      if (of_group == 0) wait_stores<0>();\n", "",
         "WRONG"),
+    "rows of a span a channel apart": (
+        SPAN, "warpgroup_gemm/product.hpp", "(of * Roles::n(s) + at) *",
+        "(of * (Roles::n(s) + 1) + at) *", "WRONG"),
     "results not waited for": (
         REFILLED, "warpgroup_gemm/product.hpp",
         "if (!Roles::shared && thread % warpgroup_threads == 0) wait_stores<0>();", "", "WRONG"),
