@@ -34,7 +34,8 @@ def random_plans(device: Device, count: int, seed: int) -> list[Plan]:
 
 
 def _drawn(device: Device, random: Random) -> Iterator[Plan]:
-    for name in itertools.cycle(names()):
+    suiting = [name for name in names() if algorithm(name).suits(device)]
+    for name in itertools.cycle(suiting):
         operation = random.choice(algorithm(name).operations)
         problem = _problem(random, name, operation)
         while algorithm(name).refuses(problem):
@@ -61,6 +62,8 @@ def _problem(random: Random, name: str, operation: str) -> ConvProblem:
 
 def _type_and_layout(random: Random, name: str) -> dict[str, Any]:
     """Element type and layout of a layer; float32 but for algorithms that are for others."""
+    if name == "warpgroup_gemm":
+        return {"dtype": random.choice(algorithm(name).elements), "layout": "nhwc"}
     if name not in ("gemm_universal", "implicit_gemm_universal"):
         return {"layout": random.choice(algorithm(name).layouts)}
     dtype = random.choice(algorithm(name).elements)
@@ -74,7 +77,7 @@ def _any_problem(random: Random, name: str, forward: bool) -> ConvProblem:
     batch, image = random.choice((1, 1, 2, 8)), random.choice(IMAGES)
     epilogue |= _type_and_layout(random, name)
     channels, out = (random.choice((3, 8, 16, 17, 40, 96, 256, 512)) for _ in "io")
-    if name in ("gemm", "gemm_universal", "channel_distribution", "split_k"):
+    if name in ("gemm", "gemm_universal", "warpgroup_gemm", "channel_distribution", "split_k"):
         spec = ConvSpec.make(channels, out, 1, stride=stride, **epilogue)
         return ConvProblem(spec, batch, *image)
     if name == "winograd":
