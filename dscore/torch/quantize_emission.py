@@ -12,7 +12,7 @@ from dscore.core.spec import Layout
 from dscore.torch.modules import Conv2d
 from dscore.torch.quantize_graph import Part, QuantizedModel
 from dscore.torch.quantize_layers import Fused
-from dscore.torch.quantize_modules import Dequantize, Quantize, QuantizedConv2d
+from dscore.torch.quantize_modules import Dequantize, OfFloats, Quantize, QuantizedConv2d
 from dscore.torch.quantize_pooling import MeanOfPixels
 
 
@@ -122,6 +122,9 @@ class _Emission:
         return named.get(value, value.name).replace(".", "_")
 
     def _called(self, name: str, module: nn.Module, *operands: fx.Node, before: fx.Node) -> fx.Node:
+        weight = next(iter(self._part.calls.values())).layer.weight
+        if isinstance(module, OfFloats):  # whose results are of the type that the model is of
+            module.to(weight.device, weight.dtype)
         _set_module(self._part.module, name, module)
         while before.op == "placeholder":
             before = before.next

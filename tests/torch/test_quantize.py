@@ -103,6 +103,16 @@ def test_gates_and_activations_stay_int8():
     assert [gate.activation for gate in gates] == ["silu", "sigmoid"]
 
 
+@pytest.mark.parametrize("block", tiny_networks.BLOCKS[:2])
+def test_models_of_float16_are_quantised(block):
+    half, batches = model_of(block).half(), [batch.half() for batch in BATCHES]
+    quantized = quantize(half, batches)
+    with torch.no_grad():
+        y = quantized(batches[0])
+        assert y.dtype is torch.float16
+        assert relative(y.float(), model_of(block)(BATCHES[0])) < 0.03
+
+
 class Shared(nn.Module):
     """A result of int8 that a layer takes, a sum, and a second layer; and a layer called twice."""
 
