@@ -31,6 +31,7 @@ from dscore.backends.reference.machine import (
 )
 from dscore.backends.reference.ring import RingKernel
 from dscore.core.plan import Plan
+from dscore.core.problem import ConvProblem
 from dscore.core.trace import Trace
 
 
@@ -53,6 +54,24 @@ def _launch(kernel: _Gemm, trace: Trace | None) -> None:
             kernel.accumulate(rank)
             kernel.join(rank)
         kernel.finish()
+
+
+def read_at(problem: ConvProblem, pixel: Ints) -> tuple[Ints, Ints, Bools]:
+    """Image and place in it of what each result is made of, and whether there is any."""
+    (stride_h, stride_w), (top, _, left, _) = problem.spec.stride, problem.padding
+    if turned(problem):
+        column, row, image = split(pixel, problem.width, problem.height)
+        (row, row_left), (column, column_left) = (
+            np.divmod(row + top, stride_h), np.divmod(column + left, stride_w))
+        height, width = problem.out_height, problem.out_width
+        reached = (row_left == 0) & (column_left == 0)
+    else:
+        column, row, image = split(pixel, problem.out_width, problem.out_height)
+        row, column = row * stride_h - top, column * stride_w - left
+        height, width = problem.height, problem.width
+        reached = np.bool_(True)
+    held = (pixel < sizes_of(problem).pixels) & inside(row, height) & inside(column, width)
+    return image, row * width + column, held & reached
 
 
 class _Gemm(RingKernel):
@@ -109,7 +128,7 @@ class _Gemm(RingKernel):
         self.first_channel = channel_tile * self.t.tile_c
         self.first_pixel = pixel_tile * self.t.tile_p
         out, pixel = self.first_channel + self.f_out, self.first_pixel + self.i_pixel
-        image, place, held = self.read_at(pixel)
+        image, place, held = read_at(self.problem, pixel)
         plane = image * self.sizes.depth + self.i_channel
         index = plane * self.sizes.area_read + place
         f_held = out < self.sizes.channels
@@ -122,24 +141,6 @@ class _Gemm(RingKernel):
         self.held = (whole, whole if rest == self.t.step_c else (
             Addresses(f_index, f_held & (self.f_channel < rest)), Addresses(index, last)))
         self.scales = Addresses(plane, held), Addresses(plane, last)
-
-    def read_at(self, pixel: Ints) -> tuple[Ints, Ints, Bools]:
-        """Image and place in it of what a result is made of, and whether there is any."""
-        problem, (stride_h, stride_w) = self.problem, self.problem.spec.stride
-        top, _, left, _ = problem.padding
-        if self.turned:
-            column, row, image = split(pixel, problem.width, problem.height)
-            (row, row_left), (column, column_left) = (
-                np.divmod(row + top, stride_h), np.divmod(column + left, stride_w))
-            height, width = problem.out_height, problem.out_width
-            reached = (row_left == 0) & (column_left == 0)
-        else:
-            column, row, image = split(pixel, problem.out_width, problem.out_height)
-            row, column = row * stride_h - top, column * stride_w - left
-            height, width = problem.height, problem.width
-            reached = np.bool_(True)
-        held = (pixel < self.sizes.pixels) & inside(row, height) & inside(column, width)
-        return image, row * width + column, held & reached
 
     def fetch(self, step: int) -> None:
         """Global memory to where the tiles are on their way."""
@@ -167,6 +168,6 @@ class _Gemm(RingKernel):
         plane = pixel // area * self.sizes.channels + channel
         if self.turned:
             # Of a pixel that no output was made of, zero by an infinite filter is no number.
-            np.copyto(self.joined, 0, where=~self.read_at(pixel)[2])
+            np.copyto(self.joined, 0, where=~read_at(self.problem, pixel)[2])
         at = Addresses(plane * area + pixel % area, mask)
         self.blocks.store(self.out, at, self.epilogue(self.blocks, self.joined, channel, at))

@@ -25,6 +25,7 @@ _REGISTRY: dict[str, str] = {
     "warpgroup_gemm": "dscore.algorithms.warpgroup_gemm:WarpgroupGemm",
     "gemm_universal": "dscore.algorithms.gemm_universal:GemmUniversal",
     "gemm": "dscore.algorithms.gemm:Gemm",
+    "warpgroup_tf32": "dscore.algorithms.warpgroup_tf32:WarpgroupTf32",
     "channel_distribution": "dscore.algorithms.channel_distribution:ChannelDistribution",
     "row_reuse": "dscore.algorithms.row_reuse:RowReuse",
     "tap_sums": "dscore.algorithms.tap_sums:TapSums",
@@ -158,7 +159,7 @@ def running(problem: ConvProblem, rules: Rules = "hardware", device: Device | No
 
     >>> from dscore.core.catalog import layers
     >>> [one.name for one in running(layers()["P13"])]
-    ['gemm', 'channel_distribution', 'direct']
+    ['gemm', 'warpgroup_tf32', 'channel_distribution', 'direct']
     """
     operands_of(problem)  # raises for an operation that is unknown, or is not of such a layer
     able = [one for one in _algorithms()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dscore.algorithms.registry import case_of, require_runs
+from dscore.algorithms.registry import algorithm_of, case_of, require_runs
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, require_int
 from dscore.core.plan import Check, ResourceUse, Rules, Violation
@@ -180,6 +180,8 @@ def _nearest(verdict: Verdict) -> tuple[Suggestion, ...]:
 
     `masked` counts as a field, and so does `block_n`.
     """
+    if not algorithm_of(verdict.tiling).suits(verdict.device):
+        return ()
     candidates = [_as_it_is(verdict)]
     try:
         space = solve(verdict.problem, verdict.device, verdict.rules, verdict.masked or None,

@@ -184,8 +184,12 @@ def test_the_masked_space_opens_where_nothing_divides():
 
 def test_algorithms_by_name():
     problem = POINTWISE["P13"]
-    in_order = [one.name for one in running(problem, "paper")]
+    in_order = [one.name for one in running(problem, "paper", Z100SM)]
     assert in_order == ["channel_distribution", "gemm", "direct"]
+    assert "warpgroup_tf32" in [one.name for one in running(
+        problem, "paper", catalog.device("h200"))]
+    with pytest.raises(SpecError, match=r"'warpgroup_tf32' does not run pointwise .* on z100sm"):
+        solve(problem, Z100SM, algorithm="warpgroup_tf32")
     for name in in_order:
         assert solve(problem, Z100SM, algorithm=name).algorithm.name == name
     with pytest.raises(SpecError, match="'row_reuse' does not run pointwise"):

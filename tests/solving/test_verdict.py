@@ -16,6 +16,7 @@ from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.split_k.tiling import SplitKTiling
 from dscore.algorithms.tap_sums.tiling import TapSumsTiling
 from dscore.algorithms.warpgroup_gemm.tiling import WarpgroupGemmTiling
+from dscore.algorithms.warpgroup_tf32.tiling import WarpgroupTf32Tiling
 from dscore.algorithms.winograd.tiling import WinogradTiling
 from dscore.core import catalog
 from dscore.core.errors import InfeasibleError, SpecError
@@ -140,6 +141,7 @@ BROKEN = {
     "E-WORKSPACE": (VGG.with_batch(1024), Z100SM, WinogradTiling(4, *WINOGRAD, fused=False), 1),
     "E-PATCH": (parse_problem("n1c8h9w9_o8k3p1"), Z100SM,
                 ImplicitGemmTiling(8, 16, 8, 16, 4, 1, 4, 2, 40), 1),
+    "E-STEPS": (P28, H200, WarpgroupTf32Tiling(32, 64, 32, 64, 1, 64, 3, 4), 1),
     "E-REPEAT": (parse_problem("n1c64h9w9_o8k1_nhwc"), Z100SM,
                  GemmUniversalTiling(8, 32, 8, 32, 8, 1, 32, 2, repeat=2), 1),
     "E-WARPGROUPS": (HALVES, Z100SM, WarpgroupGemmTiling(64, 64, 64, 2), 1),

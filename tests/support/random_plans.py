@@ -77,7 +77,8 @@ def _any_problem(random: Random, name: str, forward: bool) -> ConvProblem:
     batch, image = random.choice((1, 1, 2, 8)), random.choice(IMAGES)
     epilogue |= _type_and_layout(random, name)
     channels, out = (random.choice((3, 8, 16, 17, 40, 96, 256, 512)) for _ in "io")
-    if name in ("gemm", "gemm_universal", "warpgroup_gemm", "channel_distribution", "split_k"):
+    if name in ("gemm", "gemm_universal", "warpgroup_gemm", "warpgroup_tf32",
+                "channel_distribution", "split_k"):
         spec = ConvSpec.make(channels, out, 1, stride=stride, **epilogue)
         return ConvProblem(spec, batch, *image)
     if name == "winograd":

@@ -1,0 +1,87 @@
+"""Traffic of a wavefront of the product of matrices by warpgroups, and the work the cost model
+makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dscore.algorithms.base import LDS_BANKS, Case, Work
+from dscore.algorithms.columns import Count
+from dscore.algorithms.gemm.tiling import turned, vectors_of
+from dscore.algorithms.warpgroup_tf32.tiling import GROUP_WAVES, shape_of
+from dscore.core.numerics import ACCUMULATOR
+
+# Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms' weights
+# are).
+WEIGHTS = {"split": 10.0, "copy": 9.0, "store": 6.0, "join": 50.0, "product": 1.43, "lds": 0.5,
+           "step": 350.0, "eight": 20.0, "wait": 1900.0, "serial": 1.0, "block": 100.0,
+           "memory": 1.1, "loaded": 0.2, "first": 400.0, "norm": 3.0, "cluster": 1900.0,
+           "cluster_sum": 20.0, "single": 0.5, "fill": 0.0, "written": 0.0}
+
+
+@dataclass(frozen=True)
+class WarpgroupTf32Traffic:
+    """Counts per wavefront of a product of matrices by warpgroups."""
+
+    splits: Count  # elements of filters that a lane makes two TF32 each of
+    products: Count  # clocks of its matrix units, at the rate of the data sheet
+    eights: Count  # rounds of eight summed channels, one after the other
+    lds_loads: Count
+    lds_clocks: Count
+    copies: Count  # from memory to LDS, and of filters to registers
+    stores: Count
+    joined: Count  # sums that pass through LDS
+    load_bytes: Count  # of all blocks
+
+
+def traffic_of(case: Case) -> WarpgroupTf32Traffic:
+    """The traffic of a case."""
+    problem, t, footprint = case.problem, case.tiling, case.footprint
+    shape, (vector_p, vector_c) = shape_of(problem, t), vectors_of(problem)
+    eights = shape.steps * t.step_c / t.slices / 8
+    beside = np.where(vector_p == 1, 1, 2 * shape.rows)
+    reads = eights * 4 * shape.rows / beside
+    threads = footprint.threads
+    put = shape.steps * shape.fetched / 4
+    images = shape.steps * np.ceil(t.step_c * t.tile_p / vector_p / threads)
+    return WarpgroupTf32Traffic(
+        splits=shape.steps * shape.fetched,
+        # A row of 64 by 8 by 8 takes 4 clocks of all four units, thrice.
+        products=eights * 3 * shape.rows * t.group_c / 2,
+        eights=eights, lds_loads=reads + 2 * put,
+        # The units of a warpgroup read its columns from LDS, 128 bytes a clock.
+        lds_clocks=reads * beside + 8 * put
+        + eights * 3 * shape.rows * t.group_c / 4 / GROUP_WAVES,
+        copies=images + put * (4 if turned(problem) else 4 / vector_c), stores=shape.sums / beside,
+        joined=(t.slices - 1) * shape.sums / footprint.waves,
+        load_bytes=footprint.blocks * ACCUMULATOR.bytes * (t.tile_c + t.tile_p)
+        * shape.steps * t.step_c)
+
+
+def named(case: Case) -> dict[str, Count]:
+    """The traffic of a case by the names of `Algorithm.traffic`."""
+    traffic = traffic_of(case)
+    return {"LDS reads": traffic.lds_loads,
+            "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
+            "global loads": traffic.copies, "global stores": traffic.stores}
+
+
+def work(case: Case) -> Work:
+    """The work of a case."""
+    weight, t = case.weights, case.tiling
+    shape, traffic = shape_of(case.problem, t), traffic_of(case)
+    # Once the ring is full, each turn of it waits for memory again.
+    turns = np.maximum(0, shape.steps / (t.stages - 1) - 1)
+    return Work(
+        issue=weight["split"] * traffic.splits + weight["copy"] * traffic.copies
+        + weight["store"] * traffic.stores + weight["join"] * traffic.joined,
+        products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
+        lines=weight["single"] * traffic.copies * (vectors_of(case.problem)[0] == 1),
+        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
+        + weight["eight"] * traffic.eights + weight["cluster"] * (t.cluster > 1)
+        + weight["cluster_sum"] * (t.cluster - 1) * shape.sums,
+        fill_bytes=ACCUMULATOR.bytes * (weight["fill"] * (shape.buffer + shape.part)
+                                        + weight["written"] * t.tile_c * t.tile_p),
+        l2_bytes=weight["loaded"] * traffic.load_bytes)

@@ -1,0 +1,41 @@
+// Input gradient of a pointwise convolution by warpgroups: the same product of matrices
+// (warpgroup_tf32/kernel.hpp) with the filters turned, [input channel][channel] of the filters
+// [channel][input channel], by the images of the output's gradient.
+//
+// The pixels are those of the input. One that no output was made of reads zeros, and is written as
+// the others are.
+#pragma once
+
+#include "gemm/input_gradient.hpp"
+#include "warpgroup_tf32/kernel.hpp"
+
+namespace dscore {
+
+template <class Tiling>
+struct TurnedFilters : Tiling {
+  static constexpr bool turned = true;
+};
+
+// Sums as they are.
+template <class T>
+struct PlainSums : Rounding<T, InputGradientArguments> {
+  using Arguments = InputGradientArguments;
+  static __device__ inline float bias_of(const Arguments &, int) { return 0.0f; }
+  template <int Count>
+  static __device__ inline Pack<T, Count> apply_each(const float *sums, const Arguments &args,
+                                                     const float *, int at) {
+    return Rounding<T, Arguments>::template apply<Count>(sums, args, 0, at);
+  }
+};
+
+template <class T, class Tiling, class Layer, class Shape, class>
+struct WarpgroupTf32InputGradient
+    : WarpgroupTf32<T, TurnedFilters<Tiling>, Layer, Shape, PlainSums<T>> {
+  using Product = WarpgroupTf32<T, TurnedFilters<Tiling>, Layer, Shape, PlainSums<T>>;
+  static constexpr unsigned optional_operands = 0;
+
+  __device__ WarpgroupTf32InputGradient(const InputGradientArguments &args, const Shape &shape)
+      : Product(args, args.gradient, shape) {}
+};
+
+}  // namespace dscore
