@@ -15,6 +15,7 @@ from dscore.backends.reference.backend import ReferenceBackend
 from dscore.building.compilers import missing_compiler
 from dscore.checking.check import check_plan
 from dscore.core import catalog
+from dscore.core.errors import SpecError
 from dscore.core.token import parse_problem
 from dscore.solving.solver import best_plan, make_plan
 
@@ -126,6 +127,11 @@ def test_machine_code_is_exact_and_has_dot_products():
 def test_what_words_of_int8_do_not_fit_is_refused(code, plan):
     assert code in {one.code for one in
                     validate(plan.problem, plan.tiling, plan.device).violations}
+
+
+def test_a_residual_is_refused():
+    with pytest.raises(SpecError, match="residual of int8"):
+        planned("n1c16h7w7_o16k3p1g16_int8_residual", 7, 7, 1, 1, 32, "registers")
 
 
 @pytest.mark.parametrize("device", ["h200", "z100sm"])
