@@ -53,7 +53,7 @@ class ShippedHints:
     def microseconds(self, problem: ConvProblem) -> float | None:
         """Measured time of the hint for *problem*; None where the file states none.
 
-        That of bfloat16 may be of float16, as the hint is.
+        It is of the problem that the hint is of, as float16 for bfloat16, or without a residual.
         """
         hint = self.hint(problem)
         time = hint.get(MICROSECONDS) if isinstance(hint, dict) else None
@@ -63,13 +63,12 @@ class ShippedHints:
         """What the file states for *problem*; None where it states nothing.
 
         A problem of bfloat16 without a hint of its own has that of float16: their kernels are the
-        same but for the type, which takes as many bytes and the same instructions.
+        same but for the type, which takes as many bytes and the same instructions. One with a
+        residual has that of the problem without it: a residual is read where results are written,
+        and no tile is made otherwise for it.
         """
-        spec = problem.spec
-        hint = self.hints.get(hint_token(problem))
-        if hint is None and spec.dtype == "bfloat16":
-            return self.hints.get(hint_token(replace(problem, spec=spec.in_form(dtype="float16"))))
-        return hint
+        named = (self.hints.get(hint_token(alike)) for alike in _alike(problem))
+        return next((hint for hint in named if hint is not None), None)
 
     def ignored(self, device: Device) -> tuple[Ignored, ...]:
         """Hints that no plan for *device* is made of."""
@@ -84,6 +83,15 @@ def _plan_of(hints: ShippedHints, problem: ConvProblem, device: Device) -> Plan 
     with suppress(DscoreError):
         return None if hint is None else fitting_plan(problem, device, _tiling_of(hint))
     return None
+
+
+def _alike(problem: ConvProblem) -> Iterator[ConvProblem]:
+    """The problem, and those whose hints serve it where it has none."""
+    for residual in dict.fromkeys((problem.spec.residual, None)):
+        spec = replace(problem.spec, residual=residual)
+        yield replace(problem, spec=spec)
+        if spec.dtype == "bfloat16":
+            yield replace(problem, spec=spec.in_form(dtype="float16"))
 
 
 def hint_token(problem: ConvProblem) -> str:

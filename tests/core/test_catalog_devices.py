@@ -245,8 +245,8 @@ def test_capabilities_are_what_the_file_says(tmp_path):
                               (types, '["fp8"]', "a type of matrix_types must be one of"),
                               (types, '"tf32"', "matrix_types must be a list of names"),
                               ("cluster_blocks = 8", "cluster_blocks = 0", "must be positive"),
-                              ("[132, 120, 112]", "132", "must be a list of integers"),
-                              ("[132, 120, 112]", "[132, 0]", "must be positive"),
+                              ("[132, 120, 120]", "132", "must be a list of integers"),
+                              ("[132, 120, 120]", "[132, 0]", "must be positive"),
                               ("wavefront = 32", "wavefront = 64", "for wavefronts of 32")):
         path = tmp_path / "bad.toml"
         path.write_text(text.replace(field, bad))

@@ -1,4 +1,8 @@
-"""Hints of float16 that serve bfloat16, whose kernels are the same but for the type."""
+"""Hints that serve other problems as well.
+
+Those of float16 serve bfloat16, whose kernels are the same but for the type. Those of layers
+without a residual serve layers with one.
+"""
 
 from __future__ import annotations
 
@@ -70,3 +74,17 @@ def test_bfloat16_has_the_hint_of_float16_unless_it_has_its_own(token: str) -> N
     assert hints_of(own).plan(short, DEVICE) is None
     for dtype in ("float32", "int8"):
         assert hints_of(own, borrowed).plan(in_type(token, dtype), DEVICE) is None
+
+
+@pytest.mark.parametrize("token", ["n1c8h6w6_o16k1", "n1c8h6w6_o16k1_nhwc", "n2c8h9w9_o8k3p1g8"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_layer_with_a_residual_has_the_hint_of_that_without_unless_it_has_its_own(
+        token: str, dtype: str) -> None:
+    bare = in_type(token, dtype)
+    added = replace(bare, spec=replace(bare.spec, bias=True, activation="relu", residual="after"))
+    space = solver.solve(bare, DEVICE)
+    first, second = (space[int(index)] for index in space.ranked()[:2])
+    borrowed, own = line_of(bare, first), line_of(added, second)
+    assert hints_of(borrowed).plan(added, DEVICE) == solver.make_plan(added, DEVICE, first)
+    assert hints_of(borrowed, own).plan(added, DEVICE).tiling == second  # type: ignore[union-attr]
+    assert hints_of(own).plan(bare, DEVICE) is None  # nor the other way round
