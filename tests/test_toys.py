@@ -37,8 +37,9 @@ needs_compiler = pytest.mark.skipif(EmulatedBackend().missing() is not None,
 
 # An element type: a line of numerics.
 
-# Kernels that assert that a vector of 16 bytes holds four elements, or that these are of 16 bits.
-BY_FOURS = {"implicit_gemm_universal", "warpgroup_gemm"}
+# Kernels that assert that a vector of 16 bytes holds four elements, or that these are of 16 bits or
+# float32, of which matrix units take parts.
+BY_FOURS = {"implicit_gemm_universal", "warpgroup_gemm", "warpgroup_tf32"}
 
 @pytest.fixture
 def float64(monkeypatch):
@@ -162,7 +163,7 @@ def test_no_algorithm_takes_another_operation(toy_sum):
         assert (refused.code, refused.used) == ("E-OPERATION", "other")
     direct = tiling_from(dict(threads=64, thread_c=1))
     words = ("E-OPERATION: operation of direct is toy_sum, allowed conv, input_gradient, "
-             "weight_gradient; it takes a tiling of sum_pixels")
+             "weight_gradient, quantise; it takes a tiling of sum_pixels")
     with pytest.raises(SpecError, match=words):
         solver.make_plan(toy_sum, Z100SM, direct)
     with pytest.raises(InfeasibleError, match="none of gemm, direct runs it"):

@@ -1,4 +1,4 @@
-// Boxes of tensors on the emulated device (support/tensor_copy.hpp): their maps, and the barriers
+// Boxes of matrices on the emulated device (support/tensor_copy.hpp): their maps, and the barriers
 // that count their bytes. A box comes to LDS at once, or when somebody waits for it.
 #pragma once
 
@@ -6,13 +6,12 @@
 
 namespace dscore::emulation {
 
-// A tensor's sizes, the bytes from an element to the next, and its boxes, by dimensions.
+// A matrix's sizes, the bytes from an element to the next, and its boxes: in a row, and by rows.
 struct TensorMap {
   const unsigned char *base;
-  uint64_t sizes[5], steps[5];
-  uint32_t box[5];
-  int rank, element_bytes;
-  bool swizzled;
+  uint64_t sizes[2], steps[2];
+  uint32_t box[2];
+  int element_bytes;
 };
 
 // A TransferBarrier: arrivals that are missing of the `count` of a phase, bytes that are, and the
@@ -36,30 +35,26 @@ struct Box {
   const TensorMap *map;
   unsigned char *lds;
   TransferBarrier *barrier;
-  int at[5];
+  int at[2];
 };
 
-// Calls each(place in LDS, in memory, whether the tensor has it) for the elements of a box.
+// Calls each(place in LDS, in memory, whether the matrix has it) for the elements of a box.
 template <class Each>
 void walk_box(const Box &box, Each each) {
   const TensorMap &map = *box.map;
-  int total = 1;
-  for (int i = 0; i < map.rank; i++) total *= static_cast<int>(map.box[i]);
+  const int total = static_cast<int>(map.box[0] * map.box[1]);
+  const int from = static_cast<int>(lds_offset(box.lds));
   for (int number = 0; number < total; number++) {
     const unsigned char *place = map.base;
     bool there = true;
-    for (int i = 0, left = number; i < map.rank; left /= static_cast<int>(map.box[i++])) {
+    for (int i = 0, left = number; i < 2; left /= static_cast<int>(map.box[i++])) {
       const int64_t index = box.at[i] + int64_t{left} % map.box[i];
       there = there && index >= 0 && static_cast<uint64_t>(index) < map.sizes[i];
       place += index * static_cast<int64_t>(map.steps[i]);
     }
-    int to = number * map.element_bytes;
-    if (map.swizzled) {
-      // By the bits of the address in LDS, whatever the box begins at.
-      const int from = static_cast<int>(lds_offset(box.lds)), all = from + to;
-      to = (all ^ ((all >> 7 & 7) << 4)) - from;
-    }
-    each(box.lds + to, place, there);
+    // Vectors are exchanged by the bits of the address in LDS, whatever the box begins at.
+    const int all = from + number * map.element_bytes;
+    each(box.lds + (all ^ ((all >> 7 & 7) << 4)) - from, place, there);
   }
 }
 
@@ -97,12 +92,10 @@ inline void store_bytes(const void *given) {
   std::memcpy(span.to, span.lds, span.bytes);
 }
 
-template <int Rank>
-Box box_of(const TensorMap &map, const void *lds, TransferBarrier *barrier, const int (&at)[Rank]) {
-  Box box{&map, static_cast<unsigned char *>(const_cast<void *>(lds)), barrier, {}};
-  for (int i = 0; i < Rank; i++) box.at[i] = at[i];
-  if (lds_offset(lds) % 128 != 0 || Rank != map.rank) device.misaligned = true;
-  return box;
+inline Box box_of(const TensorMap &map, const void *lds, TransferBarrier *barrier,
+                  const int (&at)[2]) {
+  if (lds_offset(lds) % 128 != 0) device.misaligned = true;
+  return {&map, static_cast<unsigned char *>(const_cast<void *>(lds)), barrier, {at[0], at[1]}};
 }
 
 // Makes the boxes that are to come to a barrier, in the order in which they were begun.

@@ -1,6 +1,6 @@
-// Copies of boxes of a tensor to LDS and back by the copy engine of sm_90, by maps that the driver
+// Copies of boxes of a matrix to LDS and back by the copy engine of sm_90, by maps that the driver
 // makes on the host (PTX ISA, cp.async.bulk.tensor; CUDA driver API, tensor maps). What a box has
-// beyond the tensor is zero in LDS, and is not written to memory.
+// beyond the matrix is zero in LDS, and is not written to memory.
 //
 // One thread starts a copy. Boxes that come to LDS are counted in bytes by a TransferBarrier, which
 // all threads that read them wait at; those that leave it are waited for in groups. Before a box
@@ -17,29 +17,24 @@
 
 namespace dscore {
 
-// How the vectors of 16 bytes of a box lie in LDS: in order, or, of rows of 128 bytes, exchanged
-// (support/warpgroups.hpp).
-enum class Swizzle { none, rows_of_128 };
 constexpr int most_box = 256;  // elements in one dimension
+constexpr int box_row = 128;   // bytes
 
-// A tensor of Rank dimensions, the first of which lies side by side in memory, and its boxes.
-// `steps` are bytes from an element to the next in each dimension but the first; they and the
-// address are multiples of 16, and so are the bytes of a box's first dimension.
-template <int Rank>
-struct TensorShape {
-  static_assert(Rank >= 2 && Rank <= 5, "dimensions that the copy engine knows");
-  uint64_t sizes[Rank];
-  uint64_t steps[Rank - 1];
-  uint32_t box[Rank];
-  Swizzle swizzle;
+// A matrix, whose elements of a row lie side by side in memory, and its boxes, in the order columns
+// and rows. A box has rows of 128 bytes, whose vectors of 16 are exchanged in LDS
+// (support/warpgroups.hpp). The address and `step`, the bytes from a row to the next, are multiples
+// of 16.
+struct BoxedMatrix {
+  uint64_t sizes[2];
+  uint64_t step;
+  uint32_t box[2];
 
   // Whether the copy engine takes it, which the driver says as well.
   bool valid(int element_bytes) const {
-    const uint64_t row = uint64_t{box[0]} * element_bytes;
-    bool all = row % 16 == 0 && (swizzle == Swizzle::none || row == 128);
-    for (int i = 0; i < Rank; i++)
+    bool all = box[0] * element_bytes == box_row && step % 16 == 0 && step >> 40 == 0;
+    for (int i = 0; i < 2; i++)
       all = all && sizes[i] > 0 && sizes[i] <= uint64_t{1} << 32 && box[i] > 0 &&
-            box[i] <= most_box && (i == 0 || (steps[i - 1] % 16 == 0 && steps[i - 1] >> 40 == 0));
+            box[i] <= most_box;
     return all;
   }
 };
@@ -52,19 +47,14 @@ using TensorMap = CUtensorMap;
 struct TensorMap {};  // of devices without the engine
 #endif
 
-// Makes the map of a tensor of T at an address. Returns 0, or a code for dscore_error.
-template <class T, int Rank>
-int make_map(TensorMap &map, const void *base, const TensorShape<Rank> &shape) {
+// Makes the map of a matrix of T at an address. Returns 0, or a code for dscore_error.
+template <class T>
+int make_map(TensorMap &map, const void *base, const BoxedMatrix &matrix) {
 #if defined(DSCORE_HOST)
-  map = {static_cast<const unsigned char *>(base), {}, {}, {}, Rank, int{sizeof(T)},
-         shape.swizzle != Swizzle::none};
-  map.steps[0] = sizeof(T);
-  for (int i = 0; i < Rank; i++) {
-    map.sizes[i] = shape.sizes[i], map.box[i] = shape.box[i];
-    if (i > 0) map.steps[i] = shape.steps[i - 1];
-  }
-  if (shape.valid(sizeof(T)) && reinterpret_cast<uintptr_t>(base) % 16 == 0) return 0;
-  emulation::fail("the copy engine does not take such a tensor, or such boxes");
+  map = {static_cast<const unsigned char *>(base), {matrix.sizes[0], matrix.sizes[1]},
+         {sizeof(T), matrix.step}, {matrix.box[0], matrix.box[1]}, int{sizeof(T)}};
+  if (matrix.valid(sizeof(T)) && reinterpret_cast<uintptr_t>(base) % 16 == 0) return 0;
+  emulation::fail("the copy engine does not take such a matrix, or such boxes");
   return 1;
 #elif defined(__CUDACC__)
   using Encode = decltype(&cuTensorMapEncodeTiled);
@@ -87,15 +77,14 @@ int make_map(TensorMap &map, const void *base, const TensorShape<Rank> &shape) {
       : std::is_same_v<T, float16>            ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   static_assert(sizeof(T) == 1 || sizeof(T) == 2 || std::is_same_v<T, float>, "element types");
-  constexpr uint32_t each[5] = {1, 1, 1, 1, 1};
+  constexpr uint32_t each[2] = {1, 1};
   const CUresult code = encode(
-      &map, type, Rank, const_cast<void *>(base), shape.sizes, shape.steps, shape.box, each,
-      CU_TENSOR_MAP_INTERLEAVE_NONE,
-      shape.swizzle == Swizzle::none ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+      &map, type, 2, const_cast<void *>(base), matrix.sizes, &matrix.step, matrix.box, each,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return static_cast<int>(code == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
 #else
-  return (void)map, (void)base, (void)shape, 1;
+  return (void)map, (void)base, (void)matrix, 1;
 #endif
 }
 
@@ -154,11 +143,10 @@ __device__ inline void prefetch_map(const TensorMap &map) {
 #endif
 }
 
-// Starts the copy of a box to LDS, to a multiple of 128 bytes (swizzled, of 1024). `at` is its
-// first element in each dimension, outside of the tensor or within.
-template <int Rank>
+// Starts the copy of a box to LDS, to a multiple of 1024 bytes. `at` is the column and the row of
+// its first element, outside of the matrix or within.
 __device__ inline void load_box(TransferBarrier *barrier, void *lds, const TensorMap &map,
-                                const int (&at)[Rank]) {
+                                const int (&at)[2]) {
 #if defined(DSCORE_HOST)
   const emulation::Box box = emulation::box_of(map, lds, barrier, at);
   if (emulation::copies_at_once()) return emulation::load(&box);
@@ -167,20 +155,9 @@ __device__ inline void load_box(TransferBarrier *barrier, void *lds, const Tenso
   emulation::device.arrivals.push_back({barrier, one.begun[0]});
   one.begun.drop();
 #elif defined(DSCORE_COPY_ENGINE)
-#define DSCORE_LOAD_BOX(rank, coordinates, barrier_number, ...)                                    \
-  asm volatile("cp.async.bulk.tensor." rank                                                        \
-               ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {" coordinates     \
-               "}], [%" barrier_number "];" ::"r"(lds_address(lds)), "l"(&map), __VA_ARGS__,       \
-               "r"(lds_address(barrier)) : "memory")
-  if constexpr (Rank == 2) DSCORE_LOAD_BOX("2d", "%2,%3", "4", "r"(at[0]), "r"(at[1]));
-  if constexpr (Rank == 3)
-    DSCORE_LOAD_BOX("3d", "%2,%3,%4", "5", "r"(at[0]), "r"(at[1]), "r"(at[2]));
-  if constexpr (Rank == 4)
-    DSCORE_LOAD_BOX("4d", "%2,%3,%4,%5", "6", "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]));
-  if constexpr (Rank == 5)
-    DSCORE_LOAD_BOX("5d", "%2,%3,%4,%5,%6", "7", "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]),
-                    "r"(at[4]));
-#undef DSCORE_LOAD_BOX
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%2,%3}], [%4];" ::"r"(lds_address(lds)), "l"(&map), "r"(at[0]),
+               "r"(at[1]), "r"(lds_address(barrier)) : "memory");
 #endif
 }
 
@@ -192,24 +169,14 @@ __device__ inline void let_engine_see_lds() {
 }
 
 // Starts the copy of a box from LDS; stores are waited for in groups.
-template <int Rank>
-__device__ inline void store_box(const TensorMap &map, const void *lds, const int (&at)[Rank]) {
+__device__ inline void store_box(const TensorMap &map, const void *lds, const int (&at)[2]) {
 #if defined(DSCORE_HOST)
   const emulation::Box box = emulation::box_of(map, lds, nullptr, at);
   if (emulation::copies_at_once()) return emulation::store(&box);
   emulation::device.fibers[emulation::device.current].stores.push(emulation::store, box);
 #elif defined(DSCORE_COPY_ENGINE)
-#define DSCORE_STORE_BOX(rank, coordinates, ...)                                                   \
-  asm volatile("cp.async.bulk.tensor." rank ".global.shared::cta.bulk_group [%0, {" coordinates    \
-               "}], [%1];" ::"l"(&map), "r"(lds_address(lds)), __VA_ARGS__ : "memory")
-  if constexpr (Rank == 2) DSCORE_STORE_BOX("2d", "%2,%3", "r"(at[0]), "r"(at[1]));
-  if constexpr (Rank == 3) DSCORE_STORE_BOX("3d", "%2,%3,%4", "r"(at[0]), "r"(at[1]), "r"(at[2]));
-  if constexpr (Rank == 4)
-    DSCORE_STORE_BOX("4d", "%2,%3,%4,%5", "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]));
-  if constexpr (Rank == 5)
-    DSCORE_STORE_BOX("5d", "%2,%3,%4,%5,%6", "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]),
-                     "r"(at[4]));
-#undef DSCORE_STORE_BOX
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2,%3}], [%1];" ::"l"(
+                   &map), "r"(lds_address(lds)), "r"(at[0]), "r"(at[1]) : "memory");
 #endif
 }
 // The same of bytes that lie side by side in memory: a multiple of 16, as both places are.

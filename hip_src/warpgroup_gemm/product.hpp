@@ -54,9 +54,9 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     const int side = across ? extent : summed, rows = across ? summed : extent;
     return make_map<T>(map, at, matrix(side, rows, box));
   }
-  static TensorShape<2> matrix(int side, int rows, int box) {
+  static BoxedMatrix matrix(int side, int rows, int box) {
     return {{static_cast<uint64_t>(side), static_cast<uint64_t>(rows)},
-            {side * sizeof(T)}, {t::row, static_cast<uint32_t>(box)}, Swizzle::rows_of_128};
+            side * sizeof(T), {t::row, static_cast<uint32_t>(box)}};
   }
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
     const int m = Roles::m(s), n = Roles::n(s), k = Roles::k(s);

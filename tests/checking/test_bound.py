@@ -21,10 +21,11 @@ CASES = st.one_of([cases.cases(kind, (catalog.device("z100sm"),))
 @settings(max_examples=80)
 @given(CASES.filter(lambda case: case.plan.problem.macs < 20_000
                     and case.plan.problem.spec.filter == "plain"
-                    and not case.plan.problem.spec.element.exact))
+                    and not case.plan.problem.spec.element.exact
+                    and case.plan.problem.operation != "quantise"))
 def test_the_shipped_oracle_is_the_definition(case):
     """Random elements of a packed filter are those of no filter: tests/calling/test_pack.py. Layers
-    of int8 are in test_integers.py."""
+    of int8, and what makes int8 of floats, are in test_integers.py."""
     problem, inputs = case.plan.problem, bound.sample(case.plan.problem, case.seed)
     wanted = bound.expected(problem, *inputs)
     first = [None if array is None else ops.channels_first(np, operand, array)

@@ -203,6 +203,6 @@ def test_a_weight_gradient_is_held_to_the_chain_of_its_plan():
     problem = parse_problem("weight_gradient_n64c32h28w28_o32k1")
     tiling = SplitKTiling(32, 16, 16, 16, 8, 1, 16, 3, 49, False, "tf32x3")
     rounding = rounding_of(plan_of(problem, tiling, 32))
-    # Of 64 · 784 pixels each part has 1024, in 64 steps of 16.
-    assert rounding == ("tf32x3", 16 + 64 + 1 + 49)
+    # Of 64 · 784 pixels each part has 1024, in 64 steps of 16; one slice, one block of a cluster.
+    assert rounding == ("tf32x3", 16 + 64 + 1 + 1 + 49)
     assert rounding.relative(64 * 784) < SPLIT.relative(64 * 784) / 300

@@ -206,7 +206,7 @@ def test_the_header_and_python_agree(emulated):
     header = loaded._library._lib
     assert header.DSCORE_MISPLACED == MISPLACED
     assert tuple(map(LAYOUTS.index, ("nchw", "nhwc"))) == (header.DSCORE_NCHW, header.DSCORE_NHWC)
-    assert header.dscore_abi() == header.DSCORE_ABI == 8
+    assert header.dscore_abi() == header.DSCORE_ABI == 9
     plans = [POINTWISE, LDS, dscore.plan_for("P44", "h200"), dscore.plan_for("n1c3h4w4_o4k3p1")]
     assert len({type(plan.tiling) for plan in plans}) == 4
     emulated.prepare(plans)
@@ -225,7 +225,7 @@ int main(int n, char **given) {
 }
 """)
     subprocess.run(["g++", "-x", "c++", program, "-o", tmp_path / "program", "-ldl"], check=True)
-    assert subprocess.run([tmp_path / "program", path], check=False).returncode == 8
+    assert subprocess.run([tmp_path / "program", path], check=False).returncode == 9
 
 
 def test_arrays_nowhere_or_amid_a_vector_are_not_launched_on(emulated):
@@ -258,9 +258,8 @@ def test_the_sanitizers_would_find_it(tmp_path):
     """A read before the input, which no comparison can see as its value is masked off."""
     copy = altered(
         tmp_path, "direct/kernel.hpp",
-        "Sum value = there ? static_cast<Sum>(plane[(i * s.width + j) * pixel_step]) : Sum{};",
-        "const Sum far = static_cast<Sum>(plane[(i - 3) * s.width + j]);\n"
-        "Sum value = there ? static_cast<Sum>(plane[i * s.width + j]) : far * 0;")
+        "Sum value = {};",
+        "Sum value = static_cast<Sum>(plane[(i - 3) * s.width + j]) * 0;")
     done = sanitized(tmp_path, "run", "n1c1h5w5_o1k3p2_bias", "--tiling", "threads=64,thread_c=1",
                      include=copy)
     assert done.returncode != 0

@@ -43,12 +43,5 @@ def test_products_are_numpys(probes, name):
         assert np.array_equal(given, wanted), (rows, depth, columns)
 
 
-@pytest.mark.parametrize("rank", [2, 3, 4, 5])
-def test_boxes_are_numpys(probes, rank):
-    for seed in range(8):
-        given, wanted = probes.box(rank, seed)
-        assert np.array_equal(given, wanted), seed
-
-
 def test_what_the_engine_does_not_take_is_refused(probes):
     assert probes.raw_product("halves_24", 64, 20, 24) != 0  # rows of 40 bytes

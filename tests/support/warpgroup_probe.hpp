@@ -1,5 +1,5 @@
-// A kernel of one warpgroup: a product of two operands that come to LDS by boxes of tensors, with
-// tails past their ends; and one that copies a box of a tensor there and back.
+// A kernel of one warpgroup: a product of two operands that come to LDS by boxes of matrices, with
+// tails past their ends.
 #include "support/tensor_copy.hpp"
 #include "support/warpgroups.hpp"
 
@@ -35,9 +35,9 @@ struct ProductProbe : KernelOn<T, ProbeArguments> {
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
     const auto make = [&](TensorMap &map, const void *at, bool across, int extent, int rows) {
       const int side = across ? extent : s.depth, others = across ? s.depth : extent;
-      return make_map<T>(map, at, TensorShape<2>{
+      return make_map<T>(map, at, BoxedMatrix{
           {static_cast<uint64_t>(side), static_cast<uint64_t>(others)},
-          {side * sizeof(T)}, {within, static_cast<uint32_t>(rows)}, Swizzle::rows_of_128});
+          side * sizeof(T), {within, static_cast<uint32_t>(rows)}});
     };
     const int code = make(maps.a, args.a, AcrossA, s.rows, rows_a);
     return code ? code : make(maps.b, args.b, AcrossB, s.columns, rows_b);
@@ -104,65 +104,6 @@ struct ProductProbe : KernelOn<T, ProbeArguments> {
   }
 };
 
-// A box of a tensor of five dimensions, in order, and its store to another tensor of that shape.
-struct BoxArguments {
-  const void *from;
-  void *to;
-};
-struct BoxShape {
-  int sizes[5], box[5], at[5], to[5];
-};
-struct BoxMaps {
-  TensorMap from, to;
-};
-template <int Rank>
-struct BoxProbe : KernelOn<float, BoxArguments> {
-  using Shape = BoxShape;
-  using Arguments = BoxArguments;
-  using Maps = BoxMaps;
-  static constexpr int threads = 32, wavefront = 32, most = 4096, lds_bytes = most * 4 + 128;
-  static int blocks(const Shape &) { return 1; }
-
-  static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
-    TensorShape<Rank> shape{};
-    uint64_t step = sizeof(float);
-    for (int i = 0; i < Rank; i++) {
-      shape.sizes[i] = s.sizes[i], shape.box[i] = s.box[i];
-      if (i > 0) shape.steps[i - 1] = step;
-      step *= s.sizes[i];
-    }
-    const int code = make_map<float>(maps.from, args.from, shape);
-    return code ? code : make_map<float>(maps.to, args.to, shape);
-  }
-  const Shape &s;
-  const Maps &maps;
-  __device__ BoxProbe(const Arguments &, const Shape &shape, const Maps &maps_)
-      : s(shape), maps(maps_) {}
-
-  __device__ void run(const Arguments &) {
-    unsigned char *lds = block_lds<unsigned char, lds_bytes>();
-    auto *barrier = reinterpret_cast<TransferBarrier *>(lds + most * 4);
-    if (threadIdx.x == 0) prepare_barriers(barrier, 1, 1);
-    __syncthreads();
-    int at[Rank], to[Rank], bytes = sizeof(float);
-    for (int i = 0; i < Rank; i++) at[i] = s.at[i], to[i] = s.to[i], bytes *= s.box[i];
-    if (threadIdx.x == 0) {
-      arrive_expecting(barrier, bytes);
-      load_box(barrier, lds, maps.from, at);
-    }
-    wait_barrier(barrier, 0);
-    // Every thread adds one, so that what it writes is seen by the engine.
-    for (int i = threadIdx.x; i < bytes / 4; i += threads) reinterpret_cast<float *>(lds)[i] += 1;
-    let_engine_see_lds();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      store_box(maps.to, lds, to);
-      commit_stores();
-      wait_stores<0>();
-    }
-  }
-};
-
 }  // namespace dscore
 
 extern "C" {
@@ -170,10 +111,6 @@ extern "C" {
   int name(const void *a, const void *b, void *d, int rows, int depth, int given) {                \
     return dscore::run<dscore::ProductProbe<dscore::T, columns, across_a, across_b, registers>>(   \
         {a, b, d}, {rows, given, depth}, nullptr, 0);                                              \
-  }
-#define DSCORE_BOX_PROBE(name, rank)                                                               \
-  int name(const void *from, void *to, const dscore::BoxShape *shape) {                            \
-    return dscore::run<dscore::BoxProbe<rank>>({from, to}, *shape, nullptr, 0);                    \
   }
 }
 namespace dscore { using float32 = float; }

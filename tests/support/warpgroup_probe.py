@@ -1,5 +1,4 @@
-"""Kernels that try products of warpgroups and boxes of tensors (warpgroup_probe.hpp), and what
-NumPy makes of the same."""
+"""Kernels that try products of warpgroups (warpgroup_probe.hpp), and what NumPy makes of them."""
 
 import ctypes
 from pathlib import Path
@@ -29,7 +28,6 @@ def unit():
     for name, (dtype, columns, *flags) in PRODUCTS.items():
         lines.append(f"DSCORE_PRODUCT_PROBE({name}, {dtype}, {columns}, "
                      f"{', '.join('true' if flag else 'false' for flag in flags)})")
-    lines += [f"DSCORE_BOX_PROBE(box_{rank}, {rank})" for rank in (2, 3, 4, 5)]
     return "\n".join([*lines, "}\n"])
 
 
@@ -93,32 +91,3 @@ class Probes:
         function = getattr(self.library, name)
         code, given = self.on([*operands, out], lambda *at: function(*at, rows, depth, columns))
         return code, given, wanted
-
-    def box(self, rank, seed):
-        """A box of a random tensor, a corner of which may lie outside, one added, elsewhere in
-        another; and NumPy's."""
-        random = np.random.default_rng(10 * rank + seed)
-        sizes = [4 * int(random.integers(1, 6)), *map(int, random.integers(1, 7, rank - 1))]
-        box = [4 * int(random.integers(1, 4)), *map(int, random.integers(1, 5, rank - 1))]
-        at, to = ([int(random.integers(-side, size + 1)) for side, size in zip(box, sizes,
-                                                                            strict=True)]
-                  for _ in range(2))
-        tensor = random.integers(0, 100, sizes[::-1]).astype(np.float32)
-        out = np.full_like(tensor, -7)
-        wanted = out.copy()
-        for place in np.ndindex(*box):
-            source, target = (tuple(a + b for a, b in zip(first, place, strict=True))
-                              for first in (at, to))
-            value = tensor[source[::-1]] if _within(source, sizes) else np.float32(0)
-            if _within(target, sizes):
-                wanted[target[::-1]] = value + 1
-        fill = [0] * (5 - rank)
-        shape = (ctypes.c_int * 20)(*sizes, *fill, *box, *fill, *at, *fill, *to, *fill)
-        function = getattr(self.library, f"box_{rank}")
-        code, given = self.on([tensor, out], lambda *addresses: function(*addresses, shape))
-        assert code == 0
-        return given, wanted
-
-
-def _within(place, sizes):
-    return all(0 <= index < size for index, size in zip(place, sizes, strict=True))
