@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -15,7 +11,6 @@ from typing import Any
 import pytest
 from tuning_backends import Compiled, Device, Scripted, Slow, scripted_seconds
 
-from dscore.cache import store
 from dscore.core import catalog
 from dscore.core.backend import backend
 from dscore.core.errors import CompileError, LaunchError, SpecError, UnavailableError
@@ -31,7 +26,6 @@ DEVICE = catalog.device("z100sm")
 SPACE = solver.solve(PROBLEM, DEVICE)
 NAMES = [SPACE[int(i)].name for i in SPACE.ranked()]
 SCRIPTED = "tuning_backends:Scripted"
-SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @pytest.fixture(autouse=True)
@@ -261,45 +255,6 @@ def test_an_executor_spreads_problems(make: Any) -> None:
         (PROBLEM, 4, True), (OTHER, 4, True)]
     assert [(step.number, step.of) for step in steps] == [(1, 2), (2, 2)]
     assert both == tune.tune_all([PROBLEM, OTHER], backend=SCRIPTED, top=4)
-
-
-def _slow(tmp_path: Path, seconds: float = 0.05, **options: Any) -> subprocess.Popen[bytes]:
-    """Another process that tunes, each measurement in so many *seconds*."""
-    code = ("from dscore.tuning import tune; from dscore.core.token import parse_problem as p; "
-            f"tune.tune(p('n1c8h6w6_o16k1'), backend='tuning_backends:Slow', top=12, **{options})")
-    environment = {**os.environ, "TIMED_LOG": str(tmp_path / "log"), "TIMED_SECONDS": str(seconds),
-                   "PYTHONPATH": os.pathsep.join([str(SUPPORT), *sys.path])}
-    return subprocess.Popen([sys.executable, "-c", code], env=environment)
-
-
-def _first_counts() -> dict[str, int]:
-    """How often each configuration was measured in the first pass, by what is on record."""
-    counts: dict[str, int] = {}
-    for measurement in records.everything():
-        if len(measurement.samples) == FIRST_RUNS:
-            counts[measurement.tiling.name] = counts.get(measurement.tiling.name, 0) + 1
-    return counts
-
-
-def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
-    process = _slow(tmp_path, seconds=0.3)  # this process may be held up, too
-    until = time.monotonic() + 60
-    while len(_first_counts()) < 4 and time.monotonic() < until:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert 4 <= len(_first_counts()) < 12
-    assert store.Store("tuning").verify() == ()
-    assert tuned(backend="tuning_backends:Slow").complete
-    assert _first_counts() == dict.fromkeys(NAMES[:12], 1)
-
-
-def test_two_tuners_at_once_lose_nothing(tmp_path: Path) -> None:
-    assert [tuner.wait(120) for tuner in [_slow(tmp_path, seed=seed) for seed in (1, 2)]] == [0, 0]
-    timed = (tmp_path / "log").read_text().split()
-    assert store.Store("tuning").verify() == ()
-    assert sorted(m.tiling.name for m in records.everything()) == sorted(timed)
-    assert set(timed) == set(NAMES[:12])
 
 
 def test_tuning_in_a_call_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
