@@ -14,6 +14,7 @@ from dscore.checking.check import Guarded, GuardedOutput
 from dscore.checking.rounding import SUM, Rounding
 from dscore.core.backend import Backend, GpuBackend
 from dscore.core.device import Device
+from dscore.core.once import once
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.measuring.clocks import TorchClock
@@ -36,6 +37,16 @@ def torch_with_gpu() -> Any:
 
 # Bytes, as allocators of GPU memory place what is asked for.
 _ALIGNMENT = 512
+
+
+# One product of the floors takes milliseconds, so that a few are enough for a sample.
+_FLOORS_EFFORT = Effort(turns=3, probe_launches=2)
+
+
+@once
+def _floors_of(torch: Any, index: int) -> Floors:
+    """Those of a GPU, measured once in a process: they take seconds."""
+    return torch_floors(torch, TorchClock(torch, index), index, _FLOORS_EFFORT)
 
 
 class TorchRunner:
@@ -122,7 +133,7 @@ class TorchRunner:
         return bound.Judge(self._torch, problem, arrays[:-1])
 
     def floors(self) -> Floors:
-        floors = torch_floors(self._torch, self.clock, self._index, self.effort)
+        floors = _floors_of(self._torch, self._index)
         self.release()
         return floors
 

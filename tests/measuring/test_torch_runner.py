@@ -11,6 +11,8 @@ from dscore.backends.reference.backend import ReferenceBackend
 from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.token import parse_problem
+from dscore.measuring import torch_runner
+from dscore.measuring.floors import Floors
 from dscore.measuring.runner import check
 from dscore.measuring.torch_runner import TorchRunner
 from dscore.ops import operands_of
@@ -84,3 +86,20 @@ def test_a_judge_is_right_again_and_again(token: str) -> None:
     assert not judge(out).ok
     out.flat[-1] -= 1
     assert judge(out).ok
+
+
+def test_floors_are_measured_once_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[int] = []
+
+    def floors(torch: Any, clock: Any, index: int, effort: Any) -> Floors:
+        measured.append(index)
+        return Floors(1.0 + index, 2.0, 3.0, "here")
+
+    monkeypatch.setattr(torch_runner, "torch_floors", floors)
+    monkeypatch.setattr(torch_runner, "TorchClock", lambda torch, index: None)
+    monkeypatch.setattr(TorchRunner, "release", lambda self: None)
+    runners = [on_host() for _ in range(4)]
+    for runner, index in zip(runners, (0, 1, 1, 0), strict=True):
+        runner._torch, runner._index = monkeypatch, index  # a key of this test alone
+    assert [runner.floors().bytes_per_second for runner in runners] == [1.0, 2.0, 2.0, 1.0]
+    assert measured == [0, 1]
