@@ -17,7 +17,7 @@ import numpy as np
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.gemm.tiling import rows_of, shape_of, sizes_of, turned
 from dscore.backends.reference.gemm_lanes import lanes_of
-from dscore.backends.reference.lockstep import batches, require_launch
+from dscore.backends.reference.lockstep import require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
@@ -29,7 +29,7 @@ from dscore.backends.reference.machine import (
     lane_ids,
     split,
 )
-from dscore.backends.reference.ring import RingKernel
+from dscore.backends.reference.ring import RingKernel, run_tiles
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.trace import Trace
@@ -37,23 +37,12 @@ from dscore.core.trace import Trace
 
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     """Write the convolution of *plan* to the operand out."""
-    _launch(_Gemm(plan, operands, operands["x"]), trace)
+    run_tiles(plan, _Gemm(plan, operands, operands["x"]), trace)
 
 
 def run_input_gradient(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     """Write the input gradient of *plan* to the operand out."""
-    _launch(_Gemm(plan, operands, operands["gradient"]), trace)
-
-
-def _launch(kernel: _Gemm, trace: Trace | None) -> None:
-    plan = kernel.plan
-    for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
-        kernel.place(first + lane_ids(blocks.count, 1))
-        for rank in range(kernel.t.cluster):
-            blocks.begin()
-            kernel.accumulate(rank)
-            kernel.join(rank)
-        kernel.finish()
+    run_tiles(plan, _Gemm(plan, operands, operands["gradient"]), trace)
 
 
 def read_at(problem: ConvProblem, pixel: Ints) -> tuple[Ints, Ints, Bools]:

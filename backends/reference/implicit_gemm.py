@@ -24,7 +24,7 @@ from dscore.algorithms.implicit_gemm.tiling import (
     under_tile,
 )
 from dscore.backends.reference.implicit_gemm_lanes import lanes_of
-from dscore.backends.reference.lockstep import batches, require_launch
+from dscore.backends.reference.lockstep import require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
@@ -34,7 +34,7 @@ from dscore.backends.reference.machine import (
     lane_ids,
     split,
 )
-from dscore.backends.reference.ring import RingKernel
+from dscore.backends.reference.ring import RingKernel, run_tiles
 from dscore.core.errors import LaunchError
 from dscore.core.numerics import WORD_BYTES
 from dscore.core.plan import Plan
@@ -43,14 +43,7 @@ from dscore.core.trace import Trace
 
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     """Write the convolution of *plan* to the operand out."""
-    kernel = _ImplicitGemm(plan, operands)
-    for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
-        kernel.place(first + lane_ids(blocks.count, 1))
-        for rank in range(kernel.t.cluster):
-            blocks.begin()
-            kernel.accumulate(rank)
-            kernel.join(rank)
-        kernel.finish()
+    run_tiles(plan, _ImplicitGemm(plan, operands), trace)
 
 
 class _ImplicitGemm(RingKernel):

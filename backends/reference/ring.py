@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from dscore.backends.reference.lockstep import LockstepKernel
-from dscore.backends.reference.machine import Addresses, Blocks, Floats, lane_ids
+from dscore.backends.reference.lockstep import LockstepKernel, batches
+from dscore.backends.reference.machine import Addresses, Blocks, Floats, Ints, lane_ids
+from dscore.core.plan import Plan
+from dscore.core.trace import Trace
 
 
 class RingKernel(LockstepKernel, ABC):
@@ -93,3 +95,36 @@ class RingKernel(LockstepKernel, ABC):
         for other in range(others.shape[1]):
             self.blocks.lds_read(part, at, self.ring + other * at.count, operand=False)
             np.add(sums, part, out=sums)
+
+
+class Tiled(Protocol):
+    """Kernel of a ring whose blocks have a tile each, `tiles` in all."""
+
+    t: Any
+    tiles: int
+
+    def allocate(self, blocks: Blocks) -> None:
+        """Registers and LDS of a batch of blocks."""
+
+    def place(self, tile: Ints) -> None:
+        """Addresses for the outputs numbered *tile*."""
+
+    def accumulate(self, rank: int) -> None:
+        """As RingKernel does."""
+
+    def join(self, rank: int) -> None:
+        """As RingKernel does."""
+
+    def finish(self) -> None:
+        """Store the results."""
+
+
+def run_tiles(plan: Plan, kernel: Tiled, trace: Trace | None) -> None:
+    """All tiles of *kernel*; blocks of the same rank in their clusters run together."""
+    for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
+        kernel.place(first + lane_ids(blocks.count, 1))
+        for rank in range(kernel.t.cluster):
+            blocks.begin()
+            kernel.accumulate(rank)
+            kernel.join(rank)
+        kernel.finish()

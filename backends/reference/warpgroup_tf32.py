@@ -26,7 +26,7 @@ from dscore.algorithms.warpgroup_tf32.tiling import (
 )
 from dscore.backends.reference.gemm import read_at
 from dscore.backends.reference.gemm_lanes import halves, multiply_fragments
-from dscore.backends.reference.lockstep import batches, require_launch
+from dscore.backends.reference.lockstep import require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
@@ -36,7 +36,7 @@ from dscore.backends.reference.machine import (
     lane_ids,
     split,
 )
-from dscore.backends.reference.ring import RingKernel
+from dscore.backends.reference.ring import RingKernel, run_tiles
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
@@ -44,23 +44,12 @@ from dscore.core.trace import Trace
 
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     """Write the convolution of *plan* to the operand out."""
-    _launch(_WarpgroupTf32(plan, operands, operands["x"]), trace)
+    run_tiles(plan, _WarpgroupTf32(plan, operands, operands["x"]), trace)
 
 
 def run_input_gradient(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     """Write the input gradient of *plan* to the operand out."""
-    _launch(_WarpgroupTf32(plan, operands, operands["gradient"]), trace)
-
-
-def _launch(kernel: _WarpgroupTf32, trace: Trace | None) -> None:
-    plan = kernel.plan
-    for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
-        kernel.place(first + lane_ids(blocks.count, 1))
-        for rank in range(kernel.t.cluster):
-            blocks.begin()
-            kernel.accumulate(rank)
-            kernel.join(rank)
-        kernel.finish()
+    run_tiles(plan, _WarpgroupTf32(plan, operands, operands["gradient"]), trace)
 
 
 class _WarpgroupTf32(RingKernel):
