@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dscore.torch.layer import Epilogue, Layer
+from dscore.torch.layer import Epilogue, Layer, memory_format
 
 # Activations whose gradient needs what they were applied to.
 _BY_ARGUMENT = ("silu", "hardswish")
@@ -35,7 +35,8 @@ class Steps(NamedTuple):
 class Kept(NamedTuple):
     """Constants that the gradients need of a call.
 
-    *again*: what the activation was applied to must be computed again.
+    *again*: what the activation was applied to must be computed again. *form*: the memory format of
+    the result, in which its gradient is taken.
     """
 
     layer: Layer
@@ -43,13 +44,32 @@ class Kept(NamedTuple):
     x_shape: tuple[int, ...]
     w_shape: tuple[int, ...]
     again: bool
+    form: torch.memory_format
 
 
-def kept_of(x: Tensor, w: Tensor, layer: Layer, epilogue: Epilogue, residual: bool) -> Kept:
-    """The constants of a call, with or without a *residual*."""
+def kept_of(x: Tensor, w: Tensor, y: Tensor, layer: Layer, epilogue: Epilogue,
+            residual: bool) -> Kept:
+    """The constants of a call with the result *y*, with or without a *residual*."""
     activation, after = epilogue.activation, epilogue.residual_after and residual
-    return Kept(layer, epilogue, x.shape, w.shape, activation in _BY_ARGUMENT
-                or (activation is not None and after))
+    again = activation in _BY_ARGUMENT or (activation is not None and after)
+    form = torch.contiguous_format if _batched(y) else memory_format(y)
+    return Kept(layer, epilogue, x.shape, w.shape, again, form)
+
+
+def laid_as_result(gradient: Tensor, kept: Kept) -> Tensor:
+    """The gradient by a result, in the memory format of that result.
+
+    Some of PyTorch's backward passes give another one, as a mean's do for channels_last. Both
+    gradients would follow it, and so would those of all layers before, by kernels of two layouts.
+    """
+    return gradient if _batched(gradient) else gradient.contiguous(memory_format=kept.form)
+
+
+def _batched(tensor: Tensor) -> bool:
+    """Whether a vmap may batch a tensor, which then has no memory format."""
+    functorch = torch._C._functorch
+    return (torch._C._are_functorch_transforms_active()
+            or functorch.is_legacy_batchedtensor(tensor))
 
 
 def save(ctx: Any, inputs: Sequence[Tensor | None], y: Tensor, layer: Layer,
@@ -59,7 +79,7 @@ def save(ctx: Any, inputs: Sequence[Tensor | None], y: Tensor, layer: Layer,
     x, w, _, residual, _ = inputs
     assert x is not None
     assert w is not None
-    ctx.kept = kept_of(x, w, layer, epilogue, residual is not None)
+    ctx.kept = kept_of(x, w, y, layer, epilogue, residual is not None)
     keep(ctx, inputs, y, ctx.kept)
 
 
@@ -84,6 +104,7 @@ def gradients(ctx: Any, saved: Sequence[Any], gradient: Tensor,
     by_x, by_w, by_bias, by_residual, by_scale = (*ctx.needs_input_grad, False, False)[:5]
     kept: Kept = ctx.kept
     activation, after = kept.epilogue
+    gradient = laid_as_result(gradient, kept)
     of_residual = gradient if by_residual and after else None
     if activation is not None:
         if kept.again:

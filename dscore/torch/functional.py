@@ -123,7 +123,7 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
         y: Tensor = _recorded(*operands, layer, epilogue)
         if unchanged and residual is None and scale is None:
             remember((id(master), bias is None, stride, padding, dilation, groups, activation,
-                      backend, arithmetic), x, w, bias, layer, epilogue)
+                      backend, arithmetic), x, w, bias, y, layer, epilogue)
         return y
     if not unchanged or not (scale is None or layer.is_pointwise(w.shape)):
         return convolution(*operands, layer, epilogue)  # type: ignore[call-arg]

@@ -18,7 +18,7 @@ from dscore.calling.gpu_arrays import tensor_guard
 from dscore.torch import backward, gradients
 from dscore.torch.backward import Kept, Steps, activation_gradient
 from dscore.torch.convolution import convolution
-from dscore.torch.layer import Epilogue, Layer, memory_format
+from dscore.torch.layer import Epilogue, Layer
 from dscore.torch.operators import steps_for
 
 DIRECT = Steps(convolution, gradients.input_gradient, gradients.weight_gradient)
@@ -59,8 +59,7 @@ class RecordedCall:
     def learn(self, ctx: Any, saved: Sequence[Any], gradient: Tensor) -> None:
         """Remember the calls that have computed the gradients of a *gradient* like this one."""
         kept, (by_x, by_w, *_) = self.kept, ctx.needs_input_grad
-        lies_so = gradient.is_contiguous(memory_format=memory_format(gradient))
-        if kept.again or not lies_so or self._learned == MOST_VARIANTS:
+        if kept.again or self._learned == MOST_VARIANTS:
             return
         self._learned += 1  # of layers whose gradients PyTorch computes there is nothing to learn
         x, w, *_ = saved
@@ -93,6 +92,7 @@ class _Recorded(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         call: RecordedCall = ctx.call
         saved = ctx.saved_tensors  # which a checkpoint lets be read only once
+        gradient = backward.laid_as_result(gradient, call.kept)
         result = call.gradients(ctx, saved, gradient)
         if result is None:
             steps = steps_for(gradient, DIRECT)
@@ -119,9 +119,9 @@ def recorded(key: Hashable, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor
     return None
 
 
-def remember(key: Hashable, x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,
+def remember(key: Hashable, x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, layer: Layer,
              epilogue: Epilogue) -> None:
-    """Keep the call that has just computed such tensors, by *key* for the next time."""
+    """Keep the call that has just computed *y* of such tensors, by *key* for the next time."""
     tensors = (x, w) if bias is None else (x, w, bias)
     calls, takes = _calls.get(key, ()), tensor_guard(tensors)
     if takes is None or len(calls) == MOST_VARIANTS or any(one.takes(*tensors) for one in calls):
@@ -135,4 +135,4 @@ def remember(key: Hashable, x: Tensor, w: Tensor, bias: Tensor | None, layer: La
     if len(_calls) >= MOST_CALLS:
         _calls.clear()
     _calls[key] = (*calls, RecordedCall(takes, start, backward.kept_of(
-        x, w, layer, epilogue, residual=False)))
+        x, w, y, layer, epilogue, residual=False)))
