@@ -45,15 +45,23 @@ class NetworkSubject:
 
     @contextmanager
     def settings(self) -> Iterator[None]:
-        """Float32 without TF32, and cuDNN's choice by trial."""
-        cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-        before = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
-        cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, False, False
-        try:
-            with torch.set_grad_enabled(self._gradients):
-                yield
-        finally:
-            cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
+        """Those of the comparison, and whether gradients are recorded."""
+        with settings(), torch.set_grad_enabled(self._gradients):
+            yield
+
+
+@contextmanager
+def settings() -> Iterator[None]:
+    """Float32 without TF32, and cuDNN's choice by trial, for what is timed and for what
+    `accelerate` chooses by time before.
+    """
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
+    cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, False, False
+    try:
+        yield
+    finally:
+        cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,7 @@ class Setup:
         return model, arguments, report
 
 
+@settings()
 def inference(setup: Setup, way: str
               ) -> tuple[NetworkSubject, Report | QuantizationReport | None]:
     """The call of one method in eval mode, and dscore's report."""
@@ -126,6 +135,7 @@ def inference(setup: Setup, way: str
     return NetworkSubject(way, lambda: called(*arguments), gradients=False), report
 
 
+@settings()
 def training(setup: Setup, way: str) -> tuple[NetworkSubject, Report | None]:
     """One step of training by one method: forward, loss, backward, SGD with momentum."""
     model, report = copy.deepcopy(setup.model).train(), None

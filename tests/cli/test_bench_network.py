@@ -73,6 +73,22 @@ def test_variants_replace_the_kinds_that_they_name():
         "pointwise: was not asked for"}
 
 
+def test_layers_are_chosen_under_the_settings_that_networks_are_timed_with(monkeypatch):
+    seen = []
+
+    def accelerated(model, arguments, **options):
+        seen.append((torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark))
+
+    monkeypatch.setattr(network_methods, "accelerate", accelerated)
+    before = torch.backends.cudnn.allow_tf32
+    setup = network_methods.Setup(__import__("tiny_networks").gated(),
+                                  (torch.randn(1, 3, 12, 12),), "reference", False)
+    for make in (network_methods.inference, network_methods.training):
+        make(setup, "dscore")
+    assert seen == [(False, True)] * 2
+    assert torch.backends.cudnn.allow_tf32 == before
+
+
 def test_a_wrong_network_is_not_timed_and_ends_with_1(json_of, monkeypatch):
     monkeypatch.setattr(network_methods, "relative_error", lambda result, reference: 2e-4)
     data = json_of("bench", *SMALL, "--ways", "default", code=1)
