@@ -76,7 +76,7 @@ Ablation = Annotated[bool, typer.Option(
 Ways = Annotated[str | None, typer.Option(
     "--ways", metavar="NAME,...", show_default=False,
     help="With --network: PyTorch's ways, of default, channels_last, compile, "
-         "compile_channels_last.  [default: all]")]
+         "compile_channels_last; beside the last two dscore_compile.  [default: all]")]
 Replay = Annotated[list[str] | None, typer.Option(
     "--replay", metavar="FILE.csv", show_default=False,
     help="Show what a file of --out holds (repeatable); nothing is run.")]

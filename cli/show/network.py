@@ -95,10 +95,11 @@ def remarks(rows: Sequence[NetworkRow]) -> Iterator[str]:
             rows, lambda row: (row.network, row.task, row.batch)):
         ours, *others = group
         for what in ("device", "wall"):
-            best = best_of(others, what)
-            if best is not None and (ratio := ours.over(best, what)) is not None:
-                yield (f"{network} {task} batch {batch}: {ratio:.2f} times as fast as the best of "
-                       f"PyTorch's ways ({best.method}) by {what} time")
+            mine, best = best_of((ours, *others), what, own=True), best_of(others, what)
+            if mine is not None and best is not None:
+                yield (f"{network} {task} batch {batch}: {mine.method} is "
+                       f"{mine.over(best, what):.2f} times as fast as the best of PyTorch's ways "
+                       f"({best.method}) by {what} time")
             own = next((row for row in others if row.method == FLOAT16), None)
             if own is not None and (ratio := ours.over(own, what)) is not None:
                 yield (f"{network} {task} batch {batch}: {ratio:.2f} times as fast as dscore's "

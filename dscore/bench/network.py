@@ -17,7 +17,7 @@ from dscore.bench.layer_sequence import Layers
 from dscore.bench.network_methods import WAYS, NetworkSubject, Setup
 from dscore.bench.network_rows import NetworkRow
 from dscore.bench.network_workplace import Workplace
-from dscore.bench.summary import FLOAT16, OURS
+from dscore.bench.summary import OURS
 from dscore.calling.prepare import prepare
 from dscore.core.errors import DscoreError, SpecError, UnavailableError, require_one_of
 from dscore.core.problem import ConvProblem
@@ -86,7 +86,7 @@ def _case(case: NetworkRow, setup: Setup, ways: Sequence[str],
     reference = (methods.exact if case.task == "inference" else methods.exact_loss)(setup)
     rows, subjects = [], []
     report: Report | QuantizationReport | None = None
-    for method in (OURS, *[FLOAT16] * setup.integers, *ways):
+    for method in (*methods.own_ways(setup, ways), *ways):
         row = replace(case, method=method, shares={})
         rows.append(row)
         try:

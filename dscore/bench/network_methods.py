@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental import optimization
 
-from dscore.bench.summary import FLOAT16, OURS
+from dscore.bench.summary import COMPILED, FLOAT16, OURS
 from dscore.core.errors import SpecError
 from dscore.core.numerics import Permission
 from dscore.core.spec import Layout
@@ -126,7 +126,7 @@ def inference(setup: Setup, way: str
     model = copy.deepcopy(setup.model).eval()
     if way == OURS and setup.integers:
         model, arguments, report = setup.quantised()
-    elif way in (OURS, FLOAT16):
+    elif way in (OURS, COMPILED, FLOAT16):
         model, arguments, report = replace(setup, last=setup.last or way == FLOAT16).accelerated(
             model.to(setup.dtype))
     else:
@@ -139,7 +139,7 @@ def inference(setup: Setup, way: str
 def training(setup: Setup, way: str) -> tuple[NetworkSubject, Report | None]:
     """One step of training by one method: forward, loss, backward, SGD with momentum."""
     model, report = copy.deepcopy(setup.model).train(), None
-    if way == OURS:
+    if way in (OURS, COMPILED):
         with setup.autocast:
             model, arguments, report = setup.accelerated(model)
     else:
@@ -209,9 +209,16 @@ def with_statistics(model: nn.Module, arguments: tuple[Tensor, ...], passes: int
     return model.eval()
 
 
+def own_ways(setup: Setup, ways: Sequence[str]) -> tuple[str, ...]:
+    """dscore's methods beside PyTorch's *ways*: by torch.compile where one of these is."""
+    if setup.integers:
+        return OURS, FLOAT16
+    return (OURS, COMPILED) if any(map(_by_compiler, ways)) else (OURS,)
+
+
 def forget_compiled(ways: Sequence[str]) -> None:
     """Have torch.compile forget what it compiled for other cases, of which it keeps a few only."""
-    if any(way.startswith("compile") for way in ways):
+    if any(map(_by_compiler, ways)):
         torch.compiler.reset()
 
 
@@ -245,7 +252,11 @@ def _laid_out(model: nn.Module, arguments: tuple[Tensor, ...],
 
 
 def _compiled(model: nn.Module, way: str) -> Callable[..., Any]:
-    return torch.compile(model, dynamic=False) if way.startswith("compile") else model
+    return torch.compile(model, dynamic=False) if _by_compiler(way) else model
+
+
+def _by_compiler(way: str) -> bool:
+    return way == COMPILED or way.startswith("compile")
 
 
 def _targets(setup: Setup) -> Tensor | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dscore.bench.summary import FLOAT16, OURS
+from dscore.bench.summary import COMPILED, FLOAT16, OURS
 from dscore.measuring.timing import Timing
 
 
@@ -52,8 +52,10 @@ class NetworkRow:
         return theirs.median / ours.median if ours and theirs else None
 
 
-def best_of(rows: Sequence[NetworkRow], what: str = "device") -> NetworkRow | None:
-    """PyTorch's fastest of some rows."""
-    timed = [row for row in rows
-             if row.method not in (OURS, FLOAT16) and getattr(row, what) is not None]
+def best_of(rows: Sequence[NetworkRow], what: str = "device",
+            own: bool = False) -> NetworkRow | None:
+    """PyTorch's fastest of some rows, or dscore's *own*, of those that were timed."""
+    timed = [row for row in rows if getattr(row, what) is not None
+             and (row.method in (OURS, COMPILED) if own
+                  else row.method not in (OURS, COMPILED, FLOAT16))]
     return min(timed, key=lambda row: getattr(row, what).median, default=None)

@@ -12,6 +12,7 @@ from dscore.core.text import geomean
 OURS = "dscore"
 DEFAULT = "default"
 FLOAT16 = "dscore_float16"  # dscore's own kernel of a layer of int8 in float16
+COMPILED = "dscore_compile"  # a network by dscore, and what is around its layers by torch.compile
 # Ways that round more than float32 does are shown, and do not count in the comparison.
 _OUTSIDE = "_tf32"
 

@@ -8,6 +8,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from dscore.backends.hip import HipBackend  # noqa: E402
 from dscore.bench import network_methods  # noqa: E402
 from dscore.bench.ablation import VARIANTS  # noqa: E402
+from dscore.bench.network_rows import NetworkRow, Quantity  # noqa: E402
+from dscore.cli.show.network import remarks  # noqa: E402
 
 SMALL = ("--network", "tiny_networks:gated", "--batch", "2", "--input", "1x3x12x12",
          "--backend", "reference")
@@ -102,8 +104,25 @@ def test_a_way_that_does_not_run_is_said(json_of, monkeypatch):
 
     monkeypatch.setattr(torch, "compile", refused)
     data = json_of("bench", *SMALL, "--ways", "compile")
-    assert [row["fault"] for row in data["rows"]] == ["", "not run"]
+    assert [(row["method"], row["fault"]) for row in data["rows"]] == [
+        ("dscore", ""), ("dscore_compile", "not run"), ("compile", "not run")]
     assert data["rows"][1]["note"] == "no compiler here"
+
+
+def test_what_the_compiler_makes_of_dscores_layers_must_be_right(json_of, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda model, **options: lambda x: model(2 * x))
+    data = json_of("bench", *SMALL, "--ways", "compile", code=1)
+    assert [row["fault"] for row in data["rows"]] == ["", "wrong", "wrong"]
+
+
+@pytest.mark.parametrize(("times", "words"), [
+    ((5, 4, 6, 8), "dscore_compile is 1.50 times as fast as the best of PyTorch's ways (default)"),
+    ((3, 4, 8, 6), "dscore is 2.00 times as fast as the best of PyTorch's ways (compile)")])
+def test_the_best_of_dscore_stands_beside_the_best_of_pytorch(times, words):
+    rows = [NetworkRow("net", "training", 1, method, Quantity(time, time, time, "graph"))
+            for method, time in zip(("dscore", "dscore_compile", "default", "compile"), times,
+                                    strict=True)]
+    assert any(words in line for line in remarks(rows))
 
 
 @pytest.mark.parametrize(("result", "error"), [
