@@ -22,6 +22,8 @@ from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 from dscore.ops.quantised import beside_of, points_of
 
+_MINUS_LOG2_E = np.float32(-np.log2(np.e))
+
 
 def require_launch(plan: Plan, blocks: int, threads: int) -> None:
     """LaunchError where the plan's grid is not the one that the tiling covers the output with."""
@@ -36,18 +38,17 @@ def require_launch(plan: Plan, blocks: int, threads: int) -> None:
 def activate(sums: Floats, activation: str | None) -> Floats:
     """The activation of *sums* in place, every operation rounded to float32; a NaN stays one.
 
-    silu and sigmoid rest on NumPy's exp, so that other implementations agree with it to a few
-    roundings only.
+    silu and sigmoid rest on NumPy's exp2, so that other implementations agree with it to a few
+    roundings only (hip_src/support/exponentials.hpp).
     """
     if activation in ("relu", "relu6"):
         np.maximum(sums, np.float32(0), out=sums)
     if activation == "relu6":
         np.minimum(sums, np.float32(6), out=sums)
-    if activation == "silu":
-        # exp overflows to inf for a large negative sum, and the quotient is -0, as it should.
-        np.divide(sums, np.float32(1) + np.exp(-sums), out=sums)
-    if activation == "sigmoid":
-        np.divide(np.float32(1), np.float32(1) + np.exp(-sums), out=sums)
+    if activation in ("silu", "sigmoid"):
+        # exp2 overflows to inf for a large negative sum, and the quotient is 0, as it should.
+        gates = np.float32(1) / (np.float32(1) + np.exp2(sums * _MINUS_LOG2_E))
+        np.multiply(gates, sums if activation == "silu" else np.float32(1), out=sums)
     if activation in ("hardswish", "hardsigmoid"):
         gate = np.clip(sums + np.float32(3), np.float32(0), np.float32(6))
         np.divide(sums * gate if activation == "hardswish" else gate, np.float32(6), out=sums)

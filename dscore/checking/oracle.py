@@ -39,11 +39,15 @@ _TINY = 2.0**-100
 _LIPSCHITZ: dict[Activation | None, float] = {
     None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5, "sigmoid": 0.25,
     "hardsigmoid": 1 / 6}
-# Roundings of the activation itself, relative to its result, in units of u: an exponential, a sum
-# and a quotient for silu and sigmoid (whose argument is exact here), three for hardswish, two for
-# hardsigmoid, each doubled.
+# Roundings of the activation itself, relative to its result, in units of u, doubled: of silu and
+# sigmoid by a GPU's fast instructions (docs/bounds.md); three for hardswish, two for hardsigmoid.
 _OWN_ROUNDINGS: dict[Activation | None, int] = {
-    None: 0, "relu": 0, "relu6": 0, "silu": 16, "hardswish": 8, "sigmoid": 16, "hardsigmoid": 4}
+    None: 0, "relu": 0, "relu6": 0, "silu": 20, "hardswish": 8, "sigmoid": 20, "hardsigmoid": 4}
+# And for each 1 that the argument is below 0, by which the exponential is multiplied; what is below
+# the normal range is flushed before it is multiplied by an argument, which is then below 90.
+_BY_ARGUMENT: dict[Activation | None, float] = {"silu": 2.5, "sigmoid": 2.5}
+_LEAST_ARGUMENT = -128.0  # beyond it the result is flushed
+_FLUSHED: dict[Activation | None, int] = {"silu": 128}
 
 
 @dataclass(frozen=True)
@@ -179,12 +183,21 @@ class Oracle:
     def _bound(self, error: Any) -> Any:
         """The bound of the result, from that of what comes before the activation."""
         abs_of = self._xp.abs
-        bound = _LIPSCHITZ[self._activation] * error + _OWN_ROUNDINGS[self._activation] * (
-            UNIT_ROUNDOFF * abs_of(self._before) + UNDERFLOW)
+        bound = _LIPSCHITZ[self._activation] * error + self._error_of_activation()
         if self._exact.after is None:
             return bound
         # One rounding of what is at most so far off.
         return bound + UNIT_ROUNDOFF * (abs_of(self._y) + bound)
+
+
+    def _error_of_activation(self) -> Any:
+        """What the activation itself errs by, of an exact argument."""
+        one, size = self._activation, self._xp.abs(self._before)
+        error = _OWN_ROUNDINGS[one] * UNIT_ROUNDOFF * size
+        if one in _BY_ARGUMENT:
+            error = error - _BY_ARGUMENT[one] * UNIT_ROUNDOFF * size * self._xp.clip(
+                self._exact.y, _LEAST_ARGUMENT, 0.0)
+        return error + _FLUSHED.get(one, _OWN_ROUNDINGS[one]) * UNDERFLOW
 
 
 def tile_magnitude(xp: Any, problem: ConvProblem, m: int, x: Any, w: Any) -> Any:

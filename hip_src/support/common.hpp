@@ -2,6 +2,7 @@
 #pragma once
 
 #include "support/elements.hpp"
+#include "support/exponentials.hpp"
 
 namespace dscore {
 
@@ -119,8 +120,8 @@ struct Epilogue {
       // Written so that a NaN stays one, which fmaxf would drop.
       sum = sum < 0.0f ? 0.0f : sum;
     if constexpr (activation == Activation::relu6) sum = sum > 6.0f ? 6.0f : sum;
-    if constexpr (activation == Activation::silu) sum = sum / (1.0f + expf(-sum));
-    if constexpr (activation == Activation::sigmoid) sum = 1.0f / (1.0f + expf(-sum));
+    if constexpr (activation == Activation::silu) sum *= logistic(sum);
+    if constexpr (activation == Activation::sigmoid) sum = logistic(sum);
     if constexpr (activation == Activation::hardswish || activation == Activation::hardsigmoid) {
       float gate = sum + 3.0f;
       gate = gate < 0.0f ? 0.0f : gate > 6.0f ? 6.0f : gate;

@@ -223,7 +223,6 @@ inline void multiply_16x8x8(float *d, const float (&given)[6], int site) {
 
 namespace dscore {
 // Of <cmath>, which takes a compiler as long as all these headers.
-inline float expf(float value) { return __builtin_expf(value); }
 inline float fminf(float a, float b) { return __builtin_fminf(a, b); }
 inline float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
 inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

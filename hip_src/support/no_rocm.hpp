@@ -147,16 +147,4 @@ namespace dscore {
 
 __device__ inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-// e^value = 2^whole · 2^rest, where whole + rest = value · log2(e) in twice float32's precision.
-__device__ inline float expf(float value) {
-  constexpr float log2_e = 0x1.715476p+0f, log2_e_low = 0x1.4ae0bep-26f;
-  constexpr float overflow = 0x1.62e430p+6f, underflow = -0x1.9fe36ap+6f;
-  const float high = value * log2_e, whole = __builtin_rintf(high);
-  const float low = __builtin_fmaf(value, log2_e_low, __builtin_fmaf(value, log2_e, -high));
-  const float power = __builtin_exp2f(high - whole + low);
-  const float result = __builtin_amdgcn_ldexpf(power, static_cast<int>(whole));
-  // The comparisons are false for a NaN, which stays one.
-  return value > overflow ? __builtin_inff() : value < underflow ? 0.0f : result;
-}
-
 }  // namespace dscore

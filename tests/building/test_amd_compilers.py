@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import subprocess
@@ -17,7 +16,6 @@ from dscore.building import amd_compilers, compilers, toolchain
 from dscore.building.ahead_of_time import BuiltKernels, build, device_for
 from dscore.building.codegen import KernelSource
 from dscore.building.compilers import Compiler
-from dscore.building.headers import sources
 from dscore.building.toolchain import Unit, build_library, target
 from dscore.core.errors import UnavailableError
 
@@ -124,18 +122,6 @@ def test_an_only_compiler_tells_itself_what_it_does_not_know(machine):
     (machine / "path" / "sh").symlink_to("/bin/sh")
     with pytest.raises(UnavailableError, match="does not build for gfx1100: clang: error: cannot"):
         build_library([Unit("u", "")], target("gfx1100"), include=machine / "include")
-
-
-# The exponential of no_rocm.hpp.
-
-def test_the_constants_of_the_exponential():
-    text = (sources() / "support/no_rocm.hpp").read_text()
-    high, low, overflow, underflow = (float.fromhex(one.rstrip("f")) for one in re.findall(
-        r"= (-?0x1\.[0-9a-f]+p[+-]\d+f)", text))
-    assert abs(high + low - math.log2(math.e)) < 2.0**-48
-    assert overflow == pytest.approx(128 * math.log(2), rel=1e-7)
-    assert overflow >= math.log(float.fromhex("0x1.fffffep+127")), "nothing finite is infinite"
-    assert math.exp(underflow) <= 2.0**-150, "and nothing is 0 that rounds to another"
 
 
 # A clang of this machine.
