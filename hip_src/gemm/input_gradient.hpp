@@ -25,9 +25,13 @@ struct Turned : Tiling {
 template <class T, class Arguments_>
 struct Rounding {
   using Arguments = Arguments_;
-  static constexpr bool scaled = false;
+  static constexpr bool scaled = false, added = false;
+  static __device__ inline float bias_of(const Arguments &, int) { return 0.0f; }
   template <int Count>
-  static __device__ inline Pack<T, Count> apply(const float *sums, const Arguments &, int, int) {
+  static __device__ inline Pack<T, Count> residual_of(const Arguments &, int) { return {}; }
+  template <int Count>
+  static __device__ inline Pack<T, Count> apply_read(const float *sums, const float *,
+                                                     const Pack<T, Count> &) {
     Pack<T, Count> rounded;
     DSCORE_UNROLL
     for (int i = 0; i < Count; i++) rounded.at[i] = static_cast<T>(sums[i]);

@@ -7,7 +7,7 @@
 // are added, ascending; then those of the blocks of a cluster, which share the steps; then bias.
 #pragma once
 
-#include "gemm/tiles.hpp"
+#include "gemm/scales.hpp"
 #include "support/joined_sums.hpp"
 
 namespace dscore {
@@ -125,6 +125,8 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
   // So do a lane's channels of filters that are turned.
   static constexpr int column_group = !t::turned || t::wave_c % 16 ? 1 : t::wave_c % 32 ? 2 : 4;
 
+  FragmentScales<T, t, eights / group, 8 * group, Epilogue::scaled && t::split> scales;
+
   // Matrix units: each product as three of TF32, the small parts' first. Lane 4 g + i holds, in
   // place of columns i and i + 4 of the fragments, channels 2 i and 2 i + 1.
   __device__ void multiply_split(const T *lds) {
@@ -146,7 +148,8 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
               images + (k + half) * t::image_row + eight * 8);
           DSCORE_UNROLL
           for (int j = 0; j < group; j++)
-            a[(eight + j) / 2][(eight + j) % 2 + 2 * half] = Halves(several.at[j]);
+            a[(eight + j) / 2][(eight + j) % 2 + 2 * half] =
+                Halves(scales.scaled(several.at[j], eight / group, k / 4 + half));
         }
       if constexpr (t::turned) {
         DSCORE_UNROLL
@@ -180,7 +183,10 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
   __device__ void accumulate(const Arguments &args, T *lds) {
     const int steps = least(steps_each(s), ceil_div(depth(s), t::step_c) - first_step);
     run_ring<t>(*this, lds, steps, [&](T *arrived, int step) {
-      if constexpr (Epilogue::scaled) Tiles::scale(args, arrived, step);
+      if constexpr (decltype(scales)::present)
+        scales.read(*this, args.scale, first_pixel + wave_p + lane / 4 * group,
+                    (first_step + step) * t::step_c + slice * t::slice + lane % 4 * 2);
+      else if constexpr (Epilogue::scaled) Tiles::scale(args, arrived, step);
     });
   }
 
@@ -190,52 +196,72 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
     return pixel / area(s) * channels(s) * area(s) + pixel % area(s);
   }
 
-  // Stores the sums of neighbouring pixels of one channel.
-  template <int Width>
-  __device__ void store(const Arguments &args, int channel, int offset,
-                        const float *values) const {
-    if (offset < 0 || !wanted(channel)) return;
-    const int at = offset + channel * area(s);
-    auto results = Epilogue::template apply<Width>(values, args, channel, at);
-    if constexpr (t::turned && Layer::stride_h * Layer::stride_w > 1)
-      // Of a pixel that no output was made of, zero by an infinite filter is no number.
-      if (Tiles::turned_offset(0, at % area(s)) == nowhere) results = {};
-    *reinterpret_cast<Pack<T, Width> *>(static_cast<T *>(args.out) + at) = results;
+  // Biases of a lane's channels; of those that there are not, none.
+  template <int Count, class ChannelOf>
+  __device__ void read_biases(const Arguments &args, float (&biases)[Count],
+                              ChannelOf channel_of) const {
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++)
+      biases[i] = wanted(channel_of(i)) ? Epilogue::bias_of(args, channel_of(i)) : 0.0f;
+  }
+  // Stores the sums of neighbouring pixels of each of a lane's channels. All that is added to them
+  // is read before.
+  template <int Width, int Count, class ChannelOf, class SumOf>
+  __device__ void store(const Arguments &args, int offset, const float (&biases)[Count],
+                        ChannelOf channel_of, SumOf sum_of) const {
+    if (offset < 0) return;
+    Pack<T, Width> residuals[Count];
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++)
+      if (Epilogue::added && wanted(channel_of(i)))
+        residuals[i] =
+            Epilogue::template residual_of<Width>(args, offset + channel_of(i) * area(s));
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) {
+      if (!wanted(channel_of(i))) continue;
+      const int at = offset + channel_of(i) * area(s);
+      float values[Width], bias[Width];
+      DSCORE_UNROLL
+      for (int j = 0; j < Width; j++) values[j] = sum_of(i, j), bias[j] = biases[i];
+      auto results = Epilogue::template apply_read<Width>(values, bias, residuals[i]);
+      if constexpr (t::turned && Layer::stride_h * Layer::stride_w > 1)
+        // Of a pixel that no output was made of, zero by an infinite filter is no number.
+        if (Tiles::turned_offset(0, at % area(s)) == nowhere) results = {};
+      *reinterpret_cast<Pack<T, Width> *>(static_cast<T *>(args.out) + at) = results;
+    }
   }
 
   __device__ void finish_plain(const Arguments &args) const {
     constexpr int width = t::vector_p;
+    const auto channel_of = [&](int i) {
+      return first_channel + wave_c + i % beside +
+             (i / beside * t::lanes_c + lane / t::lanes_p) * beside;
+    };
+    float biases[thread_c];
+    read_biases(args, biases, channel_of);
     DSCORE_UNROLL
-    for (int p = 0; p < 4 * fours; p += width) {
-      const int pixel = first_pixel + wave_p + (p / 4 * t::lanes_p + lane % t::lanes_p) * 4 + p % 4;
-      const int offset = output_offset(pixel);
-      DSCORE_UNROLL
-      for (int i = 0; i < thread_c; i++)
-        store<width>(args,
-                     first_channel + wave_c + i % beside +
-                         (i / beside * t::lanes_c + lane / t::lanes_p) * beside,
-                     offset, accumulators + i * 4 * fours + p);
-    }
+    for (int p = 0; p < 4 * fours; p += width)
+      store<width>(args,
+                   output_offset(first_pixel + wave_p +
+                                 (p / 4 * t::lanes_p + lane % t::lanes_p) * 4 + p % 4),
+                   biases, channel_of,
+                   [&](int i, int j) { return accumulators[i * 4 * fours + p + j]; });
   }
   __device__ void finish_split(const Arguments &args) const {
+    const auto channel_of = [&](int i) {
+      const int n = i / 2, side = i % 2;
+      return first_channel + wave_c + n / column_group * column_group * 8 +
+             (lane % 4 * 2 + side) * column_group + n % column_group;
+    };
+    float biases[2 * columns8];
+    read_biases(args, biases, channel_of);
     DSCORE_UNROLL
-    for (int eight = 0; eight < eights; eight += group) {
-      const int offset = output_offset(first_pixel + wave_p + eight * 8 + lane / 4 * group);
-      DSCORE_UNROLL
-      for (int n = 0; n < columns8; n++)
-        DSCORE_UNROLL
-        for (int side = 0; side < 2; side++) {
-          float values[group];
-          DSCORE_UNROLL
-          for (int j = 0; j < group; j++)
-            values[j] =
-                accumulators[((eight + j) / 2 * columns8 + n) * 4 + (eight + j) % 2 * 2 + side];
-          store<group>(args,
-                       first_channel + wave_c + n / column_group * column_group * 8 +
-                           (lane % 4 * 2 + side) * column_group + n % column_group,
-                       offset, values);
-        }
-    }
+    for (int eight = 0; eight < eights; eight += group)
+      store<group>(args, output_offset(first_pixel + wave_p + eight * 8 + lane / 4 * group),
+                   biases, channel_of, [&](int i, int j) {
+                     return accumulators[((eight + j) / 2 * columns8 + i / 2) * 4 +
+                                         (eight + j) % 2 * 2 + i % 2];
+                   });
   }
 
   __device__ Gemm(const Arguments &args, const Shape &shape) : Gemm(args, args.x, shape) {}

@@ -166,26 +166,33 @@ struct GemmTiles : ConvKernel<T, Epilogue> {
       image_temp[i] = vector_or_zeros<t::vector_p>(from, there);
     });
   }
-  // Multiplies the elements of a step that this thread has brought by their channel's scale.
+  // Multiplies the elements of a step that this thread has brought by their channel's scale. All
+  // scales are read before the first element is written, behind which each would be waited for.
   __device__ void scale(const Arguments &args, T *lds, int step) const {
     const T *scales = static_cast<const T *>(args.scale);
     const int first = (first_step + step) * t::step_c;
+    const auto there = [&](int i) {
+      return ImageWalk::part(i, thread) && offset_of(i) >= 0 &&
+             held(first + ImageWalk::row(i, thread));
+    };
+    float factors[ImageWalk::count];
     DSCORE_UNROLL
     for (int i = 0; i < ImageWalk::count; i++) {
-      if (!ImageWalk::part(i, thread)) continue;
-      const int row = ImageWalk::row(i, thread);
-      const int column = ImageWalk::column(i, thread) * t::vector_p;
-      const int pixel = first_pixel + column, channel = first + row;
-      const int offset = offset_of(i);
-      if (offset < 0 || !held(channel)) continue;
-      const int image = pixel / area(s);
-      const float factor = static_cast<float>(scales[image * s.in_channels + channel]);
+      const int image = (first_pixel + ImageWalk::column(i, thread) * t::vector_p) / area(s);
+      if (there(i))
+        factors[i] = static_cast<float>(
+            scales[image * s.in_channels + first + ImageWalk::row(i, thread)]);
+    }
+    DSCORE_UNROLL
+    for (int i = 0; i < ImageWalk::count; i++) {
+      if (!there(i)) continue;
       auto &several = *reinterpret_cast<ImageVector *>(
-          lds + t::filters + row * t::image_row + column);
+          lds + t::filters + ImageWalk::row(i, thread) * t::image_row +
+          ImageWalk::column(i, thread) * t::vector_p);
       ImageVector scaled = several;
       DSCORE_UNROLL
       for (int j = 0; j < t::vector_p; j++)
-        scaled.at[j] = static_cast<T>(static_cast<float>(scaled.at[j]) * factor);
+        scaled.at[j] = static_cast<T>(static_cast<float>(scaled.at[j]) * factors[i]);
       several = scaled;
     }
   }

@@ -127,11 +127,13 @@ struct PointwiseForward : PlainRoles {
         return [=](int) { return factor; };
       });
   }
-  // What results of signed bytes need beside their sums: of all, of a channel or of several.
-  static constexpr bool of_columns = exact && last;
+  // What results need beside their sums: of all, those of signed bytes; of a channel or of several,
+  // these and those with biases.
+  static constexpr bool of_channels = exact || Epilogue::biased;
+  static constexpr bool of_columns = of_channels && last;
   using Points = typename ReadBeside<Epilogue, exact>::Points;
   template <int Width>
-  using OfRow = typename ReadBeside<Epilogue, exact && !last>::template Channels<Width>;
+  using OfRow = typename ReadBeside<Epilogue, of_channels && !last>::template Channels<Width>;
   template <int Width>
   using OfColumn = typename ReadBeside<Epilogue, of_columns>::template Channels<Width>;
   static __device__ Points points_of(const Arguments &args) {
@@ -140,7 +142,7 @@ struct PointwiseForward : PlainRoles {
   }
   template <int Width>
   static __device__ OfRow<Width> of_row(const Arguments &args, int row) {
-    if constexpr (exact && !last) return Epilogue::template channel_of<Width>(args, row);
+    if constexpr (of_channels && !last) return Epilogue::template channel_of<Width>(args, row);
     else return {};
   }
   template <int Width>
@@ -161,13 +163,15 @@ struct PointwiseForward : PlainRoles {
     const int at =
         result_at<last>(row, column, s.out_channels, s.out_channels, s.out_height * s.out_width);
     auto *out = static_cast<typename Epilogue::Result *>(args.out) + at;
-    if constexpr (of_columns)
+    if constexpr (exact && last)
       write_vector(out, Epilogue::template results_of<Width>(values, of_column, points, at));
     else if constexpr (exact)
       write_vector(out, Epilogue::template results_of<Width>(values, of_row, points, at));
-    else if constexpr (last)
-      write_vector(out, Epilogue::template apply_channels<Width>(values, args, column, at));
-    else write_vector(out, Epilogue::template apply<Width>(values, args, row, at));
+    else if constexpr (of_columns)
+      write_vector(out, Epilogue::template apply_each<Width>(values, args, of_column.at, at));
+    else if constexpr (of_channels)
+      write_vector(out, Epilogue::template apply_each<Width>(values, args, of_row.at, at));
+    else write_vector(out, Epilogue::template apply_each<Width>(values, args, nullptr, at));
   }
 };
 

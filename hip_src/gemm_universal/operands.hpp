@@ -57,8 +57,8 @@ struct PlainRoles {
   template <int Width, class Arguments>
   static __device__ Nothing of_column(const Arguments &, int) { return {}; }
 };
-// What an epilogue reads beside sums, by all results and by channels: that of signed bytes alone.
-template <class Epilogue, bool Exact>
+// What an epilogue reads beside sums, by all results and by channels, if it does.
+template <class Epilogue, bool Reads>
 struct ReadBeside {
   using Points = PlainRoles::Nothing;
   template <int>

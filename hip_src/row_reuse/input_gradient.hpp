@@ -11,8 +11,10 @@ namespace dscore {
 template <class T>
 struct RoundedGradient {
   using Arguments = InputGradientArguments;
+  static __device__ inline float bias_of(const Arguments &, int) { return 0.0f; }
   template <int Count>
-  static __device__ inline Pack<T, Count> apply(const float *sums, const Arguments &, int, int) {
+  static __device__ inline Pack<T, Count> apply_each(const float *sums, const Arguments &,
+                                                     const float *, int) {
     return rounded<T, Count>(sums);
   }
 };

@@ -50,12 +50,14 @@ struct RowWalk : RowSource<T, Tiling, View, Shape_, Results> {
 
   T *out;
   float accumulators[live_rows][t::thread_w], row[greatest(held, own)], taps[L::taps];
+  float bias;  // read before the first store, behind which the compiler would leave it
 
-  __device__ void load_taps() {
+  __device__ void load_taps(const Arguments &args) {
     const T *filter = w + plane % s.out_channels * L::taps;
     DSCORE_UNROLL
     for (int tap = 0; tap < L::taps; tap++)
       taps[tap] = live ? static_cast<float>(filter[tap]) : 0.0f;
+    bias = live ? Results::bias_of(args, plane % s.out_channels) : 0.0f;
   }
 
   // Columns from `offset` on of local row i, from LDS or from memory.
@@ -173,7 +175,10 @@ struct RowWalk : RowSource<T, Tiling, View, Shape_, Results> {
       if (live && (height % t::thread_h == 0 || out_row + r < height) &&
           (inside_w || out_column + c < width)) {
         T *const to = t::out_through_lds ? lds + (t::span_in + at - out_start) : out + at;
-        write_vector(to, Results::template apply<vector>(done, args, plane % s.out_channels, at));
+        float biases[vector];
+        DSCORE_UNROLL
+        for (int j = 0; j < vector; j++) biases[j] = bias;
+        write_vector(to, Results::template apply_each<vector>(done, args, biases, at));
       }
       DSCORE_UNROLL
       for (int j = 0; j < vector; j++) done[j] = 0.0f;
@@ -187,7 +192,7 @@ struct RowWalk : RowSource<T, Tiling, View, Shape_, Results> {
     if constexpr (t::ahead) admit_next_kernel();
     if constexpr (t::through_lds) start_load();
     // Filters come to registers meanwhile.
-    load_taps();
+    load_taps(args);
     if constexpr (t::through_lds) Move::wait_for_load(barrier, ends_amid_vector());
     // Lanes without outputs stay away, unless their neighbours take columns from them.
     if (t::column_reuse || live) walk(args);

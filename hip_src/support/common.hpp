@@ -112,7 +112,7 @@ struct Epilogue {
   using Arguments = ConvArguments<residual != Residual::none, Scaled_>;
   using Sum = float;
   using Result = T;
-  static constexpr bool scaled = Scaled_, added = residual != Residual::none;
+  static constexpr bool scaled = Scaled_, added = residual != Residual::none, biased = Bias;
   static constexpr int alignment = sizeof(T);  // of operands other than vectors of elements
 
   static __device__ inline float activate(float sum) {
@@ -136,43 +136,68 @@ struct Epilogue {
     else return 0.0f;
   }
 
+  // What results of neighbouring channels need beside their sums: biases, which are numbers of
+  // float32 whatever the elements are.
+  template <int Count>
+  using ChannelsOf = Pack<float, Count>;
+  struct PointsOf {};
+  // Of Count channels from `channel` on, which lie side by side; of one, as of Count like it.
+  template <int Count>
+  static __device__ inline Pack<float, Count> channels_of(const Arguments &args, int channel) {
+    Pack<float, Count> biases = {};
+    if constexpr (Bias) {
+      const auto read = read_vector<Count>(static_cast<const T *>(args.bias) + channel);
+      DSCORE_UNROLL
+      for (int i = 0; i < Count; i++) biases.at[i] = static_cast<float>(read.at[i]);
+    }
+    return biases;
+  }
+  template <int Count>
+  static __device__ inline Pack<float, Count> channel_of(const Arguments &args, int channel) {
+    Pack<float, Count> biases;
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) biases.at[i] = bias_of(args, channel);
+    return biases;
+  }
+
   // Results of sums that lie side by side, from element `at` of the output on, in one channel.
   template <int Count>
   static __device__ inline Pack<T, Count> apply(const float *sums, const Arguments &args,
                                                 int channel, int at) {
-    float biases[Count];
-    DSCORE_UNROLL
-    for (int i = 0; i < Count; i++) biases[i] = bias_of(args, channel);
-    return apply_each<Count>(sums, args, biases, at);
+    return apply_each<Count>(sums, args, channel_of<Count>(args, channel).at, at);
   }
   // The same of as many channels from `channel` on, which lie side by side.
   template <int Count>
   static __device__ inline Pack<T, Count> apply_channels(const float *sums, const Arguments &args,
                                                          int channel, int at) {
-    Pack<T, Count> read;
-    float biases[Count] = {};
-    if constexpr (Bias) {
-      read = read_vector<Count>(static_cast<const T *>(args.bias) + channel);
-      DSCORE_UNROLL
-      for (int i = 0; i < Count; i++) biases[i] = static_cast<float>(read.at[i]);
-    }
-    return apply_each<Count>(sums, args, biases, at);
+    return apply_each<Count>(sums, args, channels_of<Count>(args, channel).at, at);
   }
   // The same of a channel each, whose biases are given.
   template <int Count>
   static __device__ inline Pack<T, Count> apply_each(const float *sums, const Arguments &args,
                                                      const float *biases, int at) {
-    Pack<T, Count> added;
+    return apply_read<Count>(sums, biases, residual_of<Count>(args, at));
+  }
+  // What is added from element `at` of the output on; zeros where nothing is.
+  template <int Count>
+  static __device__ inline Pack<T, Count> residual_of(const Arguments &args, int at) {
+    if constexpr (added) return read_vector<Count>(static_cast<const T *>(args.residual) + at);
+    else return {};
+  }
+  // The same where both have been read. Compilers move no load in front of a store, which may be to
+  // the same memory for all they know: of loads that all come before the first store, one wait is
+  // for all.
+  template <int Count>
+  static __device__ inline Pack<T, Count> apply_read(const float *sums, const float *biases,
+                                                     const Pack<T, Count> &residuals) {
     float results[Count];
-    if constexpr (residual != Residual::none)
-      added = read_vector<Count>(static_cast<const T *>(args.residual) + at);
     DSCORE_UNROLL
     for (int i = 0; i < Count; i++) {
       float sum = sums[i];
       if constexpr (Bias) sum += biases[i];
-      if constexpr (residual == Residual::before) sum += static_cast<float>(added.at[i]);
+      if constexpr (residual == Residual::before) sum += static_cast<float>(residuals.at[i]);
       sum = activate(sum);
-      if constexpr (residual == Residual::after) sum += static_cast<float>(added.at[i]);
+      if constexpr (residual == Residual::after) sum += static_cast<float>(residuals.at[i]);
       results[i] = sum;
     }
     return rounded<T, Count>(results);

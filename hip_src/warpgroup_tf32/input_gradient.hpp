@@ -16,22 +16,12 @@ struct TurnedFilters : Tiling {
   static constexpr bool turned = true;
 };
 
-// Sums as they are.
-template <class T>
-struct PlainSums : Rounding<T, InputGradientArguments> {
-  using Arguments = InputGradientArguments;
-  static __device__ inline float bias_of(const Arguments &, int) { return 0.0f; }
-  template <int Count>
-  static __device__ inline Pack<T, Count> apply_each(const float *sums, const Arguments &args,
-                                                     const float *, int at) {
-    return Rounding<T, Arguments>::template apply<Count>(sums, args, 0, at);
-  }
-};
-
 template <class T, class Tiling, class Layer, class Shape, class>
 struct WarpgroupTf32InputGradient
-    : WarpgroupTf32<T, TurnedFilters<Tiling>, Layer, Shape, PlainSums<T>> {
-  using Product = WarpgroupTf32<T, TurnedFilters<Tiling>, Layer, Shape, PlainSums<T>>;
+    : WarpgroupTf32<T, TurnedFilters<Tiling>, Layer, Shape,
+                    Rounding<T, InputGradientArguments>> {
+  using Product = WarpgroupTf32<T, TurnedFilters<Tiling>, Layer, Shape,
+                                Rounding<T, InputGradientArguments>>;
   static constexpr unsigned optional_operands = 0;
 
   __device__ WarpgroupTf32InputGradient(const InputGradientArguments &args, const Shape &shape)

@@ -225,8 +225,7 @@ struct WarpgroupTf32 : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
         if (step + 2 < steps) fetch_filters(step + 2, part);
       });
     } while (++step < steps);
-    // While the last products are under way.
-    read_biases(args);
+    read_biases(args);  // while the last products are under way
     finish_step();
   }
 
@@ -259,18 +258,21 @@ struct WarpgroupTf32 : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
   }
   // Stores the sums of neighbouring pixels, the first of which is i, of each channel.
   __device__ void store(const Arguments &args, int i, int offset) const {
+    Pack<T, beside> added[columns / 4];
+    DSCORE_UNROLL
+    for (int c = 0; c < columns / 4; c++)
+      if (Epilogue::added && wanted(lane_channel(c)))
+        added[c] = Epilogue::template residual_of<beside>(args, offset + lane_channel(c) * area(s));
     DSCORE_UNROLL
     for (int c = 0; c < columns / 4; c++) {
       if (!wanted(lane_channel(c))) continue;
       float values[beside], bias[beside];
       DSCORE_UNROLL
-      for (int j = 0; j < beside; j++) {
-        values[j] =
-            accumulators[((i + j) / 2 * (columns / 8) + c / 2) * 4 + (i + j) % 2 * 2 + c % 2];
-        bias[j] = biases[c];
-      }
+      for (int j = 0; j < beside; j++)
+        bias[j] = biases[c],
+        values[j] = accumulators[((i + j) / 2 * columns / 8 + c / 2) * 4 + (i + j) % 2 * 2 + c % 2];
       const int at = offset + lane_channel(c) * area(s);
-      auto results = Epilogue::template apply_each<beside>(values, args, bias, at);
+      auto results = Epilogue::template apply_read<beside>(values, bias, added[c]);
       if constexpr (t::turned && Layer::stride_h * Layer::stride_w > 1)
         // Of a pixel that no output was made of, zero by an infinite filter is no number.
         if (Tiles::turned_offset(0, at % area(s)) == Tiles::nowhere) results = {};
