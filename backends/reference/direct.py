@@ -12,6 +12,7 @@ import numpy as np
 
 from dscore.algorithms.columns import ceil_div
 from dscore.backends.reference.direct_gradients import run_input_gradient, run_weight_gradient
+from dscore.backends.reference.direct_mean import run_mean
 from dscore.backends.reference.direct_quantise import run_quantise
 from dscore.backends.reference.lockstep import LockstepKernel, require_launch
 from dscore.backends.reference.machine import (
@@ -26,7 +27,7 @@ from dscore.backends.reference.machine import (
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
-__all__ = ["run", "run_input_gradient", "run_quantise", "run_weight_gradient"]
+__all__ = ["run", "run_input_gradient", "run_mean", "run_quantise", "run_weight_gradient"]
 # Of the blocks that run together: pixels side by side, and sums (2 MiB).
 PIXEL_LANES = 4096
 BLOCK_SUMS = 1 << 19

@@ -76,6 +76,7 @@ _REGISTRY: dict[str, str] = {
     "input_gradient": "dscore.ops.gradients:InputGradient",
     "weight_gradient": "dscore.ops.gradients:WeightGradient",
     "quantise": "dscore.ops.quantise:Quantise",
+    "mean": "dscore.ops.mean:Mean",
 }
 
 

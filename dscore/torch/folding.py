@@ -81,21 +81,26 @@ class FoldedConv:
         if self.reason:
             y = self.conv._conv_forward(x, self.weight, self.bias)
             return _ACTIVATIONS[self.activation](y) if self.activation else y
-        return conv2d(x, self.weight, self.bias, *self._constants[0], **self._constants[1],
+        return conv2d(x, self.weight, self.bias, *self._options[0], **self._options[1],
                       residual=residual, residual_after=self.residual_after, scale=scale)
 
     @property
-    def _constants(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _options(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Options of `conv2d`, by place and by name, that are the same at each call."""
         conv = self.conv
         return ((conv.stride, conv.padding, conv.dilation, conv.groups),
                 dict(activation=self.activation, backend=self.backend, arithmetic=self._option))
 
     @property
+    def constants(self) -> tuple[Tensor | None, ...]:
+        """What a launch reads beside its arguments, after the first of these."""
+        return self.weight, self.bias
+
+    @property
     def options(self) -> tuple[Any, ...]:
         """Options by which its call is remembered."""
         rest = (self._residual, self.scaled) if self.residual or self.scaled else ()
-        return *self._constants[0], self.activation, self.backend, self._option, *rest
+        return *self._options[0], self.activation, self.backend, self._option, *rest
 
     def bound(self) -> Callable[..., Tensor]:
         """The layer as a function for eager calls without gradients, autocast and tracing.

@@ -9,7 +9,6 @@ remain.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from dscore.calling.gpu_arrays import tensor_guard
 from dscore.core.backend import MISPLACED
 from dscore.torch.emission import Emission
 from dscore.torch.folding import FoldedConv
+from dscore.torch.pooling import PixelMean
 
 # What a linked program returns for inputs that are not like those of its call.
 MISS = object()
@@ -28,15 +28,21 @@ MISS = object()
 _ALIGNMENT_BYTES = 512
 
 
+Launched = FoldedConv | PixelMean
+
+
 class Recording:
-    """Calls of a program's convolutions, as one run of it has made them."""
+    """Calls of a program's convolutions and means, as one run of it has made them."""
 
     def __init__(self) -> None:
-        self.calls: dict[FoldedConv, PreparedCall] = {}
-        self.guards: dict[FoldedConv, list[Callable[..., bool] | None]] = {}
+        self.calls: dict[Launched, PreparedCall] = {}
+        self.guards: dict[Launched, list[Callable[..., bool] | None]] = {}
+        self.bytes: dict[Launched, int] = {}  # of results
 
     def of(self, called: Any) -> Any:
-        """A convolution as a function that records its call; anything else as it is."""
+        """What is launched as a function that records its call; anything else as it is."""
+        if isinstance(called, PixelMean):
+            return self._of_mean(called)
         if not isinstance(called, FoldedConv) or called.reason or called.norm is None:
             return called.bound() if isinstance(called, FoldedConv) else called
         compute = called.bound()
@@ -45,11 +51,22 @@ class Recording:
             y = compute(x, *operands)
             given = [x, *(one for one in operands if one is not None)]
             call = CALLS.prepared((x, called.weight, called.bias, *given[1:]), called.options)
-            if call is not None:
-                self.calls[called] = call
-                self.guards[called] = [tensor_guard((one,)) for one in given]
+            self._keep(called, call, given, y)
             return y
         return record
+
+    def _of_mean(self, called: PixelMean) -> Any:
+        def record(x: Tensor) -> Tensor:
+            y, call = called(x), called.call(x)
+            self._keep(called, call if call and call.takes_directly((x,)) else None, [x], y)
+            return y
+        return record
+
+    def _keep(self, called: Launched, call: PreparedCall | None, given: list[Tensor],
+              y: Tensor) -> None:
+        if call is not None:
+            self.calls[called], self.bytes[called] = call, y.numel() * y.element_size()
+            self.guards[called] = [tensor_guard((one,)) for one in given]
 
 
 def linked(model: torch.nn.Module, graph: fx.Graph,
@@ -58,15 +75,16 @@ def linked(model: torch.nn.Module, graph: fx.Graph,
 
     It returns MISS for inputs that are not, and for what a kernel cannot take as it lies.
     """
-    if len({call.index for call in recording.calls.values()}) != 1:  # none, or several GPUs
-        return None
+    convolutions = [one for one in recording.calls if isinstance(one, FoldedConv)]
+    if not convolutions or len({call.index for call in recording.calls.values()}) != 1:
+        return None  # of several GPUs
     emission = _Linked(model, graph, recording)
     return emission.bound(lambda called: called.bound() if isinstance(called, FoldedConv)
                           else called) if emission.whole else None
 
 
 class _Linked(Emission):
-    """Emission of a graph whose convolutions are launched on addresses."""
+    """Emission of a graph whose convolutions and means are launched on addresses."""
 
     def __init__(self, model: torch.nn.Module, graph: fx.Graph, recording: Recording) -> None:
         self._recording, self._nodes = recording, list(graph.nodes)
@@ -76,13 +94,14 @@ class _Linked(Emission):
         self._guarded: set[fx.Node] = set()
         self._inputs = [node for node in self._nodes if node.op == "placeholder"]
         self.whole = True
-        first = next(iter(recording.calls.values()))
+        example, first = next((one, call) for one, call in recording.calls.items()
+                              if isinstance(one, FoldedConv))
         super().__init__(model, graph)
         self._names |= dict(
             _miss=MISS, _modes=torch._C._len_torch_dispatch_stack, _index=first.index,
             _stream_of=first.adapter.stream, _address=first.adapter.address,
-            _arena_of=first.memory(next(iter(recording.calls)).weight,
-                                   max(self._arena.bytes, _ALIGNMENT_BYTES)))
+            _arena_of=first.memory(example.weight, max(self._arena.bytes,
+                                                       _ALIGNMENT_BYTES)))
 
     def _first_lines(self) -> list[str]:
         return ["if _modes():", "    return _miss", *self._guards(self._linked_inputs()),
@@ -94,7 +113,7 @@ class _Linked(Emission):
     def _call_of(self, node: fx.Node) -> PreparedCall | None:
         target: Any = node.target
         return self._recording.calls.get(target) if node.op == "call_function" and isinstance(
-            target, FoldedConv) else None
+            target, Launched) else None
 
     def _is_internal(self, node: fx.Node) -> bool:
         """Whether a value is read by launches alone, so that it needs no tensor."""
@@ -112,10 +131,9 @@ class _Linked(Emission):
         return lines + ([f"del {', '.join(one.name for one in ended)}"] if ended else [])
 
     def _launch(self, node: fx.Node, call: PreparedCall) -> list[str]:
-        """The lines that launch a convolution, to the arena or to a new tensor."""
+        """The lines that launch a kernel, to the arena or to a new tensor."""
         layer: Any = node.target
-        bytes_out = math.prod(call.shape) * layer.weight.element_size()
-        at = self._at[node]
+        bytes_out, at = self._recording.bytes[layer], self._at[node]
         if self._is_internal(node):
             offset = self._arena.place(bytes_out, at, max(self._at[user] for user in node.users))
             lines, result = [f"{node.name} = _base + {offset}"], node.name
@@ -123,8 +141,9 @@ class _Linked(Emission):
             lines = [f"{node.name} = {self._bind(call.new)}()"]
             result = f"_address({node.name})"
         x, *operands = (one for one in node.args if one is not None)
-        addresses = [self._address_of(x), str(call.adapter.address(layer.weight)),
-                     "0" if layer.bias is None else str(call.adapter.address(layer.bias)),
+        addresses = [self._address_of(x),
+                     *("0" if one is None else str(call.adapter.address(one))
+                       for one in layer.constants),
                      *map(self._address_of, operands), result]
         if call.workspace_bytes:
             addresses.append(f"_base + {self._arena.place(call.workspace_bytes, at, at)}")

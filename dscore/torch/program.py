@@ -17,7 +17,9 @@ from dscore.calling.call_cache import MOST_VARIANTS
 from dscore.core.numerics import Permission
 from dscore.torch.emission import Emission
 from dscore.torch.folding import FoldedConv
+from dscore.torch.linear import replace_linears
 from dscore.torch.linking import MISS, Recording, linked
+from dscore.torch.pooling import replace_means
 from dscore.torch.rewriting import MOODY, Reason, Rewriter
 from dscore.torch.shuffling import shorten_shuffles
 from dscore.torch.tracing import Form, has_hooks, record_shapes, traced
@@ -34,7 +36,8 @@ class Program:
     """Function of a model in eval mode, made of its modules, parameters and buffers.
 
     `forward` is for eager calls, `traceable` for torch.compile and torch.export; `shapes` are those
-    of the *arguments* that it was made with, or those that are given in place of arguments.
+    of the *arguments* that it was made with, or those that are given in place of arguments;
+    `further` are the problems of what is no convolution.
     """
 
     traceable: Callable[..., Any]
@@ -54,6 +57,8 @@ class Program:
                 node.meta.update(shapes[node.name]._asdict())
         self.shapes = shapes
         shorten_shuffles(self.graph)
+        self.further = [*replace_means(model, self.graph, backend),
+                        *replace_linears(model, self.graph, backend)]
         self.calls = Rewriter(model, self.graph, reason, backend, arithmetic).calls
         self.layers = [layer for layer, _ in self.calls]
         self._emission = Emission(model, self.graph)

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import fx, nn
-from torch.nn import functional
 
 from dscore.core.spec import CLAMPS, TABLED
 from dscore.torch.folding import FoldedConv
+from dscore.torch.pooling import keeps_axes
 from dscore.torch.rewriting import Rewriter
-
-_POOLS = (functional.adaptive_avg_pool2d,)
-_PIXEL_AXES = ((2, 3), (-2, -1), (3, 2), (-1, -2))
 
 
 @dataclass(eq=False)
@@ -139,23 +136,10 @@ class Clamping(Rewriter):
     def pools(self) -> Iterator[tuple[fx.Node, bool]]:
         """Means over all pixels of images, and whether their axes stay."""
         for node in self._graph.nodes:
-            kept = self._keeps_axes(node)
+            kept = keeps_axes(node, self._module(node))
             images = node.all_input_nodes[:1]
             if kept is not None and len(images[0].meta.get("shape", ())) == len("nchw"):
                 yield node, kept
-
-    def _keeps_axes(self, node: fx.Node) -> bool | None:
-        """Whether a mean over pixels keeps their axes; None for any other node."""
-        module = self._module(node)
-        if isinstance(module, nn.AdaptiveAvgPool2d):
-            return True if module.output_size in (1, (1, 1)) else None
-        if node.op == "call_function" and node.target in _POOLS:
-            size = node.args[1] if len(node.args) > 1 else node.kwargs.get("output_size")
-            return True if size in (1, (1, 1), [1, 1]) else None
-        name = str(getattr(node.target, "__name__", node.target))
-        if node.op in ("call_function", "call_method") and name == "mean":
-            return _kept_by_mean(node)
-        return None
 
     def overwritten(self, graph: fx.Graph) -> str:
         """The name of a tensor that is changed in place and read afterwards; empty for none."""
@@ -166,11 +150,3 @@ class Clamping(Rewriter):
                     place[user] > place[node] for user in changed.users):
                 return str(changed.name)
         return ""
-
-
-def _kept_by_mean(node: fx.Node) -> bool | None:
-    options = dict(zip(("dim", "keepdim"), node.args[1:], strict=False)) | dict(node.kwargs)
-    axes = options.pop("dim", ())
-    kept = options.pop("keepdim", False)
-    fits = not options and isinstance(axes, list | tuple) and tuple(axes) in _PIXEL_AXES
-    return bool(kept) if fits else None

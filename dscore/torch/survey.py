@@ -97,7 +97,13 @@ class Survey:
 
     def needed(self, training: bool) -> list[ConvProblem]:
         """The problems whose kernels a model needs, in train mode those of training as well."""
-        return [*self.problems, *(self.training_problems() if training else ())]
+        return [*self.problems, *self.further, *(self.training_problems() if training else ())]
+
+    @property
+    def further(self) -> list[ConvProblem]:
+        """Problems of the parts that are no convolutions: means over pixels, linear layers."""
+        return [problem for folded in self.parts.values() if folded.program is not None
+                for problem in folded.program.further]
 
     def training_problems(self) -> list[ConvProblem]:
         """The problems of training on the same input: nothing is folded, and both gradients."""

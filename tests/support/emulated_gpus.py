@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from dscore.backends.emulated import EmulatedBackend
-from dscore.calling import arguments
+from dscore.calling import arguments, means
 from dscore.calling.arrays import Dlpack
 from dscore.calling.call_cache import CALLS
 from dscore.core import backend, catalog
@@ -136,3 +136,4 @@ def _forget():
     backend.backend.cache_clear()
     arguments.adapter_of.cache_clear()
     CALLS.clear()
+    means._PREPARED.clear()

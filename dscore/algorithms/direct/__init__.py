@@ -11,6 +11,7 @@ import numpy as np
 
 from dscore.algorithms.base import COMPILER_REGISTERS, Algorithm, Footprint, Limit, SpaceGenerator
 from dscore.algorithms.columns import Count, ceil_div, grid
+from dscore.algorithms.direct import mean
 from dscore.algorithms.registers import launchable, roomy
 from dscore.core.device import Device
 from dscore.core.numerics import ACCUMULATOR, FLOATS
@@ -32,6 +33,10 @@ _NVCC, _NVCC_INPUTS = 82, 16
 _MARGIN = 4
 # What hipcc unrolls where there are registers for it, and takes beside these inputs.
 _ROOMY_FMAS, _ROOMY_FILTER, _ROOMY = 1024, 128, 36
+
+
+# Operations without a filter.
+_OF_IMAGES = ("quantise", "mean")
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ def _sums(problem: ConvProblem) -> _Sums:
 
 def _columns(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Blocks of every number of wavefronts, powers of two of channels a thread."""
+    if problem.operation == "mean":
+        return mean.columns(problem, device)
     waves = range(1, device.waves_per_block + 1)
     return grid(threads=[device.wavefront * wave for wave in waves],
                 thread_c=[c for c in _THREAD_C if c < 2 * _sums(problem).channels])
@@ -87,25 +94,30 @@ class Direct(Algorithm):
     """The direct definition: a thread for each pixel and a few channels."""
 
     name = "direct"
-    operations = ("conv", "input_gradient", "weight_gradient", "quantise")
+    operations = ("conv", "input_gradient", "weight_gradient", "quantise", "mean")
     elements = (*FLOATS, "int8")
     layouts = LAYOUTS
     tiling = DirectTiling
     limits = (Limit("E-LANES", "lanes left", "", "",
                     lambda c: (c.tiling.threads % c.device.wavefront, 0),
-                    lambda c: f"threads by {c.device.wavefront}"),)
+                    lambda c: f"threads by {c.device.wavefront}"),
+              Limit("E-LANES", "threads beside vectors", "", "",
+                    lambda c: (mean.beside(c.problem, c.tiling), 0),
+                    lambda c: "threads of a mean by its vectors of channels"))
     spaces = (SpaceGenerator(True, _columns),)
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        if problem.operation != "quantise":
+        if problem.operation not in _OF_IMAGES:
             return ()
         spec, plain = problem.spec, problem.y_shape == problem.x_shape
         if spec.element.exact or not (plain and spec.kind == "pointwise"):
-            return (Violation("E-KIND", "layer of quantise", spec.kind,
+            return (Violation("E-KIND", f"layer of {problem.operation}", spec.kind,
                               "floats, 1x1, of as many channels and pixels"),)
         return ()
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
+        if problem.operation == "mean":
+            return mean.footprint(problem, t, wavefront)
         spec, element, sums = problem.spec, problem.spec.element.bytes, _sums(problem)
         channel_tiles, waves = ceil_div(sums.channels, t.thread_c), ceil_div(t.threads, wavefront)
         blocks, share, lds_bytes = spec.groups * channel_tiles, sums.products, 0 * waves
@@ -125,6 +137,8 @@ class Direct(Algorithm):
             global_bytes=element * t.threads * (loads + t.thread_c), steps=1 + share / 4)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        if problem.operation == "mean":
+            return mean.registers(problem, t, device)
         if device.vendor == "nvidia":
             held = 2 * t.thread_c + 2 * min(problem.spec.products, _NVCC_INPUTS) + _NVCC
             return np.minimum(held, launchable(device, ceil_div(t.threads, device.wavefront)))
@@ -137,6 +151,8 @@ class Direct(Algorithm):
         return t.thread_c + np.maximum(inputs + _HIPCC, whole)
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        if problem.operation == "mean":
+            return mean.registers(problem, t, device)
         wanted = self.registers(problem, t, device) + _MARGIN
         # What nvcc takes hardly follows from the tiling; of gradients neither does hipcc's.
         if device.vendor == "nvidia" or problem.operation != "conv":
@@ -150,6 +166,8 @@ class Direct(Algorithm):
         return np.maximum(wanted, t.thread_c + np.maximum(inputs, whole) + _ROOMY)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
+        if problem.operation == "mean":
+            return mean.overhangs(problem, t)
         sums = _sums(problem)
         return bool((sums.pixels or sums.products) % t.threads or sums.channels % t.thread_c)
 
@@ -159,6 +177,8 @@ class Direct(Algorithm):
         return t.threads, t.thread_c, plan.device.wavefront, layout
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
+        if plan.problem.operation == "mean":
+            return 0, 0
         threads, output = plan.use.threads, output_of(plan.problem)
         pixel = row * output.shape[2 if output.layout == "nhwc" else 3] + column
         if not _sums(plan.problem).pixels:  # a tap, which all wavefronts of its block sum
@@ -168,6 +188,8 @@ class Direct(Algorithm):
     def caption(self, plan: Plan) -> list[str]:
         problem, t, sums = plan.problem, plan.tiling, _sums(plan.problem)
         assert isinstance(t, DirectTiling)
+        if problem.operation == "mean":
+            return mean.caption(plan, t)
         channels = problem.spec.groups * ceil_div(sums.channels, t.thread_c)
         if not sums.pixels:
             return [f"a lane: {t.thread_c} output channels, one output in {t.threads}",

@@ -19,6 +19,9 @@ def templates(draw: Any, device: Device) -> Template:
     tiling = DirectTiling(device.wavefront * draw(st.integers(1, 2)), draw(st.integers(1, 4)))
     scaled = draw(st.booleans())  # which pointwise layers alone can be
     drawn = draw(options(Direct, scaled, ("conv",) * scaled))
+    if dict(drawn)["operation"] == "mean":
+        few = replace(tiling, thread_c=draw(st.sampled_from((1, 2, 4, 8))))
+        return Template(device, few, (1, 1), (1, 1), (1, 1), drawn)
     if dict(drawn)["operation"] == "quantise":
         many = replace(tiling, thread_c=draw(st.sampled_from((1, 3, 8, 16))))
         return Template(device, many, (1, 1), (1, 1), (1, 1), drawn)
@@ -30,7 +33,7 @@ def templates(draw: Any, device: Device) -> Template:
 def problems(draw: Any, template: Template) -> ConvProblem:
     """Dense and grouped layers."""
     t = template.tiling
-    if dict(template.options)["operation"] == "quantise":
+    if dict(template.options)["operation"] in ("quantise", "mean"):
         channels = draw(st.integers(1, 40))
         return problem_around(draw, template.spec(channels, channels, 1, 0),
                               (draw(st.integers(1, 9)), draw(sizes(8, 17))))

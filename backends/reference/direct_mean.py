@@ -1,0 +1,110 @@
+"""Means over the pixels of images, a few channels by a block (hip_src/direct/mean.hpp)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dscore.algorithms.columns import ceil_div
+from dscore.algorithms.direct.mean import vector_of
+from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
+from dscore.backends.reference.machine import (
+    Addresses,
+    Blocks,
+    Floats,
+    Ints,
+    Operands,
+    lane_ids,
+    split,
+)
+from dscore.core.plan import Plan
+from dscore.core.trace import Trace
+
+
+def run_mean(plan: Plan, operands: Operands, trace: Trace | None) -> None:
+    """Write the means of x to the operand out; channel tile fastest, then image."""
+    kernel = (_OfVectors if plan.problem.spec.layout == "nhwc" else _OfPlanes)(plan, operands)
+    for blocks, first in batches(plan, plan.launch.blocks, trace, kernel.allocate):
+        blocks.begin()
+        kernel.sum(first + lane_ids(blocks.count, 1, 1))
+
+
+class _Means(LockstepKernel):
+    """What both layouts share: sums of a thread, the division, the store."""
+
+    def __init__(self, plan: Plan, operands: Operands) -> None:
+        super().__init__(plan, operands)
+        self.vector = vector_of(self.problem)
+        self.channels = self.problem.spec.in_channels
+        self.area = self.problem.height * self.problem.width
+        self.waves = self.t.threads // self.wavefront
+        self.tile = self.t.thread_c * (self.vector if self.layout.last else 1)
+        self.tiles = ceil_div(self.channels, self.tile)
+        require_launch(plan, self.problem.batch * self.tiles, self.t.threads)
+        self.thread = lane_ids(1, self.waves, self.wavefront)
+
+    def allocate(self, blocks: Blocks) -> None:
+        """Registers: sums, the elements of a vector; LDS: the sums of wavefronts, or of parts."""
+        self.blocks = blocks
+        self.sums = blocks.registers("sums", self.vector if self.layout.last else self.t.thread_c)
+        self.values = blocks.registers("a vector", self.vector)
+        self.held = blocks.lds_tile("sums", self.sums.shape[0] * (
+            self.t.threads if self.layout.last else self.waves))
+
+    def add(self, sums: Floats, address: Ints, there: np.ndarray) -> None:
+        """Load a vector and add its elements, each to sums of its own where there are as many."""
+        for i in range(self.vector):
+            at = Addresses(address + i, there)
+            self.blocks.load(self.values[i], self.operands["x"], at, "inputs", operand=True)
+            to = sums[i] if len(sums) == self.vector and self.layout.last else sums[0]
+            np.add(to, self.values[i], out=to, where=there)
+
+    def join(self, image: Ints, first: Ints, parts: int, channels: int) -> None:
+        """Add *parts* of the sums in LDS, and store the means of so many *channels*."""
+        total, part = (np.empty((self.blocks.count, channels), np.float32) for _ in range(2))
+        for number in range(parts):
+            at = Addresses(number * channels + lane_ids(channels))
+            self.blocks.lds_read(part if number else total, at, self.held, operand=False)
+            if number:
+                np.add(total, part, out=total)
+        channel = first + lane_ids(1, channels)
+        self.blocks.store(self.out, Addresses(image * self.channels + channel,
+                                              channel < self.channels),
+                          total / np.float32(self.area))
+
+
+class _OfPlanes(_Means):
+    def sum(self, block: Ints) -> None:
+        """The means of these blocks' planes."""
+        tile, image = split(block, self.tiles)
+        first, vectors, count = tile * self.tile, self.area // self.vector, self.t.thread_c
+        self.sums.fill(0)
+        for start in range(0, vectors, self.t.threads):
+            at = start + self.thread
+            for c in range(count):
+                there = (at < vectors) & (first + c < self.channels)
+                plane = (image * self.channels + first + c) * self.area
+                self.add(self.sums[c:c + 1], plane + at * self.vector, there)
+        by = self.wavefront // 2
+        while by:
+            np.add(self.sums, self.blocks.shfl_down(self.sums, by, self.wavefront), out=self.sums)
+            by //= 2
+        self.blocks.lds_write(self.held, np.moveaxis(self.sums[..., 0], 0, -1).reshape(
+            self.blocks.count, -1))
+        self.join(image[:, 0], first[:, 0], self.waves, count)
+
+
+class _OfVectors(_Means):
+    def sum(self, block: Ints) -> None:
+        """The means of these blocks' vectors of channels."""
+        tile, image = split(block, self.tiles)
+        first, parts = tile * self.tile, max(self.t.threads // self.t.thread_c, 1)
+        column, part = self.thread % self.t.thread_c, self.thread // self.t.thread_c
+        channel = first + column * self.vector
+        self.sums.fill(0)
+        for start in range(0, self.area, parts):
+            pixel = start + part
+            there = (pixel < self.area) & (channel < self.channels)
+            self.add(self.sums, (image * self.area + pixel) * self.channels + channel, there)
+        self.blocks.lds_write(self.held, np.moveaxis(self.sums, 0, -1).reshape(
+            self.blocks.count, -1))
+        self.join(image[:, 0], first[:, 0], parts, self.tile)

@@ -1,0 +1,131 @@
+"""Means over pixels by the definition: their tiling, and the footprint of that.
+
+A block has the planes of `thread_c` channels of an image, or with the channels last as many vectors
+of channels; its threads share the pixels.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from dscore.algorithms.base import COMPILER_REGISTERS, Footprint
+from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.registers import launchable
+from dscore.core.device import Device
+from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
+from dscore.core.plan import Plan
+from dscore.core.problem import ConvProblem
+
+_VECTOR_BYTES = 16
+_MOST_THREADS = 512
+# What a thread is to load: vectors of planes, pixels of vectors of channels.
+_LOADS = 8
+# Blocks that are to be there for each CU before a block takes more planes, or vectors.
+_BLOCKS = {"nchw": 8, "nhwc": 2}
+_COMPILED = 32
+# Vectors of channels at least, so that whole sectors of memory are read.
+_LEAST_VECTORS = 2
+
+
+def vector_of(problem: ConvProblem) -> int:
+    """Elements that a load has: of a plane, or of the channels that lie last."""
+    spec = problem.spec
+    side = spec.in_channels if spec.layout == "nhwc" else problem.height * problem.width
+    vector = _VECTOR_BYTES // spec.element.bytes
+    return 1 if side % vector else vector
+
+
+def columns(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """The one tiling that is tried."""
+    threads, thread_c = (_of_vectors if problem.spec.layout == "nhwc" else _of_planes)(
+        problem, device)
+    return SimpleNamespace(threads=np.array([threads]), thread_c=np.array([thread_c]))
+
+
+def _of_planes(problem: ConvProblem, device: Device) -> tuple[int, int]:
+    vectors = problem.height * problem.width // vector_of(problem)
+    planes = problem.batch * problem.spec.in_channels
+    threads = _threads(ceil_div(vectors, _LOADS), device)
+    enough = _BLOCKS["nchw"] * device.compute_units
+    return threads, next(c for c in (8, 4, 2, 1) if c == 1 or (
+        planes >= c * enough and vectors * c <= 2 * _LOADS * threads))
+
+
+def _of_vectors(problem: ConvProblem, device: Device) -> tuple[int, int]:
+    vectors = ceil_div(problem.spec.in_channels, vector_of(problem))
+    enough = _BLOCKS["nhwc"] * device.compute_units
+    columns = next(c for c in (32, 16, 8, 4, 2) if c == _LEAST_VECTORS or (
+        c <= _power(vectors) and problem.batch * ceil_div(vectors, c) >= enough))
+    pixels = ceil_div(problem.height * problem.width, _LOADS)
+    return _threads(columns * _power(pixels), device), columns
+
+
+def _power(count: int) -> int:
+    """The least power of two that is no less."""
+    return 1 << (count - 1).bit_length()
+
+
+def _threads(wanted: int, device: Device) -> int:
+    most = min(_MOST_THREADS, device.threads_per_block)
+    return min(max(_power(int(wanted)), device.wavefront), most)
+
+
+def beside(problem: ConvProblem, t: Any) -> Count:
+    """Threads that no vector of channels would be for."""
+    of_vectors = problem.operation == "mean" and problem.spec.layout == "nhwc"
+    return t.threads % t.thread_c if of_vectors else 0 * t.threads
+
+
+def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
+    """The footprint of a tiling, or of columns of many."""
+    spec, vector, pixels = problem.spec, vector_of(problem), problem.height * problem.width
+    last, element = spec.layout == "nhwc", spec.element.bytes
+    waves = ceil_div(t.threads, wavefront)
+    tile = t.thread_c * (vector if last else 1)
+    held = t.threads * (_VECTOR_BYTES // element) if last else waves * t.thread_c
+    blocks = problem.batch * ceil_div(spec.in_channels, tile)
+    loads = ceil_div(pixels * tile, t.threads * vector)
+    return Footprint(
+        threads=t.threads, waves=waves, lds_bytes=ACCUMULATOR.bytes * held,
+        registers=_held(t, last) + COMPILER_REGISTERS,
+        blocks=blocks, utilisation=problem.batch * spec.in_channels * pixels / (
+            blocks * t.threads * loads * vector),
+        fmas=loads * vector, operand_loads=loads,
+        global_bytes=element * tile * (pixels + 1), steps=1 + loads / 4)
+
+
+def registers(problem: ConvProblem, t: Any, device: Device) -> Count:
+    """What compilers want: of several rounds of loads they make the addresses, too."""
+    wanted = _COMPILED + 2 * _held(t, problem.spec.layout == "nhwc")
+    return np.minimum(wanted, launchable(device, ceil_div(t.threads, device.wavefront)))
+
+
+def _held(t: Any, last: bool) -> Count:
+    """Sums, and the vectors that are under way."""
+    under_way = _LOADS * _VECTOR_BYTES // WORD_BYTES
+    return _VECTOR_BYTES // 2 + under_way + 0 * t.thread_c if last else t.thread_c + under_way
+
+
+def overhangs(problem: ConvProblem, t: Any) -> bool:
+    """Whether some tile reaches past the channels, or some lane past the pixels."""
+    vector, pixels = vector_of(problem), problem.height * problem.width
+    if problem.spec.layout == "nhwc":
+        tile, step, steps = t.thread_c * vector, max(t.threads // t.thread_c, 1), pixels
+    else:
+        tile, step, steps = t.thread_c, t.threads, pixels // vector
+    return bool(problem.spec.in_channels % tile or steps % step)
+
+
+def caption(plan: Plan, t: Any) -> list[str]:
+    """Coverage of a lane, a block and the grid, in words."""
+    problem, vector = plan.problem, vector_of(plan.problem)
+    last = problem.spec.layout == "nhwc"
+    of = f"vectors of {vector} channels" if last else "planes"
+    shared = max(t.threads // t.thread_c, 1) if last else t.threads
+    return [f"a lane: a part in {shared} of the pixels",
+            f"a block: {t.thread_c} {of}",
+            f"the grid: {problem.batch} (images) x {plan.launch.blocks // problem.batch} "
+            "(channels) blocks"]
