@@ -11,6 +11,8 @@ image by big ones of the filter, big by small, big by big.
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import numpy as np
 
 from dscore.algorithms.implicit_gemm.tiling import (
@@ -43,24 +45,28 @@ from dscore.core.trace import Trace
 
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     """Write the convolution of *plan* to the operand out."""
-    run_tiles(plan, _ImplicitGemm(plan, operands), trace)
+    shape = shape_of(plan.problem, plan.tiling, plan.device.wavefront)
+    run_tiles(plan, ImplicitKernel(plan, operands, lanes_of(plan), shape), trace)
 
 
-class _ImplicitGemm(RingKernel):
+class ImplicitKernel(RingKernel):
     """The geometry of a block, its two tiles, and the blocks that run at present.
 
-    Grid order: block of the cluster fastest, then channel tile, group, pixel tile. Blocks of the
-    same rank in their clusters run together, because these have the same steps.
+    *lanes* are those of a block, *shape* is its geometry. Grid order: block of the cluster fastest,
+    then channel tile, group, pixel tile. Blocks of the same rank in their clusters run together,
+    because these have the same steps.
     """
 
-    def __init__(self, plan: Plan, operands: Operands) -> None:
+    through_registers: ClassVar[bool] = True  # a ring of two buffers is filled
+
+    def __init__(self, plan: Plan, operands: Operands, lanes: Any, shape: Any) -> None:
         super().__init__(plan, operands)
-        self.lanes = lanes_of(plan)
+        self.lanes, self.shape = lanes, shape
+        self.fetches = self.t.stages == 2 and self.through_registers
         needed = under_tile(self.problem, self.t.tile_p)
         if needed > self.t.patch:
             raise LaunchError(f"{plan.name}: {needed} elements of a channel lie under a tile, and "
                               f"patch has {self.t.patch}")
-        self.shape = shape_of(self.problem, self.t, self.wavefront)
         self.threads = int(self.shape.waves) * self.wavefront
         self.buffer, self.steps = int(self.shape.buffer), int(self.shape.all_steps)
         self.tiles = int(self.shape.channel_tiles * self.shape.pixel_tiles) * (
@@ -77,7 +83,7 @@ class _ImplicitGemm(RingKernel):
         """Registers, and LDS, which holds the ring and the table, and then the slices' sums."""
         self.blocks, elements = blocks, self.f_out.size + self.i_element.size
         self.lanes.allocate(blocks)
-        if self.t.stages == 2:
+        if self.fetches:
             # Thread e % threads takes element e of the two tiles, one laid after the other.
             way = blocks.registers("tiles on their way", int(self.shape.fetched),
                                    (blocks.count, self.threads)).reshape(blocks.count, -1)
@@ -86,7 +92,11 @@ class _ImplicitGemm(RingKernel):
         self.filter_temp = way[:, :self.f_out.size]
         self.image_temp = way[:, self.f_out.size:elements]
         words = self.t.stages * self.buffer + int(table_bytes(self.t)) // WORD_BYTES
-        self.ring = blocks.lds_tile("the ring of buffers", max(words, int(self.shape.joined)))
+        self.ring = self.take_lds(blocks, words)
+
+    def take_lds(self, blocks: Blocks, words: int) -> int:
+        """The first word of the ring and the table, which have *words*."""
+        return blocks.lds_tile("the ring of buffers", max(words, int(self.shape.joined)))
 
     def place(self, tile: Ints) -> None:
         """Global addresses of both tiles for the outputs numbered *tile*, for the first step."""

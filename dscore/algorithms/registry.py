@@ -33,6 +33,7 @@ _REGISTRY: dict[str, str] = {
     "channel_sums": "dscore.algorithms.channel_sums:ChannelSums",
     "split_k": "dscore.algorithms.split_k:SplitK",
     "winograd": "dscore.algorithms.winograd:Winograd",
+    "implicit_warpgroup": "dscore.algorithms.implicit_warpgroup:ImplicitWarpgroup",
     "implicit_gemm": "dscore.algorithms.implicit_gemm:ImplicitGemm",
     "implicit_gemm_universal":
         "dscore.algorithms.implicit_gemm_universal:ImplicitGemmUniversal",

@@ -21,6 +21,7 @@ struct ImplicitGemmBuffers : Tiling {
   static constexpr int filter_row = row + (12 - row % 8) % 8;
   static constexpr int filters = Tiling::tile_c * filter_row;
   static constexpr int buffer = (filters + Tiling::step_c * Tiling::patch + 3) / 4 * 4;
+  static constexpr bool fetched = Tiling::stages == 2;  // through registers
   static_assert(row % Tiling::vector_c == 0, "rows of whole vectors");
 };
 
@@ -43,7 +44,7 @@ struct ImplicitGemmTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilogue> {
   using Patch::threads, Patch::group_in, Patch::group_out, Patch::x, Patch::w, Patch::s;
   using Patch::table, Patch::thread, Patch::group, Patch::first_channel, Patch::first_step;
   using Patch::wanted, Patch::summed;
-  static constexpr bool fetched = t::stages == 2;
+  static constexpr bool fetched = t::fetched;
   static constexpr int table_at = t::stages * t::buffer * int{sizeof(T)};  // bytes
 
   using FilterWalk = Walk<threads, t::tile_c, t::row / t::vector_c>;

@@ -42,6 +42,25 @@ __device__ inline void join_blocks(float (&sums)[t::accumulators], float *lds, i
   cluster_barrier();
 }
 
+// The same, one block after the other: of many sums all at once would take all registers.
+template <class t>
+__device__ inline void join_blocks_in_turn(float (&sums)[t::accumulators], float *lds, int thread,
+                                           int slice, int rank) {
+  float *parts = lds + thread % t::slice_threads;
+  __syncthreads();
+  DSCORE_UNROLL
+  for (int i = 0; i < t::accumulators; i++)
+    if (slice == 0 && rank > 0) parts[i * t::slice_threads] = sums[i];
+  cluster_barrier();
+  DSCORE_ROLLED
+  for (int other = 1; other < t::cluster; other++)
+    DSCORE_UNROLL
+    for (int i = 0; i < t::accumulators; i++)
+      if (slice == 0 && rank == 0) sums[i] += read_of_block(parts + i * t::slice_threads, other);
+  // A block's LDS is there for as long as the block is.
+  cluster_barrier();
+}
+
 // Adds the neighbouring sums of one block of a cluster, of all its slices, to `values`.
 template <class t, class Sum, int Count>
 __device__ inline void join_block(Sum (&values)[Count], const Sum *sums, int block) {

@@ -89,13 +89,7 @@ struct WarpgroupTf32 : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
   __device__ bool filter_held(int step, int row, int channel) const {
     return wanted(first_channel + row) && held((first_step + step) * t::step_c + channel);
   }
-  // A part of the thread's vectors, by their number: what is done while one of a step's batches of
-  // products is under way. Parts are constants where loops are unrolled.
   static constexpr int eights = t::slice / 8;
-  struct Part {
-    int number, of;
-    __device__ bool has(int i) const { return i % of == number; }
-  };
 
   // What is not there is read from the first filter, and made zero when it is put.
   __device__ void fetch_filters(int step, Part part) {
@@ -229,24 +223,6 @@ struct WarpgroupTf32 : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
     finish_step();
   }
 
-  // As join_blocks, one block after the other: all at once would take all registers.
-  __device__ void join_cluster(float *lds) {
-    float *parts = lds + thread % t::slice_threads;
-    __syncthreads();
-    DSCORE_UNROLL
-    for (int i = 0; i < t::accumulators; i++)
-      if (slice == 0 && rank > 0) parts[i * t::slice_threads] = accumulators[i];
-    cluster_barrier();
-    DSCORE_ROLLED
-    for (int other = 1; other < t::cluster; other++)
-      DSCORE_UNROLL
-      for (int i = 0; i < t::accumulators; i++)
-        if (slice == 0 && rank == 0)
-          accumulators[i] += read_of_block(parts + i * t::slice_threads, other);
-    // A block's LDS is there for as long as the block is.
-    cluster_barrier();
-  }
-
   // The output channels of a lane lie in pairs.
   __device__ int lane_channel(int i) const {
     return first_channel + wave_c + i / 2 * 8 + lane % 4 * 2 + i % 2;
@@ -292,7 +268,7 @@ struct WarpgroupTf32 : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
     float *lds = block_lds<float, lds_bytes / int{sizeof(float)}, swizzled_tile>();
     accumulate(args, lds);
     if constexpr (t::slices > 1) join_slices<t>(accumulators, lds, thread, slice);
-    if constexpr (t::cluster > 1) join_cluster(lds);
+    if constexpr (t::cluster > 1) join_blocks_in_turn<t>(accumulators, lds, thread, slice, rank);
     if (slice == 0 && rank == 0) finish(args);
   }
 };

@@ -71,6 +71,13 @@ __device__ inline void multiply_rows(float *sums, const float (&a)[4], const flo
 #endif
 }
 
+// A part of what a thread does, by its number: while one of several batches of products is under
+// way. Parts are constants where loops are unrolled.
+struct Part {
+  int number, of;
+  __device__ bool has(int i) const { return i % of == number; }
+};
+
 // A value that all lanes of a wavefront have alike, so that the compiler sees that they do.
 __device__ inline int of_wavefront(int value) {
 #if defined(__CUDACC__)

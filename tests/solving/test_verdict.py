@@ -12,6 +12,7 @@ from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
+from dscore.algorithms.implicit_warpgroup.tiling import ImplicitWarpgroupTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.split_k.tiling import SplitKTiling
 from dscore.algorithms.tap_sums.tiling import TapSumsTiling
@@ -142,6 +143,8 @@ BROKEN = {
     "E-PATCH": (parse_problem("n1c8h9w9_o8k3p1"), Z100SM,
                 ImplicitGemmTiling(8, 16, 8, 16, 4, 1, 4, 2, 40), 1),
     "E-STEPS": (P28, H200, WarpgroupTf32Tiling(32, 64, 32, 64, 1, 64, 3, 4), 1),
+    "E-TURNS": (parse_problem("n1c32h9w9_o32k3p1"), H200,
+                ImplicitWarpgroupTiling(32, 64, 32, 64, 1, 8, 2, 3, 104), 1),
     "E-REPEAT": (parse_problem("n1c64h9w9_o8k1_nhwc"), Z100SM,
                  GemmUniversalTiling(8, 32, 8, 32, 8, 1, 32, 2, repeat=2), 1),
     "E-WARPGROUPS": (HALVES, Z100SM, WarpgroupGemmTiling(64, 64, 64, 2), 1),

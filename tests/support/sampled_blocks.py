@@ -75,6 +75,7 @@ def _direct(problem, t, image, channel, row, column, channels, height, width):
 _NUMBERS = {"row_reuse": _rows, "channel_vectors": _channels, "gemm": _matrices,
             "warpgroup_tf32": _matrices, "gemm_universal": _rows_of_channels,
             "channel_distribution": _distribution, "implicit_gemm": _groups_of_matrices,
+            "implicit_warpgroup": _groups_of_matrices,
             "implicit_gemm_universal": _groups_of_matrices, "direct": _direct}
 
 

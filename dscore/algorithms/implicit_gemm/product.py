@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from dscore.algorithms.base import Algorithm
 from dscore.algorithms.implicit_gemm.tiling import pixels_of, taps_of
@@ -14,10 +14,16 @@ from dscore.core.problem import ConvProblem
 class ImplicitProduct(Algorithm):
     """Tiles of output channels by pixels, of the images' part under them and its taps."""
 
+    unit: ClassVar[str] = "a wavefront"  # that has a part of a block's tile
+
     @abstractmethod
     def shape(self, problem: ConvProblem, t: Any, wavefront: int) -> Any:
         """Sizes of a block's part that follow from a tiling, `channel_tiles` and `pixel_tiles`
         among them."""
+
+    def own_tile(self, t: Any) -> tuple[int, int]:
+        """Channels and pixels of a unit."""
+        return t.wave_c, t.wave_p
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         spec = problem.spec
@@ -35,7 +41,8 @@ class ImplicitProduct(Algorithm):
         sharing = f", {t.slices} sharing the input channels" * (t.slices > 1)
         cluster = f"{t.cluster} (sharing the steps) x " * (t.cluster > 1)
         groups = f" x {plan.problem.spec.groups} (groups)" * (plan.problem.spec.groups > 1)
-        return [f"a wavefront: {t.wave_c} channels x {t.wave_p} pixels{sharing}",
+        channels, pixels = self.own_tile(t)
+        return [f"{self.unit}: {channels} channels x {pixels} pixels{sharing}",
                 f"a block: {t.tile_c} channels x {t.tile_p} pixels, counted through all images; "
                 f"{t.step_c} input channels a step, of each {taps_of(plan.problem)} taps and "
                 f"{t.patch} elements",

@@ -55,6 +55,22 @@ def _beside_instructions(case: Case) -> Count:
             + np.maximum(t.group_p - 2 * INSTRUCTION_ROWS, 0))
 
 
+# Of tiles in whole warpgroups and instructions, slices and clusters.
+GROUP_LIMITS = (
+    Limit("E-TILE", "part warpgroups", "", "",
+          lambda c: (remainder(c.tiling.tile_c, c.tiling.group_c)
+                     + remainder(c.tiling.tile_p, c.tiling.group_p), 0),
+          lambda c: "group_c divides tile_c, group_p tile_p"),
+    Limit("E-FRAGMENT", "part instructions", "", "", lambda c: (_beside_instructions(c), 0),
+          lambda c: f"8 to {MOST_COLUMNS} channels in eights x {INSTRUCTION_ROWS} or "
+          f"{2 * INSTRUCTION_ROWS} pixels"),
+    Limit("E-SLICE", "channels left", "", "",
+          lambda c: (remainder(c.tiling.step_c, 8 * c.tiling.slices), 0),
+          lambda c: "step_c by slices, in eights"),
+    CLUSTER_LIMIT,
+)
+
+
 class WarpgroupTf32(Algorithm):
     """Pixels of all images, counted through, by filters."""
 
@@ -62,20 +78,10 @@ class WarpgroupTf32(Algorithm):
     tiling = WarpgroupTf32Tiling
     operations = ("conv", "input_gradient")
     limits = (
-        Limit("E-TILE", "part warpgroups", "", "",
-              lambda c: (remainder(c.tiling.tile_c, c.tiling.group_c)
-                         + remainder(c.tiling.tile_p, c.tiling.group_p), 0),
-              lambda c: "group_c divides tile_c, group_p tile_p"),
-        Limit("E-FRAGMENT", "part instructions", "", "", lambda c: (_beside_instructions(c), 0),
-              lambda c: f"8 to {MOST_COLUMNS} channels in eights x {INSTRUCTION_ROWS} or "
-              f"{2 * INSTRUCTION_ROWS} pixels"),
-        Limit("E-SLICE", "channels left", "", "",
-              lambda c: (remainder(c.tiling.step_c, 8 * c.tiling.slices), 0),
-              lambda c: "step_c by slices, in eights"),
+        *GROUP_LIMITS,
         Limit("E-STAGES", "stages", "", "",
               lambda c: (np.where(c.tiling.stages < 3, MOST_STAGES + 1, c.tiling.stages),
                          MOST_STAGES), lambda c: "3 or more, by asynchronous copies"),
-        CLUSTER_LIMIT,
         Limit("E-STEPS", "last block's first step", "", "",
               lambda c: ((c.tiling.cluster - 1) * shape_of(c.problem, c.tiling).steps + 1,
                          ceil_div(sizes_of(c.problem).depth, c.tiling.step_c)),
