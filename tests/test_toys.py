@@ -163,7 +163,7 @@ def test_no_algorithm_takes_another_operation(toy_sum):
         assert (refused.code, refused.used) == ("E-OPERATION", "other")
     direct = tiling_from(dict(threads=64, thread_c=1))
     words = ("E-OPERATION: operation of direct is toy_sum, allowed conv, input_gradient, "
-             "weight_gradient, quantise; it takes a tiling of sum_pixels")
+             "weight_gradient, quantise, mean; it takes a tiling of sum_pixels")
     with pytest.raises(SpecError, match=words):
         solver.make_plan(toy_sum, Z100SM, direct)
     with pytest.raises(InfeasibleError, match="none of gemm, direct runs it"):
