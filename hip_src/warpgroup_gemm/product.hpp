@@ -50,7 +50,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     const int m = Roles::m(s), n = Roles::n(s), k = Roles::k(s);
     int code = map_operand(maps.a, Roles::a(args), m, k, t::across_a, t::box_a);
     if (!code) code = map_operand(maps.b, Roles::b(args), n, k, t::across_b, t::box_b);
-    if (!code && !Roles::shared)
+    if (!code && !Roles::shared && cluster == 1)
       code = make_map<T>(maps.out, args.out, matrix(n, m, warpgroup_rows));
     return code;
   }
@@ -75,6 +75,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if (thread == t::consumers) {
       prefetch_map(maps.a);
       prefetch_map(maps.b);
+      if (boxed()) prefetch_map(maps.out);
       prepare_barriers(full, t::stages, 1);
       prepare_barriers(empty, t::stages, t::groups);
     }
@@ -227,6 +228,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   // Whether results of several rows lie side by side in memory, and boxes of their rows would begin
   // within its sectors.
   __device__ bool whole_rows() const { return t::tiles_n(s) == 1 && Roles::n(s) % 32 != 0; }
+  // Whether results leave as boxes.
+  __device__ bool boxed() const { return !Roles::shared && cluster == 1 && !whole_rows(); }
 
   // Results of a warpgroup's rows: by LDS, and boxes or a span; or parts of them to the workspace.
   __device__ void finish(const Arguments &args, const float *sums, int first_m, int group,

@@ -92,7 +92,7 @@ class WarpgroupGemm(Algorithm):
               lambda c: "of a weight gradient; each has a result of its own in the workspace"),
     )
     spaces = (SpaceGenerator(True, columns_of),)
-    compared = True  # few summed elements, and results of odd rows, gemm_universal takes faster
+    compared = True  # small layers gemm_universal takes faster
     weights = cost.WEIGHTS
 
     def suits(self, device: Device) -> bool:

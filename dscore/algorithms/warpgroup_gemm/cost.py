@@ -13,14 +13,14 @@ from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 # `product`: clocks of a SIMD for an instruction's eight columns; `copy`: of a step; `result`: of a
 # pair of results; `step` and `tile`: of the end of either; `sum_launch`: of the kernel that adds
 # parts, `part` bytes for a byte of them; `ragged`, an estimate, those of results whose boxes begin
-# within sectors. `odd` keeps the model from odd rows of results: as boxes they lost to
-# gemm_universal, as spans no GPU has run them; who names this algorithm has it. `cluster` keeps it
-# from clusters, which none has run either. The other weights were fitted to 238 timings in float16
-# of P1-P45 at batches 1 to 64, and of the gradients of six layers at batch 32 (docs/model.md).
+# within sectors; `odd`: of results that leave as a span, of 135 timings of which 68 were such.
+# `cluster` keeps the model from clusters, of which 120 of 124 lost. The other weights were fitted
+# to 238 timings in float16 of P1-P45 at batches 1 to 64, and of the gradients of six layers at
+# batch 32 (docs/model.md).
 WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "copy": 49.3, "result":
            0.0149, "tile": 0.604, "wait": 1290.0, "serial": 0.854, "block": 1290.0, "memory": 1.19,
            "loaded": 0.199, "first": 0.324, "norm": 1.7, "fill": 0.208, "sum_launch": 3780.0,
-           "part": 1.02, "ragged": 1.0, "odd": 1e6, "cluster": 1e6}
+           "part": 1.02, "ragged": 1.0, "odd": 500.0, "cluster": 1e6}
 # Elements of which rows of results are a multiple where they are not odd (whole_rows in
 # hip_src/warpgroup_gemm/product.hpp).
 EVEN_ROW = 32
