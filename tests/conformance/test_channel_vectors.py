@@ -55,6 +55,14 @@ PLANS = [
             bands=4, cluster=3, ahead=True),
     planned("weight_gradient_n5c6h8w7_o6k3x5s1x2p1g6_nhwc", 2, 2, 4, 2, 1, 1, 1, 2, bands=2,
             cluster=4),
+    planned("weight_gradient_n3c24h9w11_o24k3p1g24_float16_nhwc", 16, 2, 3, 8, 2, 2, 2, 2,
+            arithmetic="matrix16"),
+    planned("weight_gradient_n2c13h10w7_o13k5s2p2g13_bfloat16_nhwc", 8, 1, 4, 8, 1, 1, 1, 1,
+            bands=3, arithmetic="matrix16"),
+    planned("weight_gradient_n3c16h7w7_o16k3p1g16_float16_nhwc", 8, 2, 7, 8, 1, 1, 1, 3, cluster=2,
+            arithmetic="matrix16"),
+    planned("weight_gradient_n2c8h12w17_o8k3x4s3x1p1d2g8_float16_nhwc", 8, 1, 3, 8, 1, 2, 2, 2,
+            bands=2, ahead=True, arithmetic="matrix16"),
     planned("n1c16h9w9_o16k3p1g16_nhwc", 4, 4, 3, 2, 2, 5, device="z100sm"),
     planned("weight_gradient_n1c12h9w9_o12k3p1g12_nhwc", 4, 3, 3, 2, 2, 3, 2, device="z100sm"),
 ]
@@ -75,11 +83,16 @@ AHEAD = planned("n1c24h6w5_o24k3p1g24_float16_nhwc", 8, 2, 3, 5, 2, 1, ahead=Tru
 SUMS = planned("weight_gradient_n3c10h7w9_o10k3p1g10_nhwc", 2, 3, 3, 2, 2, 2, 4, 2)
 BANDED = planned("weight_gradient_n4c6h9w7_o6k5p2g6_nhwc", 2, 3, 4, 2, 1, 2, 1, 2, bands=2,
                  cluster=2)
+PAIRS = planned("weight_gradient_n3c8h7w9_o8k3s2p1g8_float16_nhwc", 8, 1, 4, 8, 1, 1, 1, 1,
+                bands=2, arithmetic="matrix16")
+TWINS = planned("weight_gradient_n2c8h5w8_o8k3p1g8_float16_nhwc", 8, 1, 5, 8, 1, 1, 1, 1,
+                arithmetic="matrix16")
 ODD = planned("weight_gradient_n2c6h5w7_o6k3p1g6_nhwc", 2, 3, 2, 2, 3, 2, 1)
 
 BLOCK, UNITS_KERNEL = "channel_vectors/block.hpp", "channel_vectors/diagonal_walk.hpp"
 TILE, KERNEL, SUMS_KERNEL = ("channel_vectors/tile.hpp", "channel_vectors/walk.hpp",
                              "channel_sums/kernel.hpp")
+SUMS_BLOCK, FRAGMENTS = "channel_sums/block.hpp", "channel_sums/fragments.hpp"
 BAND = "    wait_copies_but<t::bands - 1>(t::bands - 1 - band);\n"
 BARRIER = "    __syncthreads();\n"
 # The plan, the file, the source as it is, with its fault, and what is said of it.
@@ -110,17 +123,27 @@ FAULTS = {
         "accumulators[r % live_rows][c][v] = static_cast<float>(static_cast<T>(\n"
         "                accumulators[r % live_rows][c][v])) + row[offset][v]", "WRONG"),
     "sums added before all are there": (
-        SUMS, SUMS_KERNEL, "continue;\n      __syncthreads();\n", "continue;\n", "WRONG"),
+        SUMS, SUMS_BLOCK, "continue;\n      __syncthreads();\n", "continue;\n", "WRONG"),
     "the last slice left out": (
-        SUMS, SUMS_KERNEL, "first_unit() + ceil_div(units(s), t::shares), units(s)",
+        SUMS, SUMS_BLOCK, "first_unit() + ceil_div(units(s), t::shares), units(s)",
         "first_unit() + ceil_div(units(s), t::shares), units(s) - 1", "WRONG"),
     "rows of the gradient that come a band late": (
-        BANDED, SUMS_KERNEL, "ceil_div(band_rows, L::stride_h)>;",
+        BANDED, SUMS_BLOCK, "ceil_div(band_rows, L::stride_h)>;",
         "ceil_div(t::thread_h, t::bands)>;", "WRONG"),
     "bands of a weight gradient not waited for": (
         BANDED, SUMS_KERNEL,
         "wait_copies_but<t::stages * t::bands - 1>(t::stages * t::bands - 1 - band);", "",
         "WRONG"),
+    "a tap that shares a product taken for the other": (
+        TWINS, FRAGMENTS, "is_second(f, column) * 2", "(1 - is_second(f, column)) * 2", "WRONG"),
+    "sums beside the diagonal": (
+        TWINS, FRAGMENTS, "if (lane % 4 != g / 2) return;", "if (lane % 4 != g / 4) return;",
+        "WRONG"),
+    "the second row of a step left out": (
+        TWINS, FRAGMENTS, "if (2 * step + 1 < t::thread_h)", "if (false)", "WRONG"),
+    "a row that fragments read before its band": (
+        PAIRS, FRAGMENTS, "least(first_of(end_of(step) - 1) + stride, rows - 1) / band_rows",
+        "least(Rows::step(2 * step), rows - 1) / band_rows", "WRONG"),
     "a block of the cluster left out": (
         BANDED, "support/joined_sums.hpp",
         "other = 1; other < Cluster; other++) sum", "other = 2; other < Cluster; other++) sum",
@@ -129,6 +152,17 @@ FAULTS = {
         BANDED, "support/joined_sums.hpp",
         "const Store &store) {\n  cluster_barrier();", "const Store &store) {", "WRONG"),
 }
+
+
+def test_what_no_gradient_lies_over_reaches_no_sum():
+    """Columns and rows beside the gradient are zeros in LDS, and an infinity under them NaN."""
+    plan = planned("weight_gradient_n1c16h4w11_o16k3s3g16_float16_nhwc", 8, 1, 2, 8, 1, 1, 1,
+                   arithmetic="matrix16")
+    x, gradient = bound.sample(plan.problem, 0)[:2]
+    x[0, 3:, :, 3] = x[0, :, 9:, 3] = np.inf  # under the second row and fourth column
+    out = np.full((16, 1, 3, 3), np.nan, np.float16)
+    EmulatedBackend().compile(plan)(x, gradient, out)
+    assert np.isfinite(out).all()
 
 
 def test_what_is_not_finite_reaches_its_own_results_alone():

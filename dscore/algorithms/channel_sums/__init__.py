@@ -24,12 +24,19 @@ from dscore.algorithms.channel_sums.tiling import (
     channel_tiles,
     copies,
     shape_of,
+    threads_of,
 )
 from dscore.algorithms.channel_vectors import (
+    MATRIX_LIMIT,
     MOST_UNROLLED_COLUMNS,
     MOST_UNROLLED_ROWS,
 )
-from dscore.algorithms.channel_vectors.tiling import vector_elements
+from dscore.algorithms.channel_vectors.tiling import (
+    FRAGMENT,
+    UNIT_VECTORS,
+    on_units,
+    vector_elements,
+)
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.algorithms.gemm import CLUSTER_LIMIT
 from dscore.algorithms.row_reuse.view import axes_of
@@ -46,6 +53,9 @@ from dscore.core.problem import ConvProblem
 _HIPCC, _NVCC = 24, 40
 _EARLY, _HIPCC_MARGIN, _NVCC_MARGIN, _FEW_TAPS = 8, 28, 76, 24
 
+# On matrix units, beside sums and fragments; registers of the sums of two taps of a group.
+_NVCC_UNITS, _NVCC_UNITS_MARGIN, _PAIR_SUMS, _FRAGMENT_WORDS = 26, 40, 4, 4
+
 # Of what is unrolled, as channel_vectors counts it.
 _MOST_UNROLLED, _HIPCC_MOST_UNROLLED = 12_000, 1_600
 
@@ -59,9 +69,12 @@ class ChannelSums(Algorithm):
     elements, layouts = FLOATS, ("nhwc",)
     limits = (
         Limit("E-VECTOR", "vector", "", "",
-              lambda c: (c.tiling.vector,
-                         power_of_two_within(c.tiling.vector, vector_elements(c.problem))),
-              lambda c: f"a power of two up to {vector_elements(c.problem)}"),
+              lambda c: (c.tiling.vector, power_of_two_within(c.tiling.vector, _most_channels(c))),
+              lambda c: f"a power of two up to {_most_channels(c)}"),
+        MATRIX_LIMIT,
+        Limit("E-FRAGMENT", "columns and channels of a wavefront", "", "",
+              lambda c: (_beside_fragments(c), 0),
+              lambda c: f"{FRAGMENT} columns, of {' or '.join(map(str, UNIT_VECTORS))} channels"),
         Limit("E-SLICES", "slices", "", "",
               lambda c: (c.tiling.slices * c.tiling.cluster,
                          np.minimum(shape_of(c.problem, c.tiling).units,
@@ -92,25 +105,34 @@ class ChannelSums(Algorithm):
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t)
-        waves = ceil_div(t.lanes_c * t.lanes_w * t.lanes_h, wavefront)
+        waves = ceil_div(threads_of(t, wavefront), wavefront)
         grid = channel_tiles(problem, t) * t.slices * t.cluster
-        fmas = _unrolled(problem, t) * shape.unit_slices
+        # Lanes that share what a lane would have without matrix units.
+        share = np.where(on_units(t), wavefront, 1)
+        fmas = _unrolled(problem, t) * shape.unit_slices / share
         gradients = t.thread_h * t.thread_w
         return Footprint(
             threads=waves * wavefront, waves=waves, lds_bytes=shape.lds_bytes,
             registers=_held(problem, t) + COMPILER_REGISTERS, blocks=grid,
             utilisation=problem.macs / (grid * waves * wavefront * fmas), fmas=fmas,
-            operand_loads=t.vector * (shape.rows * shape.columns + gradients) * shape.unit_slices)
+            operand_loads=t.vector * (shape.rows * shape.columns + gradients) * shape.unit_slices
+            / share)
+
+    def chain(self, problem: ConvProblem, t: Any) -> int:
+        # A wavefront's pixels, and the sums that are added to its own.
+        return int(shape_of(problem, t).unit_slices * t.thread_h * t.thread_w
+                   + t.lanes_h * t.lanes_w + t.cluster + t.slices)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         if device.vendor == "nvidia":
-            return _held(problem, t) + _NVCC
+            return _held(problem, t) + np.where(on_units(t), _NVCC_UNITS, _NVCC)
         return _held(problem, t) + _HIPCC + _early(problem, t)
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         wanted = self.registers(problem, t, device)
         if device.vendor == "nvidia":
-            return wanted + _NVCC_MARGIN + _early(problem, t)
+            return wanted + np.where(on_units(t), _NVCC_UNITS_MARGIN,
+                                     _NVCC_MARGIN + _early(problem, t))
         # Of many taps it holds the sums a second time in part.
         return wanted + _HIPCC_MARGIN + t.vector * max(problem.spec.products - _FEW_TAPS, 0)
 
@@ -119,7 +141,7 @@ class ChannelSums(Algorithm):
                     or problem.out_width % (t.lanes_w * t.thread_w)
                     or problem.spec.out_channels % (t.vector * t.lanes_c)
                     or shape_of(problem, t).units % (t.slices * t.cluster)
-                    or t.lanes_c * t.lanes_w * t.lanes_h % wavefront)
+                    or threads_of(t, wavefront) % wavefront)
 
     def workspace_bytes(self, problem: ConvProblem, t: Any) -> int:
         return parts_bytes(problem, t.slices)
@@ -136,8 +158,8 @@ class ChannelSums(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.vector, t.lanes_c, t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.slices,
-                t.stages, t.bands, t.cluster, int(t.ahead), plan.problem.spec.group_out,
-                *_copies(plan), plan.device.wavefront)
+                t.stages, t.bands, t.cluster, int(t.ahead), int(on_units(t)),
+                plan.problem.spec.group_out, *_copies(plan), plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
         return "_m{}_e{}x{}".format(plan.problem.spec.group_out, *_copies(plan))
@@ -146,20 +168,32 @@ class ChannelSums(Algorithm):
         t: Any = plan.tiling
         rows, columns = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w
         group = row % rows // t.thread_h * t.lanes_w + column % columns // t.thread_w
-        return (checker(row, rows, column, columns),
-                group * t.lanes_c // plan.device.wavefront)
+        wave = group * t.lanes_c // (1 if on_units(t) else plan.device.wavefront)
+        return checker(row, rows, column, columns), wave
 
     def caption(self, plan: Plan) -> list[str]:
         problem, t = plan.problem, plan.tiling
         assert isinstance(t, ChannelSumsTiling)
         shape = shape_of(problem, t)
-        return [f"a lane: {t.thread_h} rows x {t.thread_w} columns x {t.vector} channels of the "
+        place = "a wavefront" if on_units(t) else "a lane"
+        return [f"{place}: {t.thread_h} rows x {t.thread_w} columns x {t.vector} channels of the "
                 "gradient, all taps",
                 f"a block: {t.lanes_h * t.thread_h} rows x {t.lanes_w * t.thread_w} columns x "
                 f"{shape.channels} channels at a time, {shape.unit_slices} times",
                 f"the grid: {channel_tiles(problem, t)} (channels) x {t.slices} (slices)"
                 f"{f' x {t.cluster} (sharing a slice)' * (t.cluster > 1)} blocks"]
 
+
+
+def _most_channels(case: Case) -> Count:
+    """Channels that a lane takes at most, or on matrix units a wavefront."""
+    return np.where(on_units(case.tiling), UNIT_VECTORS[-1], vector_elements(case.problem))
+
+
+def _beside_fragments(case: Case) -> Count:
+    """What differs of a wavefront's columns and channels on matrix units from whole fragments."""
+    t = case.tiling
+    return np.where(on_units(t), np.abs(t.thread_w - FRAGMENT) + t.vector % FRAGMENT, 0)
 
 
 def _unrolled(problem: ConvProblem, t: Any) -> Count:
@@ -170,13 +204,19 @@ def _unrolled(problem: ConvProblem, t: Any) -> Count:
 def _tried(case: Case) -> Count:
     """FMAs of a thread for one tile as if every row met every tap."""
     t, spec = case.tiling, case.problem.spec
-    return shape_of(case.problem, t).rows * spec.products * t.thread_w * t.vector
+    share = np.where(on_units(t), case.device.wavefront, 1)
+    return shape_of(case.problem, t).rows * spec.products * t.thread_w * t.vector // share
 
 
 def _held(problem: ConvProblem, t: Any) -> Count:
     """Registers of a thread's sums, a row of x, and the rows of the gradient over it."""
-    shape = shape_of(problem, t)
-    return t.vector * (problem.spec.products + shape.columns + shape.live_rows * t.thread_w)
+    shape, spec = shape_of(problem, t), problem.spec
+    lane = t.vector * (spec.products + shape.columns + shape.live_rows * t.thread_w)
+    # Of matrix units: sums of pairs of taps; a word for each column of the filter and row of x
+    # under two of the gradient, and one for each of these; a fragment.
+    live = ceil_div(axes_of(problem)[0].under(2), 2) * 2
+    words = _PAIR_SUMS * ceil_div(spec.products, 2) + live * spec.kernel[1] + 2
+    return np.where(on_units(t), t.vector // FRAGMENT * words + _FRAGMENT_WORDS, lane)
 
 
 def _early(problem: ConvProblem, t: Any) -> Count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import assume
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 from dscore.algorithms.channel_sums import ChannelSums
 from dscore.algorithms.channel_sums.tiling import ChannelSumsTiling
 from dscore.algorithms.channel_vectors.cases import ChannelTemplate, vectors
+from dscore.algorithms.channel_vectors.tiling import FRAGMENT, UNIT_VECTORS
 from dscore.algorithms.templates import Template, options, pairs, problem_around, sides, sizes
 from dscore.core.device import Device
+from dscore.core.numerics import ACCUMULATOR, ELEMENTS
 from dscore.core.problem import ConvProblem
 
 
@@ -21,10 +24,18 @@ def templates(draw: Any, device: Device) -> Template:
     layer = draw(pairs(5)), draw(pairs(3)), draw(pairs(2)), draw(options(ChannelSums))
     vector, lanes_c = draw(vectors(layer)), draw(st.integers(1, 9))
     (thread_h, thread_w), (lanes_h, lanes_w) = draw(pairs(4)), draw(pairs(3))
+    drawn = dict(layer[3])
     tiling = ChannelSumsTiling(
         vector, lanes_c, thread_h, thread_w, lanes_h, lanes_w, draw(st.integers(1, 4)),
         draw(st.integers(1, 3)), device.early_start and draw(st.booleans()),
         draw(st.integers(1, 4)), draw(st.integers(1, min(3, device.cluster_blocks))))
+    units = drawn["dtype"] in device.matrix_types and ELEMENTS[drawn["dtype"]] != ACCUMULATOR
+    if units and draw(st.booleans()):
+        vector, lanes_c = draw(st.sampled_from(UNIT_VECTORS)), draw(st.integers(1, 3))
+        tiling = replace(tiling, vector=vector, lanes_c=lanes_c, thread_w=FRAGMENT,
+                         arithmetic="matrix16")
+        channels = st.one_of(sizes(vector * lanes_c, 40), st.sampled_from([8, 16, 24, 40]))
+        return ChannelTemplate(device, tiling, *layer, draw(channels), 1)
     return ChannelTemplate(device, tiling, *layer, draw(sizes(vector * lanes_c, 40)),
                            draw(st.sampled_from([1, 1, 2, 3])))
 

@@ -28,14 +28,17 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     columns = _reusing(tiles(problem, axes_of(problem), device), problem)
     shape = shape_of(problem, _alone(columns))
     columns = usual_tiles(problem, axes_of(problem), device, columns, shape.lds_bytes)
-    columns = _staged(_shared(columns, problem, device), problem, device)
+    columns = _shared(columns, problem, device)
+    columns.arithmetic = np.full(len(columns.vector), "plain")
+    columns = _staged(columns, problem, device)
     return _with_ahead(columns, problem, device)
 
 
 def _alone(columns: SimpleNamespace) -> SimpleNamespace:
-    """The tiles as one block takes them all."""
+    """The tiles as one block takes them all, on plain arithmetic."""
     one = 0 * columns.vector + 1
-    return SimpleNamespace(**vars(columns), slices=one, cluster=one, stages=one, bands=one)
+    return SimpleNamespace(**vars(columns), slices=one, cluster=one, stages=one, bands=one,
+                           arithmetic="plain")
 
 
 def _reusing(columns: SimpleNamespace, problem: ConvProblem) -> SimpleNamespace:

@@ -9,16 +9,19 @@ import numpy as np
 
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.channel_vectors.tiling import (
+    ARITHMETICS,
+    FRAGMENT,
     channels_under,
     held_columns,
+    on_units,
     vector_elements,
     whole_vectors,
 )
 from dscore.algorithms.columns import Count, ceil_div, remembered
 from dscore.algorithms.row_reuse.view import axes_of
-from dscore.core.numerics import WORD_BYTES
+from dscore.core.numerics import WORD_BYTES, Arithmetic
 from dscore.core.problem import ConvProblem
-from dscore.core.tiling import Tiling
+from dscore.core.tiling import Tiling, choice
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,9 @@ class ChannelSumsTiling(Tiling):
     over the first rows while others are under way. All tiles are divided among `slices`, whose sums
     are added by a second launch, and those of a slice among the blocks of a `cluster` (Hopper's),
     which add their sums themselves.
+    With the `arithmetic` "matrix16" (NVIDIA's matrix units, elements of 16 bits) a thread's place
+    is a wavefront's: it takes `vector` channels, 8 or 16, of `thread_h` rows of 8 columns, and
+    sums products of fragments whose diagonals are the taps' sums.
     With `ahead` (devices with an early start) a kernel overlaps with its neighbours, as that of
     row_reuse does: a block that starts while the previous kernel still runs fetches its first tile
     to the L2 cache.
@@ -49,6 +55,7 @@ class ChannelSumsTiling(Tiling):
     ahead: bool = False
     bands: int = 1
     cluster: int = 1
+    arithmetic: str = choice(*ARITHMETICS, default="plain")
 
     algorithm: ClassVar[str] = "channel_sums"
 
@@ -62,7 +69,11 @@ class ChannelSumsTiling(Tiling):
         return (f"channel_sums_v{self.vector}_c{self.lanes_c}_t{self.thread_h}x{self.thread_w}"
                 f"_l{self.lanes_h}x{self.lanes_w}_s{self.slices}"
                 f"{f'_x{self.cluster}' if self.cluster > 1 else ''}_a{self.stages}_b{self.bands}"
-                f"{'_ahead' if self.ahead else ''}")
+                f"{'_ahead' if self.ahead else ''}"
+                f"{'' if self.arithmetic == 'plain' else '_' + self.arithmetic}")
+
+    def computes(self, arithmetic: Arithmetic | None) -> bool:
+        return arithmetic in (None, self.arithmetic)
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,8 @@ class ChannelSumsShape:
     live_rows: Count  # of the gradient that a thread holds at a time
     channels: Count  # of the gradient, of a block
     walked: Count  # channels of x under these
+    pitch_x: Count  # elements of LDS from a pixel of x to the next
+    pitch_g: Count  # and of the gradient
     tile_h: Count  # rows and columns of x under a block's
     tile_w: Count
     tile_x: Count  # elements of LDS for a tile of x, whole vectors
@@ -92,8 +105,11 @@ def shape_of(problem: ConvProblem, t: Any) -> ChannelSumsShape:
     block_h, block_w = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w
     walked = channels_under(channels, problem.spec.group_out)
     tile_h, tile_w = rows.under(block_h), columns.under(block_w)
-    tile_x = whole_vectors(problem, tile_h * tile_w * walked)
-    tile_g = whole_vectors(problem, block_h * block_w * channels)
+    # For matrix units an odd number of vectors, as those of channel_vectors.
+    apart = np.where(on_units(t) & (channels // FRAGMENT % 2 == 0), FRAGMENT, 0)
+    pitch_x, pitch_g = walked + apart, channels + apart
+    tile_x = whole_vectors(problem, tile_h * tile_w * pitch_x)
+    tile_g = whole_vectors(problem, block_h * block_w * pitch_g)
     sharers, products = t.lanes_h * t.lanes_w, problem.spec.products
     units = (problem.batch * ceil_div(problem.out_height, block_h)
              * ceil_div(problem.out_width, block_w))
@@ -106,8 +122,8 @@ def shape_of(problem: ConvProblem, t: Any) -> ChannelSumsShape:
     walked_rows = rows.under(t.thread_h)
     return ChannelSumsShape(
         rows=walked_rows, columns=held_columns(columns, t.thread_w),
-        live_rows=rows.live(t.thread_h), channels=channels, walked=walked, tile_h=tile_h,
-        tile_w=tile_w, tile_x=tile_x, tile_g=tile_g, units=units,
+        live_rows=rows.live(t.thread_h), channels=channels, walked=walked, pitch_x=pitch_x,
+        pitch_g=pitch_g, tile_h=tile_h, tile_w=tile_w, tile_x=tile_x, tile_g=tile_g, units=units,
         unit_slices=ceil_div(units, t.slices * t.cluster),
         band_rows=ceil_div(walked_rows, t.bands), rows_at_once=at_once,
         lds_bytes=ceil_div(np.maximum(tiles, parts), VECTOR_BYTES) * VECTOR_BYTES)
@@ -125,3 +141,8 @@ def channel_tiles(problem: ConvProblem, t: Any) -> Count:
     """Blocks side by side over the channels."""
     return ceil_div(problem.spec.out_channels, t.vector * t.lanes_c)
 
+
+
+def threads_of(t: Any, wavefront: int) -> Count:
+    """Threads of a block that have work."""
+    return t.lanes_c * t.lanes_w * t.lanes_h * np.where(on_units(t), wavefront, 1)

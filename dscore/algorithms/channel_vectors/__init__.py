@@ -102,6 +102,11 @@ def _units(case: Case) -> str:
     return f"a thread has {view.rows.unit}n rows x {view.columns.unit}n columns"
 
 
+MATRIX_LIMIT = Limit("E-MATRIX", "matrix units", "", "",
+                     lambda c: (1 * on_units(c.tiling), int(_has_units(c))),
+                     lambda c: "of NVIDIA, elements of 16 bits, a filter for each channel")
+
+
 class ChannelVectors(Algorithm):
     """Lanes over vectors of channels; each row is added into all rows that taps connect it with."""
 
@@ -117,9 +122,7 @@ class ChannelVectors(Algorithm):
         Limit("E-WORD", "channels of a lane left", "", "",
               lambda c: (c.tiling.vector % WORD * c.problem.spec.element.exact, 0),
               lambda c: f"of int8 in words of {WORD}"),
-        Limit("E-MATRIX", "matrix units", "", "",
-              lambda c: (1 * on_units(c.tiling), int(_has_units(c))),
-              lambda c: "of NVIDIA, elements of 16 bits, a filter for each channel"),
+        MATRIX_LIMIT,
         Limit("E-FRAGMENT", "columns and channels of a wavefront", "", "",
               lambda c: (_beside_fragments(c), 0),
               lambda c: f"{FRAGMENT * view_of(c.problem).columns.unit} columns, of "
