@@ -1,4 +1,4 @@
-// Boxes of matrices on the emulated device (support/tensor_copy.hpp): their maps, and the barriers
+// Boxes of tensors on the emulated device (support/tensor_copy.hpp): their maps, and the barriers
 // that count their bytes. A box comes to LDS at once, or when somebody waits for it.
 #pragma once
 
@@ -6,12 +6,14 @@
 
 namespace dscore::emulation {
 
-// A matrix's sizes, the bytes from an element to the next, and its boxes: in a row, and by rows.
+// A tensor's sizes, the bytes from an element to the next, and its boxes: in a row, by rows, and by
+// matrices.
+constexpr int most_rank = 3;
 struct TensorMap {
   const unsigned char *base;
-  uint64_t sizes[2], steps[2];
-  uint32_t box[2];
-  int element_bytes;
+  uint64_t sizes[most_rank], steps[most_rank];
+  uint32_t box[most_rank];
+  int rank, element_bytes;
 };
 
 // A TransferBarrier: arrivals that are missing of the `count` of a phase, bytes that are, and the
@@ -35,19 +37,20 @@ struct Box {
   const TensorMap *map;
   unsigned char *lds;
   TransferBarrier *barrier;
-  int at[2];
+  int at[most_rank];
 };
 
-// Calls each(place in LDS, in memory, whether the matrix has it) for the elements of a box.
+// Calls each(place in LDS, in memory, whether the tensor has it) for the elements of a box.
 template <class Each>
 void walk_box(const Box &box, Each each) {
   const TensorMap &map = *box.map;
-  const int total = static_cast<int>(map.box[0] * map.box[1]);
+  int total = 1;
+  for (int i = 0; i < map.rank; i++) total *= static_cast<int>(map.box[i]);
   const int from = static_cast<int>(lds_offset(box.lds));
   for (int number = 0; number < total; number++) {
     const unsigned char *place = map.base;
     bool there = true;
-    for (int i = 0, left = number; i < 2; left /= static_cast<int>(map.box[i++])) {
+    for (int i = 0, left = number; i < map.rank; left /= static_cast<int>(map.box[i++])) {
       const int64_t index = box.at[i] + int64_t{left} % map.box[i];
       there = there && index >= 0 && static_cast<uint64_t>(index) < map.sizes[i];
       place += index * static_cast<int64_t>(map.steps[i]);
@@ -92,10 +95,12 @@ inline void store_bytes(const void *given) {
   std::memcpy(span.to, span.lds, span.bytes);
 }
 
-inline Box box_of(const TensorMap &map, const void *lds, TransferBarrier *barrier,
-                  const int (&at)[2]) {
-  if (lds_offset(lds) % 128 != 0) device.misaligned = true;
-  return {&map, static_cast<unsigned char *>(const_cast<void *>(lds)), barrier, {at[0], at[1]}};
+template <int Rank>
+Box box_of(const TensorMap &map, const void *lds, TransferBarrier *barrier, const int (&at)[Rank]) {
+  if (lds_offset(lds) % 128 != 0 || at[0] * map.element_bytes % 16 != 0) device.misaligned = true;
+  Box box{&map, static_cast<unsigned char *>(const_cast<void *>(lds)), barrier, {}};
+  for (int i = 0; i < Rank; i++) box.at[i] = at[i];
+  return box;
 }
 
 // Makes the boxes that are to come to a barrier, in the order in which they were begun.

@@ -1,6 +1,6 @@
-// Copies of boxes of a matrix to LDS and back by the copy engine of sm_90, by maps that the driver
+// Copies of boxes of a tensor to LDS and back by the copy engine of sm_90, by maps that the driver
 // makes on the host (PTX ISA, cp.async.bulk.tensor; CUDA driver API, tensor maps). What a box has
-// beyond the matrix is zero in LDS, and is not written to memory.
+// beyond the tensor is zero in LDS, and is not written to memory.
 //
 // One thread starts a copy. Boxes that come to LDS are counted in bytes by a TransferBarrier, which
 // all threads that read them wait at; those that leave it are waited for in groups. Before a box
@@ -20,24 +20,27 @@ namespace dscore {
 constexpr int most_box = 256;  // elements in one dimension
 constexpr int box_row = 128;   // bytes
 
-// A matrix, whose elements of a row lie side by side in memory, and its boxes, in the order columns
-// and rows. A box has rows of 128 bytes, whose vectors of 16 are exchanged in LDS
-// (support/warpgroups.hpp). The address and `step`, the bytes from a row to the next, are multiples
-// of 16.
-struct BoxedMatrix {
-  uint64_t sizes[2];
-  uint64_t step;
-  uint32_t box[2];
+// A tensor, whose elements of a row lie side by side in memory, and its boxes, in the order
+// columns, rows, and matrices where there are several. A box has rows of 128 bytes, whose vectors
+// of 16 are exchanged in LDS (support/warpgroups.hpp). The address and `steps`, the bytes from a
+// row and from a matrix to the next, are multiples of 16.
+template <int Rank>
+struct BoxedTensor {
+  uint64_t sizes[Rank];
+  uint64_t steps[Rank - 1];
+  uint32_t box[Rank];
 
   // Whether the copy engine takes it, which the driver says as well.
   bool valid(int element_bytes) const {
-    bool all = box[0] * element_bytes == box_row && step % 16 == 0 && step >> 40 == 0;
-    for (int i = 0; i < 2; i++)
+    bool all = box[0] * element_bytes == box_row;
+    for (int i = 0; i < Rank; i++)
       all = all && sizes[i] > 0 && sizes[i] <= uint64_t{1} << 32 && box[i] > 0 &&
             box[i] <= most_box;
+    for (uint64_t step : steps) all = all && step % 16 == 0 && step >> 40 == 0;
     return all;
   }
 };
+using BoxedMatrix = BoxedTensor<2>;
 
 #if defined(DSCORE_HOST)
 using TensorMap = emulation::TensorMap;
@@ -47,14 +50,15 @@ using TensorMap = CUtensorMap;
 struct TensorMap {};  // of devices without the engine
 #endif
 
-// Makes the map of a matrix of T at an address. Returns 0, or a code for dscore_error.
-template <class T>
-int make_map(TensorMap &map, const void *base, const BoxedMatrix &matrix) {
+// Makes the map of a tensor of T at an address. Returns 0, or a code for dscore_error.
+template <class T, int Rank>
+int make_map(TensorMap &map, const void *base, const BoxedTensor<Rank> &tensor) {
 #if defined(DSCORE_HOST)
-  map = {static_cast<const unsigned char *>(base), {matrix.sizes[0], matrix.sizes[1]},
-         {sizeof(T), matrix.step}, {matrix.box[0], matrix.box[1]}, int{sizeof(T)}};
-  if (matrix.valid(sizeof(T)) && reinterpret_cast<uintptr_t>(base) % 16 == 0) return 0;
-  emulation::fail("the copy engine does not take such a matrix, or such boxes");
+  map = {static_cast<const unsigned char *>(base), {}, {sizeof(T)}, {}, Rank, int{sizeof(T)}};
+  for (int i = 0; i < Rank; i++) map.sizes[i] = tensor.sizes[i], map.box[i] = tensor.box[i];
+  for (int i = 1; i < Rank; i++) map.steps[i] = tensor.steps[i - 1];
+  if (tensor.valid(sizeof(T)) && reinterpret_cast<uintptr_t>(base) % 16 == 0) return 0;
+  emulation::fail("the copy engine does not take such a tensor, or such boxes");
   return 1;
 #elif defined(__CUDACC__)
   using Encode = decltype(&cuTensorMapEncodeTiled);
@@ -77,14 +81,14 @@ int make_map(TensorMap &map, const void *base, const BoxedMatrix &matrix) {
       : std::is_same_v<T, float16>            ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   static_assert(sizeof(T) == 1 || sizeof(T) == 2 || std::is_same_v<T, float>, "element types");
-  constexpr uint32_t each[2] = {1, 1};
+  constexpr uint32_t each[3] = {1, 1, 1};
   const CUresult code = encode(
-      &map, type, 2, const_cast<void *>(base), matrix.sizes, &matrix.step, matrix.box, each,
+      &map, type, Rank, const_cast<void *>(base), tensor.sizes, tensor.steps, tensor.box, each,
       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return static_cast<int>(code == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
 #else
-  return (void)map, (void)base, (void)matrix, 1;
+  return (void)map, (void)base, (void)tensor, 1;
 #endif
 }
 
@@ -136,6 +140,15 @@ __device__ inline void wait_barrier(const TransferBarrier *barrier, int parity) 
 #endif
 }
 
+// The buffer of a ring that is next, and the parity of the phases that its barriers have had.
+template <int Stages>
+struct RingTurn {
+  int stage = 0, parity = 0;
+  __device__ void pass() {
+    if (++stage == Stages) stage = 0, parity ^= 1;
+  }
+};
+
 // Asks for the map itself, which is read from memory.
 __device__ inline void prefetch_map(const TensorMap &map) {
 #if defined(DSCORE_COPY_ENGINE)
@@ -143,10 +156,12 @@ __device__ inline void prefetch_map(const TensorMap &map) {
 #endif
 }
 
-// Starts the copy of a box to LDS, to a multiple of 1024 bytes. `at` is the column and the row of
-// its first element, outside of the matrix or within.
+// Starts the copy of a box to LDS, to a multiple of 1024 bytes. `at` is the column, the row and the
+// matrix of its first element, outside of the tensor or within; the column's bytes are a multiple of
+// 16, else an H200 stops with an illegal instruction.
+template <int Rank>
 __device__ inline void load_box(TransferBarrier *barrier, void *lds, const TensorMap &map,
-                                const int (&at)[2]) {
+                                const int (&at)[Rank]) {
 #if defined(DSCORE_HOST)
   const emulation::Box box = emulation::box_of(map, lds, barrier, at);
   if (emulation::copies_at_once()) return emulation::load(&box);
@@ -155,9 +170,14 @@ __device__ inline void load_box(TransferBarrier *barrier, void *lds, const Tenso
   emulation::device.arrivals.push_back({barrier, one.begun[0]});
   one.begun.drop();
 #elif defined(DSCORE_COPY_ENGINE)
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-               "[%0], [%1, {%2,%3}], [%4];" ::"r"(lds_address(lds)), "l"(&map), "r"(at[0]),
-               "r"(at[1]), "r"(lds_address(barrier)) : "memory");
+  if constexpr (Rank == 2)
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2,%3}], [%4];" ::"r"(lds_address(lds)), "l"(&map), "r"(at[0]),
+                 "r"(at[1]), "r"(lds_address(barrier)) : "memory");
+  else
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2,%3,%4}], [%5];" ::"r"(lds_address(lds)), "l"(&map), "r"(at[0]),
+                 "r"(at[1]), "r"(at[2]), "r"(lds_address(barrier)) : "memory");
 #endif
 }
 

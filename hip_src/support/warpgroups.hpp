@@ -91,6 +91,15 @@ __device__ inline void warpgroup_barrier(int number) {
 #endif
 }
 
+// A barrier of a wavefront's lanes.
+__device__ inline void wavefront_barrier() {
+#if defined(DSCORE_HOST)
+  emulation::yield(emulation::Waits::at_shuffle, __LINE__);
+#elif defined(__CUDACC__)
+  __syncwarp();
+#endif
+}
+
 // Summed elements of one instruction.
 template <class T>
 constexpr int product_depth = 32 / static_cast<int>(sizeof(T));

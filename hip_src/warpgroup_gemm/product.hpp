@@ -91,13 +91,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       if (t::repeat == 1 || tile < t::tiles_m(s)) each(tile * t::tile_m, i == 0);
     }
   }
-  // What the buffers of the ring have been used for so often.
-  struct Turn {
-    int stage = 0, parity = 0;
-    __device__ void pass() {
-      if (++stage == t::stages) stage = 0, parity ^= 1;
-    }
-  };
+  using Turn = RingTurn<t::stages>;
   __device__ unsigned char *columns_at(int stage, int step) const {
     return t::kept > 0 ? lds + t::kept_at + step * t::bytes_b
                        : lds + stage * t::stage_bytes + t::bytes_a;

@@ -13,6 +13,7 @@ from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.implicit_warpgroup.tiling import ImplicitWarpgroupTiling
+from dscore.algorithms.plane_gemm.tiling import PlaneGemmTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.split_k.tiling import SplitKTiling
 from dscore.algorithms.tap_sums.tiling import TapSumsTiling
@@ -149,6 +150,8 @@ BROKEN = {
                  GemmUniversalTiling(8, 32, 8, 32, 8, 1, 32, 2, repeat=2), 1),
     "E-WARPGROUPS": (HALVES, Z100SM, WarpgroupGemmTiling(64, 64, 64, 2), 1),
     "E-BOX": (HALVES, H200, WarpgroupGemmTiling(320, 64, 64, 2), 1),
+    "E-IMAGES": (parse_problem("n2c64h12w14_o64k1_float16"), H200,
+                 PlaneGemmTiling(64, 104, 2, 64, 2), 1),
     "E-BOXES": (HALVES, H200, WarpgroupGemmTiling(64, 72, 64, 2), 1),
     "E-SCALE": (parse_problem("n1c64h9w9_o8k1_float16_nhwc_scaled"), Z100SM,
                 GemmUniversalTiling(8, 32, 8, 32, 8, 1, 32, 2), 1),

@@ -1,0 +1,157 @@
+"""Products of filters by planes on the emulated device: equal to the reference, and faults caught;
+what is refused, and on which devices."""
+
+import pytest
+from emulated_runs import (
+    ORDERS,
+    altered,
+    reports_of,
+    require_bit_equal,
+    require_silence,
+    sanitized,
+)
+
+from dscore.algorithms.plane_gemm.tiling import PlaneGemmTiling
+from dscore.algorithms.registry import algorithm
+from dscore.backends.emulated import EmulatedBackend
+from dscore.checking.check import check_plan
+from dscore.core import catalog
+from dscore.core.errors import InfeasibleError
+from dscore.core.token import parse_problem
+from dscore.solving.solver import make_plan, solve
+from dscore.solving.verdict import validate
+
+MISSING = EmulatedBackend().missing()
+needs_compiler = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+H200 = catalog.device("h200")
+
+
+def planned(tiling, token):
+    return make_plan(parse_problem(token), H200, tiling)
+
+
+# Planes that are moved and others, whole and in parts; several images, the last of which are
+# missing; rings that are refilled or have one buffer; filters that stay.
+PLANS = [planned(PlaneGemmTiling(*fields), token) for fields, token in (
+    ((64, 64, 1, 64, 2), "n1c64h8w8_o64k1_float16"),
+    ((64, 56, 1, 64, 3, 2, True), "n3c72h7w7_o40k1_float16_bias_relu"),
+    ((128, 56, 2, 64, 2, 2), "n3c200h7w7_o136k1_bfloat16_bias_silu_residual"),
+    ((64, 56, 1, 48, 2), "n2c88h14w14_o72k1_float16_bias_residual"),
+    ((64, 104, 1, 32, 3, 2), "n2c40h14w14_o72k1_bfloat16"),
+    ((64, 200, 1, 64, 1), "n1c80h14w14_o72k1_float16_bias_relu6_residualafter"),
+    ((128, 128, 1, 16, 2, 3, True), "n1c24h20w20_o136k1_float16_relu6_residual"),
+    ((64, 40, 1, 64, 2), "n1c72h9w9_o40k1_float16_bias_residual"),
+    ((64, 24, 1, 128, 1), "n1c136h5w6_o40k1_float16_bias_residual"),
+    ((128, 56, 1, 64, 2, 1, True), "input_gradient_n2c136h7w7_o200k1_bfloat16"),
+    ((64, 104, 1, 48, 2, 2), "input_gradient_n2c72h14w14_o88k1_float16"))]
+
+
+@needs_compiler
+@pytest.mark.parametrize("sizes", ["any", "fixed"])
+def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
+    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+
+
+IMAGES, PARTS, SPANS, TURNED, STAYING = PLANS[2], PLANS[4], PLANS[5], PLANS[10], PLANS[6]
+REPEATED = planned(PlaneGemmTiling(64, 64, 1, 64, 2, 3), "n3c72h8w8_o40k1_float16")
+KERNEL = "plane_gemm/product.hpp"
+FILTERS, MOVE = "plane_gemm/filters.hpp", "plane_gemm/move.hpp"
+# The plan, its source as it is, with its fault, and what is said of it; the file, if another.
+FAULTS = {
+    "a buffer filled before it is read": (
+        IMAGES, "if (refilled) wait_barrier(empty + turn.stage, turn.parity ^ 1);", "",
+        "wait for one another"),
+    "products of what has not come": (
+        STAYING, "wait_barrier(full + turn.stage, turn.parity);\n        if (t::moved)",
+        "if (t::moved)", "boxes of tensors came"),
+    "products of what has not been moved": (
+        PARTS, "if (t::moved) wait_barrier(moved + turn.stage, turn.parity);", "", "WRONG"),
+    "boxes from within vectors": (IMAGES, "(i % t::apart * area(s) + pixel) / 8 * 8 +",
+                                  "i % t::apart * area(s) + pixel +", "not aligned"),
+    "planes a pixel on": (IMAGES, "* area % 8;", "* area % 8 + 1;", "WRONG", MOVE),
+    "planes moved before neighbours have read": (IMAGES, "    wavefront_barrier();\n", "", "WRONG",
+                                                 MOVE),
+    "pixels of the next box left behind": (PARTS, "if (of + 1 < t::columns * 8)",
+                                           "if (of % 8 < 7)", "WRONG", MOVE),
+    "planes in the order of memory": (IMAGES, "planes + 2 * i * t::box_bytes",
+                                      "planes + i * t::box_bytes", "WRONG"),
+    "another image's planes": (IMAGES, "image * t::box_rows * swizzled_row +",
+                               "0 * image * t::box_rows * swizzled_row +", "WRONG"),
+    "filters of neighbours": (IMAGES, "two = read[i + t::apart / 2];", "two = read[i];", "WRONG",
+                              FILTERS),
+    "filters not exchanged": (IMAGES, "filters + swizzled(place + i * 16)",
+                              "filters + place + i * 16", "WRONG", FILTERS),
+    "turned filters in the order of memory": (
+        TURNED, "t::apart * (eight * 8 + lane % 8) + 2 * i + lane / 16;",
+        "t::apart * eight * 8 + lane % 8 + 8 * (lane / 16) + 16 * i;", "WRONG",
+        FILTERS),
+    "pixels 64 on from another box": (PARTS, "t::box_bytes, t::column_bytes);",
+                                      "t::box_bytes, t::box_bytes);", "WRONG"),
+    "pixels past the plane": (
+        PARTS, "if (channel + row < Roles::m(s) && pixel + at < area(s))",
+        "if (channel + row < Roles::m(s))", "outside its output"),
+    "results of the tile before": (
+        PARTS, "further || eight + i > 0);", "true);", "WRONG"),
+    "results that follow too soon": (
+        REPEATED, "      if (t::whole && of_group == 0) wait_stores<0>();\n", "", "WRONG"),
+    "results not waited for": (
+        SPANS, "if (t::whole && thread % warpgroup_threads == 0) wait_stores<0>();", "", "WRONG"),
+    "more bytes than come": (STAYING, "(filters ? t::filter_bytes : 0)", "t::filter_bytes",
+                             "wait for one another"),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
+    plan, right, wrong, words, *file = FAULTS[fault]
+    reports = reports_of(plan, altered(tmp_path, *file or [KERNEL], right, wrong), monkeypatch)
+    assert any(words in text for text in reports.values()), reports
+
+
+@needs_compiler
+def test_without_a_fault_nothing_is_said(monkeypatch):
+    backend, plans = EmulatedBackend(), [IMAGES, PARTS, SPANS, TURNED, STAYING, REPEATED]
+    backend.prepare(plans)
+    for order in ORDERS:
+        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
+        assert all(check_plan(backend, plan, 0).ok for plan in plans)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("fields", "token"), [
+    ((64, 56, 2, 64, 2), "n3c72h7w7_o40k1_float16_bias"),
+    ((64, 56, 1, 48, 2, 2, True), "n2c72h14w14_o40k1_float16_bias")])
+def test_the_sanitizers_find_nothing(fields, token, tmp_path):
+    named = ",".join(f"{name}={value}" for name, value in PlaneGemmTiling(
+        *fields).as_dict().items())
+    require_silence(sanitized(tmp_path, "run", token, "--device", "h200", "--tiling", named))
+
+
+@pytest.mark.parametrize(("token", "code"), [
+    ("n1c60h8w8_o64k1_float16", "E-CHANNELS"), ("n1c64h8w8_o60k1_float16", "E-CHANNELS"),
+    ("n1c64h8w8_o64k1s2_float16", "E-STRIDE"), ("n1c64h8w8_o64k1p1_float16", "E-STRIDE"),
+    ("n1c64h8w8_o64k1_float16_scaled", "E-SCALE"), ("n1c64h8w8_o64k1_float16_nhwc", "E-LAYOUT"),
+    ("n1c64h1w1_o64k1_float16", "E-LAYOUT"), ("n1c64h8w8_o64k1", "E-DTYPE"),
+    ("n1c64h8w8_o64k3_float16", "E-KIND")])
+def test_what_it_does_not_run_is_refused_by_name(token, code):
+    [violation] = algorithm("plane_gemm").refuses(parse_problem(token))
+    assert violation.code == code
+
+
+@pytest.mark.parametrize(("fields", "code"), [
+    ((64, 56, 2, 64, 2), "E-IMAGES"), ((64, 56, 1, 24, 2), "E-SLICE"),
+    ((96, 56, 1, 32, 2), "E-TILE"), ((64, 264, 1, 32, 2), "E-BOX"),
+    ((64, 56, 1, 32, 9), "E-STAGES")])
+def test_tilings_without_a_kernel_are_refused(fields, code):
+    problem = parse_problem("n2c72h12w14_o40k1_float16")
+    [violation] = validate(problem, PlaneGemmTiling(*fields), H200, masked=True).violations
+    assert violation.code == code
+
+
+def test_it_suits_hopper_alone():
+    one, problem = algorithm("plane_gemm"), parse_problem("n1c64h8w8_o64k1_float16")
+    assert [name for name, device in catalog.devices().items() if one.suits(device)] == [
+        "h100", "h200"]
+    with pytest.raises(InfeasibleError, match="plane_gemm does not suit a100; "):
+        solve(problem, catalog.device("a100"), algorithm="plane_gemm")
