@@ -21,6 +21,7 @@ import dscore.torch  # noqa: E402
 from dscore.calling import convolve  # noqa: E402
 from dscore.calling.call_cache import CALLS  # noqa: E402
 from dscore.torch import functional  # noqa: E402
+from dscore.torch.accelerate import _alike  # noqa: E402
 from dscore.torch.gains import measured, ways  # noqa: E402
 from dscore.torch.report import OVER_DEFAULT, report_on  # noqa: E402
 from dscore.torch.setting import Setting  # noqa: E402
@@ -146,3 +147,12 @@ def test_winograds_algorithm_is_permitted_where_it_is_asked_for(monkeypatch):
     assert "arithmetic" not in vars(model[0])
     with pytest.raises(SpecError, match="arithmetic must be one of sum, winograd"):
         dscore.torch.scan(model, x, arithmetic="plain")
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 0.02), ("float16", 0.06),
+                                             ("bfloat16", 0.4)])
+def test_results_of_a_folded_model_may_differ_as_their_type_rounds(dtype, most):
+    plain = torch.tensor([1.0, -0.5, 0.25], dtype=getattr(torch, dtype))
+    off = torch.tensor([0.0, 0.0, most], dtype=plain.dtype)
+    assert _alike(plain + 0.9 * off, plain)
+    assert not _alike(plain + 1.1 * off, plain)
