@@ -157,8 +157,8 @@ __device__ inline void prefetch_map(const TensorMap &map) {
 }
 
 // Starts the copy of a box to LDS, to a multiple of 1024 bytes. `at` is the column, the row and the
-// matrix of its first element, outside of the tensor or within; the column's bytes are a multiple of
-// 16, else an H200 stops with an illegal instruction.
+// matrix of its first element, outside of the tensor or within. The column's bytes are a multiple
+// of 16, else an H200 stops with an illegal instruction.
 template <int Rank>
 __device__ inline void load_box(TransferBarrier *barrier, void *lds, const TensorMap &map,
                                 const int (&at)[Rank]) {

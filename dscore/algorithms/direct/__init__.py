@@ -101,7 +101,7 @@ class Direct(Algorithm):
     limits = (Limit("E-LANES", "lanes left", "", "",
                     lambda c: (c.tiling.threads % c.device.wavefront, 0),
                     lambda c: f"threads by {c.device.wavefront}"),
-              Limit("E-LANES", "threads beside vectors", "", "",
+              Limit("E-VECTOR", "threads beside vectors", "", "",
                     lambda c: (mean.beside(c.problem, c.tiling), 0),
                     lambda c: "threads of a mean by its vectors of channels"))
     spaces = (SpaceGenerator(True, _columns),)
