@@ -149,6 +149,19 @@ def test_tilings_without_a_kernel_are_refused(fields, code):
     assert violation.code == code
 
 
+@pytest.mark.parametrize(("fields", "token"), [
+    ((64, 256, 1, 144, 2), "n2c152h30w30_o24k1_bfloat16_bias"),
+    ((128, 104, 1, 96, 4), "n32c576h14w14_o96k1_float16"),
+    ((192, 56, 4, 128, 2), "n9c264h7w7_o200k1_float16")])
+def test_tilings_that_a_driver_refused_ask_for_more_lds_than_a_block_has(fields, token):
+    problem, tiling = parse_problem(token), PlaneGemmTiling(*fields)
+    assert planned(tiling, token).launch.lds_bytes > H200.lds_bytes_per_block
+    codes = {one.code for one in validate(problem, tiling, H200, masked=True).violations}
+    assert "E-LDS-BLOCK" in codes
+    space = solve(problem, H200, algorithm="plane_gemm")
+    assert tiling not in [space[index] for index in range(len(space))]
+
+
 def test_it_suits_hopper_alone():
     one, problem = algorithm("plane_gemm"), parse_problem("n1c64h8w8_o64k1_float16")
     assert [name for name, device in catalog.devices().items() if one.suits(device)] == [

@@ -77,7 +77,7 @@ class PlaneGemm(Algorithm):
         Limit("E-STAGES", "stages", "", "", lambda c: (c.tiling.stages, MOST_STAGES)),
     )
     spaces = (SpaceGenerator(True, columns_of),)
-    compared = True  # few summed channels gemm_universal takes faster
+    compared = True  # small layers gemm_universal takes faster
     weights = cost.WEIGHTS
 
     def suits(self, device: Device) -> bool:
