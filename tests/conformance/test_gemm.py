@@ -97,12 +97,14 @@ FAULTS = {
     "sums over what is still multiplied": (
         SLICES, JOIN, JOIN.replace("  __syncthreads();\n", ""), "WRONG"),
     "cluster not waited for": (
-        CLUSTER, "= sums[i];\n  cluster_barrier();", "= sums[i];", "WRONG"),
+        CLUSTER, "= sums[i];\n  cluster_barrier();\n  DSCORE_UNROLL", "= sums[i];\n  DSCORE_UNROLL",
+        "WRONG"),
     "last channel masked": (
         FETCHED, "== 0 || channel < depth(s);", "== 0 || channel < depth(s) - 1;",
         "WRONG"),
     "channels past the last stored": (
-        FETCHED, "!wanted(channel)", "!wanted(channel - 1)", "wrote outside its output"),
+        FETCHED, "!wanted(channel_of(i))", "!wanted(channel_of(i) - 1)",
+        "wrote outside its output"),
     "channels of a vector of filters turned exchanged": (
         TURNED, "a[i / beside].at[i % beside]", "a[i / beside].at[beside - 1 - i % beside]",
         "WRONG"),

@@ -75,11 +75,11 @@ class ImplicitWarpgroup(ImplicitProduct):
         Limit("E-PATCH", "under a tile", "", "",
               lambda c: (under_tile(c.problem, c.tiling.tile_p), c.tiling.patch),
               lambda c: "patch has all elements of a channel under tile_p pixels"),
-        Limit("E-STEPS", "last block's first step", "", "",
+        Limit("E-STEPS", "last step", "", "",
               lambda c: ((c.tiling.cluster - 1) * shape_of(c.problem, c.tiling).steps + 1,
                          shape_of(c.problem, c.tiling).all_steps),
               lambda c: "each block of a cluster has steps"),
-        Limit("E-SPLIT", "TF32 of warpgroups", "", "",
+        Limit("E-SPLIT", "warpgroups", "", "",
               lambda c: (1, int(c.algorithm.suits(c.device))), lambda c: "of sm_90"),
     )
     spaces = (SpaceGenerator(True, columns_of),)

@@ -82,11 +82,11 @@ class WarpgroupTf32(Algorithm):
         Limit("E-STAGES", "stages", "", "",
               lambda c: (np.where(c.tiling.stages < 3, MOST_STAGES + 1, c.tiling.stages),
                          MOST_STAGES), lambda c: "3 or more, by asynchronous copies"),
-        Limit("E-STEPS", "last block's first step", "", "",
+        Limit("E-STEPS", "last step", "", "",
               lambda c: ((c.tiling.cluster - 1) * shape_of(c.problem, c.tiling).steps + 1,
                          ceil_div(sizes_of(c.problem).depth, c.tiling.step_c)),
               lambda c: "each block of a cluster has steps"),
-        Limit("E-SPLIT", "TF32 of warpgroups", "", "",
+        Limit("E-SPLIT", "warpgroups", "", "",
               lambda c: (1, int(c.algorithm.suits(c.device)
                                 and sizes_of(c.problem).depth >= LEAST_SPLIT_CHANNELS)),
               lambda c: f"of sm_90, with {LEAST_SPLIT_CHANNELS} summed channels or more"),
