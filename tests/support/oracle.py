@@ -43,6 +43,15 @@ def direct(problem: Any, x: Any, w: Any, bias: Any = None, *further: Any) -> tup
     return (y + residual if spec.residual == "after" else y), magnitude
 
 
+def mean(problem: Any, x: Any) -> tuple[Any, Any]:
+    """(result, magnitude) of the means over pixels, by image and channel."""
+    if problem.spec.layout == "nhwc":
+        x = x.transpose(FIRST)
+    pixels = x.astype(np.float64).reshape(*x.shape[:2], -1)
+    count = pixels.shape[2]
+    return tuple(np.apply_along_axis(math.fsum, 2, one) / count for one in (pixels, abs(pixels)))
+
+
 def gradient(problem: Any, first: Any, second: Any) -> tuple[Any, Any]:
     """(result, magnitude) of a gradient's operation, each product of the forward layer by itself.
 
