@@ -30,8 +30,8 @@ _ON_THE_CPU = ("the model lies on the CPU, where PyTorch's own convolutions comp
 # Marks a module whose class was nn.Conv2d.
 _REPLACED = "_dscore_replaced"
 # Of the largest output: a graph whose result differs by more was traced wrongly. PyTorch's own may
-# be rounded to TF32, which differs by some thousandths. Of 16 bits both results are off: those of
-# MobileNetV2 with random weights by 0.025 each in float16, and by eight times as much in bfloat16.
+# be rounded to TF32, which differs by some thousandths. Of 16 bits both results are off: in float16
+# those of MobileNetV2 with random weights by 0.025 each; bfloat16 rounds eight times as coarsely.
 _MOST_DIFFERENCE = {torch.float16: 0.06, torch.bfloat16: 0.4}
 _MOST_DIFFERENCE_ELSE = 0.02
 

@@ -238,7 +238,7 @@ struct ImplicitWarpgroup
     accumulate(args);
     if constexpr (t::slices > 1) join_slices<t>(accumulators, lds(), thread, slice);
     if constexpr (t::cluster > 1)
-      join_blocks_in_turn<t>(accumulators, lds(), thread, slice, rank);
+      join_blocks<t, true>(accumulators, lds(), thread, slice, rank);
     if (slice == 0 && rank == 0) finish(args);
   }
 };

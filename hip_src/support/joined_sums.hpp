@@ -23,40 +23,29 @@ __device__ inline void join_slices(float (&sums)[t::accumulators], float *lds, i
       if (slice == 0) sums[i] += parts[(other * t::accumulators + i) * t::slice_threads];
 }
 
-// Adds the sums of the cluster's other blocks to the first one's.
-template <class t>
+// Adds the sums of the cluster's other blocks to the first one's. In turn: one block after the
+// other, as of many sums all at once would take all registers.
+template <class t, bool InTurn = false>
 __device__ inline void join_blocks(float (&sums)[t::accumulators], float *lds, int thread,
                                    int slice, int rank) {
   float *parts = lds + thread % t::slice_threads;
+  const auto add = [&](int other) {
+    DSCORE_UNROLL
+    for (int i = 0; i < t::accumulators; i++)
+      if (slice == 0 && rank == 0) sums[i] += read_of_block(parts + i * t::slice_threads, other);
+  };
   __syncthreads();
   DSCORE_UNROLL
   for (int i = 0; i < t::accumulators; i++)
     if (slice == 0 && rank > 0) parts[i * t::slice_threads] = sums[i];
   cluster_barrier();
-  DSCORE_UNROLL
-  for (int other = 1; other < t::cluster; other++)
+  if constexpr (InTurn) {
+    DSCORE_ROLLED
+    for (int other = 1; other < t::cluster; other++) add(other);
+  } else {
     DSCORE_UNROLL
-    for (int i = 0; i < t::accumulators; i++)
-      if (slice == 0 && rank == 0) sums[i] += read_of_block(parts + i * t::slice_threads, other);
-  // A block's LDS is there for as long as the block is.
-  cluster_barrier();
-}
-
-// The same, one block after the other: of many sums all at once would take all registers.
-template <class t>
-__device__ inline void join_blocks_in_turn(float (&sums)[t::accumulators], float *lds, int thread,
-                                           int slice, int rank) {
-  float *parts = lds + thread % t::slice_threads;
-  __syncthreads();
-  DSCORE_UNROLL
-  for (int i = 0; i < t::accumulators; i++)
-    if (slice == 0 && rank > 0) parts[i * t::slice_threads] = sums[i];
-  cluster_barrier();
-  DSCORE_ROLLED
-  for (int other = 1; other < t::cluster; other++)
-    DSCORE_UNROLL
-    for (int i = 0; i < t::accumulators; i++)
-      if (slice == 0 && rank == 0) sums[i] += read_of_block(parts + i * t::slice_threads, other);
+    for (int other = 1; other < t::cluster; other++) add(other);
+  }
   // A block's LDS is there for as long as the block is.
   cluster_barrier();
 }

@@ -268,7 +268,7 @@ struct WarpgroupTf32 : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
     float *lds = block_lds<float, lds_bytes / int{sizeof(float)}, swizzled_tile>();
     accumulate(args, lds);
     if constexpr (t::slices > 1) join_slices<t>(accumulators, lds, thread, slice);
-    if constexpr (t::cluster > 1) join_blocks_in_turn<t>(accumulators, lds, thread, slice, rank);
+    if constexpr (t::cluster > 1) join_blocks<t, true>(accumulators, lds, thread, slice, rank);
     if (slice == 0 && rank == 0) finish(args);
   }
 };
