@@ -9,7 +9,6 @@ import numpy as np
 
 from dscore.algorithms.base import (
     COMPILER_REGISTERS,
-    VECTOR_BYTES,
     Algorithm,
     Case,
     Footprint,
@@ -19,10 +18,11 @@ from dscore.algorithms.base import (
     require_kind,
 )
 from dscore.algorithms.columns import Count, remainder
-from dscore.algorithms.gemm_universal.tiling import channels_last, gathered
+from dscore.algorithms.gemm_universal.tiling import channels_last
 from dscore.algorithms.plane_gemm import cost
 from dscore.algorithms.plane_gemm.space import columns_of
 from dscore.algorithms.plane_gemm.tiling import EIGHT, PlaneGemmTiling, apart_of, shape_of
+from dscore.algorithms.warpgroup_gemm import unmapped
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS
 from dscore.core.device import Device
 from dscore.core.plan import Plan, Violation
@@ -37,17 +37,6 @@ _BESIDE, _REPEATED, _MOST_BESIDE = 28, 20, 80
 def _least_step(problem: ConvProblem) -> int:
     """Summed channels of the tiles of LDS that planes of all boxes fill."""
     return EIGHT * apart_of(problem.out_height * problem.out_width)
-
-
-def _without_maps(problem: ConvProblem, name: str) -> tuple[Violation, ...]:
-    """Violation of a problem whose tensors have no maps."""
-    spec = problem.spec
-    whole = VECTOR_BYTES // spec.element.bytes
-    if spec.in_channels % whole or spec.out_channels % whole:
-        return (Violation("E-CHANNELS", f"channels of {name}",
-                          f"{spec.in_channels} and {spec.out_channels}",
-                          f"multiples of {whole}, by which tensors have maps"),)
-    return ()
 
 
 class PlaneGemm(Algorithm):
@@ -84,19 +73,12 @@ class PlaneGemm(Algorithm):
         return device.warpgroups
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        spec = problem.spec
         if kind := require_kind(problem, self.name, "pointwise"):
             return kind
         if channels_last(problem):
             return (Violation("E-LAYOUT", f"planes of {self.name}", "of one pixel",
                               "of several; those of one are the same memory in NHWC"),)
-        if gathered(problem):
-            return (Violation("E-STRIDE", f"pixels of {self.name}", "some, or padding",
-                              "all, by stride 1 without padding"),)
-        if spec.scaled:
-            return (Violation("E-SCALE", f"scale of {self.name}", "of the input",
-                              "none: x comes to LDS as it is"),)
-        return _without_maps(problem, self.name)
+        return unmapped(problem, self.name)
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         return int(shape_of(problem, t).steps * t.step + 1)

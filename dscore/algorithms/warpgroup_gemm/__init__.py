@@ -57,6 +57,23 @@ def _most_parts(case: Case) -> int:
     return min(MOST_PARTS, MAX_ELEMENTS // (spec.in_channels * spec.out_channels))
 
 
+def unmapped(problem: ConvProblem, name: str) -> tuple[Violation, ...]:
+    """Violation of a pointwise problem whose tensors the copy engine cannot bring as they lie."""
+    spec = problem.spec
+    if gathered(problem):
+        return (Violation("E-STRIDE", f"pixels of {name}", "some, or padding",
+                          "all, by stride 1 without padding"),)
+    whole = VECTOR_BYTES // spec.element.bytes
+    if spec.in_channels % whole or spec.out_channels % whole:
+        return (Violation("E-CHANNELS", f"channels of {name}",
+                          f"{spec.in_channels} and {spec.out_channels}",
+                          f"multiples of {whole}, by which tensors have maps"),)
+    if spec.scaled:
+        return (Violation("E-SCALE", f"scale of {name}", "of the input",
+                          "none: x comes to LDS as it is"),)
+    return ()
+
+
 class WarpgroupGemm(Algorithm):
     """Rows by columns of a result, 64 rows by the matrix units of a warpgroup."""
 
@@ -99,21 +116,9 @@ class WarpgroupGemm(Algorithm):
         return device.warpgroups
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        spec = problem.spec
         if kind := require_kind(problem, self.name, "pointwise"):
             return kind
-        if gathered(problem):
-            return (Violation("E-STRIDE", f"pixels of {self.name}", "some, or padding",
-                              "all, by stride 1 without padding"),)
-        whole = VECTOR_BYTES // spec.element.bytes
-        if spec.in_channels % whole or spec.out_channels % whole:
-            return (Violation("E-CHANNELS", f"channels of {self.name}",
-                              f"{spec.in_channels} and {spec.out_channels}",
-                              f"multiples of {whole}, by which tensors have maps"),)
-        if spec.scaled:
-            return (Violation("E-SCALE", f"scale of {self.name}", "of the input",
-                              "none: x comes to LDS as it is"),)
-        return ()
+        return unmapped(problem, self.name)
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         return int(shape_of(problem, t).steps * t.step + t.parts + t.cluster)
