@@ -19,7 +19,7 @@ from dscore.core.backend import Backend
 from dscore.core.errors import DscoreError, LaunchError, SpecError, UnavailableError
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
-from dscore.measuring.runner import Arrays, Runner, check
+from dscore.measuring.runner import Arrays, Judging, Runner, check
 from dscore.measuring.timing import Subject, Timing
 
 
@@ -52,16 +52,19 @@ class Method:
 
 
 def dscore_method(runner: Runner, backend: Backend, plan: Plan, arrays: Arrays,
-                  options: dict[str, Any] | None) -> Method:
-    """dscore's kernel of *plan*, checked; and `dscore.conv`, where *options* for it are given."""
+                  options: dict[str, Any] | None, judge: Judging) -> Method:
+    """dscore's kernel of *plan*, checked; and `dscore.conv`, where *options* for it are given.
+
+    *judge* is of *arrays*, here and in the functions below.
+    """
     method = Method(OURS, plan.name, lambda sets: runner.subject(backend, plan, sets),
                     lambda given: _Conv(plan.problem, given, options or {}))
     try:
-        method.judged(check(runner, backend, plan, arrays))
+        method.judged(check(runner, backend, plan, arrays, judge))
         if options is not None and not method.fault:
             y = _Conv(plan.problem, arrays, options).launch(0, 0)
             runner.clock.synchronize()
-            method.judged(runner.judge(plan.problem, arrays, y, rounding_of(plan)))
+            method.judged(judge(y, rounding_of(plan)))
     except (SpecError, UnavailableError):
         raise
     except DscoreError as error:
@@ -70,7 +73,7 @@ def dscore_method(runner: Runner, backend: Backend, plan: Plan, arrays: Arrays,
 
 
 def torch_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
-                 arrays: Arrays) -> Method:
+                 arrays: Arrays, judge: Judging) -> Method:
     """One way of PyTorch, checked."""
     def subject_on(sets: Sequence[Arrays], keep: bool = True) -> torch_methods.TorchSubject:
         return torch_methods.TorchSubject(torch, way, problem, [one[:-1] for one in sets], keep)
@@ -81,7 +84,7 @@ def torch_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
         with subject.settings():
             subject.launch(0, 0)
         runner.clock.synchronize()
-        method.judged(runner.judge(problem, arrays, subject.result(0), subject.rounding))
+        method.judged(judge(subject.result(0), subject.rounding))
     except RuntimeError as error:
         method.failed(error)
     return method

@@ -38,7 +38,7 @@ from dscore.core.errors import (
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
-from dscore.measuring.runner import Arrays, require_torch, runner_of
+from dscore.measuring.runner import Arrays, Judging, require_torch, runner_of
 from dscore.measuring.timing import device_times, eager_times, set_count
 from dscore.ops import compulsory_bytes
 
@@ -189,14 +189,15 @@ class Bench:
 
     def _methods(self, case: NamedProblem, sets: list[Arrays]) -> list[Method]:
         plan, runner = self.plan(case), self.runner
+        judge = runner.judge_of(case.problem, sets[0])
         if isinstance(plan, Plan):
-            first = dscore_method(runner, self.backend, plan, sets[0],
-                                  self._options(plan) if "eager" in self.caches else None)
+            first = dscore_method(runner, self.backend, plan, sets[0], self._options(plan)
+                                  if "eager" in self.caches else None, judge)
         else:
             first = Method(OURS).failed(plan)
-        return [first, *(self._peer(way, case, sets) for way in self.ways(case))]
+        return [first, *(self._peer(way, case, sets, judge) for way in self.ways(case))]
 
-    def _peer(self, way: str, case: NamedProblem, sets: list[Arrays]) -> Method:
+    def _peer(self, way: str, case: NamedProblem, sets: list[Arrays], judge: Judging) -> Method:
         runner, problem = self.runner, case.problem
         if way == FLOAT16:
             plan = self.plan(_in_float16(case))
@@ -204,8 +205,9 @@ class Bench:
                 return Method(way).failed(plan)
             return float16_method(runner, self.backend, plan, runner.sets(
                 plan.problem, len(sets), self.comparison.seed), self._options(plan))
-        method = product_method if problem.spec.element.exact else torch_method
-        return method(runner, self._torch, way, problem, sets[0])
+        if problem.spec.element.exact:
+            return product_method(runner, self._torch, way, problem, sets[0])
+        return torch_method(runner, self._torch, way, problem, sets[0], judge)
 
     def _options(self, plan: Plan) -> dict[str, Any]:
         """Options of `dscore.conv` that name the plan, where it would choose another one."""

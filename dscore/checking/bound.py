@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -136,8 +137,8 @@ def judge(xp: Any, problem: ConvProblem, inputs: Sequence[Any], y: Any,
 class Judge:
     """`judge` of many results of the same *inputs*, whose exact result is made once.
 
-    It is held for each rounding, where it has no more than a limit of elements. The contents of
-    *inputs* must stay as they are.
+    It is held, and the bound for each rounding, where it has no more than a limit of elements. The
+    contents of *inputs* must stay as they are.
     """
 
     def __init__(self, xp: Any, problem: ConvProblem, inputs: Sequence[Any]) -> None:
@@ -145,13 +146,16 @@ class Judge:
         self._expected: dict[Rounding, Expected] = {}
         self._holds = len(_steps(problem, ops.output_of(problem))) == 1
 
+    @cached_property
+    def _oracle(self) -> Oracle:
+        return Oracle(self._problem, *self._inputs, xp=self._xp)
+
     def __call__(self, y: Any, rounding: Rounding = SUM) -> Accuracy:
         """Accuracy of *y*."""
         if not self._holds:
             return judge(self._xp, self._problem, self._inputs, y, rounding)
         if rounding not in self._expected:
-            self._expected[rounding] = expected(self._problem, *self._inputs, xp=self._xp,
-                                                rounding=rounding)
+            self._expected[rounding] = self._oracle.expected(rounding)
         return compare(y, self._expected[rounding], self._xp)
 
 

@@ -155,11 +155,14 @@ def _in_turns(clock: Clock, make: Callable[[Work], Replay], subjects: Sequence[S
 
 def _order(clock: Clock, make: Callable[[Work], Replay], subject: Subject, sets: int,
            effort: Effort) -> list[int]:
-    """The sets in whole rotations, so many that a replay lasts long enough."""
+    """The sets in whole rotations, so many that a replay lasts long enough, and no more.
+
+    Twenty launches of 5 ms in every replay would cost seconds, and tell nothing more.
+    """
     probe = _rotated(effort.probe_launches, sets, effort)
     each = _turn(clock, make, subject, probe)()()
     wanted = math.ceil(effort.replay_seconds / each) if each > 0 else effort.most_launches
-    return _rotated(max(wanted, len(probe)), sets, effort)
+    return _rotated(wanted, sets, effort)
 
 
 def _rotated(launches: int, sets: int, effort: Effort) -> list[int]:

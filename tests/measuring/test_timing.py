@@ -154,9 +154,9 @@ def test_hot_launches_use_one_set():
 
 
 @pytest.mark.parametrize(("each", "sets", "launches"), [
-    (0.5, 1, 4),  # the probe is long enough
+    (0.5, 1, 2), (5.0, 1, 1),  # fewer than the probe's four
     (0.125, 1, 8), (0.125, 5, 10), (0.001, 1, 64),  # as many as a graph may hold
-    (0.001, 40, 40), (10.0, 3, 6),  # never less than a round, nor half of one
+    (0.001, 40, 40), (10.0, 3, 3),  # never less than a round, nor half of one
     (10.0, 100, 100),
 ])
 def test_the_number_of_launches(each, sets, launches):
@@ -166,7 +166,7 @@ def test_the_number_of_launches(each, sets, launches):
     assert timing_.median == pytest.approx(each)
 
 
-@pytest.mark.parametrize(("each", "samples"), [(1.0, 2), (0.25, 3), (0.0625, 3), (0.001, 4)])
+@pytest.mark.parametrize(("each", "samples"), [(1.0, 3), (0.25, 3), (0.0625, 3), (0.001, 4)])
 def test_the_number_of_samples(each, samples):
     device = Device()
     timing_, = device_times(device, device.subjects(a=each), 1, EFFORT)
