@@ -30,6 +30,10 @@ _LEAST = {"clock_hz": 1e6, "bandwidth_bytes_per_second": 1e6,
           "measured_launch_seconds": 1e-9}
 
 
+# Of the CUs, by clusters of more than two blocks: an H200's share.
+_FILLED_BY_CLUSTERS = 10 / 11
+
+
 @dataclass(frozen=True)
 class Device:
     """The limits of one device; a compute unit (CU) is what NVIDIA calls an SM.
@@ -183,6 +187,22 @@ class Device:
     def bandwidth(self) -> float:
         """Bytes per second of global memory: measured, else the data sheet's."""
         return self.measured_bandwidth_bytes_per_second or self.bandwidth_bytes_per_second
+
+    def cluster_units(self, blocks: int) -> int:
+        """CUs that clusters of *blocks* fill, a block on each: measured, else an estimate.
+
+        A cluster lies within a part of the GPU, and the parts are no multiples of it: of the 132
+        CUs of an H200 clusters of 4 and 8 fill 120, those of 2 all.
+
+        >>> from dscore.core import catalog
+        >>> [catalog.device("h100").cluster_units(blocks) for blocks in (1, 2, 4, 8)]
+        [132, 132, 120, 120]
+        """
+        power = blocks.bit_length() - 1
+        if 0 < power <= len(self.measured_cluster_units):
+            return min(self.measured_cluster_units[power - 1], self.compute_units)
+        filled = self.compute_units * (1 if blocks <= 2 else _FILLED_BY_CLUSTERS)
+        return max(int(filled) // blocks, 1) * blocks if blocks > 1 else self.compute_units
 
     def floor_seconds(self, moved_bytes: float, flops: float) -> float:
         """The least time a problem can take: max(bytes / bandwidth, flops / peak, one launch)."""

@@ -30,7 +30,7 @@ _STORE = Store("devices")
 _COPY_SECONDS = 0.3e-3
 _CACHE_TIMES = 4
 # Some 20 copies and 200 launches in all.
-_EFFORT = Effort(turns=2, replay_seconds=3e-4, total_seconds=2e-3, most_replays=3,
+_EFFORT = Effort(turns=2, replay_seconds=6e-4, total_seconds=2e-3, most_replays=3,
                  probe_launches=2, most_launches=256)
 _PATTERN = 0x5A  # no zeros: a memory that compresses would be faster with them
 

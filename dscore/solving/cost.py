@@ -90,11 +90,10 @@ def cost(case: Case, block_n: Count) -> CostColumns:
 
 def _filled_units(case: Case) -> Count:
     """CUs that hold blocks: of a cluster's, which lie together, not always all."""
-    cluster = getattr(case.tiling, "cluster", 1)
-    units: Count = np.full_like(cluster, case.device.compute_units)
-    for power, filled in enumerate(case.device.measured_cluster_units, start=1):
-        units = np.where(cluster == 2**power, np.minimum(filled, units), units)
-    return units
+    cluster = np.asarray(getattr(case.tiling, "cluster", 1))
+    blocks, index = np.unique(cluster, return_inverse=True)
+    units: Count = np.array([case.device.cluster_units(int(count)) for count in blocks])
+    return units[index].reshape(cluster.shape)
 
 
 def _stacked(*parts: Any) -> NDArray[np.float64]:
