@@ -10,6 +10,7 @@ from dscore.core import catalog
 from dscore.measuring.timing import Effort, brief_timing, device_times
 from dscore.measuring.torch_runner import TorchRunner
 from dscore.tuning import tune
+from dscore.tuning.measurement import SPILLS
 
 HIP = HipBackend()
 pytestmark = needs(HIP)
@@ -62,4 +63,7 @@ def test_layers_are_tuned_by_halves(tmp_path, monkeypatch, dtype, layout):
         assert one.complete
         assert one.best is not None
         assert len(one.best.samples) >= 12
-        assert one.gain > 0.9
+        if one.first.refused:  # as of conv, which takes the next one then
+            assert one.first.refused.startswith(SPILLS)
+        else:
+            assert one.gain > 0.9
