@@ -50,8 +50,8 @@ def activate(sums: Floats, activation: str | None) -> Floats:
         gates = np.float32(1) / (np.float32(1) + np.exp2(sums * _MINUS_LOG2_E))
         np.multiply(gates, sums if activation == "silu" else np.float32(1), out=sums)
     if activation in ("hardswish", "hardsigmoid"):
-        gate = np.clip(sums + np.float32(3), np.float32(0), np.float32(6))
-        np.divide(sums * gate if activation == "hardswish" else gate, np.float32(6), out=sums)
+        gate = np.clip(sums + np.float32(3), np.float32(0), np.float32(6)) / np.float32(6)
+        np.multiply(gate, sums if activation == "hardswish" else np.float32(1), out=sums)
     return sums
 
 

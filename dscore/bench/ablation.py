@@ -49,12 +49,11 @@ def ablation(comparison: NetworkComparison, workplace: Workplace,
     for network in comparison.networks:
         for batch in comparison.batches:
             begin(f"{network} ablation batch {batch}")
-            with workplace.runner.exclusive():
-                setup = workplace.setup(network, (batch, *comparison.shape[1:]))
-                times = zip(VARIANTS, _layer_times(setup, workplace),
-                            _network_times(setup, workplace), strict=True)
-                rows += [AblationRow(network, batch, *variant) for variant in times]
-                workplace.runner.release()
+            setup = workplace.setup(network, (batch, *comparison.shape[1:]))
+            times = zip(VARIANTS, _layer_times(setup, workplace),
+                        _network_times(setup, workplace), strict=True)
+            rows += [AblationRow(network, batch, *variant) for variant in times]
+            workplace.runner.release()
     return rows
 
 

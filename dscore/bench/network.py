@@ -71,10 +71,9 @@ def compare(comparison: NetworkComparison, workplace: Workplace,
     rows = []
     for network, task, batch in comparison.cases():
         begin(f"{network} {task} batch {batch}")
-        with workplace.runner.exclusive():
-            setup = workplace.setup(network, (batch, *comparison.shape[1:]))
-            rows += _case(NetworkRow(network, task, batch, ""), setup, comparison.ways, workplace)
-            workplace.runner.release()
+        setup = workplace.setup(network, (batch, *comparison.shape[1:]))
+        rows += _case(NetworkRow(network, task, batch, ""), setup, comparison.ways, workplace)
+        workplace.runner.release()
     return rows
 
 

@@ -59,12 +59,17 @@ class Workplace:
                      dtype=self.dtype, last=self.last, integers=self.integers)
 
     def times(self, subjects: Sequence[NetworkSubject]) -> list[Quantity]:
-        """Device time of subjects in turns."""
-        timings = device_times(self.runner.clock, subjects, 1, self.effort)
+        """Device time of subjects in turns; no other process measures meanwhile."""
+        with self.runner.exclusive():
+            timings = device_times(self.runner.clock, subjects, 1, self.effort)
         return list(map(Quantity.of, timings))
 
     def walls(self, subjects: Sequence[NetworkSubject]) -> list[Quantity]:
         """Wall time of a call of each subject, in turns, with the wait for the device."""
+        with self.runner.exclusive():
+            return self._walls(subjects)
+
+    def _walls(self, subjects: Sequence[NetworkSubject]) -> list[Quantity]:
         counts = [self._calls(subject) for subject in subjects]
         samples: list[list[float]] = [[] for _ in subjects]
         for _ in range(self.effort.turns * _WALL_SAMPLES):

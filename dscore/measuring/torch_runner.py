@@ -35,6 +35,11 @@ def torch_with_gpu() -> Any:
     return torch if torch.cuda.is_available() else None
 
 
+def slot_of(torch: Any, index: int) -> str:
+    """Name of a GPU of PyTorch's, by which `gpu_lock` keeps other processes from it."""
+    return runtime("amd" if torch.version.hip else "nvidia").slot(index)
+
+
 # Bytes, as allocators of GPU memory place what is asked for.
 _ALIGNMENT = 512
 
@@ -56,7 +61,7 @@ class TorchRunner:
 
     def __init__(self, torch: Any, device: Device, index: int) -> None:
         self._torch, self._index, self._device = torch, index, f"cuda:{index}"
-        self._slot = runtime("amd" if torch.version.hip else "nvidia").slot(index)
+        self._slot = slot_of(torch, index)
         self.clock: Clock = TorchClock(torch, index)
         self.effort = Effort()
         self.title = str(torch.cuda.get_device_name(index))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor
 
 from dscore.core.problem import ConvProblem
 from dscore.measuring.clocks import TorchClock
+from dscore.measuring.gpu_lock import gpu_lock
 from dscore.measuring.timing import Clock, Effort, device_times
+from dscore.measuring.torch_runner import slot_of
 from dscore.ops import Operand, channels_first, operands_of
 from dscore.torch.functional import conv2d
 from dscore.torch.layer import Epilogue, Layer
@@ -46,12 +49,16 @@ def measured(problems: Sequence[ConvProblem], device: torch.device, clock: Clock
     """Seconds of dscore and of PyTorch for each problem, by their medians.
 
     Both compute on the same random data, with what is folded; PyTorch by functions of its own. The
-    data are in the cache, as a layer's input is that was just written.
+    data are in the cache, as a layer's input is that was just written. No other process measures
+    on the GPU meanwhile; a *clock* that is given is the caller's, and so is what it measures.
     """
-    clock = TorchClock(torch, device.index or 0) if clock is None else clock
+    index = device.index or 0
+    exclusive = nullcontext if clock else partial(gpu_lock, slot_of(torch, index))
+    clock = clock or TorchClock(torch, index)
     seconds = {}
     for problem in dict.fromkeys(problems):
-        timings = device_times(clock, ways(problem, device, backend), 1, effort)
+        with exclusive():
+            timings = device_times(clock, ways(problem, device, backend), 1, effort)
         ours, theirs = (timing.median for timing in timings)
         seconds[problem] = ours, theirs
     return seconds
