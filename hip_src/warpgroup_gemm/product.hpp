@@ -7,12 +7,10 @@
 //
 // Order of additions, as the reference backend has it: a result's products are added step by step,
 // in the order of its summed elements in each; the r-th block of rows begins with the r-th step of
-// its share, and goes on with the first after the last, so that blocks do not read the same
-// columns' elements at the same time. Then the shares of a cluster's blocks are added, in their
-// order, and so are the parts.
+// its part, and goes on with the first after the last, so that blocks do not read the same columns'
+// elements at the same time. Then the parts are added, in their order.
 #pragma once
 
-#include "warpgroup_gemm/joined.hpp"
 #include "warpgroup_gemm/shape.hpp"
 
 namespace dscore {
@@ -29,12 +27,11 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     TensorMap a, b, out;
   };
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
-  static constexpr int lds_bytes = t::lds_bytes, alignment = 16, cluster = t::cluster;
+  static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
   static_assert(sizeof(T) == 2, "elements of 16 bits");
 
-  // The blocks of a cluster fastest, then column tiles: those that read the same rows follow one
-  // another.
-  static int blocks(const Shape &s) { return cluster * t::tiles_n(s) * t::blocks_m(s) * t::parts; }
+  // Column tiles fastest: blocks that read the same rows follow one another.
+  static int blocks(const Shape &s) { return t::tiles_n(s) * t::blocks_m(s) * t::parts; }
 
   // `extent` rows (or columns) of results by the summed elements.
   static int map_operand(TensorMap &map, const void *at, int extent, int summed, bool across,
@@ -50,24 +47,23 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     const int m = Roles::m(s), n = Roles::n(s), k = Roles::k(s);
     int code = map_operand(maps.a, Roles::a(args), m, k, t::across_a, t::box_a);
     if (!code) code = map_operand(maps.b, Roles::b(args), n, k, t::across_b, t::box_b);
-    if (!code && !Roles::shared && cluster == 1)
+    if (!code && !Roles::shared)
       code = make_map<T>(maps.out, args.out, matrix(n, m, warpgroup_rows));
     return code;
   }
 
   const Shape &s;
   const Maps &maps;
-  int thread, rank, tile, row_block, first_n, part, first_step, steps, rotation;
+  int thread, row_block, first_n, part, first_step, steps, rotation;
   unsigned char *lds;
   TransferBarrier *full, *empty;
 
   __device__ WarpgroupProducts(const Arguments &, const Shape &shape, const Maps &maps_)
       : s(shape), maps(maps_), thread(threadIdx.x),
-        rank(blockIdx.x % cluster), tile(blockIdx.x / cluster),
-        row_block(tile / t::tiles_n(shape) % t::blocks_m(shape)),
-        first_n(tile % t::tiles_n(shape) * t::tile_n),
-        part(t::parts > 1 ? tile / (t::tiles_n(shape) * t::blocks_m(shape)) : 0),
-        first_step((part * cluster + rank) * t::steps_each(shape)),
+        row_block(blockIdx.x / t::tiles_n(shape) % t::blocks_m(shape)),
+        first_n(blockIdx.x % t::tiles_n(shape) * t::tile_n),
+        part(t::parts > 1 ? blockIdx.x / (t::tiles_n(shape) * t::blocks_m(shape)) : 0),
+        first_step(part * t::steps_each(shape)),
         steps(least(t::steps_each(shape), t::all_steps(shape) - first_step)),
         rotation(steps > 1 ? row_block % steps : 0),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
@@ -185,45 +181,12 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     });
     if (!Roles::shared && thread % warpgroup_threads == 0) wait_stores<0>();
   }
-  // Of a cluster, whose blocks share the steps of a tile.
-  __device__ void multiply_share(const Arguments &args) const {
-    float sums[t::tile_n / 2];
-    Turn turn;
-    if (thread < t::consumers) accumulate(sums, turn, thread / warpgroup_threads);
-    else if (thread == t::consumers) copy_all();
-    __syncthreads();  // the ring has been read
-    float *kept = reinterpret_cast<float *>(lds);
-    if (thread < t::consumers) keep_sums<t>(kept, sums, thread, steps > 0);
-    join_tile<t>(kept, rank, thread, [&](int row, int column, const float *joined) {
-      store_run(args, joined, row_block * t::tile_m + row, first_n + column);
-    });
-  }
-  // Eight results side by side, or parts of them.
-  __device__ void store_run(const Arguments &args, const float *sums, int row, int column) const {
-    const int m = Roles::m(s), n = Roles::n(s);
-    if (row >= m || column >= n) return;
-    if constexpr (Roles::shared) {
-      float *to = static_cast<float *>(args.workspace) + (part * m + row) * n + column;
-      DSCORE_UNROLL
-      for (int i = 0; i < 8; i += 4)
-        write_vector(to + i, Pack<float, 4>{{sums[i], sums[i + 1], sums[i + 2], sums[i + 3]}});
-    } else {
-      Pack<T, 8> results;
-      DSCORE_UNROLL
-      for (int i = 0; i < 8; i += 2) {
-        const auto two = Roles::template results_of<T>(
-            args, s, row, column + i, sums + i, Roles::template beside<T>(args, column + i));
-        results.at[i] = two.at[0], results.at[i + 1] = two.at[1];
-      }
-      write_vector(static_cast<T *>(args.out) + row * n + column, results);
-    }
-  }
 
   // Whether results of several rows lie side by side in memory, and boxes of their rows would begin
   // within its sectors.
   __device__ bool whole_rows() const { return t::tiles_n(s) == 1 && Roles::n(s) % 32 != 0; }
   // Whether results leave as boxes.
-  __device__ bool boxed() const { return !Roles::shared && cluster == 1 && !whole_rows(); }
+  __device__ bool boxed() const { return !Roles::shared && !whole_rows(); }
 
   // Results of a warpgroup's rows: by LDS, and boxes or a span; or parts of them to the workspace.
   __device__ void finish(const Arguments &args, const float *sums, int first_m, int group,
@@ -283,8 +246,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   }
 
   __device__ void run(const Arguments &args) {
-    if constexpr (cluster > 1) multiply_share(args);
-    else if (thread < t::consumers) multiply_all(args);
+    if (thread < t::consumers) multiply_all(args);
     else if (thread == t::consumers) copy_all();
   }
 };

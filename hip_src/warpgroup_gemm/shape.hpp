@@ -8,11 +8,11 @@
 namespace dscore {
 
 // Kept: steps whose columns' elements stay in LDS for all tiles of rows of a block; 0 for none.
-template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Cluster,
-          int Layout, int Wavefront>
+template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Layout,
+          int Wavefront>
 struct WarpgroupGemmTiling {
   static constexpr int tile_m = TileM, tile_n = TileN, step = Step, stages = Stages;
-  static constexpr int repeat = Repeat, kept = Kept, parts = Parts, cluster = Cluster;
+  static constexpr int repeat = Repeat, kept = Kept, parts = Parts;
   static constexpr int layout = Layout, wavefront = Wavefront, groups = TileM / warpgroup_rows;
   // Of elements of 16 bits: in a row of LDS, and in an instruction along the sum.
   static constexpr int row = swizzled_row / 2, depth = 16;
@@ -22,7 +22,7 @@ struct WarpgroupGemmTiling {
   static_assert(TileM % warpgroup_rows == 0 && TileM <= most_box, "rows of whole warpgroups");
   static_assert(TileN % 8 == 0 && TileN <= most_box, "columns of one instruction");
   static_assert(Step % row == 0 && Step <= most_box && Stages >= 2, "a ring of whole rows");
-  static_assert((Repeat == 1 && Kept == 0) || Parts * Cluster == 1, "shares have a tile each");
+  static_assert((Repeat == 1 && Kept == 0) || Parts == 1, "parts have a tile each");
 };
 
 // What depends on the operation, too.
@@ -45,12 +45,8 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int result_boxes = ceil_div(Tiling::tile_n, Tiling::row);
   static constexpr int result_box_bytes = warpgroup_rows * swizzled_row;
   static constexpr int results_bytes =
-      Roles::shared || Tiling::cluster > 1 ? 0 : Tiling::groups * result_boxes * result_box_bytes;
-  // Sums that blocks of a cluster hand over lie where the ring was: eight rows in different banks.
-  static constexpr int sums_pitch = Tiling::tile_n + (40 - Tiling::tile_n % 32) % 32;
-  static constexpr int sums_bytes =
-      Tiling::cluster > 1 ? Tiling::tile_m * sums_pitch * static_cast<int>(sizeof(float)) : 0;
-  static constexpr int barriers_at = greatest(results_at + results_bytes, sums_bytes);
+      Roles::shared ? 0 : Tiling::groups * result_boxes * result_box_bytes;
+  static constexpr int barriers_at = results_at + results_bytes;
   static constexpr int lds_bytes =
       barriers_at + 2 * Tiling::stages * static_cast<int>(sizeof(TransferBarrier));
 
@@ -68,7 +64,7 @@ struct WarpgroupGemmShape : Tiling {
     return ceil_div(Roles::k(s), Tiling::step);
   }
   static __host__ __device__ int steps_each(const Sizes &s) {
-    return ceil_div(all_steps(s), Tiling::parts * Tiling::cluster);
+    return ceil_div(all_steps(s), Tiling::parts);
   }
 };
 

@@ -19,7 +19,6 @@ from dscore.algorithms.base import (
     require_kind,
 )
 from dscore.algorithms.columns import Count, remainder
-from dscore.algorithms.gemm import CLUSTER_LIMIT
 from dscore.algorithms.gemm_universal import MOST_ADDED
 from dscore.algorithms.gemm_universal.tiling import gathered
 from dscore.algorithms.split_k import MOST_PARTS
@@ -46,7 +45,7 @@ _BESIDE, _MOST_BESIDE = 28, 76
 def _part_boxes(case: Case) -> Count:
     """Columns of the last box of results that are those of the next tile."""
     shape = shape_of(case.problem, case.tiling)
-    return np.where((shape.tiles_n > 1) & (case.tiling.parts * case.tiling.cluster == 1),
+    return np.where((shape.tiles_n > 1) & (case.tiling.parts == 1),
                     remainder(case.tiling.tile_n, ROW), 0)
 
 
@@ -101,10 +100,8 @@ class WarpgroupGemm(Algorithm):
               lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
                          MOST_STAGES), lambda c: "two or more"),
         Limit("E-REPEAT", "repeat", "", "",
-              lambda c: (np.where(c.tiling.parts * c.tiling.cluster > 1,
-                                  c.tiling.repeat + c.tiling.kept, 1), 1),
-              lambda c: "parts and clusters have one tile of rows each, and keep none"),
-        CLUSTER_LIMIT,
+              lambda c: (np.where(c.tiling.parts > 1, c.tiling.repeat + c.tiling.kept, 1), 1),
+              lambda c: "parts have one tile of rows each, and keep none"),
         Limit("E-PARTS", "parts", "", "", lambda c: (c.tiling.parts, _most_parts(c)),
               lambda c: "of a weight gradient; each has a result of its own in the workspace"),
     )
@@ -121,11 +118,11 @@ class WarpgroupGemm(Algorithm):
         return unmapped(problem, self.name)
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
-        return int(shape_of(problem, t).steps * t.step + t.parts + t.cluster)
+        return int(shape_of(problem, t).steps * t.step + t.parts)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t)
-        blocks = t.cluster * shape.tiles_n * shape.blocks_m * t.parts
+        blocks = shape.tiles_n * shape.blocks_m * t.parts
         depth, sums = shape.steps * t.step * t.repeat, _sums(t)
         return Footprint(
             threads=shape.waves * wavefront, waves=shape.waves, lds_bytes=shape.lds_bytes,
@@ -170,7 +167,7 @@ class WarpgroupGemm(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.tile_m, t.tile_n, t.step, t.stages, t.repeat,
-                int(shape_of(plan.problem, t).kept), t.parts, t.cluster,
+                int(shape_of(plan.problem, t).kept), t.parts,
                 f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
@@ -192,8 +189,7 @@ class WarpgroupGemm(Algorithm):
                    "input_gradient": ("pixels", "channels", "output channels"),
                    "weight_gradient": ("output channels", "input channels", "pixels")}[
                        plan.problem.operation]
-        shares = (f" x {t.cluster} (sharing the steps)" * (t.cluster > 1)
-                  + f" x {t.parts} (parts of the {k})" * (t.parts > 1))
+        shares = f" x {t.parts} (parts of the {k})" * (t.parts > 1)
         return [f"a warpgroup: {ROWS} {m} x {t.tile_n} {n}",
                 f"a block: {t.tile_m} {m} x {t.tile_n} {n}" + f", {t.repeat} times" * (t.repeat > 1)
                 + f"; {t.step} {k} a step" + ", all of whose columns stay" * t.kept,

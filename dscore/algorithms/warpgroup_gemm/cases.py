@@ -30,12 +30,10 @@ def templates(draw: Any, device: Device) -> Template:
     weights = dict(drawn)["operation"] == "weight_gradient"
     step = ROW * draw(st.integers(1, 2))
     parts = draw(st.sampled_from((1, 2, 3))) if weights else 1
-    cluster = draw(st.sampled_from((1, 1, 2, 3)))
-    alone = parts * cluster == 1
     tiling = WarpgroupGemmTiling(
         tile_m=ROWS * draw(st.integers(1, 3)), tile_n=8 * draw(st.integers(1, 12)), step=step,
-        stages=draw(st.integers(2, 4)), repeat=draw(st.integers(1, 3)) if alone else 1,
-        kept=alone and draw(st.booleans()), parts=parts, cluster=cluster)
+        stages=draw(st.integers(2, 4)), repeat=draw(st.integers(1, 3)) if parts == 1 else 1,
+        kept=parts == 1 and draw(st.booleans()), parts=parts)
     return KeptTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn,
                         draw(st.integers(1, 2)) * tiling.kept)
 

@@ -14,13 +14,12 @@ from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 # pair of results; `step` and `tile`: of the end of either; `sum_launch`: of the kernel that adds
 # parts, `part` bytes for a byte of them; `ragged`, an estimate, those of results whose boxes begin
 # within sectors; `odd`: of results that leave as a span, of 135 timings of which 68 were such.
-# `cluster` keeps the model from clusters, of which 120 of 124 lost. The other weights were fitted
-# to 238 timings in float16 of P1-P45 at batches 1 to 64, and of the gradients of six layers at
-# batch 32 (docs/model.md).
+# The other weights were fitted to 238 timings in float16 of P1-P45 at batches 1 to 64, and of the
+# gradients of six layers at batch 32 (docs/model.md).
 WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "copy": 49.3, "result":
            0.0149, "tile": 0.604, "wait": 1290.0, "serial": 0.854, "block": 1290.0, "memory": 1.19,
            "loaded": 0.199, "first": 0.324, "norm": 1.7, "fill": 0.208, "sum_launch": 3780.0,
-           "part": 1.02, "ragged": 1.0, "odd": 500.0, "cluster": 1e6}
+           "part": 1.02, "ragged": 1.0, "odd": 500.0}
 # Elements of which rows of results are a multiple where they are not odd (whole_rows in
 # hip_src/warpgroup_gemm/product.hpp).
 EVEN_ROW = 32
@@ -46,8 +45,8 @@ def work(case: Case) -> Work:
     turns = np.maximum(0, rounds / np.maximum(t.stages - 1, 1) - 1)
     shared, bytes_ = t.parts > 1, problem.spec.element.bytes
     partial = shared * (2 * ACCUMULATOR.bytes * t.parts * sizes.m * sizes.n)
-    ragged = (shape.tiles_n > 1) & (sizes.n % ROW != 0) & (t.parts * t.cluster == 1)
-    odd = (sizes.n % EVEN_ROW != 0) & (t.parts * t.cluster == 1)
+    ragged = (shape.tiles_n > 1) & (sizes.n % ROW != 0) & (t.parts == 1)
+    odd = (sizes.n % EVEN_ROW != 0) & (t.parts == 1)
     loads = footprint.blocks * (rounds * shape.bytes_a + np.where(
         t.kept, shape.steps, rounds) * shape.bytes_b)
     return Work(
@@ -55,8 +54,7 @@ def work(case: Case) -> Work:
         products=busy * weight["product"] * rounds * t.step / 16 * t.tile_n / 8,
         lds=weight["lds"] * named(case)["LDS clocks"], lines=0.0,
         waits=weight["wait"] * (1 + turns / 2) + weight["step"] * rounds
-        + weight["tile"] * t.repeat + weight["sum_launch"] * shared
-        + weight["odd"] * odd + weight["cluster"] * (t.cluster > 1),
+        + weight["tile"] * t.repeat + weight["sum_launch"] * shared + weight["odd"] * odd,
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
                                      + bytes_ * t.tile_m * t.tile_n),
         l2_bytes=weight["loaded"] * loads + weight["part"] * partial

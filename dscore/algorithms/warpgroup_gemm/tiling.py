@@ -9,7 +9,6 @@ import numpy as np
 
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.algorithms.gemm_universal.tiling import GemmSizes, sizes_of
-from dscore.core.numerics import ACCUMULATOR
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 
@@ -30,9 +29,8 @@ class WarpgroupGemmTiling(Tiling):
     A block computes `tile_m` rows, 64 by a warpgroup, by `tile_n` columns of the result. The summed
     elements come `step` at a time through a ring of `stages` LDS buffers, which a further wavefront
     fills by the copy engine. A block takes `repeat` tiles of rows one after the other. `kept`: all
-    steps of the columns' operand stay in LDS meanwhile. The blocks of a `cluster` share the steps
-    of a tile, and add their sums themselves. `parts` blocks, or clusters, share the summed pixels
-    of a weight gradient, whose parts a further kernel adds.
+    steps of the columns' operand stay in LDS meanwhile. `parts` blocks share the summed pixels of a
+    weight gradient, whose parts a further kernel adds.
     """
 
     tile_m: int
@@ -42,7 +40,6 @@ class WarpgroupGemmTiling(Tiling):
     repeat: int = 1
     kept: bool = False
     parts: int = 1
-    cluster: int = 1
 
     algorithm: ClassVar[str] = "warpgroup_gemm"
 
@@ -56,8 +53,7 @@ class WarpgroupGemmTiling(Tiling):
         return (f"warpgroup_gemm_t{self.tile_m}x{self.tile_n}_k{self.step}x{self.stages}"
                 f"{f'_r{self.repeat}' if self.repeat > 1 else ''}"
                 f"{'_kept' * self.kept}"
-                f"{f'_p{self.parts}' if self.parts > 1 else ''}"
-                f"{f'_x{self.cluster}' if self.cluster > 1 else ''}")
+                f"{f'_p{self.parts}' if self.parts > 1 else ''}")
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,6 @@ class WarpgroupShape:
     bytes_a: Count  # of a step's rows in LDS
     bytes_b: Count
     results_bytes: Count
-    used_bytes: Count  # of all but barriers
     lds_bytes: Count
     kept: Count  # steps of columns
     all_steps: Count
@@ -90,17 +85,12 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
                else ceil_div(t.tile_m, ROW) * t.step) * ROW_BYTES
     bytes_b = (t.tile_n * ceil_div(t.step, ROW) if sizes.along_b
                else ceil_div(t.tile_n, ROW) * t.step) * ROW_BYTES
-    results = np.where(t.parts * t.cluster > 1, 0,
-                       groups * ceil_div(t.tile_n, ROW) * ROWS * ROW_BYTES)
+    results = np.where(t.parts > 1, 0, groups * ceil_div(t.tile_n, ROW) * ROWS * ROW_BYTES)
     all_steps, tiles_m = ceil_div(sizes.k, t.step), ceil_div(sizes.m, t.tile_m)
     kept = all_steps * t.kept
     ring = t.stages * (bytes_a + np.where(t.kept, 0, bytes_b)) + kept * bytes_b
-    # Of a cluster sums lie where the ring was, in rows eight of which lie in different banks.
-    pitch = t.tile_n + (40 - t.tile_n % 32) % 32
-    joined = np.where(t.cluster > 1, ACCUMULATOR.bytes * t.tile_m * pitch, 0)
     return WarpgroupShape(
         sizes=sizes, groups=groups, waves=WAVES * groups + 1, bytes_a=bytes_a, bytes_b=bytes_b,
-        results_bytes=results, used_bytes=np.maximum(ring + results, joined),
-        lds_bytes=np.maximum(ring + results, joined) + 2 * t.stages * BARRIER_BYTES, kept=kept,
-        all_steps=all_steps, steps=ceil_div(all_steps, t.parts * t.cluster), tiles_m=tiles_m,
+        results_bytes=results, lds_bytes=ring + results + 2 * t.stages * BARRIER_BYTES, kept=kept,
+        all_steps=all_steps, steps=ceil_div(all_steps, t.parts), tiles_m=tiles_m,
         blocks_m=ceil_div(tiles_m, t.repeat), tiles_n=ceil_div(sizes.n, t.tile_n))
