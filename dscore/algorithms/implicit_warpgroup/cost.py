@@ -3,60 +3,41 @@ model makes of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.implicit_gemm.tiling import taps_of
 from dscore.algorithms.implicit_warpgroup.tiling import beside_of, shape_of
+from dscore.algorithms.warpgroup_tf32.cost import WarpgroupTraffic, work_of
 from dscore.algorithms.warpgroup_tf32.tiling import GROUP_WAVES
 from dscore.core.numerics import ACCUMULATOR
 
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms' weights
 # are). Fitted to 86 timings of 11 layers of Jia et al. 2020 at batch 64, of three at batch 8 too,
 # on one NVIDIA H200 (docs/model.md): estimates erred by 6 %, and ranked the fastest first.
-WEIGHTS = {"split": 23.5, "image": 0.0, "copy": 5.6, "store": 0.0, "join": 50.0, "product": 1.0,
+WEIGHTS = {"split": 23.5, "copy": 5.6, "store": 0.0, "join": 50.0, "product": 1.0,
            "lds": 0.0, "step": 350.0, "turn": 205.0, "batch": 76.0, "wait": 975.0, "serial": 0.95,
            "block": 100.0, "memory": 1.1, "loaded": 1.05, "first": 1400.0, "norm": 4.0,
            "cluster": 4450.0, "cluster_sum": 40.0, "single": 2.0, "fill": 1.7}
 
 
-@dataclass(frozen=True)
-class ImplicitWarpgroupTraffic:
-    """Counts per wavefront of an implicit product of matrices by warpgroups."""
-
-    splits: Count  # elements of filters that a lane makes two TF32 each of
-    images: Count  # the same of images
-    products: Count  # clocks of its matrix units, at the rate of the data sheet
-    batches: Count  # of eight channels of a tap, one after the other
-    lds_loads: Count
-    lds_clocks: Count
-    copies: Count  # from memory to LDS
-    stores: Count
-    joined: Count  # sums that pass through LDS
-    load_bytes: Count  # of all blocks
-
-
-def traffic_of(case: Case) -> ImplicitWarpgroupTraffic:
+def traffic_of(case: Case) -> WarpgroupTraffic:
     """The traffic of a case."""
     problem, t, footprint = case.problem, case.tiling, case.footprint
     shape = shape_of(problem, t)
     turns = shape.steps * shape.turns
-    batches, splits = turns * shape.batches, turns * shape.split
-    images = 4 * batches * shape.rows
+    eights, splits = turns * shape.batches, turns * shape.split
+    images = 4 * eights * shape.rows
     # The lanes of a row of pixels lie as far apart as the stride, in as many times the banks.
     conflicts = min(problem.spec.stride[1], 2)
-    return ImplicitWarpgroupTraffic(
-        splits=splits, images=images,
+    return WarpgroupTraffic(
+        splits=splits,
         # A row of 64 by 8 by 8 takes 4 clocks of all four units, thrice.
-        products=batches * 3 * shape.rows * t.group_c / 2,
-        batches=batches, lds_loads=images + splits,
+        products=eights * 3 * shape.rows * t.group_c / 2,
+        eights=eights, lds_loads=images + splits,
         # The units of a warpgroup read its columns from LDS, 128 bytes a clock. Of filters each
         # element is read once, and both its parts are written.
         lds_clocks=images * conflicts + 3 * splits
-        + batches * 3 * shape.rows * t.group_c / 4 / GROUP_WAVES,
+        + eights * 3 * shape.rows * t.group_c / 4 / GROUP_WAVES,
         copies=shape.steps * (shape.filter_vectors + shape.copies),
         stores=shape.sums / beside_of(problem, t),
         joined=(t.slices - 1) * shape.sums / footprint.waves,
@@ -74,20 +55,9 @@ def named(case: Case) -> dict[str, Count]:
 
 def work(case: Case) -> Work:
     """The work of a case."""
-    weight, t = case.weights, case.tiling
-    shape, traffic = shape_of(case.problem, t), traffic_of(case)
-    # Once the ring is full, each turn of it waits for memory again.
-    turns = np.maximum(0, shape.steps / (t.stages - 1) - 1)
-    return Work(
-        issue=weight["split"] * traffic.splits + weight["image"] * traffic.images
-        + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
-        + weight["join"] * traffic.joined,
-        products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
-        lines=weight["single"] * traffic.copies,
-        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
-        + weight["turn"] * shape.steps * shape.turns
-        + weight["batch"] * traffic.batches * shape.rows
-        + weight["cluster"] * (t.cluster > 1)
-        + weight["cluster_sum"] * (t.cluster - 1) * shape.sums,
+    weight, shape, traffic = case.weights, shape_of(case.problem, case.tiling), traffic_of(case)
+    return work_of(
+        case, shape, traffic, lines=weight["single"] * traffic.copies,
         fill_bytes=ACCUMULATOR.bytes * weight["fill"] * shape.buffer,
-        l2_bytes=weight["loaded"] * traffic.load_bytes)
+        waits=weight["turn"] * shape.steps * shape.turns
+        + weight["batch"] * traffic.eights * shape.rows)

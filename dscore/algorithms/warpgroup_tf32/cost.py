@@ -4,6 +4,7 @@ makes of it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +23,12 @@ WEIGHTS = {"split": 10.0, "copy": 9.0, "store": 6.0, "join": 50.0, "product": 1.
 
 
 @dataclass(frozen=True)
-class WarpgroupTf32Traffic:
-    """Counts per wavefront of a product of matrices by warpgroups."""
+class WarpgroupTraffic:
+    """Counts per wavefront of a product of matrices by warpgroups, implicit or not."""
 
     splits: Count  # elements of filters that a lane makes two TF32 each of
     products: Count  # clocks of its matrix units, at the rate of the data sheet
-    eights: Count  # rounds of eight summed channels, one after the other
+    eights: Count  # rounds of eight summed channels (of a tap), one after the other
     lds_loads: Count
     lds_clocks: Count
     copies: Count  # from memory to LDS, and of filters to registers
@@ -36,7 +37,7 @@ class WarpgroupTf32Traffic:
     load_bytes: Count  # of all blocks
 
 
-def traffic_of(case: Case) -> WarpgroupTf32Traffic:
+def traffic_of(case: Case) -> WarpgroupTraffic:
     """The traffic of a case."""
     problem, t, footprint = case.problem, case.tiling, case.footprint
     shape, (vector_p, vector_c) = shape_of(problem, t), vectors_of(problem)
@@ -46,7 +47,7 @@ def traffic_of(case: Case) -> WarpgroupTf32Traffic:
     threads = footprint.threads
     put = shape.steps * shape.fetched / 4
     images = shape.steps * np.ceil(t.step_c * t.tile_p / vector_p / threads)
-    return WarpgroupTf32Traffic(
+    return WarpgroupTraffic(
         splits=shape.steps * shape.fetched,
         # A row of 64 by 8 by 8 takes 4 clocks of all four units, thrice.
         products=eights * 3 * shape.rows * t.group_c / 2,
@@ -72,16 +73,27 @@ def work(case: Case) -> Work:
     """The work of a case."""
     weight, t = case.weights, case.tiling
     shape, traffic = shape_of(case.problem, t), traffic_of(case)
+    singly = vectors_of(case.problem)[0] == 1
+    return work_of(
+        case, shape, traffic, lines=weight["single"] * traffic.copies * singly,
+        fill_bytes=ACCUMULATOR.bytes * (weight["fill"] * (shape.buffer + shape.part)
+                                        + weight["written"] * t.tile_c * t.tile_p),
+        waits=weight["eight"] * traffic.eights)
+
+
+def work_of(case: Case, shape: Any, traffic: WarpgroupTraffic, lines: Count, fill_bytes: Count,
+            waits: Count) -> Work:
+    """The work that products by warpgroups have alike, with what is an algorithm's own: clocks of
+    the load-store unit, bytes before a block begins, and what waits beside its ring and cluster."""
+    weight, t = case.weights, case.tiling
     # Once the ring is full, each turn of it waits for memory again.
     turns = np.maximum(0, shape.steps / (t.stages - 1) - 1)
     return Work(
         issue=weight["split"] * traffic.splits + weight["copy"] * traffic.copies
         + weight["store"] * traffic.stores + weight["join"] * traffic.joined,
         products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
-        lines=weight["single"] * traffic.copies * (vectors_of(case.problem)[0] == 1),
-        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
-        + weight["eight"] * traffic.eights + weight["cluster"] * (t.cluster > 1)
+        lines=lines,
+        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps + waits
+        + weight["cluster"] * (t.cluster > 1)
         + weight["cluster_sum"] * (t.cluster - 1) * shape.sums,
-        fill_bytes=ACCUMULATOR.bytes * (weight["fill"] * (shape.buffer + shape.part)
-                                        + weight["written"] * t.tile_c * t.tile_p),
-        l2_bytes=weight["loaded"] * traffic.load_bytes)
+        fill_bytes=fill_bytes, l2_bytes=weight["loaded"] * traffic.load_bytes)
