@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from emulated_runs import (
-    ORDERS,
     altered,
     checked_under_sanitizers,
-    reports_of,
     require_bit_equal,
+    require_caught,
+    require_right,
     require_silence,
 )
 
@@ -15,7 +15,6 @@ from dscore.algorithms.channel_sums.tiling import ChannelSumsTiling
 from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
 from dscore.backends.emulated import EmulatedBackend
 from dscore.checking import bound
-from dscore.checking.check import check_plan
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
@@ -185,17 +184,11 @@ def test_what_is_not_finite_reaches_its_own_results_alone():
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
-    plan, name, right, wrong, words = FAULTS[fault]
-    reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
-    assert any(words in text for text in reports.values()), reports
+    require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    plans, backend = [WALK, ROWS, HALVES, FEW, UNITS, SUMS, ODD], EmulatedBackend()
-    backend.prepare(plans)
-    for order in ORDERS:
-        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-        assert all(check_plan(backend, plan, 0).ok for plan in plans)
+    require_right([WALK, ROWS, HALVES, FEW, UNITS, SUMS, ODD], monkeypatch)
 
 
 def test_the_sanitizers_find_nothing(tmp_path):

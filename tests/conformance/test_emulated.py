@@ -7,7 +7,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from emulated_runs import ORDERS, altered, reports_of, require_silence, result, sanitized
+from emulated_runs import (
+    ORDERS,
+    altered,
+    require_caught,
+    require_right,
+    require_silence,
+    result,
+    sanitized,
+)
 
 import dscore
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
@@ -102,12 +110,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
-    plan, name, right, wrong, words = FAULTS[fault]
-    reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
-    assert any(words in text for text in reports.values()), reports
-    for order in ORDERS:
-        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-        assert check_plan(EmulatedBackend(), plan, 0).ok
+    require_caught(tmp_path, monkeypatch, *FAULTS[fault])
+    require_right([FAULTS[fault][0]], monkeypatch)
 
 
 def test_a_launch_after_a_failed_one_is_right(tmp_path):

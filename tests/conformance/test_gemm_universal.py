@@ -3,17 +3,15 @@ faults caught."""
 
 import pytest
 from emulated_runs import (
-    ORDERS,
-    altered,
-    reports_of,
     require_bit_equal,
+    require_caught,
+    require_right,
     require_silence,
     sanitized,
 )
 
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.backends.emulated import EmulatedBackend
-from dscore.checking.check import check_plan
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
@@ -108,17 +106,11 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
-    plan, name, right, wrong, words = FAULTS[fault]
-    reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
-    assert any(words in text for text in reports.values()), reports
+    require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    backend = EmulatedBackend()
-    backend.prepare([HALVES, STREAMED])
-    for order in ORDERS:
-        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-        assert all(check_plan(backend, plan, 0).ok for plan in (HALVES, STREAMED))
+    require_right([HALVES, STREAMED], monkeypatch)
 
 
 def test_the_sanitizers_find_nothing(tmp_path):

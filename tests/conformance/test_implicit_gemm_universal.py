@@ -4,10 +4,9 @@ and its faults caught."""
 import numpy as np
 import pytest
 from emulated_runs import (
-    ORDERS,
-    altered,
-    reports_of,
     require_bit_equal,
+    require_caught,
+    require_right,
     require_silence,
     sanitized,
 )
@@ -15,7 +14,6 @@ from emulated_runs import (
 from dscore.algorithms.implicit_gemm_universal.tiling import ImplicitGemmUniversalTiling
 from dscore.backends.emulated import EmulatedBackend
 from dscore.checking import bound
-from dscore.checking.check import check_plan
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
@@ -93,17 +91,11 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
-    plan, name, right, wrong = FAULTS[fault]
-    reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
-    assert any("WRONG" in text for text in reports.values()), reports
+    require_caught(tmp_path, monkeypatch, *FAULTS[fault], "WRONG")
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    plans, backend = [EIGHTS, WHOLE, STEM], EmulatedBackend()
-    backend.prepare(plans)
-    for order in ORDERS:
-        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-        assert all(check_plan(backend, plan, 0).ok for plan in plans)
+    require_right([EIGHTS, WHOLE, STEM], monkeypatch)
 
 
 def test_the_sanitizers_find_nothing(tmp_path):

@@ -3,7 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
-from emulated_runs import ORDERS, altered, reports_of, require_bit_equal, require_silence, sanitized
+from emulated_runs import (
+    require_bit_equal,
+    require_caught,
+    require_right,
+    require_silence,
+    sanitized,
+)
 
 from dscore.algorithms.implicit_warpgroup.space import patch_of
 from dscore.algorithms.implicit_warpgroup.tiling import ImplicitWarpgroupTiling
@@ -123,18 +129,12 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, right, wrong, words = FAULTS[fault]
-    copy = altered(tmp_path, "implicit_warpgroup/kernel.hpp", right, wrong)
-    reports = reports_of(plan, copy, monkeypatch)
-    assert any(words in text for text in reports.values()), reports
+    name = "implicit_warpgroup/kernel.hpp"
+    require_caught(tmp_path, monkeypatch, plan, name, right, wrong, words)
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    plans = [RING, PAIR, TURNS, VECTORS, SLICES, CLUSTER]
-    backend = EmulatedBackend()
-    backend.prepare(plans)
-    for order in ORDERS:
-        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-        assert all(check_plan(backend, plan, 0).ok for plan in plans)
+    require_right([RING, PAIR, TURNS, VECTORS, SLICES, CLUSTER], monkeypatch)
 
 
 def test_the_sanitizers_find_nothing(tmp_path):

@@ -2,11 +2,11 @@
 
 import pytest
 from emulated_runs import (
-    ORDERS,
     altered,
     checked_under_sanitizers,
-    reports_of,
     require_bit_equal,
+    require_caught,
+    require_right,
     require_silence,
 )
 
@@ -122,17 +122,11 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
-    plan, name, right, wrong, words = FAULTS[fault]
-    reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
-    assert any(words in text for text in reports.values()), reports
+    require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    plans, backend = [STRIPS, PLANES, FULL, VECTORS, RESULTS, BELOW], EmulatedBackend()
-    backend.prepare(plans)
-    for order in ORDERS:
-        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-        assert all(check_plan(backend, plan, 0).ok for plan in plans)
+    require_right([STRIPS, PLANES, FULL, VECTORS, RESULTS, BELOW], monkeypatch)
 
 
 def test_the_sanitizers_find_nothing(tmp_path):

@@ -3,11 +3,16 @@
 
 import numpy as np
 import pytest
-from emulated_runs import ORDERS, altered, reports_of, require_bit_equal, require_silence, sanitized
+from emulated_runs import (
+    require_bit_equal,
+    require_caught,
+    require_right,
+    require_silence,
+    sanitized,
+)
 
 from dscore.algorithms.split_k.tiling import SplitKTiling
 from dscore.backends.emulated import EmulatedBackend
-from dscore.checking.check import check_plan
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
@@ -123,18 +128,12 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, right, wrong, words, *file = FAULTS[fault]
-    copy = altered(tmp_path, *(file or ["split_k/kernel.hpp"]), right, wrong)
-    reports = reports_of(plan, copy, monkeypatch)
-    assert any(words in text for text in reports.values()), reports
+    name = file[0] if file else "split_k/kernel.hpp"
+    require_caught(tmp_path, monkeypatch, plan, name, right, wrong, words)
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    plans = [RING, SLICES, PARTS, SPLIT, WHOLE, FETCHED]
-    backend = EmulatedBackend()
-    backend.prepare(plans)
-    for order in ORDERS:
-        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-        assert all(check_plan(backend, plan, 0).ok for plan in plans)
+    require_right([RING, SLICES, PARTS, SPLIT, WHOLE, FETCHED], monkeypatch)
 
 
 def test_the_sanitizers_find_nothing(tmp_path):

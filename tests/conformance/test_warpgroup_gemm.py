@@ -3,10 +3,9 @@ caught; what is refused, and on which devices."""
 
 import pytest
 from emulated_runs import (
-    ORDERS,
-    altered,
-    reports_of,
     require_bit_equal,
+    require_caught,
+    require_right,
     require_silence,
     sanitized,
 )
@@ -14,7 +13,6 @@ from emulated_runs import (
 from dscore.algorithms.registry import algorithm
 from dscore.algorithms.warpgroup_gemm.tiling import WarpgroupGemmTiling
 from dscore.backends.emulated import EmulatedBackend
-from dscore.checking.check import check_plan
 from dscore.core import catalog
 from dscore.core.errors import InfeasibleError
 from dscore.core.token import parse_problem
@@ -95,18 +93,12 @@ FAULTS = {
 @needs_compiler
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
-    plan, name, right, wrong, words = FAULTS[fault]
-    reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
-    assert any(words in text for text in reports.values()), reports
+    require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
 @needs_compiler
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    backend = EmulatedBackend()
-    backend.prepare([REFILLED, WEIGHTS])
-    for order in ORDERS:
-        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-        assert all(check_plan(backend, plan, 0).ok for plan in (REFILLED, WEIGHTS))
+    require_right([REFILLED, WEIGHTS], monkeypatch)
 
 
 @needs_compiler

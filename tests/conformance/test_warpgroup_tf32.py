@@ -1,7 +1,13 @@
 """Products by warpgroups on the emulated device: equal to the reference, and faults caught."""
 
 import pytest
-from emulated_runs import ORDERS, altered, reports_of, require_bit_equal, require_silence, sanitized
+from emulated_runs import (
+    require_bit_equal,
+    require_caught,
+    require_right,
+    require_silence,
+    sanitized,
+)
 
 from dscore.algorithms.warpgroup_tf32.tiling import WarpgroupTf32Tiling
 from dscore.backends.emulated import EmulatedBackend
@@ -97,18 +103,11 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, right, wrong, words = FAULTS[fault]
-    copy = altered(tmp_path, "warpgroup_tf32/kernel.hpp", right, wrong)
-    reports = reports_of(plan, copy, monkeypatch)
-    assert any(words in text for text in reports.values()), reports
+    require_caught(tmp_path, monkeypatch, plan, "warpgroup_tf32/kernel.hpp", right, wrong, words)
 
 
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    plans = [RING, VECTORS, SLICES, CLUSTER, TURNED, GAPS]
-    backend = EmulatedBackend()
-    backend.prepare(plans)
-    for order in ORDERS:
-        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-        assert all(check_plan(backend, plan, 0).ok for plan in plans)
+    require_right([RING, VECTORS, SLICES, CLUSTER, TURNED, GAPS], monkeypatch)
 
 
 def test_the_sanitizers_find_nothing(tmp_path):

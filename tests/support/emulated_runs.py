@@ -61,6 +61,22 @@ def reports_of(plan, copy, monkeypatch):
     return reports
 
 
+def require_caught(folder, monkeypatch, plan, name, right, wrong, words):
+    """*words* are said of *plan* in some order of lanes, with *wrong* for *right* in the source
+    file *name*."""
+    reports = reports_of(plan, altered(folder, name, right, wrong), monkeypatch)
+    assert any(words in text for text in reports.values()), reports
+
+
+def require_right(plans, monkeypatch):
+    """Without a fault nothing is said of *plans*, in any order of lanes."""
+    backend = EmulatedBackend()
+    backend.prepare(plans)
+    for order in ORDERS:
+        monkeypatch.setenv("DSCORE_LANE_ORDER", order)
+        assert all(check_plan(backend, plan, 0).ok for plan in plans)
+
+
 # Arrays lie between fences that the address sanitizer knows, so that it sees what reads or writes
 # outside of them, whatever the heap holds there.
 SANITIZED = '''
