@@ -1,5 +1,7 @@
 """Products of matrices by warpgroups (hip_src/warpgroup_gemm): pointwise layers, their gradients.
 
+Of int8, sums are of int32, of which those of the columns times x's zero point are taken off.
+
 Order of additions, for one result: the products of its summed elements, ascending in each step,
 beginning with +0, those past the last +0 · +0; block ``r`` of rows begins with the ``r``-th step of
 its part, and goes on with the first after the last; then the parts (backends/reference/split_k.py);
@@ -84,8 +86,10 @@ class _Product(LockstepKernel):
 
     def _accumulate(self, first: int, tile: int, row_block: Ints) -> None:
         """The steps of a block; the ring's turns run on from tile to tile."""
-        t, shape = self.t, self.shape
+        t, shape, exact = self.t, self.shape, self.element.exact
         self.sums.fill(0)
+        if tile == 0:
+            self.column_sums = np.zeros((self.blocks.count, 1, t.tile_n), np.int32)
         steps = max(min(int(shape.steps), int(shape.all_steps) - first), 0)
         for step in range(steps):
             turned = first + (step + row_block) % steps
@@ -96,9 +100,13 @@ class _Product(LockstepKernel):
                   else ring + int(shape.bytes_a) // self.element.bytes)
             b = self._bring(self.b_name, self.first_n, t.tile_n, self.sizes.n, self.sizes.along_b,
                             turned, to, kept=t.kept and tile > 0)
+            if exact and tile == 0:
+                self.column_sums[:, 0] += b.sum(-1, dtype=np.int32)
             product = np.empty_like(self.sums)
             for k in range(t.step):
                 self.blocks.fma(self.sums, a[:, :, k, None], b[:, None, :, k], product)
+        if exact:
+            self.sums -= self.operands["points"][0] * self.column_sums
 
     def _bring(self, name: str, first: Ints, extent: int, all_extent: int, along: bool, step: Ints,
                to: int, kept: bool = False) -> Floats:
@@ -109,7 +117,7 @@ class _Product(LockstepKernel):
         of = first.reshape(count, 1, 1) + lane_ids(extent, 1)
         at = of * k + summed if along else summed * all_extent + of
         held = np.broadcast_to((of < all_extent) & (summed < k), at.shape)
-        tile = np.empty((count, extent * t.step), np.float32)
+        tile = np.empty((count, extent * t.step), self.element.sums.numpy)
         words = lane_ids(extent * t.step)
         if not kept:
             self.blocks.load(tile, self.operands[name],

@@ -73,7 +73,8 @@ struct Requantised {
   using PointsOf = Points;
   template <int Count>
   using ChannelsOf = Channels<Count>;
-  static constexpr bool scaled = Scaled, biased = true, exact = std::is_same_v<Out, int8_t>;
+  static constexpr bool scaled = Scaled, added = Residual, biased = true;
+  static constexpr bool exact = std::is_same_v<Out, int8_t>;
   static_assert(exact || !(Residual || Table), "of a result of int8");
   static constexpr int alignment = sizeof(int32_t);
 

@@ -5,7 +5,8 @@
 // An operand lies in LDS in rows of 128 bytes, of which eight are a tile, at a multiple of 1024
 // bytes, and whose vectors of 16 bytes are exchanged (`swizzled`), so that neighbouring rows lie in
 // different banks. Its rows are rows (or columns) of results, whose summed elements lie side by
-// side: along the sum; or, of 16 bits only, summed elements: across.
+// side: along the sum; or, of 16 bits only, summed elements: across. Sums of signed bytes are of
+// int32, others of float.
 //
 // The order of calls: order_products, multiply_lds or multiply_registers several times,
 // commit_products, wait_products. Meanwhile nothing else may touch the sums.
@@ -100,9 +101,11 @@ __device__ inline void wavefront_barrier() {
 #endif
 }
 
-// Summed elements of one instruction.
+// Summed elements of one instruction, and what they are summed in.
 template <class T>
 constexpr int product_depth = 32 / static_cast<int>(sizeof(T));
+template <class T>
+using ProductSum = std::conditional_t<sizeof(T) == 1, int32_t, float>;
 
 #if defined(DSCORE_HOST)
 namespace emulation {
@@ -111,19 +114,20 @@ namespace emulation {
 // results. TF32 is what is left of a float without its last 13 bits.
 template <class T>
 struct ProductUnderWay {
-  float *sums;
+  using Sum = ProductSum<T>;
+  Sum *sums;
   uint64_t a, b;
   T rows[2][product_depth<T>];
   int columns;
   bool of_registers, across_a, across_b, add;
 
-  static float value(T element) {
+  static Sum value(T element) {
     if constexpr (std::is_same_v<T, float>)
       return bits_as<float>(bits_as<uint32_t>(element) & ~0x1FFFu);
-    else return static_cast<float>(element);
+    else return static_cast<Sum>(element);
   }
   // The element of a row (or column) of results and a summed one, as the descriptor has it.
-  static float read(uint64_t bits, bool across, int extent, int k) {
+  static Sum read(uint64_t bits, bool across, int extent, int k) {
     constexpr int size = static_cast<int>(sizeof(T)), within = swizzled_row / size;
     const auto field = [&](int from) { return static_cast<int>(bits >> from & 0x3FFF) << 4; };
     const int row = across ? k : extent, column = across ? extent : k;
@@ -140,11 +144,11 @@ struct ProductUnderWay {
     const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
     for (int eight = 0; eight < p.columns / 8; eight++)
       for (int out = 0; out < 4; out++) {
-        float &sum = p.sums[eight * 4 + out];
+        Sum &sum = p.sums[eight * 4 + out];
         if (!p.add) sum = 0;
         for (int k = 0; k < product_depth<T>; k++) {
-          const float a = p.of_registers ? value(p.rows[out / 2][k])
-                                         : read(p.a, p.across_a, row + out / 2 * 8, k);
+          const Sum a = p.of_registers ? value(p.rows[out / 2][k])
+                                       : read(p.a, p.across_a, row + out / 2 * 8, k);
           sum += a * read(p.b, p.across_b, eight * 8 + column + out % 2, k);
         }
       }
@@ -176,12 +180,12 @@ void gather_rows(T (&rows)[2][product_depth<T>], const Word *words, int site) {
 #endif
 
 // sums[64][Columns] (+)= a · b, of operands in LDS; `add`: whether the sums so far count. T is an
-// element type of 16 bits, or float, which is cut to TF32. Lane 4 g + i of wavefront w holds, of
-// columns 8 j on, columns 2 i and 2 i + 1 of row 16 w + g in sums 4 j and 4 j + 1, of row g + 8 in
-// the next two.
+// element type of 16 bits, int8_t, or float, which is cut to TF32. Lane 4 g + i of wavefront w
+// holds, of columns 8 j on, columns 2 i and 2 i + 1 of row 16 w + g in sums 4 j and 4 j + 1, of row
+// g + 8 in the next two.
 template <class T, int Columns, bool AcrossA = false, bool AcrossB = false>
-__device__ inline void multiply_lds(float *sums, LdsOperand a, LdsOperand b, bool add) {
-  static_assert(sizeof(T) == 2 || !(AcrossA || AcrossB), "TF32 lies along the sum");
+__device__ inline void multiply_lds(ProductSum<T> *sums, LdsOperand a, LdsOperand b, bool add) {
+  static_assert(sizeof(T) == 2 || !(AcrossA || AcrossB), "others lie along the sum");
 #if defined(DSCORE_HOST)
   emulation::ProductUnderWay<T>{sums,  a.bits,  b.bits,  {},      Columns,
                                   false, AcrossA, AcrossB, add}.begin();
@@ -191,6 +195,7 @@ __device__ inline void multiply_lds(float *sums, LdsOperand a, LdsOperand b, boo
     Product::template f16_by_lds<AcrossA, AcrossB>(sums, a.bits, b.bits, add);
   else if constexpr (std::is_same_v<T, bfloat16>)
     Product::template bf16_by_lds<AcrossA, AcrossB>(sums, a.bits, b.bits, add);
+  else if constexpr (sizeof(T) == 1) Product::s8_by_lds(sums, a.bits, b.bits, add);
   else Product::tf32_by_lds(sums, a.bits, b.bits, add);
 #elif defined(__CUDA_ARCH__)
   asm volatile("trap;");  // an architecture without warpgroups

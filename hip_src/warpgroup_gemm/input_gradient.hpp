@@ -10,12 +10,17 @@ namespace dscore {
 template <class Shape>
 struct WarpgroupPlain {
   struct Nothing {};
+  using Points = Nothing;
+  template <class T>
+  using Result = T;
+  template <class Arguments>
+  static __device__ Points points_of(const Arguments &) { return {}; }
   static constexpr unsigned optional = 0;
   template <class T, class Arguments>
   static __device__ Nothing beside(const Arguments &, int) { return {}; }
   template <class T, class Arguments>
   static __device__ Pack<T, 2> results_of(const Arguments &, const Shape &, int, int,
-                                          const float *sums, Nothing) {
+                                          const float *sums, Nothing, Points) {
     return rounded<T, 2>(sums);
   }
 };

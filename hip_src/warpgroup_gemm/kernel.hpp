@@ -21,20 +21,31 @@ struct WarpgroupForward {
   static __host__ __device__ int n(const Shape &s) { return s.out_channels; }
   static __host__ __device__ int k(const Shape &s) { return s.in_channels; }
 
-  // What the results of two channels need beside their sums: the biases.
-  struct Biases {
-    float at[2];
-  };
-  template <class T>
-  static __device__ Biases beside(const Arguments &args, int channel) {
-    return {Epilogue::bias_of(args, channel), Epilogue::bias_of(args, channel + 1)};
+  static constexpr bool exact = std::is_integral_v<typename Epilogue::Sum>;
+  template <class>
+  using Result = typename Epilogue::Result;
+  // What all results need beside their sums, those of signed bytes; and those of two channels.
+  using Points = typename Epilogue::PointsOf;
+  using Beside = typename Epilogue::template ChannelsOf<2>;
+  static __device__ Points points_of(const Arguments &args) {
+    if constexpr (exact) return Epilogue::points_of(args);
+    else return {};
   }
+  static __device__ int zero_of(const Arguments &args) { return Epilogue::zero_of(args); }
   template <class T>
-  static __device__ Pack<T, 2> results_of(const Arguments &args, const Shape &s, int pixel,
-                                          int channel, const float *sums, const Biases &biases) {
+  static __device__ Beside beside(const Arguments &args, int channel) {
+    if constexpr (exact) return Epilogue::template channels_of<2>(args, channel);
+    else return {{Epilogue::bias_of(args, channel), Epilogue::bias_of(args, channel + 1)}};
+  }
+  template <class T, class Sum>
+  static __device__ Pack<Result<T>, 2> results_of(const Arguments &args, const Shape &s, int pixel,
+                                                  int channel, const Sum *sums,
+                                                  const Beside &beside, const Points &points) {
     // Rows past the last are not stored; a residual is not read there.
     if (Epilogue::added && m(s) % warpgroup_rows != 0 && pixel >= m(s)) return {};
-    return Epilogue::template apply_each<2>(sums, args, biases.at, pixel * n(s) + channel);
+    const int at = pixel * n(s) + channel;
+    if constexpr (exact) return Epilogue::template results_of<2>(sums, beside, points, at);
+    else return Epilogue::template apply_each<2>(sums, args, beside.at, at);
   }
 };
 

@@ -1,5 +1,6 @@
 // A product of matrices by Hopper's warpgroups, rows of results by columns that lie side by side in
-// memory: pointwise layers of 16 bits whose channels come last (NHWC), and their gradients.
+// memory: pointwise layers of 16 bits whose channels come last (NHWC), and their gradients; such
+// layers of int8 (warpgroup_gemm/bytes.hpp).
 //
 // One wavefront brings boxes of both operands to a ring of LDS buffers; warpgroups, of 64 rows
 // each, multiply them there, and send results back by boxes as well. A block takes `repeat` tiles
@@ -11,6 +12,7 @@
 // elements at the same time. Then the parts are added, in their order.
 #pragma once
 
+#include "warpgroup_gemm/bytes.hpp"
 #include "warpgroup_gemm/shape.hpp"
 
 namespace dscore {
@@ -22,13 +24,15 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   using Roles = Roles_;
   using Shape = typename Roles::Shape;
   using Arguments = typename Roles::Arguments;
-  using t = WarpgroupGemmShape<Tiling, Roles>;
+  using t = WarpgroupGemmShape<T, Tiling, Roles>;
+  using Sum = ProductSum<T>;
+  using Result = typename t::Result;
   struct Maps {
     TensorMap a, b, out;
   };
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
   static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
-  static_assert(sizeof(T) == 2, "elements of 16 bits");
+  static_assert(sizeof(T) == 2 || t::quantised, "elements of 16 bits, or signed bytes");
 
   // Column tiles fastest: blocks that read the same rows follow one another.
   static int blocks(const Shape &s) { return t::tiles_n(s) * t::blocks_m(s) * t::parts; }
@@ -47,7 +51,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     const int m = Roles::m(s), n = Roles::n(s), k = Roles::k(s);
     int code = map_operand(maps.a, Roles::a(args), m, k, t::across_a, t::box_a);
     if (!code) code = map_operand(maps.b, Roles::b(args), n, k, t::across_b, t::box_b);
-    if (!code && !Roles::shared)
+    if (!code && !Roles::shared && !t::quantised)
       code = make_map<T>(maps.out, args.out, matrix(n, m, warpgroup_rows));
     return code;
   }
@@ -73,7 +77,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       prefetch_map(maps.b);
       if (boxed()) prefetch_map(maps.out);
       prepare_barriers(full, t::stages, 1);
-      prepare_barriers(empty, t::stages, t::groups);
+      prepare_barriers(empty, t::stages, t::consumers / readers);
     }
     __syncthreads();
   }
@@ -88,6 +92,9 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     }
   }
   using Turn = RingTurn<t::stages>;
+  // Threads that let a buffer go together: those of a warpgroup, whose matrix units alone read it;
+  // of signed bytes those of a wavefront, whose lanes do, too.
+  static constexpr int readers = t::quantised ? t::wavefront : warpgroup_threads;
   __device__ unsigned char *columns_at(int stage, int step) const {
     return t::kept > 0 ? lds + t::kept_at + step * t::bytes_b
                        : lds + stage * t::stage_bytes + t::bytes_a;
@@ -132,9 +139,9 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     });
   }
 
-  // A step's products. An instruction's summed elements begin `16` further on along the sum, in the
-  // next box after a row; across it 16 rows further on.
-  __device__ void multiply(float *sums, const Turn &turn, int step, int group) const {
+  // A step's products. An instruction's summed elements begin `depth` further on along the sum, in
+  // the next box after a row; across it as many rows further on.
+  __device__ void multiply(Sum *sums, const Turn &turn, int step, int group) const {
     const unsigned char *rows = lds + turn.stage * t::stage_bytes;
     const LdsOperand a(rows + group * warpgroup_rows * (t::across_a ? t::step / t::row : 1) *
                                   swizzled_row),
@@ -152,16 +159,19 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     commit_products();
   }
   __device__ void release(int stage) const {
-    if (thread % warpgroup_threads == 0) arrive(empty + stage);
+    if (t::quantised) wavefront_barrier();
+    if (thread % readers == 0) arrive(empty + stage);
   }
 
-  // The sums of a tile's steps.
-  __device__ void accumulate(float *sums, Turn &turn, int group) const {
+  // The sums of a tile's steps; beside(the columns' elements of a step) goes on meanwhile.
+  template <class Beside>
+  __device__ void accumulate(Sum *sums, Turn &turn, int group, Beside beside) const {
     DSCORE_ROLLED
     for (int step = 0; step < steps; step++) {
       wait_barrier(full + turn.stage, turn.parity);
       order_products();
       multiply(sums, turn, step, group);
+      beside(columns_at(turn.stage, step));
       if (step > 0) {
         wait_products<1>();
         release(turn.stage == 0 ? t::stages - 1 : turn.stage - 1);
@@ -172,12 +182,22 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if (steps > 0) release(turn.stage == 0 ? t::stages - 1 : turn.stage - 1);
   }
   __device__ void multiply_all(const Arguments &args) const {
-    const int group = thread / warpgroup_threads;
+    const int group = thread / warpgroup_threads, of_group = thread % warpgroup_threads;
     Turn turn;
+    ColumnSums<t> columns;
+    const auto points = Roles::points_of(args);
     each_tile([&](int first_m, bool first) {
-      float sums[t::tile_n / 2];
-      accumulate(sums, turn, group);
-      finish(args, sums, first_m + group * warpgroup_rows, group, first);
+      Sum sums[t::tile_n / 2];
+      accumulate(sums, turn, group, [&](const unsigned char *elements) {
+        if constexpr (t::quantised)
+          if (first && Roles::zero_of(args) != 0) columns.add(elements, of_group);
+      });
+      if constexpr (t::quantised)
+        if (first) {
+          columns.put(column_sums(group), of_group);
+          warpgroup_barrier(1 + group);
+        }
+      finish(args, points, sums, first_m + group * warpgroup_rows, group, first);
     });
     if (!Roles::shared && thread % warpgroup_threads == 0) wait_stores<0>();
   }
@@ -186,11 +206,15 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   // within its sectors.
   __device__ bool whole_rows() const { return t::tiles_n(s) == 1 && Roles::n(s) % 32 != 0; }
   // Whether results leave as boxes.
-  __device__ bool boxed() const { return !Roles::shared && !whole_rows(); }
+  __device__ bool boxed() const { return !Roles::shared && !t::quantised && !whole_rows(); }
+  __device__ int *column_sums(int group) const {
+    return reinterpret_cast<int *>(lds + t::column_sums_at + group * t::group_sums);
+  }
 
-  // Results of a warpgroup's rows: by LDS, and boxes or a span; or parts of them to the workspace.
-  __device__ void finish(const Arguments &args, const float *sums, int first_m, int group,
-                         bool first) const {
+  // Results of a warpgroup's rows: by LDS, and boxes, a span or rows; or parts of them to the
+  // workspace.
+  __device__ void finish(const Arguments &args, const typename Roles::Points &points,
+                         const Sum *sums, int first_m, int group, bool first) const {
     const int of_group = thread % warpgroup_threads, lane = of_group % t::wavefront;
     const int row = of_group / t::wavefront * 16 + lane / 4, column = lane % 4 * 2;
     if constexpr (Roles::shared) {
@@ -199,8 +223,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         store_part(args, sums + 2 * i, first_m + row + i % 2 * 8, first_n + i / 2 * 8 + column);
       return;
     }
-    unsigned char *results =
-        lds + t::results_at + group * t::result_boxes * t::result_box_bytes;
+    unsigned char *results = lds + t::results_at + group * t::group_results;
     if (t::repeat > 1 && !first) {
       if (of_group == 0) wait_stores<0>();
       warpgroup_barrier(1 + group);
@@ -209,25 +232,43 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     for (int eight = 0; eight < t::tile_n / 8; eight++) {
       const int at = first_n + eight * 8 + column;
       if (Roles::n(s) % t::tile_n != 0 && at >= Roles::n(s)) continue;
-      const auto beside = Roles::template beside<T>(args, at);
+      auto beside = Roles::template beside<T>(args, at);
+      if constexpr (t::quantised)
+        take_off(beside, column_sums(group) + at - first_n, Roles::zero_of(args));
       DSCORE_UNROLL
       for (int half = 0; half < 2; half++) {
         const int of = row + half * 8;
         const auto two = Roles::template results_of<T>(args, s, first_m + of, at,
-                                                       sums + eight * 4 + half * 2, beside);
-        const int place = of * swizzled_row + eight % 8 * 16 + column * int{sizeof(T)};
-        auto *to = results + eight / 8 * t::result_box_bytes + swizzled(place);
-        if (whole_rows()) to = results + (of * Roles::n(s) + at) * int{sizeof(T)};
-        write_vector(reinterpret_cast<T *>(to), two);
+                                                       sums + eight * 4 + half * 2, beside, points);
+        write_vector(reinterpret_cast<Result *>(results + result_at(of, at)), two);
       }
     }
     let_engine_see_lds();
     warpgroup_barrier(1 + group);
+    send(args, results, first_m, of_group);
+  }
+  // Where a result lies in LDS.
+  __device__ int result_at(int row, int column) const {
+    constexpr int bytes = sizeof(Result);
+    if (whole_rows()) return (row * Roles::n(s) + column) * bytes;
+    const int within = (column - first_n) * bytes;
+    if (t::quantised) return row * t::result_pitch + within;
+    return within / swizzled_row * t::result_box_bytes +
+           swizzled(row * swizzled_row + within % swizzled_row);
+  }
+  // Results of a warpgroup from LDS.
+  __device__ void send(const Arguments &args, const unsigned char *results, int first_m,
+                       int of_group) const {
+    constexpr int bytes = sizeof(Result);
     if (of_group == 0 && whole_rows()) {
       const int n = Roles::n(s), rows = least(warpgroup_rows, Roles::m(s) - first_m);
       if (rows > 0)
-        store_span(static_cast<T *>(args.out) + first_m * n, results, rows * n * int{sizeof(T)});
+        store_span(static_cast<Result *>(args.out) + first_m * n, results, rows * n * bytes);
       commit_stores();
+    } else if (t::quantised && !whole_rows()) {
+      store_rows<t>(static_cast<Result *>(args.out) + first_m * Roles::n(s) + first_n, results,
+                    least(warpgroup_rows, Roles::m(s) - first_m), Roles::n(s) - first_n,
+                    Roles::n(s), of_group);
     } else if (of_group == 0) {
       DSCORE_UNROLL
       for (int box = 0; box < t::result_boxes; box++)
@@ -235,7 +276,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       commit_stores();
     }
   }
-  __device__ void store_part(const Arguments &args, const float *sums, int row, int column) const {
+  __device__ void store_part(const Arguments &args, const Sum *sums, int row, int column) const {
     if constexpr (Roles::shared) {
       const int m = Roles::m(s), n = Roles::n(s);
       if (row >= m || column >= n) return;

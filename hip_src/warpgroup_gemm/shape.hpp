@@ -14,39 +14,49 @@ struct WarpgroupGemmTiling {
   static constexpr int tile_m = TileM, tile_n = TileN, step = Step, stages = Stages;
   static constexpr int repeat = Repeat, kept = Kept, parts = Parts;
   static constexpr int layout = Layout, wavefront = Wavefront, groups = TileM / warpgroup_rows;
-  // Of elements of 16 bits: in a row of LDS, and in an instruction along the sum.
-  static constexpr int row = swizzled_row / 2, depth = 16;
   // The last wavefront copies.
   static constexpr int consumers = groups * warpgroup_threads, threads = consumers + Wavefront;
   static_assert(Wavefront == 32, "warpgroups are NVIDIA's");
   static_assert(TileM % warpgroup_rows == 0 && TileM <= most_box, "rows of whole warpgroups");
   static_assert(TileN % 8 == 0 && TileN <= most_box, "columns of one instruction");
-  static_assert(Step % row == 0 && Step <= most_box && Stages >= 2, "a ring of whole rows");
+  static_assert(Step <= most_box && Stages >= 2, "a ring of boxes");
   static_assert((Repeat == 1 && Kept == 0) || Parts == 1, "parts have a tile each");
 };
 
-// What depends on the operation, too.
-template <class Tiling, class Roles>
+// What depends on the operation and the elements, too.
+template <class T, class Tiling, class Roles>
 struct WarpgroupGemmShape : Tiling {
+  // Elements in a row of LDS, and of an instruction along the sum.
+  static constexpr int row = swizzled_row / static_cast<int>(sizeof(T)), depth = product_depth<T>;
+  static constexpr bool quantised = std::is_same_v<T, int8_t>;
+  static_assert(Tiling::step % row == 0, "a step of whole rows");
+  static_assert(!quantised || Tiling::tile_n % 16 == 0, "columns of products of bytes");
   static constexpr bool across_a = !Roles::along_a, across_b = !Roles::along_b;
   // An operand comes by boxes of a row of LDS: along the sum of all rows (or columns) of results,
   // for `row` summed elements; across it of all summed elements of a step, for `row` rows.
   static constexpr int box_a = across_a ? Tiling::step : Tiling::tile_m;
   static constexpr int box_b = across_b ? Tiling::step : Tiling::tile_n;
-  static constexpr int boxes_a = (across_a ? Tiling::tile_m : Tiling::step) / Tiling::row;
-  static constexpr int boxes_b = ceil_div(across_b ? Tiling::tile_n : Tiling::step, Tiling::row);
+  static constexpr int boxes_a = (across_a ? Tiling::tile_m : Tiling::step) / row;
+  static constexpr int boxes_b = ceil_div(across_b ? Tiling::tile_n : Tiling::step, row);
   static constexpr int bytes_a = boxes_a * box_a * swizzled_row;
   static constexpr int bytes_b = boxes_b * box_b * swizzled_row;
   // From a stage of the ring to the next.
   static constexpr int stage_bytes = bytes_a + (Tiling::kept > 0 ? 0 : bytes_b);
   static constexpr int kept_at = Tiling::stages * stage_bytes;
   static constexpr int results_at = kept_at + Tiling::kept * bytes_b;
-  // Results of a warpgroup by boxes of its rows.
-  static constexpr int result_boxes = ceil_div(Tiling::tile_n, Tiling::row);
+  // Results of a warpgroup: by boxes of its rows; of sums of bytes by rows, of which eight begin in
+  // different banks.
+  using Result = typename Roles::template Result<T>;
+  static constexpr int result_boxes = ceil_div(Tiling::tile_n, row);
   static constexpr int result_box_bytes = warpgroup_rows * swizzled_row;
-  static constexpr int results_bytes =
-      Roles::shared ? 0 : Tiling::groups * result_boxes * result_box_bytes;
-  static constexpr int barriers_at = results_at + results_bytes;
+  static constexpr int result_pitch = Tiling::tile_n * static_cast<int>(sizeof(Result)) + 16;
+  static constexpr int group_results =
+      quantised ? warpgroup_rows * result_pitch : result_boxes * result_box_bytes;
+  static constexpr int results_bytes = Roles::shared ? 0 : Tiling::groups * group_results;
+  // The sums of each column's elements, of each warpgroup's own.
+  static constexpr int column_sums_at = results_at + results_bytes;
+  static constexpr int group_sums = quantised ? Tiling::tile_n * 4 : 0;
+  static constexpr int barriers_at = column_sums_at + Tiling::groups * group_sums;
   static constexpr int lds_bytes =
       barriers_at + 2 * Tiling::stages * static_cast<int>(sizeof(TransferBarrier));
 

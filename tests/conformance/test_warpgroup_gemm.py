@@ -41,15 +41,25 @@ PLANS = [planned(WarpgroupGemmTiling(*fields), token) for fields, token in (
     ((64, 128, 64, 2, 1, False, 2), "weight_gradient_n1c200h13w13_o136k1_float16_nhwc"),
     ((128, 40, 128, 2), "weight_gradient_n1c40h13w13_o136k1_float16_nhwc"),
     ((64, 16, 64, 3, 1, False, 9), "weight_gradient_n3c16h8w13_o72k1_bfloat16_nhwc"))]
+# Of int8: results by rows, also of part tiles, and by a span, also of a last tile of few rows;
+# floats; zero points that columns which stay keep, too.
+INTEGERS = [planned(WarpgroupGemmTiling(*fields), token) for fields, token in (
+    ((128, 64, 128, 2, 2), "n1c208h13w13_o144k1_int8_nhwc_bias_residual"),
+    ((64, 48, 128, 3, 2, True), "n2c80h9w9_o40k1_int8_nhwc_bias"),
+    ((64, 192, 128, 4, 3, True), "n1c144h17w11_o208k1_int8_nhwc_outfloat32"),
+    ((192, 16, 256, 2), "n1c272h10w21_o16k1_int8_nhwc_table"),
+    ((64, 32, 128, 2, 2), "n2c48h9w9_o72k1_int8_nhwc_relu_outfloat16"),
+    ((64, 16, 256, 2), "n4c16h1w1_o8k1_int8_nhwc_bias"))]
 
 
 @needs_compiler
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal((PLANS + INTEGERS)[sizes == "fixed"::2], sizes, monkeypatch)
 
 
 REFILLED, WEIGHTS, SPAN = PLANS[2], PLANS[8], PLANS[1]
+ROWS, BYTES = INTEGERS[0], "warpgroup_gemm/bytes.hpp"
 # The plan, the file and its source as it is, with its fault, and what is said of it.
 FAULTS = {
     "a buffer filled before it is read": (
@@ -64,14 +74,15 @@ FAULTS = {
         REFILLED, "warpgroup_gemm/product.hpp",
         "      wait_barrier(full + turn.stage, turn.parity);\n", "", "boxes of tensors came"),
     "results exchanged in another way": (
-        REFILLED, "warpgroup_gemm/product.hpp", "t::result_box_bytes + swizzled(place);",
-        "t::result_box_bytes + place;", "WRONG"),
+        REFILLED, "warpgroup_gemm/product.hpp",
+        "swizzled(row * swizzled_row + within % swizzled_row);",
+        "row * swizzled_row + within % swizzled_row;", "WRONG"),
     "results that follow too soon": (
         REFILLED, "warpgroup_gemm/product.hpp", "      if (of_group == 0) wait_stores<0>();\n", "",
         "WRONG"),
     "rows of a span a channel apart": (
-        SPAN, "warpgroup_gemm/product.hpp", "(of * Roles::n(s) + at) *",
-        "(of * (Roles::n(s) + 1) + at) *", "WRONG"),
+        SPAN, "warpgroup_gemm/product.hpp", "(row * Roles::n(s) + column) *",
+        "(row * (Roles::n(s) + 1) + column) *", "WRONG"),
     "results not waited for": (
         REFILLED, "warpgroup_gemm/product.hpp",
         "if (!Roles::shared && thread % warpgroup_threads == 0) wait_stores<0>();", "", "WRONG"),
@@ -84,6 +95,19 @@ FAULTS = {
     "more bytes than come": (
         REFILLED, "warpgroup_gemm/product.hpp", "t::bytes_a + (columns ? t::bytes_b : 0));",
         "t::bytes_a + t::bytes_b + 16);", "wait for one another"),
+    "no zero point taken off": (
+        ROWS, BYTES, "static_cast<uint32_t>(zero) *", "0u *", "WRONG"),
+    "sums of half a step's elements": (
+        ROWS, BYTES, "vector < t::step / 16;", "vector < t::step / 32;", "WRONG"),
+    "sums of columns read before they are there": (
+        ROWS, "warpgroup_gemm/product.hpp", "          warpgroup_barrier(1 + group);\n", "",
+        "WRONG"),
+    "a row past the last": (ROWS, BYTES, "row >= rows ||", "row > rows ||",
+                            "beside it changed"),
+    "a vector past the last column": (ROWS, BYTES, "column >= columns)", "column > columns)",
+                                      "beside it changed"),
+    "rows of results closer than they lie": (
+        ROWS, BYTES, "row * t::result_pitch + column *", "row * t::tile_n + column *", "WRONG"),
     "sums of the tile before": (
         REFILLED, "warpgroup_gemm/product.hpp", "further(t::across_b, t::box_b)), step + k > 0);",
         "further(t::across_b, t::box_b)), true);", "WRONG"),
@@ -113,7 +137,10 @@ def test_the_sanitizers_find_nothing(tmp_path):
     ("n1c60h8w8_o64k1_float16_nhwc", "E-CHANNELS"), ("n1c64h8w8_o60k1_float16_nhwc", "E-CHANNELS"),
     ("n1c64h8w8_o64k1s2_float16_nhwc", "E-STRIDE"), ("n1c64h8w8_o64k1p1_float16_nhwc", "E-STRIDE"),
     ("n1c64h8w8_o64k1_float16_nhwc_scaled", "E-SCALE"), ("n1c64h8w8_o64k1_float16", "E-LAYOUT"),
-    ("n1c64h8w8_o64k1_nhwc", "E-DTYPE"), ("n1c64h8w8_o64k3_float16_nhwc", "E-KIND")])
+    ("n1c72h8w8_o64k1_int8_nhwc", "E-CHANNELS"), ("n1c64h8w8_o60k1_int8_nhwc", "E-CHANNELS"),
+    ("n1c64h8w8_o264k1_int8_nhwc", "E-CHANNELS"), ("n1c64h3w3_o72k1_int8_nhwc", "E-CHANNELS"),
+    ("n1c64h8w8_o64k1_int8_nhwc_scaled", "E-SCALE"), ("n1c64h8w8_o64k1_nhwc", "E-DTYPE"),
+    ("n1c64h8w8_o64k3_float16_nhwc", "E-KIND")])
 def test_what_it_does_not_run_is_refused_by_name(token, code):
     [violation] = algorithm("warpgroup_gemm").refuses(parse_problem(token))
     assert violation.code == code

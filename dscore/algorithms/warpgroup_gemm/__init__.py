@@ -1,5 +1,5 @@
-"""Pointwise convolution of 16 bits in NHWC, and its gradients, as products of matrices by Hopper's
-warpgroups, whose operands come to LDS by the copy engine."""
+"""Pointwise convolution of 16 bits and int8 in NHWC, and gradients of the former, as products of
+matrices by Hopper's warpgroups, whose operands come to LDS by the copy engine."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from dscore.algorithms.warpgroup_gemm.tiling import (
     ROW,
     ROWS,
     WarpgroupGemmTiling,
+    row_of,
     shape_of,
 )
 from dscore.core.device import Device
@@ -43,10 +44,25 @@ _BESIDE, _MOST_BESIDE = 28, 76
 
 
 def _part_boxes(case: Case) -> Count:
-    """Columns of the last box of results that are those of the next tile."""
-    shape = shape_of(case.problem, case.tiling)
+    """Columns of the last box of results that are those of the next tile; of int8, which leaves by
+    vectors, those of the last vector."""
+    problem = case.problem
+    shape, columns = shape_of(problem, case.tiling), case.tiling.tile_n
+    if problem.spec.element.exact:
+        columns = shape.sizes.n + 0 * columns
     return np.where((shape.tiles_n > 1) & (case.tiling.parts == 1),
-                    remainder(case.tiling.tile_n, ROW), 0)
+                    remainder(columns, _of_box(problem)), 0)
+
+
+def _of_box(problem: ConvProblem) -> int:
+    """Elements of a result that leave together: of a box; of int8 of a vector."""
+    spec = problem.spec
+    return VECTOR_BYTES // spec.out_element.bytes if spec.element.exact else ROW
+
+
+def _columns_together(case: Case) -> int:
+    """Columns of which an instruction has a multiple."""
+    return 16 if case.problem.spec.element.exact else 8
 
 
 def _most_parts(case: Case) -> int:
@@ -63,14 +79,30 @@ def unmapped(problem: ConvProblem, name: str) -> tuple[Violation, ...]:
         return (Violation("E-STRIDE", f"pixels of {name}", "some, or padding",
                           "all, by stride 1 without padding"),)
     whole = VECTOR_BYTES // spec.element.bytes
-    if spec.in_channels % whole or spec.out_channels % whole:
+    # Results of int8 leave without a map.
+    of_results = 8 if spec.element.exact else whole
+    if spec.in_channels % whole or spec.out_channels % of_results:
+        taken = f"multiples of {whole}" + f" and {of_results}" * (of_results != whole)
         return (Violation("E-CHANNELS", f"channels of {name}",
                           f"{spec.in_channels} and {spec.out_channels}",
-                          f"multiples of {whole}, by which tensors have maps"),)
+                          f"{taken}, by which tensors have maps"),)
     if spec.scaled:
         return (Violation("E-SCALE", f"scale of {name}", "of the input",
                           "none: x comes to LDS as it is"),)
     return ()
+
+
+def _unstored(problem: ConvProblem) -> tuple[Violation, ...]:
+    """Violation of a problem of int8 whose results neither rows nor a span of all can bring."""
+    spec, pixels = problem.spec, problem.batch * problem.out_height * problem.out_width
+    row_bytes = spec.out_channels * spec.out_element.bytes
+    if not spec.element.exact or row_bytes % VECTOR_BYTES == 0:
+        return ()
+    if spec.out_channels <= MOST_BOX and pixels * row_bytes % VECTOR_BYTES == 0:
+        return ()
+    return (Violation("E-CHANNELS", "output channels of warpgroup_gemm", str(spec.out_channels),
+                      f"results of {VECTOR_BYTES} bytes together: of a pixel, or, up to {MOST_BOX} "
+                      "channels, of all"),)
 
 
 class WarpgroupGemm(Algorithm):
@@ -79,23 +111,26 @@ class WarpgroupGemm(Algorithm):
     name = "warpgroup_gemm"
     tiling = WarpgroupGemmTiling
     operations = ("conv", "input_gradient", "weight_gradient")
-    elements = ("float16", "bfloat16")
+    elements = ("float16", "bfloat16", "int8")
     layouts = ("nhwc",)
     limits = (
         Limit("E-WARPGROUPS", "warpgroups", "", "",
               lambda c: (1, int(c.device.warpgroups)),
               lambda c: "matrix units that read LDS, and boxes of tensors, of sm_90"),
         Limit("E-TILE", "part warpgroups", "", "",
-              lambda c: (remainder(c.tiling.tile_m, ROWS) + remainder(c.tiling.tile_n, 8), 0),
-              lambda c: f"{ROWS} rows of a warpgroup; columns by eights"),
+              lambda c: (remainder(c.tiling.tile_m, ROWS)
+                         + remainder(c.tiling.tile_n, _columns_together(c)), 0),
+              lambda c: f"{ROWS} rows of a warpgroup; columns by {_columns_together(c)}"),
         Limit("E-BOX", "a tile's side", "", "",
               lambda c: (np.maximum(np.maximum(c.tiling.tile_m, c.tiling.tile_n), c.tiling.step),
                          MOST_BOX),
               lambda c: "of a box, and of an instruction's columns"),
         Limit("E-BOXES", "columns left", "", "", lambda c: (_part_boxes(c), 0),
-              lambda c: f"one tile for all columns, or boxes of {ROW}"),
-        Limit("E-SLICE", "elements left", "", "", lambda c: (remainder(c.tiling.step, ROW), 0),
-              lambda c: f"a step in rows of LDS of {ROW}"),
+              lambda c: "one tile for all columns, or "
+              f"{'vectors' if c.problem.spec.element.exact else 'boxes'} of {_of_box(c.problem)}"),
+        Limit("E-SLICE", "elements left", "", "",
+              lambda c: (remainder(c.tiling.step, row_of(c.problem)), 0),
+              lambda c: f"a step in rows of LDS of {row_of(c.problem)}"),
         Limit("E-STAGES", "stages", "", "",
               lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
                          MOST_STAGES), lambda c: "two or more"),
@@ -115,7 +150,7 @@ class WarpgroupGemm(Algorithm):
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         if kind := require_kind(problem, self.name, "pointwise"):
             return kind
-        return unmapped(problem, self.name)
+        return unmapped(problem, self.name) or _unstored(problem)
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         return int(shape_of(problem, t).steps * t.step + t.parts)
@@ -134,7 +169,7 @@ class WarpgroupGemm(Algorithm):
             operand_loads=(ROWS + t.tile_n) / (ROWS * 2) * depth)
 
     def arithmetic(self, problem: ConvProblem, t: Any) -> Any:
-        return "matrix16"
+        return "sum" if problem.spec.element.exact else "matrix16"
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         return _sums(t) + _BESIDE

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
+from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.templates import Template, options, problem_on
 from dscore.algorithms.warpgroup_gemm import WarpgroupGemm
-from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WarpgroupGemmTiling
+from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROW_BYTES, ROWS, WarpgroupGemmTiling
 from dscore.core.device import Device
+from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
 
 _MOST_PIXELS = 420
@@ -27,11 +30,13 @@ class KeptTemplate(Template):
 def templates(draw: Any, device: Device) -> Template:
     """All operations; kept steps as well as none."""
     drawn = draw(options(WarpgroupGemm))
-    weights = dict(drawn)["operation"] == "weight_gradient"
-    step = ROW * draw(st.integers(1, 2))
+    weights, element = dict(drawn)["operation"] == "weight_gradient", ELEMENTS[
+        dict(drawn)["dtype"]]
+    step = ROW_BYTES // element.bytes * draw(st.integers(1, 2))
+    tile_n = 16 * draw(st.integers(1, 6)) if element.exact else 8 * draw(st.integers(1, 12))
     parts = draw(st.sampled_from((1, 2, 3))) if weights else 1
     tiling = WarpgroupGemmTiling(
-        tile_m=ROWS * draw(st.integers(1, 3)), tile_n=8 * draw(st.integers(1, 12)), step=step,
+        tile_m=ROWS * draw(st.integers(1, 3)), tile_n=tile_n, step=step,
         stages=draw(st.integers(2, 4)), repeat=draw(st.integers(1, 3)) if parts == 1 else 1,
         kept=parts == 1 and draw(st.booleans()), parts=parts)
     return KeptTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn,
@@ -42,13 +47,13 @@ def templates(draw: Any, device: Device) -> Template:
 def problems(draw: Any, template: KeptTemplate) -> ConvProblem:
     """Channels and pixels around the tiles; of steps that are kept, as many as there are."""
     t: Any = template.tiling
-    most = t.tile_n if t.tile_n % ROW else 2 * t.tile_n + 8
-    columns = draw(st.integers(1, most // 8)) * 8
+    unit = VECTOR_BYTES // template.element.bytes
+    columns = draw(_columns(template))
     rows = 8 * draw(st.integers(1, 2 * t.tile_m // 8 + 1))
-    summed = draw(st.integers(1, 2 * t.step // 8 + 1)) * 8
+    summed = draw(st.integers(1, 2 * t.step // unit + 1)) * unit
     kept = template.kept
     if kept:
-        summed = 8 * draw(st.integers(t.step * (kept - 1) // 8 + 1, t.step * kept // 8))
+        summed = unit * draw(st.integers(t.step * (kept - 1) // unit + 1, t.step * kept // unit))
     weights = template.operation == "weight_gradient"
     ins, outs = {"conv": (summed, columns), "input_gradient": (columns, summed),
                  "weight_gradient": (columns, rows)}[template.operation]
@@ -61,4 +66,16 @@ def problems(draw: Any, template: KeptTemplate) -> ConvProblem:
     problem = problem_on(draw, spec, (height, max(pixels // height, 1)))
     if weights and kept:
         problem = replace(problem, batch=1)
+    if template.element.exact:
+        assume(not WarpgroupGemm().runs(problem))
     return replace(problem, operation=template.operation)
+
+
+def _columns(template: KeptTemplate) -> st.SearchStrategy[int]:
+    """Columns of a tile, of part of one, or of two where boxes or vectors of results are whole."""
+    t: Any = template.tiling
+    if not template.element.exact:
+        most = t.tile_n if t.tile_n % ROW else 2 * t.tile_n + 8
+        return st.integers(1, most // 8).map(lambda eights: eights * 8)
+    return st.one_of(st.integers(1, t.tile_n // 8).map(lambda eights: eights * 8),
+                     st.integers(1, 2 * t.tile_n // 16 + 1).map(lambda vectors: vectors * 16))

@@ -45,13 +45,14 @@ def work(case: Case) -> Work:
     turns = np.maximum(0, rounds / np.maximum(t.stages - 1, 1) - 1)
     shared, bytes_ = t.parts > 1, problem.spec.element.bytes
     partial = shared * (2 * ACCUMULATOR.bytes * t.parts * sizes.m * sizes.n)
-    ragged = (shape.tiles_n > 1) & (sizes.n % ROW != 0) & (t.parts == 1)
+    boxed = (t.parts == 1) & (not problem.spec.element.exact)
+    ragged = boxed & (shape.tiles_n > 1) & (sizes.n % ROW != 0)
     odd = (sizes.n % EVEN_ROW != 0) & (t.parts == 1)
     loads = footprint.blocks * (rounds * shape.bytes_a + np.where(
         t.kept, shape.steps, rounds) * shape.bytes_b)
     return Work(
         issue=weight["wavefront"] + busy * (weight["result"] * results + weight["copy"] * rounds),
-        products=busy * weight["product"] * rounds * t.step / 16 * t.tile_n / 8,
+        products=busy * weight["product"] * rounds * t.step * bytes_ / 32 * t.tile_n / 8,
         lds=weight["lds"] * named(case)["LDS clocks"], lines=0.0,
         waits=weight["wait"] * (1 + turns / 2) + weight["step"] * rounds
         + weight["tile"] * t.repeat + weight["sum_launch"] * shared + weight["odd"] * odd,

@@ -9,13 +9,17 @@ import numpy as np
 
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.algorithms.gemm_universal.tiling import GemmSizes, sizes_of
+from dscore.core.numerics import INTEGER_SUMS
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 
 # Rows of results of a warpgroup, and its wavefronts.
 ROWS, WAVES = 64, 4
-# Elements of 16 bits in a row of LDS, of which eight rows are a tile: its vectors are exchanged.
-ROW, ROW_BYTES = 64, 128
+# A row of LDS, of which eight are a tile: its vectors are exchanged. Its elements of 16 bits.
+ROW_BYTES = 128
+ROW = ROW_BYTES // 2
+# Of rows of results of int8, so that eight begin in different banks.
+_PADDING_BYTES = 16
 # Elements that a box may have in one dimension.
 MOST_BOX = 256
 # Of a buffer that boxes come to.
@@ -75,17 +79,31 @@ class WarpgroupShape:
     tiles_n: Count
 
 
+def row_of(problem: ConvProblem) -> int:
+    """Elements of *problem* in a row of LDS."""
+    return ROW_BYTES // problem.spec.element.bytes
+
+
+def _group_results(problem: ConvProblem, t: Any) -> Count:
+    """Bytes of LDS for a warpgroup's results: of boxes; of int8 of rows, and its columns' sums."""
+    spec = problem.spec
+    if not spec.element.exact:
+        return ceil_div(t.tile_n, ROW) * ROWS * ROW_BYTES
+    return (ROWS * (t.tile_n * spec.out_element.bytes + _PADDING_BYTES)
+            + INTEGER_SUMS.bytes * t.tile_n)
+
+
 @remembered
 def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     """Geometry of *t*, a WarpgroupGemmTiling or columns of many
     (hip_src/warpgroup_gemm/shape.hpp)."""
-    sizes = sizes_of(problem)
+    sizes, row = sizes_of(problem), row_of(problem)
     groups = np.maximum(floor_div(t.tile_m, ROWS), 1)
-    bytes_a = (t.tile_m * ceil_div(t.step, ROW) if sizes.along_a
-               else ceil_div(t.tile_m, ROW) * t.step) * ROW_BYTES
-    bytes_b = (t.tile_n * ceil_div(t.step, ROW) if sizes.along_b
-               else ceil_div(t.tile_n, ROW) * t.step) * ROW_BYTES
-    results = np.where(t.parts > 1, 0, groups * ceil_div(t.tile_n, ROW) * ROWS * ROW_BYTES)
+    bytes_a = (t.tile_m * ceil_div(t.step, row) if sizes.along_a
+               else ceil_div(t.tile_m, row) * t.step) * ROW_BYTES
+    bytes_b = (t.tile_n * ceil_div(t.step, row) if sizes.along_b
+               else ceil_div(t.tile_n, row) * t.step) * ROW_BYTES
+    results = np.where(t.parts > 1, 0, groups * _group_results(problem, t))
     all_steps, tiles_m = ceil_div(sizes.k, t.step), ceil_div(sizes.m, t.tile_m)
     kept = all_steps * t.kept
     ring = t.stages * (bytes_a + np.where(t.kept, 0, bytes_b)) + kept * bytes_b
