@@ -1,6 +1,5 @@
-// Products of signed bytes by warpgroups (warpgroup_gemm/product.hpp): what x's zero point takes
-// off their sums, and how results leave. The sum of (x - zero) * w is that of x * w less zero times
-// that of w.
+// Products of signed bytes by warpgroups (warpgroup_gemm/product.hpp): what their results need, and
+// how these leave. The sum of (x - zero) * w is that of x * w less zero times that of w.
 #pragma once
 
 #include "support/requantised.hpp"
@@ -8,12 +7,17 @@
 
 namespace dscore {
 
-// Sums of each column's elements. A thread of a warpgroup has one of every 128 columns, and adds
-// what a step has of it, while the matrix units multiply the same.
-template <class t>
-struct ColumnSums {
+// What results of a tile's columns need beside their sums: biases, less x's zero point times what a
+// column's elements sum to, and multipliers. A thread of a warpgroup has one of every 128 columns.
+// It asks for both before the first step, and sums what each step has of its columns while the
+// matrix units multiply the same. Results then find all of it in LDS: read one after the other from
+// memory, they would wait for it as often as a thread has columns.
+template <class t, class Epilogue>
+struct ColumnValues {
   static constexpr int each = ceil_div(t::tile_n, warpgroup_threads);
-  int at[each] = {};
+  int sums[each] = {};
+  int32_t biases[each] = {};
+  float multipliers[each] = {};
 
   template <class Take>
   static __device__ void each_column(int thread, Take take) {
@@ -23,7 +27,16 @@ struct ColumnSums {
       if (t::tile_n % warpgroup_threads == 0 || column < t::tile_n) take(i, column);
     }
   }
-  __device__ void add(const unsigned char *columns, int thread) {
+  // Of the tile's columns the first `columns` are there.
+  __device__ ColumnValues(const typename Epilogue::Arguments &args, int first, int columns,
+                          int thread) {
+    each_column(thread, [&](int i, int column) {
+      if (column >= columns) return;
+      const auto read = Epilogue::template channels_of<1>(args, first + column);
+      biases[i] = read.biases[0], multipliers[i] = read.multipliers[0];
+    });
+  }
+  __device__ void add(const unsigned char *elements, int thread) {
     constexpr int of_row = swizzled_row / 16;
     each_column(thread, [&](int i, int column) {
       DSCORE_UNROLL_FEW
@@ -31,27 +44,36 @@ struct ColumnSums {
         const int place = (vector / of_row * t::box_b + column) * swizzled_row +
                           vector % of_row * 16;
         const auto words =
-            read_vector<4>(reinterpret_cast<const Word *>(columns + swizzled(place)));
+            read_vector<4>(reinterpret_cast<const Word *>(elements + swizzled(place)));
         DSCORE_UNROLL
-        for (int word = 0; word < 4; word++) at[i] = add_bytes(words.at[word], at[i]);
+        for (int word = 0; word < 4; word++) sums[i] = add_bytes(words.at[word], sums[i]);
       }
     });
   }
-  // To LDS, where they are after a barrier.
-  __device__ void put(int *lds, int thread) const {
-    each_column(thread, [&](int i, int column) { lds[column] = at[i]; });
+  // To LDS, biases before multipliers, where they are after a barrier.
+  __device__ void put(unsigned char *lds, int zero, int thread) const {
+    auto *to = reinterpret_cast<int32_t *>(lds);
+    each_column(thread, [&](int i, int column) {
+      to[column] = static_cast<int32_t>(static_cast<uint32_t>(biases[i]) -
+                                        static_cast<uint32_t>(zero) *
+                                            static_cast<uint32_t>(sums[i]));
+      reinterpret_cast<float *>(to + t::tile_n)[column] = multipliers[i];
+    });
+  }
+  // Those of two columns.
+  static __device__ Channels<2> of(const unsigned char *lds, int column) {
+    const auto *from = reinterpret_cast<const int32_t *>(lds) + column;
+    const auto read = read_vector<2>(from);
+    const auto factors = read_vector<2>(reinterpret_cast<const float *>(from + t::tile_n));
+    return {{factors.at[0], factors.at[1]}, {read.at[0], read.at[1]}};
   }
 };
 
-// Takes zero times two columns' sums off what is added to sums of products.
-__device__ inline void take_off(Channels<2> &beside, const int *column_sums, int zero) {
-  const auto sums = read_vector<2>(column_sums);
-  DSCORE_UNROLL
-  for (int i = 0; i < 2; i++)
-    beside.biases[i] = static_cast<int32_t>(static_cast<uint32_t>(beside.biases[i]) -
-                                            static_cast<uint32_t>(zero) *
-                                                static_cast<uint32_t>(sums.at[i]));
-}
+// Of elements whose results need no more than the arguments have.
+struct NoColumnValues {
+  template <class Arguments>
+  __device__ NoColumnValues(const Arguments &, int, int, int) {}
+};
 
 // Rows of results from LDS to `out`, `pitch` apart there, by vectors: of `rows` and `columns` left
 // what a tile has.

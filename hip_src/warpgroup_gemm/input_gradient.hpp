@@ -15,9 +15,13 @@ struct WarpgroupPlain {
   using Result = T;
   template <class Arguments>
   static __device__ Points points_of(const Arguments &) { return {}; }
+  template <class>
+  using Columns = NoColumnValues;
   static constexpr unsigned optional = 0;
-  template <class T, class Arguments>
-  static __device__ Nothing beside(const Arguments &, int) { return {}; }
+  template <class t, class Arguments>
+  static __device__ Nothing beside(const Arguments &, int, const unsigned char *, int) {
+    return {};
+  }
   template <class T, class Arguments>
   static __device__ Pack<T, 2> results_of(const Arguments &, const Shape &, int, int,
                                           const float *sums, Nothing, Points) {

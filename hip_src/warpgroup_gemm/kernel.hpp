@@ -32,9 +32,13 @@ struct WarpgroupForward {
     else return {};
   }
   static __device__ int zero_of(const Arguments &args) { return Epilogue::zero_of(args); }
-  template <class T>
-  static __device__ Beside beside(const Arguments &args, int channel) {
-    if constexpr (exact) return Epilogue::template channels_of<2>(args, channel);
+  template <class t>
+  using Columns = std::conditional_t<exact, ColumnValues<t, Epilogue>, NoColumnValues>;
+  // Of two channels, which are `within` the tile; those of signed bytes are in LDS.
+  template <class t>
+  static __device__ Beside beside(const Arguments &args, int channel, const unsigned char *lds,
+                                  int within) {
+    if constexpr (exact) return Columns<t>::of(lds, within);
     else return {{Epilogue::bias_of(args, channel), Epilogue::bias_of(args, channel + 1)}};
   }
   template <class T, class Sum>

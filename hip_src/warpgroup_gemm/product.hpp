@@ -184,7 +184,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   __device__ void multiply_all(const Arguments &args) const {
     const int group = thread / warpgroup_threads, of_group = thread % warpgroup_threads;
     Turn turn;
-    ColumnSums<t> columns;
+    typename Roles::template Columns<t> columns(args, first_n, Roles::n(s) - first_n, of_group);
     const auto points = Roles::points_of(args);
     each_tile([&](int first_m, bool first) {
       Sum sums[t::tile_n / 2];
@@ -194,7 +194,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       });
       if constexpr (t::quantised)
         if (first) {
-          columns.put(column_sums(group), of_group);
+          columns.put(column_values(group), Roles::zero_of(args), of_group);
           warpgroup_barrier(1 + group);
         }
       finish(args, points, sums, first_m + group * warpgroup_rows, group, first);
@@ -207,8 +207,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   __device__ bool whole_rows() const { return t::tiles_n(s) == 1 && Roles::n(s) % 32 != 0; }
   // Whether results leave as boxes.
   __device__ bool boxed() const { return !Roles::shared && !t::quantised && !whole_rows(); }
-  __device__ int *column_sums(int group) const {
-    return reinterpret_cast<int *>(lds + t::column_sums_at + group * t::group_sums);
+  __device__ unsigned char *column_values(int group) const {
+    return lds + t::columns_at + group * t::group_columns;
   }
 
   // Results of a warpgroup's rows: by LDS, and boxes, a span or rows; or parts of them to the
@@ -232,9 +232,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     for (int eight = 0; eight < t::tile_n / 8; eight++) {
       const int at = first_n + eight * 8 + column;
       if (Roles::n(s) % t::tile_n != 0 && at >= Roles::n(s)) continue;
-      auto beside = Roles::template beside<T>(args, at);
-      if constexpr (t::quantised)
-        take_off(beside, column_sums(group) + at - first_n, Roles::zero_of(args));
+      const auto beside = Roles::template beside<t>(args, at, column_values(group), at - first_n);
       DSCORE_UNROLL
       for (int half = 0; half < 2; half++) {
         const int of = row + half * 8;

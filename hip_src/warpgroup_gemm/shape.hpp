@@ -53,10 +53,10 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int group_results =
       quantised ? warpgroup_rows * result_pitch : result_boxes * result_box_bytes;
   static constexpr int results_bytes = Roles::shared ? 0 : Tiling::groups * group_results;
-  // The sums of each column's elements, of each warpgroup's own.
-  static constexpr int column_sums_at = results_at + results_bytes;
-  static constexpr int group_sums = quantised ? Tiling::tile_n * 4 : 0;
-  static constexpr int barriers_at = column_sums_at + Tiling::groups * group_sums;
+  // What results of bytes need of each column, of each warpgroup's own: two words.
+  static constexpr int columns_at = results_at + results_bytes;
+  static constexpr int group_columns = quantised ? Tiling::tile_n * 8 : 0;
+  static constexpr int barriers_at = columns_at + Tiling::groups * group_columns;
   static constexpr int lds_bytes =
       barriers_at + 2 * Tiling::stages * static_cast<int>(sizeof(TransferBarrier));
 

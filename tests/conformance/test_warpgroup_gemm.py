@@ -97,9 +97,11 @@ FAULTS = {
         "t::bytes_a + t::bytes_b + 16);", "wait for one another"),
     "no zero point taken off": (
         ROWS, BYTES, "static_cast<uint32_t>(zero) *", "0u *", "WRONG"),
+    "multipliers of the next column": (
+        ROWS, BYTES, "(from + t::tile_n));", "(from + t::tile_n + 2));", "WRONG"),
     "sums of half a step's elements": (
         ROWS, BYTES, "vector < t::step / 16;", "vector < t::step / 32;", "WRONG"),
-    "sums of columns read before they are there": (
+    "values of columns read before they are there": (
         ROWS, "warpgroup_gemm/product.hpp", "          warpgroup_barrier(1 + group);\n", "",
         "WRONG"),
     "a row past the last": (ROWS, BYTES, "row >= rows ||", "row > rows ||",

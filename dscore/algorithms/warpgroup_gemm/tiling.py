@@ -9,7 +9,7 @@ import numpy as np
 
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.algorithms.gemm_universal.tiling import GemmSizes, sizes_of
-from dscore.core.numerics import INTEGER_SUMS
+from dscore.core.numerics import ACCUMULATOR, INTEGER_SUMS
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 
@@ -85,12 +85,13 @@ def row_of(problem: ConvProblem) -> int:
 
 
 def _group_results(problem: ConvProblem, t: Any) -> Count:
-    """Bytes of LDS for a warpgroup's results: of boxes; of int8 of rows, and its columns' sums."""
+    """Bytes of LDS for a warpgroup's results: of boxes; of int8 of rows, and what these need of
+    each column: a bias and a multiplier."""
     spec = problem.spec
     if not spec.element.exact:
         return ceil_div(t.tile_n, ROW) * ROWS * ROW_BYTES
     return (ROWS * (t.tile_n * spec.out_element.bytes + _PADDING_BYTES)
-            + INTEGER_SUMS.bytes * t.tile_n)
+            + (INTEGER_SUMS.bytes + ACCUMULATOR.bytes) * t.tile_n)
 
 
 @remembered
