@@ -5,6 +5,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,22 +50,37 @@ def altered(folder, name, right, wrong):
     return copy
 
 
-def reports_of(plan, copy, monkeypatch):
-    """What is said of *plan* on the sources *copy*, for each order of lanes."""
+def unoptimised(copy):
+    """The emulated device on the sources *copy*, which the compiler takes half as long for.
+
+    The sanitizers' runs, which find nothing, show that sound sources are right so, too.
+    """
+    backend = EmulatedBackend(include=copy)
+    backend.target = replace(backend.target, flags=(*backend.target.flags, "-O0"))
+    return backend
+
+
+def reports_of(plan, copy, monkeypatch, words=None):
+    """What is said of *plan* on the sources *copy*, for each order of lanes.
+
+    The orders after the first in which *words* are said are left out.
+    """
     reports = {}
     for order in ORDERS:
         monkeypatch.setenv("DSCORE_LANE_ORDER", order)
         try:
-            reports[order] = str(check_plan(EmulatedBackend(include=copy), plan, 0))
+            reports[order] = str(check_plan(unoptimised(copy), plan, 0))
         except DscoreError as failed:
             reports[order] = str(failed)
+        if words and words in reports[order]:
+            break
     return reports
 
 
 def require_caught(folder, monkeypatch, plan, name, right, wrong, words):
     """*words* are said of *plan* in some order of lanes, with *wrong* for *right* in the source
     file *name*."""
-    reports = reports_of(plan, altered(folder, name, right, wrong), monkeypatch)
+    reports = reports_of(plan, altered(folder, name, right, wrong), monkeypatch, words)
     assert any(words in text for text in reports.values()), reports
 
 
