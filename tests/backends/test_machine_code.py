@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from machine_plans import PLANS, result_of
+from machine_plans import PLANS, prepared, result_of
 from sampled_blocks import check_blocks, sample
 
 from dscore.algorithms.direct import DirectTiling
@@ -29,9 +29,7 @@ pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 @pytest.fixture(scope="module", params=[Gfx906Backend, Gfx906AnySizes], ids=["fixed", "any"])
 def interpreter(request):
     """The backend with the kernels of all plans, which one library holds."""
-    made = request.param()
-    made.prepare(list(PLANS.values()))
-    return made
+    return prepared(request.param())
 
 
 def fused(self, sums, a, b, product, lanes=None, predicated=False):

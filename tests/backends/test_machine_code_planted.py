@@ -4,7 +4,7 @@ import os
 from collections import Counter
 
 import pytest
-from machine_plans import PLANS
+from machine_plans import prepared
 from planted_faults import faults_of
 from planted_kernels import Subject
 
@@ -23,9 +23,7 @@ CAUGHT = ("hazard", "refused", "fault", "wrong result")
 
 @pytest.fixture(scope="module")
 def backend():
-    made = Gfx906Backend()
-    made.prepare([*PLANS.values()])
-    return made
+    return prepared(Gfx906Backend())
 
 
 @pytest.mark.parametrize("name", FAULTY)

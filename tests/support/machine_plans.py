@@ -1,6 +1,10 @@
 """Plans of small kernels for gfx906, one for each form of machine code, and their results."""
 
+import os
+from pathlib import Path
+
 import numpy as np
+from filelock import FileLock
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
@@ -62,6 +66,15 @@ PLANS = {
         2, 16, 8, 8, 8, 8, 8, 4, 2, 4, 4, 5, fused=False)),
     "direct": plan("n2c12h9w6_o8k3s2p1g4_bias", DirectTiling(64, 2)),
 }
+
+
+def prepared(backend):
+    """*backend* with the kernels of all plans: one worker builds them, others wait and find them.
+    """
+    # Beside the cache, which only dscore writes to.
+    with FileLock(Path(os.environ["DSCORE_CACHE_DIR"]).with_name("machine_plans.lock")):
+        backend.prepare([*PLANS.values()])
+    return backend
 
 
 def result_of(kernel, seed=0, scale=1, infinite=0):
