@@ -106,8 +106,8 @@ FAULTS = {
         "WRONG"),
     "a row past the last": (ROWS, BYTES, "row >= rows ||", "row > rows ||",
                             "beside it changed"),
-    "a vector past the last column": (ROWS, BYTES, "column >= columns)", "column > columns)",
-                                      "beside it changed"),
+    "a vector past the last column": (ROWS, BYTES, "|| column >= columns)",
+                                      "|| column > columns)", "beside it changed"),
     "rows of results closer than they lie": (
         ROWS, BYTES, "row * t::result_pitch + column *", "row * t::tile_n + column *", "WRONG"),
     "sums of the tile before": (

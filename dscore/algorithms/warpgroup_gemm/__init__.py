@@ -143,6 +143,7 @@ class WarpgroupGemm(Algorithm):
     spaces = (SpaceGenerator(True, columns_of),)
     compared = True  # small layers gemm_universal takes faster
     weights = cost.WEIGHTS
+    own_weights = {"int8": cost.BYTES}  # noqa: RUF012
 
     def suits(self, device: Device) -> bool:
         return device.warpgroups
