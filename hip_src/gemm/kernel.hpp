@@ -57,6 +57,8 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
   static constexpr int lds_bytes = greatest(t::stages * t::buffer * int{sizeof(T)},
                                             t::joined * int{sizeof(Accumulator)});
   static constexpr int alignment = greatest(t::vector_p, t::vector_c) * int{sizeof(T)};
+  // Vectors of 16 bytes pass the cache by; smaller ones share its lines.
+  static constexpr bool most_lds = least(t::vector_p, t::vector_c) * int{sizeof(T)} == 16;
 
   // Block of the cluster fastest, then channel tile: blocks that read the same pixels follow one
   // another.

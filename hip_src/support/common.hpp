@@ -70,6 +70,9 @@ struct KernelOn {
   // Whether its blocks wait for one another through memory; such a kernel has its workspace zero
   // from the beginning up to `cleared_bytes` when it starts.
   static constexpr bool persistent = false;
+  // Whether a compute unit's memory is to be LDS as far as it can be, rather than cache: of kernels
+  // that read nothing by the cache twice.
+  static constexpr bool most_lds = false;
 };
 template <class T, class Epilogue>
 using ConvKernel = KernelOn<T, typename Epilogue::Arguments, 1u << 2>;  // the bias

@@ -33,7 +33,6 @@ struct dim3 {
   constexpr dim3(uint32_t x = 1, uint32_t y = 1, uint32_t z = 1) : x(x), y(y), z(z) {}
 };
 enum hipError_t : int { hipSuccess = 0, hipErrorSharedObjectInitFailed = 303 };
-enum hipFuncAttribute : int { hipFuncAttributeMaxDynamicSharedMemorySize = 8 };
 typedef struct ihipStream_t *hipStream_t;
 
 namespace dscore {
@@ -78,8 +77,6 @@ inline void *runtime_function(const char *name) {
 DSCORE_RUNTIME_CODE(hipGetDevice, (int *device), (device))
 DSCORE_RUNTIME_CODE(hipSetDevice, (int device), (device))
 DSCORE_RUNTIME_CODE(hipGetLastError, (), ())
-DSCORE_RUNTIME_CODE(hipFuncSetAttribute, (const void *kernel, hipFuncAttribute name, int value),
-                    (kernel, name, value))
 DSCORE_RUNTIME(const char *, hipGetErrorString, (hipError_t code), (code),
                "no HIP runtime was found (libamdhip64.so, of ROCm); LD_LIBRARY_PATH may name its "
                "folder")

@@ -23,8 +23,6 @@ extern "C" {
 #define hipGetLastError cudaGetLastError
 #define hipGetDevice cudaGetDevice
 #define hipSetDevice cudaSetDevice
-#define hipFuncSetAttribute cudaFuncSetAttribute
-#define hipFuncAttributeMaxDynamicSharedMemorySize cudaFuncAttributeMaxDynamicSharedMemorySize
 #elif defined(DSCORE_NO_ROCM)
 #include "support/no_rocm.hpp"
 #else
@@ -176,17 +174,33 @@ hipError_t clear_workspace(const typename Kernel::Arguments &args,
                   static_cast<int *>(args.workspace), count);
 }
 
-// CUDA asks for LDS above the static limit at the launch, and for leave once on each device.
+#if defined(__CUDACC__)
+// What CUDA is told of a kernel once on each device: that its blocks may have more LDS than the
+// static limit, and that a compute unit's memory is to be LDS rather than cache. Left to the
+// driver, each kernel has the share that its own blocks need; between two kernels of different
+// shares a compute unit stands still, for about 1 us on an H200 (docs/benchmark_notes.md).
 template <class Kernel>
-hipError_t allow_dynamic_lds(int device, int bytes) {
-  static std::atomic<uint64_t> allowed{0};
+hipError_t settle(int device, int dynamic_lds_bytes) {
+  static std::atomic<uint64_t> settled{0};
   const uint64_t bit = uint64_t{1} << (device & 63);
-  if (device < 64 && (allowed.load() & bit)) return hipSuccess;
-  const hipError_t code = hipFuncSetAttribute(reinterpret_cast<const void *>(entry_of<Kernel>()),
-                                              hipFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (code == hipSuccess && device < 64) allowed.fetch_or(bit);
+  if (device < 64 && (settled.load() & bit)) return cudaSuccess;
+  const void *kernel = reinterpret_cast<const void *>(entry_of<Kernel>());
+  cudaError_t code = cudaSuccess;
+  if (dynamic_lds_bytes > 0)
+    code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                dynamic_lds_bytes);
+  if (Kernel::most_lds && code == cudaSuccess)
+    code = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                cudaSharedmemCarveoutMaxShared);
+  if (code == cudaSuccess && device < 64) settled.fetch_or(bit);
   return code;
 }
+#else
+template <class>
+hipError_t settle(int, int) {
+  return hipSuccess;  // LDS is a memory of its own
+}
+#endif
 
 template <class Kernel>
 int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, void *stream,
@@ -196,7 +210,7 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
   if (code == hipSuccess && before != device) code = hipSetDevice(device);
   if (code != hipSuccess) return static_cast<int>(code);
   constexpr int dynamic = Kernel::lds_bytes > most_static_lds_bytes ? Kernel::lds_bytes : 0;
-  if constexpr (dynamic > 0) code = allow_dynamic_lds<Kernel>(device, dynamic);
+  if constexpr (dynamic > 0 || Kernel::most_lds) code = settle<Kernel>(device, dynamic);
   if constexpr (Kernel::persistent)
     if (code == hipSuccess)
       code = clear_workspace<Kernel>(args, shape, static_cast<hipStream_t>(stream));
