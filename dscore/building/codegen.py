@@ -142,7 +142,7 @@ def render(kernels: Sequence[KernelSource], table: str = "",
     distinct = {kernel.name: kernel for kernel in kernels}
     includes = sorted({kernel.include for kernel in kernels})
     lines = [f"// dscore: {', '.join(problem_token(k.plan.problem) for k in kernels)}"]
-    lines += includes
+    lines += [*includes, '#include "support/library.hpp"']
     lines += [kernel.text() for kernel in distinct.values()]
     rows = "".join(f"  DSCORE_KERNEL({name}),\n" for name in distinct)
     if table:

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "support/portable.hpp"
+#include "support/library.hpp"
 
 struct _object;
 

@@ -168,7 +168,7 @@ class GemmUniversal(Algorithm):
     spaces = (SpaceGenerator(True, columns_of),)
     weights = cost.WEIGHTS
     own_weights = {"input_gradient": cost.INPUT_GRADIENT,  # noqa: RUF012
-                   "weight_gradient": cost.WEIGHT_GRADIENT}
+                   "weight_gradient": cost.WEIGHT_GRADIENT, "int8": cost.BYTES}
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         if not channels_last(problem) and problem.spec.element == ACCUMULATOR:

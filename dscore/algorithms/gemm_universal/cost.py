@@ -45,6 +45,11 @@ WEIGHT_GRADIENT = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.8, "copy": 
                    4.12, "block": 97.8, "memory": 0.456, "loaded": 0.282, "first": 245.0, "norm":
                    1.04, "cluster": 4000.0, "fma": 0.908, "line": 0.199, "joined": 9.96, "fill":
                    0.0198, "drain": 2.29, "sum_launch": 99.6, "part": 0.0199}
+# Of int8, whose results take instructions that those of floats do not: fitted to 888 timings of
+# P1-P45 at batches 1 to 64.
+BYTES = {"lds_load": 0.66, "copy": 1.08, "store": 11.9, "join": 0.602, "product16": 0.393, "step":
+         568.0, "wait": 49.3, "serial": 16.6, "block": 2470.0, "memory": 1.2, "loaded": 0.23,
+         "line": 2.74, "joined": 8.94, "fill": 0.768, "drain": 1.58}
 
 
 @dataclass(frozen=True)

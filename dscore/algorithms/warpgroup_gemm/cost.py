@@ -20,10 +20,11 @@ WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "cop
            0.0149, "tile": 0.604, "wait": 1290.0, "serial": 0.854, "block": 1290.0, "memory": 1.19,
            "loaded": 0.199, "first": 0.324, "norm": 1.7, "fill": 0.208, "sum_launch": 3780.0,
            "part": 1.02, "ragged": 1.0, "odd": 500.0}
-# Of int8, whose results take instructions that those of floats do not.
-BYTES = {"product": 2.95, "lds": 0.0266, "step": 0.167, "copy": 34.0, "result": 5.06, "tile": 606.0,
-         "wait": 1530.0, "serial": 3.36, "block": 3190.0, "loaded": 0.094, "fill": 0.138,
-         "odd": 314.0, "memory": 0.865}
+# Of int8, whose results take instructions that those of floats do not: fitted to 887 timings of
+# P1-P45 at batches 1 to 64.
+BYTES = {"product": 1.66, "copy": 39.1, "result": 3.77, "tile": 366.0, "wait": 702.0,
+         "serial": 4.92, "block": 2800.0, "loaded": 0.0645, "fill": 0.213, "odd": 223.0,
+         "memory": 1.21}
 # Elements of which rows of results are a multiple where they are not odd (whole_rows in
 # hip_src/warpgroup_gemm/product.hpp).
 EVEN_ROW = 32
