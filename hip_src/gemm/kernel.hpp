@@ -42,6 +42,13 @@ struct GemmTiling {
                       : WaveC % LanesC == 0 && WaveP % (4 * lanes_p) == 0, "whole fragments");
 };
 
+// Whether a kernel was built for one image.
+template <class Shape>
+constexpr bool of_one_image() {
+  if constexpr (std::is_same_v<Shape, dscore_shape>) return false;
+  else return Shape::batch == 1;
+}
+
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
 struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
   using Shape = Shape_;
@@ -57,8 +64,10 @@ struct Gemm : GemmTiles<T, Tiling, Layer, Shape_, Epilogue> {
   static constexpr int lds_bytes = greatest(t::stages * t::buffer * int{sizeof(T)},
                                             t::joined * int{sizeof(Accumulator)});
   static constexpr int alignment = greatest(t::vector_p, t::vector_c) * int{sizeof(T)};
-  // Vectors of 16 bytes pass the cache by; smaller ones share its lines.
-  static constexpr bool most_lds = least(t::vector_p, t::vector_c) * int{sizeof(T)} == 16;
+  // Vectors of 16 bytes pass the cache by; smaller ones share its lines, which gains with several
+  // images.
+  static constexpr bool most_lds =
+      least(t::vector_p, t::vector_c) * int{sizeof(T)} == 16 || of_one_image<Shape>();
 
   // Block of the cluster fastest, then channel tile: blocks that read the same pixels follow one
   // another.
