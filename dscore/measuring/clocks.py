@@ -60,9 +60,10 @@ class TorchClock:
                 work(self._stream.cuda_stream)
                 graph.capture_end()
             except (RuntimeError, LaunchError) as failed:
-                with suppress(RuntimeError):
-                    graph.capture_end()
-                self._torch.cuda.synchronize()
+                # What failed first is told: of a broken capture these two may be refused.
+                for end in (graph.capture_end, self._torch.cuda.synchronize):
+                    with suppress(RuntimeError):
+                        end()
                 raise NoGraphError(str(failed)) from failed
         replay: Replay = graph.replay
         return replay

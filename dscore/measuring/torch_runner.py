@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -146,7 +146,8 @@ class TorchRunner:
         return gpu_lock(self._slot)
 
     def release(self) -> None:
-        self._torch.cuda.empty_cache()
+        with suppress(RuntimeError):  # after a failure, which would not be told for this one
+            self._torch.cuda.empty_cache()
 
 
 def _cudnn(torch: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,10 @@ from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.measuring import torch_runner
+from dscore.measuring.clocks import TorchClock
 from dscore.measuring.floors import Floors
 from dscore.measuring.runner import check
+from dscore.measuring.timing import NoGraphError
 from dscore.measuring.torch_runner import TorchRunner
 from dscore.ops import operands_of
 from dscore.solving import solver
@@ -103,3 +107,53 @@ def test_floors_are_measured_once_for_each_gpu(monkeypatch: pytest.MonkeyPatch) 
         runner._torch, runner._index = monkeypatch, index  # a key of this test alone
     assert [runner.floors().bytes_per_second for runner in runners] == [1.0, 2.0, 2.0, 1.0]
     assert measured == [0, 1]
+
+
+class BrokenCapture:
+    """A PyTorch whose GPU refuses all that follows a failed capture."""
+
+    class cuda:  # noqa: N801
+        device = stream = nullcontext
+
+        @staticmethod
+        def Stream() -> Any:  # noqa: N802
+            return SimpleNamespace(cuda_stream=0)
+
+        @staticmethod
+        def Event(**_: Any) -> None:  # noqa: N802
+            return None
+
+        @staticmethod
+        def CUDAGraph() -> Any:  # noqa: N802
+            return SimpleNamespace(capture_begin=lambda **_: None, capture_end=refused)
+
+        @staticmethod
+        def synchronize(*device: Any) -> None:
+            if not device:
+                refused()
+
+        @staticmethod
+        def empty_cache() -> None:
+            refused()
+
+    @staticmethod
+    def device(*_: Any) -> None:
+        return None
+
+
+def refused() -> None:
+    raise RuntimeError("operation not permitted when stream is capturing")
+
+
+def test_of_a_broken_capture_what_failed_first_is_told() -> None:
+    def work(stream: int) -> None:
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(NoGraphError, match="out of memory"):
+        TorchClock(BrokenCapture, 0).record(work)
+
+
+def test_memory_that_cannot_be_given_back_hides_no_failure() -> None:
+    runner = on_host()
+    runner._torch = BrokenCapture
+    runner.release()
