@@ -220,22 +220,22 @@ struct IntegerRowWalk : RowSource<T, Tiling, View, Shape_, Results> {
     }
   }
 
+  // Local rows from i on. A loop of many of them is longer than compilers unroll, and would leave
+  // its sums in memory.
+  template <int i = 0>
   __device__ void walk(const Arguments &args, const Points &points) {
-    find_inside();
-    DSCORE_UNROLL
-    for (int i = 0; i < rows; i++) {
-      if (Block::row_inside(i)) {
-        read_row(i);
-      } else {
-        DSCORE_UNROLL
-        for (int word = 0; word < words; word++) row[word] = fill;
-      }
-      add_row(i);
+    if (Block::row_inside(i)) {
+      read_row(i);
+    } else {
       DSCORE_UNROLL
-      for (int n = 0; n < Rows::at_once; n++)
-        if (const int r = Rows::complete(i) + n; r < least(Rows::complete(i + 1), t::thread_h))
-          finish(r, args, points);
+      for (int word = 0; word < words; word++) row[word] = fill;
     }
+    add_row(i);
+    DSCORE_UNROLL
+    for (int n = 0; n < Rows::at_once; n++)
+      if (const int r = Rows::complete(i) + n; r < least(Rows::complete(i + 1), t::thread_h))
+        finish(r, args, points);
+    if constexpr (i + 1 < rows) walk<i + 1>(args, points);
   }
 
   __device__ void run(const Arguments &args) {
@@ -246,7 +246,10 @@ struct IntegerRowWalk : RowSource<T, Tiling, View, Shape_, Results> {
     load_channel(args);
     const Points points = Results::points_of(args);
     if constexpr (t::through_lds) Move::wait_for_load(barrier, ends_amid_vector());
-    if (live) walk(args, points);
+    if (live) {
+      find_inside();
+      walk(args, points);
+    }
     if constexpr (t::out_through_lds)
       Move::template store<t::span_out>(static_cast<T *>(args.out), lds + t::span_in,
                                         Block::out_first(), Block::out_end(), thread);
