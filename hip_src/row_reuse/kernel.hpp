@@ -16,7 +16,8 @@ template <class T, class Tiling, class Layer, class Shape, class Epilogue>
 struct RowReuse : WalkOverRows<T, Tiling, ForwardView<Layer>, Shape, Epilogue> {
   using Walk = WalkOverRows<T, Tiling, ForwardView<Layer>, Shape, Epilogue>;
   using Walk::Walk;
-  static constexpr bool most_lds = Tiling::through_lds && sizeof(T) == sizeof(float);
+  // Of other types it was not measured.
+  static constexpr bool most_lds = Tiling::through_lds && std::is_same_v<T, float>;
 };
 
 }  // namespace dscore

@@ -163,15 +163,16 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if (thread % readers == 0) arrive(empty + stage);
   }
 
-  // The sums of a tile's steps; beside(the columns' elements of a step) goes on meanwhile.
-  template <class Beside>
-  __device__ void accumulate(Sum *sums, Turn &turn, int group, Beside beside) const {
+  // The sums of a tile's steps; meanwhile(a step's elements of the columns) is called while the
+  // units multiply them.
+  template <class Meanwhile>
+  __device__ void accumulate(Sum *sums, Turn &turn, int group, Meanwhile meanwhile) const {
     DSCORE_ROLLED
     for (int step = 0; step < steps; step++) {
       wait_barrier(full + turn.stage, turn.parity);
       order_products();
       multiply(sums, turn, step, group);
-      beside(columns_at(turn.stage, step));
+      meanwhile(columns_at(turn.stage, step));
       if (step > 0) {
         wait_products<1>();
         release(turn.stage == 0 ? t::stages - 1 : turn.stage - 1);

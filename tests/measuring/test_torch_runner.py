@@ -156,4 +156,12 @@ def test_of_a_broken_capture_what_failed_first_is_told() -> None:
 def test_memory_that_cannot_be_given_back_hides_no_failure() -> None:
     runner = on_host()
     runner._torch = BrokenCapture
-    runner.release()
+
+    def fail() -> None:
+        try:
+            raise MemoryError("out of memory")
+        finally:
+            runner.release()
+
+    with pytest.raises(MemoryError, match="out of memory"):
+        fail()

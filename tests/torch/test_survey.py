@@ -1,6 +1,7 @@
 """What dscore is to compute of a model: problems, kernels of training, what was measured."""
 
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import pytest
 from dscore.core.errors import SpecError, UnavailableError
 from dscore.core.token import parse_problem, problem_token
 from dscore.measuring.clocks import HostClock
-from dscore.measuring.timing import Effort
+from dscore.measuring.timing import Effort, Timing
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -20,7 +21,7 @@ from torch import nn  # noqa: E402
 import dscore.torch  # noqa: E402
 from dscore.calling import convolve  # noqa: E402
 from dscore.calling.call_cache import CALLS  # noqa: E402
-from dscore.torch import functional  # noqa: E402
+from dscore.torch import functional, gains  # noqa: E402
 from dscore.torch.accelerate import _alike  # noqa: E402
 from dscore.torch.gains import measured, ways  # noqa: E402
 from dscore.torch.report import OVER_DEFAULT, report_on  # noqa: E402
@@ -90,6 +91,28 @@ def test_layers_are_measured_in_turns_on_the_same_data():
         ours.launch(0, 0)
         theirs.launch(0, 0)
     assert torch.allclose(ours.result, theirs.result, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gpu_is_locked_around_each_measurement_and_no_longer(monkeypatch):
+    events = []
+
+    @contextmanager
+    def lock(gpu):
+        events.append(gpu)
+        yield
+        events.append("free")
+
+    def timed(*_):
+        events.append("timed")
+        return [Timing((1.0,), 1, 1, "host")] * 2
+
+    monkeypatch.setattr(gains, "slot_of", lambda torch, index: f"gpu {index}")
+    monkeypatch.setattr(gains, "gpu_lock", lock)
+    monkeypatch.setattr(gains, "TorchClock", lambda torch, index: HostClock())
+    monkeypatch.setattr(gains, "device_times", timed)
+    problems = [parse_problem(f"n1c{channels}h4w4_o8k1") for channels in (8, 16)]
+    measured(problems, torch.device("cpu"), backend="reference")
+    assert events == ["gpu 0", "timed", "free"] * 2
 
 
 def test_measuring_needs_a_gpu():

@@ -46,12 +46,10 @@ _BESIDE, _MOST_BESIDE = 28, 76
 def _part_boxes(case: Case) -> Count:
     """Columns of the last box of results that are those of the next tile; of int8, which leaves by
     vectors, those of the last vector."""
-    problem = case.problem
-    shape, columns = shape_of(problem, case.tiling), case.tiling.tile_n
-    if problem.spec.element.exact:
-        columns = shape.sizes.n + 0 * columns
-    return np.where((shape.tiles_n > 1) & (case.tiling.parts == 1),
-                    remainder(columns, _of_box(problem)), 0)
+    problem, t = case.problem, case.tiling
+    shape = shape_of(problem, t)
+    columns = shape.sizes.n if problem.spec.element.exact else t.tile_n
+    return np.where((shape.tiles_n > 1) & (t.parts == 1), remainder(columns, _of_box(problem)), 0)
 
 
 def _of_box(problem: ConvProblem) -> int:

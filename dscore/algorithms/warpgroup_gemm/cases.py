@@ -30,8 +30,8 @@ class KeptTemplate(Template):
 def templates(draw: Any, device: Device) -> Template:
     """All operations; kept steps as well as none."""
     drawn = draw(options(WarpgroupGemm))
-    weights, element = dict(drawn)["operation"] == "weight_gradient", ELEMENTS[
-        dict(drawn)["dtype"]]
+    weights = dict(drawn)["operation"] == "weight_gradient"
+    element = ELEMENTS[dict(drawn)["dtype"]]
     step = ROW_BYTES // element.bytes * draw(st.integers(1, 2))
     tile_n = 16 * draw(st.integers(1, 6)) if element.exact else 8 * draw(st.integers(1, 12))
     parts = draw(st.sampled_from((1, 2, 3))) if weights else 1
