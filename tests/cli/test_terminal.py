@@ -259,9 +259,10 @@ def test_the_cache_is_shown_by_layer(call: Call, json_of: Callable[..., Any], tm
         tuning.put(store.key(str(number)), {},
                    {"measurement": {"problem": p13_of_8, "device": "h200"}})
     rows = [line.split() for line in call("cache", "show").out.splitlines()]
-    assert ["P13", "1", "sm_90", "0", "s"] in rows
-    assert ["n1c5h5w5_o5k1", "1", "sm_90", "0", "s"] in rows
-    assert ["P13", "batch", "8", "3", "h200", "0", "s"] in rows
+    but_ages = [row[:-2] for row in rows]  # of a busy machine they are more than 0 s
+    assert ["P13", "1", "sm_90"] in but_ages
+    assert ["n1c5h5w5_o5k1", "1", "sm_90"] in but_ages
+    assert ["P13", "batch", "8", "3", "h200"] in but_ages
     kinds = sorted(row[:3] for row in rows if row[0:1] in (["libraries"], ["tuning"]))
     assert kinds == [["libraries", "sm_90", "1"], ["tuning"], ["tuning", "h200", "3"]]
     assert len(json_of("cache", "show", "--layer", "P13")["entries"]) == 4
