@@ -44,7 +44,9 @@ class Library:
         ffi = _ffi()
         try:
             with nullcontext(str(path)) if sha256 is None else loadable(path, sha256) as name:
-                self._lib = ffi.dlopen(name)
+                # It stays when cffi closes it at the end of Python: the functions of `start` are
+                # objects that a last collection of garbage may still visit.
+                self._lib = ffi.dlopen(name, ffi.RTLD_NOW | ffi.RTLD_NODELETE)
             abi = self._lib.dscore_abi()
         except (OSError, AttributeError, ValueError) as failed:
             raise CompileError(f"{path} is not a kernel library: {failed}") from None

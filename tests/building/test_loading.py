@@ -1,6 +1,8 @@
 """Libraries of the cache as they are loaded: each for itself, and only as it was hashed."""
 
 import ctypes
+import subprocess
+import sys
 
 import pytest
 
@@ -29,3 +31,25 @@ def test_the_loader_gets_the_file_that_was_hashed_and_no_other_one(tmp_path, mon
     built.path.write_bytes(built.path.read_bytes() + b"x")
     with pytest.raises(CompileError, match="not as it was written"):
         Library(built.path, built.sha256)
+
+
+# As at the end of Python, where the loader's handles are closed and garbage is collected once more.
+ENDING = """
+import gc
+from dscore import plan_for
+from dscore.backends.emulated import EmulatedBackend
+from dscore.building.library import _ffi
+
+loaded = EmulatedBackend().loaded_kernel(plan_for("n1c8h5w5_o8k3p1g8"))
+start = loaded._library.start([_ffi().new("dscore_call *")])
+_ffi().dlclose(loaded._library._lib)
+gc.collect()
+print(start.__name__)
+"""
+
+
+@pytest.mark.skipif(ABSENT is not None, reason=str(ABSENT))
+def test_a_function_of_a_library_may_outlive_its_handle():
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True,
+                          check=False)
+    assert (done.returncode, done.stdout) == (0, "start\n"), done.stderr
