@@ -15,9 +15,11 @@ from functools import lru_cache
 from pathlib import Path
 
 # Code objects of version 4, as the compilers of ROCm 5 make them: later clangs would make version
-# 5, which older runtimes do not know.
+# 5, which older runtimes do not know. Every function is part of its kernel, as hipcc has it: else
+# some arrays of a thread, whose addresses functions are given, stay in scratch memory.
 CLANG_FLAGS = ("-nogpuinc", "-nogpulib", "-no-hip-rt", "-Wno-unused-command-line-argument",
-               "-DDSCORE_NO_ROCM", "-mcode-object-version=4")
+               "-DDSCORE_NO_ROCM", "-mcode-object-version=4",
+               "-mllvm", "-amdgpu-early-inline-all=true", "-mllvm", "-amdgpu-function-calls=false")
 UNKNOWN_ARCHITECTURE = re.compile(
     r".*(?:invalid target ID '|cannot find ROCm device library for |unsupported HIP gpu arch).*")
 _PROBED = "gfx906"  # where any architecture will do

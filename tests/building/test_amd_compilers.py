@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from clang_of_hipcc import pairs
 from fake_compilers import empty_machine, fake
 
 from dscore import api
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.building import amd_compilers, compilers, toolchain
 from dscore.building.ahead_of_time import BuiltKernels, build, device_for
 from dscore.building.codegen import KernelSource
 from dscore.building.compilers import Compiler
 from dscore.building.toolchain import Unit, build_library, target
+from dscore.core import catalog
 from dscore.core.errors import UnavailableError
+from dscore.core.token import parse_problem
+from dscore.solving.solver import make_plan
 
 # Knows the architectures of its list, and writes down each start.
 AMD = """#!/bin/sh
@@ -34,6 +38,10 @@ done
 """
 UNKNOWN = "invalid target ID 'gfx942'; format is a processor name"
 NO_DEVICE_LIBRARY = "cannot find ROCm device library for gfx1100; provide its path"
+# Whose rows of a thread stay in scratch memory, where not every function is part of the kernel.
+TILE_OF_BFLOAT16 = make_plan(
+    parse_problem("n1c1h20w25_o1k3s3x2p0x6x0x3d2x1_bfloat16_relu6_residual"),
+    catalog.device("gfx906"), RowReuseTiling(5, 5, 3, 3, 1, "both"))
 
 
 def amd(path: Path, known: str, says: str = UNKNOWN) -> str:
@@ -249,17 +257,12 @@ def test_a_clang_builds_for_wavefronts_of_32(clang, tmp_path, monkeypatch):
 def test_its_kernels_are_hipccs_where_both_are_of_one_clang(tmp_path, monkeypatch):
     """What dscore declares becomes what ROCm's headers and device libraries do."""
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
-    releases = {compiler.path: re.search(r"clang version (\d+)", compiler.version)
-                for compiler in compilers.all_compilers("hip")}
-    release_of = {path: found[1] for path, found in releases.items() if found}
-    both = [(hipcc, clang) for hipcc in release_of for clang in release_of
-            if release_of[hipcc] == release_of[clang]
-            and (amd_compilers.is_clang(hipcc), amd_compilers.is_clang(clang)) == (False, True)]
-    if not both:
-        pytest.skip(f"no hipcc and clang of one release here: {release_of}")
-    kernels = [KernelSource(api.plan_for(layer, "gfx906")) for layer in ("D4", "P13")]
+    if not pairs():
+        pytest.skip(f"no hipcc and clang of one release here: {compilers.all_compilers('hip')}")
+    plans = [*(api.plan_for(layer, "gfx906") for layer in ("D4", "P13")), TILE_OF_BFLOAT16]
+    kernels = [KernelSource(plan) for plan in plans]
     hipcc, clang = (build(kernels, target("gfx906"), jobs=1, compiler=compilers.find_compiler(
-        "hip", path)) for path in both[0])
+        "hip", path)) for path in pairs()[0])
     assert [one.reported for one in hipcc.kernels.values()] == [
         one.reported for one in clang.kernels.values()]
 
