@@ -5,9 +5,11 @@ import sys
 import tempfile
 
 import pytest
+from clang_of_hipcc import clang_of_hipcc
 from hypothesis import HealthCheck, settings
 
 from dscore import api
+from dscore.measuring import floors
 
 _COMMON = {"deadline": None, "print_blob": True,
            "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much]}
@@ -44,6 +46,29 @@ def _own_cache(tmp_path_factory, worker_id):
         temporary.mkdir(exist_ok=True)
         patch.setenv("TMPDIR", str(temporary))
         patch.setattr(tempfile, "tempdir", None)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clang_for_machine_code(request):
+    """Machine code that is interpreted is made by the clang that hipcc starts, which is spared
+    ROCm's headers, a second of each unit. The kernels are the same (test_amd_compilers.py).
+    """
+    interpreted = (request.path.parent.name == "conformance"
+                   or request.path.name.startswith("test_machine_code"))
+    clang = clang_of_hipcc() if interpreted else None
+    with pytest.MonkeyPatch.context() as patch:
+        if clang is not None:
+            patch.setenv("DSCORE_HIPCC", clang)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _small_products_for_floors():
+    """The host's own floors, which commands measure each time and no test looks at."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(floors, "_HOST_COPY_BYTES", 1 << 20)
+        patch.setattr(floors, "_HOST_PRODUCT_SIZE", 128)
         yield
 
 

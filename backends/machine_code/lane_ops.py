@@ -9,7 +9,7 @@ import numpy as np
 
 from dscore.backends.machine_code.disassembly import Instruction
 from dscore.backends.machine_code.operands import Operand, UnknownError, parse, reader
-from dscore.backends.machine_code.waves import LANES, Array, Fault
+from dscore.backends.machine_code.waves import LANES, Array
 
 Handler = Callable[[Any, Instruction], None]
 
@@ -71,7 +71,10 @@ def _lane(t: Any, select: Operand) -> Callable[[Any], Array]:
 
 
 def _read_lane(t: Any, instruction: Instruction) -> None:
-    """V_READLANE_B32: one lane's value, whether or not it executes (Vega ISA, 12.10)."""
+    """V_READLANE_B32: one lane's value, whether or not it executes (Vega ISA, 12.10).
+
+    As a move is, of what was written or not: compilers keep scalars in lanes.
+    """
     offset_of(instruction, set())
     target, source, select = (parse(text) for text in instruction.operands)
     require(target, "s", 1)
@@ -80,30 +83,34 @@ def _read_lane(t: Any, instruction: Instruction) -> None:
 
     def step(m: Any) -> None:
         lanes = lane(m)
-        if ((m.v_written[register] >> lanes.astype(np.uint64) & np.uint64(1) == 0) & m.group).any():
-            raise Fault(f"reads v{register} in a lane in which it was never written")
         values = m.v[register][np.arange(m.count), lanes]
         np.copyto(m.s[:, target.first], values, where=m.group)
+        known = m.v_written[register] >> lanes.astype(np.uint64) & np.uint64(1) != 0
+        np.copyto(m.s_written[target.first], known, where=m.group)
     t.add(step)
-    t.wrote(target)
+    t.moved(target)
 
 
 def _write_lane(t: Any, instruction: Instruction) -> None:
-    """V_WRITELANE_B32: a value for one lane, whether or not it executes (Vega ISA, 12.10)."""
+    """V_WRITELANE_B32: a value for one lane, whether or not it executes (Vega ISA, 12.10); as a
+    move is, of what was written or not."""
     offset_of(instruction, set())
     target, source, select = (parse(text) for text in instruction.operands)
     register, lane, read = require(target, "v", 1).first, _lane(t, select), reader(source, "u",
                                                                                     False)
-    t.reads(source)
-    t.overwrites(target)
+    t.overwrites(source, target)
 
     def step(m: Any) -> None:
         lanes = lane(m)
         waves = np.nonzero(np.broadcast_to(m.group, (m.count,)))[0]
         values = np.broadcast_to(read(m), (m.count,))
         m.v[register][waves, lanes[waves]] = values[waves]
-        m.v_written[register][waves] |= np.uint64(1) << lanes[waves].astype(np.uint64)
+        bit = np.uint64(1) << lanes[waves].astype(np.uint64)
+        known = m.s_written[source.first][waves] if source.kind == "s" else True
+        m.v_written[register][waves] = (m.v_written[register][waves] & ~bit
+                                        | np.where(known, bit, np.uint64(0)))
     t.add(step)
+    t.moved(target)
 
 
 HANDLERS: dict[str, Handler] = {

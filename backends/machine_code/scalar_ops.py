@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dscore.backends.machine_code.vector_ops import reversed_bits
+from dscore.backends.machine_code.vector_ops import reversed_bits, set_bits
 
 U, L = np.uint32, np.uint64
 
@@ -138,6 +138,8 @@ SCALAR: dict[str, ScalarOp] = {
        for name, compute in _COMPARISONS.items() for kind in "iu"},
     **{f"s_cmpk_{name}_{kind}32": _op(f"<{kind}{kind}", compute, short=kind)
        for name, compute in _COMPARISONS.items() for kind in "iu"},
+    "s_abs_i32": _op("i<i", _nonzero(np.abs)),
+    "s_bcnt1_i32_b64": _op("u<d", _nonzero(set_bits)),
     "s_cmp_eq_u64": _op("<dd", np.equal),
     "s_cmp_lg_u64": _op("<dd", np.not_equal),
 }

@@ -130,6 +130,13 @@ class Translator:
         if EXEC in scalars or EXEC + 1 in scalars:
             self._exec_changed()
 
+    def moved(self, destination: Operand) -> None:
+        """Take note that a step has moved to a register what was written, or was not."""
+        known = self._readable if destination.kind == "v" else self._scalars
+        known.difference_update(destination.registers)
+        if EXEC in destination.registers or EXEC + 1 in destination.registers:
+            self._exec_changed()
+
     def _exec_changed(self, narrower: bool = False) -> None:
         if not narrower:
             self._readable.clear()
@@ -157,10 +164,30 @@ class Translator:
         if instruction.opcode in ("v_mad_u64_u32", "v_mad_i64_i32"):
             self._low_half(step, sources, destinations, instruction.opcode == "v_mad_u64_u32")
             return
+        if instruction.opcode == "v_mov_b32" and not sdwa and sources[0].kind in "vs":
+            self._move(step, sources[0], destinations[0])
+            return
         self.reads(*sources, *(destinations if part[1] == "UNUSED_PRESERVE" else ()))
         self.overwrites(*destinations)
         self.add(step)
         self.wrote(*destinations)
+
+    def _move(self, step: Step, source: Operand, destination: Operand) -> None:
+        """V_MOV_B32 between registers, which need not have been written: compilers move for all
+        lanes what only some go on with."""
+        moved, known = destination.first, _known(source)
+        self.overwrites(source, destination)
+
+        def move(m: Waves) -> None:
+            lanes = known(m)
+            step(m)
+            m.v_written[moved] = m.v_written[moved] & ~m.live | lanes
+        self.add(move)
+        self._delivered.add(moved)
+        if source.first in (self._readable if source.kind == "v" else self._scalars):
+            self._readable.add(moved)
+        else:
+            self.moved(destination)
 
     def _low_half(self, step: Step, sources: list[Operand], destinations: list[Operand],
                   carries: bool) -> None:

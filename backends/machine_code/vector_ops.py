@@ -87,7 +87,7 @@ def _bfe_i(a: Any, first: Any, width: Any) -> Any:
     return ((field ^ sign) - sign).astype(U)
 
 
-def _bits(words: Any) -> Any:
+def set_bits(words: Any) -> Any:
     """Number of bits that are set in words of 64."""
     words = words - (words >> L(1) & L(0x5555555555555555))
     words = (words & L(0x3333333333333333)) + (words >> L(2) & L(0x3333333333333333))
@@ -210,9 +210,9 @@ VECTOR: dict[str, VectorOp] = {
     "v_subrev_co_u32": _op("um<uu", lambda a, b: _subtract_borrow(b, a)),
     "v_subb_co_u32": _op("um<uum", _subtract_borrow),
     "v_subbrev_co_u32": _op("um<uum", lambda a, b, m: _subtract_borrow(b, a, m)),
-    "v_cndmask_b32": _op("u<uum", lambda a, b, mask: np.where(mask, b, a)),
-    "v_mbcnt_lo_u32_b32": _op("u<uu", lambda a, b: _bits(_long(a) & _BELOW) + b),
-    "v_mbcnt_hi_u32_b32": _op("u<uu", lambda a, b: _bits(_long(a) << L(32) & _BELOW) + b),
+    "v_cndmask_b32": _op("f<ffm", lambda a, b, mask: np.where(mask, b, a)),  # words, or |floats|
+    "v_mbcnt_lo_u32_b32": _op("u<uu", lambda a, b: set_bits(_long(a) & _BELOW) + b),
+    "v_mbcnt_hi_u32_b32": _op("u<uu", lambda a, b: set_bits(_long(a) << L(32) & _BELOW) + b),
     "v_add_f32": _op("f<ff", np.add),
     "v_sub_f32": _op("f<ff", np.subtract),
     "v_subrev_f32": _op("f<ff", lambda a, b: b - a),

@@ -169,6 +169,14 @@ def test_whole_parts():
     assert after.vf[3][0].tolist() == [math.floor(value) for value in values]
 
 
+def test_a_mask_chooses_floats_without_their_signs():
+    after = run("v_cndmask_b32 v3, |v1|, -v2, s[8:9]", {1: words(1), 2: words(2)},
+                {8: 0xFFFF0000, 9: 0})
+    for lane in range(LANES):
+        wanted = words(2)[lane] ^ 0x80000000 if 16 <= lane < 32 else words(1)[lane] & 0x7FFFFFFF
+        assert after.v[3][0, lane] == wanted
+
+
 def test_every_known_float_opcode_is_tested_here():
     text = "".join(Path(__file__).with_name(f"test_machine_code_{name}.py").read_text()
                    for name in ("floats", "halves", "bytes"))

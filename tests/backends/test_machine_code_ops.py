@@ -215,10 +215,14 @@ def test_one_lane_is_read_and_written_whether_or_not_it_executes():
     assert after.s[0, 10:13].tolist() == [0x12345678, 9, 40]
     assert [int(word) for word in after.v[1][0, [5, 63]]] == [0x12345678, 9]
     assert int(after.v_written[1][0]) == 1 << 5 | 1 << 63
-    with pytest.raises(LaunchError, match="reads v1 in a lane in which it was never written"):
-        run("v_writelane_b32 v1, 7, 5\nv_readlane_b32 s10, v1, 4")
+    # What was never written may be kept in a lane, and come back, but not be used.
+    kept = "v_writelane_b32 v1, 7, 5\nv_writelane_b32 v1, s30, 4\nv_readlane_b32 s10, v1, 4"
+    run(kept)
+    with pytest.raises(LaunchError, match="reads s10, which was never written"):
+        run(kept + "\ns_not_b32 s11, s10")
+    run(kept + "\nv_writelane_b32 v1, 3, 4\nv_readlane_b32 s10, v1, 4\ns_not_b32 s11, s10")
     with pytest.raises(LaunchError, match="reads v1, which was never written in some executing"):
-        run("v_writelane_b32 v1, 7, 5\nv_mov_b32 v2, v1")
+        run("v_writelane_b32 v1, 7, 5\nv_not_b32 v2, v1")
 
 
 def test_every_known_integer_opcode_is_tested_here():

@@ -133,6 +133,22 @@ def test_words_of_scalars():
     assert after.s[0, 13:16].tolist() == [WORD - 0x11, 0, 2]
 
 
+def test_absolute_values():
+    after = run("""
+    s_abs_i32 s10, s8
+    s_cselect_b32 s11, 1, 2
+    s_abs_i32 s12, 0
+    s_cselect_b32 s13, 1, 2
+    s_abs_i32 s14, s9""", scalars={8: WORD - 5, 9: 0x80000000})
+    assert after.s[0, 10:15].tolist() == [5, 1, 0, 2, 0x80000000]
+
+
+def test_bits_are_counted():
+    after = run("s_bcnt1_i32_b64 s10, s[8:9]\ns_cselect_b32 s11, 1, 2\n"
+                "s_bcnt1_i32_b64 s12, 0\ns_cselect_b32 s13, 1, 2", scalars={8: 0x80000001, 9: 0xF0})
+    assert after.s[0, 10:14].tolist() == [6, 1, 0, 2]
+
+
 def test_every_known_scalar_opcode_is_tested_here():
     text = Path(__file__).read_text()
     tested = {f"s_cmp{k}_{name}_{kind}32" for k in ("", "k") for kind in "iu"
