@@ -166,4 +166,4 @@ def append_rows(path: Path, rows: Iterable[Row]) -> None:
 def _cell(value: object) -> object:
     if isinstance(value, str):  # a line of the file is a row
         return " ".join(value.split())
-    return f"{value:.9g}" if isinstance(value, float) else value
+    return value  # floats with all their digits, so that a replay prints what the run has printed
