@@ -13,8 +13,8 @@ struct PlaneInputGradientRoles {
   using Arguments = InputGradientArguments;
   static constexpr unsigned optional = 0;
   static constexpr bool along = false;
-  static const void *planes(const Arguments &args) { return args.gradient; }
-  static const void *filters(const Arguments &args) { return args.w; }
+  static __host__ __device__ const void *planes(const Arguments &args) { return args.gradient; }
+  static __host__ __device__ const void *filters(const Arguments &args) { return args.w; }
   static __host__ __device__ int m(const Shape &s) { return s.in_channels; }
   static __host__ __device__ int k(const Shape &s) { return s.out_channels; }
 

@@ -13,8 +13,8 @@ struct PlaneForward {
   static constexpr unsigned optional = 1u << 2;  // the bias
   static constexpr bool along = true;
   static_assert(!Epilogue::scaled, "x comes to LDS as it is");
-  static const void *planes(const Arguments &args) { return args.x; }
-  static const void *filters(const Arguments &args) { return args.w; }
+  static __host__ __device__ const void *planes(const Arguments &args) { return args.x; }
+  static __host__ __device__ const void *filters(const Arguments &args) { return args.w; }
   static __host__ __device__ int m(const Shape &s) { return s.out_channels; }
   static __host__ __device__ int k(const Shape &s) { return s.in_channels; }
 

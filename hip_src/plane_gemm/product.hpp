@@ -50,7 +50,7 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     return ceil_div(Roles::k(s), t::step);
   }
   // Tiles of channels fastest: blocks that read the same planes follow one another.
-  static int blocks(const Shape &s) { return tiles_m(s) * blocks_p(s); }
+  static __host__ __device__ int blocks(const Shape &s) { return tiles_m(s) * blocks_p(s); }
 
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
     const auto unsign = [](int size) { return static_cast<uint64_t>(size); };
@@ -73,13 +73,14 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   unsigned char *lds;
   TransferBarrier *full, *empty, *moved;
 
-  __device__ PlaneProducts(const Arguments &, const Shape &shape, const Maps &maps_)
+  __device__ PlaneProducts(const Arguments &args, const Shape &shape, const Maps &maps_)
       : s(shape), maps(maps_), thread(threadIdx.x), block_p(blockIdx.x / tiles_m(shape)),
         first_m(blockIdx.x % tiles_m(shape) * t::tile_m), steps(all_steps(shape)),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages),
         moved(empty + t::stages) {
     if (thread == t::consumers) {
+      if (t::ahead) fetch_ahead(args);
       prefetch_map(maps.planes);
       prefetch_map(maps.filters);
       prepare_barriers(full, t::stages, 1);
@@ -87,6 +88,15 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       if (t::moved) prepare_barriers(moved, t::stages, t::movers);
     }
     __syncthreads();
+  }
+
+  // Working ahead: while the kernel before still runs, asks the L2 cache for the planes of the
+  // blocks' first tiles, and for the filters.
+  __device__ void fetch_ahead(const Arguments &args) const {
+    const int images = least(s.batch, ceil_div(blocks_p(s), of_plane(s)) * t::images);
+    const int k = Roles::k(s);
+    prefetch_share<T>(Roles::planes(args), images * k * area(s), blocks(s));
+    prefetch_share<T>(Roles::filters(args), Roles::m(s) * k, blocks(s));
   }
 
   // Calls each(a tile's first image, its first pixel, whether it is the block's first tile).
@@ -271,6 +281,7 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   }
 
   __device__ void run(const Arguments &args) {
+    if constexpr (t::ahead) admit_next_kernel();
     if (thread < t::consumers) multiply_all(args);
     else if (thread == t::consumers) copy_all();
     else if (t::moved && thread >= t::movers_at) move_all();

@@ -82,6 +82,18 @@ __device__ inline void prefetch_span(const T *from, int elements) {
 #endif
 }
 
+// The same of a tensor that all blocks read, from a multiple of 16 bytes on: each block asks for a
+// share of its own. Were each to ask for what it reads, several would ask for the same.
+template <class T>
+__device__ inline void prefetch_share(const void *tensor, int elements, int blocks) {
+  constexpr int line = 128 / static_cast<int>(sizeof(T));
+  const int each = (elements / (blocks * line) + 1) * line;
+  const auto first = static_cast<int64_t>(blockIdx.x) * each;
+  if (first < elements)
+    prefetch_span(static_cast<const T *>(tensor) + first,
+                  least(each, elements - static_cast<int>(first)));
+}
+
 // The copies of a block of Threads. Elements lie in LDS as in memory from a multiple of 16 bytes
 // on, and none past `end` or before `first` is touched in memory, as other blocks own them.
 template <class T, int Threads, int Wavefront>

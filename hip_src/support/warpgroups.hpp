@@ -13,10 +13,10 @@
 #pragma once
 
 #include "support/matrix_units.hpp"
-#include "support/warpgroup_products.hpp"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define DSCORE_WARPGROUPS
+#include "support/warpgroup_products.hpp"  // which takes a compiler a tenth of a second to read
 #endif
 
 namespace dscore {

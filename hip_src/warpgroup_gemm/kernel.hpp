@@ -13,8 +13,8 @@ struct WarpgroupForward {
   static constexpr unsigned optional = 1u << 2;  // the bias
   static constexpr bool along_a = true, along_b = true, shared = false;
   static_assert(!Epilogue::scaled, "x comes to LDS as it is");
-  static const void *a(const Arguments &args) { return args.x; }
-  static const void *b(const Arguments &args) { return args.w; }
+  static __host__ __device__ const void *a(const Arguments &args) { return args.x; }
+  static __host__ __device__ const void *b(const Arguments &args) { return args.w; }
   static __host__ __device__ int m(const Shape &s) {
     return s.batch * s.out_height * s.out_width;
   }

@@ -1,6 +1,5 @@
 // A product of matrices by Hopper's warpgroups, rows of results by columns that lie side by side in
-// memory: pointwise layers of 16 bits whose channels come last (NHWC), and their gradients; such
-// layers of int8 (warpgroup_gemm/bytes.hpp).
+// memory: pointwise layers of 16 bits in NHWC, and their gradients; layers of int8 (bytes.hpp).
 //
 // One wavefront brings boxes of both operands to a ring of LDS buffers; warpgroups, of 64 rows
 // each, multiply them there, and send results back by boxes as well. A block takes `repeat` tiles
@@ -18,7 +17,7 @@
 namespace dscore {
 
 // Roles: sizes m, n, k of a problem's product; a and b, the operands, and whether each lies along
-// the sum; `results_of` two sums side by side.
+// the sum; `results_of` two sums side by side, or, where parts are `shared`, `store_part`.
 template <class T, class Tiling, class Roles_>
 struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   using Roles = Roles_;
@@ -35,7 +34,9 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   static_assert(sizeof(T) == 2 || t::quantised, "elements of 16 bits, or signed bytes");
 
   // Column tiles fastest: blocks that read the same rows follow one another.
-  static int blocks(const Shape &s) { return t::tiles_n(s) * t::blocks_m(s) * t::parts; }
+  static __host__ __device__ int blocks(const Shape &s) {
+    return t::tiles_n(s) * t::blocks_m(s) * t::parts;
+  }
 
   // `extent` rows (or columns) of results by the summed elements.
   static int map_operand(TensorMap &map, const void *at, int extent, int summed, bool across,
@@ -44,8 +45,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     return make_map<T>(map, at, matrix(side, rows, box));
   }
   static BoxedMatrix matrix(int side, int rows, int box) {
-    return {{static_cast<uint64_t>(side), static_cast<uint64_t>(rows)},
-            side * sizeof(T), {t::row, static_cast<uint32_t>(box)}};
+    const auto wide = [](int count) { return static_cast<uint64_t>(count); };
+    return {{wide(side), wide(rows)}, side * sizeof(T), {t::row, static_cast<uint32_t>(box)}};
   }
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
     const int m = Roles::m(s), n = Roles::n(s), k = Roles::k(s);
@@ -62,7 +63,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   unsigned char *lds;
   TransferBarrier *full, *empty;
 
-  __device__ WarpgroupProducts(const Arguments &, const Shape &shape, const Maps &maps_)
+  __device__ WarpgroupProducts(const Arguments &args, const Shape &shape, const Maps &maps_)
       : s(shape), maps(maps_), thread(threadIdx.x),
         row_block(blockIdx.x / t::tiles_n(shape) % t::blocks_m(shape)),
         first_n(blockIdx.x % t::tiles_n(shape) * t::tile_n),
@@ -73,6 +74,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages) {
     if (thread == t::consumers) {
+      if (t::ahead) fetch_ahead(args);
       prefetch_map(maps.a);
       prefetch_map(maps.b);
       if (boxed()) prefetch_map(maps.out);
@@ -82,14 +84,21 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     __syncthreads();
   }
 
+  // Working ahead: while the kernel before still runs, asks the L2 cache for the rows of all first
+  // tiles, and for all columns.
+  __device__ void fetch_ahead(const Arguments &args) const {
+    const int rows = least(Roles::m(s), t::blocks_m(s) * t::tile_m), k = Roles::k(s);
+    prefetch_share<T>(Roles::a(args), rows * k, blocks(s));
+    prefetch_share<T>(Roles::b(args), Roles::n(s) * k, blocks(s));
+  }
+
   // Calls each(first row of a tile, whether it is the block's first one).
   template <class Each>
   __device__ void each_tile(Each each) const {
     DSCORE_ROLLED
-    for (int i = 0; i < t::repeat; i++) {
-      const int tile = row_block + i * t::blocks_m(s);
-      if (t::repeat == 1 || tile < t::tiles_m(s)) each(tile * t::tile_m, i == 0);
-    }
+    for (int i = 0; i < t::repeat; i++)
+      if (const int tile = row_block + i * t::blocks_m(s);
+          t::repeat == 1 || tile < t::tiles_m(s)) each(tile * t::tile_m, i == 0);
   }
   using Turn = RingTurn<t::stages>;
   // Threads that let a buffer go together: those of a warpgroup, whose matrix units alone read it;
@@ -221,7 +230,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if constexpr (Roles::shared) {
       DSCORE_UNROLL
       for (int i = 0; i < t::tile_n / 4; i++)
-        store_part(args, sums + 2 * i, first_m + row + i % 2 * 8, first_n + i / 2 * 8 + column);
+        Roles::store_part(args, s, steps > 0 ? sums + 2 * i : nullptr, part,
+                          first_m + row + i % 2 * 8, first_n + i / 2 * 8 + column);
       return;
     }
     unsigned char *results = lds + t::results_at + group * t::group_results;
@@ -275,17 +285,9 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       commit_stores();
     }
   }
-  __device__ void store_part(const Arguments &args, const Sum *sums, int row, int column) const {
-    if constexpr (Roles::shared) {
-      const int m = Roles::m(s), n = Roles::n(s);
-      if (row >= m || column >= n) return;
-      Pack<float, 2> two{{sums[0], sums[1]}};
-      if (steps <= 0) two = {};  // a part past the last step
-      write_vector(static_cast<float *>(args.workspace) + (part * m + row) * n + column, two);
-    }
-  }
 
   __device__ void run(const Arguments &args) {
+    if constexpr (t::ahead) admit_next_kernel();
     if (thread < t::consumers) multiply_all(args);
     else if (thread == t::consumers) copy_all();
   }

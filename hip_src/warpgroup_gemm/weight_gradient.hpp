@@ -14,12 +14,20 @@ struct WarpgroupWeightGradientRoles : WarpgroupPlain<Shape_> {
   using Shape = Shape_;
   static constexpr bool along_a = false, along_b = false, shared = Tiling::parts > 1;
   using Arguments = std::conditional_t<shared, WorkspaceArguments, WeightGradientArguments>;
-  static const void *a(const Arguments &args) { return args.gradient; }
-  static const void *b(const Arguments &args) { return args.x; }
+  static __host__ __device__ const void *a(const Arguments &args) { return args.gradient; }
+  static __host__ __device__ const void *b(const Arguments &args) { return args.x; }
   static __host__ __device__ int m(const Shape &s) { return s.out_channels; }
   static __host__ __device__ int n(const Shape &s) { return s.in_channels; }
   static __host__ __device__ int k(const Shape &s) {
     return s.batch * s.out_height * s.out_width;
+  }
+  // Two sums of a part to the workspace; zeros of one past the last step, which has none.
+  static __device__ void store_part(const Arguments &args, const Shape &s, const float *sums,
+                                    int part, int row, int column) {
+    if (row >= m(s) || column >= n(s)) return;
+    Pack<float, 2> two{};
+    if (sums) two = {{sums[0], sums[1]}};
+    write_vector(static_cast<float *>(args.workspace) + (part * m(s) + row) * n(s) + column, two);
   }
 };
 
