@@ -74,7 +74,7 @@ class ShippedHints:
         """Hints that no plan for *device* is made of."""
         if self.fault:
             return (Ignored(f"{_FOLDER}/{self.device}.toml", self.fault),)
-        return tuple(_ignored(self.hints, device))
+        return _ignored(self, device)
 
 
 @lru_cache(maxsize=4096)
@@ -124,7 +124,12 @@ def _tiling_of(hint: Any) -> Tiling:
                        "hint")
 
 
-def _ignored(hints: Mapping[str, Any], device: Device) -> Iterator[Ignored]:
+@lru_cache(maxsize=8)
+def _ignored(hints: ShippedHints, device: Device) -> tuple[Ignored, ...]:
+    return tuple(_without_plan(hints.hints, device))
+
+
+def _without_plan(hints: Mapping[str, Any], device: Device) -> Iterator[Ignored]:
     for token, hint in hints.items():
         try:
             problem = parse_problem(token)
