@@ -47,7 +47,7 @@ struct PlainRoles {
   template <int>
   using OfColumn = Nothing;
   static constexpr unsigned optional = 0;
-  static constexpr bool scaled = false, of_columns = false;
+  static constexpr bool scaled = false, of_columns = false, works_ahead = false;
   template <class T, int Width>
   static constexpr int alignment = Width * static_cast<int>(sizeof(T));
   template <class Arguments>

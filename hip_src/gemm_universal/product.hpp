@@ -1,8 +1,7 @@
 // A product of matrices, rows of results by columns that lie side by side in memory, by tiles from
 // a ring of LDS buffers: pointwise layers whose channels come last (NHWC), and their gradients.
 //
-// Which axes the rows, the columns and the summed elements are, the operation says
-// (kernel.hpp, input_gradient.hpp and weight_gradient.hpp of this folder).
+// The operation says which axes these are (kernel.hpp, input_gradient.hpp, weight_gradient.hpp).
 //
 // Order of additions with plain arithmetic, as the reference backend has it: a slice s of the
 // wavefronts sums elements [s * slice, (s + 1) * slice) of every step, ascending; then the slices
@@ -12,6 +11,7 @@
 #pragma once
 
 #include "gemm_universal/byte_lanes.hpp"
+#include "support/bulk_copy.hpp"
 
 namespace dscore {
 
@@ -48,13 +48,18 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   static __host__ __device__ int steps_each(const Shape &s) {
     return ceil_div(all_steps(s), t::parts * t::cluster);
   }
-  // Block of the cluster fastest, then column tile: blocks that read the same rows follow one
-  // another.
-  static int blocks(const Shape &s) { return t::cluster * tiles_n(s) * blocks_m(s) * t::parts; }
+  // Block of the cluster fastest, then column tile: those that read the same rows come together.
+  static __host__ __device__ int blocks(const Shape &s) {
+    return t::cluster * tiles_n(s) * blocks_m(s) * t::parts;
+  }
+  // Not of float32, as networks lost by it (docs/benchmark_notes.md).
+  static constexpr bool works_ahead = Roles::works_ahead && sizeof(T) <= 2 && !Tiling::gathered;
+  static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
+    prefetch_operands<T, Roles>(args, s, Roles::m(s), blocks(s));
+  }
 
   const Shape &s;
-  int thread, lane, slice, wave_m, wave_n, rank, part, first_step, steps, turn;
-  int first_m, first_n;
+  int thread, lane, slice, wave_m, wave_n, rank, part, first_step, steps, turn, first_m, first_n;
   typename t::A a;
   typename t::B b;
   static constexpr bool fetched = t::stages == 2 && t::repeat == 1;

@@ -73,14 +73,13 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   unsigned char *lds;
   TransferBarrier *full, *empty, *moved;
 
-  __device__ PlaneProducts(const Arguments &args, const Shape &shape, const Maps &maps_)
+  __device__ PlaneProducts(const Arguments &, const Shape &shape, const Maps &maps_)
       : s(shape), maps(maps_), thread(threadIdx.x), block_p(blockIdx.x / tiles_m(shape)),
         first_m(blockIdx.x % tiles_m(shape) * t::tile_m), steps(all_steps(shape)),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages),
         moved(empty + t::stages) {
     if (thread == t::consumers) {
-      if (t::ahead) fetch_ahead(args);
       prefetch_map(maps.planes);
       prefetch_map(maps.filters);
       prepare_barriers(full, t::stages, 1);
@@ -90,9 +89,9 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     __syncthreads();
   }
 
-  // Working ahead: while the kernel before still runs, asks the L2 cache for the planes of the
-  // blocks' first tiles, and for the filters.
-  __device__ void fetch_ahead(const Arguments &args) const {
+  // The planes of all first tiles, and all filters.
+  static constexpr bool works_ahead = Roles::works_ahead;
+  static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
     const int images = least(s.batch, ceil_div(blocks_p(s), of_plane(s)) * t::images);
     const int k = Roles::k(s);
     prefetch_share<T>(Roles::planes(args), images * k * area(s), blocks(s));
@@ -281,7 +280,6 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   }
 
   __device__ void run(const Arguments &args) {
-    if constexpr (t::ahead) admit_next_kernel();
     if (thread < t::consumers) multiply_all(args);
     else if (thread == t::consumers) copy_all();
     else if (t::moved && thread >= t::movers_at) move_all();

@@ -10,13 +10,13 @@ namespace dscore {
 // Of the image: Kept, steps whose filters stay in LDS for all tiles of a block (0 for none);
 // Vector, elements that lie side by side at a multiple of their bytes in each plane, up to 8;
 // Whole, whether a tile has all pixels of a plane.
-template <int TileM, int TileP, int Images, int Step, int Stages, int Repeat, int Kept, bool Ahead,
-          int Vector, bool Whole, int Layout, int Wavefront>
+template <int TileM, int TileP, int Images, int Step, int Stages, int Repeat, int Kept, int Vector,
+          bool Whole, int Layout, int Wavefront>
 struct PlaneGemmTiling {
   static constexpr int tile_m = TileM, tile_p = TileP, images = Images, step = Step;
   static constexpr int stages = Stages, repeat = Repeat, kept = Kept, wavefront = Wavefront;
   static constexpr int layout = Layout, groups = TileM / warpgroup_rows, vector = Vector;
-  static constexpr bool whole = Whole, ahead = Ahead;
+  static constexpr bool whole = Whole;
   // Of elements of 16 bits: in a row of LDS, and in an instruction along the sum.
   static constexpr int row = swizzled_row / 2, depth = 16;
   // Planes from one to the next in a box: as many of them are a multiple of 16 bytes.

@@ -82,16 +82,28 @@ __device__ inline void prefetch_span(const T *from, int elements) {
 #endif
 }
 
-// The same of a tensor that all blocks read, from a multiple of 16 bytes on: each block asks for a
-// share of its own. Were each to ask for what it reads, several would ask for the same.
+// The same of a tensor that all blocks read: each of `blocks` asks for the whole vectors of some of
+// its lines. Were each to ask for what it reads, several would ask for the same.
 template <class T>
 __device__ inline void prefetch_share(const void *tensor, int elements, int blocks) {
-  constexpr int line = 128 / static_cast<int>(sizeof(T));
-  const int each = (elements / (blocks * line) + 1) * line;
-  const auto first = static_cast<int64_t>(blockIdx.x) * each;
-  if (first < elements)
-    prefetch_span(static_cast<const T *>(tensor) + first,
-                  least(each, elements - static_cast<int>(first)));
+  constexpr uintptr_t line = 128, vector = 16;
+  const auto address = reinterpret_cast<uintptr_t>(tensor);
+  const uintptr_t first = (address + vector - 1) / vector * vector,
+                  end = (address + elements * sizeof(T)) / vector * vector;
+  if (end <= first) return;
+  const uintptr_t each = ((end - first) / (blocks * line) + 1) * line,
+                  own = first + blockIdx.x * each;
+  if (own < end)
+    prefetch_span(reinterpret_cast<const T *>(own),
+                  static_cast<int>((own + each < end ? each : end - own) / sizeof(T)));
+}
+
+// The same of a product's operands: so many rows of the first, and all of the second's columns.
+template <class T, class Roles, class Arguments, class Shape>
+__device__ inline void prefetch_operands(const Arguments &args, const Shape &s, int rows,
+                                         int blocks) {
+  prefetch_share<T>(Roles::a(args), rows * Roles::k(s), blocks);
+  prefetch_share<T>(Roles::b(args), Roles::n(s) * Roles::k(s), blocks);
 }
 
 // The copies of a block of Threads. Elements lie in LDS as in memory from a multiple of 16 bytes

@@ -73,6 +73,9 @@ struct KernelOn {
   // Whether a compute unit's memory is to be LDS as far as it can be, rather than cache: of kernels
   // that read nothing by the cache twice.
   static constexpr bool most_lds = false;
+  // Whether blocks that come while the kernel before still runs ask the L2 cache for its operands,
+  // each for a share (`fetch_ahead`), and let the next kernel's come as soon as they run.
+  static constexpr bool works_ahead = false;
 };
 template <class T, class Epilogue>
 using ConvKernel = KernelOn<T, typename Epilogue::Arguments, 1u << 2>;  // the bias

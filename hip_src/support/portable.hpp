@@ -84,6 +84,8 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
   if constexpr (mapped<Kernel>)
     if (const int code = Kernel::make_maps(maps[0], args, shape)) return code;
   const auto thread = [&] {
+    if constexpr (Kernel::works_ahead)
+      if (threadIdx.x == 0) Kernel::fetch_ahead(args, shape);
     if constexpr (mapped<Kernel>) Kernel(args, shape, maps[0]).run(args);
     else Kernel(args, shape).run(args);
   };
@@ -99,9 +101,10 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
                            Kernel::persistent);
 }
 #else
-// Blocks let the next kernel's come when they end, no earlier unless their tiling says so. Of many
-// blocks the next kernel's come when all have ended: letting them come before gained 1 to 15 % with
-// up to 512 blocks on an H200, and lost up to a third with 15,360 (docs/benchmark_notes.md).
+// Blocks let the next kernel's come when they end, no earlier unless their kernel works ahead or
+// their tiling says so. Of many blocks the next kernel's come when all have ended: letting them
+// come before gained 1 to 15 % with up to 512 blocks on an H200, and lost up to a third with 15,360
+// (docs/benchmark_notes.md).
 constexpr unsigned most_blocks_followed_early = 512;
 
 template <int Cluster, class... Given>
@@ -125,14 +128,25 @@ hipError_t start(void (*kernel)(Given...), int blocks, int threads, int lds_byte
 #endif
 }
 
+// The work of a block's thread. Before the kernel before has ended no memory is read, to which it
+// may still write: what the L2 cache is asked for, nobody keeps.
+template <class Kernel, class... Maps>
+__device__ void work(const typename Kernel::Arguments &args, const typename Kernel::Shape &shape,
+                     const Maps &...maps) {
+  const bool followed_early = gridDim.x <= most_blocks_followed_early;
+  if constexpr (Kernel::works_ahead)
+    if (followed_early && threadIdx.x == 0) Kernel::fetch_ahead(args, shape);
+  Kernel kernel(args, shape, maps...);
+  follow_previous_kernel();
+  if (Kernel::works_ahead && followed_early) admit_next_kernel();
+  kernel.run(args);
+  if (!Kernel::works_ahead && followed_early) admit_next_kernel();
+}
+
 template <class Kernel>
 __global__ __launch_bounds__(Kernel::threads, 1) void entry(typename Kernel::Arguments args,
                                                          typename Kernel::Shape shape) {
-  // Made without reading memory, to which the kernel before may still write.
-  Kernel kernel(args, shape);
-  follow_previous_kernel();
-  kernel.run(args);
-  if (gridDim.x <= most_blocks_followed_early) admit_next_kernel();
+  work<Kernel>(args, shape);
 }
 
 #if defined(DSCORE_EARLY_START)
@@ -140,10 +154,7 @@ template <class Kernel>
 __global__ __launch_bounds__(Kernel::threads, 1) void mapped_entry(
     typename Kernel::Arguments args, typename Kernel::Shape shape,
     const __grid_constant__ typename Kernel::Maps maps) {
-  Kernel kernel(args, shape, maps);
-  follow_previous_kernel();
-  kernel.run(args);
-  if (gridDim.x <= most_blocks_followed_early) admit_next_kernel();
+  work<Kernel>(args, shape, maps);
 }
 #endif
 

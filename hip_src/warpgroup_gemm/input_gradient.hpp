@@ -18,6 +18,7 @@ struct WarpgroupPlain {
   template <class>
   using Columns = NoColumnValues;
   static constexpr unsigned optional = 0;
+  static constexpr bool works_ahead = false;
   template <class t, class Arguments>
   static __device__ Nothing beside(const Arguments &, int, const unsigned char *, int) {
     return {};
@@ -35,8 +36,8 @@ struct WarpgroupInputGradientRoles : WarpgroupPlain<Shape_> {
   using Shape = Shape_;
   using Arguments = InputGradientArguments;
   static constexpr bool along_a = true, along_b = false, shared = false;
-  static __host__ __device__ const void *a(const Arguments &args) { return args.gradient; }
-  static __host__ __device__ const void *b(const Arguments &args) { return args.w; }
+  static const void *a(const Arguments &args) { return args.gradient; }
+  static const void *b(const Arguments &args) { return args.w; }
   static __host__ __device__ int m(const Shape &s) { return s.batch * s.height * s.width; }
   static __host__ __device__ int n(const Shape &s) { return s.in_channels; }
   static __host__ __device__ int k(const Shape &s) { return s.out_channels; }

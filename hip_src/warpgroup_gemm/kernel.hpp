@@ -11,7 +11,7 @@ struct WarpgroupForward {
   using Shape = Shape_;
   using Arguments = typename Epilogue::Arguments;
   static constexpr unsigned optional = 1u << 2;  // the bias
-  static constexpr bool along_a = true, along_b = true, shared = false;
+  static constexpr bool along_a = true, along_b = true, shared = false, works_ahead = true;
   static_assert(!Epilogue::scaled, "x comes to LDS as it is");
   static __host__ __device__ const void *a(const Arguments &args) { return args.x; }
   static __host__ __device__ const void *b(const Arguments &args) { return args.w; }

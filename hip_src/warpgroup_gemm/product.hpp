@@ -63,7 +63,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   unsigned char *lds;
   TransferBarrier *full, *empty;
 
-  __device__ WarpgroupProducts(const Arguments &args, const Shape &shape, const Maps &maps_)
+  __device__ WarpgroupProducts(const Arguments &, const Shape &shape, const Maps &maps_)
       : s(shape), maps(maps_), thread(threadIdx.x),
         row_block(blockIdx.x / t::tiles_n(shape) % t::blocks_m(shape)),
         first_n(blockIdx.x % t::tiles_n(shape) * t::tile_n),
@@ -74,7 +74,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages) {
     if (thread == t::consumers) {
-      if (t::ahead) fetch_ahead(args);
       prefetch_map(maps.a);
       prefetch_map(maps.b);
       if (boxed()) prefetch_map(maps.out);
@@ -84,12 +83,10 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     __syncthreads();
   }
 
-  // Working ahead: while the kernel before still runs, asks the L2 cache for the rows of all first
-  // tiles, and for all columns.
-  __device__ void fetch_ahead(const Arguments &args) const {
-    const int rows = least(Roles::m(s), t::blocks_m(s) * t::tile_m), k = Roles::k(s);
-    prefetch_share<T>(Roles::a(args), rows * k, blocks(s));
-    prefetch_share<T>(Roles::b(args), Roles::n(s) * k, blocks(s));
+  // The rows of all first tiles, and all columns.
+  static constexpr bool works_ahead = Roles::works_ahead;
+  static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
+    prefetch_operands<T, Roles>(args, s, least(Roles::m(s), t::blocks_m(s) * t::tile_m), blocks(s));
   }
 
   // Calls each(first row of a tile, whether it is the block's first one).
@@ -287,7 +284,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   }
 
   __device__ void run(const Arguments &args) {
-    if constexpr (t::ahead) admit_next_kernel();
     if (thread < t::consumers) multiply_all(args);
     else if (thread == t::consumers) copy_all();
   }

@@ -8,12 +8,11 @@
 namespace dscore {
 
 // Kept: steps whose columns' elements stay in LDS for all tiles of rows of a block; 0 for none.
-template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, bool Ahead,
-          int Layout, int Wavefront>
+template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Layout,
+          int Wavefront>
 struct WarpgroupGemmTiling {
   static constexpr int tile_m = TileM, tile_n = TileN, step = Step, stages = Stages;
   static constexpr int repeat = Repeat, kept = Kept, parts = Parts;
-  static constexpr bool ahead = Ahead;
   static constexpr int layout = Layout, wavefront = Wavefront, groups = TileM / warpgroup_rows;
   // The last wavefront copies.
   static constexpr int consumers = groups * warpgroup_threads, threads = consumers + Wavefront;

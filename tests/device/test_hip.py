@@ -162,6 +162,7 @@ def test_a_captured_graph_replays_on_new_data(torch, tensors):
 @pytest.mark.parametrize(("token", "algorithm"), [
     ("n8c96h14w14_o96k3p1g96", None), ("n1c64h28w28_o64k5p2g64", None), ("n8c96h14w14_o96k1", None),
     ("n8c96h14w14_o96k1_float16_nhwc", "warpgroup_gemm"),
+    ("n8c96h14w14_o96k1_float16_nhwc", "gemm_universal"),
     ("n8c96h14w14_o96k1_float16", "plane_gemm")])
 def test_a_kernel_reads_what_the_one_before_wrote(torch, token, algorithm):
     """Launches of a graph, of which each begins early and fetches ahead, where they may."""
@@ -169,7 +170,7 @@ def test_a_kernel_reads_what_the_one_before_wrote(torch, token, algorithm):
     if algorithm is not None and not device.warpgroups:
         pytest.skip(f"{device.name} has no warpgroups, which {algorithm} takes")
     ahead = [tiling for tiling in dscore.solve(problem, device, algorithm=algorithm)
-             if getattr(tiling, "ahead", False)]
+             if getattr(tiling, "ahead", algorithm is not None)]
     plans = [make_plan(problem, device, tiling) for tiling in (
         dscore.plan_for(token, device).tiling, *ahead[::max(len(ahead) // 8, 1)])]
     HIP.prepare(plans)

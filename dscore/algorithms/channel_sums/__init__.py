@@ -38,6 +38,7 @@ from dscore.algorithms.channel_vectors.tiling import (
     vector_elements,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.early_start import AHEAD_LIMIT
 from dscore.algorithms.gemm import CLUSTER_LIMIT
 from dscore.algorithms.row_reuse.view import axes_of
 from dscore.algorithms.tap_sums import MOST_SLICES
@@ -84,9 +85,7 @@ class ChannelSums(Algorithm):
               lambda c: (c.tiling.bands, shape_of(c.problem, c.tiling).rows),
               lambda c: "of a row at least"),
         CLUSTER_LIMIT,
-        Limit("E-AHEAD", "ahead", "", "",
-              lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
-              lambda c: "needs a device with an early start"),
+        AHEAD_LIMIT,
         Limit("E-ROWS", "unrolled rows", "", "",
               lambda c: (shape_of(c.problem, c.tiling).rows, MOST_UNROLLED_ROWS),
               legality=False, hardware=True),

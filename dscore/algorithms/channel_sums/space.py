@@ -9,6 +9,7 @@ import numpy as np
 from dscore.algorithms.channel_sums.tiling import channel_tiles, shape_of
 from dscore.algorithms.channel_vectors.space import tiles, usual_tiles
 from dscore.algorithms.columns import ceil_div, concatenate, distinct, powers_of_two, select
+from dscore.algorithms.early_start import with_ahead
 from dscore.algorithms.row_reuse.view import axes_of
 from dscore.algorithms.tap_sums import MOST_SLICES
 from dscore.core.device import Device
@@ -19,8 +20,6 @@ _BLOCKS_PER_CU = (1, 2, 4)
 _STAGES_BANDS = ((1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (3, 1))
 # Reads of LDS for an output, over the least of any tile, at most.
 _MOST_READS = 1.8
-# Blocks for each compute unit up to which row_reuse was seen to gain by working ahead.
-_MOST_BLOCKS_AHEAD = 32
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
@@ -31,7 +30,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     columns = _shared(columns, problem, device)
     columns.arithmetic = np.full(len(columns.vector), "plain")
     columns = _staged(columns, problem, device)
-    return _with_ahead(columns, problem, device)
+    blocks = channel_tiles(problem, columns) * columns.slices * columns.cluster
+    return with_ahead(columns, blocks, device)
 
 
 def _alone(columns: SimpleNamespace) -> SimpleNamespace:
@@ -81,15 +81,3 @@ def _staged(columns: SimpleNamespace, problem: ConvProblem, device: Device) -> S
                 **vars(columns), stages=0 * shape.rows + stages,
                 bands=0 * shape.rows + bands), useful))
     return concatenate(*parts)
-
-
-def _with_ahead(columns: SimpleNamespace, problem: ConvProblem,
-                device: Device) -> SimpleNamespace:
-    """The columns as they are, and where it may gain anything, working ahead."""
-    plain = SimpleNamespace(**vars(columns), ahead=columns.vector < 0)
-    if not device.early_start:
-        return plain
-    few = channel_tiles(problem, columns) * columns.slices * columns.cluster <= (
-        _MOST_BLOCKS_AHEAD * device.compute_units)
-    return concatenate(plain, select(SimpleNamespace(**vars(columns), ahead=columns.vector > 0),
-                                     few))

@@ -37,6 +37,7 @@ from dscore.algorithms.channel_vectors.tiling import (
     vector_elements,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.early_start import AHEAD_LIMIT
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.core.device import Device
 from dscore.core.numerics import ACCUMULATOR, FLOATS
@@ -130,9 +131,7 @@ class ChannelVectors(Algorithm):
         Limit("E-BANDS", "bands", "", "",
               lambda c: (c.tiling.bands, shape_of(c.problem, c.tiling).rows),
               lambda c: "of a row at least"),
-        Limit("E-AHEAD", "ahead", "", "",
-              lambda c: (1 * c.tiling.ahead, int(c.device.early_start)),
-              lambda c: "needs a device with an early start"),
+        AHEAD_LIMIT,
         Limit("E-UNIT", "rows and columns left", "", "",
               lambda c: (_beside_units(c), 0), _units),
         Limit("E-ROWS", "unrolled rows", "", "",

@@ -23,6 +23,7 @@ from dscore.algorithms.columns import (
     select,
     select_or_all,
 )
+from dscore.algorithms.early_start import with_ahead
 from dscore.algorithms.row_reuse.view import Axis, view_of
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
@@ -38,8 +39,6 @@ _MOST_OUTPUTS, _LEAST_THREADS, _MOST_THREADS, _LEAST_LANES = 256, 48, 512, 0.75
 _MOST_BESIDE, _MOST_BESIDE_UNITS = 1.34, 1.8
 # Wavefronts over the channels, and segments of columns, of matrix units.
 _WAVES_C, _SEGMENTS = (1, 2, 3, 4, 6, 8), (1, 2, 4, 7, 14)
-# Blocks for each compute unit up to which row_reuse was seen to gain by working ahead.
-_MOST_BLOCKS_AHEAD = 32
 
 Axes = tuple[Axis, Axis]
 
@@ -55,7 +54,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
                           problem.spec.element.bytes * (shape.tile + shape.filters))
     if problem.spec.dtype in device.matrix_types and not problem.spec.element.exact:
         columns = concatenate(columns, _on_units(problem, axes, device))
-    return _with_ahead(_banded(columns, problem, device), problem, device)
+    columns = _banded(columns, problem, device)
+    return with_ahead(columns, blocks(problem, columns), device)
 
 
 def _on_units(problem: ConvProblem, axes: Axes, device: Device) -> SimpleNamespace:
@@ -131,14 +131,3 @@ def _banded(columns: SimpleNamespace, problem: ConvProblem, device: Device) -> S
     return concatenate(*(select(SimpleNamespace(**vars(columns), bands=0 * rows + count),
                                 count <= rows)
                          for count in (_BANDS if device.asynchronous_copies else (1,))))
-
-
-def _with_ahead(columns: SimpleNamespace, problem: ConvProblem,
-                device: Device) -> SimpleNamespace:
-    """The columns as they are, and where it may gain anything, working ahead."""
-    plain = SimpleNamespace(**vars(columns), ahead=columns.vector < 0)
-    if not device.early_start:
-        return plain
-    few = blocks(problem, columns) <= _MOST_BLOCKS_AHEAD * device.compute_units
-    return concatenate(plain, select(SimpleNamespace(**vars(columns), ahead=columns.vector > 0),
-                                     few))

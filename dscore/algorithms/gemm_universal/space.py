@@ -18,7 +18,13 @@ from dscore.algorithms.columns import (
     select,
     select_or_all,
 )
-from dscore.algorithms.gemm_universal.tiling import direct, fragment_of, sizes_of, streams
+from dscore.algorithms.gemm_universal.tiling import (
+    direct,
+    fragment_of,
+    single,
+    sizes_of,
+    streams,
+)
 from dscore.core.device import MATRIX_WAVEFRONT, Device
 from dscore.core.numerics import ACCUMULATOR, ARITHMETICS, Element
 from dscore.core.problem import ConvProblem
@@ -54,7 +60,9 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     tiles = ceil_div(sizes.m, c.tile_m) * ceil_div(sizes.n, c.tile_n)
     steps = ceil_div(ceil_div(sizes.k, c.step), c.cluster * c.parts)
     keep = (c.stages <= np.maximum(3, steps * c.repeat + 1)) & ((c.stages != 1) | (steps == 1))
-    keep &= (c.cluster == 1) | (tiles * c.cluster <= 2 * device.compute_units)
+    # Clusters that copy single halves or bytes took 30 us where other kernels take 10.
+    keep &= (c.cluster == 1) | ((tiles * c.cluster <= 2 * device.compute_units)
+                                & (not single(problem)))
     keep &= (c.parts == 1) | (tiles * c.cluster * c.parts <= _MOST_SHARES * device.compute_units)
     keep &= (c.repeat == 1) | (tiles >= c.repeat * device.compute_units)
     if element != ACCUMULATOR and sizes.along_b:

@@ -143,6 +143,12 @@ def vectors_of(problem: ConvProblem) -> tuple[int, int, int]:
     return a, b, out
 
 
+def single(problem: ConvProblem) -> bool:
+    """Whether elements of an operand move one by one, each less than the 4 bytes of an asynchronous
+    copy: through registers, so that every step waits for memory."""
+    return min(vectors_of(problem)[:2]) * problem.spec.element.bytes < WORD_BYTES
+
+
 def fragment_of(element: Element, t: Any) -> Count:
     """Summed elements of an instruction."""
     if element.exact:

@@ -22,7 +22,7 @@ from dscore.algorithms.gemm_universal.tiling import channels_last
 from dscore.algorithms.plane_gemm import cost
 from dscore.algorithms.plane_gemm.space import columns_of
 from dscore.algorithms.plane_gemm.tiling import EIGHT, PlaneGemmTiling, apart_of, shape_of
-from dscore.algorithms.warpgroup_gemm import AHEAD, unmapped
+from dscore.algorithms.warpgroup_gemm import unmapped
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS
 from dscore.core.device import Device
 from dscore.core.plan import Plan, Violation
@@ -64,7 +64,6 @@ class PlaneGemm(Algorithm):
               lambda c: (remainder(c.tiling.step, _least_step(c.problem)), 0),
               lambda c: f"a step in whole tiles of LDS, of {_least_step(c.problem)} channels"),
         Limit("E-STAGES", "stages", "", "", lambda c: (c.tiling.stages, MOST_STAGES)),
-        AHEAD,
     )
     spaces = (SpaceGenerator(True, columns_of),)
     compared = True  # small layers gemm_universal takes faster
@@ -121,7 +120,7 @@ class PlaneGemm(Algorithm):
         t: Any = plan.tiling
         shape = shape_of(plan.problem, t)
         return (t.tile_m, t.tile_p, t.images, t.step, t.stages, t.repeat, int(shape.kept),
-                int(t.ahead), shape.vector, str(bool(shape.whole)).lower(),
+                shape.vector, str(bool(shape.whole)).lower(),
                 f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:

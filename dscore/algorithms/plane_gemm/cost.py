@@ -17,12 +17,11 @@ from dscore.core.numerics import WORD_BYTES
 # timings in float16 of 13 layers, 12 of them at batch 32, on the scale on which gemm_universal's
 # estimates are for the same layers, which calls compare these with (docs/model.md). `untimed` keeps
 # the model from single images and input gradients, which no GPU has timed; who names the algorithm
-# has them; `ahead` puts tilings that work ahead, which none has timed either, behind the same that
-# do not.
+# has them.
 WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 212.0, "copy": 1.54,
            "rounds": 56.1, "result": 11.8, "tile": 124.0, "wait": 1180.0, "serial": 0.392,
            "block": 1410.0, "memory": 1.36, "loaded": 0.398, "first": 0.324, "norm": 1.7,
-           "fill": 0.227, "move": 12.0, "store": 153.0, "untimed": 1e6, "ahead": 1.0}
+           "fill": 0.227, "move": 12.0, "store": 153.0, "untimed": 1e6}
 
 
 def named(case: Case) -> dict[str, Count]:
@@ -56,8 +55,7 @@ def work(case: Case) -> Work:
         waits=weight["wait"] * (1 + turns / 2) + weight["step"] * rounds
         + weight["tile"] * t.repeat + weight["move"] * rounds * moved_rows
         + weight["store"] * stores
-        + weight["untimed"] * (problem.operation != "conv" or problem.batch == 1)
-        + weight["ahead"] * t.ahead,
+        + weight["untimed"] * (problem.operation != "conv" or problem.batch == 1),
         fill_bytes=weight["fill"] * (shape.plane_bytes + shape.filter_bytes
                                      + problem.spec.element.bytes * t.tile_m * columns),
         l2_bytes=weight["loaded"] * loads)

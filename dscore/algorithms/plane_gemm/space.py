@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from dscore.algorithms.columns import ceil_div, distinct, grid, select
-from dscore.algorithms.plane_gemm.tiling import EIGHT, apart_of, shape_of
-from dscore.algorithms.warpgroup_gemm.space import with_ahead
+from dscore.algorithms.plane_gemm.tiling import EIGHT, apart_of
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROW, ROWS
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
@@ -43,7 +42,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         tile_m=c.tile_m, tile_p=c.tile_p, images=c.images, step=c.step, stages=c.stages,
         repeat=repeat, kept=c.kept), keep))
     chosen.kept = chosen.kept == 1
-    return with_ahead(chosen, shape_of(problem, chosen).lds_bytes, device)
+    return chosen
 
 
 def _pixels(area: int) -> list[int]:

@@ -26,8 +26,7 @@ class PlaneGemmTiling(Tiling):
     A block computes `tile_m` channels, 64 by a warpgroup, of `tile_p` pixels of each of `images`
     planes. The summed channels come `step` at a time through a ring of `stages` LDS buffers, which
     a further wavefront fills by the copy engine. A block takes `repeat` tiles of pixels one after
-    the other. `kept`: the filters of all steps stay in LDS meanwhile. `ahead`: blocks that come
-    while the kernel before still runs ask the L2 cache for what the first tiles take.
+    the other. `kept`: the filters of all steps stay in LDS meanwhile.
     """
 
     tile_m: int
@@ -37,7 +36,6 @@ class PlaneGemmTiling(Tiling):
     stages: int
     repeat: int = 1
     kept: bool = False
-    ahead: bool = False
 
     algorithm: ClassVar[str] = "plane_gemm"
 
@@ -49,8 +47,7 @@ class PlaneGemmTiling(Tiling):
         'plane_gemm_t128x56_i2_k64x4_r3_kept'
         """
         return (f"plane_gemm_t{self.tile_m}x{self.tile_p}_i{self.images}_k{self.step}x{self.stages}"
-                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}{'_kept' * self.kept}"
-                f"{'_ahead' * self.ahead}")
+                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}{'_kept' * self.kept}")
 
 
 @dataclass(frozen=True)

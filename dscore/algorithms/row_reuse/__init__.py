@@ -21,6 +21,7 @@ from dscore.algorithms.base import (
     require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.early_start import AHEAD_LIMIT
 from dscore.algorithms.registers import roomy
 from dscore.algorithms.row_reuse import cost
 from dscore.algorithms.row_reuse.space import columns_of
@@ -103,9 +104,7 @@ class RowReuse(Algorithm):
               lambda c: (_no_floats(c), 0), lambda c: "of floats, from registers only"),
         Limit("E-BOTH", "results through LDS", "", "", lambda c: (_wider(c), 0),
               lambda c: "of the type of elements"),
-        Limit("E-AHEAD", "ahead", "", "",
-              lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
-              lambda c: "needs a device with an early start"),
+        AHEAD_LIMIT,
         Limit("E-SPAN", "columns left", "", "", lambda c: (_columns_left(c), 0),
               lambda c: "through LDS a block takes whole rows"),
         Limit("E-SPAN-H", "rows left", "", "", lambda c: (_rows_left(c), 0),

@@ -16,6 +16,7 @@ from dscore.algorithms.columns import (
     select,
     select_or_all,
 )
+from dscore.algorithms.early_start import with_ahead
 from dscore.algorithms.row_reuse.tiling import STAGINGS, blocks
 from dscore.algorithms.row_reuse.view import Axis, View, view_of
 from dscore.core.device import Device
@@ -31,8 +32,6 @@ _MOST_OUTPUTS, _MOST_REGISTER_ROWS = 64, 16
 _LEAST_THREADS, _MOST_THREADS = 48, 512
 _LEAST_LANES = 0.75
 _LEAST_RUN = 32
-# Blocks for each compute unit up to which working ahead was seen to gain (docs/benchmark_notes.md).
-_MOST_BLOCKS_AHEAD = 32
 # Wavefronts of a block that several whole planes are to fill.
 _STAGED_WAVES = (1, 2, 3, 4, 6, 8, 12)
 
@@ -42,7 +41,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     view = view_of(problem)
     exact = problem.spec.element.exact
     columns = concatenate(_from_registers(view, device, exact), _through_lds(view, device))
-    columns = _with_ahead(columns, problem, device)
+    columns = with_ahead(columns, blocks(problem, columns), device, columns.staging != 0)
     threads = columns.planes * columns.lanes_h * columns.lanes_w
     keep = columns.lanes_h * columns.thread_h < 2 * view.rows.written_size + view.rows.unit - 1
     keep &= columns.planes < 2 * view.planes
@@ -53,20 +52,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     if problem.spec.out_element != problem.spec.element:
         columns = select(columns, columns.staging != STAGINGS.index("both"))
     columns.staging = np.asarray(STAGINGS)[columns.staging]
-    columns.column_reuse, columns.ahead = columns.column_reuse == 1, columns.ahead == 1
+    columns.column_reuse = columns.column_reuse == 1
     return columns
-
-
-def _with_ahead(columns: SimpleNamespace, problem: ConvProblem,
-                device: Device) -> SimpleNamespace:
-    """The columns as they are, and where it may gain anything, working ahead."""
-    count = len(columns.planes)
-    plain = SimpleNamespace(**vars(columns), ahead=np.zeros(count, dtype=np.int64))
-    if not device.early_start:
-        return plain
-    ahead = SimpleNamespace(**vars(columns), ahead=np.ones(count, dtype=np.int64))
-    few = blocks(problem, columns) <= _MOST_BLOCKS_AHEAD * device.compute_units
-    return concatenate(plain, select(ahead, few & (columns.staging != 0)))
 
 
 def _thread_heights(view: View) -> list[int]:

@@ -18,6 +18,7 @@ from dscore.algorithms.base import (
     require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.early_start import AHEAD_LIMIT
 from dscore.algorithms.gemm import CLUSTER_LIMIT
 from dscore.algorithms.registers import roomy
 from dscore.algorithms.tap_sums import cost
@@ -70,9 +71,7 @@ class TapSums(Algorithm):
                                     MOST_SLICES * c.tiling.cluster)),
               lambda c: f"blocks that share images and rows; slices at most {MOST_SLICES}"),
         CLUSTER_LIMIT,
-        Limit("E-AHEAD", "ahead", "", "",
-              lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
-              lambda c: "needs a device with an early start"),
+        AHEAD_LIMIT,
         Limit("E-TAPS", "taps", "", "",
               lambda c: (c.tiling.taps_h * c.tiling.taps_w, c.problem.spec.products),
               lambda c: "a tile of the filter"),

@@ -16,6 +16,7 @@ from dscore.algorithms.columns import (
     select,
     select_or_all,
 )
+from dscore.algorithms.early_start import with_ahead
 from dscore.algorithms.tap_sums.tiling import blocks, shape_of
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
@@ -32,8 +33,6 @@ _MOST_OUTPUTS, _LEAST_THREADS, _MOST_THREADS, _LEAST_LANES = 64, 48, 512, 0.75
 _MOST_TAPS, _MOST_TAPS_W = 49, 32
 # Blocks for each compute unit that slices are to make, and of one slice, at most.
 _BLOCKS_PER_CU, _MOST_SLICES = (1, 2, 4, 8), 128
-# Blocks for each compute unit up to which row_reuse was seen to gain by working ahead.
-_MOST_BLOCKS_AHEAD = 32
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
@@ -45,18 +44,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     lanes = ceil_div(threads, device.wavefront) * device.wavefront
     usual = (threads >= _LEAST_THREADS) & (threads <= _MOST_THREADS)
     usual &= threads >= _LEAST_LANES * lanes
-    return _with_ahead(_sliced(select_or_all(tiles, usual), problem, device), problem, device)
-
-
-def _with_ahead(columns: SimpleNamespace, problem: ConvProblem,
-                device: Device) -> SimpleNamespace:
-    """The columns as they are, and where it may gain anything, working ahead."""
-    plain = SimpleNamespace(**vars(columns), ahead=columns.planes < 0)
-    if not device.early_start:
-        return plain
-    few = blocks(problem, columns) <= _MOST_BLOCKS_AHEAD * device.compute_units
-    return concatenate(plain, select(SimpleNamespace(**vars(columns), ahead=columns.planes > 0),
-                                     few))
+    columns = _sliced(select_or_all(tiles, usual), problem, device)
+    return with_ahead(columns, blocks(problem, columns), device)
 
 
 def _tap_rows(problem: ConvProblem, device: Device) -> int:

@@ -43,11 +43,6 @@ MOST_STAGES = 8
 _BESIDE, _MOST_BESIDE = 28, 76
 
 
-AHEAD = Limit("E-AHEAD", "ahead", "", "",
-              lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
-              lambda c: "needs a device with an early start")
-
-
 def _part_boxes(case: Case) -> Count:
     """Columns of the last box of results that are those of the next tile; of int8, which leaves by
     vectors, those of the last vector."""
@@ -140,7 +135,6 @@ class WarpgroupGemm(Algorithm):
         Limit("E-REPEAT", "repeat", "", "",
               lambda c: (np.where(c.tiling.parts > 1, c.tiling.repeat + c.tiling.kept, 1), 1),
               lambda c: "parts have one tile of rows each, and keep none"),
-        AHEAD,
         Limit("E-PARTS", "parts", "", "", lambda c: (c.tiling.parts, _most_parts(c)),
               lambda c: "of a weight gradient; each has a result of its own in the workspace"),
     )
@@ -207,7 +201,7 @@ class WarpgroupGemm(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.tile_m, t.tile_n, t.step, t.stages, t.repeat,
-                int(shape_of(plan.problem, t).kept), t.parts, int(t.ahead),
+                int(shape_of(plan.problem, t).kept), t.parts,
                 f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:

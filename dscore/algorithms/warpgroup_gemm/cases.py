@@ -38,7 +38,7 @@ def templates(draw: Any, device: Device) -> Template:
     tiling = WarpgroupGemmTiling(
         tile_m=ROWS * draw(st.integers(1, 3)), tile_n=tile_n, step=step,
         stages=draw(st.integers(2, 4)), repeat=draw(st.integers(1, 3)) if parts == 1 else 1,
-        kept=parts == 1 and draw(st.booleans()), parts=parts, ahead=draw(st.booleans()))
+        kept=parts == 1 and draw(st.booleans()), parts=parts)
     return KeptTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn,
                         draw(st.integers(1, 2)) * tiling.kept)
 

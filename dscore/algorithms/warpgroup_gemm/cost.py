@@ -13,14 +13,13 @@ from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 # `product`: clocks of a SIMD for an instruction's eight columns; `copy`: of a step; `result`: of a
 # pair of results; `step` and `tile`: of the end of either; `sum_launch`: of the kernel that adds
 # parts, `part` bytes for a byte of them; `ragged`, an estimate, those of results whose boxes begin
-# within sectors; `odd`: of results that leave as a span, of 135 timings of which 68 were such;
-# `ahead` puts tilings that work ahead, which no GPU has timed, behind the same that do not.
+# within sectors; `odd`: of results that leave as a span, of 135 timings of which 68 were such.
 # The other weights were fitted to 238 timings in float16 of P1-P45 at batches 1 to 64, and of the
 # gradients of six layers at batch 32 (docs/model.md).
 WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "copy": 49.3, "result":
            0.0149, "tile": 0.604, "wait": 1290.0, "serial": 0.854, "block": 1290.0, "memory": 1.19,
            "loaded": 0.199, "first": 0.324, "norm": 1.7, "fill": 0.208, "sum_launch": 3780.0,
-           "part": 1.02, "ragged": 1.0, "odd": 500.0, "ahead": 1.0}
+           "part": 1.02, "ragged": 1.0, "odd": 500.0}
 # Of int8, whose results take instructions that those of floats do not: fitted to 887 timings of
 # P1-P45 at batches 1 to 64.
 BYTES = {"product": 1.66, "copy": 39.1, "result": 3.77, "tile": 366.0, "wait": 702.0,
@@ -61,8 +60,7 @@ def work(case: Case) -> Work:
         products=busy * weight["product"] * rounds * t.step * bytes_ / 32 * t.tile_n / 8,
         lds=weight["lds"] * named(case)["LDS clocks"], lines=0.0,
         waits=weight["wait"] * (1 + turns / 2) + weight["step"] * rounds
-        + weight["tile"] * t.repeat + weight["sum_launch"] * shared + weight["odd"] * odd
-        + weight["ahead"] * t.ahead,
+        + weight["tile"] * t.repeat + weight["sum_launch"] * shared + weight["odd"] * odd,
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
                                      + bytes_ * t.tile_m * t.tile_n),
         l2_bytes=weight["loaded"] * loads + weight["part"] * partial

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from dscore.algorithms.columns import Count, ceil_div, concatenate, distinct, grid, select
+from dscore.algorithms.columns import ceil_div, distinct, grid, select
 from dscore.algorithms.gemm_universal.tiling import sizes_of
-from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS, row_of, shape_of
+from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS, row_of
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
@@ -17,8 +17,6 @@ _PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
 # Blocks for each compute unit beyond which shares of the summed pixels only add up; and those among
 # which tiles are shared evenly.
 _MOST_SHARES, _RESIDENT = 2, (1, 2, 3, 4, 6)
-# Bytes of LDS that the driver takes of each block.
-_LDS_OF_DRIVER = 1024
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
@@ -51,17 +49,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         parts=c.parts)
     chosen = distinct(select(columns, keep))
     chosen.kept = chosen.kept == 1
-    return with_ahead(chosen, shape_of(problem, chosen).lds_bytes, device)
-
-
-def with_ahead(columns: SimpleNamespace, lds_bytes: Count, device: Device) -> SimpleNamespace:
-    """The columns as they are, and working ahead where a block leaves LDS for one of the next
-    kernel."""
-    plain = SimpleNamespace(**vars(columns), ahead=lds_bytes < 0)
-    if not device.early_start:
-        return plain
-    return concatenate(plain, select(SimpleNamespace(**vars(columns), ahead=lds_bytes > 0),
-                                     2 * (lds_bytes + _LDS_OF_DRIVER) <= device.lds_bytes_per_cu))
+    return chosen
 
 
 def _columns(problem: ConvProblem) -> list[int]:

@@ -34,8 +34,7 @@ class WarpgroupGemmTiling(Tiling):
     elements come `step` at a time through a ring of `stages` LDS buffers, which a further wavefront
     fills by the copy engine. A block takes `repeat` tiles of rows one after the other. `kept`: all
     steps of the columns' operand stay in LDS meanwhile. `parts` blocks share the summed pixels of a
-    weight gradient, whose parts a further kernel adds. `ahead`: blocks that come while the kernel
-    before still runs ask the L2 cache for what the first tiles take.
+    weight gradient, whose parts a further kernel adds.
     """
 
     tile_m: int
@@ -45,7 +44,6 @@ class WarpgroupGemmTiling(Tiling):
     repeat: int = 1
     kept: bool = False
     parts: int = 1
-    ahead: bool = False
 
     algorithm: ClassVar[str] = "warpgroup_gemm"
 
@@ -59,7 +57,7 @@ class WarpgroupGemmTiling(Tiling):
         return (f"warpgroup_gemm_t{self.tile_m}x{self.tile_n}_k{self.step}x{self.stages}"
                 f"{f'_r{self.repeat}' if self.repeat > 1 else ''}"
                 f"{'_kept' * self.kept}"
-                f"{f'_p{self.parts}' if self.parts > 1 else ''}{'_ahead' * self.ahead}")
+                f"{f'_p{self.parts}' if self.parts > 1 else ''}")
 
 
 @dataclass(frozen=True)

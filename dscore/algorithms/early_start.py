@@ -1,0 +1,31 @@
+"""What tilings that work ahead have in common: on devices whose blocks may come while the kernel
+before still runs (`Device.early_start`), and then ask the L2 cache for what they will read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from dscore.algorithms.base import Limit
+from dscore.algorithms.columns import Count, concatenate, select
+from dscore.core.device import Device
+
+AHEAD_LIMIT = Limit("E-AHEAD", "ahead", "", "",
+                    lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
+                    lambda c: "needs a device with an early start")
+# Blocks for each compute unit up to which row_reuse was seen to gain by working ahead
+# (docs/benchmark_notes.md).
+_MOST_BLOCKS = 32
+
+
+def with_ahead(columns: SimpleNamespace, blocks: Count, device: Device,
+               able: Count = True) -> SimpleNamespace:
+    """The columns as they are, and working ahead where those that are *able* may gain by it."""
+    first, *_ = vars(columns).values()
+    plain = SimpleNamespace(**vars(columns), ahead=np.zeros(len(first), dtype=bool))
+    if not device.early_start:
+        return plain
+    ahead = SimpleNamespace(**vars(columns), ahead=np.ones(len(first), dtype=bool))
+    few = blocks <= _MOST_BLOCKS * device.compute_units
+    return concatenate(plain, select(ahead, few & able))
