@@ -62,7 +62,7 @@ struct ChannelBlock : View::template Kernel<T, Results> {
     return ceil_div(Images::out_height(s), block_h);
   }
   // Channel tile fastest, then column tile, row tile, image.
-  static int blocks(const Shape &s) {
+  static __host__ __device__ int blocks(const Shape &s) {
     return channel_tiles(s) * column_tiles(s) * row_tiles(s) * s.batch;
   }
 

@@ -73,6 +73,7 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     lane_h = thread / (t::lanes_c * t::lanes_w);
     channel = first_channel + lane_c * t::vector;
     out_row = Block::top + lane_h * t::thread_h, out_column = Block::left + lane_w * t::thread_w;
+    if (thread == 0) prefetch_channels<Results>(args, s.out_channels, Block::blocks(s));
   }
 
   static __device__ Word word_of(const T *from) { return bits_as<Word>(read_vector<4>(from)); }
@@ -103,22 +104,22 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
         }
   }
 
-  // Biases, less the zero point by the sum of the filter; and multipliers.
   __device__ void load_channels(const Arguments &args) {
-    const int32_t zero = Results::zero_of(args);
     DSCORE_UNROLL
-    for (int v = 0; v < t::vector; v += 4) {
+    for (int v = 0; v < t::vector; v += 4)
       Results::template channels<4>(args, channel + v, s.out_channels, biases + v, multipliers + v);
+  }
+  // Takes the zero point by the sum of the filter off the biases.
+  __device__ void correct_biases(int32_t zero) {
+    DSCORE_UNROLL
+    for (int n = 0; n < t::vector; n++) {
+      int32_t sum = 0;
       DSCORE_UNROLL
-      for (int n = v; n < v + 4; n++) {
-        int32_t sum = 0;
+      for (int f = 0; f < L::kernel_h; f++)
         DSCORE_UNROLL
-        for (int f = 0; f < L::kernel_h; f++)
-          DSCORE_UNROLL
-          for (int word = 0; word < Of::words; word++) sum = add_bytes(taps[f][0][word][n], sum);
-        biases[n] = static_cast<int32_t>(static_cast<Word>(biases[n]) -
-                                         static_cast<Word>(zero) * static_cast<Word>(sum));
-      }
+        for (int word = 0; word < Of::words; word++) sum = add_bytes(taps[f][0][word][n], sum);
+      biases[n] = static_cast<int32_t>(static_cast<Word>(biases[n]) -
+                                       static_cast<Word>(zero) * static_cast<Word>(sum));
     }
   }
 
@@ -218,16 +219,18 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   __device__ void run(const Arguments &args) {
     if constexpr (t::ahead) admit_next_kernel();
     // What is outside the image is x's zero point.
-    tile.fill = static_cast<Word>(Results::zero_of(args) & 0xFF) * 0x01010101u;
+    const int32_t zero = Results::zero_of(args);
+    tile.fill = static_cast<Word>(zero & 0xFF) * 0x01010101u;
     Block::start_loads();
     const bool live = thread < t::used_threads && channel < s.out_channels &&
                       out_row < Images::out_height(s) && out_column < Images::out_width(s);
     const Points points = Results::points_of(args);
+    if (live) load_channels(args);  // while the tile is on its way
     DSCORE_UNROLL
     for (int band = 0; band < t::bands; band++) {
       Block::wait_for(band);
       if (!live) continue;
-      if (band == 0) load_taps(), load_channels(args);
+      if (band == 0) load_taps(), correct_biases(zero);
       walk(band, args, points);
     }
   }

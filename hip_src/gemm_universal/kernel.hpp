@@ -54,6 +54,7 @@ template <class Tiling, class Layer, class Shape_, class Epilogue>
 struct PointwiseForward : PlainRoles {
   using Shape = Shape_;
   using Arguments = typename Epilogue::Arguments;
+  using Results = Epilogue;
   static constexpr bool last = Tiling::last;
   using Places = InputPixels<Layer, Shape, Tiling::gathered>;
   using Images = ImagesOf<Shape, Places, last, false>;

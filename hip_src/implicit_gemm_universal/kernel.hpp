@@ -167,6 +167,7 @@ struct ImplicitGemmUniversal
 
   __device__ void run(const Arguments &args) {
     T *const lds = buffers();
+    Tiles::read_zero(args);
     run_ring<t>(*this, lds, least(steps_each(s), all_steps(s) - first_step),
                 [&](T *buffer, int) { Tiles::arrived(buffer); });
     take_off_zero();

@@ -38,7 +38,9 @@ struct ImplicitGemmUniversalTiles : ImplicitGemmPatch<T, t, Layer, Shape, Epilog
   uint32_t fill = 0;
 
   __device__ ImplicitGemmUniversalTiles(const Arguments &args, const Shape &shape)
-      : Base(args, shape) {
+      : Base(args, shape) {}
+  // Before anything is copied.
+  __device__ void read_zero(const Arguments &args) {
     if constexpr (t::exact) {
       zero = Epilogue::zero_of(args);
       fill = static_cast<uint32_t>(zero & 0xFF) * 0x01010101u;

@@ -96,6 +96,7 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     const int k = Roles::k(s);
     prefetch_share<T>(Roles::planes(args), images * k * area(s), blocks(s));
     prefetch_share<T>(Roles::filters(args), Roles::m(s) * k, blocks(s));
+    prefetch_channels<typename Roles::Results>(args, Roles::m(s), blocks(s));
   }
 
   // Calls each(a tile's first image, its first pixel, whether it is the block's first tile).

@@ -72,9 +72,9 @@ struct IntegerRowWalk : RowSource<T, Tiling, View, Shape_, Results> {
   Word fill;  // x's zero point, which all is that lies outside the image
   float multiplier = 0.0f;
 
-  __device__ IntegerRowWalk(const Arguments &args, const Shape &shape)
-      : Block(args, shape),
-        fill(static_cast<Word>(Results::zero_of(args) & 0xFF) * 0x01010101u) {}
+  __device__ IntegerRowWalk(const Arguments &args, const Shape &shape) : Block(args, shape) {
+    if (thread == 0) prefetch_channels<Results>(args, s.out_channels, Block::blocks(s));
+  }
 
   __device__ void load_taps() {
     const T *filter = w + plane % s.out_channels * L::taps;
@@ -242,6 +242,7 @@ struct IntegerRowWalk : RowSource<T, Tiling, View, Shape_, Results> {
     if constexpr (t::ahead) admit_next_kernel();
     if constexpr (t::through_lds) Block::start_load();
     // Filters come to registers meanwhile.
+    fill = static_cast<Word>(Results::zero_of(args) & 0xFF) * 0x01010101u;
     load_taps();
     load_channel(args);
     const Points points = Results::points_of(args);

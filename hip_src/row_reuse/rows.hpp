@@ -28,7 +28,7 @@ struct RowSource : RowReuseBlock<T, Tiling, View, Shape, Results> {
   static_assert(t::span_in * sizeof(T) % lds_alignment == 0, "results begin aligned");
 
   // Column tile fastest, then row tile, then planes.
-  static int blocks(const Shape &s) {
+  static __host__ __device__ int blocks(const Shape &s) {
     return column_tiles(s) * row_tiles(s) * ceil_div(s.batch * s.out_channels, t::planes);
   }
 

@@ -82,20 +82,40 @@ __device__ inline void prefetch_span(const T *from, int elements) {
 #endif
 }
 
-// The same of a tensor that all blocks read: each of `blocks` asks for the whole vectors of some of
-// its lines. Were each to ask for what it reads, several would ask for the same.
+// The same of the whole vectors that lie among elements.
 template <class T>
-__device__ inline void prefetch_share(const void *tensor, int elements, int blocks) {
-  constexpr uintptr_t line = 128, vector = 16;
-  const auto address = reinterpret_cast<uintptr_t>(tensor);
+__device__ inline void prefetch_vectors(const T *from, int elements) {
+  constexpr uintptr_t vector = 16;
+  const auto address = reinterpret_cast<uintptr_t>(from);
   const uintptr_t first = (address + vector - 1) / vector * vector,
                   end = (address + elements * sizeof(T)) / vector * vector;
-  if (end <= first) return;
-  const uintptr_t each = ((end - first) / (blocks * line) + 1) * line,
-                  own = first + blockIdx.x * each;
-  if (own < end)
-    prefetch_span(reinterpret_cast<const T *>(own),
-                  static_cast<int>((own + each < end ? each : end - own) / sizeof(T)));
+  if (first < end)
+    prefetch_span(reinterpret_cast<const T *>(first), static_cast<int>((end - first) / sizeof(T)));
+}
+
+// The same of a tensor that all blocks read: each of `blocks` asks for some of its lines. Were each
+// to ask for what it reads, several would ask for the same.
+template <class T>
+__device__ inline void prefetch_share(const void *tensor, int elements, int blocks) {
+  constexpr int line = 128 / static_cast<int>(sizeof(T));
+  const int each = (elements / (blocks * line) + 1) * line;
+  const auto first = static_cast<int64_t>(blockIdx.x) * each;
+  if (first < elements)
+    prefetch_vectors(static_cast<const T *>(tensor) + first,
+                     least(each, elements - static_cast<int>(first)));
+}
+
+// The same of what results of so many channels need beside their sums, each block some.
+template <class Epilogue>
+__device__ inline void prefetch_channels(const typename Epilogue::Arguments &args, int channels,
+                                         int blocks) {
+  if constexpr (std::is_integral_v<typename Epilogue::Sum>) {
+    prefetch_vectors(static_cast<const int32_t *>(args.points), Epilogue::least_points);
+    prefetch_share<float>(args.multiplier, channels, blocks);
+    if (args.bias) prefetch_share<int32_t>(args.bias, channels, blocks);
+  } else if constexpr (Epilogue::biased) {
+    prefetch_share<typename Epilogue::Element>(args.bias, channels, blocks);
+  }
 }
 
 // The same of a product's operands: so many rows of the first, and all of the second's columns.
@@ -104,6 +124,7 @@ __device__ inline void prefetch_operands(const Arguments &args, const Shape &s, 
                                          int blocks) {
   prefetch_share<T>(Roles::a(args), rows * Roles::k(s), blocks);
   prefetch_share<T>(Roles::b(args), Roles::n(s) * Roles::k(s), blocks);
+  prefetch_channels<typename Roles::Results>(args, s.out_channels, blocks);
 }
 
 // The copies of a block of Threads. Elements lie in LDS as in memory from a multiple of 16 bytes

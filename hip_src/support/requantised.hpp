@@ -76,7 +76,7 @@ struct Requantised {
   static constexpr bool scaled = Scaled, added = Residual, biased = true;
   static constexpr bool exact = std::is_same_v<Out, int8_t>;
   static_assert(exact || !(Residual || Table), "of a result of int8");
-  static constexpr int alignment = sizeof(int32_t);
+  static constexpr int alignment = sizeof(int32_t), least_points = 4;
 
   // What an element of x stands for is its distance from this.
   static __device__ inline int32_t zero_of(const Arguments &args) {

@@ -10,6 +10,7 @@ template <class Shape_, class Epilogue>
 struct WarpgroupForward {
   using Shape = Shape_;
   using Arguments = typename Epilogue::Arguments;
+  using Results = Epilogue;
   static constexpr unsigned optional = 1u << 2;  // the bias
   static constexpr bool along_a = true, along_b = true, shared = false, works_ahead = true;
   static_assert(!Epilogue::scaled, "x comes to LDS as it is");

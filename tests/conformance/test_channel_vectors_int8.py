@@ -59,7 +59,7 @@ def test_the_reference_gives_the_exact_integers(plan):
 # The plan, the file and its source as it is, and with its fault.
 FAULTS = {
     "padding by 0": (
-        PLANS[0], "channel_vectors/integer_walk.hpp", "Results::zero_of(args) & 0xFF", "0 & 0xFF"),
+        PLANS[0], "channel_vectors/integer_walk.hpp", "(zero & 0xFF)", "(0 & 0xFF)"),
     "the taps of odd columns where those of even ones are": (
         PLANS[0], "channel_vectors/integer_walk.hpp", "taps[f][0][0][v] << 8", "taps[f][0][0][v]"),
     "a tail lane too many": (

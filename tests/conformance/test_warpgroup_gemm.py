@@ -137,7 +137,7 @@ def test_the_sanitizers_find_nothing(tmp_path):
 
 @needs_compiler
 @pytest.mark.parametrize(("name", "right", "wrong"), [
-    ("support/bulk_copy.hpp", "own + each < end ? each : end - own", "each"),
+    ("support/bulk_copy.hpp", "least(each, elements - static_cast<int>(first))", "each"),
     ("warpgroup_gemm/product.hpp", "least(Roles::m(s), t::blocks_m(s) * t::tile_m)",
      "t::blocks_m(s) * t::tile_m")], ids=["a share too long", "rows past the last"])
 def test_the_sanitizers_find_what_is_fetched_past_the_end(name, right, wrong, tmp_path):
