@@ -93,6 +93,10 @@ _LOGIC: dict[str, Callable[..., Any]] = {
     "andn2": lambda a, b: a & ~b, "orn2": lambda a, b: a | ~b, "nand": lambda a, b: ~(a & b),
     "nor": lambda a, b: ~(a | b), "xnor": lambda a, b: ~(a ^ b)}
 
+def _shifted_with_sign(a: Any, n: Any) -> Any:
+    return (np.asarray(a).astype(np.int64) >> (n & U(63)).astype(np.int64)).astype(L)
+
+
 SCALAR: dict[str, ScalarOp] = {
     "s_mov_b32": _op("u<u", lambda a: a, keeps_scc=True),
     "s_mov_b64": _op("d<d", lambda a: a, keeps_scc=True),
@@ -124,6 +128,7 @@ SCALAR: dict[str, ScalarOp] = {
     "s_ashr_i32": _op("i<ii", _nonzero(lambda a, n: a >> (n & np.int32(31)))),
     "s_lshl_b64": _op("d<du", _nonzero(lambda a, n: a << (n & U(63)).astype(L))),
     "s_lshr_b64": _op("d<du", _nonzero(lambda a, n: a >> (n & U(63)).astype(L))),
+    "s_ashr_i64": _op("d<du", _nonzero(_shifted_with_sign)),
     "s_bfe_i32": _op("u<uu", _nonzero(lambda a, b: _bfe(a, b, signed=True))),
     "s_bfe_u32": _op("u<uu", _nonzero(lambda a, b: _bfe(a, b, signed=False))),
     "s_bitset0_b32": _op("u<uu", lambda a, n: a & ~(U(1) << (n & U(31))), keeps_scc=True,

@@ -68,6 +68,7 @@ def test_saved_execs():
 
 LONGS = {"s_not_b64": lambda a, b: ~a, "s_mov_b64": lambda a, b: a,
          "s_lshl_b64": lambda a, b: a << b % 64, "s_lshr_b64": lambda a, b: a >> b % 64,
+         "s_ashr_i64": lambda a, b: signed(a, 64) >> b % 64,
          **{f"s_{name}_b64": logic for name, logic in {
              "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
              "andn2": lambda a, b: a & ~b, "orn2": lambda a, b: a | ~b,
@@ -78,7 +79,8 @@ LONGS = {"s_not_b64": lambda a, b: ~a, "s_mov_b64": lambda a, b: a,
 @pytest.mark.parametrize("opcode", LONGS)
 def test_scalar_instructions_of_64_bits(opcode):
     a, b = 0x8000_0000_1234_5678, 0xFFFF_0000_0000_0021
-    source = {"s_not_b64": "", "s_mov_b64": "", "s_lshl_b64": ", s10", "s_lshr_b64": ", s10"}.get(
+    source = {"s_not_b64": "", "s_mov_b64": "", "s_lshl_b64": ", s10", "s_lshr_b64": ", s10",
+              "s_ashr_i64": ", s10"}.get(
         opcode, ", s[10:11]")
     after = run(f"{opcode} s[12:13], s[8:9]{source}",
                 scalars={8: a, 9: a >> 32, 10: b, 11: b >> 32})
