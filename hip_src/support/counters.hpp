@@ -58,7 +58,7 @@ __device__ inline bool has_reached(const int *counter, int count) {
 // Waits until it is.
 __device__ inline void wait_for(const int *counter, int count) {
 #if defined(DSCORE_HOST)
-  while (!has_reached(counter, count)) emulation::poll();
+  emulation::poll_until([&] { return has_reached(counter, count); });
 #elif defined(__CUDACC__)
   // An acquire empties the L1 cache, so that those who have to wait poll without.
   const auto relaxed = [&] {

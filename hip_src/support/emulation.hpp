@@ -56,10 +56,11 @@ inline bool stuck() {
               barriers, shuffles, ended);
 }
 
-// Lets the threads run that wait for nothing, or poll; whether any did more than poll again. Blocks
-// that are uneven pause by chance, a few turns at a time.
+// Lets the threads run that wait for nothing, or poll; whether any did more than poll again. One
+// that has seen what it polled for may poll for something else by then. Blocks that are uneven
+// pause by chance, a few turns at a time.
 inline bool advance(Device &d) {
-  bool moved = false;
+  bool moved = d.seen = false;
   if (d.uneven && lrand48() % 4 == 0) d.pausing = static_cast<int>(lrand48());
   for (int thread : d.order) {
     Fiber &fiber = d.fibers[thread];
@@ -70,7 +71,7 @@ inline bool advance(Device &d) {
       continue;
     }
     resume(d, thread);
-    moved |= !polled || fiber.waits != Waits::at_poll;
+    moved |= !polled || fiber.waits != Waits::at_poll || d.seen;
   }
   return moved;
 }
@@ -192,8 +193,13 @@ T shuffle_down(T value, int by, int width, int site) {
   return result;
 }
 
-// A look at what another thread may change meanwhile: all others go on first.
-inline void poll() { yield(Waits::at_poll, 0); }
+// Looks at what other threads change until it is so: between two looks all others go on.
+template <class Look>
+void poll_until(Look so) {
+  bool polled = false;
+  for (; !so(); polled = true) yield(Waits::at_poll, 0);
+  device.seen |= polled;
+}
 
 // d += a · b of a wavefront's fragments (support/vendor.hpp says which lane holds what): `given`
 // are four elements of a and two of b.

@@ -162,6 +162,7 @@ struct Device {
   bool uneven = false;  // blocks pause: those whose bits are set
   int pausing = 0;
   bool misaligned = false;  // some copy, at its source or in LDS
+  bool seen = false;        // by some thread, what it polled for
   bool stray = false;       // some operand of matrix units, outside of LDS
   char error[256] = {};
   const void *main_stack = nullptr;

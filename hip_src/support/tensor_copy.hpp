@@ -130,11 +130,10 @@ __device__ inline void arrive_expecting(TransferBarrier *barrier, int bytes) {
 // Waits for the end of a phase, by the parity of the phases before it.
 __device__ inline void wait_barrier(const TransferBarrier *barrier, int parity) {
 #if defined(DSCORE_HOST)
-  emulation::make_arrivals(barrier);
-  while ((emulation::counters(barrier).phase & 1) == parity) {
-    emulation::poll();
+  emulation::poll_until([&] {
     emulation::make_arrivals(barrier);
-  }
+    return (emulation::counters(barrier).phase & 1) != parity;
+  });
 #elif defined(DSCORE_COPY_ENGINE)
   wait_for_engine(barrier, parity);
 #endif

@@ -72,7 +72,7 @@ FAULTS = {
     "a buffer released before it is read": (
         REFILLED, "warpgroup_gemm/product.hpp",
         "      if (step > 0) {\n        wait_products<1>();", "      if (step > 0) {",
-        "wait for one another"),
+        "WRONG"),
     "products of what has not come": (
         REFILLED, "warpgroup_gemm/product.hpp",
         "      wait_barrier(full + turn.stage, turn.parity);\n", "", "boxes of tensors came"),
