@@ -10,8 +10,8 @@ namespace dscore {
 // Of the image: Kept, steps whose filters stay in LDS for all tiles of a block (0 for none);
 // Vector, elements that lie side by side at a multiple of their bytes in each plane, up to 8;
 // Whole, whether a tile has all pixels of a plane.
-template <int TileM, int TileP, int Images, int Step, int Stages, int Repeat, int Kept, int Vector,
-          bool Whole, int Layout, int Wavefront>
+template <int TileM, int TileP, int Images, int Step, int Stages, int Repeat, int Kept, int Movers,
+          int Vector, bool Whole, int Layout, int Wavefront>
 struct PlaneGemmTiling {
   static constexpr int tile_m = TileM, tile_p = TileP, images = Images, step = Step;
   static constexpr int stages = Stages, repeat = Repeat, kept = Kept, wavefront = Wavefront;
@@ -21,10 +21,10 @@ struct PlaneGemmTiling {
   static constexpr int row = swizzled_row / 2, depth = 16;
   // Planes from one to the next in a box: as many of them are a multiple of 16 bytes.
   static constexpr int apart = Vector % 4 == 0 ? 2 : 8, box_rows = Step / apart;
-  // A wavefront copies; three move planes that begin within vectors.
+  // A wavefront copies; others move planes that begin within vectors.
   static constexpr bool moved = Vector % 8 != 0;
   static constexpr int consumers = groups * warpgroup_threads, movers_at = consumers + Wavefront;
-  static constexpr int movers = 3, threads = movers_at + (moved ? movers * Wavefront : 0);
+  static constexpr int movers = Movers, threads = movers_at + (moved ? movers * Wavefront : 0);
   static_assert(Wavefront == 32, "warpgroups are NVIDIA's");
   static_assert(TileM % warpgroup_rows == 0 && TileM <= most_box, "rows of whole warpgroups");
   static_assert(TileP % 8 == 0 && TileP * Images <= most_box, "columns of instructions");

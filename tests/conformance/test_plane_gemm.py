@@ -32,16 +32,18 @@ def planned(tiling, token):
 # missing; rings that are refilled or have one buffer; filters that stay.
 PLANS = [planned(PlaneGemmTiling(*fields), token) for fields, token in (
     ((64, 64, 1, 64, 2), "n1c64h8w8_o64k1_float16"),
-    ((64, 56, 1, 64, 3, 2, True), "n3c72h7w7_o40k1_float16_bias_relu"),
+    ((64, 56, 1, 64, 3, 2, True, 7), "n3c72h7w7_o40k1_float16_bias_relu"),
     ((128, 56, 2, 64, 2, 2), "n3c200h7w7_o136k1_bfloat16_bias_hardswish_residual"),
     ((64, 56, 1, 48, 2), "n2c88h14w14_o72k1_float16_bias_residual"),
     ((64, 104, 1, 32, 3, 2), "n2c40h14w14_o72k1_bfloat16"),
     ((64, 200, 1, 64, 1), "n1c80h14w14_o72k1_float16_bias_relu6_residualafter"),
     ((128, 128, 1, 16, 2, 3, True), "n1c24h20w20_o136k1_float16_relu6_residual"),
-    ((64, 40, 1, 64, 2), "n1c72h9w9_o40k1_float16_bias_residual"),
+    ((64, 40, 1, 64, 2, 1, False, 2), "n1c72h9w9_o40k1_float16_bias_residual"),
     ((64, 24, 1, 128, 1), "n1c136h5w6_o40k1_float16_bias_residual"),
     ((128, 56, 1, 64, 2, 1, True), "input_gradient_n2c136h7w7_o200k1_bfloat16"),
-    ((64, 104, 1, 48, 2, 2), "input_gradient_n2c72h14w14_o88k1_float16"))]
+    ((64, 104, 1, 48, 2, 2), "input_gradient_n2c72h14w14_o88k1_float16"),
+    ((64, 56, 1, 64, 1), "n1c200h7w7_o40k1_float16"),
+    ((64, 56, 1, 64, 1, 1, False, 1), "n1c136h1w11_o8k1_bfloat16"))]
 
 
 @needs_compiler
@@ -114,7 +116,7 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 @needs_compiler
 @pytest.mark.parametrize(("fields", "token"), [
     ((64, 56, 2, 64, 2), "n3c72h7w7_o40k1_float16_bias"),
-    ((64, 56, 1, 48, 2, 2, True), "n2c72h14w14_o40k1_float16_bias")])
+    ((64, 56, 1, 48, 2, 2, True, 7), "n2c72h14w14_o40k1_float16_bias")])
 def test_the_sanitizers_find_nothing(fields, token, tmp_path):
     named = ",".join(f"{name}={value}" for name, value in PlaneGemmTiling(
         *fields).as_dict().items())
@@ -135,7 +137,7 @@ def test_what_it_does_not_run_is_refused_by_name(token, code):
 @pytest.mark.parametrize(("fields", "code"), [
     ((64, 56, 2, 64, 2), "E-IMAGES"), ((64, 56, 1, 24, 2), "E-SLICE"),
     ((96, 56, 1, 32, 2), "E-TILE"), ((64, 264, 1, 32, 2), "E-BOX"),
-    ((64, 56, 1, 32, 9), "E-STAGES")])
+    ((64, 56, 1, 32, 9), "E-STAGES"), ((64, 56, 1, 32, 2, 1, False, 16), "E-MOVERS")])
 def test_tilings_without_a_kernel_are_refused(fields, code):
     problem = parse_problem("n2c72h12w14_o40k1_float16")
     [violation] = validate(problem, PlaneGemmTiling(*fields), H200, masked=True).violations

@@ -78,7 +78,7 @@ def _gradient(name):
     return layer.problem
 
 
-HALVES = parse_problem("n1c64h9w9_o144k1_float16_nhwc")
+HALVES, PLANES = map(parse_problem, ("n1c64h9w9_o144k1_float16_nhwc", "n2c8h8w2_o8k1_float16"))
 VGG = catalog.layers()["VGG-1"].permitting("winograd")
 WINOGRAD = (32, 32, 16, 32, 8, 8, 8, 2, 1, 8, 8)
 # One configuration for every code: (problem, device, tiling, block_n).
@@ -137,8 +137,7 @@ BROKEN = {
                TapSumsTiling(7, 7, 4, 16, 1, 1, 1, 1, 4, 3), 1),
     "E-OUTPUTS": (VGG, Z100SM, WinogradTiling(3, *WINOGRAD), 1),
     "E-DIV-P": (VGG, Z100SM, WinogradTiling(4, *WINOGRAD[:8], 5, 8, 8), 1),
-    "E-TASKS": (VGG, Z100SM, WinogradTiling(4, 8, 32, 8, 32, *WINOGRAD[4:-1], 1,
-                                             groups=2**16), 1),
+    "E-TASKS": (VGG, Z100SM, WinogradTiling(4, 8, 32, 8, 32, *WINOGRAD[4:-1], 1, groups=2**16), 1),
     "E-LDS-PRODUCT": (VGG, Z100SM, WinogradTiling(4, 128, 128, *WINOGRAD[2:6], 64, 2, 1, 8, 8), 1),
     "E-WORKSPACE": (VGG.with_batch(1024), Z100SM, WinogradTiling(4, *WINOGRAD, fused=False), 1),
     "E-PATCH": (parse_problem("n1c8h9w9_o8k3p1"), Z100SM,
@@ -150,7 +149,8 @@ BROKEN = {
                  GemmUniversalTiling(8, 32, 8, 32, 8, 1, 32, 2, repeat=2), 1),
     "E-WARPGROUPS": (HALVES, Z100SM, WarpgroupGemmTiling(64, 64, 64, 2), 1),
     "E-BOX": (HALVES, H200, WarpgroupGemmTiling(320, 64, 64, 2), 1),
-    "E-IMAGES": (parse_problem("n2c8h8w2_o8k1_float16"), H200, PlaneGemmTiling(64, 8, 2, 64, 2), 1),
+    "E-IMAGES": (PLANES, H200, PlaneGemmTiling(64, 8, 2, 64, 2), 1),
+    "E-MOVERS": (PLANES, H200, PlaneGemmTiling(64, 16, 1, 64, 2, movers=16), 1),
     "E-BOXES": (HALVES, H200, WarpgroupGemmTiling(64, 72, 64, 2), 1),
     "E-SCALE": (parse_problem("n1c64h9w9_o8k1_float16_nhwc_scaled"), Z100SM,
                 GemmUniversalTiling(8, 32, 8, 32, 8, 1, 32, 2), 1),

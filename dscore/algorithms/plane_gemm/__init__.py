@@ -21,7 +21,13 @@ from dscore.algorithms.columns import Count, remainder
 from dscore.algorithms.gemm_universal.tiling import channels_last
 from dscore.algorithms.plane_gemm import cost
 from dscore.algorithms.plane_gemm.space import columns_of
-from dscore.algorithms.plane_gemm.tiling import EIGHT, PlaneGemmTiling, apart_of, shape_of
+from dscore.algorithms.plane_gemm.tiling import (
+    EIGHT,
+    MOST_MOVERS,
+    PlaneGemmTiling,
+    apart_of,
+    shape_of,
+)
 from dscore.algorithms.warpgroup_gemm import unmapped
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS
 from dscore.core.device import Device
@@ -64,6 +70,8 @@ class PlaneGemm(Algorithm):
               lambda c: (remainder(c.tiling.step, _least_step(c.problem)), 0),
               lambda c: f"a step in whole tiles of LDS, of {_least_step(c.problem)} channels"),
         Limit("E-STAGES", "stages", "", "", lambda c: (c.tiling.stages, MOST_STAGES)),
+        Limit("E-MOVERS", "movers", "", "", lambda c: (c.tiling.movers, MOST_MOVERS),
+              lambda c: "wavefronts beside those that multiply"),
     )
     spaces = (SpaceGenerator(True, columns_of),)
     compared = True  # small layers gemm_universal takes faster
@@ -120,7 +128,7 @@ class PlaneGemm(Algorithm):
         t: Any = plan.tiling
         shape = shape_of(plan.problem, t)
         return (t.tile_m, t.tile_p, t.images, t.step, t.stages, t.repeat, int(shape.kept),
-                shape.vector, str(bool(shape.whole)).lower(),
+                t.movers, shape.vector, str(bool(shape.whole)).lower(),
                 f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:

@@ -36,7 +36,8 @@ def templates(draw: Any, device: Device) -> Template:
         tile_m=ROWS * draw(st.integers(1, 2)), tile_p=EIGHT * draw(st.integers(1, 10)),
         images=images, step=(16 * draw(st.integers(1, 5)) if vector % 4 == 0
                              else 64 * draw(st.integers(1, 2))),
-        stages=draw(st.integers(1, 4)), repeat=draw(st.integers(1, 3)), kept=draw(st.booleans()))
+        stages=draw(st.integers(1, 4)), repeat=draw(st.integers(1, 3)), kept=draw(st.booleans()),
+        movers=draw(st.integers(1, 7)))
     return PlaneTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn,
                          draw(st.integers(1, 2)) * tiling.kept, vector, whole)
 

@@ -15,8 +15,8 @@ from dscore.core.tiling import Tiling
 
 # Elements of 16 bits in a vector of 16 bytes, and rows of a tile of LDS.
 EIGHT = 8
-# Wavefronts that move planes which begin within vectors.
-MOVERS = 3
+# Wavefronts that move planes which begin within vectors: usually, others that are tried, at most.
+MOVERS, MORE_MOVERS, MOST_MOVERS = 3, 7, 15
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class PlaneGemmTiling(Tiling):
     A block computes `tile_m` channels, 64 by a warpgroup, of `tile_p` pixels of each of `images`
     planes. The summed channels come `step` at a time through a ring of `stages` LDS buffers, which
     a further wavefront fills by the copy engine. A block takes `repeat` tiles of pixels one after
-    the other. `kept`: the filters of all steps stay in LDS meanwhile.
+    the other. `kept`: the filters of all steps stay in LDS meanwhile. `movers` wavefronts move
+    planes that begin within vectors.
     """
 
     tile_m: int
@@ -36,6 +37,7 @@ class PlaneGemmTiling(Tiling):
     stages: int
     repeat: int = 1
     kept: bool = False
+    movers: int = MOVERS
 
     algorithm: ClassVar[str] = "plane_gemm"
 
@@ -45,9 +47,12 @@ class PlaneGemmTiling(Tiling):
 
         >>> PlaneGemmTiling(128, 56, 2, 64, 4, 3, True).name
         'plane_gemm_t128x56_i2_k64x4_r3_kept'
+        >>> PlaneGemmTiling(128, 56, 2, 64, 4, 3, True, movers=7).name
+        'plane_gemm_t128x56_i2_k64x4_r3_kept_m7'
         """
         return (f"plane_gemm_t{self.tile_m}x{self.tile_p}_i{self.images}_k{self.step}x{self.stages}"
-                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}{'_kept' * self.kept}")
+                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}{'_kept' * self.kept}"
+                f"{f'_m{self.movers}' if self.movers != MOVERS else ''}")
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ def shape_of(problem: ConvProblem, t: Any) -> PlaneShape:
     barriers = 2 + moved
     return PlaneShape(
         m=m, k=k, area=area, vector=vector, apart=apart, along=along, barriers=barriers,
-        whole=whole, groups=groups, waves=WAVES * groups + 1 + MOVERS * moved,
+        whole=whole, groups=groups, waves=WAVES * groups + 1 + t.movers * moved,
         boxes=columns * apart, plane_bytes=plane_bytes, filter_bytes=filter_bytes, results=results,
         lds_bytes=(ring + groups * results * spec.element.bytes
                    + barriers * t.stages * BARRIER_BYTES),
