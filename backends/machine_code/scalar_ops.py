@@ -93,6 +93,7 @@ _LOGIC: dict[str, Callable[..., Any]] = {
     "andn2": lambda a, b: a & ~b, "orn2": lambda a, b: a | ~b, "nand": lambda a, b: ~(a & b),
     "nor": lambda a, b: ~(a | b), "xnor": lambda a, b: ~(a ^ b)}
 
+
 def _shifted_with_sign(a: Any, n: Any) -> Any:
     return (np.asarray(a).astype(np.int64) >> (n & U(63)).astype(np.int64)).astype(L)
 

@@ -93,12 +93,12 @@ __device__ inline void prefetch_vectors(const T *from, int elements) {
     prefetch_span(reinterpret_cast<const T *>(first), static_cast<int>((end - first) / sizeof(T)));
 }
 
-// The same of a tensor that all blocks read: each of `blocks` asks for some of its lines. Were each
-// to ask for what it reads, several would ask for the same.
+// The same of a tensor that all blocks read: each of `blocks` asks for some of its lines, no more
+// than a cache has. Were each to ask for what it reads, several would ask for the same.
 template <class T>
 __device__ inline void prefetch_share(const void *tensor, int elements, int blocks) {
-  constexpr int line = 128 / static_cast<int>(sizeof(T));
-  const int each = (elements / (blocks * line) + 1) * line;
+  constexpr int line = 128 / static_cast<int>(sizeof(T)), most_lines = 1 << 18;
+  const int each = least(elements / line / blocks + 1, most_lines) * line;
   const auto first = static_cast<int64_t>(blockIdx.x) * each;
   if (first < elements)
     prefetch_vectors(static_cast<const T *>(tensor) + first,

@@ -60,7 +60,8 @@ inline bool stuck() {
 // that has seen what it polled for may poll for something else by then. Blocks that are uneven
 // pause by chance, a few turns at a time.
 inline bool advance(Device &d) {
-  bool moved = d.seen = false;
+  bool moved = false;
+  d.seen = false;
   if (d.uneven && lrand48() % 4 == 0) d.pausing = static_cast<int>(lrand48());
   for (int thread : d.order) {
     Fiber &fiber = d.fibers[thread];
@@ -71,9 +72,9 @@ inline bool advance(Device &d) {
       continue;
     }
     resume(d, thread);
-    moved |= !polled || fiber.waits != Waits::at_poll || d.seen;
+    moved |= !polled || fiber.waits != Waits::at_poll;
   }
-  return moved;
+  return moved || d.seen;
 }
 
 inline bool all_ended(const Device &d) {
