@@ -86,15 +86,16 @@ def test_kernels_are_made_without_reading_memory(tmp_path):
                                                    done.stderr[-2000:])
 
 
-@pytest.mark.parametrize(("name", "right", "wrong"), [
-    ("row_reuse/integer_walk.hpp", "const Shape &shape) : Block(args, shape) {\n",
-     "const Shape &shape) : Block(args, shape) {\n    fill = Results::zero_of(args);\n")])
-def test_a_kernel_that_reads_too_early_is_caught(name, right, wrong, tmp_path):
-    copy = made_of_nothing(tmp_path)
-    text = (copy / name).read_text()
-    assert text.count(right) == 1
-    (copy / name).write_text(text.replace(right, wrong))
-    plan = plan_of("row_reuse", CASES["row_reuse"][1])
+@pytest.mark.parametrize(("name", "file", "right", "wrong"), [
+    ("row_reuse", "integer_walk.hpp", "const Shape &shape) : Block(args, shape) {\n",
+     "const Shape &shape) : Block(args, shape) {\n    fill = Results::zero_of(args);\n"),
+    ("implicit_gemm_universal", "tiles.hpp", ": Base(args, shape) {}",
+     ": Base(args, shape) { read_zero(args); }")])
+def test_a_kernel_that_reads_too_early_is_caught(name, file, right, wrong, tmp_path):
+    source = made_of_nothing(tmp_path) / name / file
+    assert source.read_text().count(right) == 1, "the source to be altered has moved"
+    source.write_text(source.read_text().replace(right, wrong))
+    plan, copy = plan_of(name, CASES[name][1]), source.parent.parent
     done = run(copy, [plan])
     assert done.returncode < 0
     assert done.stdout.split() == [plan.name.encode()]
