@@ -67,7 +67,7 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   float multipliers[t::vector];
 
   __device__ IntegerWalk(const Arguments &args, const Shape &shape)
-      : Block(args, shape), accumulators{} {
+      : Block(args, shape) {
     lane_c = thread % t::lanes_c;
     lane_w = thread / t::lanes_c % t::lanes_w;
     lane_h = thread / (t::lanes_c * t::lanes_w);
@@ -181,7 +181,7 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     }
   }
 
-  // Gives away local written row r, which is complete, and clears its registers for another.
+  // Gives away local written row r, which is complete, and its registers to another.
   __device__ void finish(int r, const Arguments &args, const Points &points) {
     const int height = Images::out_height(s), width = Images::out_width(s);
     const bool there = height % t::thread_h == 0 || out_row + r < height;
@@ -195,13 +195,17 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
         for (int v = 0; v < t::vector; v += t::vector_out)
           if (s.out_channels % t::vector == 0 || channel + v < s.out_channels) {
             const int at = first + c * s.out_channels + channel + v;
-            write_vector(out + at, Results::template results<t::vector_out>(
-                                       done + v, biases + v, multipliers + v, points, at));
+            write_vector(out + at, Results::template results_of_biased<t::vector_out>(
+                                       done + v, multipliers + v, points, at));
           }
       }
-      DSCORE_UNROLL
-      for (int v = 0; v < t::vector; v++) done[v] = 0;
+      begin_sums(done);
     }
+  }
+  // The sums of a written column begin with the biases.
+  __device__ void begin_sums(int32_t *sums) const {
+    DSCORE_UNROLL
+    for (int v = 0; v < t::vector; v++) sums[v] = biases[v];
   }
 
   __device__ void walk(int band, const Arguments &args, const Points &points) {
@@ -230,7 +234,14 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     for (int band = 0; band < t::bands; band++) {
       Block::wait_for(band);
       if (!live) continue;
-      if (band == 0) load_taps(), correct_biases(zero);
+      if (band == 0) {
+        load_taps();
+        correct_biases(zero);
+        DSCORE_UNROLL
+        for (int r = 0; r < live_rows; r++)
+          DSCORE_UNROLL
+          for (int c = 0; c < t::thread_w; c++) begin_sums(accumulators[r][c]);
+      }
       walk(band, args, points);
     }
   }

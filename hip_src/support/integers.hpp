@@ -47,6 +47,41 @@ __device__ inline Word packed_bytes(int a, int b, int c, int d) {
   return permuted(permuted(a, b, low_bytes), permuted(c, d, low_bytes), low_halves);
 }
 
+// The lowest bytes of Count integers; of the halves of Count / 2 words.
+template <int Count>
+__device__ inline Pack<int8_t, Count> lowest_bytes(const int32_t *integers) {
+  if constexpr (Count % 4 == 0) {
+    Pack<Word, Count / 4> words;
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i += 4)
+      words.at[i / 4] =
+          packed_bytes(integers[i], integers[i + 1], integers[i + 2], integers[i + 3]);
+    return bits_as<Pack<int8_t, Count>>(words);
+  } else {
+    Pack<int8_t, Count> bytes;
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) bytes.at[i] = static_cast<int8_t>(integers[i]);
+    return bytes;
+  }
+}
+template <int Count>
+__device__ inline Pack<int8_t, Count> lowest_bytes(const Word *halves) {
+  constexpr Word even_bytes = selector(0, 2, 4, 6);
+  if constexpr (Count % 4 == 0) {
+    Pack<Word, Count / 4> words;
+    DSCORE_UNROLL
+    for (int i = 0; i < Count / 4; i++)
+      words.at[i] = permuted(halves[2 * i], halves[2 * i + 1], even_bytes);
+    return bits_as<Pack<int8_t, Count>>(words);
+  } else {
+    Pack<uint16_t, Count / 2> pairs;
+    DSCORE_UNROLL
+    for (int i = 0; i < Count / 2; i++)
+      pairs.at[i] = static_cast<uint16_t>(permuted(halves[i], halves[i], even_bytes));
+    return bits_as<Pack<int8_t, Count>>(pairs);
+  }
+}
+
 // Four words as the rows of a matrix of 4 x 4 bytes, and then its columns.
 __device__ inline void transpose_bytes(Word (&rows)[4]) {
   constexpr Word low = selector(0, 4, 1, 5), high = selector(2, 6, 3, 7);
@@ -115,6 +150,64 @@ __device__ inline float between(float value, float low, float high) {
 #else
   return __builtin_amdgcn_fmed3f(value, low, high);
 #endif
+}
+
+// Where integers of two results are clamped and become bytes in the halves of a word, as float16
+// has them: fewer instructions than for each by itself. AMD's clamp a float by one.
+#if defined(DSCORE_HOST) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800)
+#define DSCORE_HALVES
+#endif
+
+// Two numbers of float16 and two others: the greater of each pair, the lesser, the sum.
+#if defined(DSCORE_HOST)
+template <class Take>
+inline Word each_half(Word a, Word b, Take take) {
+  const auto half = [](Word word, int at) {
+    return static_cast<float>(bits_as<float16>(static_cast<uint16_t>(word >> 16 * at)));
+  };
+  return word_of<float16>(take(half(a, 0), half(b, 0)), take(half(a, 1), half(b, 1)));
+}
+inline Word greater_halves(Word a, Word b) {
+  return each_half(a, b, [](float of_a, float of_b) { return fmaxf(of_a, of_b); });
+}
+inline Word lesser_halves(Word a, Word b) {
+  return each_half(a, b, [](float of_a, float of_b) { return fminf(of_a, of_b); });
+}
+inline Word sum_of_halves(Word a, Word b) {
+  return each_half(a, b, [](float of_a, float of_b) { return of_a + of_b; });
+}
+#elif defined(DSCORE_HALVES)
+__device__ inline Word greater_halves(Word a, Word b) {
+  Word made;
+  asm("max.f16x2 %0, %1, %2;" : "=r"(made) : "r"(a), "r"(b));
+  return made;
+}
+__device__ inline Word lesser_halves(Word a, Word b) {
+  Word made;
+  asm("min.f16x2 %0, %1, %2;" : "=r"(made) : "r"(a), "r"(b));
+  return made;
+}
+__device__ inline Word sum_of_halves(Word a, Word b) {
+  Word made;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(made) : "r"(a), "r"(b));
+  return made;
+}
+#endif
+
+// A product that no sum after it is made one instruction with, which would round once.
+__device__ inline float rounded_product(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+// The integer that is nearest to a value, of two the even one. Beside 1.5 * 2^23 floats are
+// integers. Of values past 2^22 it is one of about their size.
+__device__ inline float nearest(float value) {
+  constexpr float beside = 0x1.8p23f;
+  return (value + beside) - beside;
 }
 
 // The sum of a word's bytes, added to `sum`.

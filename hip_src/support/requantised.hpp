@@ -34,16 +34,6 @@ struct QuantisedArguments : QuantisedOperands,
   void *out;
 };
 
-// Of the results: their zero point, and the bounds of what is added to it, as floats; the
-// residuals, what these count from and are multiplied by; a table.
-struct Points {
-  int32_t zero;
-  float low, high;
-  int32_t residual_zero;
-  float residual_multiplier;
-  const int8_t *residual, *table;
-};
-
 // A product as an integer between bounds, less its zero point, in the lowest bits. It is clamped
 // first: the bounds are integers, so that it is the same as to clamp what it is rounded to, and an
 // integer has no room for any product. Beside 1.5 * 2^23 floats are integers: the sum with that
@@ -53,6 +43,36 @@ __device__ inline int32_t nearest_within(float product, float low, float high) {
   const float clamped = between(product, low, high);
   return bits_as<int32_t>(clamped + 0x1.8p23f);
 }
+
+// Two results as float16, of which the lowest bits are theirs: integers beside 1024 or 1536 are
+// whole places of it. What is added to them, and both bounds of what it is added to, are less than
+// 2048 from 0, so that float16 has them, and what is past its range is clamped as well.
+struct HalfPoints {
+#if defined(DSCORE_HALVES)
+  Word low, high, added;
+  static __device__ inline HalfPoints of(float low, float high, float added) {
+    return {word_of<float16>(low, low), word_of<float16>(high, high),
+            word_of<float16>(added, added)};
+  }
+  __device__ inline Word pair(float first, float second) const {
+    const Word nearest_two = word_of<float16>(nearest(first), nearest(second));
+    return sum_of_halves(lesser_halves(greater_halves(nearest_two, low), high), added);
+  }
+#else
+  static __device__ inline HalfPoints of(float, float, float) { return {}; }
+#endif
+};
+
+// Of the results: their zero point, and the bounds of what is added to it, as floats; the same for
+// two at a time; the residuals, what these count from and are multiplied by; a table.
+struct Points {
+  int32_t zero;
+  float low, high;
+  HalfPoints halves;
+  int32_t residual_zero;
+  float residual_multiplier;
+  const int8_t *residual, *table;
+};
 
 // Entries of a table: the numbers that results have in it.
 constexpr int table_entries = 1024;
@@ -89,6 +109,9 @@ struct Requantised {
       read.zero = points[1];
       read.low = static_cast<float>(points[2] - points[1]);
       read.high = static_cast<float>(points[3] - points[1]);
+      // Of a byte two's complement; the number of an entry is less than 1024.
+      read.halves = HalfPoints::of(read.low, read.high,
+                                   static_cast<float>(points[1] + (Table ? 1024 : 1536)));
     }
     if constexpr (Residual) {
       read.residual_zero = points[4];
@@ -173,44 +196,64 @@ struct Requantised {
   static __device__ inline Pack<Out, Count> results(const int32_t *sums, const int32_t *biases,
                                                     const float *multipliers, const Points &points,
                                                     int at) {
+    int32_t biased_sums[Count];
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++)
+      biased_sums[i] = static_cast<int32_t>(static_cast<uint32_t>(sums[i]) +
+                                            static_cast<uint32_t>(biases[i]));
+    return results_of_biased<Count>(biased_sums, multipliers, points, at);
+  }
+  // The same of sums that began with the biases.
+  template <int Count>
+  static __device__ inline Pack<Out, Count> results_of_biased(const int32_t *sums,
+                                                              const float *multipliers,
+                                                              const Points &points, int at) {
     Pack<int8_t, Count> residuals = {};
     if constexpr (Residual) residuals = read_vector<Count>(points.residual + at);
     const auto product_of = [&](int i) {
-      const auto sum = static_cast<int32_t>(static_cast<uint32_t>(sums[i]) +
-                                            static_cast<uint32_t>(biases[i]));
-      const float product = static_cast<float>(sum) * multipliers[i];
+      const float product = rounded_product(static_cast<float>(sums[i]), multipliers[i]);
       // The residual's own product is exact, so that this rounds once, as its sum would.
       if constexpr (Residual)
         return fmaf(static_cast<float>(residuals.at[i] - points.residual_zero),
                     points.residual_multiplier, product);
       else return product;
     };
-    const auto byte_of_result = [&](int i) -> int32_t {
-      const int32_t result = nearest_within(product_of(i), points.low, points.high) + points.zero;
-      // The lowest bits are the number of an entry.
-      if constexpr (Table) return points.table[result & (table_entries - 1)];
-      else return result;
-    };
     Pack<Out, Count> made;
-    if constexpr (exact && Count % 4 == 0) {
-      Pack<Word, Count / 4> words;
-      DSCORE_UNROLL
-      for (int i = 0; i < Count; i += 4) {
-        int32_t four[4];
-        DSCORE_UNROLL
-        for (int j = 0; j < 4; j++) four[j] = byte_of_result(i + j);
-        words.at[i / 4] = packed_bytes(four[0], four[1], four[2], four[3]);
-      }
-      made = bits_as<Pack<Out, Count>>(words);
-    } else {
+    if constexpr (exact) return bytes_of<Count>(product_of, points);
+    else {
       DSCORE_UNROLL
       for (int i = 0; i < Count; i++)
-        if constexpr (exact) made.at[i] = static_cast<Out>(byte_of_result(i));
-        else
-          made.at[i] =
-              static_cast<Out>(Epilogue<float, false, activation>::activate(product_of(i)));
+        made.at[i] = static_cast<Out>(Epilogue<float, false, activation>::activate(product_of(i)));
+      return made;
     }
-    return made;
+  }
+
+  // Results of int8 by their products; the lowest bits of a result are the number of its entry, if
+  // there is a table.
+  template <int Count, class ProductOf>
+  static __device__ inline Pack<int8_t, Count> bytes_of(ProductOf product_of,
+                                                        const Points &points) {
+    const auto entry = [&](Word result) {
+      return static_cast<Word>(points.table[result & (table_entries - 1)]);
+    };
+#if defined(DSCORE_HALVES)
+    if constexpr (Count % 2 == 0) {
+      Word pairs[Count / 2];
+      DSCORE_UNROLL
+      for (int i = 0; i < Count / 2; i++) {
+        pairs[i] = points.halves.pair(product_of(2 * i), product_of(2 * i + 1));
+        if constexpr (Table) pairs[i] = entry(pairs[i]) & 0xFFFF | entry(pairs[i] >> 16) << 16;
+      }
+      return lowest_bytes<Count>(pairs);
+    }
+#endif
+    int32_t results[Count];
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) {
+      results[i] = nearest_within(product_of(i), points.low, points.high) + points.zero;
+      if constexpr (Table) results[i] = static_cast<int32_t>(entry(static_cast<Word>(results[i])));
+    }
+    return lowest_bytes<Count>(results);
   }
   template <int Count>
   static __device__ inline Pack<Out, Count> results_of(const int32_t *sums,

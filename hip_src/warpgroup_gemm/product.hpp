@@ -145,6 +145,11 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     });
   }
 
+  // Summed elements of a step: where one has all of them, and a compiler knows how many, no more
+  // than there are.
+  __device__ int depth_end() const {
+    return std::is_empty_v<Shape> && t::all_steps(s) == 1 ? Roles::k(s) : t::step;
+  }
   // A step's products. An instruction's summed elements begin `depth` further on along the sum, in
   // the next box after a row; across it as many rows further on.
   __device__ void multiply(Sum *sums, const Turn &turn, int step, int group) const {
@@ -153,7 +158,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
                                   swizzled_row),
         b(columns_at(turn.stage, step), swizzled_tile, t::box_b * swizzled_row);
     DSCORE_UNROLL
-    for (int k = 0; k < t::step; k += t::depth) {
+    for (int k = 0; k < depth_end(); k += t::depth) {
       const auto further = [&](bool across, int box) {
         return across ? k * swizzled_row
                       : k / t::row * box * swizzled_row + k % t::row * static_cast<int>(sizeof(T));
@@ -193,15 +198,18 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     Turn turn;
     typename Roles::template Columns<t> columns(args, first_n, Roles::n(s) - first_n, of_group);
     const auto points = Roles::points_of(args);
+    // Read once and early: behind a barrier a compiler reads memory anew.
+    int zero = 0;
+    if constexpr (t::quantised) zero = Roles::zero_of(args);
     each_tile([&](int first_m, bool first) {
       Sum sums[t::tile_n / 2];
       accumulate(sums, turn, group, [&](const unsigned char *elements) {
         if constexpr (t::quantised)
-          if (first && Roles::zero_of(args) != 0) columns.add(elements, of_group);
+          if (first && zero != 0) columns.add(elements, of_group);
       });
       if constexpr (t::quantised)
         if (first) {
-          columns.put(column_values(group), Roles::zero_of(args), of_group);
+          columns.put(column_values(group), zero, of_group);
           warpgroup_barrier(1 + group);
         }
       finish(args, points, sums, first_m + group * warpgroup_rows, group, first);

@@ -40,6 +40,8 @@ PLANS = [
     planned("n2c3h6w7_o3k7p3g3_int8_nhwc_bias", 4, 1, 2, 4, 3, 2, device="z100sm"),
     planned("n1c32h7w8_o32k3p1g32_int8_nhwc", 16, 2, 2, 2, 1, 4, device="z100sm"),
     planned("n2c13h9w8_o13k3s2p1g13_int8_nhwc_bias_table_residual", 4, 2, 3, 3, 1, 2),
+    # Rows that follow one another in the same registers.
+    planned("n1c8h9w6_o8k3p1g8_int8_nhwc_bias", 4, 2, 7, 2, 2, 1, 2),
 ]
 
 
@@ -68,14 +70,19 @@ FAULTS = {
     "the residual of another column": (
         PLANS[6], "channel_vectors/integer_walk.hpp", "multipliers + v, points, at)",
         "multipliers + v, points, at - c * s.out_channels)"),
+    "the next row's sums begin with 0": (
+        PLANS[7], "channel_vectors/integer_walk.hpp", "      begin_sums(done);\n",
+        "      for (int v = 0; v < t::vector; v++) done[v] = 0;\n"),
     "the residual counted from 0": (
         PLANS[6], "support/requantised.hpp", "read.residual_zero = points[4];", ""),
     "the next entry of the table": (
         PLANS[6], "support/requantised.hpp", "result & (table_entries - 1)",
         "(result + 1) & (table_entries - 1)"),
     "half away from zero": (
-        PLANS[5], "support/requantised.hpp", "clamped + 0x1.8p23f",
-        "floorf(clamped + 0.5f) + 0x1.8p23f"),
+        PLANS[5], "support/integers.hpp", "(value + beside) - beside",
+        "__builtin_roundf(value)"),
+    "two results in the order of the other two": (
+        PLANS[0], "support/integers.hpp", "selector(0, 2, 4, 6)", "selector(4, 6, 0, 2)"),
 }
 
 

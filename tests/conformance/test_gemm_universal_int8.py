@@ -112,8 +112,8 @@ FAULTS = {
         FIRST, "support/requantised.hpp", "nearest_within(product, low, high) + to)",
         "nearest_within(product, low, high))"),
     "the residual added after the bounds": (
-        FIRST, "support/requantised.hpp", "nearest_within(product_of(i), points.low, points.high)",
-        "nearest_within(product_of(i), points.low - 9, points.high)"),
+        FIRST, "support/requantised.hpp", "HalfPoints::of(read.low, read.high,",
+        "HalfPoints::of(read.low - 9, read.high,"),
     "the residual of another pixel": (
         FIRST, "gemm_universal/kernel.hpp", "(values, of_row, points, at)",
         "(values, of_row, points, at ^ 1)"),
