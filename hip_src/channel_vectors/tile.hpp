@@ -40,8 +40,11 @@ struct ChannelTile {
     return strip == Strips - 1 ? Walked : least(Walked, Step);
   }
 
-  // Groups of threads take every so many rows. What differs from a row to the next is constant.
-  __device__ void start_load(T *lds, int band, int thread) const {
+  // Calls visit(where in LDS, where in memory, whether it is there) for each vector of a band that
+  // is the thread's. Groups of threads take every so many rows. What differs from a row to the next
+  // is constant.
+  template <class Visit>
+  __device__ void each_vector(T *lds, int band, int thread, Visit visit) const {
     const int first_place = groups > 1 ? thread % places : thread;
     const int group = groups > 1 ? thread / places : 0;
     if (groups > 1 && group >= groups) return;
@@ -59,15 +62,30 @@ struct ChannelTile {
         DSCORE_UNROLL
         for (int i = band * band_rows; i < end; i += groups)
           if (const int r = strip * Step + i; i + groups <= end || i + group < end)
-            copy(to + r * Columns * Pitch, from + r * width * channels,
-                 beside && inside(row + group + r, height));
+            visit(to + r * Columns * Pitch, from + r * width * channels,
+                  beside && inside(row + group + r, height));
       }
     }
   }
+  static constexpr bool filled = sizeof(T) == 1;  // by bytes that are not zero
 
-  __device__ void copy(T *to, const T *from, bool there) const {
-    if constexpr (sizeof(T) == 1) copy_or_fill<Copy>(to, from, there, fill);
-    else copy_async<Copy * int{sizeof(T)}>(to, from, there);
+  __device__ void start_load(T *lds, int band, int thread) const {
+    each_vector(lds, band, thread, [&](T *to, const T *from, bool there) {
+      if constexpr (!filled) copy_async<Copy * int{sizeof(T)}>(to, from, there);
+      else if constexpr (!fills_later) write_bytes<Copy>(to, from, there, fill);
+      else if (there) copy_async<Copy>(to, from);
+    });
+  }
+  // Where the copies left it out, `fill` comes to what is not there, before any band is waited for.
+  __device__ void fill_outside(T *lds, int thread) const {
+    const bool whole = inside(row, height - rows + 1) && inside(column, width - Columns + 1) &&
+                       channel + Channels <= channels;
+    if (!filled || !fills_later || whole) return;
+    DSCORE_UNROLL
+    for (int band = 0; band < Bands; band++)
+      each_vector(lds, band, thread, [&](T *to, const T *from, bool there) {
+        if (!there) write_bytes<Copy>(to, from, false, fill);
+      });
   }
 
   // Brings pixels to the L2 cache, where it does no harm that the kernel before may still write to

@@ -224,14 +224,24 @@ __device__ inline auto bytes_or_fill(const void *from, bool there, Word fill) {
   for (int i = 0; i < units; i++) vector.at[i] = there ? vector.at[i] : static_cast<Unit>(fill);
   return vector;
 }
+// Whether copies to LDS go on while a thread does something else: it then copies what is there
+// first, and fills the rest when it knows what with.
+#if defined(DSCORE_HOST) || defined(DSCORE_ASYNC_COPIES)
+constexpr bool fills_later = true;
+#else
+constexpr bool fills_later = false;
+#endif
+
+template <int Bytes>
+__device__ inline void write_bytes(void *to, const void *from, bool there, Word fill) {
+  const auto vector = bytes_or_fill<Bytes>(from, there, fill);
+  *static_cast<std::remove_const_t<decltype(vector)> *>(to) = vector;
+}
 // The same to LDS.
 template <int Bytes>
 __device__ inline void copy_or_fill(void *to, const void *from, bool there, Word fill) {
-#if defined(DSCORE_HOST) || defined(DSCORE_ASYNC_COPIES)
-  if (there) return copy_async<Bytes>(to, from);
-#endif
-  const auto vector = bytes_or_fill<Bytes>(from, there, fill);
-  *static_cast<std::remove_const_t<decltype(vector)> *>(to) = vector;
+  if (fills_later && there) copy_async<Bytes>(to, from);
+  else write_bytes<Bytes>(to, from, there, fill);
 }
 
 }  // namespace dscore

@@ -147,6 +147,7 @@ class ChannelVectors(Algorithm):
     )
     spaces = (SpaceGenerator(True, columns_of),)
     weights = cost.WEIGHTS
+    own_weights = {"int8": cost.BYTES}  # noqa: RUF012
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         violations = require_kind(problem, self.name, "depthwise")

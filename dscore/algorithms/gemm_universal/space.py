@@ -66,13 +66,20 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     keep &= (c.parts == 1) | (tiles * c.cluster * c.parts <= _MOST_SHARES * device.compute_units)
     keep &= (c.repeat == 1) | (tiles >= c.repeat * device.compute_units)
     if element != ACCUMULATOR and sizes.along_b:
-        # Lanes that store single pairs of halves, which took up to twice the time.
-        keep &= (c.wave_n % 16 == 0) | np.logical_not(direct(c)) | (c.arithmetic == "plain")
+        # Lanes that store single pairs of halves, which took up to twice the time; or of int8 rows
+        # by halves of sectors, which kept the L2 cache busy for 17 us (P4 at batch 32).
+        keep &= (c.wave_n % _stored_together(element) == 0) | np.logical_not(direct(c)) | (
+            c.arithmetic == "plain")
     columns = SimpleNamespace(**{name: column for name, column in vars(c).items()
                                  if name != "waves"})
     # Of tiles that are mostly empty, or wavefronts too few for a compute unit, others do the same.
     full = tiles * c.tile_m * c.tile_n * _LEAST_FULL <= sizes.m * sizes.n
     return select_or_all(columns, full & (c.waves > 1), keep)
+
+
+def _stored_together(element: Element) -> int:
+    """Columns of a wavefront whose results four lanes store as whole sectors of a row."""
+    return 32 if element.exact else 16
 
 
 @lru_cache(maxsize=16)
