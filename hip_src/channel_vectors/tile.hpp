@@ -78,8 +78,8 @@ struct ChannelTile {
   }
   // Where the copies left it out, `fill` comes to what is not there, before any band is waited for.
   __device__ void fill_outside(T *lds, int thread) const {
-    const bool whole = inside(row, height - rows + 1) && inside(column, width - Columns + 1) &&
-                       channel + Channels <= channels;
+    const bool whole = row >= 0 && row + rows <= height && column >= 0 &&
+                       column + Columns <= width && channel + Channels <= channels;
     if (!filled || !fills_later || whole) return;
     DSCORE_UNROLL
     for (int band = 0; band < Bands; band++)

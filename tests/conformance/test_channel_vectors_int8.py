@@ -40,6 +40,8 @@ PLANS = [
     planned("n2c3h6w7_o3k7p3g3_int8_nhwc_bias", 4, 1, 2, 4, 3, 2, device="z100sm"),
     planned("n1c32h7w8_o32k3p1g32_int8_nhwc", 16, 2, 2, 2, 1, 4, device="z100sm"),
     planned("n2c13h9w8_o13k3s2p1g13_int8_nhwc_bias_table_residual", 4, 2, 3, 3, 1, 2),
+    # A tile wider than the image, whose first pixel is the image's.
+    planned("n1c25h9w2_o25k5x3s3x2p0x0x0x1d2x1g25_int8_nhwc_bias_table", 8, 1, 1, 3, 1, 1, 4),
     # Rows that follow one another in the same registers.
     planned("n1c8h9w6_o8k3p1g8_int8_nhwc_bias", 4, 2, 7, 2, 2, 1, 2),
 ]
@@ -64,6 +66,9 @@ FAULTS = {
         PLANS[0], "channel_vectors/integer_walk.hpp", "(zero & 0xFF)", "(0 & 0xFF)"),
     "the taps of odd columns where those of even ones are": (
         PLANS[0], "channel_vectors/integer_walk.hpp", "taps[f][0][0][v] << 8", "taps[f][0][0][v]"),
+    "what is beside a wide tile's image left out": (
+        PLANS[7], "channel_vectors/tile.hpp", "column + Columns <= width",
+        "column <= width - Columns + 9"),
     "a tail lane too many": (
         PLANS[1], "channel_vectors/integer_walk.hpp", "channel + v < s.out_channels) {",
         "channel + v <= s.out_channels) {"),
@@ -71,7 +76,7 @@ FAULTS = {
         PLANS[6], "channel_vectors/integer_walk.hpp", "multipliers + v, points, at)",
         "multipliers + v, points, at - c * s.out_channels)"),
     "the next row's sums begin with 0": (
-        PLANS[7], "channel_vectors/integer_walk.hpp", "      begin_sums(done);\n",
+        PLANS[8], "channel_vectors/integer_walk.hpp", "      begin_sums(done);\n",
         "      for (int v = 0; v < t::vector; v++) done[v] = 0;\n"),
     "the residual counted from 0": (
         PLANS[6], "support/requantised.hpp", "read.residual_zero = points[4];", ""),

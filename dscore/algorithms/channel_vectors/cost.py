@@ -40,9 +40,9 @@ WEIGHTS = {"wavefront": 4.99, "fma": 0.617, "load": 0.238, "copy": 3.78, "conver
            "serial": 1.14, "block": 159.0, "memory": 0.812, "loaded": 0.00306, "stored": 0.0192,
            "fill": 0.251, "first": 502.0, "norm": 1.55, "ahead": 501.0, "crowd": 703.0,
            "code": 0.986}
-# Of int8: fitted, from those on, to 941 timings of D1-D30 at batches 8 and 32. The first of what they
-# order takes 1.05 times as long as the fastest that was timed, of layers that a fit to half of them
-# did not know, too; by the weights above it took 1.10 times as long.
+# Of int8: fitted, from those on, to 941 timings of D1-D30 at batches 8 and 32. The first that they
+# name takes 1.05 times as long as the fastest that was timed, and as long on layers that a fit to
+# half of them did not know; by the weights above it took 1.10 times as long.
 BYTES = {"wavefront": 5.28, "fma": 0.371, "load": 0.25, "copy": 5.44, "convert": 0.455, "line": 1.3,
          "lds": 0.438, "band": 126.0, "serial": 2.05, "block": 763.0, "memory": 0.764, "fill":
          0.224, "first": 373.0, "norm": 1.34, "ahead": 776.0, "code": 3.78}
