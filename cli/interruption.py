@@ -6,6 +6,8 @@ import atexit
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130
@@ -16,6 +18,7 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 _PATIENCE_SECONDS = 2.0
 _first: float | None = None  # of time.monotonic
 _over = False
+_delayed: list[int] | None = None  # signals that came while they are delayed
 
 
 def begin() -> None:
@@ -27,6 +30,23 @@ def begin() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _interrupt)
+
+
+@contextmanager
+def delayed() -> Iterator[None]:
+    """Have a signal that comes here interrupt this process when all of this is done.
+
+    To block signals would not do: another thread may take one, and Python then interrupts the main
+    thread all the same.
+    """
+    global _delayed  # noqa: PLW0603
+    _delayed = []
+    try:
+        yield
+    finally:
+        came, _delayed = _delayed, None
+        if came:
+            _interrupt(came[0], None)
 
 
 def end() -> None:
@@ -50,6 +70,9 @@ def _settle() -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     global _first  # noqa: PLW0603
+    if _delayed is not None:
+        _delayed.append(number)
+        return
     now = time.monotonic()
     if _over or (_first is not None and now - _first > _PATIENCE_SECONDS):
         # What else runs, workers and compilers, sees that this process is gone and ends, too.

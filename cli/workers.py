@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 from dscore.cli.ending import show_warning
-from dscore.cli.interruption import INTERRUPTED
+from dscore.cli.interruption import INTERRUPTED, delayed
 from dscore.core.backend import Backend
 from dscore.core.errors import SpecError, require_int
 
@@ -74,12 +74,17 @@ class _Worker(SpawnProcess):
     """
 
     def start(self) -> None:
-        """Start it with SIGINT blocked, which is inherited; here it is only delayed."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
-            super().start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        """Start it with SIGINT blocked, which is inherited; here it is only delayed.
+
+        Interrupted amid this, it would leave a process that is told half of what it is to do, and
+        says so in a traceback.
+        """
+        with delayed():
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            try:
+                super().start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Workers(SpawnContext):

@@ -15,6 +15,8 @@ import pytest
 from cli_calls import DSCORE
 from heard_signals import hear
 
+from dscore.cli import interruption
+
 TUNE = ("tune", "n1c8h6w6_o16k1", "n1c8h6w6_o8k3p1g8", "--backend", "tuning_backends:Slow",
         "--exhaustive", "--workers", "2")
 # Seconds; by themselves the workers would need more than twice as many.
@@ -92,6 +94,25 @@ def test_workers_end_with_their_command_however_that_ends(name: str, tmp_path: P
         return
     assert (tuning.returncode, err) == (130, "dscore: interrupted\n")
     assert "the same command goes on from here" in out
+
+
+def test_a_signal_that_is_delayed_interrupts_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "_first", None)
+    before, done = signal.signal(signal.SIGINT, interruption._interrupt), []
+
+    def start(*signals: signal.Signals) -> None:
+        with interruption.delayed():
+            for number in signals:
+                signal.raise_signal(number)
+            done.append(signals)
+
+    try:
+        start()
+        with pytest.raises(KeyboardInterrupt):
+            start(signal.SIGINT, signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == [(), (signal.SIGINT, signal.SIGINT)]
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("SIGINT", 0), ("SIGINT", 0.3), ("SIGHUP", 0.3)])
