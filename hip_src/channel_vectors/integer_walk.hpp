@@ -220,20 +220,16 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     }
   }
 
-  static __device__ Word word_of_zeros(int32_t zero) {
-    return static_cast<Word>(zero & 0xFF) * 0x01010101u;
-  }
   __device__ void run(const Arguments &args) {
     if constexpr (t::ahead) admit_next_kernel();
     // What is outside the image is x's zero point, which comes from memory as the image does.
     const int32_t zero = Results::zero_of(args);
-    if (!fills_later) tile.fill = word_of_zeros(zero);
+    tile.fill = static_cast<Word>(zero & 0xFF) * 0x01010101u;
     Block::start_loads();
     const bool live = thread < t::used_threads && channel < s.out_channels &&
                       out_row < Images::out_height(s) && out_column < Images::out_width(s);
     const Points points = Results::points_of(args);
     if (live) load_channels(args);  // while the tile is on its way
-    if (fills_later) tile.fill = word_of_zeros(zero);
     tile.fill_outside(lds, thread);
     DSCORE_UNROLL
     for (int band = 0; band < t::bands; band++) {

@@ -218,9 +218,9 @@ struct Requantised {
                     points.residual_multiplier, product);
       else return product;
     };
-    Pack<Out, Count> made;
     if constexpr (exact) return bytes_of<Count>(product_of, points);
     else {
+      Pack<Out, Count> made;
       DSCORE_UNROLL
       for (int i = 0; i < Count; i++)
         made.at[i] = static_cast<Out>(Epilogue<float, false, activation>::activate(product_of(i)));

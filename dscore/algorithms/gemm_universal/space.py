@@ -68,7 +68,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     if element != ACCUMULATOR and sizes.along_b:
         # Lanes that store single pairs of halves, which took up to twice the time; or of int8 rows
         # by halves of sectors, which kept the L2 cache busy for 17 us (P4 at batch 32).
-        keep &= (c.wave_n % _stored_together(element) == 0) | np.logical_not(direct(c)) | (
+        keep &= (c.wave_n % _stored_together(device, element) == 0) | np.logical_not(direct(c)) | (
             c.arithmetic == "plain")
     columns = SimpleNamespace(**{name: column for name, column in vars(c).items()
                                  if name != "waves"})
@@ -77,9 +77,10 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     return select_or_all(columns, full & (c.waves > 1), keep)
 
 
-def _stored_together(element: Element) -> int:
-    """Columns of a wavefront whose results four lanes store as whole sectors of a row."""
-    return 32 if element.exact else 16
+def _stored_together(device: Device, element: Element) -> int:
+    """Columns of a wavefront whose results four lanes of NVIDIA's store as whole sectors of a row.
+    """
+    return 32 if element.exact and device.wavefront == MATRIX_WAVEFRONT else 16
 
 
 @lru_cache(maxsize=16)
