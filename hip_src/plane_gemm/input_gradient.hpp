@@ -11,8 +11,9 @@ template <class Shape_>
 struct PlaneInputGradientRoles {
   using Shape = Shape_;
   using Arguments = InputGradientArguments;
+  using Results = PlainResults;
   static constexpr unsigned optional = 0;
-  static constexpr bool along = false, works_ahead = false;
+  static constexpr bool along = false, works_ahead = true;
   static __host__ __device__ const void *planes(const Arguments &args) { return args.gradient; }
   static __host__ __device__ const void *filters(const Arguments &args) { return args.w; }
   static __host__ __device__ int m(const Shape &s) { return s.in_channels; }

@@ -106,9 +106,8 @@ __device__ inline void prefetch_share(const void *tensor, int elements, int bloc
 }
 
 // The same of what results of so many channels need beside their sums, each block some.
-template <class Epilogue>
-__device__ inline void prefetch_channels(const typename Epilogue::Arguments &args, int channels,
-                                         int blocks) {
+template <class Epilogue, class Arguments>
+__device__ inline void prefetch_channels(const Arguments &args, int channels, int blocks) {
   if constexpr (std::is_integral_v<typename Epilogue::Sum>) {
     prefetch_vectors(static_cast<const int32_t *>(args.points), Epilogue::least_points);
     prefetch_share<float>(args.multiplier, channels, blocks);

@@ -80,6 +80,12 @@ struct KernelOn {
 template <class T, class Epilogue>
 using ConvKernel = KernelOn<T, typename Epilogue::Arguments, 1u << 2>;  // the bias
 
+// Results that are their sums.
+struct PlainResults {
+  using Sum = float;
+  static constexpr bool biased = false;
+};
+
 // Where images of a layout have their elements: the steps from a channel and from a pixel to the
 // next, the first pixel of a group's first channel, a pixel of a channel. `area` is how many pixels
 // a channel has.

@@ -35,9 +35,10 @@ template <class Shape_>
 struct WarpgroupInputGradientRoles : WarpgroupPlain<Shape_> {
   using Shape = Shape_;
   using Arguments = InputGradientArguments;
-  static constexpr bool along_a = true, along_b = false, shared = false;
-  static const void *a(const Arguments &args) { return args.gradient; }
-  static const void *b(const Arguments &args) { return args.w; }
+  using Results = PlainResults;
+  static constexpr bool along_a = true, along_b = false, shared = false, works_ahead = true;
+  static __host__ __device__ const void *a(const Arguments &args) { return args.gradient; }
+  static __host__ __device__ const void *b(const Arguments &args) { return args.w; }
   static __host__ __device__ int m(const Shape &s) { return s.batch * s.height * s.width; }
   static __host__ __device__ int n(const Shape &s) { return s.in_channels; }
   static __host__ __device__ int k(const Shape &s) { return s.out_channels; }
