@@ -5,7 +5,8 @@ Of int8, sums are of int32, of which those of the columns times x's zero point a
 Order of additions, for one result: the products of its summed elements, ascending in each step,
 beginning with +0, those past the last +0 · +0; block ``r`` of rows begins with the ``r``-th step of
 its part, and goes on with the first after the last; then the parts (backends/reference/split_k.py);
-then bias, then activation. Products are rounded before they are added. Here a step's tiles lie in
+then bias, then activation. Products are rounded before they are added. Elements of x that are
+scaled are rounded to their type, as lanes do between LDS and the matrix units. Here a step's tiles lie in
 LDS row after row: what the kernel exchanges there, it reads exchanged.
 """
 
@@ -125,6 +126,12 @@ class _Product(LockstepKernel):
                              "filters" if name == "w" else "inputs")
             self.blocks.lds_write(to, tile, words, self.element)
         self.blocks.lds_read(tile, Addresses(words), to, element=self.element)
+        if name == "x" and self.problem.spec.scaled:
+            image = of // (self.problem.out_height * self.problem.out_width)
+            scales = np.broadcast_to(image * k + summed, at.shape)
+            self.scaled(self.blocks, tile, Addresses(scales.reshape(count, -1),
+                                                     held.reshape(count, -1)))
+            tile[...] = tile.astype(self.element.numpy)
         return tile.reshape(count, extent, t.step)
 
     def _store(self, part: int) -> None:

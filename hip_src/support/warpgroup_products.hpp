@@ -132,6 +132,12 @@ struct WarpgroupProduct<n> {                                                    
       "%" #o0 ",%" #o1 ",add;\n}"                                                                  \
       : DSCORE_SUMS_##n("+r") : "l"(a), "l"(b), "r"(add));                                         \
   }                                                                                                \
+  static __device__ void s8_by_registers(int32_t *d, const uint32_t *a, uint64_t b, int add) {     \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #o5 ", 0;\n"                             \
+      "wgmma.mma_async.sync.aligned.m64n" #n "k32.s32.s8.s8 {" DSCORE_NAMES_##n "},"               \
+      "{%" #o0 ",%" #o1 ",%" #o2 ",%" #o3 "},%" #o4 ",add;\n}"                                     \
+      : DSCORE_SUMS_##n("+r") : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));     \
+  }                                                                                                \
 };
 
 DSCORE_PRODUCT(8, 4, 5, 6, 7, 8, 9, 10)

@@ -203,11 +203,12 @@ __device__ inline void multiply_lds(ProductSum<T> *sums, LdsOperand a, LdsOperan
 }
 
 // The same of a first operand in registers, held as mma.sync has it (support/matrix_units.hpp,
-// FragmentA): of wavefront w rows 16 w to 16 w + 15. Of TF32, lane 4 g + i holds elements i of rows
-// g and g + 8, then i + 4 of both.
+// FragmentA): of wavefront w rows 16 w to 16 w + 15. Of bytes, lane 4 g + i holds elements 4 i to
+// 4 i + 3 of rows g and g + 8, then 4 i + 16 on of both. Of TF32, elements i of both, then i + 4.
 template <class T, int Columns, bool AcrossB = false>
-__device__ inline void multiply_registers(float *sums, const Word (&a)[4], LdsOperand b, bool add) {
-  static_assert(sizeof(T) == 2 || !AcrossB, "TF32 lies along the sum");
+__device__ inline void multiply_registers(ProductSum<T> *sums, const Word (&a)[4], LdsOperand b,
+                                          bool add) {
+  static_assert(sizeof(T) == 2 || !AcrossB, "others lie along the sum");
 #if defined(DSCORE_HOST)
   emulation::ProductUnderWay<T> product{sums, 0,     b.bits,  {},      Columns,
                                           true, false, AcrossB, add};
@@ -219,6 +220,7 @@ __device__ inline void multiply_registers(float *sums, const Word (&a)[4], LdsOp
     Product::template f16_by_registers<AcrossB>(sums, a, b.bits, add);
   else if constexpr (std::is_same_v<T, bfloat16>)
     Product::template bf16_by_registers<AcrossB>(sums, a, b.bits, add);
+  else if constexpr (sizeof(T) == 1) Product::s8_by_registers(sums, a, b.bits, add);
   else Product::tf32_by_registers(sums, a, b.bits, add);
 #elif defined(__CUDA_ARCH__)
   asm volatile("trap;");  // an architecture without warpgroups

@@ -15,10 +15,14 @@ struct WarpgroupPlain {
   using Result = T;
   template <class Arguments>
   static __device__ Points points_of(const Arguments &) { return {}; }
+  template <class Arguments>
+  static __device__ int zero_of(const Arguments &) { return 0; }
+  template <class, class Arguments>
+  static __device__ NoScales scales_of(const Arguments &) { return {}; }
   template <class>
   using Columns = NoColumnValues;
   static constexpr unsigned optional = 0;
-  static constexpr bool works_ahead = false;
+  static constexpr bool works_ahead = false, scaled = false;
   template <class t, class Arguments>
   static __device__ Nothing beside(const Arguments &, int, const unsigned char *, int) {
     return {};

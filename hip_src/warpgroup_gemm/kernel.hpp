@@ -13,7 +13,7 @@ struct WarpgroupForward {
   using Results = Epilogue;
   static constexpr unsigned optional = 1u << 2;  // the bias
   static constexpr bool along_a = true, along_b = true, shared = false, works_ahead = true;
-  static_assert(!Epilogue::scaled, "x comes to LDS as it is");
+  static constexpr bool scaled = Epilogue::scaled;
   static __host__ __device__ const void *a(const Arguments &args) { return args.x; }
   static __host__ __device__ const void *b(const Arguments &args) { return args.w; }
   static __host__ __device__ int m(const Shape &s) {
@@ -32,7 +32,17 @@ struct WarpgroupForward {
     if constexpr (exact) return Epilogue::points_of(args);
     else return {};
   }
-  static __device__ int zero_of(const Arguments &args) { return Epilogue::zero_of(args); }
+  template <class T>
+  static __device__ auto scales_of(const Arguments &args) {
+    if constexpr (!scaled) return NoScales{};
+    else if constexpr (exact)
+      return ByteScales<typename Epilogue::Scaling>{Epilogue::scaling_of(args)};
+    else return FloatScales<T>{static_cast<const T *>(args.scale)};
+  }
+  static __device__ int zero_of(const Arguments &args) {
+    if constexpr (exact) return Epilogue::zero_of(args);
+    else return 0;
+  }
   template <class t>
   using Columns = std::conditional_t<exact, ColumnValues<t, Epilogue>, NoColumnValues>;
   // Of two channels, which are `within` the tile; those of signed bytes are in LDS.

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "warpgroup_gemm/bytes.hpp"
-#include "warpgroup_gemm/shape.hpp"
+#include "warpgroup_gemm/scaled.hpp"
 
 namespace dscore {
 
@@ -38,22 +38,12 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     return t::tiles_n(s) * t::blocks_m(s) * t::parts;
   }
 
-  // `extent` rows (or columns) of results by the summed elements.
-  static int map_operand(TensorMap &map, const void *at, int extent, int summed, bool across,
-                         int box) {
-    const int side = across ? extent : summed, rows = across ? summed : extent;
-    return make_map<T>(map, at, matrix(side, rows, box));
-  }
-  static BoxedMatrix matrix(int side, int rows, int box) {
-    const auto wide = [](int count) { return static_cast<uint64_t>(count); };
-    return {{wide(side), wide(rows)}, side * sizeof(T), {t::row, static_cast<uint32_t>(box)}};
-  }
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
     const int m = Roles::m(s), n = Roles::n(s), k = Roles::k(s);
-    int code = map_operand(maps.a, Roles::a(args), m, k, t::across_a, t::box_a);
-    if (!code) code = map_operand(maps.b, Roles::b(args), n, k, t::across_b, t::box_b);
+    int code = map_operand<T>(maps.a, Roles::a(args), m, k, t::across_a, t::box_a);
+    if (!code) code = map_operand<T>(maps.b, Roles::b(args), n, k, t::across_b, t::box_b);
     if (!code && !Roles::shared && !t::quantised)
-      code = make_map<T>(maps.out, args.out, matrix(n, m, warpgroup_rows));
+      code = map_operand<T>(maps.out, args.out, m, n, false, warpgroup_rows);
     return code;
   }
 
@@ -99,8 +89,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   }
   using Turn = RingTurn<t::stages>;
   // Threads that let a buffer go together: those of a warpgroup, whose matrix units alone read it;
-  // of signed bytes those of a wavefront, whose lanes do, too.
-  static constexpr int readers = t::quantised ? t::wavefront : warpgroup_threads;
+  // those of a wavefront, whose lanes do, too.
+  static constexpr int readers = t::read_by_lanes ? t::wavefront : warpgroup_threads;
   __device__ unsigned char *columns_at(int stage, int step) const {
     return t::kept > 0 ? lds + t::kept_at + step * t::bytes_b
                        : lds + stage * t::stage_bytes + t::bytes_a;
@@ -150,39 +140,44 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   __device__ int depth_end() const {
     return std::is_empty_v<Shape> && t::all_steps(s) == 1 ? Roles::k(s) : t::step;
   }
-  // A step's products. An instruction's summed elements begin `depth` further on along the sum, in
-  // the next box after a row; across it as many rows further on.
-  __device__ void multiply(Sum *sums, const Turn &turn, int step, int group) const {
-    const unsigned char *rows = lds + turn.stage * t::stage_bytes;
-    const LdsOperand a(rows + group * warpgroup_rows * (t::across_a ? t::step / t::row : 1) *
-                                  swizzled_row),
-        b(columns_at(turn.stage, step), swizzled_tile, t::box_b * swizzled_row);
+  // Where an instruction's summed elements from k on begin: along the sum in the next box after a
+  // row; across it as many rows further on.
+  static __device__ int further(bool across, int box, int k) {
+    return across ? k * swizzled_row
+                  : k / t::row * box * swizzled_row + k % t::row * static_cast<int>(sizeof(T));
+  }
+  __device__ const unsigned char *rows_at(int stage, int group) const {
+    return lds + stage * t::stage_bytes + group * t::group_bytes;
+  }
+  // A step's products, of rows in LDS or in registers.
+  template <class Rows>
+  __device__ void multiply(Sum *sums, const Rows &rows, const Turn &turn, int step) const {
+    const LdsOperand b(columns_at(turn.stage, step), swizzled_tile, t::box_b * swizzled_row);
     DSCORE_UNROLL
     for (int k = 0; k < depth_end(); k += t::depth) {
-      const auto further = [&](bool across, int box) {
-        return across ? k * swizzled_row
-                      : k / t::row * box * swizzled_row + k % t::row * static_cast<int>(sizeof(T));
-      };
-      multiply_lds<T, t::tile_n, t::across_a, t::across_b>(
-          sums, a.further(further(t::across_a, t::box_a)),
-          b.further(further(t::across_b, t::box_b)), step + k > 0);
+      const LdsOperand columns = b.further(further(t::across_b, t::box_b, k));
+      if constexpr (t::scaled)
+        multiply_registers<T, t::tile_n, t::across_b>(sums, rows.words[k / t::depth], columns,
+                                                      step + k > 0);
+      else
+        multiply_lds<T, t::tile_n, t::across_a, t::across_b>(
+            sums, rows.further(further(t::across_a, t::box_a, k)), columns, step + k > 0);
     }
     commit_products();
   }
   __device__ void release(int stage) const {
-    if (t::quantised) wavefront_barrier();
+    if (t::read_by_lanes) wavefront_barrier();
     if (thread % readers == 0) arrive(empty + stage);
   }
 
-  // The sums of a tile's steps; meanwhile(a step's elements of the columns) is called while the
-  // units multiply them.
+  // A tile's sums; meanwhile(a step's elements of the columns) is called as units multiply them.
   template <class Meanwhile>
   __device__ void accumulate(Sum *sums, Turn &turn, int group, Meanwhile meanwhile) const {
     DSCORE_ROLLED
     for (int step = 0; step < steps; step++) {
       wait_barrier(full + turn.stage, turn.parity);
       order_products();
-      multiply(sums, turn, step, group);
+      multiply(sums, LdsOperand(rows_at(turn.stage, group)), turn, step);
       meanwhile(columns_at(turn.stage, step));
       if (step > 0) {
         wait_products<1>();
@@ -197,16 +192,21 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     const int group = thread / warpgroup_threads, of_group = thread % warpgroup_threads;
     Turn turn;
     typename Roles::template Columns<t> columns(args, first_n, Roles::n(s) - first_n, of_group);
-    const auto points = Roles::points_of(args);
     // Read once and early: behind a barrier a compiler reads memory anew.
-    int zero = 0;
-    if constexpr (t::quantised) zero = Roles::zero_of(args);
+    const auto points = Roles::points_of(args);
+    const auto scales = Roles::template scales_of<T>(args);
+    const int zero = Roles::zero_of(args);
     each_tile([&](int first_m, bool first) {
       Sum sums[t::tile_n / 2];
-      accumulate(sums, turn, group, [&](const unsigned char *elements) {
+      const auto meanwhile = [&](const unsigned char *elements) {
         if constexpr (t::quantised)
           if (first && zero != 0) columns.add(elements, of_group);
-      });
+      };
+      if constexpr (t::scaled)
+        ScaledRows<t, decltype(scales)>(scales, s, Roles::m(s), Roles::k(s),
+                                        first_m + group * warpgroup_rows, thread)
+            .accumulate(*this, sums, turn, group, meanwhile);
+      else accumulate(sums, turn, group, meanwhile);
       if constexpr (t::quantised)
         if (first) {
           columns.put(column_values(group), zero, of_group);

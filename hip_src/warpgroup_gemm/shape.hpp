@@ -7,6 +7,16 @@
 
 namespace dscore {
 
+// `extent` rows (or columns) of results by the summed elements, by boxes of a row of LDS.
+template <class T>
+int map_operand(TensorMap &map, const void *at, int extent, int summed, bool across, int box) {
+  const auto wide = [](int count) { return static_cast<uint64_t>(count); };
+  const int side = across ? extent : summed, rows = across ? summed : extent;
+  return make_map<T>(map, at,
+                     BoxedMatrix{{wide(side), wide(rows)}, side * sizeof(T),
+                                 {swizzled_row / int{sizeof(T)}, static_cast<uint32_t>(box)}});
+}
+
 // Kept: steps whose columns' elements stay in LDS for all tiles of rows of a block; 0 for none.
 template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Layout,
           int Wavefront>
@@ -28,7 +38,8 @@ template <class T, class Tiling, class Roles>
 struct WarpgroupGemmShape : Tiling {
   // Elements in a row of LDS, and of an instruction along the sum.
   static constexpr int row = swizzled_row / static_cast<int>(sizeof(T)), depth = product_depth<T>;
-  static constexpr bool quantised = std::is_same_v<T, int8_t>;
+  static constexpr bool quantised = std::is_same_v<T, int8_t>, scaled = Roles::scaled;
+  static constexpr bool read_by_lanes = quantised || scaled;  // what comes to LDS
   static_assert(Tiling::step % row == 0, "a step of whole rows");
   static_assert(!quantised || Tiling::tile_n % 16 == 0, "columns of products of bytes");
   static constexpr bool across_a = !Roles::along_a, across_b = !Roles::along_b;
@@ -40,6 +51,9 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int boxes_b = ceil_div(across_b ? Tiling::tile_n : Tiling::step, row);
   static constexpr int bytes_a = boxes_a * box_a * swizzled_row;
   static constexpr int bytes_b = boxes_b * box_b * swizzled_row;
+  // From the rows of a warpgroup to those of the next.
+  static constexpr int group_bytes =
+      warpgroup_rows * (across_a ? Tiling::step / row : 1) * swizzled_row;
   // From a stage of the ring to the next.
   static constexpr int stage_bytes = bytes_a + (Tiling::kept > 0 ? 0 : bytes_b);
   static constexpr int kept_at = Tiling::stages * stage_bytes;

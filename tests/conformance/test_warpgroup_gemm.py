@@ -51,16 +51,24 @@ INTEGERS = [planned(WarpgroupGemmTiling(*fields), token) for fields, token in (
     ((192, 16, 256, 2), "n1c272h10w21_o16k1_int8_nhwc_table"),
     ((64, 32, 128, 2, 2), "n2c48h9w9_o72k1_int8_nhwc_relu_outfloat16"),
     ((64, 16, 256, 2), "n4c16h1w1_o8k1_int8_nhwc_bias"))]
+# Scaled: of several images to a warpgroup, channels that end within a step, tiles that follow one
+# another and columns that stay.
+SCALED = [planned(WarpgroupGemmTiling(*fields), token) for fields, token in (
+    ((128, 64, 64, 2, 2), "n3c200h7w7_o136k1_float16_nhwc_bias_scaled"),
+    ((64, 40, 128, 3, 2, True), "n5c72h5w9_o40k1_bfloat16_nhwc_bias_relu_residual_scaled"),
+    ((64, 64, 128, 2, 2), "n3c208h7w7_o144k1_int8_nhwc_bias_residual_scaled"),
+    ((192, 48, 128, 3, 2, True), "n6c80h9w9_o40k1_int8_nhwc_bias_scaled"))]
 
 
 @needs_compiler
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal((PLANS + INTEGERS)[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal((PLANS + INTEGERS + SCALED)[sizes == "fixed"::2], sizes, monkeypatch)
 
 
 REFILLED, WEIGHTS, SPAN = PLANS[2], PLANS[8], PLANS[1]
 ROWS, BYTES = INTEGERS[0], "warpgroup_gemm/bytes.hpp"
+IMAGES, SCALES = SCALED[0], "warpgroup_gemm/scaled.hpp"
 # Of 16 bits and of int8, whose first tiles are not all, or end before the last rows of a tile.
 AHEAD = [PLANS[1], PLANS[4], INTEGERS[1], INTEGERS[3]]
 # The plan, the file and its source as it is, with its fault, and what is said of it.
@@ -114,8 +122,15 @@ FAULTS = {
     "rows of results closer than they lie": (
         ROWS, BYTES, "row * t::result_pitch + column *", "row * t::tile_n + column *", "WRONG"),
     "sums of the tile before": (
-        REFILLED, "warpgroup_gemm/product.hpp", "further(t::across_b, t::box_b)), step + k > 0);",
-        "further(t::across_b, t::box_b)), true);", "WRONG"),
+        REFILLED, "warpgroup_gemm/product.hpp", "t::box_a, k)), columns, step + k > 0);",
+        "t::box_a, k)), columns, true);", "WRONG"),
+    "scales of the row eight before": (
+        IMAGES, SCALES, "lane / 4 + half * 8, rows - 1)", "lane / 4, rows - 1)", "WRONG"),
+    "scales of the step before": (
+        IMAGES, SCALES, "ask(products.summed_of(step + 1));", "ask(products.summed_of(step));",
+        "WRONG"),
+    "bytes that count from another point": (
+        SCALED[2], SCALES, "this->apply(bytes.at[i],", "this->apply(bytes.at[i] + 1,", "WRONG"),
 }
 
 
@@ -127,12 +142,12 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 
 @needs_compiler
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    require_right([REFILLED, WEIGHTS], monkeypatch)
+    require_right([REFILLED, WEIGHTS, IMAGES], monkeypatch)
 
 
 @needs_compiler
 def test_the_sanitizers_find_nothing(tmp_path):
-    require_silence(checked_under_sanitizers(tmp_path, AHEAD))
+    require_silence(checked_under_sanitizers(tmp_path, [*AHEAD, *SCALED[::2]]))
 
 
 @needs_compiler
@@ -148,10 +163,10 @@ def test_the_sanitizers_find_what_is_fetched_past_the_end(name, right, wrong, tm
 @pytest.mark.parametrize(("token", "code"), [
     ("n1c60h8w8_o64k1_float16_nhwc", "E-CHANNELS"), ("n1c64h8w8_o60k1_float16_nhwc", "E-CHANNELS"),
     ("n1c64h8w8_o64k1s2_float16_nhwc", "E-STRIDE"), ("n1c64h8w8_o64k1p1_float16_nhwc", "E-STRIDE"),
-    ("n1c64h8w8_o64k1_float16_nhwc_scaled", "E-SCALE"), ("n1c64h8w8_o64k1_float16", "E-LAYOUT"),
+    ("n1c64h8w8_o64k1_float16", "E-LAYOUT"),
     ("n1c72h8w8_o64k1_int8_nhwc", "E-CHANNELS"), ("n1c64h8w8_o60k1_int8_nhwc", "E-CHANNELS"),
     ("n1c64h8w8_o264k1_int8_nhwc", "E-CHANNELS"), ("n1c64h3w3_o72k1_int8_nhwc", "E-CHANNELS"),
-    ("n1c64h8w8_o64k1_int8_nhwc_scaled", "E-SCALE"), ("n1c64h8w8_o64k1_nhwc", "E-DTYPE"),
+    ("n1c64h8w8_o64k1_nhwc", "E-DTYPE"),
     ("n1c64h8w8_o64k3_float16_nhwc", "E-KIND")])
 def test_what_it_does_not_run_is_refused_by_name(token, code):
     [violation] = algorithm("warpgroup_gemm").refuses(parse_problem(token))

@@ -29,12 +29,13 @@ from dscore.algorithms.warpgroup_gemm.tiling import (
     MOST_BOX,
     ROW,
     ROWS,
+    WAVES,
     WarpgroupGemmTiling,
     row_of,
     shape_of,
 )
-from dscore.core.device import Device
-from dscore.core.numerics import ACCUMULATOR
+from dscore.core.device import MATRIX_WAVEFRONT, Device
+from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import MAX_ELEMENTS, ConvProblem
 
@@ -70,8 +71,9 @@ def _most_parts(case: Case) -> int:
     return min(MOST_PARTS, MAX_ELEMENTS // (spec.in_channels * spec.out_channels))
 
 
-def unmapped(problem: ConvProblem, name: str) -> tuple[Violation, ...]:
-    """Violation of a pointwise problem whose tensors the copy engine cannot bring as they lie."""
+def unmapped(problem: ConvProblem, name: str, scales: bool = False) -> tuple[Violation, ...]:
+    """Violation of a pointwise problem whose tensors the copy engine cannot bring as they lie;
+    *scales*: whether the algorithm multiplies x by a scale afterwards."""
     spec = problem.spec
     if gathered(problem):
         return (Violation("E-STRIDE", f"pixels of {name}", "some, or padding",
@@ -84,7 +86,7 @@ def unmapped(problem: ConvProblem, name: str) -> tuple[Violation, ...]:
         return (Violation("E-CHANNELS", f"channels of {name}",
                           f"{spec.in_channels} and {spec.out_channels}",
                           f"{taken}, by which tensors have maps"),)
-    if spec.scaled:
+    if spec.scaled and not scales:
         return (Violation("E-SCALE", f"scale of {name}", "of the input",
                           "none: x comes to LDS as it is"),)
     return ()
@@ -149,7 +151,7 @@ class WarpgroupGemm(Algorithm):
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         if kind := require_kind(problem, self.name, "pointwise"):
             return kind
-        return unmapped(problem, self.name) or _unstored(problem)
+        return unmapped(problem, self.name, scales=True) or _unstored(problem)
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         return int(shape_of(problem, t).steps * t.step + t.parts)
@@ -171,10 +173,10 @@ class WarpgroupGemm(Algorithm):
         return "sum" if problem.spec.element.exact else "matrix16"
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        return _sums(t) + _BESIDE
+        return _sums(t) + _scaled(problem, t) + _BESIDE
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        return _sums(t) + _MOST_BESIDE
+        return _sums(t) + _scaled(problem, t) + _MOST_BESIDE
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         sizes = shape_of(problem, t).sizes
@@ -228,6 +230,14 @@ class WarpgroupGemm(Algorithm):
                 f"a block: {t.tile_m} {m} x {t.tile_n} {n}" + f", {t.repeat} times" * (t.repeat > 1)
                 + f"; {t.step} {k} a step" + ", all of whose columns stay" * t.kept,
                 f"the grid: {shape.tiles_n} ({n}) x {shape.blocks_m} ({m}){shares} blocks"]
+
+
+def _scaled(problem: ConvProblem, t: Any) -> Count:
+    """Words of a step's rows that a lane multiplies, and of their scales, of int8 of float32."""
+    element = problem.spec.element
+    elements = t.step * ROWS // (WAVES * MATRIX_WAVEFRONT)
+    of_scale = element.sums.bytes if element.exact else element.bytes
+    return (element.bytes + of_scale) * elements // WORD_BYTES * problem.spec.scaled
 
 
 def _sums(t: Any) -> Count:

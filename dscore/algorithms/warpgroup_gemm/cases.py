@@ -29,7 +29,7 @@ class KeptTemplate(Template):
 @st.composite
 def templates(draw: Any, device: Device) -> Template:
     """All operations; kept steps as well as none."""
-    drawn = draw(options(WarpgroupGemm))
+    drawn = draw(options(WarpgroupGemm, scaled=True))
     weights = dict(drawn)["operation"] == "weight_gradient"
     element = ELEMENTS[dict(drawn)["dtype"]]
     step = ROW_BYTES // element.bytes * draw(st.integers(1, 2))
