@@ -89,6 +89,25 @@ __device__ inline uint32_t word_of(float first, float second) {
 #endif
 }
 
+// Products of two elements of 16 bits by two, each rounded to one.
+template <class T>
+__device__ inline uint32_t pair_product(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  uint32_t products;
+  if constexpr (std::is_same_v<T, float16>)
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(products) : "r"(a), "r"(b));
+  else asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(products) : "r"(a), "r"(b));
+  return products;
+#else
+  const auto of = [](uint32_t word, int place) {
+    T element;
+    element.bits = static_cast<uint16_t>(word >> place);
+    return static_cast<float>(element);
+  };
+  return word_of<T>(of(a, 0) * of(b, 0), of(a, 16) * of(b, 16));
+#endif
+}
+
 // Elements side by side that move as one, aligned to all of them.
 template <class T, int Count>
 struct alignas(Count * sizeof(T)) Pack {

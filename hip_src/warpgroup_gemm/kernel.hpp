@@ -37,7 +37,7 @@ struct WarpgroupForward {
     if constexpr (!scaled) return NoScales{};
     else if constexpr (exact)
       return ByteScales<typename Epilogue::Scaling>{Epilogue::scaling_of(args)};
-    else return FloatScales<T>{static_cast<const T *>(args.scale)};
+    else return FloatScales<T>{};
   }
   static __device__ int zero_of(const Arguments &args) {
     if constexpr (exact) return Epilogue::zero_of(args);

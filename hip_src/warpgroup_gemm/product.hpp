@@ -26,9 +26,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   using t = WarpgroupGemmShape<T, Tiling, Roles>;
   using Sum = ProductSum<T>;
   using Result = typename t::Result;
-  struct Maps {
-    TensorMap a, b, out;
-  };
+  using Maps = typename t::Maps;
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
   static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
   static_assert(sizeof(T) == 2 || t::quantised, "elements of 16 bits, or signed bytes");
@@ -39,12 +37,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   }
 
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
-    const int m = Roles::m(s), n = Roles::n(s), k = Roles::k(s);
-    int code = map_operand<T>(maps.a, Roles::a(args), m, k, t::across_a, t::box_a);
-    if (!code) code = map_operand<T>(maps.b, Roles::b(args), n, k, t::across_b, t::box_b);
-    if (!code && !Roles::shared && !t::quantised)
-      code = map_operand<T>(maps.out, args.out, m, n, false, warpgroup_rows);
-    return code;
+    return t::make_maps(maps, args, s);
   }
 
   const Shape &s;
@@ -118,9 +111,11 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         if (refilled) wait_barrier(empty + turn.stage, turn.parity ^ 1);
         const bool columns = t::kept == 0 || first;
         TransferBarrier *barrier = full + turn.stage;
-        arrive_expecting(barrier, t::bytes_a + (columns ? t::bytes_b : 0));
+        arrive_expecting(barrier, t::bytes_a + t::scale_bytes + (columns ? t::bytes_b : 0));
         const int summed = summed_of(step);
         unsigned char *to = lds + turn.stage * t::stage_bytes;
+        if constexpr (t::scaled)
+          copy_scales<t>(barrier, to, maps.scales, summed, first_m / image_rows(s));
         each_box<t::boxes_a>(t::across_a, first_m, summed, [&](int i, const int (&at)[2]) {
           load_box(barrier, to + i * t::box_a * swizzled_row, maps.a, at);
         });
@@ -157,7 +152,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     for (int k = 0; k < depth_end(); k += t::depth) {
       const LdsOperand columns = b.further(further(t::across_b, t::box_b, k));
       if constexpr (t::scaled)
-        multiply_registers<T, t::tile_n, t::across_b>(sums, rows.words[k / t::depth], columns,
+        multiply_registers<T, t::tile_n, t::across_b>(sums, rows[k / t::depth], columns,
                                                       step + k > 0);
       else
         multiply_lds<T, t::tile_n, t::across_a, t::across_b>(
@@ -203,9 +198,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
           if (first && zero != 0) columns.add(elements, of_group);
       };
       if constexpr (t::scaled)
-        ScaledRows<t, decltype(scales)>(scales, s, Roles::m(s), Roles::k(s),
-                                        first_m + group * warpgroup_rows, thread)
-            .accumulate(*this, sums, turn, group, meanwhile);
+        ScaledRows<t, decltype(scales)>(scales, s, first_m, group, thread)
+            .accumulate(*this, sums, turn, meanwhile);
       else accumulate(sums, turn, group, meanwhile);
       if constexpr (t::quantised)
         if (first) {

@@ -1,5 +1,5 @@
 // Rows of x that are multiplied by the scales of their images and channels (warpgroup_gemm/
-// product.hpp): lanes read them from LDS, and matrix units take them from registers.
+// product.hpp): lanes read both from LDS, and matrix units take the products from registers.
 #pragma once
 
 #include "support/matrix_units.hpp"
@@ -11,14 +11,8 @@ namespace dscore {
 template <class T>
 struct FloatScales {
   using Scale = T;
-  const T *scales;
   __device__ Word product(Word two, const Pack<T, 2> &by) const {
-    const auto given = bits_as<Pack<T, 2>>(two);
-    float products[2];
-    DSCORE_UNROLL
-    for (int i = 0; i < 2; i++)
-      products[i] = static_cast<float>(given.at[i]) * static_cast<float>(by.at[i]);
-    return bits_as<Word>(rounded<T, 2>(products));
+    return pair_product<T>(two, bits_as<Word>(by));
   }
 };
 // Those of bytes (Scaling in support/requantised.hpp).
@@ -32,75 +26,95 @@ struct ByteScales : Scaling {
     return bits_as<Word>(bytes);
   }
 };
-
 struct NoScales {};
 
-// A step's rows of a warpgroup. Of each instruction lane 4 g + i has four words: the i-th of row g,
-// the same of row g + 8, and those of the second half of the summed elements. Scales are asked for
-// a step ahead, and are zero past the last channel.
+template <class Shape>
+__device__ inline int image_rows(const Shape &s) {
+  return s.out_height * s.out_width;
+}
+
+// One thread: asks for the scales of a step's channels, from the first image of a tile on. Those of
+// no channel or image are zeros, as are the elements.
+template <class t>
+__device__ inline void copy_scales(TransferBarrier *barrier, unsigned char *stage,
+                                   const TensorMap &map, int channel, int image) {
+  DSCORE_UNROLL
+  for (int i = 0; i < t::scale_boxes; i++)
+    load_box(barrier, stage + t::scales_at + i * t::scale_box_bytes, map,
+             {channel + i * t::scale_row, image});
+}
+
+// A warpgroup's rows. Of each instruction lane 4 g + i has four words: the i-th of row g, the same
+// of row g + 8, and those of the second half of the summed elements.
 template <class t, class Scales>
 struct ScaledRows {
   using Scale = typename Scales::Scale;
   static constexpr int depths = t::step / t::depth, each = t::depth / 8;  // elements in a word
-  Word words[depths][4];
-  Pack<Scale, each> factors[depths][4];
-  Scales scales;
-  int of_row[2];  // where those of a lane's rows begin
-  int wave, lane, channels;
+  using Words = Word[depths][4];
+  const Scales &scales;
+  int images[2];  // of a lane's rows, in the tile
+  int group, lane, row;  // a wavefront's first, in the warpgroup
 
   template <class Shape>
-  __device__ ScaledRows(const Scales &scales_, const Shape &s, int rows, int channels_,
-                        int first_row, int thread)
-      : scales(scales_), wave(thread % warpgroup_threads / t::wavefront),
-        lane(thread % t::wavefront), channels(channels_) {
+  __device__ ScaledRows(const Scales &scales_, const Shape &s, int first_m, int group_, int thread)
+      : scales(scales_), group(group_), lane(thread % t::wavefront),
+        row(thread % warpgroup_threads / t::wavefront * 16) {
+    const int first = first_m + group * warpgroup_rows + row + lane / 4, area = image_rows(s);
     DSCORE_UNROLL
-    for (int half = 0; half < 2; half++) {
-      const int row = least(first_row + wave * 16 + lane / 4 + half * 8, rows - 1);
-      of_row[half] = row / (s.out_height * s.out_width) * channels;
-    }
+    for (int half = 0; half < 2; half++)
+      // Of rows past the last image's those of that; nobody stores these.
+      images[half] = least((first + half * 8) / area - first_m / area, t::images - 1);
   }
-  // Asks for the scales of the channels from `first` on.
-  __device__ void ask(int first) {
+  // Those of a step, from its rows and its scales in LDS.
+  __device__ void read(Words &words, const unsigned char *rows,
+                       const unsigned char *factors) const {
+    DSCORE_UNROLL
+    for (int i = 0; i < depths; i++) {
+      constexpr int bytes = 32;  // of a row, in an instruction
+      const int box = i * bytes / swizzled_row * t::box_a;
+      read_matrices<4, false>(
+          words[i], reinterpret_cast<const uint16_t *>(
+                        rows + swizzled((box + row + lane % 16) * swizzled_row +
+                                        i * bytes % swizzled_row + lane / 16 * 16)));
+    }
     DSCORE_UNROLL
     for (int i = 0; i < depths; i++)
       DSCORE_UNROLL
       for (int j = 0; j < 4; j++) {
-        const int channel = first + i * t::depth + j / 2 * t::depth / 2 + lane % 4 * each;
-        if (channel < channels)
-          factors[i][j] = read_vector<each>(scales.scales + of_row[j % 2] + channel);
-        else factors[i][j] = {};
+        const int first = i * t::depth + j / 2 * t::depth / 2, within = first % t::scale_row;
+        const int place = images[j % 2] * swizzled_row +
+                          (within + lane % 4 * each) * static_cast<int>(sizeof(Scale));
+        const auto by = read_vector<each>(reinterpret_cast<const Scale *>(
+            factors + first / t::scale_row * t::scale_box_bytes + swizzled(place)));
+        words[i][j] = scales.product(words[i][j], by);
       }
   }
-  // From where a warpgroup's rows begin in LDS.
-  __device__ void read(const unsigned char *rows) {
-    DSCORE_UNROLL
-    for (int i = 0; i < depths; i++) {
-      constexpr int bytes = 32;  // of a row, in an instruction
-      const int k = i * t::depth;
-      const int place = (k / t::row * t::box_a + wave * 16 + lane % 16) * swizzled_row +
-                        i * bytes % swizzled_row + lane / 16 * 16;
-      read_matrices<4, false>(words[i],
-                              reinterpret_cast<const uint16_t *>(rows + swizzled(place)));
-      DSCORE_UNROLL
-      for (int j = 0; j < 4; j++) words[i][j] = scales.product(words[i][j], factors[i][j]);
-    }
-  }
-  // The sums of a tile's steps, as of rows that are not scaled.
+  // The sums of a tile's steps: lanes make the rows of the next step while the units multiply.
   template <class Products, class Sum, class Meanwhile>
   __device__ void accumulate(const Products &products, Sum *sums, typename Products::Turn &turn,
-                             int group, Meanwhile meanwhile) {
-    ask(products.summed_of(0));
-    DSCORE_ROLLED
-    for (int step = 0; step < products.steps; step++) {
-      wait_barrier(products.full + turn.stage, turn.parity);
-      read(products.rows_at(turn.stage, group));
+                             Meanwhile meanwhile) const {
+    Words words[2];
+    const auto take = [&](Words &to, const typename Products::Turn &at) {
+      wait_barrier(products.full + at.stage, at.parity);
+      read(to, products.rows_at(at.stage, group),
+           products.lds + at.stage * t::stage_bytes + t::scales_at);
+    };
+    const auto add = [&](const Words &rows, Words &following, int step) {
       order_products();
-      products.multiply(sums, *this, turn, step);
-      if (step + 1 < products.steps) ask(products.summed_of(step + 1));
+      products.multiply(sums, rows, turn, step);
       meanwhile(products.columns_at(turn.stage, step));
+      auto next = turn;
+      next.pass();
+      if (step + 1 < products.steps) take(following, next);
       wait_products<0>();
       products.release(turn.stage);
-      turn.pass();
+      turn = next;
+    };
+    take(words[0], turn);
+    DSCORE_ROLLED
+    for (int step = 0; step < products.steps; step += 2) {
+      add(words[0], words[1], step);
+      if (step + 1 < products.steps) add(words[1], words[0], step + 1);
     }
   }
 };

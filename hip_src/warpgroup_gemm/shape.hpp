@@ -18,9 +18,11 @@ int map_operand(TensorMap &map, const void *at, int extent, int summed, bool acr
 }
 
 // Kept: steps whose columns' elements stay in LDS for all tiles of rows of a block; 0 for none.
-template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Layout,
-          int Wavefront>
+// Images: how many a tile of rows may be of, where they have scales, else 0.
+template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Images,
+          int Layout, int Wavefront>
 struct WarpgroupGemmTiling {
+  static constexpr int images = Images;
   static constexpr int tile_m = TileM, tile_n = TileN, step = Step, stages = Stages;
   static constexpr int repeat = Repeat, kept = Kept, parts = Parts;
   static constexpr int layout = Layout, wavefront = Wavefront, groups = TileM / warpgroup_rows;
@@ -54,8 +56,16 @@ struct WarpgroupGemmShape : Tiling {
   // From the rows of a warpgroup to those of the next.
   static constexpr int group_bytes =
       warpgroup_rows * (across_a ? Tiling::step / row : 1) * swizzled_row;
+  // Scales of a step's channels, by boxes of a row of LDS for each image.
+  using Scale = std::conditional_t<quantised, float, T>;
+  static constexpr int scale_row = swizzled_row / static_cast<int>(sizeof(Scale));
+  static constexpr int scale_boxes = scaled ? Tiling::step / scale_row : 0;
+  static constexpr int scale_box_bytes = ceil_div(Tiling::images, 8) * swizzled_tile;
+  static constexpr int scale_bytes = scale_boxes * Tiling::images * swizzled_row;
+  static_assert(scaled == (Tiling::images > 0), "images that have scales");
   // From a stage of the ring to the next.
-  static constexpr int stage_bytes = bytes_a + (Tiling::kept > 0 ? 0 : bytes_b);
+  static constexpr int scales_at = bytes_a + (Tiling::kept > 0 ? 0 : bytes_b);
+  static constexpr int stage_bytes = scales_at + scale_boxes * scale_box_bytes;
   static constexpr int kept_at = Tiling::stages * stage_bytes;
   static constexpr int results_at = kept_at + Tiling::kept * bytes_b;
   // Results of a warpgroup: by boxes of its rows; of sums of bytes by rows, of which eight begin in
@@ -73,6 +83,22 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int barriers_at = columns_at + Tiling::groups * group_columns;
   static constexpr int lds_bytes =
       barriers_at + 2 * Tiling::stages * static_cast<int>(sizeof(TransferBarrier));
+
+  struct Maps {
+    TensorMap a, b, out, scales;
+  };
+  template <class Arguments, class Shape>
+  static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
+    const int m = Roles::m(s), n = Roles::n(s), k = Roles::k(s);
+    int code = map_operand<T>(maps.a, Roles::a(args), m, k, across_a, box_a);
+    if (!code) code = map_operand<T>(maps.b, Roles::b(args), n, k, across_b, box_b);
+    if (!code && !Roles::shared && !quantised)
+      code = map_operand<T>(maps.out, args.out, m, n, false, warpgroup_rows);
+    if constexpr (scaled)
+      if (!code)
+        code = map_operand<Scale>(maps.scales, args.scale, s.batch, k, false, Tiling::images);
+    return code;
+  }
 
   using Sizes = typename Roles::Shape;
   static __host__ __device__ int tiles_m(const Sizes &s) {

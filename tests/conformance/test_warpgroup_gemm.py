@@ -104,8 +104,8 @@ FAULTS = {
         WEIGHTS, "warpgroup_gemm/product.hpp", "swizzled_tile, t::box_b * swizzled_row);",
         "swizzled_tile, swizzled_tile);", "WRONG"),
     "more bytes than come": (
-        REFILLED, "warpgroup_gemm/product.hpp", "t::bytes_a + (columns ? t::bytes_b : 0));",
-        "t::bytes_a + t::bytes_b + 16);", "wait for one another"),
+        REFILLED, "warpgroup_gemm/product.hpp", "t::scale_bytes + (columns ? t::bytes_b : 0));",
+        "t::scale_bytes + t::bytes_b + 16);", "wait for one another"),
     "no zero point taken off": (
         ROWS, BYTES, "static_cast<uint32_t>(zero) *", "0u *", "WRONG"),
     "multipliers of the next column": (
@@ -125,10 +125,12 @@ FAULTS = {
         REFILLED, "warpgroup_gemm/product.hpp", "t::box_a, k)), columns, step + k > 0);",
         "t::box_a, k)), columns, true);", "WRONG"),
     "scales of the row eight before": (
-        IMAGES, SCALES, "lane / 4 + half * 8, rows - 1)", "lane / 4, rows - 1)", "WRONG"),
-    "scales of the step before": (
-        IMAGES, SCALES, "ask(products.summed_of(step + 1));", "ask(products.summed_of(step));",
+        IMAGES, SCALES, "(first + half * 8) / area", "first / area", "WRONG"),
+    "scales of the tile's first channels": (
+        IMAGES, SCALES, "{channel + i * t::scale_row, image}", "{i * t::scale_row, image}",
         "WRONG"),
+    "rows of the next step made of this one's buffer": (
+        IMAGES, SCALES, "take(following, next);", "take(following, turn);", "WRONG"),
     "bytes that count from another point": (
         SCALED[2], SCALES, "this->apply(bytes.at[i],", "this->apply(bytes.at[i] + 1,", "WRONG"),
 }

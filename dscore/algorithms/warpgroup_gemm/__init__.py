@@ -202,13 +202,15 @@ class WarpgroupGemm(Algorithm):
 
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
-        return (t.tile_m, t.tile_n, t.step, t.stages, t.repeat,
-                int(shape_of(plan.problem, t).kept), t.parts,
-                f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
+        shape = shape_of(plan.problem, t)
+        return (t.tile_m, t.tile_n, t.step, t.stages, t.repeat, int(shape.kept), t.parts,
+                int(shape.images), f"DSCORE_{plan.problem.spec.layout.upper()}",
+                plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
-        kept = int(shape_of(plan.problem, plan.tiling).kept)
-        return f"_{kept}_steps" * (kept > 0)
+        shape = shape_of(plan.problem, plan.tiling)
+        kept, images = int(shape.kept), int(shape.images)
+        return f"_{kept}_steps" * (kept > 0) + f"_{images}_images" * (images > 0)
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         t: Any = plan.tiling
@@ -233,11 +235,9 @@ class WarpgroupGemm(Algorithm):
 
 
 def _scaled(problem: ConvProblem, t: Any) -> Count:
-    """Words of a step's rows that a lane multiplies, and of their scales, of int8 of float32."""
-    element = problem.spec.element
+    """Words of the rows of two steps that a lane multiplies."""
     elements = t.step * ROWS // (WAVES * MATRIX_WAVEFRONT)
-    of_scale = element.sums.bytes if element.exact else element.bytes
-    return (element.bytes + of_scale) * elements // WORD_BYTES * problem.spec.scaled
+    return 2 * elements * problem.spec.element.bytes // WORD_BYTES * problem.spec.scaled
 
 
 def _sums(t: Any) -> Count:

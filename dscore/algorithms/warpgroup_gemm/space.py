@@ -38,7 +38,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     repeat = np.where(c.resident == 0, 1, ceil_div(tiles, np.maximum(c.resident, 1) * units))
     keep = (c.tile_m - sizes.m < ROWS) & (c.step - sizes.k < row)
     if problem.spec.scaled and problem.spec.element.exact:
-        keep &= c.step == row  # scales of float32 fill a lane's registers
+        keep &= c.step == row  # lanes scale byte by byte, and have no registers for more
     keep &= (c.resident == 0) | (repeat > 1)
     keep &= (c.kept == 0) | (repeat > 1)
     keep &= c.stages <= np.maximum(2, ceil_div(steps, c.parts) * repeat + 1)

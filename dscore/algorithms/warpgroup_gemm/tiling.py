@@ -72,6 +72,7 @@ class WarpgroupShape:
     results_bytes: Count
     lds_bytes: Count
     kept: Count  # steps of columns
+    images: Count  # whose scales a tile of rows has
     all_steps: Count
     steps: Count  # of a block
     tiles_m: Count
@@ -94,6 +95,12 @@ def _group_results(problem: ConvProblem, t: Any) -> Count:
             + (INTEGER_SUMS.bytes + ACCUMULATOR.bytes) * t.tile_n)
 
 
+def _images(problem: ConvProblem, t: Any) -> Count:
+    """Images that a tile of rows may be of, where they have scales."""
+    area = problem.out_height * problem.out_width
+    return np.minimum(floor_div(t.tile_m - 2, area) + 2, problem.batch) * problem.spec.scaled
+
+
 @remembered
 def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     """Geometry of *t*, a WarpgroupGemmTiling or columns of many
@@ -106,10 +113,14 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
                else ceil_div(t.tile_n, row) * t.step) * ROW_BYTES
     results = np.where(t.parts > 1, 0, groups * _group_results(problem, t))
     all_steps, tiles_m = ceil_div(sizes.k, t.step), ceil_div(sizes.m, t.tile_m)
-    kept = all_steps * t.kept
-    ring = t.stages * (bytes_a + np.where(t.kept, 0, bytes_b)) + kept * bytes_b
+    kept, images = all_steps * t.kept, _images(problem, t)
+    of_scale = ACCUMULATOR if problem.spec.element.exact else problem.spec.element
+    # By tiles of eight rows.
+    scales = floor_div(t.step * of_scale.bytes, ROW_BYTES) * ceil_div(images, 8) * 8 * ROW_BYTES
+    ring = t.stages * (bytes_a + scales + np.where(t.kept, 0, bytes_b)) + kept * bytes_b
     return WarpgroupShape(
         sizes=sizes, groups=groups, waves=WAVES * groups + 1, bytes_a=bytes_a, bytes_b=bytes_b,
         results_bytes=results, lds_bytes=ring + results + 2 * t.stages * BARRIER_BYTES, kept=kept,
+        images=images,
         all_steps=all_steps, steps=ceil_div(all_steps, t.parts), tiles_m=tiles_m,
         blocks_m=ceil_div(tiles_m, t.repeat), tiles_n=ceil_div(sizes.n, t.tile_n))
