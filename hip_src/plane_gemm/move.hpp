@@ -24,33 +24,38 @@ __device__ inline Pack<Word, 4> moved_by(const Pack<Word, 4> &own, const Pack<Wo
   return result;
 }
 
-// One lane's vectors of a row: eight lanes move it, box after box.
+// One thread's part of all movers'. Eight lanes move a row, box after box, and a wavefront four rows,
+// whose planes begin alike. Several such are read before the first is written: one after the other
+// they would wait for LDS as often.
 template <class t>
-__device__ inline void move_row(unsigned char *planes, int row, int vector, int by) {
-  const auto place = [&](int of) {
+__device__ inline void move_planes(unsigned char *planes, int area, int thread) {
+  constexpr int each = t::wavefront / 8, rows = t::images * t::step, together = 4;
+  const int vector = thread % 8, of_wave = thread / 8;
+  const auto place = [&](int row, int of) {
     const int at = of / 8 * t::column_bytes + swizzled(row * swizzled_row + of % 8 * 16);
     return reinterpret_cast<Word *>(planes + at);
   };
-  DSCORE_UNROLL
-  for (int column = 0; column < t::columns; column++) {
-    const int of = column * 8 + vector;
-    const auto own = read_vector<4>(place(of));
-    Pack<Word, 4> next{};
-    if (of + 1 < t::columns * 8) next = read_vector<4>(place(of + 1));
-    wavefront_barrier();
-    write_vector(place(of), moved_by(own, next, by));
-  }
-}
-
-// One thread's part of all movers': a wavefront moves four rows, whose planes begin alike.
-template <class t>
-__device__ inline void move_planes(unsigned char *planes, int area, int thread) {
-  constexpr int each = t::wavefront / 8;
-  DSCORE_UNROLL_FEW
-  for (int row = thread / t::wavefront * each; row < t::images * t::step;
-       row += t::movers * each) {
-    const int by = row / (t::images * t::box_rows) * area % 8;
-    if (by != 0) move_row<t>(planes, row + thread % t::wavefront / 8, thread % 8, by);
+  DSCORE_ROLLED
+  for (int first = of_wave; first < rows; first += together * t::movers * each) {
+    const auto each_row = [&](auto take) {
+      DSCORE_UNROLL
+      for (int i = 0; i < together; i++)
+        if (const int row = first + i * t::movers * each; row < rows) take(i, row);
+    };
+    DSCORE_UNROLL
+    for (int column = 0; column < t::columns; column++) {
+      const int of = column * 8 + vector;
+      Pack<Word, 4> own[together], next[together];
+      each_row([&](int i, int row) {
+        own[i] = read_vector<4>(place(row, of));
+        next[i] = of + 1 < t::columns * 8 ? read_vector<4>(place(row, of + 1)) : Pack<Word, 4>{};
+      });
+      wavefront_barrier();
+      each_row([&](int i, int row) {
+        const int by = row / (t::images * t::box_rows) * area % 8;
+        write_vector(place(row, of), moved_by(own[i], next[i], by));
+      });
+    }
   }
 }
 
