@@ -24,19 +24,20 @@ __device__ inline Pack<Word, 4> moved_by(const Pack<Word, 4> &own, const Pack<Wo
   return result;
 }
 
-// One thread's part of all movers'. Eight lanes move a row, box after box, and a wavefront four rows,
+// One thread's part of all movers'. Eight lanes move a row, box after box, a wavefront four rows,
 // whose planes begin alike. Several such are read before the first is written: one after the other
-// they would wait for LDS as often.
+// they would wait for LDS as often. The first planes of boxes begin where they should.
 template <class t>
 __device__ inline void move_planes(unsigned char *planes, int area, int thread) {
   constexpr int each = t::wavefront / 8, rows = t::images * t::step, together = 4;
+  constexpr int alike = t::images * t::box_rows;
   const int vector = thread % 8, of_wave = thread / 8;
   const auto place = [&](int row, int of) {
     const int at = of / 8 * t::column_bytes + swizzled(row * swizzled_row + of % 8 * 16);
     return reinterpret_cast<Word *>(planes + at);
   };
   DSCORE_ROLLED
-  for (int first = of_wave; first < rows; first += together * t::movers * each) {
+  for (int first = alike + of_wave; first < rows; first += together * t::movers * each) {
     const auto each_row = [&](auto take) {
       DSCORE_UNROLL
       for (int i = 0; i < together; i++)
@@ -52,7 +53,7 @@ __device__ inline void move_planes(unsigned char *planes, int area, int thread) 
       });
       wavefront_barrier();
       each_row([&](int i, int row) {
-        const int by = row / (t::images * t::box_rows) * area % 8;
+        const int by = row / alike * area % 8;
         write_vector(place(row, of), moved_by(own[i], next[i], by));
       });
     }
