@@ -16,6 +16,7 @@ from dscore.core.problem import ConvProblem
 from dscore.core.spec import CLAMPS, Kind, Layout
 from dscore.torch.folding import spec_of
 from dscore.torch.quantize_calibration import Calibration, root, squares
+from dscore.torch.quantize_gates import gates_of
 from dscore.torch.quantize_graph import Part
 from dscore.torch.quantize_layers import Fused
 from dscore.torch.quantize_modules import Dequantize, Quantize, QuantizedConv2d
@@ -102,7 +103,7 @@ def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Cho
                          for part, node in calls if node in candidates}
         setting.prepare([*(choice.problem(part, node, wishes.layout)
                            for part, node in calls if node in candidates),
-                         *(one for part in calibration.parts for one in _beside(part))])
+                         *(one for part in calibration.parts for one in _beside(part, candidates))])
         choice.errors.update(_errors(calibration, choice, wishes.layout))
         refused = {node: f"its error is above the limit of {wishes.error_limit:.2%}"
                    for node in choice.layers if not choice.errors[node] <= wishes.error_limit}
@@ -111,15 +112,17 @@ def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Cho
         choice.reasons.update(refused)
 
 
-def _beside(part: Part) -> Iterator[ConvProblem]:
-    """The problems of what dscore computes beside layers of int8: means over pixels, and layers in
-    floats on images of one pixel, as in squeeze-and-excitation."""
+def _beside(part: Part, quantised: Collection[fx.Node]) -> Iterator[ConvProblem]:
+    """The problems of what dscore computes beside *quantised* layers: means over pixels, and layers
+    in floats on images of one pixel, as in squeeze-and-excitation."""
+    gates = gates_of(part, quantised)
     for node in part.pools:
         yield mean_problem(node.all_input_nodes[0].meta["shape"])
     for node, one in part.calls.items():
         if part.is_single(node):
             weight, (batch, *_) = one.layer.weight, part.shapes[node]
-            yield ConvProblem(spec_of(one.layer.conv, weight.dtype, activation=one.activation,
+            dtype = torch.float32 if node in gates else weight.dtype
+            yield ConvProblem(spec_of(one.layer.conv, dtype, activation=one.activation,
                                       bias=one.layer.bias is not None), batch, 1, 1)
 
 

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from dscore.core.spec import Layout
 from dscore.torch.modules import Conv2d
+from dscore.torch.quantize_gates import GateConv2d, GateMean, gates_of
 from dscore.torch.quantize_graph import Part, QuantizedModel
 from dscore.torch.quantize_layers import Fused
 from dscore.torch.quantize_modules import Dequantize, OfFloats, Quantize, QuantizedConv2d
@@ -36,6 +37,7 @@ class _Emission:
                  layout: Layout, backend: str) -> None:
         self._part, self._quantised, self._layout = part, quantised, layout
         self._graph, self._names, self._backend = part.graph, part.names(), backend
+        self._gates = gates_of(part, quantised)
         self._floats: dict[fx.Node, fx.Node] = {}
         self._integers: dict[fx.Node, fx.Node] = {}
         self._replaced: list[fx.Node] = []
@@ -75,7 +77,8 @@ class _Emission:
         name, node, activation = self._names[one.node], one.node, one.layer.activation
         if self._part.is_single(node):
             node, activation = one.last, one.activation
-            last = self._called(name, _of_dscore(one, self._backend), one.x, before=node)
+            kind = GateConv2d if one.node in self._gates else Conv2d
+            last = self._called(name, _of_dscore(one, self._backend, kind), one.x, before=node)
         else:
             conv = _plain(one)
             last = self._called(name, conv, one.x, before=node)
@@ -91,7 +94,8 @@ class _Emission:
         if images not in self._integers:
             return
         range_ = self._part.ranges[images]
-        mean = MeanOfPixels(range_.scale, range_.zero_point, self._part.pools[node], self._backend)
+        kind = GateMean if node in self._gates else MeanOfPixels
+        mean = kind(range_.scale, range_.zero_point, self._part.pools[node], self._backend)
         self._floats[node] = self._called(f"{node.name}_of_pixels", mean, self._integers[images],
                                           before=node)
         self._replaced.append(node)
@@ -144,15 +148,15 @@ def _plain(one: Fused) -> nn.Conv2d:
     return conv
 
 
-def _of_dscore(one: Fused, backend: str) -> Conv2d:
-    """The layer in floats with its activation, by dscore on a GPU."""
+def _of_dscore(one: Fused, backend: str, kind: type[Conv2d]) -> Conv2d:
+    """The layer in floats with its activation, by dscore on a GPU, as a module of a *kind*."""
     plain = _plain(one)
-    conv = Conv2d(plain.in_channels, plain.out_channels, plain.kernel_size, plain.stride,
-                  plain.padding, plain.dilation, plain.groups, plain.bias is not None,
-                  device=plain.weight.device, dtype=plain.weight.dtype,
-                  activation=one.activation, backend=backend)  # type: ignore[arg-type]
+    conv = kind(plain.in_channels, plain.out_channels, plain.kernel_size, plain.stride,
+                plain.padding, plain.dilation, plain.groups, plain.bias is not None,
+                device=plain.weight.device, dtype=plain.weight.dtype,
+                activation=one.activation, backend=backend)  # type: ignore[arg-type]
     conv.weight, conv.bias = plain.weight, plain.bias
-    return conv
+    return conv.to(plain.weight.dtype)  # by which a gate of a float16 model becomes float32
 
 
 def _set_module(root: nn.Module, name: str, module: nn.Module) -> None:
