@@ -16,16 +16,21 @@ from dscore.backends.reference.machine import (
     lane_ids,
     split,
 )
+from dscore.backends.reference.tap_sums import ascending
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
 
 def run_mean(plan: Plan, operands: Operands, trace: Trace | None) -> None:
-    """Write the means of x to the operand out; channel tile fastest, then image."""
+    """Write the means of x to the operand out; block of the cluster fastest, then channel tile,
+    image. Blocks of the same rank in their clusters run together.
+    """
     kernel = (_OfVectors if plan.problem.spec.layout == "nhwc" else _OfPlanes)(plan, operands)
-    for blocks, first in batches(plan, plan.launch.blocks, trace, kernel.allocate):
-        blocks.begin()
-        kernel.sum(first + lane_ids(blocks.count, 1, 1))
+    for blocks, first in batches(plan, kernel.clusters, trace, kernel.allocate):
+        tile, image = split(first + lane_ids(blocks.count, 1, 1), kernel.tiles)
+        place = image, tile * kernel.tile
+        kernel.store(*place, ascending([
+            kernel.sum(*place, rank) for rank in range(kernel.t.cluster)]))
 
 
 class _Means(LockstepKernel):
@@ -39,7 +44,8 @@ class _Means(LockstepKernel):
         self.waves = self.t.threads // self.wavefront
         self.tile = self.t.thread_c * (self.vector if self.layout.last else 1)
         self.tiles = ceil_div(self.channels, self.tile)
-        require_launch(plan, self.problem.batch * self.tiles, self.t.threads)
+        self.clusters = self.problem.batch * self.tiles
+        require_launch(plan, self.clusters * self.t.cluster, self.t.threads)
         self.thread = lane_ids(1, self.waves, self.wavefront)
 
     def allocate(self, blocks: Blocks) -> None:
@@ -58,25 +64,29 @@ class _Means(LockstepKernel):
             to = sums[i] if len(sums) == self.vector and self.layout.last else sums[0]
             np.add(to, self.values[i], out=to, where=there)
 
-    def join(self, image: Ints, first: Ints, parts: int, channels: int) -> None:
-        """Add *parts* of the sums in LDS, and store the means of so many *channels*."""
+    def joined(self, parts: int, channels: int) -> Floats:
+        """The *parts* of the sums in LDS added, of so many *channels*."""
         total, part = (np.empty((self.blocks.count, channels), np.float32) for _ in range(2))
         for number in range(parts):
             at = Addresses(number * channels + lane_ids(channels))
             self.blocks.lds_read(part if number else total, at, self.held, operand=False)
             if number:
                 np.add(total, part, out=total)
-        channel = first + lane_ids(1, channels)
-        self.blocks.store(self.out, Addresses(image * self.channels + channel,
+        return total
+
+    def store(self, image: Ints, first: Ints, sums: Floats) -> None:
+        """Store the means of the channels from *first* on."""
+        channel = first[:, 0] + lane_ids(1, sums.shape[1])
+        self.blocks.store(self.out, Addresses(image[:, 0] * self.channels + channel,
                                               channel < self.channels),
-                          total / np.float32(self.area))
+                          sums / np.float32(self.area))
 
 
 class _OfPlanes(_Means):
-    def sum(self, block: Ints) -> None:
-        """The means of these blocks' planes."""
-        tile, image = split(block, self.tiles)
-        first, vectors, count = tile * self.tile, self.area // self.vector, self.t.thread_c
+    def sum(self, image: Ints, first: Ints, rank: int) -> Floats:
+        """The sums of these blocks' planes, of which each has one block."""
+        vectors, count = self.area // self.vector, self.t.thread_c
+        self.blocks.begin()
         self.sums.fill(0)
         for start in range(0, vectors, self.t.threads):
             at = start + self.thread
@@ -90,21 +100,21 @@ class _OfPlanes(_Means):
             by //= 2
         self.blocks.lds_write(self.held, np.moveaxis(self.sums[..., 0], 0, -1).reshape(
             self.blocks.count, -1))
-        self.join(image[:, 0], first[:, 0], self.waves, count)
+        return self.joined(self.waves, count)
 
 
 class _OfVectors(_Means):
-    def sum(self, block: Ints) -> None:
-        """The means of these blocks' vectors of channels."""
-        tile, image = split(block, self.tiles)
-        first, parts = tile * self.tile, max(self.t.threads // self.t.thread_c, 1)
+    def sum(self, image: Ints, first: Ints, rank: int) -> Floats:
+        """The sums of the vectors of channels, of the pixels that the blocks of *rank* have."""
+        parts = max(self.t.threads // self.t.thread_c, 1)
+        self.blocks.begin()
         column, part = self.thread % self.t.thread_c, self.thread // self.t.thread_c
         channel = first + column * self.vector
         self.sums.fill(0)
-        for start in range(0, self.area, parts):
+        for start in range(rank * parts, self.area, self.t.cluster * parts):
             pixel = start + part
             there = (pixel < self.area) & (channel < self.channels)
             self.add(self.sums, (image * self.area + pixel) * self.channels + channel, there)
         self.blocks.lds_write(self.held, np.moveaxis(self.sums, 0, -1).reshape(
             self.blocks.count, -1))
-        self.join(image[:, 0], first[:, 0], parts, self.tile)
+        return self.joined(parts, self.tile)

@@ -149,7 +149,7 @@ def parse_hints(text: str, shown: str) -> ShippedHints:
     ...                     '{ us = 1.5, algorithm = "direct", threads = 64, thread_c = 2 }', "x")
     >>> from dscore.core.catalog import device
     >>> hints.plan(parse_problem("n1c8h4w4_o8k1_relu"), device("h200")).tiling
-    DirectTiling(threads=64, thread_c=2)
+    DirectTiling(threads=64, thread_c=2, cluster=1)
     """
     table = parse_toml(text.encode(), shown)
     device, hints = table.get("device"), table.get("hints", {})

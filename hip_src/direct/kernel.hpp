@@ -9,10 +9,10 @@
 
 namespace dscore {
 
-template <int Threads, int ThreadC, int Wavefront, int Layout>
+template <int Threads, int ThreadC, int Cluster, int Wavefront, int Layout>
 struct DirectTiling {
   static constexpr int threads = Threads, thread_c = ThreadC, wavefront = Wavefront;
-  static constexpr int layout = Layout;
+  static constexpr int cluster = Cluster, layout = Layout;
   using Images = dscore::Images<Layout>;
 };
 

@@ -3,11 +3,12 @@
 // Order of additions, as the reference backend has it. In NCHW a thread sums vectors of a plane
 // that lie `threads` apart, ascending, their elements ascending; then the lanes of a wavefront, of
 // which each half is added to the other; then the wavefronts, ascending. With the channels last a
-// thread sums the pixels that lie `parts` apart, ascending; then the parts, ascending.
+// thread sums the pixels that lie `parts * cluster` apart, ascending; then the parts of a block,
+// ascending; then the blocks of a cluster, ascending.
 #pragma once
 
 #include "direct/kernel.hpp"
-#include "support/vendor.hpp"
+#include "support/joined_sums.hpp"
 
 namespace dscore {
 
@@ -23,16 +24,17 @@ struct DirectMean : KernelOn<T, MeanArguments> {
   using Arguments = MeanArguments;
   static constexpr bool last = t::Images::last;
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
-  static constexpr int waves = threads / wavefront;
+  static constexpr int waves = threads / wavefront, cluster = t::cluster;
   // Elements that a load has, where they divide a plane, or the channels that lie last.
   static constexpr int vector = 16 / static_cast<int>(sizeof(T)), alignment = 16;
-  // Of the pixels of vectors of channels: threads that share them.
-  static constexpr int parts = greatest(threads / t::thread_c, 1);
+  // Of the pixels of vectors of channels: threads of a block that share them.
+  static constexpr int parts = greatest(threads / t::thread_c, 1), shares = parts * cluster;
   // Of loads that a thread has under way before it adds what the first has brought.
   static constexpr int loads = 8, rounds = last ? loads : greatest(loads / t::thread_c, 1);
   static constexpr int lds_bytes =
       (last ? threads * vector : waves * t::thread_c) * static_cast<int>(sizeof(float));
   static_assert(!last || threads % t::thread_c == 0, "as many threads for each vector");
+  static_assert(last || cluster == 1, "blocks share the pixels of vectors of channels alone");
 
   static __host__ __device__ int area(const Shape &s) { return s.height * s.width; }
   static __host__ __device__ int width(const Shape &s) {
@@ -43,15 +45,17 @@ struct DirectMean : KernelOn<T, MeanArguments> {
     return t::thread_c * (last ? width(s) : 1);
   }
   static __host__ __device__ int tiles(const Shape &s) { return ceil_div(s.in_channels, tile(s)); }
-  // Channel tile fastest, then image.
-  static int blocks(const Shape &s) { return tiles(s) * s.batch; }
+  // Block of the cluster fastest, then channel tile, then image.
+  static int blocks(const Shape &s) { return cluster * tiles(s) * s.batch; }
+  static __device__ int rank() { return blockIdx.x % cluster; }
 
   const Shape &s;
 
   __device__ DirectMean(const Arguments &, const Shape &shape) : s(shape) {}
 
   __device__ void run(const Arguments &args) {
-    const int image = blockIdx.x / tiles(s), first = blockIdx.x % tiles(s) * tile(s);
+    const unsigned block = blockIdx.x / cluster;
+    const int image = block / tiles(s), first = block % tiles(s) * tile(s);
     float *lds = block_lds<float, lds_bytes / static_cast<int>(sizeof(float))>();
     if constexpr (last) {
       if (width(s) == vector) sum_pixels<vector>(args, image, first, lds);
@@ -115,6 +119,17 @@ struct DirectMean : KernelOn<T, MeanArguments> {
     store(args, image, first + c, sum);
   }
 
+  // Adds the parts of the block's sums; each sum goes to `keep`.
+  template <int Channels, class Keep>
+  static __device__ void join_parts(const float *lds, const Keep &keep) {
+    for (int c = threadIdx.x; c < Channels; c += threads) {
+      float sum = lds[c];
+      DSCORE_UNROLL_FEW
+      for (int other = 1; other < parts; other++) sum += lds[other * Channels + c];
+      keep(c, sum);
+    }
+  }
+
   template <int Width>
   __device__ void sum_pixels(const Arguments &args, int image, int first, float *lds) const {
     const int column = threadIdx.x % t::thread_c, part = threadIdx.x / t::thread_c;
@@ -123,11 +138,11 @@ struct DirectMean : KernelOn<T, MeanArguments> {
     float sums[Width] = {};
     const bool there = channel < s.in_channels;
     DSCORE_ROLLED
-    for (int first_at = part; first_at < area(s); first_at += rounds * parts) {
+    for (int first_at = rank() * parts + part; first_at < area(s); first_at += rounds * shares) {
       Pack<T, Width> read[rounds];
       DSCORE_UNROLL
       for (int r = 0; r < rounds; r++) {
-        const int pixel = first_at + r * parts;
+        const int pixel = first_at + r * shares;
         read[r] = vector_or_zeros<Width>(x + pixel * s.in_channels, there && pixel < area(s));
       }
       DSCORE_UNROLL
@@ -139,11 +154,13 @@ struct DirectMean : KernelOn<T, MeanArguments> {
     DSCORE_UNROLL
     for (int i = 0; i < Width; i++) lds[part * channels + column * Width + i] = sums[i];
     __syncthreads();
-    for (int c = threadIdx.x; c < channels; c += threads) {
-      float sum = lds[c];
-      DSCORE_UNROLL_FEW
-      for (int other = 1; other < parts; other++) sum += lds[other * channels + c];
-      store(args, image, first + c, sum);
+    const auto keep = [&](int c, float sum) { store(args, image, first + c, sum); };
+    if constexpr (cluster == 1) {
+      join_parts<channels>(lds, keep);
+    } else {
+      // Where the first part's is, which no other thread reads.
+      join_parts<channels>(lds, [&](int c, float sum) { lds[c] = sum; });
+      join_shares<cluster, threads>(lds, channels, rank(), threadIdx.x, keep);
     }
   }
 };

@@ -45,11 +45,13 @@ class DirectTiling(Tiling):
 
     A block of `threads` takes that many consecutive pixels of one image; a thread sums
     `thread_c` output channels of one group for its pixel. Of a filter's gradient a block has one
-    tap of one input channel and `thread_c` output channels, and its threads share the pixels.
+    tap of one input channel and `thread_c` output channels, and its threads share the pixels. Of a
+    mean of images whose channels lie last, blocks of a `cluster` (Hopper's) share them, too.
     """
 
     threads: int
     thread_c: int
+    cluster: int = 1
 
     algorithm: ClassVar[str] = "direct"
 
@@ -60,7 +62,8 @@ class DirectTiling(Tiling):
         >>> DirectTiling(256, 4).name
         'direct_t256_c4'
         """
-        return f"direct_t{self.threads}_c{self.thread_c}"
+        cluster = f"_x{self.cluster}" * (self.cluster > 1)
+        return f"direct_t{self.threads}_c{self.thread_c}{cluster}"
 
 
 class _Sums(NamedTuple):
@@ -87,7 +90,7 @@ def _columns(problem: ConvProblem, device: Device) -> SimpleNamespace:
         return mean.columns(problem, device)
     waves = range(1, device.waves_per_block + 1)
     return grid(threads=[device.wavefront * wave for wave in waves],
-                thread_c=[c for c in _THREAD_C if c < 2 * _sums(problem).channels])
+                thread_c=[c for c in _THREAD_C if c < 2 * _sums(problem).channels], cluster=[1])
 
 
 class Direct(Algorithm):
@@ -103,7 +106,11 @@ class Direct(Algorithm):
                     lambda c: f"threads by {c.device.wavefront}"),
               Limit("E-VECTOR", "threads beside vectors", "", "",
                     lambda c: (mean.beside(c.problem, c.tiling), 0),
-                    lambda c: "threads of a mean by its vectors of channels"))
+                    lambda c: "threads of a mean by its vectors of channels"),
+              Limit("E-CLUSTER", "cluster", "", "",
+                    lambda c: (c.tiling.cluster,
+                               c.device.cluster_blocks if mean.of_vectors(c.problem) else 1),
+                    lambda c: "of a mean with channels last"))
     spaces = (SpaceGenerator(True, _columns),)
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
@@ -174,7 +181,7 @@ class Direct(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         layout = f"DSCORE_{plan.problem.spec.layout.upper()}"
-        return t.threads, t.thread_c, plan.device.wavefront, layout
+        return t.threads, t.thread_c, t.cluster, plan.device.wavefront, layout
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         if plan.problem.operation == "mean":

@@ -20,7 +20,9 @@ def templates(draw: Any, device: Device) -> Template:
     scaled = draw(st.booleans())  # which pointwise layers alone can be
     drawn = draw(options(Direct, scaled, ("conv",) * scaled))
     if dict(drawn)["operation"] == "mean":
-        few = replace(tiling, thread_c=draw(st.sampled_from((1, 2, 4, 8))))
+        last = dict(drawn).get("layout") == "nhwc"  # whose pixels blocks of a cluster share
+        few = replace(tiling, thread_c=draw(st.sampled_from((1, 2, 4, 8))), cluster=draw(
+            st.integers(1, min(3, device.cluster_blocks) if last else 1)))
         return Template(device, few, (1, 1), (1, 1), (1, 1), drawn)
     if dict(drawn)["operation"] == "quantise":
         many = replace(tiling, thread_c=draw(st.sampled_from((1, 3, 8, 16))))

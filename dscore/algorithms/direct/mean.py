@@ -1,7 +1,8 @@
 """Means over pixels by the definition: their tiling, and the footprint of that.
 
 A block has the planes of `thread_c` channels of an image, or with the channels last as many vectors
-of channels; its threads share the pixels.
+of channels; its threads share the pixels. Large images of few channels would have few blocks, so
+that of vectors the blocks of a `cluster` share the pixels, where a device has clusters.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dscore.algorithms.base import COMPILER_REGISTERS, Footprint
-from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.algorithms.registers import launchable
 from dscore.core.device import Device
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
@@ -40,27 +41,38 @@ def vector_of(problem: ConvProblem) -> int:
 
 def columns(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """The one tiling that is tried."""
-    threads, thread_c = (_of_vectors if problem.spec.layout == "nhwc" else _of_planes)(
+    threads, thread_c, cluster = (_of_vectors if of_vectors(problem) else _of_planes)(
         problem, device)
-    return SimpleNamespace(threads=np.array([threads]), thread_c=np.array([thread_c]))
+    return SimpleNamespace(threads=np.array([threads]), thread_c=np.array([thread_c]),
+                           cluster=np.array([cluster]))
 
 
-def _of_planes(problem: ConvProblem, device: Device) -> tuple[int, int]:
+def of_vectors(problem: ConvProblem) -> bool:
+    """Whether it is a mean by vectors of channels, which lie last."""
+    return problem.operation == "mean" and problem.spec.layout == "nhwc"
+
+
+def _of_planes(problem: ConvProblem, device: Device) -> tuple[int, int, int]:
     vectors = problem.height * problem.width // vector_of(problem)
     planes = problem.batch * problem.spec.in_channels
     threads = _threads(ceil_div(vectors, _LOADS), device)
     enough = _BLOCKS["nchw"] * device.compute_units
     return threads, next(c for c in (8, 4, 2, 1) if c == 1 or (
-        planes >= c * enough and vectors * c <= 2 * _LOADS * threads))
+        planes >= c * enough and vectors * c <= 2 * _LOADS * threads)), 1
 
 
-def _of_vectors(problem: ConvProblem, device: Device) -> tuple[int, int]:
+def _of_vectors(problem: ConvProblem, device: Device) -> tuple[int, int, int]:
     vectors = ceil_div(problem.spec.in_channels, vector_of(problem))
     enough = _BLOCKS["nhwc"] * device.compute_units
     columns = next(c for c in (32, 16, 8, 4, 2) if c == _LEAST_VECTORS or (
         c <= _power(vectors) and problem.batch * ceil_div(vectors, c) >= enough))
     pixels = ceil_div(problem.height * problem.width, _LOADS)
-    return _threads(columns * _power(pixels), device), columns
+    threads = _threads(columns * _power(pixels), device)
+    # Blocks share an image's pixels until there are as many as are to be there, and no more, so
+    # that the CUs hold all at once; nor more than leave each thread about one round of loads.
+    room = max(enough // (problem.batch * ceil_div(vectors, columns)), 1)
+    rounds = ceil_div(pixels, max(threads // columns, 1))
+    return threads, columns, power_of_two_within(room, min(device.cluster_blocks, _power(rounds)))
 
 
 def _power(count: int) -> int:
@@ -75,8 +87,7 @@ def _threads(wanted: int, device: Device) -> int:
 
 def beside(problem: ConvProblem, t: Any) -> Count:
     """Threads that no vector of channels would be for."""
-    of_vectors = problem.operation == "mean" and problem.spec.layout == "nhwc"
-    return t.threads % t.thread_c if of_vectors else 0 * t.threads
+    return t.threads % t.thread_c if of_vectors(problem) else 0 * t.threads
 
 
 def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
@@ -86,15 +97,15 @@ def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
     waves = ceil_div(t.threads, wavefront)
     tile = t.thread_c * (vector if last else 1)
     held = t.threads * (_VECTOR_BYTES // element) if last else waves * t.thread_c
-    blocks = problem.batch * ceil_div(spec.in_channels, tile)
-    loads = ceil_div(pixels * tile, t.threads * vector)
+    blocks = t.cluster * problem.batch * ceil_div(spec.in_channels, tile)
+    loads = ceil_div(pixels * tile, t.cluster * t.threads * vector)
     return Footprint(
         threads=t.threads, waves=waves, lds_bytes=ACCUMULATOR.bytes * held,
         registers=_held(t, last) + COMPILER_REGISTERS,
         blocks=blocks, utilisation=problem.batch * spec.in_channels * pixels / (
             blocks * t.threads * loads * vector),
         fmas=loads * vector, operand_loads=loads,
-        global_bytes=element * tile * (pixels + 1), steps=1 + loads / 4)
+        global_bytes=element * tile * (ceil_div(pixels, t.cluster) + 1), steps=1 + loads / 4)
 
 
 def registers(problem: ConvProblem, t: Any, device: Device) -> Count:
@@ -113,7 +124,8 @@ def overhangs(problem: ConvProblem, t: Any) -> bool:
     """Whether some tile reaches past the channels, or some lane past the pixels."""
     vector, pixels = vector_of(problem), problem.height * problem.width
     if problem.spec.layout == "nhwc":
-        tile, step, steps = t.thread_c * vector, max(t.threads // t.thread_c, 1), pixels
+        tile, steps = t.thread_c * vector, pixels
+        step = t.cluster * max(t.threads // t.thread_c, 1)
     else:
         tile, step, steps = t.thread_c, t.threads, pixels // vector
     return bool(problem.spec.in_channels % tile or steps % step)
@@ -124,8 +136,9 @@ def caption(plan: Plan, t: Any) -> list[str]:
     problem, vector = plan.problem, vector_of(plan.problem)
     last = problem.spec.layout == "nhwc"
     of = f"vectors of {vector} channels" if last else "planes"
-    shared = max(t.threads // t.thread_c, 1) if last else t.threads
+    shared = t.cluster * max(t.threads // t.thread_c, 1) if last else t.threads
+    tiles = plan.launch.blocks // (t.cluster * problem.batch)
     return [f"a lane: a part in {shared} of the pixels",
             f"a block: {t.thread_c} {of}",
-            f"the grid: {problem.batch} (images) x {plan.launch.blocks // problem.batch} "
-            "(channels) blocks"]
+            f"the grid: {problem.batch} (images) x {tiles} (channels)"
+            f"{f' x {t.cluster} (sharing the pixels)' * (t.cluster > 1)} blocks"]
