@@ -7,22 +7,23 @@ import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count
-from dscore.algorithms.plane_gemm.tiling import EIGHT, MOVERS, shape_of
+from dscore.algorithms.plane_gemm.tiling import EIGHT, shape_of
 from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES
 from dscore.core.numerics import WORD_BYTES
 
 # `product`: clocks of a SIMD for an instruction's eight columns; `copy`: of a box of planes, and
 # `rounds` of a step; `result`: of a pair of results; `step` and `tile`: of the end of either;
-# `move`: of a row of LDS that is moved, `store`: of a vector of parts of planes. Fitted to 57
-# timings in float16 of 13 layers, 12 of them at batch 32, on the scale on which gemm_universal's
-# estimates are for the same layers, which calls compare these with (docs/model.md). `untimed` keeps
-# the model from single images and input gradients, which no GPU has timed; who names the algorithm
-# has them. `movers` puts other numbers of these, which none has timed either, behind the same with
-# three.
-WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 212.0, "copy": 1.54,
-           "rounds": 56.1, "result": 11.8, "tile": 124.0, "wait": 1180.0, "serial": 0.392,
-           "block": 1410.0, "memory": 1.36, "loaded": 0.398, "first": 0.324, "norm": 1.7,
-           "fill": 0.227, "move": 12.0, "store": 153.0, "untimed": 1e6, "movers": 1.0}
+# `move`: of a row of LDS that one wavefront moves, `store`: of a vector of parts of planes;
+# `within`: bytes for a row of filters that begins within a sector of memory, which all blocks ask
+# the L2 cache for at the same time. Fitted to 611 timings in float16 of P1-P45 at batch 8 and 32,
+# beside gemm_universal's estimates for the same layers, with which calls compare these
+# (docs/model.md). `untimed` keeps the model from single images and input gradients, which no GPU
+# has timed; who names the algorithm has them.
+WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0256, "step": 245.0, "copy": 0.0564,
+           "rounds": 28.1, "result": 10.1, "tile": 83.6, "wait": 0.139, "serial": 0.628,
+           "block": 2330.0, "memory": 1.15, "loaded": 0.343, "first": 0.106, "norm": 1.57,
+           "fill": 0.464, "move": 69.6, "within": 713.0, "store": 0.108, "untimed": 1e6}
+SECTOR_BYTES = 32
 
 
 def named(case: Case) -> dict[str, Count]:
@@ -48,16 +49,18 @@ def work(case: Case) -> Work:
     turns = np.maximum(0, rounds / np.maximum(t.stages - 1, 1) - 1)
     loads = footprint.blocks * (rounds * shape.plane_bytes + np.where(
         t.kept, shape.steps, rounds) * shape.filter_bytes)
+    # Rows of filters that begin within sectors of memory.
+    within = shape.along and shape.k * problem.spec.element.bytes % SECTOR_BYTES != 0
+    rows = footprint.blocks * np.where(t.kept, shape.steps, rounds) * t.tile_m * within
     return Work(
         issue=weight["wavefront"] + busy * (weight["result"] * results + rounds * (
             weight["rounds"] + weight["copy"] * shape.boxes)),
         products=busy * weight["product"] * rounds * t.step / 16 * columns / 8,
         lds=weight["lds"] * named(case)["LDS clocks"], lines=0.0,
         waits=weight["wait"] * (1 + turns / 2) + weight["step"] * rounds
-        + weight["tile"] * t.repeat + weight["move"] * rounds * moved_rows
+        + weight["tile"] * t.repeat + weight["move"] * rounds * moved_rows / t.movers
         + weight["store"] * stores
-        + weight["untimed"] * (problem.operation != "conv" or problem.batch == 1)
-        + weight["movers"] * (t.movers != MOVERS),
+        + weight["untimed"] * (problem.operation != "conv" or problem.batch == 1),
         fill_bytes=weight["fill"] * (shape.plane_bytes + shape.filter_bytes
                                      + problem.spec.element.bytes * t.tile_m * columns),
-        l2_bytes=weight["loaded"] * loads)
+        l2_bytes=weight["loaded"] * loads + weight["within"] * rows)
