@@ -185,9 +185,9 @@ def tiling_from(values: Mapping[str, Any], where: str = "tiling") -> Tiling:
     Raises SpecError naming what is missing or unknown.
 
     >>> tiling_from({"algorithm": "direct", "threads": 64, "thread_c": 2})
-    DirectTiling(threads=64, thread_c=2)
+    DirectTiling(threads=64, thread_c=2, cluster=1)
     >>> tiling_from({"threads": 64, "thread_c": 2})
-    DirectTiling(threads=64, thread_c=2)
+    DirectTiling(threads=64, thread_c=2, cluster=1)
     """
     for name in values:
         if not isinstance(name, str) or len(name) > _MOST_CHARACTERS:

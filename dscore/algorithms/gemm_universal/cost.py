@@ -27,14 +27,14 @@ from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 # P1-P45 at batches 1, 8 and 32; those of gradients to 120 each of six layers at batch 32
 # (docs/model.md). `cluster` is an estimate: these kernels joined their sums more slowly. `first` of
 # input gradients is that of forward layers: the fit, which knew batch 32 alone, had 0.7 us more,
-# and a small gradient, which takes 1.72 us, at 2.62. `single`, of a step whose elements move one by
-# one, is that of one layer of 576 channels of 7 x 7 at batch 8.
+# and a small gradient, which takes 1.72 us, at 2.62. `single`, of a copy where elements of an
+# operand move one by one, is of 90 timings of images of 7 x 7 in NCHW at batch 8.
 WEIGHTS = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.13, "copy": 4.96, "store": 0.228,
            "join": 0.846, "product": 5.03, "product16": 0.817, "lds": 0.0401, "step": 152.0,
            "fragment": 0.171, "through_registers": 3290.0, "wait": 41.3, "serial": 6.72, "block":
            948.0, "memory": 1.74, "loaded": 0.548, "first": 233.0, "norm": 1.91, "cluster":
            3000.0, "fma": 0.908, "line": 6.11, "joined": 9.96, "fill": 0.236, "drain": 0.889,
-           "sum_launch": 2000.0, "part": 0.4, "single": 600.0}
+           "sum_launch": 2000.0, "part": 0.4, "single": 36.0}
 INPUT_GRADIENT = {"wavefront": 0.213, "split": 0.539, "lds_load": 3.77, "copy": 13.1, "store":
                   0.228, "join": 1.92, "product": 5.03, "product16": 13.2, "lds": 0.0401, "step":
                   152.0, "fragment": 0.171, "through_registers": 4650.0, "wait": 41.3, "serial":
@@ -143,7 +143,7 @@ def work(case: Case) -> Work:
         + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
         + weight["joined"] * t.repeat * np.logical_not(direct(t)) + weight["sum_launch"] * shared
         + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0)
-        + weight["single"] * single(problem) * rounds,
+        + weight["single"] * single(problem) * traffic.copies,
         fill_bytes=problem.spec.element.bytes * (
             weight["fill"] * shape.buffer + weight["drain"] * t.tile_m * t.tile_n),
         l2_bytes=weight["loaded"] * traffic.load_bytes + weight["part"] * partial)
