@@ -6,8 +6,8 @@ Order of additions, for one result: the products of its summed elements, ascendi
 beginning with +0, those past the last +0 · +0; block ``r`` of rows begins with the ``r``-th step of
 its part, and goes on with the first after the last; then the parts (backends/reference/split_k.py);
 then bias, then activation. Products are rounded before they are added. Elements of x that are
-scaled are rounded to their type, as lanes do between LDS and the matrix units. Here a step's tiles lie in
-LDS row after row: what the kernel exchanges there, it reads exchanged.
+scaled are rounded to their type, as lanes do between LDS and the matrix units. Here a step's tiles
+lie in LDS row after row: what the kernel exchanges there, it reads exchanged.
 """
 
 from __future__ import annotations
