@@ -20,6 +20,9 @@ from dscore.backends.reference.tap_sums import ascending
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
+# Neighbouring parts of a block that are added first, where there are many.
+_RUN = 16
+
 
 def run_mean(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     """Write the means of x to the operand out; block of the cluster fastest, then channel tile,
@@ -64,11 +67,11 @@ class _Means(LockstepKernel):
             to = sums[i] if len(sums) == self.vector and self.layout.last else sums[0]
             np.add(to, self.values[i], out=to, where=there)
 
-    def joined(self, parts: int, channels: int) -> Floats:
-        """The *parts* of the sums in LDS added, of so many *channels*."""
+    def joined(self, parts: int, channels: int, first: int = 0) -> Floats:
+        """The *parts* of the sums in LDS from *first* on added, of so many *channels*."""
         total, part = (np.empty((self.blocks.count, channels), np.float32) for _ in range(2))
         for number in range(parts):
-            at = Addresses(number * channels + lane_ids(channels))
+            at = Addresses((first + number) * channels + lane_ids(channels))
             self.blocks.lds_read(part if number else total, at, self.held, operand=False)
             if number:
                 np.add(total, part, out=total)
@@ -117,4 +120,9 @@ class _OfVectors(_Means):
             self.add(self.sums, (image * self.area + pixel) * self.channels + channel, there)
         self.blocks.lds_write(self.held, np.moveaxis(self.sums, 0, -1).reshape(
             self.blocks.count, -1))
+        if parts >= 4 * _RUN:
+            runs = [self.joined(min(_RUN, parts - at), self.tile, at)
+                    for at in range(0, parts, _RUN)]
+            self.blocks.lds_write(self.held, np.concatenate(runs, axis=1))
+            parts = len(runs)
         return self.joined(parts, self.tile)

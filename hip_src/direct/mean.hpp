@@ -4,7 +4,7 @@
 // that lie `threads` apart, ascending, their elements ascending; then the lanes of a wavefront, of
 // which each half is added to the other; then the wavefronts, ascending. With the channels last a
 // thread sums the pixels that lie `parts * cluster` apart, ascending; then the parts of a block,
-// ascending; then the blocks of a cluster, ascending.
+// ascending, of many parts those of each run first; then the blocks of a cluster, ascending.
 #pragma once
 
 #include "direct/kernel.hpp"
@@ -29,6 +29,9 @@ struct DirectMean : KernelOn<T, MeanArguments> {
   static constexpr int vector = 16 / static_cast<int>(sizeof(T)), alignment = 16;
   // Of the pixels of vectors of channels: threads of a block that share them.
   static constexpr int parts = greatest(threads / t::thread_c, 1), shares = parts * cluster;
+  // Of many parts neighbours that a thread of their own adds first: one that goes through all of
+  // them for its channel would take as long as all threads for the pixels.
+  static constexpr int of_run = 16, runs = parts >= 4 * of_run ? ceil_div(parts, of_run) : parts;
   // Of loads that a thread has under way before it adds what the first has brought.
   static constexpr int loads = 8, rounds = last ? loads : greatest(loads / t::thread_c, 1);
   static constexpr int lds_bytes =
@@ -119,13 +122,28 @@ struct DirectMean : KernelOn<T, MeanArguments> {
     store(args, image, first + c, sum);
   }
 
+  // Adds the parts of each run; its sum takes the place of a part.
+  template <int Channels>
+  static __device__ void join_runs(float *lds) {
+    static_assert(Channels * runs <= threads, "a thread for each channel of each run");
+    const int first = threadIdx.x / Channels * of_run;
+    const float *own = lds + first * Channels + threadIdx.x % Channels;
+    float sum = first < parts ? own[0] : 0;
+    DSCORE_UNROLL
+    for (int i = 1; i < of_run; i++)
+      if (first + i < parts) sum += own[i * Channels];
+    __syncthreads();
+    if (first < parts) lds[threadIdx.x] = sum;
+    __syncthreads();
+  }
   // Adds the parts of the block's sums; each sum goes to `keep`.
   template <int Channels, class Keep>
-  static __device__ void join_parts(const float *lds, const Keep &keep) {
+  static __device__ void join_parts(float *lds, const Keep &keep) {
+    if constexpr (runs < parts) join_runs<Channels>(lds);
     for (int c = threadIdx.x; c < Channels; c += threads) {
       float sum = lds[c];
       DSCORE_UNROLL_FEW
-      for (int other = 1; other < parts; other++) sum += lds[other * Channels + c];
+      for (int other = 1; other < runs; other++) sum += lds[other * Channels + c];
       keep(c, sum);
     }
   }

@@ -39,6 +39,8 @@ PLANS = [planned(DirectTiling(*fields), token) for fields, token in (
     ((32, 32, 4), "mean_n2c264h5w5_o264k1_float16_nhwc"),
     ((512, 2, 2), "mean_n1c24h70w70_o24k1_nhwc"),
     ((96, 2, 1), "mean_n2c24h20w20_o24k1_float16_nhwc"),
+    ((512, 2, 1), "mean_n1c24h40w40_o24k1_float16_nhwc"),
+    ((288, 4, 3), "mean_n2c40h20w31_o40k1_bfloat16_nhwc"),
     ((64, 2, 1), "mean_n2c5h20w20_o5k1_float16"))]
 
 
@@ -55,7 +57,7 @@ def test_the_tilings_of_large_images_are_equal_to_the_reference(monkeypatch):
     require_bit_equal(plans, "fixed", monkeypatch)
 
 
-ROUNDS, FEW = PLANS[0], PLANS[3]
+ROUNDS, FEW, RUNS = PLANS[0], PLANS[3], PLANS[9]
 KERNEL, JOINED = "direct/mean.hpp", "support/joined_sums.hpp"
 # The plan, the file, its source as it is, with its fault, and what is said of it.
 FAULTS = {
@@ -68,6 +70,14 @@ FAULTS = {
         ROUNDS, KERNEL, "first_at + r * shares;", "first_at + r * parts;", "WRONG"),
     "a block's parts not joined": (
         FEW, KERNEL, "join_parts<channels>(lds, [&](int c, float sum) { lds[c] = sum; });", "",
+        "WRONG"),
+    "the last part of a run left out": (
+        RUNS, KERNEL, "for (int i = 1; i < of_run; i++)", "for (int i = 1; i < of_run - 1; i++)",
+        "WRONG"),
+    "the last part of the last run left out": (
+        RUNS, KERNEL, "if (first + i < parts) sum", "if (first + i < parts - 1) sum", "WRONG"),
+    "a run's sum in the place of a part that others read": (
+        RUNS, KERNEL, "    __syncthreads();\n    if (first < parts)", "    if (first < parts)",
         "WRONG"),
     "the last block's sums left out": (
         FEW, JOINED, "for (int other = 1; other < Cluster; other++) sum += read_of_block(own",
