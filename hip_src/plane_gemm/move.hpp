@@ -31,13 +31,13 @@ template <class t>
 __device__ inline void move_planes(unsigned char *planes, int area, int thread) {
   constexpr int each = t::wavefront / 8, rows = t::images * t::step, together = 4;
   constexpr int alike = t::images * t::box_rows;
-  const int vector = thread % 8, of_wave = thread / 8;
+  const int vector = thread % 8, first_row = alike + thread / 8;
   const auto place = [&](int row, int of) {
     const int at = of / 8 * t::column_bytes + swizzled(row * swizzled_row + of % 8 * 16);
     return reinterpret_cast<Word *>(planes + at);
   };
   DSCORE_ROLLED
-  for (int first = alike + of_wave; first < rows; first += together * t::movers * each) {
+  for (int first = first_row; first < rows; first += together * t::movers * each) {
     const auto each_row = [&](auto take) {
       DSCORE_UNROLL
       for (int i = 0; i < together; i++)

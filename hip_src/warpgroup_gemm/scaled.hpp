@@ -28,6 +28,7 @@ struct ByteScales : Scaling {
 };
 struct NoScales {};
 
+// Rows that are pixels of one image.
 template <class Shape>
 __device__ inline int image_rows(const Shape &s) {
   return s.out_height * s.out_width;
@@ -53,7 +54,7 @@ struct ScaledRows {
   using Words = Word[depths][4];
   const Scales &scales;
   int images[2];  // of a lane's rows, in the tile
-  int group, lane, row;  // a wavefront's first, in the warpgroup
+  int group, lane, row;  // the wavefront's first row in its warpgroup
 
   template <class Shape>
   __device__ ScaledRows(const Scales &scales_, const Shape &s, int first_m, int group_, int thread)

@@ -23,7 +23,8 @@ WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0256, "step": 245.0, "cop
            "rounds": 28.1, "result": 10.1, "tile": 83.6, "wait": 0.139, "serial": 0.628,
            "block": 2330.0, "memory": 1.15, "loaded": 0.343, "first": 0.106, "norm": 1.57,
            "fill": 0.464, "move": 69.6, "within": 713.0, "store": 0.108, "untimed": 1e6}
-SECTOR_BYTES = 32
+# Of memory, as the L2 cache asks for it.
+_SECTOR_BYTES = 32
 
 
 def named(case: Case) -> dict[str, Count]:
@@ -50,7 +51,7 @@ def work(case: Case) -> Work:
     loads = footprint.blocks * (rounds * shape.plane_bytes + np.where(
         t.kept, shape.steps, rounds) * shape.filter_bytes)
     # Rows of filters that begin within sectors of memory.
-    within = shape.along and shape.k * problem.spec.element.bytes % SECTOR_BYTES != 0
+    within = shape.along and shape.k * problem.spec.element.bytes % _SECTOR_BYTES != 0
     rows = footprint.blocks * np.where(t.kept, shape.steps, rounds) * t.tile_m * within
     return Work(
         issue=weight["wavefront"] + busy * (weight["result"] * results + rounds * (
