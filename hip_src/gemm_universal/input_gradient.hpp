@@ -30,8 +30,7 @@ struct PointwiseInputGradient : PlainRoles {
   using Weights = Filters<Shape, false>;
   using A = std::conditional_t<last, Images, Weights>;
   using B = std::conditional_t<last, Weights, Images>;
-  using Results = PlainResults;
-  static constexpr bool along_a = last, along_b = false, works_ahead = true;
+  static constexpr bool along_a = last, along_b = false;
   static __device__ const void *a(const Arguments &args) { return last ? args.gradient : args.w; }
   static __device__ const void *b(const Arguments &args) { return last ? args.w : args.gradient; }
   static __host__ __device__ int pixels(const Shape &s) { return s.batch * s.height * s.width; }

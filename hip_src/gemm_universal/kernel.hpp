@@ -69,7 +69,6 @@ struct PointwiseForward : PlainRoles {
       greatest(Width * static_cast<int>(sizeof(typename Epilogue::Result)),
                Epilogue::alignment * (last ? least(Width, 4) : 1));
   static constexpr bool along_a = true, along_b = last, scaled = Epilogue::scaled;
-  static constexpr bool works_ahead = true;
   static __device__ const void *a(const Arguments &args) { return last ? args.x : args.w; }
   static __device__ const void *b(const Arguments &args) { return last ? args.w : args.x; }
   static __host__ __device__ int pixels(const Shape &s) {

@@ -42,12 +42,13 @@ struct Pixels {
 struct PlainRoles {
   struct Nothing {};
   using Points = Nothing;
+  using Results = PlainResults;
   template <int>
   using OfRow = Nothing;
   template <int>
   using OfColumn = Nothing;
   static constexpr unsigned optional = 0;
-  static constexpr bool scaled = false, of_columns = false, works_ahead = false;
+  static constexpr bool scaled = false, of_columns = false, sums_pixels = false;
   template <class T, int Width>
   static constexpr int alignment = Width * static_cast<int>(sizeof(T));
   template <class Arguments>

@@ -1,7 +1,6 @@
 // A product of matrices, rows of results by columns that lie side by side in memory, by tiles from
-// a ring of LDS buffers: pointwise layers whose channels come last (NHWC), and their gradients.
-//
-// The operation says which axes these are (kernel.hpp, input_gradient.hpp, weight_gradient.hpp).
+// a ring of LDS buffers: pointwise layers whose channels come last (NHWC), and their gradients. The
+// operation says which axes these are (kernel.hpp, input_gradient.hpp, weight_gradient.hpp).
 //
 // Order of additions with plain arithmetic, as the reference backend has it: a slice s of the
 // wavefronts sums elements [s * slice, (s + 1) * slice) of every step, ascending; then the slices
@@ -53,9 +52,10 @@ struct Product : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
     return t::cluster * tiles_n(s) * blocks_m(s) * t::parts;
   }
   // Not of float32, as networks lost by it (docs/benchmark_notes.md).
-  static constexpr bool works_ahead = Roles::works_ahead && sizeof(T) <= 2 && !Tiling::gathered;
+  static constexpr bool works_ahead = sizeof(T) <= 2 && !Tiling::gathered;
   static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
-    prefetch_operands<T, Roles>(args, s, Roles::m(s), blocks(s));
+    prefetch_operands<T, Roles, t::parts>(args, s, blocks_m(s) * t::tile_m,
+                                          steps_each(s) * t::cluster * t::step, blocks(s));
   }
 
   const Shape &s;

@@ -25,7 +25,7 @@ struct PointwiseWeightGradient : PlainRoles {
   using Arguments = std::conditional_t<shared, WorkspaceArguments, WeightGradientArguments>;
   using A = ImagesOf<Shape, AllOutputPixels<Layer, Shape>, last, true>;
   using B = ImagesOf<Shape, InputPixels<Layer, Shape, Tiling::gathered>, last, true>;
-  static constexpr bool along_a = !last, along_b = !last;
+  static constexpr bool along_a = !last, along_b = !last, sums_pixels = true;
   static __device__ const void *a(const Arguments &args) { return args.gradient; }
   static __device__ const void *b(const Arguments &args) { return args.x; }
   static __host__ __device__ int m(const Shape &s) { return s.out_channels; }

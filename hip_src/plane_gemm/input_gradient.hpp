@@ -13,7 +13,7 @@ struct PlaneInputGradientRoles {
   using Arguments = InputGradientArguments;
   using Results = PlainResults;
   static constexpr unsigned optional = 0;
-  static constexpr bool along = false, works_ahead = true;
+  static constexpr bool along = false;
   static __host__ __device__ const void *planes(const Arguments &args) { return args.gradient; }
   static __host__ __device__ const void *filters(const Arguments &args) { return args.w; }
   static __host__ __device__ int m(const Shape &s) { return s.in_channels; }

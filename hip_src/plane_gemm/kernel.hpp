@@ -12,7 +12,7 @@ struct PlaneForward {
   using Arguments = typename Epilogue::Arguments;
   using Results = Epilogue;
   static constexpr unsigned optional = 1u << 2;  // the bias
-  static constexpr bool along = true, works_ahead = true;
+  static constexpr bool along = true;
   static_assert(!Epilogue::scaled, "x comes to LDS as it is");
   static __host__ __device__ const void *planes(const Arguments &args) { return args.x; }
   static __host__ __device__ const void *filters(const Arguments &args) { return args.w; }

@@ -90,11 +90,11 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   }
 
   // The planes of all first tiles, and all filters.
-  static constexpr bool works_ahead = Roles::works_ahead;
+  static constexpr bool works_ahead = true;
   static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
     const int images = least(s.batch, ceil_div(blocks_p(s), of_plane(s)) * t::images);
     const int k = Roles::k(s);
-    prefetch_share<T>(Roles::planes(args), images * k * area(s), blocks(s));
+    prefetch_share<T>(Roles::planes(args), rows_ahead<T>(images * k, area(s)) * area(s), blocks(s));
     prefetch_share<T>(Roles::filters(args), Roles::m(s) * k, blocks(s));
     prefetch_channels<typename Roles::Results>(args, Roles::m(s), blocks(s));
   }

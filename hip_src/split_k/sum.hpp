@@ -14,8 +14,10 @@ __device__ inline void store_rounded(T *out, const Pack<float, Count> &sums) {
 }
 
 // Rows of threads share the parts: row r adds parts r, r + rows, … ascending, then the first row
-// adds what the rows have, ascending.
-template <class T, class t, class Shape_>
+// adds what the rows have, ascending. The next kernel's start would wait for the end of many short
+// blocks, did these not admit it before: as they begin, or, where AdmitsFirst, as they come, so that
+// it asks for its operands while parts are still summed.
+template <class T, class t, class Shape_, bool AdmitsFirst = false>
 struct SplitKSum : KernelOn<T, WorkspaceArguments> {
   using Shape = Shape_;
   using Vector = Pack<float, t::vector_w>;
@@ -41,7 +43,9 @@ struct SplitKSum : KernelOn<T, WorkspaceArguments> {
 
   __device__ SplitKSum(const WorkspaceArguments &, const Shape &shape)
       : s(shape), column(threadIdx.x % columns), row(threadIdx.x / columns),
-        at(blockIdx.x * columns + column) {}
+        at(blockIdx.x * columns + column) {
+    if (AdmitsFirst) admit_next_kernel();
+  }
 
   static __device__ void add(Vector &sum, const Vector &other) {
     DSCORE_UNROLL
@@ -55,7 +59,7 @@ struct SplitKSum : KernelOn<T, WorkspaceArguments> {
     return sum;
   }
   __device__ void run(const WorkspaceArguments &args) {
-    admit_next_kernel();  // whose start would else wait for the end of many short blocks
+    if (!AdmitsFirst) admit_next_kernel();
     Vector sum{};
     if (at < vectors(s)) sum = parts_of_row(static_cast<const Vector *>(args.workspace));
     if constexpr (rows > 1) {

@@ -93,16 +93,23 @@ __device__ inline void prefetch_vectors(const T *from, int elements) {
     prefetch_span(reinterpret_cast<const T *>(first), static_cast<int>((end - first) / sizeof(T)));
 }
 
-// The same of a tensor that all blocks read: each of `blocks` asks for some of its lines, no more
+// The same of elements that several blocks read: each of the `sharers` asks for some lines, no more
 // than a cache has. Were each to ask for what it reads, several would ask for the same.
 template <class T>
-__device__ inline void prefetch_share(const void *tensor, int elements, int blocks) {
+__device__ inline void prefetch_share(const void *tensor, int64_t first, int elements, int sharer,
+                                      int sharers) {
   constexpr int line = 128 / static_cast<int>(sizeof(T)), most_lines = 1 << 18;
-  const int each = least(elements / line / blocks + 1, most_lines) * line;
-  const auto first = static_cast<int64_t>(blockIdx.x) * each;
-  if (first < elements)
-    prefetch_vectors(static_cast<const T *>(tensor) + first,
-                     least(each, elements - static_cast<int>(first)));
+  const int each = least(elements / line / sharers + 1, most_lines) * line;
+  const auto before = static_cast<int64_t>(sharer) * each;
+  if (before < elements)
+    prefetch_vectors(static_cast<const T *>(tensor) + first + before,
+                     least(each, elements - static_cast<int>(before)));
+}
+
+// The same of a tensor that all blocks read.
+template <class T>
+__device__ inline void prefetch_share(const void *tensor, int elements, int blocks) {
+  prefetch_share<T>(tensor, 0, elements, blockIdx.x, blocks);
 }
 
 // The same of what results of so many channels need beside their sums, each block some.
@@ -117,13 +124,43 @@ __device__ inline void prefetch_channels(const Arguments &args, int channels, in
   }
 }
 
-// The same of a product's operands: so many rows of the first, and all of the second's columns.
+// Bytes of an operand, or of the images that a gradient sums, that blocks ask for ahead. Some four
+// million come while the kernel before ends; of more, some come twice (docs/benchmark_notes.md).
+constexpr int most_ahead_bytes = 4 << 20;
+
+// Rows of so many elements that are asked for ahead, of those that are there.
+template <class T>
+__device__ inline int rows_ahead(int rows, int elements) {
+  return least(rows, most_ahead_bytes / static_cast<int>(sizeof(T)) / elements);
+}
+
+// The same of two images whose pixels are summed by `parts`, so many each: the first of each part.
 template <class T, class Roles, class Arguments, class Shape>
-__device__ inline void prefetch_operands(const Arguments &args, const Shape &s, int rows,
-                                         int blocks) {
-  prefetch_share<T>(Roles::a(args), rows * Roles::k(s), blocks);
-  prefetch_share<T>(Roles::b(args), Roles::n(s) * Roles::k(s), blocks);
-  prefetch_channels<typename Roles::Results>(args, s.out_channels, blocks);
+__device__ inline void prefetch_pixels(const Arguments &args, const Shape &s, int parts,
+                                       int pixels_each, int blocks) {
+  const int sharers = blocks / parts, part = blockIdx.x / sharers, first = part * pixels_each;
+  const int m = Roles::m(s), n = Roles::n(s);
+  const int pixels = least(rows_ahead<T>(pixels_each, (m + n) * parts), Roles::k(s) - first);
+  const auto prefetch = [&](const void *tensor, int channels) {
+    prefetch_share<T>(tensor, static_cast<int64_t>(first) * channels, pixels * channels,
+                      blockIdx.x % sharers, sharers);
+  };
+  prefetch(Roles::a(args), m);
+  prefetch(Roles::b(args), n);
+}
+
+// The same of a product's operands: the rows of the blocks' first tiles, and all columns.
+template <class T, class Roles, int Parts, class Arguments, class Shape>
+__device__ inline void prefetch_operands(const Arguments &args, const Shape &s, int first_rows,
+                                         int summed_each, int blocks) {
+  if constexpr (Roles::sums_pixels) {
+    prefetch_pixels<T, Roles>(args, s, Parts, summed_each, blocks);
+  } else {
+    const int k = Roles::k(s), rows = least(Roles::m(s), first_rows);
+    prefetch_share<T>(Roles::a(args), rows_ahead<T>(rows, k) * k, blocks);
+    prefetch_share<T>(Roles::b(args), rows_ahead<T>(Roles::n(s), k) * k, blocks);
+    prefetch_channels<typename Roles::Results>(args, s.out_channels, blocks);
+  }
 }
 
 // The copies of a block of Threads. Elements lie in LDS as in memory from a multiple of 16 bytes

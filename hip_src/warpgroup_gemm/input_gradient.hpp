@@ -11,6 +11,7 @@ template <class Shape>
 struct WarpgroupPlain {
   struct Nothing {};
   using Points = Nothing;
+  using Results = PlainResults;
   template <class T>
   using Result = T;
   template <class Arguments>
@@ -22,7 +23,7 @@ struct WarpgroupPlain {
   template <class>
   using Columns = NoColumnValues;
   static constexpr unsigned optional = 0;
-  static constexpr bool works_ahead = false, scaled = false;
+  static constexpr bool scaled = false, sums_pixels = false;
   template <class t, class Arguments>
   static __device__ Nothing beside(const Arguments &, int, const unsigned char *, int) {
     return {};
@@ -39,8 +40,7 @@ template <class Shape_>
 struct WarpgroupInputGradientRoles : WarpgroupPlain<Shape_> {
   using Shape = Shape_;
   using Arguments = InputGradientArguments;
-  using Results = PlainResults;
-  static constexpr bool along_a = true, along_b = false, shared = false, works_ahead = true;
+  static constexpr bool along_a = true, along_b = false, shared = false;
   static __host__ __device__ const void *a(const Arguments &args) { return args.gradient; }
   static __host__ __device__ const void *b(const Arguments &args) { return args.w; }
   static __host__ __device__ int m(const Shape &s) { return s.batch * s.height * s.width; }

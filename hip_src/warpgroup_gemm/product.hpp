@@ -67,9 +67,10 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   }
 
   // The rows of all first tiles, and all columns.
-  static constexpr bool works_ahead = Roles::works_ahead;
+  static constexpr bool works_ahead = true;
   static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
-    prefetch_operands<T, Roles>(args, s, least(Roles::m(s), t::blocks_m(s) * t::tile_m), blocks(s));
+    prefetch_operands<T, Roles, t::parts>(args, s, t::blocks_m(s) * t::tile_m,
+                                          t::steps_each(s) * t::step, blocks(s));
   }
 
   // Calls each(first row of a tile, whether it is the block's first one).

@@ -12,7 +12,8 @@ namespace dscore {
 template <class Tiling, class Shape_>
 struct WarpgroupWeightGradientRoles : WarpgroupPlain<Shape_> {
   using Shape = Shape_;
-  static constexpr bool along_a = false, along_b = false, shared = Tiling::parts > 1;
+  static constexpr bool along_a = false, along_b = false, sums_pixels = true;
+  static constexpr bool shared = Tiling::parts > 1;
   using Arguments = std::conditional_t<shared, WorkspaceArguments, WeightGradientArguments>;
   static __host__ __device__ const void *a(const Arguments &args) { return args.gradient; }
   static __host__ __device__ const void *b(const Arguments &args) { return args.x; }
@@ -43,8 +44,12 @@ struct WarpgroupGemmWeightGradient
   using Base = WarpgroupProducts<T, Tiling, WarpgroupWeightGradientRoles<Tiling, Shape>>;
   using Base::Base;
   static_assert(Layer::taps == 1 && Layer::stride_h == 1 && Layer::stride_w == 1, "all pixels");
+  // Where a compute unit's LDS has one block of this kernel alone, those of the next launch, which
+  // come early, cannot take the place of others.
+  static constexpr int lds_of_unit = 228 * 1024;
+  static constexpr bool alone = 2 * Base::lds_bytes > lds_of_unit;
   using Then = std::conditional_t<(Tiling::parts > 1),
-                                  SplitKSum<T, WarpgroupSumTiling<Tiling>, Shape>, void>;
+                                  SplitKSum<T, WarpgroupSumTiling<Tiling>, Shape, alone>, void>;
 
   static long long workspace_bytes(const Shape &s) {
     const long long bytes = sizeof(float);

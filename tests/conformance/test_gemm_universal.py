@@ -113,10 +113,16 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([HALVES, STREAMED], monkeypatch)
 
 
-@pytest.mark.parametrize("token", ["n2c36h5w7_o22k1s2p1_float16_nhwc_bias",
-                                   "n2c37h5w7_o23k1_float16_nhwc_bias", "n3c29h5w5_o33k1_float16"])
-def test_the_sanitizers_find_nothing(token, tmp_path):
+FORWARD, SUMS = ((2, 1, 1, True), (2, 3))
+
+
+@pytest.mark.parametrize(("token", "shared"), [
+    ("n2c36h5w7_o22k1s2p1_float16_nhwc_bias", FORWARD),
+    ("n2c37h5w7_o23k1_float16_nhwc_bias", FORWARD), ("n3c29h5w5_o33k1_float16", FORWARD),
+    ("weight_gradient_n5c37h5w7_o23k1_float16_nhwc", SUMS),
+    ("weight_gradient_n5c29h5w5_o33k1_float16", SUMS)])
+def test_the_sanitizers_find_nothing(token, shared, tmp_path):
     """Of all pixels operands are fetched ahead, by whole vectors alone."""
     fields = ",".join(f"{name}={value}" for name, value in tiling(
-        (32, 24), (16, 24), 8, 1, (32, 3), (2, 1, 1, True), UNITS).as_dict().items())
+        (32, 24), (16, 24), 8, 1, (32, 3), shared, UNITS).as_dict().items())
     require_silence(sanitized(tmp_path, "run", token, "--device", "h200", "--tiling", fields))

@@ -69,8 +69,9 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
 REFILLED, WEIGHTS, SPAN = PLANS[2], PLANS[8], PLANS[1]
 ROWS, BYTES = INTEGERS[0], "warpgroup_gemm/bytes.hpp"
 IMAGES, SCALES = SCALED[0], "warpgroup_gemm/scaled.hpp"
-# Of 16 bits and of int8, whose first tiles are not all, or end before the last rows of a tile.
-AHEAD = [PLANS[1], PLANS[4], INTEGERS[1], INTEGERS[3]]
+# Of 16 bits and of int8, whose first tiles are not all, or end before the last rows of a tile;
+# parts with fewer pixels than others, or none.
+AHEAD = [PLANS[1], PLANS[4], WEIGHTS, PLANS[10], INTEGERS[1], INTEGERS[3]]
 # The plan, the file and its source as it is, with its fault, and what is said of it.
 FAULTS = {
     "a buffer filled before it is read": (
@@ -153,12 +154,14 @@ def test_the_sanitizers_find_nothing(tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize(("name", "right", "wrong"), [
-    ("support/bulk_copy.hpp", "least(each, elements - static_cast<int>(first))", "each"),
-    ("warpgroup_gemm/product.hpp", "least(Roles::m(s), t::blocks_m(s) * t::tile_m)",
-     "t::blocks_m(s) * t::tile_m")], ids=["a share too long", "rows past the last"])
-def test_the_sanitizers_find_what_is_fetched_past_the_end(name, right, wrong, tmp_path):
-    done = checked_under_sanitizers(tmp_path, [AHEAD[1]], altered(tmp_path, name, right, wrong))
+@pytest.mark.parametrize(("plan", "right", "wrong"), [
+    (AHEAD[1], "least(each, elements - static_cast<int>(before))", "each"),
+    (AHEAD[1], "least(Roles::m(s), first_rows)", "first_rows"),
+    (WEIGHTS, "(m + n) * parts), Roles::k(s) - first)", "(m + n) * parts), pixels_each)")],
+    ids=["a share too long", "rows past the last", "pixels past those of the last part"])
+def test_the_sanitizers_find_what_is_fetched_past_the_end(plan, right, wrong, tmp_path):
+    done = checked_under_sanitizers(
+        tmp_path, [plan], altered(tmp_path, "support/bulk_copy.hpp", right, wrong))
     assert "AddressSanitizer" in done.stderr
 
 
