@@ -143,7 +143,8 @@ class WarpgroupGemm(Algorithm):
     spaces = (SpaceGenerator(True, columns_of),)
     compared = True  # small layers gemm_universal takes faster
     weights = cost.WEIGHTS
-    own_weights = {"int8": cost.BYTES}  # noqa: RUF012
+    own_weights = {"weight_gradient": cost.WEIGHT_GRADIENT,  # noqa: RUF012
+                   "int8": cost.BYTES}
 
     def suits(self, device: Device) -> bool:
         return device.warpgroups

@@ -3,10 +3,12 @@ makes of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
-from dscore.algorithms.columns import Count
+from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES, shape_of
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
@@ -20,6 +22,11 @@ WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "cop
            0.0149, "tile": 0.604, "wait": 1290.0, "serial": 0.854, "block": 1290.0, "memory": 1.19,
            "loaded": 0.199, "first": 0.324, "norm": 1.7, "fill": 0.208, "sum_launch": 3780.0,
            "part": 1.02, "ragged": 1.0, "odd": 500.0}
+# Of the weight gradient, fitted to 256 timings in float16 of P1-P45 at batch 32: `within` and
+# `straddled` are bytes for a row of a box that begins within a sector, or lies in two lines.
+WEIGHT_GRADIENT = {"copy": 43.3, "product": 2.14, "wait": 553.0, "loaded": 0.205, "fill": 0.412,
+                   "sum_launch": 1780.0, "part": 1.1, "block": 3160.0, "memory": 1.28,
+                   "within": 63.3, "straddled": 27.5}
 # Of int8, whose results take instructions that those of floats do not: fitted to 887 timings of
 # P1-P45 at batches 1 to 64.
 BYTES = {"product": 1.66, "copy": 39.1, "result": 3.77, "tile": 366.0, "wait": 702.0,
@@ -28,6 +35,8 @@ BYTES = {"product": 1.66, "copy": 39.1, "result": 3.77, "tile": 366.0, "wait": 7
 # Elements of which rows of results are a multiple where they are not odd (whole_rows in
 # hip_src/warpgroup_gemm/product.hpp).
 EVEN_ROW = 32
+# Elements of 16 bits in a sector of memory.
+SECTOR = 16
 
 
 def named(case: Case) -> dict[str, Count]:
@@ -64,4 +73,22 @@ def work(case: Case) -> Work:
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
                                      + bytes_ * t.tile_m * t.tile_n),
         l2_bytes=weight["loaded"] * loads + weight["part"] * partial
+        + _rows_apart(case)
         + weight["ragged"] * ragged * (bytes_ * sizes.m * sizes.n))
+
+
+def _rows_apart(case: Case) -> Count:
+    """Bytes that rows of boxes cost beside their own: of a weight gradient, whose operands' pixels
+    begin within sectors, or lie across the ends of lines of memory, as long as a row of LDS."""
+    if case.problem.operation != "weight_gradient":
+        return 0
+    t, shape = case.tiling, shape_of(case.problem, case.tiling)
+    each = sum(ceil_div(side, ROW) * _row_apart(case.weights, channels)
+               for side, channels in ((t.tile_m, shape.sizes.m), (t.tile_n, shape.sizes.n)))
+    return case.footprint.blocks * shape.steps * t.step * each
+
+
+def _row_apart(weights: Mapping[str, float], channels: int) -> float:
+    """Such bytes of one row, in a tensor of so many channels."""
+    return (weights["within"] * (channels % SECTOR > 0)
+            + weights["straddled"] * (channels % ROW > 0 and ROW % channels > 0))
