@@ -37,6 +37,11 @@ def quantised_flat(x: Any, multiplier: Any, zero_point: Any, backend: str = "aut
     """Integers of int8 for the floats of *x*, of one axis, by arrays of one element there:
     ``clamp(rint(x * multiplier) + zero_point, -128, 127)``.
     """
+    return flat_call(x, multiplier, zero_point, backend)(x, multiplier, zero_point, None)
+
+
+def flat_call(x: Any, multiplier: Any, zero_point: Any, backend: str = "auto") -> PreparedCall:
+    """The call of `quantised_flat` for arrays like these."""
     adapter = adapter_of(library_of(x, "x"))
     gpu = common_gpu(adapter, {"x": x})
     if gpu is None:
@@ -49,4 +54,4 @@ def quantised_flat(x: Any, multiplier: Any, zero_point: Any, backend: str = "aut
         operands = x, multiplier, zero_point
         tiling = DirectTiling(_THREADS, problem.spec.in_channels)
         _PREPARED[key] = prepared(problem, *gpu, operands, backend, plan=tiling)
-    return _PREPARED[key](x, multiplier, zero_point, None)
+    return _PREPARED[key]

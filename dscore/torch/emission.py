@@ -23,7 +23,8 @@ class Emission:
 
     def __init__(self, model: nn.Module, graph: fx.Graph) -> None:
         self._names: dict[str, Any] = {}
-        self._modules = dict(model.named_modules())
+        self._modules = dict(model.named_modules(remove_duplicate=False))
+        self._codegen = graph._codegen
         self._last = {node: user for user in graph.nodes for node in user.all_input_nodes}
         lines = [*self._first_lines(), *(line for node in graph.nodes
                                          for line in self._lines(node))]
@@ -49,12 +50,18 @@ class Emission:
         if node.op == "placeholder":
             return []
         if node.op == "output":
-            return [f"return {self._value(node.args[0])}"]
+            return [f"return {self._result(self._value(node.args[0]))}"]
         ended = [one.name for one in node.all_input_nodes if self._last[one] is node]
         lines = [f"{node.name} = {self._call(node)}"]
         if not node.users:
             ended.append(node.name)
         return lines + ([f"del {', '.join(ended)}"] if ended else [])
+
+    def _result(self, value: str) -> str:
+        """What is returned; an exported graph states in what form its caller has that."""
+        if type(self._codegen) is fx.graph.CodeGen:
+            return value
+        return f"{self._bind(self._codegen.process_outputs)}({value})"
 
     def _call(self, node: fx.Node) -> str:
         arguments = [self._value(one) for one in node.args]
@@ -63,8 +70,13 @@ class Emission:
             return f"{arguments[0]}.{node.target}({', '.join(arguments[1:])})"
         if node.op == "get_attr":
             return f"_model{''.join(map(_attribute, str(node.target).split('.')))}"
-        called = self._modules[str(node.target)] if node.op == "call_module" else node.target
-        return f"{self._bind(called)}({', '.join(arguments)})"
+        return f"{self._bind(self._called(node))}({', '.join(arguments)})"
+
+    def _called(self, node: fx.Node) -> Any:
+        """The function or module that a node calls; None where it calls none."""
+        if node.op == "call_module":
+            return self._modules[str(node.target)]
+        return node.target if node.op == "call_function" else None
 
     def _value(self, value: Any) -> str:
         """An argument as an expression."""
@@ -74,11 +86,12 @@ class Emission:
             return f"slice({', '.join(map(self._value, (value.start, value.stop, value.step)))})"
         if type(value) in (list, fx.immutable_collections.immutable_list):
             return f"[{', '.join(map(self._value, value))}]"
-        if type(value) is tuple:
-            return f"({''.join(f'{self._value(one)}, ' for one in value)})"
+        if type(value) is tuple or hasattr(value, "_fields"):  # which a named one has
+            items = "".join(f"{self._value(one)}, " for one in value)
+            return f"({items})" if type(value) is tuple else f"{self._bind(type(value))}({items})"
         if isinstance(value, dict):
-            items = (f"{self._value(key)}: {self._value(one)}" for key, one in value.items())
-            return f"{{{', '.join(items)}}}"
+            pairs = (f"{self._value(key)}: {self._value(one)}" for key, one in value.items())
+            return f"{{{', '.join(pairs)}}}"
         return repr(value) if type(value) in _LITERALS else self._bind(value)
 
     def _bind(self, value: Any) -> str:

@@ -20,6 +20,7 @@ from dscore.core.numerics import ArithmeticOption, Permission
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, ConvSpec, Layout
 from dscore.torch.functional import conv2d
+from dscore.torch.launches import Launch
 
 # Of a module of dscore's that PyTorch computes.
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -92,15 +93,20 @@ class FoldedConv:
                 dict(activation=self.activation, backend=self.backend, arithmetic=self._option))
 
     @property
-    def constants(self) -> tuple[Tensor | None, ...]:
-        """What a launch reads beside its arguments, after the first of these."""
-        return self.weight, self.bias
-
-    @property
-    def options(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[Any, ...]:
         """Options by which its call is remembered."""
         rest = (self._residual, self.scaled) if self.residual or self.scaled else ()
         return *self._options[0], self.activation, self.backend, self._option, *rest
+
+    def launch_of(self, x: Tensor, *operands: Tensor | None) -> Launch | None:
+        """The launch that it has just made; None also where its parameters are the module's own,
+        whose memory may become another one."""
+        if self.reason or self.norm is None:
+            return None
+        given = {at: one for at, one in enumerate(operands, 1) if one is not None}
+        call = CALLS.prepared((x, self.weight, self.bias, *given.values()), self._key)
+        return (None if call is None else
+                Launch(call, (0, self.weight, self.bias, *given), call.new))
 
     def bound(self) -> Callable[..., Tensor]:
         """The layer as a function for eager calls without gradients, autocast and tracing.
@@ -110,7 +116,7 @@ class FoldedConv:
         if self.reason:
             return self
         weight, bias, slow = self.weight, self.bias, self.__call__
-        key = (id(weight), bias is None, *self.options)
+        key = (id(weight), bias is None, *self._key)
         remembered = CALLS.fast.get
         fast: FastCall = _no_call
 

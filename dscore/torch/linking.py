@@ -13,164 +13,236 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
-from dscore.calling.call_cache import CALLS, PreparedCall
+from dscore.calling.call_cache import MOST_VARIANTS, PreparedCall
 from dscore.calling.gpu_arrays import tensor_guard
 from dscore.core.backend import MISPLACED
 from dscore.torch.emission import Emission
 from dscore.torch.folding import FoldedConv
-from dscore.torch.pooling import PixelMean
+from dscore.torch.launches import Launch, Launching
+from dscore.torch.tracing import has_hooks
 
 # What a linked program returns for inputs that are not like those of its call.
 MISS = object()
 # Of the arena's parts, what every kernel's operands are aligned to.
 _ALIGNMENT_BYTES = 512
-
-
-Launched = FoldedConv | PixelMean
-
-
+_MOST_FORMS = 16  # of inputs, that are not linked
 class Recording:
-    """Calls of a program's convolutions and means, as one run of it has made them."""
+    """Launches of a program's steps, as one run of it has made them, by what the steps call."""
 
     def __init__(self) -> None:
-        self.calls: dict[Launched, PreparedCall] = {}
-        self.guards: dict[Launched, list[Callable[..., bool] | None]] = {}
-        self.bytes: dict[Launched, int] = {}  # of results
+        self.launches: dict[Any, Launch] = {}
+        self.guards: dict[Any, list[Callable[..., bool] | None]] = {}  # of arguments
+        self.bytes: dict[Any, int] = {}  # of results
+        self._seen: set[Any] = set()
 
     def of(self, called: Any) -> Any:
-        """What is launched as a function that records its call; anything else as it is."""
-        if isinstance(called, PixelMean):
-            return self._of_mean(called)
-        if not isinstance(called, FoldedConv) or called.reason or called.norm is None:
-            return called.bound() if isinstance(called, FoldedConv) else called
-        compute = called.bound()
+        """What may be a launch as a function that records it; anything else for eager calls."""
+        compute = eager(called)
+        if not launches(called):
+            return compute
 
-        def record(x: Tensor, *operands: Tensor | None) -> Tensor:
-            y = compute(x, *operands)
-            given = [x, *(one for one in operands if one is not None)]
-            call = CALLS.prepared((x, called.weight, called.bias, *given[1:]), called.options)
-            self._keep(called, call, given, y)
+        def record(*arguments: Any, **options: Any) -> Any:
+            y = compute(*arguments, **options)
+            self._keep(called, None if options else called.launch_of(*arguments), arguments, y)
             return y
         return record
 
-    def _of_mean(self, called: PixelMean) -> Any:
-        def record(x: Tensor) -> Tensor:
-            y, call = called(x), called.call(x)
-            self._keep(called, call if call and call.takes_directly((x,)) else None, [x], y)
-            return y
-        return record
-
-    def _keep(self, called: Launched, call: PreparedCall | None, given: list[Tensor],
+    def _keep(self, called: Any, launch: Launch | None, arguments: tuple[Any, ...],
               y: Tensor) -> None:
-        if call is not None:
-            self.calls[called], self.bytes[called] = call, y.numel() * y.element_size()
-            self.guards[called] = [tensor_guard((one,)) for one in given]
+        if called in self._seen:  # by two steps, whose tensors may differ
+            self.launches.pop(called, None)
+        elif launch is not None:
+            self.launches[called], self.bytes[called] = launch, y.numel() * y.element_size()
+            self.guards[called] = [None if one is None else tensor_guard((one,))
+                                   for one in arguments]
+        self._seen.add(called)
 
 
-def linked(model: torch.nn.Module, graph: fx.Graph,
-           recording: Recording) -> Callable[..., Any] | None:
+def eager(called: Any) -> Any:
+    """What a step calls, as a function for eager calls without gradients and tracing."""
+    return called.bound() if isinstance(called, FoldedConv) else called
+
+
+def launches(called: Any) -> bool:
+    """Whether a step may be a launch of what it calls: of a module with hooks, or with a forward
+    that is not the one which its launch is of, it is none.
+    """
+    if not isinstance(called, Launching):
+        return False
+    if not isinstance(called, nn.Module):
+        return True
+    owner: Any = next(kind for kind in type(called).__mro__ if "launch_of" in vars(kind))
+    return type(called).forward is owner.forward and not has_hooks(called)
+
+
+def linked(model: nn.Module, graph: fx.Graph, recording: Recording,
+           constants: tuple[Tensor, ...] = ()) -> Callable[..., Any] | None:
     """The program of *graph* for inputs like the recorded ones; None where it cannot be linked.
 
-    It returns MISS for inputs that are not, and for what a kernel cannot take as it lies.
+    It returns MISS for inputs that are not, for *constants* that are no longer what they were (but
+    for their contents), and for what a kernel cannot take as it lies.
     """
-    convolutions = [one for one in recording.calls if isinstance(one, FoldedConv)]
-    if not convolutions or len({call.index for call in recording.calls.values()}) != 1:
-        return None  # of several GPUs
-    emission = _Linked(model, graph, recording)
-    return emission.bound(lambda called: called.bound() if isinstance(called, FoldedConv)
-                          else called) if emission.whole else None
+    made = recording.launches.values()
+    if len({launch.call.index for launch in made}) != 1:
+        return None  # there are none, or of several GPUs
+    if not any(launch.constants for launch in made):
+        return None  # of means alone
+    emission = _Linked(model, graph, recording, constants)
+    return emission.bound(eager) if emission.whole else None
+
+
+class Linkable:
+    """Graph of a model, by whose linked programs eager calls go where one takes their inputs.
+
+    The second call with inputs of one form makes one. `_general` computes all else.
+    """
+
+    model: nn.Module
+    graph: fx.Graph
+    _emission: Emission
+    _general: Callable[..., Any]
+    _linked: tuple[Callable[..., Any], ...]
+    _forms_seen: list[Any]
+
+    def _unlink(self, general: Callable[..., Any]) -> None:
+        """Forget linked programs, and take *general* for what none takes."""
+        self._general, self._linked, self._forms_seen = general, (), []
+
+    def _constants(self) -> tuple[Tensor, ...]:
+        """Tensors of others whose addresses linked programs have."""
+        return ()
+
+    def forward(self, *arguments: Any) -> Any:
+        """The result of an eager call."""
+        for run in self._linked:
+            result = run(*arguments)
+            if result is not MISS:
+                return result
+        return self._unlinked(arguments)
+
+    def _unlinked(self, arguments: tuple[Any, ...]) -> Any:
+        """The result of a call that no linked program takes; of a form's second one is made."""
+        forms = [torch.is_inference_mode_enabled(), *map(_form_of, arguments)]
+        if self._forms_seen.count(forms) != 1 or len(self._linked) == MOST_VARIANTS:
+            self._forms_seen = [*self._forms_seen[-_MOST_FORMS:], forms]
+            return self._general(*arguments)
+        recording = Recording()
+        result = self._emission.bound(recording.of)(*arguments)
+        run = linked(self.model, self.graph, recording, self._constants())
+        self._forms_seen = [*self._forms_seen, forms]
+        self._linked += () if run is None else (run,)
+        return result
+
+
+def _form_of(value: Any) -> Any:
+    """What a linked program depends on of an argument, but for what its guards alone see."""
+    if not isinstance(value, Tensor):
+        return None
+    strides = value.stride() if value.layout is torch.strided else None
+    return value.shape, strides, value.dtype, value.device, value.is_inference()
 
 
 class _Linked(Emission):
-    """Emission of a graph whose convolutions and means are launched on addresses."""
+    """Emission of a graph whose launches are made on addresses."""
 
-    def __init__(self, model: torch.nn.Module, graph: fx.Graph, recording: Recording) -> None:
-        self._recording, self._nodes = recording, list(graph.nodes)
+    def __init__(self, model: nn.Module, graph: fx.Graph, recording: Recording,
+                 constants: tuple[Tensor, ...]) -> None:
+        self._recording, self._constants = recording, constants
+        self._nodes = list(graph.nodes)
         self._at = {node: at for at, node in enumerate(self._nodes)}
         self._arena = Arena()
-        self._offsets: dict[fx.Node, int] = {}
         self._guarded: set[fx.Node] = set()
         self._inputs = [node for node in self._nodes if node.op == "placeholder"]
         self.whole = True
-        example, first = next((one, call) for one, call in recording.calls.items()
-                              if isinstance(one, FoldedConv))
+        first = next(one for one in recording.launches.values() if one.constants)
         super().__init__(model, graph)
+        call = first.call
         self._names |= dict(
-            _miss=MISS, _modes=torch._C._len_torch_dispatch_stack, _index=first.index,
-            _stream_of=first.adapter.stream, _address=first.adapter.address,
-            _arena_of=first.memory(example.weight, max(self._arena.bytes,
-                                                       _ALIGNMENT_BYTES)))
+            _miss=MISS, _modes=torch._C._len_torch_dispatch_stack, _index=call.index,
+            _stream_of=call.adapter.stream, _address=call.adapter.address,
+            _kept=[launch.constants for launch in recording.launches.values()],
+            _arena_of=call.memory(first.constants[0], max(self._arena.bytes, _ALIGNMENT_BYTES)))
 
     def _first_lines(self) -> list[str]:
-        return ["if _modes():", "    return _miss", *self._guards(self._linked_inputs()),
+        held = self._constants
+        guards = self._guarded_by(tensor_guard(held), f"*{self._bind(held)}") if held else []
+        return ["if _modes():", "    return _miss", *self._guards(self._linked_inputs()), *guards,
                 "_stream = _stream_of(_index)", "_arena = _arena_of()", "_base = _address(_arena)"]
 
     def _linked_inputs(self) -> list[fx.Node]:
-        return [node for node in self._inputs if any(map(self._call_of, node.users))]
+        return [node for node in self._inputs if any(map(self._launch_of, node.users))]
 
-    def _call_of(self, node: fx.Node) -> PreparedCall | None:
-        target: Any = node.target
-        return self._recording.calls.get(target) if node.op == "call_function" and isinstance(
-            target, Launched) else None
+    def _launch_of(self, node: fx.Node) -> Launch | None:
+        called = self._called(node)
+        return None if called is None else self._recording.launches.get(called)
 
     def _is_internal(self, node: fx.Node) -> bool:
-        """Whether a value is read by launches alone, so that it needs no tensor."""
-        return (self._call_of(node) is not None and bool(node.users)
-                and all(map(self._call_of, node.users)))
+        """Whether a value is read by launches alone, as it lies, so that it needs no tensor."""
+        return (self._launch_of(node) is not None and bool(node.users)
+                and all(map(self._takes_address, node.users)))
+
+    def _takes_address(self, node: fx.Node) -> bool:
+        launch = self._launch_of(node)
+        return launch is not None and launch.lays is None
 
     def _lines(self, node: fx.Node) -> list[str]:
-        call = self._call_of(node)
+        launch = self._launch_of(node)
+        if launch is None:
+            return super()._lines(node)
         ended = [one for one in node.all_input_nodes
                  if self._last[one] is node and not self._is_internal(one)]
-        if call is None:
-            return super()._lines(node)
         lines = [line for one in node.all_input_nodes for line in self._guards([one])]
-        lines += self._launch(node, call)
+        lines += self._launched(node, launch)
         return lines + ([f"del {', '.join(one.name for one in ended)}"] if ended else [])
 
-    def _launch(self, node: fx.Node, call: PreparedCall) -> list[str]:
+    def _launched(self, node: fx.Node, launch: Launch) -> list[str]:
         """The lines that launch a kernel, to the arena or to a new tensor."""
-        layer: Any = node.target
-        bytes_out, at = self._recording.bytes[layer], self._at[node]
+        call, at = launch.call, self._at[node]
         if self._is_internal(node):
-            offset = self._arena.place(bytes_out, at, max(self._at[user] for user in node.users))
+            offset = self._arena.place(self._recording.bytes[self._called(node)], at,
+                                       max(self._at[user] for user in node.users))
             lines, result = [f"{node.name} = _base + {offset}"], node.name
         else:
-            lines = [f"{node.name} = {self._bind(call.new)}()"]
+            lines = [f"{node.name} = {self._bind(launch.new)}()"]
             result = f"_address({node.name})"
-        x, *operands = (one for one in node.args if one is not None)
-        addresses = [self._address_of(x),
-                     *("0" if one is None else str(call.adapter.address(one))
-                       for one in layer.constants),
-                     *map(self._address_of, operands), result]
+        addresses = [*(self._operand(node, launch, one) for one in launch.operands), result]
         if call.workspace_bytes:
             addresses.append(f"_base + {self._arena.place(call.workspace_bytes, at, at)}")
-        failed = self._bind(_Failure(call))
-        return [*lines, f"_code = {self._bind(call.start)}({', '.join(addresses)}, _stream)",
-                "if _code:", f"    return {failed}(_code)"]
+        lines.append(f"_code = {self._bind(call.start)}({', '.join(addresses)}, _stream)")
+        if launch.lays is not None:  # whose memory may be given away at once: on this stream, later
+            lines.insert(-1, f"_laid = {self._bind(launch.lays)}({self._value(node.args[0])})")
+            lines.append("del _laid")
+        return [*lines, "if _code:", f"    return {self._bind(_Failure(call))}(_code)"]
 
-    def _address_of(self, value: Any) -> str:
+    def _operand(self, node: fx.Node, launch: Launch, operand: int | Tensor | None) -> str:
+        """The address of a kernel's operand."""
+        if operand is None:
+            return "0"
+        if isinstance(operand, Tensor):
+            return str(launch.call.adapter.address(operand))
+        if operand == 0 and launch.lays is not None:
+            return "_address(_laid)"
+        value: Any = node.args[operand]
         return value.name if self._is_internal(value) else f"_address({value.name})"
 
     def _guards(self, nodes: list[fx.Node]) -> Iterator[str]:
         """Lines that see whether tensors which launches read are what they were."""
         for node in nodes:
-            if node in self._guarded or self._call_of(node) is not None:
+            if node in self._guarded or self._launch_of(node) is not None:
                 continue  # what a launch has made needs no look
             self._guarded.add(node)
-            guard = self._guard(node)
-            self.whole &= guard is not None
-            yield f"if not {self._bind(guard)}({node.name}):"
-            yield "    return _miss"
+            yield from self._guarded_by(self._guard(node), node.name)
+
+    def _guarded_by(self, guard: Callable[..., bool] | None, values: str) -> list[str]:
+        self.whole &= guard is not None
+        return [f"if not {self._bind(guard)}({values}):", "    return _miss"]
 
     def _guard(self, node: fx.Node) -> Callable[..., bool] | None:
         """The guard of a value, recorded with the first launch that reads it."""
-        user = next(user for user in node.users if self._call_of(user) is not None)
-        layer: Any = user.target
-        read = [one for one in user.args if one is not None]
-        return self._recording.guards[layer][read.index(node)]
+        user = next(user for user in node.users if self._launch_of(user) is not None)
+        return self._recording.guards[self._called(user)][user.args.index(node)]
 
 
 class _Failure:

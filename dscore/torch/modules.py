@@ -7,9 +7,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dscore.calling.call_cache import CALLS
 from dscore.core.errors import require_one_of
 from dscore.core.spec import ACTIVATIONS, Activation
 from dscore.torch.functional import conv2d
+from dscore.torch.launches import Launch
 
 
 class Conv2d(nn.Conv2d):
@@ -58,6 +60,16 @@ class Conv2d(nn.Conv2d):
         return conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups,
                       activation=self.activation, residual=residual, residual_after=residual_after,
                       scale=scale, backend=self.backend, arithmetic=self.arithmetic)
+
+    def launch_of(self, input: Tensor, residual: Tensor | None = None) -> Launch | None:
+        """The launch that it has just made outside of gradients and autocast; None where it did
+        anything else."""
+        if residual is not None or self.padding_mode != "zeros":
+            return None
+        call = CALLS.prepared((input, self.weight, self.bias), (
+            self.stride, self.padding, self.dilation, self.groups, self.activation, self.backend,
+            self.arithmetic))
+        return None if call is None else Launch(call, (0, self.weight, self.bias), call.new)
 
     def extra_repr(self) -> str:
         text = str(super().extra_repr())  # type: ignore[no-untyped-call]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, fx, nn
@@ -14,6 +13,7 @@ from dscore.calling.call_cache import PreparedCall
 from dscore.calling.means import mean_call, mean_problem
 from dscore.core.numerics import FLOATS
 from dscore.core.problem import ConvProblem
+from dscore.torch.launches import Launch
 from dscore.torch.operators import by_operators
 from dscore.torch.tracing import has_hooks
 
@@ -31,7 +31,6 @@ class PixelMean:
 
     keep: bool
     backend: str = "auto"
-    constants: ClassVar[tuple[Tensor | None, ...]] = ()  # that a launch reads
     __name__ = "pixel_mean"  # by which torch.fx names the nodes that call it
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -48,6 +47,11 @@ class PixelMean:
                 or (torch.is_grad_enabled() and x.requires_grad)):
             return None
         return mean_call(x, self.keep, self.backend)
+
+    def launch_of(self, x: Tensor) -> Launch | None:
+        """The launch that it has just made."""
+        call = self.call(x)
+        return Launch(call, (0,), call.new) if call and call.takes_directly((x,)) else None
 
 
 def replace_means(model: nn.Module, graph: fx.Graph, backend: str) -> list[ConvProblem]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, fx, nn
 
 from dscore.calling.quantization import Quantization
 from dscore.torch.quantize_layers import Clamping
+from dscore.torch.quantize_linking import Programs, linking
 from dscore.torch.quantize_modules import QuantizedConv2d
 from dscore.torch.quantize_values import Range, quantised_filter
 from dscore.torch.tracing import NotTraced, has_hooks, record_shapes, traced
@@ -26,6 +27,20 @@ class QuantizedModel(fx.GraphModule):
     """
 
     report: Any = None
+    _programs: ClassVar[Programs]
+
+    def recompile(self) -> Any:
+        """Make the code of the graph, as `torch.fx` does it, with eager calls linked."""
+        code = super().recompile()
+        own: Any = type(self)  # torch.fx gives each object a class of its own, for its forward
+        own._programs = Programs(own.forward)
+        own.forward = linking(own.forward, own._programs)
+        return code
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Move or convert it, as PyTorch does."""
+        self._programs.forget()
+        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedModel:
         result: Any = super().__deepcopy__(memo)

@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dscore.calling.quantise import quantised_flat
+from dscore.calling.quantise import flat_call, quantised_flat
 from dscore.calling.quantization import Quantization
 from dscore.core.backend import require_name
 from dscore.core.errors import SpecError, require_one_of
 from dscore.core.spec import ACTIVATIONS, TABLED, Activation, Layout
-from dscore.torch.layer import constants_of
+from dscore.torch.launches import Launch
+from dscore.torch.layer import Layer, constants_of
 from dscore.torch.operators import by_operators
-from dscore.torch.quantize_operator import by_operator, convolved
+from dscore.torch.quantize_operator import by_operator, convolved, launch_of
 from dscore.torch.quantize_values import LEAST, MOST
 
 _KERNEL_TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -52,27 +53,52 @@ class Quantize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The integers of *x*, of any float type."""
-        if self.layout == "nhwc" and x.dim() == len(self.layout):
-            x = x.contiguous(memory_format=torch.channels_last)
-        if x.is_cuda and x.numel() and x.dtype in _KERNEL_TYPES and not by_operators((x,)):
+        x = self._laid(x)
+        if _is_launched(x):
             return self._by_kernel(x)
         steps = (x.float() * (1.0 / self.scale)).round_()
         if self.zero_point:
             steps.add_(self.zero_point)
         return steps.clamp_(LEAST, MOST).to(torch.int8)
 
+    def launch_of(self, x: Tensor) -> Launch | None:
+        """The launch that it has just made; None where PyTorch has computed."""
+        if not _is_launched(x):
+            return None
+        dense = self._dense(x)
+        operands = self._operands(dense)
+        call = flat_call(*operands)
+        new = call.adapter.allocator(tuple(x.shape), dense, not dense.is_contiguous(), "int8")
+        lays = None if dense is x else self._dense
+        direct = call.takes_directly(operands)
+        return Launch(call, (0, *operands[1:]), new, lays) if direct else None
+
+    def _laid(self, x: Tensor) -> Tensor:
+        """*x* in the layout that its integers are to have."""
+        if self.layout == "nhwc" and x.dim() == len(self.layout):
+            return x.contiguous(memory_format=torch.channels_last)
+        return x
+
+    def _dense(self, x: Tensor) -> Tensor:
+        """The same in one piece, in any order of axes, as the kernel takes it."""
+        x = self._laid(x)
+        last = x.dim() == len("nchw") and x.is_contiguous(memory_format=torch.channels_last)
+        return x if last else x.contiguous()
+
     def _by_kernel(self, x: Tensor) -> Tensor:
-        """The same by dscore's kernel, of what lies in one piece in any order of axes."""
-        if x.dim() != len("nchw") or not x.is_contiguous(memory_format=torch.channels_last):
-            x = x.contiguous()
+        """The integers by dscore's kernel."""
+        x = self._dense(x)
+        made: Tensor = quantised_flat(*self._operands(x))
+        return made.as_strided(x.shape, x.stride())
+
+    def _operands(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Those of the kernel for floats that lie in one piece."""
         key = x.device, self.scale, self.zero_point
         if key not in self._constants:
             self._constants[key] = (torch.tensor([1.0 / self.scale], device=x.device),
                                     torch.tensor([self.zero_point], dtype=torch.int32,
                                                  device=x.device))
-        flat = x.detach().as_strided((x.numel(),), (1,))
-        made: Tensor = quantised_flat(flat, *self._constants[key])
-        return made.as_strided(x.shape, x.stride())
+        return x.detach().as_strided((x.numel(),), (1,)), *self._constants[key]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_constants": {}}
@@ -171,18 +197,32 @@ class QuantizedConv2d(OfFloats):
         """
         _require_type("x", x, torch.int8)
         scale = None if scale is None else scale.float()
-        layer, _ = constants_of(x, self.weight, self.stride, self.padding, self.dilation,
-                                self.groups, self.backend, None, self.activation, False)
         dtype = self._float.dtype
-        rest = self.weight, self.bias, layer, self._for(dtype), self.activation
+        operands = self._operands(x, dtype)
         if not by_operators((x,)):
-            y = convolved(x, *rest, residual, scale)
+            y = convolved(*operands, residual, scale)
         elif x.dim() == len("nchw"):
-            y = by_operator(x, *rest, residual, scale)
+            y = by_operator(*operands, residual, scale)
         else:
-            y = by_operator(x.unsqueeze(0), *rest, *(
+            y = by_operator(x.unsqueeze(0), *operands[1:], *(
                 None if one is None else one.unsqueeze(0) for one in (residual, scale))).squeeze(0)
         return y if y.dtype is torch.int8 else y.to(dtype)
+
+    def launch_of(self, x: Tensor, residual: Tensor | None = None, scale: Tensor | None = None
+                  ) -> Launch | None:
+        """The launch that it has just made; None where it has converted something besides."""
+        dtype = self._float.dtype
+        operands = self._operands(x, dtype)
+        quantization = operands[4]
+        converted = quantization.y_scale is None and str(dtype) != f"torch.{quantization.result}"
+        return None if converted else launch_of(*operands, residual, scale)
+
+    def _operands(self, x: Tensor, dtype: torch.dtype) -> tuple[
+            Tensor, Tensor, Tensor | None, Layer, Quantization, Activation | None]:
+        """What a convolution of *x* takes before a residual and a scale."""
+        layer, _ = constants_of(x, self.weight, self.stride, self.padding, self.dilation,
+                                self.groups, self.backend, None, self.activation, False)
+        return x, self.weight, self.bias, layer, self._for(dtype), self.activation
 
     def _for(self, dtype: torch.dtype) -> Quantization:
         """The quantization whose result of floats is of a type that kernels write."""
@@ -216,6 +256,11 @@ class QuantizedConv2d(OfFloats):
         text += ", bias=False" if self.bias is None else ""
         text += f", activation={self.activation}" if self.activation else ""
         return f"{text}, result={self._quantization.result}"
+
+
+def _is_launched(x: Tensor) -> bool:
+    """Whether dscore's kernel quantises *x*."""
+    return bool(x.is_cuda and x.numel() and x.dtype in _KERNEL_TYPES and not by_operators((x,)))
 
 
 def _require_type(name: str, tensor: Any, dtype: torch.dtype) -> None:

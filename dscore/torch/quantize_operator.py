@@ -14,8 +14,10 @@ from torch.library import define, impl, register_fake
 from torch.nn import functional
 
 from dscore.api import conv
-from dscore.calling.quantization import Quantization
+from dscore.calling.call_cache import CALLS
+from dscore.calling.quantization import Quantization, quantised
 from dscore.core.spec import Activation
+from dscore.torch.launches import Launch
 from dscore.torch.layer import Layer, memory_format, result_shape
 from dscore.torch.quantize_values import LEAST, MOST
 
@@ -31,7 +33,6 @@ define("dscore::quantized_conv2d",
        "SymInt[] padding, SymInt[] dilation, SymInt groups, str backend) -> Tensor",
        tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides",
                                                   torch.Tag.needs_fixed_stride_order)))
-
 
 
 @impl("dscore::quantized_conv2d", "default")
@@ -81,6 +82,22 @@ def convolved(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer, quantizat
     return conv(x, w, bias, layer.stride, layer.padding, layer.dilation, layer.groups,
                 activation=activation, backend=layer.backend, quantization=quantization,
                 residual=residual, scale=scale)
+
+
+def launch_of(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer, quantization: Quantization,
+              activation: Activation | None, residual: Tensor | None = None,
+              scale: Tensor | None = None) -> Launch | None:
+    """The launch that `convolved` has just made, of a step whose first three arguments are x, the
+    residual and the scale; None where it did anything else."""
+    given = {"residual": residual, "scale": scale}
+    options = (*layer[:4], activation, layer.backend, None, None if residual is None else "before",
+               scale is not None)
+    options, further = quantised(
+        x, w, options, {name: one for name, one in given.items() if one is not None}, quantization)
+    call = CALLS.prepared((x, w, bias, *further.values()), options)
+    places = {"residual": 1, "scale": 2}
+    operands = (0, w, bias, *(places.get(name, one) for name, one in further.items()))
+    return None if call is None else Launch(call, operands, call.new)
 
 
 def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,

@@ -7,10 +7,11 @@ from torch import Tensor
 
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec
+from dscore.torch.launches import Launch
 from dscore.torch.layer import Layer
 from dscore.torch.operators import by_operators
 from dscore.torch.quantize_modules import OfFloats
-from dscore.torch.quantize_operator import convolved, quantization_of
+from dscore.torch.quantize_operator import convolved, launch_of, quantization_of
 
 # Of a pointwise layer: stride, padding, dilation, groups.
 _PLAIN = ((1, 1), (0, 0, 0, 0), (1, 1), 1)
@@ -37,10 +38,7 @@ class MeanOfPixels(OfFloats):
 
     def forward(self, q: Tensor) -> Tensor:
         """The means of images (N, C, H, W)."""
-        images, channels, height, width = q.shape
-        pixels = height * width
-        planes = q.permute(0, 2, 3, 1).reshape(images, pixels, 1, channels)
-        ones, share = self._ones(pixels, q.device), 1.0 / pixels
+        planes, ones, share = self._operands(q)
         if by_operators((q,)):
             mean: Tensor = torch.ops.dscore.quantized_conv2d(
                 planes, ones, None, None, None, self.scale, [share], None, self.zero_point, 0, None,
@@ -48,8 +46,27 @@ class MeanOfPixels(OfFloats):
         else:
             of = quantization_of(self.scale, share, None, self.zero_point)
             mean = convolved(planes, ones, None, Layer(*_PLAIN, self.backend), of, None)
-        mean = mean.to(self._float.dtype)
-        return mean.view(images, channels, *(1, 1) * self.keepdim)
+        return mean.to(self._float.dtype).view(self._shape(q))
+
+    def launch_of(self, q: Tensor) -> Launch | None:
+        """The launch that it has just made; None where it has copied or converted besides."""
+        planes, ones, share = self._operands(q)
+        if self._float.dtype is not torch.float32 or planes.data_ptr() != q.data_ptr():
+            return None
+        of = quantization_of(self.scale, share, None, self.zero_point)
+        launch = launch_of(planes, ones, None, Layer(*_PLAIN, self.backend), of, None)
+        return launch and launch._replace(
+            new=launch.call.adapter.allocator(self._shape(q), q, False, "float32"))
+
+    def _operands(self, q: Tensor) -> tuple[Tensor, Tensor, float]:
+        """The images of the pointwise layer, its filter, and a pixel's share of the mean."""
+        images, channels, height, width = q.shape
+        pixels = height * width
+        planes = q.permute(0, 2, 3, 1).reshape(images, pixels, 1, channels)
+        return planes, self._ones(pixels, q.device), 1.0 / pixels
+
+    def _shape(self, q: Tensor) -> tuple[int, ...]:
+        return *q.shape[:2], *(1, 1) * self.keepdim
 
     def _ones(self, pixels: int, device: torch.device) -> Tensor:
         if torch.compiler.is_compiling():

@@ -197,16 +197,7 @@ class Rewriter:
         return True
 
     def _changed(self, node: fx.Node) -> Any:
-        """The operand that a node changes in place; None where it changes none."""
-        if node.op == "call_module":
-            inplace = bool(getattr(self._modules.get(str(node.target)), "inplace", False))
-        else:
-            name = str(getattr(node.target, "__name__", node.target))
-            inplace = node.op in ("call_function", "call_method") and (
-                node.target in _IN_PLACE or "out" in node.kwargs
-                or node.kwargs.get("inplace") is True or any(one is True for one in node.args)
-                or (name.endswith("_") and not name.startswith("__")))
-        return next(iter(_flat(node)), None) if inplace else None
+        return changed_operand(node, self._modules.get(str(node.target)))
 
     def _replace(self, layer: FoldedConv, chain: list[fx.Node], operands: tuple[Any, ...]) -> None:
         last = chain[-1]
@@ -219,6 +210,22 @@ class Rewriter:
         for node in reversed(chain):
             self._graph.erase_node(node)
         self.calls.append((layer, call))
+
+
+def changed_operand(node: fx.Node, module: nn.Module | None) -> Any:
+    """The operand that a node changes in place; None where it changes none.
+
+    *module* is the one that it calls, if it calls one.
+    """
+    if node.op == "call_module":
+        inplace = bool(getattr(module, "inplace", False))
+    else:
+        name = str(getattr(node.target, "__name__", node.target))
+        inplace = node.op in ("call_function", "call_method") and (
+            node.target in _IN_PLACE or "out" in node.kwargs
+            or node.kwargs.get("inplace") is True or any(one is True for one in node.args)
+            or (name.endswith("_") and not name.startswith("__")))
+    return next(iter(_flat(node)), None) if inplace else None
 
 
 def _flat(node: fx.Node) -> list[Any]:

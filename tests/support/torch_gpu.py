@@ -39,15 +39,22 @@ class Launched:
         def start(*given):
             *addresses, stream = given
             assert stream == 7
+            assert len(addresses) == len(operands)
             if any(address % self.alignment for address in addresses):
                 return MISPLACED
-            arrays = [None if not address else np.ctypeslib.as_array(
-                (ctypes.c_float * int(np.prod(operand.shape))).from_address(address)).reshape(
-                    operand.shape) for operand, address in zip(operands, addresses, strict=True)]
-            self._kernel(*arrays)
+            self._kernel(*map(_array_at, operands, addresses))
             TorchGpu.launches.append(self._kernel.plan.problem.operation)
             return 0
         return start
+
+
+def _array_at(operand, address):
+    """The array of an operand at an address; None where there is none."""
+    if not address:
+        return None
+    kind = np.dtype(operand.element.numpy)
+    memory = (ctypes.c_uint8 * (int(np.prod(operand.shape)) * kind.itemsize)).from_address(address)
+    return np.frombuffer(memory, kind).reshape(operand.shape)
 
 
 class TorchGpu(ReferenceBackend):
