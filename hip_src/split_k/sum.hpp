@@ -15,8 +15,8 @@ __device__ inline void store_rounded(T *out, const Pack<float, Count> &sums) {
 
 // Rows of threads share the parts: row r adds parts r, r + rows, … ascending, then the first row
 // adds what the rows have, ascending. The next kernel's start would wait for the end of many short
-// blocks, did these not admit it before: as they begin, or, where AdmitsFirst, as they come, so that
-// it asks for its operands while parts are still summed.
+// blocks, did these not admit it before: as they begin, or, where AdmitsFirst, as they come, so
+// that it asks for its operands while parts are still summed.
 template <class T, class t, class Shape_, bool AdmitsFirst = false>
 struct SplitKSum : KernelOn<T, WorkspaceArguments> {
   using Shape = Shape_;
