@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
+from dscore.algorithms.base import VECTOR_BYTES, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.gemm.tiling import shape_of, splits, turned, vectors_of
+from dscore.algorithms.products import ProductTraffic, ring_waits
 from dscore.core.numerics import WORD_BYTES
 
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
@@ -34,23 +35,7 @@ INPUT_GRADIENT = {"wavefront": 11.7, "split": 0.657, "lds_load": 0.368, "copy": 
 CACHED_LDS_BYTES = 164 * 1024
 
 
-@dataclass(frozen=True)
-class GemmTraffic:
-    """Counts per wavefront of a product of matrices."""
-
-    fmas: Count
-    splits: Count  # instructions that make two TF32 of a float32
-    products: Count  # instructions of the matrix units
-    lds_loads: Count
-    lds_clocks: Count
-    fragments: Count  # rounds of loads and products that follow one another
-    copies: Count  # from memory to LDS
-    stores: Count
-    joined: Count  # sums that pass through LDS
-    load_bytes: Count  # of all blocks
-
-
-def traffic_of(case: Case) -> GemmTraffic:
+def traffic_of(case: Case) -> ProductTraffic:
     """The traffic of a case."""
     problem, t, footprint, wavefront = (case.problem, case.tiling, case.footprint,
                                         case.device.wavefront)
@@ -74,7 +59,7 @@ def traffic_of(case: Case) -> GemmTraffic:
     threads, step = footprint.threads, t.step_c
     copies = shape.steps * (np.ceil(t.tile_c * step / vector_c / threads)
                             + np.ceil(t.tile_p * step / vector_p / threads))
-    return GemmTraffic(
+    return ProductTraffic(
         fmas=np.where(split, 0, depth * thread_c * 4 * fours),
         splits=np.where(split, depth / 8 * 8 * (eights_p + eights_c), 0),
         products=np.where(split, depth / 8 * 3 * eights_p / 2 * eights_c, 0),
@@ -92,31 +77,28 @@ def _together(count: Count) -> Count:
 
 def named(case: Case) -> dict[str, Count]:
     """The traffic of a case by the names of `Algorithm.traffic`."""
-    traffic = traffic_of(case)
-    return {"multiply-adds": traffic.fmas, "LDS reads": traffic.lds_loads,
-            "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
-            "global loads": traffic.copies, "global stores": traffic.stores}
+    return traffic_of(case).named(case)
 
 
 def work(case: Case) -> Work:
     """The work of a case."""
-    weight, t = case.weights, case.tiling
-    shape = shape_of(case.problem, t, case.device.wavefront)
+    shape = shape_of(case.problem, case.tiling, case.device.wavefront)
     traffic = traffic_of(case)
-    # Once the ring is full, each turn of it waits for memory again.
-    turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
-    footprint = case.footprint
-    singles = traffic.copies * ((vectors_of(case.problem)[0] == 1) & (t.stages > 2))
+    singles = traffic.copies * ((vectors_of(case.problem)[0] == 1) & (case.tiling.stages > 2))
+    return work_of(case, shape, traffic, singles)
+
+
+def work_of(case: Case, shape: Any, traffic: ProductTraffic, singles: Count) -> Work:
+    """The work of a product in float32, implicit or not, of which *singles* copies are of one
+    element."""
+    weight, t, footprint = case.weights, case.tiling, case.footprint
     uncached = singles * (footprint.lds_bytes * case.block_n > CACHED_LDS_BYTES)
     crowds = (footprint.blocks <= case.device.compute_units) & (case.block_n > 1)
     return Work(
-        issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
-        + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
-        + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
-        + weight["join"] * traffic.joined,
+        issue=traffic.issue(weight),
         products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
         lines=weight["single"] * singles + weight["uncached"] * uncached,
-        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
+        waits=ring_waits(weight, shape.steps, t.stages) + weight["step"] * shape.steps
         + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
         + weight["cluster_sum"] * (t.cluster - 1) * shape.sums
         + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
+from dscore.algorithms.base import VECTOR_BYTES, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.gemm_universal.tiling import (
     DOT_VECTOR,
@@ -20,6 +20,7 @@ from dscore.algorithms.gemm_universal.tiling import (
     splits,
     vectors_of,
 )
+from dscore.algorithms.products import ProductTraffic, ring_waits
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
 # Called as gemm's; `product16` is of elements of 16 bits, `sum_launch` are the clocks of the kernel
@@ -55,20 +56,10 @@ BYTES = {"lds_load": 0.66, "copy": 1.08, "store": 11.9, "join": 0.602, "product1
 
 
 @dataclass(frozen=True)
-class GemmTraffic:
-    """Counts per wavefront of a product of matrices."""
+class GemmTraffic(ProductTraffic):
+    """Counts per wavefront of a product of matrices, and lines that stores touch."""
 
-    fmas: Count
-    splits: Count  # instructions that make two TF32 of a float32
-    products: Count  # instructions of the matrix units
-    lds_loads: Count
-    lds_clocks: Count
-    fragments: Count  # rounds of loads and products that follow one another
-    copies: Count  # from memory to LDS
-    stores: Count
-    lines: Count  # that stores touch
-    joined: Count  # sums that pass through LDS
-    load_bytes: Count  # of all blocks
+    lines: Count
 
 
 def traffic_of(case: Case) -> GemmTraffic:
@@ -116,10 +107,7 @@ def traffic_of(case: Case) -> GemmTraffic:
 
 def named(case: Case) -> dict[str, Count]:
     """The traffic of a case by the names of `Algorithm.traffic`."""
-    traffic = traffic_of(case)
-    return {"multiply-adds": traffic.fmas, "LDS reads": traffic.lds_loads,
-            "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
-            "global loads": traffic.copies, "global stores": traffic.stores}
+    return traffic_of(case).named(case)
 
 
 def work(case: Case) -> Work:
@@ -127,19 +115,14 @@ def work(case: Case) -> Work:
     weight, t, problem = case.weights, case.tiling, case.problem
     shape, traffic = shape_of(problem, t, case.device.wavefront), traffic_of(case)
     small = problem.spec.element != ACCUMULATOR
-    # Once the ring is full, each turn of it waits for memory again.
     rounds = shape.steps * t.repeat
-    turns = np.maximum(0, rounds / np.maximum(t.stages - 1, 1) - 1)
     sizes, shared = sizes_of(problem), t.parts > 1
     partial = shared * (2 * ACCUMULATOR.bytes * t.parts * sizes.m * sizes.n)
     return Work(
-        issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
-        + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
-        + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
-        + weight["join"] * traffic.joined,
+        issue=traffic.issue(weight),
         products=weight["product16" if small else "product"] * traffic.products,
         lds=weight["lds"] * traffic.lds_clocks, lines=weight["line"] * traffic.lines,
-        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * rounds
+        waits=ring_waits(weight, rounds, t.stages) + weight["step"] * rounds
         + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
         + weight["joined"] * t.repeat * np.logical_not(direct(t)) + weight["sum_launch"] * shared
         + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0)

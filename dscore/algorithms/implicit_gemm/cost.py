@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dscore.algorithms.base import LDS_BANKS, Case, Work
+from dscore.algorithms.base import Case, Work
 from dscore.algorithms.columns import Count, ceil_div
-from dscore.algorithms.gemm.cost import CACHED_LDS_BYTES, GemmTraffic
+from dscore.algorithms.gemm.cost import work_of
 from dscore.algorithms.implicit_gemm.tiling import (
     beside_of,
     shape_of,
@@ -15,6 +15,7 @@ from dscore.algorithms.implicit_gemm.tiling import (
     splits,
     taps_of,
 )
+from dscore.algorithms.products import ProductTraffic
 from dscore.core.numerics import WORD_BYTES
 
 # Called as gemm's. Fitted to 400 timings of 11 layers of networks at batch 1 and 64 on one NVIDIA
@@ -34,7 +35,7 @@ def fragments_of(case: Case) -> Count:
     return np.where(channels % 8 == 0, channels / 8 * taps, channels / 4 * ceil_div(taps, 2))
 
 
-def traffic_of(case: Case) -> GemmTraffic:
+def traffic_of(case: Case) -> ProductTraffic:
     """The traffic of a case."""
     problem, t, footprint, wavefront = (case.problem, case.tiling, case.footprint,
                                         case.device.wavefront)
@@ -56,7 +57,7 @@ def traffic_of(case: Case) -> GemmTraffic:
     clocks_p = eights_p * conflicts, read_p * conflicts * even
     lds_clocks = np.where(split, fragments * 2 * (clocks_p[0] + eights_c),
                           depth * (thread_c + clocks_p[1])) * (element / WORD_BYTES)
-    return GemmTraffic(
+    return ProductTraffic(
         fmas=np.where(split, 0, depth * thread_c * thread_p),
         splits=np.where(split, fragments * 8 * (eights_p + eights_c), 0),
         products=np.where(split, fragments * 3 * eights_p / 2 * eights_c, 0),
@@ -71,34 +72,11 @@ def traffic_of(case: Case) -> GemmTraffic:
 
 def named(case: Case) -> dict[str, Count]:
     """The traffic of a case by the names of `Algorithm.traffic`."""
-    traffic = traffic_of(case)
-    return {"multiply-adds": traffic.fmas, "LDS words read": traffic.lds_loads,
-            "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
-            "global loads": traffic.copies, "global stores": traffic.stores}
+    return {"LDS words read" if name == "LDS reads" else name: count
+            for name, count in traffic_of(case).named(case).items()}
 
 
 def work(case: Case) -> Work:
     """The work of a case."""
-    weight, t = case.weights, case.tiling
-    shape = shape_of(case.problem, t, case.device.wavefront)
-    traffic = traffic_of(case)
-    # Once the ring is full, each turn of it waits for memory again.
-    turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
-    footprint = case.footprint
-    singles = shape.steps * shape.turns * (t.stages != 2)
-    uncached = singles * (footprint.lds_bytes * case.block_n > CACHED_LDS_BYTES)
-    crowds = (footprint.blocks <= case.device.compute_units) & (case.block_n > 1)
-    return Work(
-        issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
-        + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
-        + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
-        + weight["join"] * traffic.joined,
-        products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
-        lines=weight["single"] * singles + weight["uncached"] * uncached,
-        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
-        + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
-        + weight["cluster_sum"] * (t.cluster - 1) * shape.sums
-        + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),
-        fill_bytes=case.problem.spec.element.bytes * (
-            weight["fill"] * shape.buffer + weight["drain"] * t.tile_c * t.tile_p),
-        l2_bytes=weight["loaded"] * traffic.load_bytes, uneven=1 + weight["crowd"] * crowds)
+    t, shape = case.tiling, shape_of(case.problem, case.tiling, case.device.wavefront)
+    return work_of(case, shape, traffic_of(case), shape.steps * shape.turns * (t.stages != 2))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dscore.algorithms.base import LDS_BANKS, Case, Work
+from dscore.algorithms.base import Case, Work
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.gemm_universal.tiling import on_units, splits
 from dscore.algorithms.implicit_gemm.tiling import taps_of
@@ -21,6 +21,7 @@ from dscore.algorithms.implicit_gemm_universal.tiling import (
     taps_together,
     vectors_of,
 )
+from dscore.algorithms.products import ProductTraffic, ring_waits
 from dscore.core.device import MATRIX_WAVEFRONT
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
@@ -44,22 +45,12 @@ BYTES = {"lds_load": 4.58, "copy": 6.06, "single": 3.15, "table": 2.1, "turn": 1
 
 
 @dataclass(frozen=True)
-class PatchTraffic:
+class PatchTraffic(ProductTraffic):
     """Counts per wavefront of an implicit product of matrices."""
 
-    fmas: Count
-    splits: Count  # instructions that make two TF32 of a float32
-    products: Count  # instructions of the matrix units
-    lds_loads: Count
-    lds_clocks: Count
-    fragments: Count  # rounds of loads and products that follow one another
-    copies: Count  # from memory to LDS, that pass by themselves
     singles: Count  # from memory to registers
     pieces: Count  # of images, each of which reads its place
     turned: Count  # elements of filters whose order in LDS is another one
-    stores: Count
-    joined: Count  # sums that pass through LDS
-    load_bytes: Count  # of all blocks
 
 
 def traffic_of(case: Case) -> PatchTraffic:
@@ -116,9 +107,7 @@ def traffic_of(case: Case) -> PatchTraffic:
 def named(case: Case) -> dict[str, Count]:
     """The traffic of a case by the names of `Algorithm.traffic`."""
     traffic = traffic_of(case)
-    return {"multiply-adds": traffic.fmas, "LDS reads": traffic.lds_loads,
-            "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
-            "global loads": traffic.copies + traffic.singles, "global stores": traffic.stores}
+    return {**traffic.named(case), "global loads": traffic.copies + traffic.singles}
 
 
 def work(case: Case) -> Work:
@@ -126,21 +115,16 @@ def work(case: Case) -> Work:
     weight, t, problem = case.weights, case.tiling, case.problem
     shape, traffic = shape_of(problem, t, case.device.wavefront), traffic_of(case)
     small = problem.spec.element != ACCUMULATOR
-    # Once the ring is full, each turn of it waits for memory again; what passes through registers
-    # is waited for in each step, but with two buffers, which fetch it before.
-    turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
+    # What passes through registers is waited for in each step, but with two buffers, which fetch
+    # it before.
     waited = shape.steps * ((t.stages != 2) & (traffic.singles > 0))
     single = problem.spec.element.bytes * np.where(t.stages == 1, shape.steps * shape.buffer, 0)
     return Work(
-        issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
-        + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
-        + weight["copy"] * traffic.copies + weight["single"] * traffic.singles
-        + weight["table"] * traffic.pieces + weight["turn"] * traffic.turned
-        + weight["store"] * traffic.stores
-        + weight["join"] * traffic.joined,
+        issue=traffic.issue(weight) + weight["single"] * traffic.singles
+        + weight["table"] * traffic.pieces + weight["turn"] * traffic.turned,
         products=weight["product16" if small else "product"] * traffic.products,
         lds=weight["lds"] * traffic.lds_clocks, lines=weight["line"] * traffic.stores,
-        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
+        waits=ring_waits(weight, shape.steps, t.stages) + weight["step"] * shape.steps
         + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
         + weight["joined"] + weight["loads"] * waited + weight["arrive"] * single
         + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),

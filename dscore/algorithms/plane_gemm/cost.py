@@ -8,6 +8,7 @@ import numpy as np
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.plane_gemm.tiling import EIGHT, shape_of
+from dscore.algorithms.products import ring_waits
 from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES
 from dscore.core.numerics import WORD_BYTES
 
@@ -46,8 +47,6 @@ def work(case: Case) -> Work:
     # Rows of 128 bytes that the movers of a block turn in a step; vectors that a lane stores.
     moved_rows = t.step * t.images * shape.boxes / shape.apart * (1 - shape.vector / EIGHT)
     stores = np.where(shape.whole, 0, t.repeat * t.tile_p / (2 * shape.vector))
-    # Once the ring is full, each turn of it waits for memory again.
-    turns = np.maximum(0, rounds / np.maximum(t.stages - 1, 1) - 1)
     loads = footprint.blocks * (rounds * shape.plane_bytes + np.where(
         t.kept, shape.steps, rounds) * shape.filter_bytes)
     # Rows of filters that begin within sectors of memory.
@@ -58,7 +57,7 @@ def work(case: Case) -> Work:
             weight["rounds"] + weight["copy"] * shape.boxes)),
         products=busy * weight["product"] * rounds * t.step / 16 * columns / 8,
         lds=weight["lds"] * named(case)["LDS clocks"], lines=0.0,
-        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * rounds
+        waits=ring_waits(weight, rounds, t.stages) + weight["step"] * rounds
         + weight["tile"] * t.repeat + weight["move"] * rounds * moved_rows / t.movers
         + weight["store"] * stores
         + weight["untimed"] * (problem.operation != "conv" or problem.batch == 1),

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dscore.algorithms.base import LDS_BANKS, Case, Work
+from dscore.algorithms.base import Case, Work
 from dscore.algorithms.columns import Count
+from dscore.algorithms.products import ProductTraffic, ring_waits
 from dscore.algorithms.split_k.tiling import shape_of, splits, vectors_of
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
@@ -24,20 +25,10 @@ WEIGHTS = {"wavefront": 9.08, "fma": 1.1, "through_registers": 158.0, "split": 0
 
 
 @dataclass(frozen=True)
-class SplitKTraffic:
-    """Counts per wavefront."""
+class SplitKTraffic(ProductTraffic):
+    """Counts per wavefront, and bytes of all parts' sums, which are written and read."""
 
-    fmas: Count
-    splits: Count  # instructions that make two TF32 of a float32
-    products: Count  # instructions of the matrix units
-    lds_loads: Count
-    lds_clocks: Count
-    fragments: Count  # rounds of loads and products that follow one another
-    copies: Count  # from memory to LDS
-    stores: Count
-    joined: Count  # sums that pass through LDS
-    load_bytes: Count  # of all blocks
-    part_bytes: Count  # of all parts' sums, written and read
+    part_bytes: Count
 
 
 def traffic_of(case: Case) -> SplitKTraffic:
@@ -72,26 +63,18 @@ def traffic_of(case: Case) -> SplitKTraffic:
 
 def named(case: Case) -> dict[str, Count]:
     """The traffic of a case by the names of `Algorithm.traffic`."""
-    traffic = traffic_of(case)
-    return {"multiply-adds": traffic.fmas, "LDS reads": traffic.lds_loads,
-            "LDS clocks": traffic.lds_clocks * (case.device.wavefront / LDS_BANKS),
-            "global loads": traffic.copies, "global stores": traffic.stores}
+    return traffic_of(case).named(case)
 
 
 def work(case: Case) -> Work:
     """The work of a case."""
     weight, t, device = case.weights, case.tiling, case.device
     shape, traffic = shape_of(case.problem, t, device.wavefront), traffic_of(case)
-    # Once the ring is full, each turn of it waits for memory again.
-    turns = np.maximum(0, shape.steps / np.maximum(t.stages - 1, 1) - 1)
     return Work(
-        issue=weight["wavefront"] + weight["lds_load"] * traffic.lds_loads
-        + weight["split"] * traffic.splits + weight["fma"] * traffic.fmas
-        + weight["copy"] * traffic.copies + weight["store"] * traffic.stores
-        + weight["join"] * traffic.joined,
+        issue=traffic.issue(weight),
         products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
         lines=0.0,
-        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps
+        waits=ring_waits(weight, shape.steps, t.stages) + weight["step"] * shape.steps
         + weight["fragment"] * traffic.fragments + weight["plane"] * shape.steps * t.planes
         + weight["cluster"] * (t.cluster > 1)
         + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0),

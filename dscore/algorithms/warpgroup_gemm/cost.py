@@ -9,6 +9,7 @@ import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.products import ring_waits
 from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES, shape_of
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
@@ -55,8 +56,6 @@ def work(case: Case) -> Work:
     footprint, sizes = case.footprint, shape.sizes
     rounds, busy = shape.steps * t.repeat, shape.groups * WAVES / shape.waves
     results = t.repeat * t.tile_n * ROWS / (2 * WAVES * case.device.wavefront)
-    # Once the ring is full, each turn of it waits for memory again.
-    turns = np.maximum(0, rounds / np.maximum(t.stages - 1, 1) - 1)
     shared, bytes_ = t.parts > 1, problem.spec.element.bytes
     partial = shared * (2 * ACCUMULATOR.bytes * t.parts * sizes.m * sizes.n)
     boxed = (t.parts == 1) & (not problem.spec.element.exact)
@@ -68,7 +67,7 @@ def work(case: Case) -> Work:
         issue=weight["wavefront"] + busy * (weight["result"] * results + weight["copy"] * rounds),
         products=busy * weight["product"] * rounds * t.step * bytes_ / 32 * t.tile_n / 8,
         lds=weight["lds"] * named(case)["LDS clocks"], lines=0.0,
-        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * rounds
+        waits=ring_waits(weight, rounds, t.stages) + weight["step"] * rounds
         + weight["tile"] * t.repeat + weight["sum_launch"] * shared + weight["odd"] * odd,
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
                                      + bytes_ * t.tile_m * t.tile_n),

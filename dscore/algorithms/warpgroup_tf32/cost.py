@@ -11,6 +11,7 @@ import numpy as np
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.gemm.tiling import turned, vectors_of
+from dscore.algorithms.products import ring_waits
 from dscore.algorithms.warpgroup_tf32.tiling import GROUP_WAVES, shape_of
 from dscore.core.numerics import ACCUMULATOR
 
@@ -86,14 +87,12 @@ def work_of(case: Case, shape: Any, traffic: WarpgroupTraffic, lines: Count, fil
     """The work that products by warpgroups have alike, with what is an algorithm's own: clocks of
     the load-store unit, bytes before a block begins, and what waits beside its ring and cluster."""
     weight, t = case.weights, case.tiling
-    # Once the ring is full, each turn of it waits for memory again.
-    turns = np.maximum(0, shape.steps / (t.stages - 1) - 1)
     return Work(
         issue=weight["split"] * traffic.splits + weight["copy"] * traffic.copies
         + weight["store"] * traffic.stores + weight["join"] * traffic.joined,
         products=weight["product"] * traffic.products, lds=weight["lds"] * traffic.lds_clocks,
         lines=lines,
-        waits=weight["wait"] * (1 + turns / 2) + weight["step"] * shape.steps + waits
+        waits=ring_waits(weight, shape.steps, t.stages) + weight["step"] * shape.steps + waits
         + weight["cluster"] * (t.cluster > 1)
         + weight["cluster_sum"] * (t.cluster - 1) * shape.sums,
         fill_bytes=fill_bytes, l2_bytes=weight["loaded"] * traffic.load_bytes)
