@@ -7,24 +7,12 @@
 
 namespace dscore {
 
-// Sums rounded to the element type.
-template <class T>
-struct RoundedChannels {
-  using Arguments = InputGradientArguments;
-  static __device__ inline float bias_of(const Arguments &, int) { return 0.0f; }
-  template <int Count>
-  static __device__ inline Pack<T, Count> apply_each(const float *sums, const Arguments &,
-                                                     const float *, int) {
-    return rounded<T, Count>(sums);
-  }
-};
-
 template <class T, class Tiling, class Layer, class Shape, class Epilogue>
 struct ChannelVectorsInputGradient
     : WalkOfChannels<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
-                  RoundedChannels<T>> {
+                  RoundedSums<T>> {
   using Walk = WalkOfChannels<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
-                           RoundedChannels<T>>;
+                           RoundedSums<T>>;
   using Walk::Walk;
   static_assert(Tiling::thread_h % Layer::stride_h == 0 && Tiling::thread_w % Layer::stride_w == 0,
                 "a thread's rows and columns are multiples of the stride");

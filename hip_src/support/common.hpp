@@ -46,6 +46,17 @@ struct InputGradientArguments {
   const void *gradient, *w;
   void *out;
 };
+// What makes results of an input gradient: its sums, rounded to the element type.
+template <class T>
+struct RoundedSums {
+  using Arguments = InputGradientArguments;
+  static __device__ inline float bias_of(const Arguments &, int) { return 0.0f; }
+  template <int Count>
+  static __device__ inline Pack<T, Count> apply_each(const float *sums, const Arguments &,
+                                                     const float *, int) {
+    return rounded<T, Count>(sums);
+  }
+};
 // With a workspace where the parts of several blocks are added afterwards.
 struct WeightGradientArguments {
   const void *x, *gradient;
