@@ -31,6 +31,8 @@ MOST_ERROR = {torch.float32: 1e-4, torch.float16: 0.03, torch.bfloat16: 0.2}
 # Of a model in int8; more than that is a fault of a kernel or a scale, and not of the type.
 MOST_INTEGER_ERROR = 0.5
 Begin = Callable[[str], object]
+Made = tuple[NetworkSubject, Report | QuantizationReport | None]
+Make = Callable[[Setup, str], Made]
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,6 @@ class NetworkComparison:
     ways: tuple[str, ...] = WAYS
     backend: str = "auto"
     seed: int = 0
-
 
     def __post_init__(self) -> None:
         for task in self.tasks:
@@ -83,40 +84,52 @@ def _case(case: NetworkRow, setup: Setup, ways: Sequence[str],
     methods.forget_compiled(ways)
     make = methods.inference if case.task == "inference" else methods.training
     reference = (methods.exact if case.task == "inference" else methods.exact_loss)(setup)
-    rows, subjects = [], []
-    report: Report | QuantizationReport | None = None
+    rows, subjects, reports = [], [], []
     for method in (*methods.own_ways(setup, ways), *ways):
-        row = replace(case, method=method, shares={})
-        rows.append(row)
-        try:
-            subject, own = make(setup, method)
-            report = report or own
-            with subject.settings():
-                subject.launch(0, 0)
-            row.error = methods.relative_error(subject.result, reference)
-            if setup.integers:
-                row.agreement = methods.agreement(subject.result, reference)
-        except (SpecError, UnavailableError):
-            raise
-        except (RuntimeError, DscoreError) as failed:  # of PyTorch's compiler, say
-            row.fault, row.note = "not run", str(failed).splitlines()[0]
-            continue
-        most = (MOST_INTEGER_ERROR if setup.integers and method == OURS
-                else MOST_ERROR[setup.dtype])
-        if not row.error <= most:
-            row.fault = "wrong"
-            row.note = f"its error is {row.error:.1e} of the result, more than {most:.0e}"
-            continue
-        subjects.append((row, subject))
+        rows.append(replace(case, method=method, shares={}))
+        if made := _made(rows[-1], make, setup, reference):
+            subjects.append((rows[-1], made[0]))
+            reports.append(made[1])
     _time(subjects, workplace)
+    report = next((one for one in reports if one is not None), None)
+    _describe(rows, report, setup, workplace)
+    return rows
+
+
+def _made(row: NetworkRow, make: Make, setup: Setup, reference: torch.Tensor) -> Made | None:
+    """The subject of a row's method and its report; None, with the fault in the row, where it does
+    not run or its result is wrong."""
+    try:
+        subject, report = make(setup, row.method)
+        with subject.settings():
+            subject.launch(0, 0)
+        row.error = methods.relative_error(subject.result, reference)
+        if setup.integers:
+            row.agreement = methods.agreement(subject.result, reference)
+    except (SpecError, UnavailableError):
+        raise
+    except (RuntimeError, DscoreError) as failed:  # of PyTorch's compiler, say
+        row.fault, row.note = "not run", str(failed).splitlines()[0]
+        return None
+    most = (MOST_INTEGER_ERROR if setup.integers and row.method == OURS
+            else MOST_ERROR[setup.dtype])
+    if not row.error <= most:
+        row.fault = "wrong"
+        row.note = f"its error is {row.error:.1e} of the result, more than {most:.0e}"
+        return None
+    return subject, report
+
+
+def _describe(rows: Sequence[NetworkRow], report: Report | QuantizationReport | None,
+              setup: Setup, workplace: Workplace) -> None:
+    """What dscore did, in the note of its row, and the shares of its layers."""
     if isinstance(report, QuantizationReport):
         rows[0].note = rows[0].note or _integers_note(report, rows[0])
     elif report is not None:
         rows[0].note = rows[0].note or (f"{len(report.replaced)} of {len(report.layers)} "
                                         "convolutions by dscore")
-        if case.task == "inference":
+        if rows[0].task == "inference":
             _share(rows, report, setup, workplace)
-    return rows
 
 
 def _integers_note(report: QuantizationReport, row: NetworkRow) -> str:
