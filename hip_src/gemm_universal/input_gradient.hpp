@@ -41,9 +41,13 @@ struct PointwiseInputGradient : PlainRoles {
   static __device__ void store(const Arguments &args, const Shape &s, int, int row, int column,
                                const float *values, Nothing, Nothing, Nothing) {
     auto results = rounded<T, Width>(values);
-    if constexpr (Tiling::gathered)
-      // Zero by an infinite filter is no number.
-      if (Places::pixel(s, last ? row : column) < 0) results = {};
+    if constexpr (Tiling::gathered) {
+      // Zero by an infinite filter is no number. Unless channels come last, a vector's elements are
+      // pixels, of each of which an output was made or not.
+      DSCORE_UNROLL
+      for (int i = 0; i < Width; i++)
+        if (Places::pixel(s, last ? row : column + i) < 0) results.at[i] = static_cast<T>(0.0f);
+    }
     const int at = result_at<last>(row, column, s.in_channels, s.in_channels, s.height * s.width);
     write_vector(static_cast<T *>(args.out) + at, results);
   }

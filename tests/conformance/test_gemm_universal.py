@@ -70,6 +70,10 @@ PLANS = [planned(*row) for row in (
      "input_gradient_n2c40h4w6_o56k1_float16"),
     (tiling((16, 48), (16, 48), 8, 1, (16, 1), (1, 1), UNITS),
      "input_gradient_n2c24h5w5_o17k1s2_float16"),
+    # Vectors of pixels, of which an output was made of the second or the third alone.
+    (tiling((16, 32), (16, 32), 8, 1, (32, 3), (1, 1), UNITS),
+     "input_gradient_n2c24h3w6_o17k1s1x2p0x0x1x1_bfloat16"),
+    (tiling((16, 32), (8, 32), 8, 1, (8, 2)), "input_gradient_n2c13h4w7_o9k1s3_float16", "z100sm"),
     (tiling((32, 32), (16, 16), 8, 2, (32, 3), (1, 2), UNITS),
      "weight_gradient_n3c24h4w6_o40k1_float16"),
     (tiling((16, 24), (16, 24), 8, 1, (32, 4), (2, 9), UNITS),

@@ -69,7 +69,7 @@ def templates(draw: Any, device: Device) -> Template:
         read = 1 if picked else plane
         vectors = {"conv": (ins, read, plane), "input_gradient": (ins, read, plane),
                    "weight_gradient": (plane, read, ins)}[operation]
-    stride = draw(pairs(2)) if picked else (1, 1)
+    stride = draw(pairs(3)) if picked else (1, 1)
     return GemmTemplate(device, tiling, (1, 1), stride, (1, 1), drawn, vectors, picked, last)
 
 
