@@ -141,6 +141,8 @@ __device__ inline void multiply_16(float *d, const FragmentA<T> &a, const Fragme
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b.words[0]),
           "r"(b.words[1]));
+#else
+  static_assert(sizeof(T) == 0, "matrix units of NVIDIA");
 #endif
 }
 

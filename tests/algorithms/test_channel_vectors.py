@@ -12,6 +12,7 @@ from dscore.core.backend import backend
 from dscore.core.token import parse_problem
 from dscore.solving.rules import keeps_all
 from dscore.solving.solver import best_plan, make_plan, solve
+from dscore.solving.verdict import validate
 
 H200, GFX906 = catalog.device("h200"), catalog.device("gfx906")
 TYPES = ("", "_float16", "_bfloat16")
@@ -110,3 +111,21 @@ def test_a_tiling_that_is_none_is_refused_by_name(tiling, code):
     checks = [limit.check(case) for limit in algorithm("channel_vectors").limits]
     assert [check.code for check in checks if check.used > check.allowed] == [code]
     assert not keeps_all(case, "hardware", masked=True)
+
+
+@pytest.mark.parametrize("device", ["gfx908", "gfx90a", "gfx942"])
+@pytest.mark.parametrize("token", ["n8c144h56w56_o144k3p1g144_float16_nhwc",
+                                   "input_gradient_n8c144h56w56_o144k3p1g144_float16_nhwc",
+                                   "weight_gradient_n8c144h56w56_o144k3p1g144_float16_nhwc"])
+def test_diagonals_are_multiplied_by_nvidias_matrix_units_alone(token, device):
+    """AMD's take fragments of another shape: a kernel's products there would be none at all."""
+    problem, device = parse_problem(token), catalog.device(device)
+    name = "channel_sums" if token.startswith("weight") else "channel_vectors"
+    space = solve(problem, device, algorithm=name)
+    assert {tiling.arithmetic for tiling in space} == {"plain"}
+    assert best_plan(problem, device).tiling.computes("plain")
+    units = (ChannelSumsTiling(8, 1, 1, 8, 1, 2, 1, arithmetic="matrix16")
+             if name == "channel_sums" else
+             ChannelVectorsTiling(8, 1, 1, 8, 1, 2, arithmetic="matrix16"))
+    codes = [one.code for one in validate(problem, units, device, masked=True).violations]
+    assert "E-MATRIX" in codes

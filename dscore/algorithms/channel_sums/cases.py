@@ -29,7 +29,8 @@ def templates(draw: Any, device: Device) -> Template:
         vector, lanes_c, thread_h, thread_w, lanes_h, lanes_w, draw(st.integers(1, 4)),
         draw(st.integers(1, 3)), device.early_start and draw(st.booleans()),
         draw(st.integers(1, 4)), draw(st.integers(1, min(3, device.cluster_blocks))))
-    units = drawn["dtype"] in device.matrix_types and ELEMENTS[drawn["dtype"]] != ACCUMULATOR
+    units = (device.vendor == "nvidia" and drawn["dtype"] in device.matrix_types
+             and ELEMENTS[drawn["dtype"]] != ACCUMULATOR)
     if units and draw(st.booleans()):
         vector, lanes_c = draw(st.sampled_from(UNIT_VECTORS)), draw(st.integers(1, 3))
         tiling = replace(tiling, vector=vector, lanes_c=lanes_c, thread_w=FRAGMENT,

@@ -30,6 +30,7 @@ from dscore.algorithms.channel_vectors.tiling import (
     blocks,
     copies,
     grid_of,
+    has_units,
     on_units,
     row_words,
     shape_of,
@@ -40,7 +41,7 @@ from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.algorithms.early_start import AHEAD_LIMIT
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.core.device import Device
-from dscore.core.numerics import ACCUMULATOR, FLOATS
+from dscore.core.numerics import FLOATS
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 
@@ -84,13 +85,6 @@ def _most_channels(case: Case) -> Count:
     return np.where(on_units(case.tiling), UNIT_VECTORS[-1], vector_elements(case.problem))
 
 
-def _has_units(case: Case) -> bool:
-    """Whether matrix units of the device can compute the problem."""
-    spec, device = case.problem.spec, case.device
-    return (spec.dtype in device.matrix_types and spec.group_out == 1
-            and spec.element.bytes < ACCUMULATOR.bytes and not spec.element.exact)
-
-
 def _beside_fragments(case: Case) -> Count:
     """What differs of a wavefront's columns and channels on matrix units from whole fragments."""
     t, unit = case.tiling, view_of(case.problem).columns.unit
@@ -104,7 +98,7 @@ def _units(case: Case) -> str:
 
 
 MATRIX_LIMIT = Limit("E-MATRIX", "matrix units", "", "",
-                     lambda c: (1 * on_units(c.tiling), int(_has_units(c))),
+                     lambda c: (1 * on_units(c.tiling), int(has_units(c.problem, c.device))),
                      lambda c: "of NVIDIA, elements of 16 bits, a filter for each channel")
 
 

@@ -56,7 +56,8 @@ def templates(draw: Any, device: Device) -> Template:
         vector, lanes_c, unit[0] * draw(st.integers(1, 4)), unit[1] * draw(st.integers(1, 4)),
         draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 4)),
         ahead=device.early_start and draw(st.booleans()))
-    units = drawn["dtype"] in device.matrix_types and not ELEMENTS[drawn["dtype"]].exact
+    units = (device.vendor == "nvidia" and drawn["dtype"] in device.matrix_types
+             and not ELEMENTS[drawn["dtype"]].exact)
     if units and draw(st.booleans()):
         vector, lanes_c = draw(st.sampled_from(UNIT_VECTORS)), draw(st.integers(1, 3))
         tiling = replace(tiling, vector=vector, lanes_c=lanes_c, thread_w=FRAGMENT * unit[1],

@@ -10,6 +10,7 @@ from dscore.algorithms.channel_vectors.tiling import (
     FRAGMENT,
     UNIT_VECTORS,
     blocks,
+    has_units,
     shape_of,
     threads_of,
     vectors_of,
@@ -52,7 +53,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     shape = shape_of(problem, columns)
     columns = usual_tiles(problem, axes, device, columns,
                           problem.spec.element.bytes * (shape.tile + shape.filters))
-    if problem.spec.dtype in device.matrix_types and not problem.spec.element.exact:
+    if has_units(problem, device):
         columns = concatenate(columns, _on_units(problem, axes, device))
     columns = _banded(columns, problem, device)
     return with_ahead(columns, blocks(problem, columns), device)

@@ -10,6 +10,7 @@ import numpy as np
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, once_for_each, remembered
 from dscore.algorithms.row_reuse.view import Axis, view_of
+from dscore.core.device import Device
 from dscore.core.numerics import Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec
@@ -88,6 +89,14 @@ class ChannelVectorsShape:
 def on_units(t: Any) -> Any:
     """Whether matrix units multiply."""
     return np.asarray(t.arithmetic) == "matrix16"
+
+
+def has_units(problem: ConvProblem, device: Device) -> bool:
+    """Whether matrix units can multiply by diagonals: those of NVIDIA alone, as their fragments are
+    of a wavefront of 32 (hip_src/channel_vectors/diagonal_walk.hpp)."""
+    spec = problem.spec
+    return (device.vendor == "nvidia" and spec.dtype in device.matrix_types
+            and spec.group_out == 1 and not spec.element.exact)
 
 
 def threads_of(t: Any, wavefront: int) -> Count:
