@@ -42,8 +42,8 @@ struct PointwiseInputGradient : PlainRoles {
                                const float *values, Nothing, Nothing, Nothing) {
     auto results = rounded<T, Width>(values);
     if constexpr (Tiling::gathered) {
-      // Zero by an infinite filter is no number. Unless channels come last, a vector's elements are
-      // pixels, of each of which an output was made or not.
+      // Zero by an infinite filter is no number. Unless channels come last, the elements of a
+      // vector are pixels, of each of which an output was made or not.
       DSCORE_UNROLL
       for (int i = 0; i < Width; i++)
         if (Places::pixel(s, last ? row : column + i) < 0) results.at[i] = static_cast<T>(0.0f);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gemm_universal/operands.hpp"
+#include "support/matrix_units.hpp"
 
 namespace dscore {
 
@@ -58,6 +59,7 @@ struct GemmUniversalShape : Tiling {
   static constexpr bool quantised = std::is_same_v<T, int8_t>;
   using Sum = std::conditional_t<quantised, int32_t, float>;
   static_assert(Tiling::plain || Tiling::bytes == quantised, "matrix units of the element type");
+  static_assert(Tiling::plain || has_fragments<T>, "matrix units of the GPU");
   static_assert(!quantised || (Tiling::step / Tiling::slices % 16 == 0 && along_a),
                 "vectors of bytes along the sum");
   // Columns of fragments that a lane holds side by side, as far as they make vectors of 16 bytes.

@@ -46,6 +46,7 @@ struct ImplicitGemmUniversalShape : Tiling {
   using Sum = std::conditional_t<exact, int32_t, float>;
   static_assert(vector >= 4, "lanes read four channels as one");
   static_assert(plain || Tiling::bytes == exact, "matrix units of the element type");
+  static_assert(plain || has_fragments<T>, "matrix units of the GPU");
   // The powers of two that divide a slice, and a step.
   static constexpr int whole_slice = Tiling::slice & -Tiling::slice, whole = step_c & -step_c;
   // Products that one instruction sums (with plain arithmetic those that a lane reads as one), and

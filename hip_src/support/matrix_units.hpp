@@ -186,6 +186,17 @@ __device__ inline Word of_neighbour(Word word) {
 #define DSCORE_MFMA
 #endif
 
+// Whether the GPU compiled for multiplies fragments of T; of passes for its host nothing is asked.
+template <class T>
+constexpr bool has_fragments =
+#if defined(__gfx908__)
+    !std::is_same_v<T, bfloat16>;
+#elif defined(__HIP_DEVICE_COMPILE__) && !defined(DSCORE_MFMA)
+    sizeof(T) == 0;
+#else
+    true;
+#endif
+
 // Lane 16 q + r holds summed elements 4 q to 4 q + 3 of row r of a, or of column r of b.
 template <class T>
 struct Quarter {

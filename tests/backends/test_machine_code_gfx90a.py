@@ -7,12 +7,14 @@ from machine_programs import LANES, code, run, words
 
 from dscore.backends.machine_code import disassembly
 from dscore.backends.machine_code.arithmetic import fma
-from dscore.backends.machine_code.backend import Gfx90aBackend
+from dscore.backends.machine_code.backend import Gfx90aBackend, Gfx906Backend
 from dscore.backends.machine_code.disassembly import _unified
 from dscore.building.compilers import missing_compiler
 from dscore.checking.check import check_plan
-from dscore.core.errors import UnavailableError
-from dscore.solving.solver import make_plan
+from dscore.core import catalog
+from dscore.core.errors import CompileError, UnavailableError
+from dscore.core.token import parse_problem
+from dscore.solving.solver import make_plan, solve
 
 MISSING = missing_compiler("hip") or disassembly.missing_objdump()
 FLOATS = {n: np.random.default_rng(n).standard_normal(LANES, np.float32) for n in range(1, 7)}
@@ -72,3 +74,15 @@ def test_kernels_for_gfx90a_are_within_the_bound():
         assert accuracy.ok, f"{plan.name}: {accuracy}"
         descriptor = backend.compile(plan).program.descriptor
         assert 0 < descriptor.accumulators <= descriptor.vgprs
+
+
+@pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+@pytest.mark.parametrize("token", ["n1c32h4w4_o32k1_float16_nhwc", "n1c32h4w4_o32k1_int8_nhwc",
+                                   "n1c16h4w4_o16k3p1_bfloat16_nhwc"])
+def test_a_gpu_without_matrix_units_has_no_kernel_of_such_products(token, tmp_path, monkeypatch):
+    """One that left them out would be compiled, and its results zero."""
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
+    problem, device = parse_problem(token), catalog.device("gfx90a")
+    tiling = next(one for one in solve(problem, device) if not one.computes("plain"))
+    with pytest.raises(CompileError, match="matrix units of the GPU"):
+        Gfx906Backend().compile(make_plan(problem, device, tiling))
