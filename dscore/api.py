@@ -16,7 +16,7 @@ import numpy as np
 
 from dscore.algorithms.registry import as_tiling, names, tiling_from
 from dscore.calling import choice, convolve
-from dscore.calling.arguments import PaddingLike, PairLike
+from dscore.calling.arguments import PaddingLike, PairLike, side_of
 from dscore.calling.arrays import Array, ArrayT
 from dscore.calling.call_cache import CALLS
 from dscore.calling.pack import PackedFilter
@@ -114,7 +114,7 @@ def _conv_of_all(x: Any, w: Any, bias: Any, out: Any, plan: Any, further: dict[s
                  after: bool, layout: Layout | None, options: tuple[Any, ...],
                  quantization: Quantization | None) -> Any:
     """The convolution with what else there is beside these options; the fast call takes it, too."""
-    side = None if further["residual"] is None else "after" if after else "before"
+    side = None if further["residual"] is None else side_of(after)
     options = *options, side, further["scale"] is not None, *[layout] * (layout is not None)
     further = {name: array for name, array in further.items() if array is not None}
     if quantization is not None:

@@ -168,6 +168,13 @@ def memory_layout(adapter: Adapter, layout: Layout, images: Iterable[Any]) -> La
     return next((one for one in stated if one), "nchw")
 
 
+def side_of(after: Any) -> Residual:
+    """The side of the activation that a residual is added to; SpecError for what is no bool."""
+    if after is not False and after is not True:
+        require_one_of(after, "residual_after", (True, False))
+    return "after" if after else "before"
+
+
 def require_further(arrays: dict[str, Any], x: Any, shape: tuple[int, ...],
                     layout: Layout = "nchw") -> None:
     """Raise SpecError where a residual or a scale among *arrays* is not of its shape."""
@@ -212,8 +219,8 @@ def _channels_fix(x: tuple[int, ...], w: tuple[int, ...], groups: int, layout: L
     other: Layout = "nchw" if layout == "nhwc" else "nhwc"
     (_, (channels, *_)), (_, (others, *_)), taken = parts_of(x, layout), parts_of(x, other), w[1]
     if others == taken * groups:
-        where = "last" if other == "nhwc" else "first of an image's"
-        return (f"; the {where} axis of x has {others}: if these are its channels, pass "
+        where = "last axis of x" if other == "nhwc" else "first axis of an image of x"
+        return (f"; the {where} has {others}: if these are its channels, pass "
                 f'layout="{other}"')
     meant = channels // max(taken, 1)
     fits = meant and taken * meant == channels and w[0] % meant == 0

@@ -149,7 +149,7 @@ def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tupl
 def _on_host(call: Call, kernel: Kernel) -> Any:
     """The result of *kernel* on host arrays; they are copied where it cannot take them as is."""
     adapter, shape, out = call.adapter, call.shape, call.arrays["out"]
-    target = None if out is None else _target(adapter, out, shape)
+    written = None if out is None else target(adapter, out, shape)
     *operands, output = operands_of(kernel.plan.problem)  # which counts a single image as a batch
 
     def laid_out(operand: Operand, view: HostArray) -> HostArray:
@@ -159,7 +159,7 @@ def _on_host(call: Call, kernel: Kernel) -> Any:
     views = [None if array is None else laid_out(operand, adapter.view(array, operand.name))
              for operand, array in zip(operands, call.inputs, strict=True)
              ] if 0 not in shape else []
-    into = None if target is None else laid_out(output, target)
+    into = None if written is None else laid_out(output, written)
     size = (shape[0], *output.shape[1:]) if _is_last(output, call.axes) else shape
     result = (into if into is not None and _direct(into, views)
               else np.full(size, output.element.poison, output.element.numpy))
@@ -180,7 +180,7 @@ def _is_last(operand: Operand, axes: Layout) -> bool:
     return operand.layout == "nhwc" and axes == "nchw"
 
 
-def _target(adapter: Adapter, out: Any, shape: tuple[int, ...]) -> HostArray:
+def target(adapter: Adapter, out: Any, shape: tuple[int, ...]) -> HostArray:
     """The view of *out* to write to.
 
     Raises SpecError where *out* is of another shape, is read-only, or overlaps itself.
@@ -196,10 +196,10 @@ def _target(adapter: Adapter, out: Any, shape: tuple[int, ...]) -> HostArray:
     return view
 
 
-def _direct(target: HostArray, inputs: list[HostArray | None]) -> bool:
-    """Whether a kernel may write to *target* itself."""
-    return (target.flags.c_contiguous and target.dtype.isnative and not any(
-        array is not None and np.may_share_memory(target, array) for array in inputs))
+def _direct(written: HostArray, inputs: list[HostArray | None]) -> bool:
+    """Whether a kernel may write to *written* itself."""
+    return (written.flags.c_contiguous and written.dtype.isnative and not any(
+        array is not None and np.may_share_memory(written, array) for array in inputs))
 
 
 def _native(array: HostArray) -> HostArray:

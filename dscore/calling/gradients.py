@@ -10,7 +10,7 @@ from dscore.calling import arguments, choice
 from dscore.calling.arguments import PaddingLike, PairLike
 from dscore.calling.arrays import Adapter, Array, ArrayT, GpuAdapter
 from dscore.calling.call_cache import CALLS
-from dscore.calling.convolve import Call, run
+from dscore.calling.convolve import Call, run, target
 from dscore.core.backend import require_name
 from dscore.core.errors import SpecError, require_int, require_one_of, shown
 from dscore.core.numerics import ARITHMETICS, Arithmetic
@@ -130,7 +130,7 @@ def _problem_of(inputs: tuple[Any, Any], dtype: str, options: GradientOptions) -
     height, width = pair_of(options.size, "size" if by_input else "kernel")
     if by_input:
         gradient, (out_channels, group_in, *kernel), image = first, second, (height, width)
-        channels = group_in * options.groups
+        channels = group_in * int(options.groups)  # NumPy's of 8 bits would overflow
     else:
         gradient, kernel = second, [height, width]
         _, (channels, *image_size) = arguments.parts_of(first, options.layout)
@@ -155,7 +155,7 @@ def _of_none(adapter: Adapter, gpu: tuple[GpuAdapter, int] | None, shape: tuple[
     example, out = next(iter(arrays.values())), arrays["out"]
     if out is not None:
         arguments.require_shape(out, shape)
-        out[...] = 0
+        (target(adapter, out, shape) if gpu is None else out)[...] = 0
         return out
     if gpu is None:
         return adapter.like(np.zeros(shape, problem.spec.element.numpy), example)

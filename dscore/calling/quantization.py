@@ -252,12 +252,19 @@ def quantised(x: Any, w: Any, options: tuple[Any, ...], further: Mapping[str, An
             {name: made[name] for name in _ORDER if name in made})
 
 
+def _number(value: Any) -> float:
+    """A number of any kind as a float; NaN for anything else, and for texts and truth values."""
+    if isinstance(value, bool) or not hasattr(value, "__float__") | hasattr(value, "__index__"):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return math.nan
+
+
 def _scale(value: Any, name: str) -> float:
     """A positive, finite number; SpecError for anything else."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, RuntimeError):
-        number = math.nan
+    number = _number(value)
     if not (math.isfinite(number) and number > 0):
         raise SpecError(f"{name} must be a positive, finite number, got {shown(value)}")
     return number
@@ -279,12 +286,8 @@ def _normal(values: NDArray[np.float32]) -> Any:
 
 
 def _zero_point(value: Any, name: str, limits: tuple[int, int] = _BYTE) -> int:
-    least, most = limits
-    try:
-        number = float(value)
-    except (TypeError, ValueError, RuntimeError):
-        number = math.nan
-    if isinstance(value, bool) or not (least <= number <= most and number == int(number)):
+    (least, most), number = limits, _number(value)
+    if not (least <= number <= most and number == int(number)):
         raise SpecError(f"{name} must be an integer from {least} to {most}"
                         + ", as int8 has them" * (limits == _BYTE) + f"; got {shown(value)}"
                         + "; of uint8 data subtract 128 from it and from the data" * (
