@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 # Signals come in twos: from a terminal that closes, from a scheduler, from a key held down. A
 # command that has not ended after this time is ended by the next one.
 _PATIENCE_SECONDS = 2.0
+# After which an interruption that was lost is raised again.
+_AGAIN_SECONDS = 0.05
 _first: float | None = None  # of time.monotonic
 _over = False
 _delayed: list[int] | None = None  # signals that came while they are delayed
@@ -30,6 +33,9 @@ def begin() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _interrupt)
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, _interrupt)
+        sys.unraisablehook = _ignored
 
 
 @contextmanager
@@ -55,12 +61,23 @@ def end() -> None:
     _over = True
 
 
+def _ignored(what: sys.UnraisableHookArgs) -> None:
+    """Raise an interruption again that came in a finalizer, or in a callback of the collector of
+    garbage: Python lets no exception out of these, and the command would go on."""
+    global _first  # noqa: PLW0603
+    if what.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(what)
+        return
+    _first = None
+    signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+
+
 def _settle() -> None:
     """Have no signal replace the exit code any more, the last thing that this process does.
 
     Python is about to take its handlers away and to free its modules, which takes a moment.
     """
-    for number in SIGNALS:
+    for number in (*SIGNALS, *[signal.SIGALRM] * hasattr(signal, "SIGALRM")):
         signal.signal(number, signal.SIG_IGN)
     # CPython remembers that a KeyboardInterrupt left the exec of a text, with which dataclasses are
     # made, and `python -m dscore.cli` would end by SIGINT, although it was caught. The next exec of

@@ -189,6 +189,31 @@ def test_later_signals_wait_for_the_first_but_not_for_ever() -> None:
     assert (process.returncode, out.split("\n"), err) == (130, ["first", "at once", ""], "")
 
 
+SWALLOWED = """
+import gc, os, signal, time
+from dscore.cli import interruption
+
+interruption.begin()
+
+def collected(phase, info):
+    gc.callbacks.remove(collected)
+    os.kill(os.getpid(), signal.SIGTERM)
+    sum(range(10))  # here it is heard, and Python lets no exception out of a callback
+
+gc.callbacks.append(collected)
+try:
+    gc.collect()
+    time.sleep(20)
+except KeyboardInterrupt:
+    print("caught")
+"""
+
+
+def test_a_signal_within_what_lets_no_exception_out_interrupts_afterwards() -> None:
+    out, err = ended(process := started(sys.executable, "-c", SWALLOWED))
+    assert (process.returncode, out, err) == (0, "caught\n", "")
+
+
 LAST = """
 import os, signal, sys
 
