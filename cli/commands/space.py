@@ -11,7 +11,7 @@ from dscore.cli import options
 from dscore.cli.inputs import layers_of
 from dscore.cli.show.json import Record, print_json, problem_record
 from dscore.cli.show.text import counted, print_note, print_table, print_text
-from dscore.core.errors import InfeasibleError, require_int
+from dscore.core.errors import InfeasibleError, require_int, require_one_of
 
 if TYPE_CHECKING:
     from dscore.core.catalog import NamedProblem
@@ -53,9 +53,12 @@ def space(
     dscore space P28 --algorithm channel_distribution
     """
     from dscore import api
+    from dscore.algorithms.registry import names
 
     if top is not None:
         require_int(top, "--top")
+    if algorithm is not None:
+        require_one_of(algorithm, "--algorithm", names())
     target, assumed = api.assumed_device() if device is None else (api.device_of(device), "")
     spaces = [(layer, _space_of(layer, target, rules, masked, algorithm))
               for layer in layers_of(layers, batch, arithmetic)]

@@ -54,6 +54,8 @@ BAD_USAGE = [
     ("explain n1c1h1w1", "not a problem"),
     ("conformance --algorithm fourier",
      f"--algorithm must be one of {', '.join(names())}"),
+    ("space P1 --algorithm gem",
+     f"--algorithm must be one of {', '.join(names())}; got 'gem' (did you mean gemm?)"),
     ("conformance --examples 0", "--examples must be positive"),
     ("conformance --seed -3", "--seed must be at least 0"),
     ("conformance --backend nosuch", "unknown backend 'nosuch'"),
