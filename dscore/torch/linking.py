@@ -28,6 +28,8 @@ MISS = object()
 # Of the arena's parts, what every kernel's operands are aligned to.
 _ALIGNMENT_BYTES = 512
 _MOST_FORMS = 16  # of inputs, that are not linked
+
+
 class Recording:
     """Launches of a program's steps, as one run of it has made them, by what the steps call."""
 
@@ -105,6 +107,7 @@ class Linkable:
     _general: Callable[..., Any]
     _linked: tuple[Callable[..., Any], ...]
     _forms_seen: list[Any]
+    _may_link = True
 
     def _unlink(self, general: Callable[..., Any]) -> None:
         """Forget linked programs, and take *general* for what none takes."""
@@ -125,7 +128,8 @@ class Linkable:
     def _unlinked(self, arguments: tuple[Any, ...]) -> Any:
         """The result of a call that no linked program takes; of a form's second one is made."""
         forms = [torch.is_inference_mode_enabled(), *map(_form_of, arguments)]
-        if self._forms_seen.count(forms) != 1 or len(self._linked) == MOST_VARIANTS:
+        if (not self._may_link or self._forms_seen.count(forms) != 1
+                or len(self._linked) == MOST_VARIANTS):
             self._forms_seen = [*self._forms_seen[-_MOST_FORMS:], forms]
             return self._general(*arguments)
         recording = Recording()

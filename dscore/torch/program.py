@@ -14,7 +14,8 @@ from dscore.core.numerics import Permission
 from dscore.torch.emission import Emission
 from dscore.torch.folding import FoldedConv
 from dscore.torch.linear import replace_linears
-from dscore.torch.linking import Linkable, eager
+from dscore.torch.linking import Linkable, eager, launches
+from dscore.torch.overwriting import changes_others
 from dscore.torch.pooling import replace_means
 from dscore.torch.rewriting import Reason, Rewriter
 from dscore.torch.shuffling import shorten_shuffles
@@ -50,7 +51,10 @@ class Program(Linkable):
                         *replace_linears(model, self.graph, backend)]
         self.calls = Rewriter(model, self.graph, reason, backend, arithmetic).calls
         self.layers = [layer for layer, _ in self.calls]
+        # A linked program that has found another tensor midway is given up, and all runs anew.
+        self._may_link = not changes_others(model, self.graph, launches)
         self._emission = Emission(model, self.graph)
+        self._bound = False  # whether functions have the filters and biases of the layers
         self._watch = Watch(model, list(chain.from_iterable(map(_folded, self.layers))))
         self.fold()
 
@@ -64,10 +68,12 @@ class Program(Linkable):
         with self._lock:
             # Tensors made in inference mode could not be written later, outside of it.
             with torch.inference_mode(False), torch.no_grad():
-                replaced = [layer.fold() for layer in self.layers]
-            if any(replaced) or not hasattr(self, "traceable"):
+                for layer in self.layers:  # of which one may fail after others are replaced
+                    self._bound = not layer.fold() and self._bound
+            if not self._bound:
                 self.traceable = self._emission.bound()
                 self._unlink(self._emission.bound(eager))
+                self._bound = True
             self._watch.look()
 
     def state(self) -> State:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_structure
 from dscore.torch.emission import Emission
 from dscore.torch.linking import Linkable, launches
 from dscore.torch.operators import by_operators
-from dscore.torch.rewriting import changed_operand
+from dscore.torch.overwriting import changes_others
 from dscore.torch.watching import Place, State, Watch, are_all_hooked
 
 Forward = Callable[..., Any]
@@ -28,8 +28,6 @@ _gradients_on, _autocast_on = torch.is_grad_enabled, torch.is_autocast_enabled
 _compiling = torch.compiler.is_compiling
 # What PyTorch keeps of any module: its parameters and buffers have places of their own.
 _OF_ANY = frozenset(vars(nn.Module()))
-# Modules whose result is a tensor of its own.
-_MAKERS = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.Linear)
 
 
 class QuantizedProgram(Linkable):
@@ -120,7 +118,8 @@ def _may_be_linked(model: fx.GraphModule) -> bool:
     graph, inputs = model.graph, _inputs(model.graph)
     return (not any(str(node.target).startswith("*") for node in inputs)
             and _takes_tensors(graph._codegen, len(inputs))
-            and graph.python_code("self").src == model.code and not _changes_others(model))
+            and graph.python_code("self").src == model.code
+            and not changes_others(model, graph, launches))
 
 
 def _takes_tensors(codegen: CodeGen, count: int) -> bool:
@@ -129,19 +128,3 @@ def _takes_tensors(codegen: CodeGen, count: int) -> bool:
         plain = tree_structure((tuple(range(count)), {}))
         return bool(codegen.pytree_info.in_spec == plain)
     return type(codegen) is CodeGen
-
-
-def _changes_others(model: fx.GraphModule) -> bool:
-    """Whether a graph may change in place what it has not made itself."""
-    modules = dict(model.named_modules(remove_duplicate=False))
-    others: set[fx.Node] = set()  # values that may share memory with an input or a buffer
-    for node in model.graph.nodes:
-        module = modules.get(str(node.target)) if node.op == "call_module" else None
-        changed = changed_operand(node, module)
-        if changed in others or (changed is not None and "out" in node.kwargs):
-            return True
-        made = isinstance(module, _MAKERS) or launches(module)
-        if node.op in ("placeholder", "get_attr") or (
-                not made and any(one in others for one in node.all_input_nodes)):
-            others.add(node)
-    return False

@@ -18,6 +18,7 @@ from torch.nn import functional
 from dscore.core.numerics import Permission
 from dscore.core.spec import ACTIVATIONS
 from dscore.torch.folding import FoldedConv
+from dscore.torch.overwriting import changed_operand, may_change, operands_of
 from dscore.torch.tracing import has_hooks, is_conv
 
 # Reason why PyTorch computes a layer, of its name and module; empty where dscore does.
@@ -38,7 +39,6 @@ _FUNCTIONS: Mapping[Any, str] = {
 _METHODS = {"relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", "sigmoid_": "sigmoid"}
 _ADDITIONS = {operator.add, operator.iadd, torch.add}
 _PRODUCTS = {operator.mul, operator.imul, torch.mul, torch.multiply}
-_IN_PLACE = {operator.iadd, operator.imul, operator.isub, operator.itruediv, operator.setitem}
 
 
 class Rewriter:
@@ -119,7 +119,7 @@ class Rewriter:
         """The nodes after *node* as long as each is the only use of the one before."""
         while len(node.users) == 1:
             (user,) = node.users
-            if sum(one is node for one in _flat(user)) != 1:
+            if sum(one is node for one in operands_of(user)) != 1:
                 return
             yield (node := user)
 
@@ -191,7 +191,7 @@ class Rewriter:
         """Whether no node between two changes a tensor in place, so that order is free there."""
         node = first.next
         while node is not last:
-            if self._changed(node) is not None:
+            if may_change(node, self._modules.get(str(node.target))):
                 return False
             node = node.next
         return True
@@ -210,29 +210,6 @@ class Rewriter:
         for node in reversed(chain):
             self._graph.erase_node(node)
         self.calls.append((layer, call))
-
-
-def changed_operand(node: fx.Node, module: nn.Module | None) -> Any:
-    """The operand that a node changes in place; None where it changes none.
-
-    *module* is the one that it calls, if it calls one.
-    """
-    if node.op == "call_module":
-        inplace = bool(getattr(module, "inplace", False))
-    else:
-        name = str(getattr(node.target, "__name__", node.target))
-        inplace = node.op in ("call_function", "call_method") and (
-            node.target in _IN_PLACE or "out" in node.kwargs
-            or node.kwargs.get("inplace") is True or any(one is True for one in node.args)
-            or (name.endswith("_") and not name.startswith("__")))
-    return next(iter(_flat(node)), None) if inplace else None
-
-
-def _flat(node: fx.Node) -> list[Any]:
-    """All operands of a node, each as often as it stands there."""
-    operands: list[Any] = []
-    fx.map_arg((node.args, node.kwargs), operands.append)
-    return operands
 
 
 def _is_call(node: Any, functions: Any, methods: tuple[str, ...]) -> bool:

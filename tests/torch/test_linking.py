@@ -1,5 +1,7 @@
 """Linked programs: the same results, for inputs like those of their call, with few tensors."""
 
+import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tiny_networks  # noqa: E402
 from accelerated_models import exact, model_of  # noqa: E402
+from torch import nn  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch_gpu import NAME, torch_gpu  # noqa: E402
 
@@ -126,6 +129,56 @@ def test_gradients_modes_and_traces_are_not_linked(model):
     x = images().requires_grad_()
     model(x).sum().backward()
     assert x.grad.abs().sum() > 0
+
+
+class Overwriting(nn.Module):
+    """A part that begins in place, and counts its calls in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.conv = nn.SiLU(inplace=True), nn.Conv2d(3, 4, 1)
+        self.norm = nn.BatchNorm2d(4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return self.norm(self.conv(self.inner(x)))
+
+
+class Branching(nn.Module):
+    """A model without a graph, around that part."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = Overwriting()
+
+    def forward(self, x):
+        return x if x.sum() > 1e9 else self.part(x * 1)
+
+
+@torch.no_grad()
+def test_what_changes_its_input_in_place_is_computed_once(launches):
+    """A linked program that misses midway would do it a second time."""
+    plain = tiny_networks.with_statistics(Branching()).eval()
+    model = copy.deepcopy(plain)
+    assert dscore.torch.accelerate(model, images(), backend=NAME).folded == ("part",)
+    model.part.calls.zero_()
+    for count, x in enumerate([images()] * 3 + [images(3), images()], 1):
+        torch.testing.assert_close(model(x), plain(x), rtol=1e-4, atol=1e-4)
+        assert model.part.calls == plain.part.calls == count
+
+
+@torch.no_grad()
+def test_what_a_failed_call_has_replaced_is_read(launches):
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4))
+    dscore.torch.accelerate(model.eval(), images(), backend=NAME)
+    link(model)
+    mean, model[3].running_mean = model[3].running_mean, torch.zeros(5)
+    model[0].weight = nn.Parameter(-model[0].weight)
+    with pytest.raises(RuntimeError):
+        model(images())
+    model[3].running_mean = mean
+    agrees(model, images())
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 4)), min_size=1, max_size=30))
