@@ -153,9 +153,15 @@ def restore(model: nn.Module) -> None:
             del module._dscore_folded
         write_in_place(module)
         if vars(module).pop(_REPLACED, False):
-            module.__class__ = nn.Conv2d
+            module.__class__ = _pytorch_s(type(module))
             for option in ("backend", "arithmetic"):
                 vars(module).pop(option, None)
+
+
+def _pytorch_s(kind: Any) -> Any:
+    """PyTorch's class of convolutions, for dscore's and for what parametrizations make of that."""
+    return (nn.Conv2d if kind is Conv2d else
+            type(kind.__name__, tuple(map(_pytorch_s, kind.__bases__)), dict(vars(kind))))
 
 
 def refresh(model: nn.Module) -> None:

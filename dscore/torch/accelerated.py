@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copyreg
 import functools
+import threading
 import warnings
 import weakref
 from collections.abc import Mapping
@@ -23,7 +24,9 @@ from dscore.torch.tracing import PLAIN_FORWARD, NotTraced, evaluating
 
 _gradients_on, _autocast_on = torch.is_grad_enabled, torch.is_autocast_enabled
 _compiling = torch.compiler.is_compiling
+_transforming = torch._C._are_functorch_transforms_active  # by which parameters may be batches
 _NAME = "_dscore_folded"
+_BUILDING = threading.RLock()
 
 
 @dataclass
@@ -63,8 +66,9 @@ class Folded:
             if state != "outdated":
                 return program if state == "current" else None
         try:
-            if not self.fault:
-                self.build(model)
+            with _BUILDING:
+                if self.program is program and not self.fault:  # nor has another thread made it
+                    self.build(model)
         except NotTraced as failed:
             self.program, self.fault = None, str(failed)
             warnings.warn(f"dscore: {type(model).__name__} is no longer folded, and runs module by "
@@ -161,7 +165,7 @@ def accelerated_class(base: Any) -> Any:
             _make_program(id(self))
             program = folded.program
             return plain(self, *args) if program is None else program.traceable(*args)
-        program = folded.program_of(self)
+        program = None if _transforming() else folded.program_of(self)
         return plain(self, *args) if program is None else program.forward(*args)
 
     return type(base.__name__, (Accelerated, base), {

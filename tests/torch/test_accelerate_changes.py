@@ -145,6 +145,43 @@ def test_hooks_are_called():
     assert sorted(seen) == ["block", "model"]
 
 
+class Overwriting(nn.Module):
+    """A part that overwrites what a layer before it is computed of."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+        self.part = nn.Sequential(nn.SiLU(inplace=True), nn.Conv2d(3, 3, 1))
+
+    def forward(self, x):
+        x = x + 1
+        y, last = self.conv(x), self.part(x)
+        x **= 2
+        return self.norm(y) + x + last.mean()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_hooks_hide_what_modules_overwrite(first):
+    model, example = tiny_networks.with_statistics(Overwriting()).eval(), -torch.ones_like(X)
+    if first:
+        model.part.register_forward_hook(lambda *args: None)
+    assert dscore.torch.accelerate(model, example).folded == ("",)
+    model.part.register_forward_hook(lambda *args: None)
+    assert_exact(model)
+
+
+@torch.no_grad()
+def test_models_of_an_ensemble_are_computed_by_their_parameters():
+    model, plain = accelerated(), [model_of() for _ in range(3)]
+    for number, one in enumerate(plain):
+        one.stem[1].running_mean.add_(number)
+    parameters = torch.func.stack_module_state(plain)
+    results = torch.vmap(lambda *given: torch.func.functional_call(model, given, (X,)))(*parameters)
+    for one, result in zip(plain, results, strict=True):
+        torch.testing.assert_close(one(X), result, rtol=1e-4, atol=1e-4)
+    assert_exact(model)
+
+
 def test_hooks_of_all_modules_are_called():
     model, seen = accelerated(), []
     handle = nn.modules.module.register_module_forward_hook(lambda one, *_: seen.append(type(one)))
