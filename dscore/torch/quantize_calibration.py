@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from dscore.core.errors import SpecError, shown
+from dscore.torch.example import arguments_seen
 from dscore.torch.quantize_graph import Observed, Observer, Part, parts_of, tensors_in
 from dscore.torch.quantize_values import range_of
-from dscore.torch.survey import arguments_seen
 from dscore.torch.tracing import evaluating
 
 Batch = tuple[Any, ...]

@@ -177,16 +177,18 @@ def parts_of(model: nn.Module, seen: Mapping[str, tuple[Any, ...]]
     unfolded: dict[str, str] = {}
 
     def find(name: str, module: nn.Module) -> None:
-        if name not in seen or not any(isinstance(one, nn.Conv2d) for one in module.modules()):
+        if not any(isinstance(one, nn.Conv2d) for one in module.modules()):
             return
         if isinstance(module, nn.Conv2d) or (name and has_hooks(module)):
             return
         try:
-            parts.append(Part(name, module, seen[name]))
+            if name in seen:
+                parts.append(Part(name, module, seen[name]))
+                return
         except NotTraced as failed:
             unfolded[name] = str(failed)
-            for child_name, child in module.named_children():
-                find(f"{name}.{child_name}".lstrip("."), child)
+        for child_name, child in module.named_children():
+            find(f"{name}.{child_name}".lstrip("."), child)
     find("", model)
     return parts, unfolded
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
 
 from dscore.algorithms.direct import Direct
 from dscore.core.errors import InfeasibleError, SpecError, UnavailableError
@@ -18,6 +17,7 @@ from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Layout
 from dscore.torch.accelerated import Folded
+from dscore.torch.example import arguments_seen, is_much, shapes_alone
 from dscore.torch.folding import spec_of
 from dscore.torch.tracing import NotTraced, evaluating, form_of, is_conv
 
@@ -25,8 +25,6 @@ Seconds = tuple[float, float]  # of dscore and of PyTorch
 Planner = Callable[[ConvProblem], Plan]
 # Those of which dscore's kernels gain in general; others are replaced where that was measured.
 GAINING = ("depthwise", "pointwise")
-# Elements of the arguments, of some ten images for ImageNet.
-_MUCH = 2**21
 
 
 @dataclass
@@ -75,8 +73,8 @@ class Survey:
 
         Of much data on the CPU, by shapes alone, unless the model asks for values.
         """
-        if _is_much(self.arguments):
-            with suppress(Exception), _shapes_alone(self.arguments) as arguments:
+        if is_much(self.arguments):
+            with suppress(Exception), shapes_alone(self.model, self.arguments) as arguments:
                 self._see(arguments)
                 for folded in self.parts.values():
                     folded.program = None  # which holds no values
@@ -134,7 +132,10 @@ class Survey:
     def _find_parts(self, name: str, module: nn.Module) -> None:
         """The module as a part, or where it has no graph its modules as parts."""
         arguments = self._seen.get(name)
-        if is_conv(module) or arguments is None or not any(map(is_conv, module.modules())):
+        if is_conv(module) or not any(map(is_conv, module.modules())):
+            return
+        if arguments is None:  # of a list of modules, or a module whose modules alone are called
+            self._find_parts_in(name, module)
             return
         folded = Folded(len(arguments), self.backend, {}, arithmetic=self.arithmetic)
         try:
@@ -142,8 +143,11 @@ class Survey:
             self.parts[name] = folded
         except NotTraced as failed:
             self.unfolded[name] = str(failed)
-            for child_name, child in module.named_children():
-                self._find_parts(f"{name}.{child_name}".lstrip("."), child)
+            self._find_parts_in(name, module)
+
+    def _find_parts_in(self, name: str, module: nn.Module) -> None:
+        for child_name, child in module.named_children():
+            self._find_parts(f"{name}.{child_name}".lstrip("."), child)
 
     def _plan(self) -> None:
         """The calls, and their plans; what has none is left, and the graphs are made without."""
@@ -235,7 +239,6 @@ class Survey:
         call.measured = self.measured.get(call.problem)
         return plan if isinstance(plan, str) else ""
 
-
     def _plan_or_reason(self, problem: ConvProblem) -> Plan | str:
         """The plan of a problem; the reason why it has but the definition's."""
         plan, spec = self.plan_of(problem), problem.spec
@@ -243,12 +246,6 @@ class Survey:
             return plan
         return (f"{spec.kind} in {spec.dtype} and {spec.layout.upper()}: dscore has only the "
                 "definition itself")
-
-
-def _is_much(arguments: tuple[Any, ...]) -> bool:
-    """Whether a model takes longer to compute on these than PyTorch does to find shapes."""
-    return sum(one.numel() for one in tree_leaves(arguments)
-               if isinstance(one, Tensor) and not one.is_cuda) > _MUCH
 
 
 def _dtype(conv: nn.Conv2d) -> torch.dtype:
@@ -263,28 +260,3 @@ def _problem_of(conv: nn.Conv2d, shape: tuple[int, ...], layout: Layout) -> Conv
     spec = spec_of(conv, _dtype(conv), bias=conv.bias is not None, layout=layout,
                    activation=getattr(conv, "activation", None))
     return ConvProblem(spec, shape[0] if len(shape) == 4 else 1, shape[-2], shape[-1])
-
-
-@contextmanager
-def _shapes_alone(arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Context in which nothing is computed but shapes, with the arguments for it."""
-    from torch._subclasses.fake_tensor import FakeTensorMode  # takes long
-
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        yield tree_map(lambda one: mode.from_tensor(one) if isinstance(one, Tensor) else one,
-                       arguments)
-
-
-def arguments_seen(model: nn.Module, arguments: tuple[Any, ...]
-                   ) -> tuple[dict[str, tuple[Any, ...]], Any]:
-    """The positional arguments of each module that is called, at its first call; and the result."""
-    seen: dict[str, tuple[Any, ...]] = {}
-    handles = [module.register_forward_pre_hook(
-        lambda _, args, name=name: seen.setdefault(name, args) and None)
-        for name, module in model.named_modules()]
-    try:
-        result = model(*arguments)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return seen, result

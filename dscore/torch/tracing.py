@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.utils import parametrize
 
 from dscore.core.errors import DscoreError
 from dscore.core.spec import Layout
+from dscore.torch.attributes import Attributes
 from dscore.torch.layer import lies_last
 from dscore.torch.modules import Conv2d
 
 # The forward of a class, under the name that an accelerated class keeps it.
 PLAIN_FORWARD = "_dscore_plain_forward"
+# torch.fx changes nn.Module for all threads as long as it traces.
+_TRACING = threading.RLock()
 
 
 class Form(NamedTuple):
@@ -33,25 +39,72 @@ def form_of(tensor: Tensor) -> Form:
     return Form(tuple(tensor.shape), tensor.dtype, "nhwc" if last else "nchw")
 
 
+# Parameters that a call gives a value each.
+_NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+          inspect.Parameter.KEYWORD_ONLY)
+
+
 class NotTraced(Exception):
     """Reason why a model has no graph."""
 
 
+class _BufferProxy(fx.Proxy):
+    """What stands for a buffer, of which all is known but what it holds."""
+
+    def __init__(self, node: fx.Node, tracer: fx.Tracer, buffer: Tensor) -> None:
+        super().__init__(node, tracer)
+        self.shape, self.dtype, self.device = buffer.shape, buffer.dtype, buffer.device
+        self.ndim, self.size, self.dim, self.numel = buffer.ndim, *(
+            getattr(buffer, name) for name in ("size", "dim", "numel"))
+
+
 class Tracer(fx.Tracer):
-    """Tracer that keeps convolutions whole, and modules with hooks, which a graph would skip."""
+    """Tracer that keeps convolutions whole, and modules with hooks, which a graph would skip.
+
+    What is computed of buffers alone is part of the graph, as buffers may change. Modules that
+    other threads call meanwhile run as they are.
+    """
 
     def __init__(self, root: nn.Module) -> None:
         super().__init__()
-        self.traced_func_name = PLAIN_FORWARD if hasattr(root, PLAIN_FORWARD) else "forward"
+        self.traced_func_name = _forward_name(root)
+        self._thread = threading.get_ident()
+        self._buffers = {id(buffer): name for name, buffer in root.named_buffers()}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return is_conv(m) or has_hooks(m) or super().is_leaf_module(m, module_qualified_name)
+        return (is_conv(m) or has_hooks(m) or isinstance(m, torch.jit.ScriptModule)
+                or super().is_leaf_module(m, module_qualified_name))
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: Any) -> Any:
+        if threading.get_ident() != self._thread:
+            return attr_val
+        name = self._buffers.get(id(attr_val))
+        if name is None:
+            return super().getattr(attr, attr_val, parameter_proxy_cache)
+        if name not in parameter_proxy_cache:
+            parameter_proxy_cache[name] = self.create_proxy(
+                "get_attr", name, (), {},
+                proxy_factory_fn=lambda node: _BufferProxy(node, self, attr_val))
+        return parameter_proxy_cache[name]
+
+    def create_arg(self, a: Any) -> Any:
+        if type(a) is OrderedDict:  # of which PyTorch's tracer makes a plain dictionary
+            pairs = [(key, super(Tracer, self).create_arg(value)) for key, value in a.items()]
+            return self.create_node("call_function", OrderedDict, (pairs,), {})
+        return super().create_arg(a)
 
 
 def is_conv(module: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """Whether a module is a convolution whose forward is PyTorch's or dscore's own."""
+    """Whether a module is a convolution whose forward is PyTorch's or dscore's own, and whose
+    parameters are not computed of others."""
     return type(module) is nn.Conv2d or (
-        isinstance(module, Conv2d) and type(module).forward is Conv2d.forward)
+        isinstance(module, Conv2d) and type(module).forward is Conv2d.forward
+        and not parametrize.is_parametrized(module))
 
 
 def has_hooks(module: nn.Module) -> bool:
@@ -65,10 +118,13 @@ def traced(model: nn.Module, count: int) -> fx.Graph:
 
     Raises NotTraced with the reason.
     """
-    tracer = Tracer(model)
+    parameters = inspect.signature(getattr(model, _forward_name(model))).parameters.values()
+    needed = [one for one in parameters if one.default is one.empty and one.kind in _NAMED]
+    if len(needed) > count:
+        raise NotTraced(f"its forward takes {len(needed)} arguments, the example has {count}")
     try:
-        graph = tracer.trace(model, _defaults(model, tracer.traced_func_name, count))
-    except DscoreError:
+        graph = _trace(model, count)
+    except (DscoreError, NotTraced):
         raise
     except Exception as failed:  # whatever a model's own code raises on what stands for a tensor
         lines = str(failed).splitlines() or [""]
@@ -79,6 +135,25 @@ def traced(model: nn.Module, count: int) -> fx.Graph:
     for node in inputs[count:]:
         _erase(graph, node)
     return graph
+
+
+def _trace(model: nn.Module, count: int) -> fx.Graph:
+    """The graph as PyTorch traces it; the model's attributes are what they were, afterwards."""
+    with _TRACING:
+        attributes, constants = Attributes(model), set()
+        try:
+            graph = Tracer(model).trace(model, _defaults(model, _forward_name(model), count))
+            if kept := attributes.holding(fx.Proxy):
+                raise NotTraced(f"its forward keeps what it computes in {kept}, and a graph would "
+                                "not")
+            constants = {str(node.target) for node in graph.nodes if node.op == "get_attr"}
+        finally:
+            attributes.put_back(constants)
+    return graph
+
+
+def _forward_name(model: nn.Module) -> str:
+    return PLAIN_FORWARD if hasattr(model, PLAIN_FORWARD) else "forward"
 
 
 def _erase(graph: fx.Graph, node: fx.Node) -> None:

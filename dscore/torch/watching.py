@@ -7,6 +7,7 @@ from itertools import chain
 from operator import attrgetter, getitem, is_
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as global_hooks
 from torch.utils.hooks import RemovableHandle
@@ -37,7 +38,9 @@ class Watch:
         self._mark: Callable[[Any], int] = attrgetter("_version") if contents else Tensor.data_ptr
         self._owners, self._names = [p[0] for p in places], [p[1] for p in places]
         self._whole = [] if contents else list({id(one): one for one in self._owners}.values())
-        self._within = list(model.modules())
+        # The modules of a script are its own affair.
+        self._within = [one for one in model.modules()
+                        if not isinstance(one, torch.jit.ScriptModule)]
         children: list[dict[Any, Any]] = [one._modules for one in self._within]
         end: dict[Any, Any] = {0: object()}  # so that lists of two lengths differ
         self._parents = [*(one for one in children if one), end]
