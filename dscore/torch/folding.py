@@ -21,6 +21,7 @@ from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, ConvSpec, Layout
 from dscore.torch.functional import conv2d
 from dscore.torch.launches import Launch
+from dscore.torch.layer import constants_of, result_shape
 
 # Of a module of dscore's that PyTorch computes.
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -82,8 +83,29 @@ class FoldedConv:
         if self.reason:
             y = self.conv._conv_forward(x, self.weight, self.bias)
             return _ACTIVATIONS[self.activation](y) if self.activation else y
+        if (self.residual or self.scaled) and self._is_broadcast(x, residual, scale):
+            return self._apart(x, residual, scale)
         return conv2d(x, self.weight, self.bias, *self._options[0], **self._options[1],
                       residual=residual, residual_after=self.residual_after, scale=scale)
+
+    def _is_broadcast(self, x: Tensor, residual: Tensor | None, scale: Tensor | None) -> bool:
+        """Whether operands have fewer images or pixels than they had on the example, beside x."""
+        if scale is not None and scale.shape != (*x.shape[:-2], 1, 1):
+            return True
+        layer, _ = constants_of(x, self.weight, *self._options[0], self.backend, None, None, False)
+        images = x.shape if x.dim() == len("nchw") else (1, *x.shape)
+        y_shape = result_shape(tuple(images), tuple(self.weight.shape), layer)
+        return residual is not None and tuple(residual.shape) != y_shape[-x.dim():]
+
+    def _apart(self, x: Tensor, residual: Tensor | None, scale: Tensor | None) -> Tensor:
+        """The result step by step, by functions that broadcast."""
+        before = residual is not None and not self.residual_after
+        late = self.activation if before else None
+        options = self._options[1] | ({"activation": None} if before else {})
+        y = conv2d(x if scale is None else x * scale, self.weight, self.bias, *self._options[0],
+                   **options)
+        y = y if residual is None else y + residual
+        return y if late is None else _ACTIVATIONS[late](y)
 
     @property
     def _options(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -138,13 +160,13 @@ class FoldedConv:
         return full if self.residual or self.scaled else plain
 
     def problem(self, shape: tuple[int, ...], dtype: torch.dtype, layout: Layout) -> ConvProblem:
-        """The problem on an input of a shape (N, C, H, W), whose memory is of a layout; SpecError
+        """The problem on an input of a shape (N, C, H, W) or (C, H, W), whose memory is of a layout; SpecError
         where dscore has none."""
-        _, _, height, width = shape
+        *images, _, height, width = shape
         return ConvProblem(spec_of(self.conv, dtype, bias=self.bias is not None, layout=layout,
                                    activation=self.activation, scaled=self.scaled,
                                    residual=self._residual, arithmetic=self.arithmetic),
-                           shape[0], height, width)
+                           next(iter(images), 1), height, width)
 
     @property
     def _option(self) -> ArithmeticOption | None:

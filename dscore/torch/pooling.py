@@ -24,7 +24,7 @@ _TYPES = tuple(getattr(torch, name) for name in FLOATS)
 
 @dataclass(eq=False)
 class PixelMean:
-    """Mean over the pixels of images (N, C, H, W), whose axes stay with *keep*.
+    """Mean over the pixels of images (N, C, H, W) or of one, whose axes stay with *keep*.
 
     Of what dscore's kernel does not take, and of programs that are traced, it is PyTorch's.
     """
@@ -36,13 +36,13 @@ class PixelMean:
     def __call__(self, x: Tensor) -> Tensor:
         call = self.call(x)
         if call is None:
-            return x.mean((2, 3), keepdim=self.keep)
+            return x.mean((-2, -1), keepdim=self.keep)
         mean: Tensor = call(x, None)
         return mean
 
     def call(self, x: Tensor) -> PreparedCall | None:
         """The call of the kernel for a tensor; None where PyTorch computes."""
-        if (by_operators((x,)) or x.dtype not in _TYPES or not x.numel()
+        if (by_operators((x,)) or x.dtype not in _TYPES or not x.numel() or x.dim() != len("nchw")
                 or (self.backend == "auto" and not x.is_cuda)
                 or (torch.is_grad_enabled() and x.requires_grad)):
             return None

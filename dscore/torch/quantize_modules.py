@@ -14,7 +14,7 @@ from dscore.core.backend import require_name
 from dscore.core.errors import SpecError, require_one_of
 from dscore.core.spec import ACTIVATIONS, TABLED, Activation, Layout
 from dscore.torch.launches import Launch
-from dscore.torch.layer import Layer, constants_of
+from dscore.torch.layer import Layer, constants_of, result_shape
 from dscore.torch.operators import by_operators
 from dscore.torch.quantize_operator import by_operator, convolved, launch_of
 from dscore.torch.quantize_values import LEAST, MOST
@@ -199,6 +199,8 @@ class QuantizedConv2d(OfFloats):
         scale = None if scale is None else scale.float()
         dtype = self._float.dtype
         operands = self._operands(x, dtype)
+        if residual is not None or scale is not None:
+            residual, scale = self._expanded(x, residual, scale, operands[3])
         if not by_operators((x,)):
             y = convolved(*operands, residual, scale)
         elif x.dim() == len("nchw"):
@@ -207,6 +209,17 @@ class QuantizedConv2d(OfFloats):
             y = by_operator(x.unsqueeze(0), *operands[1:], *(
                 None if one is None else one.unsqueeze(0) for one in (residual, scale))).squeeze(0)
         return y if y.dtype is torch.int8 else y.to(dtype)
+
+    def _expanded(self, x: Tensor, residual: Tensor | None, scale: Tensor | None, layer: Layer
+                  ) -> tuple[Tensor | None, Tensor | None]:
+        """A residual, and a scale of four axes, of which one image or pixel is for all."""
+        images = x.shape if x.dim() == len("nchw") else (1, *x.shape)
+        y_shape = result_shape(tuple(images), tuple(self.weight.shape), layer)[-x.dim():]
+        if residual is not None and _stands_for(residual.shape, y_shape):
+            residual = residual.expand(y_shape)
+        if scale is not None and _stands_for(scale.shape, (*x.shape[:-2], 1, 1)):
+            scale = scale.expand(*x.shape[:-2], 1, 1)
+        return residual, scale
 
     def launch_of(self, x: Tensor, residual: Tensor | None = None, scale: Tensor | None = None
                   ) -> Launch | None:
@@ -261,6 +274,12 @@ class QuantizedConv2d(OfFloats):
 def _is_launched(x: Tensor) -> bool:
     """Whether dscore's kernel quantises *x*."""
     return bool(x.is_cuda and x.numel() and x.dtype in _KERNEL_TYPES and not by_operators((x,)))
+
+
+def _stands_for(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether a shape is broadcast to another one of as many axes."""
+    return shape != other and len(shape) == len(other) and all(
+        size in (1, whole) for size, whole in zip(shape, other, strict=True))
 
 
 def _require_type(name: str, tensor: Any, dtype: torch.dtype) -> None:
