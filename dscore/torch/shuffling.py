@@ -29,7 +29,8 @@ def shuffled(first: Tensor, second: Tensor) -> Tensor:
     # In four axes, for which PyTorch has one kernel; of five it would copy part by part.
     flat = images, channels, 1, height * width
     joined = torch.cat((first.reshape(flat), second.reshape(flat)), 2)
-    return joined.view(images, 2 * channels, height, width)
+    # Of tensors whose channels lie last the joined one's do, and are no view.
+    return joined.reshape(images, 2 * channels, height, width)
 
 
 def shuffled_halves(first: Tensor, second: Tensor) -> tuple[Tensor, ...]:

@@ -24,6 +24,18 @@ def model_and_example(dtype, form):
             torch.randn(2, 3, 16, 16).to(dtype=dtype, memory_format=form))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.parametrize("form", FORMS, ids=["nchw", "nhwc"])
+def test_shuffles_of_all_forms(form, images):
+    model = tiny_networks.with_statistics(nn.Sequential(
+        tiny_networks.ShuffleUnit(), tiny_networks.ShuffleUnit())).eval()
+    x = torch.randn(images, 8, 6, 5).to(memory_format=form)
+    expected = model(x)
+    dt.accelerate(model.to(memory_format=form), x)
+    torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("form", FORMS, ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_an_accelerated_model_computes_as_it_did(dtype, form):
