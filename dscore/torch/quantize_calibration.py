@@ -34,6 +34,7 @@ class Calibration:
         with evaluating(model):
             self.expected = [self._result(number) for number in range(len(batches))]
             self.parts, self.unfolded = parts_of(model, self.seen)
+        self._places = {part: _places(model, part, self.parts) for part in self.parts}
         if not any(part.calls for part in self.parts):
             raise SpecError(_no_convolution(model, self.unfolded))
         self._observe_ranges(percentile)
@@ -51,12 +52,11 @@ class Calibration:
                 self.put(part, part.module)
 
     def put(self, part: Part, module: nn.Module) -> None:
-        """Set a *module* in the place of a part."""
+        """Set a *module* in the places of a part."""
         if not part.name:
             self.model = module
-        else:
-            parent, _, name = part.name.rpartition(".")
-            setattr(self.model.get_submodule(parent), name, module)
+        for parent, name in self._places[part]:
+            setattr(parent, name, module)
 
     def _result(self, number: int) -> list[Tensor]:
         """The model's result on a batch; what its modules are called with is `seen` then."""
@@ -99,6 +99,14 @@ class Calibration:
                                 f"{number} is another one, by {error:.1%}; its graph depends on "
                                 "values. Quantise modules of it that do not")
             number += 1
+
+
+def _places(model: nn.Module, part: Part, parts: list[Part]) -> list[tuple[nn.Module, str]]:
+    """The modules outside of all parts that have a part, with its names there: a module may be in
+    a list several times."""
+    within = {module for one in parts for module in one.module.modules()}
+    return [(parent, name) for parent in model.modules() if parent not in within
+            for name, module in parent._modules.items() if module is part.module]
 
 
 def squares(y: Tensor, expected: Tensor) -> tuple[float, float]:

@@ -96,8 +96,8 @@ class _Emission:
         range_ = self._part.ranges[images]
         kind = GateMean if node in self._gates else MeanOfPixels
         mean = kind(range_.scale, range_.zero_point, self._part.pools[node], self._backend)
-        self._floats[node] = self._called(f"{node.name}_of_pixels", mean, self._integers[images],
-                                          before=node)
+        self._floats[node] = self._called(self._part.free(f"{node.name}_of_pixels"), mean,
+                                          self._integers[images], before=node)
         self._replaced.append(node)
 
     def _integer(self, value: fx.Node, before: fx.Node) -> fx.Node:
@@ -106,7 +106,7 @@ class _Emission:
             range_ = self._part.ranges[value]
             step = Quantize(range_.scale, range_.zero_point, self._layout)
             self._integers[value] = self._called(
-                f"{self._value_name(value)}_quantize", step, self._floats.get(value, value),
+                self._step_name(value, "quantize"), step, self._floats.get(value, value),
                 before=before)
         return self._integers[value]
 
@@ -117,13 +117,14 @@ class _Emission:
             q, call = self._quantised[one.node].quantization, self._integers[value]
             assert q.y_scale is not None
             self._floats[value] = self._called(
-                f"{self._value_name(value)}_dequantize", Dequantize(q.y_scale, q.y_zero_point),
+                self._step_name(value, "dequantize"), Dequantize(q.y_scale, q.y_zero_point),
                 call, before=call.next)
         return self._floats[value]
 
-    def _value_name(self, value: fx.Node) -> str:
+    def _step_name(self, value: fx.Node, what: str) -> str:
         named = {one.last: self._names[node] for node, one in self._part.calls.items()}
-        return named.get(value, value.name).replace(".", "_")
+        name = named.get(value, value.name).replace(".", "_")
+        return self._part.free(f"{name}_{what}")
 
     def _called(self, name: str, module: nn.Module, *operands: fx.Node, before: fx.Node) -> fx.Node:
         weight = next(iter(self._part.calls.values())).layer.weight

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from torch import Tensor, fx, nn
@@ -98,11 +99,16 @@ class Part:
         """A name for each call, as the model has it; of a module's further calls, with a number."""
         names: dict[fx.Node, str] = {}
         for node, one in self.calls.items():
-            name, count = one.layer.name, 1
-            while name in names.values():
-                name, count = f"{one.layer.name}_{count}", count + 1
-            names[node] = name
+            name = one.layer.name
+            names[node] = self.free(name, names.values()) if name in names.values() else name
         return names
+
+    def free(self, name: str, taken: Collection[str] = ()) -> str:
+        """A name, with a number where it is *taken* or the module has something by it."""
+        count, free = 1, name
+        while free in taken or _has(self.module, free):
+            free, count = f"{name}_{count}", count + 1
+        return free
 
     def is_single(self, node: fx.Node) -> bool:
         """Whether a call is a pointwise layer on images of one pixel, with nothing added."""
@@ -145,6 +151,14 @@ class Part:
             weight, bias, Quantization(x.scale, scales, x_zero_point=x.zero_point, **more),
             conv.stride, conv.padding, conv.dilation, conv.groups,
             activation=one.activation, backend=backend)  # type: ignore[arg-type]
+
+
+def _has(module: nn.Module, name: str) -> bool:
+    try:
+        attrgetter(name)(module)
+    except AttributeError:
+        return False
+    return True
 
 
 class Observed(nn.Module):
