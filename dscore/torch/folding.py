@@ -160,8 +160,8 @@ class FoldedConv:
         return full if self.residual or self.scaled else plain
 
     def problem(self, shape: tuple[int, ...], dtype: torch.dtype, layout: Layout) -> ConvProblem:
-        """The problem on an input of a shape (N, C, H, W) or (C, H, W), whose memory is of a layout; SpecError
-        where dscore has none."""
+        """The problem on an input of a shape (N, C, H, W) or (C, H, W), whose memory is of a
+        layout; SpecError where dscore has none."""
         *images, _, height, width = shape
         return ConvProblem(spec_of(self.conv, dtype, bias=self.bias is not None, layout=layout,
                                    activation=self.activation, scaled=self.scaled,
