@@ -88,7 +88,7 @@ def target(name: str, *, sanitize: bool = False) -> Target:
         raise SpecError(f"only the target emulated can be sanitized, not {name!r}")
     if name == "emulated":
         # Never the machine's own instructions: results, and the cache, may move to another.
-        flags: tuple[str, ...] = ("-std=c++17", "-O0" if sanitize else "-O2", "-fPIC",
+        flags: tuple[str, ...] = ("-std=c++17", "-O0" if sanitize else "-O1", "-fPIC",
                                   "-DDSCORE_HOST", "-ffp-contract=off",
                                   # Libraries of one process share nothing: each may have been
                                   # made of other headers.

@@ -159,7 +159,7 @@ def test_a_failure_shows_the_command_the_status_and_the_log(lines, tmp_path, inc
     with pytest.raises(CompileError, match="status 3 on u for emulated") as raised:
         build_library([Unit("u", "x")], EMULATED, include=include, compiler=compiler)
     message = str(raised.value)
-    assert "-std=c++17 -O2 -fPIC -DDSCORE_HOST" in message
+    assert "-std=c++17 -O1 -fPIC -DDSCORE_HOST" in message
     assert "error 1." in message
     assert f"error {lines}." in message
     assert len(message.splitlines()) < 210
