@@ -1,6 +1,7 @@
 """Steps of training of an accelerated network by torch.compile: whole, right, without copies."""
 
 import copy
+import os
 
 import pytest
 
@@ -15,6 +16,7 @@ from dscore.calling import gradients  # noqa: E402
 from dscore.torch import operators  # noqa: E402
 
 KINDS = ("depthwise", "pointwise", "dense")
+DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 # What is around dscore's operators need not be fast: scalar code, and g++ does not optimise it.
 UNOPTIMISED = {"aot_inductor.debug_compile": True, "cpp.vec_isa_ok": False}
 
@@ -65,11 +67,16 @@ def layouts(monkeypatch):
     return seen
 
 
+# Both networks, both layouts and both precisions; a case takes 16 s of a core, nearly all of it in
+# PyTorch.
+CASES = [(tiny_networks.mobile, True, True), (tiny_networks.gated, False, False)]
+if DEEP:
+    CASES += [(tiny_networks.mobile, False, False), (tiny_networks.gated, True, False)]
+
+
 @needs(EmulatedBackend())  # the compiler that torch.compile takes on the host
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own modules
-@pytest.mark.parametrize(("factory", "last", "short"), [
-    (tiny_networks.mobile, False, False), (tiny_networks.mobile, True, True),
-    (tiny_networks.gated, True, False)])
+@pytest.mark.parametrize(("factory", "last", "short"), CASES)
 def test_a_step_is_one_program_that_copies_no_image(factory, last, short, layouts):
     plain, model, x = networks(factory, last)
     expected, theirs = step(plain, x)
