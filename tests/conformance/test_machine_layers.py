@@ -1,7 +1,8 @@
 """Every layer of the papers on gfx906 machine code, as `dscore build --target gfx906` makes it.
 
-Of each launch some blocks run: first, last, at the edges of the image, random ones. In the deep
-profile (HYPOTHESIS_PROFILE=deep) three tilings a layer run, of which all blocks of the first.
+Of each launch some blocks run: first, last, at the edges of the image, random ones. Compilers take
+most of the time, and so every second layer runs; in the deep profile (HYPOTHESIS_PROFILE=deep) all
+75 with three tilings each, of which all blocks of the first.
 """
 
 import os
@@ -18,7 +19,8 @@ MISSING = Gfx906Backend().missing()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
-LAYERS = [name for name, problem in catalog.layers().items() if problem.spec.kind != "dense"]
+TABLES = [name for name, problem in catalog.layers().items() if problem.spec.kind != "dense"]
+LAYERS = TABLES if DEEP else TABLES[::2]
 BLOCKS = 24 if DEEP else 4
 
 
@@ -33,7 +35,7 @@ def plans_of(name):
 # One test, so that one worker of pytest-xdist builds all kernels, in one go.
 def test_every_layer_is_within_the_bound():
     plans, interpreter, wrong = {name: plans_of(name) for name in LAYERS}, Gfx906Backend(), []
-    assert len(plans) == 75
+    assert len(TABLES) == 75
     interpreter.prepare([plan for some in plans.values() for plan in some])
     for name, some in plans.items():
         inputs = bound.sample(some[0].problem, 1)
