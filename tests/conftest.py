@@ -3,12 +3,15 @@
 import os
 import sys
 import tempfile
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from clang_of_hipcc import clang_of_hipcc
 from hypothesis import HealthCheck, settings
 
 from dscore import api
+from dscore.building import toolchain
 from dscore.measuring import floors
 
 _COMMON = {"deadline": None, "print_blob": True,
@@ -19,9 +22,21 @@ settings.register_profile("deep", max_examples=5000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 pytest_plugins = ["cli_calls"]
+_MEMORY, _ROOM_BYTES = Path("/dev/shm"), 4 << 30  # a run keeps 0.5 GB, and pytest three runs
 # Where a test names no device, the same one is assumed on machines with a GPU; before any test is
 # read, since some make plans at once.
 api.gpu_here = lambda: None
+
+
+def pytest_configure():
+    """Temporary folders lie in memory where there is room for them and what is there can be loaded
+    as a library: each of some thousand entries of caches is waited for until a disk has it.
+    """
+    with suppress(OSError, AttributeError):  # no such folder; no such call on this system
+        memory = os.statvfs(_MEMORY)
+        if (memory.f_bavail * memory.f_frsize >= _ROOM_BYTES and os.access(_MEMORY, os.W_OK)
+                and not memory.f_flag & os.ST_NOEXEC):
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -46,6 +61,16 @@ def _own_cache(tmp_path_factory, worker_id):
         temporary.mkdir(exist_ok=True)
         patch.setenv("TMPDIR", str(temporary))
         patch.setattr(tempfile, "tempdir", None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cores_of_this_worker():
+    """Compilers of a worker take its share of the cores. One unit more for a core that the other
+    workers keep busy is the headers compiled once more, and a link.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    with toolchain.compilers_at_most(max(1, toolchain.cores() // workers)):
         yield
 
 
