@@ -61,7 +61,8 @@ def installed(checkout, tmp_path_factory):
     build = "import sys, setuptools.build_meta as build; build.build_wheel(sys.argv[1])"
     run([sys.executable, "-c", build, folder], checkout)
     run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], folder)
-    packages = next((folder / "venv").glob("lib*/python*/site-packages"))
+    # Python says lib, where lib64 may be a link to it, and come first.
+    packages = next((folder / "venv").glob("lib*/python*/site-packages")).resolve()
     # To install a wheel of Python alone is to unpack it.
     zipfile.ZipFile(next(folder.glob("dscore-*-py3-none-any.whl"))).extractall(packages)
     others = {str(Path(find_spec(name).origin).parents[1]) for name in ("numpy", "cffi", "typer")}
