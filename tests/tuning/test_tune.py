@@ -16,7 +16,7 @@ from dscore.core.backend import backend
 from dscore.core.errors import CompileError, LaunchError, SpecError, UnavailableError
 from dscore.core.token import parse_problem
 from dscore.solving import solver
-from dscore.tuning import records, tune
+from dscore.tuning import builder, records, tune
 from dscore.tuning.measurement import MeasurementPolicy, records_of
 from dscore.tuning.search import FINAL_RUNS, FIRST_RUNS, SearchResult
 
@@ -118,6 +118,7 @@ def test_a_kernel_at_fault_never_wins(place: int, monkeypatch: pytest.MonkeyPatc
 def test_kernels_that_do_not_compile_are_found_among_those_that_do(
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Compiled, "roles", dict.fromkeys((NAMES[2], NAMES[7]), "uncompiled"))
+    monkeypatch.setattr(builder, "cores", lambda: 2)  # which compile up to 16 at once
     result = tuned(backend="tuning_backends:Compiled")
     assert Compiled.compiled[0] == NAMES[:12]
     assert {c.tiling.name for c in result.record.refused} == {NAMES[2], NAMES[7]}
