@@ -30,6 +30,7 @@ struct SummingFragments : ChannelSumsBlock<T, Tiling, Layer, Shape_> {
   static constexpr int groups = t::vector / 8, stride = L::stride_h;
   static constexpr int steps = ceil_div(t::thread_h, 2), twos = L::kernel_w / 2;
   static_assert(sizeof(T) == 2 && t::vector % 8 == 0 && t::thread_w == 8, "fragments");
+  static_assert(t::wavefront == 32, "diagonals are summed by NVIDIA's matrix units");
   // Taps that share a product: neighbours of a filter row; of a column that is left those of two
   // rows. The number of their sums, and whether a tap is the second one.
   static constexpr int left_at = L::kernel_h * twos;

@@ -28,6 +28,8 @@ struct DiagonalWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   static constexpr int phases = t::thread_w / 8, step = Columns::step(phases);
   static constexpr int rows = Rows::under(t::thread_h), live_rows = Rows::live(t::thread_h);
   static_assert(sizeof(T) == 2 && t::vector % 8 == 0 && phases == Columns::at_once, "fragments");
+  // Lanes of a wider one would store columns that lie past those of the block.
+  static_assert(wavefront == 32, "diagonals are multiplied by NVIDIA's matrix units");
   static_assert(t::vector_out <= 2 || (t::vector_out == 4 && groups % 2 == 0),
                 "what neighbours exchange");
 

@@ -10,12 +10,14 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from plans import plan_of
 
 from dscore.algorithms.channel_sums.tiling import ChannelSumsTiling
 from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
 from dscore.backends.emulated import EmulatedBackend
 from dscore.checking import bound
 from dscore.core import catalog
+from dscore.core.errors import CompileError
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
 
@@ -151,6 +153,15 @@ FAULTS = {
         BANDED, "support/joined_sums.hpp",
         "const Store &store) {\n  cluster_barrier();", "const Store &store) {", "WRONG"),
 }
+
+
+@pytest.mark.parametrize("plan", [UNITS, TWINS], ids=["products", "sums"])
+def test_fragments_of_32_lanes_are_not_compiled_for_64(plan):
+    """Such a kernel ran, and stored past the end of its output: the process died later, by what it
+    had overwritten. A limit refuses such plans, but not all plans come from the solver."""
+    wide = plan_of(plan.problem, plan.tiling, wavefront=64)
+    with pytest.raises(CompileError, match="NVIDIA's matrix units"):
+        EmulatedBackend().compile(wide)
 
 
 def test_what_no_gradient_lies_over_reaches_no_sum():
