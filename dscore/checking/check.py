@@ -16,8 +16,10 @@ from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.ops import output_of
 
-# Elements on each side of a checked output: as many bytes as keep it aligned for any load.
-GUARD = 256
+# Elements on each side of a checked output: as many bytes as keep it aligned for any load, and room
+# for some pixels of many channels, which a kernel that takes one row or column too many stores. On
+# the host what lies past them is the heap, and the process dies of it anywhere.
+GUARD = 4096
 _CANARY = -12288.0  # exact in every floating-point type
 _INTEGER_CANARY = 85
 _Result = TypeVar("_Result")
