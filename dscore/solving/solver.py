@@ -21,7 +21,7 @@ from dscore.algorithms.registry import algorithm as algorithm_named
 from dscore.algorithms.registry import case_of, names, require_runs, running
 from dscore.core.device import Device
 from dscore.core.errors import InfeasibleError, SpecError, did_you_mean
-from dscore.core.numerics import Arithmetic
+from dscore.core.numerics import Arithmetic, FilterForm
 from dscore.core.plan import Plan, Rules
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
@@ -177,7 +177,15 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
         tried = among or names()
         reasons = "; ".join(map(str, algorithm_named(tried[-1]).refuses(problem)))
         raise InfeasibleError(f"{problem}: none of {', '.join(tried)} runs it ({reasons})")
+    if (form := problem.spec.filter) != "plain":
+        fix += (f"; a filter packed as {form} is for {' or '.join(_taking(form))} alone, and one "
+                "that is not packed for all algorithms: pass w itself")
     raise InfeasibleError(f"{problem} on {device} by {rules} rules: {'; '.join(empty)}; {fix}")
+
+
+def _taking(form: FilterForm) -> tuple[str, ...]:
+    """Names of the algorithms that take filters of a form."""
+    return tuple(name for name in names() if form in algorithm_named(name).filters)
 
 
 def _spaces(problem: ConvProblem, device: Device, rules: Rules, masked: bool | None,

@@ -13,7 +13,8 @@ from dscore.algorithms.direct import Direct
 from dscore.calling import convolve
 from dscore.checking import bound
 from dscore.checking.rounding import Rounding
-from dscore.core.errors import SpecError
+from dscore.core import catalog
+from dscore.core.errors import InfeasibleError, SpecError
 from dscore.core.token import parse_problem, problem_token
 from dscore.core.winograd import filter_shape, tile_of, transforms
 from dscore.solving import solver
@@ -139,6 +140,32 @@ def test_the_form_is_part_of_a_problem():
 def test_what_does_not_fit_is_refused(call):
     with pytest.raises(SpecError, match=r"form|3, 3|float32|array|3x3|channels|E-FILTER"):
         call()
+
+
+@pytest.mark.parametrize("device", ["z100sm", "mi210", "h200"])
+@pytest.mark.parametrize("token", ["n1c8h14w14_o1k3p1", "n1c3h14w14_o16k3p1", "n1c8h3w3_o4k3p1"])
+@pytest.mark.parametrize("form", FORMS)
+def test_packed_filters_of_few_channels_have_plans(device, token, form):
+    """Of few tiles, too: one wavefront has all of them."""
+    plan = dscore.plan_for(f"{token}_{form}", device)
+    assert plan.tiling.outputs == tile_of(form)
+    verdict = dscore.validate(plan.problem, plan.tiling, device)
+    assert verdict.ok, str(verdict)
+
+
+def test_a_packed_filter_of_few_channels_is_convolved():
+    w = W[:3]
+    for form in FORMS:
+        y = dscore.conv(X, dscore.pack(w, form), padding=1, backend="reference")
+        assert np.allclose(y, dscore.conv(X, w, padding=1, backend="reference"), atol=1e-4)
+
+
+def test_a_packed_filter_that_fits_nowhere_says_so_and_what_helps():
+    tiny = replace(catalog.device("z100sm"), registers_per_thread=20)
+    with pytest.raises(InfeasibleError, match="it has 20 registers") as raised:
+        dscore.plan_for("n1c8h14w14_o1k3p1_winograd4", tiny)
+    assert "a filter packed as winograd4 is for winograd alone" in str(raised.value)
+    assert str(raised.value).endswith("pass w itself")
 
 
 @pytest.mark.parametrize("name", sorted(registry.names()))

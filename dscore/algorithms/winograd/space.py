@@ -19,6 +19,7 @@ from dscore.algorithms.winograd.tiling import CHUNK, PERMUTED, WinogradTiling, s
 from dscore.core.device import Device
 from dscore.core.numerics import ARITHMETICS
 from dscore.core.problem import ConvProblem
+from dscore.core.winograd import tile_of
 
 _MOST_WAVES = 8
 _LEAST_FULL = 0.6
@@ -29,7 +30,8 @@ _MOST_SUMS = 64
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
-    """Blocks of up to 8 wavefronts, none of which lies wholly past the products.
+    """Blocks of 2 to 8 wavefronts, none of which lies wholly past the products; of one where that
+    has all of them.
 
     The distances between rounds follow from the blocks that are resident: as many tasks lie
     between a task and the last of its parents as run at a time, so that none waits (Eq. 10). One
@@ -41,12 +43,15 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     tiles = problem.batch * ceil_div(problem.out_height, c.outputs) * ceil_div(
         problem.out_width, c.outputs)
     keep = (wave_k * wave_t <= _MOST_SUMS * device.wavefront)
-    keep &= (c.waves_k * c.waves_t <= _MOST_WAVES) & (c.waves_k * c.waves_t > 1)
+    keep &= c.waves_k * c.waves_t <= _MOST_WAVES
     keep &= (c.tile_k % PERMUTED == 0) & (c.tile_t % PERMUTED == 0)
     keep &= (c.tile_k - problem.spec.out_channels < wave_k) & (c.tile_t - tiles < wave_t)
     keep &= (c.outputs + 2) ** 2 % c.planes == 0
     c.wave_k, c.wave_t = wave_k, wave_t
+    if packed := tile_of(problem.spec.filter):
+        keep &= c.outputs == packed
     c = select(c, keep)
+    c = select_or_all(c, c.waves_k * c.waves_t > 1)
     full = ceil_div(problem.spec.out_channels, c.tile_k) * c.tile_k * _LEAST_FULL <= (
         problem.spec.out_channels)
     return _mapped(problem, device, select_or_all(c, full))
