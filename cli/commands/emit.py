@@ -12,6 +12,7 @@ def emit(
     device: options.DeviceName = None,
     rules: options.RulesName = "hardware",
     tiling: options.TilingFields = None,
+    arithmetic: options.Arithmetic = "sum",
     batch: options.Batch = None,
     sizes: options.Sizes = "fixed",
     json: options.Json = False,
@@ -24,10 +25,11 @@ def emit(
     \b
     dscore emit P13
     dscore emit mobilenet_v2/2 --device h200 --sizes any
+    dscore emit ResNet-1 --batch 64 --device h200 --arithmetic winograd
     """
     from dscore.building.codegen import KernelSource, render
 
-    plan = plan_of(layer, device, rules, tiling, batch)
+    plan = plan_of(layer, device, rules, tiling, batch, arithmetic)
     kernel = KernelSource(plan, sizes_of(sizes))
     unit = render([kernel])
     if json:

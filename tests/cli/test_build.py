@@ -75,6 +75,17 @@ def test_emit_takes_a_tiling_a_batch_and_rules(json_of: Callable[..., Any]) -> N
     assert "dscore::ChannelDistributionTiling<1, 64, 1, 4, 8, 1, 64>" in data["unit"]
 
 
+def test_emit_permits_an_arithmetic(call: Call, json_of: Callable[..., Any]) -> None:
+    layer = ("emit", "n64c64h56w56_o64k3p1", "--device", "h200")
+    plain, data = json_of(*layer), json_of(*layer, "--arithmetic", "winograd")
+    assert plain["plan"]["tiling"]["algorithm"] != "winograd"
+    assert data["plan"]["problem"] == "n64c64h56w56_o64k3p1_winograd"
+    assert '#include "winograd/kernel.hpp"' in data["unit"]
+    wrong = call(*layer, "--arithmetic", "exact")
+    assert wrong.code == 2
+    assert "--arithmetic must be one of sum, winograd; got 'exact'" in unwrapped(wrong.err)
+
+
 # build, with a real host compiler
 
 @needs_host
