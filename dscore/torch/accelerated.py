@@ -6,6 +6,7 @@ and the keys of its state_dict stay as they are.
 
 from __future__ import annotations
 
+import copy
 import copyreg
 import functools
 import threading
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from dscore.core.numerics import Permission
 from dscore.torch.program import Program, Shapes
@@ -115,6 +116,50 @@ class Accelerated:
         return function, arguments, *rest
 
 
+class AcceleratedGraph(Accelerated):
+    """The same of a `torch.fx.GraphModule`, each of which has a class of its own for its forward.
+
+    PyTorch finds that class by its name, and writes the forward to it: it is to see the plain one.
+    """
+
+    def __new__(cls, *arguments: Any) -> Any:
+        """A graph module that is not accelerated, which `__deepcopy__` of PyTorch's fills."""
+        return _plain_base(cls).__new__(_plain_base(cls))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        result: Any = super().__deepcopy__(memo)  # type: ignore[misc]
+        return _accelerated_by(copy.deepcopy(self._dscore_folded, memo), result)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As PyTorch saves a graph module, whose forward it makes anew for that."""
+        function, arguments, *rest = self._plain().__reduce_ex__(protocol)
+        return _loaded, (self._dscore_folded, function, arguments), *rest
+
+    def recompile(self) -> Any:
+        """Make the forward of a changed graph, as PyTorch does; the program follows it."""
+        code = self._plain().recompile()
+        self._dscore_folded.program, self._dscore_folded.fault = None, ""
+        become_accelerated(self)
+        return code
+
+    def _plain(self) -> Any:
+        """This module as one of its plain class, with the same contents."""
+        plain = object.__new__(plain_class(self))
+        object.__setattr__(plain, "__dict__", vars(self))
+        return plain
+
+
+def _loaded(folded: Folded, function: Any, arguments: Any) -> Any:
+    """An accelerated graph module of what PyTorch saves of it."""
+    return _accelerated_by(folded, function(*arguments))
+
+
+def _accelerated_by(folded: Folded, model: Any) -> Any:
+    vars(model)[_NAME] = folded
+    become_accelerated(model)
+    return model
+
+
 # Accelerated models by their identity, the one constant of a model that every compiler takes.
 _MODELS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
@@ -132,14 +177,22 @@ _make_program._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 def become_accelerated(model: Any) -> None:
     """Give a model the accelerated class of its own."""
-    model.__class__ = accelerated_class(plain_class(model))
+    plain = plain_class(model)
+    # A graph module's class is of that module alone, and its forward may be another one by now.
+    model.__class__ = (_subclass(AcceleratedGraph, plain) if issubclass(plain, fx.GraphModule)
+                       else accelerated_class(plain))
     _MODELS[id(model)] = model
 
 
 def plain_class(model: Any) -> Any:
     """The class of a model before it was accelerated."""
     kind = type(model)
-    return kind.__mro__[2] if issubclass(kind, Accelerated) else kind
+    return _plain_base(kind) if issubclass(kind, Accelerated) else kind
+
+
+def _plain_base(kind: Any) -> Any:
+    """The class that an accelerated one was made of."""
+    return kind.__bases__[1]
 
 
 def _new(base: Any, *arguments: Any) -> Any:
@@ -152,6 +205,11 @@ def _new(base: Any, *arguments: Any) -> Any:
 @functools.cache
 def accelerated_class(base: Any) -> Any:
     """The subclass of *base* whose objects are accelerated models, of the same name."""
+    return _subclass(Accelerated, base)
+
+
+def _subclass(members: Any, base: Any) -> Any:
+    """A new class of an accelerated class's *members* and *base*, with the name of *base*."""
     plain = base.forward
 
     @functools.wraps(plain)
@@ -168,6 +226,6 @@ def accelerated_class(base: Any) -> Any:
         program = None if _transforming() else folded.program_of(self)
         return plain(self, *args) if program is None else program.forward(*args)
 
-    return type(base.__name__, (Accelerated, base), {
+    return type(base.__name__, (members, base), {
         "__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__,
         "forward": forward, PLAIN_FORWARD: plain})

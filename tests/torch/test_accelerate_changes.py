@@ -16,9 +16,10 @@ from accelerated_models import (  # noqa: E402
     program_of,
     stored,
 )
-from torch import nn  # noqa: E402
+from torch import fx, nn  # noqa: E402
 
 import dscore.torch  # noqa: E402
+from dscore.torch.accelerated import Accelerated  # noqa: E402
 
 
 def test_training_is_that_of_the_model_itself():
@@ -203,6 +204,62 @@ def test_copies_are_models_of_their_own(copied):
     assert_exact(other)
     dscore.torch.restore(other)
     assert type(other) is tiny_networks.Network
+
+
+def graph_module(**options):
+    """An accelerated `torch.fx.GraphModule`, each of which has a class of its own."""
+    model = fx.symbolic_trace(model_of())
+    dscore.torch.accelerate(model, X, **options)
+    return model
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, stored])
+def test_copies_of_graph_modules_are_models_of_their_own(copied):
+    model = graph_module()
+    assert_exact(model)
+    program = program_of(model)
+    other = copied(model)
+    assert program_of(model) is program
+    assert_exact(other)
+    assert program_of(other).model is other
+    assert type(other) is not type(model)
+    theirs = {one.data_ptr() for one in (*other.parameters(), *other.buffers())}
+    assert theirs.isdisjoint(one.data_ptr() for one in (*model.parameters(), *model.buffers()))
+    for one, another in ((other, model), (model, other)):
+        with torch.no_grad():
+            changed, kept = one(X), another(X)
+            one.get_submodule("stem.0").weight.mul_(2)
+            assert not torch.equal(one(X), changed)
+            assert torch.equal(another(X), kept)
+        assert_exact(one)
+    dscore.torch.restore(other)
+    assert not isinstance(other, Accelerated)
+    assert isinstance(other, fx.GraphModule)
+    assert_exact(copied(copied(model)))
+    assert_exact(model)
+
+
+def test_a_graph_module_within_a_model_is_copied_with_it():
+    model = nn.Sequential(graph_module(), nn.Softmax(1)).eval()
+    other = copy.deepcopy(model)
+    assert program_of(model[0]) is not None
+    assert_exact(other)
+    assert program_of(other[0]).model is other[0]
+
+
+def test_a_graph_module_follows_its_graph():
+    """As torch.fx changes it: the graph first, then what is compiled of it."""
+    model = graph_module()
+    assert_exact(model)
+    output = next(iter(reversed(model.graph.nodes)))
+    with model.graph.inserting_before(output):
+        output.args = (model.graph.call_function(torch.neg, output.args),)
+    with torch.no_grad():
+        before = model(X)
+        model.recompile()
+        assert torch.equal(model(X), -before)
+    assert_exact(model)
+    assert program_of(model).model is model
 
 
 @pytest.mark.parametrize("place", ["head", "body"])
