@@ -23,6 +23,7 @@ _MOST_CHARACTERS = 64
 # In the order in which the solver tries them. Text, so that nothing is imported before its use.
 _REGISTRY: dict[str, str] = {
     "warpgroup_gemm": "dscore.algorithms.warpgroup_gemm:WarpgroupGemm",
+    "image_gemm": "dscore.algorithms.image_gemm:ImageGemm",
     "plane_gemm": "dscore.algorithms.plane_gemm:PlaneGemm",
     "gemm_universal": "dscore.algorithms.gemm_universal:GemmUniversal",
     "gemm": "dscore.algorithms.gemm:Gemm",

@@ -1,5 +1,5 @@
 // Boxes of tensors on the emulated device (support/tensor_copy.hpp): their maps, and the barriers
-// that count their bytes. A box comes to LDS at once, or when somebody waits for it.
+// that count their bytes. A box or a span comes to LDS at once, or when somebody waits for it.
 #pragma once
 
 #include "support/bulk_copy.hpp"
@@ -83,6 +83,21 @@ inline void store(const void *given) {
   });
 }
 
+struct SpanToLds {
+  void *lds;
+  const void *from;
+  TransferBarrier *barrier;
+  int bytes;
+};
+
+inline void load_bytes(const void *given) {
+  SpanToLds span;
+  std::memcpy(&span, given, sizeof span);
+  std::memcpy(span.lds, span.from, span.bytes);
+  counters(span.barrier).bytes -= span.bytes;
+  counters(span.barrier).settle();
+}
+
 struct Span {
   void *to;
   const void *lds;
@@ -101,6 +116,16 @@ Box box_of(const TensorMap &map, const void *lds, TransferBarrier *barrier, cons
   Box box{&map, static_cast<unsigned char *>(const_cast<void *>(lds)), barrier, {}};
   for (int i = 0; i < Rank; i++) box.at[i] = at[i];
   return box;
+}
+
+// Begins what comes to a barrier: at once, or when somebody waits for it.
+template <class Given>
+void begin_arrival(TransferBarrier *barrier, void (*make)(const void *), const Given &given) {
+  if (copies_at_once()) return make(&given);
+  Queue one{};
+  one.push(make, given);
+  device.arrivals.push_back({barrier, one.begun[0]});
+  one.begun.drop();
 }
 
 // Makes the boxes that are to come to a barrier, in the order in which they were begun.

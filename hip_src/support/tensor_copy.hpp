@@ -162,12 +162,7 @@ template <int Rank>
 __device__ inline void load_box(TransferBarrier *barrier, void *lds, const TensorMap &map,
                                 const int (&at)[Rank]) {
 #if defined(DSCORE_HOST)
-  const emulation::Box box = emulation::box_of(map, lds, barrier, at);
-  if (emulation::copies_at_once()) return emulation::load(&box);
-  emulation::Queue one{};
-  one.push(emulation::load, box);
-  emulation::device.arrivals.push_back({barrier, one.begun[0]});
-  one.begun.drop();
+  emulation::begin_arrival(barrier, emulation::load, emulation::box_of(map, lds, barrier, at));
 #elif defined(DSCORE_COPY_ENGINE)
   if constexpr (Rank == 2)
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -177,6 +172,19 @@ __device__ inline void load_box(TransferBarrier *barrier, void *lds, const Tenso
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2,%3,%4}], [%5];" ::"r"(lds_address(lds)), "l"(&map), "r"(at[0]),
                  "r"(at[1]), "r"(at[2]), "r"(lds_address(barrier)) : "memory");
+#endif
+}
+
+// The same of bytes that lie side by side in memory: a multiple of 16, as both places are.
+__device__ inline void load_span(TransferBarrier *barrier, void *lds, const void *from, int bytes) {
+#if defined(DSCORE_HOST)
+  const emulation::SpanToLds span{lds, from, barrier, bytes};
+  if (emulation::lds_offset(lds) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 ||
+      bytes % 16 != 0)
+    emulation::device.misaligned = true;
+  emulation::begin_arrival(barrier, emulation::load_bytes, span);
+#elif defined(DSCORE_COPY_ENGINE)
+  engine_load(barrier, lds, from, bytes);
 #endif
 }
 

@@ -55,6 +55,14 @@ struct LdsOperand {
   }
 };
 
+// Where an instruction's summed elements from k on begin in an operand of boxes of a row of LDS:
+// along the sum in the next box after a row; across it as many rows further on. `box`: its rows.
+template <class T>
+__device__ inline int operand_place(bool across, int box, int k) {
+  constexpr int bytes = static_cast<int>(sizeof(T)), row = swizzled_row / bytes;
+  return across ? k * swizzled_row : k / row * box * swizzled_row + k % row * bytes;
+}
+
 // Before the first product, and where registers that it reads or adds to were written since the
 // last one.
 __device__ inline void order_products() {

@@ -1,0 +1,145 @@
+"""Products of whole images by filters (hip_src/image_gemm): pointwise layers in NCHW, gradients.
+
+Order of additions, for one result: the products of its summed channels, ascending in each step,
+beginning with +0, those past the last +0 · +0; block ``r`` of images begins with the ``r``-th step,
+and goes on with the first after the last. Of the slices each has every so many-th of these; their
+sums are added in their order; then bias, then activation. Products are rounded before they are
+added. Here a step's filters lie in LDS row after row: what the kernel exchanges there, it reads
+exchanged; and of a plane's pairs of pixels all lie there, those past the last one as zeros.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dscore.algorithms.image_gemm.tiling import PAIR, shape_of
+from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES, ROWS
+from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
+from dscore.backends.reference.machine import (
+    Addresses,
+    Blocks,
+    Bools,
+    Floats,
+    Ints,
+    Operands,
+    lane_ids,
+    split,
+)
+from dscore.core.plan import Plan
+from dscore.core.trace import Trace
+
+
+def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
+    """Write the result of *plan* to the operand out."""
+    kernel = _Product(plan, operands)
+    for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
+        kernel.run(first + lane_ids(blocks.count, 1))
+
+
+run_input_gradient = run
+
+
+class _Product(LockstepKernel):
+    """The geometry of a block, its two tiles, and the blocks that run at present.
+
+    Grid order: tile of channels fastest, then that of images. Rows of a block are its pixels by
+    pairs, of all instructions.
+    """
+
+    def __init__(self, plan: Plan, operands: Operands) -> None:
+        super().__init__(plan, operands)
+        self.shape, self.element = shape_of(self.problem, self.t), self.problem.spec.element
+        self.planes = "x" if self.problem.operation == "conv" else "gradient"
+        self.tiles = int(self.shape.tiles_n * self.shape.tiles_i)
+        self.rows = int(self.t.groups * self.shape.rows) * ROWS
+        pair, of_pair = split(lane_ids(self.rows), PAIR)[::-1]
+        self.image_of, self.pixel_of = pair // self.shape.pairs, of_pair + pair % (
+            self.shape.pairs) * PAIR
+        require_launch(plan, self.tiles, int(self.shape.waves) * self.wavefront)
+
+    def allocate(self, blocks: Blocks) -> None:
+        """The sums in registers; the ring, what slices hand over, results and barriers in LDS."""
+        t, shape, size = self.t, self.shape, self.element.bytes
+        self.blocks = blocks
+        lanes = t.slices * self.rows * 2 // int(shape.rows)
+        self.sums = blocks.registers("sums", int(shape.rows) * t.tile_n // 2, (
+            blocks.count, lanes)).reshape(t.slices, blocks.count, self.rows, t.tile_n)
+        self.stage = int(shape.stage_bytes) // size
+        blocks.lds_tile("the ring of buffers", t.stages * self.stage, self.element)
+        blocks.lds_tile("sums of slices", int(shape.shared_bytes) // size, self.element)
+        blocks.lds_tile("results", int(shape.results_bytes) // size, self.element)
+        blocks.lds_tile("barriers", 2 * (t.stages + 1) * BARRIER_BYTES // size, self.element)
+
+    def run(self, block: Ints) -> None:
+        """The blocks numbered *block*."""
+        channel_tile, self.image_tile = split(block, int(self.shape.tiles_n))
+        self.first_n = channel_tile * self.t.tile_n
+        self.image = (self.image_tile * self.t.images).reshape(-1, 1) + self.image_of
+        self.held = ((self.image_of < self.t.images) & (self.image < self.problem.batch)
+                     & (self.pixel_of < self.shape.area))
+        self.blocks.begin()
+        self._accumulate()
+        self._store()
+
+    def _accumulate(self) -> None:
+        """The steps of a block, each of its slice's."""
+        t, shape, steps = self.t, self.shape, int(self.shape.steps)
+        self.sums.fill(0)
+        for step in range(steps):
+            turned = (step + self.image_tile) % steps
+            ring = step % t.stages * self.stage
+            filters = self._filters(turned, ring)
+            planes = self._planes(turned, ring + int(shape.filter_bytes) // self.element.bytes)
+            sums = self.sums[step % t.slices]
+            product = np.empty_like(sums)
+            for k in range(t.step):
+                self.blocks.fma(sums, planes[:, :, k, None], filters[:, None, :, k], product)
+
+    def _filters(self, step: Ints, to: int) -> Floats:
+        """A step's filters, by way of LDS: channels of results by summed ones."""
+        t, shape = self.t, self.shape
+        summed = step.reshape(-1, 1, 1) * t.step + lane_ids(t.step)
+        of = self.first_n.reshape(-1, 1, 1) + lane_ids(t.tile_n, 1)
+        at = of * shape.k + summed if shape.along else summed * shape.m + of
+        return self._brought("w", at, (of < shape.m) & (summed < shape.k), to)
+
+    def _planes(self, step: Ints, to: int) -> Floats:
+        """A step's planes, by way of LDS, as rows: pixels by summed channels."""
+        summed = step.reshape(-1, 1, 1) * self.t.step + lane_ids(self.t.step)
+        image = self.image[:, :, None]
+        at = (image * self.shape.k + summed) * self.shape.area + self.pixel_of[:, None]
+        tile = np.zeros(np.broadcast_shapes(at.shape, summed.shape), np.float32)
+        # What lies past the last pixel nobody reads from LDS either.
+        rows = int(self.t.images * self.shape.area)
+        order = np.argsort(~((self.image_of < self.t.images)
+                             & (self.pixel_of < self.shape.area)), kind="stable")[:rows]
+        held = self.held[:, order, None] & (summed < self.shape.k)
+        tile[:, order] = self._brought(self.planes, at[:, order], held, to)
+        return tile
+
+    def _brought(self, name: str, at: Ints, held: Bools, to: int) -> Floats:
+        """What lies at addresses of an operand, zeros where none are *held*, as LDS has it."""
+        at, held = np.broadcast_arrays(at, held)
+        count = at.shape[0]
+        words = lane_ids(at.size // count)
+        tile = np.empty((count, words.size), np.float32)
+        self.blocks.load(tile, self.operands[name],
+                         Addresses(at.reshape(count, -1), held.reshape(count, -1)),
+                         "filters" if name == "w" else "inputs")
+        self.blocks.lds_write(to, tile, words, self.element)
+        self.blocks.lds_read(tile, Addresses(words), to, element=self.element)
+        return tile.reshape(at.shape)
+
+    def _store(self) -> None:
+        """The slices' sums, the epilogue, and the stores of results."""
+        sums = self.sums[0]
+        for other in self.sums[1:]:
+            sums = sums + other
+        channel = self.first_n.reshape(-1, 1, 1) + lane_ids(self.t.tile_n)
+        held = self.held[:, :, None] & (channel < self.shape.m)
+        at = Addresses(*np.broadcast_arrays(
+            (self.image[:, :, None] * self.shape.m + channel) * self.shape.area
+            + self.pixel_of[:, None], held))
+        if self.problem.operation == "conv":
+            sums = self.epilogue(self.blocks, sums.copy(), np.broadcast_to(channel, sums.shape), at)
+        self.blocks.store(self.out, at, sums)

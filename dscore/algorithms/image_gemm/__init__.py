@@ -1,0 +1,169 @@
+"""Pointwise convolution of 16 bits in NCHW on small planes, and its input gradient, as products of
+whole images by filters on Hopper's warpgroups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dscore.algorithms.base import (
+    COMPILER_REGISTERS,
+    Algorithm,
+    Case,
+    Footprint,
+    Limit,
+    SpaceGenerator,
+    Work,
+    require_kind,
+)
+from dscore.algorithms.columns import Count, ceil_div, remainder
+from dscore.algorithms.gemm_universal.tiling import channels_last
+from dscore.algorithms.image_gemm import cost
+from dscore.algorithms.image_gemm.space import (
+    MOST_GROUPS,
+    MOST_SUMS,
+    MOST_WORDS,
+    columns_of,
+    words_of,
+)
+from dscore.algorithms.image_gemm.tiling import DEPTH, PAIR, ImageGemmTiling, shape_of, sums_of
+from dscore.algorithms.warpgroup_gemm import unmapped
+from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS
+from dscore.core.device import Device
+from dscore.core.plan import Plan, Violation
+from dscore.core.problem import ConvProblem
+
+MOST_STAGES = 8
+_EIGHT = 8
+# Pixels of a plane: of more, a block has no registers for whole images.
+MOST_AREA = 1024
+# Registers that nvcc takes beside sums and pixels, and at most (docs/registers.md).
+_BESIDE, _MOST_BESIDE = 36, 80
+
+
+def _needed_stages(case: Case) -> Count:
+    """Buffers that a ring has at least: a slice waits for its next step before it lets go of one."""
+    steps = shape_of(case.problem, case.tiling).steps
+    return np.minimum(steps, case.tiling.slices + 1)
+
+
+class ImageGemm(Algorithm):
+    """Pixels of whole images by channels, 64 pixels by the matrix units of a warpgroup."""
+
+    name = "image_gemm"
+    tiling = ImageGemmTiling
+    operations = ("conv", "input_gradient")
+    elements = ("float16", "bfloat16")
+    limits = (
+        Limit("E-WARPGROUPS", "warpgroups", "", "",
+              lambda c: (1, int(c.device.warpgroups)),
+              lambda c: "matrix units that read LDS, and copies of spans, of sm_90"),
+        Limit("E-TILE", "part columns", "", "",
+              lambda c: (remainder(c.tiling.tile_n, _EIGHT), 0),
+              lambda c: f"channels of an instruction, by {_EIGHT}"),
+        Limit("E-BOX", "a tile's side", "", "",
+              lambda c: (np.maximum(c.tiling.tile_n, c.tiling.step), MOST_BOX),
+              lambda c: "of a box, and of an instruction's columns"),
+        Limit("E-SLICE", "elements left", "", "", lambda c: (remainder(c.tiling.step, DEPTH), 0),
+              lambda c: f"a step in whole instructions, of {DEPTH} channels"),
+        Limit("E-GROUPS", "warpgroups of a block", "", "",
+              lambda c: (c.tiling.groups * c.tiling.slices, MOST_GROUPS)),
+        Limit("E-IDLE", "warpgroups of a slice", "", "",
+              lambda c: (c.tiling.groups, shape_of(c.problem, c.tiling).instructions),
+              lambda c: f"each has pixels, {ROWS} or fewer"),
+        Limit("E-SLICES", "slices", "", "",
+              lambda c: (c.tiling.slices, shape_of(c.problem, c.tiling).steps),
+              lambda c: "each has a step"),
+        Limit("E-STAGES", "stages", "", "",
+              lambda c: (np.where(c.tiling.stages < _needed_stages(c), MOST_STAGES + 1,
+                                  c.tiling.stages), MOST_STAGES),
+              lambda c: "all steps, or more than slices"),
+        Limit("E-SUMS", "sums of a lane", "", "",
+              lambda c: (sums_of(shape_of(c.problem, c.tiling).rows, c.tiling), MOST_SUMS)),
+        Limit("E-WORDS", "words of pixels of a lane", "", "",
+              lambda c: (words_of(shape_of(c.problem, c.tiling).rows, c.tiling), MOST_WORDS)),
+    )
+    spaces = (SpaceGenerator(True, columns_of),)
+    compared = True  # small layers gemm_universal takes faster
+    weights = cost.WEIGHTS
+
+    def suits(self, device: Device) -> bool:
+        return device.warpgroups
+
+    def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
+        if kind := require_kind(problem, self.name, "pointwise"):
+            return kind
+        if channels_last(problem):
+            return (Violation("E-LAYOUT", f"planes of {self.name}", "of one pixel",
+                              "of several; those of one are the same memory in NHWC"),)
+        area = problem.out_height * problem.out_width
+        if area > MOST_AREA:
+            return (Violation("E-AREA", f"pixels of a plane of {self.name}", str(area),
+                              f"{MOST_AREA}: a block has whole images"),)
+        return unmapped(problem, self.name)
+
+    def chain(self, problem: ConvProblem, t: Any) -> int:
+        shape = shape_of(problem, t)
+        return int(ceil_div(shape.steps, t.slices) * t.step + t.slices)
+
+    def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
+        shape = shape_of(problem, t)
+        blocks, sums = shape.tiles_n * shape.tiles_i, sums_of(shape.rows, t)
+        depth = shape.steps * t.step / t.slices
+        return Footprint(
+            threads=shape.waves * wavefront, waves=shape.waves, lds_bytes=shape.lds_bytes,
+            registers=sums + COMPILER_REGISTERS, blocks=blocks,
+            utilisation=problem.macs / (blocks * t.groups * shape.rows * ROWS * t.tile_n
+                                        * (shape.steps * t.step)),
+            fmas=sums * depth,
+            # The units read filters for all lanes of a warpgroup.
+            operand_loads=(ROWS * shape.rows + t.tile_n) / (ROWS * PAIR) * depth)
+
+    def arithmetic(self, problem: ConvProblem, t: Any) -> Any:
+        return "matrix16"
+
+    def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        rows = shape_of(problem, t).rows
+        return sums_of(rows, t) + words_of(rows, t) + _BESIDE
+
+    def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        rows = shape_of(problem, t).rows
+        return sums_of(rows, t) + words_of(rows, t) + _MOST_BESIDE
+
+    def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
+        shape = shape_of(problem, t)
+        return bool(shape.m % t.tile_n or t.images * shape.area % (ROWS * t.groups)
+                    or problem.batch % t.images or shape.k % t.step)
+
+    def work(self, case: Case, grids: Count) -> Work:
+        return cost.work(case)
+
+    def traffic(self, case: Case) -> dict[str, Count]:
+        return cost.named(case)
+
+    def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
+        t: Any = plan.tiling
+        return (t.tile_n, t.images, t.groups, t.slices, t.step, t.stages,
+                shape_of(plan.problem, t).area, f"DSCORE_{plan.problem.spec.layout.upper()}",
+                plan.device.wavefront)
+
+    def image_arguments(self, plan: Plan) -> str:
+        return f"_a{shape_of(plan.problem, plan.tiling).area}"
+
+    def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
+        # One block has all pixels of an image: of 32 pairs a wavefront has eight.
+        t: Any = plan.tiling
+        pair = (row * plan.problem.out_width + column) // PAIR
+        group = pair // (ROWS // PAIR) % t.groups
+        return 0, group * 4 + pair % (ROWS // PAIR) // _EIGHT
+
+    def caption(self, plan: Plan) -> list[str]:
+        t: Any = plan.tiling
+        shape = shape_of(plan.problem, t)
+        summed = "input channels" if shape.along else "output channels"
+        shares = f"; {t.slices} slices share the steps" * (t.slices > 1)
+        return [f"a warpgroup: {shape.rows} x {ROWS} pixels x {t.tile_n} channels",
+                f"a block: {t.images} (images) x {shape.area} pixels x {t.tile_n} channels; "
+                f"{t.step} {summed} a step{shares}",
+                f"the grid: {shape.tiles_n} (channels) x {shape.tiles_i} (images) blocks"]

@@ -1,0 +1,54 @@
+"""Traffic of a wavefront of the product of whole images by filters, and the work that the cost
+model makes of it."""
+
+from __future__ import annotations
+
+from dscore.algorithms.base import LDS_BANKS, Case, Work
+from dscore.algorithms.columns import Count
+from dscore.algorithms.image_gemm.tiling import DEPTH, shape_of, sums_of
+from dscore.algorithms.products import ring_waits
+from dscore.algorithms.warpgroup_gemm.tiling import WAVES
+from dscore.core.numerics import WORD_BYTES
+
+# `product`: clocks of a SIMD for an instruction's eight columns; `read`: of an instruction's pixels
+# of a wavefront; `result`: of a pair of results; `step`: of the end of a step; `join`: of sums that
+# a slice hands over. Estimates.
+WEIGHTS = {"wavefront": 0.5, "product": 3.4, "lds": 1.0, "read": 20.0, "step": 150.0,
+           "result": 8.0, "join": 2.0, "wait": 700.0, "serial": 0.6, "block": 1500.0,
+           "memory": 1.15, "loaded": 0.3, "first": 0.1, "norm": 1.6, "fill": 0.3}
+
+
+def named(case: Case) -> dict[str, Count]:
+    """The traffic of a case by the names of `Algorithm.traffic`."""
+    t, shape = case.tiling, shape_of(case.problem, case.tiling)
+    instructions = shape.rows * _steps_each(case) * t.step / DEPTH
+    # Of two banks that lanes of an instruction meet twice; an odd plane's second half is read twice.
+    pixels = instructions * 4 * (1 + (shape.area % 2) / 2) * 2
+    # The units read filters for all lanes of a warpgroup.
+    filters = instructions * t.tile_n * DEPTH / 2 / LDS_BANKS / WAVES
+    return {"LDS clocks": pixels + filters, "LDS reads": pixels / 2,
+            "global stores": shape.results_bytes / (WORD_BYTES * LDS_BANKS * WAVES)}
+
+
+def work(case: Case) -> Work:
+    """The work of a case."""
+    weight, t, problem = case.weights, case.tiling, case.problem
+    shape, footprint = shape_of(problem, t), case.footprint
+    steps, sums = _steps_each(case), sums_of(shape.rows, t)
+    busy = (shape.waves - 1) / shape.waves
+    instructions = shape.rows * steps * t.step / DEPTH
+    loads = footprint.blocks * shape.steps * (shape.plane_bytes + shape.filter_bytes)
+    return Work(
+        issue=weight["wavefront"] + busy * (
+            weight["read"] * instructions * (1 + (shape.area % 2) / 4)
+            + weight["result"] * sums / (2 * t.slices) + weight["join"] * sums * (t.slices > 1)),
+        products=busy * weight["product"] * instructions * t.tile_n / 8,
+        lds=busy * weight["lds"] * named(case)["LDS clocks"], lines=0.0,
+        waits=ring_waits(weight, shape.steps, t.stages) + weight["step"] * steps,
+        fill_bytes=weight["fill"] * (shape.stage_bytes + shape.results_bytes),
+        l2_bytes=weight["loaded"] * loads)
+
+
+def _steps_each(case: Case) -> Count:
+    """Steps of a slice, in the mean."""
+    return shape_of(case.problem, case.tiling).steps / case.tiling.slices

@@ -1,0 +1,53 @@
+"""The tilings of the product of whole images by filters that are tried."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from dscore.algorithms.columns import distinct, grid, select
+from dscore.algorithms.image_gemm.tiling import DEPTH, shape_of, sums_of
+from dscore.algorithms.warpgroup_gemm.tiling import ROW
+from dscore.core.device import Device
+from dscore.core.problem import ConvProblem
+
+_IMAGES, _GROUPS, _SLICES = (1, 2, 3, 4, 5, 8, 16), (1, 2, 3, 4), (1, 2, 3, 4)
+_STAGES = (1, 2, 3, 4, 6, 8)
+# Parts of the channels that tiles have, and the fewest and most channels of one.
+_PARTS, _FEWEST, _MOST = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24), 16, 256
+_EIGHT = 8
+# Warpgroups of a block; sums of a lane, and words of pixels that it holds of two steps.
+MOST_GROUPS, MOST_SUMS, MOST_WORDS = 4, 128, 64
+
+
+def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Blocks of up to four warpgroups, all of which have pixels or steps."""
+    shape = shape_of(problem, SimpleNamespace(tile_n=8, images=1, groups=1, slices=1, step=DEPTH,
+                                              stages=1))
+    c = grid(tile_n=_columns(shape.m), images=_IMAGES, groups=_GROUPS, slices=_SLICES,
+             step=_steps(shape.k), stages=_STAGES)
+    c = select(c, (c.groups * c.slices <= MOST_GROUPS) & (c.images <= problem.batch))
+    of = shape_of(problem, c)
+    keep = (of.rows * (c.groups - 1) < of.instructions) & (c.slices <= of.steps)
+    keep &= (sums_of(of.rows, c) <= MOST_SUMS) & (words_of(of.rows, c) <= MOST_WORDS)
+    keep &= (c.stages > c.slices) | (c.stages == of.steps)
+    keep &= c.stages <= of.steps
+    return distinct(select(c, keep))
+
+
+def words_of(rows: int, t: SimpleNamespace) -> int:
+    """Registers of a lane for the pixels of two steps."""
+    return 2 * rows * t.step // 4
+
+
+def _columns(channels: int) -> list[int]:
+    """Sides of tiles: even parts of the channels, by eights."""
+    sides = {-(-channels // (parts * _EIGHT)) * _EIGHT for parts in _PARTS}
+    most = min(_MOST, max(sides))
+    return sorted(side for side in sides if min(_FEWEST, most) <= side <= most) or [_MOST]
+
+
+def _steps(k: int) -> list[int]:
+    """Half a row of filters, a row, and two; all summed channels where they are few."""
+    all_ = -(-k // DEPTH) * DEPTH
+    return sorted({step for step in (ROW // 2, ROW, 2 * ROW) if step < all_}
+                  | ({all_} if all_ <= 2 * ROW else set()))

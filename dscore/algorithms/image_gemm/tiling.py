@@ -1,0 +1,103 @@
+"""The tiling of the product of whole images by filters, and the geometry of its blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
+from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES, ROW, ROW_BYTES, ROWS, WAVES
+from dscore.core.numerics import ACCUMULATOR
+from dscore.core.problem import ConvProblem
+from dscore.core.tiling import Tiling
+
+# Summed channels of an instruction, and pixels that a lane has side by side.
+DEPTH, PAIR = 16, 2
+# Bytes of which buffers of the ring are a multiple.
+_TILE_BYTES = 8 * ROW_BYTES
+
+
+@dataclass(frozen=True)
+class ImageGemmTiling(Tiling):
+    """Tiling of a product of whole images by filters on Hopper's warpgroups.
+
+    A block computes `tile_n` channels of all pixels of `images` images, which `groups` warpgroups
+    share. The summed channels come `step` at a time through a ring of `stages` LDS buffers, which a
+    further wavefront fills by the copy engine. `slices` times as many warpgroups share the steps.
+    """
+
+    tile_n: int
+    images: int
+    groups: int
+    slices: int
+    step: int
+    stages: int
+
+    algorithm: ClassVar[str] = "image_gemm"
+
+    @property
+    def name(self) -> str:
+        """Part of a plan's canonical name.
+
+        >>> ImageGemmTiling(64, 4, 2, 1, 64, 4).name
+        'image_gemm_n64_i4_g2_k64x4'
+        >>> ImageGemmTiling(64, 1, 1, 2, 64, 4).name
+        'image_gemm_n64_i1_g1_s2_k64x4'
+        """
+        return (f"image_gemm_n{self.tile_n}_i{self.images}_g{self.groups}"
+                f"{f'_s{self.slices}' if self.slices > 1 else ''}_k{self.step}x{self.stages}")
+
+
+@dataclass(frozen=True)
+class ImageShape:
+    """The geometry of a block."""
+
+    m: int  # channels of results
+    k: int  # and summed ones
+    area: int  # pixels of a plane
+    along: bool  # the filters lie so
+    pairs: int  # of pixels in a plane
+    instructions: Count  # whose rows the images fill
+    rows: Count  # of these of a warpgroup
+    waves: Count  # with the one that copies
+    filter_bytes: Count  # of a step in LDS
+    plane_bytes: Count
+    stage_bytes: Count
+    results_bytes: Count
+    shared_bytes: Count  # sums that slices hand over
+    lds_bytes: Count
+    steps: Count
+    tiles_n: Count
+    tiles_i: Count  # of images
+
+
+@remembered
+def shape_of(problem: ConvProblem, t: Any) -> ImageShape:
+    """Geometry of *t*, an ImageGemmTiling or columns of many (hip_src/image_gemm/shape.hpp)."""
+    spec, area = problem.spec, problem.out_height * problem.out_width
+    along = problem.operation == "conv"
+    m, k = ((spec.out_channels, spec.in_channels) if along
+            else (spec.in_channels, spec.out_channels))
+    pairs = -(-area // PAIR)
+    instructions = ceil_div(t.images * pairs, ROWS // PAIR)
+    rows = ceil_div(instructions, t.groups)
+    filter_bytes = ROW_BYTES * (ceil_div(t.step, ROW) * t.tile_n if along
+                                else ceil_div(t.tile_n, ROW) * t.step)
+    plane_bytes = t.images * t.step * area * spec.element.bytes
+    stage_bytes = ceil_div(filter_bytes + plane_bytes, _TILE_BYTES) * _TILE_BYTES
+    results_bytes = t.images * t.tile_n * area * spec.element.bytes
+    threads = WAVES * 32 * t.groups
+    shared_bytes = (t.slices - 1) * threads * sums_of(rows, t) * ACCUMULATOR.bytes
+    return ImageShape(
+        m=m, k=k, area=area, along=along, pairs=pairs, instructions=instructions, rows=rows,
+        waves=WAVES * t.groups * t.slices + 1, filter_bytes=filter_bytes, plane_bytes=plane_bytes,
+        stage_bytes=stage_bytes, results_bytes=results_bytes, shared_bytes=shared_bytes,
+        lds_bytes=(t.stages * stage_bytes + shared_bytes + results_bytes
+                   + 2 * (t.stages + 1) * BARRIER_BYTES),
+        steps=ceil_div(k, t.step), tiles_n=ceil_div(m, t.tile_n),
+        tiles_i=ceil_div(problem.batch, t.images))
+
+
+def sums_of(rows: Count, t: Any) -> Count:
+    """Sums of a lane that has so many instructions' rows."""
+    return rows * floor_div(t.tile_n, 2)

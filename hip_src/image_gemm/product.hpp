@@ -1,0 +1,263 @@
+// A product of whole images by filters on Hopper's warpgroups: pointwise layers of 16 bits in NCHW
+// on small planes, and their input gradients. Rows of results are pixels, columns are channels.
+//
+// The planes of an image follow one another in memory, whatever their size: those of a step of the
+// summed channels come to LDS as one span, and those of a block's results leave as one. So a plane
+// of 7 x 7 pixels, which no map of a tensor takes, needs no moving. Lanes read pixels from LDS to
+// registers, from which matrix units take rows; filters they read from LDS by themselves.
+//
+// One wavefront brings spans of images and boxes of filters to a ring of LDS buffers. A warpgroup
+// has 64 pixels of a block's images or several times as many; `slices` of them share the steps.
+//
+// Order of additions, as the reference backend has it: step by step, in the order of the summed
+// channels in each; the r-th block of images begins with the r-th step, and goes on with the first
+// after the last. A slice has every slices-th of these; then the slices' sums, ascending.
+#pragma once
+
+#include "image_gemm/pixels.hpp"
+#include "plane_gemm/roles.hpp"
+#include "warpgroup_gemm/shape.hpp"
+
+namespace dscore {
+
+// Roles: as for products of filters by planes (plane_gemm/roles.hpp).
+template <class T, class Tiling, class Roles_>
+struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
+  using Roles = Roles_;
+  using Shape = typename Roles::Shape;
+  using Arguments = typename Roles::Arguments;
+  using t = ImageGemmShape<Tiling, Roles>;
+  using Pixels = ImagePixels<T, t>;
+  struct Maps {
+    TensorMap filters;
+  };
+  static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
+  static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
+  static_assert(sizeof(T) == 2, "elements of 16 bits");
+
+  static __host__ __device__ int tiles_n(const Shape &s) {
+    return ceil_div(Roles::m(s), t::tile_n);
+  }
+  static __host__ __device__ int all_steps(const Shape &s) {
+    return ceil_div(Roles::k(s), t::step);
+  }
+  // Tiles of channels fastest: blocks that read the same images follow one another.
+  static __host__ __device__ int blocks(const Shape &s) {
+    return tiles_n(s) * ceil_div(s.batch, t::images);
+  }
+  static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
+    return map_operand<T>(maps.filters, Roles::filters(args), Roles::m(s), Roles::k(s), t::across,
+                          t::filter_box);
+  }
+
+  const Shape &s;
+  const Maps &maps;
+  int thread, first_image, first_n, steps, rotation;
+  unsigned char *lds;
+  TransferBarrier *full, *empty, *shared, *made;
+
+  __device__ ImageProducts(const Arguments &, const Shape &shape, const Maps &maps_)
+      : s(shape), maps(maps_), thread(threadIdx.x),
+        first_image(blockIdx.x / tiles_n(shape) * t::images),
+        first_n(blockIdx.x % tiles_n(shape) * t::tile_n), steps(all_steps(shape)),
+        rotation(steps > 1 ? blockIdx.x / tiles_n(shape) % steps : 0),
+        lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
+        full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages),
+        shared(empty + t::stages), made(shared + 1) {
+    constexpr int wavefronts = t::slice_threads / t::wavefront;
+    if (thread == t::consumers) {
+      prefetch_map(maps.filters);
+      prepare_barriers(full, t::stages, 1);
+      prepare_barriers(empty, t::stages, wavefronts);
+      if (t::slices > 1) prepare_barriers(shared, 1, (t::slices - 1) * wavefronts);
+      prepare_barriers(made, 1, wavefronts);
+    }
+    __syncthreads();
+  }
+
+  // All images and filters.
+  static constexpr bool works_ahead = true;
+  static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
+    const int k = Roles::k(s);
+    prefetch_share<T>(Roles::planes(args), rows_ahead<T>(s.batch * k, t::area) * t::area,
+                      blocks(s));
+    prefetch_share<T>(Roles::filters(args), Roles::m(s) * k, blocks(s));
+    prefetch_channels<typename Roles::Results>(args, Roles::m(s), blocks(s));
+  }
+
+  // The first summed element of a step, and how many it has.
+  __device__ int summed_of(int step) const {
+    const int next = step + rotation;
+    return (next < steps ? next : next - steps) * t::step;
+  }
+  __device__ int summed_there(int summed) const {
+    return Roles::k(s) % t::step == 0 ? t::step : least(t::step, Roles::k(s) - summed);
+  }
+  __device__ int images_there() const { return least(t::images, s.batch - first_image); }
+  __device__ unsigned char *filters_at(int stage) const { return lds + stage * t::stage_bytes; }
+  __device__ T *planes_at(int stage) const {
+    return reinterpret_cast<T *>(filters_at(stage) + t::filter_bytes);
+  }
+
+  // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers.
+  __device__ void copy_all(const Arguments &args) const {
+    RingTurn<t::stages> turn;
+    DSCORE_ROLLED
+    for (int step = 0; step < steps; step++) {
+      if (step >= t::stages) wait_barrier(empty + turn.stage, turn.parity ^ 1);
+      const int summed = summed_of(step);
+      const int bytes = summed_there(summed) * t::area * static_cast<int>(sizeof(T));
+      TransferBarrier *barrier = full + turn.stage;
+      arrive_expecting(barrier, t::filter_bytes + images_there() * bytes);
+      copy_filters(barrier, filters_at(turn.stage), summed);
+      DSCORE_UNROLL
+      for (int e = 0; e < t::images; e++)
+        if (e < images_there())
+          load_span(barrier, planes_at(turn.stage) + e * t::image_elements,
+                    static_cast<const T *>(Roles::planes(args)) +
+                        ((first_image + e) * Roles::k(s) + summed) * t::area, bytes);
+      turn.pass();
+    }
+  }
+  __device__ void copy_filters(TransferBarrier *barrier, unsigned char *to, int summed) const {
+    DSCORE_UNROLL
+    for (int i = 0; i < t::filter_boxes; i++)
+      load_box(barrier, to + i * t::filter_box * swizzled_row, maps.filters,
+               {(t::across ? first_n : summed) + i * t::row, t::across ? summed : first_n});
+  }
+
+  using Sums = float[t::rows][t::tile_n / 2];
+  // Starts a step's products.
+  __device__ void multiply(Sums &sums, const typename Pixels::Words &words, int stage,
+                           bool further) const {
+    const LdsOperand filters(filters_at(stage), swizzled_tile, t::filter_box * swizzled_row);
+    DSCORE_UNROLL
+    for (int i = 0; i < t::depths; i++) {
+      const LdsOperand columns = filters.further(operand_place<T>(t::across, t::filter_box,
+                                                                  i * t::depth));
+      DSCORE_UNROLL
+      for (int r = 0; r < t::rows; r++)
+        multiply_registers<T, t::tile_n, t::across>(sums[r], words[r][i], columns,
+                                                    further || i > 0);
+    }
+    commit_products();
+  }
+
+  // The sums of a slice's steps: lanes read the pixels of the next one while the units multiply.
+  __device__ void accumulate(Sums &sums, const Pixels &pixels, int slice) const {
+    typename Pixels::Words words[2];
+    const auto take = [&](typename Pixels::Words &to, int step) {
+      const int stage = step % t::stages;
+      wait_barrier(full + stage, step / t::stages & 1);
+      pixels.read(to, planes_at(stage), summed_there(summed_of(step)));
+    };
+    const auto add = [&](const typename Pixels::Words &own, typename Pixels::Words &next,
+                         int step) {
+      order_products();
+      multiply(sums, own, step % t::stages, step > slice);
+      if (step + t::slices < steps) take(next, step + t::slices);
+      wait_products<0>();
+      wavefront_barrier();
+      if (thread % t::wavefront == 0) arrive(empty + step % t::stages);
+    };
+    take(words[0], slice);
+    DSCORE_ROLLED
+    for (int step = slice; step < steps; step += 2 * t::slices) {
+      add(words[0], words[1], step);
+      if (step + t::slices < steps) add(words[1], words[0], step + t::slices);
+    }
+  }
+
+  // Lets others read what a wavefront's lanes have written to LDS.
+  __device__ void show(TransferBarrier *barrier) const {
+    wavefront_barrier();
+    if (thread % t::wavefront == 0) arrive(barrier);
+  }
+  // Adds the slices' sums to the first one's; whether the thread is of that.
+  __device__ bool join(Sums &sums, int slice) const {
+    float *parts = reinterpret_cast<float *>(lds + t::shared_at) + thread % t::slice_threads;
+    const auto each = [&](int of_slice, auto take) {
+      DSCORE_UNROLL
+      for (int r = 0; r < t::rows; r++)
+        DSCORE_UNROLL
+        for (int i = 0; i < t::tile_n / 2; i++)
+          take(sums[r][i], parts[(((of_slice - 1) * t::rows + r) * (t::tile_n / 2) + i) *
+                                 t::slice_threads]);
+    };
+    if (slice > 0) {
+      each(slice, [](float sum, float &part) { part = sum; });
+      show(shared);
+      return false;
+    }
+    wait_barrier(shared, 0);
+    DSCORE_UNROLL
+    for (int other = 1; other < t::slices; other++)
+      each(other, [](float &sum, float part) { sum += part; });
+    return true;
+  }
+
+  __device__ void multiply_all(const Arguments &args) const {
+    const int slice = thread / t::slice_threads, of_slice = thread % t::slice_threads;
+    const int group = of_slice / warpgroup_threads, of_group = thread % warpgroup_threads;
+    const Pixels pixels(group, of_group);
+    Sums sums;
+    accumulate(sums, pixels, slice);
+    if constexpr (t::slices > 1)
+      if (!join(sums, slice)) return;
+    put_results(args, sums, pixels, group, of_group);
+    let_engine_see_lds();
+    show(made);
+  }
+
+  // Results of a thread to LDS, where they lie as they will in memory.
+  __device__ void put_results(const Arguments &args, const Sums &sums, const Pixels &pixels,
+                              int group, int of_group) const {
+    constexpr int together = t::area % 2 == 0 ? 2 : 1;
+    T *results = reinterpret_cast<T *>(lds + t::results_at);
+    DSCORE_UNROLL
+    for (int i = 0; i < t::tile_n / 4; i++) {
+      const int within = i / 2 * 8 + of_group % 4 * 2 + i % 2, channel = first_n + within;
+      if (Roles::m(s) % t::tile_n != 0 && channel >= Roles::m(s)) continue;
+      const auto beside = Roles::template beside<T>(args, channel);
+      DSCORE_UNROLL
+      for (int r = 0; r < t::rows; r++) {
+        if (!Pixels::held(group, of_group, r) || pixels.image[r] >= images_there()) continue;
+        const int image = pixels.image[r], pixel = pixels.pixel[r];
+        const int at = ((first_image + image) * Roles::m(s) + channel) * t::area + pixel;
+        T *to = results + image * t::result_elements + within * t::area + pixel;
+        // The sums of its two pixels, eight rows apart.
+        const float two[2] = {sums[r][i / 2 * 4 + i % 2], sums[r][i / 2 * 4 + 2 + i % 2]};
+        DSCORE_UNROLL
+        for (int j = 0; j < 2; j += together)
+          if (t::area % 2 == 0 || pixel + j < t::area)
+            write_vector(to + j, Roles::template results_of<T, together>(args, at + j, two + j,
+                                                                         beside));
+      }
+    }
+  }
+  // One thread: the planes of a block's results, which follow one another in each image.
+  __device__ void store_all(const Arguments &args) const {
+    const int channels = least(t::tile_n, Roles::m(s) - first_n);
+    wait_barrier(made, 0);
+    DSCORE_UNROLL
+    for (int e = 0; e < t::images; e++)
+      if (e < images_there())
+        store_span(static_cast<T *>(args.out) +
+                       ((first_image + e) * Roles::m(s) + first_n) * t::area,
+                   reinterpret_cast<const T *>(lds + t::results_at) + e * t::result_elements,
+                   channels * t::area * static_cast<int>(sizeof(T)));
+    commit_stores();
+    wait_stores<0>();
+  }
+
+  __device__ void run(const Arguments &args) {
+    if (thread < t::consumers) {
+      multiply_all(args);
+    } else if (thread == t::consumers) {
+      copy_all(args);
+      store_all(args);
+    }
+  }
+};
+
+}  // namespace dscore

@@ -1,0 +1,57 @@
+// The tiling of a product of whole images by filters (image_gemm/product.hpp), and what blocks keep
+// in LDS.
+#pragma once
+
+#include "support/tensor_copy.hpp"
+#include "support/warpgroups.hpp"
+
+namespace dscore {
+
+// Area, of the image: pixels of a plane.
+template <int TileN, int Images, int Groups, int Slices, int Step, int Stages, int Area, int Layout,
+          int Wavefront>
+struct ImageGemmTiling {
+  static constexpr int tile_n = TileN, images = Images, groups = Groups, slices = Slices;
+  static constexpr int step = Step, stages = Stages, area = Area;
+  static constexpr int layout = Layout, wavefront = Wavefront;
+  // A lane has two pixels side by side, of which a plane of odd pixels lacks one; an instruction's
+  // 64 rows are 32 of these pairs. Each warpgroup of a slice has `rows` instructions' rows.
+  static constexpr int pairs = ceil_div(Area, 2), pairs_each = warpgroup_rows / 2;
+  static constexpr int rows = ceil_div(ceil_div(Images * pairs, pairs_each), Groups);
+  static constexpr int slice_threads = Groups * warpgroup_threads;
+  // The last wavefront copies.
+  static constexpr int consumers = Slices * slice_threads, threads = consumers + Wavefront;
+  // Of elements of 16 bits: in a row of LDS, and in an instruction along the sum.
+  static constexpr int row = swizzled_row / 2, depth = 16, depths = Step / depth;
+  static_assert(Wavefront == 32, "warpgroups are NVIDIA's");
+  static_assert(TileN % 8 == 0 && TileN <= most_box, "columns of one instruction");
+  static_assert(Step % depth == 0 && Step <= most_box, "whole instructions");
+  static_assert(Stages >= 1, "a ring");
+};
+
+// What depends on the operation, too.
+template <class Tiling, class Roles>
+struct ImageGemmShape : Tiling {
+  using t = Tiling;
+  static constexpr bool across = !Roles::along;  // the filters
+  // Filters: along the sum by boxes of `row` summed elements, across it of `row` channels.
+  static constexpr int filter_box = across ? t::step : t::tile_n;
+  static constexpr int filter_boxes = ceil_div(across ? t::tile_n : t::step, t::row);
+  static constexpr int filter_bytes = filter_boxes * filter_box * swizzled_row;
+  // Planes of a step, as they lie in memory: image after image.
+  static constexpr int image_elements = t::step * t::area;
+  static constexpr int stage_bytes =
+      ceil_div(filter_bytes + t::images * image_elements * 2, swizzled_tile) * swizzled_tile;
+  // Sums that slices hand over, of a thread of the first one side by side in steps of its slice.
+  static constexpr int sums = t::rows * t::tile_n / 2;
+  static constexpr int shared_at = t::stages * stage_bytes;
+  static constexpr int shared_bytes = (t::slices - 1) * t::slice_threads * sums * 4;
+  // Planes of results, as they will lie in memory.
+  static constexpr int results_at = shared_at + shared_bytes;
+  static constexpr int result_elements = t::tile_n * t::area;
+  static constexpr int barriers_at = results_at + t::images * result_elements * 2;
+  static constexpr int lds_bytes =
+      barriers_at + 2 * (t::stages + 1) * static_cast<int>(sizeof(TransferBarrier));
+};
+
+}  // namespace dscore
