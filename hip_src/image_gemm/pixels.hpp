@@ -7,25 +7,50 @@
 
 namespace dscore {
 
+// Which of the 32 pairs of an instruction a lane has: `turn` of the wavefronts' and the rows' places.
+// Lanes of a row read neighbouring planes, so that it depends on the size of a plane whether lanes
+// meet in a bank.
+__host__ __device__ constexpr int pair_place(int turn, int wave, int row) {
+  return turn == 0 ? wave * 8 + row
+                   : turn == 1 ? row * 4 + wave : wave * 4 + row % 4 + row / 4 * 16;
+}
+// Most lanes of a wavefront that read different words of a bank at once.
+constexpr int bank_conflicts(int turn, int area) {
+  int most = 0;
+  for (int bank = 0; bank < 32; bank++) {
+    int lanes = 0;
+    for (int lane = 0; lane < 32; lane++)
+      lanes += (lane % 4 * area + pair_place(turn, 0, lane / 4)) % 32 == bank;
+    most = greatest(most, lanes);
+  }
+  return most;
+}
+constexpr int best_turn(int area) {
+  int best = 0;
+  for (int turn = 1; turn < 3; turn++)
+    if (bank_conflicts(turn, area) < bank_conflicts(best, area)) best = turn;
+  return best;
+}
+
 // A lane's pixels: two side by side in each of the instructions' rows. Of lane 4 g + i these are
 // rows g and g + 8 of an instruction, and its summed elements 2 i, 2 i + 1 and those eight on.
 template <class T, class t>
 struct ImagePixels {
   using Words = Word[t::rows][t::depths][4];
   int image[t::rows], pixel[t::rows];  // of a pair past the last image's those of the first
+  bool held[t::rows];                  // pairs of the block's images
   int summed;                          // the lane's first summed element of an instruction
 
   __device__ ImagePixels(int group, int of_group) : summed(of_group % 4 * 2) {
+    constexpr int turn = best_turn(t::area);
+    const int place = pair_place(turn, of_group / t::wavefront, of_group % t::wavefront / 4);
     DSCORE_UNROLL
     for (int r = 0; r < t::rows; r++) {
-      const int pair = (r * t::groups + group) * t::pairs_each + of_group / 4;
-      const bool there = pair < t::images * t::pairs;
-      image[r] = there ? pair / t::pairs : 0;
-      pixel[r] = there ? pair % t::pairs * 2 : 0;
+      const int pair = (r * t::groups + group) * t::pairs_each + place;
+      held[r] = pair < t::images * t::pairs;
+      image[r] = held[r] ? pair / t::pairs : 0;
+      pixel[r] = held[r] ? pair % t::pairs * 2 : 0;
     }
-  }
-  static __device__ bool held(int group, int of_group, int r) {
-    return (r * t::groups + group) * t::pairs_each + of_group / 4 < t::images * t::pairs;
   }
 
   // Two elements that lie side by side at a multiple of two.

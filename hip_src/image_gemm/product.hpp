@@ -198,30 +198,29 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
 
   __device__ void multiply_all(const Arguments &args) const {
     const int slice = thread / t::slice_threads, of_slice = thread % t::slice_threads;
-    const int group = of_slice / warpgroup_threads, of_group = thread % warpgroup_threads;
-    const Pixels pixels(group, of_group);
+    const Pixels pixels(of_slice / warpgroup_threads, of_slice % warpgroup_threads);
     Sums sums;
     accumulate(sums, pixels, slice);
     if constexpr (t::slices > 1)
       if (!join(sums, slice)) return;
-    put_results(args, sums, pixels, group, of_group);
+    put_results(args, sums, pixels);
     let_engine_see_lds();
     show(made);
   }
 
   // Results of a thread to LDS, where they lie as they will in memory.
-  __device__ void put_results(const Arguments &args, const Sums &sums, const Pixels &pixels,
-                              int group, int of_group) const {
+  __device__ void put_results(const Arguments &args, const Sums &sums,
+                              const Pixels &pixels) const {
     constexpr int together = t::area % 2 == 0 ? 2 : 1;
     T *results = reinterpret_cast<T *>(lds + t::results_at);
     DSCORE_UNROLL
     for (int i = 0; i < t::tile_n / 4; i++) {
-      const int within = i / 2 * 8 + of_group % 4 * 2 + i % 2, channel = first_n + within;
+      const int within = i / 2 * 8 + thread % 4 * 2 + i % 2, channel = first_n + within;
       if (Roles::m(s) % t::tile_n != 0 && channel >= Roles::m(s)) continue;
       const auto beside = Roles::template beside<T>(args, channel);
       DSCORE_UNROLL
       for (int r = 0; r < t::rows; r++) {
-        if (!Pixels::held(group, of_group, r) || pixels.image[r] >= images_there()) continue;
+        if (!pixels.held[r] || pixels.image[r] >= images_there()) continue;
         const int image = pixels.image[r], pixel = pixels.pixel[r];
         const int at = ((first_image + image) * Roles::m(s) + channel) * t::area + pixel;
         T *to = results + image * t::result_elements + within * t::area + pixel;

@@ -26,7 +26,9 @@ struct ImageGemmTiling {
   static_assert(Wavefront == 32, "warpgroups are NVIDIA's");
   static_assert(TileN % 8 == 0 && TileN <= most_box, "columns of one instruction");
   static_assert(Step % depth == 0 && Step <= most_box, "whole instructions");
-  static_assert(Stages >= 1, "a ring");
+  // Else a slice might take the bytes of another one's step for its own: it does not see the phases
+  // of barriers at which only others wait.
+  static_assert(Stages % Slices == 0, "buffers of a slice's own");
 };
 
 // What depends on the operation, too.

@@ -42,10 +42,12 @@ MOST_AREA = 1024
 _BESIDE, _MOST_BESIDE = 36, 80
 
 
-def _needed_stages(case: Case) -> Count:
-    """Buffers that a ring has at least: a slice waits for its next step before it lets go of one."""
-    steps = shape_of(case.problem, case.tiling).steps
-    return np.minimum(steps, case.tiling.slices + 1)
+def _stages(case: Case) -> Count:
+    """Buffers of the ring; too many where a slice has no two of its own, as it waits for its next
+    step before it lets go of one."""
+    t, steps = case.tiling, shape_of(case.problem, case.tiling).steps
+    alone = (remainder(t.stages, t.slices) != 0) | ((t.stages < 2 * t.slices) & (t.stages < steps))
+    return np.where(alone, MOST_STAGES + 1, t.stages)
 
 
 class ImageGemm(Algorithm):
@@ -76,9 +78,8 @@ class ImageGemm(Algorithm):
               lambda c: (c.tiling.slices, shape_of(c.problem, c.tiling).steps),
               lambda c: "each has a step"),
         Limit("E-STAGES", "stages", "", "",
-              lambda c: (np.where(c.tiling.stages < _needed_stages(c), MOST_STAGES + 1,
-                                  c.tiling.stages), MOST_STAGES),
-              lambda c: "all steps, or more than slices"),
+              lambda c: (_stages(c), MOST_STAGES),
+              lambda c: "as many for each slice, two or more but where there is one step of each"),
         Limit("E-SUMS", "sums of a lane", "", "",
               lambda c: (sums_of(shape_of(c.problem, c.tiling).rows, c.tiling), MOST_SUMS)),
         Limit("E-WORDS", "words of pixels of a lane", "", "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count
-from dscore.algorithms.image_gemm.tiling import DEPTH, shape_of, sums_of
+from dscore.algorithms.image_gemm.tiling import DEPTH, conflicts_of, shape_of, sums_of
 from dscore.algorithms.products import ring_waits
 from dscore.algorithms.warpgroup_gemm.tiling import WAVES
 from dscore.core.numerics import WORD_BYTES
@@ -22,11 +22,12 @@ def named(case: Case) -> dict[str, Count]:
     """The traffic of a case by the names of `Algorithm.traffic`."""
     t, shape = case.tiling, shape_of(case.problem, case.tiling)
     instructions = shape.rows * _steps_each(case) * t.step / DEPTH
-    # Of two banks that lanes of an instruction meet twice; an odd plane's second half is read twice.
-    pixels = instructions * 4 * (1 + (shape.area % 2) / 2) * 2
+    # An odd plane's second pixels are read apart.
+    reads = instructions * 4 * (1 + (shape.area % 2) / 2)
+    pixels = reads * conflicts_of(shape.area)
     # The units read filters for all lanes of a warpgroup.
     filters = instructions * t.tile_n * DEPTH / 2 / LDS_BANKS / WAVES
-    return {"LDS clocks": pixels + filters, "LDS reads": pixels / 2,
+    return {"LDS clocks": pixels + filters, "LDS reads": reads,
             "global stores": shape.results_bytes / (WORD_BYTES * LDS_BANKS * WAVES)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from dscore.algorithms.columns import distinct, grid, select
+from dscore.algorithms.columns import distinct, grid, remainder, select
 from dscore.algorithms.image_gemm.tiling import DEPTH, shape_of, sums_of
 from dscore.algorithms.warpgroup_gemm.tiling import ROW
 from dscore.core.device import Device
@@ -29,8 +29,9 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     of = shape_of(problem, c)
     keep = (of.rows * (c.groups - 1) < of.instructions) & (c.slices <= of.steps)
     keep &= (sums_of(of.rows, c) <= MOST_SUMS) & (words_of(of.rows, c) <= MOST_WORDS)
-    keep &= (c.stages > c.slices) | (c.stages == of.steps)
-    keep &= c.stages <= of.steps
+    keep &= (remainder(c.stages, c.slices) == 0) & (
+        (c.stages >= 2 * c.slices) | (c.stages >= of.steps))
+    keep &= c.stages < of.steps + c.slices
     return distinct(select(c, keep))
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
+from dscore.algorithms.base import LDS_BANKS
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES, ROW, ROW_BYTES, ROWS, WAVES
 from dscore.core.numerics import ACCUMULATOR
@@ -101,3 +105,15 @@ def shape_of(problem: ConvProblem, t: Any) -> ImageShape:
 def sums_of(rows: Count, t: Any) -> Count:
     """Sums of a lane that has so many instructions' rows."""
     return rows * floor_div(t.tile_n, 2)
+
+
+@cache
+def conflicts_of(area: int) -> int:
+    """Most lanes that read different words of one bank of LDS at once, of planes of so many pixels
+    (bank_conflicts in hip_src/image_gemm/pixels.hpp)."""
+    def most(place: Callable[[int], int]) -> int:
+        banks = Counter((lane % 4 * area + place(lane // 4)) % LDS_BANKS for lane in range(32))
+        return max(banks.values())
+
+    return min(most(lambda row: row), most(lambda row: 4 * row),
+               most(lambda row: row % 4 + row // 4 * 16))
