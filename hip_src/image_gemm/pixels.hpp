@@ -15,7 +15,7 @@ __host__ __device__ constexpr int pair_place(int turn, int wave, int row) {
                    : turn == 1 ? row * 4 + wave : wave * 4 + row % 4 + row / 4 * 16;
 }
 // Most lanes of a wavefront that read different words of a bank at once.
-constexpr int bank_conflicts(int turn, int area) {
+__host__ __device__ constexpr int bank_conflicts(int turn, int area) {
   int most = 0;
   for (int bank = 0; bank < 32; bank++) {
     int lanes = 0;
@@ -25,7 +25,7 @@ constexpr int bank_conflicts(int turn, int area) {
   }
   return most;
 }
-constexpr int best_turn(int area) {
+__host__ __device__ constexpr int best_turn(int area) {
   int best = 0;
   for (int turn = 1; turn < 3; turn++)
     if (bank_conflicts(turn, area) < bank_conflicts(best, area)) best = turn;
