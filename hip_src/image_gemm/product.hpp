@@ -127,52 +127,60 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   }
 
   using Sums = float[t::rows][t::tile_n / 2];
-  // Starts a step's products.
-  __device__ void multiply(Sums &sums, const typename Pixels::Words &words, int stage,
+  // Starts the products of a step's `depth`-th instruction.
+  __device__ void multiply(Sums &sums, const typename Pixels::Words &words, int stage, int depth,
                            bool further) const {
     const LdsOperand filters(filters_at(stage), swizzled_tile, t::filter_box * swizzled_row);
+    const LdsOperand columns =
+        filters.further(operand_place<T>(t::across, t::filter_box, depth * t::depth));
+    order_products();
     DSCORE_UNROLL
-    for (int i = 0; i < t::depths; i++) {
-      const LdsOperand columns = filters.further(operand_place<T>(t::across, t::filter_box,
-                                                                  i * t::depth));
-      DSCORE_UNROLL
-      for (int r = 0; r < t::rows; r++)
-        multiply_registers<T, t::tile_n, t::across>(sums[r], words[r][i], columns,
-                                                    further || i > 0);
-    }
+    for (int r = 0; r < t::rows; r++)
+      multiply_registers<T, t::tile_n, t::across>(sums[r], words[r], columns, further);
     commit_products();
   }
 
-  // The sums of a slice's steps: lanes read the pixels of the next one while the units multiply.
+  // The sums of a slice's steps: lanes read the pixels of the next instruction while the units
+  // multiply.
   __device__ void accumulate(Sums &sums, const Pixels &pixels, int slice) const {
     typename Pixels::Words words[2];
-    const auto take = [&](typename Pixels::Words &to, int step) {
+    const auto take = [&](typename Pixels::Words &to, int step, int depth) {
       const int stage = step % t::stages;
-      wait_barrier(full + stage, step / t::stages & 1);
-      pixels.read(to, planes_at(stage), summed_there(summed_of(step)));
+      if (depth == 0) wait_barrier(full + stage, step / t::stages & 1);
+      pixels.read(to, planes_at(stage), depth, summed_there(summed_of(step)));
     };
-    const auto add = [&](const typename Pixels::Words &own, typename Pixels::Words &next,
-                         int step) {
-      order_products();
-      multiply(sums, own, step % t::stages, step > slice);
-      if (step + t::slices < steps) take(next, step + t::slices);
-      wait_products<0>();
-      wavefront_barrier();
-      if (thread % t::wavefront == 0) arrive(empty + step % t::stages);
+    // First: where the step's first words are.
+    const auto add = [&](auto first, int step) {
+      DSCORE_UNROLL
+      for (int depth = 0; depth < t::depths; depth++) {
+        const int own = (decltype(first)::value + depth) % 2;
+        multiply(sums, words[own], step % t::stages, depth, step > slice || depth > 0);
+        wait_products<1>();
+        if (depth == 0 && step > slice) pass(empty + (step - t::slices) % t::stages);
+        if (depth + 1 < t::depths) take(words[1 - own], step, depth + 1);
+        else if (step + t::slices < steps) take(words[1 - own], step + t::slices, 0);
+      }
     };
-    take(words[0], slice);
-    DSCORE_ROLLED
-    for (int step = slice; step < steps; step += 2 * t::slices) {
-      add(words[0], words[1], step);
-      if (step + t::slices < steps) add(words[1], words[0], step + t::slices);
+    take(words[0], slice, 0);
+    if constexpr (t::depths % 2 == 0) {
+      DSCORE_ROLLED
+      for (int step = slice; step < steps; step += t::slices)
+        add(std::integral_constant<int, 0>{}, step);
+    } else {
+      DSCORE_ROLLED
+      for (int step = slice; step < steps; step += 2 * t::slices) {
+        add(std::integral_constant<int, 0>{}, step);
+        if (step + t::slices < steps) add(std::integral_constant<int, 1>{}, step + t::slices);
+      }
     }
+    wait_products<0>();
   }
-
-  // Lets others read what a wavefront's lanes have written to LDS.
-  __device__ void show(TransferBarrier *barrier) const {
+  // Of a wavefront whose lanes have all come here: with a step's buffer, or what they wrote to LDS.
+  __device__ void pass(TransferBarrier *barrier) const {
     wavefront_barrier();
     if (thread % t::wavefront == 0) arrive(barrier);
   }
+
   // Adds the slices' sums to the first one's; whether the thread is of that.
   __device__ bool join(Sums &sums, int slice) const {
     float *parts = reinterpret_cast<float *>(lds + t::shared_at) + thread % t::slice_threads;
@@ -186,7 +194,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     };
     if (slice > 0) {
       each(slice, [](float sum, float &part) { part = sum; });
-      show(shared);
+      pass(shared);
       return false;
     }
     wait_barrier(shared, 0);
@@ -205,7 +213,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       if (!join(sums, slice)) return;
     put_results(args, sums, pixels);
     let_engine_see_lds();
-    show(made);
+    pass(made);
   }
 
   // Results of a thread to LDS, where they lie as they will in memory.

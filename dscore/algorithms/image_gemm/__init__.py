@@ -23,9 +23,7 @@ from dscore.algorithms.image_gemm import cost
 from dscore.algorithms.image_gemm.space import (
     MOST_GROUPS,
     MOST_SUMS,
-    MOST_WORDS,
     columns_of,
-    words_of,
 )
 from dscore.algorithms.image_gemm.tiling import DEPTH, PAIR, ImageGemmTiling, shape_of, sums_of
 from dscore.algorithms.warpgroup_gemm import unmapped
@@ -38,8 +36,9 @@ MOST_STAGES = 8
 _EIGHT = 8
 # Pixels of a plane: of more, a block has no registers for whole images.
 MOST_AREA = 1024
-# Registers that nvcc takes beside sums and pixels, and at most (docs/registers.md).
-_BESIDE, _MOST_BESIDE = 36, 80
+# Registers for an instruction's pixels of a lane, of two instructions; that nvcc takes beside, and at
+# most (docs/registers.md).
+_WORDS, _BESIDE, _MOST_BESIDE = 8, 36, 80
 
 
 def _stages(case: Case) -> Count:
@@ -82,8 +81,6 @@ class ImageGemm(Algorithm):
               lambda c: "as many for each slice, two or more but where there is one step of each"),
         Limit("E-SUMS", "sums of a lane", "", "",
               lambda c: (sums_of(shape_of(c.problem, c.tiling).rows, c.tiling), MOST_SUMS)),
-        Limit("E-WORDS", "words of pixels of a lane", "", "",
-              lambda c: (words_of(shape_of(c.problem, c.tiling).rows, c.tiling), MOST_WORDS)),
     )
     spaces = (SpaceGenerator(True, columns_of),)
     compared = True  # small layers gemm_universal takes faster
@@ -126,11 +123,11 @@ class ImageGemm(Algorithm):
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         rows = shape_of(problem, t).rows
-        return sums_of(rows, t) + words_of(rows, t) + _BESIDE
+        return sums_of(rows, t) + _WORDS * rows + _BESIDE
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         rows = shape_of(problem, t).rows
-        return sums_of(rows, t) + words_of(rows, t) + _MOST_BESIDE
+        return sums_of(rows, t) + _WORDS * rows + _MOST_BESIDE
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         shape = shape_of(problem, t)

@@ -37,7 +37,7 @@ def templates(draw: Any, device: Device) -> Template:
     groups = draw(st.integers(1, min(MOST_GROUPS // slices, instructions)))
     rows = -(-instructions // groups)
     tile_n = _EIGHT * draw(st.integers(1, min(10, MOST_SUMS * 2 // rows // _EIGHT)))
-    step = DEPTH * draw(st.integers(1, max(min(5, 8 // rows), 1)))
+    step = DEPTH * draw(st.integers(1, 5))
     tiling = ImageGemmTiling(tile_n=tile_n, images=images, groups=groups, slices=slices, step=step,
                              stages=slices * draw(st.integers(2, 4 if slices < 3 else 2)))
     return ImageTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn, (height, width))

@@ -15,8 +15,8 @@ _STAGES = (1, 2, 3, 4, 6, 8)
 # Parts of the channels that tiles have, and the fewest and most channels of one.
 _PARTS, _FEWEST, _MOST = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24), 16, 256
 _EIGHT = 8
-# Warpgroups of a block; sums of a lane, and words of pixels that it holds of two steps.
-MOST_GROUPS, MOST_SUMS, MOST_WORDS = 4, 128, 64
+# Warpgroups of a block, and sums of a lane.
+MOST_GROUPS, MOST_SUMS = 4, 128
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
@@ -28,16 +28,11 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     c = select(c, (c.groups * c.slices <= MOST_GROUPS) & (c.images <= problem.batch))
     of = shape_of(problem, c)
     keep = (of.rows * (c.groups - 1) < of.instructions) & (c.slices <= of.steps)
-    keep &= (sums_of(of.rows, c) <= MOST_SUMS) & (words_of(of.rows, c) <= MOST_WORDS)
+    keep &= sums_of(of.rows, c) <= MOST_SUMS
     keep &= (remainder(c.stages, c.slices) == 0) & (
         (c.stages >= 2 * c.slices) | (c.stages >= of.steps))
     keep &= c.stages < of.steps + c.slices
     return distinct(select(c, keep))
-
-
-def words_of(rows: int, t: SimpleNamespace) -> int:
-    """Registers of a lane for the pixels of two steps."""
-    return 2 * rows * t.step // 4
 
 
 def _columns(channels: int) -> list[int]:
@@ -48,7 +43,7 @@ def _columns(channels: int) -> list[int]:
 
 
 def _steps(k: int) -> list[int]:
-    """Half a row of filters, a row, and two; all summed channels where they are few."""
+    """A row of filters, and two; all summed channels where they are few."""
     all_ = -(-k // DEPTH) * DEPTH
-    return sorted({step for step in (ROW // 2, ROW, 2 * ROW) if step < all_}
+    return sorted({step for step in (ROW, 2 * ROW) if step < all_}
                   | ({all_} if all_ <= 2 * ROW else set()))
