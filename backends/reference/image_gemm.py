@@ -3,8 +3,8 @@
 Order of additions, for one result: the products of its summed channels, ascending in each step,
 beginning with +0, those past the last +0 · +0; block ``r`` of images begins with the ``r``-th step,
 and goes on with the first after the last. Of the slices each has every so many-th of these; their
-sums are added in their order; then bias, then activation. Products are rounded before they are
-added. Here a step's filters lie in LDS row after row: what the kernel exchanges there, it reads
+sums are added in their order; then those of the blocks of a cluster, which share the steps; then
+bias, then activation. Products are rounded before they are added. Here a step's filters lie in LDS row after row: what the kernel exchanges there, it reads
 exchanged; and of a plane's pairs of pixels all lie there, those past the last one as zeros.
 """
 
@@ -55,7 +55,7 @@ class _Product(LockstepKernel):
         pair, of_pair = split(lane_ids(self.rows), PAIR)[::-1]
         self.image_of, self.pixel_of = pair // self.shape.pairs, of_pair + pair % (
             self.shape.pairs) * PAIR
-        require_launch(plan, self.tiles, int(self.shape.waves) * self.wavefront)
+        require_launch(plan, self.tiles * self.t.cluster, int(self.shape.waves) * self.wavefront)
 
     def allocate(self, blocks: Blocks) -> None:
         """The sums in registers; the ring, what slices hand over, results and barriers in LDS."""
@@ -65,10 +65,12 @@ class _Product(LockstepKernel):
         self.sums = blocks.registers("sums", int(shape.rows) * t.tile_n // 2, (
             blocks.count, lanes)).reshape(t.slices, blocks.count, self.rows, t.tile_n)
         self.stage = int(shape.stage_bytes) // size
-        blocks.lds_tile("the ring of buffers", t.stages * self.stage, self.element)
-        blocks.lds_tile("sums of slices", int(shape.shared_bytes) // size, self.element)
+        handed = int(shape.handed_bytes) // size
+        blocks.lds_tile("the ring of buffers", max(t.stages * self.stage, handed * (t.cluster > 1)),
+                        self.element)
+        blocks.lds_tile("sums of slices", (t.slices - 1) * handed, self.element)
         blocks.lds_tile("results", int(shape.results_bytes) // size, self.element)
-        blocks.lds_tile("barriers", 2 * (t.stages + 1) * BARRIER_BYTES // size, self.element)
+        blocks.lds_tile("barriers", (2 * t.stages + 3) * BARRIER_BYTES // size, self.element)
 
     def run(self, block: Ints) -> None:
         """The blocks numbered *block*."""
@@ -78,15 +80,19 @@ class _Product(LockstepKernel):
         self.held = ((self.image_of < self.t.images) & (self.image < self.problem.batch)
                      & (self.pixel_of < self.shape.area))
         self.blocks.begin()
-        self._accumulate()
-        self._store()
+        sums: Floats | int = 0
+        for rank in range(self.t.cluster):
+            sums = self._accumulate(rank) + sums
+        self._store(np.asarray(sums))
 
-    def _accumulate(self) -> None:
-        """The steps of a block, each of its slice's."""
-        t, shape, steps = self.t, self.shape, int(self.shape.steps)
+    def _accumulate(self, rank: int) -> Floats:
+        """The sums of a block of the cluster: of its steps, each of its slice's."""
+        t, shape = self.t, self.shape
+        first = rank * int(shape.steps)
+        steps = min(int(shape.steps), int(shape.all_steps) - first)
         self.sums.fill(0)
         for step in range(steps):
-            turned = (step + self.image_tile) % steps
+            turned = first + (step + self.image_tile) % steps
             ring = step % t.stages * self.stage
             filters = self._filters(turned, ring)
             planes = self._planes(turned, ring + int(shape.filter_bytes) // self.element.bytes)
@@ -94,6 +100,10 @@ class _Product(LockstepKernel):
             product = np.empty_like(sums)
             for k in range(t.step):
                 self.blocks.fma(sums, planes[:, :, k, None], filters[:, None, :, k], product)
+        sums = self.sums[0].copy()
+        for other in self.sums[1:]:
+            sums += other
+        return sums
 
     def _filters(self, step: Ints, to: int) -> Floats:
         """A step's filters, by way of LDS: channels of results by summed ones."""
@@ -130,16 +140,13 @@ class _Product(LockstepKernel):
         self.blocks.lds_read(tile, Addresses(words), to, element=self.element)
         return tile.reshape(at.shape)
 
-    def _store(self) -> None:
-        """The slices' sums, the epilogue, and the stores of results."""
-        sums = self.sums[0]
-        for other in self.sums[1:]:
-            sums = sums + other
+    def _store(self, sums: Floats) -> None:
+        """The epilogue, and the stores of results."""
         channel = self.first_n.reshape(-1, 1, 1) + lane_ids(self.t.tile_n)
         held = self.held[:, :, None] & (channel < self.shape.m)
         at = Addresses(*np.broadcast_arrays(
             (self.image[:, :, None] * self.shape.m + channel) * self.shape.area
             + self.pixel_of[:, None], held))
         if self.problem.operation == "conv":
-            sums = self.epilogue(self.blocks, sums.copy(), np.broadcast_to(channel, sums.shape), at)
+            sums = self.epilogue(self.blocks, sums, np.broadcast_to(channel, sums.shape), at)
         self.blocks.store(self.out, at, sums)

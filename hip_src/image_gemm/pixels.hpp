@@ -36,7 +36,7 @@ __host__ __device__ constexpr int best_turn(int area) {
 // rows g and g + 8 of an instruction, and its summed elements 2 i, 2 i + 1 and those eight on.
 template <class T, class t>
 struct ImagePixels {
-  using Words = Word[t::rows][4];  // of an instruction
+  using Words = Word[t::together][t::rows][4];  // of several instructions
   int image[t::rows], pixel[t::rows];  // of a pair past the last image's those of the first
   bool held[t::rows];                  // pairs of the block's images
   int summed;                          // the lane's first summed element of an instruction
@@ -69,18 +69,22 @@ struct ImagePixels {
       second = even >> 16 | behind << 16;
     }
   }
-  // Those of a step's `depth`-th instruction; the first `there` summed elements of it are there.
+  // Those of a step from the `depth`-th instruction on; the first `there` summed elements of the
+  // step are there.
   __device__ void read(Words &words, const T *planes, int depth, int there) const {
     DSCORE_UNROLL
-    for (int r = 0; r < t::rows; r++) {
-      const T *own = planes + image[r] * t::image_elements + summed * t::area + pixel[r];
+    for (int i = 0; i < t::together; i++)
       DSCORE_UNROLL
-      for (int half = 0; half < 2; half++) {
-        const int first = depth * t::depth + half * t::depth / 2;
-        read_pair(words[r][2 * half], words[r][2 * half + 1], own + first * t::area);
-        if (first >= there) words[r][2 * half] = words[r][2 * half + 1] = 0;
+      for (int r = 0; r < t::rows; r++) {
+        const T *own = planes + image[r] * t::image_elements + summed * t::area + pixel[r];
+        Word *to = words[i][r];
+        DSCORE_UNROLL
+        for (int half = 0; half < 2; half++) {
+          const int first = (depth + i) * t::depth + half * t::depth / 2;
+          read_pair(to[2 * half], to[2 * half + 1], own + first * t::area);
+          if (first >= there) to[2 * half] = to[2 * half + 1] = 0;
+        }
       }
-    }
   }
 };
 

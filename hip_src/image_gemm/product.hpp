@@ -11,7 +11,8 @@
 //
 // Order of additions, as the reference backend has it: step by step, in the order of the summed
 // channels in each; the r-th block of images begins with the r-th step, and goes on with the first
-// after the last. A slice has every slices-th of these; then the slices' sums, ascending.
+// after the last. A slice has every slices-th of these; then the slices' sums, ascending; then those
+// of the blocks of a cluster, which share the steps, and each of which adds those of some channels.
 #pragma once
 
 #include "image_gemm/pixels.hpp"
@@ -32,7 +33,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     TensorMap filters;
   };
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
-  static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
+  static constexpr int lds_bytes = t::lds_bytes, alignment = 16, cluster = t::cluster;
   static_assert(sizeof(T) == 2, "elements of 16 bits");
 
   static __host__ __device__ int tiles_n(const Shape &s) {
@@ -43,7 +44,10 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   }
   // Tiles of channels fastest: blocks that read the same images follow one another.
   static __host__ __device__ int blocks(const Shape &s) {
-    return tiles_n(s) * ceil_div(s.batch, t::images);
+    return cluster * tiles_n(s) * ceil_div(s.batch, t::images);
+  }
+  static __host__ __device__ int steps_each(const Shape &s) {
+    return ceil_div(all_steps(s), cluster);
   }
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
     return map_operand<T>(maps.filters, Roles::filters(args), Roles::m(s), Roles::k(s), t::across,
@@ -52,24 +56,26 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
 
   const Shape &s;
   const Maps &maps;
-  int thread, first_image, first_n, steps, rotation;
+  int thread, rank, tile, first_image, first_n, first_step, steps, rotation;
   unsigned char *lds;
-  TransferBarrier *full, *empty, *shared, *made;
+  TransferBarrier *full, *empty, *shared, *read, *made;
 
   __device__ ImageProducts(const Arguments &, const Shape &shape, const Maps &maps_)
-      : s(shape), maps(maps_), thread(threadIdx.x),
-        first_image(blockIdx.x / tiles_n(shape) * t::images),
-        first_n(blockIdx.x % tiles_n(shape) * t::tile_n), steps(all_steps(shape)),
-        rotation(steps > 1 ? blockIdx.x / tiles_n(shape) % steps : 0),
+      : s(shape), maps(maps_), thread(threadIdx.x), rank(blockIdx.x % cluster),
+        tile(blockIdx.x / cluster), first_image(tile / tiles_n(shape) * t::images),
+        first_n(tile % tiles_n(shape) * t::tile_n), first_step(rank * steps_each(shape)),
+        steps(least(steps_each(shape), all_steps(shape) - first_step)),
+        rotation(steps > 1 ? tile / tiles_n(shape) % steps : 0),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages),
-        shared(empty + t::stages), made(shared + 1) {
+        shared(empty + t::stages), read(shared + 1), made(read + 1) {
     constexpr int wavefronts = t::slice_threads / t::wavefront;
     if (thread == t::consumers) {
       prefetch_map(maps.filters);
       prepare_barriers(full, t::stages, 1);
       prepare_barriers(empty, t::stages, wavefronts);
       if (t::slices > 1) prepare_barriers(shared, 1, (t::slices - 1) * wavefronts);
+      if (cluster > 1) prepare_barriers(read, 1, wavefronts);
       prepare_barriers(made, 1, wavefronts);
     }
     __syncthreads();
@@ -88,7 +94,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   // The first summed element of a step, and how many it has.
   __device__ int summed_of(int step) const {
     const int next = step + rotation;
-    return (next < steps ? next : next - steps) * t::step;
+    return (first_step + (next < steps ? next : next - steps)) * t::step;
   }
   __device__ int summed_there(int summed) const {
     return Roles::k(s) % t::step == 0 ? t::step : least(t::step, Roles::k(s) - summed);
@@ -127,42 +133,47 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   }
 
   using Sums = float[t::rows][t::tile_n / 2];
-  // Starts the products of a step's `depth`-th instruction.
+  // Starts the products of a step from the `depth`-th instruction on.
   __device__ void multiply(Sums &sums, const typename Pixels::Words &words, int stage, int depth,
                            bool further) const {
     const LdsOperand filters(filters_at(stage), swizzled_tile, t::filter_box * swizzled_row);
-    const LdsOperand columns =
-        filters.further(operand_place<T>(t::across, t::filter_box, depth * t::depth));
     order_products();
     DSCORE_UNROLL
-    for (int r = 0; r < t::rows; r++)
-      multiply_registers<T, t::tile_n, t::across>(sums[r], words[r], columns, further);
+    for (int i = 0; i < t::together; i++) {
+      const LdsOperand columns = filters.further(
+          operand_place<T>(t::across, t::filter_box, (depth + i) * t::depth));
+      DSCORE_UNROLL
+      for (int r = 0; r < t::rows; r++)
+        multiply_registers<T, t::tile_n, t::across>(sums[r], words[i][r], columns,
+                                                    further || i > 0);
+    }
     commit_products();
   }
 
-  // The sums of a slice's steps: lanes read the pixels of the next instruction while the units
+  // The sums of a slice's steps: lanes read the pixels of the next instructions while the units
   // multiply.
   __device__ void accumulate(Sums &sums, const Pixels &pixels, int slice) const {
     typename Pixels::Words words[2];
-    const auto take = [&](typename Pixels::Words &to, int step, int depth) {
+    constexpr int turns = t::depths / t::together;  // of reading, in a step
+    const auto take = [&](typename Pixels::Words &to, int step, int turn) {
       const int stage = step % t::stages;
-      if (depth == 0) wait_barrier(full + stage, step / t::stages & 1);
-      pixels.read(to, planes_at(stage), depth, summed_there(summed_of(step)));
+      if (turn == 0) wait_barrier(full + stage, step / t::stages & 1);
+      pixels.read(to, planes_at(stage), turn * t::together, summed_there(summed_of(step)));
     };
     // First: where the step's first words are.
     const auto add = [&](auto first, int step) {
       DSCORE_UNROLL
-      for (int depth = 0; depth < t::depths; depth++) {
-        const int own = (decltype(first)::value + depth) % 2;
-        multiply(sums, words[own], step % t::stages, depth, step > slice || depth > 0);
+      for (int turn = 0; turn < turns; turn++) {
+        const int own = (decltype(first)::value + turn) % 2;
+        multiply(sums, words[own], step % t::stages, turn * t::together, step > slice || turn > 0);
         wait_products<1>();
-        if (depth == 0 && step > slice) pass(empty + (step - t::slices) % t::stages);
-        if (depth + 1 < t::depths) take(words[1 - own], step, depth + 1);
+        if (turn == 0 && step > slice) pass(empty + (step - t::slices) % t::stages);
+        if (turn + 1 < turns) take(words[1 - own], step, turn + 1);
         else if (step + t::slices < steps) take(words[1 - own], step + t::slices, 0);
       }
     };
     take(words[0], slice, 0);
-    if constexpr (t::depths % 2 == 0) {
+    if constexpr (turns % 2 == 0) {
       DSCORE_ROLLED
       for (int step = slice; step < steps; step += t::slices)
         add(std::integral_constant<int, 0>{}, step);
@@ -204,53 +215,97 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     return true;
   }
 
+  // Hands a thread's sums over to the blocks of the cluster, in place of the ring.
+  __device__ float *handed() const { return reinterpret_cast<float *>(lds) + thread; }
+  __device__ void hand_over(const Sums &sums) const {
+    pass(read);
+    wait_barrier(read, 0);
+    DSCORE_UNROLL
+    for (int r = 0; r < t::rows; r++)
+      DSCORE_UNROLL
+      for (int i = 0; i < t::tile_n / 2; i++)
+        handed()[(r * (t::tile_n / 2) + i) * t::slice_threads] = sums[r][i];
+  }
+  // Adds the cluster's sums of the block's share of the channels.
+  using Share = float[t::rows][t::share / 2];
+  __device__ void add_shares(Share &sums) const {
+    DSCORE_UNROLL
+    for (int r = 0; r < t::rows; r++)
+      DSCORE_UNROLL
+      for (int i = 0; i < t::share / 2; i++) {
+        const float *from =
+            handed() + (r * (t::tile_n / 2) + rank * (t::share / 2) + i) * t::slice_threads;
+        sums[r][i] = read_of_block(from, 0);
+        DSCORE_UNROLL
+        for (int other = 1; other < cluster; other++) sums[r][i] += read_of_block(from, other);
+      }
+  }
+
   __device__ void multiply_all(const Arguments &args) const {
     const int slice = thread / t::slice_threads, of_slice = thread % t::slice_threads;
     const Pixels pixels(of_slice / warpgroup_threads, of_slice % warpgroup_threads);
     Sums sums;
     accumulate(sums, pixels, slice);
-    if constexpr (t::slices > 1)
-      if (!join(sums, slice)) return;
-    put_results(args, sums, pixels);
+    bool first = true;
+    if constexpr (t::slices > 1) first = join(sums, slice);
+    if constexpr (cluster == 1) {
+      if (first) put_results(args, sums, pixels);
+    } else {
+      if (first) hand_over(sums);
+      cluster_barrier();
+      Share share;
+      if (first) {
+        add_shares(share);
+        put_results(args, share, pixels);
+      }
+    }
+    if (!first) return;
     let_engine_see_lds();
     pass(made);
   }
 
+  __device__ int share_n() const { return first_n + rank * t::share; }
   // Results of a thread to LDS, where they lie as they will in memory.
-  __device__ void put_results(const Arguments &args, const Sums &sums,
+  __device__ void put_results(const Arguments &args, const Share &sums,
                               const Pixels &pixels) const {
-    constexpr int together = t::area % 2 == 0 ? 2 : 1;
-    T *results = reinterpret_cast<T *>(lds + t::results_at);
     DSCORE_UNROLL
-    for (int i = 0; i < t::tile_n / 4; i++) {
-      const int within = i / 2 * 8 + thread % 4 * 2 + i % 2, channel = first_n + within;
+    for (int i = 0; i < t::share / 4; i++) {
+      const int within = i / 2 * 8 + thread % 4 * 2 + i % 2, channel = share_n() + within;
       if (Roles::m(s) % t::tile_n != 0 && channel >= Roles::m(s)) continue;
       const auto beside = Roles::template beside<T>(args, channel);
       DSCORE_UNROLL
       for (int r = 0; r < t::rows; r++) {
         if (!pixels.held[r] || pixels.image[r] >= images_there()) continue;
-        const int image = pixels.image[r], pixel = pixels.pixel[r];
-        const int at = ((first_image + image) * Roles::m(s) + channel) * t::area + pixel;
-        T *to = results + image * t::result_elements + within * t::area + pixel;
         // The sums of its two pixels, eight rows apart.
         const float two[2] = {sums[r][i / 2 * 4 + i % 2], sums[r][i / 2 * 4 + 2 + i % 2]};
-        DSCORE_UNROLL
-        for (int j = 0; j < 2; j += together)
-          if (t::area % 2 == 0 || pixel + j < t::area)
-            write_vector(to + j, Roles::template results_of<T, together>(args, at + j, two + j,
-                                                                         beside));
+        put_pair(args, two, beside, pixels.image[r], pixels.pixel[r], channel, within);
       }
     }
   }
+  // The results of two pixels of a channel; an odd plane lacks the last one's second, and its second
+  // channel's words are no words of LDS.
+  template <class Beside>
+  __device__ void put_pair(const Arguments &args, const float (&sums)[2], const Beside &beside,
+                           int image, int pixel, int channel, int within) const {
+    const int at = ((first_image + image) * Roles::m(s) + channel) * t::area + pixel;
+    T *to = reinterpret_cast<T *>(lds + t::results_at) + image * t::result_elements +
+            within * t::area + pixel;
+    constexpr int together = t::area % 2 == 0 ? 2 : 1;
+    DSCORE_UNROLL
+    for (int j = 0; j < 2; j += together)
+      if (t::area % 2 == 0 || pixel + j < t::area)
+        write_vector(to + j,
+                     Roles::template results_of<T, together>(args, at + j, sums + j, beside));
+  }
   // One thread: the planes of a block's results, which follow one another in each image.
   __device__ void store_all(const Arguments &args) const {
-    const int channels = least(t::tile_n, Roles::m(s) - first_n);
+    const int channels = least(t::share, Roles::m(s) - share_n());
     wait_barrier(made, 0);
     DSCORE_UNROLL
     for (int e = 0; e < t::images; e++)
-      if (e < images_there())
+      if (e < images_there() && channels > 0)
         store_span(static_cast<T *>(args.out) +
-                       ((first_image + e) * Roles::m(s) + first_n) * t::area,
+                       ((first_image + e) * Roles::m(s) + share_n()) * t::area,
                    reinterpret_cast<const T *>(lds + t::results_at) + e * t::result_elements,
                    channels * t::area * static_cast<int>(sizeof(T)));
     commit_stores();
@@ -260,10 +315,17 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   __device__ void run(const Arguments &args) {
     if (thread < t::consumers) {
       multiply_all(args);
-    } else if (thread == t::consumers) {
-      copy_all(args);
-      store_all(args);
+    } else {
+      if (thread == t::consumers) copy_all(args);
+      if constexpr (cluster > 1) {
+        wavefront_barrier();
+        cluster_barrier();
+      }
+      if (thread == t::consumers) store_all(args);
+      if constexpr (cluster > 1) wavefront_barrier();
     }
+    // A block's LDS is there for as long as the block is.
+    if constexpr (cluster > 1) cluster_barrier();
   }
 };
 

@@ -7,12 +7,17 @@
 
 namespace dscore {
 
+constexpr int largest_divisor(int of, int most) {
+  while (of % most != 0) most--;
+  return most;
+}
+
 // Area, of the image: pixels of a plane.
-template <int TileN, int Images, int Groups, int Slices, int Step, int Stages, int Area, int Layout,
-          int Wavefront>
+template <int TileN, int Images, int Groups, int Slices, int Step, int Stages, int Cluster, int Area,
+          int Layout, int Wavefront>
 struct ImageGemmTiling {
   static constexpr int tile_n = TileN, images = Images, groups = Groups, slices = Slices;
-  static constexpr int step = Step, stages = Stages, area = Area;
+  static constexpr int step = Step, stages = Stages, cluster = Cluster, area = Area;
   static constexpr int layout = Layout, wavefront = Wavefront;
   // A lane has two pixels side by side, of which a plane of odd pixels lacks one; an instruction's
   // 64 rows are 32 of these pairs. Each warpgroup of a slice has `rows` instructions' rows.
@@ -23,12 +28,15 @@ struct ImageGemmTiling {
   static constexpr int consumers = Slices * slice_threads, threads = consumers + Wavefront;
   // Of elements of 16 bits: in a row of LDS, and in an instruction along the sum.
   static constexpr int row = swizzled_row / 2, depth = 16, depths = Step / depth;
+  // Instructions whose pixels a lane reads together: as many as have 16 words.
+  static constexpr int together = largest_divisor(depths, greatest(4 / rows, 1));
   static_assert(Wavefront == 32, "warpgroups are NVIDIA's");
   static_assert(TileN % 8 == 0 && TileN <= most_box, "columns of one instruction");
   static_assert(Step % depth == 0 && Step <= most_box, "whole instructions");
   // Else a slice might take the bytes of another one's step for its own: it does not see the phases
   // of barriers at which only others wait.
-  static_assert(Stages % Slices == 0, "buffers of a slice's own");
+  static_assert(Stages >= 1 && Stages % Slices == 0, "buffers of a slice's own");
+  static_assert(TileN % (8 * Cluster) == 0, "channels of a block of the cluster");
 };
 
 // What depends on the operation, too.
@@ -44,16 +52,18 @@ struct ImageGemmShape : Tiling {
   static constexpr int image_elements = t::step * t::area;
   static constexpr int stage_bytes =
       ceil_div(filter_bytes + t::images * image_elements * 2, swizzled_tile) * swizzled_tile;
-  // Sums that slices hand over, of a thread of the first one side by side in steps of its slice.
+  // Sums that a thread hands over to other slices, and to other blocks of a cluster, in place of the
+  // ring, when that has been read.
   static constexpr int sums = t::rows * t::tile_n / 2;
-  static constexpr int shared_at = t::stages * stage_bytes;
-  static constexpr int shared_bytes = (t::slices - 1) * t::slice_threads * sums * 4;
-  // Planes of results, as they will lie in memory.
-  static constexpr int results_at = shared_at + shared_bytes;
-  static constexpr int result_elements = t::tile_n * t::area;
+  static constexpr int handed_bytes = t::slice_threads * sums * 4;
+  static constexpr int shared_at =
+      greatest(t::stages * stage_bytes, t::cluster > 1 ? handed_bytes : 0);
+  // Planes of a block's share of the results, as they will lie in memory.
+  static constexpr int share = t::tile_n / t::cluster, result_elements = share * t::area;
+  static constexpr int results_at = shared_at + (t::slices - 1) * handed_bytes;
   static constexpr int barriers_at = results_at + t::images * result_elements * 2;
   static constexpr int lds_bytes =
-      barriers_at + 2 * (t::stages + 1) * static_cast<int>(sizeof(TransferBarrier));
+      barriers_at + (2 * t::stages + 3) * static_cast<int>(sizeof(TransferBarrier));
 };
 
 }  // namespace dscore

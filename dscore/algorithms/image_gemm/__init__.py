@@ -18,6 +18,7 @@ from dscore.algorithms.base import (
     require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div, remainder
+from dscore.algorithms.gemm import CLUSTER_LIMIT
 from dscore.algorithms.gemm_universal.tiling import channels_last
 from dscore.algorithms.image_gemm import cost
 from dscore.algorithms.image_gemm.space import (
@@ -36,9 +37,9 @@ MOST_STAGES = 8
 _EIGHT = 8
 # Pixels of a plane: of more, a block has no registers for whole images.
 MOST_AREA = 1024
-# Registers for an instruction's pixels of a lane, of two instructions; that nvcc takes beside, and at
-# most (docs/registers.md).
-_WORDS, _BESIDE, _MOST_BESIDE = 8, 36, 80
+# Registers of pixels, of two turns of reading; that nvcc takes beside, and at most
+# (docs/registers.md).
+_WORDS, _BESIDE, _MOST_BESIDE = 32, 28, 80
 
 
 def _stages(case: Case) -> Count:
@@ -73,9 +74,13 @@ class ImageGemm(Algorithm):
         Limit("E-IDLE", "warpgroups of a slice", "", "",
               lambda c: (c.tiling.groups, shape_of(c.problem, c.tiling).instructions),
               lambda c: f"each has pixels, {ROWS} or fewer"),
+        CLUSTER_LIMIT,
+        Limit("E-SHARES", "part shares", "", "",
+              lambda c: (remainder(c.tiling.tile_n, _EIGHT * c.tiling.cluster), 0),
+              lambda c: f"channels that a block of a cluster adds, by {_EIGHT}"),
         Limit("E-SLICES", "slices", "", "",
-              lambda c: (c.tiling.slices, shape_of(c.problem, c.tiling).steps),
-              lambda c: "each has a step"),
+              lambda c: (c.tiling.slices, shape_of(c.problem, c.tiling).fewest_steps),
+              lambda c: "each has a step, in the last block of a cluster too"),
         Limit("E-STAGES", "stages", "", "",
               lambda c: (_stages(c), MOST_STAGES),
               lambda c: "as many for each slice, two or more but where there is one step of each"),
@@ -103,17 +108,17 @@ class ImageGemm(Algorithm):
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         shape = shape_of(problem, t)
-        return int(ceil_div(shape.steps, t.slices) * t.step + t.slices)
+        return int(ceil_div(shape.steps, t.slices) * t.step + t.slices + t.cluster - 1)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t)
-        blocks, sums = shape.tiles_n * shape.tiles_i, sums_of(shape.rows, t)
+        blocks, sums = t.cluster * shape.tiles_n * shape.tiles_i, sums_of(shape.rows, t)
         depth = shape.steps * t.step / t.slices
         return Footprint(
             threads=shape.waves * wavefront, waves=shape.waves, lds_bytes=shape.lds_bytes,
             registers=sums + COMPILER_REGISTERS, blocks=blocks,
-            utilisation=problem.macs / (blocks * t.groups * shape.rows * ROWS * t.tile_n
-                                        * (shape.steps * t.step)),
+            utilisation=problem.macs / (shape.tiles_n * shape.tiles_i * t.groups * shape.rows * ROWS
+                                        * t.tile_n * (shape.all_steps * t.step)),
             fmas=sums * depth,
             # The units read filters for all lanes of a warpgroup.
             operand_loads=(ROWS * shape.rows + t.tile_n) / (ROWS * PAIR) * depth)
@@ -122,12 +127,10 @@ class ImageGemm(Algorithm):
         return "matrix16"
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        rows = shape_of(problem, t).rows
-        return sums_of(rows, t) + _WORDS * rows + _BESIDE
+        return sums_of(shape_of(problem, t).rows, t) + _WORDS + _BESIDE
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        rows = shape_of(problem, t).rows
-        return sums_of(rows, t) + _WORDS * rows + _MOST_BESIDE
+        return sums_of(shape_of(problem, t).rows, t) + _WORDS + _MOST_BESIDE
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         shape = shape_of(problem, t)
@@ -142,7 +145,7 @@ class ImageGemm(Algorithm):
 
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
-        return (t.tile_n, t.images, t.groups, t.slices, t.step, t.stages,
+        return (t.tile_n, t.images, t.groups, t.slices, t.step, t.stages, t.cluster,
                 shape_of(plan.problem, t).area, f"DSCORE_{plan.problem.spec.layout.upper()}",
                 plan.device.wavefront)
 
@@ -161,7 +164,8 @@ class ImageGemm(Algorithm):
         shape = shape_of(plan.problem, t)
         summed = "input channels" if shape.along else "output channels"
         shares = f"; {t.slices} slices share the steps" * (t.slices > 1)
+        cluster = f"{t.cluster} (sharing the steps) x " * (t.cluster > 1)
         return [f"a warpgroup: {shape.rows} x {ROWS} pixels x {t.tile_n} channels",
                 f"a block: {t.images} (images) x {shape.area} pixels x {t.tile_n} channels; "
                 f"{t.step} {summed} a step{shares}",
-                f"the grid: {shape.tiles_n} (channels) x {shape.tiles_i} (images) blocks"]
+                f"the grid: {cluster}{shape.tiles_n} (channels) x {shape.tiles_i} (images) blocks"]

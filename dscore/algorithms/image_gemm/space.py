@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from dscore.algorithms.columns import distinct, grid, remainder, select
+from dscore.algorithms.columns import distinct, grid, powers_of_two, remainder, select
 from dscore.algorithms.image_gemm.tiling import DEPTH, shape_of, sums_of
 from dscore.algorithms.warpgroup_gemm.tiling import ROW
 from dscore.core.device import Device
@@ -22,16 +22,20 @@ MOST_GROUPS, MOST_SUMS = 4, 128
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Blocks of up to four warpgroups, all of which have pixels or steps."""
     shape = shape_of(problem, SimpleNamespace(tile_n=8, images=1, groups=1, slices=1, step=DEPTH,
-                                              stages=1))
+                                              stages=1, cluster=1))
     c = grid(tile_n=_columns(shape.m), images=_IMAGES, groups=_GROUPS, slices=_SLICES,
-             step=_steps(shape.k), stages=_STAGES)
+             step=_steps(shape.k), stages=_STAGES,
+             cluster=powers_of_two(device.cluster_blocks))
     c = select(c, (c.groups * c.slices <= MOST_GROUPS) & (c.images <= problem.batch))
     of = shape_of(problem, c)
-    keep = (of.rows * (c.groups - 1) < of.instructions) & (c.slices <= of.steps)
+    keep = (of.rows * (c.groups - 1) < of.instructions) & (c.slices <= of.fewest_steps)
     keep &= sums_of(of.rows, c) <= MOST_SUMS
     keep &= (remainder(c.stages, c.slices) == 0) & (
         (c.stages >= 2 * c.slices) | (c.stages >= of.steps))
     keep &= c.stages < of.steps + c.slices
+    tiles = of.tiles_n * of.tiles_i
+    keep &= (c.cluster == 1) | ((remainder(c.tile_n, _EIGHT * c.cluster) == 0)
+                                & (tiles <= device.compute_units))
     return distinct(select(c, keep))
 
 

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+import numpy as np
+
 from dscore.algorithms.base import LDS_BANKS
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES, ROW, ROW_BYTES, ROWS, WAVES
+from dscore.core.device import MATRIX_WAVEFRONT
 from dscore.core.numerics import ACCUMULATOR
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
@@ -27,7 +30,8 @@ class ImageGemmTiling(Tiling):
 
     A block computes `tile_n` channels of all pixels of `images` images, which `groups` warpgroups
     share. The summed channels come `step` at a time through a ring of `stages` LDS buffers, which a
-    further wavefront fills by the copy engine. `slices` times as many warpgroups share the steps.
+    further wavefront fills by the copy engine. `slices` times as many warpgroups share the steps, and the
+    blocks of a `cluster` do.
     """
 
     tile_n: int
@@ -36,6 +40,7 @@ class ImageGemmTiling(Tiling):
     slices: int
     step: int
     stages: int
+    cluster: int = 1
 
     algorithm: ClassVar[str] = "image_gemm"
 
@@ -45,11 +50,12 @@ class ImageGemmTiling(Tiling):
 
         >>> ImageGemmTiling(64, 4, 2, 1, 64, 4).name
         'image_gemm_n64_i4_g2_k64x4'
-        >>> ImageGemmTiling(64, 1, 1, 2, 64, 4).name
-        'image_gemm_n64_i1_g1_s2_k64x4'
+        >>> ImageGemmTiling(64, 1, 1, 2, 64, 4, 8).name
+        'image_gemm_n64_i1_g1_s2_k64x4_c8'
         """
         return (f"image_gemm_n{self.tile_n}_i{self.images}_g{self.groups}"
-                f"{f'_s{self.slices}' if self.slices > 1 else ''}_k{self.step}x{self.stages}")
+                f"{f'_s{self.slices}' if self.slices > 1 else ''}_k{self.step}x{self.stages}"
+                f"{f'_c{self.cluster}' if self.cluster > 1 else ''}")
 
 
 @dataclass(frozen=True)
@@ -68,9 +74,11 @@ class ImageShape:
     plane_bytes: Count
     stage_bytes: Count
     results_bytes: Count
-    shared_bytes: Count  # sums that slices hand over
+    handed_bytes: Count  # sums of a slice
     lds_bytes: Count
-    steps: Count
+    all_steps: Count
+    steps: Count  # of a block
+    fewest_steps: Count  # of the last one of a cluster
     tiles_n: Count
     tiles_i: Count  # of images
 
@@ -89,16 +97,19 @@ def shape_of(problem: ConvProblem, t: Any) -> ImageShape:
                                 else ceil_div(t.tile_n, ROW) * t.step)
     plane_bytes = t.images * t.step * area * spec.element.bytes
     stage_bytes = ceil_div(filter_bytes + plane_bytes, _TILE_BYTES) * _TILE_BYTES
-    results_bytes = t.images * t.tile_n * area * spec.element.bytes
-    threads = WAVES * 32 * t.groups
-    shared_bytes = (t.slices - 1) * threads * sums_of(rows, t) * ACCUMULATOR.bytes
+    results_bytes = t.images * floor_div(t.tile_n, t.cluster) * area * spec.element.bytes
+    handed_bytes = WAVES * MATRIX_WAVEFRONT * t.groups * sums_of(rows, t) * ACCUMULATOR.bytes
+    ring_bytes = np.maximum(t.stages * stage_bytes, handed_bytes * (t.cluster > 1))
+    all_steps = ceil_div(k, t.step)
+    steps = ceil_div(all_steps, t.cluster)
     return ImageShape(
         m=m, k=k, area=area, along=along, pairs=pairs, instructions=instructions, rows=rows,
         waves=WAVES * t.groups * t.slices + 1, filter_bytes=filter_bytes, plane_bytes=plane_bytes,
-        stage_bytes=stage_bytes, results_bytes=results_bytes, shared_bytes=shared_bytes,
-        lds_bytes=(t.stages * stage_bytes + shared_bytes + results_bytes
-                   + 2 * (t.stages + 1) * BARRIER_BYTES),
-        steps=ceil_div(k, t.step), tiles_n=ceil_div(m, t.tile_n),
+        stage_bytes=stage_bytes, results_bytes=results_bytes, handed_bytes=handed_bytes,
+        lds_bytes=(ring_bytes + (t.slices - 1) * handed_bytes + results_bytes
+                   + (2 * t.stages + 3) * BARRIER_BYTES),
+        all_steps=all_steps, steps=steps, fewest_steps=all_steps - (t.cluster - 1) * steps,
+        tiles_n=ceil_div(m, t.tile_n),
         tiles_i=ceil_div(problem.batch, t.images))
 
 
