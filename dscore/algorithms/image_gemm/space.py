@@ -13,6 +13,7 @@ from dscore.core.problem import ConvProblem
 _IMAGES, _GROUPS, _SLICES = (1, 2, 3, 4, 5, 8, 16), (1, 2, 3, 4), (1, 2, 3, 4)
 _STAGES = (1, 2, 3, 4, 6, 8)
 # Parts of the channels that tiles have, and the fewest and most channels of one.
+_SHARED = (32, 64, 96, 128)
 _PARTS, _FEWEST, _MOST = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24), 16, 256
 _EIGHT = 8
 # Warpgroups of a block, and sums of a lane.
@@ -40,8 +41,10 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
 
 
 def _columns(channels: int) -> list[int]:
-    """Sides of tiles: even parts of the channels, by eights."""
+    """Sides of tiles: even parts of the channels, by eights; and some of which a cluster's blocks
+    have shares."""
     sides = {-(-channels // (parts * _EIGHT)) * _EIGHT for parts in _PARTS}
+    sides |= {side for side in _SHARED if side - channels < side // 4}
     most = min(_MOST, max(sides))
     return sorted(side for side in sides if min(_FEWEST, most) <= side <= most) or [_MOST]
 
