@@ -74,7 +74,14 @@ def floors_of(rows: Iterable[Row]) -> Floors:
     """The bounds that the rows' floors were computed with, as far as some row reaches them."""
     from dscore.measuring.floors import Floors
 
-    floors = [(row.bytes, row.flops, row.floor_microseconds * 1e-6) for row in rows]
-    return Floors(max(moved / least for moved, _, least in floors),
-                  max(flops / least for _, flops, least in floors),
-                  min(least for *_, least in floors), "as far as the rows on file reach them")
+    rows = list(rows)
+    rates: dict[str, float] = {}
+    for row in rows:
+        rates[row.dtype] = max(rates.get(row.dtype, 0.0), row.flops / _floor_seconds(row))
+    return Floors(max(row.bytes / _floor_seconds(row) for row in rows),
+                  rates.pop("float32", None), min(map(_floor_seconds, rows)),
+                  "as far as the rows on file reach them", rates)
+
+
+def _floor_seconds(row: Row) -> float:
+    return row.floor_microseconds * 1e-6

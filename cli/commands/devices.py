@@ -142,7 +142,9 @@ def _shown(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return ", ".join(map(str, value)) or ("not measured" if "measured" in name else "none")
+        listed = (f"{one[1] / 1e12:,.6g} TFLOP/s in {one[0]}" if isinstance(one, tuple) else
+                  str(one) for one in value)
+        return ", ".join(listed) or ("not measured" if "measured" in name else "none")
     for ending, scale, unit in (("bytes_per_second", 1e9, "GB/s"), ("_hz", 1e6, "MHz"),
                                 ("_flops", 1e12, "TFLOP/s"), ("_seconds", 1e-6, "µs")):
         if name.endswith(ending):

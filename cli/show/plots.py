@@ -178,16 +178,25 @@ def _dots(axes: Any, rows: Sequence[Row], name: str, mark: str, colour: str) -> 
 
 
 def _roof(axes: Any, results: Sequence[LayerResult], floors: Floors) -> tuple[float, float]:
-    """The roof, drawn; from which intensity to which."""
+    """The roof, drawn, with a ceiling for each element type; from which intensity to which.
+
+    Where no rate of a type is known, the bandwidth alone is above its dots.
+    """
     each = [one.ours.flops / one.ours.bytes for one in results]
-    ridge = floors.flops_per_second / floors.bytes_per_second
-    low, high = min(*each, ridge) / 2, max(*each, ridge) * 3
-    peak = floors.flops_per_second / 1e9
-    axes.plot([low, ridge, high], [peak * low / ridge, peak, peak], color="#333333", linewidth=1.4)
-    middle = (low * ridge) ** 0.5
-    axes.annotate(f"{floors.bytes_per_second / 1e9:,.0f} GB/s", (middle, peak * middle / ridge),
+    peaks = {dtype: rate / 1e9 for dtype in dict.fromkeys(one.ours.dtype for one in results)
+             if (rate := floors.rate(dtype))}
+    slope = floors.bytes_per_second / 1e9
+    ridges = [peak / slope for peak in peaks.values()]
+    low, high = min([*each, *ridges]) / 2, max([*each, *ridges]) * 3
+    for ridge in ridges or [high]:
+        axes.plot([low, ridge, high], [slope * low, slope * ridge, slope * ridge],
+                  color="#333333", linewidth=1.4)
+    middle = (low * max(ridges or [high])) ** 0.5
+    axes.annotate(f"{slope:,.0f} GB/s", (middle, slope * middle),
                   textcoords="offset points", xytext=(-6, 4), ha="right", fontsize=8,
                   color="#333333")
-    axes.annotate(f"{peak / 1e3:.3g} TFLOP/s", (high, peak), textcoords="offset points",
-                  xytext=(-4, 4), ha="right", fontsize=8, color="#333333")
+    for dtype, peak in peaks.items():
+        named = f" in {dtype}" if len(peaks) > 1 or dtype != "float32" else ""
+        axes.annotate(f"{peak / 1e3:.3g} TFLOP/s{named}", (high, peak), textcoords="offset points",
+                      xytext=(-4, 4), ha="right", fontsize=8, color="#333333")
     return low, high

@@ -108,16 +108,17 @@ def _speedup(speedup: Speedup | None) -> tuple[str, str]:
 def floors_text(floors: Floors) -> str:
     """The bounds, and where they come from."""
     return (f"floor: {floors.bytes_per_second / 1e9:,.0f} GB/s, "
-            f"{floors.flops_per_second / 1e12:.3g} TFLOP/s{_rates(floors)}, "
+            f"{_rates(floors)}"
             f"{floors.launch_seconds * 1e6:.2f} µs a launch ({floors.source})")
 
 
 def _rates(floors: Floors) -> str:
-    """The rates of element types other than float32."""
-    if not floors.by_type:
-        return ""
-    rates = ", ".join(f"{rate / 1e12:.4g} in {dtype}" for dtype, rate in floors.by_type.items())
-    return f" ({rates})"
+    """The rates of operations: float32's without a name, those of other element types after it."""
+    own = f"{floors.flops_per_second / 1e12:.3g} TFLOP/s" if floors.flops_per_second else ""
+    others = [f"{rate / 1e12:.4g} in {dtype}" for dtype, rate in floors.by_type.items()]
+    if not own:
+        return "".join(f"{other.replace(' ', ' TFLOP/s ', 1)}, " for other in others)
+    return f"{own} ({', '.join(others)}), " if others else f"{own}, "
 
 
 def remarks(results: Sequence[LayerResult]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from dscore.core.errors import (
     SpecError,
 )
 from dscore.core.text import read_whole
+from dscore.core.token import parse_problem
 
 Key = tuple[str, ...]
 # Words for why nothing was timed.
@@ -65,6 +66,14 @@ class Row:
         """All that the measurement depends on."""
         return key_of(self.layer, self.problem, self.method, self.cache, self.plan, self.device,
                       self.versions)
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the problem; float32 where no token says another."""
+        try:
+            return parse_problem(self.problem).spec.dtype
+        except SpecError:
+            return "float32"
 
     @property
     def over_floor(self) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from dscore.core.errors import MOST_INT, SpecError, require_int, require_one_of, shown
@@ -23,11 +24,12 @@ _MOST: dict[str, float] = {
     "fp32_lanes_per_cu": 1024, "clock_hz": 1e11, "bandwidth_bytes_per_second": 1e16,
     "cluster_blocks": 16, "measured_bandwidth_bytes_per_second": 1e16,
     "measured_fp32_flops": 1e18, "measured_launch_seconds": 1.0,
+    "matrix_flops": 1e18, "measured_matrix_flops": 1e18,
 }
 # The least of those that are no counts.
 _LEAST = {"clock_hz": 1e6, "bandwidth_bytes_per_second": 1e6,
           "measured_bandwidth_bytes_per_second": 1e6, "measured_fp32_flops": 1e6,
-          "measured_launch_seconds": 1e-9}
+          "measured_launch_seconds": 1e-9, "matrix_flops": 1e6, "measured_matrix_flops": 1e6}
 
 
 # Of the CUs, by clusters of more than two blocks: an H200's share.
@@ -81,8 +83,12 @@ class Device:
     warpgroups: bool = False  # whose matrix units read operands from LDS (wgmma, sm_90 alone)
     cluster_blocks: int = 1  # that may read one another's LDS (8 from sm_90 on)
     matrix_types: tuple[str, ...] = ()  # of the operands of its matrix units that kernels use
+    # Operations per second of matrix units by the type of their operands, without sparsity; a
+    # product of a multiply and an add counts as two. A file has a table.
+    matrix_flops: tuple[tuple[str, float], ...] = ()
     measured_bandwidth_bytes_per_second: float | None = None
     measured_fp32_flops: float | None = None
+    measured_matrix_flops: tuple[tuple[str, float], ...] = ()
     measured_launch_seconds: float | None = None
     # CUs that clusters of 2, 4, 8, ... blocks fill, a block on each: a cluster's lie together.
     measured_cluster_units: tuple[int, ...] = ()
@@ -98,21 +104,26 @@ class Device:
                 raise SpecError(f"{text} must be a text, got {shown(getattr(self, text))}")
         require_one_of(self.vendor, "vendor", VENDORS)
         for field in fields(self):
-            if field.type == "int":
-                count = require_int(getattr(self, field.name), field.name,
-                                    at_most=int(_MOST.get(field.name, MOST_INT)))
-                object.__setattr__(self, field.name, count)
-            elif field.type == "bool":
-                require_one_of(getattr(self, field.name), field.name, (True, False))
-            elif field.type.startswith("float"):
-                self._require_measure(field.name, optional="None" in field.type)
-            elif field.type == "tuple[int, ...]":
-                self._require_units(field.name)
-            elif field.type.startswith("tuple"):
-                self._require_names(field.name)
+            self._require_field(field.name, str(field.type))
         require_one_of(self.wavefront, "wavefront", WAVEFRONTS)
         self._require_matrix_types()
         self._require_consistent()
+
+    def _require_field(self, name: str, kind: str) -> None:
+        if kind == "int":
+            count = require_int(getattr(self, name), name,
+                                at_most=int(_MOST.get(name, MOST_INT)))
+            object.__setattr__(self, name, count)
+        elif kind == "bool":
+            require_one_of(getattr(self, name), name, (True, False))
+        elif kind.startswith("float"):
+            self._require_measure(name, optional="None" in kind)
+        elif kind == "tuple[tuple[str, float], ...]":
+            self._require_rates(name)
+        elif kind == "tuple[int, ...]":
+            self._require_units(name)
+        elif kind.startswith("tuple"):
+            self._require_names(name)
 
     def _require_units(self, field: str) -> None:
         counts = getattr(self, field)
@@ -140,15 +151,21 @@ class Device:
 
     def _require_measure(self, name: str, optional: bool) -> None:
         value = getattr(self, name)
-        if value is None and optional:
-            return
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise SpecError(f"{name} must be a number, got {shown(value)}")
-        if not 0 < value < math.inf:
-            raise SpecError(f"{name} must be positive and finite, got {shown(value)}")
-        if not _LEAST[name] <= value <= _MOST[name]:
-            raise SpecError(f"{name} must be from {_LEAST[name]:g} to {_MOST[name]:g}, "
-                            f"got {shown(value)}")
+        if value is not None or not optional:
+            _require_within(value, name, _LEAST[name], _MOST[name])
+
+    def _require_rates(self, field: str) -> None:
+        stated = getattr(self, field)
+        pairs = list(stated.items()) if isinstance(stated, Mapping) else stated
+        if not isinstance(pairs, list | tuple) or not all(
+                isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+            raise SpecError(f"{field} must be a table of numbers by type, as "
+                            f"{{ {MATRIX_TYPES[1]} = 1e14 }}, got {shown(stated)}")
+        for name, rate in pairs:
+            require_one_of(name, f"a type in {field}", MATRIX_TYPES)
+            _require_within(rate, f"{field} of {name}", _LEAST[field], _MOST[field])
+        object.__setattr__(self, field, tuple(
+            (name, dict(pairs)[name]) for name in MATRIX_TYPES if name in dict(pairs)))
 
     def _require_consistent(self) -> None:
         if self.threads_per_block % self.wavefront:
@@ -204,11 +221,34 @@ class Device:
         filled = self.compute_units * (1 if blocks <= 2 else _FILLED_BY_CLUSTERS)
         return max(int(filled) // blocks, 1) * blocks if blocks > 1 else self.compute_units
 
-    def floor_seconds(self, moved_bytes: float, flops: float) -> float:
-        """The least time a problem can take: max(bytes / bandwidth, flops / peak, one launch)."""
-        return max(moved_bytes / self.bandwidth, flops / self.fp32_flops,
+    def matrix_rate(self, dtype: str) -> float | None:
+        """Operations per second of matrix units on *dtype*: measured, else the data sheet's.
+
+        None where the device's file states neither.
+
+        >>> from dscore.core import catalog
+        >>> catalog.device("a100").matrix_rate("float16"), catalog.device("t4").matrix_rate("int8")
+        (312000000000000.0, None)
+        """
+        return dict(self.matrix_flops + self.measured_matrix_flops).get(dtype)
+
+    def floor_seconds(self, moved_bytes: float, flops: float, rate: float | None) -> float:
+        """The least time of a problem: max(bytes / bandwidth, flops / rate, one launch).
+
+        Without a *rate* the operations are left out.
+        """
+        return max(moved_bytes / self.bandwidth, flops / rate if rate else 0.0,
                    self.measured_launch_seconds or 0.0)
 
     def __str__(self) -> str:
         return (f"{self.name} (wavefront {self.wavefront}, "
                 f"{self.lds_bytes_per_cu // 1024} KiB LDS per CU)")
+
+
+def _require_within(value: object, name: str, least: float, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SpecError(f"{name} must be a number, got {shown(value)}")
+    if not 0 < value < math.inf:
+        raise SpecError(f"{name} must be positive and finite, got {shown(value)}")
+    if not least <= value <= most:
+        raise SpecError(f"{name} must be from {least:g} to {most:g}, got {shown(value)}")

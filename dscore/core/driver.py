@@ -193,6 +193,8 @@ def _toml(value: Any) -> str:
         escaped = "".join(f"\\u{ord(one):04x}" if ord(one) < 32 or one in '"\\\x7f' else one
                           for one in value)
         return f'"{escaped}"'
+    if isinstance(value, tuple) and value and isinstance(value[0], tuple):
+        return f"{{ {', '.join(f'{name} = {_toml(rate)}' for name, rate in value)} }}"
     if isinstance(value, tuple):
         return f"[{', '.join(_toml(one) for one in value)}]"
     return f"{value:_}" if isinstance(value, int) else repr(value)

@@ -18,25 +18,35 @@ _COPY_BYTES = 4 << 30
 _PRODUCT_SIZE = 8192
 _HOST_COPY_BYTES = 64 << 20
 _HOST_PRODUCT_SIZE = 1024
+# Those whose products have a rate of their own.
+_SHORT_TYPES = ("float16", "bfloat16", "int8")
 
 
 @dataclass(frozen=True)
 class Floors:
     """The bounds of a machine, and where the figures come from.
 
-    *flops_per_second* are of float32, those of other element types *by_type* where they are known.
+    *flops_per_second* are of float32, those of other element types *by_type*, where they are known.
     """
 
     bytes_per_second: float
-    flops_per_second: float
+    flops_per_second: float | None
     launch_seconds: float
     source: str
     by_type: Mapping[str, float] = field(default_factory=dict)
 
+    def rate(self, dtype: str) -> float | None:
+        """Operations per second on elements of *dtype*; None where nobody knows them."""
+        return self.flops_per_second if dtype == "float32" else self.by_type.get(dtype)
+
     def seconds(self, moved_bytes: float, flops: float, dtype: str = "float32") -> float:
-        """The least time that a problem of elements of *dtype* can take."""
-        rate = self.by_type.get(dtype, self.flops_per_second)
-        return max(moved_bytes / self.bytes_per_second, flops / rate, self.launch_seconds)
+        """The least time that a problem of elements of *dtype* can take.
+
+        Operations whose rate is not known are left out: kernels would undercut another type's.
+        """
+        rate = self.rate(dtype)
+        return max(moved_bytes / self.bytes_per_second, flops / rate if rate else 0.0,
+                   self.launch_seconds)
 
 
 class Calls:
@@ -57,8 +67,9 @@ class Calls:
 
 def stated_floors(device: Device) -> Floors:
     """Those of a device's description, where nothing here can measure them."""
+    rates = {name: rate for name in _SHORT_TYPES if (rate := device.matrix_rate(name))}
     return Floors(device.bandwidth, device.fp32_flops, device.measured_launch_seconds or 0.0,
-                  f"the description of {device.name}")
+                  f"the description of {device.name}", rates)
 
 
 def measured_floors(clock: Clock, subjects: Sequence[Subject], copied_bytes: int,
@@ -91,7 +102,7 @@ def torch_floors(torch: Any, clock: Clock, index: int, effort: Effort) -> Floors
 def _matrix_rates(torch: Any, clock: Clock, a: Any, b: Any, effort: Effort) -> dict[str, float]:
     """Operations per second of products in other types, where PyTorch has them: matrix units'."""
     rates = {}
-    for dtype in ("float16", "bfloat16", "int8"):
+    for dtype in _SHORT_TYPES:
         short = getattr(torch, dtype)
         left, right = ((32 * one).clamp(-128, 127).to(short) if dtype == "int8" else one.to(short)
                        for one in (a, b))

@@ -25,10 +25,10 @@ class Explanation:
     """A plan with its reasons; ``print(explanation)`` shows them.
 
     *ledger* is judged at the plan's own residency, *floor_seconds* is the least time the problem
-    can take on the device, *note* says why another space than the layer's own was opened,
-    *chosen_by* who chose the plan, *assumed* which device was assumed where none was stated,
-    *spills* how many words of a lane the plan's kernel keeps in memory, as far as it was compiled,
-    *passed_over* the plans that would come before but spill.
+    can take on the device by the plan's arithmetic, *note* says why another space than the layer's
+    own was opened, *chosen_by* who chose the plan, *assumed* which device was assumed where none
+    was stated, *spills* how many words of a lane the plan's kernel keeps in memory, as far as it
+    was compiled, *passed_over* the plans that would come before but spill.
     """
 
     plan: Plan
@@ -84,20 +84,43 @@ def explanation_of(plan: Plan, considered: int, note: str, chosen_by: str) -> Ex
     """The explanation of *plan*; *considered* is how many tilings fit its problem."""
     problem, device = plan.problem, plan.device
     case = case_of(problem, device, plan.tiling, plan.block_n, plan.reported_registers)
-    seconds = device.floor_seconds(compulsory_bytes(problem), flops(problem))
+    seconds = device.floor_seconds(compulsory_bytes(problem), flops(problem), _rate(plan)[0])
     return Explanation(plan, ledger(case, plan.rules, plan.masked), seconds,
-                       f"floor {seconds * 1e6:.2f} µs = max({', '.join(_floor_terms(plan))})",
+                       f"floor {seconds * 1e6:.2f} µs = {_floor_terms(plan)}",
                        note, considered, chosen_by)
 
 
-def _floor_terms(plan: Plan) -> list[str]:
-    """Terms that the floor is the greatest of, in words."""
+def _floor_terms(plan: Plan) -> str:
+    """Terms that the floor is the greatest of, in words, and what is no term of it."""
     problem, device = plan.problem, plan.device
+    rate, words = _rate(plan)
     stated = "assumed" if "bandwidth_bytes_per_second" in device.assumed else "data sheet"
     source = "measured" if device.measured_bandwidth_bytes_per_second else stated
-    terms = [f"{compulsory_bytes(problem):,} B at {device.bandwidth / 1e9:,.0f} GB/s ({source})",
-             f"{flops(problem):,} flops at {device.fp32_flops / 1e12:.1f} TFLOP/s"]
-    return terms + ["an empty launch"] * bool(device.measured_launch_seconds)
+    terms = [f"{compulsory_bytes(problem):,} B at {device.bandwidth / 1e9:,.0f} GB/s ({source})"]
+    if rate:
+        terms.append(f"{flops(problem):,} flops at {rate / 1e12:.1f} TFLOP/s{words}")
+    terms += ["an empty launch"] * bool(device.measured_launch_seconds)
+    greatest = f"max({', '.join(terms)})" if terms[1:] else terms[0]
+    return greatest if rate else f"{greatest}; its {flops(problem):,} flops are left out: {words}"
+
+
+def _rate(plan: Plan) -> tuple[float | None, str]:
+    """Operations per second of the plan's arithmetic, and in words of what; or None, and why.
+
+    A rate that the plan's kernel undercuts is none: matrix units multiply short types, and three
+    TF32 products for one, faster than others multiply float32.
+    """
+    device, dtype = plan.device, plan.problem.spec.dtype
+    arithmetic = algorithm_of(plan.tiling).arithmetic(plan.problem, plan.tiling)
+    if arithmetic.startswith("winograd"):
+        return None, "Winograd's algorithm makes fewer products"
+    if arithmetic == "sum" and not plan.problem.spec.element.exact:
+        return device.fp32_flops, ""
+    kind, products = ("tf32", 3) if arithmetic == "tf32x3" else (dtype, 1)
+    if (rate := device.matrix_rate(kind)) is None:
+        return None, f"no rate of {device.name} for products of {kind} is stated"
+    source = "measured" if kind in dict(device.measured_matrix_flops) else "data sheet"
+    return rate / products, f" ({kind}, {source}{', three products for one' * (products == 3)})"
 
 
 def wavefront_map(plan: Plan) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -249,6 +250,45 @@ def test_floors_are_found_in_the_rows() -> None:
                       for moved, flops in sizes)
     assert (found.bytes_per_second, found.flops_per_second, found.launch_seconds) == (
         pytest.approx(4e12), pytest.approx(5e13), pytest.approx(1e-6))
+
+
+def row_of(dtype: str, moved: int, flops: int, floors: Floors) -> Row:
+    """A row of a problem of *dtype* with its floor."""
+    return replace(rows()[0], layer=dtype, bytes=moved, flops=flops,
+                   problem=f"n1c8h5w5_o8k1_{dtype}",
+                   floor_microseconds=floors.seconds(moved, flops, dtype) * 1e6)
+
+
+def test_each_type_has_the_floor_of_its_rows() -> None:
+    known = replace(FLOORS, by_type={"float16": 8e14})
+    mixed = [row_of("float16", 1, 10**10, known), row_of("float32", 1, 10**9, known)]
+    found = floors_of(mixed)
+    assert found.flops_per_second == pytest.approx(5e13)
+    assert found.by_type == {"float16": pytest.approx(8e14)}
+    of_one = floors_of(mixed[:1])
+    assert (of_one.flops_per_second, of_one.rate("float16")) == (None, pytest.approx(8e14))
+
+
+@pytest.mark.parametrize(("floors", "said"), [
+    (FLOORS, "4,000 GB/s, 50 TFLOP/s, 1.00 µs"),
+    (replace(FLOORS, by_type={"int8": 2e15}), "50 TFLOP/s (2000 in int8), 1.00 µs"),
+    (replace(FLOORS, flops_per_second=None, by_type={"int8": 2e15, "float16": 1e15}),
+     "4,000 GB/s, 2000 TFLOP/s in int8, 1000 TFLOP/s in float16, 1.00 µs"),
+    (replace(FLOORS, flops_per_second=None), "4,000 GB/s, 1.00 µs")])
+def test_the_rates_of_all_types_are_told(floors: Floors, said: str) -> None:
+    assert said in tables.floors_text(floors)
+
+
+@needs_matplotlib
+@pytest.mark.parametrize(("by_type", "ceilings"), [
+    ({"float16": 8e14}, ["800 TFLOP/s in float16"]), ({}, [])])
+def test_the_roof_is_of_the_types_that_are_drawn(
+        tmp_path: Path, by_type: dict[str, float], ceilings: list[str]) -> None:
+    floors = replace(FLOORS, by_type=by_type)
+    drawn = draw(layer_results([row_of("float16", 10**6, 10**9, floors)]), floors, "a device",
+                 tmp_path)
+    text = drawn[-1].read_text()
+    assert re.findall(r">(\d+ TFLOP/s.*?)<", text) == ceilings
 
 
 def test_what_is_compared_is_of_one_run(call: Call, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from importlib.resources import files
 from pathlib import Path
 
@@ -38,6 +39,17 @@ def test_every_device_file_is_a_device_of_its_name():
 def test_peak_is_the_data_sheets(name):
     nominal = dataclasses.replace(device(name), measured_fp32_flops=None)
     assert nominal.fp32_flops == pytest.approx(DATA_SHEET[name] * 1e12, rel=0.01)
+
+
+@pytest.mark.parametrize("name", [one for one in DATA_SHEET if device(one).matrix_flops])
+def test_rates_of_matrix_units_are_a_power_of_two_a_clock(name):
+    one, rates = device(name), dict(device(name).matrix_flops)
+    # The data sheets of Hopper state them at another clock than that of float32.
+    clock = 1.83e9 if one.architecture == "sm_90" else one.clock_hz
+    for rate in rates.values():
+        exponent = math.log2(rate / (one.compute_units * clock))
+        assert 2 ** abs(exponent - round(exponent)) == pytest.approx(1, abs=0.016)
+    assert set(rates) == set(one.matrix_types)
 
 
 def test_z100sm_is_the_papers():
@@ -88,7 +100,7 @@ def test_h200_carries_what_was_measured():
     one = device("h200")
     assert one.bandwidth == pytest.approx(4.27e12)
     assert one.fp32_flops == pytest.approx(2 * 8192**3 / 21458.94775e-6, rel=1e-7)
-    assert one.floor_seconds(0, 0) == 1.0656e-6
+    assert one.floor_seconds(0, 0, None) == 1.0656e-6
     assert one.bandwidth < one.bandwidth_bytes_per_second
 
 
@@ -123,6 +135,16 @@ def test_a_users_file_is_a_device(tmp_path):
     ({"clock_hz": "nan"}, "clock_hz must be positive and finite, got nan"),
     ({"bandwidth_bytes_per_second": "inf"},
      "bandwidth_bytes_per_second must be positive and finite, got inf"),
+    ({"matrix_flops": "[1e6]"},
+     "matrix_flops must be a table of numbers by type, as { float16 = 1e14 }, got [1000000.0]"),
+    ({"matrix_flops": "{ float61 = 1e14 }"}, "a type in matrix_flops must be one of tf32, float16, "
+     "bfloat16, int8; got 'float61' (did you mean float16 or bfloat16?)"),
+    ({"measured_matrix_flops": "{ int8 = nan }"},
+     "measured_matrix_flops of int8 must be positive and finite, got nan"),
+    ({"matrix_flops": "{ int8 = 624 }"},
+     "matrix_flops of int8 must be from 1e+06 to 1e+18, got 624"),
+    ({"matrix_flops": "{ int8 = { dense = 1e6 } }"},
+     "matrix_flops of int8 must be a number, got {'dense': 1000000.0}"),
     ({"clock_hz": '"fast"'}, "clock_hz must be a number, got 'fast'"),
     ({"wavefront": 48}, "wavefront must be one of 32, 64; got 48"),
     ({"wavefront": 1}, "wavefront must be one of 32, 64; got 1"),
@@ -227,7 +249,7 @@ def test_every_field_of_a_device_is_needed_a_capability_or_measured():
     optional = {field.name for field in dataclasses.fields(Device)
                 if field.default is not dataclasses.MISSING}
     assert {name for name in optional if not name.startswith("measured_")} == CAPABILITIES | {
-        "driver_names", "assumed"}
+        "driver_names", "assumed", "matrix_flops"}
     for entry in SPECS.joinpath("devices").iterdir():
         assert set(load_toml(Path(str(entry)))) >= {
             field.name for field in dataclasses.fields(Device)} - optional

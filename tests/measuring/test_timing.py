@@ -8,6 +8,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
+from dscore.core import catalog
 from dscore.measuring import floors
 from dscore.measuring.clocks import HostClock
 from dscore.measuring.timing import (
@@ -245,9 +246,19 @@ def test_floors_are_the_greatest_of_three():
 
 def test_a_floor_is_of_the_elements_own_arithmetic():
     found = floors.Floors(100.0, 10.0, 0.5, "here", {"float16": 1000.0})
-    assert [found.seconds(10.0, 100.0, dtype) for dtype in ("float32", "int8", "float16")] == [
-        10.0, 10.0, 0.5]
+    assert [found.seconds(10.0, 100.0, dtype) for dtype in ("float32", "float16")] == [10.0, 0.5]
     assert found.seconds(10.0, 2000.0, "float16") == 2.0
+
+
+def test_operations_of_a_type_without_a_rate_are_left_out():
+    found = floors.Floors(100.0, 10.0, 0.5, "here", {"float16": 1000.0})
+    assert (found.rate("int8"), found.seconds(400.0, 1e9, "int8")) == (None, 4.0)
+
+
+def test_stated_floors_have_the_rates_of_matrix_units():
+    found = floors.stated_floors(catalog.device("a100"))
+    assert found.by_type == {"float16": 3.12e14, "bfloat16": 3.12e14, "int8": 6.24e14}
+    assert floors.stated_floors(catalog.device("z100sm")).by_type == {}
 
 
 def test_products_of_other_types_are_measured_where_they_are():

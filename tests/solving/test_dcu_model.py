@@ -108,6 +108,6 @@ def test_a_launch_by_events_is_no_floor():
     plan = solve(catalog.layers()["D5"], Z100SM).plan(0)
     launch = event_launch_seconds("z100sm")
     assert plan.cost.seconds > launch
-    assert Z100SM.floor_seconds(0, 0) < launch
+    assert Z100SM.floor_seconds(0, 0, None) < launch
     case = case_of(plan.problem, Z100SM, plan.tiling, plan.block_n)
     assert float(cost(case, plan.block_n).seconds) == plan.cost.seconds
