@@ -14,6 +14,7 @@ from dscore.core.errors import (
     UnavailableError,
     require_int,
     require_one_of,
+    shown,
 )
 from dscore.core.numerics import PERMISSIONS
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from dscore.core.problem import ConvProblem
     from dscore.core.tiling import Tiling
 
-_BATCH = re.compile(r"[0-9]{1,18}")
+_BATCH = re.compile(r"-?[0-9]{1,4000}")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _FIELDS_OF_A_NAME = ("it is a tiling's name, and `dscore space LAYER --json` has the fields of "
                      "each tiling")
@@ -105,8 +106,11 @@ def batches_of(text: str | None) -> tuple[int, ...] | None:
     """Those of ``1,8,64``; None for no text."""
     if text is None:
         return None
-    return tuple(require_int(int(part) if _BATCH.fullmatch(part.strip()) else part, "--batch")
-                 for part in text.split(","))
+    parts = [part.strip() for part in text.split(",")]
+    if not all(map(_BATCH.fullmatch, parts)):
+        raise SpecError("--batch must be an integer, or several between commas as in 1,8,64; got "
+                        f"{shown(text)}")
+    return tuple(require_int(int(part), "--batch") for part in parts)
 
 
 def layers_of(texts: list[str], batches: int | Sequence[int] | None, arithmetic: str = "sum"

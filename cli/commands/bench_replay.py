@@ -63,10 +63,12 @@ def rows_of(paths: Sequence[str]) -> list[Row]:
                                 f"twice ({runs[what][0]}, {path}); what is compared must be of one "
                                 "run: leave one out")
             rows[(*what, row.method)] = row
+    if not rows:
+        raise SpecError(f"--replay: there are no measurements in {', '.join(paths)}")
     devices = {row.device for row in rows.values()}
     if len(devices) != 1:
-        raise SpecError(f"{', '.join(paths)}: measurements of {len(devices)} devices, and one at a "
-                        f"time is told of: {', '.join(sorted(devices)) or 'none'}")
+        raise SpecError(f"{', '.join(paths)}: measurements of {len(devices)} devices "
+                        f"({', '.join(sorted(devices))}); replay those of one at a time")
     return [*rows.values()]
 
 

@@ -41,11 +41,11 @@ def devices(
     """
     from dscore.core.errors import SpecError
 
-    if name and here:
+    if name is not None and here:
         raise SpecError(f"--here is the GPU of this machine; leave it or {name} out")
-    if toml and not (name or here):
+    if toml and name is None and not here:
         raise SpecError("--toml prints one device: name it, or add --here")
-    if name:
+    if name is not None:
         _show_named(name, toml, json)
     elif here:
         _show_here(toml, json)

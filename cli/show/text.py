@@ -165,6 +165,8 @@ def require_writable(path: str) -> None:
 
 def require_name(path: str) -> None:
     """Raise SpecError where no file nor folder can be called *path*: it is too long, say."""
+    if not path:  # of a shell's variable that is not set; to Path it is the folder that one is in
+        raise SpecError("the name of a file or folder to write is empty")
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):

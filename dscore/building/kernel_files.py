@@ -90,7 +90,7 @@ def read_file(path: str | os.PathLike[str]) -> KernelFile:
     """
     try:
         path = Path(os.fsdecode(path)).absolute()
-    except TypeError:
+    except Exception:  # an object's own, as well as TypeError
         raise SpecError(f"a file of kernels is named by its path, got {shown(path)}") from None
     table = table_of(path)
     _require_equal(path, "ABI", table.get("abi"), abi())

@@ -232,6 +232,8 @@ def overlaps_itself(array: HostArray) -> bool:
     >>> overlaps_itself(np.broadcast_to(np.zeros((4, 1)), (4, 6)))
     True
     """
+    if 0 in array.shape:  # NumPy's strides of such an array are 0
+        return False
     reach = array.itemsize
     for stride, size in sorted((abs(stride), size) for stride, size
                                in zip(array.strides, array.shape, strict=True) if size > 1):

@@ -258,7 +258,7 @@ def _number(value: Any) -> float:
         return math.nan
     try:
         return float(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
+    except Exception:  # an object's own
         return math.nan
 
 
@@ -272,10 +272,12 @@ def _scale(value: Any, name: str) -> float:
 
 def _scales(value: Any) -> float | tuple[float, ...]:
     """Scales of w from a number, a list, or an array of one axis of any library."""
-    plain = value.tolist() if hasattr(value, "tolist") else value
-    if not isinstance(plain, list | tuple):
+    # Of an image, given by mistake, no list is made: it would take more memory than the image.
+    flat = len(getattr(value, "shape", ())) < 2
+    plain = value.tolist() if flat and hasattr(value, "tolist") else value
+    if flat and not isinstance(plain, list | tuple):
         return _scale(plain, "w_scale")
-    if not plain or any(isinstance(one, list | tuple) for one in plain):
+    if not flat or not plain or any(isinstance(one, list | tuple) for one in plain):
         raise SpecError("w_scale must be a number, or have one axis, with a scale for each output "
                         f"channel; got {shown(value)}")
     return tuple(_scale(one, f"w_scale[{at}]") for at, one in enumerate(plain))

@@ -60,7 +60,10 @@ def device(name: str | os.PathLike[str]) -> Device:
     """
     if not isinstance(name, str | os.PathLike):
         raise SpecError(f"a device is a name or the path of a .toml file, got {shown(name)}")
-    text = os.fsdecode(name)
+    try:
+        text = os.fsdecode(name)
+    except Exception:  # an object's own
+        raise SpecError(f"{shown(name)} states no path of a device's file") from None
     if text.lower().endswith(".toml"):
         return device_of_table(load_toml(text), text)
     shipped = _devices()

@@ -63,6 +63,13 @@ def test_every_memory_layout_is_right(lay_out):
     assert y.dtype == np.dtype("=f4")
 
 
+def test_a_result_without_elements_is_written_to_its_out():
+    """NumPy's strides of a new array without elements are 0, as those of one that is expanded."""
+    for make in (np.empty, np.zeros):
+        out = make((0, *PROBLEM.y_shape[1:]), np.float32)
+        assert dscore.conv(X[:0], W, BIAS, **ASKED, out=out) is out
+
+
 def test_an_empty_batch_gives_an_empty_result():
     y = dscore.conv(X[:0], W, BIAS, **ASKED)
     assert y.shape == (0, *PROBLEM.y_shape[1:])

@@ -165,6 +165,13 @@ def test_a_quantization_is_a_value():
     assert dscore.Quantization(1, 1, 0.1, 0, -128).points("relu6").tolist() == [0, -128, -128, -68]
 
 
+class Faulty:
+    """A number that cannot be read."""
+
+    def __float__(self):
+        raise ArithmeticError("no number")
+
+
 @pytest.mark.parametrize(("fields", "message"), [
     (dict(x_scale=0), "x_scale must be a positive, finite number, got 0"),
     (dict(y_scale=math.inf), "y_scale must be a positive, finite number, got inf"),
@@ -172,6 +179,9 @@ def test_a_quantization_is_a_value():
     (dict(w_scale=[0.1, math.nan]), "w_scale[1] must be a positive, finite number, got nan"),
     (dict(w_scale="much"), "w_scale must be a positive, finite number, got 'much'"),
     (dict(w_scale=np.ones((2, 2))), "w_scale must be a number, or have one axis"),
+    (dict(w_scale=np.broadcast_to(np.float32(1), (1 << 20, 1 << 20))),
+     "w_scale must be a number, or have one axis"),
+    (dict(x_scale=Faulty()), "x_scale must be a positive, finite number, got"),
     (dict(w_scale=[]), "w_scale must be a number, or have one axis"),
     (dict(x_zero_point=128), "x_zero_point must be an integer from -128 to 127, as int8 has them; "
                              "got 128; of uint8 data subtract 128 from it and from the data"),

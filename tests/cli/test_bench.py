@@ -140,7 +140,12 @@ def test_an_interrupted_run_shows_what_it_has(call: Call, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("options", "said"), [
     (("--peer", "jax"), "--peer must be one of torch, none; got 'jax'"),
     (("--cache", "warm"), "--cache must be one of cold, hot, eager; got 'warm'"),
-    (("--batch", "1,x"), "--batch must be an integer, got 'x'"),
+    (("--batch", "1,x"),
+     "--batch must be an integer, or several between commas as in 1,8,64; got '1,x'"),
+    (("--batch", "1,,2"), "several between commas as in 1,8,64; got '1,,2'"),
+    (("--batch", "9" * 20), "--batch must be at most 9,223,372,036,854,775,807, got 99999999999"),
+    (("--batch", "-1"), "--batch must be positive, got -1"),
+    (("--out", ""), "the name of a file or folder to write is empty"),
     (("--batch", "0"), "--batch must be positive, got 0"),
     (("--seed", "-1"), "--seed must be at least 0"),
     (("--out", "/nowhere/rows.csv"), "there is no folder /nowhere"),
@@ -184,6 +189,14 @@ def test_pictures_that_cannot_be_written_are_refused_before_the_work(
     result = call("bench", POINTWISE, *ALONE, "--plot", tmp_path / "new" / "p")
     assert (result.code, result.out) == (2, "")
     assert f"--plot: the folder {tmp_path} is not writable" in unwrapped(result.err)
+
+
+@needs_matplotlib
+def test_pictures_of_no_name_are_refused(call: Call) -> None:
+    """As of a shell's variable that is not set: they were written to the folder that one is in."""
+    result = call("bench", POINTWISE, *ALONE, "--plot", "")
+    assert (result.code, result.out) == (2, "")
+    assert "the name of a file or folder to write is empty" in unwrapped(result.err)
 
 
 @needs_matplotlib
@@ -301,7 +314,7 @@ def test_what_is_compared_is_of_one_run(call: Call, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("change", "said"), [
     (dict(versions="another"), "must be of one run"), (dict(plan="another"), "must be of one run"),
-    (dict(device="another", layer="D9"), "measurements of 2 devices")])
+    (dict(device="another", layer="D9"), "measurements of 2 devices (, another)")])
 def test_a_file_of_two_runs_is_refused(call: Call, tmp_path: Path, change: dict[str, str],
                                        said: str) -> None:
     path, first = tmp_path / "rows.csv", rows()[0]
@@ -320,6 +333,7 @@ def test_a_wrong_kernel_on_file_ends_with_1(call: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("options", "said"), [
     ((), "name the layers to compare, or --replay files"),
     (("--replay", "nosuch.csv"), "there is no file nosuch.csv"),
+    (("--replay", os.devnull), f"--replay: there are no measurements in {os.devnull}"),
     (("D1", "--replay", "rows.csv"), "leave out layers"),
     (("--replay", "rows.csv", "--batch", "8"), "leave out --batch"),
     (("D1", "--json", "--markdown"), "ask for one")])

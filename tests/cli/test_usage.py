@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ BAD_USAGE = [
     (f"run P1 --tiling threads=64,thread_c={'9' * 5000}", "thread_c must be an integer"),
     ("run D1 --tiling wave_w=1,wave_c=64,repeat_w=1,repeat_c=1,group_c=1",
      "ChannelDistributionTiling"),
+    ("devices ''", "no device is named ''"),
     ("devices nosuch", "no device is named 'nosuch'"),
     ("devices nosuch.toml", "nosuch.toml"),
     ("space P1 --top 0", "--top must be positive"),
@@ -71,7 +73,7 @@ BAD_USAGE = [
 def test_bad_usage_is_refused(call: Call, line: str, message: str, tmp_path: Path,
                               monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    result = call(*line.split())
+    result = call(*shlex.split(line))
     assert result.code == 2
     assert result.out == ""
     assert result.err.startswith("dscore: ")
