@@ -18,7 +18,7 @@ from dscore.cli import options
 from dscore.cli.show.json import print_json, verdict_record
 from dscore.cli.show.screen import prose_columns, screen
 from dscore.cli.show.text import print_note
-from dscore.core.errors import SpecError, did_you_mean, require_one_of
+from dscore.core.errors import SpecError, did_you_mean, require_one_of, shown
 
 if TYPE_CHECKING:
     from dscore.core.device import Device
@@ -95,7 +95,7 @@ def _verdicts(path: str, defaults: _Defaults) -> list[Verdict]:
         return [_named_verdict(table, path, "", defaults)]
     entries = table.pop("configuration")
     if table:
-        raise SpecError(f"{path}: {next(iter(table))} stands beside [[configuration]]; "
+        raise SpecError(f"{path}: {_key(next(iter(table)))} stands beside [[configuration]]; "
                         "move it into each")
     if not isinstance(entries, list) or not entries:
         raise SpecError(f"{path}: configuration must be [[configuration]] tables")
@@ -105,7 +105,7 @@ def _verdicts(path: str, defaults: _Defaults) -> list[Verdict]:
 
 def _named_verdict(entry: Any, path: str, where: str, defaults: _Defaults) -> Verdict:
     if not isinstance(entry, dict):
-        raise SpecError(f"{path}: {where} must be a table, got {entry!r}")
+        raise SpecError(f"{path}: {where} must be a table, got {shown(entry)}")
     try:
         return _verdict(entry, Path(path).parent, defaults)
     except SpecError as error:
@@ -114,6 +114,11 @@ def _named_verdict(entry: Any, path: str, where: str, defaults: _Defaults) -> Ve
         key = re.split("[ :]", text)[0]
         joint = "." if key in _OPTIONS or key in entry else ": "
         raise SpecError(f"{path}: {where + joint if where else ''}{text}") from None
+
+
+def _key(key: str) -> str:
+    """A key as TOML writes it: bare, or between quotation marks."""
+    return key if re.fullmatch("[A-Za-z0-9_-]{1,100}", key) else shown(key)
 
 
 def _verdict(entry: dict[str, Any], folder: Path, defaults: _Defaults) -> Verdict:
@@ -139,7 +144,7 @@ def _require_no_slip(tiling: dict[str, Any]) -> None:
     known = {field.name for name in registry.names()
              for field in fields(registry.algorithm(name).tiling)}
     for key in tiling.keys() - known - {"algorithm"}:
-        if meant := did_you_mean(key, _OPTIONS):
+        if meant := did_you_mean(key, (*_OPTIONS, "algorithm", "configuration")):
             raise SpecError(f"unknown key {key!r}{meant}")
 
 

@@ -100,8 +100,10 @@ class Device:
             raise SpecError("name must be lower-case letters, digits and _, at most 64 (it becomes "
                             f"part of a kernel's symbol), got {shown(self.name)}")
         for text in ("title", "architecture"):
-            if not isinstance(getattr(self, text), str) or not getattr(self, text):
-                raise SpecError(f"{text} must be a text, got {shown(getattr(self, text))}")
+            value = getattr(self, text)
+            if not isinstance(value, str) or not value.isprintable() or not value:
+                raise SpecError(f"{text} must be a text of printable characters, got "
+                                f"{shown(value)}")
         require_one_of(self.vendor, "vendor", VENDORS)
         for field in fields(self):
             self._require_field(field.name, str(field.type))

@@ -147,7 +147,9 @@ def _reported(properties: DriverProperties, limits: Architecture) -> dict[str, A
 
 def _identity(properties: DriverProperties) -> dict[str, Any]:
     """The name of a described device: never that of a shipped one, of which hints are."""
-    title = properties.title or f"{properties.vendor} {properties.architecture}"
+    # A table on a terminal shows it.
+    printable = "".join(filter(str.isprintable, properties.title)).strip()
+    title = printable or f"{properties.vendor} {properties.architecture}"
     slug = re.sub("[^a-z0-9]+", "_", title.lower()).strip("_")
     slug = slug if slug[:1].isalpha() else f"gpu_{slug}"
     return {"name": f"{slug[:48]}_{properties.compute_units}cu", "title": title,

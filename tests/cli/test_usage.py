@@ -84,6 +84,12 @@ def test_bad_usage_is_refused(call: Call, line: str, message: str, tmp_path: Pat
 # Files that must be refused, and what follows "FILE: " in the message.
 BAD_FILES = {
     "empty": ("", "layer (or problem) is missing"),
+    "a key that a terminal obeys": ('"\\u001b[31m" = 1\n[[configuration]]\nlayer = "P28"',
+                                    r"'\x1b[31m' stands beside [[configuration]]"),
+    "a table of one name": (f"layer = 'P28'\n{POINTWISE}configurations = 1",
+                            "unknown key 'configurations' (did you mean configuration?)"),
+    "a slip in the algorithm": (f"layer = 'P28'\n{POINTWISE}algoritm = 'gemm'",
+                                "unknown key 'algoritm' (did you mean algorithm?)"),
     "not toml": ("layer = ", "not TOML"),
     "not utf-8": (b"layer = \xff", "not UTF-8"),
     "nan": (f"layer = 'P28'\n{POINTWISE}block_n = nan", "block_n must be an integer, got nan"),

@@ -90,7 +90,9 @@ def test_what_is_made_of_a_driver_is_what_the_file_says(name):
     made = described(as_reported(shipped)).device
     assert made.name != shipped.name
     assert made.bandwidth_bytes_per_second == pytest.approx(shipped.bandwidth_bytes_per_second)
-    own = ("name", "title", "vendor", "driver_names", "assumed", "bandwidth_bytes_per_second")
+    # Rates of matrix units are of no driver, nor of an architecture.
+    own = ("name", "title", "vendor", "driver_names", "assumed", "bandwidth_bytes_per_second",
+           "matrix_flops")
     differing = {field.name for field in fields(made) if field.name not in own
                  and not field.name.startswith("measured")
                  and getattr(made, field.name) != getattr(shipped, field.name)}
@@ -148,6 +150,11 @@ def test_a_driver_without_the_memorys_clock_is_estimated_and_says_so():
     made = described(as_reported(catalog.device("t4"), memory_clock_hz=0.0))
     assert made.origins["bandwidth_bytes_per_second"] == "assumed: a byte for 20 float32 operations"
     assert made.device.bandwidth == pytest.approx(8.14e12 / 20, rel=1e-3)
+
+
+def test_a_title_that_a_terminal_obeys_is_shown_without_that():
+    made = described(DriverProperties("nvidia", "Odd\x1b[2J\0 GPU\n", "sm_89", 4, clock_hz=1e9))
+    assert (made.device.title, made.device.name) == ("Odd[2J GPU", "odd_2j_gpu_4cu")
 
 
 @settings(max_examples=30)
