@@ -24,9 +24,9 @@ from dscore.building.compilers import Compiler
 from dscore.building.headers import headers_digest, sources
 from dscore.building.reports import Report, report_from
 from dscore.building.toolchain import Target
-from dscore.core.errors import DscoreError, SpecError, UnavailableError, shown
+from dscore.core.errors import DscoreError, SpecError, UnavailableError
 from dscore.core.once import once
-from dscore.core.text import read_whole, write_whole
+from dscore.core.text import path_text, read_whole, write_whole
 
 VARIABLE = "DSCORE_LIBRARIES"
 _MAGIC = b"dscore kernels 1"
@@ -88,10 +88,7 @@ def read_file(path: str | os.PathLike[str]) -> KernelFile:
     Raises SpecError where it is no whole file of `dscore build --out`, UnavailableError where its
     kernels are not those of this dscore or of this machine's processor.
     """
-    try:
-        path = Path(os.fsdecode(path)).absolute()
-    except Exception:  # an object's own, as well as TypeError
-        raise SpecError(f"a file of kernels is named by its path, got {shown(path)}") from None
+    path = Path(path_text(path, "a file of kernels")).absolute()
     table = table_of(path)
     _require_equal(path, "ABI", table.get("abi"), abi())
     file = _kernel_file(path, table)

@@ -15,6 +15,7 @@ from dscore.core.device import Device
 from dscore.core.errors import SpecError, did_you_mean, require_int, shown
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec, pair_of
+from dscore.core.text import path_text
 from dscore.core.toml import Table, load_toml, require_keys, shipped_tables
 
 _SPEC_KEYS = ("stride", "padding", "dilation", "groups", "bias", "activation",
@@ -60,10 +61,7 @@ def device(name: str | os.PathLike[str]) -> Device:
     """
     if not isinstance(name, str | os.PathLike):
         raise SpecError(f"a device is a name or the path of a .toml file, got {shown(name)}")
-    try:
-        text = os.fsdecode(name)
-    except Exception:  # an object's own
-        raise SpecError(f"{shown(name)} states no path of a device's file") from None
+    text = path_text(name, "a device's file")
     if text.lower().endswith(".toml"):
         return device_of_table(load_toml(text), text)
     shipped = _devices()
@@ -156,8 +154,7 @@ def _of_operation(layer: NamedProblem, operation: str) -> NamedProblem:
 
 @lru_cache(maxsize=1)
 def _devices() -> dict[str, Device]:
-    described = (device_of_table(table, shown)
-                 for shown, table in shipped_tables("devices").items())
+    described = (device_of_table(table, at) for at, table in shipped_tables("devices").items())
     return {one.name: one for one in described}
 
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from textwrap import wrap
+from typing import Any
 
-from dscore.core.errors import SpecError
+from dscore.core.errors import SpecError, shown
 
 MOST_COLUMNS = 100
 # Of what is no regular file: a device may have no end.
@@ -40,6 +41,18 @@ def geomean(values: Sequence[float]) -> float:
     2.0
     """
     return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def path_text(path: Any, what: str) -> str:
+    """The text of a path; SpecError, which says of *what*, for any other object.
+
+    >>> path_text(b"mine.toml", "a device's file")
+    'mine.toml'
+    """
+    try:
+        return os.fsdecode(path)
+    except Exception:  # an object's own, as well as TypeError
+        raise SpecError(f"{what} is named by its path, got {shown(path)}") from None
 
 
 def read_whole(path: str | os.PathLike[str]) -> bytes:

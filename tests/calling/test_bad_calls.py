@@ -79,3 +79,22 @@ def test_a_number_of_a_quantization_is_no_text_and_finite(number):
 def test_a_number_of_a_quantization_is_of_any_kind():
     q = dscore.Quantization(Fraction(1, 2), np.float16(0.25), np.array(2.0), x_zero_point=Two())
     assert q == dscore.Quantization(0.5, 0.25, 2.0, x_zero_point=2)
+
+
+class Wayless:
+    """A path that does not say which."""
+
+    def __init__(self, stated=None):
+        self.stated = stated
+
+    def __fspath__(self):
+        if self.stated is None:
+            raise RuntimeError("no path")
+        return self.stated
+
+
+@pytest.mark.parametrize("call", [dscore.load, lambda path: dscore.plan_for("n1c4h5w5_o4k3", path)])
+def test_a_path_that_states_none_is_refused(call):
+    for path in (Wayless(), Wayless(3), Wayless("no\0where.toml"), b"no\0where.toml"):
+        with pytest.raises(SpecError):
+            call(path)

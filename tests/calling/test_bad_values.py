@@ -91,25 +91,6 @@ def test_options_of_other_types_are_refused(option):
             assert junk is None or (option in PAIRS and isinstance(junk, int | np.integer | list))
 
 
-class Wayless:
-    """A path that does not say which."""
-
-    def __init__(self, stated=None):
-        self.stated = stated
-
-    def __fspath__(self):
-        if self.stated is None:
-            raise RuntimeError("no path")
-        return self.stated
-
-
-@pytest.mark.parametrize("call", [dscore.load, lambda path: dscore.plan_for(TOKEN, path)])
-def test_a_path_that_states_none_is_refused(call):
-    for path in (Wayless(), Wayless(3), Wayless("no\0where.toml"), b"no\0where.toml"):
-        with pytest.raises(SpecError):
-            call(path)
-
-
 def test_a_wrong_name_of_an_argument_is_pythons_own_error():
     for call in (dscore.conv, dscore.plan_for, dscore.solve, dscore.validate, dscore.explain,
                  dscore.trace):
