@@ -3,8 +3,8 @@
 Order of additions, for one result: the products of its summed channels, ascending in each step,
 beginning with +0, those past the last +0 · +0; block ``r`` of images begins with the ``r``-th step,
 and goes on with the first after the last. Of the slices each has every so many-th of these; their
-sums are added in their order; then those of the blocks of a cluster, which share the steps; then
-bias, then activation. Products are rounded before they are added. Here a step's filters lie in LDS row after row: what the kernel exchanges there, it reads
+sums are added in their order; then bias, then activation. Products are rounded before they are
+added. Here a step's filters lie in LDS row after row: what the kernel exchanges there, it reads
 exchanged; and of a plane's pairs of pixels all lie there, those past the last one as zeros.
 """
 
@@ -55,7 +55,7 @@ class _Product(LockstepKernel):
         pair, of_pair = split(lane_ids(self.rows), PAIR)[::-1]
         self.image_of, self.pixel_of = pair // self.shape.pairs, of_pair + pair % (
             self.shape.pairs) * PAIR
-        require_launch(plan, self.tiles * self.t.cluster, int(self.shape.waves) * self.wavefront)
+        require_launch(plan, self.tiles, int(self.shape.waves) * self.wavefront)
 
     def allocate(self, blocks: Blocks) -> None:
         """The sums in registers; the ring, what slices hand over, results and barriers in LDS."""
@@ -66,11 +66,10 @@ class _Product(LockstepKernel):
             blocks.count, lanes)).reshape(t.slices, blocks.count, self.rows, t.tile_n)
         self.stage = int(shape.stage_bytes) // size
         handed = int(shape.handed_bytes) // size
-        blocks.lds_tile("the ring of buffers", max(t.stages * self.stage, handed * (t.cluster > 1)),
-                        self.element)
+        blocks.lds_tile("the ring of buffers", t.stages * self.stage, self.element)
         blocks.lds_tile("sums of slices", (t.slices - 1) * handed, self.element)
         blocks.lds_tile("results", int(shape.results_bytes) // size, self.element)
-        blocks.lds_tile("barriers", (2 * t.stages + 3) * BARRIER_BYTES // size, self.element)
+        blocks.lds_tile("barriers", 2 * (t.stages + 1) * BARRIER_BYTES // size, self.element)
 
     def run(self, block: Ints) -> None:
         """The blocks numbered *block*."""
@@ -80,19 +79,14 @@ class _Product(LockstepKernel):
         self.held = ((self.image_of < self.t.images) & (self.image < self.problem.batch)
                      & (self.pixel_of < self.shape.area))
         self.blocks.begin()
-        sums: Floats | int = 0
-        for rank in range(self.t.cluster):
-            sums = self._accumulate(rank) + sums
-        self._store(np.asarray(sums))
+        self._store(self._accumulate())
 
-    def _accumulate(self, rank: int) -> Floats:
-        """The sums of a block of the cluster: of its steps, each of its slice's."""
-        t, shape = self.t, self.shape
-        first = rank * int(shape.steps)
-        steps = min(int(shape.steps), int(shape.all_steps) - first)
+    def _accumulate(self) -> Floats:
+        """The sums of a block: of its steps, each of its slice's."""
+        t, shape, steps = self.t, self.shape, int(self.shape.steps)
         self.sums.fill(0)
         for step in range(steps):
-            turned = first + (step + self.image_tile) % steps
+            turned = (step + self.image_tile) % steps
             ring = step % t.stages * self.stage
             filters = self._filters(turned, ring)
             planes = self._planes(turned, ring + int(shape.filter_bytes) // self.element.bytes)

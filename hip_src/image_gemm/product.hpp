@@ -8,11 +8,12 @@
 //
 // One wavefront brings spans of images and boxes of filters to a ring of LDS buffers. A warpgroup
 // has 64 pixels of a block's images or several times as many; `slices` of them share the steps.
+// The blocks of a cluster have the same images: each brings a part of each span to all of them, so
+// that the L2 cache is asked for it once.
 //
 // Order of additions, as the reference backend has it: step by step, in the order of the summed
 // channels in each; the r-th block of images begins with the r-th step, and goes on with the first
-// after the last. A slice has every slices-th of these; then the slices' sums, ascending; then those
-// of the blocks of a cluster, which share the steps, and each of which adds those of some channels.
+// after the last. A slice has every slices-th of these; then the slices' sums, ascending.
 #pragma once
 
 #include "image_gemm/pixels.hpp"
@@ -36,18 +37,16 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   static constexpr int lds_bytes = t::lds_bytes, alignment = 16, cluster = t::cluster;
   static_assert(sizeof(T) == 2, "elements of 16 bits");
 
+  // Of whole clusters; the last ones may have no channels.
   static __host__ __device__ int tiles_n(const Shape &s) {
-    return ceil_div(Roles::m(s), t::tile_n);
+    return ceil_div(Roles::m(s), t::tile_n * cluster) * cluster;
   }
   static __host__ __device__ int all_steps(const Shape &s) {
     return ceil_div(Roles::k(s), t::step);
   }
   // Tiles of channels fastest: blocks that read the same images follow one another.
   static __host__ __device__ int blocks(const Shape &s) {
-    return cluster * tiles_n(s) * ceil_div(s.batch, t::images);
-  }
-  static __host__ __device__ int steps_each(const Shape &s) {
-    return ceil_div(all_steps(s), cluster);
+    return tiles_n(s) * ceil_div(s.batch, t::images);
   }
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
     return map_operand<T>(maps.filters, Roles::filters(args), Roles::m(s), Roles::k(s), t::across,
@@ -56,29 +55,29 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
 
   const Shape &s;
   const Maps &maps;
-  int thread, rank, tile, first_image, first_n, first_step, steps, rotation;
+  int thread, rank, first_image, first_n, steps, rotation;
   unsigned char *lds;
-  TransferBarrier *full, *empty, *shared, *read, *made;
+  TransferBarrier *full, *empty, *shared, *made;
 
   __device__ ImageProducts(const Arguments &, const Shape &shape, const Maps &maps_)
       : s(shape), maps(maps_), thread(threadIdx.x), rank(blockIdx.x % cluster),
-        tile(blockIdx.x / cluster), first_image(tile / tiles_n(shape) * t::images),
-        first_n(tile % tiles_n(shape) * t::tile_n), first_step(rank * steps_each(shape)),
-        steps(least(steps_each(shape), all_steps(shape) - first_step)),
-        rotation(steps > 1 ? tile / tiles_n(shape) % steps : 0),
+        first_image(blockIdx.x / tiles_n(shape) * t::images),
+        first_n(blockIdx.x % tiles_n(shape) * t::tile_n), steps(all_steps(shape)),
+        rotation(steps > 1 ? blockIdx.x / tiles_n(shape) % steps : 0),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages),
-        shared(empty + t::stages), read(shared + 1), made(read + 1) {
+        shared(empty + t::stages), made(shared + 1) {
     constexpr int wavefronts = t::slice_threads / t::wavefront;
     if (thread == t::consumers) {
       prefetch_map(maps.filters);
       prepare_barriers(full, t::stages, 1);
-      prepare_barriers(empty, t::stages, wavefronts);
+      prepare_barriers(empty, t::stages, cluster * wavefronts);
       if (t::slices > 1) prepare_barriers(shared, 1, (t::slices - 1) * wavefronts);
-      if (cluster > 1) prepare_barriers(read, 1, wavefronts);
       prepare_barriers(made, 1, wavefronts);
     }
-    __syncthreads();
+    // Other blocks bring data and arrive at barriers, too.
+    if constexpr (cluster > 1) cluster_barrier();
+    else __syncthreads();
   }
 
   // All images and filters.
@@ -94,7 +93,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   // The first summed element of a step, and how many it has.
   __device__ int summed_of(int step) const {
     const int next = step + rotation;
-    return (first_step + (next < steps ? next : next - steps)) * t::step;
+    return (next < steps ? next : next - steps) * t::step;
   }
   __device__ int summed_there(int summed) const {
     return Roles::k(s) % t::step == 0 ? t::step : least(t::step, Roles::k(s) - summed);
@@ -111,19 +110,30 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     DSCORE_ROLLED
     for (int step = 0; step < steps; step++) {
       if (step >= t::stages) wait_barrier(empty + turn.stage, turn.parity ^ 1);
-      const int summed = summed_of(step);
-      const int bytes = summed_there(summed) * t::area * static_cast<int>(sizeof(T));
+      const int summed = summed_of(step), there = summed_there(summed);
       TransferBarrier *barrier = full + turn.stage;
-      arrive_expecting(barrier, t::filter_bytes + images_there() * bytes);
+      arrive_expecting(barrier, t::filter_bytes + images_there() * bytes_of(there));
       copy_filters(barrier, filters_at(turn.stage), summed);
-      DSCORE_UNROLL
-      for (int e = 0; e < t::images; e++)
-        if (e < images_there())
-          load_span(barrier, planes_at(turn.stage) + e * t::image_elements,
-                    static_cast<const T *>(Roles::planes(args)) +
-                        ((first_image + e) * Roles::k(s) + summed) * t::area, bytes);
+      copy_planes(args, barrier, planes_at(turn.stage), summed, there);
       turn.pass();
     }
+  }
+  static __device__ int bytes_of(int planes) {
+    return planes * t::area * static_cast<int>(sizeof(T));
+  }
+  // The block's part of each image's span.
+  __device__ void copy_planes(const Arguments &args, TransferBarrier *barrier, T *to, int summed,
+                              int there) const {
+    constexpr int part = t::step / cluster;
+    const int first = rank * part, planes = least(part, there - first);
+    if (planes <= 0) return;
+    DSCORE_UNROLL
+    for (int e = 0; e < t::images; e++)
+      if (e < images_there())
+        load_span<cluster>(barrier, to + e * t::image_elements + first * t::area,
+                           static_cast<const T *>(Roles::planes(args)) +
+                               ((first_image + e) * Roles::k(s) + summed + first) * t::area,
+                           bytes_of(planes));
   }
   __device__ void copy_filters(TransferBarrier *barrier, unsigned char *to, int summed) const {
     DSCORE_UNROLL
@@ -167,7 +177,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
         const int own = (decltype(first)::value + turn) % 2;
         multiply(sums, words[own], step % t::stages, turn * t::together, step > slice || turn > 0);
         wait_products<1>();
-        if (turn == 0 && step > slice) pass(empty + (step - t::slices) % t::stages);
+        if (turn == 0 && step > slice) release((step - t::slices) % t::stages);
         if (turn + 1 < turns) take(words[1 - own], step, turn + 1);
         else if (step + t::slices < steps) take(words[1 - own], step + t::slices, 0);
       }
@@ -186,12 +196,17 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     }
     wait_products<0>();
   }
-  // Of a wavefront whose lanes have all come here: with a step's buffer, or what they wrote to LDS.
+  // Of a wavefront whose lanes have all come here: with what they wrote to LDS.
   __device__ void pass(TransferBarrier *barrier) const {
     wavefront_barrier();
     if (thread % t::wavefront == 0) arrive(barrier);
   }
-
+  // With a buffer, which all blocks of the cluster fill.
+  __device__ void release(int stage) const {
+    const int lane = thread % t::wavefront;
+    wavefront_barrier();
+    if (lane < cluster) arrive_at_block<cluster>(empty + stage, lane);
+  }
   // Adds the slices' sums to the first one's; whether the thread is of that.
   __device__ bool join(Sums &sums, int slice) const {
     float *parts = reinterpret_cast<float *>(lds + t::shared_at) + thread % t::slice_threads;
@@ -215,63 +230,25 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     return true;
   }
 
-  // Hands a thread's sums over to the blocks of the cluster, in place of the ring.
-  __device__ float *handed() const { return reinterpret_cast<float *>(lds) + thread; }
-  __device__ void hand_over(const Sums &sums) const {
-    pass(read);
-    wait_barrier(read, 0);
-    DSCORE_UNROLL
-    for (int r = 0; r < t::rows; r++)
-      DSCORE_UNROLL
-      for (int i = 0; i < t::tile_n / 2; i++)
-        handed()[(r * (t::tile_n / 2) + i) * t::slice_threads] = sums[r][i];
-  }
-  // Adds the cluster's sums of the block's share of the channels.
-  using Share = float[t::rows][t::share / 2];
-  __device__ void add_shares(Share &sums) const {
-    DSCORE_UNROLL
-    for (int r = 0; r < t::rows; r++)
-      DSCORE_UNROLL
-      for (int i = 0; i < t::share / 2; i++) {
-        const float *from =
-            handed() + (r * (t::tile_n / 2) + rank * (t::share / 2) + i) * t::slice_threads;
-        sums[r][i] = read_of_block(from, 0);
-        DSCORE_UNROLL
-        for (int other = 1; other < cluster; other++) sums[r][i] += read_of_block(from, other);
-      }
-  }
-
   __device__ void multiply_all(const Arguments &args) const {
     const int slice = thread / t::slice_threads, of_slice = thread % t::slice_threads;
     const Pixels pixels(of_slice / warpgroup_threads, of_slice % warpgroup_threads);
     Sums sums;
     accumulate(sums, pixels, slice);
-    bool first = true;
-    if constexpr (t::slices > 1) first = join(sums, slice);
-    if constexpr (cluster == 1) {
-      if (first) put_results(args, sums, pixels);
-    } else {
-      if (first) hand_over(sums);
-      cluster_barrier();
-      Share share;
-      if (first) {
-        add_shares(share);
-        put_results(args, share, pixels);
-      }
-    }
-    if (!first) return;
+    if constexpr (t::slices > 1)
+      if (!join(sums, slice)) return;
+    put_results(args, sums, pixels);
     let_engine_see_lds();
     pass(made);
   }
 
-  __device__ int share_n() const { return first_n + rank * t::share; }
   // Results of a thread to LDS, where they lie as they will in memory.
-  __device__ void put_results(const Arguments &args, const Share &sums,
+  __device__ void put_results(const Arguments &args, const Sums &sums,
                               const Pixels &pixels) const {
     DSCORE_UNROLL
-    for (int i = 0; i < t::share / 4; i++) {
-      const int within = i / 2 * 8 + thread % 4 * 2 + i % 2, channel = share_n() + within;
-      if (Roles::m(s) % t::tile_n != 0 && channel >= Roles::m(s)) continue;
+    for (int i = 0; i < t::tile_n / 4; i++) {
+      const int within = i / 2 * 8 + thread % 4 * 2 + i % 2, channel = first_n + within;
+      if (Roles::m(s) % (t::tile_n * cluster) != 0 && channel >= Roles::m(s)) continue;
       const auto beside = Roles::template beside<T>(args, channel);
       DSCORE_UNROLL
       for (int r = 0; r < t::rows; r++) {
@@ -299,13 +276,13 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   }
   // One thread: the planes of a block's results, which follow one another in each image.
   __device__ void store_all(const Arguments &args) const {
-    const int channels = least(t::share, Roles::m(s) - share_n());
+    const int channels = least(t::tile_n, Roles::m(s) - first_n);
     wait_barrier(made, 0);
     DSCORE_UNROLL
     for (int e = 0; e < t::images; e++)
       if (e < images_there() && channels > 0)
         store_span(static_cast<T *>(args.out) +
-                       ((first_image + e) * Roles::m(s) + share_n()) * t::area,
+                       ((first_image + e) * Roles::m(s) + first_n) * t::area,
                    reinterpret_cast<const T *>(lds + t::results_at) + e * t::result_elements,
                    channels * t::area * static_cast<int>(sizeof(T)));
     commit_stores();
@@ -315,17 +292,15 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   __device__ void run(const Arguments &args) {
     if (thread < t::consumers) {
       multiply_all(args);
-    } else {
-      if (thread == t::consumers) copy_all(args);
-      if constexpr (cluster > 1) {
-        wavefront_barrier();
-        cluster_barrier();
-      }
-      if (thread == t::consumers) store_all(args);
-      if constexpr (cluster > 1) wavefront_barrier();
+    } else if (thread == t::consumers) {
+      copy_all(args);
+      store_all(args);
     }
-    // A block's LDS is there for as long as the block is.
-    if constexpr (cluster > 1) cluster_barrier();
+    // A block's LDS is there for as long as others write to it.
+    if constexpr (cluster > 1) {
+      wavefront_barrier();
+      cluster_barrier();
+    }
   }
 };
 

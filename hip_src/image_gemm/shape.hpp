@@ -36,7 +36,7 @@ struct ImageGemmTiling {
   // Else a slice might take the bytes of another one's step for its own: it does not see the phases
   // of barriers at which only others wait.
   static_assert(Stages >= 1 && Stages % Slices == 0, "buffers of a slice's own");
-  static_assert(TileN % (8 * Cluster) == 0, "channels of a block of the cluster");
+  static_assert(Step % (8 * Cluster) == 0, "summed channels that a block of a cluster brings");
 };
 
 // What depends on the operation, too.
@@ -52,18 +52,16 @@ struct ImageGemmShape : Tiling {
   static constexpr int image_elements = t::step * t::area;
   static constexpr int stage_bytes =
       ceil_div(filter_bytes + t::images * image_elements * 2, swizzled_tile) * swizzled_tile;
-  // Sums that a thread hands over to other slices, and to other blocks of a cluster, in place of the
-  // ring, when that has been read.
+  // Sums that a slice hands over.
   static constexpr int sums = t::rows * t::tile_n / 2;
+  static constexpr int shared_at = t::stages * stage_bytes;
   static constexpr int handed_bytes = t::slice_threads * sums * 4;
-  static constexpr int shared_at =
-      greatest(t::stages * stage_bytes, t::cluster > 1 ? handed_bytes : 0);
-  // Planes of a block's share of the results, as they will lie in memory.
-  static constexpr int share = t::tile_n / t::cluster, result_elements = share * t::area;
+  // Planes of results, as they will lie in memory.
   static constexpr int results_at = shared_at + (t::slices - 1) * handed_bytes;
+  static constexpr int result_elements = t::tile_n * t::area;
   static constexpr int barriers_at = results_at + t::images * result_elements * 2;
   static constexpr int lds_bytes =
-      barriers_at + (2 * t::stages + 3) * static_cast<int>(sizeof(TransferBarrier));
+      barriers_at + 2 * (t::stages + 1) * static_cast<int>(sizeof(TransferBarrier));
 };
 
 }  // namespace dscore

@@ -33,6 +33,12 @@ inline Counters &counters(const TransferBarrier *barrier) {
   return *reinterpret_cast<Counters *>(const_cast<TransferBarrier *>(barrier));
 }
 
+// What lies in a block of the cluster where `own` does in the lane's.
+template <class T>
+T *there(T *own, int rank, int cluster) {
+  return cluster == 1 ? own : const_cast<T *>(of_block(own, rank));
+}
+
 struct Box {
   const TensorMap *map;
   unsigned char *lds;

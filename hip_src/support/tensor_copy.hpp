@@ -117,6 +117,20 @@ __device__ inline void arrive(TransferBarrier *barrier) {
 #endif
 }
 
+// The same at that barrier of a block of the cluster.
+template <int Cluster>
+__device__ inline void arrive_at_block(TransferBarrier *barrier, int rank) {
+#if defined(DSCORE_HOST)
+  arrive(emulation::there(barrier, rank, Cluster));
+#elif defined(DSCORE_COPY_ENGINE)
+  if constexpr (Cluster == 1) return arrive(barrier);
+  unsigned at = lds_address(barrier);
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(at), "r"(rank));
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(at)
+               : "memory");
+#endif
+}
+
 // Arrives, and has the barrier wait for so many bytes of boxes, zeros among them.
 __device__ inline void arrive_expecting(TransferBarrier *barrier, int bytes) {
 #if defined(DSCORE_HOST)
@@ -175,16 +189,28 @@ __device__ inline void load_box(TransferBarrier *barrier, void *lds, const Tenso
 #endif
 }
 
-// The same of bytes that lie side by side in memory: a multiple of 16, as both places are.
+// The same of bytes that lie side by side in memory: a multiple of 16, as both places are. They come
+// to that place in the LDS of all blocks of a cluster, and count at the barriers there.
+template <int Cluster = 1>
 __device__ inline void load_span(TransferBarrier *barrier, void *lds, const void *from, int bytes) {
 #if defined(DSCORE_HOST)
-  const emulation::SpanToLds span{lds, from, barrier, bytes};
   if (emulation::lds_offset(lds) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 ||
       bytes % 16 != 0)
     emulation::device.misaligned = true;
-  emulation::begin_arrival(barrier, emulation::load_bytes, span);
+  for (int rank = 0; rank < Cluster; rank++) {
+    TransferBarrier *there = emulation::there(barrier, rank, Cluster);
+    emulation::begin_arrival(there, emulation::load_bytes,
+                             emulation::SpanToLds{emulation::there(static_cast<char *>(lds), rank,
+                                                                   Cluster), from, there, bytes});
+  }
 #elif defined(DSCORE_COPY_ENGINE)
-  engine_load(barrier, lds, from, bytes);
+  if constexpr (Cluster == 1)
+    engine_load(barrier, lds, from, bytes);
+  else
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(lds_address(lds)), "l"(from),
+                 "r"(bytes), "r"(lds_address(barrier)),
+                 "h"(static_cast<uint16_t>((1 << Cluster) - 1)) : "memory");
 #endif
 }
 

@@ -76,11 +76,11 @@ class ImageGemm(Algorithm):
               lambda c: f"each has pixels, {ROWS} or fewer"),
         CLUSTER_LIMIT,
         Limit("E-SHARES", "part shares", "", "",
-              lambda c: (remainder(c.tiling.tile_n, _EIGHT * c.tiling.cluster), 0),
-              lambda c: f"channels that a block of a cluster adds, by {_EIGHT}"),
+              lambda c: (remainder(c.tiling.step, _EIGHT * c.tiling.cluster), 0),
+              lambda c: f"channels of a step that a block of a cluster brings, by {_EIGHT}"),
         Limit("E-SLICES", "slices", "", "",
-              lambda c: (c.tiling.slices, shape_of(c.problem, c.tiling).fewest_steps),
-              lambda c: "each has a step, in the last block of a cluster too"),
+              lambda c: (c.tiling.slices, shape_of(c.problem, c.tiling).steps),
+              lambda c: "each has a step"),
         Limit("E-STAGES", "stages", "", "",
               lambda c: (_stages(c), MOST_STAGES),
               lambda c: "as many for each slice, two or more but where there is one step of each"),
@@ -108,17 +108,17 @@ class ImageGemm(Algorithm):
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         shape = shape_of(problem, t)
-        return int(ceil_div(shape.steps, t.slices) * t.step + t.slices + t.cluster - 1)
+        return int(ceil_div(shape.steps, t.slices) * t.step + t.slices)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t)
-        blocks, sums = t.cluster * shape.tiles_n * shape.tiles_i, sums_of(shape.rows, t)
+        blocks, sums = shape.tiles_n * shape.tiles_i, sums_of(shape.rows, t)
         depth = shape.steps * t.step / t.slices
         return Footprint(
             threads=shape.waves * wavefront, waves=shape.waves, lds_bytes=shape.lds_bytes,
             registers=sums + COMPILER_REGISTERS, blocks=blocks,
-            utilisation=problem.macs / (shape.tiles_n * shape.tiles_i * t.groups * shape.rows * ROWS
-                                        * t.tile_n * (shape.all_steps * t.step)),
+            utilisation=problem.macs / (blocks * t.groups * shape.rows * ROWS * t.tile_n
+                                        * (shape.steps * t.step)),
             fmas=sums * depth,
             # The units read filters for all lanes of a warpgroup.
             operand_loads=(ROWS * shape.rows + t.tile_n) / (ROWS * PAIR) * depth)
@@ -164,8 +164,8 @@ class ImageGemm(Algorithm):
         shape = shape_of(plan.problem, t)
         summed = "input channels" if shape.along else "output channels"
         shares = f"; {t.slices} slices share the steps" * (t.slices > 1)
-        cluster = f"{t.cluster} (sharing the steps) x " * (t.cluster > 1)
+        together = f", by {t.cluster} that bring images together" * (t.cluster > 1)
         return [f"a warpgroup: {shape.rows} x {ROWS} pixels x {t.tile_n} channels",
                 f"a block: {t.images} (images) x {shape.area} pixels x {t.tile_n} channels; "
                 f"{t.step} {summed} a step{shares}",
-                f"the grid: {cluster}{shape.tiles_n} (channels) x {shape.tiles_i} (images) blocks"]
+                f"the grid: {shape.tiles_n} (channels{together}) x {shape.tiles_i} (images) blocks"]

@@ -36,11 +36,9 @@ def templates(draw: Any, device: Device) -> Template:
     instructions = -(-images * -(-height * width // 2) // _PAIRS)
     groups = draw(st.integers(1, min(MOST_GROUPS // slices, instructions)))
     rows = -(-instructions // groups)
-    cluster = draw(st.sampled_from([1, 1, 2, 4, 8])) if device.cluster_blocks >= 8 else 1
-    shares = min(10, MOST_SUMS * 2 // rows // _EIGHT) // cluster
-    cluster, shares = (cluster, shares) if shares else (1, 1)
-    tile_n = _EIGHT * cluster * draw(st.integers(1, shares))
-    step = DEPTH * draw(st.integers(1, 5))
+    tile_n = _EIGHT * draw(st.integers(1, min(10, MOST_SUMS * 2 // rows // _EIGHT)))
+    cluster = draw(st.sampled_from([1, 1, 2, 4])) if device.cluster_blocks >= 4 else 1
+    step = max(DEPTH, _EIGHT * cluster) * draw(st.integers(1, 5 if cluster < 4 else 3))
     tiling = ImageGemmTiling(tile_n=tile_n, images=images, groups=groups, slices=slices, step=step,
                              stages=slices * draw(st.integers(2, 4 if slices < 3 else 2)),
                              cluster=cluster)
@@ -49,14 +47,11 @@ def templates(draw: Any, device: Device) -> Template:
 
 @st.composite
 def problems(draw: Any, template: ImageTemplate) -> ConvProblem:
-    """Channels around the tiles, at least a step for each slice of a cluster's last block; batches
-    around the images."""
+    """Channels around the tiles, at least a step for each slice; batches around the images."""
     t: Any = template.tiling
     columns = _EIGHT * draw(st.integers(1, 2 * t.tile_n // _EIGHT + 1))
-    last = draw(st.integers(t.slices, t.slices + 2))
-    each = draw(st.integers(last, last + 1)) if t.cluster > 1 else 0
-    steps = (t.cluster - 1) * each + last
-    summed = _EIGHT * draw(st.integers(t.step * (steps - 1) // _EIGHT + 1, t.step * steps // _EIGHT))
+    least = t.step * (t.slices - 1) // _EIGHT + 1
+    summed = _EIGHT * draw(st.integers(least, least + 2 * t.step // _EIGHT))
     ins, outs = (summed, columns) if template.operation == "conv" else (columns, summed)
     problem = problem_on(draw, template.spec(ins, outs, 1, (0, 0, 0, 0)), template.image)
     return replace(problem, batch=draw(st.integers(1, t.images + 1)),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
+
 from dscore.algorithms.columns import distinct, grid, powers_of_two, remainder, select
 from dscore.algorithms.image_gemm.tiling import DEPTH, shape_of, sums_of
 from dscore.algorithms.warpgroup_gemm.tiling import ROW
@@ -13,7 +15,6 @@ from dscore.core.problem import ConvProblem
 _IMAGES, _GROUPS, _SLICES = (1, 2, 3, 4, 5, 8, 16), (1, 2, 3, 4), (1, 2, 3, 4)
 _STAGES = (1, 2, 3, 4, 6, 8)
 # Parts of the channels that tiles have, and the fewest and most channels of one.
-_SHARED = (32, 64, 96, 128)
 _PARTS, _FEWEST, _MOST = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24), 16, 256
 _EIGHT = 8
 # Warpgroups of a block, and sums of a lane.
@@ -29,28 +30,26 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
              cluster=powers_of_two(device.cluster_blocks))
     c = select(c, (c.groups * c.slices <= MOST_GROUPS) & (c.images <= problem.batch))
     of = shape_of(problem, c)
-    keep = (of.rows * (c.groups - 1) < of.instructions) & (c.slices <= of.fewest_steps)
+    keep = (of.rows * (c.groups - 1) < of.instructions) & (c.slices <= of.steps)
     keep &= sums_of(of.rows, c) <= MOST_SUMS
     keep &= (remainder(c.stages, c.slices) == 0) & (
         (c.stages >= 2 * c.slices) | (c.stages >= of.steps))
     keep &= c.stages < of.steps + c.slices
-    tiles = of.tiles_n * of.tiles_i
-    keep &= (c.cluster == 1) | ((remainder(c.tile_n, _EIGHT * c.cluster) == 0)
-                                & (tiles <= device.compute_units))
+    # Clusters bring whole planes of each block, and few blocks without channels.
+    keep &= (remainder(c.step, _EIGHT * c.cluster) == 0) & (
+        of.tiles_n * c.tile_n < shape.m + c.tile_n * np.maximum(c.cluster // 2, 1))
     return distinct(select(c, keep))
 
 
 def _columns(channels: int) -> list[int]:
-    """Sides of tiles: even parts of the channels, by eights; and some of which a cluster's blocks
-    have shares."""
+    """Sides of tiles: even parts of the channels, by eights."""
     sides = {-(-channels // (parts * _EIGHT)) * _EIGHT for parts in _PARTS}
-    sides |= {side for side in _SHARED if side - channels < side // 4}
     most = min(_MOST, max(sides))
     return sorted(side for side in sides if min(_FEWEST, most) <= side <= most) or [_MOST]
 
 
 def _steps(k: int) -> list[int]:
-    """A row of filters, and two; all summed channels where they are few."""
+    """Half a row of filters, a row, and two; all summed channels where they are few."""
     all_ = -(-k // DEPTH) * DEPTH
-    return sorted({step for step in (ROW, 2 * ROW) if step < all_}
+    return sorted({step for step in (ROW // 2, ROW, 2 * ROW) if step < all_}
                   | ({all_} if all_ <= 2 * ROW else set()))

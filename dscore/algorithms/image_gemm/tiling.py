@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-import numpy as np
-
 from dscore.algorithms.base import LDS_BANKS
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES, ROW, ROW_BYTES, ROWS, WAVES
@@ -30,8 +28,8 @@ class ImageGemmTiling(Tiling):
 
     A block computes `tile_n` channels of all pixels of `images` images, which `groups` warpgroups
     share. The summed channels come `step` at a time through a ring of `stages` LDS buffers, which a
-    further wavefront fills by the copy engine. `slices` times as many warpgroups share the steps, and the
-    blocks of a `cluster` do.
+    further wavefront fills by the copy engine. `slices` times as many warpgroups share the steps.
+    The blocks of a `cluster` have the same images, of which each brings a part to all.
     """
 
     tile_n: int
@@ -76,10 +74,8 @@ class ImageShape:
     results_bytes: Count
     handed_bytes: Count  # sums of a slice
     lds_bytes: Count
-    all_steps: Count
-    steps: Count  # of a block
-    fewest_steps: Count  # of the last one of a cluster
-    tiles_n: Count
+    steps: Count
+    tiles_n: Count  # of whole clusters
     tiles_i: Count  # of images
 
 
@@ -97,19 +93,15 @@ def shape_of(problem: ConvProblem, t: Any) -> ImageShape:
                                 else ceil_div(t.tile_n, ROW) * t.step)
     plane_bytes = t.images * t.step * area * spec.element.bytes
     stage_bytes = ceil_div(filter_bytes + plane_bytes, _TILE_BYTES) * _TILE_BYTES
-    results_bytes = t.images * floor_div(t.tile_n, t.cluster) * area * spec.element.bytes
+    results_bytes = t.images * t.tile_n * area * spec.element.bytes
     handed_bytes = WAVES * MATRIX_WAVEFRONT * t.groups * sums_of(rows, t) * ACCUMULATOR.bytes
-    ring_bytes = np.maximum(t.stages * stage_bytes, handed_bytes * (t.cluster > 1))
-    all_steps = ceil_div(k, t.step)
-    steps = ceil_div(all_steps, t.cluster)
     return ImageShape(
         m=m, k=k, area=area, along=along, pairs=pairs, instructions=instructions, rows=rows,
         waves=WAVES * t.groups * t.slices + 1, filter_bytes=filter_bytes, plane_bytes=plane_bytes,
         stage_bytes=stage_bytes, results_bytes=results_bytes, handed_bytes=handed_bytes,
-        lds_bytes=(ring_bytes + (t.slices - 1) * handed_bytes + results_bytes
-                   + (2 * t.stages + 3) * BARRIER_BYTES),
-        all_steps=all_steps, steps=steps, fewest_steps=all_steps - (t.cluster - 1) * steps,
-        tiles_n=ceil_div(m, t.tile_n),
+        lds_bytes=(t.stages * stage_bytes + (t.slices - 1) * handed_bytes + results_bytes
+                   + 2 * (t.stages + 1) * BARRIER_BYTES),
+        steps=ceil_div(k, t.step), tiles_n=ceil_div(m, t.tile_n * t.cluster) * t.cluster,
         tiles_i=ceil_div(problem.batch, t.images))
 
 
