@@ -69,9 +69,8 @@ struct ImagePixels {
       second = even >> 16 | behind << 16;
     }
   }
-  // Those of a step from the `depth`-th instruction on; the first `there` summed elements of the
-  // step are there.
-  __device__ void read(Words &words, const T *planes, int depth, int there) const {
+  // Those of a step from the `depth`-th instruction on.
+  __device__ void read(Words &words, const T *planes, int depth) const {
     DSCORE_UNROLL
     for (int i = 0; i < t::together; i++)
       DSCORE_UNROLL
@@ -82,7 +81,6 @@ struct ImagePixels {
         for (int half = 0; half < 2; half++) {
           const int first = (depth + i) * t::depth + half * t::depth / 2;
           read_pair(to[2 * half], to[2 * half + 1], own + first * t::area);
-          if (first >= there) to[2 * half] = to[2 * half + 1] = 0;
         }
       }
   }

@@ -3,13 +3,12 @@
 //
 // The planes of an image follow one another in memory, whatever their size: those of a step of the
 // summed channels come to LDS as one span, and those of a block's results leave as one. So a plane
-// of 7 x 7 pixels, which no map of a tensor takes, needs no moving. Lanes read pixels from LDS to
-// registers, from which matrix units take rows; filters they read from LDS by themselves.
+// of 7 x 7 pixels, which no map of a tensor takes, needs no moving: to the map an image is one row
+// after the other of `run` elements. Lanes read pixels from LDS to registers, from which matrix
+// units take rows; filters they read from LDS by themselves.
 //
-// One wavefront brings spans of images and boxes of filters to a ring of LDS buffers. A warpgroup
+// One wavefront brings boxes of images and filters to a ring of LDS buffers. A warpgroup
 // has 64 pixels of a block's images or several times as many; `slices` of them share the steps.
-// The blocks of a cluster have the same images: each brings a part of each span to all of them, so
-// that the L2 cache is asked for it once.
 //
 // Order of additions, as the reference backend has it: step by step, in the order of the summed
 // channels in each; the r-th block of images begins with the r-th step, and goes on with the first
@@ -31,15 +30,14 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   using t = ImageGemmShape<Tiling, Roles>;
   using Pixels = ImagePixels<T, t>;
   struct Maps {
-    TensorMap filters;
+    TensorMap planes, filters;
   };
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
-  static constexpr int lds_bytes = t::lds_bytes, alignment = 16, cluster = t::cluster;
+  static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
   static_assert(sizeof(T) == 2, "elements of 16 bits");
 
-  // Of whole clusters; the last ones may have no channels.
   static __host__ __device__ int tiles_n(const Shape &s) {
-    return ceil_div(Roles::m(s), t::tile_n * cluster) * cluster;
+    return ceil_div(Roles::m(s), t::tile_n);
   }
   static __host__ __device__ int all_steps(const Shape &s) {
     return ceil_div(Roles::k(s), t::step);
@@ -49,18 +47,24 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     return tiles_n(s) * ceil_div(s.batch, t::images);
   }
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
+    const uint64_t bytes = sizeof(T), image = static_cast<uint64_t>(Roles::k(s)) * t::area;
+    const int code = make_map<T>(
+        maps.planes, Roles::planes(args),
+        BoxedTensor<3, false>{{t::run, image / t::run, static_cast<uint64_t>(s.batch)},
+                              {t::run * bytes, image * bytes}, {t::run, t::runs, t::images}});
+    if (code) return code;
     return map_operand<T>(maps.filters, Roles::filters(args), Roles::m(s), Roles::k(s), t::across,
                           t::filter_box);
   }
 
   const Shape &s;
   const Maps &maps;
-  int thread, rank, first_image, first_n, steps, rotation;
+  int thread, first_image, first_n, steps, rotation;
   unsigned char *lds;
   TransferBarrier *full, *empty, *shared, *made;
 
   __device__ ImageProducts(const Arguments &, const Shape &shape, const Maps &maps_)
-      : s(shape), maps(maps_), thread(threadIdx.x), rank(blockIdx.x % cluster),
+      : s(shape), maps(maps_), thread(threadIdx.x),
         first_image(blockIdx.x / tiles_n(shape) * t::images),
         first_n(blockIdx.x % tiles_n(shape) * t::tile_n), steps(all_steps(shape)),
         rotation(steps > 1 ? blockIdx.x / tiles_n(shape) % steps : 0),
@@ -69,15 +73,14 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
         shared(empty + t::stages), made(shared + 1) {
     constexpr int wavefronts = t::slice_threads / t::wavefront;
     if (thread == t::consumers) {
+      prefetch_map(maps.planes);
       prefetch_map(maps.filters);
       prepare_barriers(full, t::stages, 1);
-      prepare_barriers(empty, t::stages, cluster * wavefronts);
+      prepare_barriers(empty, t::stages, wavefronts);
       if (t::slices > 1) prepare_barriers(shared, 1, (t::slices - 1) * wavefronts);
       prepare_barriers(made, 1, wavefronts);
     }
-    // Other blocks bring data and arrive at barriers, too.
-    if constexpr (cluster > 1) cluster_barrier();
-    else __syncthreads();
+    __syncthreads();
   }
 
   // All images and filters.
@@ -90,13 +93,10 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     prefetch_channels<typename Roles::Results>(args, Roles::m(s), blocks(s));
   }
 
-  // The first summed element of a step, and how many it has.
+  // The first summed element of a step.
   __device__ int summed_of(int step) const {
     const int next = step + rotation;
     return (next < steps ? next : next - steps) * t::step;
-  }
-  __device__ int summed_there(int summed) const {
-    return Roles::k(s) % t::step == 0 ? t::step : least(t::step, Roles::k(s) - summed);
   }
   __device__ int images_there() const { return least(t::images, s.batch - first_image); }
   __device__ unsigned char *filters_at(int stage) const { return lds + stage * t::stage_bytes; }
@@ -104,36 +104,21 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     return reinterpret_cast<T *>(filters_at(stage) + t::filter_bytes);
   }
 
-  // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers.
-  __device__ void copy_all(const Arguments &args) const {
+  // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers. What is
+  // past the last image or channel comes as zeros.
+  __device__ void copy_all() const {
     RingTurn<t::stages> turn;
     DSCORE_ROLLED
     for (int step = 0; step < steps; step++) {
       if (step >= t::stages) wait_barrier(empty + turn.stage, turn.parity ^ 1);
-      const int summed = summed_of(step), there = summed_there(summed);
+      const int summed = summed_of(step);
       TransferBarrier *barrier = full + turn.stage;
-      arrive_expecting(barrier, t::filter_bytes + images_there() * bytes_of(there));
+      arrive_expecting(barrier, t::filter_bytes + t::plane_bytes);
       copy_filters(barrier, filters_at(turn.stage), summed);
-      copy_planes(args, barrier, planes_at(turn.stage), summed, there);
+      load_box(barrier, planes_at(turn.stage), maps.planes,
+               {0, summed * t::area / t::run, first_image});
       turn.pass();
     }
-  }
-  static __device__ int bytes_of(int planes) {
-    return planes * t::area * static_cast<int>(sizeof(T));
-  }
-  // The block's part of each image's span.
-  __device__ void copy_planes(const Arguments &args, TransferBarrier *barrier, T *to, int summed,
-                              int there) const {
-    constexpr int part = t::step / cluster;
-    const int first = rank * part, planes = least(part, there - first);
-    if (planes <= 0) return;
-    DSCORE_UNROLL
-    for (int e = 0; e < t::images; e++)
-      if (e < images_there())
-        load_span<cluster>(barrier, to + e * t::image_elements + first * t::area,
-                           static_cast<const T *>(Roles::planes(args)) +
-                               ((first_image + e) * Roles::k(s) + summed + first) * t::area,
-                           bytes_of(planes));
   }
   __device__ void copy_filters(TransferBarrier *barrier, unsigned char *to, int summed) const {
     DSCORE_UNROLL
@@ -168,7 +153,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     const auto take = [&](typename Pixels::Words &to, int step, int turn) {
       const int stage = step % t::stages;
       if (turn == 0) wait_barrier(full + stage, step / t::stages & 1);
-      pixels.read(to, planes_at(stage), turn * t::together, summed_there(summed_of(step)));
+      pixels.read(to, planes_at(stage), turn * t::together);
     };
     // First: where the step's first words are.
     const auto add = [&](auto first, int step) {
@@ -177,7 +162,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
         const int own = (decltype(first)::value + turn) % 2;
         multiply(sums, words[own], step % t::stages, turn * t::together, step > slice || turn > 0);
         wait_products<1>();
-        if (turn == 0 && step > slice) release((step - t::slices) % t::stages);
+        if (turn == 0 && step > slice) pass(empty + (step - t::slices) % t::stages);
         if (turn + 1 < turns) take(words[1 - own], step, turn + 1);
         else if (step + t::slices < steps) take(words[1 - own], step + t::slices, 0);
       }
@@ -196,16 +181,10 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     }
     wait_products<0>();
   }
-  // Of a wavefront whose lanes have all come here: with what they wrote to LDS.
+  // Of a wavefront whose lanes have all come here: with a buffer, or with what they wrote to LDS.
   __device__ void pass(TransferBarrier *barrier) const {
     wavefront_barrier();
     if (thread % t::wavefront == 0) arrive(barrier);
-  }
-  // With a buffer, which all blocks of the cluster fill.
-  __device__ void release(int stage) const {
-    const int lane = thread % t::wavefront;
-    wavefront_barrier();
-    if (lane < cluster) arrive_at_block<cluster>(empty + stage, lane);
   }
   // Adds the slices' sums to the first one's; whether the thread is of that.
   __device__ bool join(Sums &sums, int slice) const {
@@ -248,7 +227,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     DSCORE_UNROLL
     for (int i = 0; i < t::tile_n / 4; i++) {
       const int within = i / 2 * 8 + thread % 4 * 2 + i % 2, channel = first_n + within;
-      if (Roles::m(s) % (t::tile_n * cluster) != 0 && channel >= Roles::m(s)) continue;
+      if (Roles::m(s) % t::tile_n != 0 && channel >= Roles::m(s)) continue;
       const auto beside = Roles::template beside<T>(args, channel);
       DSCORE_UNROLL
       for (int r = 0; r < t::rows; r++) {
@@ -280,7 +259,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     wait_barrier(made, 0);
     DSCORE_UNROLL
     for (int e = 0; e < t::images; e++)
-      if (e < images_there() && channels > 0)
+      if (e < images_there())
         store_span(static_cast<T *>(args.out) +
                        ((first_image + e) * Roles::m(s) + first_n) * t::area,
                    reinterpret_cast<const T *>(lds + t::results_at) + e * t::result_elements,
@@ -293,13 +272,8 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     if (thread < t::consumers) {
       multiply_all(args);
     } else if (thread == t::consumers) {
-      copy_all(args);
+      copy_all();
       store_all(args);
-    }
-    // A block's LDS is there for as long as others write to it.
-    if constexpr (cluster > 1) {
-      wavefront_barrier();
-      cluster_barrier();
     }
   }
 };

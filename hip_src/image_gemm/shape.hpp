@@ -12,12 +12,12 @@ constexpr int largest_divisor(int of, int most) {
   return most;
 }
 
-// Area, of the image: pixels of a plane.
-template <int TileN, int Images, int Groups, int Slices, int Step, int Stages, int Cluster, int Area,
+// Of the image: Area, pixels of a plane; Run, elements of a row of the boxes that planes come by.
+template <int TileN, int Images, int Groups, int Slices, int Step, int Stages, int Area, int Run,
           int Layout, int Wavefront>
 struct ImageGemmTiling {
   static constexpr int tile_n = TileN, images = Images, groups = Groups, slices = Slices;
-  static constexpr int step = Step, stages = Stages, cluster = Cluster, area = Area;
+  static constexpr int step = Step, stages = Stages, area = Area, run = Run;
   static constexpr int layout = Layout, wavefront = Wavefront;
   // A lane has two pixels side by side, of which a plane of odd pixels lacks one; an instruction's
   // 64 rows are 32 of these pairs. Each warpgroup of a slice has `rows` instructions' rows.
@@ -36,7 +36,7 @@ struct ImageGemmTiling {
   // Else a slice might take the bytes of another one's step for its own: it does not see the phases
   // of barriers at which only others wait.
   static_assert(Stages >= 1 && Stages % Slices == 0, "buffers of a slice's own");
-  static_assert(Step % (8 * Cluster) == 0, "summed channels that a block of a cluster brings");
+  static_assert(Step * Area % Run == 0 && Run <= most_box && Run % 8 == 0, "whole rows of boxes");
 };
 
 // What depends on the operation, too.
@@ -49,9 +49,10 @@ struct ImageGemmShape : Tiling {
   static constexpr int filter_boxes = ceil_div(across ? t::tile_n : t::step, t::row);
   static constexpr int filter_bytes = filter_boxes * filter_box * swizzled_row;
   // Planes of a step, as they lie in memory: image after image.
-  static constexpr int image_elements = t::step * t::area;
+  static constexpr int image_elements = t::step * t::area, runs = image_elements / t::run;
+  static constexpr int plane_bytes = t::images * image_elements * 2;
   static constexpr int stage_bytes =
-      ceil_div(filter_bytes + t::images * image_elements * 2, swizzled_tile) * swizzled_tile;
+      ceil_div(filter_bytes + plane_bytes, swizzled_tile) * swizzled_tile;
   // Sums that a slice hands over.
   static constexpr int sums = t::rows * t::tile_n / 2;
   static constexpr int shared_at = t::stages * stage_bytes;

@@ -1,5 +1,5 @@
 // Boxes of tensors on the emulated device (support/tensor_copy.hpp): their maps, and the barriers
-// that count their bytes. A box or a span comes to LDS at once, or when somebody waits for it.
+// that count their bytes. A box comes to LDS at once, or when somebody waits for it.
 #pragma once
 
 #include "support/bulk_copy.hpp"
@@ -14,6 +14,7 @@ struct TensorMap {
   uint64_t sizes[most_rank], steps[most_rank];
   uint32_t box[most_rank];
   int rank, element_bytes;
+  bool exchanged;
 };
 
 // A TransferBarrier: arrivals that are missing of the `count` of a phase, bytes that are, and the
@@ -31,12 +32,6 @@ static_assert(sizeof(Counters) == sizeof(TransferBarrier), "one in place of the 
 
 inline Counters &counters(const TransferBarrier *barrier) {
   return *reinterpret_cast<Counters *>(const_cast<TransferBarrier *>(barrier));
-}
-
-// What lies in a block of the cluster where `own` does in the lane's.
-template <class T>
-T *there(T *own, int rank, int cluster) {
-  return cluster == 1 ? own : const_cast<T *>(of_block(own, rank));
 }
 
 struct Box {
@@ -63,7 +58,7 @@ void walk_box(const Box &box, Each each) {
     }
     // Vectors are exchanged by the bits of the address in LDS, whatever the box begins at.
     const int all = from + number * map.element_bytes;
-    each(box.lds + (all ^ ((all >> 7 & 7) << 4)) - from, place, there);
+    each(box.lds + (map.exchanged ? all ^ ((all >> 7 & 7) << 4) : all) - from, place, there);
   }
 }
 
@@ -87,21 +82,6 @@ inline void store(const void *given) {
   walk_box(box, [&](unsigned char *lds, const unsigned char *to, bool there) {
     if (there) std::memcpy(const_cast<unsigned char *>(to), lds, box.map->element_bytes);
   });
-}
-
-struct SpanToLds {
-  void *lds;
-  const void *from;
-  TransferBarrier *barrier;
-  int bytes;
-};
-
-inline void load_bytes(const void *given) {
-  SpanToLds span;
-  std::memcpy(&span, given, sizeof span);
-  std::memcpy(span.lds, span.from, span.bytes);
-  counters(span.barrier).bytes -= span.bytes;
-  counters(span.barrier).settle();
 }
 
 struct Span {

@@ -22,9 +22,10 @@ constexpr int box_row = 128;   // bytes
 
 // A tensor, whose elements of a row lie side by side in memory, and its boxes, in the order
 // columns, rows, and matrices where there are several. A box has rows of 128 bytes, whose vectors
-// of 16 are exchanged in LDS (support/warpgroups.hpp). The address and `steps`, the bytes from a
-// row and from a matrix to the next, are multiples of 16.
-template <int Rank>
+// of 16 are exchanged in LDS (support/warpgroups.hpp), or any rows of such vectors, which lie there
+// as they are. The address and `steps`, the bytes from a row and from a matrix to the next, are
+// multiples of 16.
+template <int Rank, bool Exchanged = true>
 struct BoxedTensor {
   uint64_t sizes[Rank];
   uint64_t steps[Rank - 1];
@@ -32,7 +33,8 @@ struct BoxedTensor {
 
   // Whether the copy engine takes it, which the driver says as well.
   bool valid(int element_bytes) const {
-    bool all = box[0] * element_bytes == box_row;
+    const int row = static_cast<int>(box[0]) * element_bytes;
+    bool all = Exchanged ? row == box_row : row % 16 == 0;
     for (int i = 0; i < Rank; i++)
       all = all && sizes[i] > 0 && sizes[i] <= uint64_t{1} << 32 && box[i] > 0 &&
             box[i] <= most_box;
@@ -51,10 +53,11 @@ struct TensorMap {};  // of devices without the engine
 #endif
 
 // Makes the map of a tensor of T at an address. Returns 0, or a code for dscore_error.
-template <class T, int Rank>
-int make_map(TensorMap &map, const void *base, const BoxedTensor<Rank> &tensor) {
+template <class T, int Rank, bool Exchanged>
+int make_map(TensorMap &map, const void *base, const BoxedTensor<Rank, Exchanged> &tensor) {
 #if defined(DSCORE_HOST)
-  map = {static_cast<const unsigned char *>(base), {}, {sizeof(T)}, {}, Rank, int{sizeof(T)}};
+  map = {static_cast<const unsigned char *>(base), {}, {sizeof(T)}, {}, Rank, int{sizeof(T)},
+         Exchanged};
   for (int i = 0; i < Rank; i++) map.sizes[i] = tensor.sizes[i], map.box[i] = tensor.box[i];
   for (int i = 1; i < Rank; i++) map.steps[i] = tensor.steps[i - 1];
   if (tensor.valid(sizeof(T)) && reinterpret_cast<uintptr_t>(base) % 16 == 0) return 0;
@@ -84,7 +87,8 @@ int make_map(TensorMap &map, const void *base, const BoxedTensor<Rank> &tensor) 
   constexpr uint32_t each[3] = {1, 1, 1};
   const CUresult code = encode(
       &map, type, Rank, const_cast<void *>(base), tensor.sizes, tensor.steps, tensor.box, each,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      Exchanged ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return static_cast<int>(code == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
 #else
@@ -114,20 +118,6 @@ __device__ inline void arrive(TransferBarrier *barrier) {
   emulation::counters(barrier).settle();
 #elif defined(DSCORE_COPY_ENGINE)
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(lds_address(barrier)) : "memory");
-#endif
-}
-
-// The same at that barrier of a block of the cluster.
-template <int Cluster>
-__device__ inline void arrive_at_block(TransferBarrier *barrier, int rank) {
-#if defined(DSCORE_HOST)
-  arrive(emulation::there(barrier, rank, Cluster));
-#elif defined(DSCORE_COPY_ENGINE)
-  if constexpr (Cluster == 1) return arrive(barrier);
-  unsigned at = lds_address(barrier);
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(at), "r"(rank));
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(at)
-               : "memory");
 #endif
 }
 
@@ -186,31 +176,6 @@ __device__ inline void load_box(TransferBarrier *barrier, void *lds, const Tenso
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2,%3,%4}], [%5];" ::"r"(lds_address(lds)), "l"(&map), "r"(at[0]),
                  "r"(at[1]), "r"(at[2]), "r"(lds_address(barrier)) : "memory");
-#endif
-}
-
-// The same of bytes that lie side by side in memory: a multiple of 16, as both places are. They come
-// to that place in the LDS of all blocks of a cluster, and count at the barriers there.
-template <int Cluster = 1>
-__device__ inline void load_span(TransferBarrier *barrier, void *lds, const void *from, int bytes) {
-#if defined(DSCORE_HOST)
-  if (emulation::lds_offset(lds) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 ||
-      bytes % 16 != 0)
-    emulation::device.misaligned = true;
-  for (int rank = 0; rank < Cluster; rank++) {
-    TransferBarrier *there = emulation::there(barrier, rank, Cluster);
-    emulation::begin_arrival(there, emulation::load_bytes,
-                             emulation::SpanToLds{emulation::there(static_cast<char *>(lds), rank,
-                                                                   Cluster), from, there, bytes});
-  }
-#elif defined(DSCORE_COPY_ENGINE)
-  if constexpr (Cluster == 1)
-    engine_load(barrier, lds, from, bytes);
-  else
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(lds_address(lds)), "l"(from),
-                 "r"(bytes), "r"(lds_address(barrier)),
-                 "h"(static_cast<uint16_t>((1 << Cluster) - 1)) : "memory");
 #endif
 }
 

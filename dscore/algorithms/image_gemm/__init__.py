@@ -17,8 +17,7 @@ from dscore.algorithms.base import (
     Work,
     require_kind,
 )
-from dscore.algorithms.columns import Count, ceil_div, remainder
-from dscore.algorithms.gemm import CLUSTER_LIMIT
+from dscore.algorithms.columns import Count, ceil_div, once_for_each, remainder
 from dscore.algorithms.gemm_universal.tiling import channels_last
 from dscore.algorithms.image_gemm import cost
 from dscore.algorithms.image_gemm.space import (
@@ -26,7 +25,14 @@ from dscore.algorithms.image_gemm.space import (
     MOST_SUMS,
     columns_of,
 )
-from dscore.algorithms.image_gemm.tiling import DEPTH, PAIR, ImageGemmTiling, shape_of, sums_of
+from dscore.algorithms.image_gemm.tiling import (
+    DEPTH,
+    PAIR,
+    ImageGemmTiling,
+    run_of,
+    shape_of,
+    sums_of,
+)
 from dscore.algorithms.warpgroup_gemm import unmapped
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS
 from dscore.core.device import Device
@@ -40,6 +46,11 @@ MOST_AREA = 1024
 # Registers of pixels, of two turns of reading; that nvcc takes beside, and at most
 # (docs/registers.md).
 _WORDS, _BESIDE, _MOST_BESIDE = 32, 28, 80
+
+
+def _runless(problem: ConvProblem, steps: Count) -> Count:
+    """1 for a step whose planes no box brings."""
+    return np.array([run_of(problem, int(step)) == 0 for step in np.ravel(steps)], np.int64)
 
 
 def _stages(case: Case) -> Count:
@@ -74,10 +85,10 @@ class ImageGemm(Algorithm):
         Limit("E-IDLE", "warpgroups of a slice", "", "",
               lambda c: (c.tiling.groups, shape_of(c.problem, c.tiling).instructions),
               lambda c: f"each has pixels, {ROWS} or fewer"),
-        CLUSTER_LIMIT,
-        Limit("E-SHARES", "part shares", "", "",
-              lambda c: (remainder(c.tiling.step, _EIGHT * c.tiling.cluster), 0),
-              lambda c: f"channels of a step that a block of a cluster brings, by {_EIGHT}"),
+        Limit("E-RUN", "boxes without rows", "", "",
+              lambda c: (once_for_each(lambda step: _runless(c.problem, step), c.tiling.step), 0),
+              lambda c: f"the planes of a step in up to {MOST_BOX} rows of as many elements, of "
+              "which those of an image are a multiple"),
         Limit("E-SLICES", "slices", "", "",
               lambda c: (c.tiling.slices, shape_of(c.problem, c.tiling).steps),
               lambda c: "each has a step"),
@@ -145,12 +156,14 @@ class ImageGemm(Algorithm):
 
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
-        return (t.tile_n, t.images, t.groups, t.slices, t.step, t.stages, t.cluster,
-                shape_of(plan.problem, t).area, f"DSCORE_{plan.problem.spec.layout.upper()}",
+        return (t.tile_n, t.images, t.groups, t.slices, t.step, t.stages,
+                shape_of(plan.problem, t).area, run_of(plan.problem, t.step),
+                f"DSCORE_{plan.problem.spec.layout.upper()}",
                 plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
-        return f"_a{shape_of(plan.problem, plan.tiling).area}"
+        t: Any = plan.tiling
+        return f"_a{shape_of(plan.problem, t).area}_r{run_of(plan.problem, t.step)}"
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         # One block has all pixels of an image: of 32 pairs a wavefront has eight.
@@ -164,8 +177,7 @@ class ImageGemm(Algorithm):
         shape = shape_of(plan.problem, t)
         summed = "input channels" if shape.along else "output channels"
         shares = f"; {t.slices} slices share the steps" * (t.slices > 1)
-        together = f", by {t.cluster} that bring images together" * (t.cluster > 1)
         return [f"a warpgroup: {shape.rows} x {ROWS} pixels x {t.tile_n} channels",
                 f"a block: {t.images} (images) x {shape.area} pixels x {t.tile_n} channels; "
                 f"{t.step} {summed} a step{shares}",
-                f"the grid: {shape.tiles_n} (channels{together}) x {shape.tiles_i} (images) blocks"]
+                f"the grid: {shape.tiles_n} (channels) x {shape.tiles_i} (images) blocks"]

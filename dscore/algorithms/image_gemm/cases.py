@@ -37,11 +37,9 @@ def templates(draw: Any, device: Device) -> Template:
     groups = draw(st.integers(1, min(MOST_GROUPS // slices, instructions)))
     rows = -(-instructions // groups)
     tile_n = _EIGHT * draw(st.integers(1, min(10, MOST_SUMS * 2 // rows // _EIGHT)))
-    cluster = draw(st.sampled_from([1, 1, 2, 4])) if device.cluster_blocks >= 4 else 1
-    step = max(DEPTH, _EIGHT * cluster) * draw(st.integers(1, 5 if cluster < 4 else 3))
+    step = DEPTH * draw(st.integers(1, 5))
     tiling = ImageGemmTiling(tile_n=tile_n, images=images, groups=groups, slices=slices, step=step,
-                             stages=slices * draw(st.integers(2, 4 if slices < 3 else 2)),
-                             cluster=cluster)
+                             stages=slices * draw(st.integers(2, 4 if slices < 3 else 2)))
     return ImageTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn, (height, width))
 
 

@@ -12,9 +12,9 @@ from dscore.core.numerics import WORD_BYTES
 
 # `product`: clocks of a SIMD for an instruction's eight columns; `read`: of an instruction's pixels
 # of a wavefront; `result`: of a pair of results; `step`: of the end of a step; `join`: of a sum
-# that is handed over; `cluster`: of its barriers. Estimates.
+# that is handed over. Estimates.
 WEIGHTS = {"wavefront": 0.5, "product": 3.4, "lds": 1.0, "read": 20.0, "step": 150.0,
-           "result": 8.0, "join": 2.0, "cluster": 500.0, "wait": 700.0, "serial": 0.6,
+           "result": 8.0, "join": 2.0, "wait": 700.0, "serial": 0.6,
            "block": 1500.0, "memory": 1.15, "loaded": 0.3, "first": 0.1, "norm": 1.6, "fill": 0.3}
 
 
@@ -38,15 +38,14 @@ def work(case: Case) -> Work:
     steps, sums = _steps_each(case), sums_of(shape.rows, t)
     busy = (shape.waves - 1) / shape.waves
     instructions = shape.rows * steps * t.step / DEPTH
-    loads = footprint.blocks * shape.steps * (shape.plane_bytes / t.cluster + shape.filter_bytes)
+    loads = footprint.blocks * shape.steps * (shape.plane_bytes + shape.filter_bytes)
     return Work(
         issue=weight["wavefront"] + busy * (
             weight["read"] * instructions * (1 + (shape.area % 2) / 4)
             + weight["result"] * sums / (2 * t.slices) + weight["join"] * sums * (t.slices > 1)),
         products=busy * weight["product"] * instructions * t.tile_n / 8,
         lds=busy * weight["lds"] * named(case)["LDS clocks"], lines=0.0,
-        waits=ring_waits(weight, shape.steps, t.stages) + weight["step"] * steps
-        + weight["cluster"] * (t.cluster > 1),
+        waits=ring_waits(weight, shape.steps, t.stages) + weight["step"] * steps,
         fill_bytes=weight["fill"] * (shape.stage_bytes + shape.results_bytes),
         l2_bytes=weight["loaded"] * loads)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import numpy as np
-
-from dscore.algorithms.columns import distinct, grid, powers_of_two, remainder, select
+from dscore.algorithms.columns import distinct, grid, remainder, select
 from dscore.algorithms.image_gemm.tiling import DEPTH, shape_of, sums_of
 from dscore.algorithms.warpgroup_gemm.tiling import ROW
 from dscore.core.device import Device
@@ -24,10 +22,9 @@ MOST_GROUPS, MOST_SUMS = 4, 128
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Blocks of up to four warpgroups, all of which have pixels or steps."""
     shape = shape_of(problem, SimpleNamespace(tile_n=8, images=1, groups=1, slices=1, step=DEPTH,
-                                              stages=1, cluster=1))
+                                              stages=1))
     c = grid(tile_n=_columns(shape.m), images=_IMAGES, groups=_GROUPS, slices=_SLICES,
-             step=_steps(shape.k), stages=_STAGES,
-             cluster=powers_of_two(device.cluster_blocks))
+             step=_steps(shape.k), stages=_STAGES)
     c = select(c, (c.groups * c.slices <= MOST_GROUPS) & (c.images <= problem.batch))
     of = shape_of(problem, c)
     keep = (of.rows * (c.groups - 1) < of.instructions) & (c.slices <= of.steps)
@@ -35,9 +32,6 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     keep &= (remainder(c.stages, c.slices) == 0) & (
         (c.stages >= 2 * c.slices) | (c.stages >= of.steps))
     keep &= c.stages < of.steps + c.slices
-    # Clusters bring whole planes of each block, and few blocks without channels.
-    keep &= (remainder(c.step, _EIGHT * c.cluster) == 0) & (
-        of.tiles_n * c.tile_n < shape.m + c.tile_n * np.maximum(c.cluster // 2, 1))
     return distinct(select(c, keep))
 
 

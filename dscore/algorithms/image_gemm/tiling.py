@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from dscore.algorithms.base import LDS_BANKS
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
-from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES, ROW, ROW_BYTES, ROWS, WAVES
+from dscore.algorithms.warpgroup_gemm.tiling import (
+    BARRIER_BYTES,
+    MOST_BOX,
+    ROW,
+    ROW_BYTES,
+    ROWS,
+    WAVES,
+)
 from dscore.core.device import MATRIX_WAVEFRONT
 from dscore.core.numerics import ACCUMULATOR
 from dscore.core.problem import ConvProblem
@@ -29,7 +38,6 @@ class ImageGemmTiling(Tiling):
     A block computes `tile_n` channels of all pixels of `images` images, which `groups` warpgroups
     share. The summed channels come `step` at a time through a ring of `stages` LDS buffers, which a
     further wavefront fills by the copy engine. `slices` times as many warpgroups share the steps.
-    The blocks of a `cluster` have the same images, of which each brings a part to all.
     """
 
     tile_n: int
@@ -38,7 +46,6 @@ class ImageGemmTiling(Tiling):
     slices: int
     step: int
     stages: int
-    cluster: int = 1
 
     algorithm: ClassVar[str] = "image_gemm"
 
@@ -48,12 +55,11 @@ class ImageGemmTiling(Tiling):
 
         >>> ImageGemmTiling(64, 4, 2, 1, 64, 4).name
         'image_gemm_n64_i4_g2_k64x4'
-        >>> ImageGemmTiling(64, 1, 1, 2, 64, 4, 8).name
-        'image_gemm_n64_i1_g1_s2_k64x4_c8'
+        >>> ImageGemmTiling(64, 1, 1, 2, 64, 4).name
+        'image_gemm_n64_i1_g1_s2_k64x4'
         """
         return (f"image_gemm_n{self.tile_n}_i{self.images}_g{self.groups}"
-                f"{f'_s{self.slices}' if self.slices > 1 else ''}_k{self.step}x{self.stages}"
-                f"{f'_c{self.cluster}' if self.cluster > 1 else ''}")
+                f"{f'_s{self.slices}' if self.slices > 1 else ''}_k{self.step}x{self.stages}")
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class ImageShape:
     handed_bytes: Count  # sums of a slice
     lds_bytes: Count
     steps: Count
-    tiles_n: Count  # of whole clusters
+    tiles_n: Count
     tiles_i: Count  # of images
 
 
@@ -101,13 +107,25 @@ def shape_of(problem: ConvProblem, t: Any) -> ImageShape:
         stage_bytes=stage_bytes, results_bytes=results_bytes, handed_bytes=handed_bytes,
         lds_bytes=(t.stages * stage_bytes + (t.slices - 1) * handed_bytes + results_bytes
                    + 2 * (t.stages + 1) * BARRIER_BYTES),
-        steps=ceil_div(k, t.step), tiles_n=ceil_div(m, t.tile_n * t.cluster) * t.cluster,
+        steps=ceil_div(k, t.step), tiles_n=ceil_div(m, t.tile_n),
         tiles_i=ceil_div(problem.batch, t.images))
 
 
 def sums_of(rows: Count, t: Any) -> Count:
     """Sums of a lane that has so many instructions' rows."""
     return rows * floor_div(t.tile_n, 2)
+
+
+def run_of(problem: ConvProblem, step: int) -> int:
+    """Elements of a row of the boxes that the planes of a step come by, which those of an image are
+    a multiple of: whole lines of memory, if there are such."""
+    shape = shape_of(problem, SimpleNamespace(tile_n=8, images=1, groups=1, slices=1, step=step,
+                                              stages=1))
+    both = math.gcd(step, shape.k) * shape.area
+    runs = [run for run in range(DEPTH // 2, MOST_BOX + 1, DEPTH // 2)
+            if both % run == 0 and step * shape.area <= MOST_BOX * run]
+    whole = [run for run in runs if run % ROW == 0]
+    return max(whole or runs, default=0)
 
 
 @cache
