@@ -50,7 +50,7 @@ class _Product(LockstepKernel):
         super().__init__(plan, operands)
         self.shape, self.element = shape_of(self.problem, self.t), self.problem.spec.element
         self.planes = "x" if self.problem.operation == "conv" else "gradient"
-        self.tiles = int(self.shape.tiles_n * self.shape.tiles_i)
+        self.tiles = int(self.shape.tiles_n * self.shape.blocks_i)
         self.rows = int(self.t.groups * self.shape.rows) * ROWS
         pair, of_pair = split(lane_ids(self.rows), PAIR)[::-1]
         self.image_of, self.pixel_of = pair // self.shape.pairs, of_pair + pair % (
@@ -69,25 +69,27 @@ class _Product(LockstepKernel):
         blocks.lds_tile("the ring of buffers", t.stages * self.stage, self.element)
         blocks.lds_tile("sums of slices", (t.slices - 1) * handed, self.element)
         blocks.lds_tile("results", int(shape.results_bytes) // size, self.element)
-        blocks.lds_tile("barriers", 2 * (t.stages + 1) * BARRIER_BYTES // size, self.element)
+        blocks.lds_tile("barriers", (2 * t.stages + 6) * BARRIER_BYTES // size, self.element)
 
     def run(self, block: Ints) -> None:
         """The blocks numbered *block*."""
-        channel_tile, self.image_tile = split(block, int(self.shape.tiles_n))
+        channel_tile, self.image_block = split(block, int(self.shape.tiles_n))
         self.first_n = channel_tile * self.t.tile_n
-        self.image = (self.image_tile * self.t.images).reshape(-1, 1) + self.image_of
-        self.held = ((self.image_of < self.t.images) & (self.image < self.problem.batch)
-                     & (self.pixel_of < self.shape.area))
         self.blocks.begin()
-        self._store(self._accumulate())
+        for number in range(self.t.repeat):
+            tile = self.image_block + number * int(self.shape.blocks_i)
+            self.image = (tile * self.t.images).reshape(-1, 1) + self.image_of
+            self.held = ((self.image_of < self.t.images) & (self.image < self.problem.batch)
+                         & (self.pixel_of < self.shape.area))
+            self._store(self._accumulate(number))
 
-    def _accumulate(self) -> Floats:
-        """The sums of a block: of its steps, each of its slice's."""
+    def _accumulate(self, tile: int) -> Floats:
+        """The sums of a tile: of its steps, each of its slice's."""
         t, shape, steps = self.t, self.shape, int(self.shape.steps)
         self.sums.fill(0)
         for step in range(steps):
-            turned = (step + self.image_tile) % steps
-            ring = step % t.stages * self.stage
+            turned = (step + self.image_block) % steps
+            ring = (tile * steps + step) % t.stages * self.stage
             filters = self._filters(turned, ring)
             planes = self._planes(turned, ring + int(shape.filter_bytes) // self.element.bytes)
             sums = self.sums[step % t.slices]

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "image_gemm/shape.hpp"
+#include "support/integers.hpp"
 #include "support/matrix_units.hpp"
 
 namespace dscore {
@@ -61,12 +62,12 @@ struct ImagePixels {
     const Word even = two(at);
     if constexpr (t::area % 2 == 0) {
       const Word odd = two(at + t::area);
-      first = (even & 0xFFFF) | odd << 16;
-      second = even >> 16 | (odd & 0xFFFF0000);
+      first = permuted(even, odd, 0x5410);
+      second = permuted(even, odd, 0x7632);
     } else {  // the second plane begins at an odd element
       const Word before = two(at + t::area - 1), behind = two(at + t::area + 1);
-      first = (even & 0xFFFF) | (before & 0xFFFF0000);
-      second = even >> 16 | behind << 16;
+      first = permuted(even, before, 0x7610);
+      second = permuted(even, behind, 0x5432);
     }
   }
   // Those of a step from the `depth`-th instruction on.

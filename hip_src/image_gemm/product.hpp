@@ -7,7 +7,8 @@
 // after the other of `run` elements. Lanes read pixels from LDS to registers, from which matrix
 // units take rows; filters they read from LDS by themselves.
 //
-// One wavefront brings boxes of images and filters to a ring of LDS buffers. A warpgroup
+// A block takes `repeat` tiles of images, and its ring runs on from each to the next. One wavefront
+// brings boxes of images and filters to that ring of LDS buffers. A warpgroup
 // has 64 pixels of a block's images or several times as many; `slices` of them share the steps.
 //
 // Order of additions, as the reference backend has it: step by step, in the order of the summed
@@ -44,7 +45,11 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   }
   // Tiles of channels fastest: blocks that read the same images follow one another.
   static __host__ __device__ int blocks(const Shape &s) {
-    return tiles_n(s) * ceil_div(s.batch, t::images);
+    return tiles_n(s) * blocks_i(s);
+  }
+  static __host__ __device__ int tiles_i(const Shape &s) { return ceil_div(s.batch, t::images); }
+  static __host__ __device__ int blocks_i(const Shape &s) {
+    return ceil_div(tiles_i(s), t::repeat);
   }
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
     const uint64_t bytes = sizeof(T), image = static_cast<uint64_t>(Roles::k(s)) * t::area;
@@ -59,18 +64,18 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
 
   const Shape &s;
   const Maps &maps;
-  int thread, first_image, first_n, steps, rotation;
+  int thread, block_i, first_n, steps, rotation;
   unsigned char *lds;
-  TransferBarrier *full, *empty, *shared, *made;
+  TransferBarrier *full, *empty, *shared, *sent, *made;
 
   __device__ ImageProducts(const Arguments &, const Shape &shape, const Maps &maps_)
       : s(shape), maps(maps_), thread(threadIdx.x),
-        first_image(blockIdx.x / tiles_n(shape) * t::images),
+        block_i(blockIdx.x / tiles_n(shape)),
         first_n(blockIdx.x % tiles_n(shape) * t::tile_n), steps(all_steps(shape)),
-        rotation(steps > 1 ? blockIdx.x / tiles_n(shape) % steps : 0),
+        rotation(steps > 1 ? block_i % steps : 0),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages),
-        shared(empty + t::stages), made(shared + 1) {
+        shared(empty + t::stages), sent(shared + 1), made(sent + 1) {
     constexpr int wavefronts = t::slice_threads / t::wavefront;
     if (thread == t::consumers) {
       prefetch_map(maps.planes);
@@ -78,7 +83,8 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       prepare_barriers(full, t::stages, 1);
       prepare_barriers(empty, t::stages, wavefronts);
       if (t::slices > 1) prepare_barriers(shared, 1, (t::slices - 1) * wavefronts);
-      prepare_barriers(made, 1, wavefronts);
+      if (t::repeat > 1) prepare_barriers(sent, 1, 1);
+      prepare_barriers(made, t::chunks, wavefronts);
     }
     __syncthreads();
   }
@@ -93,32 +99,50 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     prefetch_channels<typename Roles::Results>(args, Roles::m(s), blocks(s));
   }
 
+  // Calls each(number of a tile, its first image).
+  template <class Each>
+  __device__ void each_tile(Each each) const {
+    DSCORE_ROLLED
+    for (int i = 0; i < t::repeat; i++)
+      if (const int tile = block_i + i * blocks_i(s); t::repeat == 1 || tile < tiles_i(s))
+        each(i, tile * t::images);
+  }
   // The first summed element of a step.
   __device__ int summed_of(int step) const {
     const int next = step + rotation;
     return (next < steps ? next : next - steps) * t::step;
   }
-  __device__ int images_there() const { return least(t::images, s.batch - first_image); }
+  __device__ int images_from(int first) const { return least(t::images, s.batch - first); }
   __device__ unsigned char *filters_at(int stage) const { return lds + stage * t::stage_bytes; }
   __device__ T *planes_at(int stage) const {
     return reinterpret_cast<T *>(filters_at(stage) + t::filter_bytes);
   }
 
-  // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers. What is
-  // past the last image or channel comes as zeros.
-  __device__ void copy_all() const {
+  // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers, and
+  // stores results. What is past the last image or channel comes as zeros.
+  __device__ void move_all(const Arguments &args) const {
     RingTurn<t::stages> turn;
-    DSCORE_ROLLED
-    for (int step = 0; step < steps; step++) {
-      if (step >= t::stages) wait_barrier(empty + turn.stage, turn.parity ^ 1);
-      const int summed = summed_of(step);
-      TransferBarrier *barrier = full + turn.stage;
-      arrive_expecting(barrier, t::filter_bytes + t::plane_bytes);
-      copy_filters(barrier, filters_at(turn.stage), summed);
-      load_box(barrier, planes_at(turn.stage), maps.planes,
-               {0, summed * t::area / t::run, first_image});
-      turn.pass();
-    }
+    int copied = 0, stored = 0;
+    each_tile([&](int, int first_image) {
+      DSCORE_ROLLED
+      for (int step = 0; step < steps; step++, copied++) {
+        // A buffer is free when a tile is under way, before which all others have been made.
+        for (; t::repeat > 1 && (stored + 1) * steps <= copied - t::stages; stored++)
+          store_tile(args, stored);
+        if (copied >= t::stages) wait_barrier(empty + turn.stage, turn.parity ^ 1);
+        TransferBarrier *barrier = full + turn.stage;
+        arrive_expecting(barrier, t::filter_bytes + t::plane_bytes);
+        const int summed = summed_of(step);
+        copy_filters(barrier, filters_at(turn.stage), summed);
+        load_box(barrier, planes_at(turn.stage), maps.planes,
+                 {0, summed * t::area / t::run, first_image});
+        turn.pass();
+      }
+    });
+    each_tile([&](int number, int) {
+      if (number >= stored) store_tile(args, number);
+    });
+    wait_stores<0>();
   }
   __device__ void copy_filters(TransferBarrier *barrier, unsigned char *to, int summed) const {
     DSCORE_UNROLL
@@ -145,14 +169,14 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     commit_products();
   }
 
-  // The sums of a slice's steps: lanes read the pixels of the next instructions while the units
+  // The sums of a slice's steps, with so many steps of tiles before: lanes read the pixels of the next instructions while the units
   // multiply.
-  __device__ void accumulate(Sums &sums, const Pixels &pixels, int slice) const {
+  __device__ void accumulate(Sums &sums, const Pixels &pixels, int slice, int before) const {
     typename Pixels::Words words[2];
     constexpr int turns = t::depths / t::together;  // of reading, in a step
     const auto take = [&](typename Pixels::Words &to, int step, int turn) {
-      const int stage = step % t::stages;
-      if (turn == 0) wait_barrier(full + stage, step / t::stages & 1);
+      const int number = before + step, stage = number % t::stages;
+      if (turn == 0) wait_barrier(full + stage, number / t::stages & 1);
       pixels.read(to, planes_at(stage), turn * t::together);
     };
     // First: where the step's first words are.
@@ -160,9 +184,10 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       DSCORE_UNROLL
       for (int turn = 0; turn < turns; turn++) {
         const int own = (decltype(first)::value + turn) % 2;
-        multiply(sums, words[own], step % t::stages, turn * t::together, step > slice || turn > 0);
+        multiply(sums, words[own], (before + step) % t::stages, turn * t::together,
+                 step > slice || turn > 0);
         wait_products<1>();
-        if (turn == 0 && step > slice) pass(empty + (step - t::slices) % t::stages);
+        if (turn == 0 && step > slice) pass(empty + (before + step - t::slices) % t::stages);
         if (turn + 1 < turns) take(words[1 - own], step, turn + 1);
         else if (step + t::slices < steps) take(words[1 - own], step + t::slices, 0);
       }
@@ -180,6 +205,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       }
     }
     wait_products<0>();
+    if (t::repeat > 1) pass(empty + (before + steps - 1) % t::stages);
   }
   // Of a wavefront whose lanes have all come here: with a buffer, or with what they wrote to LDS.
   __device__ void pass(TransferBarrier *barrier) const {
@@ -212,68 +238,86 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   __device__ void multiply_all(const Arguments &args) const {
     const int slice = thread / t::slice_threads, of_slice = thread % t::slice_threads;
     const Pixels pixels(of_slice / warpgroup_threads, of_slice % warpgroup_threads);
-    Sums sums;
-    accumulate(sums, pixels, slice);
-    if constexpr (t::slices > 1)
-      if (!join(sums, slice)) return;
-    put_results(args, sums, pixels);
-    let_engine_see_lds();
-    pass(made);
+    each_tile([&](int number, int first_image) {
+      Sums sums;
+      accumulate(sums, pixels, slice, number * steps);
+      if constexpr (t::slices > 1)
+        if (!join(sums, slice)) return;
+      if (t::repeat > 1 && number > 0) wait_barrier(sent, (number - 1) & 1);
+      DSCORE_UNROLL
+      for (int chunk = 0; chunk < t::chunks; chunk++) {
+        put_results(args, sums, pixels, first_image, chunk);
+        let_engine_see_lds();
+        pass(made + chunk);
+      }
+    });
   }
 
-  // Results of a thread to LDS, where they lie as they will in memory.
-  __device__ void put_results(const Arguments &args, const Sums &sums,
-                              const Pixels &pixels) const {
+  // Results of a thread to LDS, of some channels, where they lie as they will in memory.
+  __device__ void put_results(const Arguments &args, const Sums &sums, const Pixels &pixels,
+                              int first_image, int chunk) const {
     DSCORE_UNROLL
-    for (int i = 0; i < t::tile_n / 4; i++) {
+    for (int j = 0; j < t::chunk / 4; j++) {
+      const int i = chunk * (t::chunk / 4) + j;
       const int within = i / 2 * 8 + thread % 4 * 2 + i % 2, channel = first_n + within;
       if (Roles::m(s) % t::tile_n != 0 && channel >= Roles::m(s)) continue;
       const auto beside = Roles::template beside<T>(args, channel);
       DSCORE_UNROLL
       for (int r = 0; r < t::rows; r++) {
-        if (!pixels.held[r] || pixels.image[r] >= images_there()) continue;
+        const int image = pixels.image[r], pixel = pixels.pixel[r];
+        if (!pixels.held[r] || image >= images_from(first_image)) continue;
         // The sums of its two pixels, eight rows apart.
         const float two[2] = {sums[r][i / 2 * 4 + i % 2], sums[r][i / 2 * 4 + 2 + i % 2]};
-        put_pair(args, two, beside, pixels.image[r], pixels.pixel[r], channel, within);
+        const int at = ((first_image + image) * Roles::m(s) + channel) * t::area + pixel;
+        T *to = reinterpret_cast<T *>(lds + t::results_at) + image * t::result_elements +
+                within * t::area + pixel;
+        put_pair(args, two, beside, to, at, t::area % 2 == 0 || i % 2 == 0,
+                 t::area % 2 == 0 || pixel + 1 < t::area);
       }
     }
   }
-  // The results of two pixels of a channel; an odd plane lacks the last one's second, and its second
-  // channel's words are no words of LDS.
+  // The results of two pixels of a channel, of which an odd plane lacks the last one's second. They
+  // are a word where a channel begins at one.
   template <class Beside>
   __device__ void put_pair(const Arguments &args, const float (&sums)[2], const Beside &beside,
-                           int image, int pixel, int channel, int within) const {
-    const int at = ((first_image + image) * Roles::m(s) + channel) * t::area + pixel;
-    T *to = reinterpret_cast<T *>(lds + t::results_at) + image * t::result_elements +
-            within * t::area + pixel;
-    constexpr int together = t::area % 2 == 0 ? 2 : 1;
-    DSCORE_UNROLL
-    for (int j = 0; j < 2; j += together)
-      if (t::area % 2 == 0 || pixel + j < t::area)
-        write_vector(to + j,
-                     Roles::template results_of<T, together>(args, at + j, sums + j, beside));
+                           T *to, int at, bool word, bool both) const {
+    if (word && both) {
+      write_vector(to, Roles::template results_of<T, 2>(args, at, sums, beside));
+    } else {
+      write_vector(to, Roles::template results_of<T, 1>(args, at, sums, beside));
+      if (both)
+        write_vector(to + 1, Roles::template results_of<T, 1>(args, at + 1, sums + 1, beside));
+    }
   }
-  // One thread: the planes of a block's results, which follow one another in each image.
-  __device__ void store_all(const Arguments &args) const {
-    const int channels = least(t::tile_n, Roles::m(s) - first_n);
-    wait_barrier(made, 0);
+  // One thread: the planes of a tile's results, which follow one another in each image.
+  __device__ void store_tile(const Arguments &args, int number) const {
+    const int first_image = (block_i + number * blocks_i(s)) * t::images;
     DSCORE_UNROLL
-    for (int e = 0; e < t::images; e++)
-      if (e < images_there())
-        store_span(static_cast<T *>(args.out) +
-                       ((first_image + e) * Roles::m(s) + first_n) * t::area,
-                   reinterpret_cast<const T *>(lds + t::results_at) + e * t::result_elements,
-                   channels * t::area * static_cast<int>(sizeof(T)));
-    commit_stores();
-    wait_stores<0>();
+    for (int chunk = 0; chunk < t::chunks; chunk++) {
+      const int within = chunk * t::chunk;
+      const int channels = least(t::chunk, Roles::m(s) - first_n - within);
+      wait_barrier(made + chunk, number & 1);
+      DSCORE_UNROLL
+      for (int e = 0; e < t::images; e++)
+        if (e < images_from(first_image) && channels > 0)
+          store_span(static_cast<T *>(args.out) +
+                         ((first_image + e) * Roles::m(s) + first_n + within) * t::area,
+                     reinterpret_cast<const T *>(lds + t::results_at) +
+                         e * t::result_elements + within * t::area,
+                     channels * t::area * static_cast<int>(sizeof(T)));
+      commit_stores();
+    }
+    if constexpr (t::repeat > 1) {
+      wait_stores<0>();
+      arrive(sent);
+    }
   }
 
   __device__ void run(const Arguments &args) {
     if (thread < t::consumers) {
       multiply_all(args);
     } else if (thread == t::consumers) {
-      copy_all();
-      store_all(args);
+      move_all(args);
     }
   }
 };

@@ -48,16 +48,21 @@ MOST_AREA = 1024
 _WORDS, _BESIDE, _MOST_BESIDE = 32, 28, 80
 
 
-def _runless(problem: ConvProblem, steps: Count) -> Count:
+def _runless(case: Case) -> Count:
     """1 for a step whose planes no box brings."""
-    return np.array([run_of(problem, int(step)) == 0 for step in np.ravel(steps)], np.int64)
+    def each(steps: Count) -> Count:
+        return np.array([run_of(case.problem, int(step)) == 0 for step in steps], np.int64)
+
+    steps = case.tiling.step
+    return once_for_each(each, steps) if np.ndim(steps) else each([steps])[0]
 
 
 def _stages(case: Case) -> Count:
     """Buffers of the ring; too many where a slice has no two of its own, as it waits for its next
     step before it lets go of one."""
     t, steps = case.tiling, shape_of(case.problem, case.tiling).steps
-    alone = (remainder(t.stages, t.slices) != 0) | ((t.stages < 2 * t.slices) & (t.stages < steps))
+    few = (t.stages < 2 * t.slices) & (t.stages < steps * t.repeat)
+    alone = (remainder(t.stages, t.slices) != 0) | few
     return np.where(alone, MOST_STAGES + 1, t.stages)
 
 
@@ -86,9 +91,12 @@ class ImageGemm(Algorithm):
               lambda c: (c.tiling.groups, shape_of(c.problem, c.tiling).instructions),
               lambda c: f"each has pixels, {ROWS} or fewer"),
         Limit("E-RUN", "boxes without rows", "", "",
-              lambda c: (once_for_each(lambda step: _runless(c.problem, step), c.tiling.step), 0),
+              lambda c: (_runless(c), 0),
               lambda c: f"the planes of a step in up to {MOST_BOX} rows of as many elements, of "
               "which those of an image are a multiple"),
+        Limit("E-REPEAT", "repeat", "", "",
+              lambda c: (np.where(c.tiling.slices > 1, c.tiling.repeat, 1), 1),
+              lambda c: "slices have one tile of images"),
         Limit("E-SLICES", "slices", "", "",
               lambda c: (c.tiling.slices, shape_of(c.problem, c.tiling).steps),
               lambda c: "each has a step"),
@@ -123,13 +131,13 @@ class ImageGemm(Algorithm):
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t)
-        blocks, sums = shape.tiles_n * shape.tiles_i, sums_of(shape.rows, t)
-        depth = shape.steps * t.step / t.slices
+        blocks, sums = shape.tiles_n * shape.blocks_i, sums_of(shape.rows, t)
+        depth = shape.steps * t.step * t.repeat / t.slices
         return Footprint(
             threads=shape.waves * wavefront, waves=shape.waves, lds_bytes=shape.lds_bytes,
             registers=sums + COMPILER_REGISTERS, blocks=blocks,
-            utilisation=problem.macs / (blocks * t.groups * shape.rows * ROWS * t.tile_n
-                                        * (shape.steps * t.step)),
+            utilisation=problem.macs / (blocks * t.repeat * t.groups * shape.rows * ROWS
+                                        * t.tile_n * (shape.steps * t.step)),
             fmas=sums * depth,
             # The units read filters for all lanes of a warpgroup.
             operand_loads=(ROWS * shape.rows + t.tile_n) / (ROWS * PAIR) * depth)
@@ -156,7 +164,7 @@ class ImageGemm(Algorithm):
 
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
-        return (t.tile_n, t.images, t.groups, t.slices, t.step, t.stages,
+        return (t.tile_n, t.images, t.groups, t.slices, t.step, t.stages, t.repeat,
                 shape_of(plan.problem, t).area, run_of(plan.problem, t.step),
                 f"DSCORE_{plan.problem.spec.layout.upper()}",
                 plan.device.wavefront)
@@ -178,6 +186,6 @@ class ImageGemm(Algorithm):
         summed = "input channels" if shape.along else "output channels"
         shares = f"; {t.slices} slices share the steps" * (t.slices > 1)
         return [f"a warpgroup: {shape.rows} x {ROWS} pixels x {t.tile_n} channels",
-                f"a block: {t.images} (images) x {shape.area} pixels x {t.tile_n} channels; "
-                f"{t.step} {summed} a step{shares}",
-                f"the grid: {shape.tiles_n} (channels) x {shape.tiles_i} (images) blocks"]
+                f"a block: {t.images} (images) x {shape.area} pixels x {t.tile_n} channels"
+                + f", {t.repeat} times" * (t.repeat > 1) + f"; {t.step} {summed} a step{shares}",
+                f"the grid: {shape.tiles_n} (channels) x {shape.blocks_i} (images) blocks"]

@@ -39,7 +39,8 @@ def templates(draw: Any, device: Device) -> Template:
     tile_n = _EIGHT * draw(st.integers(1, min(10, MOST_SUMS * 2 // rows // _EIGHT)))
     step = DEPTH * draw(st.integers(1, 5))
     tiling = ImageGemmTiling(tile_n=tile_n, images=images, groups=groups, slices=slices, step=step,
-                             stages=slices * draw(st.integers(2, 4 if slices < 3 else 2)))
+                             stages=slices * draw(st.integers(2, 4 if slices < 3 else 2)),
+                             repeat=draw(st.integers(1, 3)) if slices == 1 else 1)
     return ImageTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn, (height, width))
 
 
@@ -52,5 +53,5 @@ def problems(draw: Any, template: ImageTemplate) -> ConvProblem:
     summed = _EIGHT * draw(st.integers(least, least + 2 * t.step // _EIGHT))
     ins, outs = (summed, columns) if template.operation == "conv" else (columns, summed)
     problem = problem_on(draw, template.spec(ins, outs, 1, (0, 0, 0, 0)), template.image)
-    return replace(problem, batch=draw(st.integers(1, t.images + 1)),
+    return replace(problem, batch=draw(st.integers(1, t.images * t.repeat + 1)),
                    operation=template.operation)

@@ -38,18 +38,20 @@ def work(case: Case) -> Work:
     steps, sums = _steps_each(case), sums_of(shape.rows, t)
     busy = (shape.waves - 1) / shape.waves
     instructions = shape.rows * steps * t.step / DEPTH
-    loads = footprint.blocks * shape.steps * (shape.plane_bytes + shape.filter_bytes)
+    loads = footprint.blocks * shape.steps * t.repeat * (shape.plane_bytes + shape.filter_bytes)
     return Work(
         issue=weight["wavefront"] + busy * (
             weight["read"] * instructions * (1 + (shape.area % 2) / 4)
-            + weight["result"] * sums / (2 * t.slices) + weight["join"] * sums * (t.slices > 1)),
+            + weight["result"] * sums * t.repeat / (2 * t.slices)
+            + weight["join"] * sums * (t.slices > 1)),
         products=busy * weight["product"] * instructions * t.tile_n / 8,
         lds=busy * weight["lds"] * named(case)["LDS clocks"], lines=0.0,
-        waits=ring_waits(weight, shape.steps, t.stages) + weight["step"] * steps,
+        waits=ring_waits(weight, shape.steps * t.repeat, t.stages) + weight["step"] * steps,
         fill_bytes=weight["fill"] * (shape.stage_bytes + shape.results_bytes),
         l2_bytes=weight["loaded"] * loads)
 
 
 def _steps_each(case: Case) -> Count:
-    """Steps of a slice, in the mean."""
-    return shape_of(case.problem, case.tiling).steps / case.tiling.slices
+    """Steps of a slice in all tiles, in the mean."""
+    shape, t = shape_of(case.problem, case.tiling), case.tiling
+    return shape.steps * t.repeat / t.slices

@@ -11,7 +11,7 @@ from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
 _IMAGES, _GROUPS, _SLICES = (1, 2, 3, 4, 5, 8, 16), (1, 2, 3, 4), (1, 2, 3, 4)
-_STAGES = (1, 2, 3, 4, 6, 8)
+_STAGES, _REPEAT = (1, 2, 3, 4, 6, 8), (1, 2, 3, 4)
 # Parts of the channels that tiles have, and the fewest and most channels of one.
 _PARTS, _FEWEST, _MOST = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24), 16, 256
 _EIGHT = 8
@@ -22,16 +22,19 @@ MOST_GROUPS, MOST_SUMS = 4, 128
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Blocks of up to four warpgroups, all of which have pixels or steps."""
     shape = shape_of(problem, SimpleNamespace(tile_n=8, images=1, groups=1, slices=1, step=DEPTH,
-                                              stages=1))
+                                              stages=1, repeat=1))
     c = grid(tile_n=_columns(shape.m), images=_IMAGES, groups=_GROUPS, slices=_SLICES,
-             step=_steps(shape.k), stages=_STAGES)
-    c = select(c, (c.groups * c.slices <= MOST_GROUPS) & (c.images <= problem.batch))
+             step=_steps(shape.k), stages=_STAGES,
+             repeat=_REPEAT)
+    c = select(c, (c.groups * c.slices <= MOST_GROUPS) & (c.images * c.repeat <= problem.batch)
+               & ((c.repeat == 1) | (c.slices == 1)))
     of = shape_of(problem, c)
     keep = (of.rows * (c.groups - 1) < of.instructions) & (c.slices <= of.steps)
     keep &= sums_of(of.rows, c) <= MOST_SUMS
     keep &= (remainder(c.stages, c.slices) == 0) & (
-        (c.stages >= 2 * c.slices) | (c.stages >= of.steps))
-    keep &= c.stages < of.steps + c.slices
+        (c.stages >= 2 * c.slices) | (c.stages >= of.steps * c.repeat))
+    keep &= c.stages < of.steps * c.repeat + c.slices
+    keep &= (c.repeat == 1) | ((of.tiles_n * of.tiles_i > device.compute_units) & (c.stages > 1))
     return distinct(select(c, keep))
 
 

@@ -38,6 +38,7 @@ class ImageGemmTiling(Tiling):
     A block computes `tile_n` channels of all pixels of `images` images, which `groups` warpgroups
     share. The summed channels come `step` at a time through a ring of `stages` LDS buffers, which a
     further wavefront fills by the copy engine. `slices` times as many warpgroups share the steps.
+    A block takes `repeat` tiles of images one after the other.
     """
 
     tile_n: int
@@ -46,6 +47,7 @@ class ImageGemmTiling(Tiling):
     slices: int
     step: int
     stages: int
+    repeat: int = 1
 
     algorithm: ClassVar[str] = "image_gemm"
 
@@ -53,13 +55,14 @@ class ImageGemmTiling(Tiling):
     def name(self) -> str:
         """Part of a plan's canonical name.
 
-        >>> ImageGemmTiling(64, 4, 2, 1, 64, 4).name
-        'image_gemm_n64_i4_g2_k64x4'
+        >>> ImageGemmTiling(64, 4, 2, 1, 64, 4, 2).name
+        'image_gemm_n64_i4_g2_k64x4_r2'
         >>> ImageGemmTiling(64, 1, 1, 2, 64, 4).name
         'image_gemm_n64_i1_g1_s2_k64x4'
         """
         return (f"image_gemm_n{self.tile_n}_i{self.images}_g{self.groups}"
-                f"{f'_s{self.slices}' if self.slices > 1 else ''}_k{self.step}x{self.stages}")
+                f"{f'_s{self.slices}' if self.slices > 1 else ''}_k{self.step}x{self.stages}"
+                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}")
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class ImageShape:
     steps: Count
     tiles_n: Count
     tiles_i: Count  # of images
+    blocks_i: Count
 
 
 @remembered
@@ -101,14 +105,15 @@ def shape_of(problem: ConvProblem, t: Any) -> ImageShape:
     stage_bytes = ceil_div(filter_bytes + plane_bytes, _TILE_BYTES) * _TILE_BYTES
     results_bytes = t.images * t.tile_n * area * spec.element.bytes
     handed_bytes = WAVES * MATRIX_WAVEFRONT * t.groups * sums_of(rows, t) * ACCUMULATOR.bytes
+    tiles_i = ceil_div(problem.batch, t.images)
     return ImageShape(
         m=m, k=k, area=area, along=along, pairs=pairs, instructions=instructions, rows=rows,
         waves=WAVES * t.groups * t.slices + 1, filter_bytes=filter_bytes, plane_bytes=plane_bytes,
         stage_bytes=stage_bytes, results_bytes=results_bytes, handed_bytes=handed_bytes,
         lds_bytes=(t.stages * stage_bytes + (t.slices - 1) * handed_bytes + results_bytes
-                   + 2 * (t.stages + 1) * BARRIER_BYTES),
+                   + (2 * t.stages + 6) * BARRIER_BYTES),
         steps=ceil_div(k, t.step), tiles_n=ceil_div(m, t.tile_n),
-        tiles_i=ceil_div(problem.batch, t.images))
+        tiles_i=tiles_i, blocks_i=ceil_div(tiles_i, t.repeat))
 
 
 def sums_of(rows: Count, t: Any) -> Count:
@@ -120,7 +125,7 @@ def run_of(problem: ConvProblem, step: int) -> int:
     """Elements of a row of the boxes that the planes of a step come by, which those of an image are
     a multiple of: whole lines of memory, if there are such."""
     shape = shape_of(problem, SimpleNamespace(tile_n=8, images=1, groups=1, slices=1, step=step,
-                                              stages=1))
+                                              stages=1, repeat=1))
     both = math.gcd(step, shape.k) * shape.area
     runs = [run for run in range(DEPTH // 2, MOST_BOX + 1, DEPTH // 2)
             if both % run == 0 and step * shape.area <= MOST_BOX * run]
