@@ -4,10 +4,11 @@ Of int8, sums are of int32, of which those of the columns times x's zero point a
 
 Order of additions, for one result: the products of its summed elements, ascending in each step,
 beginning with +0, those past the last +0 · +0; block ``r`` of rows begins with the ``r``-th step of
-its part, and goes on with the first after the last; then the parts (backends/reference/split_k.py);
-then bias, then activation. Products are rounded before they are added. Elements of x that are
-scaled are rounded to their type, as lanes do between LDS and the matrix units. Here a step's tiles
-lie in LDS row after row: what the kernel exchanges there, it reads exchanged.
+its share, and goes on with the first after the last; then the blocks of a cluster, each of which
+has a share of its part's steps; then the parts (backends/reference/split_k.py); then bias, then
+activation. Products are rounded before they are added. Elements of x that are scaled are rounded to
+their type, as lanes do between LDS and the matrix units. Here a step's tiles lie in LDS row after
+row: what the kernel exchanges there, it reads exchanged.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ run_input_gradient = run_weight_gradient = run
 class _Product(LockstepKernel):
     """The geometry of a block, its two tiles, and the blocks that run at present.
 
-    Grid order: column tile fastest, then the block's first row tile, then part.
+    Grid order: block of the cluster fastest, then column tile, the block's first row tile, part.
+    Blocks of the same rank in their clusters run together.
     """
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
@@ -57,7 +59,8 @@ class _Product(LockstepKernel):
             "conv": ("x", "w"), "input_gradient": ("gradient", "w"),
             "weight_gradient": ("gradient", "x")}[self.problem.operation]
         self.tiles = int(self.shape.blocks_m * self.shape.tiles_n)
-        require_launch(plan, self.tiles * self.t.parts, int(self.shape.waves) * self.wavefront)
+        require_launch(plan, self.tiles * self.t.cluster * self.t.parts,
+                       int(self.shape.waves) * self.wavefront)
         if self.t.parts > 1:
             self.workspace = np.full((self.t.parts, self.sizes.m * self.sizes.n), np.nan,
                                      np.float32)
@@ -73,6 +76,7 @@ class _Product(LockstepKernel):
         self.kept = blocks.lds_tile("what is kept", int(shape.kept * shape.bytes_b) // size,
                                     self.element)
         blocks.lds_tile("results", int(shape.results_bytes) // size, self.element)
+        blocks.lds_tile("sums of a cluster", int(shape.handed_bytes) // size, self.element)
         blocks.lds_tile("barriers", 2 * t.stages * BARRIER_BYTES // size, self.element)
 
     def run_part(self, block: Ints, part: int) -> None:
@@ -82,8 +86,18 @@ class _Product(LockstepKernel):
         self.blocks.begin()
         for at in range(self.t.repeat):
             self.first_m = (row_block + at * int(self.shape.blocks_m)) * self.t.tile_m
-            self._accumulate(part * int(self.shape.steps), at, row_block)
-            self._store(part)
+            self._store(part, self._joined(part, at, row_block))
+
+    def _joined(self, part: int, at: int, row_block: Ints) -> Floats:
+        """The sums of a tile: of a cluster, those of its blocks, ascending."""
+        steps, cluster = int(self.shape.steps), self.t.cluster
+        self._accumulate(part * cluster * steps, at, row_block)
+        joined = self.sums.copy() if cluster > 1 else self.sums
+        for rank in range(1, cluster):
+            self.blocks.begin()
+            self._accumulate((part * cluster + rank) * steps, at, row_block)
+            np.add(joined, self.sums, out=joined)
+        return joined
 
     def _accumulate(self, first: int, tile: int, row_block: Ints) -> None:
         """The steps of a block; the ring's turns run on from tile to tile."""
@@ -134,7 +148,7 @@ class _Product(LockstepKernel):
             tile[...] = tile.astype(self.element.numpy)
         return tile.reshape(count, extent, t.step)
 
-    def _store(self, part: int) -> None:
+    def _store(self, part: int, sums: Floats) -> None:
         """The epilogue, and the stores of results."""
         m, n = self.sizes.m, self.sizes.n
         row = self.first_m.reshape(-1, 1, 1) + lane_ids(self.t.tile_m, 1)
@@ -142,9 +156,8 @@ class _Product(LockstepKernel):
         held = (row < m) & (column < n)
         at = Addresses(*np.broadcast_arrays(row * n + column, held))
         if self.t.parts > 1:
-            self.blocks.store(self.workspace[part], at, self.sums)
+            self.blocks.store(self.workspace[part], at, sums)
             return
-        sums = self.sums
         if self.problem.operation == "conv":
             sums = self.epilogue(self.blocks, sums.copy(), np.broadcast_to(column, sums.shape), at)
         self.blocks.store(self.out, at, sums)

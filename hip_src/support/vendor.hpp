@@ -141,15 +141,26 @@ __device__ inline void wait_copies() {
 #endif
 }
 
-// A barrier of all blocks of a cluster, and what one of them holds where the lane's own does.
-__device__ inline void cluster_barrier() {
+// A barrier of all blocks of a cluster in its two halves: what a thread does between them, it does
+// while others are still to come.
+__device__ inline void arrive_at_cluster() {
+#if defined(__CUDACC__)
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+__device__ inline void wait_for_cluster() {
 #if defined(DSCORE_HOST)
   emulation::yield(emulation::Waits::at_cluster, __LINE__);
 #elif defined(__CUDACC__)
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
+__device__ inline void cluster_barrier() {
+  arrive_at_cluster();
+  wait_for_cluster();
+}
+
+// What one of the blocks holds where the lane's own does.
 template <class Sum>
 __device__ inline Sum read_of_block(const Sum *own, int rank) {
 #if defined(DSCORE_HOST)
@@ -185,6 +196,25 @@ __device__ inline Pack<Sum, Count> read_vector_of_block(const Sum *own, int rank
     for (int i = 0; i < Count; i++) vector.at[i] = read_of_block(own + i, rank);
   }
   return vector;
+}
+
+// Writes there a vector of four words, which that block finds after a barrier of the cluster. That
+// the block is there already, another barrier says before.
+template <class Sum>
+__device__ inline void write_vector_of_block(Sum *own, int rank, const Pack<Sum, 4> &vector) {
+  static_assert(sizeof(Sum) == 4, "words");
+#if defined(DSCORE_HOST)
+  *reinterpret_cast<Pack<Sum, 4> *>(const_cast<Sum *>(emulation::of_block(own, rank))) = vector;
+#elif defined(__CUDACC__)
+  unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(own));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(at), "r"(rank));
+  asm volatile("st.shared::cluster.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(at),
+               "r"(bits_as<uint32_t>(vector.at[0])), "r"(bits_as<uint32_t>(vector.at[1])),
+               "r"(bits_as<uint32_t>(vector.at[2])), "r"(bits_as<uint32_t>(vector.at[3]))
+               : "memory");
+#else
+  *reinterpret_cast<Pack<Sum, 4> *>(own) = vector;
+#endif
 }
 
 // The nearest TF32, of 10 bits of fraction, of two the even one; a NaN stays one.

@@ -11,6 +11,7 @@ template <class Shape>
 struct WarpgroupPlain {
   struct Nothing {};
   using Points = Nothing;
+  using Beside = Nothing;
   using Results = PlainResults;
   template <class T>
   using Result = T;

@@ -7,11 +7,12 @@
 //
 // Order of additions, as the reference backend has it: a result's products are added step by step,
 // in the order of its summed elements in each; the r-th block of rows begins with the r-th step of
-// its part, and goes on with the first after the last, so that blocks do not read the same columns'
-// elements at the same time. Then the parts are added, in their order.
+// its share, and goes on with the first after the last, so that blocks do not read the same
+// columns' elements at once. Then the shares of a cluster are added in their order, then the parts.
 #pragma once
 
 #include "warpgroup_gemm/bytes.hpp"
+#include "warpgroup_gemm/joined.hpp"
 #include "warpgroup_gemm/scaled.hpp"
 
 namespace dscore {
@@ -28,12 +29,12 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   using Result = typename t::Result;
   using Maps = typename t::Maps;
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
-  static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
+  static constexpr int lds_bytes = t::lds_bytes, alignment = 16, cluster = t::cluster;
   static_assert(sizeof(T) == 2 || t::quantised, "elements of 16 bits, or signed bytes");
 
-  // Column tiles fastest: blocks that read the same rows follow one another.
+  // Blocks of a cluster fastest, then column tiles: neighbours read the same rows.
   static __host__ __device__ int blocks(const Shape &s) {
-    return t::tiles_n(s) * t::blocks_m(s) * t::parts;
+    return cluster * t::tiles_n(s) * t::blocks_m(s) * t::parts;
   }
 
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
@@ -42,16 +43,18 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
 
   const Shape &s;
   const Maps &maps;
-  int thread, row_block, first_n, part, first_step, steps, rotation;
+  unsigned tile;
+  int thread, rank, row_block, first_n, part, first_step, steps, rotation;
   unsigned char *lds;
   TransferBarrier *full, *empty;
 
   __device__ WarpgroupProducts(const Arguments &, const Shape &shape, const Maps &maps_)
-      : s(shape), maps(maps_), thread(threadIdx.x),
-        row_block(blockIdx.x / t::tiles_n(shape) % t::blocks_m(shape)),
-        first_n(blockIdx.x % t::tiles_n(shape) * t::tile_n),
-        part(t::parts > 1 ? blockIdx.x / (t::tiles_n(shape) * t::blocks_m(shape)) : 0),
-        first_step(part * t::steps_each(shape)),
+      : s(shape), maps(maps_), tile(blockIdx.x / cluster), thread(threadIdx.x),
+        rank(blockIdx.x % cluster),
+        row_block(tile / t::tiles_n(shape) % t::blocks_m(shape)),
+        first_n(tile % t::tiles_n(shape) * t::tile_n),
+        part(t::parts > 1 ? tile / (t::tiles_n(shape) * t::blocks_m(shape)) : 0),
+        first_step((part * cluster + rank) * t::steps_each(shape)),
         steps(least(t::steps_each(shape), t::all_steps(shape) - first_step)),
         rotation(steps > 1 ? row_block % steps : 0),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
@@ -70,7 +73,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   static constexpr bool works_ahead = true;
   static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
     prefetch_operands<T, Roles, t::parts>(args, s, t::blocks_m(s) * t::tile_m,
-                                          t::steps_each(s) * t::step, blocks(s));
+                                          cluster * t::steps_each(s) * t::step, blocks(s));
   }
 
   // Calls each(first row of a tile, whether it is the block's first one).
@@ -216,7 +219,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   // within its sectors.
   __device__ bool whole_rows() const { return t::tiles_n(s) == 1 && Roles::n(s) % 32 != 0; }
   // Whether results leave as boxes.
-  __device__ bool boxed() const { return !Roles::shared && !t::quantised && !whole_rows(); }
+  __device__ bool boxed() const { return t::boxed && !whole_rows(); }
   __device__ unsigned char *column_values(int group) const {
     return lds + t::columns_at + group * t::group_columns;
   }
@@ -287,7 +290,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   }
 
   __device__ void run(const Arguments &args) {
-    if (thread < t::consumers) multiply_all(args);
+    if constexpr (cluster > 1) SharedTile<WarpgroupProducts>(*this, args).run();
+    else if (thread < t::consumers) multiply_all(args);
     else if (thread == t::consumers) copy_all();
   }
 };

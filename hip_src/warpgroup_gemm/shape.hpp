@@ -19,12 +19,12 @@ int map_operand(TensorMap &map, const void *at, int extent, int summed, bool acr
 
 // Kept: steps whose columns' elements stay in LDS for all tiles of rows of a block; 0 for none.
 // Images: how many a tile of rows may be of, where they have scales, else 0.
-template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Images,
-          int Layout, int Wavefront>
+template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Cluster,
+          int Images, int Layout, int Wavefront>
 struct WarpgroupGemmTiling {
   static constexpr int images = Images;
   static constexpr int tile_m = TileM, tile_n = TileN, step = Step, stages = Stages;
-  static constexpr int repeat = Repeat, kept = Kept, parts = Parts;
+  static constexpr int repeat = Repeat, kept = Kept, parts = Parts, cluster = Cluster;
   static constexpr int layout = Layout, wavefront = Wavefront, groups = TileM / warpgroup_rows;
   // The last wavefront copies.
   static constexpr int consumers = groups * warpgroup_threads, threads = consumers + Wavefront;
@@ -32,7 +32,7 @@ struct WarpgroupGemmTiling {
   static_assert(TileM % warpgroup_rows == 0 && TileM <= most_box, "rows of whole warpgroups");
   static_assert(TileN % 8 == 0 && TileN <= most_box, "columns of one instruction");
   static_assert(Step <= most_box && Stages >= 2, "a ring of boxes");
-  static_assert((Repeat == 1 && Kept == 0) || Parts == 1, "parts have a tile each");
+  static_assert((Repeat == 1 && Kept == 0) || Parts * Cluster == 1, "shares have a tile each");
 };
 
 // What depends on the operation and the elements, too.
@@ -42,8 +42,11 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int row = swizzled_row / static_cast<int>(sizeof(T)), depth = product_depth<T>;
   static constexpr bool quantised = std::is_same_v<T, int8_t>, scaled = Roles::scaled;
   static constexpr bool read_by_lanes = quantised || scaled;  // what comes to LDS
+  // Whether results may leave by boxes.
+  static constexpr bool boxed = !Roles::shared && !quantised && Tiling::cluster == 1;
   static_assert(Tiling::step % row == 0, "a step of whole rows");
   static_assert(!quantised || Tiling::tile_n % 16 == 0, "columns of products of bytes");
+  static_assert(!quantised || Tiling::cluster == 1, "each block sums its columns' bytes alone");
   static constexpr bool across_a = !Roles::along_a, across_b = !Roles::along_b;
   // An operand comes by boxes of a row of LDS: along the sum of all rows (or columns) of results,
   // for `row` summed elements; across it of all summed elements of a step, for `row` rows.
@@ -76,9 +79,16 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int result_pitch = Tiling::tile_n * static_cast<int>(sizeof(Result)) + 16;
   static constexpr int group_results =
       quantised ? warpgroup_rows * result_pitch : result_boxes * result_box_bytes;
-  static constexpr int results_bytes = Roles::shared ? 0 : Tiling::groups * group_results;
+  static constexpr int results_bytes =
+      Roles::shared || Tiling::cluster > 1 ? 0 : Tiling::groups * group_results;
+  // What the blocks of a cluster hand to this one (joined.hpp): of each block four sums for each
+  // run of eight columns and each thread. Others write there while this one's ring is still read.
+  static constexpr int runs = Tiling::tile_n / 8, own_runs = ceil_div(runs, Tiling::cluster);
+  static constexpr int handed_at = results_at + results_bytes;
+  static constexpr int handed_bytes =
+      Tiling::cluster > 1 ? Tiling::cluster * own_runs * Tiling::consumers * 16 : 0;
   // What results of bytes need of each column, of each warpgroup's own: two words.
-  static constexpr int columns_at = results_at + results_bytes;
+  static constexpr int columns_at = handed_at + handed_bytes;
   static constexpr int group_columns = quantised ? Tiling::tile_n * 8 : 0;
   static constexpr int barriers_at = columns_at + Tiling::groups * group_columns;
   static constexpr int lds_bytes =
@@ -92,7 +102,7 @@ struct WarpgroupGemmShape : Tiling {
     const int m = Roles::m(s), n = Roles::n(s), k = Roles::k(s);
     int code = map_operand<T>(maps.a, Roles::a(args), m, k, across_a, box_a);
     if (!code) code = map_operand<T>(maps.b, Roles::b(args), n, k, across_b, box_b);
-    if (!code && !Roles::shared && !quantised)
+    if (!code && boxed)
       code = map_operand<T>(maps.out, args.out, m, n, false, warpgroup_rows);
     if constexpr (scaled)
       if (!code)
@@ -114,7 +124,7 @@ struct WarpgroupGemmShape : Tiling {
     return ceil_div(Roles::k(s), Tiling::step);
   }
   static __host__ __device__ int steps_each(const Sizes &s) {
-    return ceil_div(all_steps(s), Tiling::parts);
+    return ceil_div(all_steps(s), Tiling::parts * Tiling::cluster);
   }
 };
 

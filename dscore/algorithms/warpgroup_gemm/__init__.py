@@ -50,7 +50,8 @@ def _part_boxes(case: Case) -> Count:
     problem, t = case.problem, case.tiling
     shape = shape_of(problem, t)
     columns = shape.sizes.n if problem.spec.element.exact else t.tile_n
-    return np.where((shape.tiles_n > 1) & (t.parts == 1), remainder(columns, _of_box(problem)), 0)
+    return np.where((shape.tiles_n > 1) & (t.parts * t.cluster == 1),
+                    remainder(columns, _of_box(problem)), 0)
 
 
 def _of_box(problem: ConvProblem) -> int:
@@ -69,6 +70,11 @@ def _most_parts(case: Case) -> int:
     if case.problem.operation != "weight_gradient":
         return 1
     return min(MOST_PARTS, MAX_ELEMENTS // (spec.in_channels * spec.out_channels))
+
+
+def _most_cluster(case: Case) -> int:
+    """Blocks of a cluster; of int8, whose blocks add zero points of their own steps, one."""
+    return 1 if case.problem.spec.element.exact else case.device.cluster_blocks
 
 
 def unmapped(problem: ConvProblem, name: str, scales: bool = False) -> tuple[Violation, ...]:
@@ -135,8 +141,15 @@ class WarpgroupGemm(Algorithm):
               lambda c: (np.where(c.tiling.stages < 2, MOST_STAGES + 1, c.tiling.stages),
                          MOST_STAGES), lambda c: "two or more"),
         Limit("E-REPEAT", "repeat", "", "",
-              lambda c: (np.where(c.tiling.parts > 1, c.tiling.repeat + c.tiling.kept, 1), 1),
-              lambda c: "parts have one tile of rows each, and keep none"),
+              lambda c: (np.where(c.tiling.parts * c.tiling.cluster > 1,
+                                  c.tiling.repeat + c.tiling.kept, 1), 1),
+              lambda c: "parts and clusters have one tile of rows each, and keep none"),
+        Limit("E-CLUSTER", "cluster", "", "",
+              lambda c: (c.tiling.cluster, _most_cluster(c)),
+              lambda c: "blocks that share the steps of 16-bit elements"),
+        Limit("E-STEPS", "cluster", "", "",
+              lambda c: (c.tiling.cluster, np.maximum(shape_of(c.problem, c.tiling).all_steps, 1)),
+              lambda c: "no more blocks than steps"),
         Limit("E-PARTS", "parts", "", "", lambda c: (c.tiling.parts, _most_parts(c)),
               lambda c: "of a weight gradient; each has a result of its own in the workspace"),
     )
@@ -155,11 +168,11 @@ class WarpgroupGemm(Algorithm):
         return unmapped(problem, self.name, scales=True) or _unstored(problem)
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
-        return int(shape_of(problem, t).steps * t.step + t.parts)
+        return int(shape_of(problem, t).steps * t.step + t.parts + t.cluster)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t)
-        blocks = shape.tiles_n * shape.blocks_m * t.parts
+        blocks = t.cluster * shape.tiles_n * shape.blocks_m * t.parts
         depth, sums = shape.steps * t.step * t.repeat, _sums(t)
         return Footprint(
             threads=shape.waves * wavefront, waves=shape.waves, lds_bytes=shape.lds_bytes,
@@ -205,7 +218,7 @@ class WarpgroupGemm(Algorithm):
         t: Any = plan.tiling
         shape = shape_of(plan.problem, t)
         return (t.tile_m, t.tile_n, t.step, t.stages, t.repeat, int(shape.kept), t.parts,
-                int(shape.images), f"DSCORE_{plan.problem.spec.layout.upper()}",
+                t.cluster, int(shape.images), f"DSCORE_{plan.problem.spec.layout.upper()}",
                 plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
@@ -228,7 +241,8 @@ class WarpgroupGemm(Algorithm):
                    "input_gradient": ("pixels", "channels", "output channels"),
                    "weight_gradient": ("output channels", "input channels", "pixels")}[
                        plan.problem.operation]
-        shares = f" x {t.parts} (parts of the {k})" * (t.parts > 1)
+        shares = (f" x {t.cluster} (sharing the steps)" * (t.cluster > 1)
+                  + f" x {t.parts} (parts of the {k})" * (t.parts > 1))
         return [f"a warpgroup: {ROWS} {m} x {t.tile_n} {n}",
                 f"a block: {t.tile_m} {m} x {t.tile_n} {n}" + f", {t.repeat} times" * (t.repeat > 1)
                 + f"; {t.step} {k} a step" + ", all of whose columns stay" * t.kept,

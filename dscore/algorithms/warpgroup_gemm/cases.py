@@ -1,4 +1,5 @@
-"""Cases of the product of matrices by warpgroups: rings, tiles that follow one another, parts."""
+"""Cases of the product of matrices by warpgroups: rings, tiles that follow one another, parts,
+clusters."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from hypothesis import strategies as st
 from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.templates import Template, options, problem_on
 from dscore.algorithms.warpgroup_gemm import WarpgroupGemm
-from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROW_BYTES, ROWS, WarpgroupGemmTiling
+from dscore.algorithms.warpgroup_gemm.tiling import (
+    ROW,
+    ROW_BYTES,
+    ROWS,
+    WarpgroupGemmTiling,
+    shape_of,
+)
 from dscore.core.device import Device
 from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
@@ -35,10 +42,13 @@ def templates(draw: Any, device: Device) -> Template:
     step = ROW_BYTES // element.bytes * draw(st.integers(1, 2))
     tile_n = 16 * draw(st.integers(1, 6)) if element.exact else 8 * draw(st.integers(1, 12))
     parts = draw(st.sampled_from((1, 2, 3))) if weights else 1
+    cluster = draw(st.sampled_from((1, 1, 2, 3, 4) if device.cluster_blocks >= 4
+                                   and not element.exact else (1,)))
+    alone = parts * cluster == 1
     tiling = WarpgroupGemmTiling(
         tile_m=ROWS * draw(st.integers(1, 3)), tile_n=tile_n, step=step,
-        stages=draw(st.integers(2, 4)), repeat=draw(st.integers(1, 3)) if parts == 1 else 1,
-        kept=parts == 1 and draw(st.booleans()), parts=parts)
+        stages=draw(st.integers(2, 4)), repeat=draw(st.integers(1, 3)) if alone else 1,
+        kept=alone and draw(st.booleans()), parts=parts, cluster=cluster)
     return KeptTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn,
                         draw(st.integers(1, 2)) * tiling.kept)
 
@@ -50,14 +60,14 @@ def problems(draw: Any, template: KeptTemplate) -> ConvProblem:
     unit = VECTOR_BYTES // template.element.bytes
     columns = draw(_columns(template))
     rows = 8 * draw(st.integers(1, 2 * t.tile_m // 8 + 1))
-    summed = draw(st.integers(1, 2 * t.step // unit + 1)) * unit
+    summed = draw(st.integers(1, (t.cluster + 1) * t.step // unit + 1)) * unit
     kept = template.kept
     if kept:
         summed = unit * draw(st.integers(t.step * (kept - 1) // unit + 1, t.step * kept // unit))
     weights = template.operation == "weight_gradient"
     ins, outs = {"conv": (summed, columns), "input_gradient": (columns, summed),
                  "weight_gradient": (columns, rows)}[template.operation]
-    near = (t.step if weights else t.tile_m) * draw(st.integers(1, 3))
+    near = (t.step if weights else t.tile_m) * draw(st.integers(1, 3 + t.cluster))
     pixels = max(1, min(near + draw(st.sampled_from((-9, -1, 0, 1, 5))), _MOST_PIXELS))
     if weights and kept:
         pixels = draw(st.integers(t.step * (kept - 1) + 1, t.step * kept))
@@ -68,7 +78,9 @@ def problems(draw: Any, template: KeptTemplate) -> ConvProblem:
         problem = replace(problem, batch=1)
     if template.element.exact:
         assume(not WarpgroupGemm().runs(problem))
-    return replace(problem, operation=template.operation)
+    problem = replace(problem, operation=template.operation)
+    assume(t.cluster <= shape_of(problem, t).all_steps)
+    return problem
 
 
 def _columns(template: KeptTemplate) -> st.SearchStrategy[int]:

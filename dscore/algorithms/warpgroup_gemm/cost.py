@@ -15,14 +15,16 @@ from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 
 # `product`: clocks of a SIMD for an instruction's eight columns; `copy`: of a step; `result`: of a
 # pair of results; `step` and `tile`: of the end of either; `sum_launch`: of the kernel that adds
-# parts, `part` bytes for a byte of them; `ragged`, an estimate, those of results whose boxes begin
+# parts, `part` bytes for a byte of them; `cluster`, an estimate, of the barriers of a cluster, as
+# depthwise kernels have it, and `untimed` keeps the model from clusters, which in this form no GPU
+# has timed; `ragged`, an estimate, those of results whose boxes begin
 # within sectors; `odd`: of results that leave as a span, of 135 timings of which 68 were such.
 # The other weights were fitted to 238 timings in float16 of P1-P45 at batches 1 to 64, and of the
 # gradients of six layers at batch 32 (docs/model.md).
 WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "copy": 49.3, "result":
            0.0149, "tile": 0.604, "wait": 1290.0, "serial": 0.854, "block": 1290.0, "memory": 1.19,
            "loaded": 0.199, "first": 0.324, "norm": 1.7, "fill": 0.208, "sum_launch": 3780.0,
-           "part": 1.02, "ragged": 1.0, "odd": 500.0}
+           "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "ragged": 1.0, "odd": 500.0}
 # Of the weight gradient, fitted to 256 timings in float16 of P1-P45 at batch 32: `within` and
 # `straddled` are bytes for a row of a box that begins within a sector, or lies in two lines.
 WEIGHT_GRADIENT = {"copy": 43.3, "product": 2.14, "wait": 553.0, "loaded": 0.205, "fill": 0.412,
@@ -58,9 +60,10 @@ def work(case: Case) -> Work:
     results = t.repeat * t.tile_n * ROWS / (2 * WAVES * case.device.wavefront)
     shared, bytes_ = t.parts > 1, problem.spec.element.bytes
     partial = shared * (2 * ACCUMULATOR.bytes * t.parts * sizes.m * sizes.n)
-    boxed = (t.parts == 1) & (not problem.spec.element.exact)
+    alone = t.parts * t.cluster == 1
+    boxed = alone & (not problem.spec.element.exact)
     ragged = boxed & (shape.tiles_n > 1) & (sizes.n % ROW != 0)
-    odd = (sizes.n % EVEN_ROW != 0) & (t.parts == 1)
+    odd = (sizes.n % EVEN_ROW != 0) & alone
     loads = footprint.blocks * (rounds * shape.bytes_a + np.where(
         t.kept, shape.steps, rounds) * shape.bytes_b)
     return Work(
@@ -68,7 +71,8 @@ def work(case: Case) -> Work:
         products=busy * weight["product"] * rounds * t.step * bytes_ / 32 * t.tile_n / 8,
         lds=weight["lds"] * named(case)["LDS clocks"], lines=0.0,
         waits=ring_waits(weight, rounds, t.stages) + weight["step"] * rounds
-        + weight["tile"] * t.repeat + weight["sum_launch"] * shared + weight["odd"] * odd,
+        + weight["tile"] * t.repeat + weight["sum_launch"] * shared + weight["odd"] * odd
+        + (weight["cluster"] + weight["untimed"]) * (t.cluster > 1),
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
                                      + bytes_ * t.tile_m * t.tile_n),
         l2_bytes=weight["loaded"] * loads + weight["part"] * partial

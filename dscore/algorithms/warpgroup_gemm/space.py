@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from dscore.algorithms.columns import ceil_div, distinct, grid, select
+from dscore.algorithms.columns import ceil_div, distinct, grid, powers_of_two, select
 from dscore.algorithms.gemm_universal.tiling import sizes_of
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS, row_of
 from dscore.core.device import Device
@@ -23,15 +23,18 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Blocks of up to four warpgroups, none of which lies wholly past the result.
 
     Blocks take one tile of rows, or as many as leave a few blocks for each compute unit. They share
-    the summed pixels of a weight gradient where tiles leave compute units idle.
+    the summed pixels of a weight gradient where tiles leave compute units idle; there the blocks of
+    a cluster share the steps of any operation, too.
     """
     sizes, row = sizes_of(problem), row_of(problem)
     axes = {"tile_m": _TILE_M, "tile_n": _columns(problem), "step": (row, 2 * row),
             "stages": _STAGES}
     if problem.operation == "weight_gradient":
-        c = grid(**axes, resident=(0,), kept=(0,), parts=_PARTS)
+        axes |= {"resident": (0,), "kept": (0,), "parts": _PARTS}
     else:
-        c = grid(**axes, resident=(0, *_RESIDENT), kept=(0, 1), parts=(1,))
+        axes |= {"resident": (0, *_RESIDENT), "kept": (0, 1), "parts": (1,)}
+    c = grid(**axes, cluster=(1,) if problem.spec.element.exact
+             else powers_of_two(device.cluster_blocks))
     steps = ceil_div(sizes.k, c.step)
     tiles = ceil_div(sizes.m, c.tile_m) * ceil_div(sizes.n, c.tile_n)
     units = device.compute_units
@@ -41,14 +44,17 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         keep &= c.step == row  # lanes scale byte by byte, and have no registers for more
     keep &= (c.resident == 0) | (repeat > 1)
     keep &= (c.kept == 0) | (repeat > 1)
-    keep &= c.stages <= np.maximum(2, ceil_div(steps, c.parts) * repeat + 1)
-    keep &= (c.parts == 1) | ((tiles * c.parts <= _MOST_SHARES * units) & (c.parts <= steps))
+    shares = c.parts * c.cluster
+    keep &= c.stages <= np.maximum(2, ceil_div(steps, shares) * repeat + 1)
+    keep &= (shares == 1) | ((tiles * shares <= _MOST_SHARES * units) & (shares <= steps))
+    keep &= (c.cluster == 1) | ((c.resident == 0) & (tiles * c.parts < units)
+                                & ((shares - 1) * ceil_div(steps, shares) < steps))
     # A step longer than all the summed elements is there for those that are fewer than a row.
     if not keep.any():
-        keep = (c.tile_m == ROWS) & (c.step == row) & (c.resident == 0) & (c.parts == 1)
+        keep = (c.tile_m == ROWS) & (c.step == row) & (c.resident == 0) & (shares == 1)
     columns = SimpleNamespace(
         tile_m=c.tile_m, tile_n=c.tile_n, step=c.step, stages=c.stages, repeat=repeat, kept=c.kept,
-        parts=c.parts)
+        parts=c.parts, cluster=c.cluster)
     chosen = distinct(select(columns, keep))
     chosen.kept = chosen.kept == 1
     return chosen

@@ -20,6 +20,8 @@ ROW_BYTES = 128
 ROW = ROW_BYTES // 2
 # Of rows of results of int8, so that eight begin in different banks.
 _PADDING_BYTES = 16
+# Columns of results that a block of a cluster adds together.
+RUN = 8
 # Elements that a box may have in one dimension.
 MOST_BOX = 256
 # Of a buffer that boxes come to.
@@ -33,8 +35,9 @@ class WarpgroupGemmTiling(Tiling):
     A block computes `tile_m` rows, 64 by a warpgroup, by `tile_n` columns of the result. The summed
     elements come `step` at a time through a ring of `stages` LDS buffers, which a further wavefront
     fills by the copy engine. A block takes `repeat` tiles of rows one after the other. `kept`: all
-    steps of the columns' operand stay in LDS meanwhile. `parts` blocks share the summed pixels of a
-    weight gradient, whose parts a further kernel adds.
+    steps of the columns' operand stay in LDS meanwhile. The blocks of a `cluster` share the steps
+    of a tile, and add their sums themselves. `parts` blocks, or clusters, share the summed pixels
+    of a weight gradient, whose parts a further kernel adds.
     """
 
     tile_m: int
@@ -44,6 +47,7 @@ class WarpgroupGemmTiling(Tiling):
     repeat: int = 1
     kept: bool = False
     parts: int = 1
+    cluster: int = 1
 
     algorithm: ClassVar[str] = "warpgroup_gemm"
 
@@ -53,11 +57,14 @@ class WarpgroupGemmTiling(Tiling):
 
         >>> WarpgroupGemmTiling(128, 96, 64, 4, 3, True).name
         'warpgroup_gemm_t128x96_k64x4_r3_kept'
+        >>> WarpgroupGemmTiling(64, 96, 64, 4, parts=2, cluster=4).name
+        'warpgroup_gemm_t64x96_k64x4_p2_c4'
         """
         return (f"warpgroup_gemm_t{self.tile_m}x{self.tile_n}_k{self.step}x{self.stages}"
                 f"{f'_r{self.repeat}' if self.repeat > 1 else ''}"
                 f"{'_kept' * self.kept}"
-                f"{f'_p{self.parts}' if self.parts > 1 else ''}")
+                f"{f'_p{self.parts}' if self.parts > 1 else ''}"
+                f"{f'_c{self.cluster}' if self.cluster > 1 else ''}")
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,7 @@ class WarpgroupShape:
     bytes_a: Count  # of a step's rows in LDS
     bytes_b: Count
     results_bytes: Count
+    handed_bytes: Count  # of the sums of a cluster's blocks
     lds_bytes: Count
     kept: Count  # steps of columns
     images: Count  # whose scales a tile of rows has
@@ -111,7 +119,9 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
                else ceil_div(t.tile_m, row) * t.step) * ROW_BYTES
     bytes_b = (t.tile_n * ceil_div(t.step, row) if sizes.along_b
                else ceil_div(t.tile_n, row) * t.step) * ROW_BYTES
-    results = np.where(t.parts > 1, 0, groups * _group_results(problem, t))
+    results = np.where(t.parts * t.cluster > 1, 0, groups * _group_results(problem, t))
+    own_columns = ceil_div(floor_div(t.tile_n, RUN), t.cluster) * RUN
+    handed = np.where(t.cluster > 1, ACCUMULATOR.bytes * t.tile_m * own_columns * t.cluster, 0)
     all_steps, tiles_m = ceil_div(sizes.k, t.step), ceil_div(sizes.m, t.tile_m)
     kept, images = all_steps * t.kept, _images(problem, t)
     of_scale = ACCUMULATOR if problem.spec.element.exact else problem.spec.element
@@ -120,7 +130,7 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     ring = t.stages * (bytes_a + scales + np.where(t.kept, 0, bytes_b)) + kept * bytes_b
     return WarpgroupShape(
         sizes=sizes, groups=groups, waves=WAVES * groups + 1, bytes_a=bytes_a, bytes_b=bytes_b,
-        results_bytes=results, lds_bytes=ring + results + 2 * t.stages * BARRIER_BYTES, kept=kept,
-        images=images,
-        all_steps=all_steps, steps=ceil_div(all_steps, t.parts), tiles_m=tiles_m,
+        results_bytes=results, handed_bytes=handed,
+        lds_bytes=ring + results + handed + 2 * t.stages * BARRIER_BYTES, kept=kept, images=images,
+        all_steps=all_steps, steps=ceil_div(all_steps, t.parts * t.cluster), tiles_m=tiles_m,
         blocks_m=ceil_div(tiles_m, t.repeat), tiles_n=ceil_div(sizes.n, t.tile_n))

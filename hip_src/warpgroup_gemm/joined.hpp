@@ -1,0 +1,143 @@
+// A tile whose steps the blocks of a cluster share (warpgroup_gemm/product.hpp). Each block adds
+// and stores the sums of some runs of eight columns. The others write theirs to its LDS, where the
+// same thread finds them: nobody waits for what is read from another block, neighbouring threads
+// write and read neighbouring vectors, and one barrier of the cluster is left between both.
+#pragma once
+
+#include "warpgroup_gemm/scaled.hpp"
+
+namespace dscore {
+
+// The four sums of a thread that block `from` has handed over, of one of this block's runs.
+template <class t>
+__device__ inline float *handed(unsigned char *lds, int from, int run, int thread) {
+  return reinterpret_cast<float *>(lds + t::handed_at) +
+         ((from * t::own_runs + run) * t::consumers + thread) * 4;
+}
+
+// Hands a thread's sums to the blocks that add them, its own among these; zeros of a block that has
+// had no step.
+template <class t>
+__device__ inline void hand_over(unsigned char *lds, const float *sums, bool any, int rank,
+                                 int thread) {
+  DSCORE_UNROLL
+  for (int run = 0; run < t::runs; run++) {
+    Pack<float, 4> four{};
+    DSCORE_UNROLL
+    for (int i = 0; i < 4; i++)
+      if (any) four.at[i] = sums[4 * run + i];
+    write_vector_of_block(handed<t>(lds, rank, run % t::own_runs, thread), run / t::own_runs, four);
+  }
+}
+
+// The sums of a run, those of the cluster's blocks added in the order of their ranks.
+template <class t>
+__device__ inline Pack<float, 4> joined(unsigned char *lds, int run, int thread) {
+  auto sums = read_vector<4>(handed<t>(lds, 0, run, thread));
+  DSCORE_UNROLL
+  for (int from = 1; from < t::cluster; from++) {
+    const auto others = read_vector<4>(handed<t>(lds, from, run, thread));
+    DSCORE_UNROLL
+    for (int i = 0; i < 4; i++) sums.at[i] += others.at[i];
+  }
+  return sums;
+}
+
+// A block's work in a cluster.
+template <class Products>
+struct SharedTile {
+  using t = typename Products::t;
+  using Roles = typename Products::Roles;
+  using Element = typename Products::Element;
+  using Arguments = typename Products::Arguments;
+  using Beside = typename Roles::Beside;
+  using Two = Pack<typename Products::Result, 2>;
+  const Products &block;
+  const Arguments &args;
+  int first_m, row, column;  // of the tile; of a thread's first sum there, in a run
+
+  __device__ SharedTile(const Products &block_, const Arguments &args_)
+      : block(block_), args(args_), first_m(block_.row_block * t::tile_m),
+        row(block_.thread / t::wavefront * 16 + block_.thread % t::wavefront / 4),
+        column(block_.thread % t::wavefront % 4 * 2) {}
+
+  // Before sums are handed over, all blocks must be there, which costs nothing where they say so
+  // as they begin.
+  __device__ void run() const {
+    arrive_at_cluster();
+    if (block.thread < t::consumers) {
+      float sums[t::tile_n / 2];
+      accumulate(sums);
+      wait_for_cluster();
+      hand_over<t>(block.lds, sums, block.steps > 0, block.rank, block.thread);
+      finish();
+    } else {
+      if (block.thread == t::consumers) block.copy_all();
+      wavefront_barrier();  // those of a cluster are for whole wavefronts
+      wait_for_cluster();
+      cluster_barrier();
+    }
+  }
+  __device__ void accumulate(float *sums) const {
+    typename Products::Turn turn;
+    const auto scales = Roles::template scales_of<Element>(args);
+    const int group = block.thread / warpgroup_threads;
+    const auto meanwhile = [](const unsigned char *) {};
+    if constexpr (!t::scaled) block.accumulate(sums, turn, group, meanwhile);
+    else if (block.steps > 0)
+      ScaledRows<t, decltype(scales)>(scales, block.s, first_m, group, block.thread)
+          .accumulate(block, sums, turn, meanwhile);
+  }
+
+  // Calls each(number of one of this block's runs, its column) for those that the result has.
+  template <class Each>
+  __device__ void each_run(Each each) const {
+    DSCORE_UNROLL
+    for (int i = 0; i < t::own_runs; i++) {
+      const int number = block.rank * t::own_runs + i;
+      const int at = block.first_n + number * 8 + column;
+      if (number < t::runs && at < Roles::n(block.s)) each(i, at);
+    }
+  }
+  // What results need beside sums is read while these are under way.
+  __device__ void finish() const {
+    Beside beside[t::own_runs];
+    each_run([&](int i, int at) {
+      beside[i] = Roles::template beside<t>(args, at, nullptr, 0);
+    });
+    cluster_barrier();
+    if constexpr (Roles::shared) store_part();
+    else store(beside);
+  }
+  __device__ void store_part() const {
+    each_run([&](int i, int at) {
+      const auto sums = joined<t>(block.lds, i, block.thread);
+      DSCORE_UNROLL
+      for (int half = 0; half < 2; half++)
+        Roles::store_part(args, block.s, sums.at + 2 * half, block.part,
+                          first_m + row + half * 8, at);
+    });
+  }
+  // All results are made before the first is stored: behind a store nothing is read ahead.
+  __device__ void store(const Beside (&beside)[t::own_runs]) const {
+    const int n = Roles::n(block.s), rows = Roles::m(block.s) - first_m - row;
+    Two results[t::own_runs][2];
+    each_run([&](int i, int at) {
+      const auto sums = joined<t>(block.lds, i, block.thread);
+      DSCORE_UNROLL
+      for (int half = 0; half < 2; half++)
+        if (half * 8 < rows)
+          results[i][half] = Roles::template results_of<Element>(
+              args, block.s, first_m + row + half * 8, at, sums.at + 2 * half, beside[i], {});
+    });
+    auto *out = static_cast<typename Products::Result *>(args.out);
+    each_run([&](int i, int at) {
+      DSCORE_UNROLL
+      for (int half = 0; half < 2; half++)
+        if (half * 8 < rows)
+          write_vector(out + (first_m + row + half * 8) * n + at, results[i][half]);
+    });
+  }
+};
+
+}  // namespace dscore
