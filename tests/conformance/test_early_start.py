@@ -25,6 +25,7 @@ CASES = {
     "gemm": ("n1c32h8w8_o32k1_bias",), "split_k": ("weight_gradient_n2c32h8w8_o32k1",),
     "gemm_universal": ("n1c32h8w8_o32k1_float16_nhwc_bias", "n1c32h8w8_o32k1_int8_nhwc_bias"),
     "warpgroup_gemm": ("n1c64h8w8_o64k1_float16_nhwc_bias", "n1c64h8w8_o64k1_int8_nhwc_bias"),
+    "image_gemm": ("n1c64h7w7_o64k1_float16_bias",),
     "plane_gemm": ("n1c64h8w8_o64k1_float16_bias",), "warpgroup_tf32": ("n1c64h8w8_o64k1",),
     "implicit_gemm": ("n1c16h8w8_o16k3p1",), "implicit_warpgroup": ("n1c32h8w8_o32k3p1",),
     "implicit_gemm_universal": ("n1c16h8w8_o16k3p1_float16_nhwc", "n1c16h8w8_o16k3p1_int8_nhwc"),

@@ -62,7 +62,7 @@ def _problem(random: Random, name: str, operation: str) -> ConvProblem:
 
 def _type_and_layout(random: Random, name: str) -> dict[str, Any]:
     """Element type and layout of a layer; float32 but for algorithms that are for others."""
-    if name in ("plane_gemm", "warpgroup_gemm"):
+    if name in ("image_gemm", "plane_gemm", "warpgroup_gemm"):
         [layout] = algorithm(name).layouts
         return {"dtype": random.choice(algorithm(name).elements), "layout": layout}
     if name not in ("gemm_universal", "implicit_gemm_universal"):
@@ -78,7 +78,7 @@ def _any_problem(random: Random, name: str, forward: bool) -> ConvProblem:
     batch, image = random.choice((1, 1, 2, 8)), random.choice(IMAGES)
     epilogue |= _type_and_layout(random, name)
     channels, out = (random.choice((3, 8, 16, 17, 40, 96, 256, 512)) for _ in "io")
-    if name in ("gemm", "gemm_universal", "plane_gemm", "warpgroup_gemm",
+    if name in ("gemm", "gemm_universal", "image_gemm", "plane_gemm", "warpgroup_gemm",
                 "warpgroup_tf32", "channel_distribution", "split_k"):
         spec = ConvSpec.make(channels, out, 1, stride=stride, **epilogue)
         return ConvProblem(spec, batch, *image)

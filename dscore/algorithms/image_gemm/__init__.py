@@ -22,6 +22,7 @@ from dscore.algorithms.gemm_universal.tiling import channels_last
 from dscore.algorithms.image_gemm import cost
 from dscore.algorithms.image_gemm.space import (
     MOST_GROUPS,
+    MOST_ROWS,
     MOST_SUMS,
     columns_of,
 )
@@ -41,8 +42,8 @@ from dscore.core.problem import ConvProblem
 
 MOST_STAGES = 8
 _EIGHT = 8
-# Pixels of a plane: of more, a block has no registers for whole images.
-MOST_AREA = 1024
+# Pixels of a plane: of more, sums of whole images leave no registers, and plane_gemm is faster.
+MOST_AREA = 256
 # Registers of pixels, of two turns of reading; that nvcc takes beside, and at most
 # (docs/registers.md).
 _WORDS, _BESIDE, _MOST_BESIDE = 32, 28, 80
@@ -103,6 +104,9 @@ class ImageGemm(Algorithm):
         Limit("E-STAGES", "stages", "", "",
               lambda c: (_stages(c), MOST_STAGES),
               lambda c: "as many for each slice, two or more but where there is one step of each"),
+        Limit("E-ROWS", "instructions of a warpgroup", "", "",
+              lambda c: (shape_of(c.problem, c.tiling).rows, MOST_ROWS),
+              lambda c: f"that have {ROWS} pixels each, of which a lane holds its own"),
         Limit("E-SUMS", "sums of a lane", "", "",
               lambda c: (sums_of(shape_of(c.problem, c.tiling).rows, c.tiling), MOST_SUMS)),
     )

@@ -9,7 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dscore.algorithms.image_gemm import ImageGemm
-from dscore.algorithms.image_gemm.space import MOST_GROUPS, MOST_SUMS
+from dscore.algorithms.image_gemm.space import MOST_GROUPS, MOST_ROWS, MOST_SUMS
 from dscore.algorithms.image_gemm.tiling import DEPTH, ImageGemmTiling
 from dscore.algorithms.templates import Template, options, problem_on
 from dscore.core.device import Device
@@ -34,7 +34,9 @@ def templates(draw: Any, device: Device) -> Template:
     assume(height * width <= _MOST_AREA)
     images, slices = draw(st.integers(1, _MOST_IMAGES)), draw(st.integers(1, 3))
     instructions = -(-images * -(-height * width // 2) // _PAIRS)
-    groups = draw(st.integers(1, min(MOST_GROUPS // slices, instructions)))
+    few, many = -(-instructions // MOST_ROWS), min(MOST_GROUPS // slices, instructions)
+    assume(few <= many)
+    groups = draw(st.integers(few, many))
     rows = -(-instructions // groups)
     tile_n = _EIGHT * draw(st.integers(1, min(10, MOST_SUMS * 2 // rows // _EIGHT)))
     step = DEPTH * draw(st.integers(1, 5))

@@ -15,8 +15,8 @@ _STAGES, _REPEAT = (1, 2, 3, 4, 6, 8), (1, 2, 3, 4)
 # Parts of the channels that tiles have, and the fewest and most channels of one.
 _PARTS, _FEWEST, _MOST = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24), 16, 256
 _EIGHT = 8
-# Warpgroups of a block, and sums of a lane.
-MOST_GROUPS, MOST_SUMS = 4, 128
+# Warpgroups of a block; instructions whose rows a warpgroup has, and sums of a lane.
+MOST_GROUPS, MOST_ROWS, MOST_SUMS = 4, 4, 128
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
@@ -30,7 +30,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
                & ((c.repeat == 1) | (c.slices == 1)))
     of = shape_of(problem, c)
     keep = (of.rows * (c.groups - 1) < of.instructions) & (c.slices <= of.steps)
-    keep &= sums_of(of.rows, c) <= MOST_SUMS
+    keep &= (of.rows <= MOST_ROWS) & (sums_of(of.rows, c) <= MOST_SUMS)
     keep &= (remainder(c.stages, c.slices) == 0) & (
         (c.stages >= 2 * c.slices) | (c.stages >= of.steps * c.repeat))
     keep &= c.stages < of.steps * c.repeat + c.slices

@@ -1,0 +1,184 @@
+"""Products of whole images by filters on the emulated device: equal to the reference, and faults
+caught; what is refused, and on which devices."""
+
+import pytest
+from emulated_runs import (
+    require_bit_equal,
+    require_caught,
+    require_right,
+    require_silence,
+    sanitized,
+)
+
+from dscore.algorithms.image_gemm.tiling import ImageGemmTiling, conflicts_of, run_of
+from dscore.algorithms.registry import algorithm
+from dscore.backends.emulated import EmulatedBackend
+from dscore.core import catalog
+from dscore.core.errors import InfeasibleError
+from dscore.core.token import parse_problem
+from dscore.solving.solver import make_plan, solve
+from dscore.solving.verdict import validate
+
+MISSING = EmulatedBackend().missing()
+needs_compiler = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+H200 = catalog.device("h200")
+
+
+def planned(tiling, token):
+    return make_plan(parse_problem(token), H200, tiling)
+
+
+# Planes of odd and even sizes; several images, the last of which are missing; rings that are
+# refilled or have one buffer; slices, and tiles that follow one another; instructions read one by
+# one and several together, even and odd numbers of these.
+PLANS = [planned(ImageGemmTiling(*fields), token) for fields, token in (
+    ((64, 1, 1, 1, 64, 2), "n1c64h8w8_o64k1_float16"),
+    ((40, 1, 1, 1, 64, 2), "n3c200h7w7_o72k1_float16_bias_relu"),
+    ((64, 2, 1, 1, 48, 3), "n3c136h7w7_o72k1_bfloat16_bias_hardswish_residual"),
+    ((24, 1, 1, 3, 16, 6), "n2c136h7w7_o40k1_float16_bias_residual"),
+    ((64, 1, 2, 1, 32, 3), "n2c88h14w14_o136k1_float16_bias_residual"),
+    ((72, 2, 2, 2, 48, 4), "n3c200h8w8_o72k1_bfloat16"),
+    ((32, 1, 1, 1, 80, 1), "n1c80h14w14_o72k1_float16_bias_relu6_residualafter"),
+    ((56, 1, 4, 1, 32, 3, 2), "n3c72h14w14_o112k1_bfloat16_bias"),
+    ((64, 1, 1, 1, 64, 2, 3), "n5c136h7w7_o72k1_float16_bias_relu_residual"),
+    ((32, 2, 1, 1, 32, 4, 2), "n7c40h5w7_o40k1_float16_residual"),
+    ((72, 1, 4, 1, 64, 3), "input_gradient_n2c136h14w14_o200k1_bfloat16"),
+    ((24, 3, 2, 2, 16, 4), "input_gradient_n5c136h7w7_o88k1_float16"),
+    ((32, 2, 1, 1, 32, 2, 3), "input_gradient_n7c136h5w7_o40k1_bfloat16"))]
+
+
+@needs_compiler
+@pytest.mark.parametrize("sizes", ["any", "fixed"])
+def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
+    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+
+
+RING, ODD, SLICED, EVEN = PLANS[1], PLANS[2], PLANS[3], PLANS[4]
+REPEATED, TURNED = PLANS[8], PLANS[10]
+KERNEL, PIXELS = "image_gemm/product.hpp", "image_gemm/pixels.hpp"
+# The plan, its source as it is, with its fault, and what is said of it; the file, if another.
+FAULTS = {
+    "a buffer filled before it is read": (
+        RING, "if (copied >= t::stages) wait_barrier(empty + turn.stage, turn.parity ^ 1);", "",
+        "wait for one another"),
+    "pixels read before they have come": (
+        ODD, "if (turn == 0) wait_barrier(full + stage, number / t::stages & 1);", "",
+        "boxes of tensors came"),
+    "another image's pixels": (ODD, "image[r] = held[r] ? pair / t::pairs : 0;",
+                               "image[r] = 0;", "WRONG", PIXELS),
+    "the second pixel of an odd plane from the word before": (
+        ODD, "behind = two(at + t::area + 1);", "behind = two(at + t::area - 1);", "WRONG", PIXELS),
+    "halves of words exchanged": (EVEN, "second = permuted(even, odd, 0x7632);",
+                                  "second = permuted(even, odd, 0x3276);", "WRONG", PIXELS),
+    "summed channels four on": (EVEN, "half * t::depth / 2;", "half * t::depth / 4;", "WRONG",
+                                PIXELS),
+    "filters of the step's first instructions": (
+        ODD, "(depth + i) * t::depth));", "i * t::depth));", "WRONG"),
+    "turned filters taken along": (TURNED, "operand_place<T>(t::across, t::filter_box,",
+                                   "operand_place<T>(false, t::filter_box,", "WRONG"),
+    "sums of the tile before": (REPEATED, "step > slice || turn > 0);", "true);", "WRONG"),
+    "a slice's sums left out": (SLICED, "for (int other = 1; other < t::slices; other++)",
+                                "for (int other = 2; other < t::slices; other++)", "WRONG"),
+    "slices' sums read before they are there": (SLICED, "    wait_barrier(shared, 0);\n", "",
+                                                "WRONG"),
+    "the last pixel's neighbour stored": (ODD, "t::area % 2 == 0 || pixel + 1 < t::area);",
+                                          "true);", "WRONG"),
+    "results of a tile in place of another's": (
+        REPEATED, "(block_i + number * blocks_i(s)) * t::images;", "(block_i + number) * t::images;",
+        "WRONG"),
+    "results stored before they are made": (
+        EVEN, "      wait_barrier(made + chunk, number & 1);\n", "", "WRONG"),
+    "results not waited for": (EVEN, "    wait_stores<0>();\n  }\n  __device__ void copy_filters",
+                               "  }\n  __device__ void copy_filters", "WRONG"),
+    "images past the last": (ODD, "if (e < images_from(first_image) && channels > 0)",
+                             "if (channels > 0)", "outside its output"),
+    "channels past the last": (
+        ODD, "Roles::m(s) - first_n - within)", "Roles::m(s) - first_n - within + 8)",
+        "outside its output"),
+    "more bytes than come": (EVEN, "t::filter_bytes + t::plane_bytes);",
+                             "t::filter_bytes + t::plane_bytes + 16);", "wait for one another"),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
+    plan, right, wrong, words, *file = FAULTS[fault]
+    require_caught(tmp_path, monkeypatch, plan, *file or [KERNEL], right, wrong, words)
+
+
+@needs_compiler
+def test_without_a_fault_nothing_is_said(monkeypatch):
+    require_right([ODD, SLICED, EVEN, REPEATED, TURNED], monkeypatch)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("fields", "token"), [
+    ((64, 2, 1, 1, 64, 2, 2), "n5c72h7w7_o40k1_float16_bias"),
+    ((24, 1, 2, 2, 48, 4), "n2c136h14w14_o40k1_float16_bias")])
+def test_the_sanitizers_find_nothing(fields, token, tmp_path):
+    named = ",".join(f"{name}={value}" for name, value in ImageGemmTiling(
+        *fields).as_dict().items())
+    require_silence(sanitized(tmp_path, "run", token, "--device", "h200", "--tiling", named))
+
+
+@pytest.mark.parametrize(("token", "code"), [
+    ("n1c60h8w8_o64k1_float16", "E-CHANNELS"), ("n1c64h8w8_o60k1_float16", "E-CHANNELS"),
+    ("n1c64h8w8_o64k1s2_float16", "E-STRIDE"), ("n1c64h8w8_o64k1p1_float16", "E-STRIDE"),
+    ("n1c64h8w8_o64k1_float16_scaled", "E-SCALE"), ("n1c64h8w8_o64k1_float16_nhwc", "E-LAYOUT"),
+    ("n1c64h1w1_o64k1_float16", "E-LAYOUT"), ("n1c64h8w8_o64k1", "E-DTYPE"),
+    ("n1c64h17w16_o64k1_float16", "E-AREA"), ("n1c64h8w8_o64k3_float16", "E-KIND")])
+def test_what_it_does_not_run_is_refused_by_name(token, code):
+    [violation] = algorithm("image_gemm").refuses(parse_problem(token))
+    assert violation.code == code
+
+
+@pytest.mark.parametrize(("fields", "code"), [
+    ((60, 1, 1, 1, 64, 2), "E-TILE"), ((264, 1, 4, 1, 16, 2), "E-BOX"),
+    ((64, 1, 1, 1, 24, 2), "E-SLICE"), ((64, 1, 3, 2, 16, 4), "E-GROUPS"),
+    ((64, 1, 4, 1, 16, 2), "E-IDLE"), ((64, 1, 1, 2, 64, 2), "E-SLICES"),
+    ((64, 1, 1, 1, 16, 9), "E-STAGES"), ((64, 1, 1, 2, 16, 3), "E-STAGES"),
+    ((64, 1, 1, 1, 16, 1), "E-STAGES"), ((192, 1, 1, 1, 16, 2), "E-SUMS"),
+    ((16, 2, 1, 1, 16, 2), "E-ROWS"),
+    ((64, 1, 1, 2, 16, 4, 2), "E-REPEAT")])
+def test_tilings_without_a_kernel_are_refused(fields, code):
+    problem = parse_problem("n2c72h12w14_o40k1_float16" if code != "E-SLICES"
+                            else "n2c64h12w14_o40k1_float16")
+    codes = {one.code for one in validate(problem, ImageGemmTiling(*fields), H200,
+                                          masked=True).violations}
+    assert code in codes
+
+
+def test_a_step_whose_planes_no_box_brings_is_refused():
+    """Of 251 pixels a step of 128 channels has more rows than a box, of 8 elements each."""
+    problem = parse_problem("n1c136h1w251_o64k1_float16")
+    assert run_of(problem, 128) == 0
+    [violation] = [one for one in validate(problem, ImageGemmTiling(8, 1, 4, 1, 128, 1), H200,
+                                           masked=True).violations if one.code == "E-RUN"]
+    assert violation.used == 1
+
+
+@pytest.mark.parametrize(("token", "step", "run"), [
+    ("n1c672h14w14_o64k1_float16", 64, 128), ("n1c1152h7w7_o64k1_float16", 64, 64),
+    ("n1c72h7w7_o64k1_float16", 64, 56), ("n1c112h14w14_o64k1_float16", 112, 224),
+    ("n1c24h5w5_o64k1_float16", 32, 200)])
+def test_rows_of_boxes_divide_the_planes_of_a_step_and_of_an_image(token, step, run):
+    problem = parse_problem(token)
+    assert run_of(problem, step) == run
+    assert step * problem.height * problem.width % run == 0
+    assert problem.spec.in_channels * problem.height * problem.width % run == 0
+
+
+def test_lanes_of_usual_planes_meet_in_no_bank():
+    """Of these four neighbouring lanes read planes of channels two apart, eight others pairs of
+    pixels: all 32 in banks of their own, which a plain order of pairs has not."""
+    assert [conflicts_of(side * side) for side in (5, 7, 9, 10, 14, 15)] == [1] * 6
+    assert [conflicts_of(side * side) for side in (8, 12, 16)] == [4, 2, 4]
+
+
+def test_it_suits_hopper_alone():
+    one, problem = algorithm("image_gemm"), parse_problem("n1c64h7w7_o64k1_float16")
+    assert [name for name, device in catalog.devices().items() if one.suits(device)] == [
+        "h100", "h200"]
+    with pytest.raises(InfeasibleError, match="image_gemm does not suit a100; "):
+        solve(problem, catalog.device("a100"), algorithm="image_gemm")
