@@ -84,8 +84,8 @@ FAULTS = {
     "the last pixel's neighbour stored": (ODD, "t::area % 2 == 0 || pixel + 1 < t::area);",
                                           "true);", "WRONG"),
     "results of a tile in place of another's": (
-        REPEATED, "(block_i + number * blocks_i(s)) * t::images;", "(block_i + number) * t::images;",
-        "WRONG"),
+        REPEATED, "(block_i + number * blocks_i(s)) * t::images;",
+        "(block_i + number) * t::images;", "WRONG"),
     "results stored before they are made": (
         EVEN, "      wait_barrier(made + chunk, number & 1);\n", "", "WRONG"),
     "results not waited for": (EVEN, "    wait_stores<0>();\n  }\n  __device__ void copy_filters",
