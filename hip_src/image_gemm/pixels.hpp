@@ -8,7 +8,8 @@
 
 namespace dscore {
 
-// Which of the 32 pairs of an instruction a lane has: `turn` of the wavefronts' and the rows' places.
+// Which of the 32 pairs of an instruction a lane has: `turn` of the wavefronts' and the
+// rows' places.
 // Lanes of a row read neighbouring planes, so that it depends on the size of a plane whether lanes
 // meet in a bank.
 __host__ __device__ constexpr int pair_place(int turn, int wave, int row) {

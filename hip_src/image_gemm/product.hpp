@@ -169,7 +169,8 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     commit_products();
   }
 
-  // The sums of a slice's steps, with so many steps of tiles before: lanes read the pixels of the next instructions while the units
+  // The sums of a slice's steps, with so many steps of tiles before: lanes read the pixels of the next instructions while
+  // the units
   // multiply.
   __device__ void accumulate(Sums &sums, const Pixels &pixels, int slice, int before) const {
     typename Pixels::Words words[2];
