@@ -142,9 +142,10 @@ def _shown(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        listed = (f"{one[1] / 1e12:,.6g} TFLOP/s in {one[0]}" if isinstance(one, tuple) else
-                  str(one) for one in value)
-        return ", ".join(listed) or ("not measured" if "measured" in name else "none")
+        listed = (f"{one[0]} {one[1] / 1e12:,.5g}" if isinstance(one, tuple) else str(one)
+                  for one in value)
+        unit = " TFLOP/s" * (name.endswith("_flops") and bool(value))
+        return ", ".join(listed) + unit or ("not measured" if "measured" in name else "none")
     for ending, scale, unit in (("bytes_per_second", 1e9, "GB/s"), ("_hz", 1e6, "MHz"),
                                 ("_flops", 1e12, "TFLOP/s"), ("_seconds", 1e-6, "µs")):
         if name.endswith(ending):

@@ -8,8 +8,8 @@
 // units take rows; filters they read from LDS by themselves.
 //
 // A block takes `repeat` tiles of images, and its ring runs on from each to the next. One wavefront
-// brings boxes of images and filters to that ring of LDS buffers. A warpgroup
-// has 64 pixels of a block's images or several times as many; `slices` of them share the steps.
+// brings boxes of images and filters to that ring of LDS buffers. A warpgroup has 64 pixels of a
+// block's images or several times as many; `slices` of them share the steps.
 //
 // Order of additions, as the reference backend has it: step by step, in the order of the summed
 // channels in each; the r-th block of images begins with the r-th step, and goes on with the first
@@ -169,9 +169,8 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     commit_products();
   }
 
-  // The sums of a slice's steps, with so many steps of tiles before: lanes read the pixels of the next instructions while
-  // the units
-  // multiply.
+  // The sums of a slice's steps, with so many steps of tiles before: lanes read the pixels of the
+  // next instructions while the units multiply.
   __device__ void accumulate(Sums &sums, const Pixels &pixels, int slice, int before) const {
     typename Pixels::Words words[2];
     constexpr int turns = t::depths / t::together;  // of reading, in a step

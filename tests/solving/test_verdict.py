@@ -11,6 +11,7 @@ from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
 from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
+from dscore.algorithms.image_gemm.tiling import ImageGemmTiling
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.algorithms.implicit_warpgroup.tiling import ImplicitWarpgroupTiling
 from dscore.algorithms.plane_gemm.tiling import PlaneGemmTiling
@@ -78,6 +79,9 @@ def _gradient(name):
     return layer.problem
 
 
+IMAGES, LONG = map(parse_problem, ("n2c72h12w14_o40k1_float16", "n1c136h1w251_o64k1_float16"))
+D1, LAST = catalog.layers()["D1"], parse_problem("n1c8h9w9_o8k3p1g8_nhwc")
+WEIGHTS, TAPS = _gradient("weight_gradient:P28"), _gradient("weight_gradient:D1")
 HALVES, PLANES = map(parse_problem, ("n1c64h9w9_o144k1_float16_nhwc", "n2c8h8w2_o8k1_float16"))
 VGG = catalog.layers()["VGG-1"].permitting("winograd")
 WINOGRAD = (32, 32, 16, 32, 8, 8, 8, 2, 1, 8, 8)
@@ -93,22 +97,17 @@ BROKEN = {
     "E-DIV-G": (parse_problem("n1c24h7w7_o64k1"), Z100SM,
                 ChannelDistributionTiling(1, 64, 1, 1, 16), 1),
     "E-LANES": (P28, Z100SM, ChannelDistributionTiling(1, 5, 1, 1, 16), 1),
-    "E-SHUFFLE": (catalog.layers()["D1"], Z100SM,
-                  RowReuseTiling(1, 1, 1, 7, 1, column_reuse=True), 1),
-    "E-BANDS": (parse_problem("n1c8h9w9_o8k3p1g8_nhwc"), H200,
-                ChannelVectorsTiling(4, 8, 2, 2, 1, 2, bands=5), 1),
-    "E-MATRIX": (parse_problem("n1c8h9w9_o8k3p1g8_nhwc"), H200,
-                 ChannelVectorsTiling(8, 1, 2, 8, 1, 2, arithmetic="matrix16"), 1),
+    "E-SHUFFLE": (D1, Z100SM, RowReuseTiling(1, 1, 1, 7, 1, column_reuse=True), 1),
+    "E-BANDS": (LAST, H200, ChannelVectorsTiling(4, 8, 2, 2, 1, 2, bands=5), 1),
+    "E-MATRIX": (LAST, H200, ChannelVectorsTiling(8, 1, 2, 8, 1, 2, arithmetic="matrix16"), 1),
     "E-WORD": (parse_problem("n1c8h9w9_o8k3p1g8_int8_nhwc"), Z100SM,
                ChannelVectorsTiling(2, 8, 2, 2, 1, 2), 1),
-    "E-REUSE": (catalog.layers()["D1"], Z100SM,
-                RowReuseTiling(1, 1, 1, 128, 1, "lds", column_reuse=True), 1),
+    "E-REUSE": (D1, Z100SM, RowReuseTiling(1, 1, 1, 128, 1, "lds", column_reuse=True), 1),
     "E-BOTH": (parse_problem("n1c8h7w7_o8k3p1g8_int8_outfloat32"), Z100SM,
                RowReuseTiling(7, 7, 1, 1, 8, "both"), 1),
-    "E-AHEAD": (catalog.layers()["D1"], Z100SM,
-                RowReuseTiling(7, 1, 1, 128, 1, "lds", ahead=True), 1),
-    "E-SPAN": (catalog.layers()["D1"], Z100SM, RowReuseTiling(1, 1, 1, 64, 1, "both"), 1),
-    "E-SPAN-H": (catalog.layers()["D1"], Z100SM, RowReuseTiling(7, 1, 2, 128, 2, "lds"), 1),
+    "E-AHEAD": (D1, Z100SM, RowReuseTiling(7, 1, 1, 128, 1, "lds", ahead=True), 1),
+    "E-SPAN": (D1, Z100SM, RowReuseTiling(1, 1, 1, 64, 1, "both"), 1),
+    "E-SPAN-H": (D1, Z100SM, RowReuseTiling(7, 1, 2, 128, 2, "lds"), 1),
     "E-VGPR-MAX": (P28, Z100SM, ChannelDistributionTiling(7, 128, 1, 1, 16), 1),
     "E-VGPR-ALLOC": (P28, Z100SM, ChannelDistributionTiling(1, 64, 1, 5, 16), 4),
     "E-LDS-BLOCK": (P28, H200, ChannelDistributionTiling(7, 160, 1, 8, 32), 1),
@@ -116,7 +115,7 @@ BROKEN = {
     "E-ROWS": (catalog.layers()["D26"], Z100SM, RowReuseTiling(16, 2, 2, 2, 4, "lds"), 1),
     "E-COLUMNS": (parse_problem("n1c8h1w1000_o8k1x3d1x150g8"), Z100SM,
                   RowReuseTiling(1, 1, 1, 64, 1), 1),
-    "E-CODE": (catalog.layers()["D1"], Z100SM, RowReuseTiling(30, 8, 1, 8, 1), 1),
+    "E-CODE": (D1, Z100SM, RowReuseTiling(30, 8, 1, 8, 1), 1),
     "E-TILE": (P28, H200, GemmTiling(40, 64, 32, 32, 4, 1, 16, 3), 1),
     "E-FRAGMENT": (P28, H200, GemmTiling(32, 24, 32, 24, 8, 1, 16, 3, 1, "tf32x3"), 1),
     "E-SLICE": (P28, H200, GemmTiling(32, 64, 32, 32, 8, 4, 16, 3, 1, "tf32x3"), 1),
@@ -125,16 +124,11 @@ BROKEN = {
     "E-SPLIT": (P28, Z100SM, GemmTiling(32, 64, 32, 64, 8, 1, 16, 2, 1, "tf32x3"), 1),
     "E-BLOCKS": (P28, H200, ChannelDistributionTiling(1, 4, 1, 1, 8), 33),
     "E-UNIT": (_gradient("input_gradient:D25"), Z100SM, RowReuseTiling(1, 2, 1, 64, 1), 1),
-    "E-VECTOR": (_gradient("weight_gradient:P28"), Z100SM,
-                 SplitKTiling(32, 18, 32, 18, 8, 1, 16, 2), 1),
-    "E-PARTS": (_gradient("weight_gradient:P28"), Z100SM,
-                SplitKTiling(32, 32, 32, 32, 8, 1, 16, 2, 2**16), 1),
-    "E-PLANES": (_gradient("weight_gradient:P28"), Z100SM,
-                 SplitKTiling(32, 32, 32, 32, 8, 1, 16, 2, planes=True), 1),
-    "E-SLICES": (_gradient("weight_gradient:D1"), Z100SM,
-                 TapSumsTiling(7, 7, 4, 16, 1, 1, 1000, 1, 3, 3), 1),
-    "E-TAPS": (_gradient("weight_gradient:D1"), Z100SM,
-               TapSumsTiling(7, 7, 4, 16, 1, 1, 1, 1, 4, 3), 1),
+    "E-VECTOR": (WEIGHTS, Z100SM, SplitKTiling(32, 18, 32, 18, 8, 1, 16, 2), 1),
+    "E-PARTS": (WEIGHTS, Z100SM, SplitKTiling(32, 32, 32, 32, 8, 1, 16, 2, 2**16), 1),
+    "E-PLANES": (WEIGHTS, Z100SM, SplitKTiling(32, 32, 32, 32, 8, 1, 16, 2, planes=True), 1),
+    "E-SLICES": (TAPS, Z100SM, TapSumsTiling(7, 7, 4, 16, 1, 1, 1000, 1, 3, 3), 1),
+    "E-TAPS": (TAPS, Z100SM, TapSumsTiling(7, 7, 4, 16, 1, 1, 1, 1, 4, 3), 1),
     "E-OUTPUTS": (VGG, Z100SM, WinogradTiling(3, *WINOGRAD), 1),
     "E-DIV-P": (VGG, Z100SM, WinogradTiling(4, *WINOGRAD[:8], 5, 8, 8), 1),
     "E-TASKS": (VGG, Z100SM, WinogradTiling(4, 8, 32, 8, 32, *WINOGRAD[4:-1], 1, groups=2**16), 1),
@@ -150,6 +144,10 @@ BROKEN = {
     "E-WARPGROUPS": (HALVES, Z100SM, WarpgroupGemmTiling(64, 64, 64, 2), 1),
     "E-BOX": (HALVES, H200, WarpgroupGemmTiling(320, 64, 64, 2), 1),
     "E-IMAGES": (PLANES, H200, PlaneGemmTiling(64, 8, 2, 64, 2), 1),
+    "E-SUMS": (IMAGES, H200, ImageGemmTiling(192, 1, 1, 1, 16, 2), 1),
+    "E-GROUPS": (IMAGES, H200, ImageGemmTiling(64, 1, 3, 2, 16, 4), 1),
+    "E-IDLE": (IMAGES, H200, ImageGemmTiling(64, 1, 4, 1, 16, 2), 1),
+    "E-RUN": (LONG, H200, ImageGemmTiling(8, 1, 4, 1, 128, 1), 1),
     "E-MOVERS": (PLANES, H200, PlaneGemmTiling(64, 16, 1, 64, 2, movers=16), 1),
     "E-BOXES": (HALVES, H200, WarpgroupGemmTiling(64, 72, 64, 2), 1),
     "E-SCALE": (parse_problem("n1c64h9w9_o8k1_float16_nhwc_scaled"), Z100SM,
@@ -254,10 +252,10 @@ def test_a_tiling_right_only_when_masked():
 
 
 def test_suggestions_for_other_kinds():
-    depthwise = validate(catalog.layers()["D1"], RowReuseTiling(1, 1, 1, 31, 4, column_reuse=True),
+    depthwise = validate(D1, RowReuseTiling(1, 1, 1, 31, 4, column_reuse=True),
                          Z100SM)
     assert any("lanes_w 31->32" in str(s) for s in depthwise.nearest)
-    staged = validate(catalog.layers()["D1"], RowReuseTiling(1, 1, 1, 64, 1, "lds"), Z100SM)
+    staged = validate(D1, RowReuseTiling(1, 1, 1, 64, 1, "lds"), Z100SM)
     assert any("lanes_w 64->" in str(s) for s in staged.nearest)
     direct = validate(parse_problem("n1c3h9w9_o8k3"), DirectTiling(96, 1), Z100SM)
     assert any("threads 96->" in str(s) for s in direct.nearest)
