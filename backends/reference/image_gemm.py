@@ -92,11 +92,11 @@ class _Product(LockstepKernel):
             ring = (tile * steps + step) % t.stages * self.stage
             filters = self._filters(turned, ring)
             planes = self._planes(turned, ring + int(shape.filter_bytes) // self.element.bytes)
-            sums = self.sums[step % t.slices]
-            product = np.empty_like(sums)
+            own = self.sums[step % t.slices]
+            product = np.empty_like(own)
             for k in range(t.step):
-                self.blocks.fma(sums, planes[:, :, k, None], filters[:, None, :, k], product)
-        sums = self.sums[0].copy()
+                self.blocks.fma(own, planes[:, :, k, None], filters[:, None, :, k], product)
+        sums: Floats = self.sums[0].copy()
         for other in self.sums[1:]:
             sums += other
         return sums
