@@ -207,7 +207,9 @@ def origin_text(plan: Plan, named: bool = True) -> str:
         return "the cost model, after what spills"
     if source != "hint":
         return f"the {'cost model' if source == 'model' else 'caller'}"
-    hints = shipped_hints.shipped(plan.device.name)
-    microseconds = None if hints is None else hints.microseconds(plan.problem)
-    return "a shipped hint" + (
-        "" if microseconds is None else f", measured at {microseconds:,.2f} µs")
+    timing = shipped_hints.timing(plan)
+    if timing is None:
+        return "a shipped hint"
+    device, microseconds = timing
+    elsewhere = f" on {device}" * (device != plan.device.name)
+    return f"a shipped hint, measured at {microseconds:,.2f} µs{elsewhere}"

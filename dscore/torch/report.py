@@ -124,12 +124,9 @@ def _layer_report(call: ConvCall) -> LayerReport:
 
 
 def expected_seconds(plan: Plan) -> float:
-    """The time of a plan as it was measured for its shipped hint, else by the cost model."""
-    hints = shipped_hints.shipped(plan.device.name)
-    microseconds = None
-    if hints is not None and plan == hints.plan(plan.problem, plan.device):
-        microseconds = hints.microseconds(plan.problem)
-    return plan.cost.seconds if microseconds is None else microseconds * 1e-6
+    """The time of a plan as its device's shipped hint states it, else by the cost model."""
+    device, microseconds = shipped_hints.timing(plan) or ("", 0.0)
+    return microseconds * 1e-6 if device == plan.device.name else plan.cost.seconds
 
 
 def peer_seconds(problem: ConvProblem, device: Device, folded: Sequence[str],

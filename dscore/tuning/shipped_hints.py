@@ -2,7 +2,8 @@
 
 A file of the specs' folder `tunings` holds the hints of one device, a line for each problem;
 dscore.tuning.hint_file makes it of tuning records. A hint that no longer parses or fits is ignored,
-and `ignored` names it.
+and `ignored` names it. A device has its own hints, then those of its siblings: devices of the same
+architecture with as many compute units.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from dscore.algorithms.registry import case_of, require_runs, tiling_from
+from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError, InfeasibleError, SpecError
 from dscore.core.plan import Plan
@@ -176,10 +178,31 @@ def shipped(device: str) -> ShippedHints | None:
 
 def all_shipped() -> list[ShippedHints]:
     """Hints of every device that has a file."""
+    files_read = map(shipped, _shipped_names())
+    return [hints for hints in files_read if hints is not None]
+
+
+def _shipped_names() -> list[str]:
     folder = files("dscore._specs").joinpath(_FOLDER)
     names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-    files_read = (shipped(name.removesuffix(".toml")) for name in names if name.endswith(".toml"))
-    return [hints for hints in files_read if hints is not None]
+    return [name.removesuffix(".toml") for name in names if name.endswith(".toml")]
+
+
+def hints_for(device: Device) -> tuple[ShippedHints, ...]:
+    """Hints for *device*, then those for its siblings, which it takes where it has none of its own.
+
+    >>> [hints.device for hints in hints_for(catalog.device("h100"))]
+    ['h200']
+    """
+    siblings = (name for name in _shipped_names()
+                if name != device.name and _siblings(catalog.devices().get(name), device))
+    files_read = map(shipped, (device.name, *siblings))
+    return tuple(hints for hints in files_read if hints is not None)
+
+
+def _siblings(one: Device | None, other: Device) -> bool:
+    return one is not None and (
+        (one.architecture, one.compute_units) == (other.architecture, other.compute_units))
 
 
 def shipped_plan(problem: ConvProblem, device: Device) -> Plan | None:
@@ -187,9 +210,22 @@ def shipped_plan(problem: ConvProblem, device: Device) -> Plan | None:
 
     Nothing that a file holds makes this raise.
 
-    >>> from dscore.core.catalog import device
-    >>> shipped_plan(parse_problem("n7c3h5w11_o7k1"), device("h200")) is None
+    >>> shipped_plan(parse_problem("n7c3h5w11_o7k1"), catalog.device("h200")) is None
     True
     """
-    hints = shipped(device.name)
-    return None if hints is None else hints.plan(problem, device)
+    plans = (hints.plan(problem, device) for hints in hints_for(device))
+    return next((plan for plan in plans if plan is not None), None)
+
+
+def timing(plan: Plan) -> tuple[str, float] | None:
+    """Device that the hint of *plan* was timed on, and the microseconds; None where none states it.
+
+    >>> from dscore.core.catalog import layers
+    >>> timing(shipped_plan(layers()["P13"], catalog.device("h100")))
+    ('h200', 1.89)
+    """
+    for hints in hints_for(plan.device):
+        if hints.plan(plan.problem, plan.device) == plan:
+            microseconds = hints.microseconds(plan.problem)
+            return None if microseconds is None else (hints.device, microseconds)
+    return None
