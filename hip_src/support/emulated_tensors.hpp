@@ -90,6 +90,27 @@ struct Span {
   int bytes;
 };
 
+struct LoadedSpan {
+  const void *from;
+  void *lds;
+  TransferBarrier *barrier;
+  int bytes;
+};
+
+inline LoadedSpan span_of(const void *from, void *lds, TransferBarrier *barrier, int bytes) {
+  if (lds_offset(lds) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0)
+    device.misaligned = true;
+  return {from, lds, barrier, bytes};
+}
+
+inline void load_bytes(const void *given) {
+  LoadedSpan span;
+  std::memcpy(&span, given, sizeof span);
+  std::memcpy(span.lds, span.from, span.bytes);
+  counters(span.barrier).bytes -= span.bytes;
+  counters(span.barrier).settle();
+}
+
 inline void store_bytes(const void *given) {
   Span span;
   std::memcpy(&span, given, sizeof span);

@@ -179,6 +179,17 @@ __device__ inline void load_box(TransferBarrier *barrier, void *lds, const Tenso
 #endif
 }
 
+// The same of bytes that lie side by side in memory: a multiple of 16, as both places are.
+__device__ inline void load_span(TransferBarrier *barrier, void *lds, const void *from,
+                                 int bytes) {
+#if defined(DSCORE_HOST)
+  emulation::begin_arrival(barrier, emulation::load_bytes,
+                           emulation::span_of(from, lds, barrier, bytes));
+#elif defined(DSCORE_COPY_ENGINE)
+  engine_load(barrier, lds, from, bytes);
+#endif
+}
+
 // Lets the engine read what this thread has written to LDS.
 __device__ inline void let_engine_see_lds() {
 #if defined(DSCORE_COPY_ENGINE)

@@ -72,7 +72,7 @@ struct SharedTile {
       hand_over<t>(block.lds, sums, block.steps > 0, block.rank, block.thread);
       finish();
     } else {
-      if (block.thread == t::consumers) block.copy_all();
+      if (block.thread == t::consumers) block.copy_all(args);
       wavefront_barrier();  // those of a cluster are for whole wavefronts
       wait_for_cluster();
       cluster_barrier();

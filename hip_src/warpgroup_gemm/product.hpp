@@ -14,6 +14,7 @@
 #include "warpgroup_gemm/bytes.hpp"
 #include "warpgroup_gemm/joined.hpp"
 #include "warpgroup_gemm/scaled.hpp"
+#include "warpgroup_gemm/spans.hpp"
 
 namespace dscore {
 
@@ -60,7 +61,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages) {
     if (thread == t::consumers) {
-      prefetch_map(maps.a);
+      if (!t::spans) prefetch_map(maps.a);
       prefetch_map(maps.b);
       if (boxed()) prefetch_map(maps.out);
       prepare_barriers(full, t::stages, 1);
@@ -93,6 +94,10 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
                        : lds + stage * t::stage_bytes + t::bytes_a;
   }
 
+  // Bytes of so many rows of which each has all summed elements.
+  __device__ int span_bytes(int rows) const {
+    return rows * Roles::k(s) * static_cast<int>(sizeof(T));
+  }
   // The first summed element of a step.
   __device__ int summed_of(int step) const {
     const int next = step + rotation, turned = next < steps ? next : next - steps;
@@ -106,7 +111,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       take(i, {(across ? first : summed) + i * t::row, across ? summed : first});
   }
   // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers.
-  __device__ void copy_all() const {
+  __device__ void copy_all(const Arguments &args) const {
     Turn turn;
     bool refilled = false;
     each_tile([&](int first_m, bool first) {
@@ -115,14 +120,20 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         if (refilled) wait_barrier(empty + turn.stage, turn.parity ^ 1);
         const bool columns = t::kept == 0 || first;
         TransferBarrier *barrier = full + turn.stage;
-        arrive_expecting(barrier, t::bytes_a + t::scale_bytes + (columns ? t::bytes_b : 0));
+        const int span = span_bytes(least(t::tile_m, Roles::m(s) - first_m));
+        arrive_expecting(barrier, (t::spans ? span : t::bytes_a + t::scale_bytes) +
+                                      (columns ? t::bytes_b : 0));
         const int summed = summed_of(step);
         unsigned char *to = lds + turn.stage * t::stage_bytes;
         if constexpr (t::scaled)
           copy_scales<t>(barrier, to, maps.scales, summed, first_m / image_rows(s));
-        each_box<t::boxes_a>(t::across_a, first_m, summed, [&](int i, const int (&at)[2]) {
-          load_box(barrier, to + i * t::box_a * swizzled_row, maps.a, at);
-        });
+        if constexpr (t::spans)
+          load_span(barrier, to, static_cast<const T *>(Roles::a(args)) + first_m * Roles::k(s),
+                    span);
+        else
+          each_box<t::boxes_a>(t::across_a, first_m, summed, [&](int i, const int (&at)[2]) {
+            load_box(barrier, to + i * t::box_a * swizzled_row, maps.a, at);
+          });
         to = columns_at(turn.stage, step);
         if (columns)
           each_box<t::boxes_b>(t::across_b, first_n, summed, [&](int i, const int (&at)[2]) {
@@ -155,7 +166,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     DSCORE_UNROLL
     for (int k = 0; k < depth_end(); k += t::depth) {
       const LdsOperand columns = b.further(further(t::across_b, t::box_b, k));
-      if constexpr (t::scaled)
+      if constexpr (t::of_registers)
         multiply_registers<T, t::tile_n, t::across_b>(sums, rows[k / t::depth], columns,
                                                       step + k > 0);
       else
@@ -204,6 +215,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       if constexpr (t::scaled)
         ScaledRows<t, decltype(scales)>(scales, s, first_m, group, thread)
             .accumulate(*this, sums, turn, meanwhile);
+      else if constexpr (t::spans)
+        SpanRows<t>(thread).accumulate(*this, sums, turn, group, meanwhile);
       else accumulate(sums, turn, group, meanwhile);
       if constexpr (t::quantised)
         if (first) {
@@ -292,7 +305,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   __device__ void run(const Arguments &args) {
     if constexpr (cluster > 1) SharedTile<WarpgroupProducts>(*this, args).run();
     else if (thread < t::consumers) multiply_all(args);
-    else if (thread == t::consumers) copy_all();
+    else if (thread == t::consumers) copy_all(args);
   }
 };
 

@@ -18,11 +18,13 @@ int map_operand(TensorMap &map, const void *at, int extent, int summed, bool acr
 }
 
 // Kept: steps whose columns' elements stay in LDS for all tiles of rows of a block; 0 for none.
-// Images: how many a tile of rows may be of, where they have scales, else 0.
+// Spans: whether a tile's rows come as one span. Images: how many a tile of rows may be of, where
+// they have scales, else 0.
 template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Cluster,
-          int Images, int Layout, int Wavefront>
+          int Spans, int Images, int Layout, int Wavefront>
 struct WarpgroupGemmTiling {
   static constexpr int images = Images;
+  static constexpr bool spans = Spans != 0;
   static constexpr int tile_m = TileM, tile_n = TileN, step = Step, stages = Stages;
   static constexpr int repeat = Repeat, kept = Kept, parts = Parts, cluster = Cluster;
   static constexpr int layout = Layout, wavefront = Wavefront, groups = TileM / warpgroup_rows;
@@ -33,6 +35,7 @@ struct WarpgroupGemmTiling {
   static_assert(TileN % 8 == 0 && TileN <= most_box, "columns of one instruction");
   static_assert(Step <= most_box && Stages >= 2, "a ring of boxes");
   static_assert((Repeat == 1 && Kept == 0) || Parts * Cluster == 1, "shares have a tile each");
+  static_assert(!Spans || Repeat == 1 || Kept == 1, "columns stay, while rows leave their buffers");
 };
 
 // What depends on the operation and the elements, too.
@@ -41,7 +44,9 @@ struct WarpgroupGemmShape : Tiling {
   // Elements in a row of LDS, and of an instruction along the sum.
   static constexpr int row = swizzled_row / static_cast<int>(sizeof(T)), depth = product_depth<T>;
   static constexpr bool quantised = std::is_same_v<T, int8_t>, scaled = Roles::scaled;
-  static constexpr bool read_by_lanes = quantised || scaled;  // what comes to LDS
+  static constexpr bool of_registers = scaled || Tiling::spans;  // rows of a product
+  static constexpr bool read_by_lanes = quantised || of_registers;  // what comes to LDS
+  static_assert(!Tiling::spans || (Roles::along_a && !scaled && !quantised), "rows as they lie");
   // Whether results may leave by boxes.
   static constexpr bool boxed = !Roles::shared && !quantised && Tiling::cluster == 1;
   static_assert(Tiling::step % row == 0, "a step of whole rows");
@@ -100,7 +105,8 @@ struct WarpgroupGemmShape : Tiling {
   template <class Arguments, class Shape>
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
     const int m = Roles::m(s), n = Roles::n(s), k = Roles::k(s);
-    int code = map_operand<T>(maps.a, Roles::a(args), m, k, across_a, box_a);
+    int code = 0;
+    if (!Tiling::spans) code = map_operand<T>(maps.a, Roles::a(args), m, k, across_a, box_a);
     if (!code) code = map_operand<T>(maps.b, Roles::b(args), n, k, across_b, box_b);
     if (!code && boxed)
       code = map_operand<T>(maps.out, args.out, m, n, false, warpgroup_rows);

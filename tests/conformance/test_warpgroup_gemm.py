@@ -105,8 +105,8 @@ FAULTS = {
         WEIGHTS, "warpgroup_gemm/product.hpp", "swizzled_tile, t::box_b * swizzled_row);",
         "swizzled_tile, swizzled_tile);", "WRONG"),
     "more bytes than come": (
-        REFILLED, "warpgroup_gemm/product.hpp", "t::scale_bytes + (columns ? t::bytes_b : 0));",
-        "t::scale_bytes + t::bytes_b + 16);", "wait for one another"),
+        REFILLED, "warpgroup_gemm/product.hpp", "(columns ? t::bytes_b : 0));",
+        "t::bytes_b + 16);", "wait for one another"),
     "no zero point taken off": (
         ROWS, BYTES, "static_cast<uint32_t>(zero) *", "0u *", "WRONG"),
     "multipliers of the next column": (

@@ -40,8 +40,9 @@ from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import MAX_ELEMENTS, ConvProblem
 
 MOST_STAGES = 8
-# Registers that nvcc takes beside the sums and what is scaled, and at most (docs/registers.md).
+# Registers that nvcc takes beside the sums and rows, and at most (docs/registers.md).
 _BESIDE, _MOST_BESIDE = 28, 80
+_OF_SPAN = 8  # at most, for where a lane's rows lie
 
 
 def _part_boxes(case: Case) -> Count:
@@ -75,6 +76,14 @@ def _most_parts(case: Case) -> int:
 def _most_cluster(case: Case) -> int:
     """Blocks of a cluster; of int8, whose blocks add zero points of their own steps, one."""
     return 1 if case.problem.spec.element.exact else case.device.cluster_blocks
+
+
+def _span_steps(case: Case) -> Count:
+    """Steps of the rows that come as a span; two where they cannot."""
+    shape, spec, t = shape_of(case.problem, case.tiling), case.problem.spec, case.tiling
+    refused = spec.element.exact or spec.scaled or not shape.sizes.along_a
+    taken = (t.parts * t.cluster == 1) & (t.kept | (t.repeat == 1)) & (not refused)
+    return np.where(t.spans, np.where(taken, shape.all_steps, 2), 1)
 
 
 def unmapped(problem: ConvProblem, name: str, scales: bool = False) -> tuple[Violation, ...]:
@@ -150,6 +159,9 @@ class WarpgroupGemm(Algorithm):
         Limit("E-STEPS", "cluster", "", "",
               lambda c: (c.tiling.cluster, np.maximum(shape_of(c.problem, c.tiling).all_steps, 1)),
               lambda c: "no more blocks than steps"),
+        Limit("E-SPAN", "steps of a span", "", "", lambda c: (_span_steps(c), 1),
+              lambda c: "one, of 16-bit elements along the sum, without scales and shares; where "
+              "a block has several tiles, with columns that stay"),
         Limit("E-PARTS", "parts", "", "", lambda c: (c.tiling.parts, _most_parts(c)),
               lambda c: "of a weight gradient; each has a result of its own in the workspace"),
     )
@@ -187,10 +199,10 @@ class WarpgroupGemm(Algorithm):
         return "sum" if problem.spec.element.exact else "matrix16"
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        return _sums(t) + _scaled(problem, t) + _BESIDE
+        return _sums(t) + _rows(problem, t) + _BESIDE
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        return _sums(t) + _scaled(problem, t) + _MOST_BESIDE
+        return _sums(t) + _rows(problem, t) + _MOST_BESIDE + _OF_SPAN * t.spans
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         sizes = shape_of(problem, t).sizes
@@ -209,7 +221,7 @@ class WarpgroupGemm(Algorithm):
         return (Launch(-(-vectors // (SUM_THREADS // rows)), SUM_THREADS, bytes_),)
 
     def work(self, case: Case, grids: Count) -> Work:
-        return cost.work(case)
+        return cost.work(case, grids)
 
     def traffic(self, case: Case) -> dict[str, Count]:
         return cost.named(case)
@@ -218,8 +230,8 @@ class WarpgroupGemm(Algorithm):
         t: Any = plan.tiling
         shape = shape_of(plan.problem, t)
         return (t.tile_m, t.tile_n, t.step, t.stages, t.repeat, int(shape.kept), t.parts,
-                t.cluster, int(shape.images), f"DSCORE_{plan.problem.spec.layout.upper()}",
-                plan.device.wavefront)
+                t.cluster, int(t.spans), int(shape.images),
+                f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
         shape = shape_of(plan.problem, plan.tiling)
@@ -245,14 +257,16 @@ class WarpgroupGemm(Algorithm):
                   + f" x {t.parts} (parts of the {k})" * (t.parts > 1))
         return [f"a warpgroup: {ROWS} {m} x {t.tile_n} {n}",
                 f"a block: {t.tile_m} {m} x {t.tile_n} {n}" + f", {t.repeat} times" * (t.repeat > 1)
-                + f"; {t.step} {k} a step" + ", all of whose columns stay" * t.kept,
+                + f"; {t.step} {k} a step" + ", all of whose columns stay" * t.kept
+                + "; rows as one span" * t.spans,
                 f"the grid: {shape.tiles_n} ({n}) x {shape.blocks_m} ({m}){shares} blocks"]
 
 
-def _scaled(problem: ConvProblem, t: Any) -> Count:
-    """Words of the rows of two steps that a lane multiplies."""
+def _rows(problem: ConvProblem, t: Any) -> Count:
+    """Words of the rows that a lane has in registers: of a span's one step; scaled, of two."""
     elements = t.step * ROWS // (WAVES * MATRIX_WAVEFRONT)
-    return 2 * elements * problem.spec.element.bytes // WORD_BYTES * problem.spec.scaled
+    words = elements * problem.spec.element.bytes // WORD_BYTES
+    return words * (2 * problem.spec.scaled + t.spans)
 
 
 def _sums(t: Any) -> Count:

@@ -45,12 +45,15 @@ def templates(draw: Any, device: Device) -> Template:
     cluster = draw(st.sampled_from((1, 1, 2, 3, 4) if device.cluster_blocks >= 4
                                    and not element.exact else (1,)))
     alone = parts * cluster == 1
+    spans = (alone and not weights and not element.exact and not dict(drawn).get("scaled")
+             and draw(st.booleans()))
+    repeat, kept = draw(st.integers(1, 3)) if alone else 1, alone and draw(st.booleans())
     tiling = WarpgroupGemmTiling(
         tile_m=ROWS * draw(st.integers(1, 3)), tile_n=tile_n, step=step,
-        stages=draw(st.integers(2, 4)), repeat=draw(st.integers(1, 3)) if alone else 1,
-        kept=alone and draw(st.booleans()), parts=parts, cluster=cluster)
+        stages=draw(st.integers(2, 4)), repeat=repeat, kept=kept or (spans and repeat > 1),
+        parts=parts, cluster=cluster, spans=spans)
     return KeptTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn,
-                        draw(st.integers(1, 2)) * tiling.kept)
+                        draw(st.integers(1, 1 if spans else 2)) * tiling.kept)
 
 
 @st.composite
@@ -62,6 +65,8 @@ def problems(draw: Any, template: KeptTemplate) -> ConvProblem:
     rows = 8 * draw(st.integers(1, 2 * t.tile_m // 8 + 1))
     summed = draw(st.integers(1, (t.cluster + 1) * t.step // unit + 1)) * unit
     kept = template.kept
+    if t.spans and not kept:
+        kept = 1
     if kept:
         summed = unit * draw(st.integers(t.step * (kept - 1) // unit + 1, t.step * kept // unit))
     weights = template.operation == "weight_gradient"

@@ -12,29 +12,36 @@ from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.products import ring_waits
 from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES, shape_of
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
+from dscore.ops import compulsory_bytes
 
 # `product`: clocks of a SIMD for an instruction's eight columns; `copy`: of a step; `result`: of a
-# pair of results; `step` and `tile`: of the end of either; `sum_launch`: of the kernel that adds
-# parts, `part` bytes for a byte of them; `cluster`, an estimate, of the barriers of a cluster, as
-# depthwise kernels have it, and `untimed` keeps the model from clusters, which in this form no GPU
-# has timed; `ragged`, an estimate, those of results whose boxes begin
-# within sectors; `odd`: of results that leave as a span, of 135 timings of which 68 were such.
-# The other weights were fitted to 238 timings in float16 of P1-P45 at batches 1 to 64, and of the
-# gradients of six layers at batch 32 (docs/model.md).
+# pair of results; `step` and `tile`: of the end of either; `column`: of a block, for a column of a
+# tile's results; `sum_launch`: of the kernel that adds parts, `part` bytes for a byte of them;
+# `cluster`, an estimate, of the barriers of a cluster, as depthwise kernels have it, and `untimed`
+# keeps the model from clusters, which in this form no GPU has timed; `ragged`, an estimate, those
+# of results whose boxes begin within sectors; `odd`: of results that leave as a span. `boxed` and
+# `within` are bytes for a row of a box, and for one that begins within a sector; `crowded`, for a
+# byte of the problem, where blocks lie unevenly.
+# Those from `column` to `crowded`, and `wait`, `fill`, `loaded`, `memory`, `block` and `odd` were
+# fitted to 609 timings in float16 on an H100: of layers with rows of 32 to 240 bytes and their
+# input gradients, 334 of them by spans, and of P1-P45 at batches 8 and 32. The others were fitted
+# to 238 timings on an H200 of P1-P45 at batches 1 to 64, and of the gradients of six layers at
+# batch 32 (docs/model.md).
 WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "copy": 49.3, "result":
-           0.0149, "tile": 0.604, "wait": 1290.0, "serial": 0.854, "block": 1290.0, "memory": 1.19,
-           "loaded": 0.199, "first": 0.324, "norm": 1.7, "fill": 0.208, "sum_launch": 3780.0,
-           "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "ragged": 1.0, "odd": 500.0}
+           0.0149, "tile": 0.604, "wait": 491.0, "serial": 0.854, "block": 1780.0, "memory": 1.06,
+           "loaded": 0.0825, "first": 0.324, "norm": 1.7, "fill": 0.134, "sum_launch": 3780.0,
+           "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "ragged": 1.0, "odd": 652.0,
+           "boxed": 4.42, "within": 163.0, "column": 1.79, "crowded": 0.558}
 # Of the weight gradient, fitted to 256 timings in float16 of P1-P45 at batch 32: `within` and
 # `straddled` are bytes for a row of a box that begins within a sector, or lies in two lines.
 WEIGHT_GRADIENT = {"copy": 43.3, "product": 2.14, "wait": 553.0, "loaded": 0.205, "fill": 0.412,
                    "sum_launch": 1780.0, "part": 1.1, "block": 3160.0, "memory": 1.28,
-                   "within": 63.3, "straddled": 27.5}
+                   "within": 63.3, "straddled": 27.5, "odd": 500.0, "column": 0.0, "crowded": 0.0}
 # Of int8, whose results take instructions that those of floats do not: fitted to 887 timings of
 # P1-P45 at batches 1 to 64.
 BYTES = {"product": 1.66, "copy": 39.1, "result": 3.77, "tile": 366.0, "wait": 702.0,
          "serial": 4.92, "block": 2800.0, "loaded": 0.0645, "fill": 0.213, "odd": 223.0,
-         "memory": 1.21}
+         "memory": 1.21, "boxed": 0.0, "within": 0.0, "column": 0.0, "crowded": 0.0}
 # Elements of which rows of results are a multiple where they are not odd (whole_rows in
 # hip_src/warpgroup_gemm/product.hpp).
 EVEN_ROW = 32
@@ -51,8 +58,8 @@ def named(case: Case) -> dict[str, Count]:
             "global stores": t.repeat * shape.groups / shape.waves}
 
 
-def work(case: Case) -> Work:
-    """The work of a case."""
+def work(case: Case, grids: Count) -> Work:
+    """The work of a case, whose blocks are so many times those that the device holds."""
     weight, t, problem = case.weights, case.tiling, case.problem
     shape = shape_of(problem, t)
     footprint, sizes = case.footprint, shape.sizes
@@ -71,24 +78,37 @@ def work(case: Case) -> Work:
         products=busy * weight["product"] * rounds * t.step * bytes_ / 32 * t.tile_n / 8,
         lds=weight["lds"] * named(case)["LDS clocks"], lines=0.0,
         waits=ring_waits(weight, rounds, t.stages) + weight["step"] * rounds
-        + weight["tile"] * t.repeat + weight["sum_launch"] * shared + weight["odd"] * odd
+        + (weight["tile"] + weight["column"] * t.tile_n) * t.repeat
+        + weight["sum_launch"] * shared + weight["odd"] * odd
         + (weight["cluster"] + weight["untimed"]) * (t.cluster > 1),
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
                                      + bytes_ * t.tile_m * t.tile_n),
         l2_bytes=weight["loaded"] * loads + weight["part"] * partial
-        + _rows_apart(case)
+        + _rows_apart(case) + weight["crowded"] * _crowded(case, grids) * compulsory_bytes(problem)
         + weight["ragged"] * ragged * (bytes_ * sizes.m * sizes.n))
 
 
+def _crowded(case: Case, grids: Count) -> Count:
+    """Whether blocks lie unevenly: where a unit needs two or more and has room for another, some
+    units take that, and end last."""
+    units = case.device.compute_units
+    return (grids < 1) & (case.footprint.blocks > units) & (
+        ceil_div(case.footprint.blocks, units) < case.footprint.blocks / (grids * units))
+
+
 def _rows_apart(case: Case) -> Count:
-    """Bytes that rows of boxes cost beside their own: of a weight gradient, whose operands' pixels
-    begin within sectors, or lie across the ends of lines of memory, as long as a row of LDS."""
+    """Bytes that rows of boxes cost beside their own: where they begin within sectors, or, of a
+    weight gradient, whose rows are pixels, lie across the ends of lines of memory; and each by
+    itself, where a span would bring it."""
+    t, shape, weight = case.tiling, shape_of(case.problem, case.tiling), case.weights
     if case.problem.operation != "weight_gradient":
-        return 0
-    t, shape = case.tiling, shape_of(case.problem, case.tiling)
-    each = sum(ceil_div(side, ROW) * _row_apart(case.weights, channels)
-               for side, channels in ((t.tile_m, shape.sizes.m), (t.tile_n, shape.sizes.n)))
-    return case.footprint.blocks * shape.steps * t.step * each
+        each = (weight["boxed"] * ceil_div(t.step, ROW)
+                + weight["within"] * (shape.sizes.k % SECTOR > 0))
+        rows = np.where(t.spans, 0, t.repeat * t.tile_m) + np.where(t.kept, 1, t.repeat) * t.tile_n
+        return each * case.footprint.blocks * rows * shape.steps
+    sides = sum(ceil_div(side, ROW) * _row_apart(weight, channels)
+                for side, channels in ((t.tile_m, shape.sizes.m), (t.tile_n, shape.sizes.n)))
+    return case.footprint.blocks * shape.steps * t.step * sides
 
 
 def _row_apart(weights: Mapping[str, float], channels: int) -> float:

@@ -33,7 +33,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         axes |= {"resident": (0,), "kept": (0,), "parts": _PARTS}
     else:
         axes |= {"resident": (0, *_RESIDENT), "kept": (0, 1), "parts": (1,)}
-    c = grid(**axes, cluster=(1,) if problem.spec.element.exact
+    spans = sizes.along_a and not problem.spec.element.exact and not problem.spec.scaled
+    c = grid(**axes, spans=(0, 1) if spans else (0,), cluster=(1,) if problem.spec.element.exact
              else powers_of_two(device.cluster_blocks))
     steps = ceil_div(sizes.k, c.step)
     tiles = ceil_div(sizes.m, c.tile_m) * ceil_div(sizes.n, c.tile_n)
@@ -42,8 +43,10 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     keep = (c.tile_m - sizes.m < ROWS) & (c.step - sizes.k < row)
     if problem.spec.scaled and problem.spec.element.exact:
         keep &= c.step == row  # lanes scale byte by byte, and have no registers for more
+    keep &= (c.spans == 0) | ((steps == 1) & (c.cluster == 1))
     keep &= (c.resident == 0) | (repeat > 1)
     keep &= (c.kept == 0) | (repeat > 1)
+    keep &= (c.kept == 1) | (repeat == 1) | (steps > 1)  # one step takes no more LDS if it stays
     shares = c.parts * c.cluster
     keep &= c.stages <= np.maximum(2, ceil_div(steps, shares) * repeat + 1)
     keep &= (shares == 1) | ((tiles * shares <= _MOST_SHARES * units) & (shares <= steps))
@@ -54,9 +57,9 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         keep = (c.tile_m == ROWS) & (c.step == row) & (c.resident == 0) & (shares == 1)
     columns = SimpleNamespace(
         tile_m=c.tile_m, tile_n=c.tile_n, step=c.step, stages=c.stages, repeat=repeat, kept=c.kept,
-        parts=c.parts, cluster=c.cluster)
+        parts=c.parts, cluster=c.cluster, spans=c.spans)
     chosen = distinct(select(columns, keep))
-    chosen.kept = chosen.kept == 1
+    chosen.kept, chosen.spans = chosen.kept == 1, chosen.spans == 1
     return chosen
 
 

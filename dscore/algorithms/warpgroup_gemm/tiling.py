@@ -37,7 +37,8 @@ class WarpgroupGemmTiling(Tiling):
     fills by the copy engine. A block takes `repeat` tiles of rows one after the other. `kept`: all
     steps of the columns' operand stay in LDS meanwhile. The blocks of a `cluster` share the steps
     of a tile, and add their sums themselves. `parts` blocks, or clusters, share the summed pixels
-    of a weight gradient, whose parts a further kernel adds.
+    of a weight gradient, whose parts a further kernel adds. `spans`: a tile's rows, of which a step
+    has all elements, come as one span of memory, and reach the matrix units by registers.
     """
 
     tile_m: int
@@ -48,6 +49,7 @@ class WarpgroupGemmTiling(Tiling):
     kept: bool = False
     parts: int = 1
     cluster: int = 1
+    spans: bool = False
 
     algorithm: ClassVar[str] = "warpgroup_gemm"
 
@@ -59,12 +61,15 @@ class WarpgroupGemmTiling(Tiling):
         'warpgroup_gemm_t128x96_k64x4_r3_kept'
         >>> WarpgroupGemmTiling(64, 96, 64, 4, parts=2, cluster=4).name
         'warpgroup_gemm_t64x96_k64x4_p2_c4'
+        >>> WarpgroupGemmTiling(64, 96, 64, 4, 3, True, spans=True).name
+        'warpgroup_gemm_t64x96_k64x4_r3_kept_spans'
         """
         return (f"warpgroup_gemm_t{self.tile_m}x{self.tile_n}_k{self.step}x{self.stages}"
                 f"{f'_r{self.repeat}' if self.repeat > 1 else ''}"
                 f"{'_kept' * self.kept}"
                 f"{f'_p{self.parts}' if self.parts > 1 else ''}"
-                f"{f'_c{self.cluster}' if self.cluster > 1 else ''}")
+                f"{f'_c{self.cluster}' if self.cluster > 1 else ''}"
+                f"{'_spans' * self.spans}")
 
 
 @dataclass(frozen=True)
