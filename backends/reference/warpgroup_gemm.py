@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES, shape_of
+from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES, barriers_of, shape_of
 from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
@@ -77,7 +77,8 @@ class _Product(LockstepKernel):
                                     self.element)
         blocks.lds_tile("results", int(shape.results_bytes) // size, self.element)
         blocks.lds_tile("sums of a cluster", int(shape.handed_bytes) // size, self.element)
-        blocks.lds_tile("barriers", 2 * t.stages * BARRIER_BYTES // size, self.element)
+        blocks.lds_tile("barriers", barriers_of(self.problem, t) * BARRIER_BYTES // size,
+                        self.element)
 
     def run_part(self, block: Ints, part: int) -> None:
         """The blocks numbered *block* that have a part of the steps."""

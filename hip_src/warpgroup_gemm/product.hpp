@@ -62,10 +62,11 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages) {
     if (thread == t::consumers) {
       if (!t::spans) prefetch_map(maps.a);
-      prefetch_map(maps.b);
+      if (!t::columns_by_lanes) prefetch_map(maps.b);
       if (boxed()) prefetch_map(maps.out);
       prepare_barriers(full, t::stages, 1);
       prepare_barriers(empty, t::stages, t::consumers / readers);
+      if (t::columns_by_lanes) prepare_barriers(empty + t::stages, 1, t::consumers);
     }
     __syncthreads();
   }
@@ -118,7 +119,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       DSCORE_ROLLED
       for (int step = 0; step < steps; step++) {
         if (refilled) wait_barrier(empty + turn.stage, turn.parity ^ 1);
-        const bool columns = t::kept == 0 || first;
+        const bool columns = !t::columns_by_lanes && (t::kept == 0 || first);
         TransferBarrier *barrier = full + turn.stage;
         const int span = span_bytes(least(t::tile_m, Roles::m(s) - first_m));
         arrive_expecting(barrier, (t::spans ? span : t::bytes_a + t::scale_bytes) +
@@ -206,6 +207,10 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     const auto points = Roles::points_of(args);
     const auto scales = Roles::template scales_of<T>(args);
     const int zero = Roles::zero_of(args);
+    if constexpr (t::columns_by_lanes)
+      bring_columns<t>(empty + t::stages, columns_at(0, 0),
+                       static_cast<const T *>(Roles::b(args)) + first_n * Roles::k(s),
+                       Roles::n(s) - first_n, Roles::k(s), thread);
     each_tile([&](int first_m, bool first) {
       Sum sums[t::tile_n / 2];
       const auto meanwhile = [&](const unsigned char *elements) {

@@ -46,7 +46,9 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr bool quantised = std::is_same_v<T, int8_t>, scaled = Roles::scaled;
   static constexpr bool of_registers = scaled || Tiling::spans;  // rows of a product
   static constexpr bool read_by_lanes = quantised || of_registers;  // what comes to LDS
-  static_assert(!Tiling::spans || (Roles::along_a && !scaled && !quantised), "rows as they lie");
+  static_assert(!Tiling::spans || (Roles::along_a && !scaled), "rows as they lie");
+  // Columns whose rows of bytes may have no map (spans.hpp).
+  static constexpr bool columns_by_lanes = Tiling::spans && quantised;
   // Whether results may leave by boxes.
   static constexpr bool boxed = !Roles::shared && !quantised && Tiling::cluster == 1;
   static_assert(Tiling::step % row == 0, "a step of whole rows");
@@ -96,8 +98,9 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int columns_at = handed_at + handed_bytes;
   static constexpr int group_columns = quantised ? Tiling::tile_n * 8 : 0;
   static constexpr int barriers_at = columns_at + Tiling::groups * group_columns;
+  static constexpr int barriers = 2 * Tiling::stages + columns_by_lanes;
   static constexpr int lds_bytes =
-      barriers_at + 2 * Tiling::stages * static_cast<int>(sizeof(TransferBarrier));
+      barriers_at + barriers * static_cast<int>(sizeof(TransferBarrier));
 
   struct Maps {
     TensorMap a, b, out, scales;
@@ -107,7 +110,8 @@ struct WarpgroupGemmShape : Tiling {
     const int m = Roles::m(s), n = Roles::n(s), k = Roles::k(s);
     int code = 0;
     if (!Tiling::spans) code = map_operand<T>(maps.a, Roles::a(args), m, k, across_a, box_a);
-    if (!code) code = map_operand<T>(maps.b, Roles::b(args), n, k, across_b, box_b);
+    if (!code && !columns_by_lanes)
+      code = map_operand<T>(maps.b, Roles::b(args), n, k, across_b, box_b);
     if (!code && boxed)
       code = map_operand<T>(maps.out, args.out, m, n, false, warpgroup_rows);
     if constexpr (scaled)

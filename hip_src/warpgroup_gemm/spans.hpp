@@ -18,21 +18,31 @@ struct SpanRows {
   __device__ explicit SpanRows(int thread)
       : lane(thread % t::wavefront), row(thread % warpgroup_threads / t::wavefront * 16) {}
 
-  // Rows that are `pitch` bytes long. What follows a row is of the next one, and counts as zeros.
+  // Rows that are `pitch` bytes long. What follows a row is of the next one, and its filters are
+  // zeros; of floats, which may be infinite there, it counts as zeros. Rows of bytes that begin
+  // within vectors are read by words.
   __device__ void read(Words &words, const unsigned char *rows, int pitch) const {
     constexpr int bytes = 32, half = bytes / 2;  // of a row, in an instruction
+    const bool vectors = pitch % half == 0;
     DSCORE_UNROLL
     for (int i = 0; i < depths; i++) {
       if (i * bytes >= pitch) continue;
-      read_matrices<4, false>(
-          words[i], reinterpret_cast<const uint16_t *>(rows + (row + lane % 16) * pitch +
-                                                       i * bytes + lane / 16 * half));
+      if (vectors)
+        read_matrices<4, false>(
+            words[i], reinterpret_cast<const uint16_t *>(rows + (row + lane % 16) * pitch +
+                                                         i * bytes + lane / 16 * half));
+      else
+        DSCORE_UNROLL
+        for (int j = 0; j < 4; j++)
+          words[i][j] = *reinterpret_cast<const Word *>(
+              rows + (row + lane / 4 + j % 2 * 8) * pitch + i * bytes + j / 2 * half +
+              lane % 4 * 4);
     }
     DSCORE_UNROLL
     for (int i = 0; i < depths; i++)
       DSCORE_UNROLL
       for (int j = 0; j < 4; j++)
-        if (i * bytes + j / 2 * half >= pitch) words[i][j] = 0;
+        if (i * bytes + (t::quantised ? 0 : j / 2 * half) >= pitch) words[i][j] = 0;
   }
   // The sums of a tile, by its one step. The buffer is free as soon as its rows are read: columns
   // stay elsewhere, or there is no other tile.
@@ -51,5 +61,30 @@ struct SpanRows {
     wait_products<0>();
   }
 };
+
+// Bytes of filters to LDS, for all tiles of a block, by all threads of its warpgroups: rows that
+// are no multiple of 16 bytes have no map. The zeros beside them count in the sums of columns.
+template <class t>
+__device__ inline void bring_columns(TransferBarrier *barrier, unsigned char *lds,
+                                     const int8_t *filters, int columns, int pitch, int thread) {
+  constexpr int vector = 16, half = vector / 2, of_row = t::step / vector;
+  DSCORE_UNROLL_FEW
+  for (int at = thread; at < t::tile_n * of_row; at += t::consumers) {
+    const int column = at / of_row, k = at % of_row * vector;
+    Pack<Word, 2> halves[2] = {};
+    DSCORE_UNROLL
+    for (int i = 0; i < 2; i++)
+      if (column < columns && k + i * half < pitch)
+        halves[i] = read_vector<2>(
+            reinterpret_cast<const Word *>(filters + column * pitch + k + i * half));
+    unsigned char *to = lds + k / swizzled_row * t::box_b * swizzled_row;
+    write_vector(reinterpret_cast<Word *>(to + swizzled(column * swizzled_row + k % swizzled_row)),
+                 Pack<Word, 4>{{halves[0].at[0], halves[0].at[1], halves[1].at[0],
+                                halves[1].at[1]}});
+  }
+  let_engine_see_lds();
+  arrive(barrier);
+  wait_barrier(barrier, 0);
+}
 
 }  // namespace dscore

@@ -13,12 +13,13 @@ from emulated_runs import (
 )
 
 import dscore
+from dscore.algorithms.registry import algorithm
 from dscore.algorithms.warpgroup_gemm.tiling import WarpgroupGemmTiling
 from dscore.backends.emulated import EmulatedBackend
 from dscore.core import catalog
 from dscore.core.errors import InfeasibleError
 from dscore.core.token import parse_problem
-from dscore.solving.solver import make_plan
+from dscore.solving.solver import make_plan, solve
 
 MISSING = EmulatedBackend().missing()
 needs_compiler = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -41,14 +42,22 @@ PLANS = [
     planned("n1c120h7w11_o200k1_float16_nhwc", 64, 256, 128, 2, 2, True),
     planned("input_gradient_n1c136h17w11_o120k1_float16_nhwc", 192, 64, 128, 4, 2, True),
     planned("input_gradient_n2c24h9w9_o16k1_bfloat16_nhwc", 64, 24, 64, 2, 3, True)]
+# Of int8: rows of words, of half vectors and of vectors; tables, floats, part tiles of columns.
+INTEGERS = [
+    planned("n1c24h8w14_o144k1_int8_nhwc_bias", 64, 144, 128, 2, 2, True),
+    planned("n2c40h9w9_o48k1_int8_nhwc_relu_outfloat32", 128, 48, 128, 2, 1),
+    planned("n1c8h9w22_o16k1_int8_nhwc_table", 64, 16, 128, 2, 3, True),
+    planned("n2c48h7w9_o40k1_int8_nhwc_bias_residual", 64, 48, 128, 3, 2, True),
+    planned("n1c136h10w7_o80k1_int8_nhwc", 64, 32, 256, 2, 2, True)]
 KEPT, PAIR = PLANS[:2]
+BYTES = INTEGERS[0]
 LONG = planned("n4c24h9w9_o16k1_float16_nhwc", 64, 16, 64, 2, 6, True)
 
 
 @needs_compiler
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal((PLANS + INTEGERS)[sizes == "fixed"::2], sizes, monkeypatch)
 
 
 READ = ("    read(words, products.lds + stage * t::stage_bytes + group * warpgroup_rows * pitch, "
@@ -68,7 +77,13 @@ FAULTS = {
     "elements eight further on": (
         KEPT, SPANS, "i * bytes + lane / 16 * half", "i * bytes + lane / 16 * bytes", "WRONG"),
     "elements of the next row": (
-        KEPT, SPANS, "if (i * bytes + j / 2 * half >= pitch) words[i][j] = 0;", "{}", "WRONG"),
+        KEPT, SPANS, "(t::quantised ? 0 : j / 2 * half)", "0", "WRONG"),
+    "words of the row eight on": (
+        BYTES, SPANS, "(row + lane / 4 + j % 2 * 8) * pitch", "(row + lane / 4) * pitch", "WRONG"),
+    "bytes of the next filter": (
+        BYTES, SPANS, "k + i * half < pitch)", "k < pitch)", "WRONG"),
+    "filters that nobody says are there": (
+        BYTES, SPANS, "  arrive(barrier);\n", "", "wait for one another"),
     "fewer bytes than come": (
         KEPT, "warpgroup_gemm/product.hpp", "(t::spans ? span :", "(t::spans ? span - 16 :",
         "wait for one another"),
@@ -87,11 +102,17 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 
 @needs_compiler
-def test_the_sanitizers_find_nothing_but_a_span_too_long(tmp_path):
-    require_silence(checked_under_sanitizers(tmp_path, [KEPT, PLANS[6]]))
-    done = checked_under_sanitizers(tmp_path, [KEPT], altered(
-        tmp_path, "warpgroup_gemm/product.hpp", "least(t::tile_m, Roles::m(s) - first_m)",
-        "t::tile_m"))
+def test_the_sanitizers_find_nothing(tmp_path):
+    require_silence(checked_under_sanitizers(tmp_path, [KEPT, PLANS[6], *INTEGERS]))
+
+
+@needs_compiler
+@pytest.mark.parametrize(("plan", "name", "right", "wrong"), [
+    (KEPT, "warpgroup_gemm/product.hpp", "least(t::tile_m, Roles::m(s) - first_m)", "t::tile_m"),
+    (INTEGERS[3], SPANS, "column < columns &&", "column < t::tile_n &&")],
+    ids=["a span of rows past the last", "filters past the last"])
+def test_the_sanitizers_find_what_is_read_past_the_end(plan, name, right, wrong, tmp_path):
+    done = checked_under_sanitizers(tmp_path, [plan], altered(tmp_path, name, right, wrong))
     assert "AddressSanitizer" in done.stderr
 
 
@@ -111,9 +132,19 @@ def test_an_infinity_stays_in_its_pixel():
 @pytest.mark.parametrize(("token", "fields"), [
     ("n1c136h8w8_o64k1_float16_nhwc", (64, 64, 128, 2)),
     ("n1c64h8w8_o64k1_float16_nhwc_scaled", (64, 64, 64, 2)),
-    ("n1c64h8w8_o64k1_int8_nhwc", (64, 64, 128, 2)),
+    ("n1c272h8w8_o64k1_int8_nhwc_scaled", (64, 64, 128, 2)),
     ("weight_gradient_n1c64h8w8_o64k1_float16_nhwc", (64, 64, 64, 2))])
 def test_rows_that_are_no_span_are_refused_by_name(token, fields):
     with pytest.raises(InfeasibleError, match="E-SPAN"):
         dscore.plan_for(parse_problem(token), H200,
                         tiling=WarpgroupGemmTiling(*fields, spans=True))
+
+
+def test_rows_of_bytes_without_a_map_come_as_spans_alone():
+    problem = parse_problem("n1c24h8w8_o64k1_int8_nhwc")
+    with pytest.raises(InfeasibleError, match="E-MAP"):
+        dscore.plan_for(problem, H200, tiling=WarpgroupGemmTiling(64, 64, 128, 2))
+    assert solve(problem, H200, algorithm="warpgroup_gemm").plan(0).tiling.spans
+    for token in ("n1c24h5w5_o64k1_int8_nhwc", "n1c264h8w8_o64k1_int8_nhwc"):
+        [violation] = algorithm("warpgroup_gemm").refuses(parse_problem(token))
+        assert violation.code == "E-CHANNELS"

@@ -81,14 +81,31 @@ def _most_cluster(case: Case) -> int:
 def _span_steps(case: Case) -> Count:
     """Steps of the rows that come as a span; two where they cannot."""
     shape, spec, t = shape_of(case.problem, case.tiling), case.problem.spec, case.tiling
-    refused = spec.element.exact or spec.scaled or not shape.sizes.along_a
+    refused = spec.scaled or not shape.sizes.along_a
     taken = (t.parts * t.cluster == 1) & (t.kept | (t.repeat == 1)) & (not refused)
     return np.where(t.spans, np.where(taken, shape.all_steps, 2), 1)
 
 
-def unmapped(problem: ConvProblem, name: str, scales: bool = False) -> tuple[Violation, ...]:
+def _unmapped_rows(case: Case) -> Count:
+    """Elements of rows past whole vectors, where rows come by boxes."""
+    spec = case.problem.spec
+    return np.where(case.tiling.spans, 0,
+                    remainder(spec.in_channels, VECTOR_BYTES // spec.element.bytes))
+
+
+def _spanned(problem: ConvProblem) -> bool:
+    """Whether rows of bytes that have no map may come as spans."""
+    spec = problem.spec
+    bytes_ = problem.batch * problem.height * problem.width * spec.in_channels
+    return (spec.element.exact and not spec.scaled and spec.in_channels <= MOST_BOX
+            and bytes_ % VECTOR_BYTES == 0)
+
+
+def unmapped(problem: ConvProblem, name: str, scales: bool = False,
+             spans: bool = False) -> tuple[Violation, ...]:
     """Violation of a pointwise problem whose tensors the copy engine cannot bring as they lie;
-    *scales*: whether the algorithm multiplies x by a scale afterwards."""
+    *scales*: whether the algorithm multiplies x by a scale afterwards; *spans*: whether rows
+    without a map may come as spans."""
     spec = problem.spec
     if gathered(problem):
         return (Violation("E-STRIDE", f"pixels of {name}", "some, or padding",
@@ -96,6 +113,7 @@ def unmapped(problem: ConvProblem, name: str, scales: bool = False) -> tuple[Vio
     whole = VECTOR_BYTES // spec.element.bytes
     # Results of int8 leave without a map.
     of_results = 8 if spec.element.exact else whole
+    whole = 8 if spans and _spanned(problem) else whole
     if spec.in_channels % whole or spec.out_channels % of_results:
         taken = f"multiples of {whole}" + f" and {of_results}" * (of_results != whole)
         return (Violation("E-CHANNELS", f"channels of {name}",
@@ -159,8 +177,10 @@ class WarpgroupGemm(Algorithm):
         Limit("E-STEPS", "cluster", "", "",
               lambda c: (c.tiling.cluster, np.maximum(shape_of(c.problem, c.tiling).all_steps, 1)),
               lambda c: "no more blocks than steps"),
+        Limit("E-MAP", "bytes past vectors", "", "", lambda c: (_unmapped_rows(c), 0),
+              lambda c: "a row of a box, which has a map; others come as spans"),
         Limit("E-SPAN", "steps of a span", "", "", lambda c: (_span_steps(c), 1),
-              lambda c: "one, of 16-bit elements along the sum, without scales and shares; where "
+              lambda c: "one, of elements along the sum, without scales and shares; where "
               "a block has several tiles, with columns that stay"),
         Limit("E-PARTS", "parts", "", "", lambda c: (c.tiling.parts, _most_parts(c)),
               lambda c: "of a weight gradient; each has a result of its own in the workspace"),
@@ -177,7 +197,7 @@ class WarpgroupGemm(Algorithm):
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         if kind := require_kind(problem, self.name, "pointwise"):
             return kind
-        return unmapped(problem, self.name, scales=True) or _unstored(problem)
+        return unmapped(problem, self.name, scales=True, spans=True) or _unstored(problem)
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         return int(shape_of(problem, t).steps * t.step + t.parts + t.cluster)

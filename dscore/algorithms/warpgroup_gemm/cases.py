@@ -45,8 +45,7 @@ def templates(draw: Any, device: Device) -> Template:
     cluster = draw(st.sampled_from((1, 1, 2, 3, 4) if device.cluster_blocks >= 4
                                    and not element.exact else (1,)))
     alone = parts * cluster == 1
-    spans = (alone and not weights and not element.exact and not dict(drawn).get("scaled")
-             and draw(st.booleans()))
+    spans = alone and not weights and not dict(drawn).get("scaled") and draw(st.booleans())
     repeat, kept = draw(st.integers(1, 3)) if alone else 1, alone and draw(st.booleans())
     tiling = WarpgroupGemmTiling(
         tile_m=ROWS * draw(st.integers(1, 3)), tile_n=tile_n, step=step,
@@ -60,7 +59,7 @@ def templates(draw: Any, device: Device) -> Template:
 def problems(draw: Any, template: KeptTemplate) -> ConvProblem:
     """Channels and pixels around the tiles; of steps that are kept, as many as there are."""
     t: Any = template.tiling
-    unit = VECTOR_BYTES // template.element.bytes
+    unit = 8 if t.spans else VECTOR_BYTES // template.element.bytes
     columns = draw(_columns(template))
     rows = 8 * draw(st.integers(1, 2 * t.tile_m // 8 + 1))
     summed = draw(st.integers(1, (t.cluster + 1) * t.step // unit + 1)) * unit

@@ -33,7 +33,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         axes |= {"resident": (0,), "kept": (0,), "parts": _PARTS}
     else:
         axes |= {"resident": (0, *_RESIDENT), "kept": (0, 1), "parts": (1,)}
-    spans = sizes.along_a and not problem.spec.element.exact and not problem.spec.scaled
+    spans = sizes.along_a and not problem.spec.scaled
     c = grid(**axes, spans=(0, 1) if spans else (0,), cluster=(1,) if problem.spec.element.exact
              else powers_of_two(device.cluster_blocks))
     steps = ceil_div(sizes.k, c.step)

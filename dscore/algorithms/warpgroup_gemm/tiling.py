@@ -114,6 +114,11 @@ def _images(problem: ConvProblem, t: Any) -> Count:
     return np.minimum(floor_div(t.tile_m - 2, area) + 2, problem.batch) * problem.spec.scaled
 
 
+def barriers_of(problem: ConvProblem, t: Any) -> Count:
+    """Two for each buffer of the ring; one for filters of bytes that come beside rows as spans."""
+    return 2 * t.stages + t.spans * problem.spec.element.exact
+
+
 @remembered
 def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     """Geometry of *t*, a WarpgroupGemmTiling or columns of many
@@ -136,6 +141,7 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     return WarpgroupShape(
         sizes=sizes, groups=groups, waves=WAVES * groups + 1, bytes_a=bytes_a, bytes_b=bytes_b,
         results_bytes=results, handed_bytes=handed,
-        lds_bytes=ring + results + handed + 2 * t.stages * BARRIER_BYTES, kept=kept, images=images,
+        lds_bytes=ring + results + handed + barriers_of(problem, t) * BARRIER_BYTES, kept=kept,
+        images=images,
         all_steps=all_steps, steps=ceil_div(all_steps, t.parts * t.cluster), tiles_m=tiles_m,
         blocks_m=ceil_div(tiles_m, t.repeat), tiles_n=ceil_div(sizes.n, t.tile_n))
