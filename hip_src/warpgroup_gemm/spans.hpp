@@ -44,8 +44,9 @@ struct SpanRows {
       for (int j = 0; j < 4; j++)
         if (i * bytes + (t::quantised ? 0 : j / 2 * half) >= pitch) words[i][j] = 0;
   }
-  // The sums of a tile, by its one step. The buffer is free as soon as its rows are read: columns
-  // stay elsewhere, or there is no other tile.
+  // The sums of a tile, by its one step. The buffer is let go once the units have had its rows:
+  // before that nothing says that they have come to registers, as a wavefront does not wait for
+  // what it reads from LDS before it arrives at a barrier.
   template <class Products, class Sum, class Meanwhile>
   __device__ void accumulate(const Products &products, Sum *sums, typename Products::Turn &turn,
                              int group, Meanwhile meanwhile) const {
@@ -53,12 +54,12 @@ struct SpanRows {
     Words words;
     wait_barrier(products.full + stage, turn.parity);
     read(words, products.lds + stage * t::stage_bytes + group * warpgroup_rows * pitch, pitch);
-    products.release(stage);
     order_products();
     products.multiply(sums, words, turn, 0);
     meanwhile(products.columns_at(stage, 0));
     turn.pass();
     wait_products<0>();
+    products.release(stage);
   }
 };
 

@@ -61,13 +61,19 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
 
 
 READ = ("    read(words, products.lds + stage * t::stage_bytes + group * warpgroup_rows * pitch, "
-        "pitch);")
+        "pitch);\n")
+MULTIPLIED = """    order_products();
+    products.multiply(sums, words, turn, 0);
+    meanwhile(products.columns_at(stage, 0));
+    turn.pass();
+    wait_products<0>();
+"""
+RELEASED = "    products.release(stage);\n"
 FAULTS = {
     "buffers that nobody lets go": (
-        LONG, SPANS, "    products.release(stage);\n", "", "wait for one another"),
+        LONG, SPANS, RELEASED, "", "wait for one another"),
     "a buffer let go before its rows are read": (
-        LONG, SPANS, f"{READ}\n    products.release(stage);",
-        f"    products.release(stage);\n{READ}", "WRONG"),
+        LONG, SPANS, READ + MULTIPLIED + RELEASED, RELEASED + READ + MULTIPLIED, "WRONG"),
     "rows of what has not come": (
         PAIR, SPANS, "    wait_barrier(products.full + stage, turn.parity);\n", "",
         "boxes of tensors came"),
