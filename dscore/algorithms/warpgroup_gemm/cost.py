@@ -11,7 +11,7 @@ from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.products import ring_waits
 from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES, shape_of
-from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
+from dscore.core.numerics import ACCUMULATOR, ELEMENTS, WORD_BYTES
 from dscore.ops import compulsory_bytes
 
 # `product`: clocks of a SIMD for an instruction's eight columns; `copy`: of a step; `result`: of a
@@ -23,30 +23,30 @@ from dscore.ops import compulsory_bytes
 # `within` are bytes for a row of a box, and for one that begins within a sector; `crowded`, for a
 # byte of the problem, where blocks lie unevenly.
 # Those from `column` to `crowded`, and `wait`, `fill`, `loaded`, `memory`, `block` and `odd` were
-# fitted to 609 timings in float16 on an H100: of layers with rows of 32 to 240 bytes and their
-# input gradients, 334 of them by spans, and of P1-P45 at batches 8 and 32. The others were fitted
+# fitted to 991 timings in float16 on an H100: of layers with rows of 32 to 240 bytes and their
+# input gradients, most of them by spans, and of P1-P45 at batches 8 and 32. The others were fitted
 # to 238 timings on an H200 of P1-P45 at batches 1 to 64, and of the gradients of six layers at
 # batch 32 (docs/model.md).
 WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "copy": 49.3, "result":
-           0.0149, "tile": 0.604, "wait": 491.0, "serial": 0.854, "block": 1780.0, "memory": 1.06,
-           "loaded": 0.0825, "first": 0.324, "norm": 1.7, "fill": 0.134, "sum_launch": 3780.0,
-           "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "ragged": 1.0, "odd": 652.0,
-           "boxed": 4.42, "within": 163.0, "column": 1.79, "crowded": 0.558}
+           0.0149, "tile": 0.604, "wait": 412.0, "serial": 0.854, "block": 2000.0, "memory": 1.06,
+           "loaded": 0.0571, "first": 0.324, "norm": 1.7, "fill": 0.135, "sum_launch": 3780.0,
+           "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "ragged": 1.0, "odd": 768.0,
+           "boxed": 3.49, "within": 167.0, "column": 1.49, "crowded": 0.607}
 # Of the weight gradient, fitted to 256 timings in float16 of P1-P45 at batch 32: `within` and
 # `straddled` are bytes for a row of a box that begins within a sector, or lies in two lines.
 WEIGHT_GRADIENT = {"copy": 43.3, "product": 2.14, "wait": 553.0, "loaded": 0.205, "fill": 0.412,
                    "sum_launch": 1780.0, "part": 1.1, "block": 3160.0, "memory": 1.28,
                    "within": 63.3, "straddled": 27.5, "odd": 500.0, "column": 0.0, "crowded": 0.0}
-# Of int8, whose results take instructions that those of floats do not: fitted to 887 timings of
-# P1-P45 at batches 1 to 64.
-BYTES = {"product": 1.66, "copy": 39.1, "result": 3.77, "tile": 366.0, "wait": 702.0,
-         "serial": 4.92, "block": 2800.0, "loaded": 0.0645, "fill": 0.213, "odd": 223.0,
-         "memory": 1.21, "boxed": 0.0, "within": 0.0, "column": 0.0, "crowded": 0.0}
+# Of int8, whose results take instructions that those of floats do not: fitted to 319 timings of
+# layers of 16 to 120 channels at batches 1 to 64 on an H100, 252 of them by spans, and to 73 of
+# P1-P45 on an H200, each the fastest of its layer.
+BYTES = {"product": 5.43, "copy": 14.7, "result": 1.75, "tile": 269.0, "wait": 765.0,
+         "serial": 1.52, "block": 1380.0, "loaded": 0.0321, "fill": 0.17, "odd": 66.5,
+         "memory": 0.957, "boxed": 21.6, "within": 110.0, "column": 7.83, "crowded": 0.17}
 # Elements of which rows of results are a multiple where they are not odd (whole_rows in
 # hip_src/warpgroup_gemm/product.hpp).
 EVEN_ROW = 32
-# Elements of 16 bits in a sector of memory.
-SECTOR = 16
+SECTOR_BYTES = 32  # of memory
 
 
 def named(case: Case) -> dict[str, Count]:
@@ -101,9 +101,10 @@ def _rows_apart(case: Case) -> Count:
     weight gradient, whose rows are pixels, lie across the ends of lines of memory; and each by
     itself, where a span would bring it."""
     t, shape, weight = case.tiling, shape_of(case.problem, case.tiling), case.weights
+    bytes_ = case.problem.spec.element.bytes
     if case.problem.operation != "weight_gradient":
         each = (weight["boxed"] * ceil_div(t.step, ROW)
-                + weight["within"] * (shape.sizes.k % SECTOR > 0))
+                + weight["within"] * (shape.sizes.k * bytes_ % SECTOR_BYTES > 0))
         rows = np.where(t.spans, 0, t.repeat * t.tile_m) + np.where(t.kept, 1, t.repeat) * t.tile_n
         return each * case.footprint.blocks * rows * shape.steps
     sides = sum(ceil_div(side, ROW) * _row_apart(weight, channels)
@@ -112,6 +113,6 @@ def _rows_apart(case: Case) -> Count:
 
 
 def _row_apart(weights: Mapping[str, float], channels: int) -> float:
-    """Such bytes of one row, in a tensor of so many channels."""
-    return (weights["within"] * (channels % SECTOR > 0)
+    """Such bytes of one row, in a tensor of so many channels of 16 bits."""
+    return (weights["within"] * (channels * ELEMENTS["float16"].bytes % SECTOR_BYTES > 0)
             + weights["straddled"] * (channels % ROW > 0 and ROW % channels > 0))
