@@ -27,7 +27,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     a cluster share the steps of any operation, too.
     """
     sizes, row = sizes_of(problem), row_of(problem)
-    axes = {"tile_m": _TILE_M, "tile_n": _columns(problem), "step": (row, 2 * row),
+    axes = {"tile_m": _TILE_M, "tile_n": _columns(problem), "step": (row, 2 * row, 4 * row),
             "stages": _STAGES}
     if problem.operation == "weight_gradient":
         axes |= {"resident": (0,), "kept": (0,), "parts": _PARTS}
@@ -44,6 +44,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     if problem.spec.scaled and problem.spec.element.exact:
         keep &= c.step == row  # lanes scale byte by byte, and have no registers for more
     keep &= (c.spans == 0) | ((steps == 1) & (c.cluster == 1))
+    # Longer steps than two rows of LDS are spans', which have all elements.
+    keep &= (c.step <= 2 * row) | ((c.spans == 1) & (sizes.k > 2 * row))
     keep &= (c.resident == 0) | (repeat > 1)
     keep &= (c.kept == 0) | (repeat > 1)
     keep &= (c.kept == 1) | (repeat == 1) | (steps > 1)  # one step takes no more LDS if it stays
@@ -54,7 +56,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
                                 & ((shares - 1) * ceil_div(steps, shares) < steps))
     # A step longer than all the summed elements is there for those that are fewer than a row.
     if not keep.any():
-        keep = (c.tile_m == ROWS) & (c.step == row) & (c.resident == 0) & (shares == 1)
+        keep = (c.tile_m == ROWS) & (c.step == row) & (c.resident == 0) & (shares + c.spans == 1)
     columns = SimpleNamespace(
         tile_m=c.tile_m, tile_n=c.tile_n, step=c.step, stages=c.stages, repeat=repeat, kept=c.kept,
         parts=c.parts, cluster=c.cluster, spans=c.spans)
