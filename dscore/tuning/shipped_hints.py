@@ -192,7 +192,7 @@ def hints_for(device: Device) -> tuple[ShippedHints, ...]:
     """Hints for *device*, then those for its siblings, which it takes where it has none of its own.
 
     >>> [hints.device for hints in hints_for(catalog.device("h100"))]
-    ['h200']
+    ['h100', 'h200']
     """
     siblings = (name for name in _shipped_names()
                 if name != device.name and _siblings(catalog.devices().get(name), device))

@@ -13,6 +13,7 @@
 
 #include "warpgroup_gemm/bytes.hpp"
 #include "warpgroup_gemm/joined.hpp"
+#include "warpgroup_gemm/results.hpp"
 #include "warpgroup_gemm/scaled.hpp"
 #include "warpgroup_gemm/spans.hpp"
 
@@ -228,7 +229,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
           columns.put(column_values(group), zero, of_group);
           warpgroup_barrier(1 + group);
         }
-      finish(args, points, sums, first_m + group * warpgroup_rows, group, first);
+      TileResults<WarpgroupProducts>(*this, args).finish(
+          points, sums, first_m + group * warpgroup_rows, first);
     });
     if (!Roles::shared && thread % warpgroup_threads == 0) wait_stores<0>();
   }
@@ -240,71 +242,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   __device__ bool boxed() const { return t::boxed && !whole_rows(); }
   __device__ unsigned char *column_values(int group) const {
     return lds + t::columns_at + group * t::group_columns;
-  }
-
-  // Results of a warpgroup's rows: by LDS, and boxes, a span or rows; or parts of them to the
-  // workspace.
-  __device__ void finish(const Arguments &args, const typename Roles::Points &points,
-                         const Sum *sums, int first_m, int group, bool first) const {
-    const int of_group = thread % warpgroup_threads, lane = of_group % t::wavefront;
-    const int row = of_group / t::wavefront * 16 + lane / 4, column = lane % 4 * 2;
-    if constexpr (Roles::shared) {
-      DSCORE_UNROLL
-      for (int i = 0; i < t::tile_n / 4; i++)
-        Roles::store_part(args, s, steps > 0 ? sums + 2 * i : nullptr, part,
-                          first_m + row + i % 2 * 8, first_n + i / 2 * 8 + column);
-      return;
-    }
-    unsigned char *results = lds + t::results_at + group * t::group_results;
-    if (t::repeat > 1 && !first) {
-      if (of_group == 0) wait_stores<0>();
-      warpgroup_barrier(1 + group);
-    }
-    DSCORE_UNROLL
-    for (int eight = 0; eight < t::tile_n / 8; eight++) {
-      const int at = first_n + eight * 8 + column;
-      if (Roles::n(s) % t::tile_n != 0 && at >= Roles::n(s)) continue;
-      const auto beside = Roles::template beside<t>(args, at, column_values(group), at - first_n);
-      DSCORE_UNROLL
-      for (int half = 0; half < 2; half++) {
-        const int of = row + half * 8;
-        const auto two = Roles::template results_of<T>(args, s, first_m + of, at,
-                                                       sums + eight * 4 + half * 2, beside, points);
-        write_vector(reinterpret_cast<Result *>(results + result_at(of, at)), two);
-      }
-    }
-    let_engine_see_lds();
-    warpgroup_barrier(1 + group);
-    send(args, results, first_m, of_group);
-  }
-  // Where a result lies in LDS.
-  __device__ int result_at(int row, int column) const {
-    constexpr int bytes = sizeof(Result);
-    if (whole_rows()) return (row * Roles::n(s) + column) * bytes;
-    const int within = (column - first_n) * bytes;
-    if (t::quantised) return row * t::result_pitch + within;
-    return within / swizzled_row * t::result_box_bytes +
-           swizzled(row * swizzled_row + within % swizzled_row);
-  }
-  // Results of a warpgroup from LDS.
-  __device__ void send(const Arguments &args, const unsigned char *results, int first_m,
-                       int of_group) const {
-    constexpr int bytes = sizeof(Result);
-    if (of_group == 0 && whole_rows()) {
-      const int n = Roles::n(s), rows = least(warpgroup_rows, Roles::m(s) - first_m);
-      if (rows > 0)
-        store_span(static_cast<Result *>(args.out) + first_m * n, results, rows * n * bytes);
-      commit_stores();
-    } else if (t::quantised && !whole_rows()) {
-      store_rows<t>(static_cast<Result *>(args.out) + first_m * Roles::n(s) + first_n, results,
-                    least(warpgroup_rows, Roles::m(s) - first_m), Roles::n(s) - first_n,
-                    Roles::n(s), of_group);
-    } else if (of_group == 0) {
-      DSCORE_UNROLL
-      for (int box = 0; box < t::result_boxes; box++)
-        store_box(maps.out, results + box * t::result_box_bytes, {first_n + box * t::row, first_m});
-      commit_stores();
-    }
   }
 
   __device__ void run(const Arguments &args) {

@@ -86,15 +86,15 @@ FAULTS = {
         REFILLED, "warpgroup_gemm/product.hpp",
         "      wait_barrier(full + turn.stage, turn.parity);\n", "", "boxes of tensors came"),
     "results exchanged in another way": (
-        REFILLED, "warpgroup_gemm/product.hpp",
+        REFILLED, "warpgroup_gemm/results.hpp",
         "swizzled(row * swizzled_row + within % swizzled_row);",
         "row * swizzled_row + within % swizzled_row;", "WRONG"),
     "results that follow too soon": (
-        REFILLED, "warpgroup_gemm/product.hpp", "      if (of_group == 0) wait_stores<0>();\n", "",
+        REFILLED, "warpgroup_gemm/results.hpp", "      if (of_group == 0) wait_stores<0>();\n", "",
         "WRONG"),
     "rows of a span a channel apart": (
-        SPAN, "warpgroup_gemm/product.hpp", "(row * Roles::n(s) + column) *",
-        "(row * (Roles::n(s) + 1) + column) *", "WRONG"),
+        SPAN, "warpgroup_gemm/results.hpp", "(row * Roles::n(block.s) + column) *",
+        "(row * (Roles::n(block.s) + 1) + column) *", "WRONG"),
     "results not waited for": (
         REFILLED, "warpgroup_gemm/product.hpp",
         "if (!Roles::shared && thread % warpgroup_threads == 0) wait_stores<0>();", "", "WRONG"),

@@ -149,8 +149,6 @@ BROKEN = {
     "E-IDLE": (IMAGES, H200, ImageGemmTiling(64, 1, 4, 1, 16, 2), 1),
     "E-MAP": (parse_problem("n1c24h8w8_o16k1_int8_nhwc"), H200,
               WarpgroupGemmTiling(64, 16, 128, 2), 1),
-    "E-SPAN": (parse_problem("n1c136h8w8_o16k1_float16_nhwc"), H200,
-               WarpgroupGemmTiling(64, 16, 128, 2, spans=True), 1),
     "E-RUN": (LONG, H200, ImageGemmTiling(8, 1, 4, 1, 128, 1), 1),
     "E-MOVERS": (PLANES, H200, PlaneGemmTiling(64, 16, 1, 64, 2, movers=16), 1),
     "E-BOXES": (HALVES, H200, WarpgroupGemmTiling(64, 72, 64, 2), 1),

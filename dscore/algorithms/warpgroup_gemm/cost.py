@@ -69,7 +69,7 @@ def work(case: Case, grids: Count) -> Work:
     partial = shared * (2 * ACCUMULATOR.bytes * t.parts * sizes.m * sizes.n)
     alone = t.parts * t.cluster == 1
     boxed = alone & (not problem.spec.element.exact)
-    ragged = boxed & (shape.tiles_n > 1) & (sizes.n % ROW != 0)
+    ragged = boxed & (shape.tiles_n > 1) & (sizes.n * bytes_ % SECTOR_BYTES > 0)
     odd = (sizes.n % EVEN_ROW != 0) & alone
     loads = footprint.blocks * (rounds * shape.bytes_a + np.where(
         t.kept, shape.steps, rounds) * shape.bytes_b)

@@ -1,0 +1,90 @@
+// Results of a tile of rows (warpgroup_gemm/product.hpp): from a warpgroup's sums by LDS to memory.
+#pragma once
+
+#include "warpgroup_gemm/bytes.hpp"
+#include "warpgroup_gemm/shape.hpp"
+
+namespace dscore {
+
+// The results of one warpgroup of a block.
+template <class Products>
+struct TileResults {
+  using t = typename Products::t;
+  using Roles = typename Products::Roles;
+  using Element = typename Products::Element;
+  using Arguments = typename Products::Arguments;
+  using Sum = typename Products::Sum;
+  using Result = typename Products::Result;
+  const Products &block;
+  const Arguments &args;
+  int group, of_group;
+
+  __device__ TileResults(const Products &block_, const Arguments &args_)
+      : block(block_), args(args_), group(block_.thread / warpgroup_threads),
+        of_group(block_.thread % warpgroup_threads) {}
+
+  // By boxes, a span or rows, of a block's first tile or a later one; or parts to the workspace.
+  __device__ void finish(const typename Roles::Points &points, const Sum *sums, int first_m,
+                         bool first) const {
+    const int lane = of_group % t::wavefront, first_n = block.first_n;
+    const int row = of_group / t::wavefront * 16 + lane / 4, column = lane % 4 * 2;
+    if constexpr (Roles::shared) {
+      DSCORE_UNROLL
+      for (int i = 0; i < t::tile_n / 4; i++)
+        Roles::store_part(args, block.s, block.steps > 0 ? sums + 2 * i : nullptr, block.part,
+                          first_m + row + i % 2 * 8, first_n + i / 2 * 8 + column);
+      return;
+    }
+    unsigned char *results = block.lds + t::results_at + group * t::group_results;
+    if (t::repeat > 1 && !first) {
+      if (of_group == 0) wait_stores<0>();
+      warpgroup_barrier(1 + group);
+    }
+    DSCORE_UNROLL
+    for (int eight = 0; eight < t::tile_n / 8; eight++) {
+      const int at = first_n + eight * 8 + column;
+      if (Roles::n(block.s) % t::tile_n != 0 && at >= Roles::n(block.s)) continue;
+      const auto beside =
+          Roles::template beside<t>(args, at, block.column_values(group), at - first_n);
+      DSCORE_UNROLL
+      for (int half = 0; half < 2; half++) {
+        const int of = row + half * 8;
+        const auto two = Roles::template results_of<Element>(
+            args, block.s, first_m + of, at, sums + eight * 4 + half * 2, beside, points);
+        write_vector(reinterpret_cast<Result *>(results + result_at(of, at)), two);
+      }
+    }
+    let_engine_see_lds();
+    warpgroup_barrier(1 + group);
+    send(results, first_m);
+  }
+  // Where a result lies in LDS.
+  __device__ int result_at(int row, int column) const {
+    constexpr int bytes = sizeof(Result);
+    if (block.whole_rows()) return (row * Roles::n(block.s) + column) * bytes;
+    const int within = (column - block.first_n) * bytes;
+    if (t::quantised) return row * t::result_pitch + within;
+    return within / swizzled_row * t::result_box_bytes +
+           swizzled(row * swizzled_row + within % swizzled_row);
+  }
+  // From LDS to memory.
+  __device__ void send(const unsigned char *results, int first_m) const {
+    constexpr int bytes = sizeof(Result);
+    const int n = Roles::n(block.s), rows = least(warpgroup_rows, Roles::m(block.s) - first_m);
+    auto *out = static_cast<Result *>(args.out) + first_m * n;
+    if (of_group == 0 && block.whole_rows()) {
+      if (rows > 0) store_span(out, results, rows * n * bytes);
+      commit_stores();
+    } else if (t::quantised && !block.whole_rows()) {
+      store_rows<t>(out + block.first_n, results, rows, n - block.first_n, n, of_group);
+    } else if (of_group == 0) {
+      DSCORE_UNROLL
+      for (int box = 0; box < t::result_boxes; box++)
+        store_box(block.maps.out, results + box * t::result_box_bytes,
+                  {block.first_n + box * t::row, first_m});
+      commit_stores();
+    }
+  }
+};
+
+}  // namespace dscore
