@@ -123,6 +123,7 @@ class RowReuse(Algorithm):
     spaces = (SpaceGenerator(True, columns_of),)
     of_paper = True
     weights = cost.WEIGHTS
+    own_weights = {"float16": cost.HALVES, "bfloat16": cost.HALVES}  # noqa: RUF012
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         violations = require_kind(problem, self.name, "depthwise")
