@@ -1,6 +1,6 @@
-// Rows of a tile that come to LDS as one span, as they lie side by side in memory (warpgroup_gemm/
-// product.hpp): lanes read them there, and matrix units take them from registers. Boxes of rows that
-// are no multiple of 32 bytes would begin within sectors.
+// Rows of a tile that come to LDS as one span, as they lie side by side in memory
+// (warpgroup_gemm/product.hpp): lanes read them there, and matrix units take them from registers.
+// Boxes of rows that are no multiple of 32 bytes would begin within sectors.
 #pragma once
 
 #include "support/matrix_units.hpp"

@@ -142,19 +142,6 @@ def test_a_device_without_a_file_has_no_hints() -> None:
     assert shipped_hints.shipped_plan(PROBLEM, catalog.device("xavier")) is None
 
 
-def test_a_sibling_takes_what_was_timed_on_its_like() -> None:
-    problem = parse_problem("n32c672h14w14_o112k1_float16_nhwc")
-    h100, h200 = catalog.device("h100"), catalog.device("h200")
-    plan = shipped_hints.shipped_plan(problem, h100)
-    assert plan is not None
-    assert plan.device == h100
-    assert plan.tiling == shipped_hints.shipped_plan(problem, h200).tiling  # type: ignore[union-attr]
-    assert "on h200" in choice.origin_text(plan)
-    smaller = replace(h100, name="smaller", compute_units=114)
-    for other in (smaller, catalog.device("b200")):
-        assert shipped_hints.shipped_plan(problem, other) is None
-
-
 @pytest.mark.parametrize(("text", "message"), [
     ("device = ", "not TOML"), ('device = "h200"\n', "is of h200"), (b"\xff", "not TOML"),
     ('device = "z100sm"\n', None)])

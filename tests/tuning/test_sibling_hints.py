@@ -1,0 +1,44 @@
+"""Hints that were timed on another device of the same architecture, with as many compute units."""
+
+from dataclasses import replace
+
+from dscore.calling import choice
+from dscore.core import catalog
+from dscore.core.token import parse_problem
+from dscore.tuning import shipped_hints
+
+H100, H200 = catalog.device("h100"), catalog.device("h200")
+# Of which the H200's file has a hint, and the H100's none; and the other way round.
+OF_H200 = parse_problem("n32c672h14w14_o112k1_float16_nhwc")
+OF_H100 = parse_problem("n32c24h56w56_o144k1_float16_nhwc")
+
+
+def test_a_sibling_takes_what_was_timed_on_its_like():
+    for problem, device, timed_on in ((OF_H200, H100, H200), (OF_H100, H200, H100)):
+        plan = shipped_hints.shipped_plan(problem, device)
+        assert plan.device == device
+        assert plan.tiling == shipped_hints.shipped_plan(problem, timed_on).tiling
+        assert choice.origin(plan) == "hint"
+        assert choice.origin_text(plan).endswith(f"µs on {timed_on.name}")
+        own = choice.origin_text(shipped_hints.shipped_plan(problem, timed_on))
+        assert own.endswith("µs")
+
+
+def test_a_devices_own_hint_comes_first():
+    both = next(token for token in shipped_hints.shipped("h100").hints
+                if token in shipped_hints.shipped("h200").hints)
+    for device in (H100, H200):
+        problem = parse_problem(both)
+        own = shipped_hints.shipped(device.name).plan(problem, device)
+        assert shipped_hints.shipped_plan(problem, device) == own
+
+
+def test_others_take_none():
+    for other in (replace(H100, name="smaller", compute_units=114), catalog.device("b200"),
+                  catalog.device("z100sm")):
+        assert shipped_hints.shipped_plan(OF_H200, other) is None
+
+
+def test_the_time_of_a_sibling_is_no_devices_own():
+    from_h200 = shipped_hints.shipped_plan(OF_H200, H100)
+    assert shipped_hints.timing(from_h200)[0] == "h200"
