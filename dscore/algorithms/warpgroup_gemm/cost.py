@@ -18,10 +18,10 @@ from dscore.ops import compulsory_bytes
 # pair of results; `step` and `tile`: of the end of either; `column`: of a block, for a column of a
 # tile's results; `sum_launch`: of the kernel that adds parts, `part` bytes for a byte of them;
 # `cluster`, an estimate, of the barriers of a cluster, as depthwise kernels have it, and `untimed`
-# keeps the model from clusters, which were the fastest on 5 of 33 layers; `ragged`, an estimate, those
-# of results whose boxes begin within sectors; `odd`: of results that leave as a span. `boxed` and
-# `within` are bytes for a row of a box, and for one that begins within a sector; `crowded`, for a
-# byte of the problem, where blocks lie unevenly.
+# keeps the model from clusters, which were the fastest on 5 of 33 layers; `ragged`, an estimate,
+# those of results whose boxes begin within sectors; `odd`: of results that leave as a span. `boxed`
+# and `within` are bytes for a row of a box, and for one that begins within a sector; `crowded`, for
+# a byte of the problem, where blocks lie unevenly.
 # Those from `column` to `crowded`, and `wait`, `fill`, `loaded`, `memory`, `block` and `odd` were
 # fitted to 991 timings in float16 on an H100: of layers with rows of 32 to 240 bytes and their
 # input gradients, most of them by spans, and of P1-P45 at batches 8 and 32. The others were fitted
