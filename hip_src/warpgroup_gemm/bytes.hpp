@@ -41,7 +41,7 @@ struct ColumnValues {
     each_column(thread, [&](int i, int column) {
       DSCORE_UNROLL_FEW
       for (int vector = 0; vector < t::step / 16; vector++) {
-        const int place = (vector / of_row * t::box_b + column) * swizzled_row +
+        const int place = (vector / of_row * t::box_b + t::row_of(column)) * swizzled_row +
                           vector % of_row * 16;
         const auto words =
             read_vector<4>(reinterpret_cast<const Word *>(elements + swizzled(place)));
@@ -60,12 +60,22 @@ struct ColumnValues {
       reinterpret_cast<float *>(to + t::tile_n)[column] = multipliers[i];
     });
   }
-  // Those of two columns.
-  static __device__ Channels<2> of(const unsigned char *lds, int column) {
+  // Those of columns that lie side by side.
+  template <int Count>
+  static __device__ Channels<Count> of(const unsigned char *lds, int column) {
+    constexpr int width = Count < 4 ? Count : 4;
     const auto *from = reinterpret_cast<const int32_t *>(lds) + column;
-    const auto read = read_vector<2>(from);
-    const auto factors = read_vector<2>(reinterpret_cast<const float *>(from + t::tile_n));
-    return {{factors.at[0], factors.at[1]}, {read.at[0], read.at[1]}};
+    Channels<Count> all;
+    DSCORE_UNROLL
+    for (int first = 0; first < Count; first += width) {
+      const auto read = read_vector<width>(from + first);
+      const auto factors =
+          read_vector<width>(reinterpret_cast<const float *>(from + t::tile_n + first));
+      DSCORE_UNROLL
+      for (int i = 0; i < width; i++)
+        all.biases[first + i] = read.at[i], all.multipliers[first + i] = factors.at[i];
+    }
+    return all;
   }
 };
 

@@ -11,6 +11,7 @@ template <class Shape>
 struct WarpgroupPlain {
   struct Nothing {};
   using Points = Nothing;
+  template <int>
   using Beside = Nothing;
   using Results = PlainResults;
   template <class T>
@@ -29,10 +30,10 @@ struct WarpgroupPlain {
   static __device__ Nothing beside(const Arguments &, int, const unsigned char *, int) {
     return {};
   }
-  template <class T, class Arguments>
-  static __device__ Pack<T, 2> results_of(const Arguments &, const Shape &, int, int,
-                                          const float *sums, Nothing, Points) {
-    return rounded<T, 2>(sums);
+  template <class T, int Count, class Arguments>
+  static __device__ Pack<T, Count> results_of(const Arguments &, const Shape &, int, int,
+                                              const float *sums, Nothing, Points) {
+    return rounded<T, Count>(sums);
   }
 };
 

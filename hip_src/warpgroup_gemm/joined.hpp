@@ -50,7 +50,7 @@ struct SharedTile {
   using Roles = typename Products::Roles;
   using Element = typename Products::Element;
   using Arguments = typename Products::Arguments;
-  using Beside = typename Roles::Beside;
+  using Beside = typename Roles::template Beside<2>;
   using Two = Pack<typename Products::Result, 2>;
   const Products &block;
   const Arguments &args;
@@ -127,7 +127,7 @@ struct SharedTile {
       DSCORE_UNROLL
       for (int half = 0; half < 2; half++)
         if (half * 8 < rows)
-          results[i][half] = Roles::template results_of<Element>(
+          results[i][half] = Roles::template results_of<Element, 2>(
               args, block.s, first_m + row + half * 8, at, sums.at + 2 * half, beside[i], {});
     });
     auto *out = static_cast<typename Products::Result *>(args.out);

@@ -25,9 +25,10 @@ struct WarpgroupForward {
   static constexpr bool exact = std::is_integral_v<typename Epilogue::Sum>;
   template <class>
   using Result = typename Epilogue::Result;
-  // What all results need beside their sums, those of signed bytes; and those of two channels.
+  // What all results need beside their sums, those of signed bytes; and those of some channels.
   using Points = typename Epilogue::PointsOf;
-  using Beside = typename Epilogue::template ChannelsOf<2>;
+  template <int Count>
+  using Beside = typename Epilogue::template ChannelsOf<Count>;
   static __device__ Points points_of(const Arguments &args) {
     if constexpr (exact) return Epilogue::points_of(args);
     else return {};
@@ -45,22 +46,24 @@ struct WarpgroupForward {
   }
   template <class t>
   using Columns = std::conditional_t<exact, ColumnValues<t, Epilogue>, NoColumnValues>;
-  // Of two channels, which are `within` the tile; those of signed bytes are in LDS.
+  // Of the channels that a lane has together, which are `within` the tile; those of signed bytes are
+  // in LDS.
   template <class t>
-  static __device__ Beside beside(const Arguments &args, int channel, const unsigned char *lds,
-                                  int within) {
-    if constexpr (exact) return Columns<t>::of(lds, within);
+  static __device__ Beside<t::together> beside(const Arguments &args, int channel,
+                                               const unsigned char *lds, int within) {
+    if constexpr (exact) return Columns<t>::template of<t::together>(lds, within);
     else return {{Epilogue::bias_of(args, channel), Epilogue::bias_of(args, channel + 1)}};
   }
-  template <class T, class Sum>
-  static __device__ Pack<Result<T>, 2> results_of(const Arguments &args, const Shape &s, int pixel,
-                                                  int channel, const Sum *sums,
-                                                  const Beside &beside, const Points &points) {
+  template <class T, int Count, class Sum>
+  static __device__ Pack<Result<T>, Count> results_of(const Arguments &args, const Shape &s,
+                                                      int pixel, int channel, const Sum *sums,
+                                                      const Beside<Count> &beside,
+                                                      const Points &points) {
     // Rows past the last are not stored; a residual is not read there.
     if (Epilogue::added && m(s) % warpgroup_rows != 0 && pixel >= m(s)) return {};
     const int at = pixel * n(s) + channel;
-    if constexpr (exact) return Epilogue::template results_of<2>(sums, beside, points, at);
-    else return Epilogue::template apply_each<2>(sums, args, beside.at, at);
+    if constexpr (exact) return Epilogue::template results_of<Count>(sums, beside, points, at);
+    else return Epilogue::template apply_each<Count>(sums, args, beside.at, at);
   }
 };
 

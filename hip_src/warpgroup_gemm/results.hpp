@@ -27,12 +27,12 @@ struct TileResults {
   __device__ void finish(const typename Roles::Points &points, const Sum *sums, int first_m,
                          bool first) const {
     const int lane = of_group % t::wavefront, first_n = block.first_n;
-    const int row = of_group / t::wavefront * 16 + lane / 4, column = lane % 4 * 2;
+    const int row = of_group / t::wavefront * 16 + lane / 4;
     if constexpr (Roles::shared) {
       DSCORE_UNROLL
       for (int i = 0; i < t::tile_n / 4; i++)
         Roles::store_part(args, block.s, block.steps > 0 ? sums + 2 * i : nullptr, block.part,
-                          first_m + row + i % 2 * 8, first_n + i / 2 * 8 + column);
+                          first_m + row + i % 2 * 8, first_n + i / 2 * 8 + lane % 4 * 2);
       return;
     }
     unsigned char *results = block.lds + t::results_at + group * t::group_results;
@@ -40,18 +40,23 @@ struct TileResults {
       if (of_group == 0) wait_stores<0>();
       warpgroup_barrier(1 + group);
     }
+    constexpr int together = t::together;
     DSCORE_UNROLL
-    for (int eight = 0; eight < t::tile_n / 8; eight++) {
-      const int at = first_n + eight * 8 + column;
+    for (int first = 0; first < t::tile_n; first += 4 * together) {
+      const int at = first_n + first + lane % 4 * together;
       if (Roles::n(block.s) % t::tile_n != 0 && at >= Roles::n(block.s)) continue;
       const auto beside =
           Roles::template beside<t>(args, at, block.column_values(group), at - first_n);
       DSCORE_UNROLL
       for (int half = 0; half < 2; half++) {
         const int of = row + half * 8;
-        const auto two = Roles::template results_of<Element>(
-            args, block.s, first_m + of, at, sums + eight * 4 + half * 2, beside, points);
-        write_vector(reinterpret_cast<Result *>(results + result_at(of, at)), two);
+        Sum own[together];
+        DSCORE_UNROLL
+        for (int i = 0; i < together; i++)
+          own[i] = sums[(first / 8 + i / 2) * 4 + half * 2 + i % 2];
+        const auto several = Roles::template results_of<Element, together>(
+            args, block.s, first_m + of, at, own, beside, points);
+        write_vector(reinterpret_cast<Result *>(results + result_at(of, at)), several);
       }
     }
     let_engine_see_lds();

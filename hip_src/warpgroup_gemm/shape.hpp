@@ -81,6 +81,16 @@ struct WarpgroupGemmShape : Tiling {
   // Results of a warpgroup: by boxes of its rows; of sums of bytes by rows, of which eight begin in
   // different banks.
   using Result = typename Roles::template Result<T>;
+  // Channels whose results a lane has side by side: the units give it two of every eight columns.
+  // Where lanes bring the columns, these lie in LDS in an order by which there are more.
+  static constexpr bool eight = Tiling::tile_n % 32 == 0 && sizeof(Result) <= 2;
+  static constexpr int together = !columns_by_lanes ? 2 : eight ? 8 : 4;
+  // The row of the columns' operand, and column of the products, of a channel of the tile.
+  static __host__ __device__ constexpr int row_of(int channel) {
+    constexpr int lanes = 4, wide = lanes * together;
+    const int of_lane = channel % together, lane = channel % wide / together;
+    return channel - channel % wide + of_lane / 2 * 8 + lane * 2 + of_lane % 2;
+  }
   static constexpr int result_boxes = ceil_div(Tiling::tile_n, row);
   static constexpr int result_box_bytes = warpgroup_rows * swizzled_row;
   static constexpr int result_pitch = Tiling::tile_n * static_cast<int>(sizeof(Result)) + 16;

@@ -79,7 +79,8 @@ __device__ inline void bring_columns(TransferBarrier *barrier, unsigned char *ld
         halves[i] = read_vector<2>(
             reinterpret_cast<const Word *>(filters + column * pitch + k + i * half));
     unsigned char *to = lds + k / swizzled_row * t::box_b * swizzled_row;
-    write_vector(reinterpret_cast<Word *>(to + swizzled(column * swizzled_row + k % swizzled_row)),
+    const int place = t::row_of(column) * swizzled_row + k % swizzled_row;
+    write_vector(reinterpret_cast<Word *>(to + swizzled(place)),
                  Pack<Word, 4>{{halves[0].at[0], halves[0].at[1], halves[1].at[0],
                                 halves[1].at[1]}});
   }

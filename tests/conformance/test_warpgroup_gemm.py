@@ -110,7 +110,8 @@ FAULTS = {
     "no zero point taken off": (
         ROWS, BYTES, "static_cast<uint32_t>(zero) *", "0u *", "WRONG"),
     "multipliers of the next column": (
-        ROWS, BYTES, "(from + t::tile_n));", "(from + t::tile_n + 2));", "WRONG"),
+        ROWS, BYTES, "(from + t::tile_n + first));", "(from + t::tile_n + first + 2));",
+        "WRONG"),
     "sums of half a step's elements": (
         ROWS, BYTES, "vector < t::step / 16;", "vector < t::step / 32;", "WRONG"),
     "values of columns read before they are there": (

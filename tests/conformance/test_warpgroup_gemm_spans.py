@@ -86,6 +86,12 @@ FAULTS = {
         KEPT, SPANS, "(t::quantised ? 0 : j / 2 * half)", "0", "WRONG"),
     "words of the row eight on": (
         BYTES, SPANS, "(row + lane / 4 + j % 2 * 8) * pitch", "(row + lane / 4) * pitch", "WRONG"),
+    "filters as they lie": (
+        BYTES, SPANS, "t::row_of(column) * swizzled_row", "column * swizzled_row", "WRONG"),
+    "sums of other filters": (
+        BYTES, "warpgroup_gemm/bytes.hpp", "t::row_of(column))", "column)", "WRONG"),
+    "results of the row before": (
+        BYTES, "warpgroup_gemm/results.hpp", "half * 2 + i % 2];", "i % 2];", "WRONG"),
     "bytes of the next filter": (
         BYTES, SPANS, "k + i * half < pitch)", "k < pitch)", "WRONG"),
     "filters that nobody says are there": (
