@@ -46,8 +46,8 @@ struct WarpgroupForward {
   }
   template <class t>
   using Columns = std::conditional_t<exact, ColumnValues<t, Epilogue>, NoColumnValues>;
-  // Of the channels that a lane has together, which are `within` the tile; those of signed bytes are
-  // in LDS.
+  // Of the channels that a lane has together, which are `within` the tile; those of signed bytes
+  // are in LDS.
   template <class t>
   static __device__ Beside<t::together> beside(const Arguments &args, int channel,
                                                const unsigned char *lds, int within) {
