@@ -152,12 +152,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   __device__ int depth_end() const {
     return std::is_empty_v<Shape> && t::all_steps(s) == 1 ? Roles::k(s) : t::step;
   }
-  // Where an instruction's summed elements from k on begin: along the sum in the next box after a
-  // row; across it as many rows further on.
-  static __device__ int further(bool across, int box, int k) {
-    return across ? k * swizzled_row
-                  : k / t::row * box * swizzled_row + k % t::row * static_cast<int>(sizeof(T));
-  }
   __device__ const unsigned char *rows_at(int stage, int group) const {
     return lds + stage * t::stage_bytes + group * t::group_bytes;
   }
@@ -167,13 +161,13 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     const LdsOperand b(columns_at(turn.stage, step), swizzled_tile, t::box_b * swizzled_row);
     DSCORE_UNROLL
     for (int k = 0; k < depth_end(); k += t::depth) {
-      const LdsOperand columns = b.further(further(t::across_b, t::box_b, k));
+      const LdsOperand columns = b.further(operand_place<T>(t::across_b, t::box_b, k));
       if constexpr (t::of_registers)
         multiply_registers<T, t::tile_n, t::across_b>(sums, rows[k / t::depth], columns,
                                                       step + k > 0);
       else
         multiply_lds<T, t::tile_n, t::across_a, t::across_b>(
-            sums, rows.further(further(t::across_a, t::box_a, k)), columns, step + k > 0);
+            sums, rows.further(operand_place<T>(t::across_a, t::box_a, k)), columns, step + k > 0);
     }
     commit_products();
   }
