@@ -7,6 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+# Before NumPy and PyTorch are loaded, and for the Pythons that tests start. The products of tests
+# are small: threads that look out for the next one take the cores from compilers and other workers.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from clang_of_hipcc import clang_of_hipcc
 from hypothesis import HealthCheck, settings
 
