@@ -17,7 +17,7 @@ from clang_of_hipcc import clang_of_hipcc
 from hypothesis import HealthCheck, settings
 
 from dscore import api
-from dscore.building import toolchain
+from dscore.building import amd_compilers, toolchain
 from dscore.measuring import floors
 
 _COMMON = {"deadline": None, "print_blob": True,
@@ -91,6 +91,19 @@ def _clang_for_machine_code(request):
     with pytest.MonkeyPatch.context() as patch:
         if clang is not None:
             patch.setenv("DSCORE_HIPCC", clang)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compilers_asked_once():
+    """Whether a compiler knows an architecture is asked once for each environment. pytest names the
+    test in a variable, and tests choose dscore's own; compilers read neither.
+    """
+    ask = amd_compilers.refusal
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(amd_compilers, "refusal", lambda path, architecture, variables: ask(
+            path, architecture, {name: value for name, value in variables.items()
+                                 if not name.startswith(("PYTEST_", "DSCORE_"))}))
         yield
 
 
