@@ -1,5 +1,6 @@
 """Hypothesis profiles, and arrays and plans that several rooms of tests share."""
 
+import gc
 import os
 import sys
 import tempfile
@@ -7,11 +8,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+# Before NumPy and PyTorch are loaded, and for the Pythons that tests start. The products of tests
+# are small: threads that look out for the next one take the cores from compilers and other workers.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from clang_of_hipcc import clang_of_hipcc
 from hypothesis import HealthCheck, settings
 
 from dscore import api
-from dscore.building import toolchain
+from dscore.building import amd_compilers, toolchain
 from dscore.measuring import floors
 
 _COMMON = {"deadline": None, "print_blob": True,
@@ -37,6 +44,14 @@ def pytest_configure():
         if (memory.f_bavail * memory.f_frsize >= _ROOM_BYTES and os.access(_MEMORY, os.W_OK)
                 and not memory.f_flag & os.ST_NOEXEC):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+def pytest_collection_finish():
+    """What has been read stays to the end: Python need not look for garbage in it, time after time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(700, 10, 50)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -85,6 +100,19 @@ def _clang_for_machine_code(request):
     with pytest.MonkeyPatch.context() as patch:
         if clang is not None:
             patch.setenv("DSCORE_HIPCC", clang)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compilers_asked_once():
+    """Whether a compiler knows an architecture is asked once for each environment. pytest names the
+    test in a variable, and tests choose dscore's own; compilers read neither.
+    """
+    ask = amd_compilers.refusal
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(amd_compilers, "refusal", lambda path, architecture, variables: ask(
+            path, architecture, {name: value for name, value in variables.items()
+                                 if not name.startswith(("PYTEST_", "DSCORE_"))}))
         yield
 
 

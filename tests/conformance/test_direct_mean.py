@@ -3,11 +3,11 @@ which devices and problems have clusters."""
 
 import pytest
 from emulated_runs import (
+    checked_under_sanitizers,
     require_bit_equal,
     require_caught,
     require_right,
     require_silence,
-    sanitized,
 )
 
 import dscore
@@ -105,8 +105,8 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 @needs_compiler
 def test_the_sanitizers_find_nothing(tmp_path):
-    require_silence(sanitized(tmp_path, "run", "mean_n2c40h23w17_o40k1_float16_nhwc", "--device",
-                              "h200", "--tiling", "threads=64,thread_c=2,cluster=4"))
+    plan = planned(DirectTiling(64, 2, 4), "mean_n2c40h23w17_o40k1_float16_nhwc")
+    require_silence(checked_under_sanitizers(tmp_path, [plan]))
 
 
 def _chosen(token, device):

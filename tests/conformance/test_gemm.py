@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from emulated_runs import (
     altered,
+    checked_under_sanitizers,
     reports_of,
     require_bit_equal,
     require_caught,
     require_right,
     require_silence,
     result,
-    sanitized,
 )
 
 from dscore.algorithms.gemm.tiling import GemmTiling
@@ -183,7 +183,5 @@ def test_lds_holds_the_sums_of_elements_of_any_width():
 
 
 def test_the_sanitizers_find_nothing(tmp_path):
-    fields = ",".join(f"{name}={value}" for name, value in tiling(
-        (16, 32), (8, 16), 8, 2, (16, 3), 2, "tf32x3").as_dict().items())
-    require_silence(sanitized(tmp_path, "run", "n3c20h3w4_o29k1", "--device", "h200", "--tiling",
-                              fields))
+    plan = planned(tiling((16, 32), (8, 16), 8, 2, (16, 3), 2, "tf32x3"), "n3c20h3w4_o29k1")
+    require_silence(checked_under_sanitizers(tmp_path, [plan]))

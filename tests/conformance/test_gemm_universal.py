@@ -3,11 +3,11 @@ faults caught."""
 
 import pytest
 from emulated_runs import (
+    checked_under_sanitizers,
     require_bit_equal,
     require_caught,
     require_right,
     require_silence,
-    sanitized,
 )
 
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
@@ -120,13 +120,12 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 FORWARD, SUMS = ((2, 1, 1, True), (2, 3))
 
 
-@pytest.mark.parametrize(("token", "shared"), [
-    ("n2c36h5w7_o22k1s2p1_float16_nhwc_bias", FORWARD),
-    ("n2c37h5w7_o23k1_float16_nhwc_bias", FORWARD), ("n3c29h5w5_o33k1_float16", FORWARD),
-    ("weight_gradient_n5c37h5w7_o23k1_float16_nhwc", SUMS),
-    ("weight_gradient_n5c29h5w5_o33k1_float16", SUMS)])
-def test_the_sanitizers_find_nothing(token, shared, tmp_path):
+def test_the_sanitizers_find_nothing(tmp_path):
     """Of all pixels operands are fetched ahead, by whole vectors alone."""
-    fields = ",".join(f"{name}={value}" for name, value in tiling(
-        (32, 24), (16, 24), 8, 1, (32, 3), shared, UNITS).as_dict().items())
-    require_silence(sanitized(tmp_path, "run", token, "--device", "h200", "--tiling", fields))
+    require_silence(checked_under_sanitizers(tmp_path, [
+        planned(tiling((32, 24), (16, 24), 8, 1, (32, 3), shared, UNITS), token)
+        for token, shared in (
+            ("n2c36h5w7_o22k1s2p1_float16_nhwc_bias", FORWARD),
+            ("n2c37h5w7_o23k1_float16_nhwc_bias", FORWARD), ("n3c29h5w5_o33k1_float16", FORWARD),
+            ("weight_gradient_n5c37h5w7_o23k1_float16_nhwc", SUMS),
+            ("weight_gradient_n5c29h5w5_o33k1_float16", SUMS))]))

@@ -5,11 +5,11 @@ caught.
 import numpy as np
 import pytest
 from emulated_runs import (
+    checked_under_sanitizers,
     require_bit_equal,
     require_caught,
     require_right,
     require_silence,
-    sanitized,
 )
 
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
@@ -126,10 +126,8 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 
 def test_the_sanitizers_find_nothing(tmp_path):
-    fields = ",".join(f"{name}={value}" for name, value in tiling(
-        (16, 32), (8, 16), 8, 2, (8, 3), 129, 2, "tf32x3").as_dict().items())
-    require_silence(sanitized(tmp_path, "run", "n3c10h3w5_o29k3p1", "--device", "h200", "--tiling",
-                              "algorithm=implicit_gemm," + fields))
+    plan = planned(tiling((16, 32), (8, 16), 8, 2, (8, 3), 129, 2, "tf32x3"), "n3c10h3w5_o29k3p1")
+    require_silence(checked_under_sanitizers(tmp_path, [plan]))
 
 
 @pytest.mark.parametrize("plan", [RING, EIGHTS, FOURS], ids=["plain", "eights", "fours"])

@@ -4,11 +4,11 @@ and its faults caught."""
 import numpy as np
 import pytest
 from emulated_runs import (
+    checked_under_sanitizers,
     require_bit_equal,
     require_caught,
     require_right,
     require_silence,
-    sanitized,
 )
 
 from dscore.algorithms.implicit_gemm_universal.tiling import ImplicitGemmUniversalTiling
@@ -99,11 +99,9 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 
 def test_the_sanitizers_find_nothing(tmp_path):
-    fields = ",".join(f"{name}={value}" for name, value in tiling(
-        (24, 32), (24, 16), 8, 2, (16, 3), 120, 2, UNITS).as_dict().items())
-    require_silence(sanitized(tmp_path, "run", "n2c30h5w7_o22k3p1_float16_nhwc_bias", "--device",
-                              "h200", "--tiling",
-                              "algorithm=implicit_gemm_universal," + fields))
+    plan = planned(tiling((24, 32), (24, 16), 8, 2, (16, 3), 120, 2, UNITS),
+                   "n2c30h5w7_o22k3p1_float16_nhwc_bias")
+    require_silence(checked_under_sanitizers(tmp_path, [plan]))
 
 
 @pytest.mark.parametrize("plan", [EIGHTS, STEM], ids=["eights", "fours"])

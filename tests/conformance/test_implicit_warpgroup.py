@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 from emulated_runs import (
+    checked_under_sanitizers,
     require_bit_equal,
     require_caught,
     require_right,
     require_silence,
-    sanitized,
 )
 
 from dscore.algorithms.implicit_warpgroup.space import patch_of
@@ -138,9 +138,7 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 
 def test_the_sanitizers_find_nothing(tmp_path):
-    fields = ",".join(f"{name}={value}" for name, value in CLUSTER.tiling.as_dict().items())
-    require_silence(sanitized(tmp_path, "run", CLUSTER.token, "--device", "h200", "--tiling",
-                              fields))
+    require_silence(checked_under_sanitizers(tmp_path, [CLUSTER]))
 
 
 @pytest.mark.parametrize(("fields", "words"), [

@@ -2,7 +2,13 @@
 gfx906: equal to the reference and to the exact result, and faults caught."""
 
 import pytest
-from emulated_runs import altered, reports_of, require_bit_equal, require_silence, sanitized
+from emulated_runs import (
+    altered,
+    checked_under_sanitizers,
+    reports_of,
+    require_bit_equal,
+    require_silence,
+)
 from machine_plans import opcodes
 
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
@@ -97,12 +103,10 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 
 
 @needs_host
-@pytest.mark.parametrize("staging", ["registers", "lds"])
-def test_the_sanitizers_find_nothing(staging, tmp_path):
-    tiling = ("algorithm=row_reuse,thread_h=2,thread_w=5,lanes_h=2,lanes_w=4,planes=1,"
-              f"staging={staging}")
-    require_silence(sanitized(tmp_path, "run", "n1c3h5w13_o3k5x3p3g3_int8_bias", "--device",
-                              "z100sm", "--tiling", tiling))
+def test_the_sanitizers_find_nothing(tmp_path):
+    require_silence(checked_under_sanitizers(tmp_path, [
+        planned("n1c3h5w13_o3k5x3p3g3_int8_bias", 2, 5, 2, 4, 1, staging, device="z100sm")
+        for staging in ("registers", "lds")]))
 
 
 @needs_hip

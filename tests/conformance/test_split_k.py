@@ -4,11 +4,11 @@
 import numpy as np
 import pytest
 from emulated_runs import (
+    checked_under_sanitizers,
     require_bit_equal,
     require_caught,
     require_right,
     require_silence,
-    sanitized,
 )
 
 from dscore.algorithms.split_k.tiling import SplitKTiling
@@ -137,10 +137,9 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 
 def test_the_sanitizers_find_nothing(tmp_path):
-    fields = ",".join(f"{name}={value}" for name, value in tiling(
-        (32, 16), (16, 8), 8, 2, (32, 3), 2, "tf32x3").as_dict().items())
-    require_silence(sanitized(tmp_path, "run", "weight_gradient_n3c20h3w5_o29k1", "--device",
-                              "h200", "--tiling", fields))
+    plan = planned(tiling((32, 16), (16, 8), 8, 2, (32, 3), 2, "tf32x3"),
+                   "weight_gradient_n3c20h3w5_o29k1")
+    require_silence(checked_under_sanitizers(tmp_path, [plan]))
 
 
 def test_a_nan_of_the_input_reaches_its_channel_alone():

@@ -2,11 +2,11 @@
 
 import pytest
 from emulated_runs import (
+    checked_under_sanitizers,
     require_bit_equal,
     require_caught,
     require_right,
     require_silence,
-    sanitized,
 )
 
 from dscore.algorithms.warpgroup_tf32.tiling import WarpgroupTf32Tiling
@@ -111,9 +111,8 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 
 
 def test_the_sanitizers_find_nothing(tmp_path):
-    fields = ",".join(f"{name}={value}" for name, value in CLUSTER.tiling.as_dict().items())
-    require_silence(sanitized(tmp_path, "run", "n3c20h3w4_o29k1", "--device", "h200", "--tiling",
-                              fields))
+    plan = make_plan(parse_problem("n3c20h3w4_o29k1"), catalog.device("h200"), CLUSTER.tiling)
+    require_silence(checked_under_sanitizers(tmp_path, [plan]))
 
 
 @pytest.mark.parametrize(("fields", "words"), [

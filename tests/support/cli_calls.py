@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import typer.main
 
 from dscore.cli import main
 
@@ -27,6 +29,14 @@ class Result(NamedTuple):
 
 
 Call = Callable[..., Result]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _command_line_made_once() -> Iterator[None]:
+    """typer makes all commands of their functions' arguments anew for each call of one of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture

@@ -146,8 +146,9 @@ def test_time_that_is_over_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> N
         time.sleep(0.05)
         return [scripted_seconds(name)] * repeats
 
-    monkeypatch.setattr(Scripted, "times", slow)
-    results = halved(PROBLEM, *OTHERS, budget_seconds=0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Scripted, "times", slow)
+        results = halved(PROBLEM, *OTHERS, budget_seconds=0.2)
     assert len(results) == 4
     assert not any(one.complete for one in results)
     assert 1 <= sum(one.tried for one in results) < 9
