@@ -36,7 +36,7 @@ PLANS = [clustered(*fields) for fields in (
     ((64, 8, 64, 2), 1, 4, "n3c320h1w1_o8k1_float16_nhwc_bias"),
     ((64, 40, 64, 3), 1, 3, "n5c264h5w9_o40k1_bfloat16_nhwc_bias_residual_scaled"),
     ((64, 64, 64, 2), 1, 4, "n1c320h7w7_o72k1_float16_nhwc_scaled"),
-    ((128, 64, 128, 2), 1, 2, "input_gradient_n1c200h13w13_o648k1_bfloat16_nhwc"),
+    ((128, 64, 128, 2), 1, 2, "input_gradient_n1c72h12w12_o648k1_bfloat16_nhwc"),
     ((64, 128, 64, 2), 1, 8, "weight_gradient_n2c200h16w17_o136k1_float16_nhwc"),
     ((128, 40, 64, 3), 2, 2, "weight_gradient_n1c40h17w17_o136k1_bfloat16_nhwc"),
     ((64, 16, 64, 3), 3, 4, "weight_gradient_n3c16h8w13_o72k1_float16_nhwc"))]
