@@ -82,7 +82,9 @@ struct ImagePixels {
         DSCORE_UNROLL
         for (int half = 0; half < 2; half++) {
           const int first = (depth + i) * t::depth + half * t::depth / 2;
-          read_pair(to[2 * half], to[2 * half + 1], own + first * t::area);
+          const T *at = own + first * t::area;
+          reads_for_product(at, (t::area + 1) * static_cast<int>(sizeof(T)));
+          read_pair(to[2 * half], to[2 * half + 1], at);
         }
       }
   }

@@ -113,6 +113,29 @@ inline bool boxes_arrived() {
                                         device.arrivals.count);
 }
 
+// A wavefront goes on before what it reads of LDS has come to registers: it has come for certain
+// once a product that takes it is begun. Until then nobody may fill that LDS by the copy engine.
+inline void reads_for_product(const void *lds, int bytes) {
+  Fiber &self = device.fibers[device.current];
+  const auto from = reinterpret_cast<uintptr_t>(lds);
+  if (self.reads == self.reads_end) self.reads = from, self.reads_end = from + bytes;
+  if (from < self.reads) self.reads = from;
+  if (from + bytes > self.reads_end) self.reads_end = from + bytes;
+}
+inline void product_has_reads() {
+  Fiber &self = device.fibers[device.current];
+  self.reads = self.reads_end = 0;
+}
+inline void filling(const void *lds, int bytes) {
+  const auto from = reinterpret_cast<uintptr_t>(lds);
+  for (const Fiber &fiber : device.fibers)
+    if (from < fiber.reads_end && fiber.reads < from + bytes) device.refilled = true;
+}
+inline bool reads_had_come() {
+  return !device.refilled ||
+         fail("LDS is filled again before what was read of it is in a product");
+}
+
 // Hardware copies at any time between the asking and the wait: here at the one or the other.
 inline bool copies_at_once() { return device.order[0] != 0; }
 

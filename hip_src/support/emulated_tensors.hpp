@@ -100,6 +100,7 @@ struct LoadedSpan {
 inline LoadedSpan span_of(const void *from, void *lds, TransferBarrier *barrier, int bytes) {
   if (lds_offset(lds) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0)
     device.misaligned = true;
+  filling(lds, bytes);
   return {from, lds, barrier, bytes};
 }
 
@@ -121,7 +122,9 @@ template <int Rank>
 Box box_of(const TensorMap &map, const void *lds, TransferBarrier *barrier, const int (&at)[Rank]) {
   if (lds_offset(lds) % 128 != 0 || at[0] * map.element_bytes % 16 != 0) device.misaligned = true;
   Box box{&map, static_cast<unsigned char *>(const_cast<void *>(lds)), barrier, {}};
-  for (int i = 0; i < Rank; i++) box.at[i] = at[i];
+  int bytes = map.element_bytes;
+  for (int i = 0; i < Rank; i++) box.at[i] = at[i], bytes *= static_cast<int>(map.box[i]);
+  if (barrier) filling(lds, bytes);
   return box;
 }
 

@@ -87,7 +87,7 @@ inline bool all_ended(const Device &d) {
 inline bool run_block() {
   Device &d = device;
   drop_lds();
-  d.misaligned = d.stray = false;
+  d.misaligned = d.stray = d.refilled = false;
   d.arrivals.count = 0;
   int number = 0;
   for (Fiber &fiber : d.fibers) {
@@ -95,12 +95,14 @@ inline bool run_block() {
     fiber.copies.count = fiber.groups = 0;
     fiber.products.begun.count = fiber.products.groups = 0;
     fiber.stores.begun.count = fiber.stores.groups = 0;
+    fiber.reads = fiber.reads_end = 0;
     memset(fiber.passed, 0, sizeof fiber.passed);
   }
   for (;;) {
     bool moved = advance(d);
     if (all_ended(d))
-      return fences_hold() && copies_were_aligned() && operands_were_inside() && boxes_arrived();
+      return fences_hold() && copies_were_aligned() && operands_were_inside() && boxes_arrived() &&
+             reads_had_come();
     const int all = d.threads * d.cluster;
     moved |= release(d, 0, all, Waits::at_cluster);
     for (int first = 0; first < all; first += d.threads)

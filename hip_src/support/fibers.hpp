@@ -127,6 +127,7 @@ struct Fiber {
   int groups = 0;       // of copies that have been ended
   Queue products{};     // of its warpgroup's matrix units
   Queue stores{};       // of boxes of tensors
+  uintptr_t reads = 0, reads_end = 0;  // of LDS, for a product that has not been begun
   void *fake_stack = nullptr;
 };
 
@@ -163,6 +164,7 @@ struct Device {
   int pausing = 0;
   bool misaligned = false;  // some copy, at its source or in LDS
   bool seen = false;        // by some thread, what it polled for
+  bool refilled = false;    // some LDS, before what was read of it was in use
   bool stray = false;       // some operand of matrix units, outside of LDS
   char error[256] = {};
   const void *main_stack = nullptr;

@@ -187,6 +187,16 @@ void gather_rows(T (&rows)[2][product_depth<T>], const Word *words, int site) {
 }  // namespace emulation
 #endif
 
+// Says that a lane reads a row of a first operand from LDS to registers: the emulated device holds
+// the copy engine to it until the product has been begun.
+__device__ inline void reads_for_product(const void *lds, int bytes) {
+#if defined(DSCORE_HOST)
+  emulation::reads_for_product(lds, bytes);
+#else
+  (void)lds, (void)bytes;
+#endif
+}
+
 // sums[64][Columns] (+)= a · b, of operands in LDS; `add`: whether the sums so far count. T is an
 // element type of 16 bits, int8_t, or float, which is cut to TF32. Lane 4 g + i of wavefront w
 // holds, of columns 8 j on, columns 2 i and 2 i + 1 of row 16 w + g in sums 4 j and 4 j + 1, of row
@@ -221,6 +231,7 @@ __device__ inline void multiply_registers(ProductSum<T> *sums, const Word (&a)[4
   emulation::ProductUnderWay<T> product{sums, 0,     b.bits,  {},      Columns,
                                           true, false, AcrossB, add};
   emulation::gather_rows<T>(product.rows, a, __LINE__);
+  emulation::product_has_reads();
   product.begin();
 #elif defined(DSCORE_WARPGROUPS)
   using Product = WarpgroupProduct<Columns>;

@@ -73,6 +73,7 @@ struct ScaledRows {
     for (int i = 0; i < depths; i++) {
       constexpr int bytes = 32;  // of a row, in an instruction
       const int box = i * bytes / swizzled_row * t::box_a;
+      reads_for_product(rows + (box + row + lane % 16) * swizzled_row, swizzled_row);
       read_matrices<4, false>(
           words[i], reinterpret_cast<const uint16_t *>(
                         rows + swizzled((box + row + lane % 16) * swizzled_row +

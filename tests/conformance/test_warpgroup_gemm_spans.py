@@ -69,11 +69,14 @@ MULTIPLIED = """    order_products();
     wait_products<0>();
 """
 RELEASED = "    products.release(stage);\n"
+REFILLED = "LDS is filled again before what was read of it is in a product"
 FAULTS = {
     "buffers that nobody lets go": (
         LONG, SPANS, RELEASED, "", "wait for one another"),
     "a buffer let go before its rows are read": (
-        LONG, SPANS, READ + MULTIPLIED + RELEASED, RELEASED + READ + MULTIPLIED, "WRONG"),
+        LONG, SPANS, READ + MULTIPLIED + RELEASED, RELEASED + READ + MULTIPLIED, REFILLED),
+    "a buffer let go as its rows are under way": (
+        LONG, SPANS, READ + MULTIPLIED + RELEASED, READ + RELEASED + MULTIPLIED, REFILLED),
     "rows of what has not come": (
         PAIR, SPANS, "    wait_barrier(products.full + stage, turn.parity);\n", "",
         "boxes of tensors came"),

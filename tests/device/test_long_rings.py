@@ -1,5 +1,5 @@
 """Rings whose buffers are filled many times, on a GPU of sm_90: a buffer that is let go too early
-makes some results wrong there, and none on the emulated device."""
+makes some results wrong there. The emulated device knows the rule, and no clocks."""
 
 import pytest
 from refusals import needs
