@@ -17,6 +17,7 @@
 #pragma once
 
 #include "image_gemm/pixels.hpp"
+#include "image_gemm/results.hpp"
 #include "plane_gemm/roles.hpp"
 #include "warpgroup_gemm/shape.hpp"
 
@@ -121,6 +122,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers, and
   // stores results. What is past the last image or channel comes as zeros.
   __device__ void move_all(const Arguments &args) const {
+    const ImageResults<ImageProducts> results{*this, args};
     RingTurn<t::stages> turn;
     int copied = 0, stored = 0;
     each_tile([&](int, int first_image) {
@@ -128,7 +130,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       for (int step = 0; step < steps; step++, copied++) {
         // A buffer is free when a tile is under way, before which all others have been made.
         for (; t::repeat > 1 && (stored + 1) * steps <= copied - t::stages; stored++)
-          store_tile(args, stored);
+          results.store(stored);
         if (copied >= t::stages) wait_barrier(empty + turn.stage, turn.parity ^ 1);
         TransferBarrier *barrier = full + turn.stage;
         arrive_expecting(barrier, t::filter_bytes + t::plane_bytes);
@@ -140,7 +142,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       }
     });
     each_tile([&](int number, int) {
-      if (number >= stored) store_tile(args, number);
+      if (number >= stored) results.store(number);
     });
     wait_stores<0>();
   }
@@ -238,6 +240,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   __device__ void multiply_all(const Arguments &args) const {
     const int slice = thread / t::slice_threads, of_slice = thread % t::slice_threads;
     const Pixels pixels(of_slice / warpgroup_threads, of_slice % warpgroup_threads);
+    const ImageResults<ImageProducts> results{*this, args};
     each_tile([&](int number, int first_image) {
       Sums sums;
       accumulate(sums, pixels, slice, number * steps);
@@ -246,71 +249,11 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       if (t::repeat > 1 && number > 0) wait_barrier(sent, (number - 1) & 1);
       DSCORE_UNROLL
       for (int chunk = 0; chunk < t::chunks; chunk++) {
-        put_results(args, sums, pixels, first_image, chunk);
+        results.put(sums, pixels, first_image, chunk);
         let_engine_see_lds();
         pass(made + chunk);
       }
     });
-  }
-
-  // Results of a thread to LDS, of some channels, where they lie as they will in memory.
-  __device__ void put_results(const Arguments &args, const Sums &sums, const Pixels &pixels,
-                              int first_image, int chunk) const {
-    DSCORE_UNROLL
-    for (int j = 0; j < t::chunk / 4; j++) {
-      const int i = chunk * (t::chunk / 4) + j;
-      const int within = i / 2 * 8 + thread % 4 * 2 + i % 2, channel = first_n + within;
-      if (Roles::m(s) % t::tile_n != 0 && channel >= Roles::m(s)) continue;
-      const auto beside = Roles::template beside<T>(args, channel);
-      DSCORE_UNROLL
-      for (int r = 0; r < t::rows; r++) {
-        const int image = pixels.image[r], pixel = pixels.pixel[r];
-        if (!pixels.held[r] || image >= images_from(first_image)) continue;
-        // The sums of its two pixels, eight rows apart.
-        const float two[2] = {sums[r][i / 2 * 4 + i % 2], sums[r][i / 2 * 4 + 2 + i % 2]};
-        const int at = ((first_image + image) * Roles::m(s) + channel) * t::area + pixel;
-        T *to = reinterpret_cast<T *>(lds + t::results_at) + image * t::result_elements +
-                within * t::area + pixel;
-        put_pair(args, two, beside, to, at, t::area % 2 == 0 || i % 2 == 0,
-                 t::area % 2 == 0 || pixel + 1 < t::area);
-      }
-    }
-  }
-  // The results of two pixels of a channel, of which an odd plane lacks the last one's second. They
-  // are a word where a channel begins at one.
-  template <class Beside>
-  __device__ void put_pair(const Arguments &args, const float (&sums)[2], const Beside &beside,
-                           T *to, int at, bool word, bool both) const {
-    if (word && both) {
-      write_vector(to, Roles::template results_of<T, 2>(args, at, sums, beside));
-    } else {
-      write_vector(to, Roles::template results_of<T, 1>(args, at, sums, beside));
-      if (both)
-        write_vector(to + 1, Roles::template results_of<T, 1>(args, at + 1, sums + 1, beside));
-    }
-  }
-  // One thread: the planes of a tile's results, which follow one another in each image.
-  __device__ void store_tile(const Arguments &args, int number) const {
-    const int first_image = (block_i + number * blocks_i(s)) * t::images;
-    DSCORE_UNROLL
-    for (int chunk = 0; chunk < t::chunks; chunk++) {
-      const int within = chunk * t::chunk;
-      const int channels = least(t::chunk, Roles::m(s) - first_n - within);
-      wait_barrier(made + chunk, number & 1);
-      DSCORE_UNROLL
-      for (int e = 0; e < t::images; e++)
-        if (e < images_from(first_image) && channels > 0)
-          store_span(static_cast<T *>(args.out) +
-                         ((first_image + e) * Roles::m(s) + first_n + within) * t::area,
-                     reinterpret_cast<const T *>(lds + t::results_at) +
-                         e * t::result_elements + within * t::area,
-                     channels * t::area * static_cast<int>(sizeof(T)));
-      commit_stores();
-    }
-    if constexpr (t::repeat > 1) {
-      wait_stores<0>();
-      arrive(sent);
-    }
   }
 
   __device__ void run(const Arguments &args) {

@@ -56,6 +56,7 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
 RING, ODD, SLICED, EVEN = PLANS[1], PLANS[2], PLANS[3], PLANS[4]
 REPEATED, TURNED = PLANS[8], PLANS[10]
 KERNEL, PIXELS = "image_gemm/product.hpp", "image_gemm/pixels.hpp"
+RESULTS = "image_gemm/results.hpp"
 # The plan, its source as it is, with its fault, and what is said of it; the file, if another.
 FAULTS = {
     "a buffer filled before it is read": (
@@ -82,19 +83,19 @@ FAULTS = {
     "slices' sums read before they are there": (SLICED, "    wait_barrier(shared, 0);\n", "",
                                                 "WRONG"),
     "the last pixel's neighbour stored": (ODD, "t::area % 2 == 0 || pixel + 1 < t::area);",
-                                          "true);", "WRONG"),
+                                          "true);", "WRONG", RESULTS),
     "results of a tile in place of another's": (
-        REPEATED, "(block_i + number * blocks_i(s)) * t::images;",
-        "(block_i + number) * t::images;", "WRONG"),
+        REPEATED, "(block.block_i + number * block.blocks_i(block.s)) * t::images;",
+        "(block.block_i + number) * t::images;", "WRONG", RESULTS),
     "results stored before they are made": (
-        EVEN, "      wait_barrier(made + chunk, number & 1);\n", "", "WRONG"),
+        EVEN, "      wait_barrier(block.made + chunk, number & 1);\n", "", "WRONG", RESULTS),
     "results not waited for": (EVEN, "    wait_stores<0>();\n  }\n  __device__ void copy_filters",
                                "  }\n  __device__ void copy_filters", "WRONG"),
-    "images past the last": (ODD, "if (e < images_from(first_image) && channels > 0)",
-                             "if (channels > 0)", "outside its output"),
+    "images past the last": (ODD, "if (e < block.images_from(first_image) && channels > 0)",
+                             "if (channels > 0)", "outside its output", RESULTS),
     "channels past the last": (
-        ODD, "Roles::m(s) - first_n - within)", "Roles::m(s) - first_n - within + 8)",
-        "outside its output"),
+        ODD, "least(t::chunk, m - first_n)", "least(t::chunk, m - first_n + 8)",
+        "outside its output", RESULTS),
     "more bytes than come": (EVEN, "t::filter_bytes + t::plane_bytes);",
                              "t::filter_bytes + t::plane_bytes + 16);", "wait for one another"),
 }
