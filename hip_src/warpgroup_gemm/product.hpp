@@ -122,16 +122,16 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         if (refilled) wait_barrier(empty + turn.stage, turn.parity ^ 1);
         const bool columns = !t::columns_by_lanes && (t::kept == 0 || first);
         TransferBarrier *barrier = full + turn.stage;
-        const int span = span_bytes(least(t::tile_m, Roles::m(s) - first_m));
-        arrive_expecting(barrier, (t::spans ? span : t::bytes_a + t::scale_bytes) +
-                                      (columns ? t::bytes_b : 0));
+        const int rows_bytes = t::spans ? span_bytes(least(t::tile_m, Roles::m(s) - first_m))
+                                        : t::bytes_a + t::scale_bytes;
+        arrive_expecting(barrier, rows_bytes + (columns ? t::bytes_b : 0));
         const int summed = summed_of(step);
         unsigned char *to = lds + turn.stage * t::stage_bytes;
         if constexpr (t::scaled)
           copy_scales<t>(barrier, to, maps.scales, summed, first_m / image_rows(s));
         if constexpr (t::spans)
           load_span(barrier, to, static_cast<const T *>(Roles::a(args)) + first_m * Roles::k(s),
-                    span);
+                    rows_bytes);
         else
           each_box<t::boxes_a>(t::across_a, first_m, summed, [&](int i, const int (&at)[2]) {
             load_box(barrier, to + i * t::box_a * swizzled_row, maps.a, at);

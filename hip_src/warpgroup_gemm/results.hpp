@@ -17,30 +17,43 @@ struct TileResults {
   using Result = typename Products::Result;
   const Products &block;
   const Arguments &args;
-  int group, of_group;
+  int group, of_group, lane;
 
   __device__ TileResults(const Products &block_, const Arguments &args_)
       : block(block_), args(args_), group(block_.thread / warpgroup_threads),
-        of_group(block_.thread % warpgroup_threads) {}
+        of_group(block_.thread % warpgroup_threads), lane(of_group % t::wavefront) {}
 
   // By boxes, a span or rows, of a block's first tile or a later one; or parts to the workspace.
   __device__ void finish(const typename Roles::Points &points, const Sum *sums, int first_m,
                          bool first) const {
-    const int lane = of_group % t::wavefront, first_n = block.first_n;
     const int row = of_group / t::wavefront * 16 + lane / 4;
     if constexpr (Roles::shared) {
-      DSCORE_UNROLL
-      for (int i = 0; i < t::tile_n / 4; i++)
-        Roles::store_part(args, block.s, block.steps > 0 ? sums + 2 * i : nullptr, block.part,
-                          first_m + row + i % 2 * 8, first_n + i / 2 * 8 + lane % 4 * 2);
-      return;
-    }
-    unsigned char *results = block.lds + t::results_at + group * t::group_results;
-    if (t::repeat > 1 && !first) {
-      if (of_group == 0) wait_stores<0>();
+      store_parts(sums, first_m, row);
+    } else {
+      unsigned char *results = block.lds + t::results_at + group * t::group_results;
+      if (t::repeat > 1 && !first) {
+        if (of_group == 0) wait_stores<0>();
+        warpgroup_barrier(1 + group);
+      }
+      put(results, points, sums, first_m, row);
+      let_engine_see_lds();
       warpgroup_barrier(1 + group);
+      send(results, first_m);
     }
+  }
+  // A lane's sums, of a row of the tile and the eighth after it.
+  __device__ void store_parts(const Sum *sums, int first_m, int row) const {
+    DSCORE_UNROLL
+    for (int i = 0; i < t::tile_n / 4; i++)
+      Roles::store_part(args, block.s, block.steps > 0 ? sums + 2 * i : nullptr, block.part,
+                        first_m + row + i % 2 * 8, block.first_n + i / 2 * 8 + lane % 4 * 2);
+  }
+  // A lane's results to LDS, of two rows of the tile: of the channels that it has together, then of
+  // those that are as many lanes further on.
+  __device__ void put(unsigned char *results, const typename Roles::Points &points,
+                      const Sum *sums, int first_m, int row) const {
     constexpr int together = t::together;
+    const int first_n = block.first_n;
     DSCORE_UNROLL
     for (int first = 0; first < t::tile_n; first += 4 * together) {
       const int at = first_n + first + lane % 4 * together;
@@ -59,9 +72,6 @@ struct TileResults {
         write_vector(reinterpret_cast<Result *>(results + result_at(of, at)), several);
       }
     }
-    let_engine_see_lds();
-    warpgroup_barrier(1 + group);
-    send(results, first_m);
   }
   // Where a result lies in LDS.
   __device__ int result_at(int row, int column) const {

@@ -38,7 +38,7 @@ PRESENT = [name for name in backend_names() if backend(name).missing() is None]
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 EXAMPLES = 1000 if DEEP else 300
 # Compilers take all the time, most where each example has a kernel of its own.
-FEWER = {} if DEEP else {"gfx906": 24, "gfx906_any": 48}
+FEWER = {} if DEEP else {"gfx906": 24, "gfx906_any": 60}
 DRAWN_FOR = [catalog.device(name) for name in ("z100sm", "a100", "h200")]
 
 

@@ -9,6 +9,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from refusals import needs
 
 import dscore
 from dscore.algorithms.direct import DirectTiling
@@ -19,8 +20,7 @@ from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan
 from dscore.solving.verdict import validate
 
-MISSING = EmulatedBackend().missing()
-needs_compiler = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+needs_compiler = needs(EmulatedBackend())
 H200 = catalog.device("h200")
 
 

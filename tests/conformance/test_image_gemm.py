@@ -9,6 +9,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from refusals import needs
 
 from dscore.algorithms.image_gemm.tiling import ImageGemmTiling, conflicts_of, run_of
 from dscore.algorithms.registry import algorithm
@@ -19,8 +20,7 @@ from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan, solve
 from dscore.solving.verdict import validate
 
-MISSING = EmulatedBackend().missing()
-needs_compiler = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+needs_compiler = needs(EmulatedBackend())
 H200 = catalog.device("h200")
 
 

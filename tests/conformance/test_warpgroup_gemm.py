@@ -10,6 +10,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from refusals import needs
 
 from dscore.algorithms.registry import algorithm
 from dscore.algorithms.warpgroup_gemm.tiling import WarpgroupGemmTiling
@@ -19,8 +20,7 @@ from dscore.core.errors import InfeasibleError
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan, solve
 
-MISSING = EmulatedBackend().missing()
-needs_compiler = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+needs_compiler = needs(EmulatedBackend())
 H200 = catalog.device("h200")
 
 
@@ -105,8 +105,8 @@ FAULTS = {
         WEIGHTS, "warpgroup_gemm/product.hpp", "swizzled_tile, t::box_b * swizzled_row);",
         "swizzled_tile, swizzled_tile);", "WRONG"),
     "more bytes than come": (
-        REFILLED, "warpgroup_gemm/product.hpp", "(columns ? t::bytes_b : 0));",
-        "t::bytes_b + 16);", "wait for one another"),
+        REFILLED, "warpgroup_gemm/product.hpp", "rows_bytes + (columns ? t::bytes_b : 0));",
+        "rows_bytes + t::bytes_b + 16);", "wait for one another"),
     "no zero point taken off": (
         ROWS, BYTES, "static_cast<uint32_t>(zero) *", "0u *", "WRONG"),
     "multipliers of the next column": (

@@ -11,6 +11,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from refusals import needs
 
 import dscore
 from dscore.algorithms.registry import algorithm
@@ -21,8 +22,7 @@ from dscore.core.errors import InfeasibleError
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan, solve
 
-MISSING = EmulatedBackend().missing()
-needs_compiler = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+needs_compiler = needs(EmulatedBackend())
 H200 = catalog.device("h200")
 SPANS = "warpgroup_gemm/spans.hpp"
 
@@ -100,7 +100,8 @@ FAULTS = {
     "filters that nobody says are there": (
         BYTES, SPANS, "  arrive(barrier);\n", "", "wait for one another"),
     "fewer bytes than come": (
-        KEPT, "warpgroup_gemm/product.hpp", "(t::spans ? span :", "(t::spans ? span - 16 :",
+        KEPT, "warpgroup_gemm/product.hpp", "arrive_expecting(barrier, rows_bytes +",
+        "arrive_expecting(barrier, rows_bytes - 16 +",
         "wait for one another"),
 }
 

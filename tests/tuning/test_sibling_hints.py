@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from dscore.calling import choice
 from dscore.core import catalog
 from dscore.core.token import parse_problem
@@ -39,6 +41,11 @@ def test_others_take_none():
         assert shipped_hints.shipped_plan(OF_H200, other) is None
 
 
-def test_the_time_of_a_sibling_is_no_devices_own():
-    from_h200 = shipped_hints.shipped_plan(OF_H200, H100)
-    assert shipped_hints.timing(from_h200)[0] == "h200"
+def test_a_report_expects_a_devices_own_time_alone():
+    report = pytest.importorskip("dscore.torch.report", reason="PyTorch is not installed",
+                                 exc_type=ImportError)
+    own, borrowed = (shipped_hints.shipped_plan(OF_H200, device) for device in (H200, H100))
+    device, microseconds = shipped_hints.timing(borrowed)
+    assert (device, microseconds) == shipped_hints.timing(own)
+    assert report.expected_seconds(own) == pytest.approx(microseconds * 1e-6)
+    assert report.expected_seconds(borrowed) == borrowed.cost.seconds != microseconds * 1e-6

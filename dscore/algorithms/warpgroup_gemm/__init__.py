@@ -87,7 +87,7 @@ def _span_steps(case: Case) -> Count:
 
 
 def _unmapped_rows(case: Case) -> Count:
-    """Elements of rows past whole vectors, where rows come by boxes."""
+    """Channels of x past whole vectors, where rows come by boxes."""
     spec = case.problem.spec
     return np.where(case.tiling.spans, 0,
                     remainder(spec.in_channels, VECTOR_BYTES // spec.element.bytes))
@@ -177,11 +177,12 @@ class WarpgroupGemm(Algorithm):
         Limit("E-STEPS", "cluster", "", "",
               lambda c: (c.tiling.cluster, np.maximum(shape_of(c.problem, c.tiling).all_steps, 1)),
               lambda c: "no more blocks than steps"),
-        Limit("E-MAP", "bytes past vectors", "", "", lambda c: (_unmapped_rows(c), 0),
-              lambda c: "a row of a box, which has a map; others come as spans"),
+        Limit("E-MAP", "input channels left", "", "", lambda c: (_unmapped_rows(c), 0),
+              lambda c: f"{VECTOR_BYTES // c.problem.spec.element.bytes} channels, of which a map "
+              "has multiples; others come with spans=true"),
         Limit("E-SPAN", "steps of a span", "", "", lambda c: (_span_steps(c), 1),
-              lambda c: "one, of elements along the sum, without scales and shares; where "
-              "a block has several tiles, with columns that stay"),
+              lambda c: "spans=true takes one step of all summed elements, no scale, weight "
+              "gradient or cluster, and, of repeat > 1, kept=true"),
         Limit("E-PARTS", "parts", "", "", lambda c: (c.tiling.parts, _most_parts(c)),
               lambda c: "of a weight gradient; each has a result of its own in the workspace"),
     )

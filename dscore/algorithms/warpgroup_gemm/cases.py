@@ -28,7 +28,7 @@ _MOST_PIXELS = 420
 
 @dataclass(frozen=True)
 class KeptTemplate(Template):
-    """Template with the steps that are kept."""
+    """Template with the steps that are kept, or the one of rows that come as spans; 0 for any."""
 
     kept: int
 
@@ -52,7 +52,7 @@ def templates(draw: Any, device: Device) -> Template:
         stages=draw(st.integers(2, 4)), repeat=repeat, kept=kept or (spans and repeat > 1),
         parts=parts, cluster=cluster, spans=spans)
     return KeptTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn,
-                        draw(st.integers(1, 1 if spans else 2)) * tiling.kept)
+                        1 if spans else draw(st.integers(1, 2)) * tiling.kept)
 
 
 @st.composite
@@ -64,8 +64,6 @@ def problems(draw: Any, template: KeptTemplate) -> ConvProblem:
     rows = 8 * draw(st.integers(1, 2 * t.tile_m // 8 + 1))
     summed = draw(st.integers(1, (t.cluster + 1) * t.step // unit + 1)) * unit
     kept = template.kept
-    if t.spans and not kept:
-        kept = 1
     if kept:
         summed = unit * draw(st.integers(t.step * (kept - 1) // unit + 1, t.step * kept // unit))
     weights = template.operation == "weight_gradient"

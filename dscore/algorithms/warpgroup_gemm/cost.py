@@ -11,7 +11,7 @@ from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.products import ring_waits
 from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES, shape_of
-from dscore.core.numerics import ACCUMULATOR, ELEMENTS, WORD_BYTES
+from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 from dscore.ops import compulsory_bytes
 
 # `product`: clocks of a SIMD for an instruction's eight columns; `copy`: of a step; `result`: of a
@@ -23,10 +23,10 @@ from dscore.ops import compulsory_bytes
 # and `within` are bytes for a row of a box, and for one that begins within a sector; `crowded`, for
 # a byte of the problem, where blocks lie unevenly.
 # Those from `column` to `crowded`, and `wait`, `fill`, `loaded`, `memory`, `block` and `odd` were
-# fitted to 991 timings in float16 on an H100: of layers with rows of 32 to 240 bytes and their
-# input gradients, most of them by spans, and of P1-P45 at batches 8 and 32. The others were fitted
-# to 238 timings on an H200 of P1-P45 at batches 1 to 64, and of the gradients of six layers at
-# batch 32 (docs/model.md).
+# fitted to 898 timings in float16 on an H100, 351 of them with rows as spans: of layers with rows
+# of 32 to 240 bytes and their input gradients, and of P1-P45 at batches 8 and 32. The others were
+# fitted to 238 timings on an H200 of P1-P45 at batches 1 to 64, and of the gradients of six layers
+# at batch 32 (docs/model.md).
 WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "copy": 49.3, "result":
            0.0149, "tile": 0.604, "wait": 412.0, "serial": 0.854, "block": 2000.0, "memory": 1.06,
            "loaded": 0.0571, "first": 0.324, "norm": 1.7, "fill": 0.135, "sum_launch": 3780.0,
@@ -107,12 +107,12 @@ def _rows_apart(case: Case) -> Count:
                 + weight["within"] * (shape.sizes.k * bytes_ % SECTOR_BYTES > 0))
         rows = np.where(t.spans, 0, t.repeat * t.tile_m) + np.where(t.kept, 1, t.repeat) * t.tile_n
         return each * case.footprint.blocks * rows * shape.steps
-    sides = sum(ceil_div(side, ROW) * _row_apart(weight, channels)
+    sides = sum(ceil_div(side, ROW) * _row_apart(weight, channels, bytes_)
                 for side, channels in ((t.tile_m, shape.sizes.m), (t.tile_n, shape.sizes.n)))
     return case.footprint.blocks * shape.steps * t.step * sides
 
 
-def _row_apart(weights: Mapping[str, float], channels: int) -> float:
-    """Such bytes of one row, in a tensor of so many channels of 16 bits."""
-    return (weights["within"] * (channels * ELEMENTS["float16"].bytes % SECTOR_BYTES > 0)
+def _row_apart(weights: Mapping[str, float], channels: int, bytes_: int) -> float:
+    """Such bytes of one row, in a tensor of so many channels of *bytes_* each."""
+    return (weights["within"] * (channels * bytes_ % SECTOR_BYTES > 0)
             + weights["straddled"] * (channels % ROW > 0 and ROW % channels > 0))

@@ -56,7 +56,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
                                 & ((shares - 1) * ceil_div(steps, shares) < steps))
     # A step longer than all the summed elements is there for those that are fewer than a row.
     if not keep.any():
-        keep = (c.tile_m == ROWS) & (c.step == row) & (c.resident == 0) & (shares + c.spans == 1)
+        keep = (c.tile_m == ROWS) & (c.step == row) & (c.resident == 0) & (shares == 1)
+        keep &= c.spans == 0
     columns = SimpleNamespace(
         tile_m=c.tile_m, tile_n=c.tile_n, step=c.step, stages=c.stages, repeat=repeat, kept=c.kept,
         parts=c.parts, cluster=c.cluster, spans=c.spans)

@@ -142,6 +142,5 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
         sizes=sizes, groups=groups, waves=WAVES * groups + 1, bytes_a=bytes_a, bytes_b=bytes_b,
         results_bytes=results, handed_bytes=handed,
         lds_bytes=ring + results + handed + barriers_of(problem, t) * BARRIER_BYTES, kept=kept,
-        images=images,
-        all_steps=all_steps, steps=ceil_div(all_steps, t.parts * t.cluster), tiles_m=tiles_m,
-        blocks_m=ceil_div(tiles_m, t.repeat), tiles_n=ceil_div(sizes.n, t.tile_n))
+        images=images, all_steps=all_steps, steps=ceil_div(all_steps, t.parts * t.cluster),
+        tiles_m=tiles_m, blocks_m=ceil_div(tiles_m, t.repeat), tiles_n=ceil_div(sizes.n, t.tile_n))
