@@ -165,8 +165,9 @@ class LockstepKernel:
         if not self.problem.spec.element.exact:
             np.multiply(values, scales, out=values)
             return
-        factors = scales * self._ratio("input")
-        products = (values - self._point("input_zero_point")).astype(np.float32) * factors
+        most = np.finfo(np.float16).max
+        factors = np.clip(scales * self._ratio("input"), -most, most).astype(np.float16)
+        products = (values - self._point("input_zero_point")) * factors.astype(np.float32)
         results = np.clip(np.rint(products) + np.float32(self._point("x_zero_point")), -128, 127)
         np.copyto(values, results.astype(np.int32), where=at.live)
 

@@ -23,6 +23,8 @@ POINTS = ("x_zero_point", "y_zero_point", "low", "high")
 # Entries of a table.
 TABLE = 1024
 _WRAP, _HALF, _BYTE = 2.0**32, 2.0**31, 128
+# The greatest float16, within which a scale's factor is held.
+_HELD = 65504.0
 # Of a residual's ratio: its product with a difference of two bytes is a float32 unrounded.
 _SHORT_BITS = 16
 
@@ -78,9 +80,10 @@ def exact(xp: Any, spec: ConvSpec, summed: Callable[[Any, Any], Any], given: Map
     ratios = dict(zip(beside_of(spec), _float32(xp, given.get("ratios", ())), strict=True))
     x, x_zero = given["x"], points["x_zero_point"]
     if spec.scaled:
-        factors = _float32(xp, given["scale"]) * ratios["input"]
-        scaled = _float32(xp, x - points["input_zero_point"]) * factors[:, :, None, None]
-        x = xp.clip(xp.round(_float64(xp, scaled)) + x_zero, -_BYTE, _BYTE - 1)
+        factors = xp.clip(_float32(xp, given["scale"]) * ratios["input"], -_HELD, _HELD)
+        factors = _float64(xp, xp.asarray(factors, dtype=xp.float16))[:, :, None, None]
+        scaled = xp.round((x - points["input_zero_point"]) * factors)
+        x = xp.clip(scaled + x_zero, -_BYTE, _BYTE - 1)
     sums = summed(x - x_zero, given["w"])
     if "bias" in given:
         sums = sums + given["bias"][None, :, None, None]

@@ -112,8 +112,11 @@ def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,
     made = quantization.operands(x, w, activation, beside)
     x_zero, y_zero, low, high, *zeros = (int(point) for point in made["points"])
     if scale is not None:
-        factor = scale.reshape(*x.shape[:-2], 1, 1) * made["ratios"][-1]
-        x = ((x.float() - zeros[-1]) * factor).round().add(x_zero).clamp(LEAST, MOST)
+        most = torch.finfo(torch.float16).max
+        factor = (scale * made["ratios"][-1]).clamp(-most, most).half().float()
+        differences = x.float() - zeros[-1]
+        x = (differences * factor.reshape(*x.shape[:-2], 1, 1)).round().add(x_zero)
+        x = x.clamp(LEAST, MOST)
     sums = _sums(x, w, x_zero, layer).long()
     if bias is not None:
         sums = sums + bias.long()[:, None, None]

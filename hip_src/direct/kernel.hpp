@@ -94,7 +94,7 @@ struct Direct : ConvKernel<T, Epilogue> {
     const int at = image * s.in_channels + channel;
     if constexpr (quantised) {
       const auto scaling = Epilogue::scaling_of(args);
-      return scaling.apply(given, scaling.factor(scaling.scales[at]));
+      return scaling.scaled(given, scaling.scales[at]);
     } else {
       return static_cast<float>(given) *
              static_cast<float>(static_cast<const T *>(args.scale)[at]);

@@ -92,23 +92,19 @@ struct PointwiseForward : PlainRoles {
     const auto scaling = Epilogue::scaling_of(args);
     const int area = s.out_height * s.out_width;
     if constexpr (last)
-      a.change(lds_a, step, [&](int pixel, int channel) {
+      a.change(lds_a, step, [&](const auto &bytes, int pixel, int channel) {
         constexpr int width = least(Tiling::vector_a, 4);
         const float *scales = scaling.scales + pixel / area * s.in_channels + channel;
-        Pack<float, Tiling::vector_a> factors;
+        Pack<Pack<float, width>, Tiling::vector_a / width> read;
         DSCORE_UNROLL
-        for (int first = 0; first < Tiling::vector_a; first += width) {
-          const auto read = read_vector<width>(scales + first);
-          DSCORE_UNROLL
-          for (int i = 0; i < width; i++) factors.at[first + i] = scaling.factor(read.at[i]);
-        }
-        return [=](T given, int j) { return scaling.apply(given, factors.at[j]); };
+        for (int i = 0; i < Tiling::vector_a / width; i++)
+          read.at[i] = read_vector<width>(scales + i * width);
+        return scaling.scaled(bytes, [&](int i) { return read.at[i / width].at[i % width]; });
       });
     else
-      b.change(lds_b, step, [&](int channel, int pixel) {
-        const float factor =
-            scaling.factor(scaling.scales[pixel / area * s.in_channels + channel]);
-        return [=](T given, int) { return scaling.apply(given, factor); };
+      b.change(lds_b, step, [&](const auto &bytes, int channel, int pixel) {
+        const float scale = scaling.scales[pixel / area * s.in_channels + channel];
+        return scaling.scaled(bytes, [=](int) { return scale; });
       });
   }
   template <class TileA, class TileB, class T>

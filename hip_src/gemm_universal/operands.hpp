@@ -216,16 +216,12 @@ struct OperandTile {
       write_vector(lds + at, rounded<T, Vector>(products));
     });
   }
-  // Puts change(row, column)(element, number) in the place of each element of a vector.
+  // Puts change(vector, row, column) in the place of each vector.
   template <class Change>
   __device__ void change(T *lds, int step, Change change) const {
     each(step, [&](int, int at, const T *, bool there, int row, int column) {
       if (!there) return;
-      auto several = read_vector<Vector>(lds + at);
-      const auto changed = change(row, column);
-      DSCORE_UNROLL
-      for (int j = 0; j < Vector; j++) several.at[j] = changed(several.at[j], j);
-      write_vector(lds + at, several);
+      write_vector(lds + at, change(read_vector<Vector>(lds + at), row, column));
     });
   }
   template <int Count>

@@ -37,7 +37,7 @@ struct WarpgroupForward {
   static __device__ auto scales_of(const Arguments &args) {
     if constexpr (!scaled) return NoScales{};
     else if constexpr (exact)
-      return ByteScales<typename Epilogue::Scaling>{Epilogue::scaling_of(args)};
+      return ByteScales{Epilogue::scaling_of(args)};
     else return FloatScales<T>{};
   }
   static __device__ int zero_of(const Arguments &args) {

@@ -202,14 +202,24 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     const auto points = Roles::points_of(args);
     const auto scales = Roles::template scales_of<T>(args);
     const int zero = Roles::zero_of(args);
-    if constexpr (t::columns_by_lanes)
-      bring_columns<t>(empty + t::stages, columns_at(0, 0),
+    const auto put_columns = [&] {
+      if constexpr (t::quantised) columns.put(column_values(group), zero, of_group);
+      warpgroup_barrier(1 + group);
+    };
+    if constexpr (t::columns_by_lanes) {
+      unsigned char *elements = columns_at(0, 0);
+      bring_columns<t>(empty + t::stages, elements,
                        static_cast<const T *>(Roles::b(args)) + first_n * Roles::k(s),
                        Roles::n(s) - first_n, Roles::k(s), thread);
+      // Before the first tile, so that no register is kept for it through all of them.
+      if (zero != 0) columns.add(elements, of_group);
+      put_columns();
+    }
+    constexpr bool sums_columns = t::quantised && !t::columns_by_lanes;
     each_tile([&](int first_m, bool first) {
       Sum sums[t::tile_n / 2];
       const auto meanwhile = [&](const unsigned char *elements) {
-        if constexpr (t::quantised)
+        if constexpr (sums_columns)
           if (first && zero != 0) columns.add(elements, of_group);
       };
       if constexpr (t::scaled)
@@ -218,11 +228,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       else if constexpr (t::spans)
         SpanRows<t>(thread).accumulate(*this, sums, turn, group, meanwhile);
       else accumulate(sums, turn, group, meanwhile);
-      if constexpr (t::quantised)
-        if (first) {
-          columns.put(column_values(group), zero, of_group);
-          warpgroup_barrier(1 + group);
-        }
+      if constexpr (sums_columns)
+        if (first) put_columns();
       TileResults<WarpgroupProducts>(*this, args).finish(
           points, sums, first_m + group * warpgroup_rows, first);
     });

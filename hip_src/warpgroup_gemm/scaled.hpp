@@ -3,6 +3,7 @@
 #pragma once
 
 #include "support/matrix_units.hpp"
+#include "support/requantised.hpp"
 #include "warpgroup_gemm/shape.hpp"
 
 namespace dscore {
@@ -11,20 +12,18 @@ namespace dscore {
 template <class T>
 struct FloatScales {
   using Scale = T;
-  __device__ Word product(Word two, const Pack<T, 2> &by) const {
-    return pair_product<T>(two, bits_as<Word>(by));
-  }
+  using Factors = Word;
+  __device__ Word factors(const Pack<T, 2> &of) const { return bits_as<Word>(of); }
+  __device__ Word product(Word two, Word by) const { return pair_product<T>(two, by); }
 };
-// Those of bytes (Scaling in support/requantised.hpp).
-template <class Scaling>
-struct ByteScales : Scaling {
+// Those of bytes.
+struct ByteScales : ByteScaling {
   using Scale = float;
-  __device__ Word product(Word four, const Pack<float, 4> &by) const {
-    auto bytes = bits_as<Pack<int8_t, 4>>(four);
-    DSCORE_UNROLL
-    for (int i = 0; i < 4; i++) bytes.at[i] = this->apply(bytes.at[i], this->factor(by.at[i]));
-    return bits_as<Word>(bytes);
+  using Factors = Pack<Word, 2>;
+  __device__ Factors factors(const Pack<float, 4> &of) const {
+    return {{ByteScaling::factors(of.at[0], of.at[1]), ByteScaling::factors(of.at[2], of.at[3])}};
   }
+  __device__ Word product(Word four, const Factors &by) const { return apply(four, by); }
 };
 struct NoScales {};
 
@@ -80,16 +79,21 @@ struct ScaledRows {
                                         i * bytes % swizzled_row + lane / 16 * 16)));
     }
     DSCORE_UNROLL
-    for (int i = 0; i < depths; i++)
+    for (int i = 0; i < 2 * depths; i++) {
+      const int first = i * t::depth / 2;
       DSCORE_UNROLL
-      for (int j = 0; j < 4; j++) {
-        const int first = i * t::depth + j / 2 * t::depth / 2, within = first % t::scale_row;
-        const int place = images[j % 2] * swizzled_row +
-                          (within + lane % 4 * each) * static_cast<int>(sizeof(Scale));
-        const auto by = read_vector<each>(reinterpret_cast<const Scale *>(
-            factors + first / t::scale_row * t::scale_box_bytes + swizzled(place)));
-        words[i][j] = scales.product(words[i][j], by);
+      for (int half = 0; half < 2; half++) {
+        Word &word = words[i / 2][i % 2 * 2 + half];
+        word = scales.product(word, factors_of(factors, first, images[half]));
       }
+    }
+  }
+  // A lane's factors of some summed elements from `first` on.
+  __device__ auto factors_of(const unsigned char *lds, int first, int image) const {
+    const int place = image * swizzled_row +
+                      (first % t::scale_row + lane % 4 * each) * static_cast<int>(sizeof(Scale));
+    return scales.factors(read_vector<each>(reinterpret_cast<const Scale *>(
+        lds + first / t::scale_row * t::scale_box_bytes + swizzled(place))));
   }
   // The sums of a tile's steps: lanes make the rows of the next step while the units multiply.
   template <class Products, class Sum, class Meanwhile>

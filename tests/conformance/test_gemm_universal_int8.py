@@ -107,10 +107,12 @@ FAULTS = {
         "scaling.scales"),
     "a scale for pixels of padding": (
         BESIDE, "gemm_universal/operands.hpp", """      if (!there) return;
-      auto several""", "      auto several"),
+      write_vector(lds + at, change""", "      write_vector(lds + at, change"),
     "the scaled integers counted from 0": (
-        FIRST, "support/requantised.hpp", "nearest_within(product, low, high) + to)",
-        "nearest_within(product, low, high))"),
+        FIRST, "support/requantised.hpp", "static_cast<float>(to_))),", "0.0f)),"),
+    "a factor that is not rounded to float16": (
+        BESIDE, "support/requantised.hpp", "half_of(factors(scale, scale), 0)",
+        "scale * multiplier"),
     "the residual added after the bounds": (
         FIRST, "support/requantised.hpp", "HalfPoints::of(read.low, read.high,",
         "HalfPoints::of(read.low - 9, read.high,"),

@@ -115,8 +115,8 @@ FAULTS = {
     "sums of half a step's elements": (
         ROWS, BYTES, "vector < t::step / 16;", "vector < t::step / 32;", "WRONG"),
     "values of columns read before they are there": (
-        ROWS, "warpgroup_gemm/product.hpp", "          warpgroup_barrier(1 + group);\n", "",
-        "WRONG"),
+        ROWS, "warpgroup_gemm/product.hpp",
+        "      warpgroup_barrier(1 + group);\n    };", "    };", "WRONG"),
     "a row past the last": (ROWS, BYTES, "row >= rows ||", "row > rows ||",
                             "beside it changed"),
     "a vector past the last column": (ROWS, BYTES, "|| column >= columns)",
@@ -134,7 +134,10 @@ FAULTS = {
     "rows of the next step made of this one's buffer": (
         IMAGES, SCALES, "take(following, next);", "take(following, turn);", "LDS is filled again"),
     "bytes that count from another point": (
-        SCALED[2], SCALES, "this->apply(bytes.at[i],", "this->apply(bytes.at[i] + 1,", "WRONG"),
+        SCALED[2], "support/requantised.hpp", "-1024.0f - 128.0f", "-1024.0f - 127.0f", "WRONG"),
+    "factors of another pair of channels": (
+        SCALED[2], "support/requantised.hpp", "by.at[i], twice(beside)",
+        "by.at[1 - i], twice(beside)", "WRONG"),
 }
 
 

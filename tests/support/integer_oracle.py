@@ -51,10 +51,19 @@ def scaled(x, scale, ratio, x_from, x_to):
     """What a scale by image and channel makes of the integers of x."""
     y = np.empty_like(x)
     for at in itertools.product(*map(range, x.shape)):
-        factor = nearest_float32(Fraction(float(scale[at[:2]])) * Fraction(float(ratio)))
-        product = nearest_float32((int(x[at]) - x_from) * factor)
-        y[at] = min(max(round(product) + x_to, -128), 127)
+        factor = nearest_float16(
+            nearest_float32(Fraction(float(scale[at[:2]])) * Fraction(float(ratio))))
+        y[at] = min(max(round((int(x[at]) - x_from) * factor) + x_to, -128), 127)
     return y
+
+
+def nearest_float16(value):
+    """The float16 nearest to a fraction, of two the even one, and its ends past its range."""
+    exponent = -24
+    while abs(value) / Fraction(2)**exponent >= 2**11:
+        exponent += 1
+    rounded = round(value / Fraction(2)**exponent) * Fraction(2)**exponent
+    return min(max(rounded, -65504), 65504)
 
 
 def of_sum(total, multiplier, points, spec, added=0, table=None):
