@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from importlib.resources import files
 from typing import Any
 
@@ -28,6 +29,8 @@ from dscore.solving.rules import ledger
 from dscore.solving.solver import make_plan
 
 _FOLDER = "tunings"
+# Activations by which results take long: tiles of more wavefronts hide that.
+_COSTLY = ("silu", "sigmoid")
 # Key of the measured time, beside those of the tiling.
 MICROSECONDS = "us"
 
@@ -66,8 +69,8 @@ class ShippedHints:
 
         A problem of bfloat16 without a hint of its own has that of float16: their kernels are the
         same but for the type, which takes as many bytes and the same instructions. One with a
-        residual has that of the problem without it: a residual is read where results are written,
-        and no tile is made otherwise for it.
+        residual or with silu or sigmoid has that of the problem without it, as long as it has none
+        of its own.
         """
         named = (self.hints.get(hint_token(alike)) for alike in _alike(problem))
         return next((hint for hint in named if hint is not None), None)
@@ -89,20 +92,26 @@ def _plan_of(hints: ShippedHints, problem: ConvProblem, device: Device) -> Plan 
 
 def _alike(problem: ConvProblem) -> Iterator[ConvProblem]:
     """The problem, and those whose hints serve it where it has none."""
-    for residual in dict.fromkeys((problem.spec.residual, None)):
-        spec = replace(problem.spec, residual=residual)
+    given = problem.spec
+    for activation, residual in product(dict.fromkeys((given.activation, None)),
+                                        dict.fromkeys((given.residual, None))):
+        spec = replace(given, activation=activation, residual=residual)
         yield replace(problem, spec=spec)
         if spec.dtype == "bfloat16":
             yield replace(problem, spec=spec.in_form(dtype="float16"))
 
 
 def hint_token(problem: ConvProblem) -> str:
-    """Token that finds the hint for *problem*: without bias and activation, which change no tiling.
+    """Token that finds the hint for *problem*: without a bias, and without an activation that takes
+    few instructions, as these change no tiling.
 
     >>> hint_token(parse_problem("n1c8h5w5_o8k3p1g8_float16_bias_relu6"))
     'n1c8h5w5_o8k3p1g8_float16'
+    >>> hint_token(parse_problem("n1c8h5w5_o8k3p1g8_float16_bias_silu"))
+    'n1c8h5w5_o8k3p1g8_float16_silu'
     """
-    bare = replace(problem.spec, bias=False, activation=None)
+    costly = problem.spec.activation if problem.spec.activation in _COSTLY else None
+    bare = replace(problem.spec, bias=False, activation=costly)
     return problem_token(replace(problem, spec=bare))
 
 

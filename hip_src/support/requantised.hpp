@@ -158,6 +158,7 @@ template <class Out, bool Bias, Activation activation, bool Residual = false, bo
           bool Table = false>
 struct Requantised {
   using Arguments = QuantisedArguments<Residual, Scaled, Table>;
+  using Element = int8_t;
   using Sum = int32_t;
   using Result = Out;
   using PointsOf = Points;
@@ -254,20 +255,43 @@ struct Requantised {
   static __device__ inline Pack<Out, Count> results(const int32_t *sums, const int32_t *biases,
                                                     const float *multipliers, const Points &points,
                                                     int at) {
+    return apply_read<Count>(sums, {biases, multipliers}, points, residual_of<Count>(points, at));
+  }
+  struct OfChannels {
+    const int32_t *biases;
+    const float *multipliers;
+  };
+  // The same where residuals have been read.
+  template <int Count>
+  static __device__ inline Pack<Out, Count> apply_read(const int32_t *sums, OfChannels channels,
+                                                       const Points &points,
+                                                       const Pack<int8_t, Count> &residuals) {
     int32_t biased_sums[Count];
     DSCORE_UNROLL
     for (int i = 0; i < Count; i++)
       biased_sums[i] = static_cast<int32_t>(static_cast<uint32_t>(sums[i]) +
-                                            static_cast<uint32_t>(biases[i]));
-    return results_of_biased<Count>(biased_sums, multipliers, points, at);
+                                            static_cast<uint32_t>(channels.biases[i]));
+    return results_read<Count>(biased_sums, channels.multipliers, points, residuals);
   }
   // The same of sums that began with the biases.
   template <int Count>
   static __device__ inline Pack<Out, Count> results_of_biased(const int32_t *sums,
                                                               const float *multipliers,
                                                               const Points &points, int at) {
-    Pack<int8_t, Count> residuals = {};
-    if constexpr (Residual) residuals = read_vector<Count>(points.residual + at);
+    return results_read<Count>(sums, multipliers, points, residual_of<Count>(points, at));
+  }
+  // What is added from element `at` of the output on; zeros where nothing is.
+  template <int Count>
+  static __device__ inline Pack<int8_t, Count> residual_of(const Points &points, int at) {
+    if constexpr (Residual) return read_vector<Count>(points.residual + at);
+    else return {};
+  }
+  // The same where that has been read.
+  template <int Count>
+  static __device__ inline Pack<Out, Count> results_read(const int32_t *sums,
+                                                         const float *multipliers,
+                                                         const Points &points,
+                                                         const Pack<int8_t, Count> &residuals) {
     const auto product_of = [&](int i) {
       const float product = rounded_product(static_cast<float>(sums[i]), multipliers[i]);
       // The residual's own product is exact, so that this rounds once, as its sum would.

@@ -8,23 +8,28 @@
 namespace dscore {
 
 // What results of a tile's columns need beside their sums: biases, less x's zero point times what a
-// column's elements sum to, and multipliers. A thread of a warpgroup has one of every 128 columns.
-// It asks for both before the first step, and sums what each step has of its columns while the
-// matrix units multiply the same. Results then find all of it in LDS: read one after the other from
-// memory, they would wait for it as often as a thread has columns.
+// column's elements sum to, and multipliers. A thread of a warpgroup has one of every 128 columns,
+// or several threads share the elements of one. It asks for both before the first step, and sums
+// what each step has of its columns while the matrix units multiply the same. Results then find all
+// of it in LDS: read one after the other from memory, they would wait for it as often as a thread
+// has columns.
 template <class t, class Epilogue>
 struct ColumnValues {
   static constexpr int each = ceil_div(t::tile_n, warpgroup_threads);
+  static constexpr int shares = greatest(warpgroup_threads / t::tile_n, 1);
   int sums[each] = {};
   int32_t biases[each] = {};
   float multipliers[each] = {};
 
+  static __device__ int share_of(int thread) { return shares > 1 ? thread / t::tile_n : 0; }
+  // Calls take(number, column) for the columns of a thread, whichever share it has of them.
   template <class Take>
   static __device__ void each_column(int thread, Take take) {
     DSCORE_UNROLL
     for (int i = 0; i < each; i++) {
-      const int column = i * warpgroup_threads + thread;
-      if (t::tile_n % warpgroup_threads == 0 || column < t::tile_n) take(i, column);
+      const int column = shares > 1 ? thread % t::tile_n : i * warpgroup_threads + thread;
+      if (t::tile_n % warpgroup_threads == 0 || (column < t::tile_n && share_of(thread) < shares))
+        take(i, column);
     }
   }
   // Of the tile's columns the first `columns` are there.
@@ -37,10 +42,12 @@ struct ColumnValues {
     });
   }
   __device__ void add(const unsigned char *elements, int thread) {
-    constexpr int of_row = swizzled_row / 16;
+    constexpr int of_row = swizzled_row / 16, vectors = t::step / 16;
     each_column(thread, [&](int i, int column) {
-      DSCORE_UNROLL_FEW
-      for (int vector = 0; vector < t::step / 16; vector++) {
+      DSCORE_UNROLL
+      for (int first = 0; first < vectors; first += shares) {
+        const int vector = first + share_of(thread);
+        if (vectors % shares != 0 && vector >= vectors) continue;
         const int place = (vector / of_row * t::box_b + t::row_of(column)) * swizzled_row +
                           vector % of_row * 16;
         const auto words =
@@ -50,15 +57,29 @@ struct ColumnValues {
       }
     });
   }
-  // To LDS, biases before multipliers, where they are after a barrier.
-  __device__ void put(unsigned char *lds, int zero, int thread) const {
-    auto *to = reinterpret_cast<int32_t *>(lds);
+  // To LDS, biases before multipliers, where they are after a barrier. The shares of a column meet
+  // in `apart`, where nothing else is yet.
+  template <class Meet>
+  __device__ void put(unsigned char *lds, unsigned char *apart, int zero, int thread, Meet meet) {
+    auto *to = reinterpret_cast<int32_t *>(lds), *others = reinterpret_cast<int32_t *>(apart);
+    const int share = share_of(thread);
+    if constexpr (shares > 1) {
+      each_column(thread, [&](int i, int column) {
+        if (share > 0) others[(share - 1) * t::tile_n + column] = sums[i];
+      });
+      meet();
+    }
     each_column(thread, [&](int i, int column) {
+      if (share > 0) return;
+      DSCORE_UNROLL
+      for (int other = 0; other < shares - 1; other++)
+        sums[i] += others[other * t::tile_n + column];
       to[column] = static_cast<int32_t>(static_cast<uint32_t>(biases[i]) -
                                         static_cast<uint32_t>(zero) *
                                             static_cast<uint32_t>(sums[i]));
       reinterpret_cast<float *>(to + t::tile_n)[column] = multipliers[i];
     });
+    meet();
   }
   // Those of columns that lie side by side.
   template <int Count>

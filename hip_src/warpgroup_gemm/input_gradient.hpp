@@ -30,9 +30,14 @@ struct WarpgroupPlain {
   static __device__ Nothing beside(const Arguments &, int, const unsigned char *, int) {
     return {};
   }
-  template <class T, int Count, class Arguments>
-  static __device__ Pack<T, Count> results_of(const Arguments &, const Shape &, int, int,
-                                              const float *sums, Nothing, Points) {
+  template <int>
+  using Added = Nothing;
+  template <int, class Arguments>
+  static __device__ Nothing added_to(const Arguments &, const Shape &, int, int, Points) {
+    return {};
+  }
+  template <class T, int Count>
+  static __device__ Pack<T, Count> results_of(const float *sums, Nothing, Points, Nothing) {
     return rounded<T, Count>(sums);
   }
 };

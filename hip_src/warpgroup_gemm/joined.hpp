@@ -85,7 +85,7 @@ struct SharedTile {
     const auto meanwhile = [](const unsigned char *) {};
     if constexpr (!t::scaled) block.accumulate(sums, turn, group, meanwhile);
     else if (block.steps > 0)
-      ScaledRows<t, decltype(scales)>(scales, block.s, first_m, group, block.thread)
+      ScaledRows<t, std::remove_const_t<decltype(scales)>>(scales, block, first_m, group)
           .accumulate(block, sums, turn, meanwhile);
   }
 
@@ -128,7 +128,8 @@ struct SharedTile {
       for (int half = 0; half < 2; half++)
         if (half * 8 < rows)
           results[i][half] = Roles::template results_of<Element, 2>(
-              args, block.s, first_m + row + half * 8, at, sums.at + 2 * half, beside[i], {});
+              sums.at + 2 * half, beside[i], {},
+              Roles::template added_to<2>(args, block.s, first_m + row + half * 8, at, {}));
     });
     auto *out = static_cast<typename Products::Result *>(args.out);
     each_run([&](int i, int at) {

@@ -54,16 +54,26 @@ struct WarpgroupForward {
     if constexpr (exact) return Columns<t>::template of<t::together>(lds, within);
     else return {{Epilogue::bias_of(args, channel), Epilogue::bias_of(args, channel + 1)}};
   }
-  template <class T, int Count, class Sum>
-  static __device__ Pack<Result<T>, Count> results_of(const Arguments &args, const Shape &s,
-                                                      int pixel, int channel, const Sum *sums,
-                                                      const Beside<Count> &beside,
-                                                      const Points &points) {
-    // Rows past the last are not stored; a residual is not read there.
-    if (Epilogue::added && m(s) % warpgroup_rows != 0 && pixel >= m(s)) return {};
+  // What is added to results of a pixel from a channel on. Rows past the last are not stored; a
+  // residual is not read there.
+  template <int Count>
+  using Added = Pack<typename Epilogue::Element, Count>;
+  template <int Count>
+  static __device__ Added<Count> added_to(const Arguments &args, const Shape &s, int pixel,
+                                          int channel, const Points &points) {
+    if (!Epilogue::added || (m(s) % warpgroup_rows != 0 && pixel >= m(s))) return {};
     const int at = pixel * n(s) + channel;
-    if constexpr (exact) return Epilogue::template results_of<Count>(sums, beside, points, at);
-    else return Epilogue::template apply_each<Count>(sums, args, beside.at, at);
+    if constexpr (exact) return Epilogue::template residual_of<Count>(points, at);
+    else return Epilogue::template residual_of<Count>(args, at);
+  }
+  template <class T, int Count, class Sum>
+  static __device__ Pack<Result<T>, Count> results_of(const Sum *sums, const Beside<Count> &beside,
+                                                      const Points &points,
+                                                      const Added<Count> &added) {
+    if constexpr (exact)
+      return Epilogue::template apply_read<Count>(sums, {beside.biases, beside.multipliers},
+                                                  points, added);
+    else return Epilogue::template apply_read<Count>(sums, beside.at, added);
   }
 };
 

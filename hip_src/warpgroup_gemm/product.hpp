@@ -127,7 +127,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         arrive_expecting(barrier, rows_bytes + (columns ? t::bytes_b : 0));
         const int summed = summed_of(step);
         unsigned char *to = lds + turn.stage * t::stage_bytes;
-        if constexpr (t::scaled)
+        if constexpr (t::scale_maps)
           copy_scales<t>(barrier, to, maps.scales, summed, first_m / image_rows(s));
         if constexpr (t::spans)
           load_span(barrier, to, static_cast<const T *>(Roles::a(args)) + first_m * Roles::k(s),
@@ -203,8 +203,9 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     const auto scales = Roles::template scales_of<T>(args);
     const int zero = Roles::zero_of(args);
     const auto put_columns = [&] {
-      if constexpr (t::quantised) columns.put(column_values(group), zero, of_group);
-      warpgroup_barrier(1 + group);
+      if constexpr (t::quantised)
+        columns.put(column_values(group), results_of_group(group), zero, of_group,
+                    [=] { warpgroup_barrier(1 + group); });
     };
     if constexpr (t::columns_by_lanes) {
       unsigned char *elements = columns_at(0, 0);
@@ -223,7 +224,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
           if (first && zero != 0) columns.add(elements, of_group);
       };
       if constexpr (t::scaled)
-        ScaledRows<t, decltype(scales)>(scales, s, first_m, group, thread)
+        ScaledRows<t, std::remove_const_t<decltype(scales)>>(scales, *this, first_m, group)
             .accumulate(*this, sums, turn, meanwhile);
       else if constexpr (t::spans)
         SpanRows<t>(thread).accumulate(*this, sums, turn, group, meanwhile);
@@ -243,6 +244,12 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   __device__ bool boxed() const { return t::boxed && !whole_rows(); }
   __device__ unsigned char *column_values(int group) const {
     return lds + t::columns_at + group * t::group_columns;
+  }
+  __device__ unsigned char *factors_of_group(int group) const {
+    return lds + t::factors_at + group * t::group_factors;
+  }
+  __device__ unsigned char *results_of_group(int group) const {
+    return lds + t::results_at + group * t::group_results;
   }
 
   __device__ void run(const Arguments &args) {

@@ -30,7 +30,7 @@ struct TileResults {
     if constexpr (Roles::shared) {
       store_parts(sums, first_m, row);
     } else {
-      unsigned char *results = block.lds + t::results_at + group * t::group_results;
+      unsigned char *results = block.results_of_group(group);
       if (t::repeat > 1 && !first) {
         if (of_group == 0) wait_stores<0>();
         warpgroup_barrier(1 + group);
@@ -49,28 +49,55 @@ struct TileResults {
                         first_m + row + i % 2 * 8, block.first_n + i / 2 * 8 + lane % 4 * 2);
   }
   // A lane's results to LDS, of two rows of the tile: of the channels that it has together, then of
-  // those that are as many lanes further on.
-  __device__ void put(unsigned char *results, const typename Roles::Points &points,
-                      const Sum *sums, int first_m, int row) const {
-    constexpr int together = t::together;
-    const int first_n = block.first_n;
+  // those that are as many lanes further on. What several of these need is read before the first of
+  // them is written: behind that a compiler reads no memory ahead, and each would wait for its own.
+  static constexpr int together = t::together, lanes = 4, wide = lanes * together;
+  static constexpr int of_lane = t::tile_n / wide, read_at_once = least(of_lane, 64 / wide);
+  using Points = typename Roles::Points;
+  __device__ void put(unsigned char *results, const Points &points, const Sum *sums, int first_m,
+                      int row) const {
     DSCORE_UNROLL
-    for (int first = 0; first < t::tile_n; first += 4 * together) {
-      const int at = first_n + first + lane % 4 * together;
-      if (Roles::n(block.s) % t::tile_n != 0 && at >= Roles::n(block.s)) continue;
-      const auto beside =
-          Roles::template beside<t>(args, at, block.column_values(group), at - first_n);
+    for (int first = 0; first < of_lane; first += read_at_once)
+      put_several(results, points, sums, first_m, row, first);
+  }
+  __device__ void put_several(unsigned char *results, const Points &points, const Sum *sums,
+                              int first_m, int row, int first) const {
+    typename Roles::template Beside<together> beside[read_at_once];
+    typename Roles::template Added<together> added[read_at_once][2];
+    each_run(first, [&](int i, int, int channel) {
+      beside[i] = Roles::template beside<t>(args, channel, block.column_values(group),
+                                            channel - block.first_n);
+      DSCORE_UNROLL
+      for (int half = 0; half < 2; half++)
+        added[i][half] = Roles::template added_to<together>(
+            args, block.s, first_m + row + half * 8, channel, points);
+    });
+    each_run(first, [&](int i, int at, int channel) {
       DSCORE_UNROLL
       for (int half = 0; half < 2; half++) {
-        const int of = row + half * 8;
         Sum own[together];
         DSCORE_UNROLL
-        for (int i = 0; i < together; i++)
-          own[i] = sums[(first / 8 + i / 2) * 4 + half * 2 + i % 2];
-        const auto several = Roles::template results_of<Element, together>(
-            args, block.s, first_m + of, at, own, beside, points);
-        write_vector(reinterpret_cast<Result *>(results + result_at(of, at)), several);
+        for (int j = 0; j < together; j++)
+          own[j] = sums[((first + i) * wide / 8 + j / 2) * 4 + half * 2 + j % 2];
+        const auto several = Roles::template results_of<Element, together>(own, beside[i], points,
+                                                                           added[i][half]);
+        if (at == channel)
+          write_vector(reinterpret_cast<Result *>(results + result_at(row + half * 8, at)),
+                       several);
       }
+    });
+  }
+  // Calls take(number, a channel of the lane, one that is there). Past the last channel results are
+  // made of the last ones, and not written: a branch around each would have activations wait for
+  // one another.
+  template <class Take>
+  __device__ void each_run(int first, Take take) const {
+    DSCORE_UNROLL
+    for (int i = 0; i < read_at_once; i++) {
+      if (first + i >= of_lane) continue;
+      const int n = Roles::n(block.s);
+      const int at = block.first_n + (first + i) * wide + lane % lanes * together;
+      take(i, at, n % t::tile_n == 0 || at < n ? at : n - together);
     }
   }
   // Where a result lies in LDS.

@@ -11,18 +11,14 @@ namespace dscore {
 // Scales of elements of 16 bits, and products with them, which are rounded to these.
 template <class T>
 struct FloatScales {
-  using Scale = T;
-  using Factors = Word;
-  __device__ Word factors(const Pack<T, 2> &of) const { return bits_as<Word>(of); }
-  __device__ Word product(Word two, Word by) const { return pair_product<T>(two, by); }
-};
-// Those of bytes.
-struct ByteScales : ByteScaling {
-  using Scale = float;
-  using Factors = Pack<Word, 2>;
-  __device__ Factors factors(const Pack<float, 4> &of) const {
-    return {{ByteScaling::factors(of.at[0], of.at[1]), ByteScaling::factors(of.at[2], of.at[3])}};
+  using Factors = Pack<T, 2>;
+  __device__ Word product(Word two, const Factors &by) const {
+    return pair_product<T>(two, bits_as<Word>(by));
   }
+};
+// Those of bytes, by factors of float16.
+struct ByteScales : ByteScaling {
+  using Factors = Pack<Word, 2>;
   __device__ Word product(Word four, const Factors &by) const { return apply(four, by); }
 };
 struct NoScales {};
@@ -44,26 +40,62 @@ __device__ inline void copy_scales(TransferBarrier *barrier, unsigned char *stag
              {channel + i * t::scale_row, image});
 }
 
+// Threads of a warpgroup: make the factors of its images, of all summed elements, in LDS.
+template <class t>
+__device__ inline void make_factors(const ByteScales &scales, unsigned char *lds, int image,
+                                    int images, int channels, int thread) {
+  constexpr int four = 4, all = t::images * t::factors, of_round = warpgroup_threads * four;
+  constexpr int rounds = ceil_div(all, of_round), at_once = least(rounds, 8);
+  DSCORE_ROLLED
+  for (int first = thread * four; first < all; first += at_once * of_round) {
+    Pack<float, four> read[at_once];
+    DSCORE_UNROLL
+    for (int i = 0; i < at_once; i++) {
+      const int at = first + i * of_round, of = at / t::factors, channel = at % t::factors;
+      read[i] = vector_or_zeros<four>(
+          scales.scales + (image + of) * channels + channel,
+          at < all && image + of < images && channel < channels);
+    }
+    DSCORE_UNROLL
+    for (int i = 0; i < at_once; i++) {
+      const int at = first + i * of_round;
+      if (at >= all) continue;
+      write_vector(reinterpret_cast<Word *>(lds + at * static_cast<int>(sizeof(float16))),
+                   Pack<Word, 2>{{scales.factors(read[i].at[0], read[i].at[1]),
+                                  scales.factors(read[i].at[2], read[i].at[3])}});
+    }
+  }
+}
+
 // A warpgroup's rows. Of each instruction lane 4 g + i has four words: the i-th of row g, the same
 // of row g + 8, and those of the second half of the summed elements.
 template <class t, class Scales>
 struct ScaledRows {
-  using Scale = typename Scales::Scale;
+  using Factors = typename Scales::Factors;
   static constexpr int depths = t::step / t::depth, each = t::depth / 8;  // elements in a word
   using Words = Word[depths][4];
   const Scales &scales;
-  int images[2];  // of a lane's rows, in the tile
+  unsigned char *own;  // factors of bytes
+  int images[2];  // of a lane's rows, in the tile, or in the warpgroup's rows
   int group, lane, row;  // the wavefront's first row in its warpgroup
 
-  template <class Shape>
-  __device__ ScaledRows(const Scales &scales_, const Shape &s, int first_m, int group_, int thread)
-      : scales(scales_), group(group_), lane(thread % t::wavefront),
-        row(thread % warpgroup_threads / t::wavefront * 16) {
-    const int first = first_m + group * warpgroup_rows + row + lane / 4, area = image_rows(s);
+  template <class Products>
+  __device__ ScaledRows(const Scales &scales_, const Products &products, int first_m, int group_)
+      : scales(scales_), own(products.factors_of_group(group_)), group(group_),
+        lane(products.thread % t::wavefront),
+        row(products.thread % warpgroup_threads / t::wavefront * 16) {
+    const auto &s = products.s;
+    const int area = image_rows(s), of_group = first_m + group * warpgroup_rows;
+    const int image = (t::quantised ? of_group : first_m) / area;
     DSCORE_UNROLL
     for (int half = 0; half < 2; half++)
       // Of rows past the last image's those of that; nobody stores these.
-      images[half] = least((first + half * 8) / area - first_m / area, t::images - 1);
+      images[half] = least((of_group + row + lane / 4 + half * 8) / area - image, t::images - 1);
+    if constexpr (t::quantised) {
+      make_factors<t>(scales, own, image, s.batch, s.in_channels,
+                      products.thread % warpgroup_threads);
+      warpgroup_barrier(1 + group);
+    }
   }
   // Those of a step, from its rows and its scales in LDS.
   __device__ void read(Words &words, const unsigned char *rows,
@@ -88,22 +120,27 @@ struct ScaledRows {
       }
     }
   }
-  // A lane's factors of some summed elements from `first` on.
-  __device__ auto factors_of(const unsigned char *lds, int first, int image) const {
-    const int place = image * swizzled_row +
-                      (first % t::scale_row + lane % 4 * each) * static_cast<int>(sizeof(Scale));
-    return scales.factors(read_vector<each>(reinterpret_cast<const Scale *>(
-        lds + first / t::scale_row * t::scale_box_bytes + swizzled(place))));
+  // A lane's factors of some of a step's elements from `first` on.
+  __device__ Factors factors_of(const unsigned char *lds, int first, int image) const {
+    const int within = first % t::scale_row + lane % 4 * each, size = sizeof(float16);
+    const unsigned char *at = lds;
+    if constexpr (t::quantised)
+      at += (image * t::factors + first + lane % 4 * each) * size;
+    else
+      at += first / t::scale_row * t::scale_box_bytes + swizzled(image * swizzled_row +
+                                                                 within * size);
+    return *reinterpret_cast<const Factors *>(at);
   }
   // The sums of a tile's steps: lanes make the rows of the next step while the units multiply.
   template <class Products, class Sum, class Meanwhile>
   __device__ void accumulate(const Products &products, Sum *sums, typename Products::Turn &turn,
                              Meanwhile meanwhile) const {
     Words words[2];
-    const auto take = [&](Words &to, const typename Products::Turn &at) {
+    const auto take = [&](Words &to, const typename Products::Turn &at, int step) {
       wait_barrier(products.full + at.stage, at.parity);
       read(to, products.rows_at(at.stage, group),
-           products.lds + at.stage * t::stage_bytes + t::scales_at);
+           t::quantised ? own + products.summed_of(step) * static_cast<int>(sizeof(float16))
+                        : products.lds + at.stage * t::stage_bytes + t::scales_at);
     };
     const auto add = [&](const Words &rows, Words &following, int step) {
       order_products();
@@ -111,12 +148,12 @@ struct ScaledRows {
       meanwhile(products.columns_at(turn.stage, step));
       auto next = turn;
       next.pass();
-      if (step + 1 < products.steps) take(following, next);
+      if (step + 1 < products.steps) take(following, next, step + 1);
       wait_products<0>();
       products.release(turn.stage);
       turn = next;
     };
-    take(words[0], turn);
+    take(words[0], turn, 0);
     DSCORE_ROLLED
     for (int step = 0; step < products.steps; step += 2) {
       add(words[0], words[1], step);

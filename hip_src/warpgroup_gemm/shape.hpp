@@ -18,12 +18,13 @@ int map_operand(TensorMap &map, const void *at, int extent, int summed, bool acr
 }
 
 // Kept: steps whose columns' elements stay in LDS for all tiles of rows of a block; 0 for none.
-// Spans: whether a tile's rows come as one span. Images: how many a tile of rows may be of, where
-// they have scales, else 0.
+// Spans: whether a tile's rows come as one span. Images: how many a tile of rows may be of, or, of
+// bytes, a warpgroup's rows, where they have scales, else 0. Factors: of bytes, summed elements that
+// have some in LDS, with those that fill the last step.
 template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Cluster,
-          int Spans, int Images, int Layout, int Wavefront>
+          int Spans, int Images, int Factors, int Layout, int Wavefront>
 struct WarpgroupGemmTiling {
-  static constexpr int images = Images;
+  static constexpr int images = Images, factors = Factors;
   static constexpr bool spans = Spans != 0;
   static constexpr int tile_m = TileM, tile_n = TileN, step = Step, stages = Stages;
   static constexpr int repeat = Repeat, kept = Kept, parts = Parts, cluster = Cluster;
@@ -66,13 +67,15 @@ struct WarpgroupGemmShape : Tiling {
   // From the rows of a warpgroup to those of the next.
   static constexpr int group_bytes =
       warpgroup_rows * (across_a ? Tiling::step / row : 1) * swizzled_row;
-  // Scales of a step's channels, by boxes of a row of LDS for each image.
-  using Scale = std::conditional_t<quantised, float, T>;
-  static constexpr int scale_row = swizzled_row / static_cast<int>(sizeof(Scale));
-  static constexpr int scale_boxes = scaled ? Tiling::step / scale_row : 0;
+  // Scales of a step's channels, by boxes of a row of LDS for each image; of bytes factors, made
+  // once for a tile.
+  static constexpr bool scale_maps = scaled && !quantised;
+  static constexpr int scale_row = swizzled_row / static_cast<int>(sizeof(T));
+  static constexpr int scale_boxes = scale_maps ? Tiling::step / scale_row : 0;
   static constexpr int scale_box_bytes = ceil_div(Tiling::images, 8) * swizzled_tile;
   static constexpr int scale_bytes = scale_boxes * Tiling::images * swizzled_row;
   static_assert(scaled == (Tiling::images > 0), "images that have scales");
+  static_assert((scaled && quantised) == (Tiling::factors > 0), "bytes that have factors");
   // From a stage of the ring to the next.
   static constexpr int scales_at = bytes_a + (Tiling::kept > 0 ? 0 : bytes_b);
   static constexpr int stage_bytes = scales_at + scale_boxes * scale_box_bytes;
@@ -107,7 +110,11 @@ struct WarpgroupGemmShape : Tiling {
   // What results of bytes need of each column, of each warpgroup's own: two words.
   static constexpr int columns_at = handed_at + handed_bytes;
   static constexpr int group_columns = quantised ? Tiling::tile_n * 8 : 0;
-  static constexpr int barriers_at = columns_at + Tiling::groups * group_columns;
+  // Factors of float16, of each warpgroup's own images.
+  static constexpr int factors_at = columns_at + Tiling::groups * group_columns;
+  static constexpr int group_factors =
+      quantised ? Tiling::images * Tiling::factors * static_cast<int>(sizeof(float16)) : 0;
+  static constexpr int barriers_at = factors_at + Tiling::groups * group_factors;
   static constexpr int barriers = 2 * Tiling::stages + columns_by_lanes;
   static constexpr int lds_bytes =
       barriers_at + barriers * static_cast<int>(sizeof(TransferBarrier));
@@ -124,9 +131,8 @@ struct WarpgroupGemmShape : Tiling {
       code = map_operand<T>(maps.b, Roles::b(args), n, k, across_b, box_b);
     if (!code && boxed)
       code = map_operand<T>(maps.out, args.out, m, n, false, warpgroup_rows);
-    if constexpr (scaled)
-      if (!code)
-        code = map_operand<Scale>(maps.scales, args.scale, s.batch, k, false, Tiling::images);
+    if constexpr (scale_maps)
+      if (!code) code = map_operand<T>(maps.scales, args.scale, s.batch, k, false, Tiling::images);
     return code;
   }
 

@@ -113,10 +113,11 @@ FAULTS = {
         ROWS, BYTES, "(from + t::tile_n + first));", "(from + t::tile_n + first + 2));",
         "WRONG"),
     "sums of half a step's elements": (
-        ROWS, BYTES, "vector < t::step / 16;", "vector < t::step / 32;", "WRONG"),
+        ROWS, BYTES, "vectors = t::step / 16;", "vectors = t::step / 32;", "WRONG"),
+    "sums of one share of a column's elements": (
+        ROWS, BYTES, "other < shares - 1;", "other < shares - 2;", "WRONG"),
     "values of columns read before they are there": (
-        ROWS, "warpgroup_gemm/product.hpp",
-        "      warpgroup_barrier(1 + group);\n    };", "    };", "WRONG"),
+        ROWS, BYTES, "    });\n    meet();\n  }", "    });\n  }", "WRONG"),
     "a row past the last": (ROWS, BYTES, "row >= rows ||", "row > rows ||",
                             "beside it changed"),
     "a vector past the last column": (ROWS, BYTES, "|| column >= columns)",
@@ -127,12 +128,17 @@ FAULTS = {
         REFILLED, "warpgroup_gemm/product.hpp", "t::box_a, k)), columns, step + k > 0);",
         "t::box_a, k)), columns, true);", "WRONG"),
     "scales of the row eight before": (
-        IMAGES, SCALES, "(first + half * 8) / area", "first / area", "WRONG"),
+        IMAGES, SCALES, "lane / 4 + half * 8) / area", "lane / 4) / area", "WRONG"),
     "scales of the tile's first channels": (
         IMAGES, SCALES, "{channel + i * t::scale_row, image}", "{i * t::scale_row, image}",
         "WRONG"),
     "rows of the next step made of this one's buffer": (
-        IMAGES, SCALES, "take(following, next);", "take(following, turn);", "LDS is filled again"),
+        IMAGES, SCALES, "take(following, next, step", "take(following, turn, step",
+        "LDS is filled again"),
+    "factors of the step before": (
+        SCALED[2], SCALES, "products.summed_of(step)", "products.summed_of(0)", "WRONG"),
+    "factors of the image before": (
+        SCALED[2], SCALES, "(image + of) * channels", "image * channels", "WRONG"),
     "bytes that count from another point": (
         SCALED[2], "support/requantised.hpp", "-1024.0f - 128.0f", "-1024.0f - 127.0f", "WRONG"),
     "factors of another pair of channels": (

@@ -94,7 +94,7 @@ FAULTS = {
     "sums of other filters": (
         BYTES, "warpgroup_gemm/bytes.hpp", "t::row_of(column))", "column)", "WRONG"),
     "results of the row before": (
-        BYTES, "warpgroup_gemm/results.hpp", "half * 2 + i % 2];", "i % 2];", "WRONG"),
+        BYTES, "warpgroup_gemm/results.hpp", "half * 2 + j % 2];", "j % 2];", "WRONG"),
     "bytes of the next filter": (
         BYTES, SPANS, "k + i * half < pitch)", "k < pitch)", "WRONG"),
     "filters that nobody says are there": (

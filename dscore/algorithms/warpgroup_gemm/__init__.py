@@ -251,13 +251,13 @@ class WarpgroupGemm(Algorithm):
         t: Any = plan.tiling
         shape = shape_of(plan.problem, t)
         return (t.tile_m, t.tile_n, t.step, t.stages, t.repeat, int(shape.kept), t.parts,
-                t.cluster, int(t.spans), int(shape.images),
+                t.cluster, int(t.spans), int(shape.images), int(shape.factors),
                 f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
         shape = shape_of(plan.problem, plan.tiling)
-        kept, images = int(shape.kept), int(shape.images)
-        return f"_{kept}_steps" * (kept > 0) + f"_{images}_images" * (images > 0)
+        counted = {"steps": shape.kept, "images": shape.images, "factors": shape.factors}
+        return "".join(f"_{int(count)}_{of}" for of, count in counted.items() if count)
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         t: Any = plan.tiling

@@ -24,6 +24,8 @@ _PADDING_BYTES = 16
 RUN = 8
 # Elements that a box may have in one dimension.
 MOST_BOX = 256
+# Of a factor of int8's scales, of float16.
+FACTOR_BYTES = 2
 # Of a buffer that boxes come to.
 BARRIER_BYTES = 16
 
@@ -85,7 +87,8 @@ class WarpgroupShape:
     handed_bytes: Count  # of the sums of a cluster's blocks
     lds_bytes: Count
     kept: Count  # steps of columns
-    images: Count  # whose scales a tile of rows has
+    images: Count  # whose scales a tile of rows has, or, in int8, a warpgroup's
+    factors: Count  # of each of these images, in LDS
     all_steps: Count
     steps: Count  # of a block
     tiles_m: Count
@@ -109,9 +112,16 @@ def _group_results(problem: ConvProblem, t: Any) -> Count:
 
 
 def _images(problem: ConvProblem, t: Any) -> Count:
-    """Images that a tile of rows may be of, where they have scales."""
+    """Images that a tile of rows may be of, or in int8 a warpgroup's, where they have scales."""
     area = problem.out_height * problem.out_width
-    return np.minimum(floor_div(t.tile_m - 2, area) + 2, problem.batch) * problem.spec.scaled
+    rows = ROWS if problem.spec.element.exact else t.tile_m
+    return np.minimum(floor_div(rows - 2, area) + 2, problem.batch) * problem.spec.scaled
+
+
+def _scale_bytes(problem: ConvProblem, t: Any, images: Count) -> Count:
+    """LDS of a stage for the scales of its channels, in tiles of eight rows; in int8 none."""
+    of_step = floor_div(t.step * problem.spec.element.bytes, ROW_BYTES)
+    return (not problem.spec.element.exact) * of_step * ceil_div(images, 8) * 8 * ROW_BYTES
 
 
 def barriers_of(problem: ConvProblem, t: Any) -> Count:
@@ -134,13 +144,14 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     handed = np.where(t.cluster > 1, ACCUMULATOR.bytes * t.tile_m * own_columns * t.cluster, 0)
     all_steps, tiles_m = ceil_div(sizes.k, t.step), ceil_div(sizes.m, t.tile_m)
     kept, images = all_steps * t.kept, _images(problem, t)
-    of_scale = ACCUMULATOR if problem.spec.element.exact else problem.spec.element
-    # By tiles of eight rows.
-    scales = floor_div(t.step * of_scale.bytes, ROW_BYTES) * ceil_div(images, 8) * 8 * ROW_BYTES
+    scales = _scale_bytes(problem, t, images)
     ring = t.stages * (bytes_a + scales + np.where(t.kept, 0, bytes_b)) + kept * bytes_b
+    factors = all_steps * t.step * (problem.spec.element.exact and problem.spec.scaled)
+    of_factors = groups * images * factors * FACTOR_BYTES
     return WarpgroupShape(
         sizes=sizes, groups=groups, waves=WAVES * groups + 1, bytes_a=bytes_a, bytes_b=bytes_b,
         results_bytes=results, handed_bytes=handed,
-        lds_bytes=ring + results + handed + barriers_of(problem, t) * BARRIER_BYTES, kept=kept,
-        images=images, all_steps=all_steps, steps=ceil_div(all_steps, t.parts * t.cluster),
+        lds_bytes=(ring + results + handed + of_factors
+                   + barriers_of(problem, t) * BARRIER_BYTES),
+        kept=kept, images=images, factors=factors, all_steps=all_steps, steps=ceil_div(all_steps, t.parts * t.cluster),
         tiles_m=tiles_m, blocks_m=ceil_div(tiles_m, t.repeat), tiles_n=ceil_div(sizes.n, t.tile_n))
