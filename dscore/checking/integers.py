@@ -57,7 +57,7 @@ def _of_mean(problem: ConvProblem, rng: Generator) -> list[Any]:
     long = rng.random(channels.shape[-1]) < 1 / 3
     channels[..., long] = ends[long]
     multiplier = rng.uniform(0.01, 0.2) / (problem.height * problem.width)
-    zero_point = rng.choice([_LEAST, _MOST, rng.integers(_LEAST, _MOST + 1)])
+    zero_point = rng.choice([_LEAST, _MOST, int(rng.integers(_LEAST, _MOST + 1))])
     return [x, np.array([multiplier], np.float32), np.array([zero_point], np.int32)]
 
 

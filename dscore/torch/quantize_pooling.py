@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from dscore.calling import means
+from dscore.calling.call_cache import PreparedCall
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ConvSpec
+from dscore.core.spec import Layout
 from dscore.torch.launches import Launch
 from dscore.torch.layer import Layer
 from dscore.torch.operators import by_operators
 from dscore.torch.quantize_modules import OfFloats
-from dscore.torch.quantize_operator import convolved, launch_of, quantization_of
+from dscore.torch.quantize_operator import convolved, quantization_of
 
 # Of a pointwise layer: stride, padding, dilation, groups.
 _PLAIN = ((1, 1), (0, 0, 0, 0), (1, 1), 1)
+# Types of means that dscore's kernel writes; others are made of float32.
+_WRITTEN = {torch.float32: "float32", torch.float16: "float16"}
 
 
 class MeanOfPixels(OfFloats):
     """Mean over all pixels of images of int8: ``(mean(q) - zero_point) * scale``, of floats.
 
-    The sum is exact. Images whose channels lie last are those of another pointwise layer: its
-    channels are their pixels, its pixels their channels, and its filter has ones. *keepdim*: the
-    axes of pixels stay, of size 1.
+    The sum is exact. On a GPU it is one kernel of dscore's. Elsewhere, and in programs that are
+    traced, images whose channels lie last are those of a pointwise layer: its channels are their
+    pixels, its pixels their channels, and its filter has ones. *keepdim*: the axes of pixels stay,
+    of size 1.
 
     >>> images = torch.tensor([[[[4, 5], [6, 6]]]], dtype=torch.int8)
     >>> MeanOfPixels(2.0, 1, keepdim=False)(images)
@@ -35,12 +42,18 @@ class MeanOfPixels(OfFloats):
         self.scale, self.zero_point, self.keepdim = scale, zero_point, keepdim
         self.backend = backend
         self._filters: dict[tuple[int, torch.device], Tensor] = {}
+        self._constants: dict[Any, tuple[Tensor, Tensor]] = {}
 
     def forward(self, q: Tensor) -> Tensor:
         """The means of images (N, C, H, W)."""
+        kernel = self._kernel_of(q)
+        if kernel is not None:
+            call, operands = kernel
+            mean: Tensor = call(*operands, None)
+            return mean.to(self._float.dtype)
         planes, ones, share = self._operands(q)
         if by_operators((q,)):
-            mean: Tensor = torch.ops.dscore.quantized_conv2d(
+            mean = torch.ops.dscore.quantized_conv2d(
                 planes, ones, None, None, None, self.scale, [share], None, self.zero_point, 0, None,
                 None, 0, None, 0, None, 0, None, *_PLAIN, self.backend)
         else:
@@ -50,13 +63,29 @@ class MeanOfPixels(OfFloats):
 
     def launch_of(self, q: Tensor) -> Launch | None:
         """The launch that it has just made; None where it has copied or converted besides."""
-        planes, ones, share = self._operands(q)
-        if self._float.dtype is not torch.float32 or planes.data_ptr() != q.data_ptr():
+        kernel = self._kernel_of(q)
+        if kernel is None or self._float.dtype not in _WRITTEN:
             return None
-        of = quantization_of(self.scale, share, None, self.zero_point)
-        launch = launch_of(planes, ones, None, Layer(*_PLAIN, self.backend), of, None)
-        return launch and launch._replace(
-            new=launch.call.adapter.allocator(self._shape(q), q, False, "float32"))
+        call, operands = kernel
+        direct = call.takes_directly(operands)
+        return Launch(call, (0, *operands[1:]), call.new) if direct else None
+
+    def _kernel_of(self, q: Tensor) -> tuple[PreparedCall, tuple[Tensor, ...]] | None:
+        """The call of dscore's kernel, and its operands; None where another step computes."""
+        if (by_operators((q,)) or q.dtype is not torch.int8 or not q.numel()
+                or (self.backend == "auto" and not q.is_cuda)):
+            return None
+        further = self._further(q)
+        call = means.mean_call(q, self.keepdim, self.backend, further,
+                               _written(self._float.dtype))
+        return None if call is None else (call, (q, *further))
+
+    def _further(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """The operands of the kernel beside images."""
+        key = q.device, q.shape[-2:], self.scale, self.zero_point
+        if key not in self._constants:
+            self._constants[key] = means.integer_operands(q, self.scale, self.zero_point)
+        return self._constants[key]
 
     def _operands(self, q: Tensor) -> tuple[Tensor, Tensor, float]:
         """The images of the pointwise layer, its filter, and a pixel's share of the mean."""
@@ -77,7 +106,7 @@ class MeanOfPixels(OfFloats):
         return self._filters[pixels, device]
 
     def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "_filters": {}}
+        return {**vars(self), "_filters": {}, "_constants": {}}
 
     def get_extra_state(self) -> dict[str, float]:
         return {"scale": self.scale, "zero_point": self.zero_point}
@@ -89,8 +118,16 @@ class MeanOfPixels(OfFloats):
         return f"scale={self.scale:.6g}, zero_point={self.zero_point}, keepdim={self.keepdim}"
 
 
-def mean_problem(shape: tuple[int, ...]) -> ConvProblem:
-    """The problem that a mean over the pixels of images (N, C, H, W) is to dscore."""
-    images, channels, height, width = shape
-    spec = ConvSpec.make(height * width, 1, 1, dtype="int8", out_dtype="float32")
-    return ConvProblem(spec, images, 1, channels)
+def mean_problem(shape: tuple[int, ...], layout: Layout, dtype: torch.dtype) -> ConvProblem:
+    """The problem of a mean over the pixels of int8 images (N, C, H, W) that lie in a *layout*, in
+    a model of a float type.
+
+    >>> mean_problem((2, 8, 5, 5), "nhwc", torch.float16).spec.out_dtype
+    'float16'
+    """
+    return means.mean_problem(shape, "int8", layout, _written(dtype))
+
+
+def _written(dtype: torch.dtype) -> str:
+    """The type that the kernel writes for a module of a float type."""
+    return _WRITTEN.get(dtype, "float32")

@@ -143,6 +143,9 @@ def test_kernels_are_prepared_for_the_types_that_run(monkeypatch):
     monkeypatch.setattr(Setting, "prepare", lambda self, problems: prepared.extend(problems))
     quantize(model_of().half(), [batch.half() for batch in BATCHES])
     assert [one.spec.dtype for one in prepared if one.spec.dtype != "int8"] == ["float32"] * 2
+    means = [one.spec for one in prepared if one.operation == "mean"]
+    assert [(one.out_dtype, one.layout) for one in means] == [("float32", "nhwc"),
+                                                             ("float16", "nhwc")]
 
 
 def test_a_half_model_is_copied_saved_and_loaded(quantized):
