@@ -94,16 +94,36 @@ def test_a_scale_that_is_set_anew_is_taken(launches):
     assert torch.equal(copy.deepcopy(mean)(q), mean(q))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("backend", [NAME, "auto"])
+def test_programs_have_an_operator(dtype, backend, launches):
+    q, mean = images((2, 8, 5, 5)), MeanOfPixels(0.5, 3, False, backend).to(dtype)
+    y = mean(q)
+    launches.clear()
+    compiled = torch.compile(mean, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(q), y)
+    assert launches == ["mean"] * (backend == NAME)
+    program = torch.export.export(mean, (q,)).run_decompositions({})
+    assert "quantized_mean" in program.graph_module.code
+    assert torch.equal(program.module()(q), y)
+    constants = 0.5, 3, False, str(dtype).removeprefix("torch."), backend
+    torch.library.opcheck(torch.ops.dscore.quantized_mean.default, (q, *constants))
+
+
 def test_what_is_not_the_kernel_s(launches):
     mean = MeanOfPixels(0.5, 3, backend=NAME)
     assert mean(images((0, 8, 5, 5))).shape == (0, 8, 1, 1)
-    compiled = torch.compile(mean, fullgraph=True, backend="eager")
-    q = images((1, 8, 5, 5))
-    assert torch.equal(compiled(q), mean(q))
     with pytest.raises(SpecError, match="x must be int8"):
-        mean(q.float())
+        mean(images((1, 8, 5, 5)).float())
     with pytest.raises(InfeasibleError, match="whose sum an int32 holds"):
         mean(torch.zeros(1, 1, 2902, 2902, dtype=torch.int8))
+
+
+def test_backends_of_the_host():
+    q = images((2, 8, 5, 5))
+    mean = MeanOfPixels(0.5, 3, backend="reference")
+    assert torch.equal(mean(q), MeanOfPixels(0.5, 3)(q))
+    assert torch.equal(torch.compile(mean, fullgraph=True, backend="eager")(q), mean(q))
 
 
 def test_problems():
