@@ -93,6 +93,18 @@ def test_machine_code_is_exact_and_adds_words():
         assert dots >= vector_of(plan.problem) // 4
 
 
+@needs_hip
+@pytest.mark.parametrize("layout", ["", "_nhwc"])
+def test_lanes_hand_over_all_bits_of_an_integer(layout):
+    """Of sums past 2^24 a float has the even ones alone."""
+    channels = 16 if layout else 4
+    plan = planned(f"n1c{channels}h604w600_o{channels}k1_int8_outfloat32{layout}", 64, 1,
+                   device="z100sm")
+    x = np.random.default_rng(0).integers(126, 128, plan.problem.x_shape, np.int8)
+    inputs = x, np.float32([1]), np.int32([127])
+    assert check_kernel(plan, Gfx906Backend().compile(plan), *inputs).ok
+
+
 # Sums past 16 bits: of one thread, of one wavefront, of the whole block.
 LONG = [planned("n1c32h100w100_o32k1_int8_outfloat32_nhwc", 64, 2),
         planned("n1c16h300w1_o16k1_int8_outfloat16_nhwc", 32, 32),
