@@ -120,8 +120,9 @@ class Direct(Algorithm):
         spec, plain = problem.spec, problem.y_shape == problem.x_shape
         of_integers = problem.operation == "mean" and spec.out_dtype is not None
         if (spec.element.exact and not of_integers) or not (plain and spec.kind == "pointwise"):
+            wanted = "floats" + ", or int8 with a result of floats" * (problem.operation == "mean")
             return (Violation("E-KIND", f"layer of {problem.operation}", spec.kind,
-                              "floats, 1x1, of as many channels and pixels"),)
+                              f"{wanted}; 1x1, of as many channels and pixels"),)
         pixels = problem.height * problem.width
         if spec.element.exact and pixels > MOST_PIXELS:
             return (Violation("E-SUM", "pixels of a mean of int8", f"{pixels:,}",
