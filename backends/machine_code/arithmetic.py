@@ -49,6 +49,19 @@ def fma(a: Array, b: Array, c: Array) -> Floats:
     return result
 
 
+def mad(a: Array, b: Array, c: Array) -> Floats:
+    """a · b + c, the product rounded first, and denormals taken and given as zeros (Vega ISA,
+    V_MAD_F32): clang divides integers of 24 bits by it.
+    """
+    product = np.multiply(*map(_flushed, (a, b)), dtype=np.float32)
+    return _flushed(np.add(_flushed(product), _flushed(c), dtype=np.float32))
+
+
+def _flushed(values: Array) -> Floats:
+    zero = np.copysign(np.float32(0), values)
+    return np.where(np.abs(values) < _LEAST_NORMAL, zero, values).astype(np.float32)
+
+
 def _to_odd(product: Array, addend: Array, total: Array) -> Array:
     """product + addend in float64, rounded to odd, of which the rounding to float32 is right.
 

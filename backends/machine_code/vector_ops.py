@@ -221,6 +221,7 @@ VECTOR: dict[str, VectorOp] = {
     "v_max_f32": _op("f<ff", byte_ops.greatest),
     "v_med3_f32": _op("f<fff", byte_ops.median_of_floats),
     "v_fma_f32": _op("f<fff", arithmetic.fma),
+    "v_mad_f32": _op("f<fff", arithmetic.mad),
     "v_fmac_f32": _op("f<fff", arithmetic.fma, accumulates=True),
     "v_rcp_f32": _op("f<f", arithmetic.reciprocal),
     "v_rcp_iflag_f32": _op("f<f", arithmetic.reciprocal),

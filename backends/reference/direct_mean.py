@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dscore.algorithms.columns import ceil_div
-from dscore.algorithms.direct.mean import vector_of
+from dscore.algorithms.direct.mean import lanes_of, vector_of
 from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
@@ -37,13 +37,15 @@ def run_mean(plan: Plan, operands: Operands, trace: Trace | None) -> None:
 
 
 class _Means(LockstepKernel):
-    """What both layouts share: sums of a thread, the division, the store."""
+    """What both layouts share: sums of a thread, the mean of a sum, the store."""
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
         super().__init__(plan, operands)
         self.vector = vector_of(self.problem)
         self.channels = self.problem.spec.in_channels
         self.area = self.problem.height * self.problem.width
+        self.element = self.problem.spec.element.sums
+        self.lanes = int(lanes_of(self.problem, self.t.thread_c, self.wavefront))
         self.waves = self.t.threads // self.wavefront
         self.tile = self.t.thread_c * (self.vector if self.layout.last else 1)
         self.tiles = ceil_div(self.channels, self.tile)
@@ -57,7 +59,7 @@ class _Means(LockstepKernel):
         self.sums = blocks.registers("sums", self.vector if self.layout.last else self.t.thread_c)
         self.values = blocks.registers("a vector", self.vector)
         self.held = blocks.lds_tile("sums", self.sums.shape[0] * (
-            self.t.threads if self.layout.last else self.waves))
+            self.t.threads // self.lanes if self.layout.last else self.waves), self.element)
 
     def add(self, sums: Floats, address: Ints, there: np.ndarray) -> None:
         """Load a vector and add its elements, each to sums of its own where there are as many."""
@@ -69,10 +71,12 @@ class _Means(LockstepKernel):
 
     def joined(self, parts: int, channels: int, first: int = 0) -> Floats:
         """The *parts* of the sums in LDS from *first* on added, of so many *channels*."""
-        total, part = (np.empty((self.blocks.count, channels), np.float32) for _ in range(2))
+        total, part = (np.empty((self.blocks.count, channels), self.element.numpy)
+                       for _ in range(2))
         for number in range(parts):
             at = Addresses((first + number) * channels + lane_ids(channels))
-            self.blocks.lds_read(part if number else total, at, self.held, operand=False)
+            self.blocks.lds_read(part if number else total, at, self.held, operand=False,
+                                 element=self.element)
             if number:
                 np.add(total, part, out=total)
         return total
@@ -82,7 +86,14 @@ class _Means(LockstepKernel):
         channel = first[:, 0] + lane_ids(1, sums.shape[1])
         self.blocks.store(self.out, Addresses(image[:, 0] * self.channels + channel,
                                               channel < self.channels),
-                          sums / np.float32(self.area))
+                          self.means(sums))
+
+    def means(self, sums: Floats) -> Floats:
+        """The means by the sums of all pixels."""
+        if not self.element.exact:
+            return sums / np.float32(self.area)
+        differences = sums - np.int32(self.area) * self.operands["zero_point"]
+        return differences.astype(np.float32) * self.operands["multiplier"]
 
 
 class _OfPlanes(_Means):
@@ -102,7 +113,7 @@ class _OfPlanes(_Means):
             np.add(self.sums, self.blocks.shfl_down(self.sums, by, self.wavefront), out=self.sums)
             by //= 2
         self.blocks.lds_write(self.held, np.moveaxis(self.sums[..., 0], 0, -1).reshape(
-            self.blocks.count, -1))
+            self.blocks.count, -1), element=self.element)
         return self.joined(self.waves, count)
 
 
@@ -118,11 +129,21 @@ class _OfVectors(_Means):
             pixel = start + part
             there = (pixel < self.area) & (channel < self.channels)
             self.add(self.sums, (image * self.area + pixel) * self.channels + channel, there)
-        self.blocks.lds_write(self.held, np.moveaxis(self.sums, 0, -1).reshape(
-            self.blocks.count, -1))
-        if parts >= 4 * _RUN:
+        sums = self.sums if self.lanes == 1 else self.of_columns()
+        self.blocks.lds_write(self.held, np.moveaxis(sums, 0, -1).reshape(self.blocks.count, -1),
+                              element=self.element)
+        if parts >= 4 * _RUN and not self.element.exact:
             runs = [self.joined(min(_RUN, parts - at), self.tile, at)
                     for at in range(0, parts, _RUN)]
             self.blocks.lds_write(self.held, np.concatenate(runs, axis=1))
             parts = len(runs)
-        return self.joined(parts, self.tile)
+        return self.joined(parts // self.lanes, self.tile)
+
+    def of_columns(self) -> Floats:
+        """The sums of the lanes of a wavefront that have the same channels, each in the first of
+        these; in the kernel all of them have a share, which are the same integers."""
+        by = self.wavefront // 2
+        while by >= self.t.thread_c:
+            np.add(self.sums, self.blocks.shfl_down(self.sums, by, self.wavefront), out=self.sums)
+            by //= 2
+        return self.sums[..., :self.t.thread_c]

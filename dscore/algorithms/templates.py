@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from dscore import ops
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
 from dscore.core.numerics import ELEMENTS, FLOAT_RESULTS, Element
@@ -93,12 +94,13 @@ def options(draw: Any, algorithm: type[Any], scaled: bool = False,
     """
     operation = draw(st.sampled_from(operations or algorithm.operations))
     types = [name for name in algorithm.elements
-             if operation == "conv" or not ELEMENTS[name].exact]
+             if ops.operation(operation).of_integers or not ELEMENTS[name].exact]
     dtype = draw(st.sampled_from(types))
     common = (("operation", operation), ("dtype", dtype),
               ("layout", draw(st.sampled_from(algorithm.layouts))))
     if operation != "conv":
-        return common
+        exact = ELEMENTS[dtype].exact  # whose result is of floats
+        return (*common, *[("out_dtype", draw(st.sampled_from(FLOAT_RESULTS)))] * exact)
     if ELEMENTS[dtype].exact:
         return (*common, *draw(of_integers(scaled)))
     return (*common, ("bias", draw(st.booleans())),

@@ -28,6 +28,8 @@ def draw(problem: ConvProblem, rng: Generator) -> list[Any]:
     have no meaning there, and are large.
     """
     spec = problem.spec
+    if problem.operation == "mean":
+        return _of_mean(problem, rng)
     w = rng.integers(_LEAST, _MOST + 1, spec.w_shape, np.int8)
     ties = rng.random(spec.out_channels) < 1 / 3
     exponents = rng.integers(0, 7, spec.out_channels)
@@ -44,6 +46,19 @@ def draw(problem: ConvProblem, rng: Generator) -> list[Any]:
              "scale": _scales((problem.batch, spec.in_channels), rng)}
     return [drawn.get(one.name, _whole(one.shape, rng)) if one.present else None
             for one in operands_of(problem) if one.role == "input"]
+
+
+def _of_mean(problem: ConvProblem, rng: Generator) -> list[Any]:
+    """x, a multiplier and a zero point of means. About one channel in three has the least number
+    alone, or the greatest, whose sums are the longest."""
+    x, operand = _whole(problem.x_shape, rng), operands_of(problem)[0]
+    channels = np.moveaxis(x, 1, -1) if operand.layout == "nchw" else x
+    ends = rng.choice(np.array([_LEAST, _MOST]), channels.shape[-1])
+    long = rng.random(channels.shape[-1]) < 1 / 3
+    channels[..., long] = ends[long]
+    multiplier = rng.uniform(0.01, 0.2) / (problem.height * problem.width)
+    zero_point = rng.choice([_LEAST, _MOST, int(rng.integers(_LEAST, _MOST + 1))])
+    return [x, np.array([multiplier], np.float32), np.array([zero_point], np.int32)]
 
 
 def _whole(shape: tuple[int, ...], rng: Generator) -> Any:

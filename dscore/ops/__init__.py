@@ -51,6 +51,7 @@ class Operation(ABC):
     """What is computed of a layer on an input; its last operand is the result."""
 
     name: ClassVar[str]
+    of_integers: ClassVar[bool] = False  # whether it is one of layers of int8, too
 
     @abstractmethod
     def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:

@@ -27,6 +27,7 @@ class Convolution(Operation):
     """
 
     name = "conv"
+    of_integers = True
 
     def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:
         spec = problem.spec

@@ -103,7 +103,8 @@ def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Cho
                          for part, node in calls if node in candidates}
         setting.prepare([*(choice.problem(part, node, wishes.layout)
                            for part, node in calls if node in candidates),
-                         *(one for part in calibration.parts for one in _beside(part, candidates))])
+                         *(one for part in calibration.parts
+                           for one in _beside(part, candidates, wishes.layout))])
         choice.errors.update(_errors(calibration, choice, wishes.layout))
         refused = {node: f"its error is above the limit of {wishes.error_limit:.2%}"
                    for node in choice.layers if not choice.errors[node] <= wishes.error_limit}
@@ -112,12 +113,14 @@ def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Cho
         choice.reasons.update(refused)
 
 
-def _beside(part: Part, quantised: Collection[fx.Node]) -> Iterator[ConvProblem]:
+def _beside(part: Part, quantised: Collection[fx.Node], layout: Layout) -> Iterator[ConvProblem]:
     """The problems of what dscore computes beside *quantised* layers: means over pixels, and layers
     in floats on images of one pixel, as in squeeze-and-excitation."""
     gates = gates_of(part, quantised)
     for node in part.pools:
-        yield mean_problem(node.all_input_nodes[0].meta["shape"])
+        images = node.all_input_nodes[0].meta
+        yield mean_problem(images["shape"], layout,
+                           torch.float32 if node in gates else images["dtype"])
     for node, one in part.calls.items():
         if part.is_single(node):
             weight, (batch, *_) = one.layer.weight, part.shapes[node]

@@ -5,23 +5,23 @@
 // which each half is added to the other; then the wavefronts, ascending. With the channels last a
 // thread sums the pixels that lie `parts * cluster` apart, ascending; then the parts of a block,
 // ascending, of many parts those of each run first; then the blocks of a cluster, ascending.
+// Integers are the same in any order (docs/int8.md).
 #pragma once
 
 #include "direct/kernel.hpp"
+#include "direct/mean_sums.hpp"
 #include "support/joined_sums.hpp"
 
 namespace dscore {
 
-struct MeanArguments {
-  const void *x;
-  void *out;
-};
-
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct DirectMean : KernelOn<T, MeanArguments> {
+struct DirectMean : KernelOn<T, typename MeanOfSums<T>::Arguments> {
   using Shape = Shape_;
   using t = Tiling;
-  using Arguments = MeanArguments;
+  using Arguments = typename MeanOfSums<T>::Arguments;
+  using Sum = typename MeanOfSums<T>::Sum;
+  using Result = typename Epilogue::Result;
+  static constexpr bool exact = std::is_integral_v<Sum>;
   static constexpr bool last = t::Images::last;
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
   static constexpr int waves = threads / wavefront, cluster = t::cluster;
@@ -29,19 +29,32 @@ struct DirectMean : KernelOn<T, MeanArguments> {
   static constexpr int vector = 16 / static_cast<int>(sizeof(T)), alignment = 16;
   // Of the pixels of vectors of channels: threads of a block that share them.
   static constexpr int parts = greatest(threads / t::thread_c, 1), shares = parts * cluster;
+  // Lanes of a wavefront that have the same vector of integers, and add their sums by shuffles: as
+  // many times fewer lie in LDS, of as many parts.
+  static constexpr int lanes =
+      exact && last && wavefront % t::thread_c == 0 ? wavefront / t::thread_c : 1;
+  static constexpr int held_parts = parts / lanes;
   // Of many parts neighbours that a thread of their own adds first: one that goes through all of
   // them for its channel would take as long as all threads for the pixels.
-  static constexpr int of_run = 16, runs = parts >= 4 * of_run ? ceil_div(parts, of_run) : parts;
+  static constexpr int of_run = 16;
+  static constexpr int runs =
+      !exact && parts >= 4 * of_run ? ceil_div(parts, of_run) : held_parts;
   // Of loads that a thread has under way before it adds what the first has brought.
   static constexpr int loads = 8, rounds = last ? loads : greatest(loads / t::thread_c, 1);
   static constexpr int lds_bytes =
-      (last ? threads * vector : waves * t::thread_c) * static_cast<int>(sizeof(float));
+      (last ? threads / lanes * vector : waves * t::thread_c) * static_cast<int>(sizeof(Sum));
   static_assert(!last || threads % t::thread_c == 0, "as many threads for each vector");
   static_assert(last || cluster == 1, "blocks share the pixels of vectors of channels alone");
 
   static __host__ __device__ int area(const Shape &s) { return s.height * s.width; }
+  // What is loaded where vectors of a width are none: of bytes half as many, down to a word.
+  static __host__ __device__ constexpr int narrower(int width) {
+    return exact && width > 4 ? width / 2 : 1;
+  }
   static __host__ __device__ int width(const Shape &s) {
-    return (last ? s.in_channels : area(s)) % vector == 0 ? vector : 1;
+    int width = vector;
+    while ((last ? s.in_channels : area(s)) % width) width = narrower(width);
+    return width;
   }
   // Channels of a block.
   static __host__ __device__ int tile(const Shape &s) {
@@ -59,50 +72,45 @@ struct DirectMean : KernelOn<T, MeanArguments> {
   __device__ void run(const Arguments &args) {
     const unsigned block = blockIdx.x / cluster;
     const int image = block / tiles(s), first = block % tiles(s) * tile(s);
-    float *lds = block_lds<float, lds_bytes / static_cast<int>(sizeof(float))>();
-    if constexpr (last) {
-      if (width(s) == vector) sum_pixels<vector>(args, image, first, lds);
-      else sum_pixels<1>(args, image, first, lds);
-    } else {
-      if (width(s) == vector) sum_planes<vector>(args, image, first, lds);
-      else sum_planes<1>(args, image, first, lds);
-    }
+    sum_images<vector>(MeanOfSums<T>(args, area(s)), image, first,
+                       block_lds<Sum, lds_bytes / static_cast<int>(sizeof(Sum))>());
   }
 
-  __device__ void store(const Arguments &args, int image, int channel, float sum) const {
+  template <int Width>
+  __device__ void sum_images(const MeanOfSums<T> &mean, int image, int first, Sum *lds) const {
+    if constexpr (Width > 1)
+      if (width(s) != Width) return sum_images<narrower(Width)>(mean, image, first, lds);
+    if constexpr (last) sum_pixels<Width>(mean, image, first, lds);
+    else sum_planes<Width>(mean, image, first, lds);
+  }
+
+  __device__ void store(const MeanOfSums<T> &mean, int image, int channel, Sum sum) const {
     if (channel < s.in_channels)
-      static_cast<T *>(args.out)[image * s.in_channels + channel] =
-          static_cast<T>(sum / static_cast<float>(area(s)));
-  }
-
-  // Adds the elements of a vector to one sum.
-  template <int Width>
-  static __device__ void add(const Pack<T, Width> &read, float &sum) {
-    DSCORE_UNROLL
-    for (int i = 0; i < Width; i++) sum += static_cast<float>(read.at[i]);
+      static_cast<Result *>(mean.args.out)[image * s.in_channels + channel] =
+          static_cast<Result>(mean(sum));
   }
 
   template <int Width>
-  __device__ void sum_planes(const Arguments &args, int image, int first, float *lds) const {
+  __device__ void sum_planes(const MeanOfSums<T> &mean, int image, int first, Sum *lds) const {
     const T *x =
-        static_cast<const T *>(args.x) + (image * s.in_channels + first) * area(s);
-    float sums[t::thread_c] = {};
+        static_cast<const T *>(mean.args.x) + (image * s.in_channels + first) * area(s);
+    Sum sums[t::thread_c] = {};
     const int count = area(s) / Width;
     DSCORE_ROLLED
     for (int first_at = threadIdx.x; first_at < count; first_at += rounds * threads) {
-      Pack<T, Width> read[rounds][t::thread_c];
+      decltype(elements_or_zeros<T, Width>(x, true)) read[rounds][t::thread_c];
       DSCORE_UNROLL
       for (int r = 0; r < rounds; r++)
         DSCORE_UNROLL
         for (int c = 0; c < t::thread_c; c++) {
           const int at = first_at + r * threads;
-          read[r][c] = vector_or_zeros<Width>(x + c * area(s) + at * Width,
-                                              at < count && first + c < s.in_channels);
+          read[r][c] = elements_or_zeros<T, Width>(x + c * area(s) + at * Width,
+                                                   at < count && first + c < s.in_channels);
         }
       DSCORE_UNROLL
       for (int r = 0; r < rounds; r++)
         DSCORE_UNROLL
-        for (int c = 0; c < t::thread_c; c++) add<Width>(read[r][c], sums[c]);
+        for (int c = 0; c < t::thread_c; c++) add_elements(read[r][c], sums[c]);
     }
     DSCORE_UNROLL
     for (int by = wavefront / 2; by > 0; by /= 2)
@@ -116,19 +124,19 @@ struct DirectMean : KernelOn<T, MeanArguments> {
     __syncthreads();
     const int c = threadIdx.x;
     if (c >= t::thread_c) return;
-    float sum = lds[c];
+    Sum sum = lds[c];
     DSCORE_UNROLL
     for (int wave = 1; wave < waves; wave++) sum += lds[wave * t::thread_c + c];
-    store(args, image, first + c, sum);
+    store(mean, image, first + c, sum);
   }
 
   // Adds the parts of each run; its sum takes the place of a part.
   template <int Channels>
-  static __device__ void join_runs(float *lds) {
+  static __device__ void join_runs(Sum *lds) {
     static_assert(Channels * runs <= threads, "a thread for each channel of each run");
     const int first = threadIdx.x / Channels * of_run;
-    const float *own = lds + first * Channels + threadIdx.x % Channels;
-    float sum = first < parts ? own[0] : 0;
+    const Sum *own = lds + first * Channels + threadIdx.x % Channels;
+    Sum sum = first < parts ? own[0] : 0;
     DSCORE_UNROLL
     for (int i = 1; i < of_run; i++)
       if (first + i < parts) sum += own[i * Channels];
@@ -138,10 +146,10 @@ struct DirectMean : KernelOn<T, MeanArguments> {
   }
   // Adds the parts of the block's sums; each sum goes to `keep`.
   template <int Channels, class Keep>
-  static __device__ void join_parts(float *lds, const Keep &keep) {
-    if constexpr (runs < parts) join_runs<Channels>(lds);
+  static __device__ void join_parts(Sum *lds, const Keep &keep) {
+    if constexpr (runs < held_parts) join_runs<Channels>(lds);
     for (int c = threadIdx.x; c < Channels; c += threads) {
-      float sum = lds[c];
+      Sum sum = lds[c];
       DSCORE_UNROLL_FEW
       for (int other = 1; other < runs; other++) sum += lds[other * Channels + c];
       keep(c, sum);
@@ -149,35 +157,37 @@ struct DirectMean : KernelOn<T, MeanArguments> {
   }
 
   template <int Width>
-  __device__ void sum_pixels(const Arguments &args, int image, int first, float *lds) const {
+  __device__ void sum_pixels(const MeanOfSums<T> &mean, int image, int first, Sum *lds) const {
     const int column = threadIdx.x % t::thread_c, part = threadIdx.x / t::thread_c;
     const int channel = first + column * Width;
-    const T *x = static_cast<const T *>(args.x) + image * area(s) * s.in_channels + channel;
-    float sums[Width] = {};
+    const T *x = static_cast<const T *>(mean.args.x) + image * area(s) * s.in_channels + channel;
+    Sum sums[Width] = {};
     const bool there = channel < s.in_channels;
     DSCORE_ROLLED
     for (int first_at = rank() * parts + part; first_at < area(s); first_at += rounds * shares) {
-      Pack<T, Width> read[rounds];
+      decltype(elements_or_zeros<T, Width>(x, true)) read[rounds];
       DSCORE_UNROLL
       for (int r = 0; r < rounds; r++) {
         const int pixel = first_at + r * shares;
-        read[r] = vector_or_zeros<Width>(x + pixel * s.in_channels, there && pixel < area(s));
+        read[r] =
+            elements_or_zeros<T, Width>(x + pixel * s.in_channels, there && pixel < area(s));
       }
-      DSCORE_UNROLL
-      for (int r = 0; r < rounds; r++)
-        DSCORE_UNROLL
-        for (int i = 0; i < Width; i++) sums[i] += static_cast<float>(read[r].at[i]);
+      add_each(read, sums);
     }
     constexpr int channels = t::thread_c * Width;
+    const int kept = column * Width + join_lanes<wavefront / 2, wavefront / lanes, Width>(sums);
+    // What several lanes have, of more lanes than elements, the first of them writes.
+    constexpr int count = greatest(Width / lanes, 1), copies = greatest(lanes / Width, 1);
     DSCORE_UNROLL
-    for (int i = 0; i < Width; i++) lds[part * channels + column * Width + i] = sums[i];
+    for (int i = 0; i < count; i++)
+      if (part % copies == 0) lds[part / lanes * channels + kept + i] = sums[i];
     __syncthreads();
-    const auto keep = [&](int c, float sum) { store(args, image, first + c, sum); };
+    const auto keep = [&](int c, Sum sum) { store(mean, image, first + c, sum); };
     if constexpr (cluster == 1) {
       join_parts<channels>(lds, keep);
     } else {
       // Where the first part's is, which no other thread reads.
-      join_parts<channels>(lds, [&](int c, float sum) { lds[c] = sum; });
+      join_parts<channels>(lds, [&](int c, Sum sum) { lds[c] = sum; });
       join_shares<cluster, threads>(lds, channels, rank(), threadIdx.x, keep);
     }
   }

@@ -183,17 +183,23 @@ inline int launch(int blocks, int threads, int wavefront, int cluster, Body body
   return ran ? 0 : 1;
 }
 
+// The value of the thread `source` of the wavefront.
+template <class T>
+T shuffle(T value, int source, int site) {
+  memcpy(&device.fibers[device.current].given, &value, sizeof(T));
+  yield(Waits::at_shuffle, site);
+  T result;
+  memcpy(&result, &device.shuffled[source], sizeof(T));
+  return result;
+}
 template <class T>
 T shuffle_down(T value, int by, int width, int site) {
-  Device &d = device;
-  const int thread = d.current;
-  memcpy(&d.fibers[thread].given, &value, sizeof(T));
-  yield(Waits::at_shuffle, site);
-  const int lane = thread % d.wavefront;
-  const int source = lane % width + by < width ? thread + by : thread;
-  T result;
-  memcpy(&result, &d.shuffled[source], sizeof(T));
-  return result;
+  const int thread = device.current, lane = thread % device.wavefront;
+  return shuffle(value, lane % width + by < width ? thread + by : thread, site);
+}
+template <class T>
+T shuffle_xor(T value, int by, int site) {
+  return shuffle(value, device.current ^ by, site);
 }
 
 // Looks at what other threads change until it is so: between two looks all others go on.
@@ -243,3 +249,4 @@ inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
   dscore::emulation::yield(dscore::emulation::Waits::at_barrier, __LINE__)
 #define DSCORE_SHFL_DOWN(value, by, width) \
   dscore::emulation::shuffle_down(value, by, width, __LINE__)
+#define DSCORE_SHFL_XOR(value, by) dscore::emulation::shuffle_xor(value, by, __LINE__)

@@ -129,15 +129,29 @@ __device__ __attribute__((convergent)) inline void __syncthreads() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
-__device__ __attribute__((convergent)) inline float __shfl_down(float value, unsigned by,
-                                                                int width) {
-  const int lane = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
-  const int from = (lane & (width - 1)) + static_cast<int>(by) >= width ? lane : lane + by;
+__device__ inline int dscore_lane() {
+  return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
+}
+// The word that a lane has.
+template <class Word>
+__device__ __attribute__((convergent)) inline Word dscore_shuffled(Word value, int from) {
+  static_assert(sizeof(Word) == sizeof(int), "words");
   int bits;
   __builtin_memcpy(&bits, &value, sizeof bits);
   bits = __builtin_amdgcn_ds_bpermute(from * 4, bits);
   __builtin_memcpy(&value, &bits, sizeof value);
   return value;
+}
+template <class Word>
+__device__ __attribute__((convergent)) inline Word __shfl_down(Word value, unsigned by,
+                                                               int width) {
+  const int lane = dscore_lane();
+  return dscore_shuffled(
+      value, (lane & (width - 1)) + static_cast<int>(by) >= width ? lane : lane + by);
+}
+template <class Word>
+__device__ __attribute__((convergent)) inline Word __shfl_xor(Word value, int by) {
+  return dscore_shuffled(value, dscore_lane() ^ by);
 }
 
 namespace dscore {

@@ -29,8 +29,8 @@ extern "C" {
 #include <hip/hip_runtime.h>
 #endif
 
-// The value of the lane `by` further on in the segment of `width`, past its end one's own; all
-// lanes of the wavefront take part.
+// The value of the lane `by` further on in the segment of `width`, past its end one's own, and of
+// the lane whose number differs by the bit `by`; all lanes of the wavefront take part.
 #if defined(DSCORE_HOST)
 #define DSCORE_UNROLL
 #define DSCORE_ROLLED
@@ -39,8 +39,10 @@ extern "C" {
 #define DSCORE_ROLLED _Pragma("unroll 1")
 #if defined(__CUDACC__)
 #define DSCORE_SHFL_DOWN(value, by, width) __shfl_down_sync(0xffffffffu, value, by, width)
+#define DSCORE_SHFL_XOR(value, by) __shfl_xor_sync(0xffffffffu, value, by)
 #else
 #define DSCORE_SHFL_DOWN(value, by, width) __shfl_down(value, by, width)
+#define DSCORE_SHFL_XOR(value, by) __shfl_xor(value, by)
 #endif
 #endif
 

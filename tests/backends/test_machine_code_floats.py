@@ -78,6 +78,20 @@ def test_sums_products_and_multiply_adds_are_rounded_once(a, b, c):
         n: rounded(exact) for n, exact in wanted.items()}
 
 
+@given(SINGLES, SINGLES, SINGLES)
+@settings(max_examples=100)
+def test_a_multiply_add_of_two_roundings_takes_denormals_for_zeros(a, b, c):
+    def flushed(value):
+        return 0.0 if abs(value) < 2.0**-126 else value
+
+    after = run("v_mad_f32 v4, -v1, v2, v3", {n: np.full(LANES, bits(value))
+                                              for n, value in ((1, a), (2, b), (3, c))})
+    product = flushed(rounded(-Fraction(flushed(a)) * Fraction(flushed(b))))
+    wanted = product if math.isinf(product) else flushed(
+        rounded(Fraction(product) + Fraction(flushed(c))))
+    assert float(after.vf[4][0, 5]) == wanted
+
+
 def test_a_multiply_add_next_to_the_middle_of_two_floats_is_rounded_by_its_exact_rest():
     # 2^-24 - 2^-70 times an odd multiple of the unit: the sum's float64 is just the middle.
     almost = (1 + 2.0**-23) * 2.0**-24, 1 - 2.0**-23

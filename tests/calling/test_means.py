@@ -7,11 +7,11 @@ from emulated_gpus import Tensor, emulated_gpus
 import dscore
 from dscore.algorithms.direct import DirectTiling
 from dscore.backends.emulated import EmulatedBackend
-from dscore.calling.means import mean_call, mean_problem
+from dscore.calling.means import integer_operands, mean_call, mean_problem
 from dscore.checking import bound
 from dscore.checking.check import check_plan
 from dscore.core.backend import backend
-from dscore.core.errors import InfeasibleError
+from dscore.core.errors import InfeasibleError, SpecError
 from dscore.core.token import parse_problem, problem_token
 
 MISSING = EmulatedBackend().missing()
@@ -58,6 +58,34 @@ def test_arrays_on_a_gpu(monkeypatch):
             assert y.shape == ((2, 24, 1, 1) if keep else (2, 24))
             assert np.allclose(y.reshape(2, 24), x.mean((2, 3)), atol=1e-6)
     assert mean_call(x, True) is None  # of the host
+
+
+@needs_host
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("shape", [(2, 24, 6, 6), (1, 13, 1, 1), (2, 3, 5, 7)])
+def test_int8_arrays_on_a_gpu(shape, dtype, monkeypatch):
+    x = np.random.default_rng(0).integers(-128, 128, shape, np.int8)
+    pixels = shape[2] * shape[3]
+    sums = (x.astype(np.int64) + 7).sum((2, 3)).astype(np.float32)
+    wanted = (sums * np.float32(0.3 * (1 / pixels))).astype(dtype)
+    with emulated_gpus(monkeypatch):
+        for last in (False, True):
+            lies = np.moveaxis(np.moveaxis(x, 1, -1).copy(), -1, 1) if last else x
+            further = integer_operands(Tensor(lies), 0.3, -7)
+            call = mean_call(Tensor(lies), True, "gpu", further, dtype)
+            y = call(Tensor(lies), *further, None).array
+            assert y.dtype == dtype
+            assert np.array_equal(y, wanted[:, :, None, None])
+        assert mean_call(Tensor(x), True, "gpu", further, "float32") is not mean_call(
+            Tensor(x), True, "gpu", further, "float16")
+
+
+@pytest.mark.parametrize(("scale", "zero_point", "message"), [
+    (0.0, 0, "x_scale must be a positive"), (1.0, 128, "x_zero_point must be an integer"),
+    (1e-38, 0, "must be a normal float32")])
+def test_scales_and_zero_points_that_int8_does_not_have_are_refused(scale, zero_point, message):
+    with pytest.raises(SpecError, match=message):
+        integer_operands(np.zeros((1, 2, 3, 3), np.int8), scale, zero_point)
 
 
 @pytest.mark.parametrize(("shape", "dtype", "layout"), [

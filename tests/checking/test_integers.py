@@ -28,15 +28,18 @@ def test_the_shipped_result_is_that_of_pythons_integers(case):
     wanted = bound.expected(problem, *inputs)
     assert wanted.arithmetic == "exact"
     assert not wanted.bound.any()
-    exact = integer_oracle.direct(problem, *inputs)
+    by_python = integer_oracle.means if problem.operation == "mean" else integer_oracle.direct
+    exact = by_python(problem, *inputs)
     assert np.array_equal(wanted.y, exact.astype(np.float64))
     assert bound.compare(exact, wanted).ok
 
 
-@pytest.mark.parametrize("form", ["", "_outfloat32_bias", "_outfloat16_nhwc_bias_relu6"])
-def test_results_on_pytorch_are_the_same(form):
+@pytest.mark.parametrize("token", [
+    LAYER, LAYER + "_outfloat32_bias", LAYER + "_outfloat16_nhwc_bias_relu6",
+    "mean_n2c6h5w7_o6k1_int8_outfloat16_nhwc", "mean_n2c6h5w7_o6k1_int8_outfloat32"])
+def test_results_on_pytorch_are_the_same(token):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    problem = parse_problem(LAYER + form)
+    problem = parse_problem(token)
     inputs = bound.sample(problem, 3)
     tensors = [None if one is None else torch.from_numpy(one) for one in inputs]
     wanted = bound.expected(problem, *inputs)
@@ -73,7 +76,7 @@ def test_drawn_results_have_ties_and_reach_past_the_range():
 def test_planted_faults_are_caught_and_reproduced(fault, token):
     """By the run of conformance, and on the layer that is named beside the fault."""
     name = f"faulty_integers:{fault}"
-    report = conformance.conformance(name, examples=60, algorithms=("direct",))
+    report = conformance.conformance(name, examples=60, algorithms=("direct",), dtype="int8")
     [failure] = report.failures
     assert failure.plan.problem.spec.dtype == "int8"
     assert "_int8" in failure.reproduce

@@ -69,7 +69,7 @@ FAULTS = {
     "pixels of the neighbour": (
         ROUNDS, KERNEL, "first_at + r * shares;", "first_at + r * parts;", "WRONG"),
     "a block's parts not joined": (
-        FEW, KERNEL, "join_parts<channels>(lds, [&](int c, float sum) { lds[c] = sum; });", "",
+        FEW, KERNEL, "join_parts<channels>(lds, [&](int c, Sum sum) { lds[c] = sum; });", "",
         "WRONG"),
     "the last part of a run left out": (
         RUNS, KERNEL, "for (int i = 1; i < of_run; i++)", "for (int i = 1; i < of_run - 1; i++)",

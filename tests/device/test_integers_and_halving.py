@@ -43,6 +43,20 @@ def test_int8_beside_its_peers(torch, batch):
             assert row.sets * row.bytes > 3 * HIP.device().l2_bytes
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_means_of_int8_are_those_of_the_host(torch, dtype):
+    from dscore.torch.quantize_pooling import MeanOfPixels
+
+    for shape in ((2, 32, 112, 112), (3, 72, 28, 28), (1, 1152, 7, 7), (2, 36, 9, 9), (2, 5, 3, 1)):
+        q = torch.randint(-128, 128, shape, dtype=torch.int8)
+        q[:, ::3], q[:, 1::3] = -128, 127
+        mean = MeanOfPixels(0.02, 101).to(getattr(torch, dtype))
+        wanted = mean(q)
+        mean.cuda()
+        for layout in (torch.contiguous_format, torch.channels_last):
+            assert torch.equal(mean(q.cuda().contiguous(memory_format=layout)).cpu(), wanted)
+
+
 def test_a_brief_timing_agrees_with_a_long_one(torch):
     runner = TorchRunner(torch, HIP.device(), 0)
     plan = dscore.plan_for("P13_float16_nhwc", HIP.device())

@@ -35,6 +35,16 @@ def direct(problem, x, w, bias, multiplier, points, *further):
     return y.transpose(0, 2, 3, 1) if spec.layout == "nhwc" else y
 
 
+def means(problem, x, multiplier, zero_point):
+    """The mean of each image and channel, of its operand's type."""
+    x = x.transpose(0, 3, 1, 2) if problem.spec.layout == "nhwc" else x
+    y = np.empty(x.shape[:2], problem.spec.out_element.numpy)
+    for at in itertools.product(*map(range, y.shape)):
+        total = sum(int(one) - int(zero_point[0]) for one in x[at].ravel())
+        y[at] = of_sum(total, multiplier[0], (), problem.spec)
+    return y
+
+
 def _sum(problem, x, w, at, zero):
     spec, (top, _, left, _), total = problem.spec, problem.padding, 0
     image, out, row, column = at

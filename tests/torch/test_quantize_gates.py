@@ -62,11 +62,11 @@ class Launches(TorchDispatchMode):
 
 
 def on_the_way(seen):
-    """What runs between the mean, the first layer of int8 with floats for results, and the next."""
-    is_int8 = ["quantized_conv2d" in name for name, _ in seen]
-    mean = next(at for at, (_, dtype) in enumerate(seen)
-                if is_int8[at] and dtype is not torch.int8)
-    return seen[mean:is_int8.index(True, mean + 1)]
+    """What runs from the first mean on up to the next layer of int8."""
+    mean, *_ = [at for at, (name, _) in enumerate(seen) if "quantized_mean" in name]
+    layer = next(at for at, (name, _) in enumerate(seen)
+                 if at > mean and "quantized_conv2d" in name)
+    return seen[mean:layer]
 
 
 def runs(model, x):
@@ -91,7 +91,7 @@ def test_nothing_is_converted_between_mean_and_scale(quantized, dtype):
     short = copy.deepcopy(quantized).to(dtype)
     seen = runs(short, BATCHES[0].to(dtype))
     between = on_the_way(seen)
-    assert sum("conv" in name for name, _ in between) == 3  # the mean and the gate's two layers
+    assert sum("conv" in name for name, _ in between) == 2  # the gate's two layers
     assert {one for _, one in between} == {torch.float32}
     assert not [name for name, _ in between if "_to_copy" in name]
     assert [name for name, _ in seen if "_to_copy" in name]  # as behind the last mean
@@ -143,6 +143,9 @@ def test_kernels_are_prepared_for_the_types_that_run(monkeypatch):
     monkeypatch.setattr(Setting, "prepare", lambda self, problems: prepared.extend(problems))
     quantize(model_of().half(), [batch.half() for batch in BATCHES])
     assert [one.spec.dtype for one in prepared if one.spec.dtype != "int8"] == ["float32"] * 2
+    means = [one.spec for one in prepared if one.operation == "mean"]
+    assert [(one.out_dtype, one.layout) for one in means] == [("float32", "nhwc"),
+                                                             ("float16", "nhwc")]
 
 
 def test_a_half_model_is_copied_saved_and_loaded(quantized):

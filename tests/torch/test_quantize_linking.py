@@ -52,16 +52,17 @@ def test_a_linked_program_computes_the_same(model, launches):
 
 
 @torch.no_grad()
-def test_what_passes_between_layers_is_no_tensor(launches, monkeypatch):
-    model = model_of()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_what_passes_between_layers_is_no_tensor(dtype, launches, monkeypatch):
     made, make = [], torch.empty_strided
     monkeypatch.setattr(torch, "empty_strided", lambda shape, *rest, **options: (
         made.append(tuple(shape)) or make(shape, *rest, **options)))
-    link(model)
+    model, x = model_of().to(dtype), images().to(dtype)
+    link(model, x)
     made.clear()
     launches.clear()
-    model(images())
-    assert launches == ["quantise", *["conv"] * 9]
+    model(x)
+    assert launches == ["quantise", *["conv"] * 3, "mean", *["conv"] * 4, "mean"]
     arena, mean = made
     assert (len(arena), mean) == (1, (2, 16))  # which the linear layer takes
 

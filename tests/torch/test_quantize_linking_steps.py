@@ -155,9 +155,10 @@ def test_what_launches_read_stays_in_memory(launches):
     model = model_of()
     link(model)
     means = [one for one in model.modules() if isinstance(one, MeanOfPixels)]
-    filters = [weakref.ref(one) for mean in means for one in mean._filters.values()]
+    constants = [weakref.ref(one) for mean in means for both in mean._constants.values()
+                 for one in both]
     for mean in means:
-        mean._filters.clear()
+        mean._constants.clear()
     gc.collect()
-    assert filters
-    assert all(one() is not None for one in filters)
+    assert constants
+    assert all(one() is not None for one in constants)

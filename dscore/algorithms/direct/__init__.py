@@ -20,6 +20,7 @@ from dscore.core.problem import ConvProblem
 from dscore.core.spec import LAYOUTS
 from dscore.core.tiling import Tiling
 from dscore.ops import output_of
+from dscore.ops.mean import MOST_PIXELS
 
 _THREAD_C = (1, 2, 4, 8, 16, 32)
 # Loops that hipcc was seen to unroll at most, of which it loads all inputs first: over a filter of
@@ -117,9 +118,15 @@ class Direct(Algorithm):
         if problem.operation not in _OF_IMAGES:
             return ()
         spec, plain = problem.spec, problem.y_shape == problem.x_shape
-        if spec.element.exact or not (plain and spec.kind == "pointwise"):
+        of_integers = problem.operation == "mean" and spec.out_dtype is not None
+        if (spec.element.exact and not of_integers) or not (plain and spec.kind == "pointwise"):
+            wanted = "floats" + ", or int8 with a result of floats" * (problem.operation == "mean")
             return (Violation("E-KIND", f"layer of {problem.operation}", spec.kind,
-                              "floats, 1x1, of as many channels and pixels"),)
+                              f"{wanted}; 1x1, of as many channels and pixels"),)
+        pixels = problem.height * problem.width
+        if spec.element.exact and pixels > MOST_PIXELS:
+            return (Violation("E-SUM", "pixels of a mean of int8", f"{pixels:,}",
+                              f"{MOST_PIXELS:,}, whose sum an int32 holds"),)
         return ()
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:

@@ -36,7 +36,8 @@ def problems(draw: Any, template: Template) -> ConvProblem:
     """Dense and grouped layers."""
     t = template.tiling
     if dict(template.options)["operation"] in ("quantise", "mean"):
-        channels = draw(st.integers(1, 40))
+        # Of vectors of 16, 8 and 4 elements, and of none.
+        channels = draw(st.integers(1, 40) | st.sampled_from((16, 24, 32, 36, 48)))
         return problem_around(draw, template.spec(channels, channels, 1, 0),
                               (draw(st.integers(1, 9)), draw(sizes(8, 17))))
     groups = 1 if dict(template.options).get("scaled") else draw(st.integers(1, 3))

@@ -16,9 +16,10 @@ from dscore.algorithms.base import COMPILER_REGISTERS, Footprint
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.algorithms.registers import launchable
 from dscore.core.device import Device
-from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
+from dscore.core.numerics import WORD_BYTES
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
+from dscore.core.spec import ConvSpec
 
 _VECTOR_BYTES = 16
 _MOST_THREADS = 512
@@ -27,16 +28,32 @@ _LOADS = 8
 # Blocks that are to be there for each CU before a block takes more planes, or vectors.
 _BLOCKS = {"nchw": 8, "nhwc": 2}
 _COMPILED = 32
-# Vectors of channels at least, so that whole sectors of memory are read.
+_SECTOR_BYTES = 32
+# Vectors of channels of a block, at least, where these are single elements.
 _LEAST_VECTORS = 2
+# Instructions for an element of a vector: a conversion and an addition of floats count as one; of
+# bytes (hip_src/direct/mean_sums.hpp) a word takes one where they are added to one sum, and two and
+# a half to four.
+_OF_BYTES = {"nchw": 1 / 4, "nhwc": 5 / 8}
 
 
 def vector_of(problem: ConvProblem) -> int:
-    """Elements that a load has: of a plane, or of the channels that lie last."""
+    """Elements that a load has: of a plane, or of the channels that lie last.
+
+    Where these are not of whole vectors it is one; of bytes half a vector, or a word.
+    """
     spec = problem.spec
     side = spec.in_channels if spec.layout == "nhwc" else problem.height * problem.width
     vector = _VECTOR_BYTES // spec.element.bytes
-    return 1 if side % vector else vector
+    narrower = (vector // 2, WORD_BYTES) if spec.element.exact else ()
+    return next((one for one in (vector, *narrower) if side % one == 0), 1)
+
+
+def lanes_of(problem: ConvProblem, thread_c: Count, wavefront: int) -> Count:
+    """Lanes of a wavefront that have the same vector of channels and add their sums by shuffles:
+    of integers, whose order of additions is no matter."""
+    joins = of_vectors(problem) and problem.spec.element.exact
+    return np.where(joins & (wavefront % thread_c == 0), wavefront // thread_c, 1)
 
 
 def columns(problem: ConvProblem, device: Device) -> SimpleNamespace:
@@ -63,8 +80,8 @@ def _of_planes(problem: ConvProblem, device: Device) -> tuple[int, int, int]:
 
 def _of_vectors(problem: ConvProblem, device: Device) -> tuple[int, int, int]:
     vectors = ceil_div(problem.spec.in_channels, vector_of(problem))
-    enough = _BLOCKS["nhwc"] * device.compute_units
-    columns = next(c for c in (32, 16, 8, 4, 2) if c == _LEAST_VECTORS or (
+    enough, least = _BLOCKS["nhwc"] * device.compute_units, _least_vectors(problem)
+    columns = next(c for c in (32, 16, 8, 4, 2) if c == least or (
         c <= _power(vectors) and problem.batch * ceil_div(vectors, c) >= enough))
     pixels = ceil_div(problem.height * problem.width, _LOADS)
     threads = _threads(columns * _power(pixels), device)
@@ -73,6 +90,12 @@ def _of_vectors(problem: ConvProblem, device: Device) -> tuple[int, int, int]:
     room = max(enough // (problem.batch * ceil_div(vectors, columns)), 1)
     rounds = ceil_div(pixels, max(threads // columns, 1))
     return threads, columns, power_of_two_within(room, min(device.cluster_blocks, _power(rounds)))
+
+
+def _least_vectors(problem: ConvProblem) -> int:
+    """Vectors of channels of a block at least, so that whole sectors of memory are read."""
+    vector = vector_of(problem)
+    return _LEAST_VECTORS if vector == 1 else _SECTOR_BYTES // (vector * problem.spec.element.bytes)
 
 
 def _power(count: int) -> int:
@@ -96,28 +119,38 @@ def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
     last, element = spec.layout == "nhwc", spec.element.bytes
     waves = ceil_div(t.threads, wavefront)
     tile = t.thread_c * (vector if last else 1)
-    held = t.threads * (_VECTOR_BYTES // element) if last else waves * t.thread_c
+    lanes = lanes_of(problem, t.thread_c, wavefront)
+    held = t.threads // lanes * (_VECTOR_BYTES // element) if last else waves * t.thread_c
     blocks = t.cluster * problem.batch * ceil_div(spec.in_channels, tile)
     loads = ceil_div(pixels * tile, t.cluster * t.threads * vector)
     return Footprint(
-        threads=t.threads, waves=waves, lds_bytes=ACCUMULATOR.bytes * held,
-        registers=_held(t, last) + COMPILER_REGISTERS,
+        threads=t.threads, waves=waves, lds_bytes=spec.element.sums.bytes * held,
+        registers=_held(problem, t) + COMPILER_REGISTERS,
         blocks=blocks, utilisation=problem.batch * spec.in_channels * pixels / (
             blocks * t.threads * loads * vector),
-        fmas=loads * vector, operand_loads=loads,
-        global_bytes=element * tile * (ceil_div(pixels, t.cluster) + 1), steps=1 + loads / 4)
+        fmas=loads * vector * _work_of(spec, vector), operand_loads=loads,
+        global_bytes=tile * (element * ceil_div(pixels, t.cluster) + spec.out_element.bytes),
+        steps=1 + loads / 4)
+
+
+def _work_of(spec: ConvSpec, vector: int) -> float:
+    """Instructions for an element."""
+    return _OF_BYTES[spec.layout] if spec.element.exact and vector > 1 else 1
 
 
 def registers(problem: ConvProblem, t: Any, device: Device) -> Count:
     """What compilers want: of several rounds of loads they make the addresses, too."""
-    wanted = _COMPILED + 2 * _held(t, problem.spec.layout == "nhwc")
+    wanted = _COMPILED + 2 * _held(problem, t)
     return np.minimum(wanted, launchable(device, ceil_div(t.threads, device.wavefront)))
 
 
-def _held(t: Any, last: bool) -> Count:
+def _held(problem: ConvProblem, t: Any) -> Count:
     """Sums, and the vectors that are under way."""
     under_way = _LOADS * _VECTOR_BYTES // WORD_BYTES
-    return _VECTOR_BYTES // 2 + under_way + 0 * t.thread_c if last else t.thread_c + under_way
+    if problem.spec.layout == "nchw":
+        return t.thread_c + under_way
+    sums = _VECTOR_BYTES if problem.spec.element.exact else _VECTOR_BYTES // 2
+    return sums + under_way + 0 * t.thread_c
 
 
 def overhangs(problem: ConvProblem, t: Any) -> bool:
