@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
 from importlib.resources import files
+from itertools import product
 from typing import Any
 
 from dscore.algorithms.registry import case_of, require_runs, tiling_from

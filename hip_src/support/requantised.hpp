@@ -1,7 +1,7 @@
 // The epilogue of layers of int8 (docs/int8.md): from sums of int32 to results of int8, or floats.
 #pragma once
 
-#include "support/integers.hpp"
+#include "support/byte_scaling.hpp"
 
 namespace dscore {
 
@@ -34,37 +34,6 @@ struct QuantisedArguments : QuantisedOperands,
   void *out;
 };
 
-// A product as an integer between bounds, less its zero point, in the lowest bits. It is clamped
-// first: the bounds are integers, so that it is the same as to clamp what it is rounded to, and an
-// integer has no room for any product. Beside 1.5 * 2^23 floats are integers: the sum with that
-// rounds as rint does, to the nearest and of two to the even one, and its lowest bits are the
-// integer. No sum follows the product at once that a compiler could contract it with.
-__device__ inline int32_t nearest_within(float product, float low, float high) {
-  const float clamped = between(product, low, high);
-  return bits_as<int32_t>(clamped + 0x1.8p23f);
-}
-
-// Two results as float16, of which the lowest bits are theirs: integers beside 1024 or 1536 are
-// whole places of it. What is added to them, and both bounds of what it is added to, are less than
-// 2048 from 0, so that float16 has them, and what is past its range is clamped as well.
-struct HalfPoints {
-#if defined(DSCORE_HALVES)
-  Word low, high, added;
-  static __device__ inline HalfPoints of(float low, float high, float added) {
-    return {word_of<float16>(low, low), word_of<float16>(high, high),
-            word_of<float16>(added, added)};
-  }
-  __device__ inline Word pair(float first, float second) const {
-    return within(word_of<float16>(nearest(first), nearest(second)));
-  }
-  __device__ inline Word within(Word two) const {
-    return sum_of_halves(lesser_halves(greater_halves(two, low), high), added);
-  }
-#else
-  static __device__ inline HalfPoints of(float, float, float) { return {}; }
-#endif
-};
-
 // Of the results: their zero point, and the bounds of what is added to it, as floats; the same for
 // two at a time; the residuals, what these count from and are multiplied by; a table.
 struct Points {
@@ -74,74 +43,6 @@ struct Points {
   int32_t residual_zero;
   float residual_multiplier;
   const int8_t *residual, *table;
-};
-
-// What makes x of the given integers, by a factor for each image and channel: of float16, so that
-// its product with a difference of two bytes is exact.
-struct ByteScaling {
-  const float *scales;
-  float multiplier, low, high;
-  int32_t from, to;
-  HalfPoints halves;
-  Word zero;  // what makes differences of numbers beside 1024, twice
-
-  __device__ inline ByteScaling(const float *scales_, float multiplier_, int32_t from_, int32_t to_)
-      : scales(scales_), multiplier(multiplier_), low(static_cast<float>(-128 - to_)),
-        high(static_cast<float>(127 - to_)), from(from_), to(to_),
-        halves(HalfPoints::of(beside + low, beside + high, static_cast<float>(to_))),
-        zero(twice(-1024.0f - 128.0f - static_cast<float>(from_))) {}
-
-  // Factors of two channels by their scales.
-  __device__ inline Word factors(float first, float second) const {
-    return held_halves(first * multiplier, second * multiplier);
-  }
-  __device__ inline int8_t apply(int8_t given, float factor) const {
-    const float product = static_cast<float>(given - from) * factor;
-    return static_cast<int8_t>(nearest_within(product, low, high) + to);
-  }
-  __device__ inline int8_t scaled(int8_t given, float scale) const {
-    return apply(given, half_of(factors(scale, scale), 0));
-  }
-  // Four bytes by the factors of each two.
-  __device__ inline Word apply(Word four, const Pack<Word, 2> &by) const {
-#if defined(DSCORE_HALVES)
-    // A byte and 128 is the lower byte of a float16 from 1024 on. Beside 1536 float16 are integers,
-    // of which the lower bytes are the results.
-    const Word bytes = four ^ 0x80808080u, of_1024 = 0x64646464u;
-    Word pairs[2] = {permuted(bytes, of_1024, selector(0, 4, 1, 4)),
-                     permuted(bytes, of_1024, selector(2, 4, 3, 4))};
-    DSCORE_UNROLL
-    for (int i = 0; i < 2; i++)
-      pairs[i] = halves.within(
-          fused_halves(sum_of_halves(pairs[i], zero), by.at[i], twice(beside)));
-    return bits_as<Word>(lowest_bytes<4>(pairs));
-#else
-    auto bytes = bits_as<Pack<int8_t, 4>>(four);
-    DSCORE_UNROLL
-    for (int i = 0; i < 4; i++) bytes.at[i] = apply(bytes.at[i], half_of(by.at[i / 2], i % 2));
-    return bits_as<Word>(bytes);
-#endif
-  }
-  // Bytes side by side, each by the scale of its channel.
-  template <int Count, class ScaleOf>
-  __device__ inline Pack<int8_t, Count> scaled(Pack<int8_t, Count> given, ScaleOf scale_of) const {
-    if constexpr (Count % 4 == 0) {
-      auto words = bits_as<Pack<Word, Count / 4>>(given);
-      DSCORE_UNROLL
-      for (int i = 0; i < Count; i += 4)
-        words.at[i / 4] = apply(words.at[i / 4], {{factors(scale_of(i), scale_of(i + 1)),
-                                                   factors(scale_of(i + 2), scale_of(i + 3))}});
-      return bits_as<Pack<int8_t, Count>>(words);
-    } else {
-      DSCORE_UNROLL
-      for (int i = 0; i < Count; i++) given.at[i] = scaled(given.at[i], scale_of(i));
-      return given;
-    }
-  }
-
- private:
-  static constexpr float beside = 1536.0f;
-  static __device__ inline Word twice(float value) { return word_of<float16>(value, value); }
 };
 
 // Entries of a table: the numbers that results have in it.

@@ -19,6 +19,15 @@
 
 namespace dscore {
 
+// A number of which a compiler knows nothing: what follows from it is made where it is needed, and
+// does not take registers from one round of a loop to the next.
+__device__ inline int made_anew(int number) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(number));
+#endif
+  return number;
+}
+
 // Has a value computed here: hipcc would put off the sums of all rows of a thread to the last, and
 // hold all of these in registers.
 __device__ inline void settle(float &value) {

@@ -64,7 +64,8 @@ struct TileResults {
                               int first_m, int row, int first) const {
     typename Roles::template Beside<together> beside[read_at_once];
     typename Roles::template Added<together> added[read_at_once][2];
-    each_run(first, [&](int i, int, int channel) {
+    const int columns = made_anew(Roles::n(block.s));
+    each_run(first, columns, [&](int i, int, int channel) {
       beside[i] = Roles::template beside<t>(args, channel, block.column_values(group),
                                             channel - block.first_n);
       DSCORE_UNROLL
@@ -72,7 +73,7 @@ struct TileResults {
         added[i][half] = Roles::template added_to<together>(
             args, block.s, first_m + row + half * 8, channel, points);
     });
-    each_run(first, [&](int i, int at, int channel) {
+    each_run(first, columns, [&](int i, int at, int channel) {
       DSCORE_UNROLL
       for (int half = 0; half < 2; half++) {
         Sum own[together];
@@ -91,13 +92,13 @@ struct TileResults {
   // made of the last ones, and not written: a branch around each would have activations wait for
   // one another.
   template <class Take>
-  __device__ void each_run(int first, Take take) const {
+  __device__ void each_run(int first, int n, Take take) const {
     DSCORE_UNROLL
     for (int i = 0; i < read_at_once; i++) {
       if (first + i >= of_lane) continue;
-      const int n = Roles::n(block.s);
       const int at = block.first_n + (first + i) * wide + lane % lanes * together;
-      take(i, at, n % t::tile_n == 0 || at < n ? at : n - together);
+      const bool there = Roles::n(block.s) % t::tile_n == 0 || at < n;
+      take(i, at, there ? at : n - together);
     }
   }
   // Where a result lies in LDS.

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "support/matrix_units.hpp"
-#include "support/requantised.hpp"
+#include "support/byte_scaling.hpp"
 #include "warpgroup_gemm/shape.hpp"
 
 namespace dscore {

@@ -19,8 +19,8 @@ int map_operand(TensorMap &map, const void *at, int extent, int summed, bool acr
 
 // Kept: steps whose columns' elements stay in LDS for all tiles of rows of a block; 0 for none.
 // Spans: whether a tile's rows come as one span. Images: how many a tile of rows may be of, or, of
-// bytes, a warpgroup's rows, where they have scales, else 0. Factors: of bytes, summed elements that
-// have some in LDS, with those that fill the last step.
+// bytes, a warpgroup's rows, where they have scales, else 0. Factors: of bytes, how many summed
+// elements have some in LDS, with those that fill the last step.
 template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Cluster,
           int Spans, int Images, int Factors, int Layout, int Wavefront>
 struct WarpgroupGemmTiling {

@@ -109,9 +109,9 @@ FAULTS = {
         BESIDE, "gemm_universal/operands.hpp", """      if (!there) return;
       write_vector(lds + at, change""", "      write_vector(lds + at, change"),
     "the scaled integers counted from 0": (
-        FIRST, "support/requantised.hpp", "static_cast<float>(to_))),", "0.0f)),"),
+        FIRST, "support/byte_scaling.hpp", "static_cast<float>(to_))),", "0.0f)),"),
     "a factor that is not rounded to float16": (
-        BESIDE, "support/requantised.hpp", "half_of(factors(scale, scale), 0)",
+        BESIDE, "support/byte_scaling.hpp", "half_of(factors(scale, scale), 0)",
         "scale * multiplier"),
     "the residual added after the bounds": (
         FIRST, "support/requantised.hpp", "HalfPoints::of(read.low, read.high,",

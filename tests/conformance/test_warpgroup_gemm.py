@@ -140,9 +140,9 @@ FAULTS = {
     "factors of the image before": (
         SCALED[2], SCALES, "(image + of) * channels", "image * channels", "WRONG"),
     "bytes that count from another point": (
-        SCALED[2], "support/requantised.hpp", "-1024.0f - 128.0f", "-1024.0f - 127.0f", "WRONG"),
+        SCALED[2], "support/byte_scaling.hpp", "-1024.0f - 128.0f", "-1024.0f - 127.0f", "WRONG"),
     "factors of another pair of channels": (
-        SCALED[2], "support/requantised.hpp", "by.at[i], twice(beside)",
+        SCALED[2], "support/byte_scaling.hpp", "by.at[i], twice(beside)",
         "by.at[1 - i], twice(beside)", "WRONG"),
 }
 

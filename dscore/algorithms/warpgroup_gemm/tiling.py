@@ -153,5 +153,6 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
         results_bytes=results, handed_bytes=handed,
         lds_bytes=(ring + results + handed + of_factors
                    + barriers_of(problem, t) * BARRIER_BYTES),
-        kept=kept, images=images, factors=factors, all_steps=all_steps, steps=ceil_div(all_steps, t.parts * t.cluster),
+        kept=kept, images=images, factors=factors, all_steps=all_steps,
+        steps=ceil_div(all_steps, t.parts * t.cluster),
         tiles_m=tiles_m, blocks_m=ceil_div(tiles_m, t.repeat), tiles_n=ceil_div(sizes.n, t.tile_n))
