@@ -10,9 +10,15 @@ from dscore.core.token import parse_problem
 from dscore.tuning import shipped_hints
 
 H100, H200 = catalog.device("h100"), catalog.device("h200")
-# Of which the H200's file has a hint, and the H100's none; and the other way round.
-OF_H200 = parse_problem("n32c672h14w14_o112k1_float16_nhwc")
-OF_H100 = parse_problem("n32c24h56w56_o144k1_float16_nhwc")
+
+
+def of_the_first_alone(device, other):
+    """A problem of which the one device's file has a hint, and the other's none."""
+    problems = map(parse_problem, sorted(shipped_hints.shipped(device.name).hints))
+    return next(one for one in problems if shipped_hints.shipped(other.name).hint(one) is None)
+
+
+OF_H200, OF_H100 = of_the_first_alone(H200, H100), of_the_first_alone(H100, H200)
 
 
 def test_a_sibling_takes_what_was_timed_on_its_like():
