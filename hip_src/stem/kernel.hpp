@@ -9,6 +9,7 @@
 
 #include "stem/lanes.hpp"
 #include "stem/pixels.hpp"
+#include "support/bulk_copy.hpp"
 
 namespace dscore {
 
@@ -35,8 +36,15 @@ struct Stem : ConvKernel<T, Epilogue> {
     return ceil_div(s.out_height, t::tile_h);
   }
   // Channel tile fastest, then column tile, row tile, image.
-  static int blocks(const Shape &s) {
+  static __host__ __device__ int blocks(const Shape &s) {
     return channel_tiles(s) * column_tiles(s) * row_tiles(s) * s.batch;
+  }
+  static constexpr bool works_ahead = true;
+  static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
+    const int elements = s.batch * s.height * s.width * t::channels;
+    prefetch_share<T>(args.x, least(elements, most_ahead_bytes / t::size), blocks(s));
+    prefetch_share<T>(args.w, s.out_channels * t::filter, blocks(s));
+    prefetch_channels<Epilogue>(args, s.out_channels, blocks(s));
   }
 
   const Shape &s;
@@ -105,8 +113,20 @@ struct Stem : ConvKernel<T, Epilogue> {
                                                        const typename Epilogue::PointsOf &points,
                                                        int at) {
     if constexpr (t::exact)
-      return Epilogue::template results_of<Columns::run>(values, channels, points, at);
+      return Epilogue::template results_of_biased<Columns::run>(values, channels.multipliers,
+                                                                points, at);
     else return Epilogue::template apply_each<Columns::run>(values, args, channels.at, at);
+  }
+  // What a lane's sums begin with: of bytes biases, which wrap, less what x's zero point adds.
+  static __device__ void begin(Sum (&first)[t::columns * 2],
+                               const OfChannels (&channels)[Columns::runs]) {
+    if constexpr (t::exact) {
+      DSCORE_UNROLL
+      for (int i = 0; i < t::columns * 2; i++)
+        first[i] = static_cast<Sum>(
+            static_cast<Word>(channels[i / Columns::run].biases[i % Columns::run]) -
+            static_cast<Word>(first[i]));
+    }
   }
   // The lane's sums of two pixels of a piece.
   __device__ void store(const Arguments &args, const Sum *sums, int row, int column,
@@ -153,7 +173,8 @@ struct Stem : ConvKernel<T, Epilogue> {
     typename Lanes::Words words;
     read_filters(words, lanes, filters);
     Sum first[t::columns * 2];
-    lanes.begin(first, words, zero);
+    lanes.sum_filters(first, words, zero);
+    begin(first, channels);
     DSCORE_ROLLED
     for (int piece = wave_p; piece < t::pieces; piece += t::waves_p) {
       const int row = piece / t::pieces_w, column = piece % t::pieces_w * 16;

@@ -66,7 +66,6 @@ struct StemLanes {
     Word word = 0;
     DSCORE_UNROLL
     for (int i = 0; i < in_word; i++) {
-      if (i >= t::channels) continue;
       const int channel = least(first_channel + i, t::channels - 1);
       const T element =
           filter[channel * Layer::taps + row * Layer::kernel_w + column(part)];
@@ -105,9 +104,10 @@ struct StemLanes {
     }
   }
 
-  // What the sums of a lane's columns begin with. Those of (x - zero) * w are those of x * w less
-  // zero times those of the filters, which are products by ones.
-  __device__ void begin(Sum (&first)[t::columns * 2], const Words &filters, int zero) const {
+  // Of a lane's columns the sums of filters, which are products by ones, times x's zero point: those
+  // of (x - zero) * w are those of x * w less these. Of floats zeros.
+  __device__ void sum_filters(Sum (&of_columns)[t::columns * 2], const Words &filters,
+                              int zero) const {
     Sum sums[t::columns * 4] = {};
     if constexpr (t::exact) {
       const A ones{{0x01010101u, 0x01010101u, 0x01010101u, 0x01010101u}};
@@ -116,7 +116,7 @@ struct StemLanes {
     }
     DSCORE_UNROLL
     for (int i = 0; i < t::columns * 2; i++)
-      first[i] = static_cast<Sum>(-zero) * sums[i / 2 * 4 + i % 2];
+      of_columns[i] = static_cast<Sum>(zero) * sums[i / 2 * 4 + i % 2];
   }
 };
 

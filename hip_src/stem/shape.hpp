@@ -49,11 +49,11 @@ struct StemShape : Tiling {
   static constexpr int row_units = ceil_div(under_w + unit - 1, unit), units = rows * row_units;
   static constexpr int row_bytes = row_units * pitch;
   static constexpr int turns = ceil_div(units, t::threads);
-  // Units that a thread brings at once: what is written first would be waited for. So many loads,
-  // each of a register at least.
-  static constexpr int loads = copies * greatest(t::copy_x * size / 4, 1);
-  static constexpr int together =
-      ceil_div(turns, ceil_div(turns, greatest(least(48 / loads, turns), 1)));
+  // Units that a thread brings at once: what is written first would be waited for. So many registers
+  // and loads, whose addresses take registers as well.
+  static constexpr int unit_registers = copies * greatest(t::copy_x * size / 4, 1);
+  static constexpr int most = greatest(least(least(48 / unit_registers, 16 / copies), turns), 1);
+  static constexpr int together = ceil_div(turns, ceil_div(turns, most));
 
   // Filters in the order of memory, which come by eights.
   static constexpr int filter = t::channels * taps, filters = t::tile_n * filter;

@@ -29,9 +29,9 @@ from dscore.algorithms.stem.tiling import (
     copy_of,
     half_taps,
     has_units,
-    loads_of,
     shape_of,
     steps_of,
+    unit_registers,
 )
 from dscore.core.device import MATRIX_WAVEFRONT, Device
 from dscore.core.plan import Plan, Violation
@@ -39,9 +39,9 @@ from dscore.core.problem import ConvProblem
 
 # Rows and columns of filters: beyond it a wavefront's hardly fit in registers.
 MOST_TAPS = 8
-# Registers that nvcc takes beside filters, sums, channels' values and pixels, and at most
-# (docs/registers.md).
-_NVCC, _NVCC_MOST = 36, 60
+# Registers that nvcc takes beside filters, sums, channels' values and pixels; at most, and beside
+# the elements of filters, of which it reads many before it joins the first (docs/registers.md).
+_NVCC, _NVCC_MOST, _NVCC_ELEMENTS = 24, 56, 10
 
 
 class Stem(Algorithm):
@@ -101,7 +101,9 @@ class Stem(Algorithm):
         return _held(problem, shape_of(problem, t)) + _NVCC
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        return _held(problem, shape_of(problem, t)) + _NVCC_MOST
+        shape = shape_of(problem, t)
+        elements = 2 * steps_of(problem) * shape.columns * half_taps(problem)
+        return _held(problem, shape) + np.maximum(_NVCC_MOST, elements + _NVCC_ELEMENTS)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         return bool(problem.out_height % t.tile_h or problem.out_width % t.tile_w
@@ -139,8 +141,8 @@ def _held(problem: ConvProblem, shape: StemShape) -> Count:
     """Registers of filters, a piece's sums, what results need of their channels, and a fragment of
     pixels; or of units on their way to LDS, where these are more."""
     exact = problem.spec.element.exact
-    # Of bytes a bias, a multiplier and what a sum begins with, of each of a lane's channels.
-    of_channels = 2 * shape.columns * (3 if exact else int(problem.spec.bias))
+    # Of bytes a multiplier and what a sum begins with, of each of a lane's channels.
+    of_channels = 2 * shape.columns * (2 if exact else int(problem.spec.bias))
     filters = 2 * steps_of(problem) * shape.columns
     return np.maximum(filters + 4 * shape.columns + of_channels + FOUR,
-                      loads_of(problem) * shape.together + of_channels)
+                      unit_registers(problem) * shape.together + of_channels)

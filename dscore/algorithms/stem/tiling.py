@@ -16,8 +16,8 @@ from dscore.core.tiling import Tiling
 
 # Pixels and channels of a fragment of matrix units; channels of a pixel in LDS.
 PIECE, EIGHT, FOUR = 16, 8, 4
-# Registers of a thread for units of pixels on their way to LDS.
-_MOST_LOADS = 48
+# Registers of a thread for units of pixels on their way to LDS, and loads of these.
+_MOST_REGISTERS, _MOST_LOADS = 48, 16
 # A unit of so many bytes of LDS is followed by a vector more, by which lanes meet no bank twice.
 _CROWDED = 64
 
@@ -79,7 +79,7 @@ def unit_of(problem: ConvProblem) -> int:
 def group_of(problem: ConvProblem, t: Any) -> Count:
     """Fragments whose columns lie so that a lane's channels are neighbours."""
     whole = np.minimum(t.wave_n & -t.wave_n, FOUR * EIGHT) // EIGHT
-    return np.minimum(whole, EIGHT // problem.spec.out_element.bytes)
+    return np.clip(whole, 1, EIGHT // problem.spec.out_element.bytes)
 
 
 def halves_of(problem: ConvProblem) -> int:
@@ -143,7 +143,7 @@ def shape_of(problem: ConvProblem, t: Any) -> StemShape:
     pitch = unit_bytes + VECTOR_BYTES * (unit_bytes == _CROWDED)
     copies = unit * spec.in_channels // copy_of(problem)
     turns = ceil_div(rows * row_units, waves * MATRIX_WAVEFRONT)
-    most = np.clip(_MOST_LOADS // loads_of(problem), 1, turns)
+    most = np.clip(min(_MOST_REGISTERS // unit_registers(problem), _MOST_LOADS // copies), 1, turns)
     filters_at = _vectors(rows * row_units * pitch)
     return StemShape(
         waves=waves, columns=np.maximum(floor_div(t.wave_n, EIGHT), 1),
@@ -156,7 +156,7 @@ def shape_of(problem: ConvProblem, t: Any) -> StemShape:
         row_tiles=ceil_div(problem.out_height, t.tile_h))
 
 
-def loads_of(problem: ConvProblem) -> int:
+def unit_registers(problem: ConvProblem) -> int:
     """Registers that a unit of pixels takes on its way."""
     copy, size = copy_of(problem), problem.spec.element.bytes
     return unit_of(problem) * problem.spec.in_channels // copy * max(copy * size // 4, 1)
