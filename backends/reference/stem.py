@@ -51,9 +51,11 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     for blocks, first in batches(plan, kernel.grid, trace, kernel.allocate):
         blocks.begin()
         kernel.place(first + lane_ids(blocks.count, 1, 1))
-        kernel.stage_pixels()
         kernel.stage_filters()
-        kernel.multiply()
+        for _ in range(kernel.t.repeat):
+            kernel.stage_pixels()
+            kernel.multiply()
+            kernel.next_tile()
 
 
 class _Stem(LockstepKernel):
@@ -70,7 +72,7 @@ class _Stem(LockstepKernel):
         t, self.element = self.t, self.problem.spec.element
         shape = self.shape = shape_of(self.problem, t)
         self.tiles = tuple(int(n) for n in (shape.channel_tiles, shape.column_tiles,
-                                            shape.row_tiles))
+                                            shape.row_blocks))
         self.grid = int(np.prod(self.tiles)) * self.problem.batch
         self.waves = int(shape.waves)
         require_launch(plan, self.grid, self.waves * self.wavefront)
@@ -107,11 +109,16 @@ class _Stem(LockstepKernel):
         t, spec, (pad_top, _, pad_left, _) = self.t, self.problem.spec, self.problem.padding
         channels, columns, rows, self.image = split(block, *self.tiles)
         self.first_channel = channels * t.tile_n
-        self.left, self.top = columns * t.tile_w, rows * t.tile_h
+        self.left, self.top = columns * t.tile_w, rows * t.tile_h * t.repeat
         self.first_row = self.top * spec.stride[0] - pad_top
         first = self.left * spec.stride[1] - pad_left
         self.first_column = first // self.unit * self.unit
         self.before = first - self.first_column
+
+    def next_tile(self) -> None:
+        """Go on to the tiles below."""
+        self.top = self.top + self.t.tile_h
+        self.first_row = self.first_row + self.t.tile_h * self.problem.spec.stride[0]
 
     def place_of(self, pixel: Ints) -> Ints:
         """Elements of LDS from the beginning of a row to a pixel of it."""
@@ -242,10 +249,13 @@ def _require_kernel(plan: Plan) -> None:
     """LaunchError where the kernel does not exist, by the assertions of hip_src/stem/shape.hpp."""
     t, spec = plan.tiling, plan.problem.spec
     assert isinstance(t, StemTiling)
+    shape = shape_of(plan.problem, t)
     for wrong, what in (
             (t.tile_n % t.wave_n, "a tile is not of whole wavefronts"),
             (t.tile_w % PIECE or t.wave_n % EIGHT,
              f"a wavefront has whole fragments of {EIGHT} channels x {PIECE} pixels of a row"),
+            (t.repeat > 1 and shape.together < shape.turns,
+             "the pixels of each of several tiles come at once"),
             (spec.in_channels > FOUR or max(spec.kernel) > MOST_TAPS,
              f"a pixel has {FOUR} channels at most, a filter {MOST_TAPS} rows and columns"),
             (plan.device.wavefront != MATRIX_WAVEFRONT,

@@ -1,10 +1,10 @@
 // The first layer of a network: a dense convolution of images of up to four channels, which lie
 // side by side, on matrix units. A block brings the pixels under its tile to LDS once, each with
 // four channels, and its filters; each wavefront keeps filters in registers, and multiplies pieces
-// of 16 pixels of a row one after the other.
+// of 16 pixels of a row one after the other. Blocks have a tile each, or several.
 //
-// Order of additions of 16 bits: rows of the filter, in these taps, of these channels, all ascending;
-// then bias. Of bytes sums are exact.
+// Order of additions of 16 bits: rows of the filter, in these taps, of these channels, all
+// ascending; then bias. Of bytes sums are exact.
 #pragma once
 
 #include "stem/lanes.hpp"
@@ -35,9 +35,12 @@ struct Stem : ConvKernel<T, Epilogue> {
   static __host__ __device__ int row_tiles(const Shape &s) {
     return ceil_div(s.out_height, t::tile_h);
   }
-  // Channel tile fastest, then column tile, row tile, image.
+  static __host__ __device__ int row_blocks(const Shape &s) {
+    return ceil_div(row_tiles(s), t::repeat);
+  }
+  // Channel tile fastest, then column tile, row tiles of a block, image.
   static __host__ __device__ int blocks(const Shape &s) {
-    return channel_tiles(s) * column_tiles(s) * row_tiles(s) * s.batch;
+    return channel_tiles(s) * column_tiles(s) * row_blocks(s) * s.batch;
   }
   static constexpr bool works_ahead = true;
   static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
@@ -60,8 +63,8 @@ struct Stem : ConvKernel<T, Epilogue> {
     block /= channel_tiles(s);
     left = block % column_tiles(s) * t::tile_w;
     block /= column_tiles(s);
-    top = block % row_tiles(s) * t::tile_h;
-    image = block / row_tiles(s);
+    top = block % row_blocks(s) * t::repeat * t::tile_h;
+    image = block / row_blocks(s);
   }
 
   // The filters of the tile as they lie in memory, zeros for those past the last.
@@ -151,6 +154,31 @@ struct Stem : ConvKernel<T, Epilogue> {
     }
   }
 
+  // What results need beside a lane's sums, and what these begin with.
+  struct Beside {
+    OfChannels channels[Columns::runs];
+    typename Epilogue::PointsOf points;
+    Sum first[t::columns * 2];
+  };
+  // The wavefront's pieces of a tile in LDS whose first row is `tile_top`.
+  __device__ void multiply(const Arguments &args, const char *lds, const Lanes &lanes,
+                           const typename Lanes::Words &words, const Beside &beside,
+                           int tile_top) const {
+    DSCORE_ROLLED
+    for (int piece = wave_p; piece < t::pieces; piece += t::waves_p) {
+      const int row = piece / t::pieces_w, column = piece % t::pieces_w * 16;
+      if (s.out_height % t::tile_h != 0 && tile_top + row >= s.out_height) continue;
+      if (s.out_width % t::tile_w != 0 && left + column >= s.out_width) continue;
+      Sum sums[t::columns * 4];
+      DSCORE_UNROLL
+      for (int i = 0; i < t::columns * 4; i++) sums[i] = beside.first[i / 4 * 2 + i % 2];
+      lanes.multiply(sums, words,
+                     lds + row * Layer::stride_h * t::row_bytes +
+                         column * Layer::stride_w / t::unit * t::pitch);
+      store(args, sums, tile_top + row, left + column, beside.channels, beside.points);
+    }
+  }
+
   __device__ void run(const Arguments &args) {
     char *const lds = block_lds<char, lds_bytes>();
     T *const filters = reinterpret_cast<T *>(lds + t::filters_at);
@@ -159,34 +187,32 @@ struct Stem : ConvKernel<T, Epilogue> {
     const Lanes lanes(lane, pixels.before);
     copy_filters(filters, static_cast<const T *>(args.w));
     commit_copies();
-    OfChannels channels[Columns::runs];
-    typename Epilogue::PointsOf points;
-    int zero = 0;
-    pixels.stage(lds, thread, [&] {
-      zero = zero_of(args), points = points_of(args);
-      read_channels(channels, args);
-      pixels.fill = static_cast<Word>(zero & 0xFF) * 0x01010101u;
-    });
+    typename Pixels::Units units;
+    pixels.read(units, thread);
+    Beside beside;
+    const int zero = zero_of(args);
+    beside.points = points_of(args);
+    read_channels(beside.channels, args);
+    pixels.fill = static_cast<Word>(zero & 0xFF) * 0x01010101u;
+    pixels.stage(lds, units, thread);
     wait_copies<0>();
     __syncthreads();
 
     typename Lanes::Words words;
     read_filters(words, lanes, filters);
-    Sum first[t::columns * 2];
-    lanes.sum_filters(first, words, zero);
-    begin(first, channels);
+    lanes.sum_filters(beside.first, words, zero);
+    begin(beside.first, beside.channels);
+    const int tiles = least(t::repeat, row_tiles(s) - top / t::tile_h);
     DSCORE_ROLLED
-    for (int piece = wave_p; piece < t::pieces; piece += t::waves_p) {
-      const int row = piece / t::pieces_w, column = piece % t::pieces_w * 16;
-      if (s.out_height % t::tile_h != 0 && top + row >= s.out_height) continue;
-      if (s.out_width % t::tile_w != 0 && left + column >= s.out_width) continue;
-      Sum sums[t::columns * 4];
-      DSCORE_UNROLL
-      for (int i = 0; i < t::columns * 4; i++) sums[i] = first[i / 4 * 2 + i % 2];
-      lanes.multiply(sums, words,
-                     lds + row * Layer::stride_h * t::row_bytes +
-                         column * Layer::stride_w / t::unit * t::pitch);
-      store(args, sums, top + row, left + column, channels, points);
+    for (int tile = 0; tile < tiles; tile++) {
+      const bool more = t::repeat > 1 && tile + 1 < tiles;
+      pixels.row += t::tile_h * Layer::stride_h;
+      if (more) pixels.read(units, thread);
+      multiply(args, lds + tile % 2 * t::tile_bytes, lanes, words, beside,
+               top + tile * t::tile_h);
+      if (!more) break;
+      pixels.write(lds + (tile + 1) % 2 * t::tile_bytes, units, thread);
+      __syncthreads();
     }
   }
 };

@@ -1,8 +1,8 @@
 // The lanes of a wavefront of a first layer (stem/kernel.hpp): the fragments of filters that each
 // keeps in registers, and those of pixels that it reads from LDS.
 //
-// Lane 4 g + i holds word i of each half of a fragment's summed elements: of 16 bits two channels of
-// one of two taps, of bytes all channels of one of four.
+// Lane 4 g + i holds word i of each half of a fragment's summed elements: of 16 bits two channels
+// of one of two taps, of bytes all channels of one of four.
 #pragma once
 
 #include "stem/shape.hpp"
@@ -41,7 +41,8 @@ struct StemLanes {
 
   // `before`: pixels of LDS before the tile's first one.
   __device__ StemLanes(int lane, int before)
-      : g(lane / 4), tap(lane % 4 * 4 / t::pixel), first_channel(lane % 4 * 4 % t::pixel / t::size) {
+      : g(lane / 4), tap(lane % 4 * 4 / t::pixel),
+        first_channel(lane % 4 * 4 % t::pixel / t::size) {
     DSCORE_UNROLL
     for (int part = 0; part < t::row_halves; part++)
       DSCORE_UNROLL
@@ -104,8 +105,8 @@ struct StemLanes {
     }
   }
 
-  // Of a lane's columns the sums of filters, which are products by ones, times x's zero point: those
-  // of (x - zero) * w are those of x * w less these. Of floats zeros.
+  // Of a lane's columns the sums of filters, which are products by ones, times x's zero point:
+  // those of (x - zero) * w are those of x * w less these. Of floats zeros.
   __device__ void sum_filters(Sum (&of_columns)[t::columns * 2], const Words &filters,
                               int zero) const {
     Sum sums[t::columns * 4] = {};

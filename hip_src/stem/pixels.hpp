@@ -9,7 +9,8 @@ namespace dscore {
 template <class T, class t, class Layer, class Shape>
 struct StemPixels {
   // What comes as words stays words: of bytes nvcc would hold each in a register.
-  static constexpr int copy_bytes = t::copy_x * t::size, words = t::unit * t::channels * t::size / 4;
+  static constexpr int copy_bytes = t::copy_x * t::size;
+  static constexpr int words = t::unit * t::channels * t::size / 4;
   static constexpr bool by_words = copy_bytes % 4 == 0;
   using Part = std::conditional_t<by_words, Word, T>;
   static constexpr int parts = by_words ? copy_bytes / 4 : t::copy_x;  // of a vector
@@ -105,17 +106,23 @@ struct StemPixels {
     }
   }
 
-  // Some units are read before the first of them is written; `between` comes after the first reads.
-  template <class Between>
-  __device__ void stage(char *lds, int thread, Between between) {
+  // Some of the thread's units, which are read before the first of them is written.
+  using Units = Unit[t::together];
+  __device__ void read(Units &units, int thread, int first = 0) const {
+    DSCORE_UNROLL
+    for (int i = 0; i < t::together; i++) units[i] = read(at(first + i, thread));
+  }
+  __device__ void write(char *lds, const Units &units, int thread, int first = 0) const {
+    DSCORE_UNROLL
+    for (int i = 0; i < t::together; i++) write(lds, at(first + i, thread), units[i]);
+  }
+  // All of a tile, of which the first ones are read.
+  __device__ void stage(char *lds, Units &units, int thread) const {
+    write(lds, units, thread);
     DSCORE_ROLLED
-    for (int first = 0; first < t::turns; first += t::together) {
-      Unit units[t::together];
-      DSCORE_UNROLL
-      for (int i = 0; i < t::together; i++) units[i] = read(at(first + i, thread));
-      if (first == 0) between();
-      DSCORE_UNROLL
-      for (int i = 0; i < t::together; i++) write(lds, at(first + i, thread), units[i]);
+    for (int first = t::together; first < t::turns; first += t::together) {
+      read(units, thread, first);
+      write(lds, units, thread, first);
     }
   }
 };

@@ -5,14 +5,14 @@
 
 namespace dscore {
 
-// Channels: of an image's pixel. CopyX: elements of a row of an image that lie side by side and
-// aligned.
-template <int TileH, int TileW, int TileN, int WaveN, int WavesP, int Channels, int CopyX,
-          int Wavefront>
+// Repeat: tiles of a block, one below the other. Channels: of an image's pixel. CopyX: elements of
+// a row of an image that lie side by side and aligned.
+template <int TileH, int TileW, int TileN, int WaveN, int WavesP, int Repeat, int Channels,
+          int CopyX, int Wavefront>
 struct StemTiling {
   static constexpr int tile_h = TileH, tile_w = TileW, tile_n = TileN, wave_n = WaveN;
-  static constexpr int waves_p = WavesP, waves_n = TileN / WaveN, channels = Channels;
-  static constexpr int copy_x = CopyX, wavefront = Wavefront;
+  static constexpr int waves_p = WavesP, waves_n = TileN / WaveN, repeat = Repeat;
+  static constexpr int channels = Channels, copy_x = CopyX, wavefront = Wavefront;
   static constexpr int threads = waves_p * waves_n * Wavefront;
   // Fragments of a wavefront side by side over the channels; pieces of 16 pixels in a row of the
   // tile, and in all of it.
@@ -49,15 +49,19 @@ struct StemShape : Tiling {
   static constexpr int row_units = ceil_div(under_w + unit - 1, unit), units = rows * row_units;
   static constexpr int row_bytes = row_units * pitch;
   static constexpr int turns = ceil_div(units, t::threads);
-  // Units that a thread brings at once: what is written first would be waited for. So many registers
-  // and loads, whose addresses take registers as well.
+  // Units that a thread brings at once: what is written first would be waited for. So many
+  // registers, loads, and units, whose places take registers as well.
   static constexpr int unit_registers = copies * greatest(t::copy_x * size / 4, 1);
-  static constexpr int most = greatest(least(least(48 / unit_registers, 16 / copies), turns), 1);
+  static constexpr int most = least(least(48 / unit_registers, 12 / copies), least(8, turns));
   static constexpr int together = ceil_div(turns, ceil_div(turns, most));
 
+  // Of several tiles the next one is on its way in registers while one is multiplied, and comes to
+  // another buffer.
+  static_assert(t::repeat == 1 || together == turns, "the pixels of a tile come at once");
+  static constexpr int tile_bytes = ceil_div(rows * row_bytes, 16) * 16;
   // Filters in the order of memory, which come by eights.
   static constexpr int filter = t::channels * taps, filters = t::tile_n * filter;
-  static constexpr int filters_at = ceil_div(rows * row_bytes, 16) * 16;
+  static constexpr int filters_at = (t::repeat > 1 ? 2 : 1) * tile_bytes;
   static constexpr int lds_bytes = filters_at + ceil_div(filters * size, 16) * 16;
 
   // Where a pixel of a row lies, counted from its first unit.

@@ -48,7 +48,10 @@ FLOATS = [planned(*row) for row in (
     ("n2c3h9w9_o24k2x1s2_bfloat16_nhwc_hardswish", 2, 16, 24, 24, 2),
     ("n1c3h14w24_o64k7s2p3_float16_nhwc", 2, 16, 64, 16, 1),
     ("n1c3h13w24_o8k8x6s2p3d1x2_float16_nhwc", 2, 16, 8, 8, 1),
-    ("n1c3h10w12_o16k5p2d2_float16_nhwc", 4, 16, 16, 16, 3))]
+    ("n1c3h10w12_o16k5p2d2_float16_nhwc", 4, 16, 16, 16, 3),
+    # Several tiles of a block, of which the last one has fewer, or rows past the image.
+    ("n2c3h27w32_o32k3s2p1_float16_nhwc_bias", 3, 16, 32, 32, 2, 2),
+    ("n1c4h10w18_o16k3p1_bfloat16_nhwc", 1, 32, 16, 16, 2, 4))]
 BYTES = [planned(*row) for row in (
     ("n2c3h9w16_o32k3s2p1_int8_nhwc_bias", 2, 16, 32, 32, 2),
     ("n1c3h9w10_o32k3p1_int8_nhwc_bias_table_residual", 2, 16, 32, 32, 2),
@@ -56,7 +59,8 @@ BYTES = [planned(*row) for row in (
     ("n1c2h9w20_o40k3s3p1_int8_nhwc_bias", 2, 16, 64, 64, 1),
     ("n1c4h11w14_o24k2x4p1d2_int8_nhwc_outfloat16_bias_relu", 2, 16, 24, 24, 2),
     ("n1c2h11w14_o16k2x6s2p3_int8_nhwc_outfloat32_bias", 2, 16, 16, 16, 1),
-    ("n1c3h14w24_o64k7s2p3_int8_nhwc", 2, 16, 64, 32, 1))]
+    ("n1c3h14w24_o64k7s2p3_int8_nhwc", 2, 16, 64, 32, 1),
+    ("n1c3h19w32_o32k3p1_int8_nhwc_bias", 2, 16, 32, 32, 2, 4))]
 
 
 @needs_host
@@ -71,7 +75,7 @@ def test_the_reference_is_right(plan):
     assert accuracy.ok, str(accuracy)
 
 
-FIRST, ODD, RESIDUAL, ZERO = FLOATS[0], FLOATS[3], BYTES[1], BYTES[0]
+FIRST, ODD, RESIDUAL, ZERO, SEVERAL = FLOATS[0], FLOATS[3], BYTES[1], BYTES[0], FLOATS[9]
 KERNEL, PIXELS, LANES = "stem/kernel.hpp", "stem/pixels.hpp", "stem/lanes.hpp"
 # The plan, the file and its source as it is, and with its fault.
 FAULTS = {
@@ -86,7 +90,7 @@ FAULTS = {
     "a pixel past the row stored": (
         ODD, KERNEL, "if (s.out_width % 16 != 0 && x >= s.out_width) continue;", ""),
     "rows past the image stored": (
-        RESIDUAL, KERNEL, "if (s.out_height % t::tile_h != 0 && top + row >= s.out_height)",
+        RESIDUAL, KERNEL, "if (s.out_height % t::tile_h != 0 && tile_top + row >= s.out_height)",
         "if (false)"),
     "the next pixel's channel among a pixel's": (
         FIRST, PIXELS, "t::exact || bytes >= 4 ? word : word & 0xFFFFu", "word"),
@@ -99,6 +103,12 @@ FAULTS = {
     "columns of filters in their own order": (
         FIRST, LANES, "column / 2 * run + fragment % group * 2",
         "column / 2 * 2 + fragment % group * 8"),
+    "a tile's pixels in place of those that others still read": (
+        SEVERAL, KERNEL, "lds + (tile + 1) % 2 * t::tile_bytes", "lds + tile % 2 * t::tile_bytes"),
+    "the next tile multiplied before its pixels are there": (
+        SEVERAL, KERNEL, "units, thread);\n      __syncthreads();", "units, thread);"),
+    "the first tile's pixels again": (
+        SEVERAL, KERNEL, "pixels.row += t::tile_h * Layer::stride_h;", ""),
     "filters read before they are there": (
         FIRST, KERNEL, "    wait_copies<0>();\n    __syncthreads();\n", "    wait_copies<0>();\n"),
 }
@@ -160,12 +170,12 @@ def test_a_nan_reaches_the_pixels_whose_taps_it_is_under(plan):
 
 @needs_host
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    require_right([FIRST, ODD, ZERO, RESIDUAL], monkeypatch)
+    require_right([FIRST, ODD, ZERO, RESIDUAL, SEVERAL], monkeypatch)
 
 
 @needs_host
 def test_the_sanitizers_find_nothing(tmp_path):
-    require_silence(checked_under_sanitizers(tmp_path, [FIRST, ODD, FLOATS[6], BYTES[3]]))
+    require_silence(checked_under_sanitizers(tmp_path, [FIRST, ODD, FLOATS[6], SEVERAL, BYTES[3]]))
 
 
 @pytest.mark.skipif(MISSING_NVCC is not None, reason=str(MISSING_NVCC))
@@ -188,7 +198,8 @@ LAYER = "n1c3h9w9_o16k3p1_float16_nhwc"
     ("E-MATRIX", planned("n1c3h9w9_o16k3p1_bfloat16_nhwc", 2, 16, 16, 16, 1, device="v100")),
     ("E-TILE", planned(LAYER, 2, 16, 24, 16, 1)),
     ("E-FRAGMENT", planned(LAYER, 2, 24, 16, 16, 1)),
-    ("E-FRAGMENT", planned(LAYER, 2, 16, 12, 12, 1))])
+    ("E-FRAGMENT", planned(LAYER, 2, 16, 12, 12, 1)),
+    ("E-REPEAT", planned(LAYER, 8, 32, 16, 16, 1, 2))])
 def test_tilings_that_have_no_kernel_are_refused(code, plan):
     assert code in {one.code for one in
                     validate(plan.problem, plan.tiling, plan.device).violations}

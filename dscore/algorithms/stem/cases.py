@@ -10,7 +10,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dscore.algorithms.stem import MOST_TAPS, Stem
-from dscore.algorithms.stem.tiling import EIGHT, FOUR, PIECE, StemTiling, copy_of
+from dscore.algorithms.stem.tiling import EIGHT, FOUR, PIECE, StemTiling, copy_of, shape_of
 from dscore.algorithms.templates import (
     MOST_MACS,
     Template,
@@ -42,7 +42,8 @@ def templates(draw: Any, device: Device) -> Template:
     wave_n = EIGHT * draw(st.integers(1, 4))
     tiling = StemTiling(
         tile_h=draw(st.integers(1, 4)), tile_w=PIECE * draw(st.integers(1, 3)),
-        tile_n=wave_n * draw(st.integers(1, 2)), wave_n=wave_n, waves_p=draw(st.integers(1, 3)))
+        tile_n=wave_n * draw(st.integers(1, 2)), wave_n=wave_n, waves_p=draw(st.integers(1, 3)),
+        repeat=draw(st.sampled_from((1, 1, 2, 3))))
     most = 16 if dict(drawn)["dtype"] == "int8" else 8
     copy = draw(st.sampled_from([2**k for k in range(most.bit_length())]))
     return StemTemplate(device, tiling, kernel, draw(pairs(3)), draw(pairs(2)), drawn,
@@ -57,13 +58,15 @@ def problems(draw: Any, template: StemTemplate) -> ConvProblem:
     outs = EIGHT * draw(sizes(t.tile_n // EIGHT, 6))
     spec = template.spec(template.channels, outs, 1, draw(sides(3)))
     pixels = max(MOST_MACS // (2 * template.channels * outs * taps_h * taps_w), 4)
-    rows = min(draw(sizes(t.tile_h, 9)), pixels)
+    rows = min(draw(sizes(t.tile_h * t.repeat, 13)), pixels)
     top, bottom, left, right = spec.padding
     height = input_size(draw, rows, spec.span[0], spec.stride[0], top + bottom)
     width = input_size(draw, min(draw(sizes(t.tile_w, 70)), max(pixels // rows, 1)), spec.span[1],
                        spec.stride[1], left + right)
     problem = problem_on(draw, spec, (height, _aligned(width, template)))
     assume(copy_of(problem) == template.copy)
+    shape = shape_of(problem, t)
+    assume(t.repeat == 1 or shape.together == shape.turns)
     return problem
 
 

@@ -7,6 +7,7 @@ from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.stem.tiling import (
     EIGHT,
     PIECE,
+    copy_of,
     group_of,
     half_taps,
     halves_of,
@@ -20,13 +21,14 @@ from dscore.core.numerics import WORD_BYTES
 # products and results; `result`, of a sum. Estimates by the compiled code: nothing was timed.
 WEIGHTS = {"wavefront": 60.0, "load": 2.0, "unit": 3.0, "filter": 3.0, "lds_load": 1.0,
            "piece": 12.0, "result": 3.0, "store": 2.0, "product": 2.0, "lds": 1.0, "line": 1.0,
-           "wait": 900.0, "stage": 600.0, "serial": 0.5, "block": 300.0, "memory": 1.1,
-           "loaded": 0.5, "first": 230.0, "norm": 3.0, "fill": 0.2}
+           "wait": 900.0, "stage": 600.0, "tile": 150.0, "serial": 0.5, "block": 300.0,
+           "memory": 1.1, "loaded": 0.5, "first": 230.0, "norm": 3.0, "fill": 0.2}
 
 
 def pieces_each(case: Case) -> Count:
-    """Pieces of 16 pixels of a wavefront, in the mean."""
-    return shape_of(case.problem, case.tiling).pieces / case.tiling.waves_p
+    """Pieces of 16 pixels of a wavefront, of all tiles of a block, in the mean."""
+    t = case.tiling
+    return t.repeat * shape_of(case.problem, t).pieces / t.waves_p
 
 
 def lds_loads(case: Case) -> Count:
@@ -42,7 +44,7 @@ def named(case: Case) -> dict[str, Count]:
     reads = pieces * lds_loads(case) + filters * half_taps(problem)
     stores = pieces * 2 * shape.columns / group_of(problem, t)
     return {"LDS reads": reads, "LDS clocks": reads,
-            "global loads": shape.turns * shape.copies + filter_vectors(case),
+            "global loads": t.repeat * shape.turns * shape.copies + filter_vectors(case),
             "global stores": stores}
 
 
@@ -59,18 +61,20 @@ def work(case: Case) -> Work:
     shape, traffic, size = shape_of(problem, t), named(case), problem.spec.element.bytes
     pieces, filters = pieces_each(case), steps_of(problem) * shape.columns * 2
     words = shape.unit_bytes / WORD_BYTES
-    writes = shape.turns * max(shape.unit_bytes / VECTOR_BYTES, 1)
-    loaded = shape.units * shape.copies * size + t.tile_n * problem.spec.products * size
+    writes = t.repeat * shape.turns * max(shape.unit_bytes / VECTOR_BYTES, 1)
+    loaded = size * (t.repeat * shape.units * shape.copies * copy_of(problem)
+                     + t.tile_n * problem.spec.products)
     return Work(
         issue=weight["wavefront"] + weight["load"] * traffic["global loads"]
-        + weight["unit"] * shape.turns * words + weight["filter"] * filters
+        + weight["unit"] * t.repeat * shape.turns * words + weight["filter"] * filters
         + weight["lds_load"] * (traffic["LDS reads"] + writes)
         + pieces * (weight["piece"] + weight["result"] * shape.columns * 4)
         + weight["store"] * traffic["global stores"],
         products=weight["product"] * pieces * steps_of(problem) * shape.columns,
         lds=weight["lds"] * (traffic["LDS clocks"] + 4 * writes),
         lines=weight["line"] * traffic["global stores"] * PIECE / 4,
-        # Units that do not come at once are waited for again.
-        waits=weight["wait"] + weight["stage"] * ceil_div(shape.turns, shape.together),
+        # Units that do not come at once are waited for again; the next tile's come meanwhile.
+        waits=weight["wait"] + weight["stage"] * ceil_div(shape.turns, shape.together)
+        + weight["tile"] * (t.repeat - 1),
         fill_bytes=weight["fill"] * shape.lds_bytes,
         l2_bytes=weight["loaded"] * case.footprint.blocks * loaded)

@@ -16,8 +16,8 @@ from dscore.core.tiling import Tiling
 
 # Pixels and channels of a fragment of matrix units; channels of a pixel in LDS.
 PIECE, EIGHT, FOUR = 16, 8, 4
-# Registers of a thread for units of pixels on their way to LDS, and loads of these.
-_MOST_REGISTERS, _MOST_LOADS = 48, 16
+# Registers of a thread for units of pixels on their way to LDS, loads of these, and units.
+_MOST_REGISTERS, _MOST_LOADS, _MOST_UNITS = 48, 12, 8
 # A unit of so many bytes of LDS is followed by a vector more, by which lanes meet no bank twice.
 _CROWDED = 64
 
@@ -29,7 +29,8 @@ class StemTiling(Tiling):
 
     A block computes `tile_n` output channels of `tile_h` rows of `tile_w` pixels of an image. Its
     wavefronts have `wave_n` of these channels each, and `waves_p` of them share the pixels, 16 of
-    a row at a time. The pixels under a block come to its LDS once.
+    a row at a time. The pixels under a tile come to LDS once. A block takes `repeat` tiles, one
+    below the other: the next one's pixels are on their way in registers meanwhile.
     """
 
     tile_h: int
@@ -37,6 +38,7 @@ class StemTiling(Tiling):
     tile_n: int
     wave_n: int
     waves_p: int
+    repeat: int = 1
 
     algorithm: ClassVar[str] = "stem"
 
@@ -46,8 +48,11 @@ class StemTiling(Tiling):
 
         >>> StemTiling(4, 112, 64, 32, 4).name
         'stem_t4x112_n64_w32x4'
+        >>> StemTiling(2, 112, 32, 32, 8, 7).name
+        'stem_t2x112_n32_w32x8_r7'
         """
-        return f"stem_t{self.tile_h}x{self.tile_w}_n{self.tile_n}_w{self.wave_n}x{self.waves_p}"
+        return (f"stem_t{self.tile_h}x{self.tile_w}_n{self.tile_n}_w{self.wave_n}x{self.waves_p}"
+                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}")
 
     def computes(self, arithmetic: Arithmetic | None) -> bool:
         return arithmetic in (None, "matrix16", "matrix8")
@@ -127,7 +132,7 @@ class StemShape:
     lds_bytes: Count
     channel_tiles: Count
     column_tiles: Count
-    row_tiles: Count
+    row_blocks: Count  # of as many row tiles as a block takes
 
 
 @remembered
@@ -143,8 +148,9 @@ def shape_of(problem: ConvProblem, t: Any) -> StemShape:
     pitch = unit_bytes + VECTOR_BYTES * (unit_bytes == _CROWDED)
     copies = unit * spec.in_channels // copy_of(problem)
     turns = ceil_div(rows * row_units, waves * MATRIX_WAVEFRONT)
-    most = np.clip(min(_MOST_REGISTERS // unit_registers(problem), _MOST_LOADS // copies), 1, turns)
-    filters_at = _vectors(rows * row_units * pitch)
+    most = np.minimum(turns, min(_MOST_REGISTERS // unit_registers(problem),
+                                 _MOST_LOADS // copies, _MOST_UNITS))
+    filters_at = _vectors(rows * row_units * pitch) * np.minimum(t.repeat, 2)
     return StemShape(
         waves=waves, columns=np.maximum(floor_div(t.wave_n, EIGHT), 1),
         pieces=t.tile_h * floor_div(t.tile_w, PIECE), rows=rows, row_units=row_units,
@@ -153,7 +159,7 @@ def shape_of(problem: ConvProblem, t: Any) -> StemShape:
         lds_bytes=filters_at + _vectors(t.tile_n * spec.products * size),
         channel_tiles=ceil_div(spec.out_channels, t.tile_n),
         column_tiles=ceil_div(problem.out_width, t.tile_w),
-        row_tiles=ceil_div(problem.out_height, t.tile_h))
+        row_blocks=ceil_div(ceil_div(problem.out_height, t.tile_h), t.repeat))
 
 
 def unit_registers(problem: ConvProblem) -> int:
