@@ -40,7 +40,7 @@ from dscore.backends.reference.machine import (
 )
 from dscore.core.device import MATRIX_WAVEFRONT
 from dscore.core.errors import LaunchError
-from dscore.core.numerics import WORD_BYTES
+from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
@@ -99,10 +99,10 @@ class _Stem(LockstepKernel):
         blocks.lds_tile("the filters", self.t.tile_n * self.problem.spec.products, self.element)
 
     def _file(self, name: str, *registers: int, of_elements: bool = False) -> Floats:
-        packed = {"packed": self.element} if of_elements else {}
         count, *lanes = self.blocks.shape
-        return self.blocks.registers(name, int(np.prod(registers)), **packed).reshape(
-            count, *registers, *lanes)
+        file = self.blocks.registers(name, int(np.prod(registers)),
+                                     packed=self.element if of_elements else ACCUMULATOR)
+        return file.reshape(count, *registers, *lanes)
 
     def place(self, block: Ints) -> None:
         """Where the blocks numbered *block* have their tiles."""

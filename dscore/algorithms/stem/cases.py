@@ -59,6 +59,7 @@ def problems(draw: Any, template: StemTemplate) -> ConvProblem:
     spec = template.spec(template.channels, outs, 1, draw(sides(3)))
     pixels = max(MOST_MACS // (2 * template.channels * outs * taps_h * taps_w), 4)
     rows = min(draw(sizes(t.tile_h * t.repeat, 13)), pixels)
+    assert not isinstance(spec.padding, str)
     top, bottom, left, right = spec.padding
     height = input_size(draw, rows, spec.span[0], spec.stride[0], top + bottom)
     width = input_size(draw, min(draw(sizes(t.tile_w, 70)), max(pixels // rows, 1)), spec.span[1],

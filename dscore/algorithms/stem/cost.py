@@ -16,13 +16,17 @@ from dscore.algorithms.stem.tiling import (
 )
 from dscore.core.numerics import WORD_BYTES
 
-# Clocks of a SIMD for an instruction of each kind: `unit`, of a unit of pixels whose channels are
+# Clocks of a SIMD for an instruction of each kind: `unit`, of a word of pixels whose channels are
 # put side by side with those that are not there; `filter`, of a word of filters; `piece`, beside
-# products and results; `result`, of a sum. Estimates by the compiled code: nothing was timed.
+# products and results; `result`, of a sum. Of a wavefront, which others do not shorten: `wait`, for
+# memory, `stage`, for it again; `tile`, at a barrier; `turn`, for a piece's pixels and results, and
+# `chain`, for a product that the next one adds to. Estimates by the compiled code: nothing was
+# timed.
 WEIGHTS = {"wavefront": 60.0, "load": 2.0, "unit": 3.0, "filter": 3.0, "lds_load": 1.0,
            "piece": 12.0, "result": 3.0, "store": 2.0, "product": 2.0, "lds": 1.0, "line": 1.0,
-           "wait": 900.0, "stage": 600.0, "tile": 150.0, "serial": 0.5, "block": 300.0,
-           "memory": 1.1, "loaded": 0.5, "first": 230.0, "norm": 3.0, "fill": 0.2}
+           "wait": 900.0, "stage": 600.0, "tile": 150.0, "turn": 120.0, "chain": 33.0,
+           "serial": 0.5, "block": 300.0, "memory": 1.1, "loaded": 0.5, "first": 230.0,
+           "norm": 3.0, "fill": 0.2}
 
 
 def pieces_each(case: Case) -> Count:
@@ -75,6 +79,7 @@ def work(case: Case) -> Work:
         lines=weight["line"] * traffic["global stores"] * PIECE / 4,
         # Units that do not come at once are waited for again; the next tile's come meanwhile.
         waits=weight["wait"] + weight["stage"] * ceil_div(shape.turns, shape.together)
-        + weight["tile"] * (t.repeat - 1),
+        + weight["tile"] * (t.repeat - 1)
+        + pieces * (weight["turn"] + weight["chain"] * steps_of(problem)),
         fill_bytes=weight["fill"] * shape.lds_bytes,
         l2_bytes=weight["loaded"] * case.footprint.blocks * loaded)
