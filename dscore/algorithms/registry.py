@@ -35,6 +35,7 @@ _REGISTRY: dict[str, str] = {
     "channel_sums": "dscore.algorithms.channel_sums:ChannelSums",
     "split_k": "dscore.algorithms.split_k:SplitK",
     "winograd": "dscore.algorithms.winograd:Winograd",
+    "stem": "dscore.algorithms.stem:Stem",
     "implicit_warpgroup": "dscore.algorithms.implicit_warpgroup:ImplicitWarpgroup",
     "implicit_gemm": "dscore.algorithms.implicit_gemm:ImplicitGemm",
     "implicit_gemm_universal":

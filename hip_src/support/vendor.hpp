@@ -38,6 +38,15 @@ __device__ inline void settle(float &value) {
 #endif
 }
 
+// Has a number computed here and held: nvcc would compute it again in each turn of a loop.
+__device__ inline void keep(int &value) {
+#if defined(__CUDACC__)
+  asm volatile("" : "+r"(value));
+#else
+  (void)value;
+#endif
+}
+
 // Has all that is read so far read here: hipcc would read all rows of a thread before it adds the
 // first, and hold them in registers.
 __device__ inline void settle_reads() {

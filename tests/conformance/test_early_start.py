@@ -29,6 +29,7 @@ CASES = {
     "plane_gemm": ("n1c64h8w8_o64k1_float16_bias",), "warpgroup_tf32": ("n1c64h8w8_o64k1",),
     "implicit_gemm": ("n1c16h8w8_o16k3p1",), "implicit_warpgroup": ("n1c32h8w8_o32k3p1",),
     "implicit_gemm_universal": ("n1c16h8w8_o16k3p1_float16_nhwc", "n1c16h8w8_o16k3p1_int8_nhwc"),
+    "stem": ("n1c3h8w8_o16k3p1_float16_nhwc_bias", "n1c3h8w8_o16k3p1_int8_nhwc_bias"),
     "winograd": ("n1c16h8w8_o16k3p1_winograd",),
     "direct": ("n1c4h5w5_o4k3p1g2", "n1c4h5w5_o4k3p1g2_int8")}
 
