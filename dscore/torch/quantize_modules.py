@@ -245,6 +245,12 @@ class QuantizedConv2d(OfFloats):
             self._of_half = replace(self._quantization, out_dtype="float16")
         return self._of_half
 
+    def _apply(self, fn: Any, recurse: bool = True) -> QuantizedConv2d:
+        """A filter that ``to(memory_format=...)`` lays out anew would be copied by each call."""
+        super()._apply(fn, recurse)
+        self.weight = self.weight.contiguous()
+        return self
+
     def get_extra_state(self) -> dict[str, Any]:
         q = self._quantization
         scales = list(q.w_scale) if isinstance(q.w_scale, tuple) else q.w_scale

@@ -209,3 +209,10 @@ def test_what_a_layer_cannot_be_is_named(change, named):
 def test_floats_are_refused_by_name():
     with pytest.raises(SpecError, match=r"x of a QuantizedConv2d must .* got torch.float32;"):
         layer_of("depthwise")(torch.zeros(1, 6, 4, 4))
+
+
+def test_a_filter_stays_as_kernels_take_it():
+    layer = QuantizedConv2d(torch.ones(4, 3, 3, 3, dtype=torch.int8), None,
+                            Quantization(x_scale=0.5, w_scale=0.25, y_scale=1.0))
+    moved = layer.to(memory_format=torch.channels_last)
+    assert moved is layer and layer.weight.is_contiguous()

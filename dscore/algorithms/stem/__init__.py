@@ -73,7 +73,6 @@ class Stem(Algorithm):
               lambda c: "of several tiles the pixels of each come at once"),
     )
     spaces = (SpaceGenerator(True, columns_of),)
-    compared = True  # its weights are estimates
     weights = cost.WEIGHTS
 
     def suits(self, device: Device) -> bool:
