@@ -215,4 +215,5 @@ def test_a_filter_stays_as_kernels_take_it():
     layer = QuantizedConv2d(torch.ones(4, 3, 3, 3, dtype=torch.int8), None,
                             Quantization(x_scale=0.5, w_scale=0.25, y_scale=1.0))
     moved = layer.to(memory_format=torch.channels_last)
-    assert moved is layer and layer.weight.is_contiguous()
+    assert moved is layer
+    assert layer.weight.is_contiguous()
