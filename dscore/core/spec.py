@@ -30,6 +30,8 @@ Sides = tuple[int, int, int, int]  # top, bottom, left, right
 CLAMPS: tuple[Activation, ...] = ("relu", "relu6")
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+# Those by which results of floats take long: tiles of more wavefronts hide that.
+COSTLY_ACTIVATIONS: tuple[Activation, ...] = ("silu", "sigmoid")
 # Those that an int8 result is looked up in a table for.
 TABLED: tuple[str, ...] = tuple(name for name in ACTIVATIONS if name not in CLAMPS)
 RESIDUALS: tuple[str, ...] = get_args(Residual)

@@ -22,6 +22,7 @@ from dscore.core.device import Device
 from dscore.core.errors import DscoreError, InfeasibleError, SpecError
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
+from dscore.core.spec import COSTLY_ACTIVATIONS
 from dscore.core.tiling import Tiling
 from dscore.core.token import parse_problem, problem_token
 from dscore.core.toml import parse_toml
@@ -29,8 +30,6 @@ from dscore.solving.rules import ledger
 from dscore.solving.solver import make_plan
 
 _FOLDER = "tunings"
-# Activations by which results take long: tiles of more wavefronts hide that.
-_COSTLY = ("silu", "sigmoid")
 # Key of the measured time, beside those of the tiling.
 MICROSECONDS = "us"
 
@@ -110,7 +109,7 @@ def hint_token(problem: ConvProblem) -> str:
     >>> hint_token(parse_problem("n1c8h5w5_o8k3p1g8_float16_bias_silu"))
     'n1c8h5w5_o8k3p1g8_float16_silu'
     """
-    costly = problem.spec.activation if problem.spec.activation in _COSTLY else None
+    costly = problem.spec.activation if problem.spec.activation in COSTLY_ACTIVATIONS else None
     bare = replace(problem.spec, bias=False, activation=costly)
     return problem_token(replace(problem, spec=bare))
 

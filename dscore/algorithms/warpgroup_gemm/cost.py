@@ -12,15 +12,17 @@ from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.products import ring_waits
 from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES, shape_of
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
+from dscore.core.spec import COSTLY_ACTIVATIONS
 from dscore.ops import compulsory_bytes
 
 # `product`: clocks of a SIMD for an instruction's eight columns; `copy`: of a step; `result`: of a
 # pair of results; `step` and `tile`: of the end of either; `column`: of a block, for a column of a
 # tile's results; `sum_launch`: of the kernel that adds parts, `part` bytes for a byte of them;
 # `cluster`, an estimate, of the barriers of a cluster, as depthwise kernels have it, and `untimed`
-# keeps the model from clusters, which were the fastest on 5 of 33 layers; `ragged`, an estimate,
-# those of results whose boxes begin within sectors; `odd`: of results that leave as a span. `boxed`
-# and `within` are bytes for a row of a box, and for one that begins within a sector; `crowded`, for
+# keeps the model from clusters, which were the fastest on 5 of 33 layers; `activation`, of two
+# results by silu or sigmoid, by which 53 timings with silu are right in the mean; `ragged`, an
+# estimate, those of results whose boxes begin within sectors; `odd`: of results that leave as a
+# span. `boxed` and `within` are bytes for a row of a box, and for one that begins within a sector; `crowded`, for
 # a byte of the problem, where blocks lie unevenly.
 # Those from `column` to `crowded`, and `wait`, `fill`, `loaded`, `memory`, `block` and `odd` were
 # fitted to 898 timings in float16 on an H100, 351 of them with rows as spans: of layers with rows
@@ -30,19 +32,18 @@ from dscore.ops import compulsory_bytes
 WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "copy": 49.3, "result":
            0.0149, "tile": 0.604, "wait": 412.0, "serial": 0.854, "block": 2000.0, "memory": 1.06,
            "loaded": 0.0571, "first": 0.324, "norm": 1.7, "fill": 0.135, "sum_launch": 3780.0,
-           "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "ragged": 1.0, "odd": 768.0,
-           "boxed": 3.49, "within": 167.0, "column": 1.49, "crowded": 0.607}
+           "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "activation": 27.0, "ragged": 1.0,
+           "odd": 768.0, "boxed": 3.49, "within": 167.0, "column": 1.49, "crowded": 0.607}
 # Of the weight gradient, fitted to 256 timings in float16 of P1-P45 at batch 32: `within` and
 # `straddled` are bytes for a row of a box that begins within a sector, or lies in two lines.
 WEIGHT_GRADIENT = {"copy": 43.3, "product": 2.14, "wait": 553.0, "loaded": 0.205, "fill": 0.412,
                    "sum_launch": 1780.0, "part": 1.1, "block": 3160.0, "memory": 1.28,
                    "within": 63.3, "straddled": 27.5, "odd": 500.0, "column": 0.0, "crowded": 0.0}
-# Of int8, whose results take instructions that those of floats do not: fitted to 319 timings of
-# layers of 16 to 120 channels at batches 1 to 64 on an H100, 252 of them by spans, and to 73 of
-# P1-P45 on an H200, each the fastest of its layer.
-BYTES = {"product": 5.43, "copy": 14.7, "result": 1.75, "tile": 269.0, "wait": 765.0,
-         "serial": 1.52, "block": 1380.0, "loaded": 0.0321, "fill": 0.17, "odd": 66.5,
-         "memory": 0.957, "boxed": 21.6, "within": 110.0, "column": 7.83, "crowded": 0.17}
+# Of int8, whose results take instructions that those of floats do not: fitted to 1,451 timings on
+# an H200 of P1-P45 at batches 1 to 64 and of some with biases, half of them by spans.
+BYTES = {"product": 2.63, "copy": 18.3, "result": 4.51, "tile": 74.4, "wait": 239.0,
+         "serial": 3.0, "block": 1770.0, "loaded": 0.0288, "fill": 0.356, "odd": 39.8,
+         "memory": 0.819, "boxed": 11.7, "within": 172.0, "column": 2.06, "crowded": 0.155}
 # Elements of which rows of results are a multiple where they are not odd (whole_rows in
 # hip_src/warpgroup_gemm/product.hpp).
 EVEN_ROW = 32
@@ -71,10 +72,13 @@ def work(case: Case, grids: Count) -> Work:
     boxed = alone & (not problem.spec.element.exact)
     ragged = boxed & (shape.tiles_n > 1) & (sizes.n * bytes_ % SECTOR_BYTES > 0)
     odd = (sizes.n % EVEN_ROW != 0) & alone
+    costly = problem.spec.activation in COSTLY_ACTIVATIONS and not problem.spec.element.exact
     loads = footprint.blocks * (rounds * shape.bytes_a + np.where(
         t.kept, shape.steps, rounds) * shape.bytes_b)
     return Work(
-        issue=weight["wavefront"] + busy * (weight["result"] * results + weight["copy"] * rounds),
+        issue=weight["wavefront"] + busy * (
+            (weight["result"] + weight["activation"] * costly) * results
+            + weight["copy"] * rounds),
         products=busy * weight["product"] * rounds * t.step * bytes_ / 32 * t.tile_n / 8,
         lds=weight["lds"] * named(case)["LDS clocks"], lines=0.0,
         waits=ring_waits(weight, rounds, t.stages) + weight["step"] * rounds
