@@ -22,8 +22,8 @@ from dscore.ops import compulsory_bytes
 # keeps the model from clusters, which were the fastest on 5 of 33 layers; `activation`, of two
 # results by silu or sigmoid, by which 53 timings with silu are right in the mean; `ragged`, an
 # estimate, those of results whose boxes begin within sectors; `odd`: of results that leave as a
-# span. `boxed` and `within` are bytes for a row of a box, and for one that begins within a sector; `crowded`, for
-# a byte of the problem, where blocks lie unevenly.
+# span. `boxed` and `within` are bytes for a row of a box, and for one that begins within a sector;
+# `crowded`, for a byte of the problem, where blocks lie unevenly.
 # Those from `column` to `crowded`, and `wait`, `fill`, `loaded`, `memory`, `block` and `odd` were
 # fitted to 898 timings in float16 on an H100, 351 of them with rows as spans: of layers with rows
 # of 32 to 240 bytes and their input gradients, and of P1-P45 at batches 8 and 32. The others were
