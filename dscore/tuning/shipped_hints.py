@@ -52,25 +52,18 @@ class ShippedHints:
 
     def plan(self, problem: ConvProblem, device: Device) -> Plan | None:
         """Plan of the hint for *problem*; None where no hint for it fits *device*."""
-        return _plan_of(self, problem, device)
+        choice = _choice((self,), problem, device)
+        return choice and choice.plan
 
     def microseconds(self, problem: ConvProblem) -> float | None:
         """Measured time of the hint for *problem*; None where the file states none.
 
         It is of the problem that the hint is of, as float16 for bfloat16, or without a residual.
         """
-        hint = self.hint(problem)
-        time = hint.get(MICROSECONDS) if isinstance(hint, dict) else None
-        return float(time) if isinstance(time, int | float) else None
+        return _microseconds(self.hint(problem))
 
     def hint(self, problem: ConvProblem) -> Any:
-        """What the file states for *problem*; None where it states nothing.
-
-        A problem of bfloat16 without a hint of its own has that of float16: their kernels are the
-        same but for the type, which takes as many bytes and the same instructions. One with a
-        residual or with silu or sigmoid has that of the problem without it, as long as it has none
-        of its own.
-        """
+        """What the file states for *problem*, or for one like it; None where it states nothing."""
         named = (self.hints.get(hint_token(alike)) for alike in _alike(problem))
         return next((hint for hint in named if hint is not None), None)
 
@@ -81,16 +74,42 @@ class ShippedHints:
         return _ignored(self, device)
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """A hint that fits: the file that it is of, its microseconds and its plan."""
+
+    device: str
+    microseconds: float | None
+    plan: Plan
+
+
 @lru_cache(maxsize=4096)
-def _plan_of(hints: ShippedHints, problem: ConvProblem, device: Device) -> Plan | None:
-    hint = hints.hint(problem)
-    with suppress(DscoreError):
-        return None if hint is None else fitting_plan(problem, device, _tiling_of(hint))
+def _choice(files_read: tuple[ShippedHints, ...], problem: ConvProblem,
+            device: Device) -> _Choice | None:
+    """That of the first problem like *problem* that has one, in the first of the files."""
+    for alike in _alike(problem):
+        token = hint_token(alike)
+        for hints in files_read:
+            with suppress(DscoreError):
+                if (hint := hints.hints.get(token)) is not None:
+                    plan = fitting_plan(problem, device, _tiling_of(hint))
+                    return _Choice(hints.device, _microseconds(hint), plan)
     return None
 
 
+def _microseconds(hint: Any) -> float | None:
+    """The time that a hint states."""
+    time = hint.get(MICROSECONDS) if isinstance(hint, dict) else None
+    return float(time) if isinstance(time, int | float) else None
+
+
 def _alike(problem: ConvProblem) -> Iterator[ConvProblem]:
-    """The problem, and those whose hints serve it where it has none."""
+    """The problem, and those whose hints serve it where no file has any of its own.
+
+    One of bfloat16 has that of float16: their kernels are the same but for the type, which takes as
+    many bytes and the same instructions. One with a residual, or with silu or sigmoid, has that of
+    the problem without it.
+    """
     given = problem.spec
     for activation, residual in product(dict.fromkeys((given.activation, None)),
                                         dict.fromkeys((given.residual, None))):
@@ -197,7 +216,8 @@ def _shipped_names() -> list[str]:
 
 
 def hints_for(device: Device) -> tuple[ShippedHints, ...]:
-    """Hints for *device*, then those for its siblings, which it takes where it has none of its own.
+    """Hints for *device*, then those for its siblings, which it takes where it has none of its own
+    for the very problem.
 
     >>> [hints.device for hints in hints_for(catalog.device("h100"))]
     ['h100', 'h200']
@@ -221,8 +241,8 @@ def shipped_plan(problem: ConvProblem, device: Device) -> Plan | None:
     >>> shipped_plan(parse_problem("n7c3h5w11_o7k1"), catalog.device("h200")) is None
     True
     """
-    plans = (hints.plan(problem, device) for hints in hints_for(device))
-    return next((plan for plan in plans if plan is not None), None)
+    choice = _choice(hints_for(device), problem, device)
+    return choice and choice.plan
 
 
 def timing(plan: Plan) -> tuple[str, float] | None:
@@ -232,8 +252,7 @@ def timing(plan: Plan) -> tuple[str, float] | None:
     >>> timing(shipped_plan(layers()["P13"], catalog.device("h100")))
     ('h200', 1.89)
     """
-    for hints in hints_for(plan.device):
-        if hints.plan(plan.problem, plan.device) == plan:
-            microseconds = hints.microseconds(plan.problem)
-            return None if microseconds is None else (hints.device, microseconds)
-    return None
+    choice = _choice(hints_for(plan.device), plan.problem, plan.device)
+    if choice is None or choice.plan != plan or choice.microseconds is None:
+        return None
+    return choice.device, choice.microseconds

@@ -55,3 +55,11 @@ def test_a_report_expects_a_devices_own_time_alone():
     assert (device, microseconds) == shipped_hints.timing(own)
     assert report.expected_seconds(own) == pytest.approx(microseconds * 1e-6)
     assert report.expected_seconds(borrowed) == borrowed.cost.seconds != microseconds * 1e-6
+
+
+def test_a_siblings_hint_for_the_very_problem_comes_before_one_for_its_like():
+    files = [shipped_hints.shipped(device.name) for device in (H200, H100)]
+    costly = next(parse_problem(token) for token in sorted(files[1].hints) if "_silu" in token
+                  and token not in files[0].hints and files[0].hint(parse_problem(token)))
+    assert shipped_hints.shipped_plan(costly, H200).tiling == shipped_hints.shipped_plan(
+        costly, H100).tiling
