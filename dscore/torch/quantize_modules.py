@@ -247,7 +247,7 @@ class QuantizedConv2d(OfFloats):
 
     def _apply(self, fn: Any, recurse: bool = True) -> QuantizedConv2d:
         """A filter that ``to(memory_format=...)`` lays out anew would be copied by each call."""
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.weight = self.weight.contiguous()
         return self
 

@@ -53,7 +53,7 @@ class ShippedHints:
     def plan(self, problem: ConvProblem, device: Device) -> Plan | None:
         """Plan of the hint for *problem*; None where no hint for it fits *device*."""
         choice = _choice((self,), problem, device)
-        return choice and choice.plan
+        return None if choice is None else choice.plan
 
     def microseconds(self, problem: ConvProblem) -> float | None:
         """Measured time of the hint for *problem*; None where the file states none.
@@ -242,7 +242,7 @@ def shipped_plan(problem: ConvProblem, device: Device) -> Plan | None:
     True
     """
     choice = _choice(hints_for(device), problem, device)
-    return choice and choice.plan
+    return None if choice is None else choice.plan
 
 
 def timing(plan: Plan) -> tuple[str, float] | None:
