@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dscore import api, ops
+from dscore import ops
 from dscore._version import __version__
 from dscore.algorithms.registry import running
 from dscore.bench import integer_methods, torch_methods
@@ -22,7 +22,7 @@ from dscore.bench.methods import (
 )
 from dscore.bench.rows import Key, Row, append_rows, key_of, read_rows
 from dscore.bench.summary import FLOAT16, OURS
-from dscore.calling.choice import unspilled
+from dscore.calling.choice import default_plan, unspilled
 from dscore.core.backend import choose_backend, require_accepted
 from dscore.core.catalog import NamedProblem
 from dscore.core.device import Device
@@ -53,7 +53,8 @@ class Comparison:
     """What is compared: layers at batches (none: their own), and how.
 
     *ways* are PyTorch's (none: dscore alone), *caches* some of CACHES (none: what is possible).
-    *planner* makes the plans; by default they are those that `dscore.conv` runs.
+    *planner* makes the plans; by default they are those that `dscore.conv` runs: the fastest that
+    were tuned here, else those of an untuned machine.
     """
 
     layers: tuple[NamedProblem, ...]
@@ -105,9 +106,10 @@ class Bench:
         """The plan of a case, or why there is none."""
         token = problem_token(case.problem)
         if token not in self._plans:
-            planner = self.comparison.planner or api.plan_for
+            planner = self.comparison.planner
             try:
-                plan = planner(case.problem, self.device)
+                plan = (planner(case.problem, self.device) if planner else default_plan(
+                    case.problem, self.device, self.backend, self.comparison.backend))
                 require_accepted(self.backend, plan)
                 self._plans[token] = plan
             except InfeasibleError as error:

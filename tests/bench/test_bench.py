@@ -19,6 +19,7 @@ from dscore.core.text import geomean
 from dscore.core.token import parse_problem
 from dscore.ops import compulsory_bytes
 from dscore.solving import solver
+from dscore.tuning import tune
 
 POINTWISE, DEPTHWISE = "n1c8h5w7_o16k1", "n1c8h5w6_o8k3s2p0x1x1x1g8_bias_relu6"
 HOT = dict(backend="reference", ways=(), caches=("hot",))
@@ -253,6 +254,18 @@ def test_a_header_in_a_folder_of_the_sources_tells_runs_apart(tmp_path):
         versions.add(run._versions())
         assert f"kernels {run.backend.identity('').kernels[:8]}, backend" in run._versions()
     assert len(versions) == 2
+
+
+def test_what_was_tuned_here_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
+    compared = asked(POINTWISE, backend="tuning_backends:Scripted")
+    run = Bench(compared)
+    untuned = run.plan(run.cases[0])
+    assert untuned == api.plan_for(POINTWISE, run.device)
+    monkeypatch.setattr(Scripted, "roles", {untuned.tiling.name: "wrong"})
+    tuned = tune.tune(parse_problem(POINTWISE), backend=compared.backend, top=3).best.tiling
+    again = Bench(compared)
+    assert again.plan(again.cases[0]).tiling == tuned != untuned.tiling
 
 
 def test_a_plan_whose_kernel_spills_is_that_of_a_call(monkeypatch):
