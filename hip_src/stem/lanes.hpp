@@ -47,10 +47,10 @@ struct StemLanes {
     for (int part = 0; part < t::row_halves; part++)
       DSCORE_UNROLL
       for (int half = 0; half < 2; half++) {
-        places[part][half] = t::place(before + (g + half * 8) * Layer::stride_w +
-                                      column(part) * Layer::dilation_w) +
-                             first_channel * t::size;
-        keep(places[part][half]);
+        // Held, in place of being computed again for each piece.
+        places[part][half] = opaque(t::place(before + (g + half * 8) * Layer::stride_w +
+                                             column(part) * Layer::dilation_w) +
+                                    first_channel * t::size);
       }
   }
   // Whether the lane's tap of a half of a row is one of the filter's; if not, it reads the first.

@@ -12,7 +12,7 @@ struct ByteScaling {
   float multiplier, low, high;
   int32_t from, to;
   HalfPoints halves;
-  Word zero;  // what makes differences of numbers beside 1024, twice
+  Word zero;  // added to bytes beside 1024, two of them, it leaves their distances from `from`
 
   __device__ inline ByteScaling(const float *scales_, float multiplier_, int32_t from_, int32_t to_)
       : scales(scales_), multiplier(multiplier_), low(static_cast<float>(-128 - to_)),

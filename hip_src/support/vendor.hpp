@@ -19,9 +19,9 @@
 
 namespace dscore {
 
-// A number of which a compiler knows nothing: what follows from it is made where it is needed, and
-// does not take registers from one round of a loop to the next.
-__device__ inline int made_anew(int number) {
+// A number of which nvcc knows nothing, made here: it computes neither the number again in each
+// round of a loop, nor what follows from it once for all rounds, which would take registers.
+__device__ inline int opaque(int number) {
 #if defined(__CUDA_ARCH__)
   asm volatile("" : "+r"(number));
 #endif
@@ -33,15 +33,6 @@ __device__ inline int made_anew(int number) {
 __device__ inline void settle(float &value) {
 #if !defined(DSCORE_HOST) && !defined(__CUDACC__)
   asm volatile("" : "+v"(value));
-#else
-  (void)value;
-#endif
-}
-
-// Has a number computed here and held: nvcc would compute it again in each turn of a loop.
-__device__ inline void keep(int &value) {
-#if defined(__CUDACC__)
-  asm volatile("" : "+r"(value));
 #else
   (void)value;
 #endif

@@ -64,7 +64,8 @@ struct TileResults {
                               int first_m, int row, int first) const {
     typename Roles::template Beside<together> beside[read_at_once];
     typename Roles::template Added<together> added[read_at_once][2];
-    const int columns = made_anew(Roles::n(block.s));
+    // What follows from it is made for each tile: held for all of them it takes up to 60 registers.
+    const int columns = opaque(Roles::n(block.s));
     each_run(first, columns, [&](int i, int, int channel) {
       beside[i] = Roles::template beside<t>(args, channel, block.column_values(group),
                                             channel - block.first_n);

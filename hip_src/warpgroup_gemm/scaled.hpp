@@ -2,8 +2,8 @@
 // product.hpp): lanes read both from LDS, and matrix units take the products from registers.
 #pragma once
 
-#include "support/matrix_units.hpp"
 #include "support/byte_scaling.hpp"
+#include "support/matrix_units.hpp"
 #include "warpgroup_gemm/shape.hpp"
 
 namespace dscore {
