@@ -32,7 +32,7 @@ from dscore.algorithms.stem.tiling import (
     steps_of,
     unit_registers,
 )
-from dscore.core.device import MATRIX_WAVEFRONT, Device
+from dscore.core.device import Device
 from dscore.core.numerics import WORD_BYTES
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
@@ -60,7 +60,7 @@ class Stem(Algorithm):
     elements, layouts = ("float16", "bfloat16", "int8"), ("nhwc",)
     limits = (
         Limit("E-MATRIX", "matrix units", "", "",
-              lambda c: (1, int(has_units(c.problem, c.device))),
+              lambda c: (1, int(has_units(c.device, c.problem.spec.dtype))),
               lambda c: "of NVIDIA, of the element type"),
         Limit("E-TILE", "part wavefronts", "", "",
               lambda c: (remainder(c.tiling.tile_n, c.tiling.wave_n), 0),
@@ -76,8 +76,7 @@ class Stem(Algorithm):
     weights = cost.WEIGHTS
 
     def suits(self, device: Device) -> bool:
-        return (device.vendor == "nvidia" and device.wavefront == MATRIX_WAVEFRONT
-                and any(name in device.matrix_types for name in self.elements))
+        return any(has_units(device, name) for name in self.elements)
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         spec, name = problem.spec, self.name

@@ -107,10 +107,10 @@ def steps_of(problem: ConvProblem) -> int:
     return -(-problem.spec.kernel[0] * halves_of(problem) // 2)
 
 
-def has_units(problem: ConvProblem, device: Device) -> bool:
-    """Whether the device has matrix units for the layer's elements, of NVIDIA's fragments."""
+def has_units(device: Device, dtype: str) -> bool:
+    """Whether the device has matrix units for elements of a type, of NVIDIA's fragments."""
     return (device.vendor == "nvidia" and device.wavefront == MATRIX_WAVEFRONT
-            and problem.spec.dtype in device.matrix_types)
+            and dtype in device.matrix_types)
 
 
 @dataclass(frozen=True)

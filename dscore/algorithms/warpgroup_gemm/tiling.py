@@ -9,7 +9,7 @@ import numpy as np
 
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.algorithms.gemm_universal.tiling import GemmSizes, sizes_of
-from dscore.core.numerics import ACCUMULATOR, INTEGER_SUMS
+from dscore.core.numerics import ACCUMULATOR, ELEMENTS, INTEGER_SUMS
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 
@@ -24,8 +24,8 @@ _PADDING_BYTES = 16
 RUN = 8
 # Elements that a box may have in one dimension.
 MOST_BOX = 256
-# Of a factor of int8's scales, of float16.
-FACTOR_BYTES = 2
+# Of a factor of int8's scales.
+FACTOR_BYTES = ELEMENTS["float16"].bytes
 # Of a buffer that boxes come to.
 BARRIER_BYTES = 16
 
