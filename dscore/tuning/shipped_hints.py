@@ -2,8 +2,8 @@
 
 A file of the specs' folder `tunings` holds the hints of one device, a line for each problem;
 dscore.tuning.hint_file makes it of tuning records. A hint that no longer parses or fits is ignored,
-and `ignored` names it. A device has its own hints, then those of its siblings: devices of the same
-architecture with as many compute units.
+and `ignored` names it. A problem has a device's own hint, then that of a sibling, a device of the
+same architecture with as many compute units; where neither has any, those for problems like it.
 """
 
 from __future__ import annotations
@@ -55,17 +55,13 @@ class ShippedHints:
         choice = _choice((self,), problem, device)
         return None if choice is None else choice.plan
 
-    def microseconds(self, problem: ConvProblem) -> float | None:
-        """Measured time of the hint for *problem*; None where the file states none.
+    def microseconds(self, problem: ConvProblem, device: Device) -> float | None:
+        """Measured time of the hint that `plan` takes; None where the file states none.
 
         It is of the problem that the hint is of, as float16 for bfloat16, or without a residual.
         """
-        return _microseconds(self.hint(problem))
-
-    def hint(self, problem: ConvProblem) -> Any:
-        """What the file states for *problem*, or for one like it; None where it states nothing."""
-        named = (self.hints.get(hint_token(alike)) for alike in _alike(problem))
-        return next((hint for hint in named if hint is not None), None)
+        choice = _choice((self,), problem, device)
+        return None if choice is None else choice.microseconds
 
     def ignored(self, device: Device) -> tuple[Ignored, ...]:
         """Hints that no plan for *device* is made of."""

@@ -68,7 +68,7 @@ def test_bfloat16_has_the_hint_of_float16_unless_it_has_its_own(token: str) -> N
     own = line_of(other, space[int(second)])
     assert hints_of(borrowed).plan(other, DEVICE) == solver.make_plan(
         other, DEVICE, space[int(first)])
-    assert hints_of(borrowed).microseconds(other) == 3.25
+    assert hints_of(borrowed).microseconds(other, DEVICE) == 3.25
     assert hints_of(own, borrowed).plan(other, DEVICE).tiling == space[int(second)]  # type: ignore[union-attr]
     # None of another type borrows.
     assert hints_of(own).plan(short, DEVICE) is None

@@ -185,8 +185,8 @@ def test_hints_go_into_a_file_that_keeps_its_others(call: Call) -> None:
     assert result.code == 0, result.err
     hints = shipped_hints.parse_hints(result.out, "out")
     assert hints.plan(PROBLEM, DEVICE).tiling == TILINGS[1]  # type: ignore[union-attr]
-    assert hints.microseconds(PROBLEM) == 3.0
-    assert hints.microseconds(PROBLEM.with_batch(9)) == 1.25
+    assert hints.microseconds(PROBLEM, DEVICE) == 3.0
+    assert hints.microseconds(PROBLEM.with_batch(9), DEVICE) == 1.25
     assert OLD.splitlines()[-1] in result.out.splitlines()
     assert result.out.startswith("# What was measured in spring.\n# Two lines.\n\ndevice")
     head = parse_toml(result.out.encode(), "out")

@@ -74,7 +74,7 @@ def test_bias_and_activation_do_not_matter(token: str, known: bool) -> None:
     device_hints, problem = hints(f"{TOKEN} = {stated(HINTED)}"), parse_problem(token)
     plan = solver.make_plan(problem, DEVICE, HINTED) if known else None
     assert device_hints.plan(problem, DEVICE) == plan
-    assert device_hints.microseconds(problem) == (3.25 if known else None)
+    assert device_hints.microseconds(problem, DEVICE) == (3.25 if known else None)
     assert device_hints.ignored(DEVICE) == ()
 
 
@@ -123,8 +123,10 @@ def test_a_file_that_is_none_is_refused(text: str) -> None:
 
 
 def test_a_time_that_is_no_number_is_none() -> None:
-    assert hints(f"{TOKEN} = {stated(HINTED).replace('3.25', '[]')}").microseconds(PROBLEM) is None
-    assert hints(f"{TOKEN} = 1").microseconds(PROBLEM) is None
+    timeless = hints(f"{TOKEN} = {stated(HINTED).replace('3.25', '[]')}")
+    assert timeless.plan(PROBLEM, DEVICE) is not None
+    assert timeless.microseconds(PROBLEM, DEVICE) is None
+    assert hints(f"{TOKEN} = 1").microseconds(PROBLEM, DEVICE) is None
 
 
 # What is shipped.
