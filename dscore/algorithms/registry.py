@@ -37,9 +37,9 @@ _REGISTRY: dict[str, str] = {
     "winograd": "dscore.algorithms.winograd:Winograd",
     "implicit_warpgroup": "dscore.algorithms.implicit_warpgroup:ImplicitWarpgroup",
     "implicit_gemm": "dscore.algorithms.implicit_gemm:ImplicitGemm",
+    "stem": "dscore.algorithms.stem:Stem",
     "implicit_gemm_universal":
         "dscore.algorithms.implicit_gemm_universal:ImplicitGemmUniversal",
-    "stem": "dscore.algorithms.stem:Stem",  # by name alone: it has not run on a GPU
     "direct": "dscore.algorithms.direct:Direct",
 }
 # Those of `register`, the latest first. Never changed but replaced, so that another thread sees

@@ -25,6 +25,7 @@ struct Stem : ConvKernel<T, Epilogue> {
   using Pixels = StemPixels<T, t, Layer, Shape>;
   static constexpr int threads = t::threads, wavefront = t::wavefront, lds_bytes = t::lds_bytes;
   static constexpr int layout = DSCORE_NHWC, alignment = 16;
+  static constexpr bool most_lds = true;
 
   static __host__ __device__ int channel_tiles(const Shape &s) {
     return ceil_div(s.out_channels, t::tile_n);

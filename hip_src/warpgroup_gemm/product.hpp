@@ -32,6 +32,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   using Maps = typename t::Maps;
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
   static constexpr int lds_bytes = t::lds_bytes, alignment = 16, cluster = t::cluster;
+  static constexpr bool most_lds = true;
   static_assert(sizeof(T) == 2 || t::quantised, "elements of 16 bits, or signed bytes");
 
   // Blocks of a cluster fastest, then column tiles: neighbours read the same rows.

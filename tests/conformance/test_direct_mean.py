@@ -115,12 +115,16 @@ def _chosen(token, device):
 
 
 @pytest.mark.parametrize(("token", "tiling"), [
-    # Two blocks for each CU; as many as a cluster has; no thread without a round of loads.
-    ("mean_n32c32h112w112_o32k1_float16_nhwc", DirectTiling(512, 2, 4)),
+    # A block for every third CU, of a line of each pixel; else of fewer vectors.
+    ("mean_n32c144h28w28_o144k1_float16_nhwc", DirectTiling(512, 8)),
+    ("mean_n32c1152h7w7_o1152k1_float16_nhwc", DirectTiling(64, 8)),
+    ("mean_n32c32h112w112_o32k1_float16_nhwc", DirectTiling(512, 2, 2)),
+    # Six rounds of loads for a thread are two blocks' of three.
+    ("mean_n32c144h56w56_o144k1_float16_nhwc", DirectTiling(512, 8, 2)),
+    # Many blocks of fewer threads where CUs would be idle; no thread without a round of loads.
     ("mean_n1c32h112w112_o32k1_float16_nhwc", DirectTiling(512, 2, 8)),
-    ("mean_n1c96h56w56_o96k1_float16_nhwc", DirectTiling(512, 2, 2)),
+    ("mean_n1c96h56w56_o96k1_float16_nhwc", DirectTiling(128, 2, 8)),
     ("mean_n1c1152h7w7_o1152k1_float16_nhwc", DirectTiling(32, 2)),
-    ("mean_n32c1152h7w7_o1152k1_float16_nhwc", DirectTiling(128, 16)),
     ("mean_n32c32h112w112_o32k1_float16", DirectTiling(256, 1))])
 def test_blocks_share_pixels_where_devices_and_pixels_leave_room(token, tiling):
     assert _chosen(token, "h200") == tiling

@@ -25,10 +25,14 @@ _VECTOR_BYTES = 16
 _MOST_THREADS = 512
 # What a thread is to load: vectors of planes, pixels of vectors of channels.
 _LOADS = 8
-# Blocks that are to be there for each CU before a block takes more planes, or vectors.
-_BLOCKS = {"nchw": 8, "nhwc": 2}
+# Blocks that are to be there for each CU before a block takes more planes.
+_BLOCKS = 8
+# Of vectors of channels: CUs that a block may have to itself before it takes fewer vectors; rounds
+# of loads of a thread for which another block of a cluster gains (docs/benchmark_notes.md).
+_UNITS_EACH, _ROUNDS = 3, 3
 _COMPILED = 32
-_SECTOR_BYTES = 32
+_SECTOR_BYTES, _LINE_BYTES = 32, 128
+_MOST_COLUMNS = 32
 # Vectors of channels of a block, at least, where these are single elements.
 _LEAST_VECTORS = 2
 # Instructions for an element of a vector: a conversion and an addition of floats count as one; of
@@ -73,23 +77,36 @@ def _of_planes(problem: ConvProblem, device: Device) -> tuple[int, int, int]:
     vectors = problem.height * problem.width // vector_of(problem)
     planes = problem.batch * problem.spec.in_channels
     threads = _threads(ceil_div(vectors, _LOADS), device)
-    enough = _BLOCKS["nchw"] * device.compute_units
+    enough = _BLOCKS * device.compute_units
     return threads, next(c for c in (8, 4, 2, 1) if c == 1 or (
         planes >= c * enough and vectors * c <= 2 * _LOADS * threads)), 1
 
 
 def _of_vectors(problem: ConvProblem, device: Device) -> tuple[int, int, int]:
-    vectors = ceil_div(problem.spec.in_channels, vector_of(problem))
-    enough, least = _BLOCKS["nhwc"] * device.compute_units, _least_vectors(problem)
-    columns = next(c for c in (32, 16, 8, 4, 2) if c == least or (
-        c <= _power(vectors) and problem.batch * ceil_div(vectors, c) >= enough))
+    vectors, units = ceil_div(problem.spec.in_channels, vector_of(problem)), device.compute_units
+    columns = next(c for c in _columns(problem) if c == _least_vectors(problem) or (
+        c <= _power(vectors) and problem.batch * ceil_div(vectors, c) * _UNITS_EACH >= units))
+    blocks = problem.batch * ceil_div(vectors, columns)
     pixels = ceil_div(problem.height * problem.width, _LOADS)
-    threads = _threads(columns * _power(pixels), device)
-    # Blocks share an image's pixels until there are as many as are to be there, and no more, so
-    # that the CUs hold all at once; nor more than leave each thread about one round of loads.
-    room = max(enough // (problem.batch * ceil_div(vectors, columns)), 1)
-    rounds = ceil_div(pixels, max(threads // columns, 1))
-    return threads, columns, power_of_two_within(room, min(device.cluster_blocks, _power(rounds)))
+    wanted = columns * _power(pixels)
+    if 2 * blocks > units:
+        threads = _threads(wanted, device)
+        rounds = ceil_div(pixels, max(threads // columns, 1))
+        return threads, columns, _cluster(rounds // _ROUNDS, device)
+    # Where CUs would be idle, blocks of fewer threads take these.
+    cluster = _cluster(min(units // blocks, wanted // (2 * device.wavefront)), device)
+    return _threads(wanted // cluster, device), columns, cluster
+
+
+def _cluster(wanted: int, device: Device) -> int:
+    return power_of_two_within(max(wanted, 1), device.cluster_blocks)
+
+
+def _columns(problem: ConvProblem) -> list[int]:
+    """Vectors of channels that a block may have: those of a cache line, or fewer."""
+    bytes_ = vector_of(problem) * problem.spec.element.bytes
+    most, least = min(_LINE_BYTES // bytes_, _MOST_COLUMNS), _least_vectors(problem)
+    return [c for c in (32, 16, 8, 4, 2, 1) if least <= c <= most]
 
 
 def _least_vectors(problem: ConvProblem) -> int:
