@@ -86,6 +86,9 @@ def test_it_runs_what_direct_ran_alone():
         assert able == ([name] if name else [])
 
 
+NAME = "implicit_gemm_universal"
+
+
 @pytest.mark.parametrize("token", [
     "n1c3h224w224_o32k3s2p1", "n8c3h224w224_o24k3s2p1", "n64c3h224w224_o64k7s2p3",
     "n64c64h56w56_o64k3p1", "n1c512h7w7_o512k3p1", "n8c128h56w56_o128k3p1g32",
@@ -94,8 +97,9 @@ def test_it_runs_what_direct_ran_alone():
 @pytest.mark.parametrize("name", ["z100sm", "gfx90a", "h200"])
 def test_it_serves_networks_first_layers_dense_ones_and_groups(name, of, token):
     problem, device = parse_problem(f"{token}_{of}"), catalog.device(name)
-    assert solve(problem, device).algorithm.name == "implicit_gemm_universal"
-    plan = best_plan(problem, device)
+    first = "stem" if (name, of, "c3h" in token) == ("h200", "bfloat16_nhwc", True) else NAME
+    assert solve(problem, device).algorithm.name == first
+    plan = best_plan(problem, device, among=(NAME,))
     # Fours of three channels, and halves of fragments of four output channels, are the emptiest.
     assert plan.cost.utilisation > (0.2 if problem.spec.groups == 32 else 0.5)
     units = {"z100sm": "plain", "gfx90a": "plain" if of == "nhwc" else "matrix16",

@@ -163,6 +163,8 @@ def test_what_no_matrix_units_are_for_is_refused(code, plan):
 @pytest.mark.parametrize(("device", "arithmetic"), [("h200", "matrix8"), ("z100sm", "plain")])
 def test_a_networks_dense_layers_are_planned_so(layout, device, arithmetic):
     for layer in ("n1c3h224w224_o32k3s2p1", "n32c64h56w56_o64k3p1", "n8c512h7w7_o512k3p1"):
-        plan = best_plan(parse_problem(f"{layer}_int8{layout}"), catalog.device(device))
-        assert plan.tiling.algorithm == "implicit_gemm_universal"
+        problem, name = parse_problem(f"{layer}_int8{layout}"), "implicit_gemm_universal"
+        first = "stem" if (device, layout, layer[:4]) == ("h200", "_nhwc", "n1c3") else name
+        assert best_plan(problem, catalog.device(device)).tiling.algorithm == first
+        plan = best_plan(problem, catalog.device(device), among=(name,))
         assert plan.tiling.arithmetic == arithmetic
