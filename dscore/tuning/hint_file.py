@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +14,13 @@ from dscore.core.errors import DscoreError, SpecError
 from dscore.core.tiling import Tiling
 from dscore.core.toml import parse_toml
 from dscore.tuning.freshness import CurrentKernels
-from dscore.tuning.measurement import Configuration, Measurement, TuningRecord, records_of
+from dscore.tuning.measurement import (
+    Configuration,
+    Identity,
+    Measurement,
+    TuningRecord,
+    records_of,
+)
 from dscore.tuning.paired import PairedRecord, with_pairs
 from dscore.tuning.shipped_hints import (
     MICROSECONDS,
@@ -66,7 +71,7 @@ class HintFile:
 
     def text(self, command: str) -> str:
         """Text of the file, which names *command* as what made it."""
-        identities = [one for hint in self.hints for one in hint.record.identities]
+        identities = [one for hint in self.hints for one in _identities(hint.record)]
         environments = [dict(m.environment) for hint in self.hints
                         for m in hint.record.measurements]
         dscores = {f"dscore {one['dscore']}" for one in environments if "dscore" in one}
@@ -99,6 +104,13 @@ class HintFile:
             ["\n", *(f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
                      for name, value in settings.items()),
              "\n[hints]\n", *(f"{lines[token]}\n" for token in sorted(lines))])
+
+
+def _identities(record: TuningRecord) -> tuple[Identity, ...]:
+    """Identities of the measurements that a hint goes by."""
+    if isinstance(record, PairedRecord):
+        return record.identity, record.behind.identity
+    return (record.identity,)
 
 
 def _line(token: str, values: Mapping[str, Any]) -> str:
@@ -154,7 +166,7 @@ def _hint(token: str, records: list[TuningRecord], device: Device,
     for record in sorted(timed, key=lambda r: _preference(r, token, kernels)):
         best = _fitting(record, device, _refused(records, record))
         if best is not None:
-            return Hint(token, best.tiling, statistics.median(best.samples), record,
+            return Hint(token, best.tiling, best.medians[0], record,
                         not kernels.made(record.identity))
     return Ignored(token, "no tiling of it that was right fits any more")
 

@@ -221,9 +221,14 @@ class Configuration:
     refused: str  # empty where every measurement found it right
 
     @property
+    def medians(self) -> tuple[float, ...]:
+        """Median of the samples; none where the tiling is refused."""
+        return (statistics.median(self.samples),) if self.samples else ()
+
+    @property
     def seconds(self) -> float | None:
         """Median of the samples; None where the tiling is refused."""
-        return statistics.median(self.samples) if self.samples else None
+        return sum(self.medians) if self.samples else None
 
     @property
     def count(self) -> int:
@@ -237,11 +242,6 @@ class TuningRecord:
 
     identity: Identity
     measurements: frozenset[Measurement]
-
-    @property
-    def identities(self) -> tuple[Identity, ...]:
-        """Identities of its measurements."""
-        return (self.identity,)
 
     @cached_property
     def configurations(self) -> dict[str, Configuration]:

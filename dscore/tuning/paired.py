@@ -12,14 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dscore.tuning.measurement import Configuration, Identity, MeasurementPolicy, TuningRecord
+from dscore.tuning.measurement import Configuration, MeasurementPolicy, TuningRecord
 
 COLD, BEHIND = MeasurementPolicy("cold", "graph"), MeasurementPolicy("behind", "graph")
 
 
 @dataclass(frozen=True)
 class PairedConfiguration(Configuration):
-    """Tiling with its cold samples, and those behind a pointwise layer.
+    """Tiling with its cold samples, and those `behind` a pointwise layer; its time is the sum of
+    both medians.
 
     >>> from dscore.algorithms.direct import DirectTiling
     >>> PairedConfiguration(DirectTiling(64, 2), (3e-6, 5e-6), 0.2, "", (7e-6,)).seconds
@@ -29,9 +30,9 @@ class PairedConfiguration(Configuration):
     behind: tuple[float, ...]
 
     @property
-    def seconds(self) -> float | None:
-        """Sum of the medians of both."""
-        return statistics.median(self.samples) + statistics.median(self.behind)
+    def medians(self) -> tuple[float, ...]:
+        """Medians of both."""
+        return statistics.median(self.samples), statistics.median(self.behind)
 
     @property
     def count(self) -> int:
@@ -58,11 +59,6 @@ class PairedRecord(TuningRecord):
     def cold(self) -> TuningRecord:
         """The cold measurements alone."""
         return TuningRecord(self.identity, self.measurements)
-
-    @property
-    def identities(self) -> tuple[Identity, ...]:
-        """Identities of its measurements, cold and behind a pointwise layer."""
-        return self.identity, self.behind.identity
 
     @cached_property
     def configurations(self) -> dict[str, Configuration]:
