@@ -35,6 +35,7 @@ from dscore.core.trace import Trace
 from dscore.ops import output_of
 from dscore.solving import solver, verdict
 from dscore.solving.explain import Explanation, explanation_of
+from dscore.tuning.shipped_hints import untuned_plan
 
 if TYPE_CHECKING:
     from dscore.building.reports import Report
@@ -191,16 +192,15 @@ def plan_for(problem: ProblemLike, device: DeviceLike | None = None, rules: Rule
              tiling: TilingLike | None = None, backend: Backend | str | None = None) -> Plan:
     """The plan of an untuned machine (shipped, or the cost model's first), or that of *tiling*.
 
-    A shipped plan that *backend* (one, or its name) refuses is passed over.
-
-    Raises InfeasibleError where nothing fits, InvalidTiling where *tiling* does not.
+    A shipped plan that *backend* (one, or its name) refuses is passed over. Raises
+    InfeasibleError where nothing fits, InvalidTiling where *tiling* does not.
 
     >>> plan_for("D1", "z100sm").tiling.algorithm
     'row_reuse'
     """
     layer, target = problem_of(problem), device_of(device)
     if tiling is None:
-        return choice.untuned_plan(layer, target, _rules(rules), _backend_of(backend))
+        return untuned_plan(layer, target, _rules(rules), _backend_of(backend))
     fitting = as_tiling(tiling)
     verdict.validate(layer, fitting, target, _rules(rules), masked=True).require()
     return solver.make_plan(layer, target, fitting, rules)

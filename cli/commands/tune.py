@@ -37,6 +37,9 @@ _Top = Annotated[int | None, typer.Option(
     help="Try the first N tilings by the cost model.  [default: 32, by halves 8]")]
 _Halving = Annotated[bool, typer.Option(
     "--halving", help="Measure the better half again, and the best two alone for long.")]
+_Behind = Annotated[bool, typer.Option(
+    "--behind", help="Time depthwise layers also behind the pointwise layer that writes their "
+    "input, as in a network: the least sum of both times wins.")]
 _Algorithms = Annotated[str | None, typer.Option(
     "--algorithm", metavar="NAME,...", show_default=False,
     help="Take tilings of this algorithm, or the first of each of several.  [default: the "
@@ -56,6 +59,7 @@ class TuneRequest:
     workers: int | None
     executor: str | None
     halving: bool
+    behind: bool
 
 
 def tune(
@@ -69,6 +73,7 @@ def tune(
              "tried]")] = None,
     top: _Top = None,
     halving: _Halving = False,
+    behind: _Behind = False,
     exhaustive: Annotated[bool, typer.Option(
         "--exhaustive", help="Try every tiling that fits.")] = False,
     algorithm: _Algorithms = None,
@@ -94,6 +99,7 @@ def tune(
     dscore tune P13
     dscore tune mobilenet_v2 --batch 8 --budget 10m
     dscore tune P1-P45 D1-D30 --dtype int8 --layout nhwc --batch 1,8,32,64 --halving
+    dscore tune D1-D30 --dtype float16 --layout nhwc --batch 32 --halving --behind
     dscore tune P1-P45 --exhaustive && dscore cache export h200.jsonl
     dscore tune P28 --algorithm channel_distribution
     dscore tune --replay h200.jsonl
@@ -111,7 +117,7 @@ def tune(
         raise SpecError("name the layers to tune, or --replay a file")
     count = top if top is not None else 8 if halving else 32
     request = TuneRequest(backend, device, count, exhaustive, algorithm, seed, workers, executor,
-                          halving)
+                          halving, behind)
     _tune(layers_of(layers, batches_of(batch), arithmetic), request, seconds_of(budget), json)
 
 
@@ -144,14 +150,16 @@ def _tune(layers: list[NamedProblem], request: TuneRequest, budget: float | None
     backend = measuring_backend(request.backend, _WITHOUT_GPU)
     device = backend.device() if request.device is None else api.device_of(request.device)
     search = search_request(device, request.backend, request.top, request.exhaustive, request.seed,
-                            algorithm=request.algorithm, halving=request.halving)
+                            algorithm=request.algorithm, halving=request.halving,
+                            behind=request.behind)
     problems = [layer.problem for layer in layers]
     stopped: BaseException | None = None
     try:
         with _executor(backend, request, len(set(problems))) as executor, _bar(layers) as advance:
             tuned = tune_all(problems, device, request.backend, budget, request.top,
                              request.exhaustive, request.seed, executor, advance,
-                             algorithm=request.algorithm, halving=request.halving)
+                             algorithm=request.algorithm, halving=request.halving,
+                             behind=request.behind)
     except SpecError:  # nothing was begun
         raise
     except (KeyboardInterrupt, DscoreError) as error:

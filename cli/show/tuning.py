@@ -42,6 +42,8 @@ def report(layers: list[NamedProblem], tuned: list[SearchResult], search: Search
     _print_refused(layers, tuned, prose)
     _print_surprises(layers, tuned, search, prose)
     print_note(_summary(tuned, search, seconds), prose)
+    if search.behind is not None:
+        print_note(_behind(tuned), prose)
     if search.policy.clock == "host":
         print_note(_WALL, prose)
     if not all(one.complete for one in tuned):
@@ -62,7 +64,7 @@ def _micro(configuration: Configuration | None) -> str:
         return ""
     if configuration.seconds is None:
         return "refused"
-    return f"{configuration.seconds * 1e6:,.2f}"
+    return " + ".join(f"{seconds * 1e6:,.2f}" for seconds in configuration.medians)
 
 
 def _print_refused(layers: list[NamedProblem], tuned: list[SearchResult], prose: TextIO) -> None:
@@ -109,12 +111,21 @@ def _summary(tuned: list[SearchResult], search: SearchRequest, seconds: float) -
     return ", ".join([*parts, f"{seconds:.1f} s"])
 
 
+def _behind(tuned: list[SearchResult]) -> str:
+    """What was timed behind a pointwise layer, and what was not."""
+    from dscore.tuning.behind import follows_pointwise
+
+    others = sum(not follows_pointwise(one.problem) for one in tuned)
+    text = "depthwise layers (forward): the cold time + that behind a pointwise layer"
+    return text + f"; {counted(others, 'other layer')} tuned as always" * (others > 0)
+
+
 def _record(layers: list[NamedProblem], tuned: list[SearchResult], search: SearchRequest,
             seconds: float) -> Record:
     return {"backend": search.backend, "device": search.device.name,
             "policy": str(search.policy), "host_time": search.policy.clock == "host",
             "top": search.top, "algorithm": search.algorithm, "seed": search.seed,
-            "seconds": seconds,
+            "behind": search.behind is not None, "seconds": seconds,
             "complete": all(one.complete for one in tuned), "gain": _mean_gain(tuned),
             "layers": [_layer_record(layer, one)
                        for layer, one in zip(layers, tuned, strict=True)]}
@@ -129,9 +140,14 @@ def _layer_record(layer: NamedProblem, one: SearchResult) -> Record:
 
 
 def _configuration_record(configuration: Configuration | None) -> Record | None:
-    """A configuration and what is known of it."""
+    """A configuration and what is known of it; samples behind another layer where it has some."""
+    from dscore.tuning.paired import PairedConfiguration
+
     if configuration is None:
         return None
-    return {"name": configuration.tiling.name, "tiling": configuration.tiling.as_json(),
-            "seconds": configuration.seconds, "samples": list(configuration.samples),
-            "share": configuration.share, "refused": configuration.refused}
+    record = {"name": configuration.tiling.name, "tiling": configuration.tiling.as_json(),
+              "seconds": configuration.seconds, "samples": list(configuration.samples),
+              "share": configuration.share, "refused": configuration.refused}
+    if isinstance(configuration, PairedConfiguration):
+        record["behind"] = list(configuration.behind)
+    return record

@@ -25,12 +25,13 @@ from dscore.core.errors import (
     require_one_of,
 )
 from dscore.core.numerics import ARITHMETICS, WORD_BYTES, Arithmetic
-from dscore.core.plan import Plan, Rules
+from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 from dscore.core.token import problem_token
 from dscore.solving import solver, verdict
 from dscore.tuning import records, shipped_hints
+from dscore.tuning.shipped_hints import untuned_plan
 
 Origin = Literal["hint", "model", "caller"]
 # A plan as a caller of `dscore.conv` may give it: whole, or as a tiling, or as a tiling's fields.
@@ -55,25 +56,6 @@ def default_plan(problem: ConvProblem, device: Device, backend: Backend, name: s
             tune.on_demand(problem, device, name)
             plan = records.tuned_plan(problem, device, backend, arithmetic)
     return plan or untuned_plan(problem, device, backend=backend, arithmetic=arithmetic)
-
-
-def untuned_plan(problem: ConvProblem, device: Device, rules: Rules = "hardware",
-                 backend: Backend | None = None, arithmetic: Arithmetic | None = None) -> Plan:
-    """The plan without a look at the records: the shipped hint, else the model's first.
-
-    Hints keep the hardware's limits, so under the paper's rules there are none. A hint that
-    *backend* refuses is passed over, and one that does not compute by *arithmetic*.
-
-    >>> from dscore.core.catalog import device, layers
-    >>> untuned_plan(layers()["D1"], device("z100sm")).tiling.algorithm
-    'row_reuse'
-    """
-    hint = shipped_hints.shipped_plan(problem, device) if rules == "hardware" else None
-    if (hint is not None and hint.tiling.computes(arithmetic)
-            and not (backend and refusals(backend, hint))):
-        return hint
-    among = None if backend is None else backend.algorithms
-    return solver.best_plan(problem, device, rules, arithmetic, among)
 
 
 @dataclass(frozen=True)

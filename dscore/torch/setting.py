@@ -13,6 +13,7 @@ from dscore.core.errors import require_one_of
 from dscore.core.numerics import PERMISSIONS, Permission
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
+from dscore.tuning.shipped_hints import untuned_plan
 
 
 class Setting:
@@ -52,7 +53,7 @@ class Setting:
     def plan_of(self, problem: ConvProblem) -> Plan:
         """The plan that a call takes; SpecError or InfeasibleError where there is none."""
         if self._backend is None:
-            return choice.untuned_plan(problem, self.device)
+            return untuned_plan(problem, self.device)
         plan = choice.default_plan(problem, self.device, self._backend, self.name)
         require_accepted(self._backend, plan)
         return plan

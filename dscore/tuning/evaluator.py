@@ -27,6 +27,7 @@ from dscore.core.problem import ConvProblem
 from dscore.measuring.runner import Arrays, Judging, Runner, check, runner_of
 from dscore.measuring.timing import (
     NoGraphError,
+    Subject,
     Timing,
     brief_timing,
     device_times,
@@ -100,11 +101,11 @@ class RunnerEvaluator(HostEvaluator):
 
     def __init__(self, backend: Backend, device: Device, problem: ConvProblem, seed: int) -> None:
         super().__init__(backend, device, problem, seed)
-        self._runner, self._policy = runner_and_policy(backend, device)
+        self.runner, self._policy = runner_and_policy(backend, device)
 
     @cached_property
     def _sets(self) -> list[Arrays]:
-        runner, problem = self._runner, self._problem
+        runner, problem = self.runner, self._problem
         runner.release()
         count = set_count(compulsory_bytes(problem), runner.cache_bytes,
                           runner.room_bytes / _PART_OF_ROOM, runner.most_sets)
@@ -112,28 +113,37 @@ class RunnerEvaluator(HostEvaluator):
 
     @cached_property
     def _judge(self) -> Judging:
-        return self._runner.judge_of(self._problem, self._sets[0])
+        return self.runner.judge_of(self._problem, self._sets[0])
 
     def judge(self, plan: Plan) -> Accuracy:
-        with self._runner.exclusive():
+        with self.runner.exclusive():
             # Only PyTorch makes the exact result where the data is; the host makes it once.
-            if self._runner.calls and not self._runner.on_host:
-                return check(self._runner, self._backend, plan, self._sets[0], self._judge)
+            if self.runner.calls and not self.runner.on_host:
+                return check(self.runner, self._backend, plan, self._sets[0], self._judge)
             return super().judge(plan)
 
     def seconds(self, plan: Plan, repeats: int) -> Sequence[float]:
-        runner, sets = self._runner, self._sets
-        effort = replace(runner.effort, turns=1, most_replays=repeats, fewest_replays=repeats)
-        subject = runner.subject(self._backend, plan, sets)
-        with runner.exclusive():
-            [timing] = device_times(runner.clock, [subject], len(sets), effort)
-        return self._samples(plan, timing)
+        subject = self.runner.subject(self._backend, plan, self._sets)
+        return self.timed(plan.tiling.name, subject, len(self._sets), repeats)
 
-    def _samples(self, plan: Plan, timing: Timing) -> Sequence[float]:
+    def timed(self, name: str, subject: Subject, sets: int, repeats: int,
+              beside: float = 0.0) -> Sequence[float]:
+        """*repeats* times of a launch of *subject*, rotating over *sets* sets of data, of which
+        kernels beside the one of *name* take *beside* seconds, which do not count.
+        """
+        with self.runner.exclusive():
+            timing = self._timing(name, subject, sets, repeats, beside)
         if timing.policy != self._policy.clock:
-            raise UnavailableError(f"{plan.name} was timed by {timing.policy}, other kernels by "
+            raise UnavailableError(f"{name} was timed by {timing.policy}, other kernels by "
                                    f"{self._policy.clock}: they cannot be compared")
-        return timing.samples
+        return [sample - beside for sample in timing.samples]
+
+    def _timing(self, name: str, subject: Subject, sets: int, repeats: int,
+                beside: float) -> Timing:
+        runner = self.runner
+        effort = replace(runner.effort, turns=1, most_replays=repeats, fewest_replays=repeats)
+        [timing] = device_times(runner.clock, [subject], sets, effort)
+        return timing
 
 
 class BriefEvaluator(RunnerEvaluator):
@@ -146,15 +156,14 @@ class BriefEvaluator(RunnerEvaluator):
         self._usual = max(compulsory_bytes(problem) / device.bandwidth, _LEAST_SECONDS)
         self._medians: dict[str, float] = {}  # by tiling
 
-    def seconds(self, plan: Plan, repeats: int) -> Sequence[float]:
-        runner, sets, name = self._runner, self._sets, plan.tiling.name
-        subject = runner.subject(self._backend, plan, sets)
+    def _timing(self, name: str, subject: Subject, sets: int, repeats: int,
+                beside: float) -> Timing:
+        runner = self.runner
         effort = replace(runner.effort, replay_seconds=runner.effort.replay_seconds / 2)
-        with runner.exclusive():
-            timing = brief_timing(runner.clock, subject, len(sets), effort, repeats,
-                                  self._medians.get(name, self._usual))
-        self._medians[name] = self._usual = max(timing.median, _LEAST_SECONDS / 2)
-        return self._samples(plan, timing)
+        timing = brief_timing(runner.clock, subject, sets, effort, repeats,
+                              self._medians.get(name, self._usual) + beside)
+        self._medians[name] = self._usual = max(timing.median - beside, _LEAST_SECONDS / 2)
+        return timing
 
 
 @once

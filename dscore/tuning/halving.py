@@ -20,6 +20,7 @@ from dscore.core.backend import Backend
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.tuning import records
+from dscore.tuning.behind import plan_before
 from dscore.tuning.builder import Builder
 from dscore.tuning.measurement import Measurement, TuningRecord
 from dscore.tuning.search import (
@@ -27,9 +28,10 @@ from dscore.tuning.search import (
     Progress,
     SearchResult,
     candidates,
+    is_paired,
     known_result,
 )
-from dscore.tuning.trials import HALVED_FINALISTS, SearchRequest, Trials
+from dscore.tuning.trials import HALVED_FINALISTS, SearchRequest, trials_of
 
 # Samples of a candidate after each round; the best two are measured as long as any search does.
 ROUNDS = (2, 6, FINAL_RUNS)
@@ -49,8 +51,8 @@ def due(plans: Sequence[Plan], record: TuningRecord) -> list[tuple[Plan, int]]:
                     if name in known and not c.refused),
                    key=lambda c: (c.seconds, c.tiling.name))
     for count, samples in ((math.ceil(len(right) / 2), ROUNDS[1]), (HALVED_FINALISTS, ROUNDS[2])):
-        short = [(known[c.tiling.name], samples - len(c.samples)) for c in right[:count]
-                 if len(c.samples) < samples]
+        short = [(known[c.tiling.name], samples - c.count) for c in right[:count]
+                 if c.count < samples]
         if short:
             return short
     return []
@@ -115,6 +117,9 @@ class BuildAhead:
         plans = candidates(self._request, self._backend, problem)
         record = known_result(self._request, self._backend, problem, plans).record
         wanted = _lacking(plans, record) if due(plans, record) else []
+        if wanted and is_paired(self._request, problem):
+            # What does not compile of it is said where it is to run.
+            self._builder.build([plan_before(problem, self._request.device, self._backend)])
         return Prepared(number, plans, record, self._builder.build(wanted))
 
 
@@ -153,7 +158,7 @@ def halve(request: SearchRequest, backend: Backend, prepared: Prepared, until: f
 
     Ends at *until*, on the monotonic clock, after the candidate in hand.
     """
-    plans, trials = prepared.plans, Trials(request, backend, prepared.record, keep)
+    plans, trials = prepared.plans, trials_of(request, backend, prepared.record, keep)
     crashed: set[str] = set()  # which are not on record before another one has run
     while round_of := due([plan for plan in plans if plan.tiling.name not in crashed],
                           trials.known):

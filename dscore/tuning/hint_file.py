@@ -14,7 +14,14 @@ from dscore.core.errors import DscoreError, SpecError
 from dscore.core.tiling import Tiling
 from dscore.core.toml import parse_toml
 from dscore.tuning.freshness import CurrentKernels
-from dscore.tuning.measurement import Configuration, Measurement, TuningRecord, records_of
+from dscore.tuning.measurement import (
+    Configuration,
+    Identity,
+    Measurement,
+    TuningRecord,
+    records_of,
+)
+from dscore.tuning.paired import PairedRecord, with_pairs
 from dscore.tuning.shipped_hints import (
     MICROSECONDS,
     Ignored,
@@ -64,7 +71,7 @@ class HintFile:
 
     def text(self, command: str) -> str:
         """Text of the file, which names *command* as what made it."""
-        identities = [hint.record.identity for hint in self.hints]
+        identities = [one for hint in self.hints for one in _identities(hint.record)]
         environments = [dict(m.environment) for hint in self.hints
                         for m in hint.record.measurements]
         dscores = {f"dscore {one['dscore']}" for one in environments if "dscore" in one}
@@ -99,6 +106,13 @@ class HintFile:
              "\n[hints]\n", *(f"{lines[token]}\n" for token in sorted(lines))])
 
 
+def _identities(record: TuningRecord) -> tuple[Identity, ...]:
+    """Identities of the measurements that a hint goes by."""
+    if isinstance(record, PairedRecord):
+        return record.identity, record.behind.identity
+    return (record.identity,)
+
+
 def _line(token: str, values: Mapping[str, Any]) -> str:
     listed = ", ".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
     return f"{token} = {{ {listed} }}"
@@ -119,7 +133,9 @@ def best_hints(measurements: Iterable[Measurement], device: Device) -> HintFile:
     """Hint file of the best right tiling of every problem that was measured on *device*.
 
     A tiling must fit *device*. Of several records of a problem, one of the kernel sources of now is
-    preferred, then one with cold caches, then one without bias and activation.
+    preferred, then one with times behind a pointwise layer beside the cold ones, by the sum of both
+    (dscore.tuning.paired), then one with cold caches, then one without bias and activation. A
+    hint's time is the cold one all the same; of a problem without one there is no hint.
 
     >>> from dscore.core.catalog import device
     >>> best_hints([], device("h200")).hints
@@ -139,19 +155,28 @@ def best_hints(measurements: Iterable[Measurement], device: Device) -> HintFile:
 def _hint(token: str, records: list[TuningRecord], device: Device,
           kernels: CurrentKernels) -> Hint | Ignored:
     """Hint of the preferred record among those that have one."""
-    timed = [record for record in records if record.identity.policy.clock != "host"]
-    if not timed:
+    on_device = [record for record in with_pairs(records) if record.identity.policy.clock != "host"]
+    timed = [record for record in on_device if record.identity.policy.cache != "behind"]
+    if not on_device:
         return Ignored(token, "timed by the host's clock, which says nothing of a device")
+    if not timed:
+        return Ignored(token, "timed behind another layer alone; a hint states its own time")
     if not any(record.best for record in timed):
         return Ignored(token, "no tiling of it was right")
-    for record in sorted(timed, key=lambda r: (
-            not kernels.made(r.identity), r.identity.policy.rank, r.identity.problem != token,
-            r.best.seconds if r.best and r.best.seconds else 0.0, r.identity.prefix)):
+    for record in sorted(timed, key=lambda r: _preference(r, token, kernels)):
         best = _fitting(record, device, _refused(records, record))
-        if best is not None and best.seconds is not None:
-            return Hint(token, best.tiling, best.seconds, record,
+        if best is not None:
+            return Hint(token, best.tiling, best.medians[0], record,
                         not kernels.made(record.identity))
     return Ignored(token, "no tiling of it that was right fits any more")
+
+
+def _preference(record: TuningRecord, token: str, kernels: CurrentKernels) -> tuple[Any, ...]:
+    """Key by which records of a problem are sorted, the preferred ones first."""
+    identity, best = record.identity, record.best
+    return (not kernels.made(identity), not isinstance(record, PairedRecord), identity.policy.rank,
+            identity.problem != token, best.seconds if best and best.seconds else 0.0,
+            identity.prefix)
 
 
 def _refused(records: list[TuningRecord], record: TuningRecord) -> set[str]:

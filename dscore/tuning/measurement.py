@@ -22,8 +22,8 @@ from dscore.core.tiling import Tiling
 from dscore.core.token import parse_problem, problem_token
 
 FORMAT = 1
-# The preferred ones first.
-CACHES = ("cold", "hot")
+# The preferred ones first. "behind": behind the pointwise layer that writes the input.
+CACHES = ("cold", "behind", "hot")
 CLOCKS = ("graph", "events", "host")
 # A median of so many samples is worth more than a faster one of a few.
 THOROUGH = 12
@@ -32,8 +32,8 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class MeasurementPolicy:
-    """Policy of a timing: `cold` or `hot` caches; a captured `graph`, `events`, or the `host`'s
-    clock, whose times say nothing about a device.
+    """Policy of a timing: `cold` or `hot` caches, or those that a pointwise layer leaves `behind`;
+    a captured `graph`, `events`, or the `host`'s clock, whose times say nothing about a device.
     """
 
     cache: str
@@ -221,9 +221,19 @@ class Configuration:
     refused: str  # empty where every measurement found it right
 
     @property
+    def medians(self) -> tuple[float, ...]:
+        """Median of the samples; none where the tiling is refused."""
+        return (statistics.median(self.samples),) if self.samples else ()
+
+    @property
     def seconds(self) -> float | None:
         """Median of the samples; None where the tiling is refused."""
-        return statistics.median(self.samples) if self.samples else None
+        return sum(self.medians) if self.samples else None
+
+    @property
+    def count(self) -> int:
+        """Number of samples."""
+        return len(self.samples)
 
 
 @dataclass(frozen=True)
@@ -245,9 +255,8 @@ class TuningRecord:
     def ranking(self) -> tuple[Configuration, ...]:
         """Configurations that are right: those with enough samples first, then by time."""
         right = [c for c in self.configurations.values() if not c.refused]
-        enough = min(THOROUGH, max((len(c.samples) for c in right), default=0))
-        return tuple(sorted(right, key=lambda c: (len(c.samples) < enough, c.seconds,
-                                                  c.tiling.name)))
+        enough = min(THOROUGH, max((c.count for c in right), default=0))
+        return tuple(sorted(right, key=lambda c: (c.count < enough, c.seconds, c.tiling.name)))
 
     @property
     def best(self) -> Configuration | None:

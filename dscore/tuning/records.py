@@ -12,6 +12,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from dscore.tuning.measurement import (
     lookup,
     records_of,
 )
+from dscore.tuning.paired import BEHIND, PairedRecord, with_pairs
 
 _STORE = Store("tuning")
 # A folder changed within this time may change again without its clock showing it.
@@ -66,6 +68,11 @@ def load(identity: Identity) -> TuningRecord:
     """Record of *identity* in the cache."""
     measurements = (m for m in _read_keys(identity.prefix) if m.identity == identity)
     return TuningRecord(identity, frozenset(measurements))
+
+
+def load_paired(identity: Identity) -> PairedRecord:
+    """Record of *identity*, which is cold, and of the same behind a pointwise layer."""
+    return PairedRecord.of(load(identity), load(replace(identity, policy=BEHIND)))
 
 
 def _read_keys(prefix: str) -> Iterator[Measurement]:
@@ -136,12 +143,13 @@ def _decide(problem: ConvProblem, device: Device, backend: Backend | str,
             arithmetic: Arithmetic | None) -> Plan | None:
     with contextlib.suppress(DscoreError, OSError):
         backend = backend_of(backend) if isinstance(backend, str) else backend
-        for record in current(problem, device, backend):
-            for configuration in record.ranking:
-                case = case_of(problem, device, configuration.tiling)
-                fits = configuration.tiling.computes(arithmetic)
-                if fits and bool(keeps_all(case, "hardware", masked=True)):
-                    return solver.make_plan(problem, device, configuration.tiling)
+        records = current(problem, device, backend)
+        refused = {one.tiling for record in records for one in record.refused}
+        for tiling in (one.tiling for record in with_pairs(records) for one in record.ranking):
+            case = case_of(problem, device, tiling)
+            fits = tiling not in refused and tiling.computes(arithmetic)
+            if fits and bool(keeps_all(case, "hardware", masked=True)):
+                return solver.make_plan(problem, device, tiling)
     return None
 
 

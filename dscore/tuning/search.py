@@ -9,26 +9,32 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+
+import numpy as np
 
 from dscore.algorithms import registry
 from dscore.core.backend import Backend, refusals, require_accepted
 from dscore.core.device import Device
-from dscore.core.errors import InfeasibleError, SpecError, require_one_of
+from dscore.core.errors import DscoreError, InfeasibleError, SpecError, require_one_of
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 from dscore.solving import solver
 from dscore.solving.solver import Space
 from dscore.tuning import records, shipped_hints
+from dscore.tuning.behind import follows_pointwise
 from dscore.tuning.builder import Builder, wave_size
 from dscore.tuning.measurement import Configuration, MeasurementPolicy, TuningRecord
-from dscore.tuning.trials import SearchRequest, Trials
+from dscore.tuning.trials import PairedTrials, SearchRequest, Trials, trials_of
 
 Progress = Callable[[int, int, float | None], None]  # done, of how many, seconds of the best
 
 # Runs of the first pass over all candidates, and of the second one over the best of them.
 FIRST_RUNS, FINAL_RUNS = 3, 12
+# Tilings that are the fastest cold on record, and are timed behind another layer as well.
+BEST_COLD = 12
 # Share of a problem's time that is left to the second pass.
 _RESERVED = 0.15
 
@@ -53,7 +59,9 @@ class SearchResult:
 
     @property
     def best(self) -> Configuration | None:
-        """Fastest configuration that is right; None where none is."""
+        """Fastest configuration that is right, by the sum of its times where it was also timed
+        behind another layer; None where none is.
+        """
         return self.record.best
 
     @property
@@ -74,26 +82,67 @@ def candidates(request: SearchRequest, backend: Backend, problem: ConvProblem) -
     """Plans to try, in the model's order, then that of the shipped hint, which tuning replaces.
 
     Of several algorithms there are so many plans of each. Plans that *backend* cannot run are left
-    out, as is a hint of another algorithm than the request's.
+    out, as is a hint of another algorithm than the request's. For times behind another layer there
+    are more: see `_for_pairs`.
 
     Raises InfeasibleError where nothing fits, UnavailableError where the backend runs none,
     SpecError where no algorithm of the request's runs *problem*.
     """
-    names = request.algorithm.split(",") if request.algorithm else [None]
-    plans = [plan for name in _running(names, problem, request.device)
-             for plan in _first(solver.solve(problem, request.device, algorithm=name), request.top)]
-    hinted = shipped_hints.shipped_plan(problem, request.device)
-    if (hinted is not None and hinted not in plans
-            and (names == [None] or hinted.tiling.algorithm in names)):
-        plans.append(hinted)
+    spaces = _spaces(request, problem)
+    plans = [plan for space in spaces for plan in _first(space, request.top)]
+    further = [shipped_hints.shipped_plan(problem, request.device)]
+    if is_paired(request, problem):
+        further += _for_pairs(request, backend, problem, spaces)
+    names, tried = _names(request), {plan.tiling for plan in plans}
+    plans += [plan for plan in dict.fromkeys(further) if plan and plan.tiling not in tried
+              and (names == [None] or plan.tiling.algorithm in names)]
     accepted = [plan for plan in plans if not refusals(backend, plan)]
     if not accepted:
         require_accepted(backend, plans[0])
     return accepted
 
 
+def _names(request: SearchRequest) -> list[str | None]:
+    return [*request.algorithm.split(",")] if request.algorithm else [None]
+
+
+def _spaces(request: SearchRequest, problem: ConvProblem) -> list[Space]:
+    """Space of each algorithm whose tilings are tried."""
+    return [solver.solve(problem, request.device, algorithm=name)
+            for name in _running(_names(request), problem, request.device)]
+
+
 def _first(space: Space, count: int | None) -> list[Plan]:
     return [space.plan(int(index)) for index in space.ranked()[:count]]
+
+
+def is_paired(request: SearchRequest, problem: ConvProblem) -> bool:
+    """Whether the tilings of *problem* are timed behind a pointwise layer, too."""
+    return request.behind is not None and follows_pointwise(problem)
+
+
+def _for_pairs(request: SearchRequest, backend: Backend, problem: ConvProblem,
+               spaces: Sequence[Space]) -> list[Plan]:
+    """Further plans to time behind another layer: of what is best cold on record, and the model's
+    first of each size of a thread's tile, as the model is of cold times.
+    """
+    cold = records.load(records.identity_of(problem, request.device, backend, request.policy))
+    plans = []
+    for best in cold.ranking[:BEST_COLD]:
+        with suppress(DscoreError):  # what no longer fits
+            plans.append(shipped_hints.fitting_plan(problem, request.device, best.tiling))
+    return [*plans, *(plan for space in spaces for plan in _varied(space, request.top))]
+
+
+def _varied(space: Space, count: int | None) -> list[Plan]:
+    """The first plans that differ in the tile of a thread; none where threads have no tiles."""
+    columns, order = vars(space.case.tiling), space.ranked()
+    sizes = [np.broadcast_to(columns[name], (len(space),))[order]
+             for name in ("thread_h", "thread_w") if name in columns]
+    if not sizes:
+        return []
+    _, firsts = np.unique(sizes, axis=1, return_index=True)
+    return [space.plan(int(order[at])) for at in sorted(firsts)[:count]]
 
 
 def _running(names: Sequence[str | None], problem: ConvProblem, device: Device
@@ -119,8 +168,9 @@ def known_result(request: SearchRequest, backend: Backend, problem: ConvProblem,
                  record: TuningRecord | None = None) -> SearchResult:
     """Result for *problem* by *record*, or by what is on record now; nothing is measured."""
     plans = candidates(request, backend, problem) if plans is None else plans
-    record = record or records.load(
-        records.identity_of(problem, request.device, backend, request.policy))
+    if record is None:
+        load = records.load_paired if is_paired(request, problem) else records.load
+        record = load(records.identity_of(problem, request.device, backend, request.policy))
     complete = not _untried(plans, record) and not _finalists(plans, record, request.finalists)
     return SearchResult(problem, request.device, backend.name, request.policy, plans[0].tiling,
                         len(plans), record, complete)
@@ -134,7 +184,7 @@ def _finalists(plans: Sequence[Plan], record: TuningRecord, count: int) -> list[
     """Plans among the *count* fastest that have not been timed for long yet."""
     right = [c for c in record.configurations.values() if not c.refused]
     fastest = sorted(right, key=lambda c: (c.seconds, c.tiling.name))[:count]
-    names = {c.tiling.name for c in fastest if len(c.samples) < FINAL_RUNS}
+    names = {c.tiling.name for c in fastest if c.count < FINAL_RUNS}
     return [plan for plan in plans if plan.tiling.name in names]
 
 
@@ -165,7 +215,7 @@ def search_one(request: SearchRequest, backend: Backend, problem: ConvProblem, b
     """
     plans = candidates(request, backend, problem) if plans is None else plans
     record = known_result(request, backend, problem, plans).record
-    trials, todo = Trials(request, backend, record), _untried(plans, record)
+    trials, todo = trials_of(request, backend, record), _untried(plans, record)
     report = progress or (lambda done, total, best: None)
     done = len(plans) - len(todo)
     for plan, unbuilt in _built(todo, builder, _reserved(until)):
@@ -185,8 +235,8 @@ def _reserved(until: float) -> float:
     return until if math.isinf(until) else now + (1 - _RESERVED) * max(until - now, 0)
 
 
-def _time_finalists(trials: Trials, plans: Sequence[Plan], builder: Builder, until: float,
-                    count: int) -> None:
+def _time_finalists(trials: Trials | PairedTrials, plans: Sequence[Plan], builder: Builder,
+                    until: float, count: int) -> None:
     """Time the fastest for long, and those that then are the fastest, until all of them are."""
     while time.monotonic() < until:
         finalists = _finalists(plans, trials.record(), count)

@@ -18,16 +18,18 @@ from typing import Any
 
 from dscore.algorithms.registry import case_of, require_runs, tiling_from
 from dscore.core import catalog
+from dscore.core.backend import Backend, refusals
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError, InfeasibleError, SpecError
-from dscore.core.plan import Plan
+from dscore.core.numerics import Arithmetic
+from dscore.core.plan import Plan, Rules
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import COSTLY_ACTIVATIONS
 from dscore.core.tiling import Tiling
 from dscore.core.token import parse_problem, problem_token
 from dscore.core.toml import parse_toml
 from dscore.solving.rules import ledger
-from dscore.solving.solver import make_plan
+from dscore.solving.solver import best_plan, make_plan
 
 _FOLDER = "tunings"
 # Key of the measured time, beside those of the tiling.
@@ -239,6 +241,25 @@ def shipped_plan(problem: ConvProblem, device: Device) -> Plan | None:
     """
     choice = _choice(hints_for(device), problem, device)
     return None if choice is None else choice.plan
+
+
+def untuned_plan(problem: ConvProblem, device: Device, rules: Rules = "hardware",
+                 backend: Backend | None = None, arithmetic: Arithmetic | None = None) -> Plan:
+    """The plan without a look at the records: the shipped hint, else the model's first.
+
+    Hints keep the hardware's limits, so under the paper's rules there are none. A hint that
+    *backend* refuses is passed over, and one that does not compute by *arithmetic*.
+
+    >>> from dscore.core.catalog import device, layers
+    >>> untuned_plan(layers()["D1"], device("z100sm")).tiling.algorithm
+    'row_reuse'
+    """
+    hint = shipped_plan(problem, device) if rules == "hardware" else None
+    if (hint is not None and hint.tiling.computes(arithmetic)
+            and not (backend and refusals(backend, hint))):
+        return hint
+    among = None if backend is None else backend.algorithms
+    return best_plan(problem, device, rules, arithmetic, among)
 
 
 def timing(plan: Plan) -> tuple[str, float] | None:

@@ -25,6 +25,7 @@ from dscore.tuning import records
 from dscore.tuning.builder import shortened
 from dscore.tuning.evaluator import Evaluator, EvaluatorMaker, require_times
 from dscore.tuning.measurement import SPILLS, Measurement, MeasurementPolicy, TuningRecord
+from dscore.tuning.paired import BEHIND, PairedRecord
 
 # Candidates that are timed for long: of a search, and of one by halves.
 FINALISTS, HALVED_FINALISTS = 8, 2
@@ -44,6 +45,9 @@ class SearchRequest:
     # Whose tilings: a name, or several between commas; None for the solver's choice.
     algorithm: str | None = None
     halving: bool = False  # see dscore.tuning.halving
+    # Makes the evaluator of times behind a pointwise layer, of the one of cold times and what that
+    # was made of; None where none are wanted (dscore.tuning.behind).
+    behind: Callable[..., Evaluator] | None = None
 
     @property
     def finalists(self) -> int:
@@ -65,7 +69,8 @@ class Trials:
         self._crashes: list[Measurement] = []  # not believed before some kernel has run
 
     @cached_property
-    def _evaluator(self) -> Evaluator:
+    def evaluator(self) -> Evaluator:
+        """The evaluator of all trials."""
         request = self._request
         return request.evaluator(self._backend, request.device, self._identity.conv_problem,
                                  request.seed)
@@ -99,10 +104,10 @@ class Trials:
         spills = self._backend.compile(plan).use.spills
         if spills:
             raise _NotRightError(f"{SPILLS} {WORD_BYTES * spills} B of a lane to memory", None)
-        accuracy = _accuracy(self._evaluator, plan)
+        accuracy = _accuracy(self.evaluator, plan)
         if not accuracy.ok:
             raise _NotRightError(str(accuracy), accuracy.share)
-        return accuracy.share, require_times(self._evaluator.seconds(plan, repeats))
+        return accuracy.share, require_times(self.evaluator.seconds(plan, repeats))
 
     def _crashed(self, plan: Plan, raised: Exception) -> None:
         """Hold a crash against *plan*, once it is known that the device still works."""
@@ -150,6 +155,67 @@ class Trials:
         known = None if share is None or not math.isfinite(share) else share
         return Measurement(self._identity, plan.tiling, samples, known, refused,
                            self._request.seed, environment())
+
+
+class PairedTrials:
+    """Trials of a problem whose tilings are timed cold, and right after that behind another layer.
+
+    It is used as `Trials` are; its record is that of both.
+    """
+
+    def __init__(self, request: SearchRequest, backend: Backend, record: PairedRecord,
+                 keep: Callable[[Measurement], object] | None = None) -> None:
+        assert request.behind is not None
+        make, cold = request.behind, Trials(request, backend, record.cold, keep)
+        behind = replace(request, policy=BEHIND,
+                         evaluator=lambda *made_of: make(cold.evaluator, *made_of))
+        self._cold, self._behind = cold, Trials(behind, backend, record.behind, keep)
+
+    @property
+    def known(self) -> PairedRecord:
+        """Record with what is measured here."""
+        return PairedRecord.of(self._cold.known, self._behind.known)
+
+    @property
+    def fastest(self) -> float | None:
+        """Seconds of the best so far."""
+        best = self.known.best
+        return None if best is None else best.seconds
+
+    def try_out(self, plan: Plan, repeats: int, unbuilt: str = "") -> None:
+        """`Trials.try_out` in both ways, each as often as it lacks samples; cold ones that are on
+        record already are not taken again.
+        """
+        name = plan.tiling.name
+        wanted = repeats + _count(self.known, name)
+        for trials in (self._cold, self._behind):
+            if _count(trials.known, name) < wanted:
+                trials.try_out(plan, wanted - _count(trials.known, name), unbuilt)
+            if not _count(trials.known, name):  # it is refused, or crashed
+                return
+
+    def record(self) -> PairedRecord:
+        """Record of the problem now."""
+        return PairedRecord.of(self._cold.record(), self._behind.record())
+
+    def finish(self) -> None:
+        """See `Trials.finish`."""
+        self._cold.finish()
+        self._behind.finish()
+
+
+def trials_of(request: SearchRequest, backend: Backend, record: TuningRecord,
+              keep: Callable[[Measurement], object] | None = None) -> Trials | PairedTrials:
+    """Trials whose measurements are added to *record*."""
+    if isinstance(record, PairedRecord):
+        return PairedTrials(request, backend, record, keep)
+    return Trials(request, backend, record, keep)
+
+
+def _count(record: TuningRecord, name: str) -> int:
+    """Number of samples of the tiling of that name."""
+    configuration = record.configurations.get(name)
+    return 0 if configuration is None else configuration.count
 
 
 class _NotRightError(Exception):

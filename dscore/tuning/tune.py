@@ -26,6 +26,7 @@ from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.token import parse_problem, problem_token
 from dscore.tuning import records
+from dscore.tuning.behind import BehindEvaluator, require_graphs
 from dscore.tuning.builder import Builder, wave_size
 from dscore.tuning.evaluator import HostEvaluator, Timer, default_evaluator
 from dscore.tuning.halving import halve_all
@@ -53,27 +54,35 @@ class Step:
 def search_request(device: Device | None = None, backend: str = "auto", top: int = TOP,
                    exhaustive: bool = False, seed: int = 0, timer: Timer | None = None,
                    policy: MeasurementPolicy | None = None,
-                   algorithm: str | None = None, halving: bool = False) -> SearchRequest:
+                   algorithm: str | None = None, halving: bool = False,
+                   behind: bool = False) -> SearchRequest:
     """Request that the arguments of `tune` make."""
     require_int(top, "top")
     require_int(seed, "seed", 0)
     if (timer is None) != (policy is None):
         raise SpecError("a timer and its policy go together, for records are kept by it")
+    if timer is not None and behind:
+        raise SpecError("a timer of the caller's own times one kernel, and none behind another "
+                        "layer; leave timer or behind out")
     loaded = choose_backend(backend)
     target = device or loaded.device()
     if timer is None or policy is None:
         evaluator, policy = default_evaluator(loaded, target, halving)
     else:
         evaluator = partial(HostEvaluator, timer=timer)
+    if behind:
+        require_graphs(loaded, policy)
     return SearchRequest(loaded.name if backend == "auto" else backend, target,
-                         None if exhaustive else top, seed, evaluator, policy, algorithm, halving)
+                         None if exhaustive else top, seed, evaluator, policy, algorithm, halving,
+                         BehindEvaluator if behind else None)
 
 
 def tune(problem: ConvProblem, device: Device | None = None, backend: str = "auto",
          budget_seconds: float | None = None, top: int = TOP, exhaustive: bool = False,
          seed: int = 0, executor: Executor | None = None,
          progress: Callable[[Step], object] | None = None, timer: Timer | None = None,
-         policy: MeasurementPolicy | None = None, algorithm: str | None = None) -> SearchResult:
+         policy: MeasurementPolicy | None = None, algorithm: str | None = None,
+         behind: bool = False) -> SearchResult:
     """Find the fastest right tiling of *problem* among the model's first *top*, or among all.
 
     *algorithm* names whose tilings (`dscore.solving.solver.algorithms`); by default those of the
@@ -85,11 +94,15 @@ def tune(problem: ConvProblem, device: Device | None = None, backend: str = "aut
     seconds, and measures by *policy*. Tilings on record are not measured again. Every measurement
     is on record at once: an interruption, or the end of *budget_seconds*, loses nothing.
 
+    *behind*: tilings of a depthwise layer are also timed behind a pointwise layer that writes their
+    input, and the least sum of both times wins (dscore.tuning.behind).
+
     Raises UnavailableError where the backend cannot run, CompileError where nothing compiles,
-    LaunchError where the device fails, SpecError where *algorithm* does not run *problem*.
+    LaunchError where the device fails, SpecError where *algorithm* does not run *problem*, or
+    where *backend* captures no graphs of a GPU to time kernels *behind* another layer in.
     """
     return tune_all([problem], device, backend, budget_seconds, top, exhaustive, seed, executor,
-                    progress, timer, policy, algorithm)[0]
+                    progress, timer, policy, algorithm, behind=behind)[0]
 
 
 def tune_all(problems: Sequence[ConvProblem], device: Device | None = None, backend: str = "auto",
@@ -97,7 +110,7 @@ def tune_all(problems: Sequence[ConvProblem], device: Device | None = None, back
              seed: int = 0, executor: Executor | None = None,
              progress: Callable[[Step], object] | None = None, timer: Timer | None = None,
              policy: MeasurementPolicy | None = None, algorithm: str | None = None,
-             halving: bool = False) -> list[SearchResult]:
+             halving: bool = False, behind: bool = False) -> list[SearchResult]:
     """`tune` for many problems, which share *budget_seconds*; equal ones are tuned once.
 
     An *executor* is given one task for each problem; without one, the kernels of several problems
@@ -106,7 +119,7 @@ def tune_all(problems: Sequence[ConvProblem], device: Device | None = None, back
     if budget_seconds is not None and not (budget_seconds > 0):
         raise SpecError(f"budget_seconds must be positive, got {budget_seconds}")
     request = search_request(device, backend, top, exhaustive, seed, timer, policy, algorithm,
-                             halving)
+                             halving, behind)
     distinct = {problem_token(problem): problem for problem in problems}
     budget = math.inf if budget_seconds is None else budget_seconds
     if halving and executor is not None:

@@ -12,7 +12,6 @@ from dscore.building.ahead_of_time import build, device_for
 from dscore.building.codegen import KernelSource
 from dscore.building.compilers import missing_compiler
 from dscore.building.toolchain import target
-from dscore.calling.choice import untuned_plan
 from dscore.checking.check import check_plan
 from dscore.core import backend as backends
 from dscore.core import catalog
@@ -20,6 +19,7 @@ from dscore.core.errors import UnavailableError
 from dscore.core.token import parse_problem
 from dscore.measuring import gpu_description
 from dscore.solving.verdict import validate
+from dscore.tuning.shipped_hints import untuned_plan
 
 SMALL = tuple(map(parse_problem, ("n1c6h9w7_o6k3p1g6", "n2c20h6w5_o24k1_bias_relu6")))
 PARTS = pytest.mark.parametrize(("properties", "architecture", "compiler"), [

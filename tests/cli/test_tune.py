@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cli_calls import Call, process, unwrapped
-from tuning_backends import Scripted, scripted_seconds
+from tuning_backends import Scripted, behind_seconds, scripted_seconds
 
 from dscore.core import catalog
 from dscore.core.errors import SpecError
@@ -211,3 +211,30 @@ def test_halving_has_no_workers(call: Call, further: tuple[str, ...], option: st
     result = call(*COMMAND, "--halving", *further)
     assert result.code == 2
     assert f"leave {option} out" in unwrapped(result.err)
+
+
+BEHIND = ("tune", OTHER, "--top", "4", "--backend", "tuning_backends:Graphs", "--behind")
+
+
+@pytest.mark.parametrize("further", [(), ("--halving",)])
+def test_depthwise_layers_are_tuned_behind_a_pointwise_one(
+        further: tuple[str, ...], call: Call, json_of: Callable[..., Any]) -> None:
+    result = call(*BEHIND, TOKEN, *further)
+    assert result.code == 0, result.err
+    assert ("depthwise layers (forward): the cold time + that behind a pointwise layer; 1 other "
+            "layer tuned as always") in unwrapped(result.out)
+    data = json_of(*BEHIND, *further)
+    assert (data["behind"], data["complete"], data["policy"]) == (True, True, "cold graph")
+    best = data["layers"][0]["best"]
+    cold, behind = scripted_seconds(best["name"]), behind_seconds(best["name"])
+    assert f"{cold * 1e6:,.2f} + {behind * 1e6:,.2f}" in unwrapped(result.out)
+    assert best["seconds"] == pytest.approx(cold + behind)
+    assert best["samples"] == pytest.approx([cold] * len(best["samples"]))
+    assert best["behind"] == pytest.approx([behind] * len(best["behind"]))
+    assert "other layer" not in call(*BEHIND, *further).out
+
+
+def test_a_backend_without_graphs_tunes_nothing_behind(call: Call) -> None:
+    result = call(*COMMAND, "--behind")
+    assert (result.code, result.out) == (2, "")
+    assert "backend scripted has none here (it times by 'hot host')" in unwrapped(result.err)

@@ -10,7 +10,9 @@ from dscore.core import catalog
 from dscore.measuring.timing import Effort, brief_timing, device_times
 from dscore.measuring.torch_runner import TorchRunner
 from dscore.tuning import tune
+from dscore.tuning.evaluator import runner_and_policy
 from dscore.tuning.measurement import SPILLS
+from dscore.tuning.paired import COLD
 
 HIP = HipBackend()
 pytestmark = needs(HIP)
@@ -81,3 +83,17 @@ def test_layers_are_tuned_by_halves(tmp_path, monkeypatch, dtype, layout):
             assert one.first.refused.startswith(SPILLS)
         else:
             assert one.gain > 0.9
+
+
+@pytest.mark.parametrize("halving", [False, True])
+@pytest.mark.parametrize("name", ["D6_float16_nhwc", "D6_int8_nhwc", "D6"])
+def test_layers_are_tuned_behind_a_pointwise_one(tmp_path, monkeypatch, name, halving):
+    if runner_and_policy(HIP, HIP.device())[1] != COLD:
+        pytest.skip("this GPU's runtime captures no graphs")
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
+    one, = tune.tune_all(problems(name, batch=8), backend="hip", top=3, halving=halving,
+                         behind=True)
+    assert one.complete
+    cold, behind = one.best.medians
+    assert 0.2 < behind / cold < 5
+    assert min(len(one.best.samples), len(one.best.behind)) >= 12

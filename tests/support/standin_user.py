@@ -19,13 +19,13 @@ if "STANDIN_WITHOUT_HIP_PYTHON" in os.environ:
 import numpy as np
 
 import dscore
-from dscore.calling.choice import untuned_plan
 from dscore.cli import main
 from dscore.cli.commands.devices import gpu_records
 from dscore.core.backend import backend
 from dscore.core.errors import LaunchError
 from dscore.core.token import parse_problem
 from dscore.measuring.vendor_runtime import runtime
+from dscore.tuning.shipped_hints import untuned_plan
 
 
 def command(arguments):

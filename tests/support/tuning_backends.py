@@ -1,5 +1,6 @@
 """Backends with times of a script, some of whose kernels are at fault, for tests of tuning."""
 
+import itertools
 import os
 import time
 import zlib
@@ -11,6 +12,8 @@ from dscore.backends.reference.backend import ReferenceBackend
 from dscore.core.backend import Prepared
 from dscore.core.errors import CompileError, LaunchError
 from dscore.core.plan import Plan
+from dscore.measuring.runner import HostRunner, KernelSubject
+from dscore.measuring.timing import Effort
 
 
 def scripted_seconds(name: str) -> float:
@@ -119,6 +122,70 @@ class Gpu(Scripted):
         new = {plan.tiling.name for plan in plans} - set(type(self).prepared)
         type(self).prepared.extend(sorted(new))
         return Prepared(len(plans), len(new))
+
+
+def behind_seconds(name: str) -> float:
+    """What a kernel takes behind another layer, which says nothing of what it takes cold."""
+    return scripted_seconds(name[::-1])
+
+
+class GraphClock:
+    """A clock whose graphs take what is launched in them: names of tilings, pointwise ones or not.
+
+    No two times are the same.
+    """
+
+    policy = "graph"
+    pointwise_seconds = 5e-3
+
+    def __init__(self) -> None:
+        self.launched: list[tuple[str, bool]] = []
+        self.jitter = itertools.count(1)
+
+    def record(self, work: Any) -> Any:
+        self.launched.clear()
+        work(0)
+        seconds = sum(map(self._seconds, self.launched[-1:] + self.launched, self.launched))
+        return lambda: seconds
+
+    def _seconds(self, before: tuple[str, bool], one: tuple[str, bool]) -> float:
+        name, pointwise = one
+        if pointwise:
+            return self.pointwise_seconds
+        return behind_seconds(name) if before[1] else scripted_seconds(name)
+
+    def seconds(self, replay: Any) -> float:
+        return float(replay()) + next(self.jitter) * 1e-14
+
+    def samples(self, replay: Any, count: int) -> list[float]:
+        return [self.seconds(replay) for _ in range(count)]
+
+    def synchronize(self) -> None:
+        pass
+
+
+class GraphRunner(HostRunner):
+    """The host's memory, with launches that a graph takes down and nothing runs."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__(device)
+        self.clock, self.effort = GraphClock(), Effort()  # type: ignore[assignment]
+        self.sets_of: dict[str, Sequence[Any]] = {}  # by tiling, as a subject was last made of them
+
+    def subject(self, backend: Any, plan: Plan, sets: Sequence[Any]) -> Any:
+        backend.compile(plan)
+        self.sets_of[plan.tiling.name] = sets
+        launched = plan.tiling.name, plan.problem.spec.kind == "pointwise"
+        return KernelSubject(sets, lambda one, stream: self.clock.launched.append(launched))
+
+
+class Graphs(Gpu):
+    """A GPU whose graphs are captured."""
+
+    name = "graphs"
+
+    def runner(self, device: Any, peers: bool) -> Any:
+        return GraphRunner(device)
 
 
 class Slow(Scripted):

@@ -247,9 +247,9 @@ def test_a_hint_that_the_backend_refuses_is_passed_over(ship: Ship) -> None:
     ship(f"{TOKEN} = {stated(HINTED)}")
     backend: Any = Choosy()
     assert isinstance(REFERENCE, Backend)
-    plan = choice.untuned_plan(PROBLEM, DEVICE, backend=backend)
+    plan = shipped_hints.untuned_plan(PROBLEM, DEVICE, backend=backend)
     assert plan == solver.best_plan(PROBLEM, DEVICE)
-    assert choice.untuned_plan(PROBLEM, DEVICE, backend=REFERENCE).tiling == HINTED
+    assert shipped_hints.untuned_plan(PROBLEM, DEVICE, backend=REFERENCE).tiling == HINTED
 
 
 def test_tuning_tries_the_hint_too(ship: Ship) -> None:

@@ -59,7 +59,7 @@ def test_a_hint_made_of_a_record_is_what_calls_take(
     hints = shipped_hints.parse_hints(text, "test")
     assert [*hints.hints] == [problem_token(problem)]
     monkeypatch.setattr(shipped_hints, "shipped", {"h200": hints}.get)
-    assert choice.untuned_plan(problem, DEVICE).tiling == chosen
+    assert shipped_hints.untuned_plan(problem, DEVICE).tiling == chosen
     # Of no other type but for bfloat16, and of no other layout.
     for other in TYPES:
         spec = problem.spec.in_form(dtype=other)
