@@ -95,13 +95,13 @@ def quantised_library(arrays: dict[str, Any], out_dtype: str) -> Adapter:
     Raises SpecError for two libraries, and an array of another type than its operand's.
     """
     adapter = _plain_library(arrays)
-    wanted = {"x": "int8", "w": "int8", "bias": "int32", "residual": "int8", "scale": "float32",
+    wanted = {"x": "int8", "w": "int8", "bias": "int32", "residual": "int8", "scale": "float16",
               "out": out_dtype}
     for name, element in wanted.items():
         given = dtype_name(arrays[name]) if name in arrays else element
         if given != element:
             reason = {"bias": ", of the scale x_scale * w_scale", "out": ", as the result is",
-                      "scale": ", by image and channel"}.get(
+                      "scale": ", by image and channel, as kernels read it"}.get(
                 name, "; without quantization=, float arrays are convolved")
             raise SpecError(f"with quantization= {name} must be {element}, got {given}{reason}")
     return adapter

@@ -42,8 +42,8 @@ class Quantization:
     - *w_scale*: a positive number, or one for each output channel, as a list or an array.
     - *x_zero_point*, *y_zero_point* and the others: from -128 to 127.
     - *residual_scale*, *residual_zero_point*: of a residual, which has an int8 result.
-    - *input_scale*, *input_zero_point*: with a scale by image and channel, those of the array that
-      is passed; x is what the scale makes of it, rounded to int8 again.
+    - *input_scale*, *input_zero_point*: with a scale by image and channel, of float16, those of the
+      array that is passed; x is what the scale makes of it, rounded to int8 again.
     - *table_scale*, *table_zero_point*: with silu, hardswish, sigmoid or hardsigmoid, of what the
       activation is taken of. It has the integers from 0 to 1023.
 

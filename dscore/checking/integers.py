@@ -73,9 +73,10 @@ def _ratios(spec: ConvSpec, rng: Generator) -> Any:
 
 
 def _scales(shape: tuple[int, ...], rng: Generator) -> Any:
-    """Factors by image and channel, of which some are 1, 0, less than 0, or far out of range."""
-    few = rng.choice(np.array([1.0, 1.0, 0.0, -0.7, 1e4, 1e-30]), shape)
-    return np.where(rng.random(shape) < 0.5, few, rng.random(shape)).astype(np.float32)
+    """Factors by image and channel, of which some are 1, 0, less than 0, far out of range, or the
+    least that float16 has."""
+    few = rng.choice(np.array([1.0, 1.0, 0.0, -0.7, 1e4, 2.0**-24]), shape)
+    return np.where(rng.random(shape) < 0.5, few, rng.random(shape)).astype(np.float16)
 
 
 def _few_powers(rng: Generator, w: Any, exponents: Any) -> Any:

@@ -31,14 +31,15 @@ _SHORT_BITS = 16
 
 def operands(problem: ConvProblem) -> tuple[Operand, ...]:
     """x and w of int8, a bias of int32, a float32 multiplier for each output channel, the points,
-    what else the layer has of ratios, a residual, a scale of x and a table, and the result."""
+    what else the layer has of ratios, a residual, a float16 scale of x and a table, and the
+    result."""
     spec, integer, floats = problem.spec, ELEMENTS["int32"], ELEMENTS["float32"]
     beside = beside_of(spec)
     further = (Operand("ratios", (len(beside),), "input", floats, present=bool(beside)),
                Operand("residual", problem.y_shape, "input", spec.element, spec.layout,
                        present=spec.residual is not None),
-               Operand("scale", (problem.batch, spec.in_channels), "input", floats, "nc",
-                       present=spec.scaled),
+               Operand("scale", (problem.batch, spec.in_channels), "input", ELEMENTS["float16"],
+                       "nc", present=spec.scaled),
                Operand("table", (TABLE,), "input", spec.element, present=spec.table))
     return (Operand("x", problem.x_shape, "input", spec.element, spec.layout),
             Operand("w", spec.w_shape, "input", spec.element),

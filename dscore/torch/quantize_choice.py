@@ -16,7 +16,7 @@ from dscore.core.problem import ConvProblem
 from dscore.core.spec import CLAMPS, Kind, Layout
 from dscore.torch.folding import spec_of
 from dscore.torch.quantize_calibration import Calibration, root, squares
-from dscore.torch.quantize_gates import gates_of
+from dscore.torch.quantize_gates import GATE_TYPE, gates_of
 from dscore.torch.quantize_graph import Part
 from dscore.torch.quantize_layers import Fused
 from dscore.torch.quantize_modules import Dequantize, Quantize, QuantizedConv2d
@@ -120,11 +120,11 @@ def _beside(part: Part, quantised: Collection[fx.Node], layout: Layout) -> Itera
     for node in part.pools:
         images = node.all_input_nodes[0].meta
         yield mean_problem(images["shape"], layout,
-                           torch.float32 if node in gates else images["dtype"])
+                           GATE_TYPE if node in gates else images["dtype"])
     for node, one in part.calls.items():
         if part.is_single(node):
             weight, (batch, *_) = one.layer.weight, part.shapes[node]
-            dtype = torch.float32 if node in gates else weight.dtype
+            dtype = GATE_TYPE if node in gates else weight.dtype
             yield ConvProblem(spec_of(one.layer.conv, dtype, activation=one.activation,
                                       bias=one.layer.bias is not None), batch, 1, 1)
 

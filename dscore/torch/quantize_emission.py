@@ -157,7 +157,7 @@ def _of_dscore(one: Fused, backend: str, kind: type[Conv2d]) -> Conv2d:
                 device=plain.weight.device, dtype=plain.weight.dtype,
                 activation=one.activation, backend=backend)  # type: ignore[arg-type]
     conv.weight, conv.bias = plain.weight, plain.bias
-    return conv.to(plain.weight.dtype)  # by which a gate of a float16 model becomes float32
+    return conv.to(plain.weight.dtype)  # by which a gate becomes float16
 
 
 def _set_module(root: nn.Module, name: str, module: nn.Module) -> None:

@@ -192,11 +192,10 @@ class QuantizedConv2d(OfFloats):
                 ) -> Tensor:
         """The result for images of int8, of axes (N, C, H, W) or (C, H, W).
 
-        *residual*: int8 images of the result's shape. *scale*: floats by image and channel of x.
-        The quantization says what both stand for.
+        *residual*: int8 images of the result's shape. *scale*: floats by image and channel of x,
+        rounded to float16. The quantization says what both stand for.
         """
         _require_type("x", x, torch.int8)
-        scale = None if scale is None else scale.float()
         dtype = self._float.dtype
         operands = self._operands(x, dtype)
         if residual is not None or scale is not None:

@@ -76,7 +76,10 @@ def by_operator(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer, q: Quan
 def convolved(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer, quantization: Quantization,
               activation: Activation | None, residual: Tensor | None = None,
               scale: Tensor | None = None) -> Tensor:
-    """The convolution of int8: by dscore on a GPU and by a backend with a name, else by PyTorch."""
+    """The convolution of int8: by dscore on a GPU and by a backend with a name, else by PyTorch;
+    with a scale of any float type, which is rounded to float16.
+    """
+    scale = None if scale is None else scale.half()
     if layer.backend == "auto" and not x.is_cuda:
         return by_pytorch(x, w, bias, layer, quantization, activation, residual, scale)
     return conv(x, w, bias, layer.stride, layer.padding, layer.dilation, layer.groups,
@@ -113,7 +116,7 @@ def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,
     x_zero, y_zero, low, high, *zeros = (int(point) for point in made["points"])
     if scale is not None:
         most = torch.finfo(torch.float16).max
-        factor = (scale * made["ratios"][-1]).clamp(-most, most).half().float()
+        factor = (scale.float() * made["ratios"][-1]).clamp(-most, most).half().float()
         differences = x.float() - zeros[-1]
         x = (differences * factor.reshape(*x.shape[:-2], 1, 1)).round().add(x_zero)
         x = x.clamp(LEAST, MOST)

@@ -68,6 +68,14 @@ class Range:
         """
         return int(min(max(np.rint(LEAST - min(self.low, 0.0) / self.scale), LEAST), MOST))
 
+    @property
+    def greatest(self) -> float:
+        """The greatest absolute number that an integer stands for.
+
+        >>> Range(0.0, 255.0).greatest, Range(-64.0, 191.0).greatest
+        (255.0, 191.0)
+        """
+        return self.scale * max(self.zero_point - LEAST, MOST - self.zero_point)
 
     def table(self, activation: str) -> tuple[float, int]:
         """The scale and the zero point of what an activation is taken of: of the range as far as

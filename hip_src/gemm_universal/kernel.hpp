@@ -63,10 +63,13 @@ struct PointwiseForward : PlainRoles {
   using B = std::conditional_t<last, Weights, Images>;
   static constexpr unsigned optional = 1u << 2;  // the bias
   static constexpr bool exact = std::is_integral_v<typename Epilogue::Sum>;
-  // Of operands other than those multiplied: vectors of results, and of a channel's values.
+  // Scales of bytes that are read at once.
+  static constexpr int scales = last && exact && Epilogue::scaled ? least(Tiling::vector_a, 8) : 1;
+  // Of operands other than those multiplied: vectors of results, of a channel's values, of scales.
   template <class, int Width>
   static constexpr int alignment =
-      greatest(Width * static_cast<int>(sizeof(typename Epilogue::Result)),
+      greatest(greatest(Width * static_cast<int>(sizeof(typename Epilogue::Result)),
+                        scales * static_cast<int>(sizeof(float16))),
                Epilogue::alignment * (last ? least(Width, 4) : 1));
   static constexpr bool along_a = true, along_b = last, scaled = Epilogue::scaled;
   static __device__ const void *a(const Arguments &args) { return last ? args.x : args.w; }
@@ -93,17 +96,16 @@ struct PointwiseForward : PlainRoles {
     const int area = s.out_height * s.out_width;
     if constexpr (last)
       a.change(lds_a, step, [&](const auto &bytes, int pixel, int channel) {
-        constexpr int width = least(Tiling::vector_a, 4);
-        const float *scales = scaling.scales + pixel / area * s.in_channels + channel;
-        Pack<Pack<float, width>, Tiling::vector_a / width> read;
+        const float16 *own = scaling.scales + pixel / area * s.in_channels + channel;
+        Pack<Pack<float16, scales>, Tiling::vector_a / scales> read;
         DSCORE_UNROLL
-        for (int i = 0; i < Tiling::vector_a / width; i++)
-          read.at[i] = read_vector<width>(scales + i * width);
-        return scaling.scaled(bytes, [&](int i) { return read.at[i / width].at[i % width]; });
+        for (int i = 0; i < Tiling::vector_a / scales; i++)
+          read.at[i] = read_vector<scales>(own + i * scales);
+        return scaling.scaled(bytes, [&](int i) { return read.at[i / scales].at[i % scales]; });
       });
     else
       b.change(lds_b, step, [&](const auto &bytes, int channel, int pixel) {
-        const float scale = scaling.scales[pixel / area * s.in_channels + channel];
+        const float16 scale = scaling.scales[pixel / area * s.in_channels + channel];
         return scaling.scaled(bytes, [=](int) { return scale; });
       });
   }

@@ -6,29 +6,32 @@
 namespace dscore {
 
 // What makes x of the given integers, by a factor for each image and channel: of float16, so that
-// its product with a difference of two bytes is exact.
+// its product with a difference of two bytes is exact. The scales that factors are made of are of
+// float16, too.
 struct ByteScaling {
-  const float *scales;
+  const float16 *scales;
   float multiplier, low, high;
   int32_t from, to;
   HalfPoints halves;
   Word zero;  // added to bytes beside 1024, two of them, it leaves their distances from `from`
 
-  __device__ inline ByteScaling(const float *scales_, float multiplier_, int32_t from_, int32_t to_)
+  __device__ inline ByteScaling(const float16 *scales_, float multiplier_, int32_t from_,
+                                int32_t to_)
       : scales(scales_), multiplier(multiplier_), low(static_cast<float>(-128 - to_)),
         high(static_cast<float>(127 - to_)), from(from_), to(to_),
         halves(HalfPoints::of(beside + low, beside + high, static_cast<float>(to_))),
         zero(twice(-1024.0f - 128.0f - static_cast<float>(from_))) {}
 
   // Factors of two channels by their scales.
-  __device__ inline Word factors(float first, float second) const {
-    return held_halves(first * multiplier, second * multiplier);
+  __device__ inline Word factors(float16 first, float16 second) const {
+    return held_halves(static_cast<float>(first) * multiplier,
+                       static_cast<float>(second) * multiplier);
   }
   __device__ inline int8_t apply(int8_t given, float factor) const {
     const float product = static_cast<float>(given - from) * factor;
     return static_cast<int8_t>(nearest_within(product, low, high) + to);
   }
-  __device__ inline int8_t scaled(int8_t given, float scale) const {
+  __device__ inline int8_t scaled(int8_t given, float16 scale) const {
     return apply(given, half_of(factors(scale, scale), 0));
   }
   // Four bytes by the factors of each two.

@@ -96,7 +96,7 @@ struct Requantised {
 
   static __device__ inline ByteScaling scaling_of(const Arguments &args) {
     const int32_t *points = static_cast<const int32_t *>(args.points);
-    return ByteScaling(static_cast<const float *>(args.scale),
+    return ByteScaling(static_cast<const float16 *>(args.scale),
                        static_cast<const float *>(args.ratios)[Residual], points[4 + Residual],
                        points[0]);
   }

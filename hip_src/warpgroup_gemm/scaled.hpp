@@ -44,15 +44,15 @@ __device__ inline void copy_scales(TransferBarrier *barrier, unsigned char *stag
 template <class t>
 __device__ inline void make_factors(const ByteScales &scales, unsigned char *lds, int image,
                                     int images, int channels, int thread) {
-  constexpr int four = 4, all = t::images * t::factors, of_round = warpgroup_threads * four;
+  constexpr int eight = 8, all = t::images * t::factors, of_round = warpgroup_threads * eight;
   constexpr int rounds = ceil_div(all, of_round), at_once = least(rounds, 8);
   DSCORE_ROLLED
-  for (int first = thread * four; first < all; first += at_once * of_round) {
-    Pack<float, four> read[at_once];
+  for (int first = thread * eight; first < all; first += at_once * of_round) {
+    Pack<float16, eight> read[at_once];
     DSCORE_UNROLL
     for (int i = 0; i < at_once; i++) {
       const int at = first + i * of_round, of = at / t::factors, channel = at % t::factors;
-      read[i] = vector_or_zeros<four>(
+      read[i] = vector_or_zeros<eight>(
           scales.scales + (image + of) * channels + channel,
           at < all && image + of < images && channel < channels);
     }
@@ -60,9 +60,11 @@ __device__ inline void make_factors(const ByteScales &scales, unsigned char *lds
     for (int i = 0; i < at_once; i++) {
       const int at = first + i * of_round;
       if (at >= all) continue;
-      write_vector(reinterpret_cast<Word *>(lds + at * static_cast<int>(sizeof(float16))),
-                   Pack<Word, 2>{{scales.factors(read[i].at[0], read[i].at[1]),
-                                  scales.factors(read[i].at[2], read[i].at[3])}});
+      Pack<Word, eight / 2> made;
+      DSCORE_UNROLL
+      for (int j = 0; j < eight; j += 2)
+        made.at[j / 2] = scales.factors(read[i].at[j], read[i].at[j + 1]);
+      write_vector(reinterpret_cast<Word *>(lds + at * static_cast<int>(sizeof(float16))), made);
     }
   }
 }

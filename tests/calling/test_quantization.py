@@ -88,7 +88,7 @@ def test_an_activation_is_looked_up_in_a_table(activation):
 
 
 def test_a_scale_by_image_and_channel_makes_other_integers():
-    w, s = W[:, :, :1, :1].reshape(2, 6, 1, 1), np.float32([[0.5, 1, -1, 0, 2, 0.3]] * 2)
+    w, s = W[:, :, :1, :1].reshape(2, 6, 1, 1), np.float16([[0.5, 1, -1, 0, 2, 0.3]] * 2)
     q = dscore.Quantization(0.02, 0.003, 0.05, 5, -7, input_scale=0.03, input_zero_point=-11)
     problem = parse_problem("n2c6h5w7_o2k1_int8_scaled")
     made = [*q.operands(X, w, None, ("input",)).values(), s]
@@ -216,7 +216,9 @@ def test_scales_and_zero_points_out_of_range_are_refused(fields, message):
     (dict(residual=RESIDUAL.astype("f4"), quantization=ADDED), "residual must be int8, got float"),
     (dict(residual=RESIDUAL, residual_after=True, activation="relu", quantization=ADDED),
      "with quantization= there is no a residual after the activation"),
-    (dict(scale=np.ones((2, 6), "f4"), quantization=ADDED), "with a scale, a quantization needs"),
+    (dict(scale=np.ones((2, 6), "f2"), quantization=ADDED), "with a scale, a quantization needs"),
+    (dict(scale=np.ones((2, 6), "f4"), quantization=replace(Q, input_scale=1.0)),
+     "scale must be float16, got float32, by image and channel, as kernels read it"),
     (dict(arithmetic="winograd"), "with quantization= there is no arithmetic='winograd'"),
     (dict(bias=BIAS[:3]), "bias must have shape (12,)")])
 def test_calls_that_do_not_fit_are_refused(change, message):

@@ -86,6 +86,15 @@ def test_the_reference_gives_the_exact_integers(plan):
     assert accuracy.bound == 0
 
 
+@needs_host
+def test_scales_begin_where_vectors_of_them_do():
+    """Eight bytes of x at once take 16 bytes of scales; results leave one by one."""
+    plan = planned("n2c40h5w7_o45k1_int8_nhwc_scaled", (32, 32), (16, 32), 1, (32, 2))
+    kernel = EmulatedBackend().compile(plan)
+    assert kernel._loaded.alignment == 16
+    assert check_plan(EmulatedBackend(), plan, 0).ok
+
+
 PADDED, BESIDE, FIRST = DOTS[1], DOTS[5], DOTS[6]
 # The plan, the file and its source as it is, and with its fault.
 FAULTS = {
@@ -112,7 +121,7 @@ FAULTS = {
         FIRST, "support/byte_scaling.hpp", "static_cast<float>(to_))),", "0.0f)),"),
     "a factor that is not rounded to float16": (
         BESIDE, "support/byte_scaling.hpp", "half_of(factors(scale, scale), 0)",
-        "scale * multiplier"),
+        "static_cast<float>(scale) * multiplier"),
     "the residual added after the bounds": (
         FIRST, "support/requantised.hpp", "HalfPoints::of(read.low, read.high,",
         "HalfPoints::of(read.low - 9, read.high,"),

@@ -1,6 +1,4 @@
-"""Gates of squeeze-and-excitation in quantised models: of float32, with no conversion on the way.
-
-Images are of values that float16 holds, so that a model and its half have the same integers.
+"""Gates of squeeze-and-excitation in quantised models: of float16, with no conversion on the way.
 """
 
 import copy
@@ -11,6 +9,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tiny_networks  # noqa: E402
+from gated_models import (  # noqa: E402
+    BATCHES,
+    GATE,
+    SCALED,
+    TYPES,
+    model_of,
+    relative,
+    taken_by,
+)
 from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
@@ -18,12 +25,6 @@ from dscore.torch import QuantizedConv2d, quantize  # noqa: E402
 from dscore.torch.quantize_gates import GateConv2d, GateMean  # noqa: E402
 from dscore.torch.quantize_pooling import MeanOfPixels  # noqa: E402
 from dscore.torch.setting import Setting  # noqa: E402
-
-GENERATOR = torch.Generator().manual_seed(3)
-BATCHES = [torch.randn(4, 3, 12, 10, generator=GENERATOR).half().float() for _ in range(3)]
-SHORT = [torch.float16, torch.bfloat16]
-BLOCK = "body.0.block"
-GATE, SCALED = [f"{BLOCK}.2.down", f"{BLOCK}.2.up"], f"{BLOCK}.3.0"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,18 +35,9 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def model_of():
-    torch.manual_seed(0)
-    return tiny_networks.with_statistics(tiny_networks.gated()).eval()
-
-
 @pytest.fixture(scope="module")
 def quantized():
     return quantize(model_of(), BATCHES)
-
-
-def relative(result, expected):
-    return float((result.float() - expected).detach().norm() / expected.detach().norm())
 
 
 class Launches(TorchDispatchMode):
@@ -75,65 +67,58 @@ def runs(model, x):
     return launches.seen
 
 
-def scales_of(model, x):
-    """The scales that the layer behind the gate takes."""
-    taken = []
-    hook = model.get_submodule(SCALED).register_forward_pre_hook(
-        lambda _, args: taken.append(args[2]))
-    with torch.no_grad():
-        model(x)
-    hook.remove()
-    return taken[0]
-
-
-@pytest.mark.parametrize("dtype", SHORT)
+@pytest.mark.parametrize("dtype", TYPES)
 def test_nothing_is_converted_between_mean_and_scale(quantized, dtype):
-    short = copy.deepcopy(quantized).to(dtype)
-    seen = runs(short, BATCHES[0].to(dtype))
+    model = copy.deepcopy(quantized).to(dtype)
+    seen = runs(model, BATCHES[0].to(dtype))
     between = on_the_way(seen)
     assert sum("conv" in name for name, _ in between) == 2  # the gate's two layers
-    assert {one for _, one in between} == {torch.float32}
+    assert {one for _, one in between} == {torch.float16}
     assert not [name for name, _ in between if "_to_copy" in name]
-    assert [name for name, _ in seen if "_to_copy" in name]  # as behind the last mean
 
 
-@pytest.mark.parametrize("dtype", SHORT)
-def test_scales_are_those_of_the_model_in_float32(quantized, dtype):
-    short, x = copy.deepcopy(quantized).to(dtype), BATCHES[0].to(dtype)
-    scales = scales_of(short, x)
-    assert scales.dtype is torch.float32
-    assert torch.equal(scales, scales_of(quantized, x.float()))
+@pytest.mark.parametrize("dtype", TYPES)
+def test_scales_are_the_same_in_every_model(quantized, dtype):
+    model, x = copy.deepcopy(quantized).to(dtype), BATCHES[0].half()
+    scales = taken_by(model, x.to(dtype))[1]
+    assert scales.dtype is torch.float16
+    if dtype is not torch.bfloat16:  # which has other images
+        assert torch.equal(scales, taken_by(quantized, x.float())[1])
 
 
-@pytest.mark.parametrize("dtype", SHORT)
-def test_only_gates_keep_float32(quantized, dtype):
-    short = copy.deepcopy(quantized).to(dtype)
-    kept = {name for name, one in short.named_parameters() if one.dtype is torch.float32}
-    assert kept == {f"{gate}.{name}" for gate in GATE for name in ("weight", "bias")}
-    assert short.head.weight.dtype is dtype
+@pytest.mark.parametrize("dtype", TYPES)
+def test_only_gates_are_of_float16(quantized, dtype):
+    model = copy.deepcopy(quantized).to(dtype)
+    gate = {f"{gate}.{name}" for gate in GATE for name in ("weight", "bias")}
+    types = {name: one.dtype for name, one in model.named_parameters()}
+    assert types == {name: torch.float16 if name in gate else dtype for name in types}
+    assert gate < types.keys()
     with torch.no_grad():
-        y = short(BATCHES[0].to(dtype))
+        y = model(BATCHES[0].to(dtype))
         assert y.dtype is dtype
         assert relative(y, model_of()(BATCHES[0])) < 0.03
 
 
 def test_conversions_do_not_round_gates(quantized):
-    moved, exact = copy.deepcopy(quantized), quantized.state_dict()
+    moved, before = copy.deepcopy(quantized), quantized.state_dict()
     for convert in (nn.Module.half, nn.Module.bfloat16, nn.Module.double, nn.Module.float):
         convert(moved)
         for name in GATE:
             weight = moved.get_submodule(name).weight
-            assert weight.dtype is torch.float32
-            assert torch.equal(weight, exact[f"{name}.weight"])
-    assert moved.to("meta", torch.float16).get_submodule(GATE[0]).weight.is_meta
+            assert weight.dtype is torch.float16
+            assert torch.equal(weight, before[f"{name}.weight"])
+            assert torch.equal(weight, folded(name).half())
+    assert moved.to("meta", torch.float32).get_submodule(GATE[0]).weight.is_meta
 
 
-def test_gates_of_models_of_float16_are_of_float32():
+def folded(name):
+    return model_of().get_submodule(name).weight
+
+
+def test_gates_of_models_of_float16_are_of_float16():
     half = quantize(model_of().half(), [batch.half() for batch in BATCHES])
-    gates = [half.get_submodule(name) for name in GATE]
-    assert [one.weight.dtype for one in gates] == [torch.float32] * 2
-    assert not [name for name, _ in on_the_way(runs(half, BATCHES[0].half()))
-                if "_to_copy" in name]
+    assert [half.get_submodule(name).weight.dtype for name in GATE] == [torch.float16] * 2
+    assert [one for one in half.modules() if isinstance(one, GateMean)]
     with torch.no_grad():
         assert relative(half(BATCHES[0].half()), model_of()(BATCHES[0])) < 0.03
 
@@ -141,11 +126,11 @@ def test_gates_of_models_of_float16_are_of_float32():
 def test_kernels_are_prepared_for_the_types_that_run(monkeypatch):
     prepared = []
     monkeypatch.setattr(Setting, "prepare", lambda self, problems: prepared.extend(problems))
-    quantize(model_of().half(), [batch.half() for batch in BATCHES])
-    assert [one.spec.dtype for one in prepared if one.spec.dtype != "int8"] == ["float32"] * 2
+    quantize(model_of(), BATCHES)
+    assert [one.spec.dtype for one in prepared if one.spec.dtype != "int8"] == ["float16"] * 2
     means = [one.spec for one in prepared if one.operation == "mean"]
-    assert [(one.out_dtype, one.layout) for one in means] == [("float32", "nhwc"),
-                                                             ("float16", "nhwc")]
+    assert [(one.out_dtype, one.layout) for one in means] == [("float16", "nhwc"),
+                                                             ("float32", "nhwc")]
 
 
 def test_a_half_model_is_copied_saved_and_loaded(quantized):
@@ -157,11 +142,11 @@ def test_a_half_model_is_copied_saved_and_loaded(quantized):
         other.load_state_dict(stored(half.state_dict(), weights_only=True))
         for twin in (other, copy.deepcopy(half), stored(half), copy.deepcopy(half).half()):
             assert torch.equal(twin(x), y)
-            assert twin.get_submodule(GATE[0]).weight.dtype is torch.float32
+            assert twin.get_submodule(GATE[0]).weight.dtype is torch.float16
     plain = copy.deepcopy(quantized)
-    plain.load_state_dict({name: one.half() if name.startswith(GATE[0]) and hasattr(one, "half")
+    plain.load_state_dict({name: one.float() if name.startswith(GATE[0]) and hasattr(one, "half")
                            else one for name, one in quantized.state_dict().items()})
-    assert plain.get_submodule(GATE[0]).weight.dtype is torch.float32
+    assert plain.get_submodule(GATE[0]).weight.dtype is torch.float16
 
 
 def stored(value, weights_only=False):
@@ -171,8 +156,9 @@ def stored(value, weights_only=False):
     return torch.load(file, weights_only=weights_only)
 
 
-def test_a_half_model_is_compiled_and_exported(quantized):
-    half, x = copy.deepcopy(quantized).half(), BATCHES[0].half()
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_model_is_compiled_and_exported(dtype, quantized):
+    half, x = copy.deepcopy(quantized).to(dtype), BATCHES[0].to(dtype)
     with torch.no_grad():
         y = half(x)
         compiled = torch.compile(half, fullgraph=True, backend="eager")
@@ -181,7 +167,7 @@ def test_a_half_model_is_compiled_and_exported(quantized):
         assert torch.equal(program.module()(x), y)
     seen = [(str(node.target), getattr(node.meta.get("val"), "dtype", None))
             for node in program.graph.nodes if node.op == "call_function"]
-    assert {one for _, one in on_the_way(seen)} - {None} == {torch.float32}
+    assert {one for _, one in on_the_way(seen)} - {None} == {torch.float16}
     assert not [name for name, _ in on_the_way(seen) if "_to_copy" in name]
 
 
@@ -245,7 +231,7 @@ def test_a_gate_before_a_layer_in_floats_becomes_float16():
         assert half(BATCHES[0].half()).dtype is torch.float16
 
 
-def test_gates_of_int8_are_no_gates_of_float32():
+def test_gates_of_int8_are_no_gates_of_float16():
     quantized = quantize(model_of(), BATCHES, kinds=("dense", "pointwise", "depthwise"))
     assert isinstance(quantized.get_submodule(GATE[0]), QuantizedConv2d)
     assert not [one for one in quantized.modules() if isinstance(one, GateMean)]

@@ -80,8 +80,8 @@ def test_launches(launches):
         assert mean.launch_of(q[:, :, 1:]) is None  # which is copied
     assert mean.bfloat16().launch_of(q) is None  # which is converted
     assert MeanOfPixels(0.5, 3).launch_of(q) is None  # by PyTorch
-    gate = GateMean(0.5, 3, backend=NAME).half()
-    assert gate.launch_of(q).new().dtype is torch.float32
+    gate = GateMean(0.5, 3, backend=NAME).bfloat16()
+    assert gate.launch_of(q).new().dtype is torch.float16
 
 
 def test_a_scale_that_is_set_anew_is_taken(launches):

@@ -3,10 +3,15 @@
 import copy
 import io
 import itertools
+from dataclasses import replace
 
+import integer_oracle
+import numpy as np
 import pytest
 
+from dscore.backends.emulated import EmulatedBackend
 from dscore.core.errors import SpecError
+from dscore.core.token import parse_problem
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -74,6 +79,27 @@ def test_integers_equal_those_of_the_reference(name, y_scale, activation):
         named.backend = "reference"
         assert torch.equal(named(x), y)
         assert torch.equal(layer(x[0]), y[0])
+
+
+@pytest.mark.parametrize("form", [torch.channels_last, torch.contiguous_format])
+def test_integers_of_a_scale_equal_those_of_every_backend(form):
+    layer, x = layer_of("pointwise"), x_of("pointwise", form=form)
+    layer.quantization = replace(layer.quantization, input_scale=0.9, input_zero_point=-3)
+    scale = torch.rand(*x.shape[:2], 1, 1, generator=torch.Generator().manual_seed(5)) * 1.5
+    y, half = layer(x, None, scale), scale.half()
+    assert not torch.equal(half.float(), scale)
+    for other in (half, half.float(), half.double(), half[:, :, 0, 0]):
+        assert torch.equal(layer(x, None, other), y)
+    further = layer.quantization.operands(x, layer.weight, None, ("input",)).values()
+    problem = parse_problem("n2c20h9w8_o7k1_int8_bias_scaled")
+    of_oracle = integer_oracle.direct(problem, *(one.numpy() for one in (
+        x.contiguous(), layer.weight, layer.bias, *further, half[:, :, 0, 0])))
+    assert np.array_equal(y.numpy(), of_oracle)
+    for backend in ("reference", *["emulated"] * (EmulatedBackend().missing() is None)):
+        layer.backend = backend
+        assert torch.equal(layer(x, None, scale), y)
+        compiled = torch.compile(layer, fullgraph=True, backend="eager")
+        assert torch.equal(compiled(x, None, scale), y)
 
 
 def test_the_largest_sums_are_exact():
