@@ -246,6 +246,11 @@ class ConvSpec:
         return ELEMENTS[self.out_dtype or self.dtype]
 
     @property
+    def costly_results(self) -> bool:
+        """Whether a result takes long after its sum: by exponentials, or a look into a table."""
+        return self.table or self.activation in COSTLY_ACTIVATIONS
+
+    @property
     def group_in(self) -> int:
         """Input channels of one group."""
         return self.in_channels // self.groups

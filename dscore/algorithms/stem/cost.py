@@ -15,8 +15,6 @@ from dscore.algorithms.stem.tiling import (
     steps_of,
 )
 from dscore.core.numerics import WORD_BYTES
-from dscore.core.problem import ConvProblem
-from dscore.core.spec import COSTLY_ACTIVATIONS
 
 # Clocks of a SIMD for an instruction of each kind: `unit`, of a word of pixels whose channels are
 # put side by side with those that are not there; `filter`, of a word of filters; `piece`, beside
@@ -61,18 +59,13 @@ def filter_vectors(case: Case) -> Count:
                     EIGHT * case.device.wavefront * shape.waves)
 
 
-def _costly(problem: ConvProblem) -> bool:
-    """Whether results need more than a few instructions, or a look into a table."""
-    return problem.spec.table or problem.spec.activation in COSTLY_ACTIVATIONS
-
-
 def work(case: Case) -> Work:
     """The work of a case."""
     weight, problem, t = case.weights, case.problem, case.tiling
     shape, traffic, size = shape_of(problem, t), named(case), problem.spec.element.bytes
     pieces, filters = pieces_each(case), steps_of(problem) * shape.columns * 2
     words = shape.unit_bytes / WORD_BYTES
-    of_result = weight["result"] + weight["activation"] * _costly(problem)
+    of_result = weight["result"] + weight["activation"] * problem.spec.costly_results
     writes = t.repeat * shape.turns * max(shape.unit_bytes / VECTOR_BYTES, 1)
     loaded = size * (t.repeat * shape.units * shape.copies * copy_of(problem)
                      + t.tile_n * problem.spec.products)
