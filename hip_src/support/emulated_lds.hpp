@@ -17,7 +17,9 @@
 namespace dscore::emulation {
 
 constexpr size_t fence_bytes = 256;
-constexpr unsigned char fence_value = 0xA5;
+// Different ones before and behind LDS: images may end where it begins, and a lane that goes on
+// past their end then copies the one fence over the other.
+constexpr unsigned char fence_before = 0xA5, fence_behind = 0x5A;
 
 // Memory of `bytes` between two fences, from a multiple of `alignment` on.
 inline void claim(Lds &lds, size_t bytes, size_t alignment) {
@@ -26,9 +28,10 @@ inline void claim(Lds &lds, size_t bytes, size_t alignment) {
   lds.bytes = static_cast<unsigned char *>(
       aligned_alloc(lds.first, (lds.size + lds.first - 1) / lds.first * lds.first));
   if (!lds.bytes) abort();
-  memset(lds.bytes, fence_value, lds.size);
+  memset(lds.bytes, fence_before, lds.first);
   // All bits set are a NaN in every float type.
   memset(lds.bytes + lds.first, 0xFF, bytes);
+  memset(lds.bytes + lds.size - fence_bytes, fence_behind, fence_bytes);
   // The address sanitizer sees what reads there, too.
   ASAN_POISON_MEMORY_REGION(lds.bytes, lds.first);
   ASAN_POISON_MEMORY_REGION(lds.bytes + lds.size - fence_bytes, fence_bytes);
@@ -82,9 +85,9 @@ __attribute__((format(printf, 1, 2))) inline bool fail(const char *format, ...) 
   return false;
 }
 
-inline bool fence_holds(const unsigned char *first) {
+inline bool fence_holds(const unsigned char *first, unsigned char value) {
   for (size_t i = 0; i < fence_bytes; i++)
-    if (first[i] != fence_value) return false;
+    if (first[i] != value) return false;
   return true;
 }
 
@@ -92,9 +95,9 @@ inline bool fences_hold() {
   for (Lds &lds : device.lds) {
     if (!lds.bytes) continue;
     ASAN_UNPOISON_MEMORY_REGION(lds.bytes, lds.size);
-    if (!fence_holds(lds.bytes + lds.size - fence_bytes))
+    if (!fence_holds(lds.bytes + lds.size - fence_bytes, fence_behind))
       return fail("LDS overrun: a lane wrote past the end of the block's LDS");
-    if (!fence_holds(lds.bytes + lds.first - fence_bytes))
+    if (!fence_holds(lds.bytes + lds.first - fence_bytes, fence_before))
       return fail("LDS underrun: a lane wrote before the beginning of the block's LDS");
   }
   return true;
