@@ -17,9 +17,22 @@
 namespace dscore::emulation {
 
 constexpr size_t fence_bytes = 256;
-// Different ones before and behind LDS: images may end where it begins, and a lane that goes on
-// past their end then copies the one fence over the other.
-constexpr unsigned char fence_before = 0xA5, fence_behind = 0x5A;
+
+// What a fence repeats: not what another fence did, nor what the one on the other side does, which
+// is its complement. A lane that goes on past the end of images may copy either over this one: LDS
+// may begin where they end, and what nobody owns any more keeps its contents.
+inline uint64_t new_fence() {
+  const uint64_t seed = reinterpret_cast<uintptr_t>(&device) + ++device.claims;
+  return (seed ^ seed >> 29) * 0x9E3779B97F4A7C15u;
+}
+inline void fill_fence(unsigned char *first, uint64_t word) {
+  for (size_t at = 0; at < fence_bytes; at += sizeof word) memcpy(first + at, &word, sizeof word);
+}
+inline bool fence_holds(const unsigned char *first, uint64_t word) {
+  for (size_t at = 0; at < fence_bytes; at += sizeof word)
+    if (memcmp(first + at, &word, sizeof word) != 0) return false;
+  return true;
+}
 
 // Memory of `bytes` between two fences, from a multiple of `alignment` on.
 inline void claim(Lds &lds, size_t bytes, size_t alignment) {
@@ -28,10 +41,11 @@ inline void claim(Lds &lds, size_t bytes, size_t alignment) {
   lds.bytes = static_cast<unsigned char *>(
       aligned_alloc(lds.first, (lds.size + lds.first - 1) / lds.first * lds.first));
   if (!lds.bytes) abort();
-  memset(lds.bytes, fence_before, lds.first);
+  lds.fence = new_fence();
+  fill_fence(lds.bytes + lds.first - fence_bytes, lds.fence);
   // All bits set are a NaN in every float type.
   memset(lds.bytes + lds.first, 0xFF, bytes);
-  memset(lds.bytes + lds.size - fence_bytes, fence_behind, fence_bytes);
+  fill_fence(lds.bytes + lds.first + bytes, ~lds.fence);
   // The address sanitizer sees what reads there, too.
   ASAN_POISON_MEMORY_REGION(lds.bytes, lds.first);
   ASAN_POISON_MEMORY_REGION(lds.bytes + lds.size - fence_bytes, fence_bytes);
@@ -85,19 +99,13 @@ __attribute__((format(printf, 1, 2))) inline bool fail(const char *format, ...) 
   return false;
 }
 
-inline bool fence_holds(const unsigned char *first, unsigned char value) {
-  for (size_t i = 0; i < fence_bytes; i++)
-    if (first[i] != value) return false;
-  return true;
-}
-
 inline bool fences_hold() {
   for (Lds &lds : device.lds) {
     if (!lds.bytes) continue;
     ASAN_UNPOISON_MEMORY_REGION(lds.bytes, lds.size);
-    if (!fence_holds(lds.bytes + lds.size - fence_bytes, fence_behind))
+    if (!fence_holds(lds.bytes + lds.size - fence_bytes, ~lds.fence))
       return fail("LDS overrun: a lane wrote past the end of the block's LDS");
-    if (!fence_holds(lds.bytes + lds.first - fence_bytes, fence_before))
+    if (!fence_holds(lds.bytes + lds.first - fence_bytes, lds.fence))
       return fail("LDS underrun: a lane wrote before the beginning of the block's LDS");
   }
   return true;

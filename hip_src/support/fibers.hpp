@@ -143,6 +143,7 @@ constexpr size_t stack_bytes = 256 * 1024;
 struct Lds {
   unsigned char *bytes;
   size_t size, first;
+  uint64_t fence;  // what the fence before it repeats
 };
 
 // A box of a tensor on its way to LDS: whoever waits at the barrier makes it.
@@ -155,6 +156,7 @@ struct Device {
   List<Fiber> fibers;
   List<uint64_t> shuffled;  // a wavefront's values as of its last rendezvous
   List<Lds> lds;            // of each block that runs
+  uint64_t claims;          // of LDS so far
   List<Arrival> arrivals;
   List<int> order;
   Context scheduler;
