@@ -99,7 +99,7 @@ def _of_vectors(problem: ConvProblem, device: Device) -> tuple[int, int, int]:
 
 
 def _cluster(wanted: int, device: Device) -> int:
-    return power_of_two_within(max(wanted, 1), device.cluster_blocks)
+    return int(power_of_two_within(max(wanted, 1), device.cluster_blocks))
 
 
 def _columns(problem: ConvProblem) -> list[int]:
