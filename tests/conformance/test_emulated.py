@@ -91,6 +91,11 @@ FAULTS = {
         POINTWISE, "channel_distribution/kernel.hpp",
         "if (e < t::filter_tile) lds[t::input_tile + e]",
         "if (e < t::filter_tile) lds[t::input_tile + e + 5]", "LDS overrun"),
+    "LDS overrun by what stands before LDS": (
+        POINTWISE, "channel_distribution/kernel.hpp", "T *lds = block_lds<T, 2 * buffer>();",
+        "T *lds = block_lds<T, 2 * buffer>();\n"
+        "for (int e = thread; e < 64; e += threads) lds[2 * buffer + e] = lds[e - 64];",
+        "LDS overrun"),
     "LDS read before it is written": (
         LDS, "support/bulk_copy.hpp", "const int at = (i * movers + thread) * vector;",
         "const int at = (i * movers + thread + 1) * vector;", "WRONG"),
