@@ -51,8 +51,9 @@ struct ChannelBlock : View::template Kernel<T, Results> {
   static constexpr int lds_bytes = lds_elements * int{sizeof(T)};
   static constexpr int alignment =
       greatest(greatest(t::copy_x, t::copy_w), t::vector_out) * int{sizeof(T)};
-  // Vectors of 16 bytes pass the cache by.
-  static constexpr bool most_lds = t::copy_x * int{sizeof(T)} == 16;
+  // Vectors of 16 bytes pass the cache by. In float32 pointwise kernels, which layers of networks
+  // stand between, do not ask for the most either.
+  static constexpr bool most_lds = sizeof(T) < sizeof(float) && t::copy_x * int{sizeof(T)} == 16;
 
   static __host__ __device__ int channel_tiles(const Shape &s) {
     return ceil_div(s.out_channels, t::channels);
