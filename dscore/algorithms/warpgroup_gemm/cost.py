@@ -12,7 +12,6 @@ from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.products import ring_waits
 from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES, shape_of
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
-from dscore.core.spec import COSTLY_ACTIVATIONS
 from dscore.ops import compulsory_bytes
 
 # `product`: clocks of a SIMD for an instruction's eight columns; `copy`: of a step; `result`: of a
@@ -72,7 +71,7 @@ def work(case: Case, grids: Count) -> Work:
     boxed = alone & (not problem.spec.element.exact)
     ragged = boxed & (shape.tiles_n > 1) & (sizes.n * bytes_ % SECTOR_BYTES > 0)
     odd = (sizes.n % EVEN_ROW != 0) & alone
-    costly = problem.spec.activation in COSTLY_ACTIVATIONS and not problem.spec.element.exact
+    costly = problem.spec.costly_results and not problem.spec.element.exact
     loads = footprint.blocks * (rounds * shape.bytes_a + np.where(
         t.kept, shape.steps, rounds) * shape.bytes_b)
     return Work(
