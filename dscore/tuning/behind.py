@@ -28,7 +28,7 @@ from dscore.tuning.measurement import MeasurementPolicy
 from dscore.tuning.paired import COLD
 from dscore.tuning.shipped_hints import untuned_plan
 
-# Sets of data in turn. So many ranked tilings as networks do.
+# Sets of data in turn: by so many tilings rank as in networks.
 SETS = 3
 # Graphs and samples of the pointwise layer alone; as of all graphs, the fastest counts.
 _GRAPHS, _SAMPLES = 3, 4
@@ -99,7 +99,18 @@ class BehindEvaluator:
             behind.launch(index, stream)
 
         both = KernelSubject(range(SETS), start)
-        return self._cold.timed(plan.tiling.name, both, SETS, repeats, beside=self._alone)
+        times = self._cold.timed(plan.tiling.name, both, SETS, repeats, beside=self._alone)
+        return self._require_longer(times)
+
+    def _require_longer(self, times: Sequence[float]) -> Sequence[float]:
+        """*times*, where both layers took longer than the pointwise one alone."""
+        if min(times) > 0:
+            return times
+        before, behind = map(problem_token, (layer_before(self._problem), self._problem))
+        raise UnavailableError(
+            f"{before} and {behind} took {-min(times) * 1e6:.2f} us less in turn than the former "
+            "alone, so that no time is left for the latter: tune it where nothing else runs on "
+            "the GPU, or without behind")
 
     @cached_property
     def _sets(self) -> tuple[list[Arrays], list[Arrays]]:

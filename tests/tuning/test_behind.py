@@ -188,10 +188,13 @@ def test_a_pointwise_layer_that_does_not_run_is_no_fault_of_those_behind_it(
     assert not any(m.refused for m in records.everything())
 
 
-def test_a_time_that_is_none_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_layers_that_take_less_than_one_of_them_end_the_run(
+        monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(behind.BehindEvaluator, "_alone", 1.0)
-    with pytest.raises(UnavailableError, match="are no times"):
+    layers = rf"{problem_token(layer_before(PROBLEM))} and {problem_token(PROBLEM)} took \d+\.\d\d"
+    with pytest.raises(UnavailableError, match=f"{layers} us less in turn.*without behind"):
         tuned()
+    assert set(stored()) == {"cold graph"}
 
 
 @pytest.mark.parametrize("make", [RunnerEvaluator, BriefEvaluator])
