@@ -34,6 +34,7 @@ from dscore.backends.reference.machine import (
 from dscore.core.errors import LaunchError
 from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan
+from dscore.ops.quantised import table_bytes
 
 
 class ImageOf(NamedTuple):
@@ -111,6 +112,8 @@ class LanesKernel(LockstepKernel):
         self.product = np.empty_like(self.row[0])
         self.tile_at = blocks.lds_tile("the pixels", int(self.shape.tile), self.element)
         self.filters_at = blocks.lds_tile("the filters", int(self.shape.filters), self.element)
+        blocks.lds_tile("a table", table_bytes(self.problem.spec) // self.element.bytes,
+                        self.element)
 
     def place(self, block: Ints) -> None:
         """Channels and first rows and columns of the lanes of the blocks numbered *block*."""

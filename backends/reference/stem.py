@@ -43,6 +43,7 @@ from dscore.core.errors import LaunchError
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
+from dscore.ops.quantised import table_bytes
 
 
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
@@ -97,6 +98,7 @@ class _Stem(LockstepKernel):
         blocks.lds_tile("the pixels", int(self.shape.filters_at) // size, self.element)
         self.filters_at = int(self.shape.filters_at) // size
         blocks.lds_tile("the filters", self.t.tile_n * self.problem.spec.products, self.element)
+        blocks.lds_tile("a table", table_bytes(self.problem.spec) // size, self.element)
 
     def _file(self, name: str, *registers: int, of_elements: bool = False) -> Floats:
         count, *lanes = self.blocks.shape

@@ -45,9 +45,10 @@ struct ChannelBlock : View::template Kernel<T, Results> {
                            t::bands, tile_w, t::walked_channels, t::copy_x, t::threads, t::pitch>;
   static constexpr int filters = t::channels * L::taps;  // elements
   static constexpr int whole = 16 / static_cast<int>(sizeof(T));
-  // LDS holds the tile and, behind it, the filters.
+  // LDS holds the tile and, behind it, the filters and a table of results.
   static constexpr int filters_at = ceil_div(Tile::elements, whole) * whole;
-  static constexpr int lds_elements = filters_at + ceil_div(filters, whole) * whole;
+  static constexpr int table_at = filters_at + ceil_div(filters, whole) * whole;
+  static constexpr int lds_elements = table_at + Results::table_bytes / int{sizeof(T)};
   static constexpr int lds_bytes = lds_elements * int{sizeof(T)};
   static constexpr int alignment =
       greatest(greatest(t::copy_x, t::copy_w), t::vector_out) * int{sizeof(T)};

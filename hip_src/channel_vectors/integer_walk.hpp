@@ -225,10 +225,11 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     // What is outside the image is x's zero point, which comes from memory as the image does.
     const int32_t zero = Results::zero_of(args);
     tile.fill = static_cast<Word>(zero & 0xFF) * 0x01010101u;
+    Points points = Results::points_of(args);
+    Results::copy_table(points, args, lds + Block::table_at, thread, threads);
     Block::start_loads();
     const bool live = thread < t::used_threads && channel < s.out_channels &&
                       out_row < Images::out_height(s) && out_column < Images::out_width(s);
-    const Points points = Results::points_of(args);
     if (live) load_channels(args);  // while the tile is on its way
     tile.fill_outside(lds, thread);
     DSCORE_UNROLL

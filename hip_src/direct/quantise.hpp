@@ -18,11 +18,12 @@ struct DirectQuantise : KernelOn<T, QuantiseArguments> {
   using Arguments = QuantiseArguments;
   static constexpr int threads = t::threads, wavefront = t::wavefront;
   static constexpr int lds_bytes = 0, layout = t::layout;
-  // Of vectors, where a thread's channels lie side by side.
-  static constexpr int width =
-      t::Images::last ? least(t::thread_c & -t::thread_c, 16 / int{sizeof(T)}) : 1;
-  static constexpr int alignment = greatest(width * static_cast<int>(sizeof(T)), 4);
-  static_assert(t::thread_c % width == 0, "whole vectors");
+  // Elements that are read and that are written as one, where a thread's channels lie side by side.
+  static constexpr int together = t::Images::last ? t::thread_c & -t::thread_c : 1;
+  static constexpr int read_width = least(together, 16 / static_cast<int>(sizeof(T)));
+  static constexpr int written_width = least(together, 16);
+  static constexpr int alignment =
+      greatest(greatest(read_width * static_cast<int>(sizeof(T)), written_width), 4);
 
   static __host__ __device__ int pixel_tiles(const Shape &s) {
     return ceil_div(s.height * s.width, threads);
@@ -37,18 +38,36 @@ struct DirectQuantise : KernelOn<T, QuantiseArguments> {
 
   __device__ DirectQuantise(const Arguments &, const Shape &shape) : s(shape) {}
 
-  template <int Width>
-  __device__ void quantise(const Arguments &args, int at) const {
-    const auto read = read_vector<Width>(static_cast<const T *>(args.x) + at);
+  // Calls take(number, first channel) for those of the thread's vectors that are there.
+  template <int Width, class Take>
+  __device__ void each_vector(int first, Take take) const {
+    DSCORE_UNROLL
+    for (int i = 0; i < t::thread_c / Width; i++)
+      if (first + i * Width < s.in_channels) take(i, first + i * Width);
+  }
+  // All is read before the first result is written: behind that a compiler reads nothing ahead.
+  template <int Read, int Written>
+  __device__ void quantise(const Arguments &args, int image, int first, int pixel) const {
+    const auto place = [&](int channel) {
+      return t::Images::at(image, channel, pixel, s.in_channels, s.height * s.width);
+    };
+    Pack<T, Read> given[t::thread_c / Read] = {};
+    each_vector<Read>(first, [&](int i, int channel) {
+      given[i] = read_vector<Read>(static_cast<const T *>(args.x) + place(channel));
+    });
     const float multiplier = *static_cast<const float *>(args.multiplier);
     const int32_t zero = *static_cast<const int32_t *>(args.zero_point);
     const auto low = static_cast<float>(-128 - zero), high = static_cast<float>(127 - zero);
-    Pack<int8_t, Width> made;
-    DSCORE_UNROLL
-    for (int i = 0; i < Width; i++)
-      made.at[i] = static_cast<int8_t>(
-          nearest_within(static_cast<float>(read.at[i]) * multiplier, low, high) + zero);
-    write_vector(static_cast<int8_t *>(args.out) + at, made);
+    each_vector<Written>(first, [&](int i, int channel) {
+      Pack<int8_t, Written> made;
+      DSCORE_UNROLL
+      for (int j = 0; j < Written; j++) {
+        const T value = given[(i * Written + j) / Read].at[(i * Written + j) % Read];
+        made.at[j] = static_cast<int8_t>(
+            nearest_within(static_cast<float>(value) * multiplier, low, high) + zero);
+      }
+      write_vector(static_cast<int8_t *>(args.out) + place(channel), made);
+    });
   }
 
   __device__ void run(const Arguments &args) {
@@ -58,17 +77,9 @@ struct DirectQuantise : KernelOn<T, QuantiseArguments> {
     block /= pixel_tiles(s);
     const int first = block % channel_tiles(s) * t::thread_c, image = block / channel_tiles(s);
     if (pixel >= area) return;  // no rendezvous follows
-    DSCORE_UNROLL
-    for (int c = 0; c < t::thread_c; c += width) {
-      const int at = t::Images::at(image, first + c, pixel, s.in_channels, area);
-      if (s.in_channels % width == 0) {
-        if (first + c < s.in_channels) quantise<width>(args, at);
-      } else {
-        DSCORE_UNROLL
-        for (int i = 0; i < width; i++)
-          if (first + c + i < s.in_channels) quantise<1>(args, at + i);
-      }
-    }
+    if (s.in_channels % written_width == 0)
+      quantise<read_width, written_width>(args, image, first, pixel);
+    else quantise<1, 1>(args, image, first, pixel);
   }
 };
 

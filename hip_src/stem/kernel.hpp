@@ -23,7 +23,8 @@ struct Stem : ConvKernel<T, Epilogue> {
   using Columns = StemColumns<t, Result>;
   using Lanes = StemLanes<T, t, Layer>;
   using Pixels = StemPixels<T, t, Layer, Shape>;
-  static constexpr int threads = t::threads, wavefront = t::wavefront, lds_bytes = t::lds_bytes;
+  static constexpr int threads = t::threads, wavefront = t::wavefront;
+  static constexpr int lds_bytes = t::lds_bytes + Epilogue::table_bytes;
   static constexpr int layout = DSCORE_NHWC, alignment = 16;
   static constexpr bool most_lds = true;
 
@@ -186,13 +187,16 @@ struct Stem : ConvKernel<T, Epilogue> {
     Pixels pixels(static_cast<const T *>(args.x), s, image, top * Layer::stride_h - s.pad_top,
                   left * Layer::stride_w - s.pad_left);
     const Lanes lanes(lane, pixels.before);
+    Beside beside;
+    beside.points = points_of(args);
+    if constexpr (t::exact)
+      Epilogue::copy_table(beside.points, args, reinterpret_cast<int8_t *>(lds + t::lds_bytes),
+                           thread, threads);
     copy_filters(filters, static_cast<const T *>(args.w));
     commit_copies();
     typename Pixels::Units units;
     pixels.read(units, thread);
-    Beside beside;
     const int zero = zero_of(args);
-    beside.points = points_of(args);
     read_channels(beside.channels, args);
     pixels.fill = static_cast<Word>(zero & 0xFF) * 0x01010101u;
     pixels.stage(lds, units, thread);

@@ -12,14 +12,14 @@ struct ByteScaling {
   const float16 *scales;
   float multiplier, low, high;
   int32_t from, to;
-  HalfPoints halves;
+  Word least_two, most_two;  // both bounds beside 1536, twice
   Word zero;  // added to bytes beside 1024, two of them, it leaves their distances from `from`
 
   __device__ inline ByteScaling(const float16 *scales_, float multiplier_, int32_t from_,
                                 int32_t to_)
       : scales(scales_), multiplier(multiplier_), low(static_cast<float>(-128 - to_)),
         high(static_cast<float>(127 - to_)), from(from_), to(to_),
-        halves(HalfPoints::of(beside + low, beside + high, static_cast<float>(to_))),
+        least_two(twice(beside + low)), most_two(twice(beside + high)),
         zero(twice(-1024.0f - 128.0f - static_cast<float>(from_))) {}
 
   // Factors of two channels by their scales.
@@ -44,8 +44,7 @@ struct ByteScaling {
                      permuted(bytes, of_1024, selector(2, 4, 3, 4))};
     DSCORE_UNROLL
     for (int i = 0; i < 2; i++)
-      pairs[i] = halves.within(
-          fused_halves(sum_of_halves(pairs[i], zero), by.at[i], twice(beside)));
+      pairs[i] = within(fused_halves(sum_of_halves(pairs[i], zero), by.at[i], twice(beside)));
     return bits_as<Word>(lowest_bytes<4>(pairs));
 #else
     auto bytes = bits_as<Pack<int8_t, 4>>(four);
@@ -73,6 +72,12 @@ struct ByteScaling {
 
  private:
   static constexpr float beside = 1536.0f;
+#if defined(DSCORE_HALVES)
+  __device__ inline Word within(Word two) const {
+    return sum_of_halves(lesser_halves(greater_halves(two, least_two), most_two),
+                         twice(static_cast<float>(to)));
+  }
+#endif
   static __device__ inline Word twice(float value) { return word_of<float16>(value, value); }
 };
 

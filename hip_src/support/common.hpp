@@ -50,6 +50,7 @@ struct InputGradientArguments {
 template <class T>
 struct RoundedSums {
   using Arguments = InputGradientArguments;
+  static constexpr int table_bytes = 0;
   static __device__ inline float bias_of(const Arguments &, int) { return 0.0f; }
   template <int Count>
   static __device__ inline Pack<T, Count> apply_each(const float *sums, const Arguments &,
@@ -95,6 +96,7 @@ using ConvKernel = KernelOn<T, typename Epilogue::Arguments, 1u << 2>;  // the b
 struct PlainResults {
   using Sum = float;
   static constexpr bool biased = false;
+  static constexpr int table_bytes = 0;
 };
 
 // Where images of a layout have their elements: the steps from a channel and from a pixel to the
@@ -145,6 +147,7 @@ struct Epilogue {
   using Sum = float;
   using Result = T;
   static constexpr bool scaled = Scaled_, added = residual != Residual::none, biased = Bias;
+  static constexpr int table_bytes = 0;        // of LDS
   static constexpr int alignment = sizeof(T);  // of operands other than vectors of elements
 
   static __device__ inline float activate(float sum) {

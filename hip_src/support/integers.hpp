@@ -235,11 +235,11 @@ __device__ inline float rounded_product(float a, float b) {
 #endif
 }
 
-// The integer that is nearest to a value, of two the even one. Beside 1.5 * 2^23 floats are
-// integers. Of values past 2^22 it is one of about their size.
-__device__ inline float nearest(float value) {
+// The integer that is nearest to a value, of two the even one, and an integer of a few bits. Beside
+// 1.5 * 2^23 floats are integers. Of values past 2^22 it is one of about their size.
+__device__ inline float nearest_beside(float value, float integer) {
   constexpr float beside = 0x1.8p23f;
-  return (value + beside) - beside;
+  return (value + beside) - (beside - integer);
 }
 
 // The sum of a word's bytes, added to `sum`.

@@ -35,7 +35,8 @@ struct QuantisedArguments : QuantisedOperands,
 };
 
 // Of the results: their zero point, and the bounds of what is added to it, as floats; the same for
-// two at a time; the residuals, what these count from and are multiplied by; a table.
+// two at a time; the residuals, what these count from and are multiplied by; a table, in memory or,
+// of kernels that copy it, in LDS.
 struct Points {
   int32_t zero;
   float low, high;
@@ -45,7 +46,7 @@ struct Points {
   const int8_t *residual, *table;
 };
 
-// Entries of a table: the numbers that results have in it.
+// Entries of a table, of a byte each: the numbers that results have in it.
 constexpr int table_entries = 1024;
 
 // What results of neighbouring channels need beside their sums.
@@ -67,6 +68,9 @@ struct Requantised {
   using ChannelsOf = Channels<Count>;
   static constexpr bool scaled = Scaled, added = Residual, biased = true;
   static constexpr bool exact = std::is_same_v<Out, int8_t>;
+  // Of LDS, for a copy of the table. Lanes look up different entries: in memory each of the lines
+  // that they meet is an access of its own, and an address takes two instructions.
+  static constexpr int table_bytes = Table ? table_entries : 0;
   static_assert(exact || !(Residual || Table), "of a result of int8");
   static constexpr int alignment = sizeof(int32_t), least_points = 4;
 
@@ -92,6 +96,18 @@ struct Requantised {
     }
     if constexpr (Table) read.table = static_cast<const int8_t *>(args.table);
     return read;
+  }
+
+  // Threads: start to copy the table to LDS, from where these points then take it.
+  static __device__ inline void copy_table(Points &points, const Arguments &args, int8_t *lds,
+                                           int thread, int threads) {
+    if constexpr (Table) {
+      constexpr int vector = 16;
+      DSCORE_UNROLL_FEW
+      for (int at = thread * vector; at < table_entries; at += threads * vector)
+        copy_async<vector>(lds + at, static_cast<const int8_t *>(args.table) + at);
+      points.table = lds;
+    }
   }
 
   static __device__ inline ByteScaling scaling_of(const Arguments &args) {
@@ -216,8 +232,10 @@ struct Requantised {
   template <int Count, class ProductOf>
   static __device__ inline Pack<int8_t, Count> bytes_of(ProductOf product_of,
                                                         const Points &points) {
-    const auto entry = [&](Word result) {
-      return static_cast<Word>(points.table[result & (table_entries - 1)]);
+    // A float16 beside 1024 counts from its bits: these are within the table, as bounds are.
+    constexpr Word beside = 0x6400;
+    const auto entry = [&](Word bits) {
+      return static_cast<Word>((points.table - beside)[bits]);
     };
 #if defined(DSCORE_HALVES)
     if constexpr (Count % 2 == 0) {
@@ -225,7 +243,8 @@ struct Requantised {
       DSCORE_UNROLL
       for (int i = 0; i < Count / 2; i++) {
         pairs[i] = points.halves.pair(product_of(2 * i), product_of(2 * i + 1));
-        if constexpr (Table) pairs[i] = entry(pairs[i]) & 0xFFFF | entry(pairs[i] >> 16) << 16;
+        if constexpr (Table)
+          pairs[i] = entry(pairs[i] & 0xFFFF) & 0xFFFF | entry(pairs[i] >> 16) << 16;
       }
       return lowest_bytes<Count>(pairs);
     }
@@ -234,7 +253,7 @@ struct Requantised {
     DSCORE_UNROLL
     for (int i = 0; i < Count; i++) {
       results[i] = nearest_within(product_of(i), points.low, points.high) + points.zero;
-      if constexpr (Table) results[i] = static_cast<int32_t>(entry(static_cast<Word>(results[i])));
+      if constexpr (Table) results[i] = points.table[results[i] & (table_entries - 1)];
     }
     return lowest_bytes<Count>(results);
   }

@@ -16,20 +16,22 @@ __device__ inline int32_t nearest_within(float product, float low, float high) {
 }
 
 // Two results as float16, of which the lowest bits are theirs: integers beside 1024 or 1536 are
-// whole places of it. What is added to them, and both bounds of what it is added to, are less than
-// 2048 from 0, so that float16 has them, and what is past its range is clamped as well.
+// whole places of it. What is added to them comes with the rounding, so that bounds are of the
+// sums; these differ from the zero point by less than 1024, so that float16 has them. What is past
+// its range becomes its ends, and is clamped as well.
 struct HalfPoints {
 #if defined(DSCORE_HALVES)
-  Word low, high, added;
+  float added;
+  Word low, high;
   static __device__ inline HalfPoints of(float low, float high, float added) {
-    return {word_of<float16>(low, low), word_of<float16>(high, high),
-            word_of<float16>(added, added)};
+    return {added, word_of<float16>(low + added, low + added),
+            word_of<float16>(high + added, high + added)};
   }
   __device__ inline Word pair(float first, float second) const {
-    return within(word_of<float16>(nearest(first), nearest(second)));
+    return within(held_halves(nearest_beside(first, added), nearest_beside(second, added)));
   }
   __device__ inline Word within(Word two) const {
-    return sum_of_halves(lesser_halves(greater_halves(two, low), high), added);
+    return lesser_halves(greater_halves(two, low), high);
   }
 #else
   static __device__ inline HalfPoints of(float, float, float) { return {}; }

@@ -68,7 +68,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       if (boxed()) prefetch_map(maps.out);
       prepare_barriers(full, t::stages, 1);
       prepare_barriers(empty, t::stages, t::consumers / readers);
-      if (t::columns_by_lanes) prepare_barriers(empty + t::stages, 1, t::consumers);
+      if (t::meeting) prepare_barriers(empty + t::stages, 1, t::consumers);
     }
     __syncthreads();
   }
@@ -200,7 +200,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     Turn turn;
     typename Roles::template Columns<t> columns(args, first_n, Roles::n(s) - first_n, of_group);
     // Read once and early: behind a barrier a compiler reads memory anew.
-    const auto points = Roles::points_of(args);
+    const auto points = Roles::points_of(args, lds + t::table_at, thread, t::consumers);
     const auto scales = Roles::template scales_of<T>(args);
     const int zero = Roles::zero_of(args);
     const auto put_columns = [&] {
@@ -210,14 +210,17 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     };
     if constexpr (t::columns_by_lanes) {
       unsigned char *elements = columns_at(0, 0);
-      bring_columns<t>(empty + t::stages, elements,
+      bring_columns<t>(elements,
                        static_cast<const T *>(Roles::b(args)) + first_n * Roles::k(s),
                        Roles::n(s) - first_n, Roles::k(s), thread);
+      let_engine_see_lds();
+      meet();
       // Before the first tile, so that no register is kept for it through all of them.
       if (zero != 0) columns.add(elements, of_group);
       put_columns();
     }
     constexpr bool sums_columns = t::quantised && !t::columns_by_lanes;
+    if constexpr (t::meeting && sums_columns) meet();
     each_tile([&](int first_m, bool first) {
       Sum sums[t::tile_n / 2];
       const auto meanwhile = [&](const unsigned char *elements) {
@@ -238,6 +241,13 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if (!Roles::shared && thread % warpgroup_threads == 0) wait_stores<0>();
   }
 
+  // All warpgroups: see what each has brought to LDS.
+  __device__ void meet() const {
+    commit_copies();
+    wait_copies<0>();
+    arrive(empty + t::stages);
+    wait_barrier(empty + t::stages, 0);
+  }
   // Whether results of several rows lie side by side in memory, and boxes of their rows would begin
   // within its sectors.
   __device__ bool whole_rows() const { return t::tiles_n(s) == 1 && Roles::n(s) % 32 != 0; }

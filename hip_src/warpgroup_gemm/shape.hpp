@@ -96,7 +96,11 @@ struct WarpgroupGemmShape : Tiling {
   }
   static constexpr int result_boxes = ceil_div(Tiling::tile_n, row);
   static constexpr int result_box_bytes = warpgroup_rows * swizzled_row;
-  static constexpr int result_pitch = Tiling::tile_n * static_cast<int>(sizeof(Result)) + 16;
+  // Four lanes store side by side, and rows by an odd number of what these have, of 16 bytes at
+  // least: so rows begin in different banks.
+  static constexpr int side_by_side = greatest(4 * together * static_cast<int>(sizeof(Result)), 16);
+  static constexpr int result_pitch =
+      (ceil_div(Tiling::tile_n * int{sizeof(Result)}, side_by_side) | 1) * side_by_side;
   static constexpr int group_results =
       quantised ? warpgroup_rows * result_pitch : result_boxes * result_box_bytes;
   static constexpr int results_bytes =
@@ -114,8 +118,11 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int factors_at = columns_at + Tiling::groups * group_columns;
   static constexpr int group_factors =
       quantised ? Tiling::images * Tiling::factors * static_cast<int>(sizeof(float16)) : 0;
-  static constexpr int barriers_at = factors_at + Tiling::groups * group_factors;
-  static constexpr int barriers = 2 * Tiling::stages + columns_by_lanes;
+  static constexpr int table_at = factors_at + Tiling::groups * group_factors;
+  static constexpr int barriers_at = table_at + Roles::table_bytes;
+  // The last is where all warpgroups meet, once they have brought columns, or a table.
+  static constexpr bool meeting = columns_by_lanes || Roles::table_bytes > 0;
+  static constexpr int barriers = 2 * Tiling::stages + meeting;
   static constexpr int lds_bytes =
       barriers_at + barriers * static_cast<int>(sizeof(TransferBarrier));
 

@@ -67,8 +67,8 @@ struct SpanRows {
 // Bytes of filters to LDS, for all tiles of a block, by all threads of its warpgroups: rows that
 // are no multiple of 16 bytes have no map. The zeros beside them count in the sums of columns.
 template <class t>
-__device__ inline void bring_columns(TransferBarrier *barrier, unsigned char *lds,
-                                     const int8_t *filters, int columns, int pitch, int thread) {
+__device__ inline void bring_columns(unsigned char *lds, const int8_t *filters, int columns,
+                                     int pitch, int thread) {
   constexpr int vector = 16, half = vector / 2, of_row = t::step / vector;
   DSCORE_UNROLL_FEW
   for (int at = thread; at < t::tile_n * of_row; at += t::consumers) {
@@ -85,9 +85,6 @@ __device__ inline void bring_columns(TransferBarrier *barrier, unsigned char *ld
                  Pack<Word, 4>{{halves[0].at[0], halves[0].at[1], halves[1].at[0],
                                 halves[1].at[1]}});
   }
-  let_engine_see_lds();
-  arrive(barrier);
-  wait_barrier(barrier, 0);
 }
 
 }  // namespace dscore

@@ -44,6 +44,7 @@ PLANS = [
     planned("n1c25h9w2_o25k5x3s3x2p0x0x0x1d2x1g25_int8_nhwc_bias_table", 8, 1, 1, 3, 1, 1, 4),
     # Rows that follow one another in the same registers.
     planned("n1c8h9w6_o8k3p1g8_int8_nhwc_bias", 4, 2, 7, 2, 2, 1, 2),
+    planned("n1c16h6w9_o16k3p1g16_int8_nhwc_bias_table", 4, 4, 2, 3, 1, 3, 2),
 ]
 
 
@@ -81,11 +82,16 @@ FAULTS = {
     "the residual counted from 0": (
         PLANS[6], "support/requantised.hpp", "read.residual_zero = points[4];", ""),
     "the next entry of the table": (
-        PLANS[6], "support/requantised.hpp", "result & (table_entries - 1)",
-        "(result + 1) & (table_entries - 1)"),
+        PLANS[6], "support/requantised.hpp", "points.table[results[i] &",
+        "points.table[(results[i] + 1) &"),
+    "the next entry for two results": (
+        PLANS[9], "support/requantised.hpp", "(points.table - beside)[bits]",
+        "(points.table - beside)[bits + 1]"),
+    "half of a table": (
+        PLANS[9], "support/requantised.hpp", "at < table_entries;", "at < table_entries / 2;"),
     "half away from zero": (
-        PLANS[5], "support/integers.hpp", "(value + beside) - beside",
-        "__builtin_roundf(value)"),
+        PLANS[5], "support/integers.hpp", "(value + beside) - (beside - integer)",
+        "__builtin_roundf(value) + integer"),
     "two results in the order of the other two": (
         PLANS[0], "support/integers.hpp", "selector(0, 2, 4, 6)", "selector(4, 6, 0, 2)"),
 }

@@ -118,7 +118,7 @@ FAULTS = {
         BESIDE, "gemm_universal/operands.hpp", """      if (!there) return;
       write_vector(lds + at, change""", "      write_vector(lds + at, change"),
     "the scaled integers counted from 0": (
-        FIRST, "support/byte_scaling.hpp", "static_cast<float>(to_))),", "0.0f)),"),
+        FIRST, "support/byte_scaling.hpp", "twice(static_cast<float>(to))", "twice(0.0f)"),
     "a factor that is not rounded to float16": (
         BESIDE, "support/byte_scaling.hpp", "half_of(factors(scale, scale), 0)",
         "static_cast<float>(scale) * multiplier"),

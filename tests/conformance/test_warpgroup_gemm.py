@@ -135,6 +135,9 @@ FAULTS = {
     "rows of the next step made of this one's buffer": (
         IMAGES, SCALES, "take(following, next, step", "take(following, turn, step",
         "LDS is filled again"),
+    "a table that is not waited for": (
+        INTEGERS[3], "warpgroup_gemm/product.hpp", "    wait_copies<0>();\n    arrive(empty",
+        "    arrive(empty", "WRONG"),
     "factors of the step before": (
         SCALED[2], SCALES, "products.summed_of(step)", "products.summed_of(0)", "WRONG"),
     "factors of the image before": (

@@ -44,6 +44,7 @@ from dscore.core.device import Device
 from dscore.core.numerics import FLOATS
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
+from dscore.ops.quantised import table_bytes
 
 # Registers that a compiler takes beside sums, taps and a row; rows that it reads early, and what it
 # takes at most above these; the same on matrix units, of a row's fragments. Of 55 random kernels
@@ -158,7 +159,8 @@ class ChannelVectors(Algorithm):
         share = np.where(on_units(t), wavefront // 2, 1)
         return Footprint(
             threads=waves * wavefront, waves=waves,
-            lds_bytes=problem.spec.element.bytes * (shape.tile + shape.filters),
+            lds_bytes=(problem.spec.element.bytes * (shape.tile + shape.filters)
+                       + table_bytes(problem.spec)),
             registers=_held(problem, t) + COMPILER_REGISTERS, blocks=grid,
             utilisation=written * share
             / (grid * waves * wavefront * t.vector * t.thread_h * t.thread_w),

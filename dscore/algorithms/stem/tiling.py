@@ -13,6 +13,7 @@ from dscore.core.device import MATRIX_WAVEFRONT, Device
 from dscore.core.numerics import WORD_BYTES, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
+from dscore.ops.quantised import table_bytes
 
 # Pixels and channels of a fragment of matrix units; channels of a pixel in LDS.
 PIECE, EIGHT, FOUR = 16, 8, 4
@@ -156,7 +157,8 @@ def shape_of(problem: ConvProblem, t: Any) -> StemShape:
         pieces=t.tile_h * floor_div(t.tile_w, PIECE), rows=rows, row_units=row_units,
         units=rows * row_units, unit_bytes=unit_bytes, pitch=pitch, copies=copies, turns=turns,
         together=ceil_div(turns, ceil_div(turns, most)), filters_at=filters_at,
-        lds_bytes=filters_at + _vectors(t.tile_n * spec.products * size),
+        lds_bytes=(filters_at + _vectors(t.tile_n * spec.products * size)
+                   + table_bytes(spec)),
         channel_tiles=ceil_div(spec.out_channels, t.tile_n),
         column_tiles=ceil_div(problem.out_width, t.tile_w),
         row_blocks=ceil_div(ceil_div(problem.out_height, t.tile_h), t.repeat))

@@ -7,19 +7,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
+from dscore.algorithms.base import VECTOR_BYTES
+from dscore.algorithms.columns import Count, ceil_div, floor_div, remainder, remembered
 from dscore.algorithms.gemm_universal.tiling import GemmSizes, sizes_of
 from dscore.core.numerics import ACCUMULATOR, ELEMENTS, INTEGER_SUMS
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
+from dscore.ops.quantised import table_bytes
 
 # Rows of results of a warpgroup, and its wavefronts.
 ROWS, WAVES = 64, 4
 # A row of LDS, of which eight are a tile: its vectors are exchanged. Its elements of 16 bits.
 ROW_BYTES = 128
 ROW = ROW_BYTES // 2
-# Of rows of results of int8, so that eight begin in different banks.
-_PADDING_BYTES = 16
 # Columns of results that a block of a cluster adds together.
 RUN = 8
 # Elements that a box may have in one dimension.
@@ -107,8 +107,17 @@ def _group_results(problem: ConvProblem, t: Any) -> Count:
     spec = problem.spec
     if not spec.element.exact:
         return ceil_div(t.tile_n, ROW) * ROWS * ROW_BYTES
-    return (ROWS * (t.tile_n * spec.out_element.bytes + _PADDING_BYTES)
-            + (INTEGER_SUMS.bytes + ACCUMULATOR.bytes) * t.tile_n)
+    # Four lanes store side by side; rows are an odd number of that, in different banks.
+    size = spec.out_element.bytes
+    side_by_side = np.maximum(4 * _together(problem, t) * size, VECTOR_BYTES)
+    pitch = (ceil_div(t.tile_n * size, side_by_side) | 1) * side_by_side
+    return ROWS * pitch + (INTEGER_SUMS.bytes + ACCUMULATOR.bytes) * t.tile_n
+
+
+def _together(problem: ConvProblem, t: Any) -> Count:
+    """Channels whose results a lane has side by side, in int8: more where lanes bring columns."""
+    eight = (remainder(t.tile_n, 32) == 0) & (problem.spec.out_element.bytes <= 2)
+    return np.where(t.spans, np.where(eight, 8, 4), 2)
 
 
 def _images(problem: ConvProblem, t: Any) -> Count:
@@ -125,8 +134,10 @@ def _scale_bytes(problem: ConvProblem, t: Any, images: Count) -> Count:
 
 
 def barriers_of(problem: ConvProblem, t: Any) -> Count:
-    """Two for each buffer of the ring; one for filters of bytes that come beside rows as spans."""
-    return 2 * t.stages + t.spans * problem.spec.element.exact
+    """Two for each buffer of the ring; one for filters of bytes that come beside rows as spans, or
+    for a table."""
+    spec = problem.spec
+    return 2 * t.stages + ((t.spans * spec.element.exact > 0) | spec.table)
 
 
 @remembered
@@ -151,7 +162,7 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     return WarpgroupShape(
         sizes=sizes, groups=groups, waves=WAVES * groups + 1, bytes_a=bytes_a, bytes_b=bytes_b,
         results_bytes=results, handed_bytes=handed,
-        lds_bytes=(ring + results + handed + of_factors
+        lds_bytes=(ring + results + handed + of_factors + table_bytes(problem.spec)
                    + barriers_of(problem, t) * BARRIER_BYTES),
         kept=kept, images=images, factors=factors, all_steps=all_steps,
         steps=ceil_div(all_steps, t.parts * t.cluster),

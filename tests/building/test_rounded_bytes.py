@@ -1,0 +1,122 @@
+"""Floats and scaled bytes that become bytes, two at a time in halves of a word: all bounds and all
+zero points, against NumPy."""
+
+import ctypes
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from dscore.building.headers import sources
+
+HOST = """
+#include "support/byte_scaling.hpp"
+using namespace dscore;
+// Of every range [low, high] of `ranges` and the number that is added there, all values.
+extern "C" void rounded(const float *ranges, int count, const float *values, int n,
+                        uint16_t *results) {
+  for (int i = 0; i < count; i++, ranges += 3) {
+    const auto halves = HalfPoints::of(ranges[0], ranges[1], ranges[2]);
+    for (int at = 0; at < n; at += 2, results += 2) {
+      const Word two = halves.pair(values[at], values[at + 1]);
+      results[0] = static_cast<uint16_t>(two), results[1] = static_cast<uint16_t>(two >> 16);
+    }
+  }
+}
+extern "C" void scaled(int from, int to, const uint16_t *factors, int count, int8_t *results) {
+  const ByteScaling scaling(nullptr, 1.0f, from, to);
+  for (int i = 0; i < count; i++)
+    for (int at = 0; at < 256; at += 4, results += 4) {
+      const Word factor = factors[i] | factors[i] << 16;
+      const Word four = scaling.apply((at + 1) << 8 | at | (at + 2) << 16 |
+                                      static_cast<Word>(at + 3) << 24, {{factor, factor}});
+      std::memcpy(results, &four, 4);
+    }
+}
+"""
+needs_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rounded_bytes")
+    (folder / "unit.cpp").write_text(HOST)
+    subprocess.run(["g++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
+                    "-DDSCORE_HOST", f"-I{sources()}", "unit.cpp", "-o", "unit.so"], cwd=folder,
+                   check=True)
+    return ctypes.CDLL(str(folder / "unit.so"))
+
+
+def pointer(array):
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def ranges_of(least, greatest, zero_points, beside):
+    """All bounds within these, less a zero point; and what is added to them."""
+    rows = [(low - zero, high - zero, zero + beside) for zero in zero_points
+            for low in range(least, greatest + 1) for high in range(low, greatest + 1)]
+    return np.array(rows, np.float32)
+
+
+def ties(size):
+    """Numbers of both signs: integers, halves, next to halves, and what is past any range."""
+    whole = np.arange(-size, size + 1, dtype=np.float32)
+    half = whole + np.float32(0.5)
+    past = np.array([1e3, 2049, 65504, 65519, 65536, 1e6, 2**22 + 1, 2**23, 3e9, 1e30, np.inf],
+                    np.float32)
+    return np.concatenate([whole, half, np.nextafter(half, np.float32(-np.inf)),
+                           np.nextafter(half, np.float32(np.inf)), past, -past, [-0.0, 1e-40]]
+                          ).astype(np.float32)
+
+
+def check(library, ranges, values):
+    values = values[:values.size // 2 * 2]
+    results = np.empty((len(ranges), values.size), np.uint16)
+    library.rounded(pointer(ranges), len(ranges), pointer(values), values.size,
+                    pointer(results))
+    for (low, high, added), of_range in zip(ranges, results, strict=True):
+        wanted = np.clip(np.rint(values.astype(np.float64)), low, high) + added
+        got = of_range.view(np.float16)
+        wrong = np.flatnonzero(got != wanted)
+        assert not wrong.size, (low, high, added, values[wrong[0]], got[wrong[0]])
+
+
+@needs_host
+def test_bytes_of_all_bounds(library):
+    # With a zero point at either end, bounds less that are all that there are.
+    ranges = ranges_of(-128, 127, (-128, 127), 1536)
+    random = np.random.default_rng(0)
+    for some in np.array_split(ranges[random.permutation(len(ranges))], 8):
+        check(library, some, random.choice(ties(256), 150))
+
+
+@needs_host
+@pytest.mark.parametrize("zero_point", [-128, -77, -1, 0, 5, 127])
+def test_bytes_of_all_values(library, zero_point):
+    bounds = [(-128, 127), (zero_point, 127), (-128, zero_point), (zero_point, zero_point),
+              (-127, 126), (100, 127), (126, 127), (-128, -125)]
+    ranges = np.array([(low - zero_point, high - zero_point, zero_point + 1536)
+                       for low, high in bounds], np.float32)
+    check(library, ranges, ties(600))
+
+
+@needs_host
+def test_entries_of_tables(library):
+    ranges = np.array([(0 - zero, high - zero, zero + 1024) for zero in (0, 1, 511, 700, 1023)
+                       for high in (1023, 700, 1)], np.float32)
+    check(library, ranges, ties(2500))
+
+
+@needs_host
+def test_scaled_bytes_of_all_bytes_and_points(library):
+    random = np.random.default_rng(1)
+    factors = np.concatenate([random.uniform(0, 2, 24), [0, 1, -1, 0.5, 0.25, 1.5, 6e-8, 300, -70,
+                                                         65504, -65504]]).astype(np.float16)
+    given = np.arange(256).astype(np.uint8).view(np.int8).astype(np.float64)
+    results = np.empty((factors.size, 256), np.int8)
+    for of in range(-128, 128, 5):
+        for to in (*range(-128, 128, 11), 127):
+            library.scaled(of, to, pointer(factors), factors.size, pointer(results))
+            exact = (given - of) * factors.astype(np.float64)[:, None]
+            assert np.array_equal(results, np.clip(np.rint(exact) + to, -128, 127)), (of, to)
