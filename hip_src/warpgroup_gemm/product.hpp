@@ -248,9 +248,15 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     arrive(empty + t::stages);
     wait_barrier(empty + t::stages, 0);
   }
-  // Whether results of several rows lie side by side in memory, and boxes of their rows would begin
-  // within its sectors.
-  __device__ bool whole_rows() const { return t::tiles_n(s) == 1 && Roles::n(s) % 32 != 0; }
+  // Whether results of several rows lie side by side in memory and leave as a span: where boxes of
+  // their rows would begin within its sectors; of bytes also where rows lie in different banks of
+  // LDS without a gap.
+  __device__ bool whole_rows() const {
+    const int of_row = Roles::n(s) * int{sizeof(Result)};
+    const bool apart =
+        t::quantised && of_row % t::side_by_side == 0 && of_row / t::side_by_side % 2 == 1;
+    return t::tiles_n(s) == 1 && (Roles::n(s) % 32 != 0 || apart);
+  }
   // Whether results leave as boxes.
   __device__ bool boxed() const { return t::boxed && !whole_rows(); }
   __device__ unsigned char *column_values(int group) const {

@@ -48,7 +48,10 @@ INTEGERS = [
     planned("n2c40h9w9_o48k1_int8_nhwc_relu_outfloat32", 128, 48, 128, 2, 1),
     planned("n1c8h9w22_o16k1_int8_nhwc_table", 64, 16, 128, 2, 3, True),
     planned("n2c48h7w9_o40k1_int8_nhwc_bias_residual", 64, 48, 128, 3, 2, True),
-    planned("n1c136h10w7_o80k1_int8_nhwc", 64, 32, 256, 2, 2, True)]
+    planned("n1c136h10w7_o80k1_int8_nhwc", 64, 32, 256, 2, 2, True),
+    # Results of whole rows, which leave as a span.
+    planned("n1c24h8w13_o96k1_int8_nhwc_bias_residual", 64, 96, 128, 2, 2, True),
+    planned("n2c40h9w9_o32k1_int8_nhwc_relu_outfloat16", 64, 32, 128, 2, 2, True)]
 KEPT, PAIR = PLANS[:2]
 BYTES = INTEGERS[0]
 LONG = planned("n4c24h9w9_o16k1_float16_nhwc", 64, 16, 64, 2, 6, True)

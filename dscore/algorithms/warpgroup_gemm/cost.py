@@ -10,7 +10,7 @@ import numpy as np
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.products import ring_waits
-from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES, shape_of
+from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES, shape_of, whole_rows
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 from dscore.ops import compulsory_bytes
 
@@ -32,20 +32,22 @@ WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "cop
            0.0149, "tile": 0.604, "wait": 412.0, "serial": 0.854, "block": 2000.0, "memory": 1.06,
            "loaded": 0.0571, "first": 0.324, "norm": 1.7, "fill": 0.135, "sum_launch": 3780.0,
            "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "activation": 27.0, "ragged": 1.0,
-           "odd": 768.0, "boxed": 3.49, "within": 167.0, "column": 1.49, "crowded": 0.607}
+           "odd": 768.0, "boxed": 3.49, "within": 167.0, "column": 1.49, "crowded": 0.607,
+           "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0}
 # Of the weight gradient, fitted to 256 timings in float16 of P1-P45 at batch 32: `within` and
 # `straddled` are bytes for a row of a box that begins within a sector, or lies in two lines.
 WEIGHT_GRADIENT = {"copy": 43.3, "product": 2.14, "wait": 553.0, "loaded": 0.205, "fill": 0.412,
                    "sum_launch": 1780.0, "part": 1.1, "block": 3160.0, "memory": 1.28,
                    "within": 63.3, "straddled": 27.5, "odd": 500.0, "column": 0.0, "crowded": 0.0}
-# Of int8, whose results take instructions that those of floats do not: fitted to 1,451 timings on
-# an H200 of P1-P45 at batches 1 to 64 and of some with biases, half of them by spans.
-BYTES = {"product": 2.63, "copy": 18.3, "result": 4.51, "tile": 74.4, "wait": 239.0,
-         "serial": 3.0, "block": 1770.0, "loaded": 0.0288, "fill": 0.356, "odd": 39.8,
-         "memory": 0.819, "boxed": 11.7, "within": 172.0, "column": 2.06, "crowded": 0.155}
-# Elements of which rows of results are a multiple where they are not odd (whole_rows in
-# hip_src/warpgroup_gemm/product.hpp).
-EVEN_ROW = 32
+# Of int8, whose results take instructions that those of floats do not: fitted to 2,048 timings on
+# H200s, of P1-P45 at batches 1 to 64 and of 46 layers with biases, residuals, tables or scales.
+# `table`, `added`: for each two results that are looked up, or that something is added to; `scale`:
+# for four bytes of rows that lanes scale; `rows`: of results that leave row by row, for each tile
+# behind a block's first, and each block beside the first on a compute unit.
+BYTES = {"product": 1.27, "copy": 11.7, "result": 1.77, "tile": 45.4, "wait": 295.0,
+         "serial": 5.71, "block": 1770.0, "loaded": 0.0178, "fill": 0.453, "odd": 16.2,
+         "memory": 0.923, "boxed": 10.6, "within": 156.0, "column": 1.4, "crowded": 0.36,
+         "table": 3.02, "scale": 3.8, "added": 7.92, "rows": 791.0}
 SECTOR_BYTES = 32  # of memory
 
 
@@ -65,30 +67,41 @@ def work(case: Case, grids: Count) -> Work:
     footprint, sizes = case.footprint, shape.sizes
     rounds, busy = shape.steps * t.repeat, shape.groups * WAVES / shape.waves
     results = t.repeat * t.tile_n * ROWS / (2 * WAVES * case.device.wavefront)
-    shared, bytes_ = t.parts > 1, problem.spec.element.bytes
+    spec = problem.spec
+    shared, bytes_ = t.parts > 1, spec.element.bytes
     partial = shared * (2 * ACCUMULATOR.bytes * t.parts * sizes.m * sizes.n)
     alone = t.parts * t.cluster == 1
-    boxed = alone & (not problem.spec.element.exact)
+    boxed = alone & (not spec.element.exact)
     ragged = boxed & (shape.tiles_n > 1) & (sizes.n * bytes_ % SECTOR_BYTES > 0)
-    odd = (sizes.n % EVEN_ROW != 0) & alone
-    costly = problem.spec.costly_results and not problem.spec.element.exact
+    whole = whole_rows(problem, t) & alone
+    by_rows = spec.element.exact & ~whole
+    costly = spec.costly_results and not spec.element.exact
+    words = t.step * bytes_ * ROWS / (WAVES * case.device.wavefront * WORD_BYTES)
     loads = footprint.blocks * (rounds * shape.bytes_a + np.where(
         t.kept, shape.steps, rounds) * shape.bytes_b)
     return Work(
         issue=weight["wavefront"] + busy * (
-            (weight["result"] + weight["activation"] * costly) * results
-            + weight["copy"] * rounds),
+            (weight["result"] + weight["activation"] * costly + weight["table"] * spec.table
+             + weight["added"] * (spec.residual is not None)) * results
+            + (weight["copy"] + weight["scale"] * spec.scaled * words) * rounds),
         products=busy * weight["product"] * rounds * t.step * bytes_ / 32 * t.tile_n / 8,
         lds=weight["lds"] * named(case)["LDS clocks"], lines=0.0,
         waits=ring_waits(weight, rounds, t.stages) + weight["step"] * rounds
         + (weight["tile"] + weight["column"] * t.tile_n) * t.repeat
-        + weight["sum_launch"] * shared + weight["odd"] * odd
+        + weight["sum_launch"] * shared + weight["odd"] * whole
+        + weight["rows"] * by_rows * (t.repeat - 1) * _beside(case, grids)
         + (weight["cluster"] + weight["untimed"]) * (t.cluster > 1),
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
                                      + bytes_ * t.tile_m * t.tile_n),
         l2_bytes=weight["loaded"] * loads + weight["part"] * partial
         + _rows_apart(case) + weight["crowded"] * _crowded(case, grids) * compulsory_bytes(problem)
         + weight["ragged"] * ragged * (bytes_ * sizes.m * sizes.n))
+
+
+def _beside(case: Case, grids: Count) -> Count:
+    """Blocks of a compute unit beside the first."""
+    units = case.device.compute_units
+    return np.maximum(case.footprint.blocks / (units * np.maximum(np.ceil(grids), 1)) - 1, 0)
 
 
 def _crowded(case: Case, grids: Count) -> Count:

@@ -22,6 +22,8 @@ ROW_BYTES = 128
 ROW = ROW_BYTES // 2
 # Columns of results that a block of a cluster adds together.
 RUN = 8
+# Elements of which rows of results are a multiple where boxes of them begin with sectors.
+_EVEN_ROW = 32
 # Elements that a box may have in one dimension.
 MOST_BOX = 256
 # Of a factor of int8's scales.
@@ -107,17 +109,31 @@ def _group_results(problem: ConvProblem, t: Any) -> Count:
     spec = problem.spec
     if not spec.element.exact:
         return ceil_div(t.tile_n, ROW) * ROWS * ROW_BYTES
-    # Four lanes store side by side; rows are an odd number of that, in different banks.
-    size = spec.out_element.bytes
-    side_by_side = np.maximum(4 * _together(problem, t) * size, VECTOR_BYTES)
-    pitch = (ceil_div(t.tile_n * size, side_by_side) | 1) * side_by_side
+    side_by_side = _side_by_side(problem, t)
+    pitch = (ceil_div(t.tile_n * spec.out_element.bytes, side_by_side) | 1) * side_by_side
     return ROWS * pitch + (INTEGER_SUMS.bytes + ACCUMULATOR.bytes) * t.tile_n
 
 
-def _together(problem: ConvProblem, t: Any) -> Count:
-    """Channels whose results a lane has side by side, in int8: more where lanes bring columns."""
-    eight = (remainder(t.tile_n, 32) == 0) & (problem.spec.out_element.bytes <= 2)
-    return np.where(t.spans, np.where(eight, 8, 4), 2)
+def _side_by_side(problem: ConvProblem, t: Any) -> Count:
+    """Bytes that four lanes store side by side to LDS, in int8: rows of an odd number of these
+    begin in different banks. Where lanes bring the columns, they have more channels each."""
+    size = problem.spec.out_element.bytes
+    eight = (remainder(t.tile_n, 32) == 0) & (size <= 2)
+    together = np.where(t.spans, np.where(eight, 8, 4), 2)
+    return np.maximum(4 * together * size, VECTOR_BYTES)
+
+
+def whole_rows(problem: ConvProblem, t: Any) -> Count:
+    """Whether a tile's results leave as one span: its rows are whole and lie side by side, where
+    boxes of them would begin within sectors; in int8 also where they lie in different banks of LDS
+    without a gap (hip_src/warpgroup_gemm/product.hpp)."""
+    n, spec = sizes_of(problem).n, problem.spec
+    whole = np.asarray(t.tile_n >= n)
+    if n % _EVEN_ROW or not spec.element.exact:
+        return whole & bool(n % _EVEN_ROW)
+    side_by_side = _side_by_side(problem, t)
+    bytes_ = n * spec.out_element.bytes
+    return whole & (remainder(bytes_, side_by_side) == 0) & (bytes_ // side_by_side % 2 == 1)
 
 
 def _images(problem: ConvProblem, t: Any) -> Count:
