@@ -39,15 +39,16 @@ WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "cop
 WEIGHT_GRADIENT = {"copy": 43.3, "product": 2.14, "wait": 553.0, "loaded": 0.205, "fill": 0.412,
                    "sum_launch": 1780.0, "part": 1.1, "block": 3160.0, "memory": 1.28,
                    "within": 63.3, "straddled": 27.5, "odd": 500.0, "column": 0.0, "crowded": 0.0}
-# Of int8, whose results take instructions that those of floats do not: fitted to 2,048 timings on
-# H200s, of P1-P45 at batches 1 to 64 and of 46 layers with biases, residuals, tables or scales.
+# Of int8, whose results take instructions that those of floats do not: fitted to every second
+# of 212 layers, 1,922 timings on H200s of P1-P45 at batches 1 to 64 and of layers with biases,
+# residuals, tables or scales.
 # `table`, `added`: for each two results that are looked up, or that something is added to; `scale`:
 # for four bytes of rows that lanes scale; `rows`: of results that leave row by row, for each tile
 # behind a block's first, and each block beside the first on a compute unit.
-BYTES = {"product": 1.27, "copy": 11.7, "result": 1.77, "tile": 45.4, "wait": 295.0,
-         "serial": 5.71, "block": 1770.0, "loaded": 0.0178, "fill": 0.453, "odd": 16.2,
-         "memory": 0.923, "boxed": 10.6, "within": 156.0, "column": 1.4, "crowded": 0.36,
-         "table": 3.02, "scale": 3.8, "added": 7.92, "rows": 791.0}
+BYTES = {"product": 1.5, "copy": 16.8, "result": 2.76, "tile": 40.6, "wait": 223.0,
+         "serial": 4.58, "block": 1770.0, "loaded": 0.0241, "fill": 0.402, "odd": 18.5,
+         "memory": 1.0, "boxed": 11.5, "within": 188.0, "column": 0.861, "crowded": 0.18,
+         "table": 3.4, "scale": 4.78, "added": 7.65, "rows": 540.0}
 SECTOR_BYTES = 32  # of memory
 
 
