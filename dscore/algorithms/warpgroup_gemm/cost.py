@@ -21,24 +21,27 @@ from dscore.ops import compulsory_bytes
 # keeps the model from clusters, which were the fastest on 5 of 33 layers; `activation`, of two
 # results by silu or sigmoid, by which 53 timings with silu are right in the mean; `ragged`, an
 # estimate, those of results whose boxes begin within sectors; `odd`: of results that leave as a
-# span. `boxed` and `within` are bytes for a row of a box, and for one that begins within a sector;
-# `crowded`, for a byte of the problem, where blocks lie unevenly.
-# Those from `column` to `crowded`, and `wait`, `fill`, `loaded`, `memory`, `block` and `odd` were
-# fitted to 898 timings in float16 on an H100, 351 of them with rows as spans: of layers with rows
-# of 32 to 240 bytes and their input gradients, and of P1-P45 at batches 8 and 32. The others were
-# fitted to 238 timings on an H200 of P1-P45 at batches 1 to 64, and of the gradients of six layers
-# at batch 32 (docs/model.md).
-WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0268, "step": 0.164, "copy": 49.3, "result":
-           0.0149, "tile": 0.604, "wait": 412.0, "serial": 0.854, "block": 2000.0, "memory": 1.06,
-           "loaded": 0.0571, "first": 0.324, "norm": 1.7, "fill": 0.135, "sum_launch": 3780.0,
+# span; `once`, for a column of a block that has one tile, and for each of its warpgroups: nothing
+# else is under way as it makes its results. `boxed` and `within` are bytes for a row of a box, and
+# for one that begins within a sector; `crowded`, for a byte of the problem, where blocks lie
+# unevenly.
+# Those from `product` to `once` but `lds`, `result`, `first`, `norm` and those from `sum_launch` to
+# `ragged` were fitted to every second layer of 1,964 timings in float16 on an H200 and on H100s:
+# of P1-P45 at batches 8, 32 and 64, of layers with rows of 32 to 240 bytes, and of input gradients.
+# The others were fitted to 238 timings on an H200 of P1-P45 at batches 1 to 64, and of the
+# gradients of six layers at batch 32 (docs/model.md).
+WEIGHTS = {"wavefront": 0.5, "product": 3.62, "lds": 0.0268, "step": 0.164, "copy": 36.7, "result":
+           0.0149, "tile": 0.604, "wait": 666.0, "serial": 0.819, "block": 1770.0, "memory": 1.03,
+           "loaded": 0.162, "first": 0.324, "norm": 1.7, "fill": 0.113, "sum_launch": 3780.0,
            "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "activation": 27.0, "ragged": 1.0,
-           "odd": 768.0, "boxed": 3.49, "within": 167.0, "column": 1.49, "crowded": 0.607,
-           "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0}
+           "odd": 1140.0, "boxed": 3.81, "within": 171.0, "column": 1.37, "crowded": 0.533,
+           "once": 4.48, "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0}
 # Of the weight gradient, fitted to 256 timings in float16 of P1-P45 at batch 32: `within` and
 # `straddled` are bytes for a row of a box that begins within a sector, or lies in two lines.
 WEIGHT_GRADIENT = {"copy": 43.3, "product": 2.14, "wait": 553.0, "loaded": 0.205, "fill": 0.412,
                    "sum_launch": 1780.0, "part": 1.1, "block": 3160.0, "memory": 1.28,
-                   "within": 63.3, "straddled": 27.5, "odd": 500.0, "column": 0.0, "crowded": 0.0}
+                   "within": 63.3, "straddled": 27.5, "odd": 500.0, "column": 0.0, "crowded": 0.0,
+                   "serial": 0.854, "once": 0.0}
 # Of int8, whose results take instructions that those of floats do not: fitted to every second
 # of 212 layers, 1,922 timings on H200s of P1-P45 at batches 1 to 64 and of layers with biases,
 # residuals, tables or scales.
@@ -48,7 +51,8 @@ WEIGHT_GRADIENT = {"copy": 43.3, "product": 2.14, "wait": 553.0, "loaded": 0.205
 BYTES = {"product": 1.5, "copy": 16.8, "result": 2.76, "tile": 40.6, "wait": 223.0,
          "serial": 4.58, "block": 1770.0, "loaded": 0.0241, "fill": 0.402, "odd": 18.5,
          "memory": 1.0, "boxed": 11.5, "within": 188.0, "column": 0.861, "crowded": 0.18,
-         "table": 3.4, "scale": 4.78, "added": 7.65, "rows": 540.0}
+         "table": 3.4, "scale": 4.78, "added": 7.65, "rows": 540.0,
+         "once": 0.0}
 SECTOR_BYTES = 32  # of memory
 
 
@@ -91,6 +95,7 @@ def work(case: Case, grids: Count) -> Work:
         + (weight["tile"] + weight["column"] * t.tile_n) * t.repeat
         + weight["sum_launch"] * shared + weight["odd"] * whole
         + weight["rows"] * by_rows * (t.repeat - 1) * _beside(case, grids)
+        + weight["once"] * alone * (t.repeat == 1) * shape.groups * t.tile_n
         + (weight["cluster"] + weight["untimed"]) * (t.cluster > 1),
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
                                      + bytes_ * t.tile_m * t.tile_n),
