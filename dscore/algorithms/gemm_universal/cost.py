@@ -35,7 +35,8 @@ WEIGHTS = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.13, "copy": 4.96, "
            "fragment": 0.171, "through_registers": 3290.0, "wait": 41.3, "serial": 6.72, "block":
            948.0, "memory": 1.74, "loaded": 0.548, "first": 233.0, "norm": 1.91, "cluster":
            3000.0, "fma": 0.908, "line": 6.11, "joined": 9.96, "fill": 0.236, "drain": 0.889,
-           "sum_launch": 2000.0, "part": 0.4, "single": 36.0}
+           "sum_launch": 2000.0, "part": 0.4, "single": 36.0, "scale": 0.0, "scaled": 0.0,
+           "table": 0.0}
 INPUT_GRADIENT = {"wavefront": 0.213, "split": 0.539, "lds_load": 3.77, "copy": 13.1, "store":
                   0.228, "join": 1.92, "product": 5.03, "product16": 13.2, "lds": 0.0401, "step":
                   152.0, "fragment": 0.171, "through_registers": 4650.0, "wait": 41.3, "serial":
@@ -49,10 +50,12 @@ WEIGHT_GRADIENT = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.8, "copy": 
                    1.04, "cluster": 4000.0, "fma": 0.908, "line": 0.199, "joined": 9.96, "fill":
                    0.0198, "drain": 2.29, "sum_launch": 99.6, "part": 0.0199}
 # Of int8, whose results take instructions that those of floats do not: fitted to 888 timings of
-# P1-P45 at batches 1 to 64.
+# P1-P45 at batches 1 to 64. `scale`, of a thread's words of x that it scales, `scaled`, of each step
+# then, and `table`, of two results that are looked up: to 92 timings of every second of 19 layers.
 BYTES = {"lds_load": 0.66, "copy": 1.08, "store": 11.9, "join": 0.602, "product16": 0.393, "step":
          568.0, "wait": 49.3, "serial": 16.6, "block": 2470.0, "memory": 1.2, "loaded": 0.23,
-         "line": 2.74, "joined": 8.94, "fill": 0.768, "drain": 1.58}
+         "line": 2.74, "joined": 8.94, "fill": 0.768, "drain": 1.58, "scale": 5.9,
+         "scaled": 628.0, "table": 1.3}
 
 
 @dataclass(frozen=True)
@@ -118,15 +121,20 @@ def work(case: Case) -> Work:
     rounds = shape.steps * t.repeat
     sizes, shared = sizes_of(problem), t.parts > 1
     partial = shared * (2 * ACCUMULATOR.bytes * t.parts * sizes.m * sizes.n)
+    spec = problem.spec
+    pixels = t.tile_m if spec.layout == "nhwc" else t.tile_n
+    words = pixels * t.step * spec.element.bytes / (WORD_BYTES * case.footprint.threads)
     return Work(
-        issue=traffic.issue(weight),
+        issue=traffic.issue(weight) + weight["scale"] * spec.scaled * words * rounds
+        + weight["table"] * spec.table * t.repeat * shape.sums / 2,
         products=weight["product16" if small else "product"] * traffic.products,
         lds=weight["lds"] * traffic.lds_clocks, lines=weight["line"] * traffic.lines,
         waits=ring_waits(weight, rounds, t.stages) + weight["step"] * rounds
         + weight["fragment"] * traffic.fragments + weight["cluster"] * (t.cluster > 1)
         + weight["joined"] * t.repeat * np.logical_not(direct(t)) + weight["sum_launch"] * shared
         + weight["through_registers"] * np.where(t.stages == 2, shape.steps, 0)
-        + weight["single"] * single(problem) * traffic.copies,
+        + weight["single"] * single(problem) * traffic.copies
+        + weight["scaled"] * spec.scaled * rounds,
         fill_bytes=problem.spec.element.bytes * (
             weight["fill"] * shape.buffer + weight["drain"] * t.tile_m * t.tile_n),
         l2_bytes=weight["loaded"] * traffic.load_bytes + weight["part"] * partial)
