@@ -50,8 +50,9 @@ WEIGHT_GRADIENT = {"wavefront": 0.213, "split": 0.539, "lds_load": 1.8, "copy": 
                    1.04, "cluster": 4000.0, "fma": 0.908, "line": 0.199, "joined": 9.96, "fill":
                    0.0198, "drain": 2.29, "sum_launch": 99.6, "part": 0.0199}
 # Of int8, whose results take instructions that those of floats do not: fitted to 888 timings of
-# P1-P45 at batches 1 to 64. `scale`, of a thread's words of x that it scales, `scaled`, of each step
-# then, and `table`, of two results that are looked up: to 92 timings of every second of 19 layers.
+# P1-P45 at batches 1 to 64. `scale`, of a thread's words of x that it scales, `scaled`, of each
+# step then, and `table`, of two results that are looked up: to 92 timings of every second of 19
+# layers.
 BYTES = {"lds_load": 0.66, "copy": 1.08, "store": 11.9, "join": 0.602, "product16": 0.393, "step":
          568.0, "wait": 49.3, "serial": 16.6, "block": 2470.0, "memory": 1.2, "loaded": 0.23,
          "line": 2.74, "joined": 8.94, "fill": 0.768, "drain": 1.58, "scale": 5.9,
