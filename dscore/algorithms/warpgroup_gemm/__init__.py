@@ -43,6 +43,7 @@ MOST_STAGES = 8
 # Registers that nvcc takes beside the sums and rows, and at most (docs/registers.md).
 _BESIDE, _MOST_BESIDE = 28, 80
 _OF_SPAN = 8  # at most, for where a lane's rows lie
+_OF_SCALES = 28  # at most, for four bytes at a time and their factors
 
 
 def _part_boxes(case: Case) -> Count:
@@ -223,7 +224,9 @@ class WarpgroupGemm(Algorithm):
         return _sums(t) + _rows(problem, t) + _BESIDE
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
-        return _sums(t) + _rows(problem, t) + _MOST_BESIDE + _OF_SPAN * t.spans
+        scaled = problem.spec.element.exact and problem.spec.scaled
+        return (_sums(t) + _rows(problem, t) + _MOST_BESIDE + _OF_SPAN * t.spans
+                + _OF_SCALES * scaled)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         sizes = shape_of(problem, t).sizes
