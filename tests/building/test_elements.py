@@ -1,13 +1,9 @@
 """Elements of 16 bits in kernels: their conversions on the host are NumPy's, bit for bit."""
 
-import ctypes
-import shutil
-import subprocess
-
 import numpy as np
 import pytest
+from host_units import host_library, needs_host, pointer
 
-from dscore.building.headers import sources
 from dscore.core.numerics import ELEMENTS
 
 UNIT = """
@@ -37,21 +33,15 @@ EXPORT(float16)
 EXPORT(bfloat16)
 }
 """
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("elements")
-    (folder / "unit.cpp").write_text(UNIT)
-    subprocess.run(["g++", "-std=c++17", "-O2", "-fPIC", "-shared", "-DDSCORE_HOST",
-                    f"-I{sources()}", "unit.cpp", "-o", "unit.so"], cwd=folder, check=True)
-    return ctypes.CDLL(str(folder / "unit.so"))
+    return host_library(tmp_path_factory.mktemp("elements"), UNIT, "-O2")
 
 
 def call(library, name, given, result):
-    getattr(library, name)(*(ctypes.c_void_p(one.ctypes.data) for one in (given, result)),
-                           given.size)
+    getattr(library, name)(pointer(given), pointer(result), given.size)
     return result
 
 
@@ -67,7 +57,7 @@ def floats():
     return np.concatenate([bits, bits ^ 0x80000000]).astype(np.uint32).view(np.float32)
 
 
-@needs_compiler
+@needs_host
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_conversions_are_numpys(library, name):
     element = ELEMENTS[name].numpy

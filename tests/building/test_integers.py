@@ -1,13 +1,12 @@
 """Signed bytes in kernels: sums of products, orders of bytes, fragments of matrix units, against
 NumPy; the instructions that compilers make of them."""
 
-import ctypes
 import os
-import shutil
 import subprocess
 
 import numpy as np
 import pytest
+from host_units import host_library, needs_host, pointer
 
 from dscore.building.compilers import find_compiler, missing_compiler
 from dscore.building.headers import sources
@@ -91,21 +90,11 @@ __global__ void unit(const int8_t *a, const int8_t *b, int *d, const uint32_t *w
   d[128] = dot4(rows[0], rows[1], static_cast<int>(packed_bytes(d[1], d[2], d[3], d[4])));
 }
 """
-needs_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("integers")
-    (folder / "unit.cpp").write_text(HOST)
-    subprocess.run(["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
-                    "-DDSCORE_HOST", f"-I{sources()}", "unit.cpp", "-o", "unit.so"], cwd=folder,
-                   check=True)
-    return ctypes.CDLL(str(folder / "unit.so"))
-
-
-def pointer(array):
-    return ctypes.c_void_p(array.ctypes.data)
+    return host_library(tmp_path_factory.mktemp("integers"), HOST)
 
 
 @needs_host

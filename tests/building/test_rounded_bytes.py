@@ -1,14 +1,9 @@
 """Floats and scaled bytes that become bytes, two at a time in halves of a word: all bounds and all
 zero points, against NumPy."""
 
-import ctypes
-import shutil
-import subprocess
-
 import numpy as np
 import pytest
-
-from dscore.building.headers import sources
+from host_units import host_library, needs_host, pointer
 
 HOST = """
 #include "support/byte_scaling.hpp"
@@ -35,21 +30,11 @@ extern "C" void scaled(int from, int to, const uint16_t *factors, int count, int
     }
 }
 """
-needs_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("rounded_bytes")
-    (folder / "unit.cpp").write_text(HOST)
-    subprocess.run(["g++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
-                    "-DDSCORE_HOST", f"-I{sources()}", "unit.cpp", "-o", "unit.so"], cwd=folder,
-                   check=True)
-    return ctypes.CDLL(str(folder / "unit.so"))
-
-
-def pointer(array):
-    return ctypes.c_void_p(array.ctypes.data)
+    return host_library(tmp_path_factory.mktemp("rounded_bytes"), HOST, "-O2")
 
 
 def ranges_of(least, greatest, zero_points, beside):
