@@ -42,13 +42,14 @@ WEIGHTS = {"wavefront": 4.99, "fma": 0.617, "load": 0.238, "copy": 3.78, "conver
            "serial": 1.14, "block": 159.0, "memory": 0.812, "loaded": 0.00306, "stored": 0.0192,
            "fill": 0.251, "first": 502.0, "norm": 1.55, "ahead": 501.0, "crowd": 703.0,
            "code": 0.986, "activation": 1.9, "activated": 53.0}
-# Of int8: fitted, from those on, to 941 timings of D1-D30 at batches 8 and 32. The first that they
-# name takes 1.05 times as long as the fastest that was timed, and as long on layers that a fit to
-# half of them did not know; by the weights above it took 1.10 times as long.
-BYTES = {"wavefront": 5.28, "fma": 0.371, "load": 0.25, "copy": 5.44, "convert": 0.455, "line": 1.3,
-         "lds": 0.438, "band": 126.0, "serial": 2.05, "block": 763.0, "memory": 0.764, "fill":
-         0.224, "first": 373.0, "norm": 1.34, "ahead": 776.0, "code": 3.78,
-         "activation": 2.7, "activated": 10.0}
+# Of int8: fitted, from those on, to 941 timings of D1-D30 at batches 8 and 32, and from there to
+# every second of 20 layers of networks at batch 32 (409 timings on H200s). By timings of 22 such
+# layers on an H100, which no fit knew, the first that they name takes 1.06 times as long as the
+# fastest, by the weights between 1.10 times (docs/model.md).
+BYTES = {"wavefront": 5.29, "fma": 0.333, "load": 0.365, "copy": 16.6, "convert": 0.328, "line":
+         0.986, "lds": 0.427, "band": 208.0, "serial": 2.33, "block": 606.0, "memory": 0.749,
+         "fill": 0.209, "first": 338.0, "norm": 1.34, "ahead": 943.0, "code": 2.35,
+         "activation": 2.24, "activated": 9.98}
 # Instructions of a window of four columns and channels, of which neighbours share some; and of a
 # sum that becomes a result of int8.
 _OF_WINDOW, _REQUANTISED = 6, 7
