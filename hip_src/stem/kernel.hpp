@@ -190,8 +190,7 @@ struct Stem : ConvKernel<T, Epilogue> {
     Beside beside;
     beside.points = points_of(args);
     if constexpr (t::exact)
-      Epilogue::copy_table(beside.points, args, reinterpret_cast<int8_t *>(lds + t::lds_bytes),
-                           thread, threads);
+      Epilogue::copy_table(beside.points, args, lds + t::lds_bytes, thread, threads);
     copy_filters(filters, static_cast<const T *>(args.w));
     commit_copies();
     typename Pixels::Units units;

@@ -99,14 +99,15 @@ struct Requantised {
   }
 
   // Threads: start to copy the table to LDS, from where these points then take it.
-  static __device__ inline void copy_table(Points &points, const Arguments &args, int8_t *lds,
+  static __device__ inline void copy_table(Points &points, const Arguments &args, void *lds,
                                            int thread, int threads) {
     if constexpr (Table) {
       constexpr int vector = 16;
+      int8_t *const copy = static_cast<int8_t *>(lds);
       DSCORE_UNROLL_FEW
       for (int at = thread * vector; at < table_entries; at += threads * vector)
-        copy_async<vector>(lds + at, static_cast<const int8_t *>(args.table) + at);
-      points.table = lds;
+        copy_async<vector>(copy + at, static_cast<const int8_t *>(args.table) + at);
+      points.table = copy;
     }
   }
 

@@ -15,10 +15,10 @@ __device__ inline int32_t nearest_within(float product, float low, float high) {
   return bits_as<int32_t>(clamped + 0x1.8p23f);
 }
 
-// Two results as float16, of which the lowest bits are theirs: integers beside 1024 or 1536 are
-// whole places of it. What is added to them comes with the rounding, so that bounds are of the
-// sums; these differ from the zero point by less than 1024, so that float16 has them. What is past
-// its range becomes its ends, and is clamped as well.
+// Two results as float16, whose lowest bits they are: float16 has the integers from 1024 to 2047,
+// one beside the other. The rounding adds `added` (1536, or 1024 for an entry of a table, and the
+// zero point) to a result, and the bounds are those of the sums. What is past float16's range
+// becomes its ends, which are clamped as well.
 struct HalfPoints {
 #if defined(DSCORE_HALVES)
   float added;
@@ -28,9 +28,7 @@ struct HalfPoints {
             word_of<float16>(high + added, high + added)};
   }
   __device__ inline Word pair(float first, float second) const {
-    return within(held_halves(nearest_beside(first, added), nearest_beside(second, added)));
-  }
-  __device__ inline Word within(Word two) const {
+    const Word two = held_halves(nearest_beside(first, added), nearest_beside(second, added));
     return lesser_halves(greater_halves(two, low), high);
   }
 #else

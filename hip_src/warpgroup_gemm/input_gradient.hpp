@@ -14,13 +14,10 @@ struct WarpgroupPlain {
   template <int>
   using Beside = Nothing;
   using Results = PlainResults;
-  static constexpr int table_bytes = Results::table_bytes;
   template <class T>
   using Result = T;
   template <class Arguments>
-  static __device__ Points points_of(const Arguments &, unsigned char *, int, int) {
-    return {};
-  }
+  static __device__ Points points_of(const Arguments &) { return {}; }
   template <class Arguments>
   static __device__ int zero_of(const Arguments &) { return 0; }
   template <class, class Arguments>

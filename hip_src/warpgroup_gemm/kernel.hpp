@@ -29,16 +29,9 @@ struct WarpgroupForward {
   using Points = typename Epilogue::PointsOf;
   template <int Count>
   using Beside = typename Epilogue::template ChannelsOf<Count>;
-  static constexpr int table_bytes = Epilogue::table_bytes;
-  // A thread of so many: starts to copy a table to LDS.
-  static __device__ Points points_of(const Arguments &args, unsigned char *table, int thread,
-                                     int threads) {
-    if constexpr (!exact) return {};
-    else {
-      Points points = Epilogue::points_of(args);
-      Epilogue::copy_table(points, args, reinterpret_cast<int8_t *>(table), thread, threads);
-      return points;
-    }
+  static __device__ Points points_of(const Arguments &args) {
+    if constexpr (exact) return Epilogue::points_of(args);
+    else return {};
   }
   template <class T>
   static __device__ auto scales_of(const Arguments &args) {

@@ -200,7 +200,9 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     Turn turn;
     typename Roles::template Columns<t> columns(args, first_n, Roles::n(s) - first_n, of_group);
     // Read once and early: behind a barrier a compiler reads memory anew.
-    const auto points = Roles::points_of(args, lds + t::table_at, thread, t::consumers);
+    auto points = Roles::points_of(args);
+    if constexpr (Roles::Results::table_bytes > 0)
+      Roles::Results::copy_table(points, args, lds + t::table_at, thread, t::consumers);
     const auto scales = Roles::template scales_of<T>(args);
     const int zero = Roles::zero_of(args);
     const auto put_columns = [&] {

@@ -119,9 +119,9 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int group_factors =
       quantised ? Tiling::images * Tiling::factors * static_cast<int>(sizeof(float16)) : 0;
   static constexpr int table_at = factors_at + Tiling::groups * group_factors;
-  static constexpr int barriers_at = table_at + Roles::table_bytes;
+  static constexpr int barriers_at = table_at + Roles::Results::table_bytes;
   // The last is where all warpgroups meet, once they have brought columns, or a table.
-  static constexpr bool meeting = columns_by_lanes || Roles::table_bytes > 0;
+  static constexpr bool meeting = columns_by_lanes || Roles::Results::table_bytes > 0;
   static constexpr int barriers = 2 * Tiling::stages + meeting;
   static constexpr int lds_bytes =
       barriers_at + barriers * static_cast<int>(sizeof(TransferBarrier));
