@@ -4,9 +4,10 @@
 // and the pixels of x under them by two taps two others. Of the product of one and the two, 16 x 8
 // sums, the diagonals are wanted: of each channel with itself. The others are of two channels;
 // nobody reads them, so that what is not finite there does no harm.
-// A wavefront takes a segment of eight columns, and walks down its strip two rows at a time. Each
-// pixel of x is read from LDS once for each filter column, and stays in registers for as long as
-// filter rows reach it.
+// A wavefront takes a segment of eight columns, and walks down its strip two rows of x at a time.
+// Their fragments are multiplied as they come from LDS, by those of two rows of the gradient for
+// each filter row: by rows 2 k and 2 k + 1, or 2 k - 1 and 2 k. Registers hold these for as long as
+// filter rows reach them.
 #pragma once
 
 #include "channel_sums/block.hpp"
@@ -27,139 +28,186 @@ struct SummingFragments : ChannelSumsBlock<T, Tiling, Layer, Shape_> {
   using Block::s, Block::lane_w, Block::lane_h, Block::place_c, Block::thread;
   using Block::block_h, Block::block_w, Block::tile_w, Block::rows, Block::band_rows;
   using Block::gradient_at;
-  static constexpr int groups = t::vector / 8, stride = L::stride_h;
-  static constexpr int steps = ceil_div(t::thread_h, 2), twos = L::kernel_w / 2;
+  static constexpr int groups = t::vector / 8, stride = L::stride_h, dilation = L::dilation_h;
+  static constexpr int twos = L::kernel_w / 2;  // of filter columns
+  static constexpr bool column_left = L::kernel_w % 2;
   static_assert(sizeof(T) == 2 && t::vector % 8 == 0 && t::thread_w == 8, "fragments");
   static_assert(t::wavefront == 32, "diagonals are summed by NVIDIA's matrix units");
   // Taps that share a product: neighbours of a filter row; of a column that is left those of two
   // rows. The number of their sums, and whether a tap is the second one.
   static constexpr int left_at = L::kernel_h * twos;
-  static constexpr int pairs = left_at + L::kernel_w % 2 * ceil_div(L::kernel_h, 2);
+  static constexpr int pairs = left_at + column_left * ceil_div(L::kernel_h, 2);
   static constexpr __host__ __device__ int pair_of(int f, int g) {
     return g < 2 * twos ? f * twos + g / 2 : left_at + f / 2;
   }
   static constexpr __host__ __device__ bool is_second(int f, int g) {
     return g < 2 * twos ? g % 2 : f % 2;
   }
-  // Rows of x come by twos as well: those under two rows of the gradient by one tap. Local row i is
-  // in two number `two_of` of them, the first row of which is `first_of`.
-  static constexpr __host__ __device__ int two_of(int i) {
-    return i / (2 * stride) * stride + i % stride;
+  // By filter row f, row r of the gradient lies over row (r + later(f)) * stride + phase(f) of x. A
+  // step has rows 2 step and 2 step + 1 of x of each phase.
+  static constexpr __host__ __device__ int phase(int f) { return f * dilation % stride; }
+  static constexpr __host__ __device__ int later(int f) { return f * dilation / stride; }
+  static constexpr int steps = (t::thread_h - 1 + later(L::kernel_h - 1)) / 2 + 1;
+  // The first of the two rows of the gradient over these; -1 where the second is the first of all.
+  static constexpr __host__ __device__ int over(int step, int f) { return 2 * step - later(f); }
+  static constexpr __host__ __device__ bool meets(int step, int f, int of_phase) {
+    return phase(f) == of_phase && over(step, f) >= -1 && over(step, f) < t::thread_h;
   }
-  static constexpr __host__ __device__ int first_of(int two) {
-    return two / stride * 2 * stride + two % stride;
+  // Whether any does of every so many filter rows.
+  static constexpr __host__ __device__ bool any_meets(int step, int of_phase, int every) {
+    for (int f = 0; f < L::kernel_h; f += every)
+      if (meets(step, f, of_phase)) return true;
+    return false;
   }
-  // Those that are read before a step's products; registers hold what is under its two rows.
-  static constexpr __host__ __device__ int end_of(int step) {
-    const int end = step < 0 ? 0 : least(Rows::step(2 * step) + Rows::under(2), rows);
-    return end / (2 * stride) * stride + least(end % (2 * stride), stride);
+  // How many twos of rows of the gradient are held, of those that begin with an odd row or an even.
+  static constexpr __host__ __device__ int held(int odd) {
+    int most = 0;
+    for (int f = 0; f < L::kernel_h; f++)
+      if (later(f) % 2 == odd) most = greatest(most, later(f) / 2 + 1);
+    return most;
   }
-  static constexpr int held = ceil_div(Rows::under(2), 2 * stride) * stride;
+  static constexpr int even = held(0), odd = held(1);
 
-  int lane, quads_at, twos_at, gradient_from;  // the latter in LDS, where the lane's rows begin
+  // Where in LDS the lane's rows begin: of x under two filter columns, and under the last one by
+  // two filter rows; of the gradient.
+  int lane, twos_at, left_from, gradient_from;
   Word column_mask;
   float sums[pairs][groups][4];
-  Word quads[held][greatest(twos, 1)][groups][4], last[held][groups][2], over[groups][2];
+  Word of_even[even][groups][2], of_odd[greatest(odd, 1)][groups][2];
 
   __device__ SummingFragments(const Arguments &args, const Shape &shape)
       : Block(args, shape), lane(thread % t::wavefront), sums{} {
     const int column = lane_w * 8 + lane % 8, of_wave = place_c * t::vector;
-    const int row = lane_h * Rows::step(t::thread_h) * tile_w + Columns::step(column);
-    quads_at = (row + lane / 8 % 2 * L::dilation_w + lane / 16 * stride * tile_w) * t::pitch +
-               of_wave;
-    twos_at = (row + lane / 8 % 2 * stride * tile_w) * t::pitch + of_wave;
+    const int pixel = lane_h * Rows::step(t::thread_h) * tile_w + Columns::step(column);
+    twos_at = (pixel + lane / 16 * stride * tile_w + lane / 8 % 2 * L::dilation_w) * t::pitch_x +
+              of_wave;
+    left_from = (pixel + left_beside() * tile_w + 2 * twos * L::dilation_w) * t::pitch_x + of_wave;
     gradient_from = gradient_at + of_wave +
-                    ((lane_h * t::thread_h + lane / 8 % 2) * block_w + column) * t::pitch;
+                    ((lane_h * t::thread_h + gradient_beside()) * block_w + column) * t::pitch;
+  }
+  // From the first of the rows that the wavefront reads to the lane's.
+  __device__ int left_beside() const { return lane / 16 * stride + lane / 8 % 2 * dilation; }
+  __device__ int gradient_beside() const {
+    return odd > 0 ? (lane / 8 + 1) / 2 - 1 : lane / 8 % 2;
+  }
+  // What brings the lane from row `first + beside` to the nearest of `count` rows. Those from
+  // `first - before` to `first + after` are read.
+  static __device__ int back(int first, int beside, int before, int after, int count) {
+    if (first >= before && first + after < count) return 0;
+    return greatest(least(first + beside, count - 1), 0) - first - beside;
   }
 
-  // Two rows of x under all columns of the filter. Where the second does not exist, it is not used.
-  __device__ void read_two(const T *from, int two) {
-    const int i = first_of(two);
-    const bool both = i + stride < rows;
-    const T *const quad = from + quads_at + i * tile_w * t::pitch -
-                          (both ? 0 : lane / 16 * stride * tile_w * t::pitch);
-    const T *const single = from + twos_at + i * tile_w * t::pitch -
-                            (both ? 0 : lane / 8 % 2 * stride * tile_w * t::pitch);
+  // Rows 2 step - 1, if any filter row asks for these, 2 step and 2 step + 1.
+  __device__ void read_gradient(const T *from, int step) {
+    const int first = 2 * step, ahead = odd > 0;
+    if (first - ahead >= t::thread_h) return;
+    const T *const at =
+        from + gradient_from +
+        (first + back(first, gradient_beside(), ahead, 1, t::thread_h)) * block_w * t::pitch;
     DSCORE_UNROLL
     for (int q = 0; q < groups; q++) {
-      DSCORE_UNROLL
-      for (int g = 0; g < twos; g++) {
-        Word *const to = quads[two % held][g][q];
-        read_matrices<4, true>(to, quad + 2 * g * L::dilation_w * t::pitch + q * 8);
-        mask<4>(to);
-      }
-      if constexpr (L::kernel_w % 2) {
-        Word *const to = last[two % held][q];
-        read_matrices<2, true>(to, single + 2 * twos * L::dilation_w * t::pitch + q * 8);
-        mask<2>(to);
+      Word *const two = of_even[step % even][q];
+      if constexpr (odd > 0) {
+        Word words[4], *const odd_two = of_odd[step % odd][q];
+        read_matrices<4, true>(words, at + q * 8);
+        odd_two[0] = words[0], odd_two[1] = words[1], two[0] = words[2], two[1] = words[3];
+      } else {
+        read_matrices<2, true>(two, at + q * 8);
       }
     }
   }
-  template <int Count>
-  __device__ void mask(Word *words) const {
-    if (s.out_width % block_w != 0)
-      DSCORE_UNROLL
-      for (int n = 0; n < Count; n++) words[n] &= column_mask;
-  }
-  __device__ void read_gradient(const T *from, int r) {
-    const T *const at = from + gradient_from + r * block_w * t::pitch -
-                        (r + 1 < t::thread_h ? 0 : lane / 8 % 2 * block_w * t::pitch);
-    DSCORE_UNROLL
-    for (int q = 0; q < groups; q++) read_matrices<2, true>(over[q], at + q * 8);
+  __device__ const Word *gradient_of(int step, int f, int q) const {
+    const int behind = later(f) / 2;
+    return later(f) % 2 ? of_odd[(step - behind) % greatest(odd, 1)][q]
+                        : of_even[(step - behind) % even][q];
   }
 
-  // The band with which the last row comes that is read for a step.
+  // The band with which the last row of x comes that a step reads.
   static constexpr __host__ __device__ int band_of(int step) {
-    return least(first_of(end_of(step) - 1) + stride, rows - 1) / band_rows;
+    int last = 0;
+    for (int f = 0; f < L::kernel_h; f++) last = greatest(last, phase(f));
+    return least((2 * step + 1) * stride + last + column_left * dilation, rows - 1) / band_rows;
   }
 
-  // A row or column of the gradient that does not exist is left out, as x may be infinite there.
   __device__ void walk(const T *from, int unit, int band) {
     const Place p = this->place_of(unit);
-    const int down = s.out_height - p.row - lane_h * t::thread_h;
-    const int right = s.out_width - p.column - lane_w * 8 - lane % 4 * 2;
-    column_mask = right > 1 ? ~0u : right == 1 ? 0xffffu : 0u;
+    const int down = least(s.out_height - p.row - lane_h * t::thread_h, t::thread_h);
+    const int right = s.out_width - p.column - lane_w * 8;
+    const int end = s.out_height % block_h == 0 ? t::thread_h : down;
+    if (s.out_width % block_w == 0 || right >= 8) {
+      take<false>(from, band, end);
+    } else {
+      column_mask = right - lane % 4 * 2 > 1 ? ~0u : right - lane % 4 * 2 == 1 ? 0xffffu : 0u;
+      take<true>(from, band, end);
+    }
+  }
+  // Masked: a column of the gradient that does not exist is left out, as x may be infinite there.
+  template <bool Masked>
+  __device__ void take(const T *from, int band, int end) {
     DSCORE_UNROLL
     for (int step = 0; step < steps; step++) {
       if (band_of(step) != band) continue;
-      if (s.out_height % block_h != 0 && down <= 2 * step) continue;
+      read_gradient(from, step);
       DSCORE_UNROLL
-      for (int n = 0; n < held; n++)
-        if (const int two = step * stride + n; two >= end_of(step - 1) && two < end_of(step))
-          read_two(from, two);
-      read_gradient(from, 2 * step);
-      const bool both = s.out_height % block_h == 0 || 2 * step + 1 < down;
-      multiply(step, both ? ~0u : 0u);
+      for (int of_phase = 0; of_phase < stride; of_phase++) {
+        DSCORE_UNROLL
+        for (int g = 0; g < twos; g++)
+          if (any_meets(step, of_phase, 1)) take_two<Masked>(from, step, of_phase, g, end);
+        if (column_left && any_meets(step, of_phase, 2))
+          take_left<Masked>(from, step, of_phase, end);
+      }
     }
   }
-  // What filter column g meets in local row i.
-  __device__ Word word_of(int i, int g, int q) const {
-    const int two = two_of(i) % held, second = i / stride % 2;
-    return g < 2 * twos ? quads[two][g / 2][q][second * 2 + g % 2] : last[two][q][second];
-  }
-  __device__ void multiply(int step, Word second_row) {
+  // Two rows of x under filter columns 2 g and 2 g + 1.
+  template <bool Masked>
+  __device__ void take_two(const T *from, int step, int of_phase, int g, int end) {
+    const int first = 2 * step * stride + of_phase;
+    const bool both = first + stride < rows;
+    const T *const at = from + twos_at + 2 * g * L::dilation_w * t::pitch_x +
+                        (first - (both ? 0 : lane / 16 * stride)) * tile_w * t::pitch_x;
     DSCORE_UNROLL
-    for (int f = 0; f < L::kernel_h; f++)
+    for (int q = 0; q < groups; q++) {
+      FragmentA<T> a;
+      read_matrices<4, true>(a.words, at + q * 8);
+      if constexpr (Masked) mask(a);
       DSCORE_UNROLL
-      for (int g = 0; g < L::kernel_w; g++) {
-        if (is_second(f, g)) continue;
-        // The tap that shares the product; of one alone both are the same.
-        const int other_f = g < 2 * twos ? f : least(f + 1, L::kernel_h - 1);
-        const int other_g = g < 2 * twos ? g + 1 : g;
-        const int i = Rows::position(2 * step, f), other = Rows::position(2 * step, other_f);
-        DSCORE_UNROLL
-        for (int q = 0; q < groups; q++) {
-          float *const d = sums[pair_of(f, g)][q];
-          if (2 * step + 1 < t::thread_h)
-            multiply_16(d, FragmentA<T>{{word_of(i, g, q), word_of(other, other_g, q),
-                                         word_of(i + stride, g, q) & second_row,
-                                         word_of(other + stride, other_g, q) & second_row}},
-                        FragmentB<T>{{over[q][0], over[q][1]}});
-          else
-            multiply_8(d, FragmentA<T>{{word_of(i, g, q), word_of(other, other_g, q)}},
-                       over[q][0]);
-        }
-      }
+      for (int f = 0; f < L::kernel_h; f++)
+        if (meets(step, f, of_phase)) multiply(pair_of(f, 2 * g), q, a, step, f, end);
+    }
+  }
+  // Two rows of x, and the two that lie under the same rows of the gradient by the next filter row,
+  // under the last filter column.
+  template <bool Masked>
+  __device__ void take_left(const T *from, int step, int of_phase, int end) {
+    const int first = 2 * step * stride + of_phase;
+    const T *const at = from + left_from + (first + back(first, left_beside(), 0, stride + dilation,
+                                                         rows)) * tile_w * t::pitch_x;
+    DSCORE_UNROLL
+    for (int q = 0; q < groups; q++) {
+      FragmentA<T> a;
+      read_matrices<4, true>(a.words, at + q * 8);
+      if constexpr (Masked) mask(a);
+      DSCORE_UNROLL
+      for (int f = 0; f < L::kernel_h; f += 2)
+        if (meets(step, f, of_phase)) multiply(pair_of(f, 2 * twos), q, a, step, f, end);
+    }
+  }
+  __device__ void mask(FragmentA<T> &a) const {
+    DSCORE_UNROLL
+    for (Word &word : a.words) word &= column_mask;
+  }
+  // A row of the gradient that does not exist, from `end` on, is left out.
+  __device__ void multiply(int pair, int q, const FragmentA<T> &a, int step, int f, int end) {
+    float *const d = sums[pair][q];
+    const int r = over(step, f);
+    const Word *const b = gradient_of(step, f, q);
+    if (r < 0) {
+      if (end > 0) multiply_8(d, FragmentA<T>{{a.words[2], a.words[3]}}, b[1]);
+    } else if (r + 1 < end) {
+      multiply_16(d, a, FragmentB<T>{{b[0], b[1]}});
+    } else if (r < end) {
+      multiply_8(d, a, b[0]);
+    }
   }
 
   // The lane's sums of a tap: of the diagonal, lane 4 g + i has that of channel g if g / 2 is i.

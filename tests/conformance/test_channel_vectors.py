@@ -140,11 +140,17 @@ FAULTS = {
     "sums beside the diagonal": (
         TWINS, FRAGMENTS, "if (lane % 4 != g / 2) return;", "if (lane % 4 != g / 4) return;",
         "WRONG"),
-    "the second row of a step left out": (
-        TWINS, FRAGMENTS, "if (2 * step + 1 < t::thread_h)", "if (false)", "WRONG"),
+    "two rows of the gradient of which one is taken": (
+        TWINS, FRAGMENTS, "multiply_16(d, a, FragmentB<T>{{b[0], b[1]}})",
+        "multiply_8(d, a, b[0])", "WRONG"),
+    "the first row of the gradient, of which only the second of two is met, left out": (
+        TWINS, FRAGMENTS, "if (end > 0) multiply_8", "if (end < 0) multiply_8", "WRONG"),
+    "rows of the gradient of another step": (
+        TWINS, FRAGMENTS, "const int behind = later(f) / 2", "const int behind = 0", "WRONG"),
     "a row that fragments read before its band": (
-        PAIRS, FRAGMENTS, "least(first_of(end_of(step) - 1) + stride, rows - 1) / band_rows",
-        "least(Rows::step(2 * step), rows - 1) / band_rows", "WRONG"),
+        PAIRS, FRAGMENTS,
+        "least((2 * step + 1) * stride + last + column_left * dilation, rows - 1) / band_rows",
+        "least(2 * step * stride, rows - 1) / band_rows", "WRONG"),
     "a block of the cluster left out": (
         BANDED, "support/joined_sums.hpp",
         "other = 1; other < Cluster; other++) sum", "other = 2; other < Cluster; other++) sum",
