@@ -248,15 +248,17 @@ struct Requantised {
           pairs[i] = entry(pairs[i] & 0xFFFF) & 0xFFFF | entry(pairs[i] >> 16) << 16;
       }
       return lowest_bytes<Count>(pairs);
-    }
+    } else
 #endif
-    int32_t results[Count];
-    DSCORE_UNROLL
-    for (int i = 0; i < Count; i++) {
-      results[i] = nearest_within(product_of(i), points.low, points.high) + points.zero;
-      if constexpr (Table) results[i] = points.table[results[i] & (table_entries - 1)];
+    {
+      int32_t results[Count];
+      DSCORE_UNROLL
+      for (int i = 0; i < Count; i++) {
+        results[i] = nearest_within(product_of(i), points.low, points.high) + points.zero;
+        if constexpr (Table) results[i] = points.table[results[i] & (table_entries - 1)];
+      }
+      return lowest_bytes<Count>(results);
     }
-    return lowest_bytes<Count>(results);
   }
   template <int Count>
   static __device__ inline Pack<Out, Count> results_of(const int32_t *sums,

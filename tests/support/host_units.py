@@ -11,10 +11,11 @@ from dscore.building.headers import sources
 needs_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
 
-def host_library(folder, text, optimised="-O1"):
-    """The library of the unit *text*, built in *folder*; any warning is an error."""
+def host_library(folder, text, level="-O1"):
+    """The library of the unit *text*, built in *folder* at that *level* of optimisation; any warning
+    is an error."""
     (folder / "unit.cpp").write_text(text)
-    subprocess.run(["g++", "-std=c++17", optimised, "-Wall", "-Wextra", "-Werror", "-fPIC",
+    subprocess.run(["g++", "-std=c++17", level, "-Wall", "-Wextra", "-Werror", "-fPIC",
                     "-shared", "-DDSCORE_HOST", f"-I{sources()}", "unit.cpp", "-o", "unit.so"],
                    cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "unit.so"))

@@ -54,8 +54,9 @@ from dscore.core.problem import ConvProblem
 _HIPCC, _NVCC = 24, 40
 _EARLY, _HIPCC_MARGIN, _NVCC_MARGIN, _FEW_TAPS = 8, 28, 76, 24
 
-# On matrix units, beside sums and fragments; registers of the sums of two taps of a group.
-_NVCC_UNITS, _NVCC_UNITS_MARGIN, _PAIR_SUMS, _FRAGMENT_WORDS = 26, 40, 4, 4
+# On matrix units, beside sums and fragments, and above that for fragments that nvcc reads early where
+# a launch leaves it registers; registers of the sums of two taps of a group.
+_NVCC_UNITS, _NVCC_UNITS_MARGIN, _PAIR_SUMS, _FRAGMENT_WORDS = 28, 70, 4, 4
 
 # Of what is unrolled, as channel_vectors counts it.
 _MOST_UNROLLED, _HIPCC_MOST_UNROLLED = 12_000, 1_600
@@ -211,11 +212,13 @@ def _held(problem: ConvProblem, t: Any) -> Count:
     """Registers of a thread's sums, a row of x, and the rows of the gradient over it."""
     shape, spec = shape_of(problem, t), problem.spec
     lane = t.vector * (spec.products + shape.columns + shape.live_rows * t.thread_w)
-    # Of matrix units: sums of pairs of taps; a word for each column of the filter and row of x
-    # under two of the gradient, and one for each of these; a fragment.
-    live = ceil_div(axes_of(problem)[0].under(2), 2) * 2
-    words = _PAIR_SUMS * ceil_div(spec.products, 2) + live * spec.kernel[1] + 2
-    return np.where(on_units(t), t.vector // FRAGMENT * words + _FRAGMENT_WORDS, lane)
+    # Of matrix units: sums of pairs of taps, twos of rows of the gradient that a filter row is still
+    # to meet, and a step's fragments of x.
+    rows, (kernel_h, kernel_w) = axes_of(problem)[0], spec.kernel
+    pairs = kernel_h * (kernel_w // 2) + kernel_w % 2 * ceil_div(kernel_h, 2)
+    twos = (kernel_h - 1) * rows.dilation // rows.stride + 2
+    words = _PAIR_SUMS * pairs + 2 * twos + _FRAGMENT_WORDS * ceil_div(kernel_w, 2)
+    return np.where(on_units(t), t.vector // FRAGMENT * words, lane)
 
 
 def _early(problem: ConvProblem, t: Any) -> Count:

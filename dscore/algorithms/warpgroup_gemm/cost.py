@@ -25,8 +25,8 @@ from dscore.ops import compulsory_bytes
 # else is under way as it makes its results. `boxed` and `within` are bytes for a row of a box, and
 # for one that begins within a sector; `crowded`, for a byte of the problem, where blocks lie
 # unevenly.
-# Those from `product` to `once` but `lds`, `result`, `first`, `norm` and those from `sum_launch` to
-# `ragged` were fitted to every second layer of 1,964 timings in float16 on an H200 and on H100s:
+# `product`, `copy`, `tile`, `wait`, `serial`, `block`, `memory`, `loaded`, `fill`, `odd`, `boxed`,
+# `within`, `column`, `crowded` and `once` were fitted to every second layer of 1,964 timings in float16 on an H200 and on H100s:
 # of P1-P45 at batches 8, 32 and 64, of layers with rows of 32 to 240 bytes, and of input gradients.
 # The others were fitted to 238 timings on an H200 of P1-P45 at batches 1 to 64, and of the
 # gradients of six layers at batch 32 (docs/model.md).
