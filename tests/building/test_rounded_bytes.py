@@ -1,5 +1,5 @@
-"""Floats and scaled bytes that become bytes, two at a time in halves of a word, against NumPy: floats
-within all bounds, and all bytes with some factors and zero points."""
+"""Floats and scaled bytes that become bytes, two at a time in halves of a word, against NumPy:
+floats within all bounds, and all bytes with some factors and zero points."""
 
 import numpy as np
 import pytest

@@ -12,8 +12,8 @@ needs_host = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not 
 
 
 def host_library(folder, text, level="-O1"):
-    """The library of the unit *text*, built in *folder* at that *level* of optimisation; any warning
-    is an error."""
+    """The library of the unit *text*, built in *folder* at that *level* of optimisation; any
+    warning is an error."""
     (folder / "unit.cpp").write_text(text)
     subprocess.run(["g++", "-std=c++17", level, "-Wall", "-Wextra", "-Werror", "-fPIC",
                     "-shared", "-DDSCORE_HOST", f"-I{sources()}", "unit.cpp", "-o", "unit.so"],

@@ -54,8 +54,8 @@ from dscore.core.problem import ConvProblem
 _HIPCC, _NVCC = 24, 40
 _EARLY, _HIPCC_MARGIN, _NVCC_MARGIN, _FEW_TAPS = 8, 28, 76, 24
 
-# On matrix units, beside sums and fragments, and above that for fragments that nvcc reads early where
-# a launch leaves it registers; registers of the sums of two taps of a group.
+# On matrix units, beside sums and fragments, and above that for fragments that nvcc reads early
+# where a launch leaves it registers; registers of the sums of two taps of a group.
 _NVCC_UNITS, _NVCC_UNITS_MARGIN, _PAIR_SUMS, _FRAGMENT_WORDS = 28, 70, 4, 4
 
 # Of what is unrolled, as channel_vectors counts it.
@@ -99,6 +99,7 @@ class ChannelSums(Algorithm):
     )
     spaces = (SpaceGenerator(True, columns_of),)
     weights = cost.WEIGHTS
+    own_weights = {"float16": cost.HALVES, "bfloat16": cost.HALVES}  # noqa: RUF012
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         return require_kind(problem, self.name, "depthwise")
@@ -212,8 +213,8 @@ def _held(problem: ConvProblem, t: Any) -> Count:
     """Registers of a thread's sums, a row of x, and the rows of the gradient over it."""
     shape, spec = shape_of(problem, t), problem.spec
     lane = t.vector * (spec.products + shape.columns + shape.live_rows * t.thread_w)
-    # Of matrix units: sums of pairs of taps, twos of rows of the gradient that a filter row is still
-    # to meet, and a step's fragments of x.
+    # Of matrix units: sums of pairs of taps, twos of rows of the gradient that a filter row is
+    # still to meet, and a step's fragments of x.
     rows, (kernel_h, kernel_w) = axes_of(problem)[0], spec.kernel
     pairs = kernel_h * (kernel_w // 2) + kernel_w % 2 * ceil_div(kernel_h, 2)
     twos = (kernel_h - 1) * rows.dilation // rows.stride + 2

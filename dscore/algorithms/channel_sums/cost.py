@@ -1,8 +1,4 @@
-"""Traffic of a wavefront of channel sums, and the work that the cost model makes of it.
-
-The weights were fitted to 260 timings of D1-D30 in float16 at batch 32 on one NVIDIA H200
-(docs/model.md): few, of selections by earlier fits.
-"""
+"""Traffic of a wavefront of channel sums, and the work that the cost model makes of it."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ import numpy as np
 
 from dscore.algorithms.base import Case, Work
 from dscore.algorithms.channel_sums.tiling import channel_tiles, copies, shape_of
+from dscore.algorithms.channel_vectors.tiling import FRAGMENT, on_units
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.row_reuse.view import axes_of
 from dscore.algorithms.tap_sums.cost import conflicts
@@ -23,27 +20,42 @@ SECTOR_BYTES = 32
 
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
 # weights are); `tile`: what a block waits for each time it takes one, `transfer` for each of its
-# bytes of a band, `band` for each other one; `reduce`: for the sums of its threads; `then`: from
-# its end to that of the launch which adds the slices, `part` for each; `cluster`: for the sums of
-# its blocks; `ahead`: what working ahead saves, `ahead_share`: of the time of moving all operands
-# once, what it costs.
+# bytes of a band, `band` for each other one; `reduce`: for the sums of its threads; `fragment`: of
+# each product on matrix units beside these; `row`: bytes for each pixel of a tile, whose channels
+# lie apart from those of the next; `then`: from its end to that of the launch which adds the
+# slices, `part` for each; `cluster`: for the sums of its blocks; `ahead`: what working ahead saves,
+# `ahead_share`: of the time of moving all operands once, what it costs.
+# They were fitted to 260 timings of D1-D30 in float16 at batch 32 on one NVIDIA H200, few, of
+# selections by earlier fits; there are none of matrix units in float32.
 WEIGHTS = {"wavefront": 45.3, "fma": 1.52, "load": 0.155, "copy": 4.96, "convert": 1.46,
            "lds": 0.01, "wait": 1910.0, "tile": 50.0, "band": 173.0, "transfer": 0.0499,
            "reduce": 44.3, "serial": 0.767, "block": 1.0, "memory": 0.769, "loaded": 0.581,
            "fill": 0.0, "first": 100.0, "norm": 1.56, "then": 1080.0, "part": 0.3,
-           "cluster": 772.0, "cluster_share": 0.322, "ahead": 100.0, "ahead_share": 0.23}
+           "cluster": 772.0, "cluster_share": 0.322, "ahead": 100.0, "ahead_share": 0.23,
+           "fragment": 0.0, "product": 0.0, "row": 0.0}
+# Of 16 bits: fitted, from those on, to every second of 40 layers in float16, D1-D30 at batch 32 and
+# MobileNetV2's at 128: 2,098 timings of random tilings on H200s, 1,352 of them on matrix units, and
+# 400 with clusters (docs/model.md).
+HALVES = {"wavefront": 550.0, "fma": 2.26, "load": 0.0239, "copy": 41.2, "convert": 0.028,
+          "lds": 0.00981, "wait": 209.0, "tile": 1290.0, "band": 276.0, "transfer": 0.0347,
+          "reduce": 2.14, "serial": 0.243, "memory": 0.83, "loaded": 0.531, "fill": 0.001,
+          "first": 1530.0, "norm": 2.21, "then": 1920.0, "part": 0.722, "cluster": 120.0,
+          "cluster_share": 0.435, "ahead": 741.0, "ahead_share": 0.0479, "fragment": 10.1,
+          "product": 7.3, "row": 10.1}
 
 
 @dataclass(frozen=True)
 class ChannelSumsTraffic:
     """Counts of a lane for one tile, but where others are named."""
 
-    reads: Count  # of LDS
+    reads: Count  # of LDS; on matrix units of fragments, of a wavefront
+    products: Count  # of fragments, of a wavefront
     lds_clocks: Count  # of a wavefront
     copies: Count  # of memory to LDS
     conversions: Count
     reduction: Count  # reads and writes of LDS at the end
     sectors: Count  # bytes of a block's tile
+    pixels: Count  # of it, each of which is a row in memory
 
 
 def traffic_of(case: Case) -> ChannelSumsTraffic:
@@ -61,20 +73,35 @@ def traffic_of(case: Case) -> ChannelSumsTraffic:
                        columns.step(t.thread_w) * shape.walked,
                        rows.step(t.thread_h) * shape.tile_w * shape.walked, 0 * t.lanes_h,
                        (t.vector if alone else 1) + 0 * t.vector, element)
+    fragments, products = _fragments(case)
+    units = on_units(t)
     copied = _copies(threads, shape.tile_w * shape.walked // copy_x, shape.tile_h) + _copies(
         threads, t.lanes_w * t.thread_w * shape.channels // copy_g, t.lanes_h * t.thread_h)
     sharers, kernel = t.lanes_h * t.lanes_w, columns.kernel
     added = ceil_div(kernel * shape.channels, threads) * sharers
-    sectors = (_sectors(shape.walked * element) * np.minimum(shape.tile_h, problem.height)
-               * np.minimum(shape.tile_w, problem.width)
-               + _sectors(shape.channels * element)
-               * np.minimum(t.lanes_h * t.thread_h, problem.out_height)
-               * np.minimum(t.lanes_w * t.thread_w, problem.out_width))
+    of_x = np.minimum(shape.tile_h, problem.height) * np.minimum(shape.tile_w, problem.width)
+    of_gradient = (np.minimum(t.lanes_h * t.thread_h, problem.out_height)
+                   * np.minimum(t.lanes_w * t.thread_w, problem.out_width))
     return ChannelSumsTraffic(
-        reads=reads, lds_clocks=reads * clocks, copies=copied,
-        conversions=(element < WORD_BYTES) * t.vector * (shape.rows * shape.columns + gradients),
+        reads=np.where(units, fragments, reads), products=products,
+        lds_clocks=np.where(units, 4 * fragments, reads * clocks), copies=copied,
+        conversions=np.where(units, 0, (element < WORD_BYTES) * t.vector
+                             * (shape.rows * shape.columns + gradients)),
         reduction=np.where(sharers > 1, rows.kernel * (kernel * t.vector + added), 0),
-        sectors=sectors)
+        sectors=(_sectors(shape.walked * element) * of_x
+                 + _sectors(shape.channels * element) * of_gradient),
+        pixels=of_x + of_gradient)
+
+
+def _fragments(case: Case) -> tuple[Count, Count]:
+    """What a wavefront reads for one tile on matrix units, and its products."""
+    t, (kernel_h, kernel_w) = case.tiling, case.problem.spec.kernel
+    rows, groups = axes_of(case.problem)[0], t.vector // FRAGMENT
+    # Two rows of x at a time, under two filter columns, and the gradient's.
+    steps = ceil_div(t.thread_h + (kernel_h - 1) * rows.dilation // rows.stride, 2)
+    pairs = kernel_h * (kernel_w // 2) + kernel_w % 2 * ceil_div(kernel_h, 2)
+    return (groups * steps * (rows.stride * ceil_div(kernel_w, 2) + 1),
+            on_units(t) * groups * pairs * ceil_div(t.thread_h, 2))
 
 
 def _copies(threads: Count, places: Count, rows: Count) -> Count:
@@ -105,13 +132,17 @@ def work(case: Case, grids: Count) -> Work:
     then = np.where(t.slices > 1, weight["then"] + weight["part"] * t.slices, 0)
     sums = case.problem.spec.out_channels * case.problem.spec.products
     return Work(
-        issue=weight["wavefront"] + weight["fma"] * footprint.fmas
+        issue=weight["wavefront"]
+        + weight["fma"] * np.where(on_units(t), 0, footprint.fmas)
         + units * (weight["load"] * traffic.reads + weight["copy"] * traffic.copies
-                   + weight["convert"] * traffic.conversions) + weight["load"] * traffic.reduction,
-        products=0.0, lds=weight["lds"] * (traffic.lds_clocks * units + traffic.reduction),
+                   + weight["convert"] * traffic.conversions
+                   + weight["fragment"] * traffic.products) + weight["load"] * traffic.reduction,
+        products=weight["product"] * traffic.products * units,
+        lds=weight["lds"] * (traffic.lds_clocks * units + traffic.reduction),
         lines=0.0, waits=weight["wait"] + waits + weight["reduce"] * traffic.reduction,
         fill_bytes=weight["fill"] * footprint.lds_bytes,
-        l2_bytes=channel_tiles(case.problem, t) * shape.units * weight["loaded"] * traffic.sectors
+        l2_bytes=channel_tiles(case.problem, t) * shape.units * (
+            weight["loaded"] * traffic.sectors + weight["row"] * traffic.pixels)
         + 2 * np.where(t.slices > 1, t.slices, 0) * WORD_BYTES * sums,
         saved_seconds=_saved(case, then) / case.device.clock_hz)
 

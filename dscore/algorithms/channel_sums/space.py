@@ -1,4 +1,5 @@
-"""The tilings of channel sums that are tried: tiles of a thread, of a block, slices of the work."""
+"""The tilings of channel sums that are tried: tiles of a thread, or of a wavefront on matrix units,
+of a block, and slices of the work."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from dscore.algorithms.channel_sums.tiling import channel_tiles, shape_of
-from dscore.algorithms.channel_vectors.space import tiles, usual_tiles
-from dscore.algorithms.columns import ceil_div, concatenate, distinct, powers_of_two, select
+from dscore.algorithms.channel_sums.tiling import channel_tiles, shape_of, threads_of
+from dscore.algorithms.channel_vectors.space import SEGMENTS, WAVES_C, beside, tiles, usual_tiles
+from dscore.algorithms.channel_vectors.tiling import FRAGMENT, UNIT_VECTORS, has_units
+from dscore.algorithms.columns import ceil_div, concatenate, distinct, grid, powers_of_two, select
 from dscore.algorithms.early_start import with_ahead
 from dscore.algorithms.row_reuse.view import axes_of
 from dscore.algorithms.tap_sums import MOST_SLICES
@@ -20,25 +22,46 @@ _BLOCKS_PER_CU = (1, 2, 4)
 _STAGES_BANDS = ((1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (3, 1))
 # Reads of LDS for an output, over the least of any tile, at most.
 _MOST_READS = 1.8
+# Of matrix units: rows of a wavefront, wavefronts over them, and what all blocks could sum, over
+# what there is, at most; threads of a block.
+_UNIT_ROWS, _UNIT_LANES_H, _MOST_BESIDE, _UNIT_THREADS = (4, 7, 8, 14), (1, 2, 4), 1.5, (64, 512)
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Tiles of a thread and of a block, none of them twice the output in a direction."""
     columns = _reusing(tiles(problem, axes_of(problem), device), problem)
     shape = shape_of(problem, _alone(columns))
-    columns = usual_tiles(problem, axes_of(problem), device, columns, shape.lds_bytes)
-    columns = _shared(columns, problem, device)
-    columns.arithmetic = np.full(len(columns.vector), "plain")
+    columns = _shared(usual_tiles(problem, axes_of(problem), device, columns, shape.lds_bytes),
+                      "plain", problem, device)
+    if has_units(problem, device):
+        units = _shared(_on_units(problem, device), "matrix16", problem, device)
+        columns = concatenate(columns, units)
     columns = _staged(columns, problem, device)
     blocks = channel_tiles(problem, columns) * columns.slices * columns.cluster
     return with_ahead(columns, blocks, device)
 
 
-def _alone(columns: SimpleNamespace) -> SimpleNamespace:
-    """The tiles as one block takes them all, on plain arithmetic."""
+def _on_units(problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Tiles of matrix units."""
+    rows, width = problem.out_height, problem.out_width
+    columns = grid(vector=UNIT_VECTORS, lanes_c=WAVES_C, thread_w=[FRAGMENT],
+                   thread_h=sorted({min(n, rows) for n in _UNIT_ROWS}), lanes_h=_UNIT_LANES_H,
+                   lanes_w=SEGMENTS)
+    keep = (columns.lanes_h == 1) | (columns.thread_h * (columns.lanes_h - 1) < rows)
+    keep &= (columns.lanes_w == 1) | (FRAGMENT * (columns.lanes_w - 1) < width)
+    keep &= beside(problem, axes_of(problem), columns) <= _MOST_BESIDE
+    threads = threads_of(_alone(columns, "matrix16"), device.wavefront)
+    keep &= (threads >= _UNIT_THREADS[0]) & (threads <= _UNIT_THREADS[1])
+    columns = select(columns, keep)
+    lds_bytes = shape_of(problem, _alone(columns, "matrix16")).lds_bytes
+    return select(columns, lds_bytes <= device.lds_bytes_per_block // 2)
+
+
+def _alone(columns: SimpleNamespace, arithmetic: str = "plain") -> SimpleNamespace:
+    """The tiles as one block takes them all."""
     one = 0 * columns.vector + 1
     return SimpleNamespace(**vars(columns), slices=one, cluster=one, stages=one, bands=one,
-                           arithmetic="plain")
+                           arithmetic=np.full(len(one), arithmetic))
 
 
 def _reusing(columns: SimpleNamespace, problem: ConvProblem) -> SimpleNamespace:
@@ -51,9 +74,10 @@ def _reusing(columns: SimpleNamespace, problem: ConvProblem) -> SimpleNamespace:
     return select(columns, reads <= _MOST_READS * least)
 
 
-def _shared(columns: SimpleNamespace, problem: ConvProblem, device: Device) -> SimpleNamespace:
-    """The tiles shared by as many blocks as give each compute unit some, in slices of one block
-    or of a cluster."""
+def _shared(columns: SimpleNamespace, arithmetic: str, problem: ConvProblem, device: Device
+            ) -> SimpleNamespace:
+    """The tiles, on that *arithmetic*, shared by as many blocks as give each compute unit some, in
+    slices of one block or of a cluster."""
     units, alone = shape_of(problem, _alone(columns)).units, channel_tiles(problem, columns)
     parts = []
     for count in _BLOCKS_PER_CU:
@@ -67,7 +91,9 @@ def _shared(columns: SimpleNamespace, problem: ConvProblem, device: Device) -> S
             useful &= (slices * cluster - 1) * ceil_div(units, slices * cluster) < units
             parts.append(select(SimpleNamespace(**vars(columns), slices=slices,
                                                 cluster=0 * slices + cluster), useful))
-    return distinct(concatenate(*parts))
+    columns = distinct(concatenate(*parts))
+    columns.arithmetic = np.full(len(columns.vector), arithmetic)
+    return columns
 
 
 def _staged(columns: SimpleNamespace, problem: ConvProblem, device: Device) -> SimpleNamespace:

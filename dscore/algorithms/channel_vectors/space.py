@@ -39,7 +39,7 @@ _MOST_OUTPUTS, _LEAST_THREADS, _MOST_THREADS, _LEAST_LANES = 256, 48, 512, 0.75
 # What all blocks could write, over what there is, at most.
 _MOST_BESIDE, _MOST_BESIDE_UNITS = 1.34, 1.8
 # Wavefronts over the channels, and segments of columns, of matrix units.
-_WAVES_C, _SEGMENTS = (1, 2, 3, 4, 6, 8), (1, 2, 4, 7, 14)
+WAVES_C, SEGMENTS = (1, 2, 3, 4, 6, 8), (1, 2, 4, 7, 14)
 
 Axes = tuple[Axis, Axis]
 
@@ -61,8 +61,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
 
 def _on_units(problem: ConvProblem, axes: Axes, device: Device) -> SimpleNamespace:
     """Tiles of matrix units."""
-    columns = grid(vector=UNIT_VECTORS, lanes_c=_WAVES_C, thread_h=_tiles_of(axes[0], _THREAD_H),
-                   thread_w=[FRAGMENT * axes[1].unit], lanes_h=_LANES_H, lanes_w=_SEGMENTS)
+    columns = grid(vector=UNIT_VECTORS, lanes_c=WAVES_C, thread_h=_tiles_of(axes[0], _THREAD_H),
+                   thread_w=[FRAGMENT * axes[1].unit], lanes_h=_LANES_H, lanes_w=SEGMENTS)
     keep = columns.vector * columns.lanes_c < 2 * problem.spec.out_channels
     for axis, thread, lanes in ((axes[0], columns.thread_h, columns.lanes_h),
                                 (axes[1], columns.thread_w, columns.lanes_w)):
@@ -74,7 +74,7 @@ def _on_units(problem: ConvProblem, axes: Axes, device: Device) -> SimpleNamespa
     usual = (threads >= _LEAST_THREADS) & (threads <= _MOST_THREADS)
     usual &= problem.spec.element.bytes * (shape.tile + shape.filters) <= (
         device.lds_bytes_per_block // 2)
-    return select(columns, usual & (_beside(problem, axes, columns) <= _MOST_BESIDE_UNITS))
+    return select(columns, usual & (beside(problem, axes, columns) <= _MOST_BESIDE_UNITS))
 
 
 def tiles(problem: ConvProblem, axes: Axes, device: Device) -> SimpleNamespace:
@@ -113,10 +113,10 @@ def usual_tiles(problem: ConvProblem, axes: Axes, device: Device, columns: Simpl
     usual = threads >= np.maximum(_LEAST_LANES * lanes, _LEAST_THREADS)
     usual &= threads <= _MOST_THREADS
     usual &= lds_bytes <= device.lds_bytes_per_block // 2
-    return select_or_all(columns, usual & (_beside(problem, axes, columns) <= _MOST_BESIDE))
+    return select_or_all(columns, usual & (beside(problem, axes, columns) <= _MOST_BESIDE))
 
 
-def _beside(problem: ConvProblem, axes: Axes, columns: SimpleNamespace) -> Count:
+def beside(problem: ConvProblem, axes: Axes, columns: SimpleNamespace) -> Count:
     """What all blocks could write, over what there is."""
     share = 1.0
     for size, tile in ((problem.spec.out_channels, columns.vector * columns.lanes_c),

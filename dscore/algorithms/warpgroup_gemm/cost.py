@@ -26,8 +26,9 @@ from dscore.ops import compulsory_bytes
 # for one that begins within a sector; `crowded`, for a byte of the problem, where blocks lie
 # unevenly.
 # `product`, `copy`, `tile`, `wait`, `serial`, `block`, `memory`, `loaded`, `fill`, `odd`, `boxed`,
-# `within`, `column`, `crowded` and `once` were fitted to every second layer of 1,964 timings in float16 on an H200 and on H100s:
-# of P1-P45 at batches 8, 32 and 64, of layers with rows of 32 to 240 bytes, and of input gradients.
+# `within`, `column`, `crowded` and `once` were fitted to every second layer of 1,964 timings in
+# float16 on an H200 and on H100s: of P1-P45 at batches 8, 32 and 64, of layers with rows of 32 to
+# 240 bytes, and of input gradients.
 # The others were fitted to 238 timings on an H200 of P1-P45 at batches 1 to 64, and of the
 # gradients of six layers at batch 32 (docs/model.md).
 WEIGHTS = {"wavefront": 0.5, "product": 3.62, "lds": 0.0268, "step": 0.164, "copy": 36.7, "result":
