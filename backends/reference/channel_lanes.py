@@ -13,6 +13,7 @@ from dscore.algorithms.channel_vectors.tiling import (
     ChannelVectorsTiling,
     column_offsets,
     grid_of,
+    grid_size,
     shape_of,
     threads_of,
     vector_elements,
@@ -93,7 +94,7 @@ class LanesKernel(LockstepKernel):
         self.shape, self.element = shape_of(problem, t), problem.spec.element
         self.live_rows = int(self.shape.live_rows)
         self.tiles = tuple(int(n) for n in grid_of(problem, t))
-        self.grid = int(np.prod(self.tiles))
+        self.grid = int(grid_size(problem, t))
         waves = int(ceil_div(threads_of(t, S), S))
         require_launch(plan, self.grid, waves * S)
         self.thread = lane_ids(waves, S)
@@ -110,36 +111,42 @@ class LanesKernel(LockstepKernel):
         self.sums = blocks.registers("the live rows", self.live_rows * t.thread_w * t.vector)
         self.row = blocks.registers("a row", len(self.offsets) * t.vector, packed=packed)
         self.product = np.empty_like(self.row[0])
-        self.tile_at = blocks.lds_tile("the pixels", int(self.shape.tile), self.element)
+        self.buffers = blocks.lds_tile("the pixels", int(self.shape.tiles), self.element)
         self.filters_at = blocks.lds_tile("the filters", int(self.shape.filters), self.element)
         blocks.lds_tile("a table", table_bytes(self.problem.spec) // self.element.bytes,
                         self.element)
 
-    def place(self, block: Ints) -> None:
-        """Channels and first rows and columns of the lanes of the blocks numbered *block*."""
+    def place(self, block: Ints, turn: int = 0) -> None:
+        """Channels and first rows and columns of the lanes of the blocks numbered *block*, for
+        their tile number *turn*."""
         t = self.t
-        channels, columns, rows, self.image = split(block, *self.tiles[:3])
+        channels, columns, units = split(block, *self.tiles[:2])
+        rows, self.image = split(units * t.repeat + turn, self.tiles[2])
+        self.tile_at = self.buffers + turn % 2 * int(self.shape.tile)
         self.first_channel = channels * int(self.shape.channels)
         self.top, self.left = rows * t.lanes_h * t.thread_h, columns * t.lanes_w * t.thread_w
         self.channel = self.first_channel + self.lane_c * t.vector
         self.out_row = self.top + self.lane_h * t.thread_h
         self.out_column = self.left + self.lane_w * t.thread_w
         self.walked_channel = self.first_channel // self.view.multiplier
-        self.live = ((self.thread < t.lanes_c * t.lanes_w * t.lanes_h)
-                     & (self.channel < self.problem.spec.out_channels)
-                     & (self.out_row < self.rows.written_size)
-                     & (self.out_column < self.columns.written_size))
+        self.present = self._there & (self.channel < self.problem.spec.out_channels) & (
+            self.out_column < self.columns.written_size)
+        self.live = self.present & (self.image < self.problem.batch) & (
+            self.out_row < self.rows.written_size)
 
-    def stage(self) -> None:
-        """Copies to LDS, and each live lane's taps from there."""
+    def stage(self, turn: int = 0) -> None:
+        """Copies to LDS, and each lane's taps from there, before the first tile."""
         self._copy_pixels()
+        if turn > 0:
+            return
         self._copy_filters()
         first, taps = self.filters_at + self.lane_c * self.t.vector * self._products, self.taps
+        lanes = self.present if self.t.repeat > 1 else self.live
         for v in range(self.t.vector):
             for tap in range(self._products):
                 self.blocks.lds_read(taps[tap * self.t.vector + v],
                                      Addresses(first + v * self._products + tap, self._there), 0,
-                                     self.live, element=self.element)
+                                     lanes, element=self.element)
 
     @property
     def _products(self) -> int:
@@ -160,7 +167,7 @@ class LanesKernel(LockstepKernel):
                    (self.image, rows.step(self.top) + rows.first,
                     columns.step(self.left) + columns.first, self.walked_channel),
                    (int(shape.tile_h), int(shape.tile_w), int(shape.walked)),
-                   pitch=int(shape.pitch), fill=self._zero)
+                   self.image < self.problem.batch, int(shape.pitch), self._zero)
 
     @property
     def _zero(self) -> int:

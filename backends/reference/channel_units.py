@@ -39,8 +39,8 @@ class UnitsKernel(LanesKernel):
         self.tile_at = blocks.lds_tile("the pixels", int(self.shape.tile), self.element)
         self.filters_at = blocks.lds_tile("the filters", int(self.shape.filters), self.element)
 
-    def place(self, block: Ints) -> None:
-        super().place(block)
+    def place(self, block: Ints, turn: int = 0) -> None:
+        super().place(block, turn)
         t = self.t
         of_block = self.wave_c * t.vector + self.lane % 4 * 2
         self.of_block, self.channel = of_block, self.first_channel + of_block
@@ -48,7 +48,7 @@ class UnitsKernel(LanesKernel):
         self.out_columns = [self.left + s % t.lanes_w * t.thread_w + self.lane // 4 * self.phases
                             for s in self.segments]
 
-    def stage(self) -> None:
+    def stage(self, turn: int = 0) -> None:
         self._copy_pixels()
         self._copy_filters()
         for q, tap, v in np.ndindex(self.groups, self._products, 2):

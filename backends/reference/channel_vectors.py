@@ -27,9 +27,10 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     kernel = (UnitsKernel if units else LanesKernel)(plan, operands)
     for blocks, first in batches(plan, kernel.grid, trace, kernel.allocate):
         blocks.begin()
-        kernel.place(first + lane_ids(blocks.count, 1, 1))
-        kernel.stage()
-        kernel.walk()
+        for turn in range(plan.tiling.repeat):
+            kernel.place(first + lane_ids(blocks.count, 1, 1), turn)
+            kernel.stage(turn)
+            kernel.walk()
 
 
 run_input_gradient = run

@@ -6,17 +6,19 @@
 
 namespace dscore {
 
+// Repeat: tiles of rows, of one image or of the next, that a block takes one after the other.
 // CopyX, CopyW: elements of the image and of the filters that come to LDS as one; VectorOut:
 // results that leave as one. LeadH, LeadW: of the input gradient's axes. They depend on the image,
 // so that a kernel for any sizes has them as arguments.
 template <int Vector, int LanesC, int ThreadH, int ThreadW, int LanesH, int LanesW, int Bands,
-          bool Ahead, bool Diagonal, int Multiplier, int CopyX, int CopyW, int VectorOut,
+          int Repeat, bool Ahead, bool Diagonal, int Multiplier, int CopyX, int CopyW, int VectorOut,
           int Wavefront, int LeadH = 0, int LeadW = 0>
 struct ChannelVectorsTiling {
   static constexpr int vector = Vector, lanes_c = LanesC, thread_h = ThreadH, thread_w = ThreadW;
   static constexpr int lanes_h = LanesH, lanes_w = LanesW, multiplier = Multiplier;
   static constexpr int copy_x = CopyX, copy_w = CopyW, vector_out = VectorOut;
   static constexpr int wavefront = Wavefront, lead_h = LeadH, lead_w = LeadW, bands = Bands;
+  static constexpr int repeat = Repeat, buffers = Repeat > 1 ? 2 : 1;  // of LDS, for tiles
   static constexpr bool ahead = Ahead, diagonal = Diagonal;
   static constexpr int channels = Vector * LanesC;  // of a block, written ones
   // On matrix units a wavefront takes two of the segments, else a lane takes one.
@@ -45,8 +47,9 @@ struct ChannelBlock : View::template Kernel<T, Results> {
                            t::bands, tile_w, t::walked_channels, t::copy_x, t::threads, t::pitch>;
   static constexpr int filters = t::channels * L::taps;  // elements
   static constexpr int whole = 16 / static_cast<int>(sizeof(T));
-  // LDS holds the tile and, behind it, the filters and a table of results.
-  static constexpr int filters_at = ceil_div(Tile::elements, whole) * whole;
+  // LDS holds a tile, or two, and behind these the filters and a table of results.
+  static constexpr int buffer = ceil_div(Tile::elements, whole) * whole;
+  static constexpr int filters_at = t::buffers * buffer;
   static constexpr int table_at = filters_at + ceil_div(filters, whole) * whole;
   static constexpr int lds_elements = table_at + Results::table_bytes / int{sizeof(T)};
   static constexpr int lds_bytes = lds_elements * int{sizeof(T)};
@@ -65,15 +68,17 @@ struct ChannelBlock : View::template Kernel<T, Results> {
   static __host__ __device__ int row_tiles(const Shape &s) {
     return ceil_div(Images::out_height(s), block_h);
   }
-  // Channel tile fastest, then column tile, row tile, image.
+  // Tiles of rows of all images.
+  static __host__ __device__ int units(const Shape &s) { return row_tiles(s) * s.batch; }
+  // Channel tile fastest, then column tile, then as many units as a block takes.
   static __host__ __device__ int blocks(const Shape &s) {
-    return channel_tiles(s) * column_tiles(s) * row_tiles(s) * s.batch;
+    return channel_tiles(s) * column_tiles(s) * ceil_div(units(s), t::repeat);
   }
 
   const Shape &s;
-  const T *w;
-  T *out, *lds;
-  int thread, first_channel, image, top, left;
+  const T *w, *images;
+  T *out, *lds, *pixels;  // of the tile at hand, in LDS
+  int thread, first_channel, unit, image, top, left;
   Tile tile;
 
   __device__ ChannelBlock(const Arguments &args, const Shape &shape)
@@ -84,20 +89,25 @@ struct ChannelBlock : View::template Kernel<T, Results> {
     block /= channel_tiles(s);
     left = block % column_tiles(s) * block_w;
     block /= column_tiles(s);
-    top = block % row_tiles(s) * block_h;
-    image = block / row_tiles(s);
+    unit = block * t::repeat;
+    images = static_cast<const T *>(View::walked(args));
     tile.height = Images::in_height(s), tile.width = Images::in_width(s);
     tile.channels = s.out_channels / t::multiplier;
-    tile.image = static_cast<const T *>(View::walked(args)) +
-                 image * (tile.height * tile.width * tile.channels);
-    tile.row = Rows::step(top) + Rows::first(s.pad_top);
     tile.column = Columns::step(left) + Columns::first(s.pad_left);
     tile.channel = first_channel / t::multiplier;
-    lds = block_lds<T, lds_elements>();
+    place();
+    pixels = lds = block_lds<T, lds_elements>();
     if constexpr (t::ahead) {
       tile.prefetch(thread);
       prefetch_filters();
     }
+  }
+
+  // Where the unit lies.
+  __device__ void place() {
+    image = unit / row_tiles(s), top = unit % row_tiles(s) * block_h;
+    tile.image = images + image * (tile.height * tile.width * tile.channels);
+    tile.row = Rows::step(top) + Rows::first(s.pad_top);
   }
 
   // Of the filters what fills whole vectors, where these begin with one.
@@ -112,15 +122,44 @@ struct ChannelBlock : View::template Kernel<T, Results> {
     start_load_filters<T, filters, t::copy_w, t::threads>(
         lds + filters_at, w + first_channel * L::taps,
         (s.out_channels - first_channel) * L::taps, thread);
+    start_tile(true);
+  }
+  // Starts the load of the tile to `pixels`, band by band; of none past the block's last.
+  __device__ void start_tile(bool there) const {
     DSCORE_UNROLL
     for (int band = 0; band < t::bands; band++) {
-      tile.start_load(lds, band, thread);
+      if (there) tile.start_load(pixels, band, thread);
       commit_copies();
     }
   }
+  // Behind a tile's bands are those of the next one.
   __device__ void wait_for(int band) const {
-    wait_copies_but<t::bands - 1>(t::bands - 1 - band);
+    constexpr int behind = (t::buffers - 1) * t::bands;
+    wait_copies_but<behind + t::bands - 1>(behind + t::bands - 1 - band);
     __syncthreads();
+  }
+  // Calls take(whether it is the first) for the block's tiles, while the next one is on its way.
+  template <class Take>
+  __device__ void each_tile(Take take) {
+    if constexpr (t::repeat == 1) {
+      take(true);
+      return;
+    }
+    const int end = least(unit + t::repeat, units(s));
+    T *other = lds + buffer;
+    DSCORE_ROLLED
+    for (bool first = true; unit < end; first = false) {
+      const bool more = unit + 1 < end;
+      T *const at_hand = pixels;
+      unit++, place(), pixels = other;
+      start_tile(more);
+      if constexpr (Tile::filled)
+        if (more) tile.fill_outside(pixels, thread);
+      unit--, place(), pixels = at_hand;
+      take(first);
+      __syncthreads();
+      unit++, place(), pixels = other, other = at_hand;
+    }
   }
 };
 

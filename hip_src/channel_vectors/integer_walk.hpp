@@ -45,7 +45,7 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   using Tile = typename Block::Tile;
   using Of = RowWords<L, Columns, t::thread_w>;
   using Result = typename Results::Result;
-  using Block::s, Block::lds, Block::thread, Block::first_channel, Block::image;
+  using Block::s, Block::lds, Block::pixels, Block::thread, Block::first_channel, Block::image;
   using Block::tile, Block::block_h, Block::block_w, Block::tile_w, Block::filters_at;
   static constexpr int threads = t::threads, wavefront = t::wavefront, alignment = 16;
   static constexpr int held = Columns::under(t::thread_w), rows = Rows::under(t::thread_h);
@@ -72,9 +72,12 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     lane_w = thread / t::lanes_c % t::lanes_w;
     lane_h = thread / (t::lanes_c * t::lanes_w);
     channel = first_channel + lane_c * t::vector;
-    out_row = Block::top + lane_h * t::thread_h, out_column = Block::left + lane_w * t::thread_w;
+    out_column = Block::left + lane_w * t::thread_w;
+    place_lane();
     if (thread == 0) prefetch_channels<Results>(args, s.out_channels, Block::blocks(s));
   }
+
+  __device__ void place_lane() { out_row = Block::top + lane_h * t::thread_h; }
 
   static __device__ Word word_of(const T *from) { return bits_as<Word>(read_vector<4>(from)); }
 
@@ -125,7 +128,7 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
 
   // Columns of local row i of the thread; of one that no tap reaches, zeros.
   __device__ void read_row(int i) {
-    const T *const pixel = lds + ((lane_h * Rows::step(t::thread_h) + i) * tile_w +
+    const T *const pixel = pixels + ((lane_h * Rows::step(t::thread_h) + i) * tile_w +
                                   lane_w * Columns::step(t::thread_w)) * t::pitch;
     DSCORE_UNROLL
     for (int offset = 0; offset < held; offset++) {
@@ -228,24 +231,28 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     Points points = Results::points_of(args);
     Results::copy_table(points, args, lds + Block::table_at, thread, threads);
     Block::start_loads();
-    const bool live = thread < t::used_threads && channel < s.out_channels &&
-                      out_row < Images::out_height(s) && out_column < Images::out_width(s);
-    if (live) load_channels(args);  // while the tile is on its way
+    const bool present = thread < t::used_threads && channel < s.out_channels &&
+                         out_column < Images::out_width(s);
+    if (present) load_channels(args);  // while the tile is on its way
     tile.fill_outside(lds, thread);
-    DSCORE_UNROLL
-    for (int band = 0; band < t::bands; band++) {
-      Block::wait_for(band);
-      if (!live) continue;
-      if (band == 0) {
-        load_taps();
-        correct_biases(zero);
-        DSCORE_UNROLL
-        for (int r = 0; r < live_rows; r++)
-          DSCORE_UNROLL
-          for (int c = 0; c < t::thread_w; c++) begin_sums(accumulators[r][c]);
+    Block::each_tile([&](bool first_tile) {
+      if (t::repeat > 1) place_lane();
+      const bool live = present && out_row < Images::out_height(s);
+      DSCORE_UNROLL
+      for (int band = 0; band < t::bands; band++) {
+        Block::wait_for(band);
+        if (band == 0 && first_tile && (live || (t::repeat > 1 && present))) begin(zero);
+        if (live) walk(band, args, points);
       }
-      walk(band, args, points);
-    }
+    });
+  }
+  __device__ void begin(int32_t zero) {
+    load_taps();
+    correct_biases(zero);
+    DSCORE_UNROLL
+    for (int r = 0; r < live_rows; r++)
+      DSCORE_UNROLL
+      for (int c = 0; c < t::thread_w; c++) begin_sums(accumulators[r][c]);
   }
 };
 

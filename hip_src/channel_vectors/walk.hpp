@@ -21,7 +21,7 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   using Columns = typename Block::Columns;
   using Images = typename Block::Images;
   using Tile = typename Block::Tile;
-  using Block::s, Block::lds, Block::thread, Block::first_channel, Block::image;
+  using Block::s, Block::lds, Block::pixels, Block::thread, Block::first_channel, Block::image;
   using Block::tile, Block::block_h, Block::block_w, Block::tile_w, Block::filters_at;
   static constexpr int threads = t::threads, wavefront = t::wavefront;
   static constexpr int held = Columns::under(t::thread_w), rows = Rows::under(t::thread_h);
@@ -46,7 +46,11 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     lane_w = thread / t::lanes_c % t::lanes_w;
     lane_h = thread / (t::lanes_c * t::lanes_w);
     channel = first_channel + lane_c * t::vector;
-    out_row = Block::top + lane_h * t::thread_h, out_column = Block::left + lane_w * t::thread_w;
+    out_column = Block::left + lane_w * t::thread_w;
+    place_lane();
+  }
+  __device__ void place_lane() {
+    out_row = Block::top + lane_h * t::thread_h;
     first = ((image * Images::out_height(s) + out_row) * Images::out_width(s) + out_column) *
                 s.out_channels + channel;
     results = Block::out + first;
@@ -63,7 +67,7 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
 
   // Columns of local row i of the thread.
   __device__ void read_row(int i) {
-    const T *const pixel = lds + ((lane_h * Rows::step(t::thread_h) + i) * tile_w +
+    const T *const pixel = pixels + ((lane_h * Rows::step(t::thread_h) + i) * tile_w +
                                   lane_w * Columns::step(t::thread_w)) * t::pitch;
     DSCORE_UNROLL
     for (int offset = 0; offset < held; offset++)
@@ -127,19 +131,22 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   __device__ void run(const Arguments &args) {
     if constexpr (t::ahead) admit_next_kernel();
     Block::start_loads();
-    const bool live = thread < t::used_threads && channel < s.out_channels &&
-                      out_row < Images::out_height(s) && out_column < Images::out_width(s);
+    const bool present = thread < t::used_threads && channel < s.out_channels &&
+                         out_column < Images::out_width(s);
     float biases[t::vector];
     DSCORE_UNROLL
     for (int v = 0; v < t::vector; v++)
       biases[v] = Results::bias_of(args, least(channel + v, s.out_channels - 1));
-    DSCORE_UNROLL
-    for (int band = 0; band < t::bands; band++) {
-      Block::wait_for(band);
-      if (!live) continue;
-      if (band == 0) load_taps();
-      walk(band, args, biases);
-    }
+    Block::each_tile([&](bool first_tile) {
+      if (t::repeat > 1) place_lane();
+      const bool live = present && out_row < Images::out_height(s);
+      DSCORE_UNROLL
+      for (int band = 0; band < t::bands; band++) {
+        Block::wait_for(band);
+        if (band == 0 && first_tile && (live || (t::repeat > 1 && present))) load_taps();
+        if (live) walk(band, args, biases);
+      }
+    });
   }
 };
 

@@ -27,9 +27,9 @@ from dscore.algorithms.channel_vectors.tiling import (
     UNIT_VECTORS,
     WORD,
     ChannelVectorsTiling,
-    blocks,
     copies,
     grid_of,
+    grid_size,
     has_units,
     on_units,
     row_words,
@@ -69,6 +69,12 @@ def _beside_units(case: Case) -> Count:
     """Rows and columns of a thread that are no multiple of the axis' unit."""
     t, view = case.tiling, view_of(case.problem)
     return t.thread_h % view.rows.unit + t.thread_w % view.columns.unit
+
+
+def _units_of(case: Case) -> Count:
+    """Tiles of rows of all images."""
+    _, _, rows, images = grid_of(case.problem, case.tiling)
+    return rows * images
 
 
 def _unrolled(case: Case) -> Count:
@@ -127,6 +133,9 @@ class ChannelVectors(Algorithm):
               lambda c: (c.tiling.bands, shape_of(c.problem, c.tiling).rows),
               lambda c: "of a row at least"),
         AHEAD_LIMIT,
+        Limit("E-REPEAT", "repeat", "", "",
+              lambda c: (c.tiling.repeat, np.where(on_units(c.tiling), 1, _units_of(c))),
+              lambda c: "no more than tiles of rows of all images; on matrix units one"),
         Limit("E-UNIT", "rows and columns left", "", "",
               lambda c: (_beside_units(c), 0), _units),
         Limit("E-ROWS", "unrolled rows", "", "",
@@ -154,18 +163,18 @@ class ChannelVectors(Algorithm):
         shape, view = shape_of(problem, t), view_of(problem)
         rows, taps = view.rows, problem.spec.products
         written = view.planes * rows.written_size * view.columns.written_size
-        waves, grid = ceil_div(threads_of(t, wavefront), wavefront), blocks(problem, t)
+        waves, grid = ceil_div(threads_of(t, wavefront), wavefront), grid_size(problem, t)
         # Lanes that share what a lane would have without matrix units; a wavefront has it twice.
         share = np.where(on_units(t), wavefront // 2, 1)
         return Footprint(
             threads=waves * wavefront, waves=waves,
-            lds_bytes=(problem.spec.element.bytes * (shape.tile + shape.filters)
+            lds_bytes=(problem.spec.element.bytes * (shape.tiles + shape.filters)
                        + table_bytes(problem.spec)),
             registers=_held(problem, t) + COMPILER_REGISTERS, blocks=grid,
             utilisation=written * share
-            / (grid * waves * wavefront * t.vector * t.thread_h * t.thread_w),
-            fmas=t.vector * rows.products(t.thread_h) * _products(problem, t) // share,
-            operand_loads=t.vector * (shape.rows * shape.columns + taps) / share)
+            / (grid * waves * wavefront * t.repeat * t.vector * t.thread_h * t.thread_w),
+            fmas=t.repeat * t.vector * rows.products(t.thread_h) * _products(problem, t) // share,
+            operand_loads=t.vector * (t.repeat * shape.rows * shape.columns + taps) / share)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         if device.vendor == "nvidia":
@@ -199,8 +208,8 @@ class ChannelVectors(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.vector, t.lanes_c, t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.bands,
-                int(t.ahead), int(on_units(t)), plan.problem.spec.group_out, *_copies(plan),
-                plan.device.wavefront, *_leads(plan))
+                t.repeat, int(t.ahead), int(on_units(t)), plan.problem.spec.group_out,
+                *_copies(plan), plan.device.wavefront, *_leads(plan))
 
     def image_arguments(self, plan: Plan) -> str:
         leads = "".join(f"_lead{lead}" for lead in _leads(plan))
@@ -222,9 +231,10 @@ class ChannelVectors(Algorithm):
         lane = "two places of a wavefront, each" if on_units(t) else "a lane"
         return [f"{lane}: {t.thread_h} rows x {t.thread_w} columns x {t.vector} channels",
                 f"a block: {t.lanes_h * t.thread_h} rows x {t.lanes_w * t.thread_w} columns x "
-                f"{t.lanes_c * t.vector} channels",
-                f"the grid: {channels} (channels) x {columns} (columns) x {rows} (rows) x "
-                f"{images} (images) blocks"]
+                f"{t.lanes_c * t.vector} channels" + f", {t.repeat} times" * (t.repeat > 1),
+                f"the grid: {channels} (channels) x {columns} (columns) x "
+                + (f"{ceil_div(rows * images, t.repeat)} (rows of images)" if t.repeat > 1
+                   else f"{rows} (rows) x {images} (images)") + " blocks"]
 
 
 def _products(problem: ConvProblem, t: Any) -> Count:

@@ -16,8 +16,8 @@ from dscore.algorithms.base import Case, Work
 from dscore.algorithms.channel_vectors.tiling import (
     FRAGMENT,
     WORD,
-    blocks,
     copies,
+    grid_size,
     on_units,
     row_words,
     shape_of,
@@ -161,7 +161,7 @@ def work(case: Case, grids: Count) -> Work:
         + weight["code"] * np.where(on_units(case.tiling), 0, footprint.fmas)
         + weight["activated"] * traffic.activations,
         fill_bytes=weight["fill"] * footprint.lds_bytes / case.tiling.bands,
-        l2_bytes=blocks(case.problem, case.tiling) * (
+        l2_bytes=grid_size(case.problem, case.tiling) * case.tiling.repeat * (
             weight["loaded"] * traffic.loaded + weight["stored"] * traffic.stored),
         saved_seconds=_saved_ahead(case, grids))
 

@@ -37,6 +37,8 @@ class ChannelVectorsTiling(Tiling):
     tap are multiplied by the diagonal matrix of its weights. A thread's place is then a
     wavefront's: it takes `vector` channels, 8 or 16, and of the places over columns and rows two,
     each of 8 columns (of an input gradient 8 strides).
+    A block takes `repeat` tiles, one below the other or of the next image; while it works on one,
+    the next one comes to a second buffer of its LDS.
     With `ahead` (devices with an early start) a kernel overlaps with its neighbours, as that of
     row_reuse does: a block that starts while the previous kernel still runs fetches its pixels to
     the L2 cache.
@@ -51,6 +53,7 @@ class ChannelVectorsTiling(Tiling):
     bands: int = 1
     ahead: bool = False
     arithmetic: str = choice(*ARITHMETICS, default="plain")
+    repeat: int = 1
 
     algorithm: ClassVar[str] = "channel_vectors"
 
@@ -62,7 +65,9 @@ class ChannelVectorsTiling(Tiling):
         'channel_vectors_v2_c16_t7x4_l2x7_b3_ahead'
         """
         return (f"channel_vectors_v{self.vector}_c{self.lanes_c}_t{self.thread_h}x{self.thread_w}"
-                f"_l{self.lanes_h}x{self.lanes_w}_b{self.bands}{'_ahead' if self.ahead else ''}"
+                f"_l{self.lanes_h}x{self.lanes_w}_b{self.bands}"
+                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}"
+                f"{'_ahead' if self.ahead else ''}"
                 f"{'' if self.arithmetic == 'plain' else '_' + self.arithmetic}")
 
     def computes(self, arithmetic: Arithmetic | None) -> bool:
@@ -81,7 +86,8 @@ class ChannelVectorsShape:
     pitch: Count  # elements of LDS from a pixel to the next
     tile_h: Count  # rows and columns under a block
     tile_w: Count
-    tile: Count  # elements of LDS for the pixels, whole vectors
+    tile: Count  # elements of LDS for the pixels of one tile, whole vectors
+    tiles: Count  # and for all that it has at a time
     filters: Count  # and for the filters
 
 
@@ -160,11 +166,12 @@ def shape_of(problem: ConvProblem, t: Any) -> ChannelVectorsShape:
     # For matrix units an odd number of vectors: eight pixels then lie in banks of their own.
     pitch = walked + np.where(on_units(t) & (walked // FRAGMENT % 2 == 0), FRAGMENT, 0)
     tile_h, tile_w = rows.under(t.lanes_h * t.thread_h), columns.under(t.lanes_w * t.thread_w)
+    tile = whole_vectors(problem, tile_h * tile_w * pitch)
     return ChannelVectorsShape(
         live_rows=rows.live(t.thread_h), rows=rows.under(t.thread_h),
         columns=held_columns(columns, t.thread_w), channels=channels, walked=walked,
         pitch=pitch,
-        tile_h=tile_h, tile_w=tile_w, tile=whole_vectors(problem, tile_h * tile_w * pitch),
+        tile_h=tile_h, tile_w=tile_w, tile=tile, tiles=tile * (1 + (t.repeat > 1)),
         filters=whole_vectors(problem, channels * problem.spec.products))
 
 
@@ -187,14 +194,14 @@ def copies(problem: ConvProblem, t: Any) -> tuple[Count, Count, Count]:
 
 
 def grid_of(problem: ConvProblem, t: Any) -> tuple[Count, Count, Count, int]:
-    """Blocks over channels, columns, rows and images."""
+    """Tiles over channels, columns, rows and images."""
     view = view_of(problem)
     return (ceil_div(problem.spec.out_channels, t.vector * t.lanes_c),
             ceil_div(view.columns.written_size, t.lanes_w * t.thread_w),
             ceil_div(view.rows.written_size, t.lanes_h * t.thread_h), problem.batch)
 
 
-def blocks(problem: ConvProblem, t: Any) -> Count:
-    """Blocks of the grid."""
+def grid_size(problem: ConvProblem, t: Any) -> Count:
+    """Blocks of the grid, which share the tiles of rows of all images."""
     channels, columns, rows, images = grid_of(problem, t)
-    return channels * columns * rows * images
+    return channels * columns * ceil_div(rows * images, t.repeat)
