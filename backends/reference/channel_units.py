@@ -36,7 +36,7 @@ class UnitsKernel(LanesKernel):
                                      4 * self.live_rows * self.phases * self.groups)
         self.fragment = blocks.registers("a fragment", 4)
         self.product = np.empty_like(self.fragment[0])
-        self.tile_at = blocks.lds_tile("the pixels", int(self.shape.tile), self.element)
+        self.buffers = blocks.lds_tile("the pixels", int(self.shape.tiles), self.element)
         self.filters_at = blocks.lds_tile("the filters", int(self.shape.filters), self.element)
 
     def place(self, block: Ints, turn: int = 0) -> None:
