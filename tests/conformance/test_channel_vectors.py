@@ -89,17 +89,22 @@ PAIRS = planned("weight_gradient_n3c8h7w9_o8k3s2p1g8_float16_nhwc", 8, 1, 4, 8, 
 TWINS = planned("weight_gradient_n2c8h5w8_o8k3p1g8_float16_nhwc", 8, 1, 5, 8, 1, 1, 1, 1,
                 arithmetic="matrix16")
 ODD = planned("weight_gradient_n2c6h5w7_o6k3p1g6_nhwc", 2, 3, 2, 2, 3, 2, 1)
+# Tiles of three images, two of them for a block, of which the last has one.
+REPEATED = planned("n3c10h9w8_o10k3p1g10_float16_nhwc", 2, 5, 2, 2, 1, 4, 2, repeat=2)
 
 BLOCK, UNITS_KERNEL = "channel_vectors/block.hpp", "channel_vectors/diagonal_walk.hpp"
 TILE, KERNEL, SUMS_KERNEL = ("channel_vectors/tile.hpp", "channel_vectors/walk.hpp",
                              "channel_sums/kernel.hpp")
 SUMS_BLOCK, FRAGMENTS = "channel_sums/block.hpp", "channel_sums/fragments.hpp"
-BAND = "    wait_copies_but<t::bands - 1>(t::bands - 1 - band);\n"
+BAND = "    wait_copies_but<behind + t::bands - 1>(behind + t::bands - 1 - band);\n"
 BARRIER = "    __syncthreads();\n"
 # The plan, the file, the source as it is, with its fault, and what is said of it.
 FAULTS = {
     "bands not waited for": (WALK, BLOCK, BAND, "", "WRONG"),
     "missing barrier after a band": (WALK, BLOCK, BAND + BARRIER, BAND, "WRONG"),
+    "a tile too many": (
+        REPEATED, BLOCK, "least(unit + t::repeat, units(s))", "unit + t::repeat",
+        "wrote outside its output"),
     "rows of the next strip not loaded": (
         WALK, TILE, "strip == Strips - 1 ? Walked : least(Walked, Step)", "least(Walked, Step)",
         "WRONG"),

@@ -45,6 +45,9 @@ PLANS = [
     # Rows that follow one another in the same registers.
     planned("n1c8h9w6_o8k3p1g8_int8_nhwc_bias", 4, 2, 7, 2, 2, 1, 2),
     planned("n1c16h6w9_o16k3p1g16_int8_nhwc_bias_table", 4, 4, 2, 3, 1, 3, 2),
+    # Blocks that take tiles of two images, and a last one that has fewer.
+    planned("n3c13h9w8_o13k3p1g13_int8_nhwc_bias", 4, 2, 2, 3, 1, 2, 2, repeat=2),
+    planned("n2c16h9w8_o16k5x3s2p2g16_int8_nhwc_bias_table", 4, 3, 1, 2, 2, 2, repeat=3),
 ]
 
 
@@ -89,6 +92,17 @@ FAULTS = {
         "(points.table - beside)[bits + 1]"),
     "half of a table": (
         PLANS[9], "support/requantised.hpp", "at < table_entries;", "at < table_entries / 2;"),
+    "the next tile's padding left out": (
+        PLANS[10], "channel_vectors/block.hpp", "if (more) tile.fill_outside(pixels, thread);", ""),
+    "the next tile in the same buffer": (
+        PLANS[10], "channel_vectors/block.hpp", "place(), pixels = other;\n      start_tile",
+        "place();\n      start_tile"),
+    "the next tile of the same rows": (
+        PLANS[11], "channel_vectors/block.hpp", "unit--, place(), pixels = at_hand;",
+        "place(), pixels = at_hand;"),
+    "no barrier between two tiles": (
+        PLANS[11], "channel_vectors/block.hpp", "take(first);\n      __syncthreads();",
+        "take(first);"),
     "half away from zero": (
         PLANS[5], "support/integers.hpp", "(value + beside) - (beside - integer)",
         "__builtin_roundf(value) + integer"),

@@ -52,6 +52,8 @@ from dscore.ops.quantised import table_bytes
 _HIPCC, _NVCC, _NVCC_UNITS = 24, 24, 30
 _EARLY, _HIPCC_MARGIN, _NVCC_MARGIN = 4, 20, 0
 _UNITS_EARLY, _UNITS_MARGIN = 16, 20
+# For the place of a next tile: of 54 kernels for sm_90 about the least that none exceeded.
+_REPEATED = 16
 # Of int8 hipcc holds filters of more than three columns as they come, too, and what it makes of
 # them: so often their words, of 14 kernels.
 _FILTERS_HELD = 1.5
@@ -177,12 +179,13 @@ class ChannelVectors(Algorithm):
             operand_loads=t.vector * (t.repeat * shape.rows * shape.columns + taps) / share)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
+        held = _held(problem, t) + _REPEATED * (t.repeat > 1)
         if device.vendor == "nvidia":
-            return _held(problem, t) + np.where(on_units(t), _NVCC_UNITS, _NVCC)
+            return held + np.where(on_units(t), _NVCC_UNITS, _NVCC)
         spec = problem.spec
         wide = spec.element.exact and spec.kernel[1] >= WORD
         as_they_come = _FILTERS_HELD * spec.products * t.vector / WORD * wide
-        return _held(problem, t) + _HIPCC + np.asarray(as_they_come, np.int64)
+        return held + _HIPCC + np.asarray(as_they_come, np.int64)
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape, fragments = shape_of(problem, t), ceil_div(problem.spec.kernel[1], 2)

@@ -65,6 +65,7 @@ def templates(draw: Any, device: Device) -> Template:
         channels = st.one_of(sizes(vector * lanes_c, 40), st.sampled_from([8, 16, 24, 40]))
         return ChannelTemplate(device, tiling, *layer, draw(channels), 1)
     multiplier = draw(st.sampled_from([1, 1, 2, 3])) if drawn["operation"] == "conv" else 1
+    tiling = replace(tiling, repeat=draw(st.sampled_from([1, 1, 2, 3])))
     return ChannelTemplate(device, tiling, *layer, draw(sizes(vector * lanes_c, 40)), multiplier)
 
 
