@@ -105,12 +105,28 @@ def test_the_tiles_of_all_slices_cover_the_images(layer):
     (ChannelVectorsTiling(3, 2, 2, 2, 1, 1), "E-VECTOR"),
     (ChannelVectorsTiling(8, 2, 2, 2, 1, 1), "E-VECTOR"),
     (ChannelVectorsTiling(4, 2, 2, 2, 1, 1, 5), "E-BANDS"),
+    (ChannelVectorsTiling(4, 2, 2, 2, 1, 1, repeat=21), "E-REPEAT"),
     (ChannelVectorsTiling(4, 2, 40, 1, 1, 1), "E-ROWS")])
 def test_a_tiling_that_is_none_is_refused_by_name(tiling, code):
     case = case_of(parse_problem("n1c8h40w8_o8k3p1g8_nhwc"), H200, tiling)
     checks = [limit.check(case) for limit in algorithm("channel_vectors").limits]
     assert [check.code for check in checks if check.used > check.allowed] == [code]
     assert not keeps_all(case, "hardware", masked=True)
+
+
+def test_blocks_of_several_tiles_are_tried_of_int8_and_fill_the_device_once():
+    token = "n32c144h56w56_o144k3p1g144_{}nhwc"
+    space = solve(parse_problem(token.format("int8_")), H200, algorithm="channel_vectors")
+    repeated = [space[at] for at in range(len(space)) if space.case.tiling.repeat[at] > 1]
+    assert {tiling.repeat for tiling in repeated} >= {2, 4}
+    for tiling in repeated[::97]:
+        blocks = make_plan(space.problem, H200, tiling).launch.blocks
+        count = -(-blocks // H200.compute_units)
+        assert count * H200.compute_units * 0.83 <= blocks
+        assert count * case_of(space.problem, H200, tiling).use.lds_bytes <= H200.lds_bytes_per_cu
+    for other, device in (("", H200), ("float16_", H200), ("int8_", GFX906)):
+        space = solve(parse_problem(token.format(other)), device, algorithm="channel_vectors")
+        assert set(space.case.tiling.repeat) == {1}
 
 
 @pytest.mark.parametrize("device", ["gfx908", "gfx90a", "gfx942"])

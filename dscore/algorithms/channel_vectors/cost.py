@@ -26,6 +26,7 @@ from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.algorithms.tap_sums.cost import conflicts
 from dscore.core.numerics import WORD_BYTES
+from dscore.ops import compulsory_bytes
 
 LINE_BYTES = 128
 SECTOR_BYTES = 32
@@ -41,15 +42,17 @@ WEIGHTS = {"wavefront": 4.99, "fma": 0.617, "load": 0.238, "copy": 3.78, "conver
            "store": 0.856, "line": 2.45, "lds": 0.656, "product": 13.0, "wait": 25.3, "band": 24.3,
            "serial": 1.14, "block": 159.0, "memory": 0.812, "loaded": 0.00306, "stored": 0.0192,
            "fill": 0.251, "first": 502.0, "norm": 1.55, "ahead": 501.0, "crowd": 703.0,
-           "code": 0.986, "activation": 1.9, "activated": 53.0}
-# Of int8: fitted, from those on, to 941 timings of D1-D30 at batches 8 and 32, and from there to
-# every second of 20 layers of networks at batch 32 (409 timings on H200s). By timings of 22 such
-# layers on an H100, which no fit knew, the first that they name takes 1.06 times as long as the
-# fastest, by the weights between 1.10 times (docs/model.md).
-BYTES = {"wavefront": 5.29, "fma": 0.333, "load": 0.365, "copy": 16.6, "convert": 0.328, "line":
-         0.986, "lds": 0.427, "band": 208.0, "serial": 2.33, "block": 606.0, "memory": 0.749,
-         "fill": 0.209, "first": 338.0, "norm": 1.34, "ahead": 943.0, "code": 2.35,
-         "activation": 2.24, "activated": 9.98}
+           "code": 0.986, "activation": 1.9, "activated": 53.0, "uneven": 0.0}
+# Of int8: fitted, from those on, to 941 timings of D1-D30 at batches 8 and 32, from there to every
+# second of 20 layers of networks at batch 32 (409 timings on H200s), and from there, `copy` to
+# `uneven` alone, to every second of 22 such layers (1,099 timings on an H200, 916 of blocks that
+# take several tiles). Of the other 11 the first of the timed tilings takes 1.08 times as long as
+# the fastest (docs/model.md). `uneven`: bytes for a compulsory byte that the compute unit with the
+# most blocks has beside its share.
+BYTES = {"wavefront": 5.29, "fma": 0.333, "load": 0.365, "copy": 8.09, "convert": 0.227, "line":
+         0.732, "lds": 0.482, "band": 455.0, "serial": 2.33, "block": 606.0, "memory": 1.12,
+         "fill": 0.209, "first": 338.0, "norm": 1.49, "ahead": 943.0, "code": 1.02,
+         "activation": 3.93, "activated": 14.6, "uneven": 0.766}
 # Instructions of a window of four columns and channels, of which neighbours share some; and of a
 # sum that becomes a result of int8.
 _OF_WINDOW, _REQUANTISED = 6, 7
@@ -79,20 +82,20 @@ def traffic_of(case: Case) -> ChannelVectorsTraffic:
     shape, view, element = shape_of(problem, t), view_of(problem), problem.spec.element.bytes
     image, filters, results = copies(problem, t)
     taps, alone = problem.spec.products, view.multiplier == 1
-    threads = case.footprint.threads
+    threads, repeat = case.footprint.threads, t.repeat
     units, groups_c = on_units(t), t.vector // FRAGMENT
     kernel_w = problem.spec.kernel[1]
     reads = shape.rows * shape.columns * (1 if alone else t.vector)
     fragments = shape.rows * groups_c * ceil_div(kernel_w, 2)
     of_taps = np.where(units, groups_c, t.vector) * taps
-    clocks = np.where(units, fragments * 4, (reads + of_taps) * _clocks(
+    clocks = np.where(units, fragments * 4, (repeat * reads + of_taps) * _clocks(
         case, t.vector if alone else 1))
     # A thread copies whole columns of its rows: places beyond the last are left out.
     places = shape.tile_w * shape.walked // image
     groups = np.maximum(threads // places, 1)
-    pixels = ceil_div(places, threads) * ceil_div(shape.tile_h, groups)
+    pixels = repeat * ceil_div(places, threads) * ceil_div(shape.tile_h, groups)
     # On matrix units half a wavefront has what a lane has else.
-    outputs = t.thread_h * t.thread_w * t.vector / np.where(units, wavefront // 2, 1)
+    outputs = repeat * t.thread_h * t.thread_w * t.vector / np.where(units, wavefront // 2, 1)
     stores = outputs / results
     turned = _turned(case)
     bytes_out = wavefront * t.vector * element
@@ -101,18 +104,18 @@ def traffic_of(case: Case) -> ChannelVectorsTraffic:
               * np.minimum(shape.tile_w, view.columns.walked_size))
     sectors = ceil_div(shape.walked * element, SECTOR_BYTES) * SECTOR_BYTES
     return ChannelVectorsTraffic(
-        reads=np.where(units, fragments, reads) + of_taps,
+        reads=np.where(units, fragments, repeat * reads) + of_taps,
         lds_clocks=clocks + pixels * image * element / WORD_BYTES,
         copies=pixels + ceil_div(shape.filters, filters * threads),
         products=np.where(units, view.rows.products(t.thread_h) * groups_c * kernel_w / 2, 0),
-        conversions=turned + _REQUANTISED * outputs if problem.spec.element.exact
-        else narrow * (np.where(units, outputs, shape.rows * shape.columns * t.vector
+        conversions=repeat * turned + _REQUANTISED * outputs if problem.spec.element.exact
+        else narrow * (np.where(units, outputs, repeat * shape.rows * shape.columns * t.vector
                                        + of_taps) + outputs / 2),
         activations=problem.spec.costly_results * outputs, stores=stores,
         lines=pixels * wavefront * image * element / LINE_BYTES
         + stores * np.where(units, FRAGMENT, np.maximum(
             bytes_out * results / t.vector / LINE_BYTES, wavefront / t.lanes_c)),
-        loaded=inside * sectors + shape.filters * element,
+        loaded=repeat * inside * sectors + shape.filters * element,
         stored=threads * outputs * element)
 
 
@@ -159,11 +162,19 @@ def work(case: Case, grids: Count) -> Work:
         lines=weight["line"] * traffic.lines,
         waits=weight["wait"] + weight["band"] * case.tiling.bands
         + weight["code"] * np.where(on_units(case.tiling), 0, footprint.fmas)
-        + weight["activated"] * traffic.activations,
+        + weight["activated"] * traffic.activations / case.tiling.repeat,
         fill_bytes=weight["fill"] * footprint.lds_bytes / case.tiling.bands,
-        l2_bytes=grid_size(case.problem, case.tiling) * case.tiling.repeat * (
-            weight["loaded"] * traffic.loaded + weight["stored"] * traffic.stored),
+        l2_bytes=grid_size(case.problem, case.tiling) * (
+            weight["loaded"] * traffic.loaded + weight["stored"] * traffic.stored)
+        + weight["uneven"] * _uneven(case, grids) * compulsory_bytes(case.problem),
         saved_seconds=_saved_ahead(case, grids))
+
+
+def _uneven(case: Case, grids: Count) -> Count:
+    """What the compute unit with the most blocks has beside an even share of them, over that share,
+    where all are resident at once; of more blocks the units that end early take the next ones."""
+    share = case.footprint.blocks / case.device.compute_units
+    return np.where((grids <= 1) & (share > 1), np.ceil(share) / share - 1, 0)
 
 
 def _saved_ahead(case: Case, grids: Count) -> Count:

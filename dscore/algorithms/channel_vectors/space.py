@@ -9,6 +9,7 @@ import numpy as np
 from dscore.algorithms.channel_vectors.tiling import (
     FRAGMENT,
     UNIT_VECTORS,
+    WORD,
     grid_size,
     has_units,
     shape_of,
@@ -28,6 +29,7 @@ from dscore.algorithms.early_start import with_ahead
 from dscore.algorithms.row_reuse.view import Axis, view_of
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
+from dscore.ops.quantised import table_bytes
 
 _THREAD_H, _THREAD_W = (1, 2, 4, 7, 8, 14, 28), (1, 2, 4, 7)
 _LANES_H, _LANES_W = (1, 2, 4, 8), (1, 2, 4, 7, 8, 14, 28)
@@ -38,6 +40,11 @@ _BANDS = (1, 2, 4)
 _MOST_OUTPUTS, _LEAST_THREADS, _MOST_THREADS, _LEAST_LANES = 256, 48, 512, 0.75
 # What all blocks could write, over what there is, at most.
 _MOST_BESIDE, _MOST_BESIDE_UNITS = 1.34, 1.8
+# Of blocks that take several tiles: how many of these at most, and of the blocks on a compute unit;
+# the share of the blocks that fill the device at least; what they could take, over the tiles that
+# there are; their threads and bands.
+_MOST_REPEATED, _MOST_RESIDENT, _LEAST_FILLED, _MOST_LEFT_OVER = 4, 4, 0.83, 1.02
+_LEAST_REPEATED_THREADS, _MOST_REPEATED_BANDS = 96, 2
 # Wavefronts over the channels, and segments of columns, of matrix units.
 WAVES_C, SEGMENTS = (1, 2, 3, 4, 6, 8), (1, 2, 4, 7, 14)
 
@@ -56,11 +63,14 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     if has_units(problem, device):
         columns = concatenate(columns, _on_units(problem, axes, device))
     columns = _banded(columns, problem, device)
-    return with_ahead(columns, grid_size(problem, columns), device)
+    columns = with_ahead(columns, grid_size(problem, columns), device)
+    if problem.spec.element.exact and device.asynchronous_copies:
+        columns = concatenate(columns, _repeated(columns, problem, device))
+    return columns
 
 
 def _once(columns: SimpleNamespace) -> Count:
-    """One tile for each block: several were timed by hand alone."""
+    """One tile for each block."""
     return 0 * columns.vector + 1
 
 
@@ -129,6 +139,33 @@ def beside(problem: ConvProblem, axes: Axes, columns: SimpleNamespace) -> Count:
                        (axes[1].written_size, columns.thread_w * columns.lanes_w)):
         share = share * (ceil_div(size, tile) * tile / size)
     return share
+
+
+def _repeated(columns: SimpleNamespace, problem: ConvProblem, device: Device) -> SimpleNamespace:
+    """Of *columns* those that gained by several tiles of a block, with so many of them that all
+    blocks are resident at once. Floats gained nothing (docs/benchmark_notes.md)."""
+    usual = (columns.vector == WORD) & (columns.bands <= _MOST_REPEATED_BANDS)
+    usual &= columns.ahead == device.early_start
+    usual &= threads_of(columns, device.wavefront) >= _LEAST_REPEATED_THREADS
+    columns = select(columns, usual)
+    tiles = grid_size(problem, columns)
+    return concatenate(*(_resident(columns, tiles, count, problem, device)
+                         for count in range(1, _MOST_RESIDENT + 1)))
+
+
+def _resident(once: SimpleNamespace, tiles: Count, count: int, problem: ConvProblem,
+              device: Device) -> SimpleNamespace:
+    """Columns whose blocks share the *tiles* so that compute units hold *count* of them, most
+    units as many."""
+    units = count * device.compute_units
+    columns = SimpleNamespace(**{**vars(once), "repeat": ceil_div(tiles, units)})
+    blocks, shape = grid_size(problem, columns), shape_of(problem, columns)
+    lds = problem.spec.element.bytes * (shape.tiles + shape.filters) + table_bytes(problem.spec)
+    waves = ceil_div(threads_of(columns, device.wavefront), device.wavefront)
+    keep = (columns.repeat > 1) & (columns.repeat <= _MOST_REPEATED)
+    keep &= (columns.repeat * blocks <= _MOST_LEFT_OVER * tiles) & (blocks <= units)
+    keep &= (blocks >= _LEAST_FILLED * units) & (count * lds <= device.lds_bytes_per_cu)
+    return select(columns, keep & (count * waves <= device.waves_per_cu))
 
 
 def _banded(columns: SimpleNamespace, problem: ConvProblem, device: Device) -> SimpleNamespace:
