@@ -11,8 +11,8 @@ namespace dscore {
 // results that leave as one. LeadH, LeadW: of the input gradient's axes. They depend on the image,
 // so that a kernel for any sizes has them as arguments.
 template <int Vector, int LanesC, int ThreadH, int ThreadW, int LanesH, int LanesW, int Bands,
-          int Repeat, bool Ahead, bool Diagonal, int Multiplier, int CopyX, int CopyW, int VectorOut,
-          int Wavefront, int LeadH = 0, int LeadW = 0>
+          int Repeat, bool Ahead, bool Diagonal, int Multiplier, int CopyX, int CopyW,
+          int VectorOut, int Wavefront, int LeadH = 0, int LeadW = 0>
 struct ChannelVectorsTiling {
   static constexpr int vector = Vector, lanes_c = LanesC, thread_h = ThreadH, thread_w = ThreadW;
   static constexpr int lanes_h = LanesH, lanes_w = LanesW, multiplier = Multiplier;

@@ -43,16 +43,16 @@ WEIGHTS = {"wavefront": 4.99, "fma": 0.617, "load": 0.238, "copy": 3.78, "conver
            "serial": 1.14, "block": 159.0, "memory": 0.812, "loaded": 0.00306, "stored": 0.0192,
            "fill": 0.251, "first": 502.0, "norm": 1.55, "ahead": 501.0, "crowd": 703.0,
            "code": 0.986, "activation": 1.9, "activated": 53.0, "uneven": 0.0}
-# Of int8: fitted, from those on, to 941 timings of D1-D30 at batches 8 and 32, from there to every
-# second of 20 layers of networks at batch 32 (409 timings on H200s), and from there, `copy` to
-# `uneven` alone, to every second of 22 such layers (1,099 timings on an H200, 916 of blocks that
-# take several tiles). Of the other 11 the first of the timed tilings takes 1.08 times as long as
-# the fastest (docs/model.md). `uneven`: bytes for a compulsory byte that the compute unit with the
-# most blocks has beside its share.
-BYTES = {"wavefront": 5.29, "fma": 0.333, "load": 0.365, "copy": 8.09, "convert": 0.227, "line":
-         0.732, "lds": 0.482, "band": 455.0, "serial": 2.33, "block": 606.0, "memory": 1.12,
-         "fill": 0.209, "first": 338.0, "norm": 1.49, "ahead": 943.0, "code": 1.02,
-         "activation": 3.93, "activated": 14.6, "uneven": 0.766}
+# Of int8: fitted, from those on, to 941 timings of D1-D30 at batches 8 and 32, and from there to
+# every second of 20 layers of networks at batch 32 (409 timings on H200s). From there ten of them,
+# and `uneven`, were fitted to every second of 22 such layers: 539 timings on an H200, of which 446
+# are of several tiles of a block, and 190 earlier ones. Of the other 11 layers the first of the
+# timed tilings takes 1.08 times as long as the fastest (docs/model.md). `uneven`: bytes for a
+# compulsory byte that the compute unit with the most blocks has beside an even share.
+BYTES = {"wavefront": 5.29, "fma": 0.333, "load": 0.365, "copy": 7.42, "convert": 0.227, "line":
+         0.78, "lds": 0.463, "band": 510.0, "serial": 2.33, "block": 606.0, "memory": 1.14,
+         "fill": 0.209, "first": 338.0, "norm": 1.5, "ahead": 943.0, "code": 0.87,
+         "activation": 3.81, "activated": 12.1, "uneven": 0.794}
 # Instructions of a window of four columns and channels, of which neighbours share some; and of a
 # sum that becomes a result of int8.
 _OF_WINDOW, _REQUANTISED = 6, 7
