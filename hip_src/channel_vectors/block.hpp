@@ -147,18 +147,20 @@ struct ChannelBlock : View::template Kernel<T, Results> {
     }
     const int end = least(unit + t::repeat, units(s));
     T *other = lds + buffer;
+    const auto move = [&](int to, T *to_pixels) { unit = to, pixels = to_pixels, place(); };
     DSCORE_ROLLED
     for (bool first = true; unit < end; first = false) {
-      const bool more = unit + 1 < end;
-      T *const at_hand = pixels;
-      unit++, place(), pixels = other;
+      const int at_hand = unit;
+      T *const its_pixels = pixels;
+      move(at_hand + 1, other);
+      const bool more = unit < end;
       start_tile(more);
       if constexpr (Tile::filled)
         if (more) tile.fill_outside(pixels, thread);
-      unit--, place(), pixels = at_hand;
+      move(at_hand, its_pixels);
       take(first);
       __syncthreads();
-      unit++, place(), pixels = other, other = at_hand;
+      move(at_hand + 1, other), other = its_pixels;
     }
   }
 };

@@ -32,16 +32,16 @@ WEIGHTS = {"wavefront": 45.3, "fma": 1.52, "load": 0.155, "copy": 4.96, "convert
            "reduce": 44.3, "serial": 0.767, "block": 1.0, "memory": 0.769, "loaded": 0.581,
            "fill": 0.0, "first": 100.0, "norm": 1.56, "then": 1080.0, "part": 0.3,
            "cluster": 772.0, "cluster_share": 0.322, "ahead": 100.0, "ahead_share": 0.23,
-           "fragment": 0.0, "product": 0.0, "row": 0.0}
+           "fragment": 0.0, "product": 0.0, "row": 0.0, "chain": 0.0}
 # Of 16 bits: fitted, from those on, to every second of 40 layers in float16, D1-D30 at batch 32 and
 # MobileNetV2's at 128: 2,098 timings of random tilings on H200s, 1,352 of them on matrix units, and
 # 400 with clusters (docs/model.md).
-HALVES = {"wavefront": 550.0, "fma": 2.26, "load": 0.0239, "copy": 41.2, "convert": 0.028,
-          "lds": 0.00981, "wait": 209.0, "tile": 1290.0, "band": 276.0, "transfer": 0.0347,
-          "reduce": 2.14, "serial": 0.243, "memory": 0.83, "loaded": 0.531, "fill": 0.001,
-          "first": 1530.0, "norm": 2.21, "then": 1920.0, "part": 0.722, "cluster": 120.0,
-          "cluster_share": 0.435, "ahead": 741.0, "ahead_share": 0.0479, "fragment": 10.1,
-          "product": 7.3, "row": 10.1}
+HALVES = {"wavefront": 421.0, "fma": 0.823, "load": 0.0097, "copy": 13.9, "convert": 0.00949,
+          "lds": 0.0518, "wait": 36.3, "tile": 987.0, "band": 192.0, "transfer": 0.0164,
+          "reduce": 1.25, "serial": 0.726, "memory": 0.302, "loaded": 0.283, "fill": 0.239,
+          "first": 1470.0, "norm": 1.2, "then": 1440.0, "part": 0.533, "cluster": 926.0,
+          "cluster_share": 0.0498, "ahead": 943.0, "ahead_share": 0.191, "fragment": 4.8,
+          "product": 0.409, "row": 12.3, "chain": 0.659}
 
 
 @dataclass(frozen=True)
@@ -127,17 +127,20 @@ def work(case: Case, grids: Count) -> Work:
     units, element = shape.unit_slices, case.problem.spec.element.bytes
     # A tile's first band is waited for, unless another stage's tile is summed meanwhile.
     transfer = weight["transfer"] * element * (shape.tile_x + shape.tile_g) / t.bands
-    waits = transfer + (weight["tile"] + transfer) * (units - 1) / t.stages
+    waits = transfer + (weight["tile"] + transfer) * (units - 1) / t.stages ** 2
     waits = waits + weight["band"] * (t.bands - 1) * units
     then = np.where(t.slices > 1, weight["then"] + weight["part"] * t.slices, 0)
     sums = case.problem.spec.out_channels * case.problem.spec.products
+    # Of a wavefront, for a tile.
+    instructions = (weight["fma"] * np.where(on_units(t), 0, footprint.fmas / units)
+                    + weight["load"] * traffic.reads + weight["copy"] * traffic.copies
+                    + weight["convert"] * traffic.conversions
+                    + weight["fragment"] * traffic.products)
+    products = weight["product"] * traffic.products
+    waits = waits + weight["chain"] * units * (instructions + products)
     return Work(
-        issue=weight["wavefront"]
-        + weight["fma"] * np.where(on_units(t), 0, footprint.fmas)
-        + units * (weight["load"] * traffic.reads + weight["copy"] * traffic.copies
-                   + weight["convert"] * traffic.conversions
-                   + weight["fragment"] * traffic.products) + weight["load"] * traffic.reduction,
-        products=weight["product"] * traffic.products * units,
+        issue=weight["wavefront"] + units * instructions + weight["load"] * traffic.reduction,
+        products=products * units,
         lds=weight["lds"] * (traffic.lds_clocks * units + traffic.reduction),
         lines=0.0, waits=weight["wait"] + waits + weight["reduce"] * traffic.reduction,
         fill_bytes=weight["fill"] * footprint.lds_bytes,
