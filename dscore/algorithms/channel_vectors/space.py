@@ -29,6 +29,7 @@ from dscore.algorithms.early_start import with_ahead
 from dscore.algorithms.row_reuse.view import Axis, view_of
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
+from dscore.ops import compulsory_bytes
 from dscore.ops.quantised import table_bytes
 
 _THREAD_H, _THREAD_W = (1, 2, 4, 7, 8, 14, 28), (1, 2, 4, 7)
@@ -43,8 +44,11 @@ _MOST_BESIDE, _MOST_BESIDE_UNITS = 1.34, 1.8
 # Of blocks that take several tiles: how many of these at most, and of the blocks on a compute unit;
 # the share of the blocks that fill the device at least; what they could take, over the tiles that
 # there are; their threads and bands.
-_MOST_REPEATED, _MOST_RESIDENT, _LEAST_FILLED, _MOST_LEFT_OVER = 4, 4, 0.83, 1.02
+_MOST_REPEATED, _MOST_RESIDENT, _LEAST_FILLED, _MOST_LEFT_OVER = 8, 4, 0.83, 1.02
 _LEAST_REPEATED_THREADS, _MOST_REPEATED_BANDS = 96, 2
+# Seconds that the operands take to move, at least: smaller layers gained some when they followed
+# themselves, but took up to half as long again in networks (docs/networks.md).
+_LEAST_MOVING_SECONDS = 2e-6
 # Wavefronts over the channels, and segments of columns, of matrix units.
 WAVES_C, SEGMENTS = (1, 2, 3, 4, 6, 8), (1, 2, 4, 7, 14)
 
@@ -64,7 +68,9 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         columns = concatenate(columns, _on_units(problem, axes, device))
     columns = _banded(columns, problem, device)
     columns = with_ahead(columns, grid_size(problem, columns), device)
-    if problem.spec.element.exact and device.asynchronous_copies:
+    moving_seconds = compulsory_bytes(problem) / device.bandwidth
+    if (problem.spec.element.exact and device.asynchronous_copies
+            and moving_seconds >= _LEAST_MOVING_SECONDS):
         columns = concatenate(columns, _repeated(columns, problem, device))
     return columns
 
