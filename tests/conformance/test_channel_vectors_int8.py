@@ -95,11 +95,11 @@ FAULTS = {
     "the next tile's padding left out": (
         PLANS[10], "channel_vectors/block.hpp", "if (more) tile.fill_outside(pixels, thread);", ""),
     "the next tile in the same buffer": (
-        PLANS[10], "channel_vectors/block.hpp", "place(), pixels = other;\n      start_tile",
-        "place();\n      start_tile"),
+        PLANS[11], "channel_vectors/block.hpp", "move(at_hand + 1, other);\n      const bool more",
+        "move(at_hand + 1, pixels);\n      const bool more"),
     "the next tile of the same rows": (
-        PLANS[11], "channel_vectors/block.hpp", "unit--, place(), pixels = at_hand;",
-        "place(), pixels = at_hand;"),
+        PLANS[11], "channel_vectors/block.hpp", "move(at_hand, its_pixels);",
+        "move(at_hand + 1, its_pixels);"),
     "no barrier between two tiles": (
         PLANS[11], "channel_vectors/block.hpp", "take(first);\n      __syncthreads();",
         "take(first);"),
