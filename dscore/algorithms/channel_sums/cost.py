@@ -20,11 +20,12 @@ SECTOR_BYTES = 32
 
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
 # weights are); `tile`: what a block waits for each time it takes one, `transfer` for each of its
-# bytes of a band, `band` for each other one; `reduce`: for the sums of its threads; `fragment`: of
-# each product on matrix units beside these; `row`: bytes for each pixel of a tile, whose channels
-# lie apart from those of the next; `then`: from its end to that of the launch which adds the
-# slices, `part` for each; `cluster`: for the sums of its blocks; `ahead`: what working ahead saves,
-# `ahead_share`: of the time of moving all operands once, what it costs.
+# bytes of a band, both over the stages to the power of `overlap`; `band` for each other band;
+# `reduce`: for the sums of its threads; `chain`: of the instructions of a wavefront, which follow
+# one another; `fragment`: of each product on matrix units beside these; `row`: bytes for each pixel
+# of a tile, whose channels lie apart from those of the next; `then`: from its end to that of the
+# launch which adds the slices, `part` for each; `cluster`: for the sums of its blocks; `ahead`:
+# what working ahead saves, `ahead_share`: of the time of moving all operands once, what it costs.
 # They were fitted to 260 timings of D1-D30 in float16 at batch 32 on one NVIDIA H200, few, of
 # selections by earlier fits; there are none of matrix units in float32.
 WEIGHTS = {"wavefront": 45.3, "fma": 1.52, "load": 0.155, "copy": 4.96, "convert": 1.46,
@@ -32,16 +33,16 @@ WEIGHTS = {"wavefront": 45.3, "fma": 1.52, "load": 0.155, "copy": 4.96, "convert
            "reduce": 44.3, "serial": 0.767, "block": 1.0, "memory": 0.769, "loaded": 0.581,
            "fill": 0.0, "first": 100.0, "norm": 1.56, "then": 1080.0, "part": 0.3,
            "cluster": 772.0, "cluster_share": 0.322, "ahead": 100.0, "ahead_share": 0.23,
-           "fragment": 0.0, "product": 0.0, "row": 0.0, "chain": 0.0}
+           "fragment": 0.0, "product": 0.0, "row": 0.0, "chain": 0.0, "overlap": 1.0}
 # Of 16 bits: fitted, from those on, to every second of 40 layers in float16, D1-D30 at batch 32 and
-# MobileNetV2's at 128: 2,098 timings of random tilings on H200s, 1,352 of them on matrix units, and
-# 400 with clusters (docs/model.md).
+# MobileNetV2's at 128, of which there are 2,924 timings of mostly random tilings on H200s, 1,518 of
+# them on matrix units, and 1,091 with clusters (docs/model.md).
 HALVES = {"wavefront": 421.0, "fma": 0.823, "load": 0.0097, "copy": 13.9, "convert": 0.00949,
           "lds": 0.0518, "wait": 36.3, "tile": 987.0, "band": 192.0, "transfer": 0.0164,
           "reduce": 1.25, "serial": 0.726, "memory": 0.302, "loaded": 0.283, "fill": 0.239,
           "first": 1470.0, "norm": 1.2, "then": 1440.0, "part": 0.533, "cluster": 926.0,
           "cluster_share": 0.0498, "ahead": 943.0, "ahead_share": 0.191, "fragment": 4.8,
-          "product": 0.409, "row": 12.3, "chain": 0.659}
+          "product": 0.409, "row": 12.3, "chain": 0.659, "overlap": 2.0}
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def work(case: Case, grids: Count) -> Work:
     units, element = shape.unit_slices, case.problem.spec.element.bytes
     # A tile's first band is waited for, unless another stage's tile is summed meanwhile.
     transfer = weight["transfer"] * element * (shape.tile_x + shape.tile_g) / t.bands
-    waits = transfer + (weight["tile"] + transfer) * (units - 1) / t.stages ** 2
+    waits = transfer + (weight["tile"] + transfer) * (units - 1) / t.stages ** weight["overlap"]
     waits = waits + weight["band"] * (t.bands - 1) * units
     then = np.where(t.slices > 1, weight["then"] + weight["part"] * t.slices, 0)
     sums = case.problem.spec.out_channels * case.problem.spec.products
