@@ -77,7 +77,7 @@ struct ChannelBlock : View::template Kernel<T, Results> {
 
   const Shape &s;
   const T *w, *images;
-  T *out, *lds, *pixels;  // of the tile at hand, in LDS
+  T *out, *lds, *pixels, *other;  // of LDS: the tile at hand, and where the next one comes
   int thread, first_channel, unit, image, top, left;
   Tile tile;
 
@@ -97,6 +97,7 @@ struct ChannelBlock : View::template Kernel<T, Results> {
     tile.channel = first_channel / t::multiplier;
     place();
     pixels = lds = block_lds<T, lds_elements>();
+    other = lds + filters_at - buffer;
     if constexpr (t::ahead) {
       tile.prefetch(thread);
       prefetch_filters();
@@ -109,6 +110,8 @@ struct ChannelBlock : View::template Kernel<T, Results> {
     tile.image = images + image * (tile.height * tile.width * tile.channels);
     tile.row = Rows::step(top) + Rows::first(s.pad_top);
   }
+  // Whether it is one of the block's behind its first.
+  __device__ bool is_next(int of) const { return of % t::repeat != 0 && of < units(s); }
 
   // Of the filters what fills whole vectors, where these begin with one.
   __device__ void prefetch_filters() const {
@@ -138,30 +141,24 @@ struct ChannelBlock : View::template Kernel<T, Results> {
     wait_copies_but<behind + t::bands - 1>(behind + t::bands - 1 - band);
     __syncthreads();
   }
-  // Calls take(whether it is the first) for the block's tiles, while the next one is on its way.
-  template <class Take>
-  __device__ void each_tile(Take take) {
-    if constexpr (t::repeat == 1) {
-      take(true);
-      return;
-    }
-    const int end = least(unit + t::repeat, units(s));
-    T *other = lds + buffer;
-    const auto move = [&](int to, T *to_pixels) { unit = to, pixels = to_pixels, place(); };
-    DSCORE_ROLLED
-    for (bool first = true; unit < end; first = false) {
-      const int at_hand = unit;
-      T *const its_pixels = pixels;
-      move(at_hand + 1, other);
-      const bool more = unit < end;
-      start_tile(more);
-      if constexpr (Tile::filled)
-        if (more) tile.fill_outside(pixels, thread);
-      move(at_hand, its_pixels);
-      take(first);
-      __syncthreads();
-      move(at_hand + 1, other), other = its_pixels;
-    }
+  // Of a block that takes several tiles: starts the load of the next one, before the one at hand is
+  // worked on; goes to the next one, if there is one, and says so.
+  __device__ void start_next() {
+    if constexpr (t::repeat == 1) return;
+    ChannelBlock next = *this;
+    next.unit++, next.pixels = other, next.place();
+    const bool there = is_next(next.unit);
+    next.start_tile(there);
+    if constexpr (Tile::filled)
+      if (there) next.tile.fill_outside(next.pixels, thread);
+  }
+  __device__ bool go_to_next() {
+    if constexpr (t::repeat == 1) return false;
+    __syncthreads();
+    T *const free = pixels;
+    const bool there = is_next(unit + 1);
+    unit++, pixels = other, other = free, place();
+    return there;
   }
 };
 

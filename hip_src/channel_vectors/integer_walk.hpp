@@ -235,16 +235,23 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
                          out_column < Images::out_width(s);
     if (present) load_channels(args);  // while the tile is on its way
     tile.fill_outside(lds, thread);
-    Block::each_tile([&](bool first_tile) {
+    bool first_tile = true;
+    DSCORE_ROLLED
+    do {
+      Block::start_next();
       if (t::repeat > 1) place_lane();
       const bool live = present && out_row < Images::out_height(s);
       DSCORE_UNROLL
       for (int band = 0; band < t::bands; band++) {
         Block::wait_for(band);
-        if (band == 0 && first_tile && (live || (t::repeat > 1 && present))) begin(zero);
-        if (live) walk(band, args, points);
+        // A lane without rows in the first tile may have some in the next.
+        if (t::repeat > 1 && band == 0 && first_tile && present) begin(zero);
+        if (!live) continue;
+        if (t::repeat == 1 && band == 0) begin(zero);
+        walk(band, args, points);
       }
-    });
+      first_tile = false;
+    } while (Block::go_to_next());
   }
   __device__ void begin(int32_t zero) {
     load_taps();

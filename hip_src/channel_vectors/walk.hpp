@@ -137,16 +137,23 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     DSCORE_UNROLL
     for (int v = 0; v < t::vector; v++)
       biases[v] = Results::bias_of(args, least(channel + v, s.out_channels - 1));
-    Block::each_tile([&](bool first_tile) {
+    bool first_tile = true;
+    DSCORE_ROLLED
+    do {
+      Block::start_next();
       if (t::repeat > 1) place_lane();
       const bool live = present && out_row < Images::out_height(s);
       DSCORE_UNROLL
       for (int band = 0; band < t::bands; band++) {
         Block::wait_for(band);
-        if (band == 0 && first_tile && (live || (t::repeat > 1 && present))) load_taps();
-        if (live) walk(band, args, biases);
+        // A lane without rows in the first tile may have some in the next.
+        if (t::repeat > 1 && band == 0 && first_tile && present) load_taps();
+        if (!live) continue;
+        if (t::repeat == 1 && band == 0) load_taps();
+        walk(band, args, biases);
       }
-    });
+      first_tile = false;
+    } while (Block::go_to_next());
   }
 };
 

@@ -103,7 +103,7 @@ FAULTS = {
     "bands not waited for": (WALK, BLOCK, BAND, "", "WRONG"),
     "missing barrier after a band": (WALK, BLOCK, BAND + BARRIER, BAND, "WRONG"),
     "a tile too many": (
-        REPEATED, BLOCK, "least(unit + t::repeat, units(s))", "unit + t::repeat",
+        REPEATED, BLOCK, "of % t::repeat != 0 && of < units(s)", "of % t::repeat != 0",
         "wrote outside its output"),
     "rows of the next strip not loaded": (
         WALK, TILE, "strip == Strips - 1 ? Walked : least(Walked, Step)", "least(Walked, Step)",

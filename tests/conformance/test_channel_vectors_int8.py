@@ -93,16 +93,17 @@ FAULTS = {
     "half of a table": (
         PLANS[9], "support/requantised.hpp", "at < table_entries;", "at < table_entries / 2;"),
     "the next tile's padding left out": (
-        PLANS[10], "channel_vectors/block.hpp", "if (more) tile.fill_outside(pixels, thread);", ""),
+        PLANS[10], "channel_vectors/block.hpp",
+        "if (there) next.tile.fill_outside(next.pixels, thread);", ";"),
     "the next tile in the same buffer": (
-        PLANS[11], "channel_vectors/block.hpp", "move(at_hand + 1, other);\n      const bool more",
-        "move(at_hand + 1, pixels);\n      const bool more"),
+        PLANS[11], "channel_vectors/block.hpp", "next.unit++, next.pixels = other, next.place();",
+        "next.unit++, next.place();"),
     "the next tile of the same rows": (
-        PLANS[11], "channel_vectors/block.hpp", "move(at_hand, its_pixels);",
-        "move(at_hand + 1, its_pixels);"),
+        PLANS[11], "channel_vectors/block.hpp", "next.unit++, next.pixels = other, next.place();",
+        "next.pixels = other, next.place(), next.unit++;"),
     "no barrier between two tiles": (
-        PLANS[11], "channel_vectors/block.hpp", "take(first);\n      __syncthreads();",
-        "take(first);"),
+        PLANS[11], "channel_vectors/block.hpp", "return false;\n    __syncthreads();",
+        "return false;"),
     "half away from zero": (
         PLANS[5], "support/integers.hpp", "(value + beside) - (beside - integer)",
         "__builtin_roundf(value) + integer"),
