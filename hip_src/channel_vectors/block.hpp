@@ -141,6 +141,14 @@ struct ChannelBlock : View::template Kernel<T, Results> {
     wait_copies_but<behind + t::bands - 1>(behind + t::bands - 1 - band);
     __syncthreads();
   }
+  // Calls take(band) for each band that has come, which it knows as a constant: compilers do not
+  // unroll a loop over that many instructions, and keep arrays in memory then.
+  template <int Band = 0, class Take>
+  __device__ void each_band(const Take &take) const {
+    wait_for(Band);
+    take(std::integral_constant<int, Band>{});
+    if constexpr (Band + 1 < t::bands) each_band<Band + 1>(take);
+  }
   // Of a block that takes several tiles: starts the load of the next one, before the one at hand is
   // worked on; goes to the next one, if there is one, and says so.
   __device__ void start_next() {

@@ -116,9 +116,10 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   }
 
   // Rows of a band, which have come, into all the written rows that their taps connect them with.
-  __device__ void walk(int band, const Arguments &args, const float *biases) {
+  template <int Band>
+  __device__ void walk(const Arguments &args, const float *biases) {
     DSCORE_UNROLL
-    for (int i = band * Tile::band_rows; i < least(rows, (band + 1) * Tile::band_rows); i++) {
+    for (int i = Band * Tile::band_rows; i < least(rows, (Band + 1) * Tile::band_rows); i++) {
       read_row(i);
       add_row(i);
       DSCORE_UNROLL
@@ -143,15 +144,14 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
       Block::start_next();
       if (t::repeat > 1) place_lane();
       const bool live = present && out_row < Images::out_height(s);
-      DSCORE_UNROLL
-      for (int band = 0; band < t::bands; band++) {
-        Block::wait_for(band);
+      Block::each_band([&](auto constant) {
+        constexpr int band = decltype(constant)::value;
         // A lane without rows in the first tile may have some in the next.
         if (t::repeat > 1 && band == 0 && first_tile && present) load_taps();
-        if (!live) continue;
+        if (!live) return;
         if (t::repeat == 1 && band == 0) load_taps();
-        walk(band, args, biases);
-      }
+        this->template walk<band>(args, biases);
+      });
       first_tile = false;
     } while (Block::go_to_next());
   }
