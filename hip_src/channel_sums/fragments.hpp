@@ -162,34 +162,30 @@ struct SummingFragments : ChannelSumsBlock<T, Tiling, Layer, Shape_> {
   template <bool Masked>
   __device__ void take_two(const T *from, int step, int of_phase, int g, int end) {
     const int first = 2 * step * stride + of_phase;
-    const bool both = first + stride < rows;
-    const T *const at = from + twos_at + 2 * g * L::dilation_w * t::pitch_x +
-                        (first - (both ? 0 : lane / 16 * stride)) * tile_w * t::pitch_x;
-    DSCORE_UNROLL
-    for (int q = 0; q < groups; q++) {
-      FragmentA<T> a;
-      read_matrices<4, true>(a.words, at + q * 8);
-      if constexpr (Masked) mask(a);
-      DSCORE_UNROLL
-      for (int f = 0; f < L::kernel_h; f++)
-        if (meets(step, f, of_phase)) multiply(pair_of(f, 2 * g), q, a, step, f, end);
-    }
+    const int row = first + back(first, lane / 16 * stride, 0, stride, rows);
+    take_fragments<Masked, 1>(from + twos_at + (row * tile_w + 2 * g * L::dilation_w) * t::pitch_x,
+                              step, of_phase, 2 * g, end);
   }
   // Two rows of x, and the two that lie under the same rows of the gradient by the next filter row,
   // under the last filter column.
   template <bool Masked>
   __device__ void take_left(const T *from, int step, int of_phase, int end) {
     const int first = 2 * step * stride + of_phase;
-    const T *const at = from + left_from + (first + back(first, left_beside(), 0, stride + dilation,
-                                                         rows)) * tile_w * t::pitch_x;
+    const int row = first + back(first, left_beside(), 0, stride + dilation, rows);
+    take_fragments<Masked, 2>(from + left_from + row * tile_w * t::pitch_x, step, of_phase,
+                              2 * twos, end);
+  }
+  // What lies there, for every so many of the filter rows that meet it under filter column g.
+  template <bool Masked, int Every>
+  __device__ void take_fragments(const T *at, int step, int of_phase, int g, int end) {
     DSCORE_UNROLL
     for (int q = 0; q < groups; q++) {
       FragmentA<T> a;
       read_matrices<4, true>(a.words, at + q * 8);
       if constexpr (Masked) mask(a);
       DSCORE_UNROLL
-      for (int f = 0; f < L::kernel_h; f += 2)
-        if (meets(step, f, of_phase)) multiply(pair_of(f, 2 * twos), q, a, step, f, end);
+      for (int f = 0; f < L::kernel_h; f += Every)
+        if (meets(step, f, of_phase)) multiply(pair_of(f, g), q, a, step, f, end);
     }
   }
   __device__ void mask(FragmentA<T> &a) const {

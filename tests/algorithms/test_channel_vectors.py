@@ -124,9 +124,20 @@ def test_blocks_of_several_tiles_are_tried_of_int8_and_fill_the_device_once():
         count = -(-blocks // H200.compute_units)
         assert count * H200.compute_units * 0.83 <= blocks
         assert count * case_of(space.problem, H200, tiling).use.lds_bytes <= H200.lds_bytes_per_cu
-    for other, device in (("", H200), ("float16_", H200), ("int8_", GFX906)):
-        space = solve(parse_problem(token.format(other)), device, algorithm="channel_vectors")
+    small = "n32c576h14w14_o576k3p1g576_int8_nhwc"  # which took longer by them in networks
+    for other, device in ((small, H200), (token.format(""), H200),
+                          (token.format("float16_"), H200), (token.format("int8_"), GFX906)):
+        space = solve(parse_problem(other), device, algorithm="channel_vectors")
         assert set(space.case.tiling.repeat) == {1}
+
+
+@pytest.mark.parametrize(("token", "device", "arithmetics"), [
+    ("_float16", H200, {"plain", "matrix16"}), ("_bfloat16", H200, {"plain", "matrix16"}),
+    ("", H200, {"plain"}), ("_float16", GFX906, {"plain"})])
+def test_weight_gradients_of_16_bits_are_tried_on_nvidias_matrix_units(token, device, arithmetics):
+    problem = parse_problem(f"weight_gradient_n8c144h28w28_o144k5p2g144{token}_nhwc")
+    space = solve(problem, device, algorithm="channel_sums")
+    assert set(space.case.tiling.arithmetic) == arithmetics
 
 
 @pytest.mark.parametrize("device", ["gfx908", "gfx90a", "gfx942"])

@@ -136,6 +136,14 @@ def test_machine_code_is_exact_and_has_dot_products():
         assert dots >= plan.tiling.vector * plan.tiling.thread_h * plan.tiling.thread_w * 3
 
 
+@needs_hip
+def test_bands_of_many_instructions_leave_no_array_in_memory():
+    """In a loop over bands hipcc kept 672 bytes of a lane in scratch memory, which is refused."""
+    token = "n1c1h11w1_o2k5x3s2p0x0x3x3d2x1_int8_outfloat16_nhwc_bias"
+    accuracy = check_plan(Gfx906Backend(), planned(token, 8, 7, 4, 2, 1, 1, 3, device="z100sm"), 0)
+    assert accuracy.ok, accuracy
+
+
 @pytest.mark.parametrize(("code", "plan"), [
     ("E-WORD", planned("n1c16h7w7_o16k3p1g16_int8_nhwc", 2, 8, 2, 2, 2, 2)),
     ("E-MATRIX", planned("n1c16h7w7_o16k3p1g16_int8_nhwc", 8, 1, 2, 8, 2, 2,
