@@ -68,7 +68,7 @@ class CostColumns:
 
 def cost(case: Case, block_n: Count) -> CostColumns:
     """The estimate for *case* with *block_n* blocks resident on each CU."""
-    device, footprint, cus = case.device, case.footprint, _filled_units(case)
+    device, footprint, cus = case.device, case.footprint, case.filled_units
     grids = footprint.blocks / (block_n * cus)
     rounds = ceil_div(footprint.blocks, block_n * cus)
     # In the last round, and in small grids, a CU holds only its share of the blocks.
@@ -86,14 +86,6 @@ def cost(case: Case, block_n: Count) -> CostColumns:
     return CostColumns(launch + overlapped, bound, rounds,
                        resident * footprint.waves / device.waves_per_cu,
                        footprint.fmas / footprint.operand_loads)
-
-
-def _filled_units(case: Case) -> Count:
-    """CUs that hold blocks: of a cluster's, which lie together, not always all."""
-    cluster = np.asarray(getattr(case.tiling, "cluster", 1))
-    blocks, index = np.unique(cluster, return_inverse=True)
-    units: Count = np.array([case.device.cluster_units(int(count)) for count in blocks])
-    return units[index].reshape(cluster.shape)
 
 
 def _stacked(*parts: Any) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from dscore.algorithms.gemm import space as gemm
 from dscore.algorithms.row_reuse import space as row_reuse
 from dscore.algorithms.row_reuse.tiling import blocks
 from dscore.algorithms.split_k import space as split_k
+from dscore.algorithms.warpgroup_gemm import space as warpgroup_gemm
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.solving.solver import solve
@@ -137,6 +138,22 @@ def test_no_tile_of_row_reuse_is_twice_the_output(token):
             assert row["planes"] < 2 * problem.batch * problem.spec.out_channels
             assert threads <= 512
             assert threads >= 0.75 * lanes
+
+
+@pytest.mark.parametrize("layer", ["P7", "P16", "P28"])
+def test_parts_of_a_weight_gradient_fill_one_or_two_places_of_each_compute_unit(layer):
+    problem = catalog.find(f"weight_gradient:{layer}_float16_nhwc", 32)[0].problem
+    counts = set()
+    for row in rows_of(warpgroup_gemm.columns_of(problem, H200)):
+        tiles = (ceil(problem.spec.out_channels / row["tile_m"])
+                 * ceil(problem.spec.in_channels / row["tile_n"]))
+        shares = row["parts"] * row["cluster"]
+        counts.add(tiles * shares)
+        if row["parts"].bit_count() > 1:  # those that are made to fill; none is without a step
+            steps = ceil(problem.batch * problem.out_height * problem.out_width / row["step"])
+            assert (shares - 1) * ceil(steps / shares) < steps
+    for places in (H200.compute_units, 2 * H200.compute_units):
+        assert max(count for count in counts if count <= places) > 0.95 * places
 
 
 # How many tilings each algorithm tries, and the sum of all their numbers: what a change of an axis

@@ -18,13 +18,13 @@ from dscore.ops import compulsory_bytes
 # pair of results; `step` and `tile`: of the end of either; `column`: of a block, for a column of a
 # tile's results; `sum_launch`: of the kernel that adds parts, `part` bytes for a byte of them;
 # `cluster`, an estimate, of the barriers of a cluster, as depthwise kernels have it, and `untimed`
-# keeps the model from clusters, which were the fastest on 5 of 33 layers; `activation`, of two
-# results by silu or sigmoid, by which 53 timings with silu are right in the mean; `ragged`, an
-# estimate, those of results whose boxes begin within sectors; `odd`: of results that leave as a
-# span; `once`, for a column of a block that has one tile, and for each of its warpgroups: nothing
-# else is under way as it makes its results. `boxed` and `within` are bytes for a row of a box, and
-# for one that begins within a sector; `crowded`, for a byte of the problem, where blocks lie
-# unevenly.
+# keeps the model from clusters but for weight gradients: of other layers two of ten were fastest by
+# one; `activation`, of two results by silu or sigmoid, by which 53 timings with silu are right in
+# the mean; `ragged`, an estimate, those of results whose boxes begin within sectors; `odd`: of
+# results that leave as a span; `once`, for a column of a block that has one tile, and for each of
+# its warpgroups: nothing else is under way as it makes its results. `boxed` and `within` are bytes
+# for a row of a box, and for one that begins within a sector; `crowded`, for a byte of the problem,
+# where blocks lie unevenly.
 # `product`, `copy`, `tile`, `wait`, `serial`, `block`, `memory`, `loaded`, `fill`, `odd`, `boxed`,
 # `within`, `column`, `crowded` and `once` were fitted to every second layer of 1,964 timings in
 # float16 on an H200 and on H100s: of P1-P45 at batches 8, 32 and 64, of layers with rows of 32 to
@@ -36,13 +36,18 @@ WEIGHTS = {"wavefront": 0.5, "product": 3.62, "lds": 0.0268, "step": 0.164, "cop
            "loaded": 0.162, "first": 0.324, "norm": 1.7, "fill": 0.113, "sum_launch": 3780.0,
            "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "activation": 27.0, "ragged": 1.0,
            "odd": 1140.0, "boxed": 3.81, "within": 171.0, "column": 1.37, "crowded": 0.533,
-           "once": 4.48, "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0}
-# Of the weight gradient, fitted to 256 timings in float16 of P1-P45 at batch 32: `within` and
-# `straddled` are bytes for a row of a box that begins within a sector, or lies in two lines.
-WEIGHT_GRADIENT = {"copy": 43.3, "product": 2.14, "wait": 553.0, "loaded": 0.205, "fill": 0.412,
-                   "sum_launch": 1780.0, "part": 1.1, "block": 3160.0, "memory": 1.28,
-                   "within": 63.3, "straddled": 27.5, "odd": 500.0, "column": 0.0, "crowded": 0.0,
-                   "serial": 0.854, "once": 0.0}
+           "once": 4.48, "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0,
+           "brought": 0.0, "handed": 0.0, "doubled": 0.0}
+# Of the weight gradient, fitted to every second of 108 layers, 3,572 timings of mostly random
+# tilings in float16 on two H200s: P1-P45 at batch 32, some of them at 8, 64 and 128. `brought` and
+# `handed`: for a byte of operands, or of sums of a cluster's other blocks, that comes to a compute
+# unit; `doubled`: for each doubling of a cluster; `within` and `straddled` are bytes for a row of a
+# box that begins within a sector, or lies in two lines.
+WEIGHT_GRADIENT = {"copy": 3.12, "product": 5.89, "wait": 1100.0, "loaded": 0.0, "fill": 0.133,
+                   "sum_launch": 2540.0, "part": 1.68, "block": 44.4, "memory": 0.858,
+                   "within": 69.7, "straddled": 19.9, "odd": 500.0, "column": 0.3, "crowded": 0.0,
+                   "serial": 0.0, "once": 0.0, "first": 0.0, "norm": 1.5, "cluster": 653.0,
+                   "doubled": 399.0, "untimed": 0.0, "brought": 0.0117, "handed": 0.0768}
 # Of int8, whose results take instructions that those of floats do not: fitted to every second
 # of 212 layers, 1,922 timings on H200s of P1-P45 at batches 1 to 64 and of layers with biases,
 # residuals, tables or scales.
@@ -97,6 +102,9 @@ def work(case: Case, grids: Count) -> Work:
         + weight["sum_launch"] * shared + weight["odd"] * whole
         + weight["rows"] * by_rows * (t.repeat - 1) * _beside(case, grids)
         + weight["once"] * alone * (t.repeat == 1) * shape.groups * t.tile_n
+        + _of_unit(case, grids) * (weight["brought"] * loads / footprint.blocks
+                                        + weight["handed"] * shape.handed_bytes)
+        + weight["doubled"] * np.log2(t.cluster)
         + (weight["cluster"] + weight["untimed"]) * (t.cluster > 1),
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
                                      + bytes_ * t.tile_m * t.tile_n),
@@ -109,6 +117,11 @@ def _beside(case: Case, grids: Count) -> Count:
     """Blocks of a compute unit beside the first."""
     units = case.device.compute_units
     return np.maximum(case.footprint.blocks / (units * np.maximum(np.ceil(grids), 1)) - 1, 0)
+
+
+def _of_unit(case: Case, grids: Count) -> Count:
+    """Blocks that the compute unit with the most of them has at a time."""
+    return np.ceil(case.footprint.blocks / (case.filled_units * np.maximum(np.ceil(grids), 1)))
 
 
 def _crowded(case: Case, grids: Count) -> Count:

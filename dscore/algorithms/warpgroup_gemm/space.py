@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from dscore.algorithms.columns import ceil_div, distinct, grid, powers_of_two, select
+from dscore.algorithms.columns import Count, ceil_div, distinct, grid, powers_of_two, select
 from dscore.algorithms.gemm_universal.tiling import sizes_of
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS, row_of
 from dscore.core.device import Device
@@ -23,14 +23,15 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     """Blocks of up to four warpgroups, none of which lies wholly past the result.
 
     Blocks take one tile of rows, or as many as leave a few blocks for each compute unit. They share
-    the summed pixels of a weight gradient where tiles leave compute units idle; there the blocks of
-    a cluster share the steps of any operation, too.
+    the summed pixels of a weight gradient where tiles leave compute units idle, by powers of two,
+    or so that they fill one or two places of each compute unit; there the blocks of a cluster share
+    the steps of any operation, too.
     """
     sizes, row = sizes_of(problem), row_of(problem)
     axes = {"tile_m": _TILE_M, "tile_n": _columns(problem), "step": (row, 2 * row, 4 * row),
             "stages": _STAGES}
     if problem.operation == "weight_gradient":
-        axes |= {"resident": (0,), "kept": (0,), "parts": _PARTS}
+        axes |= {"resident": range(_MOST_SHARES + 1), "kept": (0,), "parts": _PARTS}
     else:
         axes |= {"resident": (0, *_RESIDENT), "kept": (0, 1), "parts": (1,)}
     spans = sizes.along_a and not problem.spec.scaled
@@ -39,20 +40,25 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     steps = ceil_div(sizes.k, c.step)
     tiles = ceil_div(sizes.m, c.tile_m) * ceil_div(sizes.n, c.tile_n)
     units = device.compute_units
-    repeat = np.where(c.resident == 0, 1, ceil_div(tiles, np.maximum(c.resident, 1) * units))
+    sums_pixels = problem.operation == "weight_gradient"
+    aimed = c.resident > 0
+    repeat = np.where(aimed & (not sums_pixels),
+                      ceil_div(tiles, np.maximum(c.resident, 1) * units), 1)
+    parts = np.where(aimed & sums_pixels, _filling(tiles * c.cluster, steps, c.resident * units),
+                     c.parts)
     keep = (c.tile_m - sizes.m < ROWS) & (c.step - sizes.k < row)
     if problem.spec.scaled and problem.spec.element.exact:
         keep &= c.step == row  # lanes scale byte by byte, and have no registers for more
     keep &= (c.spans == 0) | ((steps == 1) & (c.cluster == 1))
     # Longer steps than two rows of LDS are spans', which have all elements.
     keep &= (c.step <= 2 * row) | ((c.spans == 1) & (sizes.k > 2 * row))
-    keep &= (c.resident == 0) | (repeat > 1)
+    keep &= ~aimed | (repeat > 1) | (sums_pixels & (c.parts == 1))
     keep &= (c.kept == 0) | (repeat > 1)
     keep &= (c.kept == 1) | (repeat == 1) | (steps > 1)  # one step takes no more LDS if it stays
-    shares = c.parts * c.cluster
+    shares = parts * c.cluster
     keep &= c.stages <= np.maximum(2, ceil_div(steps, shares) * repeat + 1)
     keep &= (shares == 1) | ((tiles * shares <= _MOST_SHARES * units) & (shares <= steps))
-    keep &= (c.cluster == 1) | ((c.resident == 0) & (tiles * c.parts < units)
+    keep &= (c.cluster == 1) | ((repeat == 1) & (tiles * parts < units)
                                 & ((shares - 1) * ceil_div(steps, shares) < steps))
     # A step longer than all the summed elements is there for those that are fewer than a row.
     if not keep.any():
@@ -60,10 +66,21 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         keep &= c.spans == 0
     columns = SimpleNamespace(
         tile_m=c.tile_m, tile_n=c.tile_n, step=c.step, stages=c.stages, repeat=repeat, kept=c.kept,
-        parts=c.parts, cluster=c.cluster, spans=c.spans)
+        parts=parts, cluster=c.cluster, spans=c.spans)
     chosen = distinct(select(columns, keep))
     chosen.kept, chosen.spans = chosen.kept == 1, chosen.spans == 1
     return chosen
+
+
+def _filling(blocks: Count, steps: Count, places: Count) -> Count:
+    """Parts of the summed pixels by which so many *blocks* come closest to filling the *places*,
+    none of which is without a step.
+
+    >>> int(_filling(9, 98, 132)), int(_filling(9, 12, 132)), int(_filling(200, 12, 132))
+    (14, 12, 1)
+    """
+    wanted = np.clip(places // blocks, 1, steps)
+    return ceil_div(steps, ceil_div(steps, wanted))
 
 
 def _columns(problem: ConvProblem) -> list[int]:
