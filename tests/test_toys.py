@@ -40,7 +40,7 @@ needs_compiler = pytest.mark.skipif(EmulatedBackend().missing() is not None,
 # Kernels that assert that a vector of 16 bytes holds four elements, or that these are of 16 bits or
 # float32, of which matrix units take parts.
 BY_FOURS = {"image_gemm", "implicit_gemm_universal", "implicit_warpgroup", "plane_gemm", "stem",
-            "warpgroup_gemm", "warpgroup_tf32"}
+            "stem_sums", "warpgroup_gemm", "warpgroup_tf32"}
 
 @pytest.fixture
 def float64(monkeypatch):

@@ -38,6 +38,7 @@ _REGISTRY: dict[str, str] = {
     "implicit_warpgroup": "dscore.algorithms.implicit_warpgroup:ImplicitWarpgroup",
     "implicit_gemm": "dscore.algorithms.implicit_gemm:ImplicitGemm",
     "stem": "dscore.algorithms.stem:Stem",
+    "stem_sums": "dscore.algorithms.stem_sums:StemSums",
     "implicit_gemm_universal":
         "dscore.algorithms.implicit_gemm_universal:ImplicitGemmUniversal",
     "direct": "dscore.algorithms.direct:Direct",

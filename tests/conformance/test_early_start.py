@@ -30,6 +30,7 @@ CASES = {
     "implicit_gemm": ("n1c16h8w8_o16k3p1",), "implicit_warpgroup": ("n1c32h8w8_o32k3p1",),
     "implicit_gemm_universal": ("n1c16h8w8_o16k3p1_float16_nhwc", "n1c16h8w8_o16k3p1_int8_nhwc"),
     "stem": ("n1c3h8w8_o16k3p1_float16_nhwc_bias", "n1c3h8w8_o16k3p1_int8_nhwc_bias"),
+    "stem_sums": ("weight_gradient_n2c3h8w8_o16k3p1_float16_nhwc",),
     "winograd": ("n1c16h8w8_o16k3p1_winograd",),
     "direct": ("n1c4h5w5_o4k3p1g2", "n1c4h5w5_o4k3p1g2_int8")}
 

@@ -49,7 +49,7 @@ def _drawn(device: Device, random: Random) -> Iterator[Plan]:
 
 def _problem(random: Random, name: str, operation: str) -> ConvProblem:
     """A layer of the papers in half of the cases, else any that the algorithm may run."""
-    if name not in ("direct", "stem") and random.random() < 0.5:
+    if name not in ("direct", "stem", "stem_sums") and random.random() < 0.5:
         layer = random.choice(LAYERS)
         return replace(layer, operation=operation,
                        spec=replace(layer.spec, **_type_and_layout(random, name)))
@@ -62,7 +62,7 @@ def _problem(random: Random, name: str, operation: str) -> ConvProblem:
 
 def _type_and_layout(random: Random, name: str) -> dict[str, Any]:
     """Element type and layout of a layer; float32 but for algorithms that are for others."""
-    if name in ("image_gemm", "plane_gemm", "stem", "warpgroup_gemm"):
+    if name in ("image_gemm", "plane_gemm", "stem", "stem_sums", "warpgroup_gemm"):
         [layout] = algorithm(name).layouts
         return {"dtype": random.choice(algorithm(name).elements), "layout": layout}
     if name not in ("gemm_universal", "implicit_gemm_universal"):
@@ -78,7 +78,7 @@ def _any_problem(random: Random, name: str, forward: bool) -> ConvProblem:
     batch, image = random.choice((1, 1, 2, 8)), random.choice(IMAGES)
     epilogue |= _type_and_layout(random, name)
     channels, out = (random.choice((3, 8, 16, 17, 40, 96, 256, 512)) for _ in "io")
-    if name == "stem":
+    if name in ("stem", "stem_sums"):
         channels = random.choice((1, 2, 3, 3, 3, 4))
         out = random.choice((8, 16, 24, 32, 48, 64, 96))
     if name in ("gemm", "gemm_universal", "image_gemm", "plane_gemm", "warpgroup_gemm",

@@ -64,14 +64,14 @@ def problems(draw: Any, template: StemTemplate) -> ConvProblem:
     height = input_size(draw, rows, spec.span[0], spec.stride[0], top + bottom)
     width = input_size(draw, min(draw(sizes(t.tile_w, 70)), max(pixels // rows, 1)), spec.span[1],
                        spec.stride[1], left + right)
-    problem = problem_on(draw, spec, (height, _aligned(width, template)))
+    problem = problem_on(draw, spec, (height, aligned(width, template)))
     assume(copy_of(problem) == template.copy)
     shape = shape_of(problem, t)
     assume(t.repeat == 1 or shape.together == shape.turns)
     return problem
 
 
-def _aligned(width: int, template: StemTemplate) -> int:
+def aligned(width: int, template: StemTemplate) -> int:
     """The least width from *width* on whose rows begin at multiples of the template's copies."""
     unit = max(template.copy // (template.channels & -template.channels), 1)
     return -(-width // unit) * unit
