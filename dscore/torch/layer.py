@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dscore.algorithms.direct import Direct
 from dscore.algorithms.registry import running
+from dscore.core.backend import gpu_here
 from dscore.core.errors import SpecError, require_int, require_one_of
 from dscore.core.numerics import ARITHMETIC_OPTIONS
 from dscore.core.problem import ConvProblem
@@ -138,9 +139,11 @@ def _lacking(operation: str, w_shape: tuple[int, ...], layer: Layer, dtype: str,
     # Of an image of any size: what an algorithm runs does not depend on it.
     problem = ConvProblem(spec, 1, 4 * spec.span[0], 4 * spec.span[1], operation)
     usual = (dtype, layout) == ("float32", "nchw")
+    # Matrix units that an algorithm needs are not every GPU's.
+    able = running(problem, device=gpu_here())
     # Of a channel multiplier's gradients the definition's kernel is taken, too: sums are short.
     if (spec.kind == "depthwise" and usual) or any(
-            one.name != Direct.name for one in running(problem)):
+            one.name != Direct.name for one in able):
         return ""
     what = "" if operation == "conv" else f" for the {operation.replace('_', ' ')}"
     return (f"{spec.kind} in {dtype} and {layout.upper()}: dscore has only the definition "

@@ -75,7 +75,7 @@ FAULTS = {
     "the copy at the place of what it copies": (
         ODD, KERNEL, "(t::copied && beside ? t::copy_bytes : 0)", "0"),
     "the copy a pixel too early": (
-        ODD, KERNEL, "to + t::copy_bytes + (p + 1) * t::pixel", "to + t::copy_bytes + p * t::pixel"),
+        ODD, KERNEL, "t::copy_bytes + (p + 1) * t::pixel", "t::copy_bytes + p * t::pixel"),
     "pixels side by side whatever the stride": (
         EVEN, KERNEL, "lane % 16 * Layer::stride_w + before", "lane % 16 + before"),
     "a row of the filter twice": (
@@ -94,7 +94,8 @@ FAULTS = {
     "the next tile in place of one that is multiplied": (
         SHARED, KERNEL, "(stage ^ 1) * t::stage_bytes", "stage * t::stage_bytes"),
     "a tile multiplied before it is there": (
-        UNEVEN, KERNEL, "      wait_copies<0>();\n      __syncthreads();", "      wait_copies<0>();"),
+        UNEVEN, KERNEL, "      wait_copies<0>();\n      __syncthreads();",
+        "      wait_copies<0>();"),
     "sums over pixels that are still read": (
         UNEVEN, KERNEL, "    __syncthreads();\n    put_sums();", "    put_sums();"),
     "the second tap's channels first": (

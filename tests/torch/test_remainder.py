@@ -11,6 +11,7 @@ from torch.nn import functional  # noqa: E402
 from dscore.algorithms import registry  # noqa: E402
 from dscore.algorithms.implicit_gemm_universal import ImplicitGemmUniversal  # noqa: E402
 from dscore.algorithms.row_reuse import RowReuse  # noqa: E402
+from dscore.core import catalog  # noqa: E402
 from dscore.torch import conv2d, gradients, layer, left_to_pytorch, remainder  # noqa: E402
 from dscore.torch.layer import Layer, result_shape  # noqa: E402
 
@@ -75,6 +76,22 @@ def test_what_a_kernel_takes_is_not_left_and_what_the_definition_takes_alone_is(
     monkeypatch.setattr(RowReuse, "layouts", ("nchw", "nhwc"))
     layer._lacking.cache_clear()
     assert reason(x, w, depthwise) == ""
+    layer._lacking.cache_clear()
+
+
+def test_the_weight_gradient_of_a_first_layer_is_left_where_a_gpu_lacks_the_units(monkeypatch):
+    def lacking(*w_shape, nhwc=True, dtype="float16"):
+        layer._lacking.cache_clear()
+        return layer.lacking_kernel("weight_gradient", w_shape, LAYER, dtype, nhwc)
+
+    left = DENSE.format("float16", "NHWC").replace("itself;", "itself for the weight gradient;")
+    assert lacking(32, 3, 3, 3) == ""
+    assert lacking(32, 8, 3, 3) == left
+    assert "float16 and NCHW" in lacking(32, 3, 3, 3, nhwc=False)
+    assert "float32 and NHWC" in lacking(32, 3, 3, 3, dtype="float32")
+    for device, reason in (("h200", ""), ("z100sm", left), ("gfx90a", left)):
+        monkeypatch.setattr(layer, "gpu_here", lambda of=device: catalog.device(of))
+        assert lacking(32, 3, 3, 3) == reason
     layer._lacking.cache_clear()
 
 

@@ -17,7 +17,7 @@ from dscore.algorithms.base import (
     Work,
     checker,
 )
-from dscore.algorithms.columns import Count, remainder
+from dscore.algorithms.columns import Count, ceil_div, remainder
 from dscore.algorithms.stem import MOST_TAPS
 from dscore.algorithms.stem.tiling import EIGHT, FOUR, PIECE, copy_of, has_units, unit_registers
 from dscore.algorithms.stem_sums import cost
@@ -94,8 +94,8 @@ class StemSums(Algorithm):
     def chain(self, problem: ConvProblem, t: Any) -> int:
         # A wavefront's pixels, and the sums that are added to its own.
         shape = shape_of(problem, t)
-        pieces = -(-int(shape.pieces) // t.waves_p)
-        return int(shape.unit_slices) * pieces * PIECE + t.waves_p + t.slices
+        pieces = shape.unit_slices * ceil_div(shape.pieces, t.waves_p)
+        return int(pieces * PIECE + t.waves_p + t.slices)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape, depth = shape_of(problem, t), fragments_of(problem) * EIGHT

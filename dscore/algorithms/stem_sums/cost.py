@@ -13,8 +13,8 @@ from dscore.core.numerics import WORD_BYTES
 # Clocks of a SIMD for an instruction of each kind: `copy`, of a vector of the gradient; `load` and
 # `unit`, of a unit of pixels, and of a word of it that comes to LDS; `piece`, beside products. Of a
 # wavefront, which others do not shorten: `wait`, for the first tile, `tile`, of each further one,
-# `chain`, of a piece; `sum_launch`, of the kernel that adds slices, `part` bytes for a byte of them.
-# Fitted to 496 timings of ten layers on an H200, 10 % off.
+# `chain`, of a piece; `sum_launch`, of the kernel that adds slices, `part` bytes for a byte of
+# them. Fitted to 496 timings of ten layers on an H200, 10 % off.
 WEIGHTS = {"wavefront": 100.0, "load": 4.44, "unit": 1.19, "copy": 21.5, "lds_load": 0.41,
            "piece": 2.41, "product": 6.26, "lds": 0.292, "wait": 1070.0, "tile": 1210.0,
            "chain": 264.0, "serial": 1.36, "block": 580.0, "memory": 1.35, "loaded": 0.505,
