@@ -107,14 +107,6 @@ class Case:
         return "" if self.reported is None else "used as compiled"
 
     @property
-    def filled_units(self) -> Count:
-        """CUs that hold blocks: of a cluster's, which lie together, not always all."""
-        cluster = np.asarray(getattr(self.tiling, "cluster", 1))
-        blocks, index = np.unique(cluster, return_inverse=True)
-        units: Count = np.array([self.device.cluster_units(int(count)) for count in blocks])
-        return units[index].reshape(cluster.shape)
-
-    @property
     def weights(self) -> Mapping[str, float]:
         """The cost model's weights: of the algorithm, operation, element type and device."""
         own, of = self.algorithm.own_weights.get, self.problem

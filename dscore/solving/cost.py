@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
+from dscore.algorithms.clusters import filled_units
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.core.catalog import event_launch_seconds
 from dscore.core.plan import Cost
@@ -68,7 +69,7 @@ class CostColumns:
 
 def cost(case: Case, block_n: Count) -> CostColumns:
     """The estimate for *case* with *block_n* blocks resident on each CU."""
-    device, footprint, cus = case.device, case.footprint, case.filled_units
+    device, footprint, cus = case.device, case.footprint, filled_units(case.device, case.tiling)
     grids = footprint.blocks / (block_n * cus)
     rounds = ceil_div(footprint.blocks, block_n * cus)
     # In the last round, and in small grids, a CU holds only its share of the blocks.

@@ -70,7 +70,8 @@ struct StemSums : StemSumsKernel<T, Tiling> {
       : s(shape), x(static_cast<const T *>(args.x)),
         gradient(static_cast<const T *>(args.gradient)), lds(block_lds<char, lds_bytes>()),
         thread(threadIdx.x), lane(threadIdx.x % t::wavefront), sums{} {
-    const int wave = thread / t::wavefront, block = blockIdx.x, each = ceil_div(units(s), t::slices);
+    const int wave = thread / t::wavefront, block = blockIdx.x;
+    const int each = ceil_div(units(s), t::slices);
     wave_p = wave % t::waves_p;
     wave_m = wave / t::waves_p * t::wave_m;
     tile_channel = block % channel_tiles(s) * t::tile_m;
@@ -243,7 +244,8 @@ struct StemSums : StemSumsKernel<T, Tiling> {
       const int channel = at / Filter::taps, of_filter = at % Filter::taps;
       const int tap = of_filter % Layer::taps, g = tap % Layer::kernel_w;
       const int fragment = tap / Layer::kernel_w * t::twos + g / 2;
-      const int from = (channel * t::fragments + fragment) * 8 + g % 2 * 4 + of_filter / Layer::taps;
+      const int from =
+          (channel * t::fragments + fragment) * 8 + g % 2 * 4 + of_filter / Layer::taps;
       float sum = parts[from];
       DSCORE_UNROLL
       for (int wave = 1; wave < t::waves_p; wave++) sum += parts[wave * t::outputs + from];

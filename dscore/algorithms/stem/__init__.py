@@ -52,6 +52,20 @@ def _turns(case: Case) -> Count:
     return ceil_div(shape.turns, shape.together)
 
 
+def beside_first_layers(problem: ConvProblem, name: str) -> tuple[Violation, ...]:
+    """What the algorithm *name*, of first layers or their gradients, does not take of a layer."""
+    spec = problem.spec
+    if spec.groups > 1 or spec.kind == "pointwise":
+        return (Violation("E-KIND", f"layer of {name}", spec.kind, "dense"),)
+    wrong = [Violation("E-CHANNELS", f"input channels of {name}", spec.in_channels, FOUR)] * (
+        spec.in_channels > FOUR)
+    wrong += [Violation("E-TAPS", f"a side of the filter of {name}", max(spec.kernel),
+                        MOST_TAPS)] * (max(spec.kernel) > MOST_TAPS)
+    wrong += [Violation("E-VECTOR", f"output channels of {name}", spec.out_channels,
+                        f"a multiple of {EIGHT}")] * (spec.out_channels % EIGHT > 0)
+    return tuple(wrong)
+
+
 class Stem(Algorithm):
     """Pieces of 16 pixels of a row by filters that stay in registers."""
 
@@ -79,16 +93,7 @@ class Stem(Algorithm):
         return any(has_units(device, name) for name in self.elements)
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        spec, name = problem.spec, self.name
-        if spec.groups > 1 or spec.kind == "pointwise":
-            return (Violation("E-KIND", f"layer of {name}", spec.kind, "dense"),)
-        wrong = [Violation("E-CHANNELS", f"input channels of {name}", spec.in_channels, FOUR)] * (
-            spec.in_channels > FOUR)
-        wrong += [Violation("E-TAPS", f"a side of the filter of {name}", max(spec.kernel),
-                            MOST_TAPS)] * (max(spec.kernel) > MOST_TAPS)
-        wrong += [Violation("E-VECTOR", f"output channels of {name}", spec.out_channels,
-                            f"a multiple of {EIGHT}")] * (spec.out_channels % EIGHT > 0)
-        return tuple(wrong)
+        return beside_first_layers(problem, self.name)
 
     def arithmetic(self, problem: ConvProblem, t: Any) -> Any:
         return "sum" if problem.spec.element.exact else "matrix16"

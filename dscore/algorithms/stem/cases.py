@@ -53,25 +53,33 @@ def templates(draw: Any, device: Device) -> Template:
 @st.composite
 def problems(draw: Any, template: StemTemplate) -> ConvProblem:
     """Channels, rows and columns around the tile, of rows that are as aligned as the template's."""
-    t, (taps_h, taps_w) = template.tiling, template.kernel
+    t = template.tiling
     assert isinstance(t, StemTiling)
-    outs = EIGHT * draw(sizes(t.tile_n // EIGHT, 6))
-    spec = template.spec(template.channels, outs, 1, draw(sides(3)))
-    pixels = max(MOST_MACS // (2 * template.channels * outs * taps_h * taps_w), 4)
-    rows = min(draw(sizes(t.tile_h * t.repeat, 13)), pixels)
-    assert not isinstance(spec.padding, str)
-    top, bottom, left, right = spec.padding
-    height = input_size(draw, rows, spec.span[0], spec.stride[0], top + bottom)
-    width = input_size(draw, min(draw(sizes(t.tile_w, 70)), max(pixels // rows, 1)), spec.span[1],
-                       spec.stride[1], left + right)
-    problem = problem_on(draw, spec, (height, aligned(width, template)))
-    assume(copy_of(problem) == template.copy)
+    problem: ConvProblem = draw(layers(template, t.tile_n, t.tile_h * t.repeat, t.tile_w))
     shape = shape_of(problem, t)
     assume(t.repeat == 1 or shape.together == shape.turns)
     return problem
 
 
-def aligned(width: int, template: StemTemplate) -> int:
+@st.composite
+def layers(draw: Any, template: StemTemplate, tile_n: int, tile_h: int, tile_w: int) -> ConvProblem:
+    """First layers around a tile of so many output channels, rows and columns."""
+    taps_h, taps_w = template.kernel
+    outs = EIGHT * draw(sizes(tile_n // EIGHT, 6))
+    spec = template.spec(template.channels, outs, 1, draw(sides(3)))
+    pixels = max(MOST_MACS // (2 * template.channels * outs * taps_h * taps_w), 4)
+    rows = min(draw(sizes(tile_h, 13)), pixels)
+    assert not isinstance(spec.padding, str)
+    top, bottom, left, right = spec.padding
+    height = input_size(draw, rows, spec.span[0], spec.stride[0], top + bottom)
+    width = input_size(draw, min(draw(sizes(tile_w, 70)), max(pixels // rows, 1)), spec.span[1],
+                       spec.stride[1], left + right)
+    problem = problem_on(draw, spec, (height, _aligned(width, template)))
+    assume(copy_of(problem) == template.copy)
+    return problem
+
+
+def _aligned(width: int, template: StemTemplate) -> int:
     """The least width from *width* on whose rows begin at multiples of the template's copies."""
     unit = max(template.copy // (template.channels & -template.channels), 1)
     return -(-width // unit) * unit

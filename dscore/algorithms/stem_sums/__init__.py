@@ -18,7 +18,7 @@ from dscore.algorithms.base import (
     checker,
 )
 from dscore.algorithms.columns import Count, ceil_div, remainder
-from dscore.algorithms.stem import MOST_TAPS
+from dscore.algorithms.stem import beside_first_layers
 from dscore.algorithms.stem.tiling import EIGHT, FOUR, PIECE, copy_of, has_units, unit_registers
 from dscore.algorithms.stem_sums import cost
 from dscore.algorithms.stem_sums.space import columns_of
@@ -75,18 +75,11 @@ class StemSums(Algorithm):
         return any(has_units(device, name) for name in self.elements)
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        spec, name = problem.spec, self.name
-        if spec.groups > 1 or spec.kind == "pointwise":
-            return (Violation("E-KIND", f"layer of {name}", spec.kind, "dense"),)
-        wrong = [Violation("E-CHANNELS", f"input channels of {name}", spec.in_channels, FOUR)] * (
-            spec.in_channels > FOUR)
-        wrong += [Violation("E-TAPS", f"a side of the filter of {name}", max(spec.kernel),
-                            MOST_TAPS)] * (max(spec.kernel) > MOST_TAPS)
-        wrong += [Violation("E-DILATION", f"dilation over the columns of {name}",
-                            spec.dilation[1], 1)] * (spec.dilation[1] > 1)
-        wrong += [Violation("E-VECTOR", f"output channels of {name}", spec.out_channels,
-                            f"a multiple of {EIGHT}")] * (spec.out_channels % EIGHT > 0)
-        return tuple(wrong)
+        wrong, dilation = beside_first_layers(problem, self.name), problem.spec.dilation[1]
+        if dilation > 1:
+            wrong += (Violation("E-DILATION", f"dilation over the columns of {self.name}", dilation,
+                                1),)
+        return wrong
 
     def arithmetic(self, problem: ConvProblem, t: Any) -> Any:
         return "matrix16"

@@ -9,20 +9,11 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dscore.algorithms.stem import MOST_TAPS
-from dscore.algorithms.stem.cases import StemTemplate, aligned
-from dscore.algorithms.stem.tiling import EIGHT, FOUR, PIECE, copy_of
+from dscore.algorithms.stem.cases import StemTemplate, layers
+from dscore.algorithms.stem.tiling import FOUR, PIECE
 from dscore.algorithms.stem_sums import StemSums
 from dscore.algorithms.stem_sums.tiling import FRAGMENT, StemSumsTiling, shape_of
-from dscore.algorithms.templates import (
-    MOST_MACS,
-    Template,
-    input_size,
-    options,
-    pairs,
-    problem_on,
-    sides,
-    sizes,
-)
+from dscore.algorithms.templates import Template, options, pairs
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
@@ -47,18 +38,8 @@ def templates(draw: Any, device: Device) -> Template:
 @st.composite
 def problems(draw: Any, template: StemTemplate) -> ConvProblem:
     """Channels, rows and columns around the tile, of rows that are as aligned as the template's."""
-    t, (taps_h, taps_w) = template.tiling, template.kernel
+    t = template.tiling
     assert isinstance(t, StemSumsTiling)
-    outs = EIGHT * draw(sizes(t.tile_m // EIGHT, 6))
-    spec = template.spec(template.channels, outs, 1, draw(sides(3)))
-    pixels = max(MOST_MACS // (2 * template.channels * outs * taps_h * taps_w), 4)
-    rows = min(draw(sizes(t.tile_h, 9)), pixels)
-    assert not isinstance(spec.padding, str)
-    top, bottom, left, right = spec.padding
-    height = input_size(draw, rows, spec.span[0], spec.stride[0], top + bottom)
-    width = input_size(draw, min(draw(sizes(t.tile_w, 70)), max(pixels // rows, 1)), spec.span[1],
-                       spec.stride[1], left + right)
-    problem = problem_on(draw, spec, (height, aligned(width, template)))
-    assume(copy_of(problem) == template.copy)
+    problem: ConvProblem = draw(layers(template, t.tile_m, t.tile_h, t.tile_w))
     assume(t.slices <= shape_of(problem, t).units)
     return problem

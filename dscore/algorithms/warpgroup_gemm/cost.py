@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
+from dscore.algorithms.clusters import filled_units
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.products import ring_waits
 from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES, shape_of, whole_rows
@@ -121,7 +122,8 @@ def _beside(case: Case, grids: Count) -> Count:
 
 def _of_unit(case: Case, grids: Count) -> Count:
     """Blocks that the compute unit with the most of them has at a time."""
-    return np.ceil(case.footprint.blocks / (case.filled_units * np.maximum(np.ceil(grids), 1)))
+    units = filled_units(case.device, case.tiling)
+    return np.ceil(case.footprint.blocks / (units * np.maximum(np.ceil(grids), 1)))
 
 
 def _crowded(case: Case, grids: Count) -> Count:
