@@ -4,15 +4,24 @@ makes of it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from dscore.algorithms.base import LDS_BANKS, Case, Work
+from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
 from dscore.algorithms.clusters import filled_units
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.products import ring_waits
-from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES, shape_of, whole_rows
+from dscore.algorithms.warpgroup_gemm.tiling import (
+    ROW,
+    ROW_BYTES,
+    ROWS,
+    WAVES,
+    shape_of,
+    whole_rows,
+)
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
+from dscore.core.problem import ConvProblem
 from dscore.ops import compulsory_bytes
 
 # `product`: clocks of a SIMD for an instruction's eight columns; `copy`: of a step; `result`: of a
@@ -25,7 +34,8 @@ from dscore.ops import compulsory_bytes
 # results that leave as a span; `once`, for a column of a block that has one tile, and for each of
 # its warpgroups: nothing else is under way as it makes its results. `boxed` and `within` are bytes
 # for a row of a box, and for one that begins within a sector; `crowded`, for a byte of the problem,
-# where blocks lie unevenly.
+# where blocks lie unevenly; `banks`, for a clock that rows of a span wait for banks of LDS, chosen
+# later by 4,449 timings of P1-P45 at batches 8, 32 and 64, while the other weights stayed.
 # `product`, `copy`, `tile`, `wait`, `serial`, `block`, `memory`, `loaded`, `fill`, `odd`, `boxed`,
 # `within`, `column`, `crowded` and `once` were fitted to every second layer of 1,964 timings in
 # float16 on an H200 and on H100s: of P1-P45 at batches 8, 32 and 64, of layers with rows of 32 to
@@ -38,7 +48,8 @@ WEIGHTS = {"wavefront": 0.5, "product": 3.62, "lds": 0.0268, "step": 0.164, "cop
            "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "activation": 27.0, "ragged": 1.0,
            "odd": 1140.0, "boxed": 3.81, "within": 171.0, "column": 1.37, "crowded": 0.533,
            "once": 4.48, "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0,
-           "brought": 0.0, "handed": 0.0, "doubled": 0.0}
+           "brought": 0.0, "handed": 0.0, "doubled": 0.0,
+           "banks": 0.5}
 # Of the weight gradient, fitted to every second of 108 layers, 3,572 timings of mostly random
 # tilings in float16 on two H200s: P1-P45 at batch 32, some of them at 8, 64 and 128. `brought` and
 # `handed`: for a byte of operands, or of sums of a cluster's other blocks, that comes to a compute
@@ -59,7 +70,7 @@ BYTES = {"product": 1.5, "copy": 16.8, "result": 2.76, "tile": 40.6, "wait": 223
          "serial": 4.58, "block": 1770.0, "loaded": 0.0241, "fill": 0.402, "odd": 18.5,
          "memory": 1.0, "boxed": 11.5, "within": 188.0, "column": 0.861, "crowded": 0.18,
          "table": 3.4, "scale": 4.78, "added": 7.65, "rows": 540.0,
-         "once": 0.0}
+         "once": 0.0, "banks": 0.0}
 SECTOR_BYTES = 32  # of memory
 
 
@@ -105,6 +116,7 @@ def work(case: Case, grids: Count) -> Work:
         + weight["once"] * alone * (t.repeat == 1) * shape.groups * t.tile_n
         + _of_unit(case, grids) * (weight["brought"] * loads / footprint.blocks
                                         + weight["handed"] * shape.handed_bytes)
+        + weight["banks"] * _of_unit(case, grids) * t.repeat * _bank_conflicts(problem, t)
         + weight["doubled"] * np.log2(t.cluster)
         + (weight["cluster"] + weight["untimed"]) * (t.cluster > 1),
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
@@ -118,6 +130,16 @@ def _beside(case: Case, grids: Count) -> Count:
     """Blocks of a compute unit beside the first."""
     units = case.device.compute_units
     return np.maximum(case.footprint.blocks / (units * np.maximum(np.ceil(grids), 1)) - 1, 0)
+
+
+def _bank_conflicts(problem: ConvProblem, t: Any) -> Count:
+    """Clocks that LDS takes more for a tile's rows as a span, where rows that lanes read at once
+    begin in the same banks: the eight of a matrix, of 16 bytes each."""
+    shape, bytes_ = shape_of(problem, t), problem.spec.element.bytes
+    pitch = shape.sizes.k * bytes_
+    apart = len({row * pitch % ROW_BYTES // VECTOR_BYTES for row in range(8)})
+    matrices = 4 * WAVES * shape.groups * ceil_div(pitch, 2 * VECTOR_BYTES)
+    return t.spans * matrices * (8 // apart - 1)
 
 
 def _of_unit(case: Case, grids: Count) -> Count:
