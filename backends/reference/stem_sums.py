@@ -151,7 +151,7 @@ class _StemSums(LockstepKernel):
         values = np.empty(at.shape, self.element.sums.numpy)
         self.blocks.load(values, self.operands["gradient"], Addresses(
             at, self.there & (y < problem.out_height) & (x < problem.out_width)
-            & (out < problem.spec.out_channels)), "gradient")
+            & (out < problem.spec.out_channels)), "inputs")
         words = (row * t.tile_w + column) * int(self.shape.pitch) + channel
         self.blocks.lds_write(first, values, words[0], self.element)
 
