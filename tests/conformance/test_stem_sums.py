@@ -80,9 +80,6 @@ FAULTS = {
         EVEN, KERNEL, "lane % 16 * Layer::stride_w + before", "lane % 16 + before"),
     "a row of the filter twice": (
         EVEN, KERNEL, "e / t::twos * Layer::dilation_h * t::row_bytes +", "0 +"),
-    "columns past the gradient summed": (
-        ODD, KERNEL, "const bool there = row < s.out_height && column < s.out_width &&",
-        "const bool there = row < s.out_height &&"),
     "a wavefront's sums forgotten": (
         EVEN, KERNEL, "for (int wave = 1; wave < t::waves_p; wave++)",
         "for (int wave = 1; wave + 1 < t::waves_p; wave++)"),
