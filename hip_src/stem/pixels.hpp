@@ -1,5 +1,5 @@
-// How the pixels under a tile of a first layer come to LDS (stem/kernel.hpp): with four channels
-// each, zeros for those that there are not.
+// How the pixels under a tile of a first layer come to LDS (stem/kernel.hpp, stem_sums/kernel.hpp):
+// with four channels each, zeros for those that there are not.
 #pragma once
 
 #include "stem/shape.hpp"

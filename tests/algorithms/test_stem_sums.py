@@ -1,5 +1,5 @@
-"""Weight gradients of first layers: what is refused is refused by name, blocks fill the device, and
-training takes them."""
+"""Weight gradients of first layers: what is refused is refused by name, networks' first layers are
+served by blocks that fill the device, and other devices have the definition."""
 
 import numpy as np
 import pytest

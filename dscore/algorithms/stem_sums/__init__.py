@@ -27,7 +27,6 @@ from dscore.algorithms.stem_sums.tiling import (
     StemSumsTiling,
     fragments_of,
     shape_of,
-    unit_loads,
 )
 from dscore.algorithms.tap_sums import MOST_SLICES
 from dscore.algorithms.tap_sums.tiling import parts_bytes, parts_launches
@@ -36,7 +35,7 @@ from dscore.core.plan import Launch, Plan, Violation
 from dscore.core.problem import ConvProblem
 
 # Registers of a thread for the units of a tile's pixels on their way, with the place of each.
-_MOST_UNIT_REGISTERS, _UNIT_PLACE = 96, 3
+_MOST_UNIT_REGISTERS, _UNIT_PLACE = 72, 3
 # Registers that nvcc takes beside sums, fragments and units, and for each fragment of sums, as it
 # reads those of pixels early; at most (docs/registers.md).
 _NVCC, _NVCC_EARLY, _NVCC_MOST, _NVCC_MOST_EARLY = 28, 1, 48, 2
@@ -150,13 +149,11 @@ class StemSums(Algorithm):
 
 def _on_way(problem: ConvProblem, t: Any) -> Count:
     """Registers of the units of a tile's pixels on their way to LDS."""
-    loads = unit_registers(problem) + _UNIT_PLACE * unit_loads(problem)
-    return shape_of(problem, t).turns * loads
+    return shape_of(problem, t).turns * (unit_registers(problem) + _UNIT_PLACE)
 
 
 def _held(problem: ConvProblem, t: Any) -> Count:
     """Registers of a lane's sums, of fragments of the gradient and of two of pixels, and of the
     pixels on their way."""
     shape, fragments = shape_of(problem, t), fragments_of(problem)
-    return (FOUR * shape.fragments_m * (fragments + 1) + FOUR
-            + shape.turns * (unit_registers(problem) + _UNIT_PLACE))
+    return FOUR * shape.fragments_m * (fragments + 1) + FOUR + _on_way(problem, t)

@@ -18,8 +18,8 @@ _WAVES_P, _WAVES_M, _MOST_WAVES = (1, 2, 4, 8), (1, 2, 4), 8
 _WAVE_M = (FRAGMENT, 2 * FRAGMENT, 4 * FRAGMENT)
 # Blocks of a compute unit that slices are made for.
 _RESIDENT = (1, 2, 3, 4)
-# Registers of a lane for sums, and for units of pixels on their way; pixels of all tiles that there
-# are, at least; channels of a block.
+# Registers of a lane for sums; units of a tile's pixels that a thread brings; of the pixels of all
+# tiles those that there are, at least; channels of a block.
 _MOST_SUMS, _MOST_TURNS, _LEAST_FULL, _MOST_M = 128, 6, 0.7, 128
 
 

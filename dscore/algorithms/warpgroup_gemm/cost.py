@@ -48,8 +48,7 @@ WEIGHTS = {"wavefront": 0.5, "product": 3.62, "lds": 0.0268, "step": 0.164, "cop
            "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "activation": 27.0, "ragged": 1.0,
            "odd": 1140.0, "boxed": 3.81, "within": 171.0, "column": 1.37, "crowded": 0.533,
            "once": 4.48, "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0,
-           "brought": 0.0, "handed": 0.0, "doubled": 0.0,
-           "banks": 0.5}
+           "brought": 0.0, "handed": 0.0, "doubled": 0.0, "banks": 0.5}
 # Of the weight gradient, fitted to every second of 108 layers, 3,572 timings of mostly random
 # tilings in float16 on two H200s: P1-P45 at batch 32, some of them at 8, 64 and 128. `brought` and
 # `handed`: for a byte of operands, or of sums of a cluster's other blocks, that comes to a compute
@@ -114,9 +113,9 @@ def work(case: Case, grids: Count) -> Work:
         + weight["sum_launch"] * shared + weight["odd"] * whole
         + weight["rows"] * by_rows * (t.repeat - 1) * _beside(case, grids)
         + weight["once"] * alone * (t.repeat == 1) * shape.groups * t.tile_n
-        + _of_unit(case, grids) * (weight["brought"] * loads / footprint.blocks
-                                        + weight["handed"] * shape.handed_bytes)
-        + weight["banks"] * _of_unit(case, grids) * t.repeat * _bank_conflicts(problem, t)
+        + _of_unit(case, grids) * (
+            weight["brought"] * loads / footprint.blocks + weight["handed"] * shape.handed_bytes
+            + weight["banks"] * t.repeat * _bank_conflicts(problem, t))
         + weight["doubled"] * np.log2(t.cluster)
         + (weight["cluster"] + weight["untimed"]) * (t.cluster > 1),
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
@@ -127,7 +126,7 @@ def work(case: Case, grids: Count) -> Work:
 
 
 def _beside(case: Case, grids: Count) -> Count:
-    """Blocks of a compute unit beside the first."""
+    """Blocks of a compute unit beside the first, in the mean."""
     units = case.device.compute_units
     return np.maximum(case.footprint.blocks / (units * np.maximum(np.ceil(grids), 1)) - 1, 0)
 
