@@ -4,6 +4,7 @@ before still runs (`Device.early_start`), and then ask the L2 cache for what the
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,16 @@ AHEAD_LIMIT = Limit("E-AHEAD", "ahead", "", "",
 # Blocks for each compute unit up to which row_reuse was seen to gain by working ahead
 # (docs/benchmark_notes.md).
 _MOST_BLOCKS = 32
+
+
+def unevenness(tiling: Any, grids: Count) -> Count:
+    """The share of the CU that has most of a grid which fills the device *grids* times, at worst.
+
+    Blocks that come early take what room there is beside the grid before. Where that is too little
+    for all and the device holds all of a grid, the CUs that end first take the rest.
+    """
+    ahead = np.asarray(tiling.ahead) & (grids > 1 / 2) & (grids < 1)
+    return np.where(ahead, 1 / grids, 1.0)
 
 
 def with_ahead(columns: SimpleNamespace, blocks: Count, device: Device,

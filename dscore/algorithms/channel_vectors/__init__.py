@@ -153,7 +153,8 @@ class ChannelVectors(Algorithm):
     )
     spaces = (SpaceGenerator(True, columns_of),)
     weights = cost.WEIGHTS
-    own_weights = {"int8": cost.BYTES}  # noqa: RUF012
+    own_weights = {"float16": cost.HALVES, "bfloat16": cost.HALVES,  # noqa: RUF012
+                   "int8": cost.BYTES}
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         violations = require_kind(problem, self.name, "depthwise")

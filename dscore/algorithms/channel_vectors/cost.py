@@ -23,6 +23,7 @@ from dscore.algorithms.channel_vectors.tiling import (
     shape_of,
 )
 from dscore.algorithms.columns import Count, ceil_div
+from dscore.algorithms.early_start import unevenness
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.algorithms.tap_sums.cost import conflicts
 from dscore.core.numerics import WORD_BYTES
@@ -42,17 +43,21 @@ WEIGHTS = {"wavefront": 4.99, "fma": 0.617, "load": 0.238, "copy": 3.78, "conver
            "store": 0.856, "line": 2.45, "lds": 0.656, "product": 13.0, "wait": 25.3, "band": 24.3,
            "serial": 1.14, "block": 159.0, "memory": 0.812, "loaded": 0.00306, "stored": 0.0192,
            "fill": 0.251, "first": 502.0, "norm": 1.55, "ahead": 501.0, "crowd": 703.0,
-           "code": 0.986, "activation": 1.9, "activated": 53.0, "uneven": 0.0}
+           "code": 0.986, "activation": 1.9, "activated": 53.0, "uneven": 0.0, "packed": 0.0}
+# Of elements of 16 bits: chosen by 3,852 timings of D1-D30 in float16 at batches 1, 8, 32 and 64 on
+# H200s, most of tilings drawn at random (docs/model.md).
+HALVES = {"uneven": 0.3, "packed": 0.4}
 # Of int8: fitted, from those on, to 941 timings of D1-D30 at batches 8 and 32, and from there to
 # every second of 20 layers of networks at batch 32 (409 timings on H200s). From there ten of them,
 # and `uneven`, were fitted to every second of 22 such layers: 539 timings on an H200, of which 446
 # are of several tiles of a block, and 190 earlier ones. Of the other 11 layers the first of the
 # timed tilings takes 1.08 times as long as the fastest (docs/model.md). `uneven`: bytes for a
-# compulsory byte that the compute unit with the most blocks has beside an even share.
+# compulsory byte that the compute unit with the most blocks has beside an even share. `packed`: of
+# what that unit has beside an even share where blocks come early, what counts.
 BYTES = {"wavefront": 5.29, "fma": 0.333, "load": 0.365, "copy": 7.42, "convert": 0.227, "line":
          0.78, "lds": 0.463, "band": 510.0, "serial": 2.33, "block": 606.0, "memory": 1.14,
          "fill": 0.209, "first": 338.0, "norm": 1.5, "ahead": 943.0, "code": 0.87,
-         "activation": 3.81, "activated": 12.1, "uneven": 0.794}
+         "activation": 3.81, "activated": 12.1, "uneven": 0.794, "packed": 0.4}
 # Instructions of a window of four columns and channels, of which neighbours share some; and of a
 # sum that becomes a result of int8.
 _OF_WINDOW, _REQUANTISED = 6, 7
@@ -167,6 +172,7 @@ def work(case: Case, grids: Count) -> Work:
         l2_bytes=grid_size(case.problem, case.tiling) * (
             weight["loaded"] * traffic.loaded + weight["stored"] * traffic.stored)
         + weight["uneven"] * _uneven(case, grids) * compulsory_bytes(case.problem),
+        uneven=1 + weight["packed"] * (unevenness(case.tiling, grids) - 1),
         saved_seconds=_saved_ahead(case, grids))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
 from dscore.algorithms.columns import Count, ceil_div, floor_div, once_for_each
+from dscore.algorithms.early_start import unevenness
 from dscore.algorithms.row_reuse.tiling import (
     column_offsets,
     owned_columns,
@@ -216,7 +217,7 @@ def work(case: Case, grids: Count) -> Work:
         + weight["both"] * (np.asarray(t.staging) == "both"),
         fill_bytes=weight["fill"] * footprint.lds_bytes,
         l2_bytes=footprint.blocks * footprint.waves * moved * SECTOR_BYTES,
-        uneven=_unevenness(t, grids), saved_seconds=_saved_ahead(case, grids))
+        uneven=unevenness(t, grids), saved_seconds=_saved_ahead(case, grids))
 
 
 def _adds(case: Case) -> Count:
@@ -227,16 +228,6 @@ def _adds(case: Case) -> Count:
     of_row = words_of(case.problem, case.tiling)
     rows = shape_of(case.problem, case.tiling).rows
     return _CLOCKS_OF_WORD * (case.footprint.fmas + rows * (of_row.shifted + of_row.words))
-
-
-def _unevenness(t: Any, grids: Count) -> Count:
-    """The share of the CU that has most of a grid which fills the device *grids* times, at worst.
-
-    Blocks that come early take what room there is beside the grid before. Where that is too little
-    for all and the device holds all of a grid, the CUs that end first take the rest.
-    """
-    ahead = np.asarray(t.ahead) & (grids > 1 / 2) & (grids < 1)
-    return np.where(ahead, 1 / grids, 1.0)
 
 
 def _saved_ahead(case: Case, grids: Count) -> Count:
