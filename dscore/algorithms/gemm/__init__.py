@@ -46,7 +46,7 @@ _HIPCC, _NVCC = 56, 60
 # which it reads from all blocks before it adds the first.
 _NVCC_MOST, _NVCC_LEAST, _NVCC_JOINED = 72, 90, 4
 # And of filters turned, in vectors and in single elements, which it reads early.
-_NVCC_TURNED, _NVCC_SINGLE = 80, 108
+_NVCC_TURNED, _NVCC_SINGLE = 104, 108
 # What hipcc takes at most in place of 56 where there are registers for it, and of filters turned.
 _ROOMY, _ROOMY_TURNED = 88, 136
 

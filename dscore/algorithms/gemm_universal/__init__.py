@@ -57,7 +57,7 @@ MOST_ADDED = 4
 # Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md).
 _HIPCC, _NVCC, _NVCC_LEAST = 48, 48, 90
 # What it takes at most in place of these: where elements move one by one, or joins read ahead.
-_HIPCC_MOST, _NVCC_MOST = 32, 80
+_HIPCC_MOST, _NVCC_MOST = 84, 94
 
 
 def _fragment_m(case: Case) -> Count:

@@ -50,8 +50,8 @@ LEAST_SPLIT_PRODUCTS = LEAST_SPLIT_CHANNELS  # each is a channel of gemm's sums
 # Registers that a compiler takes beside sums, operands, places and what is fetched
 # (docs/registers.md), and at most in place of these.
 _HIPCC, _NVCC = 44, 52
-_HIPCC_MORE, _ROOMY, _NVCC_MOST, _NVCC_LEAST = 6, 20, 92, 94
-# The same of int8.
+_HIPCC_MORE, _ROOMY, _NVCC_MOST, _NVCC_LEAST = 6, 68, 92, 94
+# The same of int8, but for rings of two buffers, which it fills by as many instructions as of floats.
 _NVCC_BYTES_MOST, _NVCC_BYTES_LEAST = 70, 72
 
 
@@ -169,9 +169,10 @@ class ImplicitGemmUniversal(ImplicitProduct):
             shape = shape_of(problem, t, device.wavefront)
             turns = np.where(t.stages == 2, shape.filter_turns + shape.image_turns, 0)
             return wanted + 2 * turns + _HIPCC_MORE + _ROOMY * roomy(device)
-        most, least = ((_NVCC_BYTES_MOST, _NVCC_BYTES_LEAST) if problem.spec.element.exact
-                       else (_NVCC_MOST, _NVCC_LEAST))
-        return np.maximum(wanted + most - _NVCC, least)
+        if not problem.spec.element.exact:
+            return np.maximum(wanted + _NVCC_MOST - _NVCC, _NVCC_LEAST)
+        most = np.where(t.stages == 2, _NVCC_MOST, _NVCC_BYTES_MOST)
+        return np.maximum(wanted + most - _NVCC, _NVCC_BYTES_LEAST)
 
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case)

@@ -46,7 +46,7 @@ _HIPCC_EARLY, _NVCC_EARLY = 4, 28
 # And what some take above what they want; more of large filters.
 _MARGIN, _ROOMY_MARGIN, _TAPS_OF_MARGIN = 4, 20, 10
 # The same of int8, beside sums and words: what compilers take, and what some take more.
-_HIPCC_WORDS, _NVCC_WORDS = (10, 8), (20, 46)
+_HIPCC_WORDS, _NVCC_WORDS = (10, 8), (20, 58)
 # A thread's rows are unrolled: hipcc leaves a loop of 35 rolled, and its rows in scratch memory
 # (docs/registers.md); 2,048 FMAs are 16 KiB of code, half an instruction cache of the GCN.
 MOST_UNROLLED_ROWS = 32
@@ -172,7 +172,7 @@ class RowReuse(Algorithm):
         columns = shape.reach if roomy(device) else shape.columns
         early = np.minimum(axis.positions, shape.rows) * columns
         taps = problem.spec.products
-        margin = (_ROOMY_MARGIN + 2 * taps if roomy(device)
+        margin = (_ROOMY_MARGIN + 3 * taps if roomy(device)
                   else _MARGIN + taps // _TAPS_OF_MARGIN)
         return np.maximum(self.registers(problem, t, device) + margin,
                           shape.live_rows * t.thread_w + taps + early + rest)

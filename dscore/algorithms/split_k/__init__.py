@@ -50,7 +50,7 @@ LEAST_SPLIT_PIXELS = 16
 # Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md):
 # hipcc at most, nvcc usually. It takes up to 24 more, 12 beside sums of a step, and up to 96 for a
 # kernel at all.
-_HIPCC, _NVCC, _NVCC_MORE, _NVCC_BESIDE, _NVCC_LEAST = 28, 40, 24, 12, 96
+_HIPCC, _NVCC, _NVCC_MORE, _NVCC_BESIDE, _NVCC_LEAST = 28, 40, 34, 12, 96
 # What hipcc takes beyond where there are registers for it.
 _ROOMY = 16
 

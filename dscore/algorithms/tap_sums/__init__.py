@@ -40,7 +40,7 @@ from dscore.core.problem import ConvProblem
 # at most above these; more where hipcc has more than a thread can name. Of 40 random kernels for
 # each of gfx906, gfx90a and sm_90 about the least that none exceeded.
 _HIPCC, _NVCC = 24, 40
-_HIPCC_EARLY, _NVCC_EARLY, _ROOMY, _FEW_TAPS = (2, 4), (6, 40), 8, 24
+_HIPCC_EARLY, _NVCC_EARLY, _ROOMY_EARLY, _ROOMY, _FEW_TAPS = (2, 4), (6, 40), 8, 8, 24
 # A thread's rows are unrolled (row_reuse has these numbers' reasons).
 MOST_UNROLLED_ROWS = 32
 MOST_UNROLLED_COLUMNS = 256
@@ -109,8 +109,9 @@ class TapSums(Algorithm):
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape = shape_of(problem, t)
         rows, margin = _NVCC_EARLY if device.vendor == "nvidia" else _HIPCC_EARLY
+        if roomy(device):
+            rows, margin = _ROOMY_EARLY, margin + _ROOMY
         early = np.minimum(shape.rows, rows) * (shape.held + t.thread_w)
-        margin += _ROOMY if roomy(device) else 0
         if device.vendor != "nvidia":  # of many taps hipcc holds the sums a second time in part
             margin = margin + np.maximum(t.taps_h * t.taps_w - _FEW_TAPS, 0)
         return self.registers(problem, t, device) + margin + early

@@ -15,7 +15,7 @@ from dscore.core.problem import ConvProblem
 
 # What hipcc takes beside sums and operands, or a tile that is transformed (docs/registers.md), and
 # beyond where there are registers for it.
-_HIPCC, _ROOMY = 48, 20
+_HIPCC, _ROOMY = 48, 40
 # What nvcc takes beside those of matrix units, for tiles, and in the persistent kernel more than
 # for either; and beyond. Of plain operands it holds those of the next four channels, too.
 _NVCC_SPLIT, _NVCC_PLAIN, _NVCC_TILE = 48, 24, 16
