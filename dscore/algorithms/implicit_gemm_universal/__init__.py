@@ -51,7 +51,7 @@ LEAST_SPLIT_PRODUCTS = LEAST_SPLIT_CHANNELS  # each is a channel of gemm's sums
 # (docs/registers.md), and at most in place of these.
 _HIPCC, _NVCC = 44, 52
 _HIPCC_MORE, _ROOMY, _NVCC_MOST, _NVCC_LEAST = 6, 68, 92, 94
-# The same of int8, but for rings of two buffers, which it fills by as many instructions as of floats.
+# The same of int8; but rings of two buffers take as many as those of floats.
 _NVCC_BYTES_MOST, _NVCC_BYTES_LEAST = 70, 72
 
 
