@@ -39,11 +39,13 @@ WEIGHTS = {"wavefront": 6.98, "fma": 0.502, "load": 1.50, "store": 0.349, "shuff
            "stored": 0.663, "fill": 0.670, "first": 963.0, "norm": 2.33, "ahead": 1319.0,
            "ahead_crowded": 643.0, "crowd": 309.0}
 # Of elements of 16 bits, which are converted before they are multiplied: fitted to 1,082 timings of
-# D1-D30 in float16 at batches 8 and 32 on one NVIDIA H100.
-HALVES = {"wavefront": 6.62, "fma": 0.899, "load": 1.32, "store": 0.338, "line": 0.529, "lds": 1.27,
-          "wait": 41.0, "staging": 152.0, "both": 252.0, "serial": 1.73, "block": 255.0,
-          "memory": 1.07, "loaded": 0.37, "stored": 1.87, "fill": 0.616, "first": 1330.0,
-          "norm": 5.23, "ahead": 1360.0, "ahead_crowded": 620.0, "crowd": 308.0}
+# D1-D30 in float16 at batches 8 and 32 on one NVIDIA H100, and from there to 3,038 at batches 1, 8
+# and 32 on H200s, most of them of tilings drawn at random.
+HALVES = {"wavefront": 4.53, "fma": 0.923, "load": 1.73, "store": 0.278, "shuffle": 1.09,
+          "line": 0.372, "lds": 0.911, "wait": 30.0, "row": 313.0, "staging": 46.4, "both": 204.0,
+          "serial": 1.40, "block": 213.0, "memory": 1.09, "loaded": 0.237, "stored": 1.09,
+          "fill": 0.618, "first": 674.0, "norm": 2.67, "ahead": 949.0, "ahead_crowded": 983.0,
+          "crowd": 315.0}
 # Multiply-adds of float32 in whose time one instruction on words of int8 is done.
 _CLOCKS_OF_WORD = 2
 # Rounds of a grid above which blocks that work ahead are in the way of those before them.
