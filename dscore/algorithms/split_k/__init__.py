@@ -48,7 +48,7 @@ MOST_PARTS = 1024
 # As in gemm: what three TF32 products for one leave out is at most half of what the sum may err.
 LEAST_SPLIT_PIXELS = 16
 # Registers that a compiler takes beside sums, operands and what is fetched (docs/registers.md):
-# hipcc at most, nvcc usually. It takes up to 24 more, 12 beside sums of a step, and up to 96 for a
+# hipcc at most, nvcc usually. It takes up to 34 more, 12 beside sums of a step, and up to 96 for a
 # kernel at all.
 _HIPCC, _NVCC, _NVCC_MORE, _NVCC_BESIDE, _NVCC_LEAST = 28, 40, 34, 12, 96
 # What hipcc takes beyond where there are registers for it.
