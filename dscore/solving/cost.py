@@ -17,9 +17,10 @@ or bytes for a byte, so that they scale with a device; they were fitted to timin
 D1-D30 on one NVIDIA H200 (docs/model.md). A device may have weights of its own (specs/weights), and
 the time of a launch by which these were measured. Every fitted algorithm has these weights:
 `first`, from a launch to the first data; `serial`, of an instruction of a wavefront on the same
-SIMD; `block`, of a block's start; `memory`, bytes for a compulsory byte; `norm`, p. Algorithms
-without weights are estimated without a fit (``_unfitted``). The model orders tilings; it promises
-no microseconds.
+SIMD; `block`, of a block's start; `memory`, bytes for a compulsory byte; `norm`, p. It may
+have `alone`: as many wavefronts a SIMD seems to hold where it holds one, which waits for its own
+results. Algorithms without weights are estimated without a fit (``_unfitted``). The model orders
+tilings; it promises no microseconds.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def _fitted(case: Case, work: Work, weight: Mapping[str, float], rounds: Count,
     # A SIMD of 16 lanes takes four clocks for a wavefront of 64; LDS serves 32 lanes a clock.
     issue = work.issue * (device.wavefront * simds / device.fp32_lanes_per_cu)
     lds = work.lds * (device.wavefront / LDS_BANKS)
-    beside = np.ceil(resident * work.uneven * footprint.waves / simds)
+    beside = np.maximum(np.ceil(resident * work.uneven * footprint.waves / simds),
+                        weight.get("alone", 1.0))
     latency = rounds * (work.waits + weight["serial"] * beside * (issue + work.products)) / clock
     # A block alone on its CU fills its LDS each time; others fill theirs while one computes.
     fills = np.where(resident == 1, rounds, 1) * work.fill_bytes * cus / device.bandwidth

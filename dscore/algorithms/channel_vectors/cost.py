@@ -53,11 +53,12 @@ HALVES = {"uneven": 0.3, "packed": 0.4}
 # are of several tiles of a block, and 190 earlier ones. Of the other 11 layers the first of the
 # timed tilings takes 1.08 times as long as the fastest (docs/model.md). `uneven`: bytes for a
 # compulsory byte that the compute unit with the most blocks has beside an even share. `packed`: of
-# what that unit has beside an even share where blocks come early, what counts.
+# what that unit has beside an even share where blocks come early, what counts. It and `alone` were
+# chosen by 1,648 timings at batch 64, most of tilings drawn at random.
 BYTES = {"wavefront": 5.29, "fma": 0.333, "load": 0.365, "copy": 7.42, "convert": 0.227, "line":
          0.78, "lds": 0.463, "band": 510.0, "serial": 2.33, "block": 606.0, "memory": 1.14,
          "fill": 0.209, "first": 338.0, "norm": 1.5, "ahead": 943.0, "code": 0.87,
-         "activation": 3.81, "activated": 12.1, "uneven": 0.794, "packed": 0.4}
+         "activation": 3.81, "activated": 12.1, "uneven": 0.794, "packed": 0.4, "alone": 1.5}
 # Instructions of a window of four columns and channels, of which neighbours share some; and of a
 # sum that becomes a result of int8.
 _OF_WINDOW, _REQUANTISED = 6, 7

@@ -40,12 +40,12 @@ WEIGHTS = {"wavefront": 6.98, "fma": 0.502, "load": 1.50, "store": 0.349, "shuff
            "ahead_crowded": 643.0, "crowd": 309.0}
 # Of elements of 16 bits, which are converted before they are multiplied: fitted to 1,082 timings of
 # D1-D30 in float16 at batches 8 and 32 on one NVIDIA H100, and from there to 3,038 at batches 1, 8
-# and 32 on H200s, most of them of tilings drawn at random.
+# and 32 on H200s, most of them of tilings drawn at random; `alone` was chosen by the same.
 HALVES = {"wavefront": 4.53, "fma": 0.923, "load": 1.73, "store": 0.278, "shuffle": 1.09,
           "line": 0.372, "lds": 0.911, "wait": 30.0, "row": 313.0, "staging": 46.4, "both": 204.0,
           "serial": 1.40, "block": 213.0, "memory": 1.09, "loaded": 0.237, "stored": 1.09,
           "fill": 0.618, "first": 674.0, "norm": 2.67, "ahead": 949.0, "ahead_crowded": 983.0,
-          "crowd": 315.0}
+          "crowd": 315.0, "alone": 1.5}
 # Multiply-adds of float32 in whose time one instruction on words of int8 is done.
 _CLOCKS_OF_WORD = 2
 # Rounds of a grid above which blocks that work ahead are in the way of those before them.
