@@ -20,8 +20,9 @@ AHEAD_LIMIT = Limit("E-AHEAD", "ahead", "", "",
 _MOST_BLOCKS = 32
 
 
-def unevenness(tiling: Any, grids: Count) -> Count:
-    """The share of the CU that has most of a grid which fills the device *grids* times, at worst.
+def packing(tiling: Any, grids: Count) -> Count:
+    """The work of the CU that has most, over an even share, at worst: of a grid that fills the
+    device *grids* times.
 
     Blocks that come early take what room there is beside the grid before. Where that is too little
     for all and the device holds all of a grid, the CUs that end first take the rest.

@@ -48,15 +48,15 @@ def _drawn(device: Device, random: Random) -> Iterator[Plan]:
 
 
 def random_problem(random: Random, one: Algorithm, dtypes: Sequence[str] = (),
-                   images: Sequence[tuple[int, int]] = IMAGES) -> ConvProblem:
-    """A problem that *one* computes, of any of *dtypes* (its own): a layer of the papers, where
-    *images* are not others, or a made-up one."""
+                   images: Sequence[tuple[int, int]] = ()) -> ConvProblem:
+    """A problem that *one* computes, of any of *dtypes* (of its own): a made-up layer on any of
+    *images*; without these, a layer of the papers in half of the cases."""
     while True:
         typed = {"dtype": random.choice(dtypes or one.elements),
                  "layout": random.choice(one.layouts)}
         try:
-            problem = (_of_papers(random, typed) if images is IMAGES and random.random() < 0.5
-                       else _made_up(random, typed, images))
+            problem = (_of_papers(random, typed) if not images and random.random() < 0.5
+                       else _made_up(random, typed, images or IMAGES))
             problem = replace(problem, operation=random.choice(one.operations)).permitting(
                 one.permission)
             operands_of(problem)
@@ -86,6 +86,6 @@ def _made_up(random: Random, typed: dict[str, Any],
         stride=random.choice(((1, 1), (1, 1), (2, 2), (1, 2), (3, 3))),
         padding=0 if kernel == 1 else random.choice((0, kernel[0] // 2)),
         dilation=random.choice(((1, 1), (1, 1), (1, 1), (2, 2), (1, 3))),
-        bias=random.random() < 0.15,
+        bias=random.random() < 0.3,
         activation=random.choice((*ACTIVATIONS, *[None] * 8)), **typed)
     return ConvProblem(spec, random.choice((1, 1, 2, 8)), *random.choice(images))

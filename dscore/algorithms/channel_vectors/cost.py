@@ -23,7 +23,7 @@ from dscore.algorithms.channel_vectors.tiling import (
     shape_of,
 )
 from dscore.algorithms.columns import Count, ceil_div
-from dscore.algorithms.early_start import unevenness
+from dscore.algorithms.early_start import packing
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.algorithms.tap_sums.cost import conflicts
 from dscore.core.numerics import WORD_BYTES
@@ -173,7 +173,7 @@ def work(case: Case, grids: Count) -> Work:
         l2_bytes=grid_size(case.problem, case.tiling) * (
             weight["loaded"] * traffic.loaded + weight["stored"] * traffic.stored)
         + weight["uneven"] * _uneven(case, grids) * compulsory_bytes(case.problem),
-        uneven=1 + weight["packed"] * (unevenness(case.tiling, grids) - 1),
+        uneven=1 + weight["packed"] * (packing(case.tiling, grids) - 1),
         saved_seconds=_saved_ahead(case, grids))
 
 

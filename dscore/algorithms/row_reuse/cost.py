@@ -13,7 +13,7 @@ import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES, Case, Work
 from dscore.algorithms.columns import Count, ceil_div, floor_div, once_for_each
-from dscore.algorithms.early_start import unevenness
+from dscore.algorithms.early_start import packing
 from dscore.algorithms.row_reuse.tiling import (
     column_offsets,
     owned_columns,
@@ -219,7 +219,7 @@ def work(case: Case, grids: Count) -> Work:
         + weight["both"] * (np.asarray(t.staging) == "both"),
         fill_bytes=weight["fill"] * footprint.lds_bytes,
         l2_bytes=footprint.blocks * footprint.waves * moved * SECTOR_BYTES,
-        uneven=unevenness(t, grids), saved_seconds=_saved_ahead(case, grids))
+        uneven=packing(t, grids), saved_seconds=_saved_ahead(case, grids))
 
 
 def _adds(case: Case) -> Count:
