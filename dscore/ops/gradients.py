@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dscore.core.errors import SpecError
 from dscore.core.problem import ConvProblem
+from dscore.core.spec import ConvSpec
 from dscore.ops import Exact, Operand, Operation
+from dscore.ops.bare import require_bare
 from dscore.ops.conv import by_group, by_tap, float64, pad, taps
 
 
@@ -26,7 +27,7 @@ class InputGradient(Operation):
     name = "input_gradient"
 
     def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:
-        spec = _require_linear(problem).spec
+        spec = _require_linear(problem)
         return (Operand("gradient", problem.y_shape, "input", spec.element, spec.layout),
                 Operand("w", spec.w_shape, "input", spec.element),
                 Operand("out", problem.x_shape, "output", spec.element, spec.layout))
@@ -44,7 +45,7 @@ class WeightGradient(Operation):
     name = "weight_gradient"
 
     def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:
-        spec = _require_linear(problem).spec
+        spec = _require_linear(problem)
         return (Operand("x", problem.x_shape, "input", spec.element, spec.layout),
                 Operand("gradient", problem.y_shape, "input", spec.element, spec.layout),
                 Operand("out", spec.w_shape, "output", spec.element))
@@ -72,18 +73,10 @@ def products(problem: ConvProblem) -> int:
     return spec.group_out * math.prod(met)
 
 
-def _require_linear(problem: ConvProblem) -> ConvProblem:
-    """*problem* itself; SpecError where its layer is more than a convolution."""
-    spec = problem.spec
-    parts = {"a bias": spec.bias, f"the activation {spec.activation}": spec.activation,
-             f"the element type {spec.dtype}": spec.element.exact,
-             "a residual": spec.residual, "a scale": spec.scaled,
-             f"a filter of the form {spec.filter}": spec.filter != "plain"}
-    extra = [name for name, there in parts.items() if there]
-    if extra:
-        raise SpecError(f"the {problem.operation.replace('_', ' ')} is of a convolution alone, and "
-                        f"this layer has {', '.join(extra)}; leave that out")
-    return problem
+def _require_linear(problem: ConvProblem) -> ConvSpec:
+    """The layer of *problem*; SpecError where it is more than a convolution of floats."""
+    exact = (f"the element type {problem.spec.dtype}",) * problem.spec.element.exact
+    return require_bare(problem, "a convolution", *exact)
 
 
 def _spread(xp: Any, problem: ConvProblem, gradient: Any, w: Any) -> Any:

@@ -14,6 +14,7 @@ from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation
 from dscore.ops import Exact, Operand, Operation
+from dscore.ops.bare import require_bare
 from dscore.ops.conv import float64
 
 # Pixels of int8 less a zero point whose sum an int32 holds: 255 is the largest.
@@ -28,7 +29,7 @@ class Mean(Operation):
     of_integers = True
 
     def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:
-        spec = problem.spec
+        spec = require_bare(problem, "images")
         of_integers = (Operand("multiplier", (1,), "input", ELEMENTS["float32"]),
                        Operand("zero_point", (1,), "input", ELEMENTS["int32"]))
         return (Operand("x", problem.x_shape, "input", spec.element, spec.layout),

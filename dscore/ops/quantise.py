@@ -14,6 +14,7 @@ from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation
 from dscore.ops import Exact, Operand, Operation
+from dscore.ops.bare import require_bare
 
 
 class Quantise(Operation):
@@ -22,7 +23,7 @@ class Quantise(Operation):
     name = "quantise"
 
     def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:
-        spec = problem.spec
+        spec = require_bare(problem, "images")
         return (Operand("x", problem.x_shape, "input", spec.element, spec.layout),
                 Operand("multiplier", (1,), "input", ELEMENTS["float32"]),
                 Operand("zero_point", (1,), "input", ELEMENTS["int32"]),

@@ -16,8 +16,9 @@ from dscore.algorithms.direct import DirectTiling
 from dscore.algorithms.direct.mean import columns
 from dscore.backends.emulated import EmulatedBackend
 from dscore.core import catalog
+from dscore.core.errors import SpecError
 from dscore.core.token import parse_problem
-from dscore.solving.solver import make_plan
+from dscore.solving.solver import make_plan, solve
 from dscore.solving.verdict import validate
 
 needs_compiler = needs(EmulatedBackend())
@@ -158,3 +159,12 @@ def test_a_cluster_has_no_more_blocks_than_the_device_says():
     assert validate(problem, DirectTiling(64, 4, 8), H200, masked=True).ok
     [violation] = validate(problem, DirectTiling(64, 4, 9), H200, masked=True).violations
     assert violation.code == "E-CLUSTER"
+
+
+@pytest.mark.parametrize(("token", "part"), [
+    ("mean_n1c8h7w7_o8k1_nhwc_bias", "a bias"),
+    ("mean_n1c8h7w7_o8k1_nhwc_relu", "the activation relu"),
+    ("quantise_n1c16h8w8_o16k1_float16_nhwc_bias", "a bias")])
+def test_what_would_not_be_added_is_refused_by_name(token, part):
+    with pytest.raises(SpecError, match=f"is of images alone, and this layer has {part}; leave"):
+        solve(parse_problem(token), H200)
