@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dscore import ops
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
-from dscore.core.numerics import ELEMENTS, FLOAT_RESULTS, Element
+from dscore.core.numerics import ACCUMULATOR, ELEMENTS, FLOAT_RESULTS, Element
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, CLAMPS, RESIDUALS, ConvSpec, Pair
 from dscore.core.tiling import Tiling
@@ -99,14 +99,22 @@ def options(draw: Any, algorithm: type[Any], scaled: bool = False,
     common = (("operation", operation), ("dtype", dtype),
               ("layout", draw(st.sampled_from(algorithm.layouts))))
     if operation != "conv":
-        exact = ELEMENTS[dtype].exact  # whose result is of floats
-        return (*common, *[("out_dtype", draw(st.sampled_from(FLOAT_RESULTS)))] * exact)
+        return (*common, ("out_dtype", draw(st.sampled_from(_results(operation, dtype)))))
     if ELEMENTS[dtype].exact:
         return (*common, *draw(of_integers(scaled)))
     return (*common, ("bias", draw(st.booleans())),
             ("activation", draw(st.sampled_from((None, *ACTIVATIONS)))),
             ("residual", draw(st.sampled_from((None, None, *RESIDUALS)))),
             ("scaled", scaled and draw(st.booleans())))
+
+
+def _results(operation: str, dtype: str) -> tuple[str | None, ...]:
+    """Types of the results of another operation than a convolution; None for *dtype*."""
+    element = ELEMENTS[dtype]
+    if element.exact:
+        return FLOAT_RESULTS
+    widens = ops.operation(operation).widens and element.bytes < ACCUMULATOR.bytes
+    return (None, *[ACCUMULATOR.name] * widens)
 
 
 @st.composite

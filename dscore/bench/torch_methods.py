@@ -53,15 +53,17 @@ class TorchSubject:
                  sets: Sequence[Sequence[Any]], keep: bool = True) -> None:
         self.name, self._torch, self._keep = way, torch, keep
         self._way, self.tf32 = way.removesuffix(TF32), way.endswith(TF32)
-        self._operands = operands_of(problem)
+        self._operands, self._element = operands_of(problem), problem.spec.element
         # In NCHW, as PyTorch's functions state axes: of NHWC data a channels_last view.
         self._tensors = [tuple(
             None if array is None else self._laid_out(
                 channels_first(torch, operand, tensor_of(torch, array)))
             for array, operand in zip(arrays, self._operands, strict=False)) for arrays in sets]
         example: Any = self._tensors[0][0]
-        self._call = _call_of(torch, problem, self._way,
-                              lambda shape: self._laid_out(example.new_empty(shape)))
+        call: Any = _call_of(torch, problem, self._way,
+                             lambda shape: self._laid_out(example.new_empty(shape)))
+        # A wider result than PyTorch's is cast, as that of a filter under autocast.
+        self._call = (lambda *inputs: call(*inputs).float()) if problem.spec.widened else call
         self.results: list[Any] = [None] * len(sets)
 
     def _laid_out(self, tensor: Any) -> Any:
@@ -75,7 +77,7 @@ class TorchSubject:
         """What PyTorch's libraries may do: of 16 bits round what lies between their steps, too."""
         if self.tf32:
             return Rounding("tf32")
-        short = self._operands[-1].element.bytes < ACCUMULATOR.bytes
+        short = self._element.bytes < ACCUMULATOR.bytes
         return Rounding("steps16" if short else "sum")
 
     def result(self, index: int) -> Any:

@@ -89,7 +89,7 @@ class KernelSource:
                 spec.residual is not None, spec.scaled, spec.table))
             return (f"dscore::Requantised<{spec.out_element.cpp}, {str(spec.bias).lower()}, "
                     f"{activation}{beside}>")
-        return (f"dscore::Epilogue<{spec.element.cpp}, {str(spec.bias).lower()}, {activation}, "
+        return (f"dscore::Epilogue<{spec.out_element.cpp}, {str(spec.bias).lower()}, {activation}, "
                 f"dscore::Residual::{spec.residual or 'none'}, {str(spec.scaled).lower()}>")
 
     def launches(self) -> dict[str, Launch]:

@@ -89,6 +89,18 @@ def common_library(arrays: dict[str, Any]) -> tuple[Adapter, Any]:
     return adapter, dtype
 
 
+def library_with_result(arrays: dict[str, Any], out_dtype: str | None) -> tuple[Adapter, Any]:
+    """The adapter and the element type that all of *arrays* share, but for "out", which is of the
+    type *out_dtype*; None for theirs. Raises SpecError as `common_library` does."""
+    if out_dtype is None:
+        return common_library(arrays)
+    _plain_library(arrays)
+    given = dtype_name(arrays["out"]) if "out" in arrays else out_dtype
+    if given != out_dtype:
+        raise SpecError(f"with out_dtype={out_dtype!r} out must be {out_dtype}, got {given}")
+    return common_library({name: one for name, one in arrays.items() if name != "out"})
+
+
 def quantised_library(arrays: dict[str, Any], out_dtype: str) -> Adapter:
     """The adapter that all of *arrays*, of a convolution of int8, share.
 

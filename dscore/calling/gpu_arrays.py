@@ -61,7 +61,7 @@ class Torch:
 
     def like(self, result: HostArray, example: Any) -> Any:
         torch = sys.modules["torch"]
-        if example.dtype is torch.bfloat16:
+        if result.dtype == ELEMENTS["bfloat16"].numpy:
             return torch.from_numpy(result.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(result)
 

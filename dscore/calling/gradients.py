@@ -33,6 +33,7 @@ class GradientOptions(NamedTuple):
     backend: str
     arithmetic: Arithmetic | None
     layout: Layout = "nchw"  # of the axes
+    out_dtype: str | None = None  # of the result; None: the arrays'
 
 
 def input_gradient(gradient: ArrayT, w: Array, size: PairLike, stride: PairLike = 1,
@@ -65,17 +66,19 @@ def weight_gradient(x: ArrayT, gradient: Array, kernel: PairLike, stride: PairLi
                     padding: PaddingLike = 0, dilation: PairLike = 1, groups: int = 1, *,
                     backend: str = "auto", plan: choice.PlanLike | None = None,
                     out: Array | None = None, arithmetic: Arithmetic | None = None,
-                    layout: Layout | None = None) -> ArrayT:
+                    layout: Layout | None = None, out_dtype: str | None = None) -> ArrayT:
     """Gradient of a loss by the filters of ``conv(x, w)``, from that by its output.
 
     - *x*: the input, of shape (N, C, H, W).
     - *gradient*: by the output, of shape (N, M, H', W').
     - *kernel*: height and width of the filters, which strides leave open.
+    - *out_dtype*: "float32" returns the sums of float16 or bfloat16 arrays as they are, for filters
+      that are kept in float32, as mixed precision keeps them.
 
     The other options are those of `conv`, and so are the errors. Returns an array of shape
     (M, C / groups, kernel height, kernel width). Two runs give the same bits: what several blocks
-    sum is added in a fixed order. Sums are of float32, whatever the arrays' type, which the result
-    is rounded to.
+    sum is added in a fixed order. Sums are of float32, whatever the arrays' type, which they are
+    rounded to at the end.
 
     >>> x, y_gradient = np.ones((5, 1, 3, 3), np.float32), np.ones((5, 1, 2, 2), np.float32)
     >>> weight_gradient(x, y_gradient, 2)[0, 0]
@@ -84,7 +87,14 @@ def weight_gradient(x: ArrayT, gradient: Array, kernel: PairLike, stride: PairLi
     """
     return _gradient_of(  # type: ignore[no-any-return]
         (x, gradient), out, ("weight_gradient", kernel, stride, padding, dilation, groups,
-                             backend, arithmetic, *[layout] * (layout is not None)), plan)
+                             backend, arithmetic, *stated(layout, out_dtype)), plan)
+
+
+def stated(layout: Layout | None, out_dtype: str | None) -> tuple[Any, ...]:
+    """The options after the arithmetic, as many as a caller states."""
+    if out_dtype is not None:
+        return layout or "nchw", out_dtype
+    return (layout,) * (layout is not None)
 
 
 def _gradient_of(inputs: tuple[Any, Any], out: Any, options: tuple[Any, ...],
@@ -99,7 +109,7 @@ def _gradient_of(inputs: tuple[Any, Any], out: Any, options: tuple[Any, ...],
     arrays = dict(zip((*names, "out"), (*inputs, out), strict=True))
     given = {name: array for name, array in arrays.items()
              if array is not None or name != "out"}
-    adapter, dtype = arguments.common_library(given)
+    adapter, dtype = arguments.library_with_result(given, named.out_dtype)
     problem = _problem_of(inputs, dtype, named)
     *_, output = operands_of(problem)
     shape = output.shape
@@ -138,7 +148,8 @@ def _problem_of(inputs: tuple[Any, Any], dtype: str, options: GradientOptions) -
         image = image_size[0], image_size[1]
     spec = ConvSpec.make(channels, out_channels, tuple(kernel), stride=options.stride,
                          padding=options.padding, dilation=options.dilation,
-                         groups=options.groups, dtype=dtype, layout=options.layout)
+                         groups=options.groups, dtype=dtype, layout=options.layout,
+                         out_dtype=options.out_dtype)
     problem = ConvProblem(spec, max(first[0], 1), *image, options.operation)
     wanted = (first[0], *problem.y_shape[1:])
     if gradient != wanted:
@@ -158,7 +169,7 @@ def _of_none(adapter: Adapter, gpu: tuple[GpuAdapter, int] | None, shape: tuple[
         (target(adapter, out, shape) if gpu is None else out)[...] = 0
         return out
     if gpu is None:
-        return adapter.like(np.zeros(shape, problem.spec.element.numpy), example)
-    result = gpu[0].allocator(shape, example)()
+        return adapter.like(np.zeros(shape, problem.spec.out_element.numpy), example)
+    result = gpu[0].allocator(shape, example, dtype=problem.spec.out_dtype)()
     result[...] = 0
     return result

@@ -132,7 +132,7 @@ class Oracle:
         if arithmetic == "tf32":
             return self._error_of_sum() + self._rounded(TF32_SHARE)
         return self._error(Rounding("matrix16")) + (
-            STEPS16 * self._output.element.unit_roundoff * self._size)
+            STEPS16 * self._problem.spec.element.unit_roundoff * self._size)
 
     def _rounded(self, share: float) -> Any:
         """What the operands' rounding to another type adds."""

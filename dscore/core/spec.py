@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from dscore.core.errors import SpecError, require_int, require_one_of, shown
 from dscore.core.numerics import (
+    ACCUMULATOR,
     ELEMENTS,
     FILTER_FORMS,
     FLOAT_RESULTS,
@@ -96,7 +97,8 @@ class ConvSpec:
     (all but 3x3 without stride, dilation and groups) that is "sum" all the same.
     *filter*: the form of w; "winograd4", as `dscore.pack` makes it, permits that arithmetic.
     *dtype*: "int8" is of a quantised layer (docs/int8.md); *out_dtype* is then the result's type,
-    float32 or float16, where it is not int8, too; of other layers it is *dtype* itself.
+    float32 or float16, where it is not int8, too; of other layers it is *dtype* itself, or of the
+    weight gradient of one of 16 bits float32.
     *table*: an int8 result is looked up in a table, which computes any activation.
     Build it with :meth:`make`, which takes the usual short forms.
 
@@ -167,10 +169,12 @@ class ConvSpec:
             object.__setattr__(self, "out_dtype", None)
         if self.out_dtype is None:
             return
-        if not self.element.exact:
+        if self.element.exact:
+            require_one_of(self.out_dtype, "out_dtype", ("int8", *FLOAT_RESULTS))
+        elif self.out_dtype != ACCUMULATOR.name or self.element.bytes > ACCUMULATOR.bytes:
             raise SpecError(f"out_dtype is {self.out_dtype} for a layer of {self.dtype}, whose "
-                            f"result is {self.dtype}; leave it out (int8 layers alone have others)")
-        require_one_of(self.out_dtype, "out_dtype", ("int8", *FLOAT_RESULTS))
+                            f"result is {self.dtype}; leave it out (int8 layers have others, and "
+                            "weight gradients of 16 bits float32)")
 
     def _require_integers(self) -> None:
         """Raise SpecError for what a layer of int8 has no arithmetic for (docs/int8.md)."""
@@ -244,6 +248,15 @@ class ConvSpec:
     def out_element(self) -> Element:
         """The element type of its result."""
         return ELEMENTS[self.out_dtype or self.dtype]
+
+    @property
+    def widened(self) -> bool:
+        """Whether results of floats are of a wider type, as weight gradients of 16 bits may be."""
+        return self.out_dtype is not None and not self.element.exact
+
+    def with_own_result(self) -> ConvSpec:
+        """The layer with results of its own type in place of wider ones, which change no tiling."""
+        return replace(self, out_dtype=None) if self.widened else self
 
     @property
     def costly_results(self) -> bool:

@@ -52,6 +52,7 @@ class Operation(ABC):
 
     name: ClassVar[str]
     of_integers: ClassVar[bool] = False  # whether it is one of layers of int8, too
+    widens: ClassVar[bool] = False  # whether its result may be float32 where its inputs are not
 
     @abstractmethod
     def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:
@@ -98,14 +99,19 @@ def operation(name: str) -> Operation:
 
 
 def operands_of(problem: ConvProblem) -> tuple[Operand, ...]:
-    """The operands of a problem's operation.
+    """The operands of a problem's operation; SpecError for a result of a type that it has not.
 
     >>> from dscore.core.token import parse_problem
     >>> [(one.name, one.shape) for one in operands_of(parse_problem("n1c8h5w5_o4k1"))
     ...  if one.present]
     [('x', (1, 8, 5, 5)), ('w', (4, 8, 1, 1)), ('out', (1, 4, 5, 5))]
     """
-    return operation(problem.operation).operands(problem)
+    one, spec = operation(problem.operation), problem.spec
+    if spec.widened and not one.widens:
+        raise SpecError(f"out_dtype is {spec.out_dtype} for {problem.operation} of {spec.dtype}, "
+                        f"whose result is {spec.dtype}; leave it out (weight gradients alone are "
+                        "of float32 where their images have 16 bits)")
+    return one.operands(problem)
 
 
 def channels_first(xp: Any, operand: Operand, array: Any) -> Any:

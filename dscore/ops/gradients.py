@@ -43,12 +43,13 @@ class WeightGradient(Operation):
     """Gradient of a loss by the filter: for each tap, sums over all images and outputs."""
 
     name = "weight_gradient"
+    widens = True  # sums of float32, which mixed precision need not round
 
     def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:
         spec = _require_linear(problem)
         return (Operand("x", problem.x_shape, "input", spec.element, spec.layout),
                 Operand("gradient", problem.y_shape, "input", spec.element, spec.layout),
-                Operand("out", spec.w_shape, "output", spec.element))
+                Operand("out", spec.w_shape, "output", spec.out_element))
 
     def exact(self, xp: Any, problem: ConvProblem, *inputs: Any) -> Exact:
         """*inputs* are x and the output's gradient (NCHW, of all images)."""

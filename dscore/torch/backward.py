@@ -24,7 +24,7 @@ class Steps(NamedTuple):
     """The three operations that the gradients of all orders are made of.
 
     convolution(x, w, bias, residual, scale, layer, epilogue), input_gradient(gradient, w, x_shape,
-    layer), weight_gradient(x, gradient, w_shape, layer).
+    layer), weight_gradient(x, gradient, w_shape, layer, dtype).
     """
 
     convolution: Callable[..., Tensor]
@@ -36,7 +36,8 @@ class Kept(NamedTuple):
     """Constants that the gradients need of a call.
 
     *again*: what the activation was applied to must be computed again. *form*: the memory format of
-    the result, in which its gradient is taken.
+    the result, in which its gradient is taken. *w_dtype*: the type of the filter's gradient, if it
+    is not that of the images.
     """
 
     layer: Layer
@@ -45,15 +46,18 @@ class Kept(NamedTuple):
     w_shape: tuple[int, ...]
     again: bool
     form: torch.memory_format
+    w_dtype: torch.dtype | None = None
 
 
 def kept_of(x: Tensor, w: Tensor, y: Tensor, layer: Layer, epilogue: Epilogue,
-            residual: bool) -> Kept:
-    """The constants of a call with the result *y*, with or without a *residual*."""
+            residual: bool, master: Tensor | None = None) -> Kept:
+    """The constants of a call with the result *y*, with or without a *residual*; *master* as in
+    `save`."""
     activation, after = epilogue.activation, epilogue.residual_after and residual
     again = activation in _BY_ARGUMENT or (activation is not None and after)
     form = torch.contiguous_format if _batched(y) else memory_format(y)
-    return Kept(layer, epilogue, x.shape, w.shape, again, form)
+    return Kept(layer, epilogue, x.shape, w.shape, again, form,
+                None if master is None else master.dtype)
 
 
 def laid_as_result(gradient: Tensor, kept: Kept) -> Tensor:
@@ -73,13 +77,15 @@ def _batched(tensor: Tensor) -> bool:
 
 
 def save(ctx: Any, inputs: Sequence[Tensor | None], y: Tensor, layer: Layer,
-         epilogue: Epilogue) -> None:
+         epilogue: Epilogue, master: Tensor | None = None) -> None:
     """Keep in *ctx* what the gradients need of *inputs* (x, w, bias, residual, scale) and of *y*.
+
+    *master*: the filter that autocast has made w of, if the gradient is to be of its type.
     """
     x, w, _, residual, _ = inputs
     assert x is not None
     assert w is not None
-    ctx.kept = kept_of(x, w, y, layer, epilogue, residual is not None)
+    ctx.kept = kept_of(x, w, y, layer, epilogue, residual is not None, master)
     keep(ctx, inputs, y, ctx.kept)
 
 
@@ -122,8 +128,17 @@ def gradients(ctx: Any, saved: Sequence[Any], gradient: Tensor,
         of_x = None if not by_x else of_x if factor is None else of_x * factor
     if by_w:
         scaled = x if factor is None else x * factor
-        of_w = steps.weight_gradient(scaled, gradient, kept.w_shape, kept.layer)
+        of_w = steps.weight_gradient(scaled, gradient, kept.w_shape, kept.layer, kept.w_dtype)
     return of_x, of_w, of_bias, of_residual, of_scale
+
+
+def to_master(gradients: Sequence[Tensor | None], kept: Kept) -> tuple[Tensor | None, ...]:
+    """*gradients*, with one more by the filter that autocast has made w of, in place of that by w.
+    """
+    of_x, of_w, *others = gradients
+    if kept.w_dtype is None:
+        return of_x, of_w, *others, None
+    return of_x, None, *others, of_w
 
 
 def activation_gradient(activation: str, gradient: Tensor, y: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ Dims = Sequence[int | None]
 def conv2d(size: int, dims: Dims, x: Tensor, w: Tensor, bias: Tensor | None,
            residual: Tensor | None, scale: Tensor | None, activation: str | None, after: bool,
            *layer: Any) -> tuple[tuple[Any, ...], int]:
-    """The rule of torch.ops.dscore.conv2d."""
+    """The rule of torch.ops.dscore.conv2d; a batch has no master of its filters."""
     of_x, of_w, of_bias, of_residual, of_scale = dims[:5]
     if of_w is None and of_bias is None:
         return (_images(x, of_x, size), w, bias, _images(residual, of_residual, size),

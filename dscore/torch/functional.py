@@ -71,7 +71,7 @@ def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 
                 key = (id(master), bias is None, stride, padding, dilation, groups, activation,
                        backend, arithmetic)
                 if _gradients_on():
-                    y = recorded(key, x, w, bias)
+                    y = recorded(key, x, w, bias, _wider(master, w))
                 else:
                     call = _fast_call(key)
                     y = None if call is None else call(x, w, bias, None)
@@ -117,13 +117,16 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
         else:
             note("conv", w.shape, layer, reason)
         return by_pytorch(*tensors, layer, epilogue)
+    wider = _wider(master, operands[1])
     if by_operators(operands):
-        return OPERATORS.convolution(*operands, layer, epilogue)
+        # Outside of compiled programs a transform may batch the filter, or record its gradient.
+        return OPERATORS.convolution(*operands, layer, epilogue,
+                                     wider if torch.compiler.is_compiling() else None)
     if _gradients_on() and any(one is not None and one.requires_grad for one in operands):
-        y: Tensor = _recorded(*operands, layer, epilogue)
+        y: Tensor = _recorded(*operands, wider, layer, epilogue)
         if unchanged and residual is None and scale is None:
             remember((id(master), bias is None, stride, padding, dilation, groups, activation,
-                      backend, arithmetic), x, w, bias, y, layer, epilogue)
+                      backend, arithmetic), x, w, bias, y, layer, epilogue, wider)
         return y
     if not unchanged or not (scale is None or layer.is_pointwise(w.shape)):
         return convolution(*operands, layer, epilogue)  # type: ignore[call-arg]
@@ -148,20 +151,29 @@ def _under_autocast(operands: Operands) -> Operands:
                  for one, form in zip(operands, forms, strict=True))
 
 
+def _wider(master: Tensor, w: Tensor) -> Tensor | None:
+    """*master*, where autocast has made *w* of it and its gradient is to be of its own type; else
+    None. The sums of that are of float32, so that nothing need be rounded and cast back."""
+    wider = master.dtype is torch.float32 and w.dtype in (torch.float16, torch.bfloat16)
+    return master if wider and master.requires_grad else None
+
+
 class _Convolution(torch.autograd.Function):
-    """Eager convolution that records its gradient."""
+    """Eager convolution that records its gradient; *master* as in `backward.save`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
-                scale: Tensor | None, layer: Layer, epilogue: Epilogue) -> Tensor:
+                scale: Tensor | None, master: Tensor | None, layer: Layer,
+                epilogue: Epilogue) -> Tensor:
         y = convolution(x, w, bias, residual, scale, layer, epilogue)
-        backward.save(ctx, (x, w, bias, residual, scale), y, layer, epilogue)
+        backward.save(ctx, (x, w, bias, residual, scale), y, layer, epilogue, master)
         return y
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         steps = steps_for(gradient, DIRECT)
-        return *backward.gradients(ctx, ctx.saved_tensors, gradient, steps), None, None
+        results = backward.gradients(ctx, ctx.saved_tensors, gradient, steps)
+        return *backward.to_master(results, ctx.kept), None, None
 
 
 _recorded: Any = _Convolution.apply

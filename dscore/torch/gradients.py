@@ -28,19 +28,30 @@ def input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], layer: L
                                     groups, backend=backend, arithmetic=_allowed(arithmetic))
 
 
-def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: Layer) -> Tensor:
-    """The gradient by the filters, of *w_shape*, from that by the output; C-contiguous."""
+def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: Layer,
+                    dtype: torch.dtype | None = None) -> Tensor:
+    """The gradient by the filters, of *w_shape*, from that by the output; C-contiguous. It is of
+    *dtype*, float32 or (None) that of the images."""
+    dtype = dtype or x.dtype
     if _left("weight_gradient", w_shape, layer, x, gradient):
-        return _weight_gradient_by_pytorch(x, gradient, w_shape, layer)
+        return _weight_gradient_by_pytorch(x, gradient, w_shape, layer).to(dtype)
     stride, padding, dilation, groups, backend, arithmetic = layer
     return of_arrays.weight_gradient(x, gradient, tuple(w_shape[2:]), stride, padding, dilation,
-                                     groups, backend=backend, arithmetic=_allowed(arithmetic))
+                                     groups, backend=backend, arithmetic=_allowed(arithmetic),
+                                     out_dtype=_wider(dtype, x))
+
+
+def _wider(dtype: torch.dtype | None, x: Tensor) -> str | None:
+    """The name of a result's type; None where it is that of the images."""
+    return None if dtype in (None, x.dtype) else str(dtype).removeprefix("torch.")
 
 
 def remembered(gradient: Tensor, x: Tensor | None, w: Tensor | None, x_shape: Sequence[int],
-               w_shape: Sequence[int], layer: Layer) -> tuple[FastCall | None, FastCall | None]:
+               w_shape: Sequence[int], layer: Layer, dtype: torch.dtype | None = None
+               ) -> tuple[FastCall | None, FastCall | None]:
     """The remembered calls of (gradient, w) and of (x, gradient) for such tensors, without checks;
-    None where dscore has not yet computed that gradient, or its other operand is None.
+    None where dscore has not yet computed that gradient, or its other operand is None. *dtype*: of
+    the filters' gradient, as above.
     """
     *constants, arithmetic = layer
     rest = (*constants, _allowed(arithmetic))
@@ -48,7 +59,8 @@ def remembered(gradient: Tensor, x: Tensor | None, w: Tensor | None, x_shape: Se
     by_weight = x is not None and _has_kernel("weight_gradient", w_shape, layer, x, gradient)
     return (CALLS.unguarded((gradient, w), ("input_gradient", tuple(x_shape[2:]), *rest))
             if by_input else None,
-            CALLS.unguarded((x, gradient), ("weight_gradient", tuple(w_shape[2:]), *rest))
+            CALLS.unguarded((x, gradient), ("weight_gradient", tuple(w_shape[2:]), *rest,
+                                            *of_arrays.stated(None, _wider(dtype, gradient))))
             if by_weight else None)
 
 

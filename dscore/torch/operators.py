@@ -29,18 +29,26 @@ _TAGS = (torch.Tag.pt2_compliant_tag,
 
 
 def _layer(constants: Sequence[Any]) -> Layer:
-    stride, padding, dilation, *others = constants
+    """The layer that *constants* begin with."""
+    stride, padding, dilation, *others = constants[:len(Layer._fields)]
     return Layer(tuple(stride), tuple(padding), tuple(dilation), *others)
 
 
-def _define(name: str, schema: str) -> None:
-    define(f"dscore::{name}", f"({schema}, {_LAYER}) -> Tensor", tags=_TAGS)
+def _behind(constants: Sequence[Any]) -> Any:
+    """What stands behind the layer; None where it is left out, as dispatchers do with defaults."""
+    return next(iter(constants[len(Layer._fields):]), None)
 
 
+def _define(name: str, schema: str, behind: str = "") -> None:
+    define(f"dscore::{name}", f"({schema}, {_LAYER}{behind}) -> Tensor", tags=_TAGS)
+
+
+# The gradient by w is returned by *master*, if there is one, which w was made of, and of its type.
 _define("conv2d", "Tensor x, Tensor w, Tensor? bias, Tensor? residual, Tensor? scale, "
-        "str? activation, bool residual_after")
+        "str? activation, bool residual_after", ", Tensor? master=None")
 _define("input_gradient", "Tensor gradient, Tensor w, SymInt[] x_shape")
-_define("weight_gradient", "Tensor x, Tensor gradient, SymInt[] w_shape")
+_define("weight_gradient", "Tensor x, Tensor gradient, SymInt[] w_shape",
+        ", ScalarType? dtype=None")
 
 
 @impl("dscore::conv2d", "default")
@@ -56,7 +64,7 @@ def _input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], *layer:
 
 @impl("dscore::weight_gradient", "default")
 def _weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], *layer: Any) -> Tensor:
-    return gradients.weight_gradient(x, gradient, w_shape, _layer(layer))
+    return gradients.weight_gradient(x, gradient, w_shape, _layer(layer), _behind(layer))
 
 
 def _empty(like: Tensor, shape: Sequence[Any], form: torch.memory_format) -> Tensor:
@@ -80,14 +88,15 @@ def _input_gradient_shape(gradient: Tensor, w: Tensor, x_shape: Sequence[int],
 @register_fake("dscore::weight_gradient")  # type: ignore[untyped-decorator]
 def _weight_gradient_shape(x: Tensor, gradient: Tensor, w_shape: Sequence[int],
                            *layer: Any) -> Tensor:
-    return gradient.new_empty(w_shape)
+    return gradient.new_empty(w_shape, dtype=_behind(layer) or gradient.dtype)
 
 
 def conv2d(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
-           scale: Tensor | None, layer: Layer, epilogue: Epilogue) -> Tensor:
-    """The convolution by its operator."""
+           scale: Tensor | None, layer: Layer, epilogue: Epilogue,
+           master: Tensor | None = None) -> Tensor:
+    """The convolution by its operator; *master* as in `backward.save`."""
     return _dispatched(torch.ops.dscore.conv2d, Convolution, x, w, bias, residual, scale,
-                       *epilogue, *layer)
+                       *epilogue, *layer, master)
 
 
 def input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], layer: Layer) -> Tensor:
@@ -96,10 +105,11 @@ def input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], layer: L
                        *layer)
 
 
-def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: Layer) -> Tensor:
+def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: Layer,
+                    dtype: torch.dtype | None = None) -> Tensor:
     """The gradient by the filter by its operator."""
     return _dispatched(torch.ops.dscore.weight_gradient, WeightGradient, x, gradient, w_shape,
-                       *layer)
+                       *layer, dtype)
 
 
 def _dispatched(operator: Any, function: Any, *arguments: Any) -> Tensor:
@@ -163,11 +173,14 @@ class Convolution(_Differentiable):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         activation, after, *layer = inputs[5:]
-        backward.save(ctx, inputs[:5], output, _layer(layer), Epilogue(activation, after))
+        backward.save(ctx, inputs[:5], output, _layer(layer), Epilogue(activation, after),
+                      _behind(layer))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        return *backward.gradients(ctx, ctx.saved_tensors, gradient, OPERATORS), *[None] * 8
+        results = backward.gradients(ctx, ctx.saved_tensors, gradient, OPERATORS)
+        *of_operands, of_master = backward.to_master(results, ctx.kept)
+        return *of_operands, *[None] * 8, of_master
 
 
 class InputGradient(_Differentiable):
@@ -206,9 +219,10 @@ class WeightGradient(_Differentiable):
     @staticmethod
     def backward(ctx: Any, by_result: Tensor) -> tuple[Any, ...]:
         x, gradient = ctx.saved_tensors
+        by_result = by_result.to(x.dtype)  # of which the sums may be wider
         of_x = of_gradient = None
         if ctx.needs_input_grad[0]:
             of_x = input_gradient(gradient, by_result, x.shape, ctx.layer)
         if ctx.needs_input_grad[1]:
             of_gradient = conv2d(x, by_result, None, None, None, ctx.layer, Epilogue())
-        return of_x, of_gradient, *[None] * 7
+        return of_x, of_gradient, *[None] * 8

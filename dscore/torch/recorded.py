@@ -49,12 +49,12 @@ class RecordedCall:
         activation = self.kept.epilogue.activation
         if activation is not None:
             gradient = activation_gradient(activation, gradient, y)
-        by_x, by_w, by_bias, _ = ctx.needs_input_grad
+        by_x, by_w, by_bias, *_ = ctx.needs_input_grad
         of_x = self._by_input(gradient, w, None) if by_x else None
         of_w = self._by_weight(x, gradient, None) if by_w else None
         if (by_x and of_x is None) or (by_w and of_w is None):  # one begins amid a vector
             return None
-        return of_x, of_w, gradient.sum((0, 2, 3)) if by_bias else None, None
+        return of_x, of_w, gradient.sum((0, 2, 3)) if by_bias else None
 
     def learn(self, ctx: Any, saved: Sequence[Any], gradient: Tensor) -> None:
         """Remember the calls that have computed the gradients of a *gradient* like this one."""
@@ -65,7 +65,7 @@ class RecordedCall:
         x, w, *_ = saved
         by_input, by_weight = gradients.remembered(
             gradient, x if by_w else None, w if by_x else None, kept.x_shape, kept.w_shape,
-            kept.layer)
+            kept.layer, kept.w_dtype)
         like = tensor_guard(tuple(one for one in (gradient, x, w) if one is not None))
         if like and (by_input or not by_x) and (by_weight or not by_w):
             self._by_input, self._by_weight = by_input or _never, by_weight or _never
@@ -80,7 +80,8 @@ class _Recorded(torch.autograd.Function):
     """Eager convolution by a remembered call, which records its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, call: RecordedCall) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, master: Tensor | None,
+                call: RecordedCall) -> Tensor:
         kept, y = call.kept, call.start(x, w, bias, None)
         if y is None:  # x begins amid a vector
             y = convolution(x, w, bias, None, None, kept.layer, kept.epilogue)
@@ -96,11 +97,10 @@ class _Recorded(torch.autograd.Function):
         result = call.gradients(ctx, saved, gradient)
         if result is None:
             steps = steps_for(gradient, DIRECT)
-            of_x, of_w, of_bias, *_ = backward.gradients(ctx, saved, gradient, steps)
-            result = of_x, of_w, of_bias, None
+            result = backward.gradients(ctx, saved, gradient, steps)[:3]
             if steps is DIRECT:
                 call.learn(ctx, saved, gradient)
-        return result
+        return *backward.to_master(result, call.kept), None
 
 
 # Function.apply looks for wrappers of torch.func, which no guard takes, and for defaults.
@@ -109,18 +109,22 @@ _calls: dict[Hashable, tuple[RecordedCall, ...]] = {}
 _calls_of = _calls.get
 
 
-def recorded(key: Hashable, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor | None:
+def recorded(key: Hashable, x: Tensor, w: Tensor, bias: Tensor | None, master: Tensor | None
+             ) -> Tensor | None:
     """The result of the remembered call of that *key* for such tensors; None where there is none.
+
+    *master* as in `backward.save`.
     """
     for call in _calls_of(key, ()):
-        if ((call.takes(x, w) if bias is None else call.takes(x, w, bias))
+        if (call.kept.w_dtype == (None if master is None else master.dtype)
+                and (call.takes(x, w) if bias is None else call.takes(x, w, bias))
                 and not _dispatch_modes() and forward_ad._current_level < 0):
-            return _apply(x, w, bias, call)  # type: ignore[no-any-return]
+            return _apply(x, w, bias, master, call)  # type: ignore[no-any-return]
     return None
 
 
 def remember(key: Hashable, x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, layer: Layer,
-             epilogue: Epilogue) -> None:
+             epilogue: Epilogue, master: Tensor | None) -> None:
     """Keep the call that has just computed *y* of such tensors, by *key* for the next time."""
     tensors = (x, w) if bias is None else (x, w, bias)
     calls, takes = _calls.get(key, ()), tensor_guard(tensors)
@@ -135,4 +139,4 @@ def remember(key: Hashable, x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor
     if len(_calls) >= MOST_CALLS:
         _calls.clear()
     _calls[key] = (*calls, RecordedCall(takes, start, backward.kept_of(
-        x, w, y, layer, epilogue, residual=False)))
+        x, w, y, layer, epilogue, False, master)))

@@ -113,9 +113,10 @@ class Survey:
                 forward = replace(bare, bias=call.conv.bias is not None,
                                   activation=getattr(call.conv, "activation", None),
                                   arithmetic=self.arithmetic)
-                problems += [replace(call.problem, spec=forward), *(
-                    replace(call.problem, spec=bare, operation=operation)
-                    for operation in ("input_gradient", "weight_gradient"))]
+                by_weight = replace(bare, out_dtype=_of_master(call.conv, form.dtype))
+                problems += [replace(call.problem, spec=forward),
+                             replace(call.problem, spec=bare, operation="input_gradient"),
+                             replace(call.problem, spec=by_weight, operation="weight_gradient")]
         return problems
 
     def judge(self, measured: dict[ConvProblem, Seconds]) -> None:
@@ -253,6 +254,12 @@ def _dtype(conv: nn.Conv2d) -> torch.dtype:
     device = conv.weight.device.type
     return (torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device)
             else conv.weight.dtype)
+
+
+def _of_master(conv: nn.Conv2d, dtype: str) -> str | None:
+    """The type of the filter's gradient under autocast to *dtype*; None for that."""
+    wider = conv.weight.dtype is torch.float32 and dtype != "float32"
+    return "float32" if wider else None
 
 
 def _problem_of(conv: nn.Conv2d, shape: tuple[int, ...], layout: Layout) -> ConvProblem:

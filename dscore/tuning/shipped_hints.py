@@ -118,8 +118,8 @@ def _alike(problem: ConvProblem) -> Iterator[ConvProblem]:
 
 
 def hint_token(problem: ConvProblem) -> str:
-    """Token that finds the hint for *problem*: without a bias, and without an activation that takes
-    few instructions, as these change no tiling.
+    """Token that finds the hint for *problem*: without a bias, without an activation that takes few
+    instructions, and with the result's own type, as these change no tiling.
 
     >>> hint_token(parse_problem("n1c8h5w5_o8k3p1g8_float16_bias_relu6"))
     'n1c8h5w5_o8k3p1g8_float16'
@@ -127,7 +127,7 @@ def hint_token(problem: ConvProblem) -> str:
     'n1c8h5w5_o8k3p1g8_float16_silu'
     """
     costly = problem.spec.activation if problem.spec.activation in COSTLY_ACTIVATIONS else None
-    bare = replace(problem.spec, bias=False, activation=costly)
+    bare = replace(problem.spec.with_own_result(), bias=False, activation=costly)
     return problem_token(replace(problem, spec=bare))
 
 

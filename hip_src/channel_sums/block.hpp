@@ -35,7 +35,8 @@ template <class T, class t>
 using ChannelSumsKernel =
     KernelOn<T, std::conditional_t<(t::slices > 1), WorkspaceArguments, WeightGradientArguments>>;
 
-template <class T, class Tiling, class Layer, class Shape_>
+// Result: the type of the filter's gradient.
+template <class T, class Tiling, class Layer, class Shape_, class Result>
 struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
   using Shape = Shape_;
   using t = Tiling;
@@ -43,7 +44,7 @@ struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
   using Arguments = typename ChannelSumsKernel<T, t>::Arguments;
   using Rows = ForwardAxis<L::kernel_h, L::stride_h, L::dilation_h>;
   using Columns = ForwardAxis<L::kernel_w, L::stride_w, L::dilation_w>;
-  using Parts = TapSumsParts<T, t, L, Shape, t::slices, true>;
+  using Parts = TapSumsParts<Result, t, L, Shape, t::slices, true>;
   using Then = std::conditional_t<(t::slices > 1), Parts, void>;
   static constexpr int layout = DSCORE_NHWC, threads = t::threads, wavefront = t::wavefront;
   static constexpr int cluster = t::cluster;
@@ -73,7 +74,8 @@ struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
   static constexpr int parts_bytes = t::sharers > 1 ? rows_at_once * row_bytes : 0;
   static constexpr int lds_bytes =
       ceil_div(greatest(stages_bytes, parts_bytes + block_bytes), 16) * 16;
-  static constexpr int alignment = greatest(t::copy_x, t::copy_g) * int{sizeof(T)};
+  static constexpr int alignment =
+      greatest(greatest(t::copy_x, t::copy_g) * int{sizeof(T)}, sizeof(Result));
 
   static __host__ __device__ int channel_tiles(const Shape &s) {
     return ceil_div(s.out_channels, t::channels);
@@ -165,7 +167,7 @@ struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
       static_cast<float *>(args.workspace)[(slice() * L::taps + tap) * s.out_channels +
                                            of_channel] = sum;
     else
-      static_cast<T *>(args.out)[of_channel * L::taps + tap] = static_cast<T>(sum);
+      static_cast<Result *>(args.out)[of_channel * L::taps + tap] = static_cast<Result>(sum);
   }
 
   // Adds the threads' sums in their order, through LDS, some rows at a time, for `finish`. `each`

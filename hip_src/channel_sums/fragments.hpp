@@ -15,12 +15,12 @@
 
 namespace dscore {
 
-template <class T, class Tiling, class Layer, class Shape_>
-struct SummingFragments : ChannelSumsBlock<T, Tiling, Layer, Shape_> {
+template <class T, class Tiling, class Layer, class Shape_, class Result>
+struct SummingFragments : ChannelSumsBlock<T, Tiling, Layer, Shape_, Result> {
   using Shape = Shape_;
   using t = Tiling;
   using L = Layer;
-  using Block = ChannelSumsBlock<T, t, L, Shape>;
+  using Block = ChannelSumsBlock<T, t, L, Shape, Result>;
   using Arguments = typename Block::Arguments;
   using Rows = typename Block::Rows;
   using Columns = typename Block::Columns;

@@ -13,16 +13,16 @@
 
 namespace dscore {
 
-template <class T, class t, class Layer, class Shape>
-using SummingWalk = std::conditional_t<t::diagonal, SummingFragments<T, t, Layer, Shape>,
-                                       SummingLanes<T, t, Layer, Shape>>;
+template <class T, class t, class Layer, class Shape, class Result>
+using SummingWalk = std::conditional_t<t::diagonal, SummingFragments<T, t, Layer, Shape, Result>,
+                                       SummingLanes<T, t, Layer, Shape, Result>>;
 
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct ChannelSums : SummingWalk<T, Tiling, Layer, Shape_> {
+struct ChannelSums : SummingWalk<T, Tiling, Layer, Shape_, typename Epilogue::Result> {
   using Shape = Shape_;
   using t = Tiling;
   using L = Layer;
-  using Walk = SummingWalk<T, t, L, Shape>;
+  using Walk = SummingWalk<T, t, L, Shape, typename Epilogue::Result>;
   using Arguments = typename Walk::Arguments;
   using Walk::unit_end, Walk::live, Walk::lds, Walk::thread, Walk::threads;
 

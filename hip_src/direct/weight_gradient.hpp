@@ -15,9 +15,11 @@ struct DirectWeightGradient : KernelOn<T, WeightGradientArguments> {
   using Shape = Shape_;
   using t = Tiling;
   using L = Layer;
+  using Result = typename Epilogue::Result;
   static constexpr int threads = t::threads, wavefront = t::wavefront;
   static constexpr int waves = threads / wavefront;
-  static constexpr int alignment = sizeof(T), lds_bytes = waves * t::thread_c * int{sizeof(float)};
+  static constexpr int alignment = greatest(sizeof(T), sizeof(Result));
+  static constexpr int lds_bytes = waves * t::thread_c * int{sizeof(float)};
   static constexpr int layout = t::layout;
 
   static __host__ __device__ int channel_tiles(const Shape &s) {
@@ -56,7 +58,7 @@ struct DirectWeightGradient : KernelOn<T, WeightGradientArguments> {
     float sum = parts[k];
     for (int other = 1; other < waves; other++) sum += parts[other * t::thread_c + k];
     const int filter = (group * group_out + first + k) * group_in + c;
-    static_cast<T *>(args.out)[filter * L::taps + tap] = static_cast<T>(sum);
+    static_cast<Result *>(args.out)[filter * L::taps + tap] = static_cast<Result>(sum);
   }
 
   // The thread's part of the sums of `count` output channels.

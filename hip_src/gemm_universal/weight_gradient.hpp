@@ -18,7 +18,7 @@ struct AllOutputPixels {
 };
 
 // dw[o][c] = sum over pixels of gradient[pixel][o] * x[pixel][c].
-template <class Tiling, class Layer, class Shape_>
+template <class Tiling, class Layer, class Shape_, class Result>
 struct PointwiseWeightGradient : PlainRoles {
   using Shape = Shape_;
   static constexpr bool shared = Tiling::parts > 1, last = Tiling::last;
@@ -31,7 +31,9 @@ struct PointwiseWeightGradient : PlainRoles {
   static __host__ __device__ int m(const Shape &s) { return s.out_channels; }
   static __host__ __device__ int n(const Shape &s) { return s.in_channels; }
   static __host__ __device__ int k(const Shape &s) { return Pixels<Layer, Shape>::of_output(s); }
-  template <class T, int Width>
+  template <class, int Width>
+  static constexpr int alignment = Width * static_cast<int>(sizeof(Result));
+  template <class, int Width>
   static __device__ void store(const Arguments &args, const Shape &s, int part, int row, int column,
                                const float *values, Nothing, Nothing, Nothing) {
     const int at = row * s.in_channels + column;
@@ -41,7 +43,7 @@ struct PointwiseWeightGradient : PlainRoles {
       for (int i = 0; i < Width; i++) sums.at[i] = values[i];
       write_vector(static_cast<float *>(args.workspace) + part * m(s) * n(s) + at, sums);
     } else {
-      write_vector(static_cast<T *>(args.out) + at, rounded<T, Width>(values));
+      write_vector(static_cast<Result *>(args.out) + at, rounded<Result, Width>(values));
     }
   }
 };
@@ -53,13 +55,15 @@ struct SumTiling {
   static constexpr int vector_w = least(Tiling::vector_out, 4);
 };
 
-template <class T, class Tiling, class Layer, class Shape, class>
+template <class T, class Tiling, class Layer, class Shape, class Epilogue>
 struct GemmUniversalWeightGradient
-    : Product<T, Tiling, PointwiseWeightGradient<Tiling, Layer, Shape>> {
-  using Base = Product<T, Tiling, PointwiseWeightGradient<Tiling, Layer, Shape>>;
+    : Product<T, Tiling,
+              PointwiseWeightGradient<Tiling, Layer, Shape, typename Epilogue::Result>> {
+  using Result = typename Epilogue::Result;
+  using Base = Product<T, Tiling, PointwiseWeightGradient<Tiling, Layer, Shape, Result>>;
   using Base::Base;
   using Then =
-      std::conditional_t<(Tiling::parts > 1), SplitKSum<T, SumTiling<Tiling>, Shape>, void>;
+      std::conditional_t<(Tiling::parts > 1), SplitKSum<Result, SumTiling<Tiling>, Shape>, void>;
 
   static long long workspace_bytes(const Shape &s) {
     const long long bytes = sizeof(float);

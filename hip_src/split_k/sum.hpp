@@ -17,8 +17,8 @@ __device__ inline void store_rounded(T *out, const Pack<float, Count> &sums) {
 // adds what the rows have, ascending. The next kernel's start would wait for the end of many short
 // blocks, did these not admit it before: as they begin, or, where AdmitsFirst, as they come, so
 // that it asks for its operands while parts are still summed.
-template <class T, class t, class Shape_, bool AdmitsFirst = false>
-struct SplitKSum : KernelOn<T, WorkspaceArguments> {
+template <class Result, class t, class Shape_, bool AdmitsFirst = false>
+struct SplitKSum : KernelOn<Result, WorkspaceArguments> {
   using Shape = Shape_;
   using Vector = Pack<float, t::vector_w>;
   static constexpr int threads = 256, wavefront = t::wavefront;
@@ -31,7 +31,7 @@ struct SplitKSum : KernelOn<T, WorkspaceArguments> {
                                                 : 32;
   static constexpr int columns = threads / rows;
   static constexpr int lds_bytes = rows > 1 ? threads * int{sizeof(Vector)} : 0;
-  static constexpr int alignment = t::vector_w * int{sizeof(T)};
+  static constexpr int alignment = t::vector_w * int{sizeof(Result)};
 
   static __host__ __device__ int vectors(const Shape &s) {
     return s.out_channels * s.in_channels / t::vector_w;
@@ -72,7 +72,7 @@ struct SplitKSum : KernelOn<T, WorkspaceArguments> {
       }
     }
     if (row == 0 && at < vectors(s))
-      store_rounded(static_cast<T *>(args.out) + at * t::vector_w, sum);
+      store_rounded(static_cast<Result *>(args.out) + at * t::vector_w, sum);
   }
 };
 

@@ -36,7 +36,8 @@ struct StemSums : StemSumsKernel<T, Tiling> {
   using Arguments = typename StemSumsKernel<T, Tiling>::Arguments;
   using Pixels = StemPixels<T, t, Layer, Shape>;
   using Filter = FilterOf<Layer, t::channels>;
-  using Parts = TapSumsParts<T, t, Filter, Shape, t::slices>;
+  using Result = typename Epilogue::Result;
+  using Parts = TapSumsParts<Result, t, Filter, Shape, t::slices>;
   using Then = std::conditional_t<(t::slices > 1), Parts, void>;
   static constexpr int threads = t::threads, wavefront = t::wavefront, lds_bytes = t::lds_bytes;
   static constexpr int layout = DSCORE_NHWC, alignment = 16;
@@ -256,7 +257,7 @@ struct StemSums : StemSumsKernel<T, Tiling> {
   __device__ void store(const Arguments &args, int at, float sum) const {
     if constexpr (t::slices > 1)
       static_cast<float *>(args.workspace)[slice * s.out_channels * Filter::taps + at] = sum;
-    else static_cast<T *>(args.out)[at] = static_cast<T>(sum);
+    else static_cast<Result *>(args.out)[at] = static_cast<Result>(sum);
   }
 };
 

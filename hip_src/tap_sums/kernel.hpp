@@ -25,7 +25,9 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
   using Rows = typename Block::Rows;
   using Columns = typename Block::Columns;
   using Move = typename Block::Move;
-  using Then = std::conditional_t<(t::slices > 1), TapSumsParts<T, t, L, Shape, t::slices>, void>;
+  using Result = typename Epilogue::Result;
+  using Parts = TapSumsParts<Result, t, L, Shape, t::slices>;
+  using Then = std::conditional_t<(t::slices > 1), Parts, void>;
   using Block::s, Block::lds, Block::barriers, Block::thread, Block::lane, Block::strip;
   using Block::rank;
   using Block::plane, Block::image, Block::first_channel, Block::slice, Block::pad_top;
@@ -194,7 +196,7 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
     if constexpr (t::slices > 1)
       static_cast<float *>(args.workspace)[slice * s.out_channels * L::taps + at] = sum;
     else
-      static_cast<T *>(args.out)[at] = static_cast<T>(sum);
+      static_cast<Result *>(args.out)[at] = static_cast<Result>(sum);
   }
 
   // Adds the sums of the threads of each plane, through LDS: those of lane k, k + reducers, … of

@@ -9,8 +9,8 @@ namespace dscore {
 // Order of additions: of each group of lanes parts group, group + groups, …; then groups,
 // ascending.
 // Parts: of the workspace. ByTap: it has all channels of a tap, then those of the next one.
-template <class T, class t, class L, class Shape_, int Parts, bool ByTap = false>
-struct TapSumsParts : KernelOn<T, WorkspaceArguments> {
+template <class Result, class t, class L, class Shape_, int Parts, bool ByTap = false>
+struct TapSumsParts : KernelOn<Result, WorkspaceArguments> {
   using Shape = Shape_;
   // Sums of a block side by side, and threads for each: whole wavefronts of every device.
   static constexpr int lanes = 32, groups = [] {
@@ -47,7 +47,7 @@ struct TapSumsParts : KernelOn<T, WorkspaceArguments> {
     DSCORE_UNROLL
     for (int other = 1; other < groups; other++) sum += parts[other * lanes + lane];
     const int place = ByTap ? at % s.out_channels * L::taps + at / s.out_channels : at;
-    static_cast<T *>(args.out)[place] = static_cast<T>(sum);
+    static_cast<Result *>(args.out)[place] = static_cast<Result>(sum);
   }
 };
 

@@ -47,7 +47,7 @@ template <class Shape_>
 struct WarpgroupInputGradientRoles : WarpgroupPlain<Shape_> {
   using Shape = Shape_;
   using Arguments = InputGradientArguments;
-  static constexpr bool along_a = true, along_b = false, shared = false;
+  static constexpr bool along_a = true, along_b = false, stores_sums = false;
   static __host__ __device__ const void *a(const Arguments &args) { return args.gradient; }
   static __host__ __device__ const void *b(const Arguments &args) { return args.w; }
   static __host__ __device__ int m(const Shape &s) { return s.batch * s.height * s.width; }

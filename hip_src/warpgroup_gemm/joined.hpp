@@ -106,15 +106,15 @@ struct SharedTile {
       beside[i] = Roles::template beside<t>(args, at, nullptr, 0);
     });
     cluster_barrier();
-    if constexpr (Roles::shared) store_part();
+    if constexpr (Roles::stores_sums) store_sums();
     else store(beside);
   }
-  __device__ void store_part() const {
+  __device__ void store_sums() const {
     each_run([&](int i, int at) {
       const auto sums = joined<t>(block.lds, i, block.thread);
       DSCORE_UNROLL
       for (int half = 0; half < 2; half++)
-        Roles::store_part(args, block.s, sums.at + 2 * half, block.part,
+        Roles::store_sums(args, block.s, sums.at + 2 * half, block.part,
                           first_m + row + half * 8, at);
     });
   }

@@ -12,7 +12,7 @@ struct WarpgroupForward {
   using Arguments = typename Epilogue::Arguments;
   using Results = Epilogue;
   static constexpr unsigned optional = 1u << 2;  // the bias
-  static constexpr bool along_a = true, along_b = true, shared = false;
+  static constexpr bool along_a = true, along_b = true, stores_sums = false;
   static constexpr bool scaled = Epilogue::scaled, sums_pixels = false;
   static __host__ __device__ const void *a(const Arguments &args) { return args.x; }
   static __host__ __device__ const void *b(const Arguments &args) { return args.w; }

@@ -20,7 +20,7 @@
 namespace dscore {
 
 // Roles: sizes m, n, k of a problem's product; a and b, the operands, and whether each lies along
-// the sum; `results_of` two sums side by side, or, where parts are `shared`, `store_part`.
+// the sum; `results_of` two sums side by side, or, where it `stores_sums`, these.
 template <class T, class Tiling, class Roles_>
 struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   using Roles = Roles_;
@@ -240,7 +240,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       TileResults<WarpgroupProducts>(*this, args).finish(
           points, sums, first_m + group * warpgroup_rows, first);
     });
-    if (!Roles::shared && thread % warpgroup_threads == 0) wait_stores<0>();
+    if (!Roles::stores_sums && thread % warpgroup_threads == 0) wait_stores<0>();
   }
 
   // All warpgroups: see what each has brought to LDS.

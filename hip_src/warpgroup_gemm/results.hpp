@@ -23,12 +23,12 @@ struct TileResults {
       : block(block_), args(args_), group(block_.thread / warpgroup_threads),
         of_group(block_.thread % warpgroup_threads), lane(of_group % t::wavefront) {}
 
-  // By boxes, a span or rows, of a block's first tile or a later one; or parts to the workspace.
+  // By boxes, a span or rows, of a block's first tile or a later one; or sums unrounded.
   __device__ void finish(const typename Roles::Points &points, const Sum *sums, int first_m,
                          bool first) const {
     const int row = of_group / t::wavefront * 16 + lane / 4;
-    if constexpr (Roles::shared) {
-      store_parts(sums, first_m, row);
+    if constexpr (Roles::stores_sums) {
+      store_sums(sums, first_m, row);
     } else {
       unsigned char *results = block.results_of_group(group);
       if (t::repeat > 1 && !first) {
@@ -42,10 +42,10 @@ struct TileResults {
     }
   }
   // A lane's sums, of a row of the tile and the eighth after it.
-  __device__ void store_parts(const Sum *sums, int first_m, int row) const {
+  __device__ void store_sums(const Sum *sums, int first_m, int row) const {
     DSCORE_UNROLL
     for (int i = 0; i < t::tile_n / 4; i++)
-      Roles::store_part(args, block.s, block.steps > 0 ? sums + 2 * i : nullptr, block.part,
+      Roles::store_sums(args, block.s, block.steps > 0 ? sums + 2 * i : nullptr, block.part,
                         first_m + row + i % 2 * 8, block.first_n + i / 2 * 8 + lane % 4 * 2);
   }
   // A lane's results to LDS, of two rows of the tile: of the channels that it has together, then of

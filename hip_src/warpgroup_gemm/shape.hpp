@@ -51,7 +51,7 @@ struct WarpgroupGemmShape : Tiling {
   // Columns whose rows of bytes may have no map (spans.hpp).
   static constexpr bool columns_by_lanes = Tiling::spans && quantised;
   // Whether results may leave by boxes.
-  static constexpr bool boxed = !Roles::shared && !quantised && Tiling::cluster == 1;
+  static constexpr bool boxed = !Roles::stores_sums && !quantised && Tiling::cluster == 1;
   static_assert(Tiling::step % row == 0, "a step of whole rows");
   static_assert(!quantised || Tiling::tile_n % 16 == 0, "columns of products of bytes");
   static_assert(!quantised || Tiling::cluster == 1, "each block sums its columns' bytes alone");
@@ -104,7 +104,7 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int group_results =
       quantised ? warpgroup_rows * result_pitch : result_boxes * result_box_bytes;
   static constexpr int results_bytes =
-      Roles::shared || Tiling::cluster > 1 ? 0 : Tiling::groups * group_results;
+      Roles::stores_sums || Tiling::cluster > 1 ? 0 : Tiling::groups * group_results;
   // What the blocks of a cluster hand to this one (joined.hpp): of each block four sums for each
   // run of eight columns and each thread. Others write there while this one's ring is still read.
   static constexpr int runs = Tiling::tile_n / 8, own_runs = ceil_div(runs, Tiling::cluster);

@@ -9,12 +9,16 @@
 namespace dscore {
 
 // dw[o][c] = sum over pixels of gradient[pixel][o] * x[pixel][c].
-template <class Tiling, class Shape_>
+template <class Tiling, class Shape_, class Result_>
 struct WarpgroupWeightGradientRoles : WarpgroupPlain<Shape_> {
   using Shape = Shape_;
   static constexpr bool along_a = false, along_b = false, sums_pixels = true;
+  template <class>
+  using Result = Result_;
   static constexpr bool shared = Tiling::parts > 1;
   using Arguments = std::conditional_t<shared, WorkspaceArguments, WeightGradientArguments>;
+  // Parts, and results that are sums unrounded.
+  static constexpr bool stores_sums = shared || std::is_same_v<Result_, float>;
   static __host__ __device__ const void *a(const Arguments &args) { return args.gradient; }
   static __host__ __device__ const void *b(const Arguments &args) { return args.x; }
   static __host__ __device__ int m(const Shape &s) { return s.out_channels; }
@@ -22,13 +26,17 @@ struct WarpgroupWeightGradientRoles : WarpgroupPlain<Shape_> {
   static __host__ __device__ int k(const Shape &s) {
     return s.batch * s.out_height * s.out_width;
   }
-  // Two sums of a part to the workspace; zeros of one past the last step, which has none.
-  static __device__ void store_part(const Arguments &args, const Shape &s, const float *sums,
+  // Two sums, of a part to the workspace; zeros of one past the last step, which has none.
+  static __device__ void store_sums(const Arguments &args, const Shape &s, const float *sums,
                                     int part, int row, int column) {
     if (row >= m(s) || column >= n(s)) return;
     Pack<float, 2> two{};
     if (sums) two = {{sums[0], sums[1]}};
-    write_vector(static_cast<float *>(args.workspace) + (part * m(s) + row) * n(s) + column, two);
+    write_vector(static_cast<float *>(sums_of(args)) + (part * m(s) + row) * n(s) + column, two);
+  }
+  static __device__ void *sums_of(const Arguments &args) {
+    if constexpr (shared) return args.workspace;
+    else return args.out;
   }
 };
 
@@ -38,18 +46,22 @@ struct WarpgroupSumTiling {
   static constexpr int parts = Tiling::parts, wavefront = Tiling::wavefront, vector_w = 4;
 };
 
-template <class T, class Tiling, class Layer, class Shape, class>
+template <class Tiling, class Shape, class Epilogue>
+using WeightGradientRoles =
+    WarpgroupWeightGradientRoles<Tiling, Shape, typename Epilogue::Result>;
+
+template <class T, class Tiling, class Layer, class Shape, class Epilogue>
 struct WarpgroupGemmWeightGradient
-    : WarpgroupProducts<T, Tiling, WarpgroupWeightGradientRoles<Tiling, Shape>> {
-  using Base = WarpgroupProducts<T, Tiling, WarpgroupWeightGradientRoles<Tiling, Shape>>;
+    : WarpgroupProducts<T, Tiling, WeightGradientRoles<Tiling, Shape, Epilogue>> {
+  using Base = WarpgroupProducts<T, Tiling, WeightGradientRoles<Tiling, Shape, Epilogue>>;
   using Base::Base;
   static_assert(Layer::taps == 1 && Layer::stride_h == 1 && Layer::stride_w == 1, "all pixels");
   // Where a compute unit's LDS has one block of this kernel alone, those of the next launch, which
   // come early, cannot take the place of others.
   static constexpr int lds_of_unit = 228 * 1024;
   static constexpr bool alone = 2 * Base::lds_bytes > lds_of_unit;
-  using Then = std::conditional_t<(Tiling::parts > 1),
-                                  SplitKSum<T, WarpgroupSumTiling<Tiling>, Shape, alone>, void>;
+  using Sum = SplitKSum<typename Epilogue::Result, WarpgroupSumTiling<Tiling>, Shape, alone>;
+  using Then = std::conditional_t<(Tiling::parts > 1), Sum, void>;
 
   static long long workspace_bytes(const Shape &s) {
     const long long bytes = sizeof(float);

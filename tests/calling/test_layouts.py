@@ -153,3 +153,45 @@ def test_gpu_arrays_whose_axes_are_channels_last(monkeypatch):
                             residual=Tensor(last(residual)), backend="gpu", **OPTIONS)
         assert y.array.flags.c_contiguous
         require_close(y.array, last(wanted))
+
+
+def weights(x, gradient, **options):
+    return weight_gradient(x, gradient, 3, padding=1, groups=6, **options)
+
+
+@pytest.mark.parametrize("dtype", TYPES[1:], ids=lambda one: np.dtype(one).name)
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_a_filters_gradient_in_float32_is_the_sum_before_it_is_rounded(dtype, layout):
+    rng = np.random.default_rng(0)
+    x, gradient = (rng.standard_normal((2, 6, 5, 6)).astype(dtype) for _ in range(2))
+    sums = weights(x, gradient, layout=layout, out_dtype="float32")
+    assert sums.dtype == np.float32
+    assert np.array_equal(sums.astype(dtype), weights(x, gradient, layout=layout))
+    out = np.zeros_like(sums)
+    assert weights(x, gradient, layout=layout, out_dtype="float32", out=out) is out
+    assert np.array_equal(out, sums)
+    none = weights(x[:0], gradient[:0], layout=layout, out_dtype="float32")
+    assert none.dtype == np.float32
+    assert not none.any()
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"out_dtype": "float64"}, "out_dtype is float64 for a layer of float16, whose result is flo"),
+    ({"out_dtype": "half"}, "out_dtype is half for a layer of float16"),
+    ({"out_dtype": 3}, "out_dtype is 3 for a layer of float16"),
+    ({"out_dtype": "float32", "out": np.zeros((6, 1, 3, 3), np.float16)},
+     "with out_dtype='float32' out must be float32, got float16"),
+    ({"out": np.zeros((6, 1, 3, 3), np.float32)}, "all arrays must be of one dtype")])
+def test_other_types_of_a_filters_gradient_are_refused(options, said):
+    x = np.ones((2, 6, 5, 6), np.float16)
+    with pytest.raises(SpecError, match=said):
+        weights(x, x, **options)
+
+
+def test_a_filters_gradient_of_tensors_is_remembered_by_its_type(monkeypatch):
+    x = Tensor(np.ones((2, 6, 5, 6), np.float16))
+    with emulated_gpus(monkeypatch):
+        for _ in range(2):
+            wide, narrow = (weights(x, x, backend="gpu", **given)
+                            for given in ({"out_dtype": "float32"}, {}))
+            assert (wide.dtype, narrow.dtype) == (np.float32, np.float16)

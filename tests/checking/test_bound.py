@@ -45,8 +45,8 @@ def test_the_shipped_oracle_is_the_definition(case):
     # Those of silu and sigmoid grow with an argument below 0, at most as large as the magnitude.
     logistic = 2.5 * magnitude if operation.activation(problem) in ("silu", "sigmoid") else 0
     most = 1.5002 * least + (20 + logistic) * 2.0**-24 * (np.abs(y) + after + 1e-29)
-    if problem.spec.dtype != "float32":  # rounded once more, to the result's type
-        short = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[problem.spec.dtype]
+    if problem.spec.out_element.name != "float32":  # rounded once more, to the result's type
+        short = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[problem.spec.out_element.name]
         assert np.all(wanted.bound >= least + short * np.abs(y))
         most = most + short * (np.abs(y) + most) + 2.0**-25
     assert np.all(wanted.bound <= most)

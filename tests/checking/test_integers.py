@@ -137,7 +137,7 @@ def test_operands_and_their_bytes():
     ("n1c8h5w5_o8k3_int8_scaled", "a scale of the input is for pointwise layers"),
     ("n1c8h5w5_o8k3_float16_table", "a table is for int8 results, and this layer is of float16"),
     ("n1c8h5w5_o8k3_int8_winograd", "and this one has Winograd's algorithm"),
-    ("n1c8h5w5_o8k3_float16_outfloat32", "out_dtype is float32 for a layer of float16"),
+    ("n1c8h5w5_o8k3_bfloat16_outfloat16", "out_dtype is float16 for a layer of bfloat16"),
     ("n1c65794h1w1_o1k1_int8", "65,794 products of int8, which may come to 2,147,516,160, more "
                                "than an int32 holds (limit 65,793 products)")])
 def test_what_int8_has_no_arithmetic_for_is_refused_by_name(token, message):

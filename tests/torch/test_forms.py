@@ -66,6 +66,35 @@ def test_a_survey_under_autocast_is_of_its_type():
                      for operation in ("conv", "input_gradient", "weight_gradient")}
 
 
+def rounded(gradient):
+    """Whether a gradient of float32 has been of bfloat16."""
+    return torch.equal(gradient.bfloat16().float(), gradient)
+
+
+def test_gradients_of_gradients_by_filters_that_autocast_casts():
+    """The filter's gradient is of its own type, and its graph goes by the filter that was cast."""
+    x, w = torch.randn(2, 4, 5, 5), torch.randn(4, 1, 3, 3, requires_grad=True)
+
+    def twice(call):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = call(x, w, None, 1, 1, 1, 4)
+        first, = torch.autograd.grad(y.float().square().sum(), w, create_graph=True)
+        return first, *torch.autograd.grad(first.square().sum(), w)
+
+    ours = twice(lambda *given: dt.conv2d(*given, backend="reference"))
+    for one, other in zip(ours, twice(nn.functional.conv2d), strict=True):
+        assert one.dtype is torch.float32
+        assert (one - other).norm() <= 0.02 * other.norm()
+
+
+def test_a_gradient_left_to_pytorch_is_of_the_filters_type():
+    x, w = torch.randn(2, 4, 5, 5), torch.randn(4, 2, 3, 3, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = dt.conv2d(x, w, groups=2)
+    y.float().sum().backward()
+    assert w.grad.dtype is torch.float32
+
+
 @pytest.mark.parametrize("form", FORMS, ids=["nchw", "nhwc"])
 def test_a_step_of_training_under_autocast(form):
     layer = nn.Sequential(dt.DepthwiseConv2d(8, 3, padding=1, backend="reference"), nn.ReLU(),
@@ -86,6 +115,8 @@ def test_a_step_of_training_under_autocast(form):
             optimizer.step()
             losses[-1].append(float(loss))
         assert all(one.grad.dtype is torch.float32 for one in model.parameters())
+    assert all(map(rounded, (one.weight.grad for one in (theirs[0], theirs[2]))))
+    assert not any(map(rounded, (one.weight.grad for one in (layer[0], layer[2]))))
     ours, others = losses
     assert ours[-1] < ours[0]
     assert ours == pytest.approx(others, rel=0.02)

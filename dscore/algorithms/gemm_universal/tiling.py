@@ -138,9 +138,7 @@ def vectors_of(problem: ConvProblem) -> tuple[int, int, int]:
                                 problem.height * problem.width)),
             "weight_gradient": (out_rows, in_rows, ins)}[problem.operation]
     a, b, out = (min(row & -row, most) for row in rows)
-    if problem.operation == "conv":
-        out = min(out, VECTOR_BYTES // spec.out_element.bytes)
-    return a, b, out
+    return a, b, min(out, VECTOR_BYTES // spec.out_element.bytes)
 
 
 def single(problem: ConvProblem) -> bool:

@@ -166,7 +166,9 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
                else ceil_div(t.tile_m, row) * t.step) * ROW_BYTES
     bytes_b = (t.tile_n * ceil_div(t.step, row) if sizes.along_b
                else ceil_div(t.tile_n, row) * t.step) * ROW_BYTES
-    results = np.where(t.parts * t.cluster > 1, 0, groups * _group_results(problem, t))
+    # Sums that are not rounded go from registers to memory.
+    unrounded = (t.parts * t.cluster > 1) | problem.spec.widened
+    results = np.where(unrounded, 0, groups * _group_results(problem, t))
     own_columns = ceil_div(floor_div(t.tile_n, RUN), t.cluster) * RUN
     handed = np.where(t.cluster > 1, ACCUMULATOR.bytes * t.tile_m * own_columns * t.cluster, 0)
     all_steps, tiles_m = ceil_div(sizes.k, t.step), ceil_div(sizes.m, t.tile_m)
