@@ -53,8 +53,8 @@ JOINED, PRODUCT = "warpgroup_gemm/joined.hpp", "warpgroup_gemm/product.hpp"
 # The plan, the file and its source as it is, with its fault, and what is said of it.
 FAULTS = {
     "sums added before all have come": (
-        FEW, JOINED, "    cluster_barrier();\n    if constexpr (Roles::shared) store_part();\n    "
-        "else store(beside);\n", "    store(beside);\n    cluster_barrier();\n", "WRONG"),
+        FEW, JOINED, "    cluster_barrier();\n    if constexpr (Roles::stores_sums) store_sums();\n"
+        "    else store(beside);\n", "    store(beside);\n    cluster_barrier();\n", "WRONG"),
     "threads that do not wait for the others": (
         FEW, JOINED, "      cluster_barrier();\n    }\n", "    }\n", "divergent rendezvous"),
     "sums of one block left out": (
