@@ -57,6 +57,19 @@ def mad(a: Array, b: Array, c: Array) -> Floats:
     return _flushed(np.add(_flushed(product), _flushed(c), dtype=np.float32))
 
 
+def dot2(a: Array, b: Array, total: Array) -> Array:
+    """Sum of the products of two float16 numbers in words, added to *total* (V_DOT2_F32_F16).
+
+    Where it rounds the manual does not say, and error bounds do not ask: here behind each product.
+    Denormals of float32 are taken and given as zeros (LLVM, SIISelLowering.cpp, performFMACombine).
+    """
+    halves = [np.ascontiguousarray(one)[..., None].view(np.float16).astype(np.float32)
+              for one in (a, b)]
+    for at in range(2):
+        total = _flushed(fma(*(one[..., at] for one in halves), _flushed(total)))
+    return total
+
+
 def _flushed(values: Array) -> Floats:
     zero = np.copysign(np.float32(0), values)
     return np.where(np.abs(values) < _LEAST_NORMAL, zero, values).astype(np.float32)

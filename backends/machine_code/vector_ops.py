@@ -195,6 +195,7 @@ VECTOR: dict[str, VectorOp] = {
     "v_mad_i32_i24": _op("u<iiu", lambda a, b, c: (_i24(a) * _i24(b)).astype(U) + c),
     "v_mad_i32_i16": _op("u<eeu", lambda a, b, c: (a * b).astype(U) + c),
     "v_mad_u32_u16": _op("u<hhu", lambda a, b, c: a * b + c),
+    "v_dot2_f32_f16": _op("f<uuf", arithmetic.dot2),
     "v_dot4_i32_i8": _op("u<uuu", byte_ops.dot4),
     "v_dot4c_i32_i8": _op("u<uuu", byte_ops.dot4, accumulates=True),
     "v_perm_b32": _op("u<uuu", byte_ops.permute),

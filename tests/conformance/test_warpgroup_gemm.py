@@ -97,7 +97,8 @@ FAULTS = {
         "(row * (Roles::n(block.s) + 1) + column) *", "WRONG"),
     "results not waited for": (
         REFILLED, "warpgroup_gemm/product.hpp",
-        "if (!Roles::stores_sums && thread % warpgroup_threads == 0) wait_stores<0>();", "", "WRONG"),
+        "if (!Roles::stores_sums && thread % warpgroup_threads == 0) wait_stores<0>();", "",
+        "WRONG"),
     "operands across read as along": (
         WEIGHTS, "warpgroup_gemm/product.hpp", "t::across_a, t::across_b>(", "false, t::across_b>(",
         "WRONG"),
