@@ -13,10 +13,11 @@ from dscore.algorithms.registry import algorithm, names
 from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError
+from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, ConvSpec
-from dscore.ops import operands_of
+from dscore.ops import operands_of, operation
 from dscore.solving.solver import solve
 
 LAYERS = [layer.problem for layer in catalog.find("D1-D30") + catalog.find("P1-P45")]
@@ -59,11 +60,20 @@ def random_problem(random: Random, one: Algorithm, dtypes: Sequence[str] = (),
                        else _made_up(random, typed, images or IMAGES))
             problem = replace(problem, operation=random.choice(one.operations)).permitting(
                 one.permission)
+            problem = _with_result(random, problem)
             operands_of(problem)
         except DscoreError:  # a kernel larger than its image, a gradient of int8 or with a bias
             continue
         if not one.refuses(problem):
             return problem
+
+
+def _with_result(random: Random, problem: ConvProblem) -> ConvProblem:
+    """The problem, in half of the cases with float32 sums, where its operation has these."""
+    short = problem.spec.element.bytes < ACCUMULATOR.bytes
+    if not (operation(problem.operation).widens and short and random.random() < 0.5):
+        return problem
+    return replace(problem, spec=replace(problem.spec, out_dtype=ACCUMULATOR.name))
 
 
 def _of_papers(random: Random, typed: dict[str, Any]) -> ConvProblem:
