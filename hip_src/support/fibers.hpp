@@ -18,7 +18,9 @@ namespace dscore::emulation {
 struct Index {
   int x;
 };
-inline thread_local Index thread_index, block_index;
+// As __thread and not as thread_local: of the latter a compiler asks at each access whether they
+// have been initialised.
+inline __thread Index thread_index{}, block_index{};
 
 // At a poll a thread waits for nothing that can be seen from outside: it looks again.
 enum class Waits { no, at_barrier, at_shuffle, at_cluster, at_warpgroup, at_poll, done };
@@ -172,7 +174,7 @@ struct Device {
   const void *main_stack = nullptr;
   size_t main_stack_bytes = 0;
 };
-inline thread_local Device device;
+inline __thread Device device{};
 
 inline void enter_switch(void **save, const void *bottom, size_t size) {
 #if defined(__SANITIZE_ADDRESS__)

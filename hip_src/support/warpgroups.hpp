@@ -134,32 +134,41 @@ struct ProductUnderWay {
       return bits_as<float>(bits_as<uint32_t>(element) & ~0x1FFFu);
     else return static_cast<Sum>(element);
   }
-  // The element of a row (or column) of results and a summed one, as the descriptor has it.
-  static Sum read(uint64_t bits, bool across, int extent, int k) {
+  // The summed elements of a row (or column) of results, which lies in LDS as the descriptor has it.
+  static void read(Sum (&values)[product_depth<T>], uint64_t bits, bool across, int extent) {
     constexpr int size = static_cast<int>(sizeof(T)), within = swizzled_row / size;
     const auto field = [&](int from) { return static_cast<int>(bits >> from & 0x3FFF) << 4; };
-    const int row = across ? k : extent, column = across ? extent : k;
-    const int at = field(0) + row / 8 * field(32) + row % 8 * swizzled_row +
-                   column / within * (across ? field(16) : 0) + column % within * size;
-    T element;
-    std::memcpy(&element, lds_at(swizzled(at), sizeof(T)), sizeof element);
-    return value(element);
+    for (int k = 0; k < product_depth<T>; k++) {
+      const int row = across ? k : extent, column = across ? extent : k;
+      const int at = field(0) + row / 8 * field(32) + row % 8 * swizzled_row +
+                     column / within * (across ? field(16) : 0) + column % within * size;
+      T element;
+      std::memcpy(&element, lds_at(swizzled(at), sizeof(T)), sizeof element);
+      values[k] = value(element);
+    }
+  }
+  // The first operand's rows of this thread's results.
+  void read_rows(Sum (&values)[2][product_depth<T>], int row) const {
+    for (int half = 0; half < 2; half++)
+      if (!of_registers) read(values[half], a, across_a, row + half * 8);
+      else
+        for (int k = 0; k < product_depth<T>; k++) values[half][k] = value(rows[half][k]);
   }
   static void make(const void *given) {
     ProductUnderWay p;
     std::memcpy(&p, given, sizeof p);
     const int thread = device.current % device.threads % warpgroup_threads, lane = thread % 32;
-    const int row = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
-    for (int eight = 0; eight < p.columns / 8; eight++)
-      for (int out = 0; out < 4; out++) {
-        Sum &sum = p.sums[eight * 4 + out];
+    Sum of_row[2][product_depth<T>], of_column[product_depth<T>];
+    p.read_rows(of_row, thread / 32 * 16 + lane / 4);
+    for (int pair = 0; pair < p.columns / 4; pair++) {
+      const int column = pair / 2 * 8 + lane % 4 * 2 + pair % 2;
+      read(of_column, p.b, p.across_b, column);
+      for (int half = 0; half < 2; half++) {
+        Sum &sum = p.sums[pair / 2 * 4 + half * 2 + pair % 2];
         if (!p.add) sum = 0;
-        for (int k = 0; k < product_depth<T>; k++) {
-          const Sum a = p.of_registers ? value(p.rows[out / 2][k])
-                                       : read(p.a, p.across_a, row + out / 2 * 8, k);
-          sum += a * read(p.b, p.across_b, eight * 8 + column + out % 2, k);
-        }
+        for (int k = 0; k < product_depth<T>; k++) sum += of_row[half][k] * of_column[k];
       }
+    }
   }
   void begin() const {
     if (copies_at_once()) make(this);
