@@ -97,6 +97,7 @@ def require_right(plans, monkeypatch):
 # outside of them, whatever the heap holds there.
 SANITIZED = '''
 import ctypes
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,6 +106,9 @@ import numpy as np
 from dscore.backends.emulated import EmulatedBackend, EmulatedKernel
 
 FENCE, ALIGNMENT = 4096, 64
+# Compilers are started without the sanitizers' runtimes, which would watch each of their accesses
+# to the heap.
+os.environ.pop("LD_PRELOAD")
 
 def mark(what, memory, first, end):
     """Have the sanitizer "poison" or "unpoison" some bytes of an array of bytes."""
