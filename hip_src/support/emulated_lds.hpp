@@ -51,10 +51,12 @@ inline void claim(Lds &lds, size_t bytes, size_t alignment) {
   ASAN_POISON_MEMORY_REGION(lds.bytes + lds.size - fence_bytes, fence_bytes);
 }
 
+inline Lds &own_lds() { return device.lds[device.current / device.threads]; }
+
 // The block's LDS: the same memory for all its threads, NaN at first, between two fences.
 template <class T>
 T *lds(size_t count, size_t alignment) {
-  Lds &own = device.lds[device.current / device.threads];
+  Lds &own = own_lds();
   if (!own.bytes) claim(own, count * sizeof(T), alignment);
   return reinterpret_cast<T *>(own.bytes + own.first);
 }
@@ -62,11 +64,10 @@ T *lds(size_t count, size_t alignment) {
 // Bytes from the beginning of the block's LDS, and the place that lies so many behind it: its
 // first one, and the launch fails, where that is past its end.
 inline size_t lds_offset(const void *place) {
-  const Lds &own = device.lds[device.current / device.threads];
+  const Lds &own = own_lds();
   return static_cast<const unsigned char *>(place) - (own.bytes + own.first);
 }
-inline void *lds_at(size_t offset, size_t bytes) {
-  const Lds &own = device.lds[device.current / device.threads];
+inline void *lds_at(const Lds &own, size_t offset, size_t bytes) {
   const bool inside = offset + bytes + own.first + fence_bytes <= own.size;
   if (!inside) device.stray = true;
   return own.bytes + own.first + (inside ? offset : 0);
@@ -83,8 +84,7 @@ inline void drop_lds() {
 // What lies in another block of the cluster where `own` does in the lane's.
 template <class T>
 const T *of_block(const T *own, int rank) {
-  const auto offset = reinterpret_cast<const unsigned char *>(own) -
-                      device.lds[device.current / device.threads].bytes;
+  const auto offset = reinterpret_cast<const unsigned char *>(own) - own_lds().bytes;
   return reinterpret_cast<const T *>(device.lds[rank].bytes + offset);
 }
 

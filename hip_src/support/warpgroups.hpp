@@ -134,16 +134,18 @@ struct ProductUnderWay {
       return bits_as<float>(bits_as<uint32_t>(element) & ~0x1FFFu);
     else return static_cast<Sum>(element);
   }
-  // The summed elements of a row (or column) of results, which lies in LDS as the descriptor has it.
+  // The summed elements of a row (or column) of results, which lie in LDS as the descriptor says.
   static void read(Sum (&values)[product_depth<T>], uint64_t bits, bool across, int extent) {
     constexpr int size = static_cast<int>(sizeof(T)), within = swizzled_row / size;
     const auto field = [&](int from) { return static_cast<int>(bits >> from & 0x3FFF) << 4; };
+    const int first = field(0), next_tile = field(32), next_columns = across ? field(16) : 0;
+    const Lds &own = own_lds();
     for (int k = 0; k < product_depth<T>; k++) {
       const int row = across ? k : extent, column = across ? extent : k;
-      const int at = field(0) + row / 8 * field(32) + row % 8 * swizzled_row +
-                     column / within * (across ? field(16) : 0) + column % within * size;
+      const int at = first + row / 8 * next_tile + row % 8 * swizzled_row +
+                     column / within * next_columns + column % within * size;
       T element;
-      std::memcpy(&element, lds_at(swizzled(at), sizeof(T)), sizeof element);
+      std::memcpy(&element, lds_at(own, swizzled(at), sizeof(T)), sizeof element);
       values[k] = value(element);
     }
   }

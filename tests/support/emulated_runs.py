@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -149,6 +150,7 @@ class Sanitized(EmulatedBackend):
 '''
 
 
+@cache
 def runtime_of(sanitizer):
     """The sanitizer's runtime, which must be loaded before Python itself."""
     path = subprocess.run(["g++", f"-print-file-name=lib{sanitizer}.so"], capture_output=True,
