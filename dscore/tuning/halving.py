@@ -7,9 +7,10 @@ few minutes: kernels of the next problems are built while those of one are timed
 from __future__ import annotations
 
 import math
+import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,7 @@ from dscore.core.problem import ConvProblem
 from dscore.tuning import records
 from dscore.tuning.behind import plan_before
 from dscore.tuning.builder import Builder
-from dscore.tuning.measurement import Measurement, TuningRecord
+from dscore.tuning.measurement import Configuration, Measurement, TuningRecord
 from dscore.tuning.search import (
     FINAL_RUNS,
     Progress,
@@ -36,6 +37,9 @@ from dscore.tuning.trials import HALVED_FINALISTS, SearchRequest, trials_of
 # Samples of a candidate after each round; the best two are measured as long as any search does.
 ROUNDS = (2, 6, FINAL_RUNS)
 FINALISTS = 2
+# A candidate that took so many times what the model says of it, beside the others, is timed again:
+# something else may have had the GPU (docs/tuning.md).
+_DISTURBED = 3.0
 # A core is left to the process that times.
 _OWN_CORES = 1
 
@@ -50,12 +54,23 @@ def due(plans: Sequence[Plan], record: TuningRecord) -> list[tuple[Plan, int]]:
     right = sorted((c for name, c in record.configurations.items()
                     if name in known and not c.refused),
                    key=lambda c: (c.seconds, c.tiling.name))
+    if disturbed := _disturbed(right, known):
+        return [(known[c.tiling.name], ROUNDS[1] - c.count) for c in disturbed]
     for count, samples in ((math.ceil(len(right) / 2), ROUNDS[1]), (HALVED_FINALISTS, ROUNDS[2])):
         short = [(known[c.tiling.name], samples - c.count) for c in right[:count]
                  if c.count < samples]
         if short:
             return short
     return []
+
+
+def _disturbed(right: Sequence[Configuration], known: Mapping[str, Plan]) -> list[Configuration]:
+    """Those of the first round that took far longer than the others, by what the model says."""
+    if not right:
+        return []
+    slower = {c.tiling.name: (c.seconds or 0.0) / known[c.tiling.name].cost.seconds for c in right}
+    most = _DISTURBED * statistics.median(slower.values())
+    return [c for c in right if c.count < ROUNDS[1] and slower[c.tiling.name] > most]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -76,6 +77,20 @@ def test_all_are_measured_once_then_the_better_half_then_two() -> None:
     assert wanted(record_of(samples)) == dict.fromkeys(NAMES[:2], long - again)
     samples |= {name: (1.0 + number,) * long for number, name in enumerate(NAMES[:2])}
     assert wanted(record_of(samples)) == {}
+
+
+def test_what_a_disturbance_may_have_met_is_timed_again() -> None:
+    """Beside the others it took ten times what the model says of it."""
+    model = {plan.tiling.name: plan.cost.seconds for plan in PLANS}
+    samples = {name: (model[name],) * ROUNDS[0] for name in NAMES}
+    met, = sorted(NAMES, key=model.__getitem__)[:1]
+    samples[met] = (10 * model[met],) * ROUNDS[0]
+    assert wanted(record_of(samples)) == {met: ROUNDS[1] - ROUNDS[0]}
+    samples[met] = (10 * model[met],) * ROUNDS[0] + (model[met],) * (ROUNDS[1] - ROUNDS[0])
+    assert met not in wanted(record_of(samples))  # it has as many samples as the better half gets
+    assert len(wanted(record_of(samples))) == math.ceil(len(NAMES) / 2) - 1
+    samples[met] = (10 * model[met],) * ROUNDS[1]  # it is slow
+    assert met not in wanted(record_of(samples))
 
 
 def test_what_is_refused_takes_no_place_among_the_better_half() -> None:
