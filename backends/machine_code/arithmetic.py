@@ -63,10 +63,10 @@ def dot2(a: Array, b: Array, total: Array) -> Array:
     Where it rounds the manual does not say, and error bounds do not ask: here behind each product.
     Denormals of float32 are taken and given as zeros (LLVM, SIISelLowering.cpp, performFMACombine).
     """
-    halves = [np.ascontiguousarray(one)[..., None].view(np.float16).astype(np.float32)
-              for one in (a, b)]
+    of_a, of_b = (np.ascontiguousarray(one)[..., None].view(np.float16).astype(np.float32)
+                  for one in (a, b))
     for at in range(2):
-        total = _flushed(fma(*(one[..., at] for one in halves), _flushed(total)))
+        total = _flushed(fma(of_a[..., at], of_b[..., at], _flushed(total)))
     return total
 
 
