@@ -35,7 +35,9 @@ from dscore.ops import compulsory_bytes
 # its warpgroups: nothing else is under way as it makes its results. `boxed` and `within` are bytes
 # for a row of a box, and for one that begins within a sector; `crowded`, for a byte of the problem,
 # where blocks lie unevenly; `banks`, for a clock that rows of a span wait for banks of LDS, chosen
-# later by 4,449 timings of P1-P45 at batches 8, 32 and 64, while the other weights stayed.
+# later by 4,449 timings of P1-P45 at batches 8, 32 and 64, while the other weights stayed; `two`,
+# of each step of a ring of two buffers, of which but one is under way, likewise by 4,962 timings of
+# layers and input gradients, and by 1,627 of weight gradients (docs/model.md).
 # `product`, `copy`, `tile`, `wait`, `serial`, `block`, `memory`, `loaded`, `fill`, `odd`, `boxed`,
 # `within`, `column`, `crowded` and `once` were fitted to every second layer of 1,964 timings in
 # float16 on an H200 and on H100s: of P1-P45 at batches 8, 32 and 64, of layers with rows of 32 to
@@ -48,7 +50,7 @@ WEIGHTS = {"wavefront": 0.5, "product": 3.62, "lds": 0.0268, "step": 0.164, "cop
            "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "activation": 27.0, "ragged": 1.0,
            "odd": 1140.0, "boxed": 3.81, "within": 171.0, "column": 1.37, "crowded": 0.533,
            "once": 4.48, "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0,
-           "brought": 0.0, "handed": 0.0, "doubled": 0.0, "banks": 0.5}
+           "brought": 0.0, "handed": 0.0, "doubled": 0.0, "banks": 0.5, "two": 200.0}
 # Of the weight gradient, fitted to every second of 108 layers, 3,572 timings of mostly random
 # tilings in float16 on two H200s: P1-P45 at batch 32, some of them at 8, 64 and 128. `brought` and
 # `handed`: for a byte of operands, or of sums of a cluster's other blocks, that comes to a compute
@@ -58,7 +60,8 @@ WEIGHT_GRADIENT = {"copy": 3.12, "product": 5.89, "wait": 1100.0, "loaded": 0.0,
                    "sum_launch": 2540.0, "part": 1.68, "block": 44.4, "memory": 0.858,
                    "within": 69.7, "straddled": 19.9, "odd": 500.0, "column": 0.3, "crowded": 0.0,
                    "serial": 0.0, "once": 0.0, "first": 0.0, "norm": 1.5, "cluster": 653.0,
-                   "doubled": 399.0, "untimed": 0.0, "brought": 0.0117, "handed": 0.0768}
+                   "doubled": 399.0, "untimed": 0.0, "brought": 0.0117, "handed": 0.0768,
+                   "two": 300.0}
 # Of int8, whose results take instructions that those of floats do not: fitted to every second
 # of 212 layers, 1,922 timings on H200s of P1-P45 at batches 1 to 64 and of layers with biases,
 # residuals, tables or scales.
@@ -69,7 +72,7 @@ BYTES = {"product": 1.5, "copy": 16.8, "result": 2.76, "tile": 40.6, "wait": 223
          "serial": 4.58, "block": 1770.0, "loaded": 0.0241, "fill": 0.402, "odd": 18.5,
          "memory": 1.0, "boxed": 11.5, "within": 188.0, "column": 0.861, "crowded": 0.18,
          "table": 3.4, "scale": 4.78, "added": 7.65, "rows": 540.0,
-         "once": 0.0}
+         "once": 0.0, "two": 0.0}
 SECTOR_BYTES = 32  # of memory
 
 
@@ -108,7 +111,8 @@ def work(case: Case, grids: Count) -> Work:
             + (weight["copy"] + weight["scale"] * spec.scaled * words) * rounds),
         products=busy * weight["product"] * rounds * t.step * bytes_ / 32 * t.tile_n / 8,
         lds=weight["lds"] * named(case)["LDS clocks"], lines=0.0,
-        waits=ring_waits(weight, rounds, t.stages) + weight["step"] * rounds
+        waits=ring_waits(weight, rounds, t.stages)
+        + (weight["step"] + weight["two"] * (t.stages == 2)) * rounds
         + (weight["tile"] + weight["column"] * t.tile_n) * t.repeat
         + weight["sum_launch"] * shared + weight["odd"] * whole
         + weight["rows"] * by_rows * (t.repeat - 1) * _beside(case, grids)
