@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch_gpu import NAME, torch_gpu  # noqa: E402
 
 from dscore.torch import backward, conv2d, recorded  # noqa: E402
+from dscore.torch import functional as functional_way  # noqa: E402
 from dscore.torch.modules import Conv2d, DepthwiseConv2d  # noqa: E402
 
 STEP = ["conv", "input_gradient", "weight_gradient"]
@@ -72,6 +73,33 @@ def test_a_remembered_step_gives_the_same(kind, bias, activation, launches, monk
     launches.clear()
     agrees(layer, 2 * x, -y)
     assert launches == ["conv", *["conv"] * (activation == "silu"), *STEP[1:]]
+
+
+@pytest.mark.parametrize("kind", ["depthwise", "pointwise"])
+def test_a_remembered_step_under_autocast_gives_sums_of_float32(kind, launches, monkeypatch):
+    """By the filter as it is, though the call is of the one that autocast has made of it."""
+    monkeypatch.setattr(functional_way, "_autocast_on",
+                        lambda device="cpu": torch.is_autocast_enabled(device))
+    layer = layer_of(kind, bias=False)
+    x = torch.randn(2, layer.in_channels, 6, 5)
+
+    def call(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return layer(x)
+
+    y = torch.randn_like(call(x))
+    for _ in range(2):
+        first = gradients(layer, x, y, call)
+    monkeypatch.setattr(recorded, "convolution", refused)
+    monkeypatch.setattr(backward, "gradients", refused)
+    launches.clear()
+    again = gradients(layer, x, y, call)
+    assert launches == STEP
+    for one, other in zip(first, again, strict=True):
+        assert torch.equal(one, other)
+    by_filter = again[2]
+    assert by_filter.dtype is torch.float32
+    assert not torch.equal(by_filter, by_filter.bfloat16().float())
 
 
 def refused(*arguments, **options):
