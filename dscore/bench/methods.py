@@ -147,6 +147,8 @@ class _Conv:
         elif problem.operation == "weight_gradient":
             self._call = gradients.weight_gradient
             self._options["kernel"] = _short(spec.kernel)
+            if spec.widened:
+                self._options["out_dtype"] = spec.out_dtype
         elif spec.residual or spec.scaled:
             self._inputs, further = self._inputs[:3], self._inputs[3:]
             names = ["residual"] * (spec.residual is not None) + ["scale"] * spec.scaled

@@ -75,3 +75,12 @@ def test_a_wrong_peer_is_told_and_not_timed(torch, monkeypatch):
     assert rows["native"].fault == "wrong"
     assert rows["native"].microseconds is None
     assert rows["default"].microseconds > 0
+
+
+@pytest.mark.parametrize("token", ["n2c6h9w7_o6k3p1g6_float16_outfloat32_nhwc",
+                                   "n2c6h5w7_o9k1_bfloat16_outfloat32"])
+def test_a_filters_gradient_in_float32_is_compared_with_what_a_cast_makes_of_pytorchs(torch, token):
+    layers = catalog.find(f"weight_gradient_{token}")
+    rows = bench(Comparison(tuple(layers), backend="reference", caches=("hot", "eager")))
+    assert {row.method for row in rows} >= {"dscore", "default", "channels_last"}
+    assert [(row.method, row.cache, row.fault) for row in rows if not row.correct] == []
