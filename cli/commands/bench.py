@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from dscore.bench.rows import Key, Row
     from dscore.bench.run import Bench
     from dscore.bench.summary import LayerResult
+    from dscore.core.backend import Backend
+    from dscore.core.catalog import NamedProblem
 
 _BATCHES = (1, 8, 16, 32, 64)
 _WITHOUT_GPU = ("Without one, `dscore bench --replay FILE.csv` shows what was measured elsewhere, "
@@ -65,7 +67,8 @@ _Peer = Annotated[str, typer.Option(
          "1x1), or time dscore alone.")]
 _Batches = Annotated[str | None, typer.Option(
     "--batch", metavar="N,N,...", show_default=False,
-    help="Images in a batch.  [default: 1,8,16,32,64 on a GPU, else the layers' own]")]
+    help="Images in a batch.  [default: of problems, as n8c64h14w14_o384k1, their own; of layers "
+         "by their names 1,8,16,32,64 on a GPU]")]
 _Caches = Annotated[str | None, typer.Option(
     "--cache", metavar="cold,hot,eager", show_default=False,
     help="Device time with data outside the cache (cold) or in it (hot), or the time of a "
@@ -211,7 +214,6 @@ def _bench(names: list[str], request: BenchRequest) -> Bench:
     from dscore import api
     from dscore.bench.run import Bench, Comparison
     from dscore.bench.torch_methods import WAYS
-    from dscore.core.backend import GpuBackend
 
     with_peers = require_one_of(request.peer, "--peer", ("torch", "none")) == "torch"
     device = None if request.device is None else api.device_of(request.device)
@@ -220,10 +222,19 @@ def _bench(names: list[str], request: BenchRequest) -> Bench:
     planner = planner_of(request.tiling)
     backend = measuring_backend(request.backend, _WITHOUT_GPU)
     if batches is None:
-        batches = _BATCHES if isinstance(backend, GpuBackend) else ()
+        batches = _usual_batches(layers, backend)
     return Bench(Comparison(
         tuple(layers), batches, request.backend, WAYS if with_peers else (), caches, device,
         planner, request.tf32, request.seed))
+
+
+def _usual_batches(layers: Sequence[NamedProblem], backend: Backend) -> tuple[int, ...]:
+    """The batches where none is stated; none of them for the layers' own, as problems state it."""
+    from dscore.core.backend import GpuBackend
+    from dscore.core.token import problem_token
+
+    by_name = any(layer.name != problem_token(layer.problem) for layer in layers)
+    return _BATCHES if by_name and isinstance(backend, GpuBackend) else ()
 
 
 def _caches(text: str | None) -> tuple[str, ...]:
