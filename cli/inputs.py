@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -111,6 +112,20 @@ def batches_of(text: str | None) -> tuple[int, ...] | None:
         raise SpecError("--batch must be an integer, or several between commas as in 1,8,64; got "
                         f"{shown(text)}")
     return tuple(require_int(int(part), "--batch") for part in parts)
+
+
+def is_problem(text: str) -> bool:
+    """Whether a layer is stated as a problem, which has a batch; not by a name.
+
+    >>> is_problem("input_gradient:n8c64h14w14_o384k1"), is_problem("D4_float16")
+    (True, False)
+    """
+    from dscore.core.token import parse_problem
+
+    with suppress(SpecError):
+        parse_problem(text.rpartition(":")[2])
+        return True
+    return False
 
 
 def layers_of(texts: list[str], batches: int | Sequence[int] | None, arithmetic: str = "sum"

@@ -14,7 +14,7 @@ import typer
 
 from dscore.cli import options
 from dscore.cli.ending import error_record
-from dscore.cli.inputs import batches_of, layers_of, measuring_backend, planner_of
+from dscore.cli.inputs import batches_of, is_problem, layers_of, measuring_backend, planner_of
 from dscore.cli.show.json import Record, print_json, row_records
 from dscore.cli.show.text import counted, print_note, progress, require_name, require_writable
 from dscore.core.errors import (
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from dscore.bench.run import Bench
     from dscore.bench.summary import LayerResult
     from dscore.core.backend import Backend
-    from dscore.core.catalog import NamedProblem
 
 _BATCHES = (1, 8, 16, 32, 64)
 _WITHOUT_GPU = ("Without one, `dscore bench --replay FILE.csv` shows what was measured elsewhere, "
@@ -67,8 +66,8 @@ _Peer = Annotated[str, typer.Option(
          "1x1), or time dscore alone.")]
 _Batches = Annotated[str | None, typer.Option(
     "--batch", metavar="N,N,...", show_default=False,
-    help="Images in a batch.  [default: of problems, as n8c64h14w14_o384k1, their own; of layers "
-         "by their names 1,8,16,32,64 on a GPU]")]
+    help="Images in a batch.  [default: 1,8,16,32,64 on a GPU where a layer is named; of problems "
+         "alone, as n8c64h14w14_o384k1, and elsewhere the layers' own]")]
 _Caches = Annotated[str | None, typer.Option(
     "--cache", metavar="cold,hot,eager", show_default=False,
     help="Device time with data outside the cache (cold) or in it (hot), or the time of a "
@@ -222,19 +221,18 @@ def _bench(names: list[str], request: BenchRequest) -> Bench:
     planner = planner_of(request.tiling)
     backend = measuring_backend(request.backend, _WITHOUT_GPU)
     if batches is None:
-        batches = _usual_batches(layers, backend)
+        batches = _usual_batches(names, backend)
     return Bench(Comparison(
         tuple(layers), batches, request.backend, WAYS if with_peers else (), caches, device,
         planner, request.tf32, request.seed))
 
 
-def _usual_batches(layers: Sequence[NamedProblem], backend: Backend) -> tuple[int, ...]:
-    """The batches where none is stated; none of them for the layers' own, as problems state it."""
+def _usual_batches(names: Sequence[str], backend: Backend) -> tuple[int, ...]:
+    """The batches that are timed where none is stated; (): each layer's own."""
     from dscore.core.backend import GpuBackend
-    from dscore.core.token import problem_token
 
-    by_name = any(layer.name != problem_token(layer.problem) for layer in layers)
-    return _BATCHES if by_name and isinstance(backend, GpuBackend) else ()
+    usual = isinstance(backend, GpuBackend) and not all(map(is_problem, names))
+    return _BATCHES if usual else ()
 
 
 def _caches(text: str | None) -> tuple[str, ...]:

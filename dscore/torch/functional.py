@@ -71,7 +71,7 @@ def conv2d(x: Tensor, w: Tensor, bias: Tensor | None = None, stride: PairLike = 
                 key = (id(master), bias is None, stride, padding, dilation, groups, activation,
                        backend, arithmetic)
                 if _gradients_on():
-                    y = recorded(key, x, w, bias, _wider(master, w))
+                    y = recorded(key, x, w, bias, _master_of(w, master))
                 else:
                     call = _fast_call(key)
                     y = None if call is None else call(x, w, bias, None)
@@ -117,16 +117,16 @@ def _conv2d(x: Tensor, w: Tensor, bias: Tensor | None, stride: PairLike, padding
         else:
             note("conv", w.shape, layer, reason)
         return by_pytorch(*tensors, layer, epilogue)
-    wider = _wider(master, operands[1])
+    wide = _master_of(operands[1], master)
     if by_operators(operands):
         # Outside of compiled programs a transform may batch the filter, or record its gradient.
         return OPERATORS.convolution(*operands, layer, epilogue,
-                                     wider if torch.compiler.is_compiling() else None)
+                                     wide if torch.compiler.is_compiling() else None)
     if _gradients_on() and any(one is not None and one.requires_grad for one in operands):
-        y: Tensor = _recorded(*operands, wider, layer, epilogue)
+        y: Tensor = _recorded(*operands, wide, layer, epilogue)
         if unchanged and residual is None and scale is None:
             remember((id(master), bias is None, stride, padding, dilation, groups, activation,
-                      backend, arithmetic), x, w, bias, y, layer, epilogue, wider)
+                      backend, arithmetic), x, w, bias, y, layer, epilogue, wide)
         return y
     if not unchanged or not (scale is None or layer.is_pointwise(w.shape)):
         return convolution(*operands, layer, epilogue)  # type: ignore[call-arg]
@@ -151,11 +151,13 @@ def _under_autocast(operands: Operands) -> Operands:
                  for one, form in zip(operands, forms, strict=True))
 
 
-def _wider(master: Tensor, w: Tensor) -> Tensor | None:
-    """*master*, where autocast has made *w* of it and its gradient is to be of its own type; else
-    None. The sums of that are of float32, so that nothing need be rounded and cast back."""
-    wider = master.dtype is torch.float32 and w.dtype in (torch.float16, torch.bfloat16)
-    return master if wider and master.requires_grad else None
+def _master_of(w: Tensor, given: Tensor) -> Tensor | None:
+    """The float32 filter *given*, where autocast has made *w* of it and it wants a gradient; else
+    None. Its gradient is of its own type: sums are of float32, and need not be rounded and cast.
+    """
+    if w is given or given.dtype is not torch.float32 or not given.requires_grad:
+        return None
+    return given if w.dtype in (torch.float16, torch.bfloat16) else None
 
 
 class _Convolution(torch.autograd.Function):

@@ -38,10 +38,10 @@ def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: 
     stride, padding, dilation, groups, backend, arithmetic = layer
     return of_arrays.weight_gradient(x, gradient, tuple(w_shape[2:]), stride, padding, dilation,
                                      groups, backend=backend, arithmetic=_allowed(arithmetic),
-                                     out_dtype=_wider(dtype, x))
+                                     out_dtype=_stated_type(dtype, x))
 
 
-def _wider(dtype: torch.dtype | None, x: Tensor) -> str | None:
+def _stated_type(dtype: torch.dtype | None, x: Tensor) -> str | None:
     """The name of a result's type; None where it is that of the images."""
     return None if dtype in (None, x.dtype) else str(dtype).removeprefix("torch.")
 
@@ -60,7 +60,7 @@ def remembered(gradient: Tensor, x: Tensor | None, w: Tensor | None, x_shape: Se
     return (CALLS.unguarded((gradient, w), ("input_gradient", tuple(x_shape[2:]), *rest))
             if by_input else None,
             CALLS.unguarded((x, gradient), ("weight_gradient", tuple(w_shape[2:]), *rest,
-                                            *of_arrays.stated(None, _wider(dtype, gradient))))
+                                            *of_arrays.stated(None, _stated_type(dtype, gradient))))
             if by_weight else None)
 
 

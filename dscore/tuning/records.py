@@ -143,8 +143,10 @@ def _decide(problem: ConvProblem, device: Device, backend: Backend | str,
             arithmetic: Arithmetic | None) -> Plan | None:
     with contextlib.suppress(DscoreError, OSError):
         backend = backend_of(backend) if isinstance(backend, str) else backend
-        narrow = replace(problem, spec=problem.spec.with_own_result())
-        records = current(problem, device, backend) or current(narrow, device, backend)
+        records = current(problem, device, backend)
+        if problem.spec.widened and not records:
+            narrow = replace(problem, spec=problem.spec.with_own_result())
+            records = current(narrow, device, backend)
         refused = {one.tiling for record in records for one in record.refused}
         for tiling in (one.tiling for record in with_pairs(records) for one in record.ranking):
             case = case_of(problem, device, tiling)

@@ -75,7 +75,7 @@ struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
   static constexpr int lds_bytes =
       ceil_div(greatest(stages_bytes, parts_bytes + block_bytes), 16) * 16;
   static constexpr int alignment =
-      greatest(greatest(t::copy_x, t::copy_g) * int{sizeof(T)}, sizeof(Result));
+      greatest(greatest(t::copy_x, t::copy_g) * int{sizeof(T)}, int{sizeof(Result)});
 
   static __host__ __device__ int channel_tiles(const Shape &s) {
     return ceil_div(s.out_channels, t::channels);

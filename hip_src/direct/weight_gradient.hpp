@@ -18,7 +18,7 @@ struct DirectWeightGradient : KernelOn<T, WeightGradientArguments> {
   using Result = typename Epilogue::Result;
   static constexpr int threads = t::threads, wavefront = t::wavefront;
   static constexpr int waves = threads / wavefront;
-  static constexpr int alignment = greatest(sizeof(T), sizeof(Result));
+  static constexpr int alignment = greatest(int{sizeof(T)}, int{sizeof(Result)});
   static constexpr int lds_bytes = waves * t::thread_c * int{sizeof(float)};
   static constexpr int layout = t::layout;
 

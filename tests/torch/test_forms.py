@@ -62,6 +62,10 @@ def test_a_survey_under_autocast_is_of_its_type():
         survey = Survey(model, (x,), setting.plan_of, fold=False, backend="reference")
     kinds = {(problem.spec.dtype, problem.spec.layout, problem.operation)
              for problem in survey.training_problems()}
+    results = {(problem.operation, problem.spec.out_element.name)
+               for problem in survey.training_problems()}
+    assert results == {("conv", "bfloat16"), ("input_gradient", "bfloat16"),
+                       ("weight_gradient", "float32")}
     assert kinds == {("bfloat16", "nhwc", operation)
                      for operation in ("conv", "input_gradient", "weight_gradient")}
 

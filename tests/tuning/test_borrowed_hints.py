@@ -1,7 +1,8 @@
 """Hints that serve other problems as well.
 
 Those of float16 serve bfloat16, whose kernels are the same but for the type. Those of layers
-without a residual serve layers with one.
+without a residual serve layers with one, and those of weight gradients in 16 bits such as have
+results of float32.
 """
 
 from __future__ import annotations
@@ -88,3 +89,18 @@ def test_a_layer_with_a_residual_has_the_hint_of_that_without_unless_it_has_its_
     assert hints_of(borrowed).plan(added, DEVICE) == solver.make_plan(added, DEVICE, first)
     assert hints_of(borrowed, own).plan(added, DEVICE).tiling == second  # type: ignore[union-attr]
     assert hints_of(own).plan(bare, DEVICE) is None  # nor the other way round
+
+
+WIDE = ("weight_gradient_n1c8h9w9_o8k3p1g8_{}_nhwc", "weight_gradient_n1c64h9w9_o32k1_{}")
+
+
+@pytest.mark.parametrize("token", WIDE)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_of_float32_have_the_hint_of_the_rounded_gradient(token: str, dtype: str) -> None:
+    wide = parse_problem(token.format(f"{dtype}_outfloat32"))
+    narrow = parse_problem(token.format("float16"))
+    space = solver.solve(narrow, DEVICE)
+    tiling = space[int(space.ranked()[1])]
+    plan = hints_of(line_of(narrow, tiling)).plan(wide, DEVICE)
+    assert plan == solver.make_plan(wide, DEVICE, tiling)
+    assert plan.problem.spec.out_element.name == "float32"

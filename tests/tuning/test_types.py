@@ -68,3 +68,19 @@ def test_a_hint_made_of_a_record_is_what_calls_take(
                 ) == served
     turned = problem.spec.in_form(layout="nhwc" if problem.spec.layout == "nchw" else "nchw")
     assert shipped_hints.shipped_plan(replace(problem, spec=turned), DEVICE) is None
+
+
+def test_sums_of_float32_have_the_record_of_the_rounded_gradient_unless_tuned_themselves() -> None:
+    reference = backend("reference")
+    narrow, wide = (parse_problem(f"weight_gradient_n2c8h7w6_o8k3p1g8_float16{out}_nhwc")
+                    for out in ("", "_outfloat32"))
+    device = reference.device()
+    assert records.best(wide, device, reference) is None
+    narrow_space, policy = solver.solve(narrow, device), MeasurementPolicy("hot", "host")
+    tilings = [narrow_space[int(i)] for i in narrow_space.ranked()[:2]]
+    for problem, tiling in zip((narrow, wide), tilings, strict=True):
+        identity = records.identity_of(problem, device, reference, policy)
+        records.keep(Measurement(identity, tiling, (1e-6,) * 12, 0.0, "", 0, ()))
+        records._decisions.clear()
+        assert records.best(wide, device, reference) == tiling
+    assert records.best(narrow, device, reference) == tilings[0]
