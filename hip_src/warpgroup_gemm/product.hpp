@@ -20,7 +20,7 @@
 namespace dscore {
 
 // Roles: sizes m, n, k of a problem's product; a and b, the operands, and whether each lies along
-// the sum; `results_of` two sums side by side, or, where it `stores_sums`, these.
+// the sum; `results_of` two sums side by side, or, where it `stores_sums`, `store_sums`.
 template <class T, class Tiling, class Roles_>
 struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional> {
   using Roles = Roles_;
