@@ -26,8 +26,8 @@ struct WarpgroupWeightGradientRoles : WarpgroupPlain<Shape_> {
   static __host__ __device__ int k(const Shape &s) {
     return s.batch * s.out_height * s.out_width;
   }
-  // Two sums, as they are: of a part to the workspace, else to the result. A part past the last step
-  // has none, and stores zeros.
+  // Two sums, as they are: of a part to the workspace, else to the result. A part past the last
+  // step has none, and stores zeros.
   static __device__ void store_sums(const Arguments &args, const Shape &s, const float *sums,
                                     int part, int row, int column) {
     if (row >= m(s) || column >= n(s)) return;
