@@ -20,6 +20,8 @@ import torch
 from torch import fx, nn
 
 from dscore.core.numerics import Permission
+from dscore.torch.casting import filters_cast
+from dscore.torch.modules import Conv2d
 from dscore.torch.program import Program, Shapes
 from dscore.torch.tracing import PLAIN_FORWARD, NotTraced, evaluating
 
@@ -208,6 +210,11 @@ def accelerated_class(base: Any) -> Any:
     return _subclass(Accelerated, base)
 
 
+def _filters(model: Any) -> list[Any]:
+    """The filters that a model's own forward convolves by, as dscore's modules have them."""
+    return [one._parameters.get("weight") for one in model.modules() if isinstance(one, Conv2d)]
+
+
 def _subclass(members: Any, base: Any) -> Any:
     """A new class of an accelerated class's *members* and *base*, with the name of *base*."""
     plain = base.forward
@@ -215,7 +222,10 @@ def _subclass(members: Any, base: Any) -> Any:
     @functools.wraps(plain)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.training or kwargs or _gradients_on() or _autocast_on():
-            return plain(self, *args, **kwargs)
+            if not (_autocast_on() or _autocast_on("cpu")):
+                return plain(self, *args, **kwargs)
+            with filters_cast(_filters(self)):
+                return plain(self, *args, **kwargs)
         folded = self._dscore_folded
         if len(args) != folded.count:
             return plain(self, *args)

@@ -92,7 +92,7 @@ def save(ctx: Any, inputs: Sequence[Tensor | None], y: Tensor, layer: Layer,
 def keep(ctx: Any, inputs: Sequence[Tensor | None], y: Tensor, kept: Kept) -> None:
     """Keep in *ctx* the tensors that the gradients need."""
     (x, w, bias, residual, scale), again, needed = inputs, kept.again, ctx.needs_input_grad
-    by_x, by_w, by_scale = needed[0], needed[1], scale is not None and needed[4]
+    by_x, by_w, by_scale = needed[0], by_filter(ctx, kept), scale is not None and needed[4]
     ctx.save_for_backward(
         x if by_w or by_scale or again else None, w if by_x or by_scale or again else None,
         bias if again else None,
@@ -107,8 +107,9 @@ def gradients(ctx: Any, saved: Sequence[Any], gradient: Tensor,
     *saved*: ``ctx.saved_tensors``, which a checkpoint lets a backward pass read only once.
     """
     x, w, bias, residual, scale, y = saved
-    by_x, by_w, by_bias, by_residual, by_scale = (*ctx.needs_input_grad, False, False)[:5]
+    by_x, _, by_bias, by_residual, by_scale = (*ctx.needs_input_grad, False, False)[:5]
     kept: Kept = ctx.kept
+    by_w = by_filter(ctx, kept)
     activation, after = kept.epilogue
     gradient = laid_as_result(gradient, kept)
     of_residual = gradient if by_residual and after else None
@@ -130,6 +131,11 @@ def gradients(ctx: Any, saved: Sequence[Any], gradient: Tensor,
         scaled = x if factor is None else x * factor
         of_w = steps.weight_gradient(scaled, gradient, kept.w_shape, kept.layer, kept.w_dtype)
     return of_x, of_w, of_bias, of_residual, of_scale
+
+
+def by_filter(ctx: Any, kept: Kept) -> bool:
+    """Whether the filter's gradient is wanted, by the filter itself or by its master."""
+    return ctx.needs_input_grad[1] or kept.w_dtype is not None
 
 
 def to_master(gradients: Sequence[Tensor | None], kept: Kept) -> tuple[Tensor | None, ...]:

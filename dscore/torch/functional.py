@@ -14,6 +14,7 @@ from dscore.calling.call_cache import CALLS
 from dscore.core.errors import SpecError
 from dscore.core.spec import Activation
 from dscore.torch import backward
+from dscore.torch.casting import cast_of
 from dscore.torch.convolution import convolution
 from dscore.torch.layer import Epilogue, Layer, constants_of, result_shape
 from dscore.torch.operators import OPERATORS, by_operators, steps_for
@@ -144,11 +145,20 @@ def _under_autocast(operands: Operands) -> Operands:
     if x.device.type not in ("cpu", "cuda") or not _autocast_on(x.device.type):
         return operands
     dtype = torch.get_autocast_dtype(x.device.type)
-    # Filters, which a channels_last model has in another order, are written as kernels take them.
-    forms = (torch.preserve_format, torch.contiguous_format, *[torch.preserve_format] * 3)
-    return tuple(one.to(dtype, memory_format=form) if isinstance(one, Tensor)
-                 and one.is_floating_point() and one.dtype not in (torch.float64, dtype) else one
-                 for one, form in zip(operands, forms, strict=True))
+    x, w, *others = operands
+    if (cast := cast_of(w, dtype)) is None:
+        # A channels_last model has filters in another order; they are written as kernels take them.
+        cast = _cast_to(dtype, w, torch.contiguous_format)
+    return _cast_to(dtype, x), cast, *(_cast_to(dtype, one) for one in others)
+
+
+def _cast_to(dtype: torch.dtype, one: Any, form: torch.memory_format = torch.preserve_format
+             ) -> Any:
+    """An operand as autocast to *dtype* has it."""
+    if (not isinstance(one, Tensor) or not one.is_floating_point()
+            or one.dtype in (torch.float64, dtype)):
+        return one
+    return one.to(dtype, memory_format=form)
 
 
 def _master_of(w: Tensor, given: Tensor) -> Tensor | None:

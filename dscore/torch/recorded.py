@@ -49,7 +49,8 @@ class RecordedCall:
         activation = self.kept.epilogue.activation
         if activation is not None:
             gradient = activation_gradient(activation, gradient, y)
-        by_x, by_w, by_bias, *_ = ctx.needs_input_grad
+        by_x, _, by_bias, *_ = ctx.needs_input_grad
+        by_w = backward.by_filter(ctx, self.kept)
         of_x = self._by_input(gradient, w, None) if by_x else None
         of_w = self._by_weight(x, gradient, None) if by_w else None
         if (by_x and of_x is None) or (by_w and of_w is None):  # one begins amid a vector
@@ -58,7 +59,8 @@ class RecordedCall:
 
     def learn(self, ctx: Any, saved: Sequence[Any], gradient: Tensor) -> None:
         """Remember the calls that have computed the gradients of a *gradient* like this one."""
-        kept, (by_x, by_w, *_) = self.kept, ctx.needs_input_grad
+        kept, by_x = self.kept, ctx.needs_input_grad[0]
+        by_w = backward.by_filter(ctx, kept)
         if kept.again or self._learned == MOST_VARIANTS:
             return
         self._learned += 1  # of layers whose gradients PyTorch computes there is nothing to learn
