@@ -21,6 +21,7 @@ from dscore.building.kernels import Kernels, missing_kernels, sources_identity
 from dscore.building.library import LoadedKernel
 from dscore.core.backend import BackendIdentity, Prepared, Progress, require_accepted
 from dscore.core.plan import Plan, ResourceUse, Violation
+from dscore.ops import split
 
 
 class EmulatedKernel:
@@ -32,7 +33,7 @@ class EmulatedKernel:
         self._loaded = loaded
 
     def __call__(self, *arrays: Any) -> None:
-        """Write the result of the other operands to the last one.
+        """Write the results of the inputs to the other operands.
 
         Raises LaunchError where an array does not fit the plan, or a block overran its LDS or
         waits for threads that never come.
@@ -43,8 +44,10 @@ class EmulatedKernel:
                      ] * (self.plan.workspace_bytes > 0)
         self._loaded.launch(*addresses_of(self.plan, *aligned),
                             *(one.ctypes.data for one in workspace))
-        if aligned[-1] is not arrays[-1]:
-            arrays[-1][...] = aligned[-1]
+        for result, written in zip(*(split(self.plan.problem, given)[1]
+                                     for given in (arrays, aligned)), strict=True):
+            if written is not result:
+                result[...] = written
 
     def _aligned(self, array: Any) -> Any:
         """*array*, or a copy where its address, as a view's may be, is not that of a vector."""

@@ -24,6 +24,7 @@ from dscore.core.plan import Plan, ResourceUse, Violation
 from dscore.measuring.gpu_description import description
 from dscore.measuring.runner import Runner, require_torch
 from dscore.measuring.vendor_runtime import VENDORS, Runtime, missing_runtime, runtime
+from dscore.ops import split
 
 # Launches that one timing by events spans: an event's resolution is about half a microsecond.
 _LAUNCHES_PER_EVENT = 20
@@ -39,15 +40,15 @@ class HipKernel:
         self._runtime, self._index = runtime, index
 
     def __call__(self, *arrays: Any) -> None:
-        """Write the result of the other operands to the last; NumPy arrays, by device memory.
+        """Write the results of the inputs to the other operands; NumPy arrays, by device memory.
 
-        The last goes there as well, so that an element that the kernel did not write comes back as
-        it was.
+        Results go there as well, so that an element that the kernel did not write comes back as it
+        was.
         Raises LaunchError with the device's code.
         """
         with self._on_device(*arrays) as addresses:
             self._start(addresses)
-            self._fetch(arrays[-1], addresses[len(arrays) - 1])
+            self._fetch(arrays, addresses)
 
     def seconds(self, *arrays: Any, repeats: int) -> list[float]:
         """Device time of each of *repeats* runs, by events around a batch of launches."""
@@ -61,13 +62,15 @@ class HipKernel:
                     self._start(addresses)
                 runtime.record(end)
                 samples.append(runtime.elapsed_seconds(start, end) / _LAUNCHES_PER_EVENT)
-            self._fetch(arrays[-1], addresses[len(arrays) - 1])
+            self._fetch(arrays, addresses)
         return samples
 
-    def _fetch(self, result: np.ndarray[Any, Any], address: int) -> None:
-        """Copy a result from the device, once all of it is there."""
+    def _fetch(self, arrays: Sequence[Any], addresses: Sequence[int]) -> None:
+        """Copy the results from the device, once all of them are there."""
         self._runtime.synchronize()
-        self._runtime.to_host(result.ctypes.data, address, result.nbytes)
+        inputs, results = split(self.plan.problem, arrays)
+        for result, address in zip(results, addresses[len(inputs):], strict=False):
+            self._runtime.to_host(result.ctypes.data, address, result.nbytes)
 
     def _start(self, addresses: list[int]) -> None:
         self.launch(*addresses, 0, self._index)

@@ -4,6 +4,7 @@ State a convolution and a device; dscore finds a tiling that provably fits and r
 
     conv(x, w)            the convolution of arrays, on the device that they lie on
     input_gradient(g, w, size), weight_gradient(x, g, kernel)   its gradients
+    gradients(x, g, w)    both of them, by one kernel where that is faster
     plan_for(problem)     the plan of a problem: its tiling, launch, resources, estimate
     explain(problem)      the plan with its reasons: limits, picture, floor
     solve(problem)        every tiling that fits
@@ -45,6 +46,7 @@ if not (Path(__file__).parent / "backends").is_dir():
 _MODULES = {
     "api": ("conv", "explain", "plan_for", "solve", "tiling", "trace", "validate"),
     "calling.arrays": ("Array",),
+    "calling.both": ("gradients",),
     "calling.gradients": ("input_gradient", "weight_gradient"),
     "calling.pack": ("PackedFilter", "pack"),
     "calling.prepare": ("load", "prepare"),
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from dscore.api import trace as trace
     from dscore.api import validate as validate
     from dscore.calling.arrays import Array as Array
+    from dscore.calling.both import gradients as gradients
     from dscore.calling.gradients import input_gradient as input_gradient
     from dscore.calling.gradients import weight_gradient as weight_gradient
     from dscore.calling.pack import PackedFilter as PackedFilter

@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from dscore.algorithms.registry import as_tiling, names, tiling_from
 from dscore.calling import choice, convolve
 from dscore.calling.arguments import PaddingLike, PairLike, side_of
@@ -32,7 +30,6 @@ from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation, Layout
 from dscore.core.tiling import Tiling
 from dscore.core.trace import Trace
-from dscore.ops import output_of
 from dscore.solving import solver, verdict
 from dscore.solving.explain import Explanation, explanation_of
 from dscore.tuning.shipped_hints import untuned_plan
@@ -88,9 +85,9 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
     Returns *out*, or an array of *x*'s library: (N, M, H', W'), or (M, H', W') for one image.
     Inputs that lie otherwise, or are not of native byte order, are copied first. Raises SpecError
     (no convolution, or tensors that require a gradient outside ``torch.no_grad()``), CompileError,
-    LaunchError, UnavailableError (the backend cannot run here), InfeasibleError (nothing fits the
-    device, or *plan* does not, or no kernel has this dtype).
+    LaunchError, UnavailableError (cannot run here), InfeasibleError (nothing fits, or no kernel).
 
+    >>> import numpy as np
     >>> conv(np.ones((1, 2, 3, 3), "f4"), np.ones((2, 1, 3, 3), "f4"), padding=1, groups=2)[0, 0, 1]
     array([6., 9., 6.], dtype=float32)
     """
@@ -283,10 +280,9 @@ def trace(problem: ProblemLike, plan: Plan | TilingLike | None = None,
     seed = require_int(seed, "seed", 0)
     plan = (choice.callers_plan(problem_of(problem), plan.device, plan) if isinstance(plan, Plan)
             else plan_for(problem, device, tiling=plan))
-    inputs, output = bound.sample(plan.problem, seed), output_of(plan.problem)
-    out, counts = np.empty(output.shape, output.element.numpy), Trace()
+    counts = Trace()
     kernel: Any = choose_backend("reference").compile(plan)
-    kernel(*inputs, out, trace=counts)
+    kernel(*bound.sample(plan.problem, seed), *bound.blank(plan.problem), trace=counts)
     return counts
 
 

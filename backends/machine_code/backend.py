@@ -50,7 +50,7 @@ class MachineKernel:
         self._rest = b"" if sizes == "fixed" else _shape_bytes(plan)
 
     def __call__(self, *arrays: Any) -> None:
-        """Write the result of the other operands to the last one.
+        """Write the results of the inputs to the other operands.
 
         Raises LaunchError where an array does not fit the plan, or the machine code does what it
         must not do: the instruction and what it did.

@@ -40,7 +40,7 @@ class ReferenceKernel:
         self.use: ResourceUse = plan.use
 
     def __call__(self, *arrays: Any, trace: Trace | None = None) -> None:
-        """Write the result of the other operands to the last, and what was done to *trace*.
+        """Write the results of the inputs to the other operands, and what was done to *trace*.
 
         Raises LaunchError where an array does not fit the plan, or the plan's grid, registers or
         LDS do not fit the tiling; the result is then incomplete.

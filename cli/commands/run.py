@@ -195,15 +195,13 @@ def _measured(job: _Job, kernel: Kernel) -> tuple[Accuracy, float]:
     """How one run compares with the exact result, and the median time of the repeats."""
     import statistics
 
-    import numpy as np
-
-    from dscore.checking.bound import sample
+    from dscore.checking.bound import blank, sample
     from dscore.checking.check import check_kernel
-    from dscore.ops import output_of
-    output, inputs = output_of(kernel.plan.problem), sample(kernel.plan.problem, job.request.seed)
+
+    problem, repeats = kernel.plan.problem, job.request.repeats
+    inputs = sample(problem, job.request.seed)
     accuracy = check_kernel(kernel.plan, kernel, *inputs)
-    arrays = *inputs, np.empty(output.shape, output.element.numpy)
-    return accuracy, statistics.median(kernel.seconds(*arrays, repeats=job.request.repeats))
+    return accuracy, statistics.median(kernel.seconds(*inputs, *blank(problem), repeats=repeats))
 
 
 def _reproduction(job: _Job, layer: NamedProblem, plan: Plan | None) -> str:

@@ -20,16 +20,12 @@ _NAMES = ("vector ALU", "multiply-adds", "scalar ALU", "scalar loads", "LDS read
 
 def counted_code(plan: Plan) -> tuple[MachineCounts, dict[str, float]]:
     """Counts of the plan's machine code, and those that the cost model makes."""
-    import numpy as np
-
     from dscore.algorithms.registry import algorithm_of, case_of
-    from dscore.checking.bound import sample
+    from dscore.checking.bound import blank, sample
     from dscore.core.backend import choose_backend
-    from dscore.ops import output_of
 
     kernel: Any = choose_backend("gfx906").compile(plan)
-    output = output_of(plan.problem)
-    counts = kernel.counts(*sample(plan.problem, 0), np.empty(output.shape, output.element.numpy))
+    counts = kernel.counts(*sample(plan.problem, 0), *blank(plan.problem))
     case = case_of(plan.problem, plan.device, plan.tiling, plan.block_n)
     return counts, {name: float(count)
                     for name, count in algorithm_of(plan.tiling).traffic(case).items()}

@@ -4,7 +4,6 @@ An algorithm is a subclass of `Algorithm` in a folder of its own name, and a lin
 Nothing else knows which tiling it has before it: solver, cost model, code generator, pictures and
 conformance ask the algorithm. Every formula works on one tiling or, field for field, on int64
 columns of many, so that the solver and the judge of a single tiling cannot differ."""
-
 from __future__ import annotations
 
 import importlib
@@ -109,9 +108,10 @@ class Case:
     @property
     def weights(self) -> Mapping[str, float]:
         """The cost model's weights: of the algorithm, operation, element type and device."""
-        own, of = self.algorithm.own_weights.get, self.problem
-        return {**self.algorithm.weights, **own(of.operation, {}), **own(of.spec.dtype, {}),
-                **catalog.weights(self.device.name).get(self.algorithm.name, {})}
+        weights, of = dict(self.algorithm.weights), self.problem
+        for kind in (of.operation, of.spec.dtype, f"{of.operation} {of.spec.dtype}"):
+            weights |= self.algorithm.own_weights.get(kind, {})
+        return {**weights, **catalog.weights(self.device.name).get(self.algorithm.name, {})}
 
     @property
     def use(self) -> ResourceUse:
@@ -185,7 +185,7 @@ class Algorithm(ABC):
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
     compared: ClassVar[bool] = False  # with the next one by estimates, and not preferred to it
     weights: ClassVar[Mapping[str, float]] = {}  # of the cost model, on devices without their own
-    own_weights: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # of an operation or a type
+    own_weights: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # of an operation, type, or both
 
     @property
     def include(self) -> str:

@@ -11,7 +11,7 @@ from dscore import api
 from dscore.bench import integer_methods, torch_methods
 from dscore.bench.rows import NOT_OFFERED
 from dscore.bench.summary import FLOAT16, OURS
-from dscore.calling import gradients
+from dscore.calling import both, gradients
 from dscore.calling.pack import PackedFilter
 from dscore.checking.bound import Accuracy
 from dscore.checking.rounding import rounding_of
@@ -21,6 +21,7 @@ from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.measuring.runner import Arrays, Judging, Runner, check
 from dscore.measuring.timing import Subject, Timing
+from dscore.ops import outputs_of, split
 
 
 @dataclass
@@ -64,7 +65,8 @@ def dscore_method(runner: Runner, backend: Backend, plan: Plan, arrays: Arrays,
         if options is not None and not method.fault:
             y = _Conv(plan.problem, arrays, options).launch(0, 0)
             runner.clock.synchronize()
-            method.judged(judge(y, rounding_of(plan)))
+            results = [y] if len(outputs_of(plan.problem)) == 1 else y
+            method.judged(judge(results, rounding_of(plan)))
     except (SpecError, UnavailableError):
         raise
     except DscoreError as error:
@@ -76,7 +78,8 @@ def torch_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
                  arrays: Arrays, judge: Judging) -> Method:
     """One way of PyTorch, checked."""
     def subject_on(sets: Sequence[Arrays], keep: bool = True) -> torch_methods.TorchSubject:
-        return torch_methods.TorchSubject(torch, way, problem, [one[:-1] for one in sets], keep)
+        inputs = [split(problem, one)[0] for one in sets]
+        return torch_methods.TorchSubject(torch, way, problem, inputs, keep)
 
     method = Method(way, "", subject_on, lambda given: subject_on([given], keep=False))
     try:
@@ -84,7 +87,7 @@ def torch_method(runner: Runner, torch: Any, way: str, problem: ConvProblem,
         with subject.settings():
             subject.launch(0, 0)
         runner.clock.synchronize()
-        method.judged(judge(subject.result(0), subject.rounding))
+        method.judged(judge(subject.outputs(0), subject.rounding))
     except RuntimeError as error:
         method.failed(error)
     return method
@@ -131,7 +134,7 @@ class _Conv:
     """`dscore.conv`, or the function of another operation, as a user calls it."""
 
     def __init__(self, problem: ConvProblem, arrays: Arrays, options: dict[str, Any]) -> None:
-        self.name, self._inputs, spec = OURS, arrays[:-1], problem.spec
+        self.name, self._inputs, spec = OURS, split(problem, arrays)[0], problem.spec
         self._options = {**_written(problem), **options}
         self._call: Callable[..., Any] = api.conv
         if spec.element.exact:
@@ -144,9 +147,11 @@ class _Conv:
         if problem.operation == "input_gradient":
             self._call = gradients.input_gradient
             self._options["size"] = _short((problem.height, problem.width))
-        elif problem.operation == "weight_gradient":
-            self._call = gradients.weight_gradient
-            self._options["kernel"] = _short(spec.kernel)
+        elif problem.operation in ("weight_gradient", "gradients"):
+            self._call = both.gradients
+            if problem.operation == "weight_gradient":
+                self._call = gradients.weight_gradient
+                self._options["kernel"] = _short(spec.kernel)
             if spec.widened:
                 self._options["out_dtype"] = spec.out_dtype
         elif spec.residual or spec.scaled:

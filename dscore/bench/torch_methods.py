@@ -12,13 +12,13 @@ from dscore.checking.rounding import Rounding
 from dscore.core.errors import require_one_of
 from dscore.core.numerics import ACCUMULATOR, ELEMENTS
 from dscore.core.problem import ConvProblem
-from dscore.ops import as_laid_out, channels_first, operands_of
+from dscore.ops import as_laid_out, channels_first, operands_of, outputs_of
 
 # F.conv2d on NCHW tensors; on channels_last ones; with cuDNN off; a product of matrices, in the
 # problem's own layout.
 WAYS = ("default", "channels_last", "native", "matmul")
 # Those of dscore.ops that PyTorch computes as well.
-OPERATIONS = ("conv", "input_gradient", "weight_gradient")
+OPERATIONS = ("conv", "input_gradient", "weight_gradient", "gradients")
 TF32 = "_tf32"  # ends the names of ways that may round operands to TF32
 
 
@@ -35,7 +35,7 @@ def ways_for(problem: ConvProblem, named: Sequence[str] = WAYS, tf32: bool = Fal
     if spec.filter != "plain":  # which PyTorch has not
         return []
     plain = (spec.kind == "pointwise" and spec.stride == (1, 1)
-             and problem.padding == (0, 0, 0, 0))
+             and problem.padding == (0, 0, 0, 0) and problem.operation != "gradients")
     ways = [way for way in named if way != "matmul" or plain]
     # The ways without cuDNN and cuBLAS know no TF32, nor do elements of 16 bits.
     tf32 = tf32 and spec.element == ACCUMULATOR
@@ -54,6 +54,7 @@ class TorchSubject:
         self.name, self._torch, self._keep = way, torch, keep
         self._way, self.tf32 = way.removesuffix(TF32), way.endswith(TF32)
         self._operands, self._element = operands_of(problem), problem.spec.element
+        self._outputs = outputs_of(problem)
         # In NCHW, as PyTorch's functions state axes: of NHWC data a channels_last view.
         self._tensors = [tuple(
             None if array is None else self._laid_out(
@@ -63,7 +64,7 @@ class TorchSubject:
         call: Any = _call_of(torch, problem, self._way,
                              lambda shape: self._laid_out(example.new_empty(shape)))
         # A wider result than PyTorch's is cast, as that of a filter under autocast.
-        self._call = (lambda *inputs: call(*inputs).float()) if problem.spec.widened else call
+        self._call = (lambda *inputs: _widened(call(*inputs))) if problem.spec.widened else call
         self.results: list[Any] = [None] * len(sets)
 
     def _laid_out(self, tensor: Any) -> Any:
@@ -80,10 +81,13 @@ class TorchSubject:
         short = self._element.bytes < ACCUMULATOR.bytes
         return Rounding("steps16" if short else "sum")
 
-    def result(self, index: int) -> Any:
-        """The result of a set, in the problem's own layout; of types that NumPy has."""
-        y = as_laid_out(self._torch, self._operands[-1], self.results[index])
-        return y.float() if y.dtype is self._torch.bfloat16 and not y.is_cuda else y
+    def outputs(self, index: int) -> list[Any]:
+        """The results of a set, in the problem's own layout; of types that NumPy has."""
+        made = self.results[index] if len(self._outputs) > 1 else [self.results[index]]
+        results = [as_laid_out(self._torch, output, y)
+                   for output, y in zip(self._outputs, made, strict=True)]
+        return [y.float() if y.dtype is self._torch.bfloat16 and not y.is_cuda else y
+                for y in results]
 
     def launch(self, index: int, stream: int) -> None:
         """Call it on a set, on PyTorch's current stream."""
@@ -108,6 +112,11 @@ class TorchSubject:
     def _set(self, *values: bool) -> None:
         cudnn, matmul = self._torch.backends.cudnn, self._torch.backends.cuda.matmul
         cudnn.enabled, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = values
+
+
+def _widened(result: Any) -> Any:
+    """A result with sums of float32, the filter's alone of both gradients."""
+    return (result[0], result[1].float()) if isinstance(result, tuple) else result.float()
 
 
 def _call_of(torch: Any, problem: ConvProblem, way: str,
@@ -185,26 +194,36 @@ def _pixels(images: Any) -> Any:
 
 def _gradient(torch: Any, problem: ConvProblem,
               blank: Callable[[tuple[int, ...]], Any]) -> Callable[..., Any]:
-    """What autograd calls for a convolution, asked for one of the gradients."""
+    """What autograd calls for a convolution, asked for one of the gradients, or for both."""
     spec, functional = problem.spec, torch.nn.functional
     by_input = problem.operation == "input_gradient"
+    both = problem.operation == "gradients"
     padding, pad = _padding(problem)
     left, right, top, bottom = pad or (0, 0, 0, 0)
     # Of the operand that the gradient is by, shape and layout are read alone.
     unread = blank((problem.batch, spec.in_channels, problem.height + top + bottom,
                     problem.width + left + right) if by_input else spec.w_shape)
-    mask, backward = [by_input, not by_input, False], torch.ops.aten.convolution_backward
+    mask = [by_input or both, not by_input, False]
+    backward, rows, columns = (torch.ops.aten.convolution_backward,
+                               slice(top, top + problem.height), slice(left, left + problem.width))
 
     def of(gradient: Any, x: Any, w: Any) -> Any:
         return backward(gradient, x, w, None, spec.stride, padding, spec.dilation, False, [0, 0],
                         spec.groups, mask)[0 if by_input else 1]
 
+    def of_both(x: Any, gradient: Any, w: Any) -> Any:
+        of_x, of_w, _ = backward(gradient, functional.pad(x, pad) if pad else x, w, None,
+                                 spec.stride, padding, spec.dilation, False, [0, 0], spec.groups,
+                                 mask)
+        return of_x[:, :, rows, columns] if pad else of_x, of_w
+
+    if both:
+        return of_both
     if not by_input:
         return lambda x, gradient: of(gradient, functional.pad(x, pad) if pad else x, unread)
     if not pad:
         return lambda gradient, w: of(gradient, unread, w)
-    return lambda gradient, w: of(gradient, unread, w)[
-        :, :, top:top + problem.height, left:left + problem.width]
+    return lambda gradient, w: of(gradient, unread, w)[:, :, rows, columns]
 
 
 def _gradient_product(torch: Any, problem: ConvProblem) -> Callable[..., Any]:

@@ -240,7 +240,7 @@ class CallCache:
                 return None
             specialized = self._specialize(key, call, inputs, specialized)
             y = call(*inputs, out)
-        if len(inputs) > 2:  # of a gradient each tensor is new
+        if not isinstance(options[0], str):  # of a gradient's operation each tensor is new
             if len(self.fast) >= self._most:
                 self.fast.clear()
             self.fast[(id(inputs[1]), inputs[2] is None, *options)] = specialized

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
@@ -102,8 +102,13 @@ def run(call: Call) -> Any:
     """The result of a call, on the GPU its arrays lie on or on the host."""
     if call.gpu is not None:
         return _on_gpu(*call.gpu, call)
+    return _on_host(call, kernel_of(call))
+
+
+def kernel_of(call: Call) -> Kernel:
+    """The kernel of a call of host arrays."""
     kernel_for = solved_kernel if call.plan is None else partial(_compiled, plan=call.plan)
-    return _on_host(call, kernel_for(call.problem, call.backend, call.arithmetic))
+    return kernel_for(call.problem, call.backend, call.arithmetic)
 
 
 def _on_gpu(adapter: GpuAdapter, index: int, call: Call) -> Any:
@@ -151,28 +156,42 @@ def _on_host(call: Call, kernel: Kernel) -> Any:
     adapter, shape, out = call.adapter, call.shape, call.arrays["out"]
     written = None if out is None else target(adapter, out, shape)
     *operands, output = operands_of(kernel.plan.problem)  # which counts a single image as a batch
-
-    def laid_out(operand: Operand, view: HostArray) -> HostArray:
-        return np.moveaxis(view, 1, -1) if _is_last(operand, call.axes) else view
-
     # A batch of none has nothing to read.
-    views = [None if array is None else laid_out(operand, adapter.view(array, operand.name))
-             for operand, array in zip(operands, call.inputs, strict=True)
-             ] if 0 not in shape else []
-    into = None if written is None else laid_out(output, written)
+    views = host_views(call, operands) if 0 not in shape else []
+    into = None if written is None else _laid_out(output, written, call.axes)
     size = (shape[0], *output.shape[1:]) if _is_last(output, call.axes) else shape
     result = (into if into is not None and _direct(into, views)
               else np.full(size, output.element.poison, output.element.numpy))
     if views:
-        kernel(*(None if view is None else _native(view).reshape(operand.shape)
-                 for operand, view in zip(operands, views, strict=True)),
-               result.reshape(output.shape))
+        kernel(*native(views, operands), result.reshape(output.shape))
     if into is None:
-        made = np.moveaxis(result, -1, 1) if _is_last(output, call.axes) else result
-        return adapter.like(made, call.inputs[0])
+        return adapter.like(unlaid(output, result, call.axes), call.inputs[0])
     if result is not into:
         into[...] = result
     return out
+
+
+def host_views(call: Call, operands: Sequence[Operand]) -> list[HostArray | None]:
+    """Views of a call's inputs, laid out as its kernel's *operands*."""
+    return [None if array is None else _laid_out(
+        operand, call.adapter.view(array, operand.name), call.axes)
+            for operand, array in zip(operands, call.inputs, strict=True)]
+
+
+def native(views: Sequence[HostArray | None], operands: Sequence[Operand]
+           ) -> list[HostArray | None]:
+    """Views as arrays that a kernel takes, which are copied where they must be."""
+    return [None if view is None else _native(view).reshape(operand.shape)
+            for operand, view in zip(operands, views, strict=True)]
+
+
+def _laid_out(operand: Operand, view: HostArray, axes: Layout) -> HostArray:
+    return np.moveaxis(view, 1, -1) if _is_last(operand, axes) else view
+
+
+def unlaid(operand: Operand, result: HostArray, axes: Layout) -> HostArray:
+    """A kernel's result with the *axes* of the caller's arrays."""
+    return np.moveaxis(result, -1, 1) if _is_last(operand, axes) else result
 
 
 def _is_last(operand: Operand, axes: Layout) -> bool:

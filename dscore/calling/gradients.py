@@ -104,7 +104,7 @@ def _gradient_of(inputs: tuple[Any, Any], out: Any, options: tuple[Any, ...],
     if y is not None:
         return y
     named = GradientOptions(*options)
-    _require_known(named)
+    require_known(named)
     names = ("gradient", "w") if named.operation == "input_gradient" else ("x", "gradient")
     arrays = dict(zip((*names, "out"), (*inputs, out), strict=True))
     given = {name: array for name, array in arrays.items()
@@ -122,7 +122,8 @@ def _gradient_of(inputs: tuple[Any, Any], out: Any, options: tuple[Any, ...],
                     named.arithmetic, plan, named.layout))
 
 
-def _require_known(options: GradientOptions) -> None:
+def require_known(options: GradientOptions) -> None:
+    """Raise SpecError for an option that is none."""
     require_name(options.backend)
     require_int(options.groups, "groups")
     require_one_of(options.arithmetic, "arithmetic", (None, *ARITHMETICS))
@@ -156,6 +157,13 @@ def _problem_of(inputs: tuple[Any, Any], dtype: str, options: GradientOptions) -
         raise SpecError(f"gradient has shape {gradient}, and the output of this layer {wanted} "
                         f"({shown(str(problem))})")
     return problem
+
+
+def problem_of_weight(inputs: tuple[Any, Any], dtype: str, options: GradientOptions
+                      ) -> ConvProblem:
+    """The weight gradient's problem of x and the output's gradient, whatever operation the options
+    are of; *size* is the kernel's."""
+    return _problem_of(inputs, dtype, options._replace(operation="weight_gradient"))
 
 
 def _of_none(adapter: Adapter, gpu: tuple[GpuAdapter, int] | None, shape: tuple[int, ...],

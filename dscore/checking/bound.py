@@ -11,7 +11,7 @@ or PyTorch, and everything is computed where they lie.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,8 @@ from dscore.ops import conv
 
 # Elements of float64 that one step of `judge` may take; an image at least.
 _STEP_ELEMENTS = 1 << 27
+
+
 def expected(problem: ConvProblem, *inputs: Any, xp: Any = np, rounding: Rounding = SUM
              ) -> Expected:
     """`Oracle.expected` of a problem's operation on *inputs*, arrays of the library *xp*."""
@@ -159,6 +161,18 @@ class Judge:
         return compare(y, self._expected[rounding], self._xp)
 
 
+def judge_of(xp: Any, problem: ConvProblem, inputs: Sequence[Any]
+             ) -> Callable[..., Accuracy]:
+    """`Judge` of all results of a problem: it takes them in their order, and a rounding, and gives
+    the worst accuracy."""
+    judges = [Judge(xp, part.problem, part.inputs_of(inputs)) for part in ops.parts_of(problem)]
+
+    def judged(results: Sequence[Any], rounding: Rounding = SUM) -> Accuracy:
+        return worst_of(one(y, rounding) for one, y in zip(judges, results, strict=True))
+
+    return judged
+
+
 def _steps(problem: ConvProblem, result: ops.Operand) -> list[slice]:
     """The images of each step; all in one where the result is none."""
     if not result.layout:
@@ -171,6 +185,12 @@ def _steps(problem: ConvProblem, result: ops.Operand) -> list[slice]:
 def _judged_from(first: int, accuracy: Accuracy) -> Accuracy:
     """*accuracy* of images that begin with number *first* of the whole batch."""
     return replace(accuracy, where=(first + accuracy.where[0], *accuracy.where[1:]))
+
+
+def blank(problem: ConvProblem) -> list[Any]:
+    """Arrays for the results of a problem, in their order, full of NaN or of `Element.poison`."""
+    return [np.full(one.shape, one.element.poison, one.element.numpy)
+            for one in ops.outputs_of(problem)]
 
 
 def sample(problem: ConvProblem, seed: int) -> list[Any]:

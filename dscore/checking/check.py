@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -14,7 +14,7 @@ from dscore.core.backend import Backend, Kernel
 from dscore.core.errors import DscoreError
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
-from dscore.ops import output_of
+from dscore.ops import Operand, outputs_of, parts_of
 
 # Elements on each side of a checked output: as many bytes as keep it aligned for any load, and room
 # for some pixels of many channels, which a kernel that takes one row or column too many stores. On
@@ -36,11 +36,10 @@ class Guarded(Protocol):
 
 
 class GuardedOutput:
-    """The guarded output of a problem, in an array that *full* makes of a shape and a value."""
+    """A guarded output, in an array that *full* makes of a shape and a value."""
 
-    def __init__(self, problem: ConvProblem,
+    def __init__(self, output: Operand,
                  full: Callable[[tuple[int, ...], float], Any] | None = None) -> None:
-        output = output_of(problem)
         make = full or partial(np.full, dtype=output.element.numpy)
         self._canary = _INTEGER_CANARY if output.element.exact else _CANARY
         self.buffer = make((output.elements + 2 * GUARD,), self._canary)
@@ -53,13 +52,18 @@ class GuardedOutput:
                    for side in (self.buffer[:GUARD], self.buffer[-GUARD:]))
 
 
-def run_guarded(plan: Plan, guarded: Guarded, run: Callable[[Any], _Result]) -> _Result:
-    """The result of *run*, which is given the guarded output and runs the kernel of *plan*.
+def guarded_outputs(problem: ConvProblem) -> list[GuardedOutput]:
+    """Guarded outputs for all results of a problem."""
+    return [GuardedOutput(output) for output in outputs_of(problem)]
 
-    Raises DscoreError where the kernel changed an element outside its output.
+
+def run_guarded(plan: Plan, guarded: Sequence[Guarded], run: Callable[..., _Result]) -> _Result:
+    """The result of *run*, which is given the guarded outputs and runs the kernel of *plan*.
+
+    Raises DscoreError where the kernel changed an element outside its outputs.
     """
-    result = run(guarded.out)
-    changed = guarded.changed()
+    result = run(*(one.out for one in guarded))
+    changed = sum(one.changed() for one in guarded)
     if changed:
         raise DscoreError(f"{plan.name} wrote outside its output ({changed} elements beside it "
                           "changed)")
@@ -71,12 +75,14 @@ def check_kernel(plan: Plan, kernel: Kernel, *inputs: Any) -> bound.Accuracy:
 
     Raises DscoreError where the kernel fails, or writes outside its output.
     """
-    guarded = GuardedOutput(plan.problem)
-    expected = bound.expected(plan.problem, *inputs, rounding=rounding_of(plan))
-    if output_of(plan.problem).element.exact:  # so that what is not written is wrong
-        guarded.out[...] = ~expected.y.astype(guarded.out.dtype)
-    run_guarded(plan, guarded, lambda out: kernel(*inputs, out))
-    return bound.compare(guarded.out, expected)
+    guarded = guarded_outputs(plan.problem)
+    wanted = [bound.expected(part.problem, *part.inputs_of(inputs), rounding=rounding_of(plan))
+              for part in parts_of(plan.problem)]
+    for one, expected in zip(guarded, wanted, strict=True):
+        if np.issubdtype(one.out.dtype, np.integer):  # so that what is not written is wrong
+            one.out[...] = ~expected.y.astype(one.out.dtype)
+    run_guarded(plan, guarded, lambda *outs: kernel(*inputs, *outs))
+    return bound.worst_of(map(bound.compare, (one.out for one in guarded), wanted))
 
 
 def check_plan(backend: Backend, plan: Plan, seed: int) -> bound.Accuracy:

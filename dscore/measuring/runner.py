@@ -6,15 +6,14 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from dscore.checking import bound
 from dscore.checking.bound import Accuracy
-from dscore.checking.check import Guarded, GuardedOutput, run_guarded
-from dscore.checking.rounding import SUM, Rounding, rounding_of
+from dscore.checking.check import Guarded, guarded_outputs, run_guarded
+from dscore.checking.rounding import Rounding, rounding_of
 from dscore.core.backend import Backend
 from dscore.core.device import Device
 from dscore.core.errors import UnavailableError
@@ -23,9 +22,9 @@ from dscore.core.problem import ConvProblem
 from dscore.measuring.clocks import HostClock
 from dscore.measuring.floors import Floors, host_floors
 from dscore.measuring.timing import Clock, Effort, Subject
-from dscore.ops import output_of
+from dscore.ops import split
 
-Judging = Callable[[Any, Rounding], Accuracy]  # of a result, by the bound of a rounding
+Judging = Callable[[Sequence[Any], Rounding], Accuracy]  # of results, by the bound of a rounding
 Arrays = tuple[Any, ...]  # the operands of an operation, None for a missing one
 
 
@@ -43,20 +42,17 @@ class Runner(Protocol):
     room_bytes: float  # for all copies of all sets
 
     def sets(self, problem: ConvProblem, count: int, seed: int) -> list[Arrays]:
-        """*count* sets of normal random data, each with an output."""
+        """*count* sets of normal random data, each with outputs."""
 
     def subject(self, backend: Backend, plan: Plan, sets: Sequence[Arrays]) -> Subject:
         """The kernel of *plan*, to be launched on any of *sets*."""
 
-    def guarded(self, problem: ConvProblem) -> Guarded:
-        """A guarded output of *problem*."""
-
-    def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
-              rounding: Rounding = SUM) -> Accuracy:
-        """Accuracy of *y*, of which *arrays* hold the inputs, by the bound of *rounding*."""
+    def guarded(self, problem: ConvProblem) -> Sequence[Guarded]:
+        """Guarded outputs of *problem*."""
 
     def judge_of(self, problem: ConvProblem, arrays: Arrays) -> Judging:
-        """`judge` of many results of *arrays*, whose contents stay as they are."""
+        """The worst accuracy of results of the inputs in *arrays*, whose contents stay as they are.
+        """
 
     def floors(self) -> Floors:
         """Bounds that no kernel undercuts there."""
@@ -96,14 +92,16 @@ def check(runner: Runner, backend: Backend, plan: Plan, arrays: Arrays,
 
     Raises DscoreError where the kernel fails, or writes outside its output.
     """
-    def run(out: Any) -> None:
-        runner.subject(backend, plan, [(*arrays[:-1], out)]).launch(0, 0)
+    inputs, _ = split(plan.problem, arrays)
+
+    def run(*outs: Any) -> None:
+        runner.subject(backend, plan, [(*inputs, *outs)]).launch(0, 0)
         runner.clock.synchronize()
 
     guarded = runner.guarded(plan.problem)
     run_guarded(plan, guarded, run)
     judge = judge or runner.judge_of(plan.problem, arrays)
-    return judge(guarded.out, rounding_of(plan))
+    return judge([one.out for one in guarded], rounding_of(plan))
 
 
 def require_torch(gpu: bool) -> Any:
@@ -133,25 +131,19 @@ class HostRunner:
         self.cache_bytes, self.room_bytes = device.l2_bytes, 2.0**31
 
     def sets(self, problem: ConvProblem, count: int, seed: int) -> list[Arrays]:
-        output = output_of(problem)
-        poison, dtype = output.element.poison, output.element.numpy
-        return [(*bound.sample(problem, seed + number), np.full(output.shape, poison, dtype))
+        return [(*bound.sample(problem, seed + number), *bound.blank(problem))
                 for number in range(count)]
 
     def subject(self, backend: Backend, plan: Plan, sets: Sequence[Arrays]) -> Subject:
         kernel = backend.compile(plan)
         return KernelSubject(sets, lambda arrays, stream: kernel(*arrays))
 
-    def guarded(self, problem: ConvProblem) -> Guarded:
-        return GuardedOutput(problem)
-
-    def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
-              rounding: Rounding = SUM) -> Accuracy:
-        return bound.compare(np.asarray(y),
-                             bound.expected(problem, *arrays[:-1], rounding=rounding))
+    def guarded(self, problem: ConvProblem) -> Sequence[Guarded]:
+        return guarded_outputs(problem)
 
     def judge_of(self, problem: ConvProblem, arrays: Arrays) -> Judging:
-        return partial(self.judge, problem, arrays)
+        judged = bound.judge_of(np, problem, split(problem, arrays)[0])
+        return lambda results, rounding: judged([*map(np.asarray, results)], rounding)
 
     def floors(self) -> Floors:
         return host_floors(self.clock, self.effort)

@@ -9,9 +9,7 @@ from itertools import repeat
 from typing import Any
 
 from dscore.checking import bound
-from dscore.checking.bound import Accuracy
 from dscore.checking.check import Guarded, GuardedOutput
-from dscore.checking.rounding import SUM, Rounding
 from dscore.core.backend import Backend, GpuBackend
 from dscore.core.device import Device
 from dscore.core.once import once
@@ -23,7 +21,7 @@ from dscore.measuring.gpu_lock import gpu_lock
 from dscore.measuring.runner import Arrays, Judging, KernelSubject
 from dscore.measuring.timing import Clock, Effort, Subject
 from dscore.measuring.vendor_runtime import runtime
-from dscore.ops import Operand, operands_of, output_of
+from dscore.ops import Operand, operands_of, outputs_of, split
 
 
 def torch_with_gpu() -> Any:
@@ -127,15 +125,11 @@ class TorchRunner:
 
         return KernelSubject(placed, start)
 
-    def guarded(self, problem: ConvProblem) -> Guarded:
-        return GuardedOutput(problem, partial(self._full, output_of(problem)))
-
-    def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
-              rounding: Rounding = SUM) -> Accuracy:
-        return bound.judge(self._torch, problem, arrays[:-1], y, rounding)
+    def guarded(self, problem: ConvProblem) -> Sequence[Guarded]:
+        return [GuardedOutput(one, partial(self._full, one)) for one in outputs_of(problem)]
 
     def judge_of(self, problem: ConvProblem, arrays: Arrays) -> Judging:
-        return bound.Judge(self._torch, problem, arrays[:-1])
+        return bound.judge_of(self._torch, problem, split(problem, arrays)[0])
 
     def floors(self) -> Floors:
         floors = _floors_of(self._torch, self._index)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dscore.checking import bound
-from dscore.checking.bound import Accuracy
 from dscore.checking.check import GUARD, Guarded, GuardedOutput
-from dscore.checking.rounding import SUM, Rounding
 from dscore.core.backend import Backend, GpuBackend
 from dscore.core.device import Device
 from dscore.core.plan import Plan
@@ -23,7 +20,7 @@ from dscore.measuring.gpu_lock import gpu_lock
 from dscore.measuring.runner import Arrays, Judging, KernelSubject
 from dscore.measuring.timing import Clock, Effort, Subject
 from dscore.measuring.vendor_runtime import Runtime
-from dscore.ops import output_of
+from dscore.ops import Operand, outputs_of, split
 
 
 class _Memory:
@@ -59,8 +56,8 @@ class _Inside:
 class _GuardedMemory:
     """A guarded output in device memory, made on the host and looked at there."""
 
-    def __init__(self, runtime: Runtime, problem: ConvProblem) -> None:
-        self._host = GuardedOutput(problem)
+    def __init__(self, runtime: Runtime, output: Operand) -> None:
+        self._host = GuardedOutput(output)
         self.out = _Inside(_Memory(runtime, self._host.buffer), self._host)
 
     def changed(self) -> int:
@@ -84,9 +81,7 @@ class VendorRunner:
 
     def sets(self, problem: ConvProblem, count: int, seed: int) -> list[Arrays]:
         with self._runtime.on(self._index):
-            output = output_of(problem)
-            return [self._moved(*bound.sample(problem, seed + number),
-                                np.full(output.shape, output.element.poison, output.element.numpy))
+            return [self._moved(*bound.sample(problem, seed + number), *bound.blank(problem))
                     for number in range(count)]
 
     def _moved(self, *arrays: Any) -> Arrays:
@@ -105,16 +100,13 @@ class VendorRunner:
 
         return KernelSubject(sets, start)
 
-    def guarded(self, problem: ConvProblem) -> Guarded:
-        return _GuardedMemory(self._runtime, problem)
-
-    def judge(self, problem: ConvProblem, arrays: Arrays, y: Any,
-              rounding: Rounding = SUM) -> Accuracy:
-        inputs = (None if a is None else a.copied() for a in arrays[:-1])
-        return bound.compare(y.copied(), bound.expected(problem, *inputs, rounding=rounding))
+    def guarded(self, problem: ConvProblem) -> Sequence[Guarded]:
+        return [_GuardedMemory(self._runtime, one) for one in outputs_of(problem)]
 
     def judge_of(self, problem: ConvProblem, arrays: Arrays) -> Judging:
-        return partial(self.judge, problem, arrays)
+        inputs, _ = split(problem, arrays)
+        judged = bound.judge_of(np, problem, [None if a is None else a.copied() for a in inputs])
+        return lambda results, rounding: judged([y.copied() for y in results], rounding)
 
     def floors(self) -> Floors:
         return stated_floors(self._device)

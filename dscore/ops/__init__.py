@@ -2,6 +2,7 @@
 
 An operation states its operands, in the order in which kernels, arrays and records have them, and
 its exact result. Everything above goes by that list: adding an operation edits no other module.
+One with several results is checked by operations with one, its parts.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -47,8 +49,22 @@ class Exact:
     after: Any = None  # what is added after the activation
 
 
+@dataclass(frozen=True)
+class Part:
+    """One result of an operation: the problem whose result it is, and which of the operation's
+    inputs that one takes, by their numbers; None: all."""
+
+    problem: ConvProblem
+    inputs: tuple[int, ...] | None = None
+
+    def inputs_of(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Those of the operation's *inputs*."""
+        return inputs if self.inputs is None else [inputs[number] for number in self.inputs]
+
+
 class Operation(ABC):
-    """What is computed of a layer on an input; its last operand is the result."""
+    """What is computed of a layer on an input; its last operands are the results, nearly always
+    one."""
 
     name: ClassVar[str]
     of_integers: ClassVar[bool] = False  # whether it is one of layers of int8, too
@@ -62,6 +78,10 @@ class Operation(ABC):
     def exact(self, xp: Any, problem: ConvProblem, *inputs: Any) -> Exact:
         """The exact result of *inputs*, arrays of the library *xp* (NumPy or PyTorch), for a
         *problem* whose layout is NCHW."""
+
+    def parts(self, problem: ConvProblem) -> tuple[Part, ...]:
+        """Its results by operations with one result."""
+        return (Part(problem),)
 
     def macs(self, problem: ConvProblem) -> int:
         """Its multiply-adds, by the direct definition."""
@@ -77,6 +97,7 @@ _REGISTRY: dict[str, str] = {
     "conv": "dscore.ops.conv:Convolution",
     "input_gradient": "dscore.ops.gradients:InputGradient",
     "weight_gradient": "dscore.ops.gradients:WeightGradient",
+    "gradients": "dscore.ops.gradients:Gradients",
     "quantise": "dscore.ops.quantise:Quantise",
     "mean": "dscore.ops.mean:Mean",
 }
@@ -125,8 +146,29 @@ def as_laid_out(xp: Any, operand: Operand, array: Any) -> Any:
 
 
 def output_of(problem: ConvProblem) -> Operand:
-    """The result's operand: shape, element type, layout."""
+    """The last result's operand: shape, element type, layout."""
     return operands_of(problem)[-1]
+
+
+def outputs_of(problem: ConvProblem) -> tuple[Operand, ...]:
+    """The operands of all results, in their order.
+
+    >>> from dscore.core.token import parse_problem
+    >>> [one.name for one in outputs_of(parse_problem("gradients_n1c8h5w5_o8k3p1g8_nhwc"))]
+    ['x_gradient', 'out']
+    """
+    return tuple(one for one in operands_of(problem) if one.role == "output")
+
+
+def parts_of(problem: ConvProblem) -> tuple[Part, ...]:
+    """The results of a problem by operations with one result, in the order of `outputs_of`."""
+    return operation(problem.operation).parts(problem)
+
+
+def split(problem: ConvProblem, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The inputs and the results of *arrays*, one for each operand."""
+    count = len(arrays) - len(outputs_of(problem))
+    return tuple(arrays[:count]), tuple(arrays[count:])
 
 
 def flops(problem: ConvProblem) -> int:

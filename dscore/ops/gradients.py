@@ -1,4 +1,5 @@
-"""Gradients of a convolution: by its input and by its filter, in float64 and as operands.
+"""Gradients of a convolution: by its input, by its filter, and by both at once; in float64 and as
+operands.
 
 A gradient's problem is that of the forward layer, which then has neither bias nor activation,
 residual or scale: their gradients are sums and products of elements.
@@ -7,13 +8,15 @@ residual or scale: their gradients are sums and products of elements.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from dscore.core.errors import SpecError
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec
-from dscore.ops import Exact, Operand, Operation
+from dscore.ops import Exact, Operand, Operation, Part
 from dscore.ops.bare import require_bare
 from dscore.ops.conv import by_group, by_tap, float64, pad, taps
 
@@ -37,6 +40,37 @@ class InputGradient(Operation):
         gradient, w = (float64(xp, array) for array in inputs)
         return Exact(_spread(xp, problem, gradient, w),
                      _spread(xp, problem, xp.abs(gradient), xp.abs(w)), products(problem))
+
+
+class Gradients(Operation):
+    """Both gradients of a loss, by the input and by the filter, from that by the output.
+
+    Kernels that make both read the output's gradient once.
+    """
+
+    name = "gradients"
+    widens = True  # the filter's
+
+    def operands(self, problem: ConvProblem) -> tuple[Operand, ...]:
+        spec = _require_linear(problem)
+        return (Operand("x", problem.x_shape, "input", spec.element, spec.layout),
+                Operand("gradient", problem.y_shape, "input", spec.element, spec.layout),
+                Operand("w", spec.w_shape, "input", spec.element),
+                Operand("x_gradient", problem.x_shape, "output", spec.element, spec.layout),
+                Operand("out", spec.w_shape, "output", spec.out_element))
+
+    def parts(self, problem: ConvProblem) -> tuple[Part, ...]:
+        return tuple(Part(replace(problem, operation=name, spec=spec), inputs)
+                     for name, spec, inputs in (
+                         ("input_gradient", problem.spec.with_own_result(), (1, 2)),
+                         ("weight_gradient", problem.spec, (0, 1))))
+
+    def exact(self, xp: Any, problem: ConvProblem, *inputs: Any) -> Exact:
+        raise SpecError("both gradients have no one exact result; their parts have "
+                        "(dscore.ops.parts_of)")
+
+    def macs(self, problem: ConvProblem) -> int:
+        return 2 * problem.macs
 
 
 class WeightGradient(Operation):

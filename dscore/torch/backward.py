@@ -21,15 +21,17 @@ _BY_ARGUMENT = ("silu", "hardswish")
 
 
 class Steps(NamedTuple):
-    """The three operations that the gradients of all orders are made of.
+    """The operations that the gradients of all orders are made of.
 
     convolution(x, w, bias, residual, scale, layer, epilogue), input_gradient(gradient, w, x_shape,
-    layer), weight_gradient(x, gradient, w_shape, layer, dtype).
+    layer), weight_gradient(x, gradient, w_shape, layer, dtype); and both gradients at once, which
+    are not differentiated further: both(x, gradient, w, layer, dtype).
     """
 
     convolution: Callable[..., Tensor]
     input_gradient: Callable[..., Tensor]
     weight_gradient: Callable[..., Tensor]
+    both: Callable[..., tuple[Tensor, Tensor]]
 
 
 class Kept(NamedTuple):
@@ -123,6 +125,9 @@ def gradients(ctx: Any, saved: Sequence[Any], gradient: Tensor,
     of_bias = gradient.sum((0, 2, 3)) if by_bias else None
     of_x = of_w = of_scale = None
     factor = None if scale is None else scale[:, :, None, None]
+    if by_x and by_w and scale is None and may_take_both(kept):
+        of_x, of_w = steps.both(x, gradient, w, kept.layer, kept.w_dtype)
+        return of_x, of_w, of_bias, of_residual, None
     if by_x or by_scale:
         of_x = steps.input_gradient(gradient, w, kept.x_shape, kept.layer)
         of_scale = (of_x * x).sum((2, 3)) if by_scale else None
@@ -131,6 +136,15 @@ def gradients(ctx: Any, saved: Sequence[Any], gradient: Tensor,
         scaled = x if factor is None else x * factor
         of_w = steps.weight_gradient(scaled, gradient, kept.w_shape, kept.layer, kept.w_dtype)
     return of_x, of_w, of_bias, of_residual, of_scale
+
+
+def may_take_both(kept: Kept) -> bool:
+    """Whether one kernel may make both gradients: of layers with a filter for each channel, on
+    images with the channels last, where nothing is to be known but the values."""
+    outs, group_in = kept.w_shape[:2]
+    return (outs == kept.layer.groups > 1 == group_in and kept.form is torch.channels_last
+            and not torch.is_grad_enabled()
+            and not torch._C._are_functorch_transforms_active())
 
 
 def by_filter(ctx: Any, kept: Kept) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+import dscore.calling.both as of_both
 import dscore.calling.gradients as of_arrays
 from dscore.calling.call_cache import CALLS, FastCall
 from dscore.torch.layer import Layer, lacking_kernel, lies_last, memory_format
@@ -41,6 +42,24 @@ def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: 
                                      out_dtype=_stated_type(dtype, x))
 
 
+def both(x: Tensor, gradient: Tensor, w: Tensor, layer: Layer, dtype: torch.dtype | None = None
+         ) -> tuple[Tensor, Tensor]:
+    """The gradients by the input and by the filters, as above."""
+    dtype = dtype or x.dtype
+    if not _may_be_one(x, gradient, w.shape, layer):
+        return (input_gradient(gradient, w, x.shape, layer),
+                weight_gradient(x, gradient, w.shape, layer, dtype))
+    stride, padding, dilation, groups, backend, arithmetic = layer
+    return of_both.gradients(x, gradient, w, stride, padding, dilation, groups, backend=backend,
+                             arithmetic=_allowed(arithmetic), out_dtype=_stated_type(dtype, x))
+
+
+def _may_be_one(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: Layer) -> bool:
+    """Whether dscore has a kernel that may make both gradients; of images in one memory format."""
+    return (lies_last(x, gradient) is lies_last(gradient)
+            and _has_kernel("gradients", w_shape, layer, x, gradient))
+
+
 def _stated_type(dtype: torch.dtype | None, x: Tensor) -> str | None:
     """The name of a result's type; None where it is that of the images."""
     return None if dtype in (None, x.dtype) else str(dtype).removeprefix("torch.")
@@ -48,20 +67,24 @@ def _stated_type(dtype: torch.dtype | None, x: Tensor) -> str | None:
 
 def remembered(gradient: Tensor, x: Tensor | None, w: Tensor | None, x_shape: Sequence[int],
                w_shape: Sequence[int], layer: Layer, dtype: torch.dtype | None = None
-               ) -> tuple[FastCall | None, FastCall | None]:
-    """The remembered calls of (gradient, w) and of (x, gradient) for such tensors, without checks;
-    None where dscore has not yet computed that gradient, or its other operand is None. *dtype*: of
-    the filters' gradient, as above.
+               ) -> tuple[FastCall | None, FastCall | None, FastCall | None]:
+    """The remembered calls of (gradient, w), of (x, gradient) and, for both gradients, of
+    (x, gradient, w) for such tensors, without checks; None where dscore has not yet computed these,
+    or an operand is None. *dtype*: of the filters' gradient, as above.
     """
-    *constants, arithmetic = layer
-    rest = (*constants, _allowed(arithmetic))
+    rest: Any = (*layer[:-1], _allowed(layer.arithmetic))
+    one = None
+    if x is not None and w is not None and _may_be_one(x, gradient, w_shape, layer):
+        one = of_both.unguarded((x, gradient, w), of_both.options_of(
+            *rest, None, _stated_type(dtype, gradient)))
     by_input = w is not None and _has_kernel("input_gradient", w_shape, layer, gradient)
     by_weight = x is not None and _has_kernel("weight_gradient", w_shape, layer, x, gradient)
     return (CALLS.unguarded((gradient, w), ("input_gradient", tuple(x_shape[2:]), *rest))
             if by_input else None,
             CALLS.unguarded((x, gradient), ("weight_gradient", tuple(w_shape[2:]), *rest,
                                             *of_arrays.stated(None, _stated_type(dtype, gradient))))
-            if by_weight else None)
+            if by_weight else None,
+            one)
 
 
 def _allowed(arithmetic: str | None) -> Any:

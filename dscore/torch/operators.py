@@ -2,8 +2,8 @@
 
 torch.ops.dscore.conv2d, .input_gradient and .weight_gradient serve torch.compile, torch.export,
 torch.func, dispatch modes, and gradients of gradients: the derivative of each is made of the other
-two. A plain eager call does without them, because the dispatcher costs a Python operator some
-microseconds (pytorch#177109).
+two. Where there are no further ones, .gradients is both gradients at once. A plain eager call does
+without them, because the dispatcher costs a Python operator some microseconds (pytorch#177109).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def _behind(constants: Sequence[Any]) -> Any:
     return next(iter(constants[len(Layer._fields):]), None)
 
 
-def _define(name: str, schema: str, behind: str = "") -> None:
-    define(f"dscore::{name}", f"({schema}, {_LAYER}{behind}) -> Tensor", tags=_TAGS)
+def _define(name: str, schema: str, behind: str = "", result: str = "Tensor") -> None:
+    define(f"dscore::{name}", f"({schema}, {_LAYER}{behind}) -> {result}", tags=_TAGS)
 
 
 # The gradient by w is returned by *master*, if there is one, which w was made of, and of its type.
@@ -49,6 +49,8 @@ _define("conv2d", "Tensor x, Tensor w, Tensor? bias, Tensor? residual, Tensor? s
 _define("input_gradient", "Tensor gradient, Tensor w, SymInt[] x_shape")
 _define("weight_gradient", "Tensor x, Tensor gradient, SymInt[] w_shape",
         ", ScalarType? dtype=None")
+_define("gradients", "Tensor x, Tensor gradient, Tensor w", ", ScalarType? dtype=None",
+        "(Tensor, Tensor)")
 
 
 @impl("dscore::conv2d", "default")
@@ -65,6 +67,11 @@ def _input_gradient(gradient: Tensor, w: Tensor, x_shape: Sequence[int], *layer:
 @impl("dscore::weight_gradient", "default")
 def _weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], *layer: Any) -> Tensor:
     return gradients.weight_gradient(x, gradient, w_shape, _layer(layer), _behind(layer))
+
+
+@impl("dscore::gradients", "default")
+def _gradients(x: Tensor, gradient: Tensor, w: Tensor, *layer: Any) -> tuple[Tensor, Tensor]:
+    return gradients.both(x, gradient, w, _layer(layer), _behind(layer))
 
 
 def _empty(like: Tensor, shape: Sequence[Any], form: torch.memory_format) -> Tensor:
@@ -91,6 +98,13 @@ def _weight_gradient_shape(x: Tensor, gradient: Tensor, w_shape: Sequence[int],
     return gradient.new_empty(w_shape, dtype=_behind(layer) or gradient.dtype)
 
 
+@register_fake("dscore::gradients")  # type: ignore[untyped-decorator]
+def _gradients_shape(x: Tensor, gradient: Tensor, w: Tensor, *layer: Any
+                     ) -> tuple[Tensor, Tensor]:
+    return (_empty(gradient, x.shape, memory_format(gradient)),
+            gradient.new_empty(w.shape, dtype=_behind(layer) or gradient.dtype))
+
+
 def conv2d(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
            scale: Tensor | None, layer: Layer, epilogue: Epilogue,
            master: Tensor | None = None) -> Tensor:
@@ -112,13 +126,19 @@ def weight_gradient(x: Tensor, gradient: Tensor, w_shape: Sequence[int], layer: 
                        *layer, dtype)
 
 
+def both(x: Tensor, gradient: Tensor, w: Tensor, layer: Layer, dtype: torch.dtype | None = None
+         ) -> tuple[Tensor, Tensor]:
+    """Both gradients by their operator, which has no derivative."""
+    return torch.ops.dscore.gradients(x, gradient, w, *layer, dtype)  # type: ignore[no-any-return]
+
+
 def _dispatched(operator: Any, function: Any, *arguments: Any) -> Tensor:
     """The operator's result, by the dispatcher or by torch.func."""
     call = function.apply if torch._C._are_functorch_transforms_active() else operator
     return call(*arguments)  # type: ignore[no-any-return]
 
 
-OPERATORS = Steps(conv2d, input_gradient, weight_gradient)
+OPERATORS = Steps(conv2d, input_gradient, weight_gradient, both)
 
 
 def by_operators(tensors: tuple[Tensor | None, ...]) -> bool:

@@ -21,7 +21,7 @@ from dscore.torch.convolution import convolution
 from dscore.torch.layer import Epilogue, Layer
 from dscore.torch.operators import steps_for
 
-DIRECT = Steps(convolution, gradients.input_gradient, gradients.weight_gradient)
+DIRECT = Steps(convolution, gradients.input_gradient, gradients.weight_gradient, gradients.both)
 _gradients_on = torch.is_grad_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 
@@ -32,7 +32,7 @@ class RecordedCall:
     `takes` tells whether it is for tensors (x, w, and bias if there is one).
     """
 
-    __slots__ = ("_by_input", "_by_weight", "_learned", "_like", "kept", "start", "takes")
+    __slots__ = ("_both", "_by_input", "_by_weight", "_learned", "_like", "kept", "start", "takes")
 
     def __init__(self, takes: Callable[..., bool], start: FastCall, kept: Kept) -> None:
         self.takes, self.start, self.kept = takes, start, kept
@@ -40,6 +40,7 @@ class RecordedCall:
         self._learned = 0
         self._by_input: FastCall = _never
         self._by_weight: FastCall = _never
+        self._both: FastCall | None = None
 
     def gradients(self, ctx: Any, saved: Sequence[Any], gradient: Tensor) -> tuple[Any, ...] | None:
         """The gradients by x, w and bias; None for what takes the general way."""
@@ -51,8 +52,11 @@ class RecordedCall:
             gradient = activation_gradient(activation, gradient, y)
         by_x, _, by_bias, *_ = ctx.needs_input_grad
         by_w = backward.by_filter(ctx, self.kept)
-        of_x = self._by_input(gradient, w, None) if by_x else None
-        of_w = self._by_weight(x, gradient, None) if by_w else None
+        if self._both is not None and by_x and by_w:
+            of_x, of_w = self._both(x, gradient, w) or (None, None)
+        else:
+            of_x = self._by_input(gradient, w, None) if by_x else None
+            of_w = self._by_weight(x, gradient, None) if by_w else None
         if (by_x and of_x is None) or (by_w and of_w is None):  # one begins amid a vector
             return None
         return of_x, of_w, gradient.sum((0, 2, 3)) if by_bias else None
@@ -65,13 +69,14 @@ class RecordedCall:
             return
         self._learned += 1  # of layers whose gradients PyTorch computes there is nothing to learn
         x, w, *_ = saved
-        by_input, by_weight = gradients.remembered(
+        by_input, by_weight, both = gradients.remembered(
             gradient, x if by_w else None, w if by_x else None, kept.x_shape, kept.w_shape,
             kept.layer, kept.w_dtype)
         like = tensor_guard(tuple(one for one in (gradient, x, w) if one is not None))
-        if like and (by_input or not by_x) and (by_weight or not by_w):
+        apart = (by_input or not by_x) and (by_weight or not by_w)
+        if like and (apart or both):
             self._by_input, self._by_weight = by_input or _never, by_weight or _never
-            self._like = like
+            self._both, self._like = both, like
 
 
 def _never(*tensors: Any) -> Any:

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from dscore.algorithms.direct import Direct
+from dscore.calling.both import takes_both
 from dscore.core.errors import InfeasibleError, SpecError, UnavailableError
 from dscore.core.numerics import Permission
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Layout
+from dscore.ops import parts_of
 from dscore.torch.accelerated import Folded
 from dscore.torch.example import arguments_seen, is_much, shapes_alone
 from dscore.torch.folding import spec_of
@@ -114,10 +116,15 @@ class Survey:
                                   activation=getattr(call.conv, "activation", None),
                                   arithmetic=self.arithmetic)
                 by_weight = replace(bare, out_dtype=_of_master(call.conv, form.dtype))
-                problems += [replace(call.problem, spec=forward),
-                             replace(call.problem, spec=bare, operation="input_gradient"),
-                             replace(call.problem, spec=by_weight, operation="weight_gradient")]
+                problems += [replace(call.problem, spec=forward), *self._gradients(
+                    replace(call.problem, spec=by_weight, operation="gradients"))]
         return problems
+
+    def _gradients(self, both: ConvProblem) -> list[ConvProblem]:
+        """The problem of both gradients where one kernel makes them, else that of each."""
+        if takes_both(both, self.plan_of):
+            return [both]
+        return [part.problem for part in parts_of(both)]
 
     def judge(self, measured: dict[ConvProblem, Seconds]) -> None:
         """Leave to PyTorch what it computes faster, by what was *measured*."""

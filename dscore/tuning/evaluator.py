@@ -15,7 +15,7 @@ import numpy as np
 
 from dscore.checking import bound
 from dscore.checking.bound import Accuracy
-from dscore.checking.check import GuardedOutput, run_guarded
+from dscore.checking.check import guarded_outputs, run_guarded
 from dscore.checking.oracle import Expected, Oracle
 from dscore.checking.rounding import rounding_of
 from dscore.core.backend import Backend, GpuBackend, Kernel
@@ -33,7 +33,7 @@ from dscore.measuring.timing import (
     device_times,
     set_count,
 )
-from dscore.ops import compulsory_bytes
+from dscore.ops import compulsory_bytes, parts_of
 from dscore.tuning.measurement import MeasurementPolicy
 
 # Of a kernel, its operands and a number of runs.
@@ -78,18 +78,20 @@ class HostEvaluator:
         return bound.sample(self._problem, self._seed)
 
     @cached_property
-    def _oracle(self) -> Oracle:
-        return Oracle(self._problem, *self._data)
+    def _oracles(self) -> list[Oracle]:
+        return [Oracle(part.problem, *part.inputs_of(self._data))
+                for part in parts_of(self._problem)]
 
     def judge(self, plan: Plan) -> Accuracy:
-        kernel, guarded = self._backend.compile(plan), GuardedOutput(plan.problem)
-        run_guarded(plan, guarded, lambda out: kernel(*self._data, out))
-        return compare_images(guarded.out, self._oracle.expected(rounding_of(plan)))
+        kernel, guarded = self._backend.compile(plan), guarded_outputs(plan.problem)
+        run_guarded(plan, guarded, lambda *outs: kernel(*self._data, *outs))
+        return bound.worst_of(compare_images(one.out, oracle.expected(rounding_of(plan)))
+                              for one, oracle in zip(guarded, self._oracles, strict=True))
 
     def seconds(self, plan: Plan, repeats: int) -> Sequence[float]:
         kernel = self._backend.compile(plan)
-        return run_guarded(plan, GuardedOutput(plan.problem), lambda out: self._timer(
-            kernel, *self._data, out, repeats))
+        return run_guarded(plan, guarded_outputs(plan.problem), lambda *outs: self._timer(
+            kernel, *self._data, *outs, repeats))
 
 
 class RunnerEvaluator(HostEvaluator):

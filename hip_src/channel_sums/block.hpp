@@ -1,5 +1,6 @@
-// Of channel sums: the tiling and its block, which takes shares of the images' tiles: how these
-// come to its LDS, how the sums of its threads are added there, and where the block's go.
+// Of channel sums: the tiling, the view of the images, and the block, which takes shares of the
+// images' tiles: how these come to its LDS, how the sums of its threads are added there, and where
+// the block's go.
 #pragma once
 
 #include "channel_vectors/tile.hpp"
@@ -8,15 +9,17 @@
 
 namespace dscore {
 
-// CopyX, CopyG: elements of x and of the gradient that come to LDS as one; they depend on the
-// image, so that a kernel for any sizes has them as arguments.
+// CopyWalked, CopyOwn: elements of what is walked over and of a thread's own image that come to LDS
+// as one; they depend on the image, so that a kernel for any sizes has them as arguments. Leads: of
+// the gradient that is walked over; else 0.
 template <int Vector, int LanesC, int ThreadH, int ThreadW, int LanesH, int LanesW, int Slices,
-          int Stages, int Bands, int Cluster, bool Ahead, bool Diagonal, int Multiplier, int CopyX,
-          int CopyG, int Wavefront>
+          int Stages, int Bands, int Cluster, bool Ahead, bool Diagonal, int Multiplier,
+          int CopyWalked, int CopyOwn, int Wavefront, int LeadH, int LeadW, int Resident>
 struct ChannelSumsTiling {
   static constexpr int vector = Vector, lanes_c = LanesC, thread_h = ThreadH, thread_w = ThreadW;
   static constexpr int lanes_h = LanesH, lanes_w = LanesW, slices = Slices, stages = Stages;
-  static constexpr int multiplier = Multiplier, copy_x = CopyX, copy_g = CopyG;
+  static constexpr int multiplier = Multiplier, copy_walked = CopyWalked, copy_own = CopyOwn;
+  static constexpr int lead_h = LeadH, lead_w = LeadW, resident = Resident;
   static constexpr int wavefront = Wavefront, bands = Bands, cluster = Cluster;
   static constexpr int shares = Slices * Cluster;  // blocks that take the tiles of one channel tile
   static constexpr bool ahead = Ahead, diagonal = Diagonal;
@@ -24,45 +27,61 @@ struct ChannelSumsTiling {
   // On matrix units a lane's place is a wavefront's.
   static constexpr int used_threads = LanesC * sharers * (Diagonal ? Wavefront : 1);
   static constexpr int threads = ceil_div(used_threads, Wavefront) * Wavefront;
-  // Elements of LDS from a pixel to the next, as those of channel_vectors: of the gradient, of x.
+  // Elements of LDS from a pixel to the next, as those of channel_vectors.
   static constexpr int apart = Diagonal && channels / 8 % 2 == 0 ? 8 : 0;
-  static constexpr int pitch = channels + apart;
-  static constexpr int pitch_x = channels_under(channels, Multiplier) + apart;
+  static constexpr int pitch_own = channels + apart;
+  static constexpr int pitch_walked = channels_under(channels, Multiplier) + apart;
+};
+
+// What sums of taps walk over, and a thread's own image, of which it has the pixels that meet these
+// by some tap. Of the weight gradient alone: x, and the output's gradient.
+template <class Layer>
+struct SumsView : ForwardView<Layer> {
+  using Plain = WeightGradientArguments;
+  using WithWorkspace = WorkspaceArguments;
+  template <class Arguments>
+  static __device__ const void *own(const Arguments &args) { return args.gradient; }
+  // Own rows of a thread that come with a band.
+  static constexpr __host__ __device__ int own_rows(int band_rows, int, int) {
+    return ceil_div(band_rows, Layer::stride_h);
+  }
 };
 
 // A filter's sums of several slices go to a workspace, slice by slice.
-template <class T, class t>
-using ChannelSumsKernel =
-    KernelOn<T, std::conditional_t<(t::slices > 1), WorkspaceArguments, WeightGradientArguments>>;
+template <class View, class t>
+using SumsArguments =
+    std::conditional_t<(t::slices > 1), typename View::WithWorkspace, typename View::Plain>;
 
 // Result: the type of the filter's gradient.
-template <class T, class Tiling, class Layer, class Shape_, class Result>
-struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
+template <class T, class Tiling, class View_, class Shape_, class Result>
+struct ChannelSumsBlock : KernelOn<T, SumsArguments<View_, Tiling>> {
   using Shape = Shape_;
   using t = Tiling;
-  using L = Layer;
-  using Arguments = typename ChannelSumsKernel<T, t>::Arguments;
-  using Rows = ForwardAxis<L::kernel_h, L::stride_h, L::dilation_h>;
-  using Columns = ForwardAxis<L::kernel_w, L::stride_w, L::dilation_w>;
-  using Parts = TapSumsParts<Result, t, L, Shape, t::slices, true>;
+  using View = View_;
+  using L = typename View::L;
+  using Arguments = SumsArguments<View, t>;
+  using Rows = typename View::Rows;
+  using Columns = typename View::Columns;
+  using Images = typename View::template Images<Shape>;
+  using Parts = TapSumsParts<Result, t, L, Shape, t::slices, true, typename View::WithWorkspace>;
   using Then = std::conditional_t<(t::slices > 1), Parts, void>;
   static constexpr int layout = DSCORE_NHWC, threads = t::threads, wavefront = t::wavefront;
-  static constexpr int cluster = t::cluster;
+  static constexpr int cluster = t::cluster, resident_blocks = t::resident;
   static constexpr int block_h = t::lanes_h * t::thread_h, block_w = t::lanes_w * t::thread_w;
   static constexpr int walked_channels = channels_under(t::channels, t::multiplier);
   static constexpr int tile_w = Columns::under(block_w);
   static constexpr int rows = Rows::under(t::thread_h);
-  static constexpr int band_rows = ceil_div(rows, t::bands);  // of x
-  using TileX = ChannelTile<T, t::lanes_h, Rows::step(t::thread_h), rows, t::bands, tile_w,
-                            walked_channels, t::copy_x, threads, t::pitch_x>;
-  // Rows of the gradient come no later than the first row of x that they meet.
-  using TileG = ChannelTile<T, t::lanes_h, t::thread_h, t::thread_h, t::bands, block_w,
-                            t::channels, t::copy_g, threads, t::pitch,
-                            ceil_div(band_rows, L::stride_h)>;
+  static constexpr int band_rows = ceil_div(rows, t::bands);  // walked over
+  using WalkedTile = ChannelTile<T, t::lanes_h, Rows::step(t::thread_h), rows, t::bands, tile_w,
+                                 walked_channels, t::copy_walked, threads, t::pitch_walked>;
+  // A thread's own rows come no later than the first walked row that they meet.
+  using OwnTile = ChannelTile<T, t::lanes_h, t::thread_h, t::thread_h, t::bands, block_w,
+                              t::channels, t::copy_own, threads, t::pitch_own,
+                              View::own_rows(band_rows, t::thread_h, t::bands)>;
   static constexpr int whole = 16 / static_cast<int>(sizeof(T));
-  // A stage has a tile of x and, behind it, one of the gradient.
-  static constexpr int gradient_at = ceil_div(TileX::elements, whole) * whole;
-  static constexpr int stage_elements = gradient_at + ceil_div(TileG::elements, whole) * whole;
+  // A stage has a tile of what is walked over and, behind it, one of the threads' own image.
+  static constexpr int own_at = ceil_div(WalkedTile::elements, whole) * whole;
+  static constexpr int stage_elements = own_at + ceil_div(OwnTile::elements, whole) * whole;
   static constexpr int stages_bytes = t::stages * stage_elements * int{sizeof(T)};
   // At the end LDS has the threads' sums of some filter rows and, in a cluster, those of the block.
   static constexpr int of_row = L::kernel_w * t::channels;
@@ -75,16 +94,16 @@ struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
   static constexpr int lds_bytes =
       ceil_div(greatest(stages_bytes, parts_bytes + block_bytes), 16) * 16;
   static constexpr int alignment =
-      greatest(greatest(t::copy_x, t::copy_g) * int{sizeof(T)}, int{sizeof(Result)});
+      greatest(greatest(t::copy_walked, t::copy_own) * int{sizeof(T)}, int{sizeof(Result)});
 
   static __host__ __device__ int channel_tiles(const Shape &s) {
     return ceil_div(s.out_channels, t::channels);
   }
   static __host__ __device__ int column_tiles(const Shape &s) {
-    return ceil_div(s.out_width, block_w);
+    return ceil_div(Images::out_width(s), block_w);
   }
   static __host__ __device__ int row_tiles(const Shape &s) {
-    return ceil_div(s.out_height, block_h);
+    return ceil_div(Images::out_height(s), block_h);
   }
   // Tiles of all images, one of which a block takes at a time.
   static __host__ __device__ int units(const Shape &s) {
@@ -96,14 +115,14 @@ struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
     return t::slices > 1 ? 1ll * t::slices * s.out_channels * L::taps * sizeof(float) : 0;
   }
   const Shape &s;
-  const T *x, *gradient;
+  const T *walked, *own;
   T *lds;
   int thread, place_c, lane_w, lane_h, first_channel, channel, unit_end;
   bool live;
 
   __device__ ChannelSumsBlock(const Arguments &args, const Shape &shape)
-      : s(shape), x(static_cast<const T *>(args.x)),
-        gradient(static_cast<const T *>(args.gradient)), thread(threadIdx.x) {
+      : s(shape), walked(static_cast<const T *>(View::walked(args))),
+        own(static_cast<const T *>(View::own(args))), thread(threadIdx.x) {
     const int place = t::diagonal ? thread / t::wavefront : thread;
     place_c = place % t::lanes_c;
     lane_w = place / t::lanes_c % t::lanes_w;
@@ -115,8 +134,8 @@ struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
     lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
     if constexpr (t::ahead)
       if (first_unit() < unit_end) {
-        tile_x(first_unit()).prefetch(thread);
-        tile_g(first_unit()).prefetch(thread);
+        walked_tile(first_unit()).prefetch(thread);
+        own_tile(first_unit()).prefetch(thread);
       }
   }
   static __device__ int group() { return static_cast<int>(blockIdx.x) / t::cluster; }
@@ -126,7 +145,7 @@ struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
     return (slice() * t::cluster + rank()) * ceil_div(units(s), t::shares);
   }
 
-  // Where a unit begins: its image, and the first row and column of the gradient.
+  // Where a unit begins: its image, and the first row and column of the threads' own.
   struct Place {
     int image, row, column;
   };
@@ -134,17 +153,19 @@ struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
     const int column = unit % column_tiles(s) * block_w, above = unit / column_tiles(s);
     return {above / row_tiles(s), above % row_tiles(s) * block_h, column};
   }
-  __device__ TileX tile_x(int unit) const {
+  __device__ WalkedTile walked_tile(int unit) const {
     const Place p = place_of(unit);
+    const int height = Images::in_height(s), width = Images::in_width(s);
     const int channels = s.out_channels / t::multiplier;
-    return {x + p.image * (s.height * s.width * channels), s.height, s.width, channels,
-            Rows::step(p.row) - s.pad_top, Columns::step(p.column) - s.pad_left,
-            first_channel / t::multiplier};
+    return {walked + p.image * (height * width * channels), height, width, channels,
+            Rows::step(p.row) + Rows::first(s.pad_top),
+            Columns::step(p.column) + Columns::first(s.pad_left), first_channel / t::multiplier};
   }
-  __device__ TileG tile_g(int unit) const {
+  __device__ OwnTile own_tile(int unit) const {
     const Place p = place_of(unit);
-    return {gradient + p.image * (s.out_height * s.out_width * s.out_channels), s.out_height,
-            s.out_width, s.out_channels, p.row, p.column, first_channel};
+    const int height = Images::out_height(s), width = Images::out_width(s);
+    return {own + p.image * (height * width * s.out_channels), height, width, s.out_channels,
+            p.row, p.column, first_channel};
   }
   // Starts the load of a unit to a stage, band by band; of none past the last.
   __device__ void start_load(int stage, int unit) const {
@@ -152,12 +173,15 @@ struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
     DSCORE_UNROLL
     for (int band = 0; band < t::bands; band++) {
       if (unit < unit_end) {
-        tile_x(unit).start_load(to, band, thread);
-        tile_g(unit).start_load(to + gradient_at, band, thread);
+        walked_tile(unit).start_load(to, band, thread);
+        own_tile(unit).start_load(to + own_at, band, thread);
       }
       commit_copies();
     }
   }
+
+  // What a thread needs beside the tiles, while the first are under way.
+  __device__ void prepare(const Arguments &) {}
 
   // Sum number `at` of the block, of a tap of a channel, to its place.
   __device__ void store(const Arguments &args, int at, float sum) const {
@@ -182,7 +206,7 @@ struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
     }
     constexpr int outputs = rows_at_once * of_row;
     float *const parts = reinterpret_cast<float *>(lds);
-    float *const own = parts + (lane_h * t::lanes_w + lane_w) * outputs;
+    float *const of_thread = parts + (lane_h * t::lanes_w + lane_w) * outputs;
     DSCORE_UNROLL
     for (int f = 0; f < L::kernel_h; f++) {
       const int row = f % rows_at_once;
@@ -191,7 +215,7 @@ struct ChannelSumsBlock : ChannelSumsKernel<T, Tiling> {
       for (int g = 0; g < L::kernel_w; g++)
         if (thread < t::used_threads)
           each(f * L::kernel_w + g, [&](int of, float sum) {
-            own[row * of_row + g * t::channels + of] = sum;
+            of_thread[row * of_row + g * t::channels + of] = sum;
           });
       if (row < rows_at_once - 1 && f < L::kernel_h - 1) continue;
       __syncthreads();

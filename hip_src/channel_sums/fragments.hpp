@@ -16,18 +16,18 @@
 namespace dscore {
 
 template <class T, class Tiling, class Layer, class Shape_, class Result>
-struct SummingFragments : ChannelSumsBlock<T, Tiling, Layer, Shape_, Result> {
+struct SummingFragments : ChannelSumsBlock<T, Tiling, SumsView<Layer>, Shape_, Result> {
   using Shape = Shape_;
   using t = Tiling;
   using L = Layer;
-  using Block = ChannelSumsBlock<T, t, L, Shape, Result>;
+  using Block = ChannelSumsBlock<T, t, SumsView<L>, Shape, Result>;
   using Arguments = typename Block::Arguments;
   using Rows = typename Block::Rows;
   using Columns = typename Block::Columns;
   using Place = typename Block::Place;
   using Block::s, Block::lane_w, Block::lane_h, Block::place_c, Block::thread;
   using Block::block_h, Block::block_w, Block::tile_w, Block::rows, Block::band_rows;
-  using Block::gradient_at;
+  using Block::own_at;
   static constexpr int groups = t::vector / 8, stride = L::stride_h, dilation = L::dilation_h;
   static constexpr int twos = L::kernel_w / 2;  // of filter columns
   static constexpr bool column_left = L::kernel_w % 2;
@@ -79,11 +79,12 @@ struct SummingFragments : ChannelSumsBlock<T, Tiling, Layer, Shape_, Result> {
       : Block(args, shape), lane(thread % t::wavefront), sums{} {
     const int column = lane_w * 8 + lane % 8, of_wave = place_c * t::vector;
     const int pixel = lane_h * Rows::step(t::thread_h) * tile_w + Columns::step(column);
-    twos_at = (pixel + lane / 16 * stride * tile_w + lane / 8 % 2 * L::dilation_w) * t::pitch_x +
-              of_wave;
-    left_from = (pixel + left_beside() * tile_w + 2 * twos * L::dilation_w) * t::pitch_x + of_wave;
-    gradient_from = gradient_at + of_wave +
-                    ((lane_h * t::thread_h + gradient_beside()) * block_w + column) * t::pitch;
+    const int two = pixel + lane / 16 * stride * tile_w + lane / 8 % 2 * L::dilation_w;
+    const int last = pixel + left_beside() * tile_w + 2 * twos * L::dilation_w;
+    twos_at = two * t::pitch_walked + of_wave;
+    left_from = last * t::pitch_walked + of_wave;
+    gradient_from = own_at + of_wave +
+                    ((lane_h * t::thread_h + gradient_beside()) * block_w + column) * t::pitch_own;
   }
   // From the first of the rows that the wavefront reads to the lane's.
   __device__ int left_beside() const { return lane / 16 * stride + lane / 8 % 2 * dilation; }
@@ -103,7 +104,7 @@ struct SummingFragments : ChannelSumsBlock<T, Tiling, Layer, Shape_, Result> {
     if (first - ahead >= t::thread_h) return;
     const T *const at =
         from + gradient_from +
-        (first + back(first, gradient_beside(), ahead, 1, t::thread_h)) * block_w * t::pitch;
+        (first + back(first, gradient_beside(), ahead, 1, t::thread_h)) * block_w * t::pitch_own;
     DSCORE_UNROLL
     for (int q = 0; q < groups; q++) {
       Word *const two = of_even[step % even][q];
@@ -163,8 +164,9 @@ struct SummingFragments : ChannelSumsBlock<T, Tiling, Layer, Shape_, Result> {
   __device__ void take_two(const T *from, int step, int of_phase, int g, int end) {
     const int first = 2 * step * stride + of_phase;
     const int row = first + back(first, lane / 16 * stride, 0, stride, rows);
-    take_fragments<Masked, 1>(from + twos_at + (row * tile_w + 2 * g * L::dilation_w) * t::pitch_x,
-                              step, of_phase, 2 * g, end);
+    const int pixels = row * tile_w + 2 * g * L::dilation_w;
+    take_fragments<Masked, 1>(from + twos_at + pixels * t::pitch_walked, step, of_phase, 2 * g,
+                              end);
   }
   // Two rows of x, and the two that lie under the same rows of the gradient by the next filter row,
   // under the last filter column.
@@ -172,7 +174,7 @@ struct SummingFragments : ChannelSumsBlock<T, Tiling, Layer, Shape_, Result> {
   __device__ void take_left(const T *from, int step, int of_phase, int end) {
     const int first = 2 * step * stride + of_phase;
     const int row = first + back(first, left_beside(), 0, stride + dilation, rows);
-    take_fragments<Masked, 2>(from + left_from + row * tile_w * t::pitch_x, step, of_phase,
+    take_fragments<Masked, 2>(from + left_from + row * tile_w * t::pitch_walked, step, of_phase,
                               2 * twos, end);
   }
   // What lies there, for every so many of the filter rows that meet it under filter column g.

@@ -10,6 +10,7 @@
 
 #include "channel_sums/fragments.hpp"
 #include "channel_sums/lanes.hpp"
+#include "channel_sums/shares.hpp"
 
 namespace dscore {
 
@@ -17,48 +18,10 @@ template <class T, class t, class Layer, class Shape, class Result>
 using SummingWalk = std::conditional_t<t::diagonal, SummingFragments<T, t, Layer, Shape, Result>,
                                        SummingLanes<T, t, Layer, Shape, Result>>;
 
-template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct ChannelSums : SummingWalk<T, Tiling, Layer, Shape_, typename Epilogue::Result> {
-  using Shape = Shape_;
-  using t = Tiling;
-  using L = Layer;
-  using Walk = SummingWalk<T, t, L, Shape, typename Epilogue::Result>;
-  using Arguments = typename Walk::Arguments;
-  using Walk::unit_end, Walk::live, Walk::lds, Walk::thread, Walk::threads;
-
-  __device__ ChannelSums(const Arguments &args, const Shape &shape) : Walk(args, shape) {}
-
-  __device__ void run(const Arguments &args) {
-    // Blocks of the sum of slices may come beforehand: they wait for this kernel's end.
-    if constexpr (t::ahead || t::slices > 1) admit_next_kernel();
-    const int begin = this->first_unit();
-    DSCORE_UNROLL
-    for (int stage = 0; stage < t::stages; stage++) this->start_load(stage, begin + stage);
-    DSCORE_ROLLED
-    for (int unit = begin; unit < unit_end; unit++) {
-      const int stage = (unit - begin) % t::stages;
-      DSCORE_UNROLL
-      for (int band = 0; band < t::bands; band++) {
-        wait_copies_but<t::stages * t::bands - 1>(t::stages * t::bands - 1 - band);
-        __syncthreads();
-        if (live) this->walk(lds + stage * Walk::stage_elements, unit, band);
-      }
-      __syncthreads();
-      this->start_load(stage, unit + t::stages);
-    }
-    wait_copies<0>();
-    const auto each = [&](int tap, const auto &use) { this->each_sum(tap, use); };
-    const auto store = [&](int at, float sum) { this->store(args, at, sum); };
-    if constexpr (t::cluster == 1) {
-      this->reduce(each, store);
-    } else {
-      float *const of_block =
-          reinterpret_cast<float *>(lds) + Walk::parts_bytes / int{sizeof(float)};
-      this->reduce(each, [&](int at, float sum) { of_block[at] = sum; });
-      join_shares<t::cluster, threads>(of_block, L::kernel_h * Walk::of_row, this->rank(),
-                                       thread, store);
-    }
-  }
+template <class T, class Tiling, class Layer, class Shape, class Epilogue>
+struct ChannelSums : SumsOfShares<SummingWalk<T, Tiling, Layer, Shape, typename Epilogue::Result>> {
+  using Sums = SumsOfShares<SummingWalk<T, Tiling, Layer, Shape, typename Epilogue::Result>>;
+  using Sums::Sums;
 };
 
 }  // namespace dscore

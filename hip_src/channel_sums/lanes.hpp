@@ -8,18 +8,18 @@
 namespace dscore {
 
 template <class T, class Tiling, class Layer, class Shape_, class Result>
-struct SummingLanes : ChannelSumsBlock<T, Tiling, Layer, Shape_, Result> {
+struct SummingLanes : ChannelSumsBlock<T, Tiling, SumsView<Layer>, Shape_, Result> {
   using Shape = Shape_;
   using t = Tiling;
   using L = Layer;
-  using Block = ChannelSumsBlock<T, t, L, Shape, Result>;
+  using Block = ChannelSumsBlock<T, t, SumsView<L>, Shape, Result>;
   using Arguments = typename Block::Arguments;
   using Rows = typename Block::Rows;
   using Columns = typename Block::Columns;
   using Place = typename Block::Place;
   using Block::s, Block::lane_w, Block::lane_h, Block::first_channel, Block::channel;
   using Block::block_h, Block::block_w, Block::tile_w, Block::rows, Block::band_rows;
-  using Block::walked_channels, Block::gradient_at;
+  using Block::walked_channels, Block::own_at;
   static constexpr int held = Columns::under(t::thread_w), live_rows = Rows::live(t::thread_h);
 
   static constexpr __host__ __device__ bool under_tap(int offset) {
@@ -62,7 +62,7 @@ struct SummingLanes : ChannelSumsBlock<T, Tiling, Layer, Shape_, Result> {
     DSCORE_UNROLL
     for (int i = band * band_rows; i < least((band + 1) * band_rows, rows); i++) {
       if (i % L::stride_h == 0 && i / L::stride_h < t::thread_h)
-        read_gradient(from + gradient_at, i / L::stride_h);
+        read_gradient(from + own_at, i / L::stride_h);
       read_row(from, i);
       settle_reads();
       DSCORE_UNROLL

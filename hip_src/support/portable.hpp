@@ -146,8 +146,8 @@ __device__ void work(const typename Kernel::Arguments &args, const typename Kern
 }
 
 template <class Kernel>
-__global__ __launch_bounds__(Kernel::threads, 1) void entry(typename Kernel::Arguments args,
-                                                         typename Kernel::Shape shape) {
+__global__ __launch_bounds__(Kernel::threads, Kernel::resident_blocks) void entry(
+    typename Kernel::Arguments args, typename Kernel::Shape shape) {
   work<Kernel>(args, shape);
 }
 

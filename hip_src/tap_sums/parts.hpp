@@ -9,8 +9,10 @@ namespace dscore {
 // Order of additions: of each group of lanes parts group, group + groups, …; then groups,
 // ascending.
 // Parts: of the workspace. ByTap: it has all channels of a tap, then those of the next one.
-template <class Result, class t, class L, class Shape_, int Parts, bool ByTap = false>
-struct TapSumsParts : KernelOn<Result, WorkspaceArguments> {
+template <class Result, class t, class L, class Shape_, int Parts, bool ByTap = false,
+          class Arguments_ = WorkspaceArguments>
+struct TapSumsParts : KernelOn<Result, Arguments_> {
+  using Arguments = Arguments_;
   using Shape = Shape_;
   // Sums of a block side by side, and threads for each: whole wavefronts of every device.
   static constexpr int lanes = 32, groups = [] {
@@ -27,9 +29,9 @@ struct TapSumsParts : KernelOn<Result, WorkspaceArguments> {
 
   const Shape &s;
 
-  __device__ TapSumsParts(const WorkspaceArguments &, const Shape &shape) : s(shape) {}
+  __device__ TapSumsParts(const Arguments &, const Shape &shape) : s(shape) {}
 
-  __device__ void run(const WorkspaceArguments &args) {
+  __device__ void run(const Arguments &args) {
     admit_next_kernel();  // whose start would else wait for the end of many short blocks
     float *const parts = block_lds<float, threads>();
     const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes;

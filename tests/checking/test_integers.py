@@ -14,7 +14,7 @@ from dscore.checking.check import GuardedOutput, check_plan
 from dscore.core import backend, catalog
 from dscore.core.errors import SpecError
 from dscore.core.token import parse_problem, problem_token
-from dscore.ops import compulsory_bytes, operands_of
+from dscore.ops import compulsory_bytes, operands_of, output_of
 
 DIRECT = cases.cases("direct", (catalog.device("z100sm"),))
 LAYER = "n2c6h5w7_o8k3s2p1x0x2x1g2_int8"
@@ -91,7 +91,7 @@ def test_planted_faults_are_caught_and_reproduced(fault, token):
 
 def test_what_is_not_written_and_a_changed_guard_are_seen():
     problem = parse_problem(LAYER)
-    guarded = GuardedOutput(problem)
+    guarded = GuardedOutput(output_of(problem))
     assert guarded.out.dtype == np.int8
     assert guarded.changed() == 0
     guarded.buffer[-1] += 1

@@ -94,7 +94,7 @@ REPEATED = planned("n3c10h9w8_o10k3p1g10_float16_nhwc", 2, 5, 2, 2, 1, 4, 2, rep
 
 BLOCK, UNITS_KERNEL = "channel_vectors/block.hpp", "channel_vectors/diagonal_walk.hpp"
 TILE, KERNEL, SUMS_KERNEL = ("channel_vectors/tile.hpp", "channel_vectors/walk.hpp",
-                             "channel_sums/kernel.hpp")
+                             "channel_sums/shares.hpp")
 SUMS_BLOCK, FRAGMENTS = "channel_sums/block.hpp", "channel_sums/fragments.hpp"
 BAND = "    wait_copies_but<behind + t::bands - 1>(behind + t::bands - 1 - band);\n"
 BARRIER = "    __syncthreads();\n"
@@ -134,7 +134,7 @@ FAULTS = {
         SUMS, SUMS_BLOCK, "first_unit() + ceil_div(units(s), t::shares), units(s)",
         "first_unit() + ceil_div(units(s), t::shares), units(s) - 1", "WRONG"),
     "rows of the gradient that come a band late": (
-        BANDED, SUMS_BLOCK, "ceil_div(band_rows, L::stride_h)>;",
+        BANDED, SUMS_BLOCK, "View::own_rows(band_rows, t::thread_h, t::bands)>;",
         "ceil_div(t::thread_h, t::bands)>;", "WRONG"),
     "bands of a weight gradient not waited for": (
         BANDED, SUMS_KERNEL,

@@ -19,16 +19,16 @@ from dscore.building.library import sources
 from dscore.checking import bound
 from dscore.checking.check import check_plan
 from dscore.core.errors import DscoreError
-from dscore.ops import output_of
 
 ORDERS = ("forward", "reverse", "random")
 
 
 def result(backend, plan, seed=0):
-    output = output_of(plan.problem)
-    out = np.full(output.shape, output.element.poison, output.element.numpy)
-    backend.compile(plan)(*bound.sample(plan.problem, seed), out)
-    return out
+    """The result of a plan on random data; of several one after the other, in one array."""
+    outs = bound.blank(plan.problem)
+    backend.compile(plan)(*bound.sample(plan.problem, seed), *outs)
+    return outs[0] if len(outs) == 1 else np.concatenate(
+        [one.astype(np.float64).ravel() for one in outs])
 
 
 def require_bit_equal(plans, sizes, monkeypatch):
@@ -105,6 +105,7 @@ from pathlib import Path
 import numpy as np
 
 from dscore.backends.emulated import EmulatedBackend, EmulatedKernel
+from dscore.ops import split
 
 FENCE, ALIGNMENT = 4096, 64
 # Compilers are started without the sanitizers' runtimes, which would watch each of their accesses
@@ -136,7 +137,9 @@ class FencedKernel(EmulatedKernel):
         finally:
             for _, memory in fences.values():
                 mark("unpoison", memory, 0, memory.size)
-        arrays[-1][...] = fences[len(arrays) - 1][0]
+        inputs, results = split(self.plan.problem, arrays)
+        for at, result in enumerate(results, len(inputs)):
+            result[...] = fences[at][0]
 
 class Sanitized(EmulatedBackend):
     def __init__(self):

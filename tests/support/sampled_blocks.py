@@ -9,6 +9,7 @@ import numpy as np
 
 from dscore.checking import bound
 from dscore.checking.check import GuardedOutput, run_guarded
+from dscore.ops import output_of
 
 
 def blocks_of(plan):
@@ -94,9 +95,9 @@ def check_blocks(kernel, numbers, inputs, wanted):
 
     *wanted* is what `bound.expected` says of the *inputs*.
     """
-    plan, guarded = kernel.plan, GuardedOutput(kernel.plan.problem)
+    plan, guarded = kernel.plan, GuardedOutput(output_of(kernel.plan.problem))
     before = guarded.out.view(np.uint32).flat[0]
-    run_guarded(plan, guarded, lambda out: kernel.run_blocks(numbers, *inputs, out))
+    run_guarded(plan, [guarded], lambda out: kernel.run_blocks(numbers, *inputs, out))
     own = np.isin(blocks_of(plan), numbers)
     others = guarded.out.view(np.uint32)[~own]
     assert (others == before).all(), f"{plan.name}: blocks {numbers} wrote outputs of others"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from dscore.backends.reference.backend import ReferenceBackend
-from dscore.calling import arguments, gpu_arrays, means
+from dscore.calling import arguments, both, gpu_arrays, means
 from dscore.calling.call_cache import CALLS
 from dscore.core import backend, catalog
 from dscore.core.backend import MISPLACED
@@ -86,5 +86,6 @@ def _forget():
     backend.backend.cache_clear()
     arguments.adapter_of.cache_clear()
     CALLS.clear()
+    both._known.clear()
     means._PREPARED.clear()
     recorded._calls.clear()

@@ -1,4 +1,5 @@
-"""Cases of channel sums: vectors and tails of channels, slices and stages, multipliers."""
+"""Cases of channel sums: vectors and tails of channels, slices and stages, multipliers, both
+operations."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from dscore.algorithms.channel_sums import ChannelSums
 from dscore.algorithms.channel_sums.tiling import ChannelSumsTiling
 from dscore.algorithms.channel_vectors.cases import ChannelTemplate, vectors
 from dscore.algorithms.channel_vectors.tiling import FRAGMENT, UNIT_VECTORS
+from dscore.algorithms.row_reuse.cases import unit_of
 from dscore.algorithms.templates import Template, options, pairs, problem_around, sides, sizes
 from dscore.core.device import Device
 from dscore.core.numerics import ACCUMULATOR, ELEMENTS
@@ -25,11 +27,14 @@ def templates(draw: Any, device: Device) -> Template:
     vector, lanes_c = draw(vectors(layer)), draw(st.integers(1, 9))
     (thread_h, thread_w), (lanes_h, lanes_w) = draw(pairs(4)), draw(pairs(3))
     drawn = dict(layer[3])
+    alone = drawn["operation"] == "weight_gradient"
+    unit = (1, 1) if alone else unit_of(layer)
     tiling = ChannelSumsTiling(
-        vector, lanes_c, thread_h, thread_w, lanes_h, lanes_w, draw(st.integers(1, 4)),
+        vector, lanes_c, unit[0] * thread_h, unit[1] * thread_w, lanes_h, lanes_w,
+        draw(st.integers(1, 4)),
         draw(st.integers(1, 3)), device.early_start and draw(st.booleans()),
         draw(st.integers(1, 4)), draw(st.integers(1, min(3, device.cluster_blocks))))
-    units = (device.vendor == "nvidia" and drawn["dtype"] in device.matrix_types
+    units = (alone and device.vendor == "nvidia" and drawn["dtype"] in device.matrix_types
              and ELEMENTS[drawn["dtype"]] != ACCUMULATOR)
     if units and draw(st.booleans()):
         vector, lanes_c = draw(st.sampled_from(UNIT_VECTORS)), draw(st.integers(1, 3))
@@ -38,7 +43,7 @@ def templates(draw: Any, device: Device) -> Template:
         channels = st.one_of(sizes(vector * lanes_c, 40), st.sampled_from([8, 16, 24, 40]))
         return ChannelTemplate(device, tiling, *layer, draw(channels), 1)
     return ChannelTemplate(device, tiling, *layer, draw(sizes(vector * lanes_c, 40)),
-                           draw(st.sampled_from([1, 1, 2, 3])))
+                           draw(st.sampled_from([1, 1, 2, 3])) if alone else 1)
 
 
 @st.composite

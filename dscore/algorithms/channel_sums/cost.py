@@ -8,7 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 
 from dscore.algorithms.base import Case, Work
-from dscore.algorithms.channel_sums.tiling import channel_tiles, copies, shape_of
+from dscore.algorithms.channel_sums.tiling import (
+    channel_tiles,
+    copies,
+    makes_both,
+    shape_of,
+)
 from dscore.algorithms.channel_vectors.tiling import FRAGMENT, on_units
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.row_reuse.view import axes_of
@@ -24,7 +29,8 @@ SECTOR_BYTES = 32
 # `reduce`: for the sums of its threads; `chain`: of the instructions of a wavefront, which follow
 # one another; `fragment`: of each product on matrix units beside these; `row`: bytes for each pixel
 # of a tile, whose channels lie apart from those of the next; `then`: from its end to that of the
-# launch which adds the slices, `part` for each; `cluster`: for the sums of its blocks; `ahead`:
+# launch which adds the slices, `part` for each; `cluster`: for the sums of its blocks;
+# `store`: of a pixel of the input's gradient, `mask`: of what `masks` counts; `ahead`:
 # what working ahead saves, `ahead_share`: of the time of moving all operands once, what it costs.
 # They were fitted to 260 timings of D1-D30 in float16 at batch 32 on one NVIDIA H200, few, of
 # selections by earlier fits; there are none of matrix units in float32.
@@ -33,7 +39,8 @@ WEIGHTS = {"wavefront": 45.3, "fma": 1.52, "load": 0.155, "copy": 4.96, "convert
            "reduce": 44.3, "serial": 0.767, "block": 1.0, "memory": 0.769, "loaded": 0.581,
            "fill": 0.0, "first": 100.0, "norm": 1.56, "then": 1080.0, "part": 0.3,
            "cluster": 772.0, "cluster_share": 0.322, "ahead": 100.0, "ahead_share": 0.23,
-           "fragment": 0.0, "product": 0.0, "row": 0.0, "chain": 0.0, "overlap": 1.0}
+           "fragment": 0.0, "product": 0.0, "row": 0.0, "chain": 0.0, "overlap": 1.0,
+           "store": 4.96, "mask": 0.0}
 # Of 16 bits: fitted, from those on, to every second of 40 layers in float16, D1-D30 at batch 32 and
 # MobileNetV2's at 128, of which there are 2,924 timings of mostly random tilings on H200s, 1,518 of
 # them on matrix units, and 1,091 with clusters (docs/model.md).
@@ -42,7 +49,14 @@ HALVES = {"wavefront": 421.0, "fma": 0.823, "load": 0.0097, "copy": 13.9, "conve
           "reduce": 1.25, "serial": 0.726, "memory": 0.302, "loaded": 0.283, "fill": 0.239,
           "first": 1470.0, "norm": 1.2, "then": 1440.0, "part": 0.533, "cluster": 926.0,
           "cluster_share": 0.0498, "ahead": 943.0, "ahead_share": 0.191, "fragment": 4.8,
-          "product": 0.409, "row": 12.3, "chain": 0.659, "overlap": 2.0}
+          "product": 0.409, "row": 12.3, "chain": 0.659, "overlap": 2.0, "store": 13.9,
+          "mask": 0.0}
+# Of both gradients in 16 bits: fitted, from those on, to 1,063 timings of mostly random tilings of
+# 61 layers in float16 on one H200: D1-D30 at batch 8 and 32, MobileNetV2's at 128 (docs/model.md).
+BOTH = {**HALVES, "wavefront": 2560.0, "fma": 1.47, "load": 1.76, "copy": 8.97, "convert": 1.53,
+        "tile": 1650.0, "band": 239.0, "transfer": 0.00695, "serial": 0.476, "memory": 1.09,
+        "loaded": 0.695, "store": 3.2, "row": 25.4, "chain": 1.77, "norm": 4.29, "cluster": 770.0,
+        "ahead": 1040.0, "ahead_share": 0.0856, "mask": 0.516}
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,8 @@ class ChannelSumsTraffic:
     reduction: Count  # reads and writes of LDS at the end
     sectors: Count  # bytes of a block's tile
     pixels: Count  # of it, each of which is a row in memory
+    stores: Count  # of the input's gradient
+    masks: Count  # of both gradients: columns and taps whose products a lane may leave out
 
 
 def traffic_of(case: Case) -> ChannelSumsTraffic:
@@ -64,10 +80,10 @@ def traffic_of(case: Case) -> ChannelSumsTraffic:
     problem, t, threads = case.problem, case.tiling, case.footprint.threads
     shape, element = shape_of(problem, t), problem.spec.element.bytes
     rows, columns = axes_of(problem)
-    (copy_x, copy_g), alone = copies(problem, t), problem.spec.group_out == 1
+    (copy_walked, copy_own), alone = copies(problem, t), problem.spec.group_out == 1
     of_row = shape.columns * (1 if alone else t.vector)
-    gradients = t.thread_h * t.thread_w
-    reads = shape.rows * of_row + gradients
+    own = t.thread_h * t.thread_w
+    reads = shape.rows * of_row + own
     lanes = SimpleNamespace(lanes_w=t.lanes_c, lanes_h=t.lanes_w, planes=t.lanes_h,
                             thread_w=t.thread_w)
     clocks = conflicts(lanes, case.device.wavefront, t.vector,
@@ -76,22 +92,25 @@ def traffic_of(case: Case) -> ChannelSumsTraffic:
                        (t.vector if alone else 1) + 0 * t.vector, element)
     fragments, products = _fragments(case)
     units = on_units(t)
-    copied = _copies(threads, shape.tile_w * shape.walked // copy_x, shape.tile_h) + _copies(
-        threads, t.lanes_w * t.thread_w * shape.channels // copy_g, t.lanes_h * t.thread_h)
+    copied = _copies(threads, shape.tile_w * shape.walked // copy_walked, shape.tile_h) + _copies(
+        threads, t.lanes_w * t.thread_w * shape.channels // copy_own, t.lanes_h * t.thread_h)
     sharers, kernel = t.lanes_h * t.lanes_w, columns.kernel
     added = ceil_div(kernel * shape.channels, threads) * sharers
-    of_x = np.minimum(shape.tile_h, problem.height) * np.minimum(shape.tile_w, problem.width)
-    of_gradient = (np.minimum(t.lanes_h * t.thread_h, problem.out_height)
-                   * np.minimum(t.lanes_w * t.thread_w, problem.out_width))
+    of_walked = (np.minimum(shape.tile_h, rows.walked_size)
+                 * np.minimum(shape.tile_w, columns.walked_size))
+    of_own = (np.minimum(t.lanes_h * t.thread_h, rows.written_size)
+              * np.minimum(t.lanes_w * t.thread_w, columns.written_size))
+    both = makes_both(problem)  # what is made of the own image is as large
     return ChannelSumsTraffic(
         reads=np.where(units, fragments, reads), products=products,
         lds_clocks=np.where(units, 4 * fragments, reads * clocks), copies=copied,
         conversions=np.where(units, 0, (element < WORD_BYTES) * t.vector
-                             * (shape.rows * shape.columns + gradients)),
+                             * (shape.rows * shape.columns + own * (1 + both))),
         reduction=np.where(sharers > 1, rows.kernel * (kernel * t.vector + added), 0),
-        sectors=(_sectors(shape.walked * element) * of_x
-                 + _sectors(shape.channels * element) * of_gradient),
-        pixels=of_x + of_gradient)
+        sectors=(_sectors(shape.walked * element) * of_walked
+                 + _sectors(shape.channels * element) * of_own * (1 + both)),
+        pixels=of_walked + of_own * (1 + both), stores=both * own,
+        masks=both * rows.products(t.thread_h) * columns.products(t.thread_w))
 
 
 def _fragments(case: Case) -> tuple[Count, Count]:
@@ -118,7 +137,8 @@ def named(case: Case) -> dict[str, Count]:
     """The traffic of a case by the names of `Algorithm.traffic`."""
     traffic, units = traffic_of(case), shape_of(case.problem, case.tiling).unit_slices
     return {"multiply-adds": case.footprint.fmas, "LDS reads": traffic.reads * units,
-            "LDS clocks": traffic.lds_clocks * units, "global loads": traffic.copies * units}
+            "LDS clocks": traffic.lds_clocks * units, "global loads": traffic.copies * units,
+            "global stores": traffic.stores * units}
 
 
 def work(case: Case, grids: Count) -> Work:
@@ -127,7 +147,7 @@ def work(case: Case, grids: Count) -> Work:
     traffic, shape = traffic_of(case), shape_of(case.problem, t)
     units, element = shape.unit_slices, case.problem.spec.element.bytes
     # A tile's first band is waited for, unless another stage's tile is summed meanwhile.
-    transfer = weight["transfer"] * element * (shape.tile_x + shape.tile_g) / t.bands
+    transfer = weight["transfer"] * element * (shape.walked_tile + shape.own_tile) / t.bands
     waits = transfer + (weight["tile"] + transfer) * (units - 1) / t.stages ** weight["overlap"]
     waits = waits + weight["band"] * (t.bands - 1) * units
     then = np.where(t.slices > 1, weight["then"] + weight["part"] * t.slices, 0)
@@ -135,6 +155,7 @@ def work(case: Case, grids: Count) -> Work:
     # Of a wavefront, for a tile.
     instructions = (weight["fma"] * np.where(on_units(t), 0, footprint.fmas / units)
                     + weight["load"] * traffic.reads + weight["copy"] * traffic.copies
+                    + weight["store"] * traffic.stores + weight["mask"] * traffic.masks
                     + weight["convert"] * traffic.conversions
                     + weight["fragment"] * traffic.products)
     products = weight["product"] * traffic.products

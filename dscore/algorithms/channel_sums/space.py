@@ -7,9 +7,14 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from dscore.algorithms.channel_sums.tiling import channel_tiles, shape_of, threads_of
+from dscore.algorithms.channel_sums.tiling import (
+    channel_tiles,
+    shape_of,
+    sums_on_units,
+    threads_of,
+)
 from dscore.algorithms.channel_vectors.space import SEGMENTS, WAVES_C, beside, tiles, usual_tiles
-from dscore.algorithms.channel_vectors.tiling import FRAGMENT, UNIT_VECTORS, has_units
+from dscore.algorithms.channel_vectors.tiling import FRAGMENT, UNIT_VECTORS
 from dscore.algorithms.columns import ceil_div, concatenate, distinct, grid, powers_of_two, select
 from dscore.algorithms.early_start import with_ahead
 from dscore.algorithms.row_reuse.view import axes_of
@@ -28,12 +33,12 @@ _UNIT_ROWS, _UNIT_LANES_H, _MOST_BESIDE, _UNIT_THREADS = (4, 7, 8, 14), (1, 2, 4
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
-    """Tiles of a thread and of a block, none of them twice the output in a direction."""
+    """Tiles of a thread and of a block, none of them twice what they lie on in a direction."""
     columns = _reusing(tiles(problem, axes_of(problem), device), problem)
     shape = shape_of(problem, _alone(columns))
     columns = _shared(usual_tiles(problem, axes_of(problem), device, columns, shape.lds_bytes),
                       "plain", problem, device)
-    if has_units(problem, device):
+    if sums_on_units(problem, device):
         units = _shared(_on_units(problem, device), "matrix16", problem, device)
         columns = concatenate(columns, units)
     columns = _staged(columns, problem, device)

@@ -12,6 +12,7 @@ from dscore.algorithms.channel_vectors.tiling import (
     ARITHMETICS,
     FRAGMENT,
     channels_under,
+    has_units,
     held_columns,
     on_units,
     vector_elements,
@@ -19,6 +20,7 @@ from dscore.algorithms.channel_vectors.tiling import (
 )
 from dscore.algorithms.columns import Count, ceil_div, remembered
 from dscore.algorithms.row_reuse.view import axes_of
+from dscore.core.device import Device
 from dscore.core.numerics import WORD_BYTES, Arithmetic
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
@@ -26,16 +28,18 @@ from dscore.core.tiling import Tiling, choice
 
 @dataclass(frozen=True)
 class ChannelSumsTiling(Tiling):
-    """Tiling of the weight gradient of depthwise layers on images whose channels lie side by side.
+    """Tiling of the weight gradient of depthwise layers on images whose channels lie side by side,
+    alone or with the input's.
 
-    A thread takes `vector` channels of `thread_h` rows of `thread_w` columns of the gradient, and
-    sums for each tap the products with x under it. `lanes_c` threads stand side by side over the
-    channels, `lanes_w` such groups over the columns and `lanes_h` over the rows. Thread order:
-    channels fastest, then columns, then rows. A block takes such tiles of the images one after the
-    other; they come to its LDS, `stages` of them ahead, each in `bands` of rows: a thread walks
-    over the first rows while others are under way. All tiles are divided among `slices`, whose sums
-    are added by a second launch, and those of a slice among the blocks of a `cluster` (Hopper's),
-    which add their sums themselves.
+    A thread takes `vector` channels of `thread_h` rows of `thread_w` columns of the output's
+    gradient, and sums for each tap the products with x under it; of both gradients so many rows and
+    columns of x, of which it makes the gradient from the output's that it walks over. `lanes_c`
+    threads stand side by side over the channels, `lanes_w` such groups over the columns and
+    `lanes_h` over the rows. Thread order: channels fastest, then columns, then rows. A block takes
+    such tiles of the images one after the other; they come to its LDS, `stages` of them ahead, each
+    in `bands` of rows: a thread walks over the first rows while others are under way. All tiles are
+    divided among `slices`, whose sums are added by a second launch, and those of a slice among the
+    blocks of a `cluster` (Hopper's), which add their sums themselves.
     With the `arithmetic` "matrix16" (NVIDIA's matrix units, elements of 16 bits) a thread's place
     is a wavefront's: it takes `vector` channels, 8 or 16, of `thread_h` rows of 8 columns, and
     sums products of fragments whose diagonals are the taps' sums.
@@ -80,20 +84,20 @@ class ChannelSumsTiling(Tiling):
 class ChannelSumsShape:
     """The geometry of a thread and its block."""
 
-    rows: Count  # of x that a thread walks over
-    columns: Count  # of x that a thread holds of one row
-    live_rows: Count  # of the gradient that a thread holds at a time
-    channels: Count  # of the gradient, of a block
-    walked: Count  # channels of x under these
-    pitch_x: Count  # elements of LDS from a pixel of x to the next
-    pitch_g: Count  # and of the gradient
-    tile_h: Count  # rows and columns of x under a block's
+    rows: Count  # that a thread walks over: of x, of both gradients of the output's
+    columns: Count  # that a thread holds of one of these
+    live_rows: Count  # of the other image, the thread's own, that it holds at a time
+    channels: Count  # of that, of a block
+    walked: Count  # channels of the walked image under these
+    walked_pitch: Count  # elements of LDS from a pixel of the walked image to the next
+    own_pitch: Count  # and of the own
+    tile_h: Count  # rows and columns of the walked image under a block's
     tile_w: Count
-    tile_x: Count  # elements of LDS for a tile of x, whole vectors
-    tile_g: Count  # and for one of the gradient
+    walked_tile: Count  # elements of LDS for a tile of that, whole vectors
+    own_tile: Count  # and for one of the own image
     units: Count  # tiles of all images
     unit_slices: Count  # tiles of a block, at most
-    band_rows: Count  # rows of x that a thread walks over in a band
+    band_rows: Count  # walked rows of a band
     rows_at_once: Count  # filter rows whose sums are added at a time
     lds_bytes: Count
 
@@ -107,13 +111,13 @@ def shape_of(problem: ConvProblem, t: Any) -> ChannelSumsShape:
     tile_h, tile_w = rows.under(block_h), columns.under(block_w)
     # For matrix units an odd number of vectors, as those of channel_vectors.
     apart = np.where(on_units(t) & (channels // FRAGMENT % 2 == 0), FRAGMENT, 0)
-    pitch_x, pitch_g = walked + apart, channels + apart
-    tile_x = whole_vectors(problem, tile_h * tile_w * pitch_x)
-    tile_g = whole_vectors(problem, block_h * block_w * pitch_g)
+    walked_pitch, own_pitch = walked + apart, channels + apart
+    walked_tile = whole_vectors(problem, tile_h * tile_w * walked_pitch)
+    own_tile = whole_vectors(problem, block_h * block_w * own_pitch)
     sharers, products = t.lanes_h * t.lanes_w, problem.spec.products
-    units = (problem.batch * ceil_div(problem.out_height, block_h)
-             * ceil_div(problem.out_width, block_w))
-    tiles = problem.spec.element.bytes * t.stages * (tile_x + tile_g)
+    units = (problem.batch * ceil_div(rows.written_size, block_h)
+             * ceil_div(columns.written_size, block_w))
+    tiles = problem.spec.element.bytes * t.stages * (walked_tile + own_tile)
     # At the end: the threads' sums of some filter rows, and those of a block of a cluster.
     row = WORD_BYTES * sharers * columns.kernel * channels
     of_block = np.where(np.asarray(t.cluster) > 1, WORD_BYTES * products * channels, 0)
@@ -122,8 +126,9 @@ def shape_of(problem: ConvProblem, t: Any) -> ChannelSumsShape:
     walked_rows = rows.under(t.thread_h)
     return ChannelSumsShape(
         rows=walked_rows, columns=held_columns(columns, t.thread_w),
-        live_rows=rows.live(t.thread_h), channels=channels, walked=walked, pitch_x=pitch_x,
-        pitch_g=pitch_g, tile_h=tile_h, tile_w=tile_w, tile_x=tile_x, tile_g=tile_g, units=units,
+        live_rows=rows.live(t.thread_h), channels=channels, walked=walked,
+        walked_pitch=walked_pitch, own_pitch=own_pitch, tile_h=tile_h, tile_w=tile_w,
+        walked_tile=walked_tile, own_tile=own_tile, units=units,
         unit_slices=ceil_div(units, t.slices * t.cluster),
         band_rows=ceil_div(walked_rows, t.bands), rows_at_once=at_once,
         lds_bytes=ceil_div(np.maximum(tiles, parts), VECTOR_BYTES) * VECTOR_BYTES)
@@ -131,16 +136,25 @@ def shape_of(problem: ConvProblem, t: Any) -> ChannelSumsShape:
 
 @remembered
 def copies(problem: ConvProblem, t: Any) -> tuple[Count, Count]:
-    """Elements that come to LDS as one, of x and of the gradient."""
+    """Elements that come to LDS as one, of the walked image and of the threads' own."""
     spec, channels, vector = problem.spec, t.vector * t.lanes_c, vector_elements(problem)
-    gradient = np.gcd(np.gcd(spec.out_channels, vector), channels)
-    return (gradient if spec.group_out == 1 else channels // channels), gradient
+    own = np.gcd(np.gcd(spec.out_channels, vector), channels)
+    return (own if spec.group_out == 1 else channels // channels), own
+
+
+def sums_on_units(problem: ConvProblem, device: Device) -> bool:
+    """Whether matrix units can sum: the weight gradient alone."""
+    return has_units(problem, device) and not makes_both(problem)
+
+
+def makes_both(problem: ConvProblem) -> bool:
+    """Whether the input's gradient is made, too."""
+    return problem.operation == "gradients"
 
 
 def channel_tiles(problem: ConvProblem, t: Any) -> Count:
     """Blocks side by side over the channels."""
     return ceil_div(problem.spec.out_channels, t.vector * t.lanes_c)
-
 
 
 def threads_of(t: Any, wavefront: int) -> Count:

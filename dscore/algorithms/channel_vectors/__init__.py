@@ -110,6 +110,15 @@ MATRIX_LIMIT = Limit("E-MATRIX", "matrix units", "", "",
                      lambda c: (1 * on_units(c.tiling), int(has_units(c.problem, c.device))),
                      lambda c: "of NVIDIA, elements of 16 bits, a filter for each channel")
 
+UNIT_LIMIT = Limit("E-UNIT", "rows and columns left", "", "",
+                   lambda c: (_beside_units(c), 0), _units)
+
+
+def require_alone(problem: ConvProblem) -> tuple[Violation, ...]:
+    """Violation of a gradient that is made of layers with a filter for each channel."""
+    multiplier = problem.spec.group_out
+    return (Violation("E-MULTIPLIER", "channel multiplier", multiplier, 1),) * (multiplier > 1)
+
 
 class ChannelVectors(Algorithm):
     """Lanes over vectors of channels; each row is added into all rows that taps connect it with."""
@@ -138,8 +147,7 @@ class ChannelVectors(Algorithm):
         Limit("E-REPEAT", "repeat", "", "",
               lambda c: (c.tiling.repeat, np.where(on_units(c.tiling), 1, _units_of(c))),
               lambda c: "no more than tiles of rows of all images; on matrix units one"),
-        Limit("E-UNIT", "rows and columns left", "", "",
-              lambda c: (_beside_units(c), 0), _units),
+        UNIT_LIMIT,
         Limit("E-ROWS", "unrolled rows", "", "",
               lambda c: (shape_of(c.problem, c.tiling).rows, MOST_UNROLLED_ROWS),
               legality=False, hardware=True),
@@ -158,9 +166,7 @@ class ChannelVectors(Algorithm):
 
     def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
         violations = require_kind(problem, self.name, "depthwise")
-        if not violations and problem.operation != "conv" and problem.spec.group_out > 1:
-            return (Violation("E-MULTIPLIER", "channel multiplier", problem.spec.group_out, 1),)
-        return violations
+        return violations or (require_alone(problem) if problem.operation != "conv" else ())
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape, view = shape_of(problem, t), view_of(problem)

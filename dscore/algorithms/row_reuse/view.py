@@ -124,8 +124,9 @@ def view_of(problem: ConvProblem) -> View:
 
 
 def axes_of(problem: ConvProblem) -> tuple[Axis, Axis]:
-    """Rows and columns of both images; of a weight gradient x and the output's, as forward."""
-    spec, gradient = problem.spec, problem.operation == "input_gradient"
+    """Rows and columns of both images; of a weight gradient x and the output's, as forward, and of
+    both gradients at once those of the input's."""
+    spec, gradient = problem.spec, problem.operation in ("input_gradient", "gradients")
     sizes = (problem.height, problem.out_height), (problem.width, problem.out_width)
     rows, columns = (
         Axis(kernel, stride, dilation, *(size[::-1] if gradient else size), pad, gradient)
