@@ -64,7 +64,8 @@ def gradients(x: ArrayT, gradient: Array, w: Array, stride: PairLike = 1,
     (array([2., 4., 2.], dtype=float32), array([[4., 4.],
            [4., 4.]], dtype=float32))
     """
-    options = options_of(stride, padding, dilation, groups, backend, arithmetic, layout, out_dtype)
+    options = GradientOptions("gradients", None, stride, padding, dilation, groups, backend,
+                              arithmetic, layout or "nchw", out_dtype)
     inputs = x, gradient, w
     return ((_remembered(inputs, options) if plan is None else None)
             or _general(inputs, options, plan))
@@ -104,14 +105,6 @@ def unguarded(inputs: tuple[Any, ...], options: GradientOptions) -> FastCall | N
         return None if y is None else (made, y)
 
     return both
-
-
-def options_of(stride: Any, padding: Any, dilation: Any, groups: int, backend: str,
-               arithmetic: Arithmetic | None, layout: Layout | None = None,
-               out_dtype: str | None = None) -> GradientOptions:
-    """The options by which a call of `gradients` is remembered."""
-    return GradientOptions("gradients", None, stride, padding, dilation, groups, backend,
-                           arithmetic, layout or "nchw", out_dtype)
 
 
 def _general(inputs: tuple[Any, ...], options: GradientOptions,

@@ -72,11 +72,13 @@ def remembered(gradient: Tensor, x: Tensor | None, w: Tensor | None, x_shape: Se
     (x, gradient, w) for such tensors, without checks; None where dscore has not yet computed these,
     or an operand is None. *dtype*: of the filters' gradient, as above.
     """
-    rest: Any = (*layer[:-1], _allowed(layer.arithmetic))
+    *constants, arithmetic = layer
+    rest = (*constants, _allowed(arithmetic))
     one = None
     if x is not None and w is not None and _may_be_one(x, gradient, w_shape, layer):
-        one = of_both.unguarded((x, gradient, w), of_both.options_of(
-            *rest, None, _stated_type(dtype, gradient)))
+        options = of_both.GradientOptions("gradients", None, *rest)._replace(
+            out_dtype=_stated_type(dtype, gradient))
+        one = of_both.unguarded((x, gradient, w), options)
     by_input = w is not None and _has_kernel("input_gradient", w_shape, layer, gradient)
     by_weight = x is not None and _has_kernel("weight_gradient", w_shape, layer, x, gradient)
     return (CALLS.unguarded((gradient, w), ("input_gradient", tuple(x_shape[2:]), *rest))
