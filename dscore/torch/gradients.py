@@ -76,7 +76,7 @@ def remembered(gradient: Tensor, x: Tensor | None, w: Tensor | None, x_shape: Se
     rest = (*constants, _allowed(arithmetic))
     one = None
     if x is not None and w is not None and _may_be_one(x, gradient, w_shape, layer):
-        options = of_both.GradientOptions("gradients", None, *rest)._replace(
+        options = of_arrays.GradientOptions("gradients", None, *rest)._replace(
             out_dtype=_stated_type(dtype, gradient))
         one = of_both.unguarded((x, gradient, w), options)
     by_input = w is not None and _has_kernel("input_gradient", w_shape, layer, gradient)

@@ -142,26 +142,22 @@ struct SummingBoth
     DSCORE_UNROLL
     for (int c = 0; c < t::thread_w; c++)
       DSCORE_UNROLL
-      for (int g = 0; g < L::kernel_w; g++) {
-        const int offset = Columns::position(c, g);
-        if (offset < 0) continue;
-        DSCORE_UNROLL
-        for (int v = 0; v < t::vector; v++)
-          accumulators[r % live_rows][c][v] += row[offset][v] * taps[f * L::kernel_w + g][v];
-      }
+      for (int g = 0; g < L::kernel_w; g++)
+        if (const int offset = Columns::position(c, g); offset >= 0)
+          DSCORE_UNROLL
+          for (int v = 0; v < t::vector; v++)
+            accumulators[r % live_rows][c][v] += row[offset][v] * taps[f * L::kernel_w + g][v];
   }
   __device__ void sum(int f, int r, int right, const bool *there) {
     DSCORE_UNROLL
     for (int c = 0; c < t::thread_w; c++)
       if (Images::out_width(s) % block_w == 0 || c < right) {
         DSCORE_UNROLL
-        for (int g = 0; g < L::kernel_w; g++) {
-          const int offset = Columns::position(c, g);
-          if (offset < 0 || !there[offset]) continue;
-          DSCORE_UNROLL
-          for (int v = 0; v < t::vector; v++)
-            sums[f * L::kernel_w + g][v] += row[offset][v] * own_rows[r % live_rows][c][v];
-        }
+        for (int g = 0; g < L::kernel_w; g++)
+          if (const int offset = Columns::position(c, g); offset >= 0 && there[offset])
+            DSCORE_UNROLL
+            for (int v = 0; v < t::vector; v++)
+              sums[f * L::kernel_w + g][v] += row[offset][v] * own_rows[r % live_rows][c][v];
       }
   }
   // Gives away row r of x's gradient, which is complete, and clears its registers for another.
