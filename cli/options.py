@@ -25,7 +25,8 @@ Layer = Annotated[str, typer.Argument(
 _LAYERS = typer.Argument(
     metavar="LAYER", show_default=False, autocompletion=layers,
     help="Networks (mobilenet_v2), layers (P13), ranges (P1-P45), or problems "
-         "(n1c64h14w14_o384k1); their gradients as input_gradient:P1-P45 or weight_gradient:D7.")
+         "(n1c64h14w14_o384k1); their gradients as input_gradient:P1-P45, weight_gradient:D7 or, "
+         "both at once, gradients:D1-D30.")
 Layers = Annotated[list[str], _LAYERS]
 LayersOrNone = Annotated[list[str] | None, _LAYERS]
 DeviceName = Annotated[str | None, typer.Option(

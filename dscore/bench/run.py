@@ -40,7 +40,7 @@ from dscore.core.problem import ConvProblem
 from dscore.core.token import problem_token
 from dscore.measuring.runner import Arrays, Judging, require_torch, runner_of
 from dscore.measuring.timing import device_times, eager_times, set_count
-from dscore.ops import compulsory_bytes
+from dscore.ops import compulsory_bytes, parts_instead
 
 CACHES = ("cold", "hot", "eager")
 Planner = Callable[[ConvProblem, Device], Plan]
@@ -258,7 +258,8 @@ def _cases(comparison: Comparison) -> list[NamedProblem]:
             raise SpecError(f"{case.name}: PyTorch has {', '.join(known)} to compare with, not "
                             f"{case.problem.operation}; leave PyTorch out: --peer none")
         if not running(case.problem):
-            raise SpecError(f"{case.name}: no algorithm runs {spec.dtype} in {spec.layout}")
+            raise SpecError(f"{case.name}: no algorithm runs {spec.kind} layers in {spec.dtype} "
+                            f"and {spec.layout}" + parts_instead(case.problem))
     return list(dict.fromkeys(cases))
 
 

@@ -165,6 +165,13 @@ def parts_of(problem: ConvProblem) -> tuple[Part, ...]:
     return operation(problem.operation).parts(problem)
 
 
+def parts_instead(problem: ConvProblem) -> str:
+    """What a user may ask for in place of an operation of several results that nothing computes;
+    empty for one of one result."""
+    names = [part.problem.operation for part in parts_of(problem)]
+    return f"; take {' and '.join(names)} one by one" if len(names) > 1 else ""
+
+
 def split(problem: ConvProblem, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The inputs and the results of *arrays*, one for each operand."""
     count = len(arrays) - len(outputs_of(problem))

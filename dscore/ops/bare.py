@@ -25,6 +25,7 @@ def require_bare(problem: ConvProblem, of: str, *further: str) -> ConvSpec:
              f"a filter of the form {spec.filter}": spec.filter != "plain"}
     extra = [name for name, there in parts.items() if there]
     if extra:
-        raise SpecError(f"the {problem.operation.replace('_', ' ')} is of {of} alone, and "
+        name = problem.operation.replace("_", " ")
+        raise SpecError(f"the {name} {'are' if name.endswith('s') else 'is'} of {of} alone, and "
                         f"this layer has {', '.join(extra)}; leave that out")
     return spec

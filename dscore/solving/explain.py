@@ -11,7 +11,7 @@ from dscore.algorithms.registry import algorithm_of, case_of
 from dscore.core import text
 from dscore.core.numerics import WORD_BYTES, PlanArithmetic
 from dscore.core.plan import Check, Plan
-from dscore.ops import compulsory_bytes, flops, output_of
+from dscore.ops import compulsory_bytes, flops, outputs_of
 from dscore.solving.rules import ledger
 from dscore.solving.verdict import ledger_lines
 
@@ -124,12 +124,12 @@ def _rate(plan: Plan) -> tuple[float | None, str]:
 
 
 def wavefront_map(plan: Plan) -> list[str]:
-    """The corner of an output plane: a letter per output, the wavefront of its block.
+    """The corner of a plane of the first output: a letter per output, the wavefront of its block.
 
     Upper and lower case alternate between blocks.
     """
-    algorithm = algorithm_of(plan.tiling)
-    height, width = output_of(plan.problem).shape[-2:]
+    algorithm, output = algorithm_of(plan.tiling), outputs_of(plan.problem)[0]
+    height, width = output.shape[1:3] if output.layout == "nhwc" else output.shape[-2:]
     rows, columns = min(height, MOST_ROWS), min(width, MOST_COLUMNS)
     lines = []
     for row in range(rows):

@@ -6,7 +6,7 @@ limits that judge a single tiling (dscore.solving.rules).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from types import SimpleNamespace
@@ -25,6 +25,7 @@ from dscore.core.numerics import Arithmetic, FilterForm
 from dscore.core.plan import Plan, Rules
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
+from dscore.ops import parts_instead
 from dscore.solving.cost import CostColumns, cost
 from dscore.solving.rules import keeps_all, residency
 
@@ -174,13 +175,18 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
            f"it has {device.registers_per_thread} registers per thread and "
            f"{device.lds_bytes_per_cu:,} B of LDS per CU")
     if not empty:
-        tried = among or names()
-        reasons = "; ".join(map(str, algorithm_named(tried[-1]).refuses(problem)))
-        raise InfeasibleError(f"{problem}: none of {', '.join(tried)} runs it ({reasons})")
+        raise InfeasibleError(f"{problem}: {_unable(problem, among or names())}")
     if (form := problem.spec.filter) != "plain":
         fix += (f"; a filter packed as {form} is for {' or '.join(_taking(form))} alone, and one "
                 "that is not packed for all algorithms: pass w itself")
     raise InfeasibleError(f"{problem} on {device} by {rules} rules: {'; '.join(empty)}; {fix}")
+
+
+def _unable(problem: ConvProblem, tried: Sequence[str]) -> str:
+    """Why none of the algorithms *tried* runs a problem: of those of its operation, if any is."""
+    able = [one for one in tried if problem.operation in algorithm_named(one).operations] or tried
+    reasons = "; ".join(map(str, algorithm_named(able[-1]).refuses(problem)))
+    return f"none of {', '.join(able)} runs it ({reasons})" + parts_instead(problem)
 
 
 def _taking(form: FilterForm) -> tuple[str, ...]:
