@@ -125,7 +125,7 @@ def gradients(ctx: Any, saved: Sequence[Any], gradient: Tensor,
     of_bias = gradient.sum((0, 2, 3)) if by_bias else None
     of_x = of_w = of_scale = None
     factor = None if scale is None else scale[:, :, None, None]
-    if by_x and by_w and scale is None and may_take_both(kept):
+    if by_x and by_w and scale is None and may_take_both(kept, gradient):
         of_x, of_w = steps.both(x, gradient, w, kept.layer, kept.w_dtype)
         return of_x, of_w, of_bias, of_residual, None
     if by_x or by_scale:
@@ -138,13 +138,12 @@ def gradients(ctx: Any, saved: Sequence[Any], gradient: Tensor,
     return of_x, of_w, of_bias, of_residual, of_scale
 
 
-def may_take_both(kept: Kept) -> bool:
+def may_take_both(kept: Kept, gradient: Tensor) -> bool:
     """Whether one kernel may make both gradients: of layers with a filter for each channel, on
     images with the channels last, where nothing is to be known but the values."""
     outs, group_in = kept.w_shape[:2]
     return (outs == kept.layer.groups > 1 == group_in and kept.form is torch.channels_last
-            and not torch.is_grad_enabled()
-            and not torch._C._are_functorch_transforms_active())
+            and not torch.is_grad_enabled() and not _batched(gradient))
 
 
 def by_filter(ctx: Any, kept: Kept) -> bool:

@@ -108,6 +108,27 @@ def test_gradients_of_gradients_take_the_differentiable_ones(launches):
     assert launches[:3] == TWO  # of the last pass both may be made at once
 
 
+def test_a_batch_of_gradients_is_taken_apart(launches):
+    layer, x = layer_and_image(bias=False)
+    rows = torch.randn(3, *layer(x).shape)
+
+    def batched(call):
+        image = x.detach().requires_grad_()
+        return torch.autograd.grad(call(image), (image, layer.weight), rows, is_grads_batched=True)
+
+    step(layer, x)
+    agree(batched(layer), batched(by_pytorch(layer)))
+    of_functions = torch.func.vmap(torch.func.grad(
+        lambda w, image: torch.func.functional_call(
+            layer, {"weight": w}, (image,)).square().sum(), (0, 1)), (None, 0))
+    images = torch.stack([x, 2 * x])
+    theirs = torch.func.vmap(torch.func.grad(
+        lambda w, image: functional.conv2d(image, w, None, 1, 1, 1, 6).square().sum(), (0, 1)),
+        (None, 0))
+    weight = layer.weight.detach()
+    agree(of_functions(weight, images), theirs(weight, images), 1e-3)
+
+
 def test_images_that_change_their_form_are_noticed(launches):
     layer, x = layer_and_image()
     step(layer, x)

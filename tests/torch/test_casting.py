@@ -11,6 +11,7 @@ from functorch.compile import make_boxed_func  # noqa: E402
 from refusals import needs  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import dscore.torch as dt  # noqa: E402
 from dscore.backends.emulated import EmulatedBackend  # noqa: E402
@@ -144,6 +145,24 @@ def test_a_failed_pass_leaves_no_casts():
     assert not casting._CASTS.of
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_cast_again_what_they_compute_again(reentrant):
+    """In the backward pass, when the pass that the casts were for has ended."""
+    model, x = accelerated()
+    expected = gradients(model, x)
+    inner = next(one for one in model.modules() if isinstance(one, tiny_networks.InvertedResidual))
+    plain = inner.forward
+    inner.forward = lambda image: checkpoint(plain, image, use_reentrant=reentrant)
+    for norm in model.modules():  # whose statistics the second computation would move on
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.momentum = 0.0
+    with autocast():
+        loss = model(x).float().square().mean()
+    loss.backward()
+    for one, other in zip(model.parameters(), expected[1:], strict=True):
+        torch.testing.assert_close(one.grad, other, rtol=1e-2, atol=1e-3)
+
+
 def test_each_thread_has_casts_of_its_own():
     w = [nn.Parameter(torch.zeros(2, 1, 3, 3)) for _ in range(2)]
     seen = []
@@ -175,8 +194,16 @@ def test_compiled_models_cast_their_filters_together(broken):
                              fullgraph=not broken)
     for one, other in zip(gradients(compiled, x), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
+    count = len(texts)
+    for one in model.parameters():
+        one.data.mul_(1.5)
+    expected = gradients(model, x)
+    for _ in range(2):  # nothing of a pass is remembered, nor compiled again
+        for one, other in zip(gradients(compiled, x), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=5e-2, atol=5e-2)
+    assert len(texts) == count
     if broken:
-        assert len(texts) > 2
+        assert count > 2
         return
     forward, backward = texts
     assert forward.count("dscore.cast_filters") == 1
