@@ -86,7 +86,8 @@ def filters_cast(filters: Iterable[Any]) -> Iterator[None]:
 def _casts_of(filters: Iterable[Any]) -> Mapping[Tensor, tuple[Tensor, int]]:
     """The casts of *filters* by autocast; none of those that are no plain float32 parameters."""
     plain = [one for one in dict.fromkeys(filters) if type(one) is Parameter and one.dim() == 4
-             and one.dtype is torch.float32 and one.device.type in ("cuda", "cpu")]
+             and one.dtype is torch.float32 and one.device.type in ("cuda", "cpu")
+             and (_compiling() or not one.is_inference())]  # of which no version is known
     device = plain[0].device if plain else None
     plain = [one for one in plain if one.device == device]
     if device is None or len(plain) < 2 or not torch.is_autocast_enabled(device.type) \

@@ -138,6 +138,18 @@ def test_what_autocast_would_not_cast_is_left():
         assert cast_of(w, torch.bfloat16) is None
 
 
+def test_models_made_in_inference_mode_cast_filters_one_by_one():
+    """Such parameters have no version by which a change could be seen."""
+    with torch.inference_mode():
+        model, x = accelerated()
+        model.eval()
+        with autocast():
+            first = model(x)
+    assert first.dtype is torch.bfloat16
+    with torch.inference_mode(), autocast(), filters_cast(model.parameters()):
+        assert not casting._CASTS.of
+
+
 def test_a_failed_pass_leaves_no_casts():
     model, x = accelerated()
     with autocast(), pytest.raises(SpecError):
