@@ -95,7 +95,7 @@ struct SummingBoth
       read_channels<t::vector, 1>(own_rows[r % live_rows][c], pixel + c * t::channels, channel,
                                   first_channel);
   }
-  // The first own row that no row before i meets.
+  // The first own row that no row before i meets; row i meets no more than the stride further ones.
   static constexpr __host__ __device__ int unmet(int i) {
     return i == 0 ? 0
                   : least(t::thread_h, greatest(0, Rows::written(i - 1, L::kernel_h - 1) + 1));
@@ -116,8 +116,8 @@ struct SummingBoth
     DSCORE_UNROLL
     for (int i = band * band_rows; i < least((band + 1) * band_rows, rows); i++) {
       DSCORE_UNROLL
-      for (int r = 0; r < t::thread_h; r++)  // constant bounds, else nvcc unrolls no loop around
-        if (r >= unmet(i) && r < unmet(i + 1)) read_own(from, r);
+      for (int n = 0; n < Rows::at_once; n++)  // constant bounds, else nvcc unrolls no loop around
+        if (const int r = unmet(i) + n; r < unmet(i + 1)) read_own(from, r);
       read_row(from, i);
       settle_reads();
       const bool row_there = inside(walked_row + i, Images::in_height(s));
@@ -154,10 +154,9 @@ struct SummingBoth
       if (Images::out_width(s) % block_w == 0 || c < right) {
         DSCORE_UNROLL
         for (int g = 0; g < L::kernel_w; g++)
-          if (const int offset = Columns::position(c, g); offset >= 0 && there[offset])
-            DSCORE_UNROLL
-            for (int v = 0; v < t::vector; v++)
-              sums[f * L::kernel_w + g][v] += row[offset][v] * own_rows[r % live_rows][c][v];
+          if (const int offset = Columns::position(c, g); offset >= 0)
+            add_products_if<t::vector>(there[offset], sums[f * L::kernel_w + g], row[offset],
+                                       own_rows[r % live_rows][c]);
       }
   }
   // Gives away row r of x's gradient, which is complete, and clears its registers for another.

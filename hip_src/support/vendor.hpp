@@ -46,6 +46,23 @@ __device__ inline void settle_reads() {
 #endif
 }
 
+// Adds products if they are `there`. Behind a branch hipcc would keep arrays of registers that such
+// sums are part of in scratch memory, where a filter has one column.
+template <int Count>
+__device__ inline void add_products_if(bool there, float *sums, const float *a, const float *b) {
+#if !defined(DSCORE_HOST) && !defined(__CUDACC__)
+  DSCORE_UNROLL
+  for (int i = 0; i < Count; i++) {
+    const float with = sums[i] + a[i] * b[i];
+    sums[i] = there ? with : sums[i];
+  }
+#else
+  if (!there) return;
+  DSCORE_UNROLL
+  for (int i = 0; i < Count; i++) sums[i] += a[i] * b[i];
+#endif
+}
+
 // A vector of memory, or zeros where there is none.
 template <int Count, class T>
 __device__ inline Pack<T, Count> vector_or_zeros(const T *from, bool there) {

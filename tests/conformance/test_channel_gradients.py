@@ -86,7 +86,7 @@ FAULTS = {
         "wait_copies_but<t::stages * t::bands - 1>(t::stages * t::bands - 1 - band);", "",
         "WRONG"),
     "a row of x that stays in its register": (
-        PLAIN, BOTH, "if (r >= unmet(i) && r < unmet(i + 1))", "if (i == 0 && r < unmet(1))",
+        PLAIN, BOTH, "unmet(i) + n; r < unmet(i + 1)", "unmet(i) + n; i == 0 && r < unmet(1)",
         "WRONG"),
     "a row that is given away before it is complete": (
         STRIDED, BOTH, "Rows::complete(i) + n; r < least(Rows::complete(i + 1), t::thread_h)",
@@ -103,9 +103,8 @@ FAULTS = {
         PLAIN, BOTH, "if (row_there && (Images::out_width(s) % block_w == 0 || c < right)) {",
         "if (row_there) {", "wrote outside its output"),
     "sums of 16 bits": (
-        TAILED, BOTH, "sums[f * L::kernel_w + g][v] += row[offset][v]",
-        "sums[f * L::kernel_w + g][v] = static_cast<float>(static_cast<T>(\n"
-        "                sums[f * L::kernel_w + g][v])) + row[offset][v]", "WRONG"),
+        TAILED, "support/vendor.hpp", "sums[i] += a[i] * b[i];",
+        "sums[i] = static_cast<float>(float16(sums[i] + a[i] * b[i]));", "WRONG"),
     "taps of the next channel": (
         PLAIN, BOTH, "filters[v * L::taps + tap]", "filters[v * L::taps + L::taps - 1 - tap]",
         "WRONG"),

@@ -57,16 +57,18 @@ from dscore.core.problem import ConvProblem
 # each of gfx906, gfx90a and sm_90 about the least that none exceeded.
 _HIPCC, _NVCC = 24, 40
 # Of both gradients: with fewer, to which a limit for several blocks holds nvcc, some spilled.
-_NVCC_BOTH = 72
+# hipcc reads no rows early there, but takes some for addresses of taps.
+_NVCC_BOTH, _HIPCC_BOTH = 72, 44
 _EARLY, _HIPCC_MARGIN, _NVCC_MARGIN, _FEW_TAPS = 8, 28, 76, 24
 
 # On matrix units, beside sums and fragments, and above that for fragments that nvcc reads early
 # where a launch leaves it registers; registers of the sums of two taps of a group.
 _NVCC_UNITS, _NVCC_UNITS_MARGIN, _PAIR_SUMS, _FRAGMENT_WORDS = 28, 70, 4, 4
 
-# Of what is unrolled, as channel_vectors counts it; of both gradients less: one kernel of 11,200
-# took three times as long as others.
-_MOST_UNROLLED, _MOST_UNROLLED_BOTH, _HIPCC_MOST_UNROLLED = 12_000, 8_000, 1_600
+# Of what is unrolled, as channel_vectors counts it; of both gradients less: nvcc left one of 11,200
+# rolled, which took three times as long as others, and hipcc three of 1,080 to 1,440 (gfx90a).
+_MOST_UNROLLED, _HIPCC_MOST_UNROLLED = 12_000, 1_600
+_MOST_UNROLLED_BOTH, _HIPCC_MOST_UNROLLED_BOTH = 8_000, 1_600
 
 
 class ChannelSums(Algorithm):
@@ -145,6 +147,8 @@ class ChannelSums(Algorithm):
         if device.vendor == "nvidia":
             own = _NVCC_BOTH if makes_both(problem) else _NVCC
             return _held(problem, t) + np.where(on_units(t), _NVCC_UNITS, own)
+        if makes_both(problem):
+            return _held(problem, t) + _HIPCC_BOTH + problem.spec.products
         return _held(problem, t) + _HIPCC + _early(problem, t)
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
@@ -227,9 +231,10 @@ def _unrolled(problem: ConvProblem, t: Any) -> Count:
 
 
 def _most_unrolled(case: Case) -> int:
-    if case.device.vendor != "nvidia":
-        return _HIPCC_MOST_UNROLLED
-    return _MOST_UNROLLED_BOTH if makes_both(case.problem) else _MOST_UNROLLED
+    by_nvcc, both = case.device.vendor == "nvidia", makes_both(case.problem)
+    if both:
+        return _MOST_UNROLLED_BOTH if by_nvcc else _HIPCC_MOST_UNROLLED_BOTH
+    return _MOST_UNROLLED if by_nvcc else _HIPCC_MOST_UNROLLED
 
 
 def _tried(case: Case) -> Count:
