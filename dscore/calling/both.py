@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -15,15 +14,23 @@ from dscore.calling import arguments, choice
 from dscore.calling.arguments import PaddingLike, PairLike
 from dscore.calling.arrays import Array, ArrayT, GpuAdapter
 from dscore.calling.call_cache import CALLS, MOST_CALLS, FastCall
-from dscore.calling.convolve import Call, host_views, kernel_of, native, prepared, unlaid
+from dscore.calling.convolve import (
+    Call,
+    accepted_plan,
+    host_views,
+    kernel_of,
+    native,
+    prepared,
+    unlaid,
+)
 from dscore.calling.gradients import (
     GradientOptions,
     input_gradient,
-    problem_of_weight,
+    problem_of,
     require_known,
     weight_gradient,
 )
-from dscore.core.backend import GpuBackend, choose_backend, require_accepted
+from dscore.core.backend import GpuBackend, choose_backend
 from dscore.core.errors import InfeasibleError, SpecError, UnavailableError
 from dscore.core.numerics import Arithmetic
 from dscore.core.plan import Plan
@@ -78,31 +85,30 @@ def _key(inputs: tuple[Any, ...], options: GradientOptions) -> Any:
 def _remembered(inputs: tuple[Any, ...], options: GradientOptions) -> Both | None:
     """The results by what is known of such arrays; None where nothing is."""
     try:
-        new = _known.get(_key(inputs, options))
+        allocate = _known.get(_key(inputs, options))
     except (AttributeError, RuntimeError, TypeError, ValueError):  # as in CallCache.call
         return None
-    if new is None or new == "two":
-        return None if new is None else by_two(inputs, options)
-    made = new()
-    y = CALLS.call((*inputs, made), None, options)
-    return None if y is None else (made, y)
+    if allocate is None or allocate == "two":
+        return None if allocate is None else by_two(inputs, options)
+    of_x = allocate()
+    of_w = CALLS.call((*inputs, of_x), None, options)
+    return None if of_w is None else (of_x, of_w)
 
 
 def unguarded(inputs: tuple[Any, ...], options: GradientOptions) -> FastCall | None:
     """The remembered call of (x, gradient, w) for such GPU arrays, without checks; None where one
     kernel has not yet made both gradients of them."""
-    new = _known.get(_key(inputs, options))
-    if new is None or new == "two":
+    allocate = _known.get(_key(inputs, options))
+    if allocate is None or allocate == "two":
         return None
-    call = CALLS.unguarded((*inputs, new()), options)
-    if call is None:
+    start = CALLS.unguarded((*inputs, allocate()), options)
+    if start is None:
         return None
-    start, allocated = call, new
 
     def both(x: Any, gradient: Any, w: Any) -> Both | None:
-        made = allocated()
-        y = start(x, gradient, w, made, None)
-        return None if y is None else (made, y)
+        of_x = allocate()
+        of_w = start(x, gradient, w, of_x, None)
+        return None if of_w is None else (of_x, of_w)
 
     return both
 
@@ -131,11 +137,11 @@ def _problem_of(inputs: tuple[Any, ...], dtype: str, options: GradientOptions) -
     if len(w.shape) != _AXES:
         raise SpecError("w must have 4 axes (out channels, channels / groups, kernel height, "
                         f"width), got shape {tuple(w.shape)}")
-    problem = problem_of_weight((x, gradient), dtype, options._replace(size=tuple(w.shape[2:])))
+    problem = problem_of((x, gradient), dtype, options._replace(size=tuple(w.shape[2:])))
     if tuple(w.shape) != problem.spec.w_shape:
         raise SpecError(f"w has shape {tuple(w.shape)}, and the filters of this layer "
                         f"{problem.spec.w_shape}: (out channels, channels / groups, height, width)")
-    return replace(problem, operation="gradients")
+    return problem
 
 
 def takes_both(problem: ConvProblem, plan_of: Callable[[ConvProblem], Plan]) -> bool:
@@ -159,9 +165,7 @@ def _plan_of(call: Call, problem: ConvProblem) -> Plan:
     backend = choose_backend(name)
     on_gpu = call.gpu is not None and isinstance(backend, GpuBackend)
     device = backend.device_at(call.gpu[1]) if on_gpu else backend.device()  # type: ignore
-    plan = choice.default_plan(problem, device, backend, name, call.arithmetic)
-    require_accepted(backend, plan)
-    return plan
+    return accepted_plan(problem, device, backend, name, call.arithmetic, None)
 
 
 def by_two(inputs: tuple[Any, ...], options: GradientOptions) -> Both:
@@ -176,30 +180,30 @@ def by_two(inputs: tuple[Any, ...], options: GradientOptions) -> Both:
                             out_dtype=out_dtype))
 
 
-def _keep(call: Call, new: Callable[[], Any] | Literal["two"]) -> None:
+def _keep(call: Call, allocate: Callable[[], Any] | Literal["two"]) -> None:
     """Know what is to be done with such arrays the next time."""
     if call.gpu is None or not call.plain:
         return
     if len(_known) >= MOST_CALLS:
         _known.clear()
-    _known[_key(call.inputs, call.options)] = new  # type: ignore[arg-type]
+    _known[_key(call.inputs, call.options)] = allocate  # type: ignore[arg-type]
 
 
 def _on_gpu(adapter: GpuAdapter, index: int, call: Call) -> Both:
     """The results for arrays on GPU *index*, by one kernel."""
     x = call.inputs[0]
     last = call.problem.spec.layout == "nhwc" and call.axes == "nchw"
-    new = adapter.allocator(tuple(x.shape), x, last)
-    made = new()
-    inputs = (*call.inputs, made)
+    allocate = adapter.allocator(tuple(x.shape), x, last)
+    of_x = allocate()
+    inputs = (*call.inputs, of_x)
     ready = prepared(call.problem, adapter, index, inputs, call.backend, call.arithmetic,
                      call.plan, call.shape, call.axes)
-    if not ready.takes_directly((None, None, None, made)):  # a copy would be written to
+    if not ready.takes_directly((None, None, None, of_x)):  # a copy would be written to
         return by_two(call.inputs, call.options)  # type: ignore[arg-type]
     if call.plain:
         CALLS.remember(inputs, call.options, ready)
-        _keep(call, new)
-    return made, ready(*inputs, None)
+        _keep(call, allocate)
+    return of_x, ready(*inputs, None)
 
 
 def _on_host(call: Call) -> Both:

@@ -142,7 +142,7 @@ def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tupl
     if not isinstance(backend, GpuBackend):
         raise UnavailableError(f"x lies on GPU {index}, and backend {backend.name} runs host "
                                "arrays; copy it to the host, or take backend hip")
-    accepted = _accepted_plan(problem, backend.device_at(index), backend, name, arithmetic, plan)
+    accepted = accepted_plan(problem, backend.device_at(index), backend, name, arithmetic, plan)
     kernel = _kernel(backend, accepted, partial(backend.kernel_on, index=index), arithmetic,
                      plan is not None)
     output = output_of(problem)
@@ -231,7 +231,7 @@ def _compiled(problem: ConvProblem, name: str, arithmetic: Arithmetic | None = N
     """The kernel of the backend *name* for host arrays."""
     backend = choose_backend(name)
     name = backend.name if name == "auto" else name
-    accepted = _accepted_plan(problem, backend.device(), backend, name, arithmetic, plan)
+    accepted = accepted_plan(problem, backend.device(), backend, name, arithmetic, plan)
     return _kernel(backend, accepted, backend.compile, arithmetic, plan is not None)
 
 
@@ -267,7 +267,7 @@ def _explained_waits(backend: Backend) -> AbstractContextManager[None]:
 solved_kernel = lru_cache(maxsize=1024)(_compiled)
 
 
-def _accepted_plan(problem: ConvProblem, device: Device, backend: Backend, name: str,
+def accepted_plan(problem: ConvProblem, device: Device, backend: Backend, name: str,
                    arithmetic: Arithmetic | None, plan: choice.PlanLike | None) -> Plan:
     """The caller's *plan*, else the one that *problem* gets; the backend must accept it."""
     accepted = (choice.default_plan(problem, device, backend, name, arithmetic) if plan is None

@@ -110,7 +110,7 @@ def _gradient_of(inputs: tuple[Any, Any], out: Any, options: tuple[Any, ...],
     given = {name: array for name, array in arrays.items()
              if array is not None or name != "out"}
     adapter, dtype = arguments.library_with_result(given, named.out_dtype)
-    problem = _problem_of(inputs, dtype, named)
+    problem = problem_of(inputs, dtype, named)
     *_, output = operands_of(problem)
     shape = output.shape
     gpu = arguments.common_gpu(adapter, given)
@@ -130,8 +130,12 @@ def require_known(options: GradientOptions) -> None:
     require_one_of(options.layout, "layout", LAYOUTS)
 
 
-def _problem_of(inputs: tuple[Any, Any], dtype: str, options: GradientOptions) -> ConvProblem:
-    """The problem of two arrays; SpecError where they do not fit a layer of the options."""
+def problem_of(inputs: tuple[Any, Any], dtype: str, options: GradientOptions) -> ConvProblem:
+    """The problem of two arrays: the output's gradient and the filters for the operation
+    "input_gradient", else the input and the output's gradient.
+
+    Raises SpecError where they do not fit a layer of the options.
+    """
     first, second = (tuple(int(size) for size in array.shape) for array in inputs)
     by_input = options.operation == "input_gradient"
     for name, shape in zip(("gradient", "w") if by_input else ("x", "gradient"), (first, second),
@@ -157,13 +161,6 @@ def _problem_of(inputs: tuple[Any, Any], dtype: str, options: GradientOptions) -
         raise SpecError(f"gradient has shape {gradient}, and the output of this layer {wanted} "
                         f"({shown(str(problem))})")
     return problem
-
-
-def problem_of_weight(inputs: tuple[Any, Any], dtype: str, options: GradientOptions
-                      ) -> ConvProblem:
-    """The weight gradient's problem of x and the output's gradient, whatever operation the options
-    are of; *size* is the kernel's."""
-    return _problem_of(inputs, dtype, options._replace(operation="weight_gradient"))
 
 
 def _of_none(adapter: Adapter, gpu: tuple[GpuAdapter, int] | None, shape: tuple[int, ...],
