@@ -28,9 +28,17 @@ define("dscore::cast_filters", "(Tensor[] filters, ScalarType dtype) -> Tensor[]
        tags=(torch.Tag.pt2_compliant_tag,))
 
 
+def _empty_casts(filters: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """C-contiguous tensors, as kernels take filters."""
+    return [torch.empty(one.shape, dtype=dtype, device=one.device) for one in filters]
+
+
+register_fake("dscore::cast_filters")(_empty_casts)
+
+
 @impl("dscore::cast_filters", "default")
 def _cast(filters: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    results = [torch.empty(one.shape, dtype=dtype, device=one.device) for one in filters]
+    results = _empty_casts(filters, dtype)
     pairs = [*zip(results, filters, strict=True)]
     # PyTorch takes one launch for tensors of equal strides, which those of axes of 1 may not be.
     flat = [(to.view(-1), one.view(-1)) for to, one in pairs if one.is_contiguous()]
@@ -40,11 +48,6 @@ def _cast(filters: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
         if not one.is_contiguous():
             to.copy_(one)
     return results
-
-
-@register_fake("dscore::cast_filters")  # type: ignore[untyped-decorator]
-def _cast_shapes(filters: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    return [torch.empty(one.shape, dtype=dtype, device=one.device) for one in filters]
 
 
 class _Cast(torch.autograd.Function):

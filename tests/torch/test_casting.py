@@ -134,8 +134,11 @@ def test_what_autocast_would_not_cast_is_left():
     with autocast(), filters_cast([w, nn.Parameter(torch.zeros(1, 1, 1, 1)), *others]):
         assert cast_of(w, torch.bfloat16) is not None
         assert [cast_of(one, torch.bfloat16) for one in others] == [None] * len(others)
-    with autocast(on=False), filters_cast([w, w]):
+    other = nn.Parameter(torch.zeros(1, 1, 1, 1))
+    with autocast(on=False), filters_cast([w, other]):
         assert cast_of(w, torch.bfloat16) is None
+    with autocast(), filters_cast([w, other]):  # but for autocast it is the same
+        assert cast_of(w, torch.bfloat16) is not None
 
 
 def test_models_made_in_inference_mode_cast_filters_one_by_one():
