@@ -66,9 +66,8 @@ _EARLY, _HIPCC_MARGIN, _NVCC_MARGIN, _FEW_TAPS = 8, 28, 76, 24
 _NVCC_UNITS, _NVCC_UNITS_MARGIN, _PAIR_SUMS, _FRAGMENT_WORDS = 28, 70, 4, 4
 
 # Of what is unrolled, as channel_vectors counts it; of both gradients less: nvcc left one of 11,200
-# rolled, which took three times as long as others, and hipcc three of 1,080 to 1,440 (gfx90a).
-_MOST_UNROLLED, _HIPCC_MOST_UNROLLED = 12_000, 1_600
-_MOST_UNROLLED_BOTH, _HIPCC_MOST_UNROLLED_BOTH = 8_000, 1_600
+# rolled, which took three times as long as others.
+_MOST_UNROLLED, _MOST_UNROLLED_BOTH, _HIPCC_MOST_UNROLLED = 12_000, 8_000, 1_600
 
 
 class ChannelSums(Algorithm):
@@ -231,10 +230,9 @@ def _unrolled(problem: ConvProblem, t: Any) -> Count:
 
 
 def _most_unrolled(case: Case) -> int:
-    by_nvcc, both = case.device.vendor == "nvidia", makes_both(case.problem)
-    if both:
-        return _MOST_UNROLLED_BOTH if by_nvcc else _HIPCC_MOST_UNROLLED_BOTH
-    return _MOST_UNROLLED if by_nvcc else _HIPCC_MOST_UNROLLED
+    if case.device.vendor != "nvidia":
+        return _HIPCC_MOST_UNROLLED
+    return _MOST_UNROLLED_BOTH if makes_both(case.problem) else _MOST_UNROLLED
 
 
 def _tried(case: Case) -> Count:

@@ -106,10 +106,6 @@ def _units(case: Case) -> str:
     return f"a thread has {view.rows.unit}n rows x {view.columns.unit}n columns"
 
 
-MATRIX_LIMIT = Limit("E-MATRIX", "matrix units", "", "",
-                     lambda c: (1 * on_units(c.tiling), int(has_units(c.problem, c.device))),
-                     lambda c: "of NVIDIA, elements of 16 bits, a filter for each channel")
-
 UNIT_LIMIT = Limit("E-UNIT", "rows and columns left", "", "",
                    lambda c: (_beside_units(c), 0), _units)
 
@@ -135,7 +131,9 @@ class ChannelVectors(Algorithm):
         Limit("E-WORD", "channels of a lane left", "", "",
               lambda c: (c.tiling.vector % WORD * c.problem.spec.element.exact, 0),
               lambda c: f"of int8 in words of {WORD}"),
-        MATRIX_LIMIT,
+        Limit("E-MATRIX", "matrix units", "", "",
+              lambda c: (1 * on_units(c.tiling), int(has_units(c.problem, c.device))),
+              lambda c: "of NVIDIA, elements of 16 bits, a filter for each channel"),
         Limit("E-FRAGMENT", "columns and channels of a wavefront", "", "",
               lambda c: (_beside_fragments(c), 0),
               lambda c: f"{FRAGMENT * view_of(c.problem).columns.unit} columns, of "
