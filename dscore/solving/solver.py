@@ -186,7 +186,8 @@ def _unable(problem: ConvProblem, tried: Sequence[str]) -> str:
     """Why none of the algorithms *tried* runs a problem: of those of its operation, if any is."""
     able = [one for one in tried if problem.operation in algorithm_named(one).operations] or tried
     reasons = "; ".join(map(str, algorithm_named(able[-1]).refuses(problem)))
-    return f"none of {', '.join(able)} runs it ({reasons})" + parts_instead(problem)
+    nobody = f"none of {', '.join(able)} runs it" if len(able) > 1 else f"{able[0]} does not run it"
+    return f"{nobody} ({reasons})" + parts_instead(problem)
 
 
 def _taking(form: FilterForm) -> tuple[str, ...]:

@@ -105,10 +105,10 @@ FAULTS = {
     "sums of 16 bits": (
         TAILED, "support/vendor.hpp", "sums[i] += a[i] * b[i];",
         "sums[i] = static_cast<float>(float16(sums[i] + a[i] * b[i]));", "WRONG"),
-    "taps of the next channel": (
+    "taps in reverse": (
         PLAIN, BOTH, "filters[v * L::taps + tap]", "filters[v * L::taps + L::taps - 1 - tap]",
         "WRONG"),
-    "the wrong product of two operands": (
+    "images that begin where smaller ones would": (
         STRIDED, BOTH, "(p.image * Images::out_height(s) + top)",
         "(p.image * Images::in_height(s) + top)", "WRONG"),
 }
