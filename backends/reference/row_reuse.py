@@ -8,39 +8,17 @@ Order of additions, for one written element: rows that are walked over (filter r
 input gradient descending), within these filter columns, ascending, beginning with +0; then bias,
 then activation. Products are rounded before they are added. A row outside the image is left out; a
 column outside it is +0 · w. Of int8, sums are of int32, and what is multiplied is the distance of x
-from its zero point.
+from its zero point. Matrix units add columns of an input gradient ascending, which are filter
+columns descending.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
-import numpy as np
-
-from dscore.algorithms.columns import ceil_div
-from dscore.algorithms.row_reuse import ARRIVALS_BYTES
-from dscore.algorithms.row_reuse.tiling import (
-    RowReuseTiling,
-    column_offsets,
-    owned_columns,
-    shape_of,
-)
-from dscore.algorithms.row_reuse.view import view_of
-from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
-from dscore.backends.reference.machine import (
-    Addresses,
-    Blocks,
-    Bools,
-    Floats,
-    Ints,
-    Operands,
-    inside,
-    lane_ids,
-    split,
-)
-from dscore.backends.reference.vectors import Piece
-from dscore.core.errors import LaunchError
-from dscore.core.numerics import ACCUMULATOR
+from dscore.algorithms.row_reuse.tiling import RowReuseTiling
+from dscore.backends.reference.lockstep import batches
+from dscore.backends.reference.machine import Operands, lane_ids
+from dscore.backends.reference.row_lanes import ThroughLds, ThroughRegisters
+from dscore.backends.reference.row_units import UnitsKernel
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
@@ -48,7 +26,8 @@ from dscore.core.trace import Trace
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     """Write the convolution of *plan*, or its input gradient, to the operand out."""
     assert isinstance(plan.tiling, RowReuseTiling)
-    kind = _ThroughRegisters if plan.tiling.staging == "registers" else _ThroughLds
+    kind = (UnitsKernel if plan.tiling.computes("matrix16") else
+            ThroughRegisters if plan.tiling.staging == "registers" else ThroughLds)
     kernel = kind(plan, operands)
     for blocks, first in batches(plan, kernel.grid, trace, kernel.allocate):
         blocks.begin()
@@ -58,240 +37,3 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
 
 
 run_input_gradient = run
-
-
-class _RowReuse(LockstepKernel, ABC):
-    """The walk over the rows; subclasses say where a column comes from and a result goes.
-
-    Grid order: column tile fastest, then row tile, then planes.
-    """
-
-    def __init__(self, plan: Plan, operands: Operands) -> None:
-        super().__init__(plan, operands)
-        gradient = plan.problem.operation == "input_gradient"
-        self.x, self.w = operands["gradient" if gradient else "x"], operands["w"]
-        problem, t, S = self.problem, self.t, self.wavefront
-        _require_lanes(plan, t, S)
-        self.view, self.element = view_of(problem), problem.spec.element
-        self.rows, self.columns = self.view.rows, self.view.columns
-        self.shape = shape_of(problem, t)
-        self.live_rows = int(self.shape.live_rows)
-        self.used_threads = t.planes * t.lanes_h * t.lanes_w
-        waves = int(ceil_div(self.used_threads, S))
-        self.column_tiles = ceil_div(self.columns.written_size, t.lanes_w * t.thread_w)
-        self.row_tiles = ceil_div(self.rows.written_size, t.lanes_h * t.thread_h)
-        self.grid = ceil_div(self.view.planes, t.planes) * self.row_tiles * self.column_tiles
-        require_launch(plan, self.grid, waves * S)
-        self.offsets = column_offsets(problem, t.thread_w)
-        self.own = int(self.columns.step(t.thread_w))
-        # What every lane loads by itself: with column reuse only the columns that it owns.
-        self.fetched = owned_columns(problem, t.thread_w) if t.column_reuse else self.offsets
-        held = sorted(set(self.offsets) | set(self.fetched))
-        self.register_of = {offset: number for number, offset in enumerate(held)}
-        self.thread = lane_ids(waves, S)
-        self.lane, self.strip, self.plane_in_block = split(self.thread, t.lanes_w, t.lanes_h)
-
-    def allocate(self, blocks: Blocks) -> None:
-        """Registers: the taps, the live rows and one row that is walked over."""
-        self.blocks = blocks
-        self.taps = blocks.registers("the filter", self.problem.spec.products,
-                                     packed=self.element if self.element.exact else ACCUMULATOR)
-        self.sums = blocks.registers("the live rows", self.live_rows * self.t.thread_w)
-        self.row = blocks.registers("a row", len(self.register_of),
-                                    packed=self.element if self.element.exact else ACCUMULATOR)
-        self.product = np.empty_like(self.row[0])
-
-    def place(self, block: Ints) -> None:
-        """Planes and first rows and columns of the lanes of the blocks numbered *block*."""
-        t = self.t
-        self.column_tile, self.row_tile, self.plane_tile = split(
-            block, self.column_tiles, self.row_tiles)
-        self.plane = self.plane_tile * t.planes + self.plane_in_block
-        self.out_row = (self.row_tile * t.lanes_h + self.strip) * t.thread_h
-        self.out_column = (self.column_tile * t.lanes_w + self.lane) * t.thread_w
-        self.in_row = self.rows.step(self.out_row) + self.rows.first
-        self.in_column = self.columns.step(self.out_column) + self.columns.first
-        self.base = self.input_plane(self.plane) + self.in_column
-        # Lanes past the last column stay: their neighbours at the left take columns from them.
-        self.live = ((self.thread < self.used_threads) & (self.plane < self.view.planes)
-                     & (self.out_row < self.rows.written_size))
-
-    def input_plane(self, plane: Ints) -> Ints:
-        """First element walked over under a written plane: of a convolution, plane o / multiplier
-        of all images' planes.
-        """
-        in_plane: Ints = plane // self.view.multiplier
-        return in_plane * (self.rows.walked_size * self.columns.walked_size)
-
-    def stage(self) -> None:
-        """Load what is held for the whole walk: for every lane its taps."""
-        for tap in range(self.problem.spec.products):
-            self.load_tap(self.taps[tap], tap)
-
-    def filters_of(self, plane: Ints) -> Ints:
-        """First element of w for a written plane."""
-        return plane % self.problem.spec.out_channels * self.problem.spec.products
-
-    def load_tap(self, out: Floats, tap: int) -> None:
-        """Fill a register with a tap of each live lane's filter; zero for the others."""
-        at = Addresses(self.filters_of(self.plane) + tap, self.live)
-        self.blocks.load(out, self.w, at, "filters", operand=True)
-
-    @abstractmethod
-    def load(self, out: Floats, index: Ints, lanes: Bools) -> None:
-        """Fill a register with the elements *index* of the image; zero where not in *lanes*."""
-
-    def store(self, values: Floats, index: Ints, lanes: Bools) -> None:
-        """Store results: the elements *index* of the output."""
-        self.blocks.store(self.out, Addresses(index, lanes), values)
-
-    def column(self, offset: int, i: int, lanes: Bools) -> Floats:
-        """Fill the register of *offset* with that column of local row *i*, in *lanes*."""
-        out: Floats = self.row[self.register_of[offset]]
-        index = self.base + (self.in_row + i) * self.columns.walked_size + offset
-        there = lanes & inside(self.in_column + offset, self.columns.end)
-        self.load(out, index, there)
-        self.distances(out, there)
-        return out
-
-    def walk(self) -> None:
-        """Every row once, into all the written rows that its taps connect it with."""
-        axis, thread_h = self.rows, self.t.thread_h
-        self.sums.fill(0)
-        for i in range(self.shape.rows):
-            uses = [(f, r) for f in range(axis.kernel) for r in range(thread_h)
-                    if axis.position(r, f) == i]
-            lanes = self.live & inside(self.in_row + i, axis.end)
-            if uses and lanes.any():
-                self.fetch_row(i, lanes)
-                divided = bool((self.live & ~lanes).any())
-                for f, r in uses:
-                    self.accumulate(f, r, lanes, divided)
-            for r in range(axis.complete(i), min(axis.complete(i + 1), thread_h)):
-                self.finish(r)
-
-    def fetch_row(self, i: int, lanes: Bools) -> None:
-        """Load the columns of local row *i*; with column reuse the overlap comes by shuffles."""
-        for offset in self.fetched:
-            self.column(offset, i, lanes)
-        if not self.t.column_reuse:
-            return
-        for offset in (offset for offset in self.offsets if offset >= self.own):
-            neighbour, residue = divmod(offset, self.own)
-            past = self.lane + neighbour >= self.t.lanes_w
-            loaded = self.column(offset, i, lanes & past)
-            if neighbour < self.t.lanes_w:
-                passed = self.blocks.shfl_down(self.row[self.register_of[residue]], neighbour,
-                                               self.t.lanes_w, lanes)
-                np.copyto(loaded, passed, where=~past)
-
-    def accumulate(self, f: int, r: int, lanes: Bools, divided: bool) -> None:
-        """Filter row *f* times the row at hand, added to local written row *r*.
-
-        *divided*: some live lane has no such row, and its sum must stay as it is.
-        """
-        axis, first_tap = self.columns, f * self.columns.kernel
-        for c in range(self.t.thread_w):
-            sums = self.sums[r % self.live_rows * self.t.thread_w + c]
-            for g in range(axis.kernel):
-                offset = axis.position(c, g)
-                if offset is not None:
-                    self.blocks.fma(sums, self.row[self.register_of[offset]],
-                                    self.taps[first_tap + g], self.product, lanes, divided)
-
-    def finish(self, r: int) -> None:
-        """Store local written row *r*, which is complete, and clear its registers for another."""
-        height, width = self.rows.written_size, self.columns.written_size
-        row, channels = self.out_row + r, self.problem.spec.out_channels
-        for c in range(self.t.thread_w):
-            sums, column = self.sums[r % self.live_rows * self.t.thread_w + c], self.out_column + c
-            mask = self.live & (row < height) & (column < width)
-            index = (self.plane * height + row) * width + column
-            made = self.epilogue(self.blocks, sums, self.plane % channels, Addresses(index, mask))
-            self.store(made, index, mask)
-            sums.fill(0)
-
-
-class _ThroughRegisters(_RowReuse):
-    """Rows and taps straight from global memory to registers."""
-
-    def fetch_row(self, i: int, lanes: Bools) -> None:
-        self.loaded = np.zeros_like(lanes)
-        super().fetch_row(i, lanes)
-        if self.blocks.trace is not None:
-            strips = self.loaded.reshape(self.blocks.count, -1)[:, :self.used_threads]
-            rows = strips.reshape(-1, self.t.lanes_w).any(axis=-1)
-            self.blocks.trace.rows_loaded += int(np.count_nonzero(rows))
-
-    def load(self, out: Floats, index: Ints, lanes: Bools) -> None:
-        self.blocks.load(out, self.x, Addresses(index, lanes), "inputs", operand=True)
-        self.loaded |= lanes
-
-
-class _ThroughLds(_RowReuse):
-    """The block's rows come through LDS as vectors.
-
-    With "both" its results leave through it, too. From the first row of its first plane to the last
-    of its last one they lie in one piece, as a block takes whole rows, and whole planes if several.
-    """
-
-    def allocate(self, blocks: Blocks) -> None:
-        super().allocate(blocks)
-        self.piece = Piece(blocks, "the block's rows", int(self.shape.span_in))
-        self.results = Piece(blocks, "its results", int(self.shape.span_out))
-        blocks.lds_tile("the count of bytes that have come", ARRIVALS_BYTES // 4)
-
-    def place(self, block: Ints) -> None:
-        super().place(block)
-        axis, t, first_plane = self.rows, self.t, self.plane_tile * self.t.planes
-        last_plane = np.minimum(first_plane + t.planes, self.view.planes) - 1
-        top, width = self.row_tile * t.lanes_h * t.thread_h, self.columns.walked_size
-        row = axis.step(top) + axis.first
-        row_end = np.minimum(row + int(self.shape.tile_h), axis.end)
-        self.piece.place(self.input_plane(first_plane) + np.maximum(row, 0) * width,
-                         self.input_plane(last_plane) + row_end * width)
-        row_end = np.minimum(top + t.lanes_h * t.thread_h, axis.written_size)
-        width = self.columns.written_size
-        self.results.place((first_plane * axis.written_size + top) * width,
-                           (last_plane * axis.written_size + row_end) * width)
-
-    def stage(self) -> None:
-        """Copies of all rows begin; a barrier follows when they have come."""
-        self.piece.copy(self.x, "inputs")
-        super().stage()
-        if self.blocks.trace is not None:
-            self.blocks.trace.rows_loaded += (
-                self.piece.elements // self.columns.walked_size)
-
-    def load(self, out: Floats, index: Ints, lanes: Bools) -> None:
-        self.piece.read(out, index, lanes, operand=True)
-
-    def store(self, values: Floats, index: Ints, lanes: Bools) -> None:
-        store = self.results.write if self.t.staging == "both" else super().store
-        store(values, index, lanes)
-
-    def walk(self) -> None:
-        super().walk()
-        if self.t.staging == "both":
-            self.results.store(self.out)
-
-
-def _require_lanes(plan: Plan, t: RowReuseTiling, wavefront: int) -> None:
-    """LaunchError where lanes cannot pass columns on, or a block's rows lie in several pieces."""
-    view, staged = view_of(plan.problem), t.staging != "registers"
-    rows, columns = view.rows, view.columns
-    for wrong, what in (
-            (t.column_reuse and staged, "column_reuse is for rows that come straight to registers"),
-            (t.column_reuse and (t.lanes_w & (t.lanes_w - 1) or t.lanes_w > wavefront),
-             f"column_reuse needs lanes_w to be a power of two of at most the wavefront "
-             f"{wavefront}; it is {t.lanes_w}"),
-            (staged and t.lanes_w * t.thread_w < columns.written_size, "through LDS a block takes "
-             f"whole rows; it has {t.lanes_w * t.thread_w} of {columns.written_size} columns"),
-            (staged and t.planes > 1 and t.lanes_h * t.thread_h < rows.written_size,
-             "through LDS a block takes several planes whole; it has "
-             f"{t.lanes_h * t.thread_h} of {rows.written_size} rows"),
-            (t.thread_h % rows.unit or t.thread_w % columns.unit,
-             f"a thread's rows and columns must be multiples of {rows.unit} and {columns.unit}; "
-             f"they are {t.thread_h} and {t.thread_w}")):
-        if wrong:
-            raise LaunchError(f"{plan.name}: {what}")

@@ -14,9 +14,10 @@ enum class Staging { registers, lds, both };
 // memory. VectorIn, VectorOut: columns that a lane moves as one, as a row of the image is a
 // multiple of them; the first that a lane's row begins with is its column Phase. LeadH, LeadW: of
 // the input gradient's axes. They depend on the image's sizes, so that a kernel for any sizes has
-// them as arguments.
+// them as arguments. Units: matrix units multiply; a wavefront has sixteen of a plane's lanes then,
+// each of which is two of its own.
 template <int ThreadH, int ThreadW, int LanesH, int LanesW, int Planes, Staging Staging_,
-          bool ColumnReuse, bool Ahead, int SpanIn, int SpanOut, int VectorIn, int Phase,
+          bool ColumnReuse, bool Ahead, bool Units, int Repeat, int SpanIn, int SpanOut, int VectorIn, int Phase,
           int VectorOut, int Wavefront, int LeadH = 0, int LeadW = 0>
 struct RowReuseTiling {
   static constexpr int thread_h = ThreadH, thread_w = ThreadW, lanes_h = LanesH;
@@ -26,8 +27,11 @@ struct RowReuseTiling {
   static constexpr int vector_in = VectorIn, phase = Phase, vector_out = VectorOut;
   static constexpr bool through_lds = Staging_ != Staging::registers;
   static constexpr bool out_through_lds = Staging_ == Staging::both, column_reuse = ColumnReuse;
-  static constexpr bool ahead = Ahead;
-  static constexpr int used_threads = Planes * LanesH * LanesW;
+  static constexpr bool ahead = Ahead, units = Units;
+  static constexpr int repeat = Repeat;  // planes that a wavefront takes one after the other
+  static constexpr int plane_waves = ceil_div(LanesH * LanesW, 16);  // on matrix units
+  static constexpr int used_threads =
+      Units ? Planes / Repeat * plane_waves * Wavefront : Planes * LanesH * LanesW;
   static constexpr int threads = ceil_div(used_threads, Wavefront) * Wavefront;
   static_assert(!ColumnReuse || (Wavefront % LanesW == 0 && !through_lds),
                 "a row of lanes is a segment");
@@ -54,31 +58,22 @@ struct RowReuseBlock : View::template Kernel<T, Results> {
   static __host__ __device__ int multiplier(const Shape &s) { return s.out_channels / s.groups; }
 
   const Shape &s;
-  int thread, lane, plane, first_plane;
-  int out_row, out_column, in_row, in_column, row_end, column_end, span_start, out_start;
-  bool live;
+  int thread, first_plane, top, left;  // the first row and column that the block writes
+  int row_end, column_end, span_start, out_start;
 
-  __device__ explicit RowReuseBlock(const Shape &shape)
-      : s(shape), thread(threadIdx.x), lane(threadIdx.x % t::lanes_w) {
+  __device__ explicit RowReuseBlock(const Shape &shape) : s(shape), thread(threadIdx.x) {
     int block = blockIdx.x;
-    const int column_tile = block % column_tiles(s);
+    left = block % column_tiles(s) * (t::lanes_w * t::thread_w);
     block /= column_tiles(s);
-    const int row_tile = block % row_tiles(s);
+    top = block % row_tiles(s) * (t::lanes_h * t::thread_h);
     first_plane = block / row_tiles(s) * t::planes;
-    plane = first_plane + thread / (t::lanes_w * t::lanes_h);
-    out_row = (row_tile * t::lanes_h + thread / t::lanes_w % t::lanes_h) * t::thread_h;
-    out_column = (column_tile * t::lanes_w + lane) * t::thread_w;
-    in_row = Rows::step(out_row) + Rows::first(s.pad_top);
-    in_column = Columns::step(out_column) + Columns::first(s.pad_left);
     // Rows and columns past the last tap of the last output are not loaded, though they may exist.
     // All taps may meet padding, and these must not be below 0: `inside` takes sizes as unsigned.
     const int last_row = Rows::under(Images::out_height(s)) + Rows::first(s.pad_top);
     const int last_column = Columns::under(Images::out_width(s)) + Columns::first(s.pad_left);
     row_end = greatest(0, least(Images::in_height(s), last_row));
     column_end = greatest(0, least(Images::in_width(s), last_column));
-    // Lanes past the last column stay: their neighbours at the left take columns from them.
-    live = thread < t::used_threads && plane < planes(s) && out_row < Images::out_height(s);
-    const int first = plane_start() + greatest(first_row_in(), 0) * Images::in_width(s);
+    const int first = plane_start() + greatest(first_row(), 0) * Images::in_width(s);
     span_start = first / Move::vector * Move::vector;
     out_start = out_first() / Move::vector * Move::vector;
   }
@@ -88,21 +83,15 @@ struct RowReuseBlock : View::template Kernel<T, Results> {
   __device__ int input_plane(int output_plane) const {
     return output_plane / multiplier(s) * Images::in_height(s) * Images::in_width(s);
   }
-  __device__ int first_row_in() const {
-    const int strip = thread / t::lanes_w % t::lanes_h;
-    return in_row - strip * Rows::step(t::thread_h);
-  }
-  __device__ int first_row_out() const {
-    return out_row - thread / t::lanes_w % t::lanes_h * t::thread_h;
-  }
+  // The row that the block's first written one begins to walk over; below 0 in the padding.
+  __device__ int first_row() const { return Rows::step(top) + Rows::first(s.pad_top); }
   __device__ int plane_start() const { return input_plane(first_plane); }
   __device__ int out_first() const {
-    return (first_plane * Images::out_height(s) + first_row_out()) * Images::out_width(s);
+    return (first_plane * Images::out_height(s) + top) * Images::out_width(s);
   }
   __device__ int out_end() const {
     const int last_plane = least(first_plane + t::planes, planes(s)) - 1;
-    const int last_row =
-        least(first_row_out() + t::lanes_h * t::thread_h, Images::out_height(s));
+    const int last_row = least(top + t::lanes_h * t::thread_h, Images::out_height(s));
     return (last_plane * Images::out_height(s) + last_row) * Images::out_width(s);
   }
   __device__ int elements() const {
@@ -114,7 +103,7 @@ struct RowReuseBlock : View::template Kernel<T, Results> {
   __device__ int span_end() const {
     const int planes_in = (least(first_plane + t::planes, planes(s)) - 1) / multiplier(s) -
                           first_plane / multiplier(s);
-    const int last_row = least(first_row_in() + block_rows, row_end);
+    const int last_row = least(first_row() + block_rows, row_end);
     return (planes_in * Images::in_height(s) + last_row) * Images::in_width(s) + plane_start();
   }
   __device__ int vectors_end() const {

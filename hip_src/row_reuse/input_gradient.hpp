@@ -3,15 +3,15 @@
 // within these filter columns, ascending.
 #pragma once
 
-#include "row_reuse/walk.hpp"
+#include "row_reuse/kernel.hpp"
 
 namespace dscore {
 
 template <class T, class Tiling, class Layer, class Shape, class Epilogue>
 struct RowReuseInputGradient
-    : RowWalk<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
+    : WalkOverRows<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
               RoundedSums<T>> {
-  using Walk = RowWalk<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
+  using Walk = WalkOverRows<T, Tiling, GradientView<Layer, Tiling::lead_h, Tiling::lead_w>, Shape,
                        RoundedSums<T>>;
   using Walk::Walk;
   static_assert(Tiling::thread_h % Layer::stride_h == 0 && Tiling::thread_w % Layer::stride_w == 0,

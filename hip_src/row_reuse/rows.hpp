@@ -17,7 +17,7 @@ struct RowSource : RowReuseBlock<T, Tiling, View, Shape, Results> {
   using Columns = typename Block::Columns;
   using Images = typename Block::Images;
   using Move = typename Block::Move;
-  using Block::s, Block::thread, Block::first_plane, Block::in_row, Block::row_end;
+  using Block::s, Block::thread, Block::first_plane;
   using Block::span_start, Block::row_tiles, Block::column_tiles;
   using Block::span_end, Block::vectors_end, Block::ends_amid_vector;
   // LDS holds the block's rows, its results, and the barrier of their transfer.
@@ -63,12 +63,6 @@ struct RowSource : RowReuseBlock<T, Tiling, View, Shape, Results> {
   static __device__ bool reaches(int first, int lowest, int highest, int offset, int size) {
     return (lowest + offset >= 0 && highest + offset < size) || inside(first + offset, size);
   }
-  __device__ bool row_inside(int i) const {
-    const int last = (ceil_div(Images::out_height(s), t::thread_h) - 1) * t::thread_h;
-    const int first = Rows::first(s.pad_top);
-    return reaches(in_row, first, first + Rows::step(last), i, row_end);
-  }
-
   __device__ RowSource(const Arguments &args, const Shape &shape)
       : Block(shape), x(static_cast<const T *>(View::walked(args))),
         w(static_cast<const T *>(args.w)) {
@@ -78,6 +72,37 @@ struct RowSource : RowReuseBlock<T, Tiling, View, Shape, Results> {
       barrier = reinterpret_cast<TransferBarrier *>(lds + t::span_in + t::span_out);
       Move::prepare(barrier, thread);
     }
+  }
+};
+
+// A lane of a block: its plane, and the first row and column that it writes and walks over.
+template <class T, class Tiling, class View, class Shape, class Results>
+struct RowLane : RowSource<T, Tiling, View, Shape, Results> {
+  using t = Tiling;
+  using Block = RowSource<T, t, View, Shape, Results>;
+  using Rows = typename Block::Rows;
+  using Columns = typename Block::Columns;
+  using Images = typename Block::Images;
+  using Block::s, Block::thread, Block::row_end, Block::reaches;
+
+  int lane, plane, out_row, out_column, in_row, in_column;
+  bool live;
+
+  __device__ RowLane(const typename Block::Arguments &args, const Shape &shape)
+      : Block(args, shape), lane(thread % t::lanes_w) {
+    plane = Block::first_plane + thread / (t::lanes_w * t::lanes_h);
+    out_row = Block::top + thread / t::lanes_w % t::lanes_h * t::thread_h;
+    out_column = Block::left + lane * t::thread_w;
+    in_row = Rows::step(out_row) + Rows::first(s.pad_top);
+    in_column = Columns::step(out_column) + Columns::first(s.pad_left);
+    // Lanes past the last column stay: their neighbours at the left take columns from them.
+    live = thread < t::used_threads && plane < Block::planes(s) && out_row < Images::out_height(s);
+  }
+
+  __device__ bool row_inside(int i) const {
+    const int last = (ceil_div(Images::out_height(s), t::thread_h) - 1) * t::thread_h;
+    const int first = Rows::first(s.pad_top);
+    return reaches(in_row, first, first + Rows::step(last), i, row_end);
   }
 };
 

@@ -32,6 +32,15 @@ struct ForwardAxis {
     const int first = position - tap * Dilation;
     return first >= 0 && first % Stride == 0 ? first / Stride : -1;
   }
+  // How far a position lies from the first tap of a written one, in the direction of its taps; the
+  // tap that connects both, -1 for none.
+  static constexpr __host__ __device__ int apart(int position, int written) {
+    return position - written * Stride;
+  }
+  static constexpr __host__ __device__ int tap(int position, int written) {
+    const int from = apart(position, written);
+    return from >= 0 && from < span && from % Dilation == 0 ? from / Dilation : -1;
+  }
   // Written ones that are complete before a position.
   static constexpr __host__ __device__ int complete(int position) {
     return position < span ? 0 : (position - span) / Stride + 1;
@@ -63,6 +72,13 @@ struct GradientAxis {
   }
   static constexpr __host__ __device__ int written(int position, int tap) {
     return position * Stride + tap * Dilation - Lead;
+  }
+  static constexpr __host__ __device__ int apart(int position, int written) {
+    return written + Lead - position * Stride;
+  }
+  static constexpr __host__ __device__ int tap(int position, int written) {
+    const int from = apart(position, written);
+    return from >= 0 && from < span && from % Dilation == 0 ? from / Dilation : -1;
   }
   // Also of those that no tap reaches, which are complete as zeros.
   static constexpr __host__ __device__ int complete(int position) {

@@ -10,11 +10,11 @@
 namespace dscore {
 
 template <class T, class Tiling, class View, class Shape_, class Results>
-struct RowWalk : RowSource<T, Tiling, View, Shape_, Results> {
+struct RowWalk : RowLane<T, Tiling, View, Shape_, Results> {
   using Shape = Shape_;
   using t = Tiling;
   using Arguments = typename Results::Arguments;
-  using Block = RowSource<T, t, View, Shape, Results>;
+  using Block = RowLane<T, t, View, Shape, Results>;
   using L = typename Block::L;
   using Rows = typename Block::Rows;
   using Columns = typename Block::Columns;

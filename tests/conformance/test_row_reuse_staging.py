@@ -70,8 +70,8 @@ AHEAD_PLANES = planned("n2c3h7w5_o6k3p1g3", (4, 2), 0, 4, "lds", ahead=True)
 WAIT, BARRIER = "    wait_copies<Ahead>();\n", "    __syncthreads();\n"
 LEAVE = "    if ((first | end) % vector != 0 && thread < vector) {\n"
 START = "span_start = first / Move::vector * Move::vector;"
-ROW_END = "const int last_row = least(first_row_in() + block_rows, row_end);"
-COPIED = "const int last_row = first_row_in() + block_rows;"
+ROW_END = "const int last_row = least(first_row() + block_rows, row_end);"
+COPIED = "const int last_row = first_row() + block_rows;"
 KERNEL, BLOCK, SPANS = "row_reuse/walk.hpp", "row_reuse/block.hpp", "support/bulk_copy.hpp"
 ROWS = "row_reuse/rows.hpp"
 # The plan, the file, the source as it is, with its fault, and what is said of it.

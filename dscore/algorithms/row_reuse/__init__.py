@@ -23,9 +23,18 @@ from dscore.algorithms.base import (
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.algorithms.early_start import AHEAD_LIMIT
 from dscore.algorithms.registers import roomy
-from dscore.algorithms.row_reuse import cost
+from dscore.algorithms.row_reuse import cost, patches
 from dscore.algorithms.row_reuse.space import columns_of
-from dscore.algorithms.row_reuse.tiling import RowReuseTiling, blocks, row_vectors, shape_of, staged
+from dscore.algorithms.row_reuse.tiling import (
+    UNIT_LANES,
+    RowReuseTiling,
+    blocks,
+    on_units,
+    row_vectors,
+    shape_of,
+    staged,
+    waves_of,
+)
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.algorithms.row_reuse.words import words_of
 from dscore.core.device import Device
@@ -47,6 +56,8 @@ _HIPCC_EARLY, _NVCC_EARLY = 4, 28
 _MARGIN, _ROOMY_MARGIN, _TAPS_OF_MARGIN = 4, 20, 10
 # The same of int8, beside sums and words: what compilers take, and what some take more.
 _HIPCC_WORDS, _NVCC_WORDS = (10, 8), (20, 58)
+# Beside sums, fragments and the matrices of taps, and what some take more.
+_NVCC_UNITS, _UNITS_MARGIN = 40, 24
 # A thread's rows are unrolled: hipcc leaves a loop of 35 rolled, and its rows in scratch memory
 # (docs/registers.md); 2,048 FMAs are 16 KiB of code, half an instruction cache of the GCN.
 MOST_UNROLLED_ROWS = 32
@@ -104,6 +115,7 @@ class RowReuse(Algorithm):
               lambda c: (_no_floats(c), 0), lambda c: "of floats, from registers only"),
         Limit("E-BOTH", "results through LDS", "", "", lambda c: (_wider(c), 0),
               lambda c: "of the type of elements"),
+        *patches.LIMITS,
         AHEAD_LIMIT,
         Limit("E-SPAN", "columns left", "", "", lambda c: (_columns_left(c), 0),
               lambda c: "through LDS a block takes whole rows"),
@@ -138,29 +150,31 @@ class RowReuse(Algorithm):
         shape, element, view = shape_of(problem, t), problem.spec.element.bytes, view_of(problem)
         rows, columns, taps = view.rows, view.columns, problem.spec.products
         written = view.planes * rows.written_size * columns.written_size
-        waves = ceil_div(t.planes * t.lanes_h * t.lanes_w, wavefront)
-        grid = blocks(problem, t)
+        waves, grid = waves_of(t, wavefront), blocks(problem, t)
+        # Lanes that share what a lane would have without matrix units.
+        share = np.where(on_units(t), wavefront // UNIT_LANES, 1)
         return Footprint(
             threads=waves * wavefront, waves=waves,
             lds_bytes=element * (shape.span_in + shape.span_out)
             + np.where(staged(t), ARRIVALS_BYTES, 0),
-            registers=shape.live_rows * t.thread_w + _held(problem, t) + COMPILER_REGISTERS,
+            registers=_held(problem, t) + COMPILER_REGISTERS,
             blocks=grid,
-            utilisation=written / (grid * waves * wavefront * t.thread_h * t.thread_w),
+            utilisation=written * share / (grid * waves * wavefront * t.thread_h * t.thread_w),
             fmas=rows.products(t.thread_h) * (
                 words_of(problem, t).dots if problem.spec.element.exact
-                else columns.products(t.thread_w)),
-            operand_loads=shape.rows * shape.columns + taps)
+                else columns.products(t.thread_w)) // share,
+            operand_loads=(shape.rows * shape.columns + taps) / share)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape, taps = shape_of(problem, t), problem.spec.products
         if problem.spec.element.exact:
             rest, _ = _NVCC_WORDS if device.vendor == "nvidia" else _HIPCC_WORDS
-            return shape.live_rows * t.thread_w + _held(problem, t) + rest
+            return _held(problem, t) + rest
         direct, through_lds = (factor * taps + constant for factor, constant in (
             _NVCC if device.vendor == "nvidia" else _HIPCC))
-        return (shape.live_rows * t.thread_w + shape.columns
-                + np.where(staged(t), through_lds, direct))
+        lanes = shape.live_rows * t.thread_w + shape.columns + np.where(staged(t), through_lds,
+                                                                        direct)
+        return np.where(on_units(t), _held(problem, t) + _NVCC_UNITS, lanes)
 
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape, axis = shape_of(problem, t), view_of(problem).rows
@@ -174,15 +188,16 @@ class RowReuse(Algorithm):
         taps = problem.spec.products
         margin = (_ROOMY_MARGIN + 3 * taps if roomy(device)
                   else _MARGIN + taps // _TAPS_OF_MARGIN)
-        return np.maximum(self.registers(problem, t, device) + margin,
-                          shape.live_rows * t.thread_w + taps + early + rest)
+        registers = self.registers(problem, t, device)
+        lanes = np.maximum(registers + margin, shape.live_rows * t.thread_w + taps + early + rest)
+        return np.where(on_units(t), registers + _UNITS_MARGIN, lanes)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
-        view = view_of(problem)
+        view, lanes = view_of(problem), t.lanes_h * t.lanes_w
+        left = lanes % UNIT_LANES if on_units(t) else t.planes * lanes % wavefront
         return bool(view.rows.written_size % (t.lanes_h * t.thread_h)
                     or view.columns.written_size % (t.lanes_w * t.thread_w)
-                    or view.planes % t.planes
-                    or t.planes * t.lanes_h * t.lanes_w % wavefront)
+                    or view.planes % t.planes or left)
 
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case, grids)
@@ -194,6 +209,7 @@ class RowReuse(Algorithm):
         t: Any = plan.tiling
         return (t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.planes,
                 f"dscore::Staging::{t.staging}", int(t.column_reuse), int(t.ahead),
+                int(on_units(t)), t.repeat,
                 *_spans(plan), *_vectors(plan), plan.device.wavefront, *_leads(plan))
 
     def image_arguments(self, plan: Plan) -> str:
@@ -204,7 +220,8 @@ class RowReuse(Algorithm):
         t: Any = plan.tiling
         rows, columns = t.lanes_h * t.thread_h, t.lanes_w * t.thread_w
         lane = row % rows // t.thread_h * t.lanes_w + column % columns // t.thread_w
-        return checker(row, rows, column, columns), lane // plan.device.wavefront
+        lanes = UNIT_LANES if on_units(t) else plan.device.wavefront
+        return checker(row, rows, column, columns), lane // lanes
 
     def caption(self, plan: Plan) -> list[str]:
         problem, t = plan.problem, plan.tiling
@@ -213,17 +230,22 @@ class RowReuse(Algorithm):
         planes = ceil_div(view.planes, t.planes)
         rows = ceil_div(view.rows.written_size, high)
         columns = ceil_div(view.columns.written_size, wide)
-        return [f"a lane: {t.thread_h} rows x {t.thread_w} columns",
+        lane = f"a {UNIT_LANES}th of a wavefront" if on_units(t) else "a lane"
+        return [f"{lane}: {t.thread_h} rows x {t.thread_w} columns",
                 f"a block: {high} rows x {wide} columns x {t.planes} planes",
                 f"the grid: {planes} (planes) x {rows} (rows) x {columns} (columns) blocks"]
 
 
 def _held(problem: ConvProblem, t: Any) -> Count:
-    """Registers of a row and the taps; of int8 words, and which of their bytes lie in the image."""
+    """Registers of sums, a row and the taps; of int8 words, and which of their bytes lie in the
+    image; on matrix units fragments, and two words of a matrix of taps for each pair of rows."""
+    shape = shape_of(problem, t)
+    live = shape.live_rows * t.thread_w
     if problem.spec.element.exact:
         of_row = words_of(problem, t)
-        return of_row.read + 2 * of_row.words + of_row.taps
-    return shape_of(problem, t).columns + problem.spec.products
+        return live + of_row.read + 2 * of_row.words + of_row.taps
+    lanes = live + shape.columns + problem.spec.products
+    return np.where(on_units(t), patches.held(problem, t), lanes)
 
 
 def _spans(plan: Plan) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.row_reuse import RowReuse
+from dscore.algorithms.row_reuse.patches import PATCH, PATCH_WIDTHS, WINDOW
 from dscore.algorithms.row_reuse.tiling import STAGINGS, RowReuseTiling
 from dscore.algorithms.templates import (
     Template,
@@ -72,6 +73,27 @@ def unit_of(layer: Any) -> Pair:
     return unit
 
 
+def _has_units(device: Device, spec_options: Any) -> bool:
+    """Whether matrix units of a device multiply elements of these options of a layer."""
+    of_layer = dict(spec_options)
+    element = of_layer["dtype"]
+    return (device.vendor == "nvidia" and element in device.matrix_types
+            and not ELEMENTS[element].exact and not of_layer.get("out_dtype"))
+
+
+def _patch_widths(layer: Any) -> list[int]:
+    """Columns of patches over whole pairs of rows, whose window holds what lies under them."""
+    kernel, stride, dilation, spec_options = layer
+    forward = dict(spec_options)["operation"] == "conv"
+    span = (kernel[1] - 1) * dilation[1] + 1
+    if forward:
+        return [w for w in PATCH_WIDTHS if (w - 1) * stride[1] + span <= WINDOW]
+    lead = max(0, span - stride[1]) + stride[1] - 1
+    return [w for w in PATCH_WIDTHS
+            if (w - 1 + lead) // stride[1] + 1 <= WINDOW and w % stride[1] == 0
+            and PATCH // w % (2 * stride[0]) == 0]
+
+
 def _through_lds(draw: Any, device: Device, layer: Any, unit: Pair, staging: Any,
                  ahead: bool) -> Template:
     """Blocks of several whole planes, or of some rows of one, which begin anywhere in a vector."""
@@ -86,10 +108,17 @@ def _through_lds(draw: Any, device: Device, layer: Any, unit: Pair, staging: Any
                      for n in (0, 1))
     assume(rows > 0 and columns > 0)
     thread_h, thread_w = (n * factor for n, factor in zip(unit, draw(pairs(5)), strict=True))
+    widths = _patch_widths(layer) if _has_units(device, spec_options) else []
+    repeat, arithmetic = 1, "plain"
+    if widths and draw(st.booleans()):
+        thread_w, repeat, arithmetic = draw(st.sampled_from(widths)), draw(st.integers(1, 3)), (
+            "matrix16")
+        thread_h = PATCH // thread_w * draw(st.integers(1, 2))
     whole, lanes_w = draw(st.booleans()), ceil_div(columns, thread_w) + draw(st.integers(0, 1))
+    planes = repeat * draw(st.integers(1, 6 // repeat)) if whole else 1
     lanes_h = ceil_div(rows, thread_h) if whole else draw(st.integers(1, 3))
-    tiling = RowReuseTiling(thread_h, thread_w, lanes_h, lanes_w,
-                            draw(st.integers(1, 6)) if whole else 1, staging, ahead=ahead)
+    tiling = RowReuseTiling(thread_h, thread_w, lanes_h, lanes_w, planes, staging, ahead=ahead,
+                            arithmetic=arithmetic, repeat=repeat if whole else 1)
     return StagedTemplate(device, tiling, kernel, stride, dilation, spec_options, image, margin,
                           draw(st.integers(1, 3)) if forward else 1)
 

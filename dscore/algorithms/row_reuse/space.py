@@ -17,7 +17,14 @@ from dscore.algorithms.columns import (
     select_or_all,
 )
 from dscore.algorithms.early_start import with_ahead
-from dscore.algorithms.row_reuse.tiling import STAGINGS, blocks
+from dscore.algorithms.row_reuse.patches import (
+    PATCH,
+    PATCH_WIDTHS,
+    WINDOW,
+    has_units,
+    rows_beside_pairs,
+)
+from dscore.algorithms.row_reuse.tiling import ARITHMETICS, STAGINGS, blocks, waves_of
 from dscore.algorithms.row_reuse.view import Axis, View, view_of
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
@@ -34,6 +41,9 @@ _LEAST_LANES = 0.75
 _LEAST_RUN = 32
 # Wavefronts of a block that several whole planes are to fill.
 _STAGED_WAVES = (1, 2, 3, 4, 6, 8, 12)
+# Patches of a lane on matrix units, and planes of their blocks.
+_PATCHES = (1, 2, 3, 4, 7, 14)
+_UNIT_PLANES, _REPEATS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32), (1, 2, 4)
 
 
 def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
@@ -41,18 +51,23 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     view = view_of(problem)
     exact = problem.spec.element.exact
     columns = concatenate(_from_registers(view, device, exact), _through_lds(view, device))
+    columns.units, columns.repeat = 0 * columns.planes, 0 * columns.planes + 1
+    if has_units(problem, device):
+        columns = concatenate(columns, _on_units(problem))
     columns = with_ahead(columns, blocks(problem, columns), device, columns.staging != 0)
-    threads = columns.planes * columns.lanes_h * columns.lanes_w
+    columns.arithmetic = np.asarray(ARITHMETICS)[columns.units]
+    lanes = waves_of(columns, device.wavefront) * device.wavefront
+    threads = np.where(columns.units, lanes, columns.planes * columns.lanes_h * columns.lanes_w)
     keep = columns.lanes_h * columns.thread_h < 2 * view.rows.written_size + view.rows.unit - 1
     keep &= columns.planes < 2 * view.planes
     keep &= threads <= device.threads_per_block
-    lanes = ceil_div(threads, device.wavefront) * device.wavefront
     usual = (threads >= _LEAST_LANES * lanes) & (threads <= _MOST_THREADS)
     columns = select_or_all(columns, usual, keep)
     if problem.spec.out_element != problem.spec.element:
         columns = select(columns, columns.staging != STAGINGS.index("both"))
     columns.staging = np.asarray(STAGINGS)[columns.staging]
     columns.column_reuse = columns.column_reuse == 1
+    del columns.units
     return columns
 
 
@@ -96,6 +111,25 @@ def _through_lds(view: View, device: Device) -> SimpleNamespace:
     alone = (c.waves == 0) & (c.even == 0) & (whole | (lanes_h * c.thread_h < height))
     several = whole & (planes > 1) & ((c.even == 0) | (full % 4 != 0))
     return distinct(select(columns, (alone | several) & (c.thread_h * c.thread_w <= _MOST_OUTPUTS)))
+
+
+def _on_units(problem: ConvProblem) -> SimpleNamespace:
+    """Blocks of whole rows whose patches matrix units make."""
+    view = view_of(problem)
+    height, width = view.rows.written_size, view.columns.written_size
+    c = grid(patches=_PATCHES, thread_w=PATCH_WIDTHS, strips=[0, 1, 2, 4, 8], planes=_UNIT_PLANES,
+             staging=[1, 2], repeat=_REPEATS)
+    thread_h = c.patches * (PATCH // c.thread_w)
+    lanes_h = np.where(c.strips == 0, ceil_div(height, thread_h), c.strips)
+    columns = SimpleNamespace(
+        thread_h=thread_h, thread_w=c.thread_w, lanes_h=lanes_h,
+        lanes_w=ceil_div(width, c.thread_w), planes=c.planes, staging=c.staging,
+        repeat=c.repeat, column_reuse=0 * thread_h, units=0 * thread_h + 1)
+    keep = (c.strips == 0) | ((c.planes == 1) & (lanes_h * thread_h < height))
+    keep &= (thread_h < 2 * height + PATCH) & (c.planes % c.repeat == 0)
+    keep &= view.columns.under(c.thread_w) <= WINDOW
+    keep &= rows_beside_pairs(problem, c.thread_w) == 0
+    return distinct(select(columns, keep))
 
 
 def _staged_widths(axis: Axis) -> list[int]:

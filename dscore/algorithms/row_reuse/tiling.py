@@ -10,12 +10,15 @@ import numpy as np
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES, VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, once_for_each, remembered
 from dscore.algorithms.row_reuse.view import view_of
-from dscore.core.numerics import Element
+from dscore.core.numerics import Arithmetic, Element
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling, choice
 
 Staging = Literal["registers", "lds", "both"]
 STAGINGS: tuple[str, ...] = get_args(Staging)
+ARITHMETICS = ("plain", "matrix16")
+# Lanes of a plane that a wavefront takes on matrix units.
+UNIT_LANES = 16
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class RowReuseTiling(Tiling):
     With `ahead` (devices with an early start) a kernel overlaps with its neighbours: a block that
     starts while the previous kernel still runs fetches its rows (where they go through LDS) and
     filters to the L2 cache, and the next kernel's blocks may start once all of this one's may read.
+    With the `arithmetic` "matrix16" (NVIDIA's matrix units, elements of 16 bits) patches of eight
+    results, `thread_w` columns by 8 / `thread_w` rows, are made by a product of the pixels under
+    them with a Toeplitz matrix of the taps. What is a thread's else is then a patch's column of
+    patches, and a wavefront takes 16 of these, of one plane, and of `repeat` planes one after the
+    other. Rows come through LDS.
     """
 
     thread_h: int
@@ -44,6 +52,8 @@ class RowReuseTiling(Tiling):
     staging: Staging = choice(*STAGINGS, default="registers")
     column_reuse: bool = False
     ahead: bool = False
+    arithmetic: str = choice(*ARITHMETICS, default="plain")
+    repeat: int = 1
 
     algorithm: ClassVar[str] = "row_reuse"
 
@@ -58,7 +68,12 @@ class RowReuseTiling(Tiling):
         """
         return (f"row_reuse_t{self.thread_h}x{self.thread_w}_l{self.lanes_h}x{self.lanes_w}"
                 f"_p{self.planes}_{'reg' if self.staging == 'registers' else self.staging}"
-                f"{'_shfl' if self.column_reuse else ''}{'_ahead' if self.ahead else ''}")
+                f"{'_shfl' if self.column_reuse else ''}{'_ahead' if self.ahead else ''}"
+                f"{'' if self.arithmetic == 'plain' else '_' + self.arithmetic}"
+                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}")
+
+    def computes(self, arithmetic: Arithmetic | None) -> bool:
+        return arithmetic in (None, self.arithmetic)
 
 
 @dataclass(frozen=True)
@@ -78,6 +93,19 @@ class RowReuseShape:
 def staged(t: Any) -> Any:
     """Whether rows come through LDS."""
     return np.asarray(t.staging) != "registers"
+
+
+@remembered
+def on_units(t: Any) -> Any:
+    """Whether matrix units multiply."""
+    return np.asarray(t.arithmetic) == "matrix16"
+
+
+def waves_of(t: Any, wavefront: int) -> Count:
+    """Wavefronts of a block."""
+    lanes = t.lanes_h * t.lanes_w
+    return np.where(on_units(t), t.planes // t.repeat * ceil_div(lanes, UNIT_LANES),
+                    ceil_div(t.planes * lanes, wavefront))
 
 
 def column_offsets(problem: ConvProblem, thread_w: int) -> tuple[int, ...]:
