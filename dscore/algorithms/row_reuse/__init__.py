@@ -57,7 +57,7 @@ _MARGIN, _ROOMY_MARGIN, _TAPS_OF_MARGIN = 4, 20, 10
 # The same of int8, beside sums and words: what compilers take, and what some take more.
 _HIPCC_WORDS, _NVCC_WORDS = (10, 8), (20, 58)
 # Beside sums, fragments and the matrices of taps, and what some take more.
-_NVCC_UNITS, _UNITS_MARGIN = 40, 24
+_NVCC_UNITS, _UNITS_MARGIN = 40, 54
 # A thread's rows are unrolled: hipcc leaves a loop of 35 rolled, and its rows in scratch memory
 # (docs/registers.md); 2,048 FMAs are 16 KiB of code, half an instruction cache of the GCN.
 MOST_UNROLLED_ROWS = 32
