@@ -14,11 +14,11 @@ enum class Staging { registers, lds, both };
 // memory. VectorIn, VectorOut: columns that a lane moves as one, as a row of the image is a
 // multiple of them; the first that a lane's row begins with is its column Phase. LeadH, LeadW: of
 // the input gradient's axes. They depend on the image's sizes, so that a kernel for any sizes has
-// them as arguments. Units: matrix units multiply; a wavefront has sixteen of a plane's lanes then,
-// each of which is two of its own.
+// them as arguments. Units: matrix units multiply, and what is a lane's place else is a sixteenth
+// of a wavefront's (row_reuse/toeplitz_walk.hpp).
 template <int ThreadH, int ThreadW, int LanesH, int LanesW, int Planes, Staging Staging_,
-          bool ColumnReuse, bool Ahead, bool Units, int Repeat, int SpanIn, int SpanOut, int VectorIn, int Phase,
-          int VectorOut, int Wavefront, int LeadH = 0, int LeadW = 0>
+          bool ColumnReuse, bool Ahead, bool Units, int Repeat, int SpanIn, int SpanOut,
+          int VectorIn, int Phase, int VectorOut, int Wavefront, int LeadH = 0, int LeadW = 0>
 struct RowReuseTiling {
   static constexpr int thread_h = ThreadH, thread_w = ThreadW, lanes_h = LanesH;
   static constexpr int lead_h = LeadH, lead_w = LeadW;

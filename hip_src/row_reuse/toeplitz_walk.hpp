@@ -1,9 +1,9 @@
 // The walk of row reuse by matrix units: results of eight places of a patch, from the pixels under
 // it, are a product with a Toeplitz matrix of the taps.
 //
-// A wavefront takes sixteen places of a plane, each of some rows of patches. It reads two rows of the
-// eight columns under a patch as the sixteen summed elements of a product, and adds it into all the
-// patches that these rows lie under. So rows come once, and no lane multiplies by a tap.
+// A wavefront takes sixteen places of a plane, each of some rows of patches. It reads two rows of
+// the eight columns under a patch as the sixteen summed elements of a product, and adds it into all
+// the patches that these rows lie under. So rows come once, and no lane multiplies by a tap.
 #pragma once
 
 #include "row_reuse/rows.hpp"
@@ -31,7 +31,8 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
   // Rows that a place walks over; pairs of them under a patch, and from a patch to the next.
   static constexpr int rows = Rows::under(t::thread_h);
   static constexpr int pairs = ceil_div(Rows::under(patch_h), 2), step = Rows::step(patch_h) / 2;
-  static constexpr int patches = t::thread_h / patch_h, live = least(patches, ceil_div(pairs, step));
+  static constexpr int patches = t::thread_h / patch_h;
+  static constexpr int live = least(patches, ceil_div(pairs, step));
   // Where all rows of the image begin with a word, two columns come as one: from the even column on
   // that is the patch's first or the one before.
   static constexpr int before = t::vector_in % 2 == 0 ? t::phase % 2 : 0;
@@ -40,10 +41,11 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
   static constexpr int halves = t::lanes_h * t::lanes_w > 8 ? 2 : 1;  // of sixteen places
   static constexpr int vector = least(2, t::vector_out);  // of a lane's two results of a patch
   static constexpr int apart = t::planes / t::repeat;  // planes from a wavefront's to its next
-  static_assert(sizeof(T) == 2 && wavefront == 32 && t::through_lds && (patch_w == 2 || patch_w == 4) &&
-                    t::thread_h % patch_h == 0 && step > 0 && Rows::step(patch_h) % 2 == 0 &&
-                    Columns::under(patch_w) <= window && t::planes % t::repeat == 0,
-                "patches");
+  static_assert(sizeof(T) == 2 && wavefront == 32 && t::through_lds, "fragments through LDS");
+  static_assert((patch_w == 2 || patch_w == 4) && t::thread_h % patch_h == 0 && step > 0 &&
+                    Rows::step(patch_h) % 2 == 0 && Columns::under(patch_w) <= window &&
+                    t::planes % t::repeat == 0,
+                "whole patches over pairs of rows");
 
   T *out;
   int lane, plane;
@@ -73,7 +75,8 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
     DSCORE_UNROLL
     for (int half = 0; half < halves; half++) {
       const int place = wave % t::plane_waves * 16 + half * 8 + lane / 4;
-      const bool there = t::lanes_h * t::lanes_w % (8 * halves) == 0 || place < t::lanes_h * t::lanes_w;
+      constexpr int all = t::lanes_h * t::lanes_w;
+      const bool there = all % (8 * halves) == 0 || place < all;
       const int out_row = Block::top + place / t::lanes_w * t::thread_h;
       const int out_column = Block::left + place % t::lanes_w * patch_w;
       in_row[half] = Rows::step(out_row) + Rows::first(s.pad_top);

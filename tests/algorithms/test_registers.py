@@ -94,8 +94,8 @@ def test_residency_by_a_report_is_that_of_the_compiler():
 
 def test_a_report_replaces_the_prediction():
     problem, device = parse_problem("n1c144h56w56_o144k5s2p2g144"), catalog.device("z100sm")
-    tiling = make_plan(problem, device, tiling_of("row_reuse",
-                                                  "2,4,2,8,16,registers,False,False")).tiling
+    values = "2,4,2,8,16,registers,False,False,plain,1"
+    tiling = make_plan(problem, device, tiling_of("row_reuse", values)).tiling
     blocks = [int(residency(case_of(problem, device, tiling, reported=registers), "hardware"))
               for registers in (24, 25, 85, 86, 128, 129)]
     assert blocks == [10, 9, 2, 2, 2, 1]

@@ -189,7 +189,8 @@ def test_run_takes_a_tiling_with_names_and_switches(json_of: Callable[..., Any])
     layer, = json_of("run", SMALL, "--tiling", fields, "--batch", 2)["layers"]
     assert layer["tiling"] == {"algorithm": "row_reuse", "thread_h": 2, "thread_w": 1, "lanes_h": 1,
                                "lanes_w": 8, "planes": 2, "staging": "registers",
-                               "column_reuse": True, "ahead": False}
+                               "column_reuse": True, "ahead": False, "arithmetic": "plain",
+                               "repeat": 1}
     assert layer["problem"].startswith("n2")
 
 

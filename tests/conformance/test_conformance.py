@@ -23,7 +23,9 @@ from dscore.backends.reference import (
     implicit_gemm,
     implicit_gemm_lanes,
     ring,
+    row_lanes,
     row_reuse,
+    row_units,
     vectors,
 )
 from dscore.backends.reference.backend import ReferenceBackend
@@ -149,33 +151,39 @@ PLANTED = {
         implicit_gemm_lanes, ImplicitGemmTiling,
         "row * dilation_h * rows_of", "row * rows_of"),
     "wrong edge row": (
-        row_reuse, RowReuseTiling,
+        row_lanes, RowReuseTiling,
         "lanes = self.live & inside(self.in_row + i, axis.end)",
         "lanes = self.live & inside(self.in_row + i, axis.end - 1)"),
     "last output row of a thread dropped": (
-        row_reuse, RowReuseTiling,
+        row_lanes, RowReuseTiling,
         "for f in range(axis.kernel) for r in range(thread_h)\n",
         "for f in range(axis.kernel) for r in range(thread_h - 1)\n"),
     "registers recycled uncleared": (
-        row_reuse, RowReuseTiling,
+        row_lanes, RowReuseTiling,
         "index, mask)\n            sums.fill(0)\n", "index, mask)\n"),
     "overlap from the wrong neighbour": (
-        row_reuse, RowReuseTiling,
+        row_lanes, RowReuseTiling,
         "past = self.lane + neighbour >= self.t.lanes_w",
         "past = self.lane + neighbour > self.t.lanes_w"),
     "multiplier ignored": (
-        row_reuse, RowReuseTiling,
+        row_lanes, RowReuseTiling,
         "in_plane: Ints = plane // self.view.multiplier",
         "in_plane: Ints = plane % self.problem.spec.in_channels"),
     "last row of a block not copied": (
-        row_reuse, RowReuseTiling,
+        row_lanes, RowReuseTiling,
         "row_end = np.minimum(row + int(self.shape.tile_h), axis.end)",
         "row_end = np.minimum(row + int(self.shape.tile_h) - 1, axis.end)"),
     "filters of the next image": (
-        row_reuse, RowReuseTiling,
+        row_lanes, RowReuseTiling,
         "return plane % self.problem.spec.out_channels * self.problem.spec.products",
         "return np.minimum(plane, self.problem.spec.out_channels - 1) * "
         "self.problem.spec.products"),
+    "columns of another word": (
+        row_units, RowReuseTiling,
+        "pixel = self.lane // 4 * 4 + column // 2", "pixel = self.lane // 4 * 4 + column % 4"),
+    "one filter for all planes of a wavefront": (
+        row_units, RowReuseTiling,
+        "((number * self.pairs + q) * _ROWS + row)", "(q * _ROWS + row)"),
     "vectors begin past the first element": (
         vectors, RowReuseTiling,
         "self.start = first // self.vector * self.vector",
@@ -208,7 +216,11 @@ def test_a_planted_bug_is_found_and_shrunk(bug, monkeypatch):
         for name in ("at", "_add"):
             monkeypatch.setattr(ring.RingKernel, name, getattr(copy.RingKernel, name))
     elif room is vectors:
-        monkeypatch.setattr(row_reuse, "Piece", copy.Piece)
+        monkeypatch.setattr(row_lanes, "Piece", copy.Piece)
+    elif room in (row_lanes, row_units):
+        for name in ("ThroughLds", "ThroughRegisters", "UnitsKernel"):
+            if hasattr(copy, name) and (name == "UnitsKernel") == (room is row_units):
+                monkeypatch.setattr(row_reuse, name, getattr(copy, name))
     else:
         monkeypatch.setattr(room, "run", copy.run)
 

@@ -105,7 +105,7 @@ def test_the_sanitizers_find_nothing(tmp_path):
 
 
 def test_fragments_of_32_lanes_are_not_compiled_for_64():
-    with pytest.raises(CompileError, match="patches"):
+    with pytest.raises(CompileError, match="fragments"):
         EmulatedBackend().compile(plan_of(WORDS.problem, WORDS.tiling, wavefront=64))
 
 

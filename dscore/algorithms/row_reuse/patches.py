@@ -108,7 +108,7 @@ LIMITS = (
           lambda c: (1 * on_units(c.tiling),
                      np.where(staged(c.tiling), int(has_units(c.problem, c.device)), 0)),
           lambda c: "of NVIDIA, elements of 16 bits through LDS"),
-    Limit("E-PATCH", "rows and columns beside patches", "", "",
+    Limit("E-PAIRS", "rows and columns beside patches", "", "",
           lambda c: (_on_units(c, _beside(c)), 0),
           lambda c: f"{' or '.join(map(str, PATCH_WIDTHS))} columns, of {PATCH} results, over "
                     "pairs of rows"),
