@@ -1,5 +1,5 @@
-// The walk of row reuse by matrix units: results of eight places of a patch, from the pixels under
-// it, are a product with a Toeplitz matrix of the taps.
+// The walk of row reuse by matrix units: the eight results of a patch are a product of the pixels
+// under it with a Toeplitz matrix of the taps.
 //
 // A wavefront takes sixteen places of a plane, each of some rows of patches. It reads two rows of
 // the eight columns under a patch as the sixteen summed elements of a product, and adds it into all
@@ -26,8 +26,8 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
   using Block::span_start, Block::out_start, Block::out_first, Block::out_end, Block::input_plane;
   using Block::column_end, Block::ends_amid_vector, Block::start_load;
   static constexpr int threads = t::threads, wavefront = t::wavefront, alignment = 16;
-  // Results and columns of a patch; columns that may lie under one.
-  static constexpr int places = 8, patch_w = t::thread_w, patch_h = places / patch_w, window = 8;
+  // Results, columns and rows of a patch; columns that may lie under one.
+  static constexpr int patch = 8, patch_w = t::thread_w, patch_h = patch / patch_w, window = 8;
   // Rows that a place walks over; pairs of them under a patch, and from a patch to the next.
   static constexpr int rows = Rows::under(t::thread_h);
   static constexpr int pairs = ceil_div(Rows::under(patch_h), 2), step = Rows::step(patch_h) / 2;
@@ -40,7 +40,7 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
   static constexpr int lead = words ? before : 0;
   static constexpr int halves = t::lanes_h * t::lanes_w > 8 ? 2 : 1;  // of sixteen places
   static constexpr int vector = least(2, t::vector_out);  // of a lane's two results of a patch
-  static constexpr int apart = t::planes / t::repeat;  // planes from a wavefront's to its next
+  static constexpr int plane_step = t::planes / t::repeat;  // from a wavefront's to its next
   static_assert(sizeof(T) == 2 && wavefront == 32 && t::through_lds, "fragments through LDS");
   static_assert((patch_w == 2 || patch_w == 4) && t::thread_h % patch_h == 0 && step > 0 &&
                     Rows::step(patch_h) % 2 == 0 && Columns::under(patch_w) <= window &&
@@ -55,7 +55,7 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
   int to[halves], height_left[halves];
   bool left[halves], right[halves], last[halves];
   // What a plane is multiplied by: a Toeplitz matrix for each pair of rows under a patch. Lane
-  // 4 g + i holds what connects columns 2 i and 2 i + 1 of either row with place g.
+  // 4 g + i holds what connects columns 2 i and 2 i + 1 of either row with result g.
   struct Filter {
     Word taps[pairs][2];
     float bias;
@@ -64,8 +64,8 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
   float spoiled;  // NaN once a sum was not finite
 
   // The first of the two results of a patch that a lane has, which lie side by side.
-  __device__ int place_row() const { return lane % 4 * 2 / patch_w; }
-  __device__ int place_column() const { return lane % 4 * 2 % patch_w; }
+  __device__ int result_row() const { return lane % 4 * 2 / patch_w; }
+  __device__ int result_column() const { return lane % 4 * 2 % patch_w; }
 
   __device__ ToeplitzWalk(const Arguments &args, const Shape &shape)
       : Block(args, shape), out(static_cast<T *>(args.out)), lane(thread % wavefront), sums{} {
@@ -87,20 +87,20 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
       right[half] = there && inside(in_column[half] + 1, column_end);
       if (words && !left[half]) rows_left[half] = 0;
       at[half] = in_row[half] * Images::in_width(s) + in_column[half];
-      const int row = out_row + place_row(), column = out_column + place_column();
+      const int row = out_row + result_row(), column = out_column + result_column();
       to[half] = row * width + column;
       height_left[half] = there && column < width ? height - row : 0;
       last[half] = vector == 1 && column + 1 == width;
     }
   }
   __device__ bool wanted(int turn) const {
-    return Block::planes(s) % t::planes == 0 || plane + turn * apart < Block::planes(s);
+    return Block::planes(s) % t::planes == 0 || plane + turn * plane_step < Block::planes(s);
   }
 
   __device__ Filter filter_of(int turn, const Arguments &args) const {
     Filter filter;
-    const int channel = wanted(turn) ? (plane + turn * apart) % s.out_channels : 0;
-    const int place = lane / 4, row = place / patch_w, column = place % patch_w;
+    const int channel = wanted(turn) ? (plane + turn * plane_step) % s.out_channels : 0;
+    const int result = lane / 4, row = result / patch_w, column = result % patch_w;
     const int first = lane % 4 * 2 - lead;
     const T *const from = w + channel * L::taps;
     // Where a tap lies is a sum of the lane's own and a constant.
@@ -127,7 +127,7 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
 
   // Of a turn's plane: its first element in LDS.
   __device__ const T *plane_at(int turn) const {
-    return lds + (input_plane(plane + turn * apart) - span_start);
+    return lds + (input_plane(plane + turn * plane_step) - span_start);
   }
   // The lane's two columns of local row i of a place.
   __device__ Word columns(const T *of_plane, int half, int i) const {
@@ -163,7 +163,7 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
 
   // Where the lane's results of a turn's plane begin, of the output.
   __device__ int plane_to(int turn) const {
-    return (plane + turn * apart) * (Images::out_height(s) * Images::out_width(s));
+    return (plane + turn * plane_step) * (Images::out_height(s) * Images::out_width(s));
   }
   // Whether the n-th of the lane's two results of patch p exists.
   __device__ bool has(int half, int p, int n) const {
@@ -197,15 +197,15 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
   // to: a lane that had one makes its results anew, of their own products alone.
   __device__ void mend(int turn, float bias, const Arguments &args) {
     const T *const of_plane = plane_at(turn);
-    const T *const from = w + (plane + turn * apart) % s.out_channels * L::taps;
+    const T *const from = w + (plane + turn * plane_step) % s.out_channels * L::taps;
     DSCORE_UNROLL
     for (int half = 0; half < halves; half++)
       DSCORE_ROLLED
       for (int number = 0; number < patches * 2; number++) {
         const int p = number / 2, n = number % 2;
         if (!has(half, p, n)) continue;
-        const float sum = plain_sum(of_plane, from, half, p * patch_h + place_row(),
-                                    place_column() + n);
+        const float sum = plain_sum(of_plane, from, half, p * patch_h + result_row(),
+                                    result_column() + n);
         store<1>(&sum, result_at(turn, half, p, n), bias, args);
       }
   }
@@ -215,9 +215,10 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
     DSCORE_ROLLED
     for (int tap = 0; tap < L::taps; tap++) {
       const int i = Rows::position(row, tap / L::kernel_w);
-      // From the lane's first column on.
-      const int c = Columns::position(column, tap % L::kernel_w) + lead - lane % 4 * 2;
-      if (inside(in_row[half] + i, row_end) && inside(in_column[half] + c, column_end))
+      const int under = Columns::position(column, tap % L::kernel_w);
+      const int c = under + lead - lane % 4 * 2;  // from the lane's first column on
+      if (i >= 0 && under >= 0 && inside(in_row[half] + i, row_end) &&
+          inside(in_column[half] + c, column_end))
         sum += static_cast<float>(of_plane[at[half] + i * Images::in_width(s) + c]) *
                static_cast<float>(from[tap]);
     }

@@ -15,6 +15,7 @@ from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.backends.emulated import EmulatedBackend
+from dscore.backends.reference.backend import ReferenceBackend
 from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.errors import CompileError
@@ -73,8 +74,8 @@ FAULTS = {
     "windows that begin a column late": (
         BEFORE, WALK, "first = lane % 4 * 2 - lead;", "first = lane % 4 * 2;", "WRONG"),
     "the filter of another turn": (
-        WORDS, WALK, "(plane + turn * apart) % s.out_channels : 0;", "plane % s.out_channels : 0;",
-        "WRONG"),
+        WORDS, WALK, "(plane + turn * plane_step) % s.out_channels : 0;",
+        "plane % s.out_channels : 0;", "WRONG"),
     "columns of a word exchanged": (
         APART, WALK, "return high << 16 | low;", "return low << 16 | high;", "WRONG"),
     "a patch that is stored before its last rows": (
@@ -107,6 +108,20 @@ def test_the_sanitizers_find_nothing(tmp_path):
 def test_fragments_of_32_lanes_are_not_compiled_for_64():
     with pytest.raises(CompileError, match="fragments"):
         EmulatedBackend().compile(plan_of(WORDS.problem, WORDS.tiling, wavefront=64))
+
+
+def test_what_is_not_finite_is_made_anew_of_strides_alone():
+    """Between the rows and columns that a strided gradient connects there are none."""
+    plan = planned("input_gradient_n1c4h12w11_o4k3s2p1g4_bfloat16", (4, 2), 0, 3)
+    gradient, w = bound.sample(plan.problem, 0)[:2]
+    gradient[0, 2, 3, 2] = np.inf
+    outs = [np.zeros(plan.problem.x_shape, gradient.dtype) for _ in range(2)]
+    for backend, out in zip((EmulatedBackend(), ReferenceBackend()), outs, strict=True):
+        backend.compile(plan)(gradient, w, out)
+    spoiled = ~np.isfinite(outs[0].astype(np.float32))
+    np.testing.assert_array_equal(outs[0], outs[1])
+    assert {tuple(at) for at in np.argwhere(spoiled)} == {
+        (0, 2, row, column) for row in (5, 6, 7) for column in (3, 4, 5)}
 
 
 @pytest.mark.parametrize("plan", [WORDS, APART], ids=["words", "columns"])

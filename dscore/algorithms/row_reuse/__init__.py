@@ -130,7 +130,8 @@ class RowReuse(Algorithm):
               lambda c: (shape_of(c.problem, c.tiling).reach, MOST_UNROLLED_COLUMNS),
               legality=False, hardware=True),
         Limit("E-CODE", "unrolled FMAs", "", "",
-              lambda c: (c.footprint.fmas, MOST_UNROLLED_FMAS), legality=False, hardware=True),
+              lambda c: (np.where(on_units(c.tiling), 0, c.footprint.fmas), MOST_UNROLLED_FMAS),
+              legality=False, hardware=True),
     )
     spaces = (SpaceGenerator(True, columns_of),)
     of_paper = True
@@ -159,11 +160,12 @@ class RowReuse(Algorithm):
             + np.where(staged(t), ARRIVALS_BYTES, 0),
             registers=_held(problem, t) + COMPILER_REGISTERS,
             blocks=grid,
-            utilisation=written * share / (grid * waves * wavefront * t.thread_h * t.thread_w),
-            fmas=rows.products(t.thread_h) * (
+            utilisation=written * share
+            / (grid * waves * wavefront * t.repeat * t.thread_h * t.thread_w),
+            fmas=t.repeat * rows.products(t.thread_h) * (
                 words_of(problem, t).dots if problem.spec.element.exact
                 else columns.products(t.thread_w)) // share,
-            operand_loads=(shape.rows * shape.columns + taps) / share)
+            operand_loads=t.repeat * (shape.rows * shape.columns + taps) / share)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape, taps = shape_of(problem, t), problem.spec.products
