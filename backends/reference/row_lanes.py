@@ -236,8 +236,12 @@ class ThroughLds(RowLanes):
 
     def stage(self) -> None:
         """Copies of all rows begin; a barrier follows when they have come."""
-        self.piece.copy(self.x, "inputs")
+        self.copy_rows()
         super().stage()
+
+    def copy_rows(self) -> None:
+        """Copies of all rows begin."""
+        self.piece.copy(self.x, "inputs")
         if self.blocks.trace is not None:
             self.blocks.trace.rows_loaded += (
                 self.piece.elements // self.columns.walked_size)

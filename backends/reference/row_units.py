@@ -69,7 +69,7 @@ class UnitsKernel(ThroughLds):
 
     def stage(self) -> None:
         """Copies of all rows begin, and the filters of all turns come."""
-        self.piece.copy(self.x, "inputs")
+        self.copy_rows()
         for number in range(self.t.repeat):
             self.turn(number)
             for q, k in np.ndindex(self.pairs, _ROWS * _COLUMNS // FRAGMENT_WORDS):

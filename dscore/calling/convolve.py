@@ -268,7 +268,7 @@ solved_kernel = lru_cache(maxsize=1024)(_compiled)
 
 
 def accepted_plan(problem: ConvProblem, device: Device, backend: Backend, name: str,
-                   arithmetic: Arithmetic | None, plan: choice.PlanLike | None) -> Plan:
+                  arithmetic: Arithmetic | None, plan: choice.PlanLike | None) -> Plan:
     """The caller's *plan*, else the one that *problem* gets; the backend must accept it."""
     accepted = (choice.default_plan(problem, device, backend, name, arithmetic) if plan is None
                 else choice.callers_plan(problem, device, plan, arithmetic))

@@ -49,8 +49,9 @@ struct ToeplitzWalk : RowSource<T, Tiling, View, Shape_, Results> {
 
   T *out;
   int lane, plane;
-  // Of a place: the first row that it walks over, the rows of it above the last, its lane's first
-  // column; where these lie in LDS, and its results, of which the lane has `height_left` rows.
+  // Of a place: the first row that it walks over, how many from there on the image has, and its
+  // lane's first column; where these lie in a plane, and where the lane's first result does, from
+  // whose row on the image has `height_left` rows.
   int in_row[halves], rows_left[halves], in_column[halves], at[halves];
   int to[halves], height_left[halves];
   bool left[halves], right[halves], last[halves];

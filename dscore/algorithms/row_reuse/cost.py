@@ -48,7 +48,9 @@ HALVES = {"wavefront": 4.53, "fma": 0.923, "load": 1.73, "store": 0.278, "shuffl
           "serial": 1.40, "block": 213.0, "memory": 1.09, "loaded": 0.237, "stored": 1.09,
           "fill": 0.618, "first": 674.0, "norm": 2.67, "ahead": 949.0, "ahead_crowded": 983.0,
           "crowd": 315.0, "alone": 1.5,
-          # On matrix units: fitted to 4,249 timings of 150 layers and batches on H200s.
+          # On matrix units (patches.py): a wavefront; for each of its planes the matrices of taps
+          # and words of rows; LDS and lines of stores; code that runs once; results through LDS.
+          # Fitted to 4,249 timings of 150 layers and batches on H200s.
           "units": 83.7, "tap": 5.05, "word": 2.12, "bank": 2.69, "segment": 2.11, "code": 8.04,
           "left": 277.0}
 # Multiply-adds of float32 in whose time one instruction on words of int8 is done.
