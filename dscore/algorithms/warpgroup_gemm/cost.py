@@ -37,7 +37,10 @@ from dscore.ops import compulsory_bytes
 # where blocks lie unevenly; `banks`, for a clock that rows of a span wait for banks of LDS, chosen
 # later by 4,449 timings of P1-P45 at batches 8, 32 and 64, while the other weights stayed; `two`,
 # of each step of a ring of two buffers, of which but one is under way, likewise by 4,962 timings of
-# layers and input gradients, and by 1,627 of weight gradients (docs/model.md).
+# layers and input gradients, and by 1,627 of weight gradients (docs/model.md). `three`: the same of
+# a ring of three; `large`, for a column of a tile's warpgroups beyond `LARGE_TILE`; `few`, of a
+# block, over those that a compute unit has room for: there the next kernel's begin early. These
+# three were chosen by 1,408 timings of 73 layers of many sizes, batches 8 to 64.
 # `product`, `copy`, `tile`, `wait`, `serial`, `block`, `memory`, `loaded`, `fill`, `odd`, `boxed`,
 # `within`, `column`, `crowded` and `once` were fitted to every second layer of 1,964 timings in
 # float16 on an H200 and on H100s: of P1-P45 at batches 8, 32 and 64, of layers with rows of 32 to
@@ -50,7 +53,8 @@ WEIGHTS = {"wavefront": 0.5, "product": 3.62, "lds": 0.0268, "step": 0.164, "cop
            "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "activation": 27.0, "ragged": 1.0,
            "odd": 1140.0, "boxed": 3.81, "within": 171.0, "column": 1.37, "crowded": 0.533,
            "once": 4.48, "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0,
-           "brought": 0.0, "handed": 0.0, "doubled": 0.0, "banks": 0.5, "two": 200.0}
+           "brought": 0.0, "handed": 0.0, "doubled": 0.0, "banks": 0.5, "two": 200.0, "three": 80.0,
+           "large": 14.0, "few": 150.0}
 # Of the weight gradient, fitted to every second of 108 layers, 3,572 timings of mostly random
 # tilings in float16 on two H200s: P1-P45 at batch 32, some of them at 8, 64 and 128. `brought` and
 # `handed`: for a byte of operands, or of sums of a cluster's other blocks, that comes to a compute
@@ -61,7 +65,7 @@ WEIGHT_GRADIENT = {"copy": 3.12, "product": 5.89, "wait": 1100.0, "loaded": 0.0,
                    "within": 69.7, "straddled": 19.9, "odd": 500.0, "column": 0.3, "crowded": 0.0,
                    "serial": 0.0, "once": 0.0, "first": 0.0, "norm": 1.5, "cluster": 653.0,
                    "doubled": 399.0, "untimed": 0.0, "brought": 0.0117, "handed": 0.0768,
-                   "two": 300.0}
+                   "two": 300.0, "three": 0.0, "large": 0.0, "few": 0.0}
 # Of int8, whose results take instructions that those of floats do not: fitted to every second
 # of 212 layers, 1,922 timings on H200s of P1-P45 at batches 1 to 64 and of layers with biases,
 # residuals, tables or scales.
@@ -72,8 +76,10 @@ BYTES = {"product": 1.5, "copy": 16.8, "result": 2.76, "tile": 40.6, "wait": 223
          "serial": 4.58, "block": 1770.0, "loaded": 0.0241, "fill": 0.402, "odd": 18.5,
          "memory": 1.0, "boxed": 11.5, "within": 188.0, "column": 0.861, "crowded": 0.18,
          "table": 3.4, "scale": 4.78, "added": 7.65, "rows": 540.0,
-         "once": 0.0, "two": 0.0}
+         "once": 0.0, "two": 0.0, "three": 0.0, "large": 0.0, "few": 0.0}
 SECTOR_BYTES = 32  # of memory
+# Columns of all warpgroups of a block, from which on a tile is large.
+LARGE_TILE = 384
 
 
 def named(case: Case) -> dict[str, Count]:
@@ -112,8 +118,11 @@ def work(case: Case, grids: Count) -> Work:
         products=busy * weight["product"] * rounds * t.step * bytes_ / 32 * t.tile_n / 8,
         lds=weight["lds"] * named(case)["LDS clocks"], lines=0.0,
         waits=ring_waits(weight, rounds, t.stages)
-        + (weight["step"] + weight["two"] * (t.stages == 2)) * rounds
-        + (weight["tile"] + weight["column"] * t.tile_n) * t.repeat
+        + (weight["step"] + weight["two"] * (t.stages == 2) + weight["three"] * (t.stages == 3))
+        * rounds
+        + (weight["tile"] + weight["column"] * t.tile_n
+           + weight["large"] * np.maximum(shape.groups * t.tile_n - LARGE_TILE, 0)) * t.repeat
+        + weight["few"] / _resident(case, grids)
         + weight["sum_launch"] * shared + weight["odd"] * whole
         + weight["rows"] * by_rows * (t.repeat - 1) * _beside(case, grids)
         + weight["once"] * alone * (t.repeat == 1) * shape.groups * t.tile_n
@@ -143,6 +152,12 @@ def _bank_conflicts(problem: ConvProblem, t: Any) -> Count:
     apart = len({row * pitch % ROW_BYTES // VECTOR_BYTES for row in range(8)})
     matrices = 4 * WAVES * shape.groups * ceil_div(pitch, 2 * VECTOR_BYTES)
     return t.spans * matrices * (8 // apart - 1)
+
+
+def _resident(case: Case, grids: Count) -> Count:
+    """Blocks that a compute unit has room for."""
+    units = filled_units(case.device, case.tiling)
+    return np.maximum(np.round(case.footprint.blocks / (units * grids)), 1)
 
 
 def _of_unit(case: Case, grids: Count) -> Count:
