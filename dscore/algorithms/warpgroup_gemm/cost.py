@@ -38,9 +38,9 @@ from dscore.ops import compulsory_bytes
 # later by 4,449 timings of P1-P45 at batches 8, 32 and 64, while the other weights stayed; `two`,
 # of each step of a ring of two buffers, of which but one is under way, likewise by 4,962 timings of
 # layers and input gradients, and by 1,627 of weight gradients (docs/model.md). `three`: the same of
-# a ring of three; `large`, for a column of a tile's warpgroups beyond `LARGE_TILE`; `few`, of a
-# block, over those that a compute unit has room for: there the next kernel's begin early. These
-# three were chosen by 1,408 timings of 73 layers of many sizes, batches 8 to 64.
+# a ring of three; `large`, for a column of a tile's warpgroups beyond `LARGE_TILE`; `few`, over the
+# blocks that a compute unit has room for: where there is room, those of the next kernel begin
+# early. These three were chosen by 1,408 timings of 73 layers of many sizes, batches 8 to 64.
 # `product`, `copy`, `tile`, `wait`, `serial`, `block`, `memory`, `loaded`, `fill`, `odd`, `boxed`,
 # `within`, `column`, `crowded` and `once` were fitted to every second layer of 1,964 timings in
 # float16 on an H200 and on H100s: of P1-P45 at batches 8, 32 and 64, of layers with rows of 32 to
