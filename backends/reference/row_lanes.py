@@ -6,17 +6,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from dscore.algorithms.columns import ceil_div
-from dscore.algorithms.row_reuse import ARRIVALS_BYTES
-from dscore.algorithms.row_reuse.tiling import (
-    RowReuseTiling,
-    column_offsets,
-    owned_columns,
-    shape_of,
-    waves_of,
-)
-from dscore.algorithms.row_reuse.view import view_of
-from dscore.backends.reference.lockstep import LockstepKernel, require_launch
+from dscore.algorithms.row_reuse.tiling import column_offsets, owned_columns
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
@@ -25,44 +15,27 @@ from dscore.backends.reference.machine import (
     Ints,
     Operands,
     inside,
-    lane_ids,
     split,
 )
-from dscore.backends.reference.vectors import Piece
-from dscore.core.errors import LaunchError
+from dscore.backends.reference.row_block import RowBlock, RowsInLds
 from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan
 
 
-class RowLanes(LockstepKernel, ABC):
-    """The walk over the rows; subclasses say where a column comes from and a result goes.
-
-    Grid order: column tile fastest, then row tile, then planes.
-    """
+class RowLanes(RowBlock, ABC):
+    """The walk over the rows; subclasses say where a column comes from and a result goes."""
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
         super().__init__(plan, operands)
-        gradient = plan.problem.operation == "input_gradient"
-        self.x, self.w = operands["gradient" if gradient else "x"], operands["w"]
-        problem, t, S = self.problem, self.t, self.wavefront
-        _require_lanes(plan, t, S)
-        self.view, self.element = view_of(problem), problem.spec.element
-        self.rows, self.columns = self.view.rows, self.view.columns
-        self.shape = shape_of(problem, t)
+        problem, t = self.problem, self.t
         self.live_rows = int(self.shape.live_rows)
         self.used_threads = t.planes * t.lanes_h * t.lanes_w
-        waves = int(waves_of(t, S))
-        self.column_tiles = ceil_div(self.columns.written_size, t.lanes_w * t.thread_w)
-        self.row_tiles = ceil_div(self.rows.written_size, t.lanes_h * t.thread_h)
-        self.grid = ceil_div(self.view.planes, t.planes) * self.row_tiles * self.column_tiles
-        require_launch(plan, self.grid, waves * S)
         self.offsets = column_offsets(problem, t.thread_w)
         self.own = int(self.columns.step(t.thread_w))
         # What every lane loads by itself: with column reuse only the columns that it owns.
         self.fetched = owned_columns(problem, t.thread_w) if t.column_reuse else self.offsets
         held = sorted(set(self.offsets) | set(self.fetched))
         self.register_of = {offset: number for number, offset in enumerate(held)}
-        self.thread = lane_ids(waves, S)
         self.lane, self.strip, self.plane_in_block = split(self.thread, t.lanes_w, t.lanes_h)
 
     def allocate(self, blocks: Blocks) -> None:
@@ -77,10 +50,9 @@ class RowLanes(LockstepKernel, ABC):
 
     def place(self, block: Ints) -> None:
         """Planes and first rows and columns of the lanes of the blocks numbered *block*."""
+        super().place(block)
         t = self.t
-        self.column_tile, self.row_tile, self.plane_tile = split(
-            block, self.column_tiles, self.row_tiles)
-        self.plane = self.plane_tile * t.planes + self.plane_in_block
+        self.plane = self.first_plane + self.plane_in_block
         self.out_row = (self.row_tile * t.lanes_h + self.strip) * t.thread_h
         self.out_column = (self.column_tile * t.lanes_w + self.lane) * t.thread_w
         self.in_row = self.rows.step(self.out_row) + self.rows.first
@@ -90,21 +62,10 @@ class RowLanes(LockstepKernel, ABC):
         self.live = ((self.thread < self.used_threads) & (self.plane < self.view.planes)
                      & (self.out_row < self.rows.written_size))
 
-    def input_plane(self, plane: Ints) -> Ints:
-        """First element walked over under a written plane: of a convolution, plane o / multiplier
-        of all images' planes.
-        """
-        in_plane: Ints = plane // self.view.multiplier
-        return in_plane * (self.rows.walked_size * self.columns.walked_size)
-
     def stage(self) -> None:
         """Load what is held for the whole walk: for every lane its taps."""
         for tap in range(self.problem.spec.products):
             self.load_tap(self.taps[tap], tap)
-
-    def filters_of(self, plane: Ints) -> Ints:
-        """First element of w for a written plane."""
-        return plane % self.problem.spec.out_channels * self.problem.spec.products
 
     def load_tap(self, out: Floats, tap: int) -> None:
         """Fill a register with a tap of each live lane's filter; zero for the others."""
@@ -114,10 +75,6 @@ class RowLanes(LockstepKernel, ABC):
     @abstractmethod
     def load(self, out: Floats, index: Ints, lanes: Bools) -> None:
         """Fill a register with the elements *index* of the image; zero where not in *lanes*."""
-
-    def store(self, values: Floats, index: Ints, lanes: Bools) -> None:
-        """Store results: the elements *index* of the output."""
-        self.blocks.store(self.out, Addresses(index, lanes), values)
 
     def column(self, offset: int, i: int, lanes: Bools) -> Floats:
         """Fill the register of *offset* with that column of local row *i*, in *lanes*."""
@@ -202,79 +159,18 @@ class ThroughRegisters(RowLanes):
         self.loaded |= lanes
 
 
-class ThroughLds(RowLanes):
-    """The block's rows come through LDS as vectors.
-
-    With "both" its results leave through it, too. From the first row of its first plane to the last
-    of its last one they lie in one piece, as a block takes whole rows, and whole planes if several.
-    """
+class ThroughLds(RowsInLds, RowLanes):
+    """Rows through LDS, taps straight to registers."""
 
     def allocate(self, blocks: Blocks) -> None:
         super().allocate(blocks)
         self.spans()
-
-    def spans(self) -> None:
-        """LDS of the block's rows and its results."""
-        blocks = self.blocks
-        self.piece = Piece(blocks, "the block's rows", int(self.shape.span_in))
-        self.results = Piece(blocks, "its results", int(self.shape.span_out))
-        blocks.lds_tile("the count of bytes that have come", ARRIVALS_BYTES // 4)
-
-    def place(self, block: Ints) -> None:
-        super().place(block)
-        axis, t, first_plane = self.rows, self.t, self.plane_tile * self.t.planes
-        last_plane = np.minimum(first_plane + t.planes, self.view.planes) - 1
-        top, width = self.row_tile * t.lanes_h * t.thread_h, self.columns.walked_size
-        row = axis.step(top) + axis.first
-        row_end = np.minimum(row + int(self.shape.tile_h), axis.end)
-        self.piece.place(self.input_plane(first_plane) + np.maximum(row, 0) * width,
-                         self.input_plane(last_plane) + row_end * width)
-        row_end = np.minimum(top + t.lanes_h * t.thread_h, axis.written_size)
-        width = self.columns.written_size
-        self.results.place((first_plane * axis.written_size + top) * width,
-                           (last_plane * axis.written_size + row_end) * width)
 
     def stage(self) -> None:
         """Copies of all rows begin; a barrier follows when they have come."""
         self.copy_rows()
         super().stage()
 
-    def copy_rows(self) -> None:
-        """Copies of all rows begin."""
-        self.piece.copy(self.x, "inputs")
-        if self.blocks.trace is not None:
-            self.blocks.trace.rows_loaded += (
-                self.piece.elements // self.columns.walked_size)
-
-    def load(self, out: Floats, index: Ints, lanes: Bools) -> None:
-        self.piece.read(out, index, lanes, operand=True)
-
-    def store(self, values: Floats, index: Ints, lanes: Bools) -> None:
-        store = self.results.write if self.t.staging == "both" else super().store
-        store(values, index, lanes)
-
     def walk(self) -> None:
         super().walk()
-        if self.t.staging == "both":
-            self.results.store(self.out)
-
-
-def _require_lanes(plan: Plan, t: RowReuseTiling, wavefront: int) -> None:
-    """LaunchError where lanes cannot pass columns on, or a block's rows lie in several pieces."""
-    view, staged = view_of(plan.problem), t.staging != "registers"
-    rows, columns = view.rows, view.columns
-    for wrong, what in (
-            (t.column_reuse and staged, "column_reuse is for rows that come straight to registers"),
-            (t.column_reuse and (t.lanes_w & (t.lanes_w - 1) or t.lanes_w > wavefront),
-             f"column_reuse needs lanes_w to be a power of two of at most the wavefront "
-             f"{wavefront}; it is {t.lanes_w}"),
-            (staged and t.lanes_w * t.thread_w < columns.written_size, "through LDS a block takes "
-             f"whole rows; it has {t.lanes_w * t.thread_w} of {columns.written_size} columns"),
-            (staged and t.planes > 1 and t.lanes_h * t.thread_h < rows.written_size,
-             "through LDS a block takes several planes whole; it has "
-             f"{t.lanes_h * t.thread_h} of {rows.written_size} rows"),
-            (t.thread_h % rows.unit or t.thread_w % columns.unit,
-             f"a thread's rows and columns must be multiples of {rows.unit} and {columns.unit}; "
-             f"they are {t.thread_h} and {t.thread_w}")):
-        if wrong:
-            raise LaunchError(f"{plan.name}: {what}")
+        self.store_piece()

@@ -18,14 +18,14 @@ from dscore.backends.reference.machine import (
     inside,
     split,
 )
-from dscore.backends.reference.row_lanes import ThroughLds
+from dscore.backends.reference.row_block import RowsInLds
 from dscore.core.plan import Plan
 
 # Summed elements of a fragment: columns of a row, two rows; halves of its sixteen rows.
 _COLUMNS, _ROWS, _HALVES = 8, 2, 2
 
 
-class UnitsKernel(ThroughLds):
+class UnitsKernel(RowsInLds):
     """The walk by products of fragments: lane 4 g + i of a wavefront reads columns 2 i and 2 i + 1
     under places g and g + 8, has what connects these columns with result g of a patch, and sums
     results 2 i and 2 i + 1 of both places.
@@ -59,12 +59,12 @@ class UnitsKernel(ThroughLds):
 
     def place(self, block: Ints) -> None:
         super().place(block)
-        self.first_plane = self.plane_tile * self.t.planes + self.wave_plane
+        self.wave_first = self.first_plane + self.wave_plane
         self.top = self.row_tile * self.t.lanes_h * self.t.thread_h
 
     def turn(self, number: int) -> None:
         """The wavefront's plane of that number."""
-        self.plane = self.first_plane + number * (self.t.planes // self.t.repeat)
+        self.plane = self.wave_first + number * (self.t.planes // self.t.repeat)
         self.live = self.plane < self.view.planes
 
     def stage(self) -> None:
@@ -106,8 +106,7 @@ class UnitsKernel(ThroughLds):
                         self.multiply(number, patch, under, half, n, inside_rows)
                     if under == self.pairs - 1:
                         self.finish_patch(patch)
-        if self.t.staging == "both":
-            self.results.store(self.out)
+        self.store_piece()
 
     def read(self, q: int, half: int, row: int) -> Bools:
         """Two columns of a row of pair *q* under a place; whether the row lies in the image."""

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import os
+import sys
 import types
 
 import pytest
@@ -23,6 +24,7 @@ from dscore.backends.reference import (
     implicit_gemm,
     implicit_gemm_lanes,
     ring,
+    row_block,
     row_lanes,
     row_reuse,
     row_units,
@@ -166,15 +168,15 @@ PLANTED = {
         "past = self.lane + neighbour >= self.t.lanes_w",
         "past = self.lane + neighbour > self.t.lanes_w"),
     "multiplier ignored": (
-        row_lanes, RowReuseTiling,
+        row_block, RowReuseTiling,
         "in_plane: Ints = plane // self.view.multiplier",
         "in_plane: Ints = plane % self.problem.spec.in_channels"),
     "last row of a block not copied": (
-        row_lanes, RowReuseTiling,
+        row_block, RowReuseTiling,
         "row_end = np.minimum(row + int(self.shape.tile_h), axis.end)",
         "row_end = np.minimum(row + int(self.shape.tile_h) - 1, axis.end)"),
     "filters of the next image": (
-        row_lanes, RowReuseTiling,
+        row_block, RowReuseTiling,
         "return plane % self.problem.spec.out_channels * self.problem.spec.products",
         "return np.minimum(plane, self.problem.spec.out_channels - 1) * "
         "self.problem.spec.products"),
@@ -201,14 +203,20 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("bug", PLANTED)
-def test_a_planted_bug_is_found_and_shrunk(bug, monkeypatch):
-    room, tiling, right, wrong = PLANTED[bug]
+def planted(room, right, wrong):
+    """A copy of the module *room* with one piece of its source altered."""
     source = inspect.getsource(room)
     assert source.count(right) == 1, "the line to be altered has moved"
     copy = types.ModuleType(f"{room.__name__}_planted")
     copy.__package__ = room.__package__
     exec(compile(source.replace(right, wrong), copy.__name__, "exec"), copy.__dict__)
+    return copy
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found_and_shrunk(bug, monkeypatch):
+    room, tiling, right, wrong = PLANTED[bug]
+    copy = planted(room, right, wrong)
     if room in (gemm_lanes, implicit_gemm_lanes):
         kernel = gemm if room is gemm_lanes else implicit_gemm
         monkeypatch.setattr(kernel, "lanes_of", copy.lanes_of)
@@ -216,7 +224,12 @@ def test_a_planted_bug_is_found_and_shrunk(bug, monkeypatch):
         for name in ("at", "_add"):
             monkeypatch.setattr(ring.RingKernel, name, getattr(copy.RingKernel, name))
     elif room is vectors:
-        monkeypatch.setattr(row_lanes, "Piece", copy.Piece)
+        monkeypatch.setattr(row_block, "Piece", copy.Piece)
+    elif room is row_block:
+        monkeypatch.setitem(sys.modules, copy.__name__, copy)
+        lanes = planted(row_lanes, row_block.__name__, copy.__name__)
+        for name in ("ThroughLds", "ThroughRegisters"):
+            monkeypatch.setattr(row_reuse, name, getattr(lanes, name))
     elif room in (row_lanes, row_units):
         for name in ("ThroughLds", "ThroughRegisters", "UnitsKernel"):
             if hasattr(copy, name) and (name == "UnitsKernel") == (room is row_units):
