@@ -26,19 +26,19 @@ from dscore.core.plan import Plan
 
 
 class RowBlock(LockstepKernel):
-    """A block of threads.
+    """The grid, and what a block takes of it: a tile of columns and rows, of some planes.
 
-    Grid order: column tile fastest, then row tile, then planes.
+    Subclasses say how lanes share it. Grid order: column tile fastest, then row tile, then planes.
     """
 
-    blocks: Blocks  # those that are at work
+    blocks: Blocks  # that run in lockstep
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
         super().__init__(plan, operands)
         gradient = plan.problem.operation == "input_gradient"
         self.x, self.w = operands["gradient" if gradient else "x"], operands["w"]
         problem, t, S = self.problem, self.t, self.wavefront
-        _require_lanes(plan, t, S)
+        _require_block(plan, t, S)
         self.view, self.element = view_of(problem), problem.spec.element
         self.rows, self.columns = self.view.rows, self.view.columns
         self.shape = shape_of(problem, t)
@@ -113,13 +113,13 @@ class RowsInLds(RowBlock):
         store = self.results.write if self.t.staging == "both" else super().store
         store(values, index, lanes)
 
-    def store_piece(self) -> None:
+    def store_from_lds(self) -> None:
         """Results that lie in LDS leave it."""
         if self.t.staging == "both":
             self.results.store(self.out)
 
 
-def _require_lanes(plan: Plan, t: RowReuseTiling, wavefront: int) -> None:
+def _require_block(plan: Plan, t: RowReuseTiling, wavefront: int) -> None:
     """LaunchError where lanes cannot pass columns on, or a block's rows lie in several pieces."""
     view, staged = view_of(plan.problem), t.staging != "registers"
     rows, columns = view.rows, view.columns

@@ -160,7 +160,7 @@ class ThroughRegisters(RowLanes):
 
 
 class ThroughLds(RowsInLds, RowLanes):
-    """Rows through LDS, taps straight to registers."""
+    """Rows through LDS, and taps straight from global memory to registers."""
 
     def allocate(self, blocks: Blocks) -> None:
         super().allocate(blocks)
@@ -173,4 +173,4 @@ class ThroughLds(RowsInLds, RowLanes):
 
     def walk(self) -> None:
         super().walk()
-        self.store_piece()
+        self.store_from_lds()

@@ -106,7 +106,7 @@ class UnitsKernel(RowsInLds):
                         self.multiply(number, patch, under, half, n, inside_rows)
                     if under == self.pairs - 1:
                         self.finish_patch(patch)
-        self.store_piece()
+        self.store_from_lds()
 
     def read(self, q: int, half: int, row: int) -> Bools:
         """Two columns of a row of pair *q* under a place; whether the row lies in the image."""
