@@ -38,8 +38,8 @@ from dscore.ops import compulsory_bytes
 # later by 4,449 timings of P1-P45 at batches 8, 32 and 64, while the other weights stayed; `two`,
 # of each step of a ring of two buffers, of which but one is under way, likewise by 4,962 timings of
 # layers and input gradients, and by 1,627 of weight gradients (docs/model.md). `three`: the same of
-# a ring of three; `large`, for a column of a tile's warpgroups beyond `LARGE_TILE`; `few`, over the
-# blocks that a compute unit has room for: where there is room, those of the next kernel begin
+# a ring of three; `large`, for a column of a tile's warpgroups beyond `LARGE_COLUMNS`; `few`, over
+# the blocks that a compute unit has room for: where there is room, those of the next kernel begin
 # early. These three were chosen by 1,408 timings of 73 layers of many sizes, batches 8 to 64.
 # `product`, `copy`, `tile`, `wait`, `serial`, `block`, `memory`, `loaded`, `fill`, `odd`, `boxed`,
 # `within`, `column`, `crowded` and `once` were fitted to every second layer of 1,964 timings in
@@ -79,7 +79,7 @@ BYTES = {"product": 1.5, "copy": 16.8, "result": 2.76, "tile": 40.6, "wait": 223
          "once": 0.0, "two": 0.0, "three": 0.0, "large": 0.0, "few": 0.0}
 SECTOR_BYTES = 32  # of memory
 # Columns of all warpgroups of a block, from which on a tile is large.
-LARGE_TILE = 384
+LARGE_COLUMNS = 384
 
 
 def named(case: Case) -> dict[str, Count]:
@@ -121,8 +121,8 @@ def work(case: Case, grids: Count) -> Work:
         + (weight["step"] + weight["two"] * (t.stages == 2) + weight["three"] * (t.stages == 3))
         * rounds
         + (weight["tile"] + weight["column"] * t.tile_n
-           + weight["large"] * np.maximum(shape.groups * t.tile_n - LARGE_TILE, 0)) * t.repeat
-        + weight["few"] / _resident(case, grids)
+           + weight["large"] * np.maximum(shape.groups * t.tile_n - LARGE_COLUMNS, 0)) * t.repeat
+        + weight["few"] / _room(case, grids)
         + weight["sum_launch"] * shared + weight["odd"] * whole
         + weight["rows"] * by_rows * (t.repeat - 1) * _beside(case, grids)
         + weight["once"] * alone * (t.repeat == 1) * shape.groups * t.tile_n
@@ -154,7 +154,7 @@ def _bank_conflicts(problem: ConvProblem, t: Any) -> Count:
     return t.spans * matrices * (8 // apart - 1)
 
 
-def _resident(case: Case, grids: Count) -> Count:
+def _room(case: Case, grids: Count) -> Count:
     """Blocks that a compute unit has room for."""
     units = filled_units(case.device, case.tiling)
     return np.maximum(np.round(case.footprint.blocks / (units * grids)), 1)
@@ -169,9 +169,8 @@ def _of_unit(case: Case, grids: Count) -> Count:
 def _crowded(case: Case, grids: Count) -> Count:
     """Whether blocks lie unevenly: where a unit needs two or more and has room for another, some
     units take that, and end last."""
-    units = case.device.compute_units
-    return (grids < 1) & (case.footprint.blocks > units) & (
-        ceil_div(case.footprint.blocks, units) < case.footprint.blocks / (grids * units))
+    units, blocks = case.device.compute_units, case.footprint.blocks
+    return (grids < 1) & (blocks > units) & (ceil_div(blocks, units) < _room(case, grids))
 
 
 def _rows_apart(case: Case) -> Count:
