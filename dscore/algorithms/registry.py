@@ -41,6 +41,7 @@ _REGISTRY: dict[str, str] = {
     "stem_sums": "dscore.algorithms.stem_sums:StemSums",
     "implicit_gemm_universal":
         "dscore.algorithms.implicit_gemm_universal:ImplicitGemmUniversal",
+    "gate": "dscore.algorithms.gate:Gate",
     "direct": "dscore.algorithms.direct:Direct",
 }
 # Those of `register`, the latest first. Never changed but replaced, so that another thread sees

@@ -8,7 +8,7 @@ import numpy as np
 
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec
-from dscore.ops import operands_of
+from dscore.ops import Operand, operands_of
 from dscore.ops.quantised import TABLE, beside_of, points_of, short_ratio
 
 _LEAST, _MOST = -128, 127
@@ -28,8 +28,8 @@ def draw(problem: ConvProblem, rng: Generator) -> list[Any]:
     have no meaning there, and are large.
     """
     spec = problem.spec
-    if problem.operation == "mean":
-        return _of_mean(problem, rng)
+    if problem.operation != "conv":
+        return _of_means(problem, rng)
     w = rng.integers(_LEAST, _MOST + 1, spec.w_shape, np.int8)
     ties = rng.random(spec.out_channels) < 1 / 3
     exponents = rng.integers(0, 7, spec.out_channels)
@@ -48,9 +48,9 @@ def draw(problem: ConvProblem, rng: Generator) -> list[Any]:
             for one in operands_of(problem) if one.role == "input"]
 
 
-def _of_mean(problem: ConvProblem, rng: Generator) -> list[Any]:
-    """x, a multiplier and a zero point of means. About one channel in three has the least number
-    alone, or the greatest, whose sums are the longest."""
+def _of_means(problem: ConvProblem, rng: Generator) -> list[Any]:
+    """x, a multiplier and a zero point of means, and the floats that a gate has. About one channel
+    in three has the least number alone, or the greatest, whose sums are the longest."""
     x, operand = _whole(problem.x_shape, rng), operands_of(problem)[0]
     channels = np.moveaxis(x, 1, -1) if operand.layout == "nchw" else x
     ends = rng.choice(np.array([_LEAST, _MOST]), channels.shape[-1])
@@ -58,7 +58,14 @@ def _of_mean(problem: ConvProblem, rng: Generator) -> list[Any]:
     channels[..., long] = ends[long]
     multiplier = rng.uniform(0.01, 0.2) / (problem.height * problem.width)
     zero_point = rng.choice([_LEAST, _MOST, int(rng.integers(_LEAST, _MOST + 1))])
-    return [x, np.array([multiplier], np.float32), np.array([zero_point], np.int32)]
+    drawn = {"x": x, "multiplier": np.array([multiplier], np.float32),
+             "zero_point": np.array([zero_point], np.int32)}
+
+    def floats(one: Operand) -> Any:
+        return rng.standard_normal(one.shape, np.float32).astype(one.element.numpy)
+
+    return [(drawn[one.name] if one.name in drawn else floats(one)) if one.present else None
+            for one in operands_of(problem) if one.role == "input"]
 
 
 def _whole(shape: tuple[int, ...], rng: Generator) -> Any:

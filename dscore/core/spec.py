@@ -182,7 +182,8 @@ class ConvSpec:
             raise SpecError(f"{self.activation} of an int8 result is a bound of its points, which "
                             "the kernel clamps to: leave the activation out of the layer, and pass "
                             "it to dscore.conv with quantization=")
-        taken = CLAMPS if self.out_dtype else ()
+        # Of a float result the operation says which ones it computes.
+        taken = ACTIVATIONS if self.out_dtype else ()
         parts = {f"the activation {self.activation}": self.activation not in (None, *taken),
                  "a residual of a float result": self.residual and self.out_dtype,
                  "a table of a float result": self.table and self.out_dtype,

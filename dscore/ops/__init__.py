@@ -100,6 +100,8 @@ _REGISTRY: dict[str, str] = {
     "gradients": "dscore.ops.gradients:Gradients",
     "quantise": "dscore.ops.quantise:Quantise",
     "mean": "dscore.ops.mean:Mean",
+    "gate": "dscore.ops.gate:Gate",
+    "hard_gate": "dscore.ops.gate:HardGate",
 }
 
 

@@ -41,7 +41,10 @@ class Mean(Operation):
         of the sum, of the product, and of the result to float16."""
         x, pixels = float64(xp, inputs[0]), problem.height * problem.width
         if problem.spec.element.exact:
-            return Exact(_of_integers(xp, problem, x.sum((2, 3)), *inputs[1:]), None, pixels)
+            means = means_of_integers(xp, problem, x.sum((2, 3)), *inputs[1:])
+            with np.errstate(over="ignore"):  # to an infinity
+                means = xp.asarray(means, dtype=getattr(xp, problem.spec.out_element.name))
+            return Exact(float64(xp, means), None, pixels)
         return Exact(x.sum((2, 3)) / pixels, xp.abs(x).sum((2, 3)) / pixels, pixels)
 
     def macs(self, problem: ConvProblem) -> int:
@@ -51,11 +54,8 @@ class Mean(Operation):
         return None
 
 
-def _of_integers(xp: Any, problem: ConvProblem, sums: Any, multiplier: Any, zero_point: Any) -> Any:
-    """Means by the sums of bytes, in float64."""
+def means_of_integers(xp: Any, problem: ConvProblem, sums: Any, multiplier: Any,
+                      zero_point: Any) -> Any:
+    """Means by the sums of bytes, in float32."""
     differences = sums - problem.height * problem.width * float64(xp, zero_point)
-    products = (xp.asarray(differences, dtype=xp.float32)
-                * xp.asarray(multiplier, dtype=xp.float32))
-    with np.errstate(over="ignore"):  # to an infinity
-        return float64(xp, xp.asarray(
-            products, dtype=getattr(xp, problem.spec.out_element.name)))
+    return xp.asarray(differences, dtype=xp.float32) * xp.asarray(multiplier, dtype=xp.float32)

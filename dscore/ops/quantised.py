@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from dscore.core.errors import SpecError
 from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Activation, ConvSpec
+from dscore.core.spec import CLAMPS, Activation, ConvSpec
 from dscore.ops import Exact, Operand
 
 # What a vector of points holds: zero points of x and y, and the least and the greatest y; those of
@@ -34,6 +35,10 @@ def operands(problem: ConvProblem) -> tuple[Operand, ...]:
     what else the layer has of ratios, a residual, a float16 scale of x and a table, and the
     result."""
     spec, integer, floats = problem.spec, ELEMENTS["int32"], ELEMENTS["float32"]
+    if spec.activation not in (None, *CLAMPS):
+        raise SpecError(f"a convolution of int8 with a float result takes {' and '.join(CLAMPS)}, "
+                        f"and this one has the activation {spec.activation}; leave that out, or "
+                        "take float32 or float16")
     beside = beside_of(spec)
     further = (Operand("ratios", (len(beside),), "input", floats, present=bool(beside)),
                Operand("residual", problem.y_shape, "input", spec.element, spec.layout,

@@ -9,16 +9,29 @@
 #pragma once
 
 #include "direct/kernel.hpp"
-#include "direct/mean_sums.hpp"
 #include "support/joined_sums.hpp"
+#include "support/mean_sums.hpp"
 
 namespace dscore {
 
+template <class T>
+struct MeanArguments {
+  const void *x;
+  void *out;
+  __device__ MeanOfSums<T> of(int area) const { return MeanOfSums<T>(area); }
+};
+template <>
+struct MeanArguments<int8_t> {
+  const void *x, *multiplier, *zero_point;
+  void *out;
+  __device__ MeanOfSums<int8_t> of(int area) const { return {area, multiplier, zero_point}; }
+};
+
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
-struct DirectMean : KernelOn<T, typename MeanOfSums<T>::Arguments> {
+struct DirectMean : KernelOn<T, MeanArguments<T>> {
   using Shape = Shape_;
   using t = Tiling;
-  using Arguments = typename MeanOfSums<T>::Arguments;
+  using Arguments = MeanArguments<T>;
   using Sum = typename MeanOfSums<T>::Sum;
   using Result = typename Epilogue::Result;
   static constexpr bool exact = std::is_integral_v<Sum>;
@@ -65,14 +78,15 @@ struct DirectMean : KernelOn<T, typename MeanOfSums<T>::Arguments> {
   static int blocks(const Shape &s) { return cluster * tiles(s) * s.batch; }
   static __device__ int rank() { return blockIdx.x % cluster; }
 
+  const Arguments &args;
   const Shape &s;
 
-  __device__ DirectMean(const Arguments &, const Shape &shape) : s(shape) {}
+  __device__ DirectMean(const Arguments &given, const Shape &shape) : args(given), s(shape) {}
 
-  __device__ void run(const Arguments &args) {
+  __device__ void run(const Arguments &) {
     const unsigned block = blockIdx.x / cluster;
     const int image = block / tiles(s), first = block % tiles(s) * tile(s);
-    sum_images<vector>(MeanOfSums<T>(args, area(s)), image, first,
+    sum_images<vector>(args.of(area(s)), image, first,
                        block_lds<Sum, lds_bytes / static_cast<int>(sizeof(Sum))>());
   }
 
@@ -86,14 +100,14 @@ struct DirectMean : KernelOn<T, typename MeanOfSums<T>::Arguments> {
 
   __device__ void store(const MeanOfSums<T> &mean, int image, int channel, Sum sum) const {
     if (channel < s.in_channels)
-      static_cast<Result *>(mean.args.out)[image * s.in_channels + channel] =
+      static_cast<Result *>(args.out)[image * s.in_channels + channel] =
           static_cast<Result>(mean(sum));
   }
 
   template <int Width>
   __device__ void sum_planes(const MeanOfSums<T> &mean, int image, int first, Sum *lds) const {
     const T *x =
-        static_cast<const T *>(mean.args.x) + (image * s.in_channels + first) * area(s);
+        static_cast<const T *>(args.x) + (image * s.in_channels + first) * area(s);
     Sum sums[t::thread_c] = {};
     const int count = area(s) / Width;
     DSCORE_ROLLED
@@ -160,7 +174,7 @@ struct DirectMean : KernelOn<T, typename MeanOfSums<T>::Arguments> {
   __device__ void sum_pixels(const MeanOfSums<T> &mean, int image, int first, Sum *lds) const {
     const int column = threadIdx.x % t::thread_c, part = threadIdx.x / t::thread_c;
     const int channel = first + column * Width;
-    const T *x = static_cast<const T *>(mean.args.x) + image * area(s) * s.in_channels + channel;
+    const T *x = static_cast<const T *>(args.x) + image * area(s) * s.in_channels + channel;
     Sum sums[Width] = {};
     const bool there = channel < s.in_channels;
     DSCORE_ROLLED

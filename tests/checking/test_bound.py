@@ -22,18 +22,19 @@ CASES = st.one_of([cases.cases(kind, (catalog.device("z100sm"),))
 @given(CASES.filter(lambda case: case.plan.problem.macs < 20_000
                     and case.plan.problem.spec.filter == "plain"
                     and not case.plan.problem.spec.element.exact
-                    and case.plan.problem.operation != "quantise"))
+                    and case.plan.problem.operation not in ("quantise", "gradients")))
 def test_the_shipped_oracle_is_the_definition(case):
     """Random elements of a packed filter are those of no filter: tests/calling/test_pack.py. Layers
-    of int8, and what makes int8 of floats, are in test_integers.py."""
+    of int8, and what makes int8 of floats, are in test_integers.py. Both gradients at once are
+    judged by each."""
     problem, inputs = case.plan.problem, bound.sample(case.plan.problem, case.seed)
     wanted = bound.expected(problem, *inputs)
     first = [None if array is None else ops.channels_first(np, operand, array)
              for operand, array in zip(ops.operands_of(problem), inputs, strict=False)]
     operation = ops.operation(problem.operation)
     exact = operation.exact(np, problem.laid_out("nchw"), *first)
-    definition = {"conv": oracle.direct, "mean": oracle.mean}.get(problem.operation,
-                                                                  oracle.gradient)
+    definition = {"conv": oracle.direct, "mean": oracle.mean, "gate": oracle.gate,
+                  "hard_gate": oracle.gate}.get(problem.operation, oracle.gradient)
     y, magnitude = definition(problem, *inputs)
     # Both are float64: they differ by float64's own rounding, 2⁻²⁹ of the float32 bound.
     assert np.all(np.abs(wanted.y - y) <= 1e-13 * magnitude + 1e-13)

@@ -142,7 +142,7 @@ def test_operands_and_their_bytes():
                                "than an int32 holds (limit 65,793 products)")])
 def test_what_int8_has_no_arithmetic_for_is_refused_by_name(token, message):
     with pytest.raises(SpecError) as refused:
-        parse_problem(token)
+        operands_of(parse_problem(token))
     assert message in str(refused.value)
 
 

@@ -126,7 +126,7 @@ def test_long_sums_of_the_least_and_the_greatest(plan, value):
 
 
 SHORT, FEW, COPIES = PLANS[0], PLANS[3], PLANS[1]
-KERNEL, SUMS = "direct/mean.hpp", "direct/mean_sums.hpp"
+KERNEL, SUMS = "direct/mean.hpp", "support/mean_sums.hpp"
 # The plan, the file, its source as it is, and with its fault.
 FAULTS = {
     "sums of 16 bits in a thread": (
@@ -135,8 +135,8 @@ FAULTS = {
     "sums of 16 bits of planes": (
         LONG[2], SUMS, "sum = add_bytes(read.at[i], sum);",
         "sum = static_cast<int16_t>(add_bytes(read.at[i], sum));"),
-    "the zero point left out": (SHORT, SUMS, "sum - zeros", "sum"),
-    "the zero point once": (SHORT, SUMS, "zeros(area * *", "zeros(*"),
+    "the zero point left out": (SHORT, SUMS, "sum - pixels * zero", "sum"),
+    "the zero point once": (SHORT, SUMS, "sum - pixels * zero", "sum - zero"),
     "a pixel too many": (SHORT, KERNEL, "there && pixel < area(s)", "there && pixel <= area(s)"),
     "a vector of a plane too many": (
         PLANS[12], KERNEL, "at < count && first + c", "at <= count && first + c"),
@@ -148,8 +148,8 @@ FAULTS = {
     "lanes that are not joined": (
         COPIES, SUMS, "sums[0] += DSCORE_SHFL_XOR(sums[0], By);", ""),
     "the multiplier rounded to the result's type": (
-        COPIES, SUMS, "sum - zeros), multiplier)",
-        "sum - zeros), static_cast<float>(float16(multiplier)))"),
+        COPIES, SUMS, "pixels * zero), multiplier)",
+        "pixels * zero), static_cast<float>(float16(multiplier)))"),
 }
 
 

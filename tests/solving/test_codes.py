@@ -5,6 +5,7 @@ import pytest
 from dscore.algorithms import registry
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
+from dscore.algorithms.gate.tiling import GateTiling
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.algorithms.image_gemm.tiling import ImageGemmTiling
@@ -81,6 +82,7 @@ BROKEN = {
     "E-SLICE": (P28, H200, GemmTiling(32, 64, 32, 32, 8, 4, 16, 3, 1, "tf32x3"), 1),
     "E-STAGES": (P28, Z100SM, GemmTiling(32, 64, 32, 64, 8, 1, 16, 3), 1),
     "E-CLUSTER": (P28, Z100SM, GemmTiling(32, 64, 32, 64, 8, 1, 16, 2, 2), 1),
+    "E-SHARERS": (parse_problem("gate_n1c8h9w9_o4k1"), H200, GateTiling(64, 4, 3), 1),
     "E-SPLIT": (P28, Z100SM, GemmTiling(32, 64, 32, 64, 8, 1, 16, 2, 1, "tf32x3"), 1),
     "E-BLOCKS": (P28, H200, ChannelDistributionTiling(1, 4, 1, 1, 8), 33),
     "E-UNIT": (_gradient("input_gradient:D25"), Z100SM, RowReuseTiling(1, 2, 1, 64, 1), 1),

@@ -52,6 +52,43 @@ def mean(problem: Any, x: Any) -> tuple[Any, Any]:
     return tuple(np.apply_along_axis(math.fsum, 2, one) / count for one in (pixels, abs(pixels)))
 
 
+def gate(problem: Any, x: Any, w: Any, bias: Any, second_w: Any, second_bias: Any,
+         *of_integers: Any) -> tuple[Any, Any]:
+    """(result, magnitude) of the gates of squeeze-and-excitation, sum by sum.
+
+    The magnitude is of the second layer's sums, where the first one's results count as what these
+    are sums of, times the constant of Lipschitz of the activation between.
+    """
+    spec, operation = problem.spec, problem.operation
+    if of_integers:
+        images = x.transpose(FIRST) if spec.layout == "nhwc" else x
+        less = images.astype(np.int64) - int(of_integers[1][0])
+        means = np.float64(less.sum((2, 3)).astype(np.float32) * of_integers[0])
+        sizes = abs(means)
+    else:
+        means, sizes = mean(problem, x)
+    first = [_layer(image, size, w, bias) for image, size in zip(means, sizes, strict=True)]
+    results = [(_each_activated(sums, spec.activation), LIPSCHITZ[spec.activation] * terms)
+               for sums, terms in first]
+    second = [_layer(sums, terms, second_w, second_bias) for sums, terms in results]
+    last = "hardsigmoid" if operation == "hard_gate" else "sigmoid"
+    y, magnitude = (np.array(one) for one in zip(*second, strict=True))
+    return _each_activated(y, last), magnitude
+
+
+def _each_activated(values: Any, activation: str | None) -> Any:
+    return np.vectorize(lambda one: activate(one, activation), otypes=[float])(values)
+
+
+def _layer(values: Any, sizes: Any, w: Any, bias: Any) -> tuple[Any, Any]:
+    """A layer of one pixel: its sums, each correctly rounded, and those of absolute values."""
+    rows, biases = w[:, :, 0, 0].astype(np.float64), np.zeros(len(w)) if bias is None else bias
+    return (np.array([math.fsum([*row * values, float(b)])
+                      for row, b in zip(rows, biases, strict=True)]),
+            np.array([math.fsum([*abs(row) * sizes, abs(float(b))])
+                      for row, b in zip(rows, biases, strict=True)]))
+
+
 def gradient(problem: Any, first: Any, second: Any) -> tuple[Any, Any]:
     """(result, magnitude) of a gradient's operation, each product of the forward layer by itself.
 

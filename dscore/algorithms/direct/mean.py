@@ -36,8 +36,8 @@ _MOST_COLUMNS = 32
 # Vectors of channels of a block, at least, where these are single elements.
 _LEAST_VECTORS = 2
 # Instructions for an element of a vector: a conversion and an addition of floats count as one; of
-# bytes (hip_src/direct/mean_sums.hpp) a word takes one where they are added to one sum, and two and
-# a half to four.
+# bytes (hip_src/support/mean_sums.hpp) a word takes one where they are added to one sum, and two
+# and a half to four.
 _OF_BYTES = {"nchw": 1 / 4, "nhwc": 5 / 8}
 
 

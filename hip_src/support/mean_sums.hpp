@@ -5,39 +5,25 @@
 
 namespace dscore {
 
-struct MeanArguments {
-  const void *x;
-  void *out;
-};
-struct IntegerMeanArguments {
-  const void *x, *multiplier, *zero_point;
-  void *out;
-};
-
 // What makes the mean of a sum over so many pixels.
 template <class T>
 struct MeanOfSums {
   using Sum = float;
-  using Arguments = MeanArguments;
-  const Arguments &args;
   float pixels;
-  __device__ MeanOfSums(const Arguments &args_, int area)
-      : args(args_), pixels(static_cast<float>(area)) {}
+  __device__ explicit MeanOfSums(int area) : pixels(static_cast<float>(area)) {}
   __device__ float operator()(float sum) const { return sum / pixels; }
 };
 // Both numbers come from memory as cold as the images do, and are asked for before these.
 template <>
 struct MeanOfSums<int8_t> {
   using Sum = int32_t;
-  using Arguments = IntegerMeanArguments;
-  const Arguments &args;
   float multiplier;
-  int32_t zeros;
-  __device__ MeanOfSums(const Arguments &args_, int area)
-      : args(args_), multiplier(*static_cast<const float *>(args.multiplier)),
-        zeros(area * *static_cast<const int32_t *>(args.zero_point)) {}
+  int32_t pixels, zero;
+  __device__ MeanOfSums(int area, const void *multiplier_, const void *zero_point)
+      : multiplier(*static_cast<const float *>(multiplier_)), pixels(area),
+        zero(*static_cast<const int32_t *>(zero_point)) {}
   __device__ float operator()(int32_t sum) const {
-    return rounded_product(static_cast<float>(sum - zeros), multiplier);
+    return rounded_product(static_cast<float>(sum - pixels * zero), multiplier);
   }
 };
 
