@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, get_args
 
 import torch
@@ -23,7 +22,7 @@ from dscore.torch.modules import Conv2d
 from dscore.torch.report import Report, report_on
 from dscore.torch.setting import Setting
 from dscore.torch.survey import GAINING, Survey
-from dscore.torch.tracing import evaluating
+from dscore.torch.tracing import device_of, evaluating, gpu_of
 
 _ON_THE_CPU = ("the model lies on the CPU, where PyTorch's own convolutions compute; once it is "
                "moved to a GPU, dscore's kernels do")
@@ -124,7 +123,7 @@ def _surveyed(model: nn.Module, example: Any, setting: Setting, fold: bool, meas
 
     *training*: those of the gradients are prepared together with those that are measured.
     """
-    arguments, device = example if isinstance(example, tuple) else (example,), _device_of(model)
+    arguments, device = example if isinstance(example, tuple) else (example,), device_of(model)
     if measure and device.type != "cuda":
         raise UnavailableError(f"measure=True times kernels on a GPU, and the model lies on "
                                f"{device}; move it and the example there, or leave measure out")
@@ -180,18 +179,6 @@ def require_module(model: Any) -> None:
     if isinstance(model, torch.jit.ScriptModule) or hasattr(model, "_orig_mod"):
         raise SpecError(f"a {type(model).__name__} is compiled already; accelerate the model that "
                         "it was made of, and compile that")
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    """The device that a model lies on."""
-    tensor = next(chain(model.parameters(), model.buffers()), None)
-    return torch.device("cpu") if tensor is None else tensor.device
-
-
-def gpu_of(model: nn.Module) -> int | None:
-    """The number of the GPU that a model lies on; None for another device."""
-    device = _device_of(model)
-    return device.index or 0 if device.type == "cuda" else None
 
 
 def _replace(survey: Survey, setting: Setting) -> None:

@@ -117,6 +117,10 @@ class Linkable:
         """Tensors of others whose addresses linked programs have."""
         return ()
 
+    def _graph_for(self, arguments: tuple[Any, ...]) -> fx.Graph:
+        """The graph of a linked program for inputs like *arguments*."""
+        return self.graph
+
     def forward(self, *arguments: Any) -> Any:
         """The result of an eager call."""
         for run in self._linked:
@@ -132,9 +136,10 @@ class Linkable:
                 or len(self._linked) == MOST_VARIANTS):
             self._forms_seen = [*self._forms_seen[-_MOST_FORMS:], forms]
             return self._general(*arguments)
-        recording = Recording()
-        result = self._emission.bound(recording.of)(*arguments)
-        run = linked(self.model, self.graph, recording, self._constants())
+        recording, graph = Recording(), self._graph_for(arguments)
+        emission = self._emission if graph is self.graph else Emission(self.model, graph)
+        result = emission.bound(recording.of)(*arguments)
+        run = linked(self.model, graph, recording, self._constants())
         self._forms_seen = [*self._forms_seen, forms]
         self._linked += () if run is None else (run,)
         return result

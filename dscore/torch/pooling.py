@@ -42,11 +42,21 @@ class PixelMean:
 
     def call(self, x: Tensor) -> PreparedCall | None:
         """The call of the kernel for a tensor; None where PyTorch computes."""
-        if (by_operators((x,)) or x.dtype not in _TYPES or not x.numel() or x.dim() != len("nchw")
-                or (self.backend == "auto" and not x.is_cuda)
-                or (torch.is_grad_enabled() and x.requires_grad)):
-            return None
-        return mean_call(x, self.keep, self.backend)
+        return mean_call(x, self.keep, self.backend) if self.takes(x) else None
+
+    def takes(self, x: Tensor) -> bool:
+        """Whether a kernel may compute for a tensor, as far as that says."""
+        return not (by_operators((x,)) or x.dtype not in _TYPES or not x.numel()
+                    or x.dim() != len("nchw") or (self.backend == "auto" and not x.is_cuda)
+                    or (torch.is_grad_enabled() and x.requires_grad))
+
+    def further(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The operands of a kernel beside images: none."""
+        return ()
+
+    def result_type(self, x: Tensor) -> torch.dtype:
+        """The type of the means."""
+        return x.dtype
 
     def launch_of(self, x: Tensor) -> Launch | None:
         """The launch that it has just made."""

@@ -13,13 +13,14 @@ from torch import nn
 from dscore.core.numerics import Permission
 from dscore.torch.emission import Emission
 from dscore.torch.folding import FoldedConv
+from dscore.torch.gates import with_gates
 from dscore.torch.linear import replace_linears
 from dscore.torch.linking import Linkable, eager, launches
 from dscore.torch.overwriting import changes_others
 from dscore.torch.pooling import replace_means
 from dscore.torch.rewriting import Reason, Rewriter
 from dscore.torch.shuffling import shorten_shuffles
-from dscore.torch.tracing import Form, record_shapes, traced
+from dscore.torch.tracing import Form, gpu_of, record_shapes, traced
 from dscore.torch.watching import Place, State, Watch
 
 Shapes = dict[str, Form]  # of nodes' values, by their names
@@ -51,6 +52,9 @@ class Program(Linkable):
                         *replace_linears(model, self.graph, backend)]
         self.calls = Rewriter(model, self.graph, reason, backend, arithmetic).calls
         self.layers = [layer for layer, _ in self.calls]
+        # A copy, if there are gates, whose nodes are not those of `calls`.
+        self.graph, gates = with_gates(model, self.graph, gpu_of(model))
+        self.further += gates
         # A linked program that has found another tensor midway is given up, and all runs anew.
         self._may_link = not changes_others(model, self.graph, launches)
         self._emission = Emission(model, self.graph)

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from dscore.core.errors import SpecError, require_one_of, shown
 from dscore.core.spec import LAYOUTS, Kind, Layout
 from dscore.core.token import problem_token
-from dscore.torch.accelerate import gpu_of, require_module, restore
+from dscore.torch.accelerate import require_module, restore
 from dscore.torch.folding import spec_of
 from dscore.torch.quantize_calibration import Calibration, relative_error
 from dscore.torch.quantize_choice import Choice, Wishes, choice_of, full_name
@@ -22,6 +22,7 @@ from dscore.torch.quantize_graph import Part, tensors_in
 from dscore.torch.quantize_modules import Dequantize, Quantize
 from dscore.torch.quantize_report import QuantizationReport, QuantizedLayer, plan_name
 from dscore.torch.setting import Setting
+from dscore.torch.tracing import gpu_of
 
 # Of a layer: some ten times the error of docs/quantize.md's example.
 ERROR_LIMIT = 0.1

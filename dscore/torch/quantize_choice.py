@@ -11,12 +11,14 @@ from torch import Tensor, fx, nn
 
 from dscore.algorithms.direct import Direct
 from dscore.algorithms.registry import running
+from dscore.calling.gates import gains
+from dscore.core.device import Device
 from dscore.core.errors import SpecError, require_one_of
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import CLAMPS, Kind, Layout
 from dscore.torch.folding import spec_of
 from dscore.torch.quantize_calibration import Calibration, root, squares
-from dscore.torch.quantize_gates import GATE_TYPE, gates_of
+from dscore.torch.quantize_gates import GATE_TYPE, fused_problems, gates_of
 from dscore.torch.quantize_graph import Part
 from dscore.torch.quantize_layers import Fused
 from dscore.torch.quantize_modules import Dequantize, Quantize, QuantizedConv2d
@@ -104,7 +106,7 @@ def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Cho
         setting.prepare([*(choice.problem(part, node, wishes.layout)
                            for part, node in calls if node in candidates),
                          *(one for part in calibration.parts
-                           for one in _beside(part, candidates, wishes.layout))])
+                           for one in _beside(part, candidates, wishes.layout, setting.device))])
         choice.errors.update(_errors(calibration, choice, wishes.layout))
         refused = {node: f"its error is above the limit of {wishes.error_limit:.2%}"
                    for node in choice.layers if not choice.errors[node] <= wishes.error_limit}
@@ -113,14 +115,16 @@ def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Cho
         choice.reasons.update(refused)
 
 
-def _beside(part: Part, quantised: Collection[fx.Node], layout: Layout) -> Iterator[ConvProblem]:
-    """The problems of what dscore computes beside *quantised* layers: means over pixels, and layers
-    in floats on images of one pixel, as in squeeze-and-excitation."""
+def _beside(part: Part, quantised: Collection[fx.Node], layout: Layout, device: Device
+            ) -> Iterator[ConvProblem]:
+    """The problems of what dscore computes beside *quantised* layers: means over pixels, layers in
+    floats on images of one pixel, as in squeeze-and-excitation, and gates that are one launch."""
     gates = gates_of(part, quantised)
+    yield from (one for one in fused_problems(part, gates, layout) if gains(one, device))
     for node in part.pools:
         images = node.all_input_nodes[0].meta
-        yield mean_problem(images["shape"], layout,
-                           GATE_TYPE if node in gates else images["dtype"])
+        dtype = GATE_TYPE if node in gates else images["dtype"]
+        yield mean_problem(images["shape"], layout, dtype)
     for node, one in part.calls.items():
         if part.is_single(node):
             weight, (batch, *_) = one.layer.weight, part.shapes[node]

@@ -7,12 +7,15 @@ between the two, which would be a launch that takes about as long as such a laye
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from dscore.calling.gates import gate_problem
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import Layout
 from dscore.torch.modules import Conv2d
 from dscore.torch.quantize_graph import Part
 from dscore.torch.quantize_layers import Fused
@@ -86,6 +89,23 @@ def gates_of(part: Part, quantised: Collection[fx.Node]) -> set[fx.Node]:
     ways = {mean: way(mean, part.ranges[mean.all_input_nodes[0]].greatest) for mean in part.pools
             if mean.all_input_nodes[0] in images}
     return {node for mean, found in ways.items() if found is not None for node in (mean, *found)}
+
+
+def fused_problems(part: Part, gates: Collection[fx.Node], layout: Layout
+                   ) -> Iterator[ConvProblem]:
+    """The problems of *gates* as one launch each (`dscore.torch.gates`)."""
+    layers = {one.x: one for node, one in part.calls.items()
+              if node in gates and part.is_single(node)}
+    for mean, keeps in part.pools.items():
+        first = layers.get(mean) if mean in gates and keeps else None
+        second = None if first is None else layers.get(first.last)
+        if first is not None and second is not None:
+            conv, images = first.layer.conv, mean.all_input_nodes[0].meta["shape"]
+            problem = gate_problem(
+                tuple(images), conv.out_channels, "int8", layout, first.layer.bias is not None,
+                (first.activation, second.activation),  # type: ignore[arg-type]
+                str(GATE_TYPE).removeprefix("torch."))
+            yield from () if problem is None else (problem,)
 
 
 def greatest(one: Fused, most: float) -> float:

@@ -18,9 +18,11 @@ from torch.fx.graph import CodeGen, _PyTreeCodeGen
 from torch.utils._pytree import tree_structure
 
 from dscore.torch.emission import Emission
+from dscore.torch.gates import found_gates, with_gates
 from dscore.torch.linking import Linkable, launches
 from dscore.torch.operators import by_operators
 from dscore.torch.overwriting import changes_others
+from dscore.torch.tracing import gpu_of, record_shapes
 from dscore.torch.watching import Place, State, Watch, are_all_hooked
 
 Forward = Callable[..., Any]
@@ -51,6 +53,16 @@ class QuantizedProgram(Linkable):
 
     def _constants(self) -> tuple[Tensor, ...]:
         return self._watch.tensors
+
+    def _graph_for(self, arguments: tuple[Any, ...]) -> fx.Graph:
+        """The graph with gates as one launch each, where some gain by it on such inputs."""
+        index = gpu_of(self.model)
+        if not found_gates(self.model, self.graph, index):
+            return self.graph
+        shapes = record_shapes(self.model, self.graph, arguments)
+        for node in self.graph.nodes:
+            node.meta = shapes[node.name]._asdict() if node.name in shapes else {}
+        return with_gates(self.model, self.graph, index)[0]
 
     def _unlinked(self, arguments: tuple[Any, ...]) -> Any:
         if by_operators(arguments):

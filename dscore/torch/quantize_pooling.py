@@ -84,12 +84,22 @@ class MeanOfPixels(OfFloats):
         if (q.dtype is not torch.int8 or not q.numel()
                 or (self.backend == "auto" and not q.is_cuda)):
             return None
-        further = self._further(q)
+        further = self.further(q)
         call = means.mean_call(q, self.keepdim, self.backend, further,
                                _written(self._float.dtype))
         return None if call is None else (call, (q, *further))
 
-    def _further(self, q: Tensor) -> tuple[Tensor, Tensor]:
+    def takes(self, q: Tensor) -> bool:
+        """Whether a kernel may compute for a tensor, as far as that says."""
+        return (q.dtype is torch.int8 and bool(q.numel()) and not by_operators((q,))
+                and (self.backend != "auto" or q.is_cuda)
+                and _name(self._float.dtype) in FLOAT_RESULTS)
+
+    def result_type(self, q: Tensor) -> torch.dtype:
+        """The type of the means."""
+        return self._float.dtype
+
+    def further(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """The operands of the kernel beside images."""
         key = q.device, q.shape[-2:], self.scale, self.zero_point
         if key not in self._constants:

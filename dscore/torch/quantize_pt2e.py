@@ -14,13 +14,13 @@ from torch import fx, nn
 from dscore.core.errors import SpecError, require_one_of, shown
 from dscore.core.spec import LAYOUTS, Kind, Layout
 from dscore.core.token import problem_token
-from dscore.torch.accelerate import gpu_of
 from dscore.torch.quantize_choice import reason_of_gain
 from dscore.torch.quantize_graph import QuantizedModel
 from dscore.torch.quantize_matching import OPERATORS, is_step, matched, step_of
 from dscore.torch.quantize_modules import Dequantize, Quantize, QuantizedConv2d
 from dscore.torch.quantize_report import QuantizationReport, QuantizedLayer, plan_name
 from dscore.torch.setting import Setting
+from dscore.torch.tracing import gpu_of
 
 
 def from_pt2e(model: nn.Module, *, kinds: Sequence[Kind] | None = None, layout: Layout = "nhwc",

@@ -101,7 +101,8 @@ class Survey:
 
     @property
     def further(self) -> list[ConvProblem]:
-        """Problems of the parts that are no convolutions: means over pixels, linear layers."""
+        """Problems of the parts that are no convolutions: means over pixels, linear layers, gates.
+        """
         return [problem for folded in self.parts.values() if folded.program is not None
                 for problem in folded.program.further]
 

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
@@ -190,6 +191,18 @@ def record_shapes(model: nn.Module, graph: fx.Graph, arguments: tuple[Any, ...]
     run.shapes = {}
     run.run(*arguments)
     return run.shapes
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device that a model lies on."""
+    tensor = next(chain(model.parameters(), model.buffers()), None)
+    return torch.device("cpu") if tensor is None else tensor.device
+
+
+def gpu_of(model: nn.Module) -> int | None:
+    """The number of the GPU that a model lies on; None for another device."""
+    device = device_of(model)
+    return device.index or 0 if device.type == "cuda" else None
 
 
 @contextmanager

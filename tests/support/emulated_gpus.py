@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from dscore.backends.emulated import EmulatedBackend
-from dscore.calling import arguments, means
+from dscore.calling import arguments, gates, means
 from dscore.calling.arrays import Dlpack
 from dscore.calling.call_cache import CALLS
 from dscore.core import backend, catalog
@@ -137,3 +137,4 @@ def _forget():
     arguments.adapter_of.cache_clear()
     CALLS.clear()
     means._PREPARED.clear()
+    gates._PREPARED.clear()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from dscore.backends.reference.backend import ReferenceBackend
-from dscore.calling import arguments, both, gpu_arrays, means
+from dscore.calling import arguments, both, gates, gpu_arrays, means
 from dscore.calling.call_cache import CALLS
 from dscore.core import backend, catalog
 from dscore.core.backend import MISPLACED
@@ -58,23 +58,28 @@ def _array_at(operand, address):
 
 
 class TorchGpu(ReferenceBackend):
-    name, launches = "torch_gpu", []
+    name, launches, device_name = "torch_gpu", [], "z100sm"
+
+    def device(self):
+        return catalog.device(self.device_name)
 
     def device_at(self, index):
-        return catalog.device("z100sm")
+        return self.device()
 
     def kernel_on(self, plan, index):
         return Launched(self.compile(plan))
 
 
 @contextmanager
-def torch_gpu(monkeypatch):
-    """Tensors of the host lie on GPU 0; its backend is called `NAME`; no call is remembered."""
+def torch_gpu(monkeypatch, device="z100sm"):
+    """Tensors of the host lie on GPU 0, a *device*; its backend is called `NAME`; no call is
+    remembered."""
     import torch
 
     monkeypatch.setattr(gpu_arrays.Torch, "index", lambda self, array: 0)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
     monkeypatch.setattr(TorchGpu, "launches", [])
+    monkeypatch.setattr(TorchGpu, "device_name", device)
     _forget()
     yield TorchGpu.launches
     _forget()
@@ -88,4 +93,5 @@ def _forget():
     CALLS.clear()
     both._known.clear()
     means._PREPARED.clear()
+    gates._PREPARED.clear()
     recorded._calls.clear()

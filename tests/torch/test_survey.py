@@ -46,7 +46,7 @@ def test_kernels_of_training_are_prepared_in_train_mode():
 def test_kernels_of_training_are_built_with_those_that_are_measured(monkeypatch):
     batches = []
     monkeypatch.setattr(Setting, "prepare", lambda self, problems: batches.append({*problems}))
-    monkeypatch.setattr(acceleration, "_device_of",
+    monkeypatch.setattr(acceleration, "device_of",
                         lambda model: SimpleNamespace(type="cuda", index=0))
     monkeypatch.setattr(acceleration, "measured", lambda problems, device, backend: dict.fromkeys(
         problems, (1e-6, 2e-6)))

@@ -1,0 +1,100 @@
+"""Gates of squeeze-and-excitation of images that lie on a GPU, by one kernel."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from dscore.algorithms.gate import Gate
+from dscore.calling.arguments import adapter_of, common_gpu, memory_layout
+from dscore.calling.arrays import dtype_name, library_of
+from dscore.calling.call_cache import MOST_CALLS, PreparedCall
+from dscore.calling.convolve import prepared
+from dscore.core.backend import GpuBackend, choose_backend
+from dscore.core.device import Device
+from dscore.core.errors import UnavailableError
+from dscore.core.problem import ConvProblem
+from dscore.core.spec import Activation, ConvSpec, Layout
+from dscore.ops.gate import LEAVE_ZERO, gate_operation
+
+_PREPARED: dict[Any, PreparedCall] = {}
+# Elements of a filter, and of it for all images, each of which reads it: of more, products of
+# matrices for all images are faster.
+_MOST_WEIGHTS, _MOST_READ = 1 << 16, 1 << 20
+
+
+def gate_problem(shape: tuple[int, ...], between: int, dtype: str, layout: Layout, bias: bool,
+                 activations: tuple[Activation | None, Activation | None],
+                 out_dtype: str | None = None) -> ConvProblem | None:
+    """The problem of a gate of images (N, C, H, W) of a memory's *layout*, with so many channels
+    *between* two layers of these *activations*; None where there is no such gate.
+
+    *out_dtype*: the type of filters and result, "float32" or "float16", of int8 images.
+
+    >>> gate_problem((2, 8, 5, 5), 4, "float32", "nchw", True, ("relu", "sigmoid")).operation
+    'gate'
+    """
+    first, last = activations
+    operation = gate_operation(last)
+    if operation is None or first not in LEAVE_ZERO:
+        return None
+    images, channels, height, width = shape
+    spec = ConvSpec.make(channels, between, 1, dtype=dtype, layout=layout, bias=bias,
+                         activation=first, out_dtype=out_dtype)
+    return ConvProblem(spec, images, height, width, operation)
+
+
+def gains(problem: ConvProblem, device: Device) -> bool:
+    """Whether one kernel is taken for a gate: on devices whose blocks read one another's LDS, for
+    filters that are read soon enough by each image (docs/benchmark_notes.md). Elsewhere an image
+    has but one block."""
+    filters = problem.spec.in_channels * problem.spec.out_channels
+    return (device.cluster_blocks > 1 and filters <= _MOST_WEIGHTS
+            and filters * problem.batch <= _MOST_READ and not Gate().refuses(problem))
+
+
+def gate_device(backend: str, index: int | None) -> Device | None:
+    """GPU *index* (None: of what lies on the host) for the backend of a name; None where that has
+    none on which a gate may be one launch."""
+    if index is None and backend == "auto":
+        return None
+    with suppress(UnavailableError):
+        found = choose_backend("hip" if backend == "auto" else backend)
+        if isinstance(found, GpuBackend):
+            device = found.device_at(index or 0)
+            return device if device.cluster_blocks > 1 else None
+    return None
+
+
+def gate_call(x: Any, filters: tuple[Any, ...],
+              activations: tuple[Activation | None, Activation | None], keep: bool = True,
+              backend: str = "auto", further: tuple[Any, ...] = ()) -> PreparedCall | None:
+    """The call that makes the gates of images like *x*, (N, C, H, W): of shape (N, C), or with
+    *keep* (N, C, 1, 1). It takes x, the *filters*, *further*, and out or None. None for arrays of
+    the host, and where the mean and both layers are to be launches of their own.
+
+    *filters*: of the first layer filter and bias, then of the second; a bias may be None. Of int8
+    images *further* are their `dscore.calling.means.integer_operands`.
+    """
+    adapter = adapter_of(library_of(x, "x"))
+    gpu = common_gpu(adapter, {"x": x})
+    if gpu is None:
+        return None
+    shape, layout, biased = tuple(x.shape), memory_layout(adapter, "nchw", (x,)), (
+        filters[1] is not None)
+    out_dtype = dtype_name(filters[0]) if further else None
+    key = (adapter.library, gpu[1], shape, dtype_name(x), layout, keep, backend, out_dtype,
+           activations, len(filters[0]), biased)
+    call = _PREPARED.get(key)
+    if call is None:
+        problem = gate_problem(shape, len(filters[0]), dtype_name(x), layout, biased, activations,
+                               out_dtype)
+        device = gate_device(backend, gpu[1])
+        if problem is None or device is None or not gains(problem, device):
+            return None
+        if len(_PREPARED) >= MOST_CALLS:
+            _PREPARED.clear()
+        result = (*shape[:2], *(1, 1) * keep)
+        call = _PREPARED[key] = prepared(problem, *gpu, (x, *filters, *further), backend,
+                                         shape=result, axes="nchw")
+    return call
