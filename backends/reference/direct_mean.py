@@ -18,6 +18,7 @@ from dscore.backends.reference.machine import (
 )
 from dscore.backends.reference.tap_sums import ascending
 from dscore.core.plan import Plan
+from dscore.core.problem import ConvProblem
 from dscore.core.trace import Trace
 
 # Neighbouring parts of a block that are added first, where there are many.
@@ -34,6 +35,16 @@ def run_mean(plan: Plan, operands: Operands, trace: Trace | None) -> None:
         place = image, tile * kernel.tile
         kernel.store(*place, ascending([
             kernel.sum(*place, rank) for rank in range(kernel.t.cluster)]))
+
+
+def means_of(problem: ConvProblem, operands: Operands, sums: Floats) -> Floats:
+    """The means by the sums of all pixels."""
+    area = problem.height * problem.width
+    if not problem.spec.element.exact:
+        return sums / np.float32(area)
+    differences = sums - np.int32(area) * operands["zero_point"]
+    means: Floats = differences.astype(np.float32) * operands["multiplier"]
+    return means
 
 
 class _Means(LockstepKernel):
@@ -86,14 +97,7 @@ class _Means(LockstepKernel):
         channel = first[:, 0] + lane_ids(1, sums.shape[1])
         self.blocks.store(self.out, Addresses(image[:, 0] * self.channels + channel,
                                               channel < self.channels),
-                          self.means(sums))
-
-    def means(self, sums: Floats) -> Floats:
-        """The means by the sums of all pixels."""
-        if not self.element.exact:
-            return sums / np.float32(self.area)
-        differences = sums - np.int32(self.area) * self.operands["zero_point"]
-        return differences.astype(np.float32) * self.operands["multiplier"]
+                          means_of(self.problem, self.operands, sums))
 
 
 class _OfPlanes(_Means):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from dscore.algorithms.gate.tiling import RowProducts, shape_of
+from dscore.backends.reference.direct_mean import means_of
 from dscore.backends.reference.lockstep import LockstepKernel, activate, batches, require_launch
 from dscore.backends.reference.machine import Addresses, Blocks, Floats, Ints, Operands, lane_ids
 from dscore.backends.reference.tap_sums import ascending
@@ -57,10 +58,11 @@ class _Gate(LockstepKernel):
         for rank in ranks:
             mine = rank % slices
             first, count = self.channels_of(rank)
-            from_ = rank // slices * int(self.shape.share)
+            begin = rank // slices * int(self.shape.share)
             own = ascending([sums[other * slices + mine] for other in range(self.t.sharers)])
-            partial.append(self.products("w", self.shape.first, self.means(
-                own[:, from_:from_ + count]), self.between, first, self.channels))
+            means = means_of(self.problem, self.operands, own[:, begin:begin + count])
+            partial.append(self.products("w", self.shape.first, means, self.between, first,
+                                         self.channels))
         between = self.biased(ascending(partial), "bias", 0)
         activate(between, self.problem.spec.activation)
         for rank in ranks:
@@ -131,13 +133,6 @@ class _Gate(LockstepKernel):
                     for at in range(0, sums.shape[1], each)]
             return ascending(runs)
         return ascending(list(np.moveaxis(sums, 1, 0)))
-
-    def means(self, sums: Floats) -> Floats:
-        """The means by the sums of all pixels."""
-        if not self.element.exact:
-            return sums / np.float32(self.area)
-        differences = sums - np.int32(self.area) * self.operands["zero_point"]
-        return differences.astype(np.float32) * self.operands["multiplier"]
 
     def products(self, name: str, by: RowProducts, numbers: Floats, rows: int, first: int,
                  step: int) -> Floats:

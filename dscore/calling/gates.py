@@ -8,16 +8,18 @@ from typing import Any
 from dscore.algorithms.gate import Gate
 from dscore.calling.arguments import adapter_of, common_gpu, memory_layout
 from dscore.calling.arrays import dtype_name, library_of
-from dscore.calling.call_cache import MOST_CALLS, PreparedCall
+from dscore.calling.call_cache import MOST_CALLS, FastCall, PreparedCall
 from dscore.calling.convolve import prepared
 from dscore.core.backend import GpuBackend, choose_backend
 from dscore.core.device import Device
 from dscore.core.errors import UnavailableError
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation, ConvSpec, Layout
+from dscore.ops import operands_of
 from dscore.ops.gate import LEAVE_ZERO, gate_operation
 
 _PREPARED: dict[Any, PreparedCall] = {}
+_FAST: dict[PreparedCall, FastCall] = {}
 # Elements of a filter, and of it for all images, each of which reads it: of more, products of
 # matrices for all images are faster.
 _MOST_WEIGHTS, _MOST_READ = 1 << 16, 1 << 20
@@ -67,34 +69,55 @@ def gate_device(backend: str, index: int | None) -> Device | None:
 
 
 def gate_call(x: Any, filters: tuple[Any, ...],
-              activations: tuple[Activation | None, Activation | None], keep: bool = True,
-              backend: str = "auto", further: tuple[Any, ...] = ()) -> PreparedCall | None:
-    """The call that makes the gates of images like *x*, (N, C, H, W): of shape (N, C), or with
-    *keep* (N, C, 1, 1). It takes x, the *filters*, *further*, and out or None. None for arrays of
-    the host, and where the mean and both layers are to be launches of their own.
+              activations: tuple[Activation | None, Activation | None], backend: str = "auto",
+              further: tuple[Any, ...] = ()) -> PreparedCall | None:
+    """The call that makes the gates of images like *x*, (N, C, H, W), of shape (N, C, 1, 1). It
+    takes x, the *filters*, *further*, and out or None. None for arrays of the host, for filters
+    that do not fit, and where the mean and both layers are to be launches of their own.
 
     *filters*: of the first layer filter and bias, then of the second; a bias may be None. Of int8
     images *further* are their `dscore.calling.means.integer_operands`.
     """
-    adapter = adapter_of(library_of(x, "x"))
+    adapter, inputs = adapter_of(library_of(x, "x")), (x, *filters, *further)
     gpu = common_gpu(adapter, {"x": x})
     if gpu is None:
         return None
-    shape, layout, biased = tuple(x.shape), memory_layout(adapter, "nchw", (x,)), (
-        filters[1] is not None)
-    out_dtype = dtype_name(filters[0]) if further else None
-    key = (adapter.library, gpu[1], shape, dtype_name(x), layout, keep, backend, out_dtype,
-           activations, len(filters[0]), biased)
+    of_filters = dtype_name(filters[0]) if further else None
+    form = (tuple(x.shape), len(filters[0]), dtype_name(x), memory_layout(adapter, "nchw", (x,)),
+            filters[1] is not None, activations, of_filters)
+    key = adapter.library, gpu[1], backend, form
     call = _PREPARED.get(key)
     if call is None:
-        problem = gate_problem(shape, len(filters[0]), dtype_name(x), layout, biased, activations,
-                               out_dtype)
-        device = gate_device(backend, gpu[1])
-        if problem is None or device is None or not gains(problem, device):
+        problem, device = gate_problem(*form), gate_device(backend, gpu[1])
+        if (problem is None or device is None or not gains(problem, device)
+                or not _fit(problem, filters)):
             return None
         if len(_PREPARED) >= MOST_CALLS:
-            _PREPARED.clear()
-        result = (*shape[:2], *(1, 1) * keep)
-        call = _PREPARED[key] = prepared(problem, *gpu, (x, *filters, *further), backend,
-                                         shape=result, axes="nchw")
-    return call
+            forget()
+        call = _PREPARED[key] = prepared(problem, *gpu, inputs, backend,
+                                         shape=(*x.shape[:2], 1, 1), axes="nchw")
+    return call if call.fits(*inputs) else None
+
+
+def fast_call(call: PreparedCall, inputs: tuple[Any, ...]) -> FastCall:
+    """The *call* for inputs like these, without checks that need not be made each time; it returns
+    None for others. All gates of one call share it."""
+    fast = _FAST[call] = call.specialized(inputs, _FAST.get(call, no_call))
+    return fast
+
+
+def no_call(*operands: Any) -> None:
+    """The call that takes no arrays."""
+
+
+def forget() -> None:
+    """Forget all calls."""
+    _PREPARED.clear()
+    _FAST.clear()
+
+
+def _fit(problem: ConvProblem, filters: tuple[Any, ...]) -> bool:
+    """Whether filters and biases have the shapes of the problem's operands."""
+    operands = operands_of(problem)[1:len(filters) + 1]
+    return all(tuple(array.shape) == operand.shape if operand.present else array is None
+               for array, operand in zip(filters, operands, strict=True))

@@ -20,7 +20,7 @@ from dscore.core.numerics import ArithmeticOption, Permission
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, ConvSpec, Layout
 from dscore.torch.functional import conv2d
-from dscore.torch.launches import Launch
+from dscore.torch.launches import Bindable, Launch
 from dscore.torch.layer import constants_of, result_shape
 
 # Of a module of dscore's that PyTorch computes.
@@ -29,7 +29,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(eq=False)
-class FoldedConv:
+class FoldedConv(Bindable):
     """Convolution *conv* of a folded graph, called *name*, with what was folded into it.
 
     *reason* is why PyTorch computes it; empty where dscore does. Only then are an activation, a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,11 +11,18 @@ import torch
 from torch import Tensor, fx, nn
 
 from dscore.calling.call_cache import PreparedCall
-from dscore.calling.gates import gains, gate_call, gate_device, gate_problem
+from dscore.calling.gates import (
+    fast_call,
+    gains,
+    gate_call,
+    gate_device,
+    gate_problem,
+    no_call,
+)
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 from dscore.torch.folding import FoldedConv
-from dscore.torch.launches import Launch
+from dscore.torch.launches import Bindable, Launch
 from dscore.torch.linking import launches
 from dscore.torch.modules import Conv2d
 from dscore.torch.pooling import PixelMean
@@ -25,7 +32,7 @@ _Layer = FoldedConv | Conv2d
 
 
 @dataclass(eq=False)
-class FusedGate:
+class FusedGate(Bindable):
     """Gate of images (N, C, H, W): *mean*, then the layers *first* and *second*.
 
     What dscore has no kernel for, and what is traced, these compute one after the other.
@@ -43,6 +50,25 @@ class FusedGate:
         call, operands = made
         gates: Tensor = call(x, *operands, None)
         return gates
+
+    def bound(self) -> Callable[[Tensor], Tensor]:
+        """The gate as a function for eager calls without gradients, autocast and tracing.
+
+        It calls the kernel's own fast call, which sees whether operands are what they were.
+        """
+        if not isinstance(self.mean, PixelMean):
+            return self
+        first, second, fast = self.first, self.second, no_call
+
+        def gate(x: Tensor) -> Any:
+            nonlocal fast
+            y = fast(x, first.weight, first.bias, second.weight, second.bias, None)
+            if y is None:  # the first call, or another shape than the last one's
+                y = self(x)
+                made = self._call_of(x)
+                fast = no_call if made is None else fast_call(made[0], (x, *made[1]))
+            return y
+        return gate
 
     def launch_of(self, x: Tensor) -> Launch | None:
         """The launch that it has just made; None for layers of a folded graph, whose parameters are
@@ -63,7 +89,7 @@ class FusedGate:
         if any(one is not None and one.dtype is not self.mean.result_type(x) for one in filters):
             return None
         further = self.mean.further(x)
-        call = gate_call(x, filters, self.activations, True, self.mean.backend, further)
+        call = gate_call(x, filters, self.activations, self.mean.backend, further)
         return None if call is None else (call, (*filters, *further))
 
     @property

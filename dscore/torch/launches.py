@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -36,3 +37,11 @@ class Launching(Protocol):
 
     def launch_of(self, *arguments: Any) -> Launch | None:
         """The launch that it has just made of *arguments*; None where it did anything else."""
+
+
+class Bindable(ABC):
+    """Step of a graph that has a faster form for eager calls."""
+
+    @abstractmethod
+    def bound(self) -> Callable[..., Tensor]:
+        """That form: a function for eager calls without gradients, autocast and tracing."""

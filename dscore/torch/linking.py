@@ -19,8 +19,7 @@ from dscore.calling.call_cache import MOST_VARIANTS, PreparedCall
 from dscore.calling.gpu_arrays import tensor_guard
 from dscore.core.backend import MISPLACED
 from dscore.torch.emission import Emission
-from dscore.torch.folding import FoldedConv
-from dscore.torch.launches import Launch, Launching
+from dscore.torch.launches import Bindable, Launch, Launching
 from dscore.torch.tracing import has_hooks
 
 # What a linked program returns for inputs that are not like those of its call.
@@ -64,7 +63,7 @@ class Recording:
 
 def eager(called: Any) -> Any:
     """What a step calls, as a function for eager calls without gradients and tracing."""
-    return called.bound() if isinstance(called, FoldedConv) else called
+    return called.bound() if isinstance(called, Bindable) else called
 
 
 def launches(called: Any) -> bool:

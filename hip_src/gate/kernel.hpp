@@ -78,7 +78,7 @@ struct Gate : KernelOn<T, GateArguments<T>, 1u << 2 | 1u << 4> {
   static constexpr int loads = 8;
 
   static __host__ __device__ int area(const Shape &s) { return s.height * s.width; }
-  static int blocks(const Shape &s) { return cluster * s.batch; }
+  static __host__ __device__ int blocks(const Shape &s) { return cluster * s.batch; }
   static __device__ int rank() { return blockIdx.x % cluster; }
   static __device__ int image() { return blockIdx.x / cluster; }
   static __device__ int slice() { return rank() % t::slices; }
@@ -95,10 +95,9 @@ struct Gate : KernelOn<T, GateArguments<T>, 1u << 2 | 1u << 4> {
                              t::channels - first), 0)) {}
 
   static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
-    prefetch_share<W>(args.w, t::channels * t::between, blocks_of(s));
-    prefetch_share<W>(args.second_w, t::channels * t::between, blocks_of(s));
+    prefetch_share<W>(args.w, t::channels * t::between, blocks(s));
+    prefetch_share<W>(args.second_w, t::channels * t::between, blocks(s));
   }
-  static __device__ int blocks_of(const Shape &s) { return cluster * s.batch; }
 
   __device__ void run(const Arguments &) {
     auto *const lds = block_lds<float, lds_bytes / 4>();

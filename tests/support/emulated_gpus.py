@@ -137,4 +137,4 @@ def _forget():
     arguments.adapter_of.cache_clear()
     CALLS.clear()
     means._PREPARED.clear()
-    gates._PREPARED.clear()
+    gates.forget()

@@ -93,5 +93,5 @@ def _forget():
     CALLS.clear()
     both._known.clear()
     means._PREPARED.clear()
-    gates._PREPARED.clear()
+    gates.forget()
     recorded._calls.clear()

@@ -118,6 +118,44 @@ def test_gradients_and_traced_programs_have_pytorch_s(launches):
 
 
 @torch.no_grad()
+def test_a_call_that_is_remembered_is_not_prepared_anew(launches, monkeypatch):
+    """By one fast call for all gates of a form, whose operands it looks at."""
+    model, prepared = accelerated(), []
+    agrees(model, X)
+    agrees(model, X)
+    make = dscore.torch.gates.gate_call
+    monkeypatch.setattr(dscore.torch.gates, "gate_call", lambda *given: (
+        prepared.append(1) or make(*given)))
+    agrees(model, X)
+    assert not prepared
+    assert len(gates._FAST) == 1
+    agrees(model, X.flip(-1)[:, :, 1:])
+    assert prepared
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["down", "up"])
+def test_filters_that_do_not_fit_are_refused(name, launches):
+    """As PyTorch refuses them, and never read past their end."""
+    model = accelerated()
+    layer = getattr(model, name)
+    for _ in range(3):
+        agrees(model, X)
+    layer.weight.data = layer.weight.data[:, :4].clone()
+    with pytest.raises((RuntimeError, dscore.SpecError)):
+        model(X)
+    layer.weight.data = torch.randn(layer.out_channels, layer.in_channels, 1, 1)
+    agrees(model, X, 1e-4)
+
+
+@torch.no_grad()
+def test_compiled_models_have_the_same_results(launches):
+    model = accelerated()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    assert torch.allclose(compiled(X).double(), exact(model, X), atol=1e-5)
+
+
+@torch.no_grad()
 def test_devices_without_clusters_launch_apart(monkeypatch):
     with torch_gpu(monkeypatch) as launches:
         model = accelerated()
