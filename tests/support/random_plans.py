@@ -13,7 +13,7 @@ from dscore.algorithms.registry import algorithm, names
 from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.errors import DscoreError
-from dscore.core.numerics import ACCUMULATOR
+from dscore.core.numerics import ACCUMULATOR, FLOAT_RESULTS
 from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ACTIVATIONS, ConvSpec
@@ -69,7 +69,11 @@ def random_problem(random: Random, one: Algorithm, dtypes: Sequence[str] = (),
 
 
 def _with_result(random: Random, problem: ConvProblem) -> ConvProblem:
-    """The problem, in half of the cases with float32 sums, where its operation has these."""
+    """The problem, in half of the cases with float32 sums, where its operation has these; of int8
+    images, of which another operation than a convolution makes floats, with a result of these."""
+    if problem.spec.element.exact and problem.operation != "conv":
+        return replace(problem, spec=replace(problem.spec,
+                                             out_dtype=random.choice(FLOAT_RESULTS)))
     short = problem.spec.element.bytes < ACCUMULATOR.bytes
     if not (operation(problem.operation).widens and short and random.random() < 0.5):
         return problem
