@@ -34,7 +34,7 @@ class _Gate(LockstepKernel):
     def __init__(self, plan: Plan, operands: Operands) -> None:
         super().__init__(plan, operands)
         spec = self.problem.spec
-        self.element, self.floats = spec.element.sums, spec.out_element
+        self.element = spec.element.sums
         self.channels, self.between = spec.in_channels, spec.out_channels
         self.area = self.problem.height * self.problem.width
         self.shape = shape_of(self.problem, self.t, self.wavefront)

@@ -13,10 +13,11 @@ from dscore.calling.convolve import prepared
 from dscore.core.backend import GpuBackend, choose_backend
 from dscore.core.device import Device
 from dscore.core.errors import UnavailableError
+from dscore.core.numerics import FLOAT_RESULTS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation, ConvSpec, Layout
 from dscore.ops import operands_of
-from dscore.ops.gate import LEAVE_ZERO, gate_operation
+from dscore.ops.gate import BETWEEN, gate_operation
 
 _PREPARED: dict[Any, PreparedCall] = {}
 _FAST: dict[PreparedCall, FastCall] = {}
@@ -29,7 +30,8 @@ def gate_problem(shape: tuple[int, ...], between: int, dtype: str, layout: Layou
                  activations: tuple[Activation | None, Activation | None],
                  out_dtype: str | None = None) -> ConvProblem | None:
     """The problem of a gate of images (N, C, H, W) of a memory's *layout*, with so many channels
-    *between* two layers of these *activations*; None where there is no such gate.
+    *between* two layers of these *activations*; None where there is no gate of these activations
+    and types.
 
     *out_dtype*: the type of filters and result, "float32" or "float16", of int8 images.
 
@@ -38,7 +40,7 @@ def gate_problem(shape: tuple[int, ...], between: int, dtype: str, layout: Layou
     """
     first, last = activations
     operation = gate_operation(last)
-    if operation is None or first not in LEAVE_ZERO:
+    if operation is None or first not in BETWEEN or out_dtype not in (None, *FLOAT_RESULTS):
         return None
     images, channels, height, width = shape
     spec = ConvSpec.make(channels, between, 1, dtype=dtype, layout=layout, bias=bias,

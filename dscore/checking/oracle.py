@@ -35,10 +35,6 @@ from dscore.ops.tiles import matrices, of_tiles, tile_padding, unpacked
 
 # Below it the small part of an operand may be below the normal range.
 _TINY = 2.0**-100
-# max |f'|: an error before the activation grows by no more than this.
-_LIPSCHITZ: dict[Activation | None, float] = {
-    None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5, "sigmoid": 0.25,
-    "hardsigmoid": 1 / 6}
 # Roundings of the activation itself, relative to its result, in units of u, doubled: of silu and
 # sigmoid by a GPU's fast instructions (docs/bounds.md); three for hardswish, two for hardsigmoid.
 _OWN_ROUNDINGS: dict[Activation | None, int] = {
@@ -183,7 +179,7 @@ class Oracle:
     def _bound(self, error: Any) -> Any:
         """The bound of the result, from that of what comes before the activation."""
         abs_of = self._xp.abs
-        bound = _LIPSCHITZ[self._activation] * error + self._error_of_activation()
+        bound = conv.LIPSCHITZ[self._activation] * error + self._error_of_activation()
         if self._exact.after is None:
             return bound
         # One rounding of what is at most so far off.

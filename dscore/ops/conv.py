@@ -19,6 +19,11 @@ from dscore.core.winograd import tile_of
 from dscore.ops import Exact, Operand, Operation, quantised
 from dscore.ops.tiles import of_tiles, tile_padding, unpacked
 
+# max |f'| of each activation: an error of its argument grows by no more than this.
+LIPSCHITZ: dict[Activation | None, float] = {
+    None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5, "sigmoid": 0.25,
+    "hardsigmoid": 1 / 6}
+
 
 class Convolution(Operation):
     """``activation(conv(x * scale, w) + bias)`` in the cross-correlation sense of deep learning.

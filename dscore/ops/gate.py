@@ -14,14 +14,13 @@ from typing import Any, ClassVar
 from dscore.core.errors import SpecError
 from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Activation
+from dscore.core.spec import Activation, ConvSpec
 from dscore.ops import Exact, Operand, Operation
-from dscore.ops.conv import activated, float64
+from dscore.ops.conv import LIPSCHITZ, activated, float64
 from dscore.ops.mean import means_of_integers
 
-# Activations whose result is no further from 0 than what they are applied to: Lipschitz constants.
-LEAVE_ZERO: dict[Activation | None, float] = {
-    None: 1.0, "relu": 1.0, "relu6": 1.0, "silu": 1.1, "hardswish": 1.5}
+# Activations between the layers: those whose result is no further from 0 than their argument.
+BETWEEN: tuple[Activation | None, ...] = (None, "relu", "relu6", "silu", "hardswish")
 # Roundings of these, of the argument's size at most, and what stands for results that are flushed
 # (docs/bounds.md).
 _OWN_ROUNDINGS, _FLUSHED = 22, 2.0**-100
@@ -66,11 +65,11 @@ class Gate(Operation):
             sums, terms = sums + float64(xp, bias), terms + xp.abs(float64(xp, bias))
         between = activated(xp, sums, spec.activation)
         y = between @ second_w.T
-        magnitude = LEAVE_ZERO[spec.activation] * (terms @ xp.abs(second_w).T)
+        magnitude = LIPSCHITZ[spec.activation] * (terms @ xp.abs(second_w).T)
         roundings += spec.in_channels + 1 + _OWN_ROUNDINGS + spec.out_channels
         if second_bias is None:
             return Exact(y, magnitude, roundings)
-        addend = float64(xp, second_bias) + 0 * y
+        addend = float64(xp, second_bias)
         return Exact(y + addend, magnitude, roundings, (xp.abs(addend),))
 
     def macs(self, problem: ConvProblem) -> int:
@@ -99,11 +98,11 @@ def gate_operation(last: Activation | None) -> str | None:
     return next((one.name for one in (Gate, HardGate) if one.last == last), None)
 
 
-def _require_gate(problem: ConvProblem) -> Any:
+def _require_gate(problem: ConvProblem) -> ConvSpec:
     """The layer of a gate's *problem*; SpecError where it is none."""
     spec = problem.spec
     wrong = {f"a {spec.kind} layer": spec.kind != "pointwise",
-             f"the activation {spec.activation} between": spec.activation not in LEAVE_ZERO,
+             f"the activation {spec.activation} between": spec.activation not in BETWEEN,
              f"the stride {spec.stride}": spec.stride != (1, 1),
              f"the padding {problem.padding}": any(problem.padding),
              "a residual": spec.residual, "a scale": spec.scaled, "a table": spec.table,
@@ -111,7 +110,7 @@ def _require_gate(problem: ConvProblem) -> Any:
              f"a filter of the form {spec.filter}": spec.filter != "plain"}
     there = [name for name, one in wrong.items() if one]
     if there:
-        able = ", ".join(str(one) for one in LEAVE_ZERO if one)
+        able = ", ".join(str(one) for one in BETWEEN if one)
         raise SpecError(f"a gate is of a pointwise layer without stride and padding, with or "
                         f"without a bias, with the activation {able} or none, and a result of "
                         f"floats; this one has {', '.join(there)}")

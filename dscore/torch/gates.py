@@ -110,7 +110,7 @@ class FusedGate(Bindable):
                             of_filters if dtype == "int8" else None)
 
 
-class _Found(NamedTuple):
+class _GateOnDevice(NamedTuple):
     """A gate of a graph, its nodes, and the device that it would be launched on."""
 
     gate: FusedGate
@@ -128,10 +128,10 @@ def with_gates(model: nn.Module, graph: fx.Graph, index: int | None
                ) -> tuple[fx.Graph, list[ConvProblem]]:
     """The *graph* of a model on GPU *index*, with each gate that gains by it as one node, a copy
     where there are some; and their problems. Its nodes have shapes."""
-    if not any(one.problem for one in found_gates(model, graph, index)):
+    if not any(one.problem for one in gates_in(model, graph, index)):
         return graph, []
     graph, problems = copy.deepcopy(graph), []
-    for one in found_gates(model, graph, index):
+    for one in gates_in(model, graph, index):
         if (problem := one.problem) is not None:
             problems.append(problem)
             mean, first, second = one.nodes
@@ -144,9 +144,9 @@ def with_gates(model: nn.Module, graph: fx.Graph, index: int | None
     return graph, problems
 
 
-def found_gates(model: nn.Module, graph: fx.Graph, index: int | None) -> list[_Found]:
+def gates_in(model: nn.Module, graph: fx.Graph, index: int | None) -> list[_GateOnDevice]:
     """The gates of a graph that may be one launch on GPU *index*."""
-    modules, found = dict(model.named_modules()), []
+    modules, gates = dict(model.named_modules()), []
 
     def called(node: fx.Node) -> Any:
         return modules.get(str(node.target)) if node.op == "call_module" else node.target
@@ -157,8 +157,8 @@ def found_gates(model: nn.Module, graph: fx.Graph, index: int | None) -> list[_F
             gate = FusedGate(mean, called(first), called(second))
             device = gate_device(mean.backend, index) if _is_gate(gate) else None
             if device is not None:
-                found.append(_Found(gate, (node, first, second), device))
-    return found
+                gates.append(_GateOnDevice(gate, (node, first, second), device))
+    return gates
 
 
 def _only_user(node: fx.Node) -> fx.Node | None:

@@ -18,7 +18,7 @@ from torch.fx.graph import CodeGen, _PyTreeCodeGen
 from torch.utils._pytree import tree_structure
 
 from dscore.torch.emission import Emission
-from dscore.torch.gates import found_gates, with_gates
+from dscore.torch.gates import gates_in, with_gates
 from dscore.torch.linking import Linkable, launches
 from dscore.torch.operators import by_operators
 from dscore.torch.overwriting import changes_others
@@ -57,7 +57,7 @@ class QuantizedProgram(Linkable):
     def _graph_for(self, arguments: tuple[Any, ...]) -> fx.Graph:
         """The graph with gates as one launch each, where some gain by it on such inputs."""
         index = gpu_of(self.model)
-        if not found_gates(self.model, self.graph, index):
+        if not gates_in(self.model, self.graph, index):
             return self.graph
         shapes = record_shapes(self.model, self.graph, arguments)
         for node in self.graph.nodes:

@@ -81,8 +81,7 @@ class MeanOfPixels(OfFloats):
 
     def _kernel_of(self, q: Tensor) -> tuple[PreparedCall, tuple[Tensor, ...]] | None:
         """The call of dscore's kernel, and its operands; None where another step computes."""
-        if (q.dtype is not torch.int8 or not q.numel()
-                or (self.backend == "auto" and not q.is_cuda)):
+        if not self._launches(q):
             return None
         further = self.further(q)
         call = means.mean_call(q, self.keepdim, self.backend, further,
@@ -91,9 +90,13 @@ class MeanOfPixels(OfFloats):
 
     def takes(self, q: Tensor) -> bool:
         """Whether a kernel may compute for a tensor, as far as that says."""
-        return (q.dtype is torch.int8 and bool(q.numel()) and not by_operators((q,))
-                and (self.backend != "auto" or q.is_cuda)
+        return (self._launches(q) and not by_operators((q,))
                 and _name(self._float.dtype) in FLOAT_RESULTS)
+
+    def _launches(self, q: Tensor) -> bool:
+        """Whether kernels are launched for integers like these."""
+        return (q.dtype is torch.int8 and bool(q.numel())
+                and (self.backend != "auto" or q.is_cuda))
 
     def result_type(self, q: Tensor) -> torch.dtype:
         """The type of the means."""

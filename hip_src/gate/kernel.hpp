@@ -70,7 +70,7 @@ struct Gate : KernelOn<T, GateArguments<T>, 1u << 2 | 1u << 4> {
   using SecondRows = FilterRows<SecondProducts, W, second_vector, threads, wavefront>;
   // LDS: sums of the parts, means of a share, its sums of the first layer, this layer's results.
   static constexpr int rounded_up(int numbers) { return ceil_div(numbers, 8) * 8; }
-  static constexpr int sums_at = 0, means_at = rounded_up(t::parts * t::slice);
+  static constexpr int means_at = rounded_up(t::parts * t::slice);
   static constexpr int partial_at = means_at + rounded_up(t::share);
   static constexpr int between_at = partial_at + rounded_up(t::between);
   static constexpr int lds_bytes = 4 * (between_at + rounded_up(t::between));

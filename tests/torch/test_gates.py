@@ -197,6 +197,27 @@ def test_quantised_gates_are_linked(monkeypatch):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(("dtype", "launched"), [
+    (torch.float32, ["gate"]), (torch.float16, ["gate"]),
+    (torch.bfloat16, ["mean", "conv", "conv"])])  # of which no kernel makes results of int8
+def test_quantised_gates_of_the_models_own_type(dtype, launched, monkeypatch):
+    """As those are whose numbers float16 may not hold."""
+    for module in ("quantize_emission", "quantize_choice"):
+        monkeypatch.setattr(f"dscore.torch.{module}.gates_of", lambda part, quantised: set())
+    with quantized_models.quantized_gpu(monkeypatch) as launches:
+        monkeypatch.setattr(TorchGpu, "device_name", "h200")
+        model = quantized_models.model_of().to(dtype)
+        x = quantized_models.images().to(dtype)
+        for _ in range(4):
+            launches.clear()
+            y = model(x)
+        apart = quantized_models.by_modules(model, x)
+        assert (y - apart).norm() <= 0.03 * apart.norm()
+    at = launches.index(launched[0])
+    assert launches[at:at + len(launched)] == launched
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("device", ["h200", "z100sm"])
 def test_kernels_are_prepared_for_gates_that_gain(device, monkeypatch):
     prepared = []

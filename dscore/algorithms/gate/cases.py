@@ -13,7 +13,7 @@ from dscore.algorithms.gate.tiling import GateTiling, vector_of
 from dscore.algorithms.templates import Template, options, problem_on
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
-from dscore.ops.gate import LEAVE_ZERO
+from dscore.ops.gate import BETWEEN
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def templates(draw: Any, device: Device) -> Template:
     cluster = sharers * draw(st.integers(1, max(device.cluster_blocks // sharers, 1)))
     tiling = GateTiling(device.wavefront * draw(st.integers(1, 4)), cluster, sharers)
     drawn = (*draw(options(Gate)), ("bias", draw(st.booleans())),
-             ("activation", draw(st.sampled_from([*LEAVE_ZERO]))))
+             ("activation", draw(st.sampled_from(BETWEEN))))
     channels = draw(st.integers(1, 40) | st.sampled_from((32, 48, 64, 96, 144)))
     template = GateTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn, channels,
                             draw(st.integers(1, 20) | st.sampled_from((8, 16, 24))), 1)
