@@ -63,7 +63,7 @@ def conformance(
     """Search for a case that a backend gets wrong.
 
     It runs random layers, sizes and tilings, and holds each result to its error bound; those of
-    int8 must be equal.
+    int8 must be equal, but for gates of floats.
 
     \b
     dscore conformance

@@ -36,7 +36,8 @@ def planned(token, *tiling, device="h200"):
 
 # Vectors of every width, of channels and of pixels; blocks that share channels, pixels and both;
 # slices and shares that are not full, and empty ones; more channels than threads, several runs of
-# parts; filters in one turn and in several, lanes that share a row; wavefronts of 64.
+# parts; filters in one turn and in several, rows of which a lane reads a part at a time,
+# lanes that share a row; wavefronts of 64.
 PLANS = [
     planned("gate_n2c40h7w7_o10k1_float16_nhwc_bias_relu", 64, 4, 2),
     planned("hard_gate_n1c32h30w31_o8k1_bfloat16_nhwc", 128, 8, 8),
@@ -50,14 +51,13 @@ PLANS = [
     planned("hard_gate_n2c5h7w7_o2k1_int8_outfloat16_nhwc_bias", 64, 1),
     planned("gate_n1c480h4w4_o120k1_float16_nhwc_bias_relu", 64, 2),
     planned("hard_gate_n1c480h3w3_o24k1_bias_relu", 64, 1, device="z100sm"),
-    planned("gate_n2c24h20w9_o6k1_float16_nhwc_bias_relu", 256, 1, device="z100sm")]
-# Rows of a filter of which a lane reads a part at a time.
-PLANS.append(planned("hard_gate_n1c1664h2w2_o6k1_bias_relu", 32, 1))
+    planned("gate_n2c24h20w9_o6k1_float16_nhwc_bias_relu", 256, 1, device="z100sm"),
+    planned("hard_gate_n1c1664h2w2_o6k1_bias_relu", 32, 1)]
 SILU = [planned(f"gate_n2c40h7w7_o10k1_{types}_bias_silu", 64, 4, 2)
         for types in ("float16_nhwc", "float32", "int8_outfloat16_nhwc")]
 # Whose bound is tight, for there are few roundings.
 SMALL = planned("gate_n2c8h1w1_o2k1_bias_relu", 32, 1)
-FEW, PLANES, BYTES, LONG = PLANS[0], PLANS[3], PLANS[6], PLANS[10]
+FEW, PLANES, UNEVEN, BYTES, LONG = PLANS[0], PLANS[3], PLANS[5], PLANS[6], PLANS[10]
 
 
 @needs_compiler
@@ -102,6 +102,20 @@ def test_the_shipped_oracle_is_the_definition(plan):
     assert np.all(np.abs(wanted.y - y) <= 1e-13 * (magnitude + 1))
 
 
+@pytest.mark.parametrize("plan", [PLANS[0], PLANS[6], PLANS[8]], ids=lambda plan: plan.name)
+def test_the_oracle_on_pytorch_is_the_same(plan):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    inputs = bound.sample(plan.problem, 3)
+    tensors = [None if one is None else torch.from_numpy(one) for one in inputs]
+    wanted = bound.expected(plan.problem, *inputs)
+    by_torch = bound.expected(plan.problem, *tensors, xp=torch)
+    assert np.allclose(by_torch.y.numpy(), wanted.y, rtol=1e-12, atol=1e-15)
+    assert np.allclose(by_torch.bound.numpy(), wanted.bound, rtol=1e-9)
+    y = torch.from_numpy(wanted.y).to(getattr(torch, plan.problem.spec.out_element.name))
+    assert bound.judge(torch, plan.problem, tensors, y).ok
+    assert not bound.judge(torch, plan.problem, tensors, y + 1).ok
+
+
 # The plan, the file, its source as it is, and with its fault.
 KERNEL, ROWS, SHAPE, SUMS = (f"{name}.hpp" for name in (
     "gate/kernel", "gate/rows", "gate/shape", "support/mean_sums"))
@@ -116,7 +130,7 @@ FAULTS = {
     "channels in another order": (FEW, SHAPE, "return at % row / quad * unit + at / row * quad",
                                   "return at % row / quad * quad + at / row * quad"),
     "lanes that are not joined": (FEW, ROWS, "sum += DSCORE_SHFL_DOWN(sum, by, Wavefront);", ""),
-    "a row's end read past": (PLANS[5], ROWS, "if (column_of(begin + i) < count) {", "{"),
+    "a row's end read past": (UNEVEN, ROWS, "if (column_of(begin + i) < count) {", "{"),
     "the first turn's rows twice": (LONG, ROWS, "if (first + begin > 0) load(first, begin);", ""),
     "a sum of 16 bits": (SMALL, ROWS, "sum += by.at[k] * static_cast<float>(elements.at[k]);",
                          "sum = static_cast<float>(float16(sum + by.at[k] * static_cast<float>("
@@ -140,12 +154,12 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 
 @needs_compiler
 def test_without_a_fault_nothing_is_said(monkeypatch):
-    require_right([FEW, PLANES, BYTES, LONG, SMALL, PLANS[5]], monkeypatch)
+    require_right([FEW, PLANES, BYTES, LONG, SMALL, UNEVEN], monkeypatch)
 
 
 @needs_compiler
 def test_the_sanitizers_find_nothing(tmp_path):
-    require_silence(checked_under_sanitizers(tmp_path, [FEW, PLANES, BYTES, PLANS[5]]))
+    require_silence(checked_under_sanitizers(tmp_path, [FEW, PLANES, BYTES, UNEVEN]))
 
 
 def test_operands_and_their_bytes():

@@ -28,15 +28,13 @@ from dscore.ops.mean import MOST_PIXELS
 # Vectors of x that a thread has under way; words of a filter's rows that it holds at most, of many
 # threads and of few (hip_src/gate/kernel.hpp).
 _LOADS, _MANY_THREADS, _MOST_WORDS = 8, 256, (24, 48)
-# Registers that compilers want beside what a thread holds, and take at most (docs/registers.md):
-# nvcc, and hipcc, which keeps some of what is read twice.
-_NVCC, _NVCC_MOST, _HIPCC, _HIPCC_MOST = 44, 74, 60, 92
-# Of nvcc, of which bytes are a vector of four each: it makes the addresses of all loads first.
-_NVCC_WORDS = 16
-# Threads of a block; blocks that share the channels of an image of so few pixels that a block may
-# have all of them, which is fewer than fit a cluster: clusters of more begin later
-# (docs/benchmark_notes.md).
-_THREADS, _FEW_BLOCKS, _FEW_PIXELS = 256, 4, 512
+# Registers that each compiler wants beside what a thread holds, and takes at most: of 128 to 192
+# random kernels (docs/registers.md). For vectors of four bytes nvcc took up to 16 more.
+_NVCC, _NVCC_MOST, _HIPCC, _HIPCC_MOST, _NVCC_WORDS = 44, 74, 60, 92, 16
+# Threads of a block. Of images of up to so many pixels blocks have a share of the channels each,
+# of larger ones all blocks share the pixels. Where clusters as large as can be would be more blocks
+# than there are compute units, an image with few pixels has so many (docs/benchmark_notes.md).
+_THREADS, _FEW_PIXELS, _FEW_BLOCKS = 256, 512, 4
 
 
 def _columns(problem: ConvProblem, device: Device) -> SimpleNamespace:
