@@ -129,12 +129,14 @@ class _Product(LockstepKernel):
         """A step's tile of an operand, by way of LDS: results' rows (or columns) by summed
         elements, zeros where there are none."""
         t, count, k = self.t, self.blocks.count, self.sizes.k
-        summed = step.reshape(count, 1, 1) * t.step + lane_ids(t.step)
+        spans = t.spans and name == self.a_name
+        width = int(self.shape.span) // self.element.bytes if spans else t.step
+        summed = step.reshape(count, 1, 1) * t.step + lane_ids(width)
         of = first.reshape(count, 1, 1) + lane_ids(extent, 1)
         at = of * k + summed if along else summed * all_extent + of
         held = np.broadcast_to((of < all_extent) & (summed < k), at.shape)
-        tile = np.empty((count, extent * t.step), self.element.sums.numpy)
-        words = lane_ids(extent * t.step)
+        tile = np.empty((count, extent * width), self.element.sums.numpy)
+        words = lane_ids(extent * width)
         if not kept:
             self.blocks.load(tile, self.operands[name],
                              Addresses(at.reshape(count, -1), held.reshape(count, -1)),
@@ -147,7 +149,8 @@ class _Product(LockstepKernel):
             self.scaled(self.blocks, tile, Addresses(scales.reshape(count, -1),
                                                      held.reshape(count, -1)))
             tile[...] = tile.astype(self.element.numpy)
-        return tile.reshape(count, extent, t.step)
+        rows = tile.reshape(count, extent, width)
+        return np.pad(rows, ((0, 0), (0, 0), (0, t.step - width)))
 
     def _store(self, part: int, sums: Floats) -> None:
         """The epilogue, and the stores of results."""

@@ -32,6 +32,7 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     TensorMap planes, filters;
   };
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
+  static constexpr int multiplying = t::consumers / wavefront;  // wavefronts
   static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
   static_assert(sizeof(T) == 2, "elements of 16 bits");
 
@@ -69,17 +70,18 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
 
   const Shape &s;
   const Maps &maps;
-  int thread, block_p, first_m, steps;
+  int thread, wave, block_p, first_m, steps;
   unsigned char *lds;
   TransferBarrier *full, *empty, *moved;
 
   __device__ PlaneProducts(const Arguments &, const Shape &shape, const Maps &maps_)
-      : s(shape), maps(maps_), thread(threadIdx.x), block_p(blockIdx.x / tiles_m(shape)),
+      : s(shape), maps(maps_), thread(thread_number()),
+        wave(of_wavefront(thread / wavefront)), block_p(blockIdx.x / tiles_m(shape)),
         first_m(blockIdx.x % tiles_m(shape) * t::tile_m), steps(all_steps(shape)),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages),
         moved(empty + t::stages) {
-    if (thread == t::consumers) {
+    if (wave == multiplying && one_of_wavefront()) {
       prefetch_map(maps.planes);
       prefetch_map(maps.filters);
       prepare_barriers(full, t::stages, 1);
@@ -212,8 +214,8 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   // Results of a warpgroup's channels, by LDS.
   __device__ void finish(const Arguments &args, const Sums &sums, int image, int pixel,
                          bool first) const {
-    const int group = thread / warpgroup_threads, of_group = thread % warpgroup_threads;
-    const int channel = first_m + group * warpgroup_rows;
+    const int group = wave / (warpgroup_threads / wavefront);
+    const int of_group = thread % warpgroup_threads, channel = first_m + group * warpgroup_rows;
     T *results = reinterpret_cast<T *>(lds + t::results_at) + group * t::group_results;
     if (t::repeat > 1 && !first) {
       if (t::whole && of_group == 0) wait_stores<0>();
@@ -276,14 +278,14 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       const int row = i / of_row, at = i % of_row * t::vector;
       const auto vector = read_vector<t::vector>(results + row * t::pitch + at);
       if (channel + row < Roles::m(s) && pixel + at < area(s))
-        write_vector(out + row * area(s) + at, vector);
+        write_to_memory(out + row * area(s) + at, vector);
     }
   }
 
   __device__ void run(const Arguments &args) {
-    if (thread < t::consumers) multiply_all(args);
-    else if (thread == t::consumers) copy_all();
-    else if (t::moved && thread >= t::movers_at) move_all();
+    if (wave < multiplying) multiply_all(args);
+    else if (t::moved && wave > multiplying) move_all();
+    else if (one_of_wavefront()) copy_all();
   }
 };
 

@@ -198,14 +198,20 @@ __device__ inline void let_engine_see_lds() {
 }
 
 // Starts the copy of a box from LDS; stores are waited for in groups.
-__device__ inline void store_box(const TensorMap &map, const void *lds, const int (&at)[2]) {
+template <int Rank>
+__device__ inline void store_box(const TensorMap &map, const void *lds, const int (&at)[Rank]) {
 #if defined(DSCORE_HOST)
   const emulation::Box box = emulation::box_of(map, lds, nullptr, at);
   if (emulation::copies_at_once()) return emulation::store(&box);
   emulation::device.fibers[emulation::device.current].stores.push(emulation::store, box);
 #elif defined(DSCORE_COPY_ENGINE)
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2,%3}], [%1];" ::"l"(
-                   &map), "r"(lds_address(lds)), "r"(at[0]), "r"(at[1]) : "memory");
+  if constexpr (Rank == 2)
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2,%3}], [%1];" ::
+                     "l"(&map), "r"(lds_address(lds)), "r"(at[0]), "r"(at[1]) : "memory");
+  else
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2,%3,%4}], [%1];" ::
+                     "l"(&map), "r"(lds_address(lds)), "r"(at[0]), "r"(at[1]), "r"(at[2])
+                 : "memory");
 #endif
 }
 // The same of bytes that lie side by side in memory: a multiple of 16, as both places are.

@@ -109,6 +109,40 @@ __device__ inline void wavefront_barrier() {
 #endif
 }
 
+// A thread's number in its block. In these kernels nvcc does not see that it is not negative, and
+// divides it by powers of two as a signed number, by four instructions.
+__device__ inline int thread_number() {
+#if defined(__CUDACC__)
+  return threadIdx.x & 1023;
+#else
+  return threadIdx.x;
+#endif
+}
+
+// A value that all lanes of a wavefront have alike, so that the compiler sees that they do. What
+// follows from it, where all branches do, too, is then made once for all lanes, in registers from
+// which the matrix units and the copy engine take their operands.
+__device__ inline int of_wavefront(int value) {
+#if defined(__CUDACC__)
+  return __shfl_sync(0xffffffffu, value, 0);
+#else
+  return value;
+#endif
+}
+
+// True in one lane of a wavefront, whose lanes all ask: a compiler knows that it is but one, and
+// what that lane asks of the copy engine needs no loop over lanes.
+__device__ inline bool one_of_wavefront() {
+#if defined(DSCORE_COPY_ENGINE)
+  int one = 0;
+  asm volatile("{\n.reg .pred one;\nelect.sync _|one, 0xffffffff;\n@one mov.s32 %0, 1;\n}"
+               : "+r"(one));
+  return one != 0;
+#else
+  return threadIdx.x % 32 == 0;
+#endif
+}
+
 // Summed elements of one instruction, and what they are summed in.
 template <class T>
 constexpr int product_depth = 32 / static_cast<int>(sizeof(T));

@@ -65,14 +65,14 @@ struct SharedTile {
   // as they begin.
   __device__ void run() const {
     arrive_at_cluster();
-    if (block.thread < t::consumers) {
+    if (block.group < t::groups) {
       float sums[t::tile_n / 2];
       accumulate(sums);
       wait_for_cluster();
       hand_over<t>(block.lds, sums, block.steps > 0, block.rank, block.thread);
       finish();
     } else {
-      if (block.thread == t::consumers) block.copy_all(args);
+      if (one_of_wavefront()) block.copy_all(args);
       wavefront_barrier();  // those of a cluster are for whole wavefronts
       wait_for_cluster();
       cluster_barrier();
@@ -81,7 +81,7 @@ struct SharedTile {
   __device__ void accumulate(float *sums) const {
     typename Products::Turn turn;
     const auto scales = Roles::template scales_of<Element>(args);
-    const int group = block.thread / warpgroup_threads;
+    const int group = block.group;
     const auto meanwhile = [](const unsigned char *) {};
     if constexpr (!t::scaled) block.accumulate(sums, turn, group, meanwhile);
     else if (block.steps > 0)

@@ -31,6 +31,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   using Result = typename t::Result;
   using Maps = typename t::Maps;
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
+  static constexpr int of_group = warpgroup_threads / wavefront;  // wavefronts
   static constexpr int lds_bytes = t::lds_bytes, alignment = 16, cluster = t::cluster;
   static constexpr bool most_lds = true;
   static_assert(sizeof(T) == 2 || t::quantised, "elements of 16 bits, or signed bytes");
@@ -47,12 +48,13 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   const Shape &s;
   const Maps &maps;
   unsigned tile;
-  int thread, rank, row_block, first_n, part, first_step, steps, rotation;
+  int thread, wave, group, rank, row_block, first_n, part, first_step, steps, rotation;
   unsigned char *lds;
   TransferBarrier *full, *empty;
 
   __device__ WarpgroupProducts(const Arguments &, const Shape &shape, const Maps &maps_)
-      : s(shape), maps(maps_), tile(blockIdx.x / cluster), thread(threadIdx.x),
+      : s(shape), maps(maps_), tile(blockIdx.x / cluster), thread(thread_number()),
+        wave(of_wavefront(thread / wavefront)), group(wave / of_group),
         rank(blockIdx.x % cluster),
         row_block(tile / t::tiles_n(shape) % t::blocks_m(shape)),
         first_n(tile % t::tiles_n(shape) * t::tile_n),
@@ -62,7 +64,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         rotation(steps > 1 ? row_block % steps : 0),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages) {
-    if (thread == t::consumers) {
+    if (group == t::groups && one_of_wavefront()) {
       if (!t::spans) prefetch_map(maps.a);
       if (!t::columns_by_lanes) prefetch_map(maps.b);
       if (boxed()) prefetch_map(maps.out);
@@ -196,7 +198,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if (steps > 0) release(turn.stage == 0 ? t::stages - 1 : turn.stage - 1);
   }
   __device__ void multiply_all(const Arguments &args) const {
-    const int group = thread / warpgroup_threads, of_group = thread % warpgroup_threads;
+    const int of_group = thread % warpgroup_threads;
     Turn turn;
     typename Roles::template Columns<t> columns(args, first_n, Roles::n(s) - first_n, of_group);
     // Read once and early: behind a barrier a compiler reads memory anew.
@@ -273,8 +275,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
 
   __device__ void run(const Arguments &args) {
     if constexpr (cluster > 1) SharedTile<WarpgroupProducts>(*this, args).run();
-    else if (thread < t::consumers) multiply_all(args);
-    else if (thread == t::consumers) copy_all(args);
+    else if (group < t::groups) multiply_all(args);
+    else if (one_of_wavefront()) copy_all(args);
   }
 };
 

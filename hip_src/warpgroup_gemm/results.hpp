@@ -20,7 +20,7 @@ struct TileResults {
   int group, of_group, lane;
 
   __device__ TileResults(const Products &block_, const Arguments &args_)
-      : block(block_), args(args_), group(block_.thread / warpgroup_threads),
+      : block(block_), args(args_), group(block_.group),
         of_group(block_.thread % warpgroup_threads), lane(of_group % t::wavefront) {}
 
   // By boxes, a span or rows, of a block's first tile or a later one; or sums unrounded.
@@ -83,15 +83,15 @@ struct TileResults {
           own[j] = sums[((first + i) * wide / 8 + j / 2) * 4 + half * 2 + j % 2];
         const auto several = Roles::template results_of<Element, together>(own, beside[i], points,
                                                                            added[i][half]);
-        if (at == channel)
-          write_vector(reinterpret_cast<Result *>(results + result_at(row + half * 8, at)),
+        if (at == channel || !block.whole_rows())
+          write_vector(reinterpret_cast<Result *>(results + result_at(row, first + i, half)),
                        several);
       }
     });
   }
   // Calls take(number, a channel of the lane, one that is there). Past the last channel results are
-  // made of the last ones, and not written: a branch around each would have activations wait for
-  // one another.
+  // made of the last ones, and do not leave LDS: a branch around each would have activations wait
+  // for one another.
   template <class Take>
   __device__ void each_run(int first, int n, Take take) const {
     DSCORE_UNROLL
@@ -102,14 +102,17 @@ struct TileResults {
       take(i, at, there ? at : n - together);
     }
   }
-  // Where a result lies in LDS.
-  __device__ int result_at(int row, int column) const {
-    constexpr int bytes = sizeof(Result);
-    if (block.whole_rows()) return (row * Roles::n(block.s) + column) * bytes;
-    const int within = (column - block.first_n) * bytes;
-    if (t::quantised) return row * t::result_pitch + within;
-    return within / swizzled_row * t::result_box_bytes +
-           swizzled(row * swizzled_row + within % swizzled_row);
+  // Where the results of a lane and a run of `wide` columns lie in LDS, of a row of the tile or the
+  // eighth after it. Of boxes a run is a vector, and both rows exchange theirs alike: so a run's
+  // place is that of the first one but for some bits.
+  __device__ int result_at(int row, int run, int half) const {
+    constexpr int bytes = sizeof(Result), eighth = 8;
+    const int within = run * wide * bytes, of_lane = lane % lanes * together * bytes;
+    if (block.whole_rows())
+      return (row + half * eighth) * Roles::n(block.s) * bytes + within + of_lane;
+    if (t::quantised) return (row + half * eighth) * t::result_pitch + within + of_lane;
+    return within / swizzled_row * t::result_box_bytes + half * eighth * swizzled_row +
+           (swizzled(row * swizzled_row + of_lane) ^ within % swizzled_row);
   }
   // From LDS to memory.
   __device__ void send(const unsigned char *results, int first_m) const {
@@ -123,9 +126,12 @@ struct TileResults {
       store_rows<t>(out + block.first_n, results, rows, n - block.first_n, n, of_group);
     } else if (of_group == 0) {
       DSCORE_UNROLL
-      for (int box = 0; box < t::result_boxes; box++)
-        store_box(block.maps.out, results + box * t::result_box_bytes,
-                  {block.first_n + box * t::row, first_m});
+      for (int box = 0; box < t::result_boxes; box++) {
+        const unsigned char *from = results + box * t::result_box_bytes;
+        if (t::parted(block.s))
+          store_box(block.maps.out, from, {box * t::row, block.first_n / t::tile_n, first_m});
+        else store_box(block.maps.out, from, {block.first_n + box * t::row, first_m});
+      }
       commit_stores();
     }
   }

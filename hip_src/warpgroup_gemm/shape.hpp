@@ -18,14 +18,15 @@ int map_operand(TensorMap &map, const void *at, int extent, int summed, bool acr
 }
 
 // Kept: steps whose columns' elements stay in LDS for all tiles of rows of a block; 0 for none.
-// Spans: whether a tile's rows come as one span. Images: how many a tile of rows may be of, or, of
-// bytes, a warpgroup's rows, where they have scales, else 0. Factors: of bytes, how many summed
-// elements have some in LDS, with those that fill the last step.
+// Spans: bytes of a row in whole vectors, where a tile's rows come as one span, else 0. Images: how
+// many a tile of rows may be of, or, of bytes, a warpgroup's rows, where they have scales, else 0.
+// Factors: of bytes, how many summed elements have some in LDS, with those that fill the last step.
 template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Cluster,
           int Spans, int Images, int Factors, int Layout, int Wavefront>
 struct WarpgroupGemmTiling {
   static constexpr int images = Images, factors = Factors;
   static constexpr bool spans = Spans != 0;
+  static constexpr int span_row = Spans;
   static constexpr int tile_m = TileM, tile_n = TileN, step = Step, stages = Stages;
   static constexpr int repeat = Repeat, kept = Kept, parts = Parts, cluster = Cluster;
   static constexpr int layout = Layout, wavefront = Wavefront, groups = TileM / warpgroup_rows;
@@ -37,6 +38,7 @@ struct WarpgroupGemmTiling {
   static_assert(Step <= most_box && Stages >= 2, "a ring of boxes");
   static_assert((Repeat == 1 && Kept == 0) || Parts * Cluster == 1, "shares have a tile each");
   static_assert(!Spans || Repeat == 1 || Kept == 1, "columns stay, while rows leave their buffers");
+  static_assert(Spans % 16 == 0, "whole vectors");
 };
 
 // What depends on the operation and the elements, too.
@@ -62,7 +64,9 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int box_b = across_b ? Tiling::step : Tiling::tile_n;
   static constexpr int boxes_a = (across_a ? Tiling::tile_m : Tiling::step) / row;
   static constexpr int boxes_b = ceil_div(across_b ? Tiling::tile_n : Tiling::step, row);
-  static constexpr int bytes_a = boxes_a * box_a * swizzled_row;
+  static constexpr int bytes_a =
+      Tiling::spans ? ceil_div(Tiling::tile_m * Tiling::span_row, swizzled_tile) * swizzled_tile
+                    : boxes_a * box_a * swizzled_row;
   static constexpr int bytes_b = boxes_b * box_b * swizzled_row;
   // From the rows of a warpgroup to those of the next.
   static constexpr int group_bytes =
@@ -126,6 +130,7 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int lds_bytes =
       barriers_at + barriers * static_cast<int>(sizeof(TransferBarrier));
 
+  using Sizes = typename Roles::Shape;
   struct Maps {
     TensorMap a, b, out, scales;
   };
@@ -137,13 +142,26 @@ struct WarpgroupGemmShape : Tiling {
     if (!code && !columns_by_lanes)
       code = map_operand<T>(maps.b, Roles::b(args), n, k, across_b, box_b);
     if (!code && boxed)
-      code = map_operand<T>(maps.out, args.out, m, n, false, warpgroup_rows);
+      code = parted(s) ? map_parts(maps.out, args.out, m, n)
+                       : map_operand<T>(maps.out, args.out, m, n, false, warpgroup_rows);
     if constexpr (scale_maps)
       if (!code) code = map_operand<T>(maps.scales, args.scale, s.batch, k, false, Tiling::images);
     return code;
   }
 
-  using Sizes = typename Roles::Shape;
+  // Whether a tile's last box of results has columns of the next one. A matrix to the map is then
+  // the columns of a tile, so that what the box has beyond these is not stored.
+  static __host__ __device__ bool parted(const Sizes &s) {
+    return Tiling::tile_n % row != 0 && tiles_n(s) > 1;
+  }
+  static int map_parts(TensorMap &map, void *at, int m, int n) {
+    constexpr int bytes = sizeof(T), tile_n = Tiling::tile_n;
+    const auto wide = [](int count) { return static_cast<uint64_t>(count); };
+    return make_map<T>(map, at, BoxedTensor<3>{{wide(tile_n), wide(n / tile_n), wide(m)},
+                                               {wide(tile_n * bytes), wide(n * bytes)},
+                                               {row, 1, warpgroup_rows}});
+  }
+
   static __host__ __device__ int tiles_m(const Sizes &s) {
     return ceil_div(Roles::m(s), Tiling::tile_m);
   }

@@ -27,7 +27,8 @@ struct SpanRows {
     DSCORE_UNROLL
     for (int i = 0; i < depths; i++) {
       if (i * bytes >= pitch) continue;
-      reads_for_product(rows + (row + lane % 16) * pitch + i * bytes, bytes);
+      reads_for_product(rows + (row + lane % 16) * pitch + i * bytes,
+                        least(bytes, pitch - i * bytes));
       if (vectors)
         read_matrices<4, false>(
             words[i], reinterpret_cast<const uint16_t *>(rows + (row + lane % 16) * pitch +

@@ -78,15 +78,6 @@ struct Part {
   __device__ bool has(int i) const { return i % of == number; }
 };
 
-// A value that all lanes of a wavefront have alike, so that the compiler sees that they do.
-__device__ inline int of_wavefront(int value) {
-#if defined(__CUDACC__)
-  return __shfl_sync(0xffffffffu, value, 0);
-#else
-  return value;
-#endif
-}
-
 // Has a sum read after the wait for its products, and not before.
 __device__ inline void settle_product(float &sum) {
 #if defined(DSCORE_WARPGROUPS)

@@ -29,7 +29,7 @@ def planned(tiling, token):
 
 
 # Rows, columns and summed elements that end with a tile and before its end; rings that are
-# refilled, columns that stay, parts, the last of which has no steps.
+# refilled, columns that stay, parts, the last of which has no steps; tiles that share all columns.
 PLANS = [planned(WarpgroupGemmTiling(*fields), token) for fields, token in (
     ((64, 64, 64, 2), "n1c64h8w8_o64k1_float16_nhwc"),
     ((64, 40, 64, 3, 2, True), "n2c72h9w9_o40k1_float16_nhwc_bias_relu"),
@@ -41,7 +41,8 @@ PLANS = [planned(WarpgroupGemmTiling(*fields), token) for fields, token in (
     ((64, 24, 128, 2, 2), "input_gradient_n2c24h9w9_o264k1_float16_nhwc"),
     ((64, 128, 64, 2, 1, False, 2), "weight_gradient_n1c200h13w13_o136k1_float16_nhwc"),
     ((128, 40, 128, 2), "weight_gradient_n1c40h13w13_o136k1_float16_nhwc"),
-    ((64, 16, 64, 3, 1, False, 9), "weight_gradient_n3c16h8w13_o72k1_bfloat16_nhwc"))]
+    ((64, 16, 64, 3, 1, False, 9), "weight_gradient_n3c16h8w13_o72k1_bfloat16_nhwc"),
+    ((64, 48, 64, 3), "n2c136h9w9_o144k1_float16_nhwc_bias_relu"))]
 # Of int8: results by rows, also of part tiles, and by a span, also of a last tile of few rows;
 # floats; zero points that columns which stay keep, too.
 INTEGERS = [planned(WarpgroupGemmTiling(*fields), token) for fields, token in (
@@ -66,7 +67,7 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal((PLANS + INTEGERS + SCALED)[sizes == "fixed"::2], sizes, monkeypatch)
 
 
-REFILLED, WEIGHTS, SPAN = PLANS[2], PLANS[8], PLANS[1]
+REFILLED, WEIGHTS, SPAN, SHARES = PLANS[2], PLANS[8], PLANS[1], PLANS[11]
 ROWS, BYTES = INTEGERS[0], "warpgroup_gemm/bytes.hpp"
 IMAGES, SCALES = SCALED[0], "warpgroup_gemm/scaled.hpp"
 # Of 16 bits and of int8, whose first tiles are not all, or end before the last rows of a tile;
@@ -87,14 +88,17 @@ FAULTS = {
         "      wait_barrier(full + turn.stage, turn.parity);\n", "", "boxes of tensors came"),
     "results exchanged in another way": (
         REFILLED, "warpgroup_gemm/results.hpp",
-        "swizzled(row * swizzled_row + within % swizzled_row);",
-        "row * swizzled_row + within % swizzled_row;", "WRONG"),
+        "(swizzled(row * swizzled_row + of_lane) ^ within % swizzled_row);",
+        "row * swizzled_row + of_lane + within % swizzled_row;", "WRONG"),
+    "columns of another tile": (
+        SHARES, "warpgroup_gemm/results.hpp", "block.first_n / t::tile_n", "block.first_n / t::row",
+        "WRONG"),
     "results that follow too soon": (
         REFILLED, "warpgroup_gemm/results.hpp", "      if (of_group == 0) wait_stores<0>();\n", "",
         "WRONG"),
     "rows of a span a channel apart": (
-        SPAN, "warpgroup_gemm/results.hpp", "(row * Roles::n(block.s) + column) *",
-        "(row * (Roles::n(block.s) + 1) + column) *", "WRONG"),
+        SPAN, "warpgroup_gemm/results.hpp", "(row + half * eighth) * Roles::n(block.s) * bytes",
+        "(row + half * eighth) * (Roles::n(block.s) + 1) * bytes", "WRONG"),
     "results not waited for": (
         REFILLED, "warpgroup_gemm/product.hpp",
         "if (!Roles::stores_sums && thread % warpgroup_threads == 0) wait_stores<0>();", "",

@@ -42,24 +42,25 @@ from dscore.core.problem import MAX_ELEMENTS, ConvProblem
 MOST_STAGES = 8
 # Registers that nvcc takes beside the sums and rows, and at most (docs/registers.md).
 _BESIDE, _MOST_BESIDE = 28, 80
-_OF_SPAN = 8  # at most, for where a lane's rows lie
-_OF_SCALES = 28  # at most, for four bytes at a time and their factors
+# At most, for where a lane's rows of a span lie, and for four bytes at a time and their factors.
+_OF_SPAN, _OF_SCALES = 8, 28
 
 
 def _part_boxes(case: Case) -> Count:
-    """Columns of the last box of results that are those of the next tile; of int8, which leaves by
-    vectors, those of the last vector."""
+    """Columns of the last box of results that are those of the next tile, where tiles do not share
+    all columns evenly; of int8, which leaves by vectors, those of the last vector."""
     problem, t = case.problem, case.tiling
     shape = shape_of(problem, t)
-    columns = shape.sizes.n if problem.spec.element.exact else t.tile_n
+    n, exact = shape.sizes.n, problem.spec.element.exact
+    left = np.where(exact | (remainder(n, t.tile_n) > 0), n if exact else t.tile_n, 0)
     return np.where((shape.tiles_n > 1) & (t.parts * t.cluster == 1),
-                    remainder(columns, _of_box(problem)), 0)
+                    remainder(left, _of_box(problem)), 0)
 
 
 def _of_box(problem: ConvProblem) -> int:
     """Elements of a result that leave together: of a box; of int8 of a vector."""
-    spec = problem.spec
-    return VECTOR_BYTES // spec.out_element.bytes if spec.element.exact else ROW
+    exact, bytes_ = problem.spec.element.exact, problem.spec.out_element.bytes
+    return VECTOR_BYTES // bytes_ if exact else ROW
 
 
 def _columns_together(case: Case) -> int:
@@ -68,10 +69,9 @@ def _columns_together(case: Case) -> int:
 
 
 def _most_parts(case: Case) -> int:
-    spec = case.problem.spec
-    if case.problem.operation != "weight_gradient":
-        return 1
-    return min(MOST_PARTS, MAX_ELEMENTS // (spec.in_channels * spec.out_channels))
+    weights = case.problem.spec.in_channels * case.problem.spec.out_channels
+    summed = case.problem.operation == "weight_gradient"
+    return min(MOST_PARTS, MAX_ELEMENTS // weights) if summed else 1
 
 
 def _most_cluster(case: Case) -> int:
@@ -160,8 +160,9 @@ class WarpgroupGemm(Algorithm):
                          MOST_BOX),
               lambda c: "of a box, and of an instruction's columns"),
         Limit("E-BOXES", "columns left", "", "", lambda c: (_part_boxes(c), 0),
-              lambda c: "one tile for all columns, or "
-              f"{'vectors' if c.problem.spec.element.exact else 'boxes'} of {_of_box(c.problem)}"),
+              lambda c: f"one tile for all columns, or vectors of {_of_box(c.problem)}"
+              if c.problem.spec.element.exact else
+              f"tiles that share all columns evenly, or boxes of {_of_box(c.problem)}"),
         Limit("E-SLICE", "elements left", "", "",
               lambda c: (remainder(c.tiling.step, row_of(c.problem)), 0),
               lambda c: f"a step in rows of LDS of {row_of(c.problem)}"),
@@ -254,12 +255,13 @@ class WarpgroupGemm(Algorithm):
         t: Any = plan.tiling
         shape = shape_of(plan.problem, t)
         return (t.tile_m, t.tile_n, t.step, t.stages, t.repeat, int(shape.kept), t.parts,
-                t.cluster, int(t.spans), int(shape.images), int(shape.factors),
+                t.cluster, int(shape.span), int(shape.images), int(shape.factors),
                 f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
         shape = shape_of(plan.problem, plan.tiling)
-        counted = {"steps": shape.kept, "images": shape.images, "factors": shape.factors}
+        counted = dict(steps=shape.kept, images=shape.images, factors=shape.factors,
+                       span=shape.span)
         return "".join(f"_{int(count)}_{of}" for of, count in counted.items() if count)
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:

@@ -28,9 +28,11 @@ _MOST_PIXELS = 420
 
 @dataclass(frozen=True)
 class KeptTemplate(Template):
-    """Template with the steps that are kept, or the one of rows that come as spans; 0 for any."""
+    """Template with the steps that are kept, and the vectors of a row that comes as a span; 0 for
+    any."""
 
     kept: int
+    span: int
 
 
 @st.composite
@@ -51,8 +53,9 @@ def templates(draw: Any, device: Device) -> Template:
         tile_m=ROWS * draw(st.integers(1, 3)), tile_n=tile_n, step=step,
         stages=draw(st.integers(2, 4)), repeat=repeat, kept=kept or (spans and repeat > 1),
         parts=parts, cluster=cluster, spans=spans)
+    vectors = draw(st.integers(1, step * element.bytes // VECTOR_BYTES)) if spans else 0
     return KeptTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn,
-                        1 if spans else draw(st.integers(1, 2)) * tiling.kept)
+                        1 if spans else draw(st.integers(1, 2)) * tiling.kept, vectors)
 
 
 @st.composite
@@ -64,7 +67,11 @@ def problems(draw: Any, template: KeptTemplate) -> ConvProblem:
     rows = 8 * draw(st.integers(1, 2 * t.tile_m // 8 + 1))
     summed = draw(st.integers(1, (t.cluster + 1) * t.step // unit + 1)) * unit
     kept = template.kept
-    if kept:
+    if template.span:
+        whole = template.span * VECTOR_BYTES // template.element.bytes
+        summed = draw(st.sampled_from(range(whole - whole % unit, whole - VECTOR_BYTES //
+                                            template.element.bytes, -unit)))
+    elif kept:
         summed = unit * draw(st.integers(t.step * (kept - 1) // unit + 1, t.step * kept // unit))
     weights = template.operation == "weight_gradient"
     ins, outs = {"conv": (summed, columns), "input_gradient": (columns, summed),
@@ -86,10 +93,12 @@ def problems(draw: Any, template: KeptTemplate) -> ConvProblem:
 
 
 def _columns(template: KeptTemplate) -> st.SearchStrategy[int]:
-    """Columns of a tile, of part of one, or of two where boxes or vectors of results are whole."""
+    """Columns of a tile, of part of one, of several, or of two and a part where boxes or vectors of
+    results are whole."""
     t: Any = template.tiling
     if not template.element.exact:
         most = t.tile_n if t.tile_n % ROW else 2 * t.tile_n + 8
-        return st.integers(1, most // 8).map(lambda eights: eights * 8)
+        some = st.integers(1, most // 8).map(lambda eights: eights * 8)
+        return st.one_of(some, st.integers(2, 3).map(lambda tiles: tiles * t.tile_n))
     return st.one_of(st.integers(1, t.tile_n // 8).map(lambda eights: eights * 8),
                      st.integers(1, 2 * t.tile_n // 16 + 1).map(lambda vectors: vectors * 16))

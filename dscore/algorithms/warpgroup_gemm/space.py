@@ -14,6 +14,8 @@ from dscore.core.problem import ConvProblem
 
 _TILE_M, _STAGES = (64, 128, 192, 256), (2, 3, 4, 6, 8)
 _PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
+# Columns of 16 bits of a sector of memory, and of the narrowest tile that others are beside.
+_OF_SECTOR, _LEAST_SHARE = 16, 32
 # Blocks for each compute unit beyond which shares of the summed pixels only add up; and those among
 # which tiles are shared evenly.
 _MOST_SHARES, _RESIDENT = 2, (1, 2, 3, 4, 6)
@@ -85,8 +87,12 @@ def _filling(blocks: Count, steps: Count, places: Count) -> Count:
 
 def _columns(problem: ConvProblem) -> list[int]:
     """Sides of tiles: all columns, where they are no more than an instruction has; whole boxes of
-    results, of int8, which leaves by rows, halves of boxes, too."""
+    results, of int8, which leaves by rows, halves of boxes, too; and even shares of all columns,
+    whose rows begin with sectors."""
     sizes, exact = sizes_of(problem), problem.spec.element.exact
     unit, eights = (32, 16) if exact else (row_of(problem), 8)
     boxes = range(unit, min(-(-sizes.n // unit) * unit, MOST_BOX) + 1, unit)
-    return sorted({*boxes, *[-(-sizes.n // eights) * eights] * (sizes.n <= MOST_BOX)})
+    shares = [] if exact or not sizes.along_b else [
+        side for side in range(_LEAST_SHARE, min(sizes.n, MOST_BOX) + 1, _OF_SECTOR)
+        if sizes.n % side == 0]
+    return sorted({*boxes, *shares, *[-(-sizes.n // eights) * eights] * (sizes.n <= MOST_BOX)})

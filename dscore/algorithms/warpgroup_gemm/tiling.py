@@ -18,7 +18,7 @@ from dscore.ops.quantised import table_bytes
 # Rows of results of a warpgroup, and its wavefronts.
 ROWS, WAVES = 64, 4
 # A row of LDS, of which eight are a tile: its vectors are exchanged. Its elements of 16 bits.
-ROW_BYTES = 128
+ROW_BYTES, TILE_BYTES = 128, 1024
 ROW = ROW_BYTES // 2
 # Columns of results that a block of a cluster adds together.
 RUN = 8
@@ -83,6 +83,7 @@ class WarpgroupShape:
     sizes: GemmSizes
     groups: Count  # warpgroups
     waves: Count  # with the one that copies
+    span: Count  # bytes of a row that comes with others as a span, in whole vectors, or 0
     bytes_a: Count  # of a step's rows in LDS
     bytes_b: Count
     results_bytes: Count
@@ -146,7 +147,7 @@ def _images(problem: ConvProblem, t: Any) -> Count:
 def _scale_bytes(problem: ConvProblem, t: Any, images: Count) -> Count:
     """LDS of a stage for the scales of its channels, in tiles of eight rows; in int8 none."""
     of_step = floor_div(t.step * problem.spec.element.bytes, ROW_BYTES)
-    return (not problem.spec.element.exact) * of_step * ceil_div(images, 8) * 8 * ROW_BYTES
+    return (not problem.spec.element.exact) * of_step * ceil_div(images, 8) * TILE_BYTES
 
 
 def barriers_of(problem: ConvProblem, t: Any) -> Count:
@@ -162,8 +163,10 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     (hip_src/warpgroup_gemm/shape.hpp)."""
     sizes, row = sizes_of(problem), row_of(problem)
     groups = np.maximum(floor_div(t.tile_m, ROWS), 1)
-    bytes_a = (t.tile_m * ceil_div(t.step, row) if sizes.along_a
+    boxes_a = (t.tile_m * ceil_div(t.step, row) if sizes.along_a
                else ceil_div(t.tile_m, row) * t.step) * ROW_BYTES
+    span = t.spans * VECTOR_BYTES * ceil_div(sizes.k * problem.spec.element.bytes, VECTOR_BYTES)
+    bytes_a = np.where(t.spans, ceil_div(t.tile_m * span, TILE_BYTES) * TILE_BYTES, boxes_a)
     bytes_b = (t.tile_n * ceil_div(t.step, row) if sizes.along_b
                else ceil_div(t.tile_n, row) * t.step) * ROW_BYTES
     # Sums that are not rounded go from registers to memory.
@@ -178,8 +181,8 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     factors = all_steps * t.step * (problem.spec.element.exact and problem.spec.scaled)
     of_factors = groups * images * factors * FACTOR_BYTES
     return WarpgroupShape(
-        sizes=sizes, groups=groups, waves=WAVES * groups + 1, bytes_a=bytes_a, bytes_b=bytes_b,
-        results_bytes=results, handed_bytes=handed,
+        sizes=sizes, groups=groups, waves=WAVES * groups + 1, span=span, bytes_a=bytes_a,
+        bytes_b=bytes_b, results_bytes=results, handed_bytes=handed,
         lds_bytes=(ring + results + handed + of_factors + table_bytes(problem.spec)
                    + barriers_of(problem, t) * BARRIER_BYTES),
         kept=kept, images=images, factors=factors, all_steps=all_steps,
