@@ -28,9 +28,7 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   using Shape = typename Roles::Shape;
   using Arguments = typename Roles::Arguments;
   using t = PlaneGemmShape<Tiling, Roles>;
-  struct Maps {
-    TensorMap planes, filters;
-  };
+  struct Maps { TensorMap planes, filters; };
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
   static constexpr int multiplying = t::consumers / wavefront;  // wavefronts
   static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
@@ -91,8 +89,8 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     __syncthreads();
   }
 
-  // The planes of all first tiles, and all filters.
   static constexpr bool works_ahead = true;
+  // The planes of all first tiles, and all filters.
   static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
     const int images = least(s.batch, ceil_div(blocks_p(s), of_plane(s)) * t::images);
     const int k = Roles::k(s);
@@ -214,8 +212,8 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   // Results of a warpgroup's channels, by LDS.
   __device__ void finish(const Arguments &args, const Sums &sums, int image, int pixel,
                          bool first) const {
-    const int group = wave / (warpgroup_threads / wavefront);
-    const int of_group = thread % warpgroup_threads, channel = first_m + group * warpgroup_rows;
+    const int group = wave * wavefront / warpgroup_threads, of_group = thread % warpgroup_threads;
+    const int channel = first_m + group * warpgroup_rows;
     T *results = reinterpret_cast<T *>(lds + t::results_at) + group * t::group_results;
     if (t::repeat > 1 && !first) {
       if (t::whole && of_group == 0) wait_stores<0>();
@@ -268,17 +266,26 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
                    results + e * warpgroup_rows * area(s), rows * area(s) * int{sizeof(T)});
     commit_stores();
   }
-  // Neighbouring threads store neighbouring vectors.
+  // Neighbouring threads store neighbouring vectors, of which several are read first.
   __device__ void store_rows(const Arguments &args, const T *results, int image, int channel,
                              int pixel) const {
-    constexpr int of_row = t::tile_p / t::vector, all = warpgroup_rows * of_row;
+    constexpr int of_row = t::tile_p / t::vector, all = warpgroup_rows * of_row, together = 4;
     T *out = static_cast<T *>(args.out) + place(image, channel) + pixel;
-    DSCORE_UNROLL_FEW
-    for (int i = thread % warpgroup_threads; i < all; i += warpgroup_threads) {
-      const int row = i / of_row, at = i % of_row * t::vector;
-      const auto vector = read_vector<t::vector>(results + row * t::pitch + at);
-      if (channel + row < Roles::m(s) && pixel + at < area(s))
-        write_to_memory(out + row * area(s) + at, vector);
+    DSCORE_ROLLED
+    for (int i = thread % warpgroup_threads; i < all; i += together * warpgroup_threads) {
+      Pack<T, t::vector> vectors[together];
+      DSCORE_UNROLL
+      for (int j = 0; j < together; j++) {
+        const int of = least(i + j * warpgroup_threads, all - 1);
+        vectors[j] =
+            read_vector<t::vector>(results + of / of_row * t::pitch + of % of_row * t::vector);
+      }
+      DSCORE_UNROLL
+      for (int j = 0; j < together; j++) {
+        const int of = i + j * warpgroup_threads, row = of / of_row, at = of % of_row * t::vector;
+        if (of < all && channel + row < Roles::m(s) && pixel + at < area(s))
+          write_to_memory(out + row * area(s) + at, vectors[j]);
+      }
     }
   }
 

@@ -134,16 +134,15 @@ __device__ inline void write_vector(T *to, const Pack<T, Count> &vector) {
   else *reinterpret_cast<Moved<T, Count> *>(to) = bits_as<Moved<T, Count>>(vector);
 }
 
-// The same to memory that is not LDS. In some loops nvcc parts a vector into words, but not in this
-// instruction.
+// The same to memory that is not LDS, and that the kernel does not read. In some loops nvcc parts a
+// vector into words, but not in this instruction.
 template <int Count, class T>
 __device__ inline void write_to_memory(T *to, const Pack<T, Count> &vector) {
 #if defined(__CUDA_ARCH__)
   if constexpr (sizeof vector == 16) {
     const auto words = bits_as<Pack<uint32_t, 4>>(vector);
     asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(__cvta_generic_to_global(to)),
-                 "r"(words.at[0]), "r"(words.at[1]), "r"(words.at[2]), "r"(words.at[3])
-                 : "memory");
+                 "r"(words.at[0]), "r"(words.at[1]), "r"(words.at[2]), "r"(words.at[3]));
     return;
   }
 #endif

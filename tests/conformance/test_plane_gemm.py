@@ -92,8 +92,8 @@ FAULTS = {
     "pixels 64 on from another box": (PARTS, "t::box_bytes, t::column_bytes);",
                                       "t::box_bytes, t::box_bytes);", "WRONG"),
     "pixels past the plane": (
-        PARTS, "if (channel + row < Roles::m(s) && pixel + at < area(s))",
-        "if (channel + row < Roles::m(s))", "outside its output"),
+        PARTS, "if (of < all && channel + row < Roles::m(s) && pixel + at < area(s))",
+        "if (of < all && channel + row < Roles::m(s))", "outside its output"),
     "results of the tile before": (
         PARTS, "further || eight + i > 0);", "true);", "WRONG"),
     "results that follow too soon": (
