@@ -10,18 +10,18 @@ from dscore.core.token import parse_problem
 
 # A weight, a pointwise layer of float16 in NHWC, a tiling, and one that was timed as slower.
 LEARNED = [
-    ("three", "n8c640h14w14_o768k1", WarpgroupGemmTiling(192, 64, 64, 6),
-     WarpgroupGemmTiling(192, 64, 128, 3)),
-    ("three", "n8c768h28w28_o192k1", WarpgroupGemmTiling(192, 64, 64, 6),
-     WarpgroupGemmTiling(192, 64, 128, 3)),
-    ("large", "n32c192h56w56_o256k1", WarpgroupGemmTiling(64, 256, 64, 8, 12, True),
-     WarpgroupGemmTiling(128, 256, 64, 4, 6, True)),
-    ("large", "n32c192h28w28_o768k1", WarpgroupGemmTiling(192, 128, 64, 4, 6, True),
-     WarpgroupGemmTiling(192, 192, 64, 3, 4, True)),
-    ("few", "n32c160h7w7_o960k1", WarpgroupGemmTiling(128, 64, 64, 4, 2),
-     WarpgroupGemmTiling(64, 128, 64, 6, 2)),
-    ("few", "n32c32h14w14_o120k1", WarpgroupGemmTiling(64, 120, 64, 2, spans=True),
-     WarpgroupGemmTiling(256, 64, 64, 2, spans=True)),
+    ("three", "n64c480h7w7_o256k1", WarpgroupGemmTiling(128, 32, 64, 6, 2, True),
+     WarpgroupGemmTiling(64, 192, 128, 3)),
+    ("three", "n32c144h20w20_o672k1", WarpgroupGemmTiling(128, 64, 64, 6, 9, True),
+     WarpgroupGemmTiling(64, 112, 64, 3, 5)),
+    ("large", "n32c960h14w14_o960k1", WarpgroupGemmTiling(128, 80, 64, 4, 5),
+     WarpgroupGemmTiling(192, 160, 64, 2, 2)),
+    ("large", "n4c640h28w28_o1152k1", WarpgroupGemmTiling(64, 64, 128, 8, 7, True),
+     WarpgroupGemmTiling(128, 256, 64, 3)),
+    ("few", "n32c160h10w10_o320k1", WarpgroupGemmTiling(192, 32, 64, 3, 2, True),
+     WarpgroupGemmTiling(64, 128, 128, 4, 2)),
+    ("few", "n8c320h7w7_o1280k1", WarpgroupGemmTiling(64, 64, 64, 4),
+     WarpgroupGemmTiling(192, 32, 64, 6)),
 ]
 
 

@@ -31,30 +31,26 @@ from dscore.ops import compulsory_bytes
 # keeps the model from clusters but for weight gradients: of other layers two of ten were fastest by
 # one; `activation`, of two results by silu or sigmoid, by which 53 timings with silu are right in
 # the mean; `ragged`, an estimate, those of results whose boxes begin within sectors; `odd`: of
-# results that leave as a span; `once`, for a column of a block that has one tile, and for each of
-# its warpgroups: nothing else is under way as it makes its results. `boxed` and `within` are bytes
-# for a row of a box, and for one that begins within a sector; `crowded`, for a byte of the problem,
-# where blocks lie unevenly; `banks`, for a clock that rows of a span wait for banks of LDS, chosen
-# later by 4,449 timings of P1-P45 at batches 8, 32 and 64, while the other weights stayed; `two`,
-# of each step of a ring of two buffers, of which but one is under way, likewise by 4,962 timings of
-# layers and input gradients, and by 1,627 of weight gradients (docs/model.md). `three`: the same of
-# a ring of three; `large`, for a column of a tile's warpgroups beyond `LARGE_COLUMNS`; `few`, over
-# the blocks that a compute unit has room for: where there is room, those of the next kernel begin
-# early. These three were chosen by 1,408 timings of 73 layers of many sizes, batches 8 to 64.
-# `product`, `copy`, `tile`, `wait`, `serial`, `block`, `memory`, `loaded`, `fill`, `odd`, `boxed`,
-# `within`, `column`, `crowded` and `once` were fitted to every second layer of 1,964 timings in
-# float16 on an H200 and on H100s: of P1-P45 at batches 8, 32 and 64, of layers with rows of 32 to
-# 240 bytes, and of input gradients.
+# results that leave as a span. `boxed` and `within` are bytes for a row of a box, and for one that
+# begins within a sector; `crowded`, for a byte of the problem, where blocks lie unevenly; `banks`,
+# for a clock that rows of a span wait for banks of LDS; `two`, of each step of a ring of two
+# buffers, of which but one is under way; `three`: the same of a ring of three; `large`, for a
+# column of a tile's warpgroups beyond `LARGE_COLUMNS`, chosen by 1,408 timings of 73 layers; `few`,
+# over the blocks that a compute unit has room for: where there is room, those of the next kernel
+# begin early.
+# `tile`, `serial`, `block` and `memory` were fitted to every second layer of 1,964 timings in
+# float16 on an H200 and on H100s. `product`, `copy`, `wait`, `loaded`, `fill`, `odd`, `boxed`,
+# `within`, `column`, `crowded`, `banks`, `two`, `three` and `few` were fitted anew to 2,447 timings
+# on an H200, of P1-P45 at batch 8, 32 and 64 and of 40 layers of many sizes, when a step took less.
 # The others were fitted to 238 timings on an H200 of P1-P45 at batches 1 to 64, and of the
 # gradients of six layers at batch 32 (docs/model.md).
-WEIGHTS = {"wavefront": 0.5, "product": 3.62, "lds": 0.0268, "step": 0.164, "copy": 36.7, "result":
-           0.0149, "tile": 0.604, "wait": 666.0, "serial": 0.819, "block": 1770.0, "memory": 1.03,
-           "loaded": 0.162, "first": 0.324, "norm": 1.7, "fill": 0.113, "sum_launch": 3780.0,
+WEIGHTS = {"wavefront": 0.5, "product": 3.69, "lds": 0.0268, "step": 0.164, "copy": 47.1, "result":
+           0.0149, "tile": 0.604, "wait": 713.0, "serial": 0.819, "block": 1770.0, "memory": 1.03,
+           "loaded": 0.185, "first": 0.324, "norm": 1.7, "fill": 0.0725, "sum_launch": 3780.0,
            "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "activation": 27.0, "ragged": 1.0,
-           "odd": 1140.0, "boxed": 3.81, "within": 171.0, "column": 1.37, "crowded": 0.533,
-           "once": 4.48, "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0,
-           "brought": 0.0, "handed": 0.0, "doubled": 0.0, "banks": 0.5, "two": 200.0, "three": 80.0,
-           "large": 14.0, "few": 150.0}
+           "odd": 541.0, "boxed": 3.89, "within": 112.0, "column": 1.08, "crowded": 0.272,
+           "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0, "brought": 0.0, "handed": 0.0,
+           "doubled": 0.0, "banks": 0.279, "two": 154.0, "three": 85.6, "large": 14.0, "few": 108.0}
 # Of the weight gradient, fitted to every second of 108 layers, 3,572 timings of mostly random
 # tilings in float16 on two H200s: P1-P45 at batch 32, some of them at 8, 64 and 128. `brought` and
 # `handed`: for a byte of operands, or of sums of a cluster's other blocks, that comes to a compute
@@ -63,7 +59,7 @@ WEIGHTS = {"wavefront": 0.5, "product": 3.62, "lds": 0.0268, "step": 0.164, "cop
 WEIGHT_GRADIENT = {"copy": 3.12, "product": 5.89, "wait": 1100.0, "loaded": 0.0, "fill": 0.133,
                    "sum_launch": 2540.0, "part": 1.68, "block": 44.4, "memory": 0.858,
                    "within": 69.7, "straddled": 19.9, "odd": 500.0, "column": 0.3, "crowded": 0.0,
-                   "serial": 0.0, "once": 0.0, "first": 0.0, "norm": 1.5, "cluster": 653.0,
+                   "serial": 0.0, "first": 0.0, "norm": 1.5, "cluster": 653.0,
                    "doubled": 399.0, "untimed": 0.0, "brought": 0.0117, "handed": 0.0768,
                    "two": 300.0, "three": 0.0, "large": 0.0, "few": 0.0}
 # Of int8, whose results take instructions that those of floats do not: fitted to every second
@@ -76,7 +72,7 @@ BYTES = {"product": 1.5, "copy": 16.8, "result": 2.76, "tile": 40.6, "wait": 223
          "serial": 4.58, "block": 1770.0, "loaded": 0.0241, "fill": 0.402, "odd": 18.5,
          "memory": 1.0, "boxed": 11.5, "within": 188.0, "column": 0.861, "crowded": 0.18,
          "table": 3.4, "scale": 4.78, "added": 7.65, "rows": 540.0,
-         "once": 0.0, "two": 0.0, "three": 0.0, "large": 0.0, "few": 0.0}
+         "two": 0.0, "three": 0.0, "large": 0.0, "few": 0.0}
 SECTOR_BYTES = 32  # of memory
 # Columns of all warpgroups of a block, from which on a tile is large.
 LARGE_COLUMNS = 384
@@ -125,7 +121,6 @@ def work(case: Case, grids: Count) -> Work:
         + weight["few"] / _room(case, grids)
         + weight["sum_launch"] * shared + weight["odd"] * whole
         + weight["rows"] * by_rows * (t.repeat - 1) * _beside(case, grids)
-        + weight["once"] * alone * (t.repeat == 1) * shape.groups * t.tile_n
         + _of_unit(case, grids) * (
             weight["brought"] * loads / footprint.blocks + weight["handed"] * shape.handed_bytes
             + weight["banks"] * t.repeat * _bank_conflicts(problem, t))
