@@ -130,8 +130,9 @@ __device__ inline int of_wavefront(int value) {
 #endif
 }
 
-// True in one lane of a wavefront, whose lanes all ask: a compiler knows that it is but one, and
-// what that lane asks of the copy engine needs no loop over lanes.
+// True in one lane of a wavefront, whose lanes all ask. A compiler knows that it is but one, and
+// keeps what that lane computes in registers of the wavefront, where it would keep none behind a
+// comparison of lanes' numbers.
 __device__ inline bool one_of_wavefront() {
 #if defined(DSCORE_COPY_ENGINE)
   int one = 0;
