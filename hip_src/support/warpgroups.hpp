@@ -130,9 +130,9 @@ __device__ inline int of_wavefront(int value) {
 #endif
 }
 
-// True in one lane of a wavefront, whose lanes all ask. A compiler knows that it is but one, and
-// keeps what that lane computes in registers of the wavefront, where it would keep none behind a
-// comparison of lanes' numbers.
+// True in one lane of a wavefront, whose lanes all ask. nvcc knows that it is but one: what
+// image_gemm's lane asks of the copy engine then needs no loop over lanes. Elsewhere the compiled
+// code is as by a comparison of threads' numbers.
 __device__ inline bool one_of_wavefront() {
 #if defined(DSCORE_COPY_ENGINE)
   int one = 0;
