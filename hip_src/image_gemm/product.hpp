@@ -35,7 +35,6 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     TensorMap planes, filters;
   };
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
-  static constexpr int multiplying = t::consumers / wavefront;  // wavefronts
   static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
   static_assert(sizeof(T) == 2, "elements of 16 bits");
 
@@ -66,20 +65,20 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
 
   const Shape &s;
   const Maps &maps;
-  int thread, wave, block_i, first_n, steps, rotation;
+  int thread, slice, block_i, first_n, steps, rotation;
   unsigned char *lds;
   TransferBarrier *full, *empty, *shared, *sent, *made;
 
   __device__ ImageProducts(const Arguments &, const Shape &shape, const Maps &maps_)
       : s(shape), maps(maps_), thread(thread_number()),
-        wave(of_wavefront(thread / wavefront)), block_i(blockIdx.x / tiles_n(shape)),
+        slice(of_wavefront(thread / t::slice_threads)), block_i(blockIdx.x / tiles_n(shape)),
         first_n(blockIdx.x % tiles_n(shape) * t::tile_n), steps(all_steps(shape)),
         rotation(steps > 1 ? block_i % steps : 0),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages),
         shared(empty + t::stages), sent(shared + 1), made(sent + 1) {
     constexpr int wavefronts = t::slice_threads / t::wavefront;
-    if (wave == multiplying && one_of_wavefront()) {
+    if (slice == t::slices && one_of_wavefront()) {
       prefetch_map(maps.planes);
       prefetch_map(maps.filters);
       prepare_barriers(full, t::stages, 1);
@@ -239,7 +238,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   }
 
   __device__ void multiply_all(const Arguments &args) const {
-    const int slice = wave / (t::slice_threads / wavefront), of_slice = thread % t::slice_threads;
+    const int of_slice = thread % t::slice_threads;
     const Pixels pixels(of_slice / warpgroup_threads, of_slice % warpgroup_threads);
     const ImageResults<ImageProducts> results{*this, args};
     each_tile([&](int number, int first_image) {
@@ -258,7 +257,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   }
 
   __device__ void run(const Arguments &args) {
-    if (wave < multiplying) multiply_all(args);
+    if (slice < t::slices) multiply_all(args);
     else if (one_of_wavefront()) move_all(args);
   }
 };

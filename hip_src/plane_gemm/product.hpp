@@ -89,8 +89,8 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     __syncthreads();
   }
 
-  static constexpr bool works_ahead = true;
   // The planes of all first tiles, and all filters.
+  static constexpr bool works_ahead = true;
   static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
     const int images = least(s.batch, ceil_div(blocks_p(s), of_plane(s)) * t::images);
     const int k = Roles::k(s);

@@ -31,7 +31,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   using Result = typename t::Result;
   using Maps = typename t::Maps;
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
-  static constexpr int of_group = warpgroup_threads / wavefront;  // wavefronts
   static constexpr int lds_bytes = t::lds_bytes, alignment = 16, cluster = t::cluster;
   static constexpr bool most_lds = true;
   static_assert(sizeof(T) == 2 || t::quantised, "elements of 16 bits, or signed bytes");
@@ -48,13 +47,13 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   const Shape &s;
   const Maps &maps;
   unsigned tile;
-  int thread, wave, group, rank, row_block, first_n, part, first_step, steps, rotation;
+  int thread, group, rank, row_block, first_n, part, first_step, steps, rotation;
   unsigned char *lds;
   TransferBarrier *full, *empty;
 
   __device__ WarpgroupProducts(const Arguments &, const Shape &shape, const Maps &maps_)
       : s(shape), maps(maps_), tile(blockIdx.x / cluster), thread(thread_number()),
-        wave(of_wavefront(thread / wavefront)), group(wave / of_group),
+        group(of_wavefront(thread / warpgroup_threads)),
         rank(blockIdx.x % cluster),
         row_block(tile / t::tiles_n(shape) % t::blocks_m(shape)),
         first_n(tile % t::tiles_n(shape) * t::tile_n),

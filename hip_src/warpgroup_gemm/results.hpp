@@ -84,7 +84,7 @@ struct TileResults {
         const auto several = Roles::template results_of<Element, together>(own, beside[i], points,
                                                                            added[i][half]);
         if (at == channel || !block.whole_rows())
-          write_vector(reinterpret_cast<Result *>(results + result_at(row, first + i, half)),
+          write_vector(reinterpret_cast<Result *>(results + result_at(row, half * 8, first + i)),
                        several);
       }
     });
@@ -102,16 +102,16 @@ struct TileResults {
       take(i, at, there ? at : n - together);
     }
   }
-  // Where the results of a lane and a run of `wide` columns lie in LDS, of a row of the tile or the
-  // eighth after it. Of boxes a run is a vector, and both rows exchange theirs alike: so a run's
-  // place is that of the first one but for some bits.
-  __device__ int result_at(int row, int run, int half) const {
-    constexpr int bytes = sizeof(Result), eighth = 8;
+  // Where a lane's results of a run of `wide` columns lie in LDS, in a row of the tile or `further`
+  // rows on, which are eight or none: a row and the eighth after it exchange their vectors alike.
+  // Of boxes a run is a vector, so that its place is that of the first run but for some bits.
+  __device__ int result_at(int row, int further, int run) const {
+    constexpr int bytes = sizeof(Result);
     const int within = run * wide * bytes, of_lane = lane % lanes * together * bytes;
     if (block.whole_rows())
-      return (row + half * eighth) * Roles::n(block.s) * bytes + within + of_lane;
-    if (t::quantised) return (row + half * eighth) * t::result_pitch + within + of_lane;
-    return within / swizzled_row * t::result_box_bytes + half * eighth * swizzled_row +
+      return (row + further) * Roles::n(block.s) * bytes + within + of_lane;
+    if (t::quantised) return (row + further) * t::result_pitch + within + of_lane;
+    return within / swizzled_row * t::result_box_bytes + further * swizzled_row +
            (swizzled(row * swizzled_row + of_lane) ^ within % swizzled_row);
   }
   // From LDS to memory.

@@ -97,8 +97,8 @@ FAULTS = {
         REFILLED, "warpgroup_gemm/results.hpp", "      if (of_group == 0) wait_stores<0>();\n", "",
         "WRONG"),
     "rows of a span a channel apart": (
-        SPAN, "warpgroup_gemm/results.hpp", "(row + half * eighth) * Roles::n(block.s) * bytes",
-        "(row + half * eighth) * (Roles::n(block.s) + 1) * bytes", "WRONG"),
+        SPAN, "warpgroup_gemm/results.hpp", "(row + further) * Roles::n(block.s) * bytes",
+        "(row + further) * (Roles::n(block.s) + 1) * bytes", "WRONG"),
     "results not waited for": (
         REFILLED, "warpgroup_gemm/product.hpp",
         "if (!Roles::stores_sums && thread % warpgroup_threads == 0) wait_stores<0>();", "",

@@ -68,9 +68,8 @@ def problems(draw: Any, template: KeptTemplate) -> ConvProblem:
     summed = draw(st.integers(1, (t.cluster + 1) * t.step // unit + 1)) * unit
     kept = template.kept
     if template.span:
-        whole = template.span * VECTOR_BYTES // template.element.bytes
-        summed = draw(st.sampled_from(range(whole - whole % unit, whole - VECTOR_BYTES //
-                                            template.element.bytes, -unit)))
+        vector = VECTOR_BYTES // template.element.bytes
+        summed = template.span * vector - unit * draw(st.integers(0, vector // unit - 1))
     elif kept:
         summed = unit * draw(st.integers(t.step * (kept - 1) // unit + 1, t.step * kept // unit))
     weights = template.operation == "weight_gradient"
