@@ -19,6 +19,7 @@ from dscore.core import catalog
 from dscore.core.errors import InfeasibleError
 from dscore.core.token import parse_problem
 from dscore.solving.solver import make_plan, solve
+from dscore.solving.verdict import validate
 
 needs_compiler = needs(EmulatedBackend())
 H200 = catalog.device("h200")
@@ -65,6 +66,20 @@ SCALED = [planned(WarpgroupGemmTiling(*fields), token) for fields, token in (
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal((PLANS + INTEGERS + SCALED)[sizes == "fixed"::2], sizes, monkeypatch)
+
+
+@pytest.mark.parametrize(("tile_n", "fits"), [(48, True), (72, True), (64, True), (40, False),
+                                              (80, False)])
+def test_tiles_share_all_columns_evenly_or_by_boxes(tile_n, fits):
+    problem = parse_problem("n2c136h9w9_o144k1_float16_nhwc")
+    verdict = validate(problem, WarpgroupGemmTiling(64, tile_n, 64, 3), H200, masked=True)
+    assert [one.code for one in verdict.violations] == ([] if fits else ["E-BOXES"])
+
+
+def test_the_search_tries_shares_that_begin_with_sectors():
+    space = solve(parse_problem("n2c136h9w9_o144k1_float16_nhwc"), H200,
+                  algorithm="warpgroup_gemm")
+    assert {tiling.tile_n for tiling in space} == {48, 64, 128, 144, 192}
 
 
 REFILLED, WEIGHTS, SPAN, SHARES = PLANS[2], PLANS[8], PLANS[1], PLANS[11]

@@ -34,7 +34,7 @@ from dscore.algorithms.image_gemm.tiling import (
     shape_of,
     sums_of,
 )
-from dscore.algorithms.warpgroup_gemm import unmapped
+from dscore.algorithms.warpgroup_gemm.limits import unmapped
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS
 from dscore.core.device import Device
 from dscore.core.plan import Plan, Violation

@@ -28,7 +28,7 @@ from dscore.algorithms.plane_gemm.tiling import (
     apart_of,
     shape_of,
 )
-from dscore.algorithms.warpgroup_gemm import unmapped
+from dscore.algorithms.warpgroup_gemm.limits import unmapped
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS
 from dscore.core.device import Device
 from dscore.core.plan import Plan, Violation

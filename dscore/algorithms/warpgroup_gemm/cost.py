@@ -16,6 +16,7 @@ from dscore.algorithms.warpgroup_gemm.tiling import (
     ROW,
     ROW_BYTES,
     ROWS,
+    SECTOR_BYTES,
     WAVES,
     shape_of,
     whole_rows,
@@ -73,7 +74,6 @@ BYTES = {"product": 1.5, "copy": 16.8, "result": 2.76, "tile": 40.6, "wait": 223
          "memory": 1.0, "boxed": 11.5, "within": 188.0, "column": 0.861, "crowded": 0.18,
          "table": 3.4, "scale": 4.78, "added": 7.65, "rows": 540.0,
          "two": 0.0, "three": 0.0, "large": 0.0, "few": 0.0}
-SECTOR_BYTES = 32  # of memory
 # Columns of all warpgroups of a block, from which on a tile is large.
 LARGE_COLUMNS = 384
 

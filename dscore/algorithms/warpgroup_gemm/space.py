@@ -8,14 +8,14 @@ import numpy as np
 
 from dscore.algorithms.columns import Count, ceil_div, distinct, grid, powers_of_two, select
 from dscore.algorithms.gemm_universal.tiling import sizes_of
-from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS, row_of
+from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS, SECTOR_BYTES, row_of
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
 _TILE_M, _STAGES = (64, 128, 192, 256), (2, 3, 4, 6, 8)
 _PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
-# Columns of 16 bits of a sector of memory, and of the narrowest tile that others are beside.
-_OF_SECTOR, _LEAST_SHARE = 16, 32
+# Columns of the narrowest tile that has a share of all.
+_LEAST_SHARE = 32
 # Blocks for each compute unit beyond which shares of the summed pixels only add up; and those among
 # which tiles are shared evenly.
 _MOST_SHARES, _RESIDENT = 2, (1, 2, 3, 4, 6)
@@ -91,8 +91,9 @@ def _columns(problem: ConvProblem) -> list[int]:
     whose rows begin with sectors."""
     sizes, exact = sizes_of(problem), problem.spec.element.exact
     unit, eights = (32, 16) if exact else (row_of(problem), 8)
+    of_sector = SECTOR_BYTES // problem.spec.element.bytes
     boxes = range(unit, min(-(-sizes.n // unit) * unit, MOST_BOX) + 1, unit)
     shares = [] if exact or not sizes.along_b else [
-        side for side in range(_LEAST_SHARE, min(sizes.n, MOST_BOX) + 1, _OF_SECTOR)
+        side for side in range(_LEAST_SHARE, min(sizes.n, MOST_BOX) + 1, of_sector)
         if sizes.n % side == 0]
     return sorted({*boxes, *shares, *[-(-sizes.n // eights) * eights] * (sizes.n <= MOST_BOX)})

@@ -20,6 +20,7 @@ ROWS, WAVES = 64, 4
 # A row of LDS, of which eight are a tile: its vectors are exchanged. Its elements of 16 bits.
 ROW_BYTES, TILE_BYTES = 128, 1024
 ROW = ROW_BYTES // 2
+SECTOR_BYTES = 32  # of memory
 # Columns of results that a block of a cluster adds together.
 RUN = 8
 # Elements of which rows of results are a multiple where boxes of them begin with sectors.
