@@ -73,11 +73,11 @@ class _Product(LockstepKernel):
 
     def run(self, block: Ints) -> None:
         """The blocks numbered *block*."""
-        channel_tile, self.image_block = split(block, int(self.shape.tiles_n))
+        channel_tile, image_block = split(block, int(self.shape.tiles_n))
         self.first_n = channel_tile * self.t.tile_n
         self.blocks.begin()
         for number in range(self.t.repeat):
-            tile = self.image_block + number * int(self.shape.blocks_i)
+            tile = image_block + number * int(self.shape.blocks_i)
             self.image = (tile * self.t.images).reshape(-1, 1) + self.image_of
             self.held = ((self.image_of < self.t.images) & (self.image < self.problem.batch)
                          & (self.pixel_of < self.shape.area))
@@ -88,10 +88,9 @@ class _Product(LockstepKernel):
         t, shape, steps = self.t, self.shape, int(self.shape.steps)
         self.sums.fill(0)
         for step in range(steps):
-            turned = (step + self.image_block) % steps
             ring = (tile * steps + step) % t.stages * self.stage
-            filters = self._filters(turned, ring)
-            planes = self._planes(turned, ring + int(shape.filter_bytes) // self.element.bytes)
+            filters = self._filters(step, ring)
+            planes = self._planes(step, ring + int(shape.filter_bytes) // self.element.bytes)
             own = self.sums[step % t.slices]
             product = np.empty_like(own)
             for k in range(t.step):
@@ -101,17 +100,17 @@ class _Product(LockstepKernel):
             sums += other
         return sums
 
-    def _filters(self, step: Ints, to: int) -> Floats:
+    def _filters(self, step: int, to: int) -> Floats:
         """A step's filters, by way of LDS: channels of results by summed ones."""
         t, shape = self.t, self.shape
-        summed = step.reshape(-1, 1, 1) * t.step + lane_ids(t.step)
+        summed = step * t.step + lane_ids(t.step)
         of = self.first_n.reshape(-1, 1, 1) + lane_ids(t.tile_n, 1)
         at = of * shape.k + summed if shape.along else summed * shape.m + of
         return self._brought("w", at, (of < shape.m) & (summed < shape.k), to)
 
-    def _planes(self, step: Ints, to: int) -> Floats:
+    def _planes(self, step: int, to: int) -> Floats:
         """A step's planes, by way of LDS, as rows: pixels by summed channels."""
-        summed = step.reshape(-1, 1, 1) * self.t.step + lane_ids(self.t.step)
+        summed = step * self.t.step + lane_ids(self.t.step)
         image = self.image[:, :, None]
         at = (image * self.shape.k + summed) * self.shape.area + self.pixel_of[:, None]
         tile = np.zeros(np.broadcast_shapes(at.shape, summed.shape), np.float32)

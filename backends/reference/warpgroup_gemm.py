@@ -87,20 +87,20 @@ class _Product(LockstepKernel):
         self.blocks.begin()
         for at in range(self.t.repeat):
             self.first_m = (row_block + at * int(self.shape.blocks_m)) * self.t.tile_m
-            self._store(part, self._joined(part, at, row_block))
+            self._store(part, self._joined(part, at))
 
-    def _joined(self, part: int, at: int, row_block: Ints) -> Floats:
+    def _joined(self, part: int, at: int) -> Floats:
         """The sums of a tile: of a cluster, those of its blocks, ascending."""
         steps, cluster = int(self.shape.steps), self.t.cluster
-        self._accumulate(part * cluster * steps, at, row_block)
+        self._accumulate(part * cluster * steps, at)
         joined = self.sums.copy() if cluster > 1 else self.sums
         for rank in range(1, cluster):
             self.blocks.begin()
-            self._accumulate((part * cluster + rank) * steps, at, row_block)
+            self._accumulate((part * cluster + rank) * steps, at)
             np.add(joined, self.sums, out=joined)
         return joined
 
-    def _accumulate(self, first: int, tile: int, row_block: Ints) -> None:
+    def _accumulate(self, first: int, tile: int) -> None:
         """The steps of a block; the ring's turns run on from tile to tile."""
         t, shape, exact = self.t, self.shape, self.element.exact
         self.sums.fill(0)
@@ -108,14 +108,13 @@ class _Product(LockstepKernel):
             self.column_sums = np.zeros((self.blocks.count, 1, t.tile_n), np.int32)
         steps = max(min(int(shape.steps), int(shape.all_steps) - first), 0)
         for step in range(steps):
-            turned = first + (step + row_block) % steps
             ring = (tile * steps + step) % t.stages * self.stage
             a = self._bring(self.a_name, self.first_m, t.tile_m, self.sizes.m, self.sizes.along_a,
-                            turned, ring)
+                            first + step, ring)
             to = (self.kept + step * int(shape.bytes_b) // self.element.bytes if t.kept
                   else ring + int(shape.bytes_a) // self.element.bytes)
             b = self._bring(self.b_name, self.first_n, t.tile_n, self.sizes.n, self.sizes.along_b,
-                            turned, to, kept=t.kept and tile > 0)
+                            first + step, to, kept=t.kept and tile > 0)
             if exact and tile == 0:
                 self.column_sums[:, 0] += b.sum(-1, dtype=np.int32)
             product = np.empty_like(self.sums)
@@ -124,14 +123,14 @@ class _Product(LockstepKernel):
         if exact:
             self.sums -= self.operands["points"][0] * self.column_sums
 
-    def _bring(self, name: str, first: Ints, extent: int, all_extent: int, along: bool, step: Ints,
+    def _bring(self, name: str, first: Ints, extent: int, all_extent: int, along: bool, step: int,
                to: int, kept: bool = False) -> Floats:
         """A step's tile of an operand, by way of LDS: results' rows (or columns) by summed
         elements, zeros where there are none."""
         t, count, k = self.t, self.blocks.count, self.sizes.k
         spans = t.spans and name == self.a_name
         width = int(self.shape.span) // self.element.bytes if spans else t.step
-        summed = step.reshape(count, 1, 1) * t.step + lane_ids(width)
+        summed = step * t.step + lane_ids(width)
         of = first.reshape(count, 1, 1) + lane_ids(extent, 1)
         at = of * k + summed if along else summed * all_extent + of
         held = np.broadcast_to((of < all_extent) & (summed < k), at.shape)

@@ -12,8 +12,7 @@
 // block's images or several times as many; `slices` of them share the steps.
 //
 // Order of additions, as the reference backend has it: step by step, in the order of the summed
-// channels in each; the r-th block of images begins with the r-th step, and goes on with the first
-// after the last. A slice has every slices-th of these; then the slices' sums, ascending.
+// channels in each. A slice has every slices-th of the steps; then the slices' sums, ascending.
 #pragma once
 
 #include "image_gemm/pixels.hpp"
@@ -65,7 +64,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
 
   const Shape &s;
   const Maps &maps;
-  int thread, slice, block_i, first_n, steps, rotation;
+  int thread, slice, block_i, first_n, steps;
   unsigned char *lds;
   TransferBarrier *full, *empty, *shared, *sent, *made;
 
@@ -73,7 +72,6 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       : s(shape), maps(maps_), thread(thread_number()),
         slice(of_wavefront(thread / t::slice_threads)), block_i(blockIdx.x / tiles_n(shape)),
         first_n(blockIdx.x % tiles_n(shape) * t::tile_n), steps(all_steps(shape)),
-        rotation(steps > 1 ? block_i % steps : 0),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages),
         shared(empty + t::stages), sent(shared + 1), made(sent + 1) {
@@ -108,11 +106,6 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       if (const int tile = block_i + i * blocks_i(s); t::repeat == 1 || tile < tiles_i(s))
         each(i, tile * t::images);
   }
-  // The first summed element of a step.
-  __device__ int summed_of(int step) const {
-    const int next = step + rotation;
-    return (next < steps ? next : next - steps) * t::step;
-  }
   __device__ int images_from(int first) const { return least(t::images, s.batch - first); }
   __device__ unsigned char *filters_at(int stage) const { return lds + stage * t::stage_bytes; }
   __device__ T *planes_at(int stage) const {
@@ -134,7 +127,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
         if (copied >= t::stages) wait_barrier(empty + turn.stage, turn.parity ^ 1);
         TransferBarrier *barrier = full + turn.stage;
         arrive_expecting(barrier, t::filter_bytes + t::plane_bytes);
-        const int summed = summed_of(step);
+        const int summed = step * t::step;
         copy_filters(barrier, filters_at(turn.stage), summed);
         load_box(barrier, planes_at(turn.stage), maps.planes,
                  {0, summed * t::area / t::run, first_image});

@@ -89,7 +89,7 @@ int make_map(TensorMap &map, const void *base, const BoxedTensor<Rank, Exchanged
       &map, type, Rank, const_cast<void *>(base), tensor.sizes, tensor.steps, tensor.box, each,
       CU_TENSOR_MAP_INTERLEAVE_NONE,
       Exchanged ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return static_cast<int>(code == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
 #else
   return (void)map, (void)base, (void)tensor, 1;

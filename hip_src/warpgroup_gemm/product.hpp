@@ -6,9 +6,9 @@
 // of rows, `blocks_m` apart, and its ring runs on from each to the next.
 //
 // Order of additions, as the reference backend has it: a result's products are added step by step,
-// in the order of its summed elements in each; the r-th block of rows begins with the r-th step of
-// its share, and goes on with the first after the last, so that blocks do not read the same
-// columns' elements at once. Then the shares of a cluster are added in their order, then the parts.
+// in the order of its summed elements in each; then the shares of a cluster in their order, then the
+// parts. All blocks begin with the first step, and so read the same columns at once: with a step of
+// its own to begin with, a block takes longer (docs/pointwise.md).
 #pragma once
 
 #include "warpgroup_gemm/bytes.hpp"
@@ -47,7 +47,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   const Shape &s;
   const Maps &maps;
   unsigned tile;
-  int thread, group, rank, row_block, first_n, part, first_step, steps, rotation;
+  int thread, group, rank, row_block, first_n, part, first_step, steps;
   unsigned char *lds;
   TransferBarrier *full, *empty;
 
@@ -60,7 +60,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         part(t::parts > 1 ? tile / (t::tiles_n(shape) * t::blocks_m(shape)) : 0),
         first_step((part * cluster + rank) * t::steps_each(shape)),
         steps(least(t::steps_each(shape), t::all_steps(shape) - first_step)),
-        rotation(steps > 1 ? row_block % steps : 0),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages) {
     if (group == t::groups && one_of_wavefront()) {
@@ -103,10 +102,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     return rows * Roles::k(s) * static_cast<int>(sizeof(T));
   }
   // The first summed element of a step.
-  __device__ int summed_of(int step) const {
-    const int next = step + rotation, turned = next < steps ? next : next - steps;
-    return (first_step + turned) * t::step;
-  }
+  __device__ int summed_of(int step) const { return (first_step + step) * t::step; }
   // Calls take(number, its first elements) for the boxes of an operand.
   template <int Boxes, class Take>
   static __device__ void each_box(bool across, int first, int summed, Take take) {
