@@ -31,27 +31,27 @@ from dscore.ops import compulsory_bytes
 # `cluster`, an estimate, of the barriers of a cluster, as depthwise kernels have it, and `untimed`
 # keeps the model from clusters but for weight gradients: of other layers two of ten were fastest by
 # one; `activation`, of two results by silu or sigmoid, by which 53 timings with silu are right in
-# the mean; `ragged`, an estimate, those of results whose boxes begin within sectors; `odd`: of
-# results that leave as a span. `boxed` and `within` are bytes for a row of a box, and for one that
-# begins within a sector; `crowded`, for a byte of the problem, where blocks lie unevenly; `banks`,
-# for a clock that rows of a span wait for banks of LDS; `two`, of each step of a ring of two
-# buffers, of which but one is under way; `three`: the same of a ring of three; `large`, for a
-# column of a tile's warpgroups beyond `LARGE_COLUMNS`, chosen by 1,408 timings of 73 layers; `few`,
-# over the blocks that a compute unit has room for: where there is room, those of the next kernel
-# begin early.
-# `tile`, `serial`, `block` and `memory` were fitted to every second layer of 1,964 timings in
-# float16 on an H200 and on H100s. `product`, `copy`, `wait`, `loaded`, `fill`, `odd`, `boxed`,
-# `within`, `column`, `crowded`, `banks`, `two`, `three` and `few` were fitted anew to 2,447 timings
-# on an H200, of P1-P45 at batch 8, 32 and 64 and of 40 layers of many sizes, when a step took less.
-# The others were fitted to 238 timings on an H200 of P1-P45 at batches 1 to 64, and of the
-# gradients of six layers at batch 32 (docs/model.md).
-WEIGHTS = {"wavefront": 0.5, "product": 3.69, "lds": 0.0268, "step": 0.164, "copy": 47.1, "result":
-           0.0149, "tile": 0.604, "wait": 713.0, "serial": 0.819, "block": 1770.0, "memory": 1.03,
-           "loaded": 0.185, "first": 0.324, "norm": 1.7, "fill": 0.0725, "sum_launch": 3780.0,
-           "part": 1.02, "cluster": 1670.0, "untimed": 1e6, "activation": 27.0, "ragged": 1.0,
-           "odd": 541.0, "boxed": 3.89, "within": 112.0, "column": 1.08, "crowded": 0.272,
-           "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0, "brought": 0.0, "handed": 0.0,
-           "doubled": 0.0, "banks": 0.279, "two": 154.0, "three": 85.6, "large": 14.0, "few": 108.0}
+# the mean; `odd`: of results that leave as a span. `boxed` and `within` are bytes for a row of a
+# box, and for one that begins within a sector; `crowded`, for a byte of the problem, where blocks
+# lie unevenly; `banks`, for a clock that rows of a span wait for banks of LDS; `two`, of each step
+# of a ring of two buffers, of which but one is under way; `three`: the same of a ring of three;
+# `large`, for a column of a tile's warpgroups beyond `LARGE_COLUMNS`, chosen by 1,408 timings of 73
+# layers; `few`, over the blocks that a compute unit has room for: where there is room, those of the
+# next kernel begin early.
+# `tile` and `serial` were fitted to every second layer of 1,964 timings in float16 on an H200 and
+# on H100s, `three` and `few` to 2,447 on an H200. `product`, `copy`, `wait`, `loaded`, `fill`,
+# `odd`, `boxed`, `within`, `column`, `crowded`, `banks`, `two`, `large`, `block` and `memory` were
+# fitted anew to 1,954 timings on an H200, of P1-P45 at batch 8, 32 and 64 and of 40 layers of many
+# sizes, when all blocks began with the first step. The others were fitted to 238 timings on an H200
+# of P1-P45 at batches 1 to 64, and of the gradients of six layers at batch 32 (docs/model.md).
+WEIGHTS = {"wavefront": 0.5, "product": 3.19, "lds": 0.0268, "step": 0.164, "copy": 37.2,
+           "result": 0.0149, "tile": 0.604, "wait": 648.0, "serial": 0.819, "block": 1190.0,
+           "memory": 1.1, "loaded": 0.113, "first": 0.324, "norm": 1.7, "fill": 0.0776,
+           "sum_launch": 3780.0, "part": 1.02, "cluster": 1670.0, "untimed": 1e6,
+           "activation": 27.0, "odd": 308.0, "boxed": 1.98, "within": 134.0, "column": 1.07,
+           "crowded": 0.627, "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0, "brought": 0.0,
+           "handed": 0.0, "doubled": 0.0, "banks": 0.156, "two": 143.0, "three": 85.6,
+           "large": 16.8, "few": 108.0}
 # Of the weight gradient, fitted to every second of 108 layers, 3,572 timings of mostly random
 # tilings in float16 on two H200s: P1-P45 at batch 32, some of them at 8, 64 and 128. `brought` and
 # `handed`: for a byte of operands, or of sums of a cluster's other blocks, that comes to a compute
@@ -97,10 +97,7 @@ def work(case: Case, grids: Count) -> Work:
     spec = problem.spec
     shared, bytes_ = t.parts > 1, spec.element.bytes
     partial = shared * (2 * ACCUMULATOR.bytes * t.parts * sizes.m * sizes.n)
-    alone = t.parts * t.cluster == 1
-    boxed = alone & (not spec.element.exact)
-    ragged = boxed & (shape.tiles_n > 1) & (sizes.n * bytes_ % SECTOR_BYTES > 0)
-    whole = whole_rows(problem, t) & alone
+    whole = whole_rows(problem, t) & (t.parts * t.cluster == 1)
     by_rows = spec.element.exact & ~whole
     costly = spec.costly_results and not spec.element.exact
     words = t.step * bytes_ * ROWS / (WAVES * case.device.wavefront * WORD_BYTES)
@@ -129,8 +126,7 @@ def work(case: Case, grids: Count) -> Work:
         fill_bytes=weight["fill"] * (shape.bytes_a + shape.bytes_b
                                      + bytes_ * t.tile_m * t.tile_n),
         l2_bytes=weight["loaded"] * loads + weight["part"] * partial
-        + _rows_apart(case) + weight["crowded"] * _crowded(case, grids) * compulsory_bytes(problem)
-        + weight["ragged"] * ragged * (bytes_ * sizes.m * sizes.n))
+        + _rows_apart(case) + weight["crowded"] * _crowded(case, grids) * compulsory_bytes(problem))
 
 
 def _beside(case: Case, grids: Count) -> Count:
