@@ -16,7 +16,7 @@
 
 #include "plane_gemm/filters.hpp"
 #include "plane_gemm/move.hpp"
-#include "plane_gemm/shape.hpp"
+#include "plane_gemm/results.hpp"
 
 namespace dscore {
 
@@ -28,7 +28,9 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   using Shape = typename Roles::Shape;
   using Arguments = typename Roles::Arguments;
   using t = PlaneGemmShape<Tiling, Roles>;
-  struct Maps { TensorMap planes, filters; };
+  struct Maps {
+    TensorMap planes, filters, out;
+  };
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
   static constexpr int multiplying = t::consumers / wavefront;  // wavefronts
   static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
@@ -55,11 +57,18 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     const auto unsign = [](int size) { return static_cast<uint64_t>(size); };
     const int k = Roles::k(s), m = Roles::m(s);
     const uint64_t plane = unsign(area(s)), row = plane * t::apart, bytes = sizeof(T);
-    const int code = make_map<T>(
+    int code = make_map<T>(
         maps.planes, Roles::planes(args),
         BoxedTensor<3>{{row, unsign(k / t::apart), unsign(s.batch)},
                        {row * bytes, plane * unsign(k) * bytes},
                        {t::row, t::box_rows, t::images}});
+    if constexpr (t::boxed)
+      if (!code)
+        code = make_map<T>(maps.out, args.out,
+                           BoxedTensor<3, t::exchanged>{
+                               {plane, unsign(m), unsign(s.batch)},
+                               {plane * bytes, plane * unsign(m) * bytes},
+                               {t::result_pixels, warpgroup_rows, 1}});
     if (code) return code;
     const uint64_t side = unsign(Roles::along ? k : m), rows = unsign(Roles::along ? m : k);
     return make_map<T>(maps.filters, Roles::filters(args),
@@ -82,6 +91,7 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     if (wave == multiplying && one_of_wavefront()) {
       prefetch_map(maps.planes);
       prefetch_map(maps.filters);
+      if (t::boxed) prefetch_map(maps.out);
       prepare_barriers(full, t::stages, 1);
       prepare_barriers(empty, t::stages, t::groups);
       if (t::moved) prepare_barriers(moved, t::stages, t::movers);
@@ -193,6 +203,7 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   }
 
   __device__ void multiply_all(const Arguments &args) const {
+    const PlaneResults<PlaneProducts> results(*this, args);
     Turn turn;
     each_tile([&](int image, int pixel, bool first) {
       Sums sums;
@@ -204,89 +215,9 @@ struct PlaneProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
         if (thread % warpgroup_threads == 0) arrive(empty + turn.stage);
         turn.pass();
       }
-      finish(args, sums, image, pixel, first);
+      results.finish(sums, image, pixel, first);
     });
-    if (t::whole && thread % warpgroup_threads == 0) wait_stores<0>();
-  }
-
-  // Results of a warpgroup's channels, by LDS.
-  __device__ void finish(const Arguments &args, const Sums &sums, int image, int pixel,
-                         bool first) const {
-    const int group = wave * wavefront / warpgroup_threads, of_group = thread % warpgroup_threads;
-    const int channel = first_m + group * warpgroup_rows;
-    T *results = reinterpret_cast<T *>(lds + t::results_at) + group * t::group_results;
-    if (t::repeat > 1 && !first) {
-      if (t::whole && of_group == 0) wait_stores<0>();
-      warpgroup_barrier(1 + group);
-    }
-    put_results(args, sums, results, image, channel, pixel);
-    if (t::whole) let_engine_see_lds();
-    warpgroup_barrier(1 + group);
-    if constexpr (t::whole) store_planes(args, results, image, channel);
-    else store_rows(args, results, image, channel, pixel);
-  }
-  __device__ int place(int image, int channel) const {
-    return (image * Roles::m(s) + channel) * area(s);
-  }
-  __device__ void put_results(const Arguments &args, const Sums &sums, T *results, int image,
-                              int channel, int pixel) const {
-    constexpr int pair = least(t::vector, 2);
-    const int lane = thread % t::wavefront, column = lane % 4 * 2;
-    const int row_of = thread % warpgroup_threads / t::wavefront * 16 + lane / 4;
-    const int apart = t::whole ? area(s) : t::pitch;
-    DSCORE_UNROLL
-    for (int half = 0; half < 2; half++) {
-      const int row = row_of + half * 8;
-      if (channel + row >= Roles::m(s)) continue;
-      const auto beside = Roles::template beside<T>(args, channel + row);
-      DSCORE_UNROLL
-      for (int e = 0; e < t::images; e++) {
-        if (t::images > 1 && image + e >= s.batch) continue;
-        const int at = place(image + e, channel + row) + pixel;
-        T *to = results + (e * warpgroup_rows + row) * apart;
-        DSCORE_UNROLL
-        for (int i = 0; i < t::tile_p / 4; i += pair) {
-          const int of = i / 2 * 8 + column + i % 2;
-          if (pixel + of >= area(s)) continue;
-          write_vector(to + of, Roles::template results_of<T, pair>(
-                                    args, at + of, sums[e] + i / 2 * 4 + half * 2 + i % 2, beside));
-        }
-      }
-    }
-  }
-  // The planes of a warpgroup's channels lie side by side in memory.
-  __device__ void store_planes(const Arguments &args, const T *results, int image,
-                               int channel) const {
-    if (thread % warpgroup_threads != 0) return;
-    const int rows = least(warpgroup_rows, Roles::m(s) - channel);
-    DSCORE_UNROLL
-    for (int e = 0; e < t::images; e++)
-      if (rows > 0 && image + e < s.batch)
-        store_span(static_cast<T *>(args.out) + place(image + e, channel),
-                   results + e * warpgroup_rows * area(s), rows * area(s) * int{sizeof(T)});
-    commit_stores();
-  }
-  // Neighbouring threads store neighbouring vectors, of which several are read first.
-  __device__ void store_rows(const Arguments &args, const T *results, int image, int channel,
-                             int pixel) const {
-    constexpr int of_row = t::tile_p / t::vector, all = warpgroup_rows * of_row, together = 4;
-    T *out = static_cast<T *>(args.out) + place(image, channel) + pixel;
-    DSCORE_ROLLED
-    for (int i = thread % warpgroup_threads; i < all; i += together * warpgroup_threads) {
-      Pack<T, t::vector> vectors[together];
-      DSCORE_UNROLL
-      for (int j = 0; j < together; j++) {
-        const int of = least(i + j * warpgroup_threads, all - 1);
-        vectors[j] =
-            read_vector<t::vector>(results + of / of_row * t::pitch + of % of_row * t::vector);
-      }
-      DSCORE_UNROLL
-      for (int j = 0; j < together; j++) {
-        const int of = i + j * warpgroup_threads, row = of / of_row, at = of % of_row * t::vector;
-        if (of < all && channel + row < Roles::m(s) && pixel + at < area(s))
-          write_to_memory(out + row * area(s) + at, vectors[j]);
-      }
-    }
+    if (t::by_engine && thread % warpgroup_threads == 0) wait_stores<0>();
   }
 
   __device__ void run(const Arguments &args) {

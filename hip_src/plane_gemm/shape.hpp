@@ -33,6 +33,13 @@ struct PlaneGemmTiling {
   static_assert(Whole || Images == 1, "one image of parts of planes");
 };
 
+// Pixels of a box of results: a row of LDS, or as many as divide a tile into fewest boxes.
+constexpr int result_box(int tile_p, int row) {
+  int pixels = row;
+  while (tile_p % pixels != 0) pixels -= 8;
+  return pixels;
+}
+
 // What depends on the operation, too.
 template <class Tiling, class Roles>
 struct PlaneGemmShape : Tiling {
@@ -50,8 +57,13 @@ struct PlaneGemmShape : Tiling {
   static constexpr int stage_bytes = plane_bytes + (t::kept > 0 ? 0 : filter_bytes);
   static constexpr int kept_at = t::stages * stage_bytes;
   static constexpr int results_at = kept_at + t::kept * filter_bytes;
-  // Rows of results in LDS are an odd number of vectors of 16 bytes apart, but in a whole plane.
-  static constexpr int pitch = t::tile_p + (t::whole || t::tile_p / 8 % 2 ? 0 : 8);
+  // Results leave by the copy engine: whole planes as they lie, parts of planes of whole vectors by
+  // boxes, whose vectors are exchanged in LDS where they are a row of it.
+  static constexpr bool boxed = !t::whole && t::vector == 8, by_engine = t::whole || boxed;
+  static constexpr int result_pixels = result_box(t::tile_p, t::row);
+  static constexpr bool exchanged = result_pixels == t::row;
+  // Rows of others are an odd number of vectors of 16 bytes apart.
+  static constexpr int pitch = t::tile_p + (by_engine || t::tile_p / 8 % 2 ? 0 : 8);
   static constexpr int group_results = t::images * warpgroup_rows * pitch;
   static constexpr int barriers_at = results_at + t::groups * group_results * 2;
   static constexpr int lds_bytes =

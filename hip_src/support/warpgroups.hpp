@@ -90,13 +90,17 @@ __device__ inline void wait_products() {
 #endif
 }
 
-// A barrier of a warpgroup; `number` is its own in the block, from 1 on.
-__device__ inline void warpgroup_barrier(int number) {
+// A barrier of a warpgroup, the `group`-th of so many of a block, by a number that the compiler
+// knows. With one that it does not know a block takes all sixteen, and a compute unit has 64.
+template <int Groups, int First = 0>
+__device__ inline void warpgroup_barrier(int group) {
 #if defined(DSCORE_HOST)
-  (void)number;
+  (void)group;
   emulation::yield(emulation::Waits::at_warpgroup, __LINE__);
 #elif defined(__CUDACC__)
-  asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(warpgroup_threads) : "memory");
+  if (First + 1 == Groups || group == First)
+    asm volatile("bar.sync %0, %1;" ::"n"(First + 1), "n"(warpgroup_threads) : "memory");
+  else if constexpr (First + 1 < Groups) warpgroup_barrier<Groups, First + 1>(group);
 #endif
 }
 

@@ -6,9 +6,9 @@
 // of rows, `blocks_m` apart, and its ring runs on from each to the next.
 //
 // Order of additions, as the reference backend has it: a result's products are added step by step,
-// in the order of its summed elements in each; then the shares of a cluster in their order, then the
-// parts. All blocks begin with the first step, and so read the same columns at once: with a step of
-// its own to begin with, a block takes longer (docs/pointwise.md).
+// in the order of its summed elements in each; then the shares of a cluster are added in their
+// order, then the parts. All blocks begin with the first step, and so read the same columns at once:
+// with a step of its own to begin with, a block takes longer (docs/pointwise.md).
 #pragma once
 
 #include "warpgroup_gemm/bytes.hpp"
@@ -205,7 +205,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     const auto put_columns = [&] {
       if constexpr (t::quantised)
         columns.put(column_values(group), results_of_group(group), zero, of_group,
-                    [=] { warpgroup_barrier(1 + group); });
+                    [=] { warpgroup_barrier<t::groups>(group); });
     };
     if constexpr (t::columns_by_lanes) {
       unsigned char *elements = columns_at(0, 0);

@@ -33,11 +33,11 @@ struct TileResults {
       unsigned char *results = block.results_of_group(group);
       if (t::repeat > 1 && !first) {
         if (of_group == 0) wait_stores<0>();
-        warpgroup_barrier(1 + group);
+        warpgroup_barrier<t::groups>(group);
       }
       put(results, points, sums, first_m, row);
       let_engine_see_lds();
-      warpgroup_barrier(1 + group);
+      warpgroup_barrier<t::groups>(group);
       send(results, first_m);
     }
   }

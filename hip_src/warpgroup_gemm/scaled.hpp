@@ -96,7 +96,7 @@ struct ScaledRows {
     if constexpr (t::quantised) {
       make_factors<t>(scales, own, image, s.batch, s.in_channels,
                       products.thread % warpgroup_threads);
-      warpgroup_barrier(1 + group);
+      warpgroup_barrier<t::groups>(group);
     }
   }
   // Those of a step, from its rows and its scales in LDS.

@@ -29,7 +29,8 @@ def planned(tiling, token):
 
 
 # Planes that are moved and others, whole and in parts; several images, the last of which are
-# missing; rings that are refilled or have one buffer; filters that stay.
+# missing; rings that are refilled or have one buffer; filters that stay; results that leave by
+# boxes of a row of LDS, and by narrower ones.
 PLANS = [planned(PlaneGemmTiling(*fields), token) for fields, token in (
     ((64, 64, 1, 64, 2), "n1c64h8w8_o64k1_float16"),
     ((64, 56, 1, 64, 3, 2, True, 7), "n3c72h7w7_o40k1_float16_bias_relu"),
@@ -43,7 +44,9 @@ PLANS = [planned(PlaneGemmTiling(*fields), token) for fields, token in (
     ((128, 56, 1, 64, 2, 1, True), "input_gradient_n2c136h7w7_o200k1_bfloat16"),
     ((64, 104, 1, 48, 2, 2), "input_gradient_n2c72h14w14_o88k1_float16"),
     ((64, 56, 1, 64, 1), "n1c200h7w7_o40k1_float16"),
-    ((64, 56, 1, 64, 1, 1, False, 1), "n1c136h1w11_o8k1_bfloat16"))]
+    ((64, 56, 1, 64, 1, 1, False, 1), "n1c136h1w11_o8k1_bfloat16"),
+    ((64, 112, 1, 32, 2, 2, True), "n2c24h8w29_o72k1_float16_bias_residual"),
+    ((128, 56, 1, 32, 2), "input_gradient_n2c136h8w29_o40k1_bfloat16"))]
 
 
 @needs_compiler
@@ -53,9 +56,10 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
 
 
 IMAGES, PARTS, SPANS, TURNED, STAYING = PLANS[2], PLANS[4], PLANS[5], PLANS[10], PLANS[6]
+NARROW = PLANS[13]
 REPEATED = planned(PlaneGemmTiling(64, 64, 1, 64, 2, 3), "n3c72h8w8_o40k1_float16")
 KERNEL = "plane_gemm/product.hpp"
-FILTERS, MOVE = "plane_gemm/filters.hpp", "plane_gemm/move.hpp"
+FILTERS, MOVE, RESULTS = (f"plane_gemm/{name}.hpp" for name in ("filters", "move", "results"))
 # The plan, its source as it is, with its fault, and what is said of it; the file, if another.
 FAULTS = {
     "a buffer filled before it is read": (
@@ -92,14 +96,28 @@ FAULTS = {
     "pixels 64 on from another box": (PARTS, "t::box_bytes, t::column_bytes);",
                                       "t::box_bytes, t::box_bytes);", "WRONG"),
     "pixels past the plane": (
-        PARTS, "if (of < all && channel + row < Roles::m(s) && pixel + at < area(s))",
-        "if (of < all && channel + row < Roles::m(s))", "outside its output"),
+        PARTS, "if (of < all && first_channel + row < Roles::m(block.s) && pixel + at < area())",
+        "if (of < all && first_channel + row < Roles::m(block.s))", "outside its output", RESULTS),
     "results of the tile before": (
         PARTS, "further || eight + i > 0);", "true);", "WRONG"),
     "results that follow too soon": (
-        REPEATED, "      if (t::whole && of_group == 0) wait_stores<0>();\n", "", "WRONG"),
+        REPEATED, "      if (t::by_engine && of_group == 0) wait_stores<0>();\n", "", "WRONG",
+        RESULTS),
+    "boxes that follow too soon": (
+        STAYING, "      if (t::by_engine && of_group == 0) wait_stores<0>();\n", "", "WRONG",
+        RESULTS),
+    "boxes not exchanged": (
+        STAYING, "(swizzled(at * bytes) ^ vector * bytes) / bytes", "at + vector", "WRONG",
+        RESULTS),
+    "boxes of another tile's pixels": (NARROW, "{pixel + first,", "{first,", "WRONG", RESULTS),
+    "the second box from the first one's place": (
+        NARROW, "results + first * warpgroup_rows,\n", "results,\n", "WRONG", RESULTS),
     "results not waited for": (
-        SPANS, "if (t::whole && thread % warpgroup_threads == 0) wait_stores<0>();", "", "WRONG"),
+        SPANS, "if (t::by_engine && thread % warpgroup_threads == 0) wait_stores<0>();", "",
+        "WRONG"),
+    "boxes of results not waited for": (
+        NARROW, "if (t::by_engine && thread % warpgroup_threads == 0) wait_stores<0>();", "",
+        "WRONG"),
     "more bytes than come": (STAYING, "(filters ? t::filter_bytes : 0)", "t::filter_bytes",
                              "wait for one another"),
 }

@@ -46,7 +46,7 @@ def work(case: Case) -> Work:
     results = t.repeat * columns * ROWS / (2 * WAVES * case.device.wavefront)
     # Rows of 128 bytes that the movers of a block turn in a step; vectors that a lane stores.
     moved_rows = t.step * t.images * shape.boxes / shape.apart * (1 - shape.vector / EIGHT)
-    stores = np.where(shape.whole, 0, t.repeat * t.tile_p / (2 * shape.vector))
+    stores = np.where(shape.by_engine, 0, t.repeat * t.tile_p / (2 * shape.vector))
     loads = footprint.blocks * (rounds * shape.plane_bytes + np.where(
         t.kept, shape.steps, rounds) * shape.filter_bytes)
     # Rows of filters that begin within sectors of memory.
