@@ -7,8 +7,8 @@
 //
 // Order of additions, as the reference backend has it: a result's products are added step by step,
 // in the order of its summed elements in each; then the shares of a cluster are added in their
-// order, then the parts. All blocks begin with the first step, and so read the same columns at once:
-// with a step of its own to begin with, a block takes longer (docs/pointwise.md).
+// order, then the parts. All blocks begin with the first step, and so read the same columns at
+// once: with a step of its own to begin with, a block takes longer (docs/pointwise.md).
 #pragma once
 
 #include "warpgroup_gemm/bytes.hpp"
