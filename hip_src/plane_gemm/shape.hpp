@@ -9,13 +9,14 @@ namespace dscore {
 
 // Of the image: Kept, steps whose filters stay in LDS for all tiles of a block (0 for none);
 // Vector, elements that lie side by side at a multiple of their bytes in each plane, up to 8;
-// Whole, whether a tile has all pixels of a plane.
+// Whole, whether a tile has all pixels of a plane. ResultPixels: of a box of results, of a channel.
 template <int TileM, int TileP, int Images, int Step, int Stages, int Repeat, int Kept, int Movers,
-          int Vector, bool Whole, int Layout, int Wavefront>
+          int Vector, bool Whole, int ResultPixels, int Layout, int Wavefront>
 struct PlaneGemmTiling {
   static constexpr int tile_m = TileM, tile_p = TileP, images = Images, step = Step;
   static constexpr int stages = Stages, repeat = Repeat, kept = Kept, wavefront = Wavefront;
   static constexpr int layout = Layout, groups = TileM / warpgroup_rows, vector = Vector;
+  static constexpr int result_pixels = ResultPixels;
   static constexpr bool whole = Whole;
   // Of elements of 16 bits: in a row of LDS, and in an instruction along the sum.
   static constexpr int row = swizzled_row / 2, depth = 16;
@@ -30,15 +31,10 @@ struct PlaneGemmTiling {
   static_assert(TileP % 8 == 0 && TileP * Images <= most_box, "columns of instructions");
   static_assert(Step % (8 * apart) == 0 && Step <= most_box, "whole tiles of LDS");
   static_assert(Stages >= 1, "a ring");
+  static_assert(ResultPixels % 8 == 0 && ResultPixels <= row && TileP % ResultPixels == 0,
+                "a tile of whole boxes");
   static_assert(Whole || Images == 1, "one image of parts of planes");
 };
-
-// Pixels of a box of results: a row of LDS, or as many as divide a tile into fewest boxes.
-constexpr int result_box(int tile_p, int row) {
-  int pixels = row;
-  while (tile_p % pixels != 0) pixels -= 8;
-  return pixels;
-}
 
 // What depends on the operation, too.
 template <class Tiling, class Roles>
@@ -60,8 +56,7 @@ struct PlaneGemmShape : Tiling {
   // Results leave by the copy engine: whole planes as they lie, parts of planes of whole vectors by
   // boxes, whose vectors are exchanged in LDS where they are a row of it.
   static constexpr bool boxed = !t::whole && t::vector == 8, by_engine = t::whole || boxed;
-  static constexpr int result_pixels = result_box(t::tile_p, t::row);
-  static constexpr bool exchanged = result_pixels == t::row;
+  static constexpr bool exchanged = t::result_pixels == t::row;
   // Rows of others are an odd number of vectors of 16 bytes apart.
   static constexpr int pitch = t::tile_p + (by_engine || t::tile_p / 8 % 2 ? 0 : 8);
   static constexpr int group_results = t::images * warpgroup_rows * pitch;

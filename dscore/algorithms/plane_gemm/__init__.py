@@ -26,6 +26,7 @@ from dscore.algorithms.plane_gemm.tiling import (
     MOST_MOVERS,
     PlaneGemmTiling,
     apart_of,
+    result_pixels,
     shape_of,
 )
 from dscore.algorithms.warpgroup_gemm.limits import unmapped
@@ -129,6 +130,7 @@ class PlaneGemm(Algorithm):
         shape = shape_of(plan.problem, t)
         return (t.tile_m, t.tile_p, t.images, t.step, t.stages, t.repeat, int(shape.kept),
                 t.movers, shape.vector, str(bool(shape.whole)).lower(),
+                int(result_pixels(t.tile_p)),
                 f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count
-from dscore.algorithms.plane_gemm.tiling import EIGHT, shape_of
+from dscore.algorithms.plane_gemm.tiling import EIGHT, result_pixels, shape_of
 from dscore.algorithms.products import ring_waits
 from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES
 from dscore.core.numerics import WORD_BYTES
@@ -16,14 +16,17 @@ from dscore.core.numerics import WORD_BYTES
 # `rounds` of a step; `result`: of a pair of results; `step` and `tile`: of the end of either;
 # `move`: of a row of LDS that one wavefront moves, `store`: of a vector of parts of planes;
 # `within`: bytes for a row of filters that begins within a sector of memory, which all blocks ask
-# the L2 cache for at the same time. Fitted to 611 timings in float16 of P1-P45 at batch 8 and 32,
-# beside gemm_universal's estimates for the same layers, with which calls compare these
-# (docs/model.md). `untimed` keeps the model from single images and input gradients, which no GPU
-# has timed; who names the algorithm has them.
-WEIGHTS = {"wavefront": 0.5, "product": 3.39, "lds": 0.0256, "step": 245.0, "copy": 0.0564,
-           "rounds": 28.1, "result": 10.1, "tile": 83.6, "wait": 0.139, "serial": 0.628,
-           "block": 2330.0, "memory": 1.15, "loaded": 0.343, "first": 0.106, "norm": 1.57,
-           "fill": 0.464, "move": 69.6, "within": 713.0, "store": 0.108, "untimed": 1e6}
+# the L2 cache for at the same time; `ragged`: for a byte of results that leave by boxes which end
+# within sectors. `product`, `step`, `rounds`, `result`, `tile`, `serial`, `memory`, `loaded`,
+# `fill`, `move`, `within` and `ragged` were fitted to 940 timings in float16 of P1-P45 at batch 8,
+# 32 and 64, the others to 611, beside gemm_universal's estimates for the same layers, with which
+# calls compare these (docs/model.md). `untimed` keeps the model from single images and input
+# gradients, which no GPU has timed; who names the algorithm has them.
+WEIGHTS = {"wavefront": 0.5, "product": 2.88, "lds": 0.0256, "step": 315.0, "copy": 0.0564,
+           "rounds": 10.3, "result": 5.25, "tile": 161.0, "wait": 0.139, "serial": 0.534,
+           "block": 2330.0, "memory": 0.977, "loaded": 0.528, "first": 0.106, "norm": 1.57,
+           "fill": 0.496, "move": 60.2, "within": 227.0, "store": 0.108, "ragged": 0.389,
+           "untimed": 1e6}
 # Of memory, as the L2 cache asks for it.
 _SECTOR_BYTES = 32
 
@@ -52,6 +55,10 @@ def work(case: Case) -> Work:
     # Rows of filters that begin within sectors of memory.
     within = shape.along and shape.k * problem.spec.element.bytes % _SECTOR_BYTES != 0
     rows = footprint.blocks * np.where(t.kept, shape.steps, rounds) * t.tile_m * within
+    # Results by boxes of which some end within sectors.
+    bytes_ = problem.spec.element.bytes
+    ragged = (shape.vector == EIGHT) & np.logical_not(shape.whole) & (
+        result_pixels(t.tile_p) * bytes_ % _SECTOR_BYTES != 0)
     return Work(
         issue=weight["wavefront"] + busy * (weight["result"] * results + rounds * (
             weight["rounds"] + weight["copy"] * shape.boxes)),
@@ -63,4 +70,5 @@ def work(case: Case) -> Work:
         + weight["untimed"] * (problem.operation != "conv" or problem.batch == 1),
         fill_bytes=weight["fill"] * (shape.plane_bytes + shape.filter_bytes
                                      + problem.spec.element.bytes * t.tile_m * columns),
-        l2_bytes=weight["loaded"] * loads + weight["within"] * rows)
+        l2_bytes=weight["loaded"] * loads + weight["within"] * rows
+        + weight["ragged"] * ragged * (bytes_ * problem.batch * shape.m * shape.area))

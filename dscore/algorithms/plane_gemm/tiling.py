@@ -92,6 +92,18 @@ def apart_of(area: int) -> int:
     return 2 if vector_of(area) % 4 == 0 else EIGHT
 
 
+def result_pixels(tile_p: Count) -> Count:
+    """Pixels of a channel in a box of results: a row of LDS, or the most below that divide a tile.
+
+    >>> [int(result_pixels(tile_p)) for tile_p in (192, 112, 96, 88)]
+    [64, 56, 48, 8]
+    """
+    pixels: Count = np.zeros_like(tile_p)
+    for most in range(EIGHT, ROW + 1, EIGHT):
+        pixels = np.where(remainder(tile_p, most) == 0, most, pixels)
+    return pixels
+
+
 @remembered
 def shape_of(problem: ConvProblem, t: Any) -> PlaneShape:
     """Geometry of *t*, a PlaneGemmTiling or columns of many (hip_src/plane_gemm/shape.hpp)."""
