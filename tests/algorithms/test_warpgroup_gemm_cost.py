@@ -10,18 +10,24 @@ from dscore.core.token import parse_problem
 
 # A weight, a pointwise layer of float16 in NHWC, a tiling, and one that was timed as slower.
 LEARNED = [
-    ("three", "n64c480h7w7_o256k1", WarpgroupGemmTiling(128, 32, 64, 6, 2, True),
-     WarpgroupGemmTiling(64, 192, 128, 3)),
-    ("three", "n32c144h20w20_o672k1", WarpgroupGemmTiling(128, 64, 64, 6, 9, True),
-     WarpgroupGemmTiling(64, 112, 64, 3, 5)),
-    ("large", "n32c960h14w14_o960k1", WarpgroupGemmTiling(128, 80, 64, 4, 5),
-     WarpgroupGemmTiling(192, 160, 64, 2, 2)),
-    ("large", "n4c640h28w28_o1152k1", WarpgroupGemmTiling(64, 64, 128, 8, 7, True),
-     WarpgroupGemmTiling(128, 256, 64, 3)),
-    ("few", "n32c160h10w10_o320k1", WarpgroupGemmTiling(192, 32, 64, 3, 2, True),
-     WarpgroupGemmTiling(64, 128, 128, 4, 2)),
-    ("few", "n8c320h7w7_o1280k1", WarpgroupGemmTiling(64, 64, 64, 4),
-     WarpgroupGemmTiling(192, 32, 64, 6)),
+    ("two", "n32c2048h14w14_o512k1", WarpgroupGemmTiling(64, 128, 64, 8, 3),
+     WarpgroupGemmTiling(192, 64, 128, 2)),
+    ("two", "n16c1280h28w28_o480k1", WarpgroupGemmTiling(128, 96, 128, 3, 4),
+     WarpgroupGemmTiling(192, 80, 128, 2)),
+    ("three", "n8c1536h28w28_o960k1", WarpgroupGemmTiling(128, 96, 64, 6, 4),
+     WarpgroupGemmTiling(192, 64, 128, 3)),
+    ("three", "n8c1152h7w7_o320k1", WarpgroupGemmTiling(64, 80, 128, 4),
+     WarpgroupGemmTiling(128, 32, 128, 3)),
+    ("large", "n32c384h14w14_o576k1", WarpgroupGemmTiling(64, 144, 64, 6, 3),
+     WarpgroupGemmTiling(256, 128, 64, 3)),
+    ("large", "n4c640h28w28_o1152k1", WarpgroupGemmTiling(128, 128, 64, 6, 2),
+     WarpgroupGemmTiling(256, 128, 64, 3)),
+    ("few", "n8c192h7w7_o1152k1", WarpgroupGemmTiling(64, 64, 64, 3),
+     WarpgroupGemmTiling(192, 48, 64, 4)),
+    ("crowded", "n64c40h28w28_o120k1", WarpgroupGemmTiling(128, 128, 64, 3, 3, True),
+     WarpgroupGemmTiling(64, 128, 64, 3, 3, True, spans=True)),
+    ("crowded", "n32c40h28w28_o120k1", WarpgroupGemmTiling(64, 128, 64, 2, 3, True),
+     WarpgroupGemmTiling(64, 128, 64, 2, 2, True, spans=True)),
 ]
 
 
