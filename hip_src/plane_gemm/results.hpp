@@ -73,10 +73,10 @@ struct PlaneResults {
     }
     constexpr int of_row = t::result_pixels;
     const int box = run / of_row * warpgroup_rows * of_row + half * 8 * of_row;
-    const int vector = run % of_row, at = row * of_row + column;
-    if constexpr (!t::exchanged) return box + at + vector;
+    const int within = run % of_row, at = row * of_row + column;
+    if constexpr (!t::exchanged) return box + at + within;
     constexpr int bytes = sizeof(T);
-    return box + (swizzled(at * bytes) ^ vector * bytes) / bytes;
+    return box + (swizzled(at * bytes) ^ within * bytes) / bytes;
   }
   // The planes of a warpgroup's channels lie side by side in memory.
   __device__ void store_planes(int image) const {

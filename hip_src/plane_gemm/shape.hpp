@@ -9,7 +9,8 @@ namespace dscore {
 
 // Of the image: Kept, steps whose filters stay in LDS for all tiles of a block (0 for none);
 // Vector, elements that lie side by side at a multiple of their bytes in each plane, up to 8;
-// Whole, whether a tile has all pixels of a plane. ResultPixels: of a box of results, of a channel.
+// Whole, whether a tile has all pixels of a plane. ResultPixels: those of each channel in a box of
+// results.
 template <int TileM, int TileP, int Images, int Step, int Stages, int Repeat, int Kept, int Movers,
           int Vector, bool Whole, int ResultPixels, int Layout, int Wavefront>
 struct PlaneGemmTiling {

@@ -85,6 +85,7 @@ int make_map(TensorMap &map, const void *base, const BoxedTensor<Rank, Exchanged
                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   static_assert(sizeof(T) == 1 || sizeof(T) == 2 || std::is_same_v<T, float>, "element types");
   constexpr uint32_t each[3] = {1, 1, 1};
+  // The L2 cache brings lines of 128 bytes: with 256 kernels take longer (docs/pointwise.md).
   const CUresult code = encode(
       &map, type, Rank, const_cast<void *>(base), tensor.sizes, tensor.steps, tensor.box, each,
       CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -107,7 +107,7 @@ FAULTS = {
         STAYING, "      if (t::by_engine && of_group == 0) wait_stores<0>();\n", "", "WRONG",
         RESULTS),
     "boxes not exchanged": (
-        STAYING, "(swizzled(at * bytes) ^ vector * bytes) / bytes", "at + vector", "WRONG",
+        STAYING, "(swizzled(at * bytes) ^ within * bytes) / bytes", "at + within", "WRONG",
         RESULTS),
     "boxes of another tile's pixels": (NARROW, "{pixel + first,", "{first,", "WRONG", RESULTS),
     "the second box from the first one's place": (

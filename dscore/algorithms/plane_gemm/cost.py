@@ -9,7 +9,7 @@ from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.plane_gemm.tiling import EIGHT, result_pixels, shape_of
 from dscore.algorithms.products import ring_waits
-from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, WAVES
+from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROWS, SECTOR_BYTES, WAVES
 from dscore.core.numerics import WORD_BYTES
 
 # `product`: clocks of a SIMD for an instruction's eight columns; `copy`: of a box of planes, and
@@ -27,8 +27,6 @@ WEIGHTS = {"wavefront": 0.5, "product": 2.88, "lds": 0.0256, "step": 315.0, "cop
            "block": 2330.0, "memory": 0.977, "loaded": 0.528, "first": 0.106, "norm": 1.57,
            "fill": 0.496, "move": 60.2, "within": 227.0, "store": 0.108, "ragged": 0.389,
            "untimed": 1e6}
-# Of memory, as the L2 cache asks for it.
-_SECTOR_BYTES = 32
 
 
 def named(case: Case) -> dict[str, Count]:
@@ -44,21 +42,20 @@ def work(case: Case) -> Work:
     """The work of a case."""
     weight, t, problem = case.weights, case.tiling, case.problem
     shape, footprint = shape_of(problem, t), case.footprint
+    bytes_ = problem.spec.element.bytes
     rounds, busy = shape.steps * t.repeat, shape.groups * WAVES / shape.waves
     columns = t.images * t.tile_p
     results = t.repeat * columns * ROWS / (2 * WAVES * case.device.wavefront)
     # Rows of 128 bytes that the movers of a block turn in a step; vectors that a lane stores.
     moved_rows = t.step * t.images * shape.boxes / shape.apart * (1 - shape.vector / EIGHT)
-    stores = np.where(shape.by_engine, 0, t.repeat * t.tile_p / (2 * shape.vector))
+    stores = np.where(shape.whole | shape.boxed, 0, t.repeat * t.tile_p / (2 * shape.vector))
     loads = footprint.blocks * (rounds * shape.plane_bytes + np.where(
         t.kept, shape.steps, rounds) * shape.filter_bytes)
     # Rows of filters that begin within sectors of memory.
-    within = shape.along and shape.k * problem.spec.element.bytes % _SECTOR_BYTES != 0
+    within = shape.along and shape.k * bytes_ % SECTOR_BYTES != 0
     rows = footprint.blocks * np.where(t.kept, shape.steps, rounds) * t.tile_m * within
     # Results by boxes of which some end within sectors.
-    bytes_ = problem.spec.element.bytes
-    ragged = (shape.vector == EIGHT) & np.logical_not(shape.whole) & (
-        result_pixels(t.tile_p) * bytes_ % _SECTOR_BYTES != 0)
+    ragged = shape.boxed & (result_pixels(t.tile_p) * bytes_ % SECTOR_BYTES != 0)
     return Work(
         issue=weight["wavefront"] + busy * (weight["result"] * results + rounds * (
             weight["rounds"] + weight["copy"] * shape.boxes)),
@@ -69,6 +66,6 @@ def work(case: Case) -> Work:
         + weight["store"] * stores
         + weight["untimed"] * (problem.operation != "conv" or problem.batch == 1),
         fill_bytes=weight["fill"] * (shape.plane_bytes + shape.filter_bytes
-                                     + problem.spec.element.bytes * t.tile_m * columns),
+                                     + bytes_ * t.tile_m * columns),
         l2_bytes=weight["loaded"] * loads + weight["within"] * rows
         + weight["ragged"] * ragged * (bytes_ * problem.batch * shape.m * shape.area))

@@ -67,7 +67,7 @@ class PlaneShape:
     along: bool  # the filters lie so
     barriers: int  # of a buffer of the ring
     whole: Count  # tiles that have all pixels of a plane
-    by_engine: Count  # results that the copy engine stores
+    boxed: Count  # results that leave by boxes
     groups: Count  # warpgroups
     waves: Count  # with the one that copies, and those that move planes
     boxes: Count  # of planes in a step
@@ -117,8 +117,8 @@ def shape_of(problem: ConvProblem, t: Any) -> PlaneShape:
     columns = ceil_div(t.tile_p + (EIGHT - vector), ROW)
     plane_bytes = columns * t.images * t.step * ROW_BYTES
     filter_bytes = (ceil_div(t.step, ROW) * t.tile_m if along else groups * t.step) * ROW_BYTES
-    by_engine = whole | (vector == EIGHT)
-    padded = (remainder(floor_div(t.tile_p, EIGHT), 2) == 0) & np.logical_not(by_engine)
+    boxed = np.logical_not(whole) & (vector == EIGHT)
+    padded = (remainder(floor_div(t.tile_p, EIGHT), 2) == 0) & np.logical_not(whole | boxed)
     results = t.images * ROWS * (t.tile_p + np.where(padded, EIGHT, 0))
     steps, tiles_m = ceil_div(k, t.step), ceil_div(m, t.tile_m)
     tiles_p = ceil_div(problem.batch, t.images) * ceil_div(area, t.tile_p)
@@ -127,7 +127,7 @@ def shape_of(problem: ConvProblem, t: Any) -> PlaneShape:
     barriers = 2 + moved
     return PlaneShape(
         m=m, k=k, area=area, vector=vector, apart=apart, along=along, barriers=barriers,
-        whole=whole, by_engine=by_engine, groups=groups,
+        whole=whole, boxed=boxed, groups=groups,
         waves=WAVES * groups + 1 + t.movers * moved, boxes=columns * apart,
         plane_bytes=plane_bytes, filter_bytes=filter_bytes, results=results,
         lds_bytes=(ring + groups * results * spec.element.bytes
