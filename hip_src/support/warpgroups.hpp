@@ -91,7 +91,8 @@ __device__ inline void wait_products() {
 }
 
 // A barrier of a warpgroup, the `group`-th of so many of a block, by a number that the compiler
-// knows. With one that it does not know a block takes all sixteen, and a compute unit has 64.
+// knows. With one that it does not know a block takes all sixteen, and a compute unit has room for
+// four such blocks.
 template <int Groups, int First = 0>
 __device__ inline void warpgroup_barrier(int group) {
 #if defined(DSCORE_HOST)
