@@ -4,33 +4,11 @@
 #pragma once
 
 #include "channel_vectors/block.hpp"
+#include "channel_vectors/row_words.hpp"
 #include "support/integers.hpp"
 #include "support/requantised.hpp"
 
 namespace dscore {
-
-// Words that a written column needs of a row: `words` of four columns, `dilation_w` apart.
-template <class L, class Columns, int ThreadW>
-struct RowWords {
-  static constexpr int words = ceil_div(L::kernel_w, 4);
-  // An odd column takes the words that begin a column before, with its taps a byte further on,
-  // where it then needs no more of them.
-  static constexpr bool shared = L::dilation_w == 1 && ceil_div(L::kernel_w + 1, 4) == words;
-
-  static constexpr __host__ __device__ int phase(int c) {
-    return shared ? Columns::position(c, 0) % 2 : 0;
-  }
-  static constexpr __host__ __device__ int begin(int c, int word) {
-    return Columns::position(c, 0) - phase(c) + word * 4 * L::dilation_w;
-  }
-  static constexpr __host__ __device__ bool begins_at(int offset) {
-    for (int c = 0; c < ThreadW; c++)
-      for (int word = 0; word < words; word++)
-        if (begin(c, word) == offset) return true;
-    return false;
-  }
-  static constexpr int phases = ThreadW > 1 && phase(1) == 1 ? 2 : 1;
-};
 
 template <class T, class Tiling, class View, class Shape_, class Results>
 struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
@@ -62,7 +40,9 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
 
   int lane_c, lane_w, lane_h, channel, out_row, out_column;
   int32_t accumulators[live_rows][t::thread_w][t::vector];
-  Word row[held][fours], taps[L::kernel_h][Of::phases][Of::words][t::vector];
+  Word row[held][fours], before[held][fours];  // a row's columns, and those of the one before
+  Word taps[L::kernel_h][Of::phases][Of::whole][t::vector];
+  Word paired_taps[greatest(Of::pairs, 1)][Of::phases][t::vector];
   int32_t biases[t::vector];  // with what the zero point of x takes away
   float multipliers[t::vector];
 
@@ -93,18 +73,26 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
 
   __device__ void load_taps() {
     DSCORE_UNROLL
-    for (int f = 0; f < L::kernel_h; f++)
+    for (int v = 0; v < t::vector; v++)
       DSCORE_UNROLL
-      for (int word = 0; word < Of::words; word++)
+      for (int phase = 0; phase < Of::phases; phase++)
         DSCORE_UNROLL
-        for (int v = 0; v < t::vector; v++) {
-          const int first = v * L::taps + f * L::kernel_w, at = word * 4;
-          taps[f][0][word][v] = filter_bytes(first + at, least(L::kernel_w - at, 4));
-          if constexpr (Of::phases == 2)
-            taps[f][1][word][v] =
-                word == 0 ? taps[f][0][0][v] << 8
-                          : filter_bytes(first + at - 1, least(L::kernel_w - at + 1, 4));
+        for (int f = 0; f < L::kernel_h; f++) {
+          DSCORE_UNROLL
+          for (int word = 0; word < Of::whole; word++)
+            taps[f][phase][word][v] = row_taps(v, f, word * 4 - phase, 4);
+          if (Of::ends_pair(f))
+            paired_taps[f / 2][phase][v] =
+                row_taps(v, f, Of::whole * 4 - phase, 2) << 16 |
+                (f % 2 == 1 ? row_taps(v, f - 1, Of::whole * 4 - phase, 2) : 0);
         }
+  }
+  // A channel's taps of a filter row from number `first` on, `most` at most; one before the first
+  // is 0.
+  __device__ Word row_taps(int v, int f, int first, int most) const {
+    const int from = v * L::taps + f * L::kernel_w;
+    if (first < 0) return filter_bytes(from, least(L::kernel_w, most + first)) << -first * 8;
+    return filter_bytes(from + first, least(L::kernel_w - first, most));
   }
 
   __device__ void load_channels(const Arguments &args) {
@@ -118,9 +106,11 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     for (int n = 0; n < t::vector; n++) {
       int32_t sum = 0;
       DSCORE_UNROLL
-      for (int f = 0; f < L::kernel_h; f++)
+      for (int f = 0; f < L::kernel_h; f++) {
         DSCORE_UNROLL
-        for (int word = 0; word < Of::words; word++) sum = add_bytes(taps[f][0][word][n], sum);
+        for (int word = 0; word < Of::whole; word++) sum = add_bytes(taps[f][0][word][n], sum);
+        if (Of::ends_pair(f)) sum = add_bytes(paired_taps[f / 2][0][n], sum);
+      }
       biases[n] = static_cast<int32_t>(static_cast<Word>(biases[n]) -
                                        static_cast<Word>(zero) * static_cast<Word>(sum));
     }
@@ -151,36 +141,52 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     }
   }
 
-  __device__ Word column(int offset, int q) const { return offset < held ? row[offset][q] : 0; }
+  static __device__ Word column(const Word (&of)[held][fours], int offset, int q) {
+    return offset < held ? of[offset][q] : 0;
+  }
 
+  // Written columns that share a word turn it each; compilers find that these are one.
   __device__ void add_row(int i) {
     DSCORE_UNROLL
     for (int q = 0; q < fours; q++)
       DSCORE_UNROLL
-      for (int offset = 0; offset < held; offset++) {
-        if (!Of::begins_at(offset)) continue;
-        Word columns[4];
+      for (int c = 0; c < t::thread_w; c++) {
         DSCORE_UNROLL
-        for (int n = 0; n < 4; n++) columns[n] = column(offset + n * L::dilation_w, q);
-        transpose_bytes(columns);
-        DSCORE_UNROLL
-        for (int c = 0; c < t::thread_w; c++)
+        for (int word = 0; word < Of::whole; word++) {
+          Word columns[4];
           DSCORE_UNROLL
-          for (int word = 0; word < Of::words; word++)
-            if (Of::begin(c, word) == offset) add_word(i, c, word, q, columns);
+          for (int n = 0; n < 4; n++)
+            columns[n] = column(row, Of::begin(c, word) + n * L::dilation_w, q);
+          transpose_bytes(columns);
+          DSCORE_UNROLL
+          for (int f = 0; f < L::kernel_h; f++)
+            add_word(Rows::written(i, f), c, q, columns, taps[f][Of::phase(c)][word]);
+        }
+        if (Of::paired && i > 0) add_pair(i, c, q, Of::begin(c, Of::whole));
       }
-  }
-  // Four channels' columns under written column c, for all filter rows.
-  __device__ void add_word(int i, int c, int word, int q, const Word (&columns)[4]) {
     DSCORE_UNROLL
-    for (int f = 0; f < L::kernel_h; f++) {
-      const int r = Rows::written(i, f);
-      if (r < 0 || r >= t::thread_h) continue;
+    for (int offset = 0; offset < held; offset++)
       DSCORE_UNROLL
-      for (int n = 0; n < 4; n++) {
-        int32_t &sum = accumulators[r % live_rows][c][q * 4 + n];
-        sum = dot4(columns[n], taps[f][Of::phase(c)][word][q * 4 + n], sum);
-      }
+      for (int q = 0; q < fours; q++) before[offset][q] = row[offset][q];
+  }
+  // Two columns of the row before and of this one.
+  __device__ void add_pair(int i, int c, int q, int offset) {
+    Word columns[4] = {column(before, offset, q), column(before, offset + 1, q),
+                       column(row, offset, q), column(row, offset + 1, q)};
+    transpose_bytes(columns);
+    DSCORE_UNROLL
+    for (int f = 1; f < L::kernel_h; f++)
+      if (Of::ends_pair(f))
+        add_word(Rows::written(i, f), c, q, columns, paired_taps[f / 2][Of::phase(c)]);
+  }
+  // Four channels of a word, to the sums of a written row and column, if that is the thread's.
+  __device__ void add_word(int r, int c, int q, const Word (&columns)[4],
+                           const Word (&of_taps)[t::vector]) {
+    if (r < 0 || r >= t::thread_h) return;
+    DSCORE_UNROLL
+    for (int n = 0; n < 4; n++) {
+      int32_t &sum = accumulators[r % live_rows][c][q * 4 + n];
+      sum = dot4(columns[n], of_taps[q * 4 + n], sum);
     }
   }
 
@@ -229,17 +235,20 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     // What is outside the image is x's zero point, which comes from memory as the image does.
     const int32_t zero = Results::zero_of(args);
     tile.fill = static_cast<Word>(zero & 0xFF) * 0x01010101u;
-    Points points = Results::points_of(args);
-    Results::copy_table(points, args, lds + Block::table_at, thread, threads);
+    const int8_t *const table = Results::copy_table(args, lds + Block::table_at, thread, threads);
     Block::start_loads();
     const bool present = thread < t::used_threads && channel < s.out_channels &&
                          out_column < Images::out_width(s);
-    if (present) load_channels(args);  // while the tile is on its way
-    tile.fill_outside(lds, thread);
+    // All that comes from memory is asked for before any of it is waited for; compilers subtract
+    // points of each other as soon as they have read them, so these come last.
+    if (present) load_channels(args);
+    Points points = Results::points_of(args);
+    if constexpr (Results::table_bytes > 0) points.table = table;
     bool first_tile = true;
     DSCORE_ROLLED
     do {
       Block::start_next();
+      if (first_tile) tile.fill_outside(lds, thread);
       if (t::repeat > 1) place_lane();
       const bool live = present && out_row < Images::out_height(s);
       Block::each_band([&](auto constant) {

@@ -93,21 +93,19 @@ struct ChannelTile {
   // side by side over the channels share whole rows, of which each asks for one piece: small ones
   // would come one after the other.
   __device__ void prefetch(int thread) const {
-    if constexpr (Copy * sizeof(T) == 16) {
-      const int first = greatest(column, 0), end = least(column + Columns, width);
-      const int span = (end - first) * channels;
-      const int piece = ceil_div(end - first, ceil_div(channels, Channels)) * channels;
-      const int start = channel / Channels * piece;
-      // Neighbours in different wavefronts: a wavefront's requests leave one by one. Each lane's
-      // number of bytes is made of its own address. One that all lanes share comes to the
-      // instruction by a uniform register, which nvcc 13.0 then writes under the wrong predicate:
-      // the number is whatever the register held, and a kernel of 19 us took 119.
-      const int turn = thread % 32 * (Threads / 32) + thread / 32;
-      DSCORE_ROLLED
-      for (int r = turn; r < rows; r += Threads)
-        if (inside(row + r, height))
-          prefetch_vectors(pixel(r, first - column) - channel + start, least(piece, span - start));
-    }
+    const int first = greatest(column, 0), end = least(column + Columns, width);
+    const int span = (end - first) * channels;
+    const int piece = ceil_div(end - first, ceil_div(channels, Channels)) * channels;
+    const int start = channel / Channels * piece;
+    // Neighbours in different wavefronts: a wavefront's requests leave one by one. Each lane's
+    // number of bytes is made of its own address. One that all lanes share comes to the
+    // instruction by a uniform register, which nvcc 13.0 then writes under the wrong predicate:
+    // the number is whatever the register held, and a kernel of 19 us took 119.
+    const int turn = thread % 32 * (Threads / 32) + thread / 32;
+    DSCORE_ROLLED
+    for (int r = turn; r < rows; r += Threads)
+      if (inside(row + r, height))
+        prefetch_vectors(pixel(r, first - column) - channel + start, least(piece, span - start));
   }
 };
 

@@ -188,15 +188,19 @@ struct Stem : ConvKernel<T, Epilogue> {
                   left * Layer::stride_w - s.pad_left);
     const Lanes lanes(lane, pixels.before);
     Beside beside;
-    beside.points = points_of(args);
+    const int8_t *table = nullptr;
     if constexpr (t::exact)
-      Epilogue::copy_table(beside.points, args, lds + t::lds_bytes, thread, threads);
+      table = Epilogue::copy_table(args, lds + t::lds_bytes, thread, threads);
     copy_filters(filters, static_cast<const T *>(args.w));
     commit_copies();
     typename Pixels::Units units;
     pixels.read(units, thread);
     const int zero = zero_of(args);
     read_channels(beside.channels, args);
+    // The last that is asked for: compilers subtract points of each other, and so wait for them.
+    beside.points = points_of(args);
+    if constexpr (t::exact)
+      if (Epilogue::table_bytes > 0) beside.points.table = table;
     pixels.fill = static_cast<Word>(zero & 0xFF) * 0x01010101u;
     pixels.stage(lds, units, thread);
     wait_copies<0>();

@@ -2,59 +2,9 @@
 #pragma once
 
 #include "support/byte_scaling.hpp"
+#include "support/quantised_operands.hpp"
 
 namespace dscore {
-
-// The operands of a layer of int8, in the order of their addresses. `points` has four int32: the
-// zero points of x and y, the least and the greatest y; then those of the residual and of what is
-// scaled, whose multipliers are `ratios`.
-struct QuantisedOperands {
-  const void *x, *w, *bias, *multiplier, *points;
-};
-struct WithRatios {
-  const void *ratios;
-};
-struct WithResidual {
-  const void *residual;
-};
-struct WithScale {
-  const void *scale;
-};
-struct WithTable {
-  const void *table;
-};
-template <int>
-struct Without {};
-template <bool Residual, bool Scaled, bool Table>
-struct QuantisedArguments : QuantisedOperands,
-                            std::conditional_t<Residual || Scaled, WithRatios, Without<3>>,
-                            std::conditional_t<Residual, WithResidual, Without<0>>,
-                            std::conditional_t<Scaled, WithScale, Without<1>>,
-                            std::conditional_t<Table, WithTable, Without<2>> {
-  void *out;
-};
-
-// Of the results: their zero point, and the bounds of what is added to it, as floats; the same for
-// two at a time; the residuals, what these count from and are multiplied by; a table, in memory or,
-// of kernels that copy it, in LDS.
-struct Points {
-  int32_t zero;
-  float low, high;
-  HalfPoints halves;
-  int32_t residual_zero;
-  float residual_multiplier;
-  const int8_t *residual, *table;
-};
-
-// Entries of a table, of a byte each: the numbers that results have in it.
-constexpr int table_entries = 1024;
-
-// What results of neighbouring channels need beside their sums.
-template <int Count>
-struct Channels {
-  float multipliers[Count];
-  int32_t biases[Count];
-};
 
 template <class Out, bool Bias, Activation activation, bool Residual = false, bool Scaled = false,
           bool Table = false>
@@ -79,7 +29,21 @@ struct Requantised {
     return static_cast<const int32_t *>(args.points)[0];
   }
   static __device__ inline Points points_of(const Arguments &args) {
+    return points_of(args, read_points(args));
+  }
+  // As they are in memory, for kernels that ask for more before they wait for these: compilers
+  // subtract points of each other as soon as they may.
+  static __device__ inline RawPoints read_points(const Arguments &args) {
     const int32_t *points = static_cast<const int32_t *>(args.points);
+    RawPoints read = {};
+    DSCORE_UNROLL
+    for (int i = 0; i < (Residual ? 5 : least_points); i++)
+      if (i == 0 || i == 4 || exact) read.at[i] = points[i];
+    if constexpr (Residual) read.residual_multiplier = static_cast<const float *>(args.ratios)[0];
+    return read;
+  }
+  static __device__ inline Points points_of(const Arguments &args, const RawPoints &raw) {
+    const auto &points = raw.at;
     Points read = {};
     if constexpr (exact) {
       read.zero = points[1];
@@ -91,24 +55,25 @@ struct Requantised {
     }
     if constexpr (Residual) {
       read.residual_zero = points[4];
-      read.residual_multiplier = static_cast<const float *>(args.ratios)[0];
+      read.residual_multiplier = raw.residual_multiplier;
       read.residual = static_cast<const int8_t *>(args.residual);
     }
     if constexpr (Table) read.table = static_cast<const int8_t *>(args.table);
     return read;
   }
 
-  // Threads: start to copy the table to LDS, from where these points then take it.
-  static __device__ inline void copy_table(Points &points, const Arguments &args, void *lds,
-                                           int thread, int threads) {
+  // Threads: start to copy the table to LDS, from where points are then to take it; without one,
+  // nothing.
+  static __device__ inline const int8_t *copy_table(const Arguments &args, void *lds, int thread,
+                                                    int threads) {
+    int8_t *const copy = static_cast<int8_t *>(lds);
     if constexpr (Table) {
       constexpr int vector = 16;
-      int8_t *const copy = static_cast<int8_t *>(lds);
       DSCORE_UNROLL_FEW
       for (int at = thread * vector; at < table_entries; at += threads * vector)
         copy_async<vector>(copy + at, static_cast<const int8_t *>(args.table) + at);
-      points.table = copy;
     }
+    return copy;
   }
 
   static __device__ inline ByteScaling scaling_of(const Arguments &args) {

@@ -17,7 +17,9 @@ struct WarpgroupPlain {
   template <class T>
   using Result = T;
   template <class Arguments>
-  static __device__ Points points_of(const Arguments &) { return {}; }
+  static __device__ Points read_points(const Arguments &) { return {}; }
+  template <class Arguments>
+  static __device__ Points points_of(const Arguments &, Points) { return {}; }
   template <class Arguments>
   static __device__ int zero_of(const Arguments &) { return 0; }
   template <class, class Arguments>

@@ -29,8 +29,13 @@ struct WarpgroupForward {
   using Points = typename Epilogue::PointsOf;
   template <int Count>
   using Beside = typename Epilogue::template ChannelsOf<Count>;
-  static __device__ Points points_of(const Arguments &args) {
-    if constexpr (exact) return Epilogue::points_of(args);
+  static __device__ auto read_points(const Arguments &args) {
+    if constexpr (exact) return Epilogue::read_points(args);
+    else return Points{};
+  }
+  template <class Raw>
+  static __device__ Points points_of(const Arguments &args, const Raw &raw) {
+    if constexpr (exact) return Epilogue::points_of(args, raw);
     else return {};
   }
   template <class T>

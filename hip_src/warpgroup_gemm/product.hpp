@@ -197,9 +197,10 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     Turn turn;
     typename Roles::template Columns<t> columns(args, first_n, Roles::n(s) - first_n, of_group);
     // Read once and early: behind a barrier a compiler reads memory anew.
-    auto points = Roles::points_of(args);
+    const auto raw_points = Roles::read_points(args);
+    const int8_t *table = nullptr;
     if constexpr (Roles::Results::table_bytes > 0)
-      Roles::Results::copy_table(points, args, lds + t::table_at, thread, t::consumers);
+      table = Roles::Results::copy_table(args, lds + t::table_at, thread, t::consumers);
     const auto scales = Roles::template scales_of<T>(args);
     const int zero = Roles::zero_of(args);
     const auto put_columns = [&] {
@@ -218,6 +219,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       if (zero != 0) columns.add(elements, of_group);
       put_columns();
     }
+    auto points = Roles::points_of(args, raw_points);
+    if constexpr (Roles::Results::table_bytes > 0) points.table = table;
     constexpr bool sums_columns = t::quantised && !t::columns_by_lanes;
     if constexpr (t::meeting && sums_columns) meet();
     each_tile([&](int first_m, bool first) {

@@ -71,20 +71,32 @@ template <class t>
 __device__ inline void bring_columns(unsigned char *lds, const int8_t *filters, int columns,
                                      int pitch, int thread) {
   constexpr int vector = 16, half = vector / 2, of_row = t::step / vector;
+  constexpr int all = t::tile_n * of_row;
+  // Vectors that a thread asks for before it waits for the first of them.
+  constexpr int at_once = least(ceil_div(all, t::consumers), 4);
   DSCORE_UNROLL_FEW
-  for (int at = thread; at < t::tile_n * of_row; at += t::consumers) {
-    const int column = at / of_row, k = at % of_row * vector;
-    Pack<Word, 2> halves[2] = {};
+  for (int first = thread; first < all; first += at_once * t::consumers) {
+    Pack<Word, 2> halves[at_once][2] = {};
     DSCORE_UNROLL
-    for (int i = 0; i < 2; i++)
-      if (column < columns && k + i * half < pitch)
-        halves[i] = read_vector<2>(
-            reinterpret_cast<const Word *>(filters + column * pitch + k + i * half));
-    unsigned char *to = lds + k / swizzled_row * t::box_b * swizzled_row;
-    const int place = t::row_of(column) * swizzled_row + k % swizzled_row;
-    write_vector(reinterpret_cast<Word *>(to + swizzled(place)),
-                 Pack<Word, 4>{{halves[0].at[0], halves[0].at[1], halves[1].at[0],
-                                halves[1].at[1]}});
+    for (int i = 0; i < at_once; i++)
+      DSCORE_UNROLL
+      for (int j = 0; j < 2; j++) {
+        const int at = first + i * t::consumers, column = at / of_row;
+        const int k = at % of_row * vector + j * half;
+        if (column < least(columns, t::tile_n) && k < pitch)
+          halves[i][j] = read_vector<2>(
+              reinterpret_cast<const Word *>(filters + column * pitch + k));
+      }
+    DSCORE_UNROLL
+    for (int i = 0; i < at_once; i++) {
+      const int at = first + i * t::consumers, column = at / of_row, k = at % of_row * vector;
+      if (at >= all) continue;
+      unsigned char *to = lds + k / swizzled_row * t::box_b * swizzled_row;
+      const int place = t::row_of(column) * swizzled_row + k % swizzled_row;
+      const auto &two = halves[i];
+      write_vector(reinterpret_cast<Word *>(to + swizzled(place)),
+                   Pack<Word, 4>{{two[0].at[0], two[0].at[1], two[1].at[0], two[1].at[1]}});
+    }
   }
 }
 

@@ -48,6 +48,11 @@ PLANS = [
     # Blocks that take tiles of two images, and a last one that has fewer.
     planned("n3c13h9w8_o13k3p1g13_int8_nhwc_bias", 4, 2, 2, 3, 1, 2, 2, repeat=2),
     planned("n2c16h9w8_o16k5x3s2p2g16_int8_nhwc_bias_table", 4, 3, 1, 2, 2, 2, repeat=3),
+    # Two rows that share a word: of odd columns too, of a stride, of an even number of filter rows.
+    planned("n2c16h11w9_o16k5p2g16_int8_nhwc_bias", 4, 2, 4, 3, 1, 2, 3),
+    planned("n2c16h11w13_o16k5s2p2g16_int8_nhwc_bias", 8, 2, 3, 2, 1, 2, repeat=2),
+    planned("n1c12h9w9_o12k4x5p1x2x2x2g12_int8_nhwc", 4, 3, 3, 2, 2, 2, 2, device="z100sm"),
+    planned("n1c12h7w12_o12k3x9p1x4x1x4g12_int8_nhwc_bias", 4, 3, 7, 4, 1, 2, device="z100sm"),
 ]
 
 
@@ -69,7 +74,14 @@ FAULTS = {
     "padding by 0": (
         PLANS[0], "channel_vectors/integer_walk.hpp", "(zero & 0xFF)", "(0 & 0xFF)"),
     "the taps of odd columns where those of even ones are": (
-        PLANS[0], "channel_vectors/integer_walk.hpp", "taps[f][0][0][v] << 8", "taps[f][0][0][v]"),
+        PLANS[0], "channel_vectors/integer_walk.hpp", "<< -first * 8", "<< 0"),
+    "the taps of a pair's other row": (
+        PLANS[12], "channel_vectors/integer_walk.hpp", "row_taps(v, f - 1, Of::whole",
+        "row_taps(v, f, Of::whole"),
+    "the row before last where the one before is": (
+        PLANS[12], "channel_vectors/integer_walk.hpp",
+        "      for (int q = 0; q < fours; q++) before[offset][q] = row[offset][q];",
+        "      for (int q = 0; q < fours; q++) if (i % 2 == 0) before[offset][q] = row[offset][q];"),
     "what is beside a wide tile's image left out": (
         PLANS[7], "channel_vectors/tile.hpp", "column + Columns <= width",
         "column <= width - Columns + 9"),

@@ -34,6 +34,7 @@ from dscore.algorithms.channel_vectors.tiling import (
     on_units,
     row_words,
     shape_of,
+    tap_words,
     threads_of,
     vector_elements,
 )
@@ -81,11 +82,10 @@ def _units_of(case: Case) -> Count:
 
 def _unrolled(case: Case) -> Count:
     """FMAs of a thread as if every row met every tap."""
-    t, (kernel_h, kernel_w) = case.tiling, case.problem.spec.kernel
+    t, spec = case.tiling, case.problem.spec
     rows = shape_of(case.problem, t).rows
-    if case.problem.spec.element.exact:
-        kernel_w = row_words(case.problem.spec, t.thread_w)[0]
-    return rows * kernel_h * t.thread_w * kernel_w * t.vector // np.where(
+    taps = tap_words(spec) if spec.element.exact else spec.products
+    return rows * taps * t.thread_w * t.vector // np.where(
         on_units(t), case.device.wavefront // 2, 1)
 
 
@@ -180,7 +180,7 @@ class ChannelVectors(Algorithm):
             registers=_held(problem, t) + COMPILER_REGISTERS, blocks=grid,
             utilisation=written * share
             / (grid * waves * wavefront * t.repeat * t.vector * t.thread_h * t.thread_w),
-            fmas=t.repeat * t.vector * rows.products(t.thread_h) * _products(problem, t) // share,
+            fmas=t.repeat * t.vector * _products(problem, t) // share,
             operand_loads=t.vector * (t.repeat * shape.rows * shape.columns + taps) / share)
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
@@ -246,11 +246,12 @@ class ChannelVectors(Algorithm):
 
 
 def _products(problem: ConvProblem, t: Any) -> Count:
-    """Multiply-adds of a thread's written columns with a row, of one channel; of int8 those of
-    words."""
+    """Multiply-adds of a thread's results of one channel; of int8 those of words."""
+    view = view_of(problem)
+    products = view.rows.products(t.thread_h)
     if problem.spec.element.exact:
-        return t.thread_w * row_words(problem.spec, t.thread_w)[0]
-    return view_of(problem).columns.products(t.thread_w)
+        return products * t.thread_w * tap_words(problem.spec) // problem.spec.kernel[0]
+    return products * view.columns.products(t.thread_w)
 
 
 def _held(problem: ConvProblem, t: Any) -> Count:
@@ -262,8 +263,9 @@ def _held(problem: ConvProblem, t: Any) -> Count:
         # Sums, biases and multipliers; taps in words of four, a row's words of four channels, and
         # those that are turned.
         words, phases = row_words(problem.spec, t.thread_w)
-        return (t.vector * (live + 2 + problem.spec.kernel[0] * words * phases)
-                + t.vector // WORD * shape.columns + 2 * WORD)
+        before = tap_words(problem.spec) < problem.spec.kernel[0] * words
+        return (t.vector * (live + 2 + tap_words(problem.spec) * phases)
+                + t.vector // WORD * shape.columns * (1 + before) + 2 * WORD)
     lane = t.vector * (live + shape.columns + taps)
     return np.where(on_units(t), t.vector // FRAGMENT * (live // 2 + taps) + _FRAGMENT_WORDS, lane)
 

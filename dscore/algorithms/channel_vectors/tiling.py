@@ -146,6 +146,15 @@ def row_words(spec: ConvSpec, thread_w: Count) -> tuple[int, Count]:
     return words, 1 + shared * (np.asarray(thread_w) > 1)
 
 
+def tap_words(spec: ConvSpec) -> int:
+    """Words that hold a filter's taps in one phase: those of its rows, whose last ones two rows
+    share where each has one tap left for it (hip_src/channel_vectors/row_words.hpp)."""
+    (kernel_h, kernel_w), dilated = spec.kernel, spec.dilation != (1, 1)
+    words = ceil_div(kernel_w, WORD)
+    paired = words > 1 and kernel_w % WORD == 1 and kernel_h > 1 and not dilated
+    return kernel_h * words - paired * (kernel_h // 2)
+
+
 def channels_under(channels: Count, multiplier: int) -> Count:
     """Channels of x under some of the output that begin at a multiple of these."""
     return (channels - 1 + multiplier - np.gcd(channels, multiplier)) // multiplier + 1
