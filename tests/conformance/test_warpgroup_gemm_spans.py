@@ -99,7 +99,7 @@ FAULTS = {
     "results of the row before": (
         BYTES, "warpgroup_gemm/results.hpp", "half * 2 + j % 2];", "j % 2];", "WRONG"),
     "bytes of the next filter": (
-        BYTES, SPANS, "k + i * half < pitch)", "k < pitch)", "WRONG"),
+        BYTES, SPANS, "&& k < pitch)", "&& k - j * half < pitch)", "WRONG"),
     "filters that nobody says are there": (
         BYTES, "warpgroup_gemm/product.hpp", "    arrive(empty + t::stages);\n", "",
         "wait for one another"),
@@ -129,7 +129,7 @@ def test_the_sanitizers_find_nothing(tmp_path):
 @needs_compiler
 @pytest.mark.parametrize(("plan", "name", "right", "wrong"), [
     (KEPT, "warpgroup_gemm/product.hpp", "least(t::tile_m, Roles::m(s) - first_m)", "t::tile_m"),
-    (INTEGERS[3], SPANS, "column < columns &&", "column < t::tile_n &&")],
+    (INTEGERS[3], SPANS, "column < least(columns, t::tile_n)", "column < t::tile_n")],
     ids=["a span of rows past the last", "filters past the last"])
 def test_the_sanitizers_find_what_is_read_past_the_end(plan, name, right, wrong, tmp_path):
     done = checked_under_sanitizers(tmp_path, [plan], altered(tmp_path, name, right, wrong))
