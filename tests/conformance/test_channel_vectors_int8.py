@@ -79,9 +79,8 @@ FAULTS = {
         PLANS[12], "channel_vectors/integer_walk.hpp", "row_taps(v, f - 1, Of::whole",
         "row_taps(v, f, Of::whole"),
     "the row before last where the one before is": (
-        PLANS[12], "channel_vectors/integer_walk.hpp",
-        "      for (int q = 0; q < fours; q++) before[offset][q] = row[offset][q];",
-        "      for (int q = 0; q < fours; q++) if (i % 2 == 0) before[offset][q] = row[offset][q];"),
+        PLANS[12], "channel_vectors/integer_walk.hpp", "before[offset][q] = row[offset][q];",
+        "if (i % 2 == 0) before[offset][q] = row[offset][q];"),
     "what is beside a wide tile's image left out": (
         PLANS[7], "channel_vectors/tile.hpp", "column + Columns <= width",
         "column <= width - Columns + 9"),

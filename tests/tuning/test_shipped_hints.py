@@ -134,9 +134,7 @@ def test_a_time_that_is_no_number_is_none() -> None:
 def test_every_shipped_hint_still_holds() -> None:
     for device_hints in shipped_hints.all_shipped():
         device = catalog.devices()[device_hints.device]
-        # Those that a network chose may state no cold time.
-        assert all(list(hint)[:1 + ("us" in hint)] == ["us", "algorithm"][-1 - ("us" in hint):]
-                   for hint in device_hints.hints.values())
+        assert all(list(hint)["us" in hint] == "algorithm" for hint in device_hints.hints.values())
         assert not device_hints.ignored(device), f"measure {device.name} again, or take these out"
         assert list(device_hints.hints) == sorted(device_hints.hints)
 

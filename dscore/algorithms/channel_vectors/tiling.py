@@ -150,9 +150,9 @@ def tap_words(spec: ConvSpec) -> int:
     """Words that hold a filter's taps in one phase: those of its rows, whose last ones two rows
     share where each has one tap left for it (hip_src/channel_vectors/row_words.hpp)."""
     (kernel_h, kernel_w), dilated = spec.kernel, spec.dilation != (1, 1)
-    words = ceil_div(kernel_w, WORD)
-    paired = words > 1 and kernel_w % WORD == 1 and kernel_h > 1 and not dilated
-    return kernel_h * words - paired * (kernel_h // 2)
+    words: int = ceil_div(kernel_w, WORD)
+    paired = words > 1 and kernel_w % WORD == 1 and not dilated
+    return kernel_h * words - (kernel_h // 2 if paired else 0)
 
 
 def channels_under(channels: Count, multiplier: int) -> Count:
