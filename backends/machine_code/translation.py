@@ -30,6 +30,7 @@ from dscore.backends.machine_code.operands import (
     vector_writer,
 )
 from dscore.backends.machine_code.scalar_ops import SAVE_EXEC, SCALAR, ScalarOp
+from dscore.backends.machine_code.unwritten import lanes_selected, lanes_written, noting
 from dscore.backends.machine_code.vector_ops import VECTOR
 from dscore.backends.machine_code.waves import EXEC, Waves
 
@@ -167,6 +168,9 @@ class Translator:
         if instruction.opcode == "v_mov_b32" and not sdwa and sources[0].kind in "vs":
             self._move(step, sources[0], destinations[0])
             return
+        if instruction.opcode == "v_cndmask_b32" and not sdwa:
+            self._select(step, sources, destinations[0])
+            return
         self.reads(*sources, *(destinations if part[1] == "UNUSED_PRESERVE" else ()))
         self.overwrites(*destinations)
         self.add(step)
@@ -175,19 +179,21 @@ class Translator:
     def _move(self, step: Step, source: Operand, destination: Operand) -> None:
         """V_MOV_B32 between registers, which need not have been written: compilers move for all
         lanes what only some go on with."""
-        moved, known = destination.first, _known(source)
         self.overwrites(source, destination)
-
-        def move(m: Waves) -> None:
-            lanes = known(m)
-            step(m)
-            m.v_written[moved] = m.v_written[moved] & ~m.live | lanes
-        self.add(move)
-        self._delivered.add(moved)
+        self.add(noting(step, lanes_written(source), destination))
+        self._delivered.add(destination.first)
         if source.first in (self._readable if source.kind == "v" else self._scalars):
-            self._readable.add(moved)
+            self._readable.add(destination.first)
         else:
             self.moved(destination)
+
+    def _select(self, step: Step, sources: list[Operand], destination: Operand) -> None:
+        """V_CNDMASK_B32, of whose first two operands a lane's other one need not be written."""
+        self.reads(sources[2])
+        self.overwrites(*sources[:2], destination)
+        self.add(noting(step, lanes_selected(sources), destination))
+        self._delivered.add(destination.first)
+        self.moved(destination)
 
     def _low_half(self, step: Step, sources: list[Operand], destinations: list[Operand],
                   carries: bool) -> None:
@@ -202,11 +208,11 @@ class Translator:
         result, carry = destinations
         self.reads(*factors, *halves[:1])
         self.overwrites(*halves[1:], *destinations)
-        known = _known(halves[1]) if halves else lambda m: m.live
+        of_upper = lanes_written(halves[1]) if halves else lambda m: m.live
         upper, mask = result.first + 1, slice(carry.first, carry.first + 2)
 
         def whole(m: Waves) -> None:
-            lanes = known(m)
+            lanes = of_upper(m)
             step(m)
             m.v_written[result.first] |= m.live
             m.v_written[upper] = m.v_written[upper] & ~m.live | lanes
@@ -281,13 +287,6 @@ def _short(operand: Operand, kind: str) -> Operand:
     """Constant of 16 bits, extended to 32."""
     low = operand.bits & 0xFFFF
     return Operand("c", 0, 0, (low ^ 0x8000) - 0x8000 if kind == "i" else low)
-
-
-def _known(register: Operand) -> Callable[[Waves], Any]:
-    """Function of the executing lanes in which a register was written."""
-    if register.kind == "v":
-        return lambda m: m.v_written[register.first] & m.live
-    return lambda m: np.where(m.s_written[register.first], m.live, np.uint64(0))
 
 
 def _note_vectors(m: Waves, registers: list[int]) -> None:

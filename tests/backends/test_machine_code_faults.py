@@ -58,38 +58,6 @@ def test_registers_that_were_never_written():
           scalars={8: 0xFF, 9: 0})
 
 
-def test_what_no_lane_has_may_be_moved_but_not_used():
-    """Compilers move registers for all lanes that only some go on with."""
-    move = """
-    s_mov_b64 exec, s[8:9]
-    v_mov_b32 v1, 5
-    v_mov_b32 v2, 7
-    s_mov_b64 exec, -1
-    v_mov_b32 v3, 1
-    v_mov_b32 v3, v1
-    s_mov_b64 exec, s[8:9]
-    """
-    given = {"scalars": {8: 0xFF, 9: 0}}
-    assert run(move + "v_add_u32 v4, v3, v2", **given).v[4][0, :8].tolist() == [12] * 8
-    used = move + "s_mov_b64 exec, -1\nv_not_b32 v4, v3"
-    fault(used, "reads v3, which was never written", **given)
-    # Lanes that do not execute keep what they had.
-    kept = move.replace("s_mov_b64 exec, -1\n    v_mov_b32 v3, 1\n", "s_mov_b64 exec, -1\n"
-                        "v_mov_b32 v3, 1\ns_mov_b64 exec, s[8:9]\n")
-    assert run(kept + "s_mov_b64 exec, -1\nv_add_u32 v4, v3, 1", **given).v[4][0].tolist() == (
-        [6] * 8 + [2] * 56)
-    late = PLACE + "global_load_dword v3, v[1:2], off\nv_mov_b32 v4, v3"
-    fault(late, "touches v3, which a load is still to deliver", scalars=address(0), arrays=array())
-
-
-def test_the_upper_half_of_a_multiply_add_may_be_undefined_if_nobody_reads_it():
-    text = "v_mad_u64_u32 v[4:5], s[8:9], v0, 3, v[1:2]\nv_mov_b32 v6, v4"
-    assert run(text, {1: np.arange(LANES)}).v[6][0].tolist() == [4 * n for n in range(LANES)]
-    used = text.replace("v_mov_b32 v6, v4", "v_not_b32 v6, v5")
-    fault(used, "reads v5, which was never", vectors={1: [0] * LANES})
-    fault(text + "\ns_mov_b64 s[10:11], s[8:9]", "reads s8, which", vectors={1: [0] * LANES})
-
-
 def test_a_load_delivers_at_the_wait_that_covers_it():
     load = PLACE + "global_load_dword v3, v[1:2], off\nglobal_load_dword v4, v[1:2], off offset:4\n"
     given = dict(scalars=address(0), arrays=array())
