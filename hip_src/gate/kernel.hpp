@@ -56,14 +56,15 @@ struct Gate : KernelOn<T, GateArguments<T>, 1u << 2 | 1u << 4> {
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
   static constexpr int cluster = t::cluster, alignment = 16;
   static constexpr bool works_ahead = true;
-  // Vectors of a filter's row: of the columns of a block, and of whole rows.
-  static constexpr int vector_of(int a, int b) {
+  // Vectors of a filter's row: of the columns of a block, which begin with one and are whole ones
+  // also where the last sharer of a slice has fewer; and of whole rows.
+  static constexpr int vector_of(int numbers) {
     int vector = 16 / static_cast<int>(sizeof(W));
-    while (a % vector || b % vector) vector /= 2;
+    while (numbers % vector) vector /= 2;
     return vector;
   }
-  static constexpr int first_vector = vector_of(t::channels, t::share);
-  static constexpr int second_vector = vector_of(t::between, t::between);
+  static constexpr int first_vector = vector_of(t::channels | t::slice | t::share);
+  static constexpr int second_vector = vector_of(t::between);
   using FirstProducts = RowProducts<threads, wavefront, t::between, t::share, first_vector>;
   using SecondProducts = RowProducts<threads, wavefront, t::share, t::between, second_vector>;
   using FirstRows = FilterRows<FirstProducts, W, first_vector, threads, wavefront>;

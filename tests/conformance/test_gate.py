@@ -52,12 +52,16 @@ PLANS = [
     planned("gate_n1c480h4w4_o120k1_float16_nhwc_bias_relu", 64, 2),
     planned("hard_gate_n1c480h3w3_o24k1_bias_relu", 64, 1, device="z100sm"),
     planned("gate_n2c24h20w9_o6k1_float16_nhwc_bias_relu", 256, 1, device="z100sm"),
-    planned("hard_gate_n1c1664h2w2_o6k1_bias_relu", 32, 1)]
+    planned("hard_gate_n1c1664h2w2_o6k1_bias_relu", 32, 1),
+    # Slices that are no whole vectors of what the channels and a share are: 7 of 14 and 28.
+    planned("hard_gate_n2c14h1w1_o17k1_float16", 128, 4, 2),
+    planned("hard_gate_n1c28h3w3_o8k1_float16_bias_relu", 64, 8, 2)]
 SILU = [planned(f"gate_n2c40h7w7_o10k1_{types}_bias_silu", 64, 4, 2)
         for types in ("float16_nhwc", "float32", "int8_outfloat16_nhwc")]
 # Whose bound is tight, for there are few roundings.
 SMALL = planned("gate_n2c8h1w1_o2k1_bias_relu", 32, 1)
 FEW, PLANES, UNEVEN, BYTES, LONG = PLANS[0], PLANS[3], PLANS[5], PLANS[6], PLANS[10]
+ODD = PLANS[-2]
 
 
 @needs_compiler
@@ -130,6 +134,8 @@ FAULTS = {
     "channels in another order": (FEW, SHAPE, "return at % row / quad * unit + at / row * quad",
                                   "return at % row / quad * quad + at / row * quad"),
     "lanes that are not joined": (FEW, ROWS, "sum += DSCORE_SHFL_DOWN(sum, by, Wavefront);", ""),
+    "vectors of a share's end": (ODD, KERNEL, "t::channels | t::slice | t::share",
+                                 "t::channels | t::share"),
     "a row's end read past": (UNEVEN, ROWS, "if (column_of(begin + i) < count) {", "{"),
     "the first turn's rows twice": (LONG, ROWS, "if (first + begin > 0) load(first, begin);", ""),
     "a sum of 16 bits": (SMALL, ROWS, "sum += by.at[k] * static_cast<float>(elements.at[k]);",

@@ -123,8 +123,9 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> GateShape:
     runs = np.minimum(np.maximum(floor_div(t.threads, slice_), 1), parts)
     widest = VECTOR_BYTES // spec.out_element.bytes
     share = share_units * unit
-    # The greatest power of two that divides both.
-    first_vector = np.minimum((channels | share) & -(channels | share), widest)
+    # The greatest power of two that divides all: a slice's last sharer may have less than a share.
+    numbers = channels | slice_ | share
+    first_vector = np.minimum(numbers & -numbers, widest)
     second_vector = np.minimum(between & -between, widest)
     means_at = _aligned(parts * slice_)
     partial_at = means_at + _aligned(share)
