@@ -20,6 +20,7 @@ from dscore.backends.machine_code import (
     packed_ops,
     small_accesses,
 )
+from dscore.backends.machine_code.control import Step
 from dscore.backends.machine_code.disassembly import Instruction
 from dscore.backends.machine_code.operands import (
     Operand,
@@ -34,7 +35,6 @@ from dscore.backends.machine_code.unwritten import lanes_selected, lanes_written
 from dscore.backends.machine_code.vector_ops import VECTOR
 from dscore.backends.machine_code.waves import EXEC, Waves
 
-Step = Callable[[Any], None]
 _ROOMS = (memory_ops, small_accesses, packed_ops, half_ops, matrix_ops)
 
 
@@ -188,7 +188,7 @@ class Translator:
             self.moved(destination)
 
     def _select(self, step: Step, sources: list[Operand], destination: Operand) -> None:
-        """V_CNDMASK_B32, of whose first two operands a lane's other one need not be written."""
+        """V_CNDMASK_B32: the operand that a lane does not take need not have been written."""
         self.reads(sources[2])
         self.overwrites(*sources[:2], destination)
         self.add(noting(step, lanes_selected(sources), destination))
@@ -208,7 +208,7 @@ class Translator:
         result, carry = destinations
         self.reads(*factors, *halves[:1])
         self.overwrites(*halves[1:], *destinations)
-        of_upper = lanes_written(halves[1]) if halves else lambda m: m.live
+        of_upper = lanes_written(halves[1] if halves else addend)
         upper, mask = result.first + 1, slice(carry.first, carry.first + 2)
 
         def whole(m: Waves) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from dscore.backends.machine_code.control import Step
 from dscore.backends.machine_code.operands import Operand
 from dscore.backends.machine_code.waves import Waves
-
-Step = Callable[[Any], None]
 
 
 def lanes_written(operand: Operand) -> Callable[[Waves], Any]:

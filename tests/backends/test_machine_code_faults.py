@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from machine_programs import LANES, address, code, run
+from machine_programs import LANES, address, code, fault, run
 
 from dscore.backends.machine_code.hazards import hazards
 from dscore.backends.machine_code.launch import Batch
-from dscore.core.errors import LaunchError
 
 X = np.arange(2 * LANES, dtype=np.float32)
 # v1 and v2: the address of the thread's element of array 0.
@@ -16,11 +15,6 @@ v_add_co_u32 v1, vcc, s4, v1
 v_mov_b32 v2, s5
 v_addc_co_u32 v2, vcc, 0, v2, vcc
 """
-
-
-def fault(text, match, **given):
-    with pytest.raises(LaunchError, match=match):
-        run(text, **given)
 
 
 def array(writable=False, name="x"):

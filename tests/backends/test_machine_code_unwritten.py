@@ -1,15 +1,7 @@
 """What gfx906 machine code may pass on that was never written, and that nobody may use it."""
 
 import numpy as np
-import pytest
-from machine_programs import LANES, address, run
-
-from dscore.core.errors import LaunchError
-
-
-def fault(text, match, **given):
-    with pytest.raises(LaunchError, match=match):
-        run(text, **given)
+from machine_programs import LANES, address, fault, run
 
 
 def test_what_no_lane_has_may_be_moved_but_not_used():

@@ -4,12 +4,14 @@ No assembler is needed: the interpreter reads the text of a disassembly, which i
 """
 
 import numpy as np
+import pytest
 
 from dscore.backends.machine_code.basic_blocks import translate
 from dscore.backends.machine_code.disassembly import _instruction
 from dscore.backends.machine_code.launch import Batch, Grid, Program
 from dscore.backends.machine_code.memory import GlobalMemory, Window
 from dscore.backends.machine_code.objects import Descriptor
+from dscore.core.errors import LaunchError
 
 LANES = 64
 WORD, LONG = 2**32, 2**64
@@ -77,3 +79,9 @@ def address(number):
     """Scalar registers s4 and s5 that hold the address of an array."""
     base = GlobalMemory.base(number)
     return {4: base & 0xFFFFFFFF, 5: base >> 32}
+
+
+def fault(text, match, **given):
+    """Require that a program is a fault whose message matches."""
+    with pytest.raises(LaunchError, match=match):
+        run(text, **given)

@@ -131,14 +131,6 @@ def test_a_time_that_is_no_number_is_none() -> None:
 
 # What is shipped.
 
-def test_every_shipped_hint_still_holds() -> None:
-    for device_hints in shipped_hints.all_shipped():
-        device = catalog.devices()[device_hints.device]
-        assert all(list(hint)["us" in hint] == "algorithm" for hint in device_hints.hints.values())
-        assert not device_hints.ignored(device), f"measure {device.name} again, or take these out"
-        assert list(device_hints.hints) == sorted(device_hints.hints)
-
-
 def test_a_device_without_a_file_has_no_hints() -> None:
     assert shipped_hints.shipped("xavier") is None
     assert shipped_hints.shipped_plan(PROBLEM, catalog.device("xavier")) is None
