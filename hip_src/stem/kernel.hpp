@@ -189,7 +189,7 @@ struct Stem : ConvKernel<T, Epilogue> {
     const Lanes lanes(lane, pixels.before);
     Beside beside;
     const int8_t *table = nullptr;
-    if constexpr (t::exact)
+    if constexpr (Epilogue::table_bytes > 0)
       table = Epilogue::copy_table(args, lds + t::lds_bytes, thread, threads);
     copy_filters(filters, static_cast<const T *>(args.w));
     commit_copies();
@@ -199,8 +199,7 @@ struct Stem : ConvKernel<T, Epilogue> {
     read_channels(beside.channels, args);
     // The last that is asked for: compilers subtract points of each other, and so wait for them.
     beside.points = points_of(args);
-    if constexpr (t::exact)
-      if (Epilogue::table_bytes > 0) beside.points.table = table;
+    if constexpr (Epilogue::table_bytes > 0) beside.points.table = table;
     pixels.fill = static_cast<Word>(zero & 0xFF) * 0x01010101u;
     pixels.stage(lds, units, thread);
     wait_copies<0>();

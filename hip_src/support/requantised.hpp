@@ -37,8 +37,7 @@ struct Requantised {
     const int32_t *points = static_cast<const int32_t *>(args.points);
     RawPoints read = {};
     DSCORE_UNROLL
-    for (int i = 0; i < (Residual ? 5 : least_points); i++)
-      if (i == 0 || i == 4 || exact) read.at[i] = points[i];
+    for (int i = 0; i < (Residual ? 5 : least_points); i++) read.at[i] = points[i];
     if constexpr (Residual) read.residual_multiplier = static_cast<const float *>(args.ratios)[0];
     return read;
   }
