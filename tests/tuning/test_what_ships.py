@@ -1,10 +1,8 @@
-"""The hint files that are shipped: each hint holds for its device, and states a cold time."""
+"""The hint files that are shipped: each hint holds for its device, and says how it was found."""
 
 from dscore.core import catalog
 from dscore.tuning import shipped_hints
-
-# Whose tilings are the fastest in MobileNetV2, where no cold time was taken.
-CHOSEN_IN_A_NETWORK = {"n32c144h28w28_o32k1_int8_nhwc", "n32c160h7w7_o960k1_int8_nhwc"}
+from dscore.tuning.shipped_hints import MICROSECONDS, NETWORK
 
 
 def test_every_shipped_hint_still_holds() -> None:
@@ -12,6 +10,12 @@ def test_every_shipped_hint_still_holds() -> None:
         device = catalog.devices()[device_hints.device]
         assert not device_hints.ignored(device), f"measure {device.name} again, or take these out"
         assert list(device_hints.hints) == sorted(device_hints.hints)
+
+
+def test_every_shipped_hint_states_its_time_or_its_network() -> None:
+    for device_hints in shipped_hints.all_shipped():
         for token, hint in device_hints.hints.items():
-            untimed = token in CHOSEN_IN_A_NETWORK and device.name == "h200"
-            assert list(hint)[:2 - untimed] == ["us", "algorithm"][untimed:], token
+            found, algorithm = list(hint)[:2]
+            assert algorithm == "algorithm", token
+            assert (hint[NETWORK] in catalog.networks() if found == NETWORK
+                    else found == MICROSECONDS and hint[MICROSECONDS] > 0), token
