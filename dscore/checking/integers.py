@@ -16,16 +16,19 @@ _LEAST, _MOST = -128, 127
 _SPREAD = 90.0
 # Filters of a few powers of two make results of halves: ties between two integers.
 _TIE_TAPS = 8
+# Share of the layers without padding whose x has the zero point 0, for which kernels sum nothing.
+_OF_NO_ZERO_POINT = 1 / 4
 Generator = np.random.Generator
 
 
 def draw(problem: ConvProblem, rng: Generator) -> list[Any]:
     """The inputs of a layer of int8, None for a bias that it lacks.
 
-    x, w and the bias have the whole range, the zero points are not 0, and the multipliers spread
-    the results over the range of int8 and past it. About one channel in three has ties alone
-    between two integers for every second result. Three points of a layer whose result is a float
-    have no meaning there, and are large.
+    x, w and the bias have the whole range, the zero points are not 0 (but that of x for a quarter
+    of the layers without padding, as where a bias has it), and the multipliers spread the results
+    over the range of int8 and past it. About one channel in three has ties alone between two
+    integers for every second result. Three points of a layer whose result is a float have no
+    meaning there, and are large.
     """
     spec = problem.spec
     if problem.operation != "conv":
@@ -44,8 +47,11 @@ def draw(problem: ConvProblem, rng: Generator) -> list[Any]:
     drawn = {"w": w, "bias": bias.astype(np.int32), "points": _points(spec, rng),
              "multiplier": multiplier, "ratios": _ratios(spec, rng),
              "scale": _scales((problem.batch, spec.in_channels), rng)}
-    return [drawn.get(one.name, _whole(one.shape, rng)) if one.present else None
-            for one in operands_of(problem) if one.role == "input"]
+    inputs = [drawn.get(one.name, _whole(one.shape, rng)) if one.present else None
+              for one in operands_of(problem) if one.role == "input"]
+    if not any(problem.padding) and rng.random() < _OF_NO_ZERO_POINT:
+        drawn["points"][0] = 0
+    return inputs
 
 
 def _of_means(problem: ConvProblem, rng: Generator) -> list[Any]:

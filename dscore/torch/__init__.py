@@ -40,10 +40,10 @@ from dscore.torch.modules import DepthwiseConv2d as DepthwiseConv2d
 from dscore.torch.modules import DepthwiseSeparableConv2d as DepthwiseSeparableConv2d
 from dscore.torch.modules import PointwiseConv2d as PointwiseConv2d
 from dscore.torch.quantize import quantize as quantize
-from dscore.torch.quantize_modules import Dequantize as Dequantize
-from dscore.torch.quantize_modules import Quantize as Quantize
 from dscore.torch.quantize_modules import QuantizedConv2d as QuantizedConv2d
 from dscore.torch.quantize_pt2e import from_pt2e as from_pt2e
+from dscore.torch.quantize_steps import Dequantize as Dequantize
+from dscore.torch.quantize_steps import Quantize as Quantize
 from dscore.torch.remainder import Left as Left
 from dscore.torch.remainder import left_to_pytorch as left_to_pytorch
 

@@ -19,8 +19,8 @@ from dscore.torch.quantize_calibration import Calibration, relative_error
 from dscore.torch.quantize_choice import Choice, Wishes, choice_of, full_name
 from dscore.torch.quantize_emission import rewritten
 from dscore.torch.quantize_graph import Part, tensors_in
-from dscore.torch.quantize_modules import Dequantize, Quantize
 from dscore.torch.quantize_report import QuantizationReport, QuantizedLayer, plan_name
+from dscore.torch.quantize_steps import Dequantize, Quantize
 from dscore.torch.setting import Setting
 from dscore.torch.tracing import gpu_of
 

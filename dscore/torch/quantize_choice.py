@@ -21,8 +21,9 @@ from dscore.torch.quantize_calibration import Calibration, root, squares
 from dscore.torch.quantize_gates import GATE_TYPE, fused_problems, gates_of
 from dscore.torch.quantize_graph import Part
 from dscore.torch.quantize_layers import Fused
-from dscore.torch.quantize_modules import Dequantize, Quantize, QuantizedConv2d
+from dscore.torch.quantize_modules import QuantizedConv2d
 from dscore.torch.quantize_pooling import mean_problem
+from dscore.torch.quantize_steps import Dequantize, Quantize
 from dscore.torch.setting import Setting
 from dscore.torch.survey import GAINING
 

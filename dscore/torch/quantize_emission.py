@@ -13,8 +13,9 @@ from dscore.torch.modules import Conv2d
 from dscore.torch.quantize_gates import GateConv2d, GateMean, gates_of
 from dscore.torch.quantize_graph import Part, QuantizedModel
 from dscore.torch.quantize_layers import Fused
-from dscore.torch.quantize_modules import Dequantize, OfFloats, Quantize, QuantizedConv2d
+from dscore.torch.quantize_modules import QuantizedConv2d
 from dscore.torch.quantize_pooling import MeanOfPixels
+from dscore.torch.quantize_steps import Dequantize, OfFloats, Quantize
 
 
 def rewritten(part: Part, quantised: Mapping[fx.Node, QuantizedConv2d], layout: Layout,

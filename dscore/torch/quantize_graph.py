@@ -150,7 +150,8 @@ class Part:
         return QuantizedConv2d(
             weight, bias, Quantization(x.scale, scales, x_zero_point=x.zero_point, **more),
             conv.stride, conv.padding, conv.dilation, conv.groups,
-            activation=one.activation, backend=backend)  # type: ignore[arg-type]
+            activation=one.activation, backend=backend  # type: ignore[arg-type]
+        ).move_zero_point_to_bias()
 
 
 def _has(module: nn.Module, name: str) -> bool:

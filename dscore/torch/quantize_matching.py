@@ -68,7 +68,8 @@ class MatchedLayer:
                          self.y.scale if self.y else None,
                          self.x.zero_point, self.y.zero_point if self.y else 0)
         bias = quantised_bias(self.bias, self.x.scale, self.w_scale)
-        return QuantizedConv2d(self.weight, bias, q, *self.options, activation=self.activation)
+        layer = QuantizedConv2d(self.weight, bias, q, *self.options, activation=self.activation)
+        return layer.move_zero_point_to_bias()
 
     def problem(self, shape: Sequence[int], layout: Layout) -> ConvProblem:
         """The layer's problem on images of a *shape*."""

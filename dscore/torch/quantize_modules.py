@@ -1,138 +1,27 @@
-"""Modules of a quantised model: the convolution of int8, and the steps at its borders."""
+"""Module of a convolution of int8, in a quantised model or by itself."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from dscore.calling.quantise import flat_call, quantised_flat
 from dscore.calling.quantization import Quantization
 from dscore.core.backend import require_name
 from dscore.core.errors import SpecError, require_one_of
-from dscore.core.spec import ACTIVATIONS, TABLED, Activation, Layout
+from dscore.core.spec import ACTIVATIONS, TABLED, Activation
 from dscore.torch.launches import Launch
 from dscore.torch.layer import Layer, constants_of, result_shape
 from dscore.torch.operators import by_operators
 from dscore.torch.quantize_operator import by_operator, convolved, launch_of
-from dscore.torch.quantize_values import LEAST, MOST
+from dscore.torch.quantize_steps import OfFloats
 
-_KERNEL_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_WRAP = 2**32
 _FIELDS = ("x_zero_point", "y_zero_point", "residual_scale", "residual_zero_point", "input_scale",
            "input_zero_point", "table_scale", "table_zero_point")
-
-
-class OfFloats(nn.Module):
-    """Module whose results are floats of the type that the model is converted to."""
-
-    _float: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        # What ``half()`` converts; it has no elements, and is in no state_dict.
-        self.register_buffer("_float", torch.zeros(0), persistent=False)
-
-
-class Quantize(nn.Module):
-    """Quantisation of a float tensor: ``clamp(rint(x / scale) + zero_point, -128, 127)``, as int8.
-
-    x is multiplied by the reciprocal of the scale in float32, as quantize_per_tensor of
-    torch.ops.quantized_decomposed does it. *layout*: "nhwc" lays images out with their channels
-    last. On a GPU it is one kernel of dscore's.
-
-    >>> Quantize(0.5, 10)(torch.tensor([0.0, 0.25, 0.75, -100.0]))
-    tensor([  10,   10,   12, -128], dtype=torch.int8)
-    """
-
-    def __init__(self, scale: float, zero_point: int, layout: Layout = "nchw") -> None:
-        super().__init__()
-        self.scale, self.zero_point, self.layout = scale, zero_point, layout
-        self._constants: dict[Any, tuple[Tensor, Tensor]] = {}
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The integers of *x*, of any float type."""
-        x = self._laid(x)
-        if _is_launched(x):
-            return self._by_kernel(x)
-        steps = (x.float() * (1.0 / self.scale)).round_()
-        if self.zero_point:
-            steps.add_(self.zero_point)
-        return steps.clamp_(LEAST, MOST).to(torch.int8)
-
-    def launch_of(self, x: Tensor) -> Launch | None:
-        """The launch that it has just made; None where PyTorch has computed."""
-        if not _is_launched(x):
-            return None
-        dense = self._dense(x)
-        operands = self._operands(dense)
-        call = flat_call(*operands)
-        new = call.adapter.allocator(tuple(x.shape), dense, not dense.is_contiguous(), "int8")
-        lays = None if dense is x else self._dense
-        direct = call.takes_directly(operands)
-        return Launch(call, (0, *operands[1:]), new, lays) if direct else None
-
-    def _laid(self, x: Tensor) -> Tensor:
-        """*x* in the layout that its integers are to have."""
-        if self.layout == "nhwc" and x.dim() == len(self.layout):
-            return x.contiguous(memory_format=torch.channels_last)
-        return x
-
-    def _dense(self, x: Tensor) -> Tensor:
-        """The same in one piece, in any order of axes, as the kernel takes it."""
-        x = self._laid(x)
-        last = x.dim() == len("nchw") and x.is_contiguous(memory_format=torch.channels_last)
-        return x if last else x.contiguous()
-
-    def _by_kernel(self, x: Tensor) -> Tensor:
-        """The integers by dscore's kernel."""
-        x = self._dense(x)
-        made: Tensor = quantised_flat(*self._operands(x))
-        return made.as_strided(x.shape, x.stride())
-
-    def _operands(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Those of the kernel for floats that lie in one piece."""
-        key = x.device, self.scale, self.zero_point
-        if key not in self._constants:
-            self._constants[key] = (torch.tensor([1.0 / self.scale], device=x.device),
-                                    torch.tensor([self.zero_point], dtype=torch.int32,
-                                                 device=x.device))
-        return x.detach().as_strided((x.numel(),), (1,)), *self._constants[key]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_constants": {}}
-
-    def get_extra_state(self) -> dict[str, Any]:
-        return {"scale": self.scale, "zero_point": self.zero_point}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.scale, self.zero_point = state["scale"], state["zero_point"]
-
-    def extra_repr(self) -> str:
-        return f"scale={self.scale:.6g}, zero_point={self.zero_point}"
-
-
-class Dequantize(OfFloats):
-    """Numbers that integers of int8 stand for: ``(q - zero_point) * scale``.
-
-    >>> Dequantize(0.5, 10)(torch.tensor([10, 12, -128], dtype=torch.int8))
-    tensor([  0.,   1., -69.])
-    """
-
-    def __init__(self, scale: float, zero_point: int) -> None:
-        super().__init__()
-        self.scale, self.zero_point = scale, zero_point
-
-    def forward(self, q: Tensor) -> Tensor:
-        """Floats of the type that the model is of."""
-        numbers = q.to(self._float.dtype)
-        if self.zero_point:
-            numbers.sub_(self.zero_point)
-        return numbers.mul_(self.scale)
-
-    get_extra_state, set_extra_state = Quantize.get_extra_state, Quantize.set_extra_state
-    extra_repr = Quantize.extra_repr
 
 
 class QuantizedConv2d(OfFloats):
@@ -170,6 +59,7 @@ class QuantizedConv2d(OfFloats):
         self.register_buffer("bias", bias)
         self.quantization = quantization
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.zero_point_in_bias = False
         self.activation = require_one_of(activation, "activation", (None, *ACTIVATIONS))
         if (activation in TABLED) != (quantization.table_scale is not None):
             raise SpecError(f"activation is {activation}, and table_scale of the quantization "
@@ -186,7 +76,35 @@ class QuantizedConv2d(OfFloats):
     @quantization.setter
     def quantization(self, value: Quantization) -> None:
         self._quantization = value
-        self._of_half: Quantization | None = None
+        self._of_call: dict[tuple[torch.dtype, bool], Quantization] = {}
+
+    def move_zero_point_to_bias(self) -> QuantizedConv2d:
+        """Take x's zero point off in the bias, which is of the filter as it is now, so that kernels
+        need not sum filters at each call; returns the layer.
+
+        `zero_point_in_bias` says so afterwards, also in the state_dict, and the results stay the
+        same integers. A layer with padding, or with an input_scale, needs the zero point itself,
+        and stays as it is.
+
+        >>> q = Quantization(x_scale=0.5, w_scale=0.25, y_scale=1.0, x_zero_point=-16)
+        >>> layer = QuantizedConv2d(torch.tensor([[[[8]]]], dtype=torch.int8), None, q)
+        >>> layer.move_zero_point_to_bias().bias
+        tensor([128], dtype=torch.int32)
+        """
+        zero = self._quantization.x_zero_point
+        if self.zero_point_in_bias or not zero or self._needs_zero_point():
+            return self
+        taken = zero * self.weight.long().flatten(1).sum(1)
+        before = torch.zeros_like(taken) if self.bias is None else self.bias.long()
+        # As sums of int32 wrap.
+        self.bias = ((before - taken + _WRAP // 2) % _WRAP - _WRAP // 2).to(torch.int32)
+        self.zero_point_in_bias = True
+        return self
+
+    def _needs_zero_point(self) -> bool:
+        padding = self.padding
+        padded = padding if isinstance(padding, str) else np.any(np.asarray(padding))
+        return bool(padded) or self._quantization.input_scale is not None
 
     def forward(self, x: Tensor, residual: Tensor | None = None, scale: Tensor | None = None
                 ) -> Tensor:
@@ -237,12 +155,17 @@ class QuantizedConv2d(OfFloats):
         return x, self.weight, self.bias, layer, self._for(dtype), self.activation
 
     def _for(self, dtype: torch.dtype) -> Quantization:
-        """The quantization whose result of floats is of a type that kernels write."""
-        if dtype is not torch.float16 or self._quantization.y_scale is not None:
+        """The quantization by which kernels are called: its result of floats is of a type that
+        they write, and x counts from 0 where its zero point is in the bias."""
+        half = dtype is torch.float16 and self._quantization.y_scale is None
+        if not (half or self.zero_point_in_bias):
             return self._quantization
-        if self._of_half is None:
-            self._of_half = replace(self._quantization, out_dtype="float16")
-        return self._of_half
+        key = dtype, self.zero_point_in_bias
+        if key not in self._of_call:
+            changes: dict[str, Any] = {"out_dtype": "float16"} if half else {}
+            changes |= {"x_zero_point": 0} if self.zero_point_in_bias else {}
+            self._of_call[key] = replace(self._quantization, **changes)
+        return self._of_call[key]
 
     def _apply(self, fn: Any, recurse: bool = True) -> QuantizedConv2d:
         """A filter that ``to(memory_format=...)`` lays out anew would be copied by each call."""
@@ -253,15 +176,22 @@ class QuantizedConv2d(OfFloats):
     def get_extra_state(self) -> dict[str, Any]:
         q = self._quantization
         scales = list(q.w_scale) if isinstance(q.w_scale, tuple) else q.w_scale
-        return {"x_scale": q.x_scale, "w_scale": scales, "y_scale": q.y_scale,
+        return {"zero_point_in_bias": self.zero_point_in_bias, "x_scale": q.x_scale,
+                "w_scale": scales, "y_scale": q.y_scale,
                 **{name: getattr(q, name) for name in _FIELDS}}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.quantization = Quantization(**state)
+        fields = dict(state)
+        # A state that an earlier version wrote does not say.
+        self.zero_point_in_bias = fields.pop("zero_point_in_bias", False)
+        self.quantization = Quantization(**fields)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the arrays that a Quantization keeps on devices."""
-        return {**vars(self), "_quantization": replace(self._quantization), "_of_half": None}
+        return {**vars(self), "_quantization": replace(self._quantization), "_of_call": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"zero_point_in_bias": False, **state})
 
     def extra_repr(self) -> str:
         outs, group_in, *kernel = self.weight.shape
@@ -274,11 +204,6 @@ class QuantizedConv2d(OfFloats):
         text += ", bias=False" if self.bias is None else ""
         text += f", activation={self.activation}" if self.activation else ""
         return f"{text}, result={self._quantization.result}"
-
-
-def _is_launched(x: Tensor) -> bool:
-    """Whether dscore's kernel quantises *x*."""
-    return bool(x.is_cuda and x.numel() and x.dtype in _KERNEL_TYPES and not by_operators((x,)))
 
 
 def _stands_for(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:

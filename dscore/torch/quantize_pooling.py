@@ -19,8 +19,8 @@ from dscore.core.spec import Layout
 from dscore.torch.launches import Launch
 from dscore.torch.layer import Layer
 from dscore.torch.operators import by_operators
-from dscore.torch.quantize_modules import OfFloats
 from dscore.torch.quantize_operator import convolved, quantization_of
+from dscore.torch.quantize_steps import OfFloats
 
 # Of a pointwise layer: stride, padding, dilation, groups.
 _PLAIN = ((1, 1), (0, 0, 0, 0), (1, 1), 1)

@@ -17,8 +17,9 @@ from dscore.core.token import problem_token
 from dscore.torch.quantize_choice import reason_of_gain
 from dscore.torch.quantize_graph import QuantizedModel
 from dscore.torch.quantize_matching import OPERATORS, is_step, matched, step_of
-from dscore.torch.quantize_modules import Dequantize, Quantize, QuantizedConv2d
+from dscore.torch.quantize_modules import QuantizedConv2d
 from dscore.torch.quantize_report import QuantizationReport, QuantizedLayer, plan_name
+from dscore.torch.quantize_steps import Dequantize, Quantize
 from dscore.torch.setting import Setting
 from dscore.torch.tracing import gpu_of
 

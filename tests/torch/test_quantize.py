@@ -140,7 +140,8 @@ def exact(quantized, x):
     """The result of a `Shared` model's integers, each step by its definition in float64."""
     def layer(conv, q, added=0.0):
         of, scale = conv.quantization, torch.tensor(conv.quantization.w_scale).double()
-        y = functional.conv2d(of.x_scale * (q - of.x_zero_point), scale[:, None, None, None]
+        zero = 0 if conv.zero_point_in_bias else of.x_zero_point
+        y = functional.conv2d(of.x_scale * (q - zero), scale[:, None, None, None]
                               * conv.weight.double(), scale * of.x_scale * conv.bias.double(),
                               padding=conv.padding, groups=conv.groups)
         return y if of.y_scale is None else steps(y + added, of.y_scale, of.y_zero_point)

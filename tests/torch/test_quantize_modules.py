@@ -2,7 +2,6 @@
 
 import copy
 import io
-import itertools
 from dataclasses import replace
 
 import integer_oracle
@@ -15,19 +14,13 @@ from dscore.core.token import parse_problem
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from quantized_layers import LAYERS, RESULTS, layer_of, x_of  # noqa: E402
 from torch import nn  # noqa: E402
 
 import dscore.torch  # noqa: E402
 from dscore import Quantization  # noqa: E402
 from dscore.torch import Dequantize, Quantize, QuantizedConv2d  # noqa: E402
 from dscore.torch.quantize_values import Range, quantised_filter, range_of  # noqa: E402
-
-# in, out, kernel, groups, stride, padding, dilation
-LAYERS = {"depthwise": (6, 6, (3, 3), 6, 2, 1, 1), "multiplier": (3, 6, (5, 3), 3, 1, (2, 0), 1),
-          "pointwise": (20, 7, (1, 1), 1, 1, 0, 1), "strided": (9, 5, (1, 1), 1, 2, 0, 1),
-          "dense": (4, 5, (3, 3), 1, (2, 1), 1, 2), "same": (4, 4, (4, 4), 4, 1, "same", 1)}
-RESULTS = list(itertools.product((0.7, None), (None, "relu", "relu6")))
-
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,29 +29,6 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def integers(shape, generator, low=-128, high=128, dtype=torch.int8):
-    return torch.randint(low, high, shape, generator=generator, dtype=dtype)
-
-
-def layer_of(name, y_scale=0.7, activation=None, bias=True, seed=0, **options):
-    """A layer of *LAYERS* with random integers, whose sums use the range of int8 well."""
-    ins, outs, kernel, groups, stride, padding, dilation = LAYERS[name]
-    generator = torch.Generator().manual_seed(seed)
-    products = ins // groups * kernel[0] * kernel[1]
-    scales = (0.5 + torch.rand(outs, generator=generator)) * 0.01 / products ** 0.5
-    q = Quantization(1.3, scales, y_scale, 17, -5 if y_scale else 0)
-    return QuantizedConv2d(
-        integers((outs, ins // groups, *kernel), generator),
-        integers((outs,), generator, -5000, 5000, torch.int32) if bias else None, q, stride,
-        padding, dilation, groups, activation=activation, **options)
-
-
-def x_of(name, shape=(2, 9, 8), seed=1, form=torch.channels_last):
-    generator = torch.Generator().manual_seed(seed)
-    batch, *image = shape
-    return integers((batch, LAYERS[name][0], *image), generator).contiguous(memory_format=form)
 
 
 @pytest.mark.parametrize("name", LAYERS)
