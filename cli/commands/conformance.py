@@ -50,8 +50,9 @@ def conformance(
     seed: options.Seed = 0,
     device: options.DeviceNames = None,
     algorithm: Annotated[list[str] | None, typer.Option(
-        "--algorithm", metavar="NAME", show_default=False,
-        help="Draw cases of this algorithm, such as gemm (repeatable).  [default: all]")] = None,
+        "--algorithm", metavar="NAME,...", show_default=False,
+        help="Draw cases of these algorithms, such as gemm,direct (repeatable).  "
+        "[default: all]")] = None,
     dtype: Annotated[str | None, typer.Option(
         "--dtype", metavar="float32|float16|bfloat16|int8", show_default=False,
         help="Draw layers of this element type.  [default: all]")] = None,
@@ -74,8 +75,9 @@ def conformance(
     A failure is shown as the smallest case that still fails, with a command that runs it again.
     Ends with 1 if there is one.
     """
-    _search(ConformanceRequest(backend, examples, seed, tuple(device or ()),
-                               tuple(algorithm or ()), dtype, report), json)
+    algorithms = tuple(name for listed in algorithm or () for name in listed.split(","))
+    _search(ConformanceRequest(backend, examples, seed, tuple(device or ()), algorithms, dtype,
+                               report), json)
 
 
 def _search(request: ConformanceRequest, json: bool) -> None:

@@ -191,7 +191,7 @@ class QuantizedConv2d(OfFloats):
         return {**vars(self), "_quantization": replace(self._quantization), "_of_call": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"zero_point_in_bias": False, **state})
+        super().__setstate__({"zero_point_in_bias": False, **state})  # type: ignore[no-untyped-call]
 
     def extra_repr(self) -> str:
         outs, group_in, *kernel = self.weight.shape

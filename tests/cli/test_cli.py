@@ -263,9 +263,9 @@ def test_conformance_counts_by_algorithm(call: Call, json_of: Callable[..., Any]
     counts = [words(line) for line in result.out.splitlines()[2:3 + len(others)]]
     assert counts == [[first, "3", "holds"], *([name, "2", "holds"] for name in others)]
     assert f"{examples} examples, every result within its bound, seed 0" in result.out
-    data = json_of("conformance", "--examples", 4, "--algorithm", "direct", "--algorithm", "gemm",
-                   "--device", "v100", "--seed", 7)
-    assert data["examples"] == {"direct": 2, "gemm": 2}
+    data = json_of("conformance", "--examples", 6, "--algorithm", "direct,split_k",
+                   "--algorithm", "gemm", "--device", "v100", "--seed", 7)
+    assert data["examples"] == {"direct": 2, "split_k": 2, "gemm": 2}
     assert (data["devices"], data["seed"], data["failures"], data["ok"]) == (["v100"], 7, [], True)
 
 
