@@ -57,9 +57,9 @@ class QuantizedConv2d(OfFloats):
             _require_type("bias", bias, torch.int32)
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)
+        self.zero_point_in_bias = False
         self.quantization = quantization
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.zero_point_in_bias = False
         self.activation = require_one_of(activation, "activation", (None, *ACTIVATIONS))
         if (activation in TABLED) != (quantization.table_scale is not None):
             raise SpecError(f"activation is {activation}, and table_scale of the quantization "
@@ -75,6 +75,15 @@ class QuantizedConv2d(OfFloats):
 
     @quantization.setter
     def quantization(self, value: Quantization) -> None:
+        if self.zero_point_in_bias:
+            before = self._quantization.x_zero_point
+            if value.x_zero_point != before or value.input_scale is not None:
+                raise SpecError(f"the bias has x's zero point {before} taken off: the quantization "
+                                f"must have this x_zero_point, and no input_scale; got "
+                                f"{value.x_zero_point} and {value.input_scale}")
+        self._take(value)
+
+    def _take(self, value: Quantization) -> None:
         self._quantization = value
         self._of_call: dict[tuple[torch.dtype, bool], Quantization] = {}
 
@@ -184,7 +193,7 @@ class QuantizedConv2d(OfFloats):
         fields = dict(state)
         # A state that an earlier version wrote does not say.
         self.zero_point_in_bias = fields.pop("zero_point_in_bias", False)
-        self.quantization = Quantization(**fields)
+        self._take(Quantization(**fields))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the arrays that a Quantization keeps on devices."""

@@ -131,6 +131,29 @@ def test_blocks_of_several_tiles_are_tried_of_int8_and_fill_the_device_once():
         assert set(space.case.tiling.repeat) == {1}
 
 
+# Microseconds in MobileNetV2 and EfficientNet-B0 on an H200, by tilings (lanes over channels, results
+# of a thread, lanes over them, bands, tiles of a block); all work ahead.
+@pytest.mark.parametrize(("token", "crowded", "others"), [
+    ("n32c32h112w112_o32k3p1g32_int8_nhwc_table", (20.05, 8, 7, 2, 2, 8, 1, 7),
+     (14.27, 8, 4, 2, 4, 8, 1, 3)),
+    ("n32c144h56w56_o144k3p1g144_int8_nhwc_table", (25.5, 36, 14, 1, 1, 7, 1, 8),
+     (19.74, 36, 2, 2, 2, 7, 1, 7)),
+    ("n32c144h56w56_o144k5s2p2g144_int8_nhwc_table", (16.14, 36, 7, 1, 1, 7, 2, 4),
+     (10.5, 36, 7, 1, 2, 7, 2, 2)),
+    ("n32c144h56w56_o144k3p1g144_int8_nhwc", (19.28, 36, 28, 1, 1, 7, 1, 4),
+     (13.22, 36, 14, 2, 2, 7, 1, 1))])
+def test_few_blocks_of_several_tiles_that_come_early_are_expected_to_crowd(token, crowded, others):
+    names = ("lanes_c", "thread_h", "thread_w", "lanes_h", "lanes_w", "bands", "repeat")
+
+    def seconds(timing):
+        tiling = ChannelVectorsTiling(vector=4, ahead=True,
+                                      **dict(zip(names, timing[1:], strict=True)))
+        return make_plan(parse_problem(token), H200, tiling).cost.seconds
+
+    assert crowded[0] > 1.2 * others[0]
+    assert seconds(crowded) > 1.05 * seconds(others)
+
+
 @pytest.mark.parametrize(("token", "device", "arithmetics"), [
     ("_float16", H200, {"plain", "matrix16"}), ("_bfloat16", H200, {"plain", "matrix16"}),
     ("", H200, {"plain"}), ("_float16", GFX906, {"plain"})])

@@ -13,6 +13,7 @@ from quantized_layers import LAYERS, RESULTS, layer_of, x_of  # noqa: E402
 from torch import nn  # noqa: E402
 
 from dscore import Quantization  # noqa: E402
+from dscore.core.errors import SpecError  # noqa: E402
 from dscore.torch import QuantizedConv2d, quantize  # noqa: E402
 
 UNPADDED = ("pointwise", "strided")
@@ -54,6 +55,17 @@ def test_a_layer_with_a_scale_needs_its_zero_point():
     bias = layer.bias.clone()
     assert not layer.move_zero_point_to_bias().zero_point_in_bias
     assert torch.equal(layer.bias, bias)
+
+
+def test_another_zero_point_is_refused_once_the_bias_has_one():
+    layer, x = layer_of("pointwise").move_zero_point_to_bias(), x_of("pointwise")
+    before, given = layer(x), layer.quantization
+    for change in ({"x_zero_point": 18}, {"input_scale": 0.5}):
+        with pytest.raises(SpecError, match="the bias has x's zero point 17 taken off"):
+            layer.quantization = replace(given, **change)
+    assert torch.equal(layer(x), before)
+    layer.quantization = replace(given, y_zero_point=3)
+    assert not torch.equal(layer(x), before)
 
 
 def test_a_state_says_where_the_zero_point_is():
