@@ -131,8 +131,8 @@ def test_blocks_of_several_tiles_are_tried_of_int8_and_fill_the_device_once():
         assert set(space.case.tiling.repeat) == {1}
 
 
-# Microseconds in MobileNetV2 and EfficientNet-B0 on an H200, by tilings (lanes over channels, results
-# of a thread, lanes over them, bands, tiles of a block); all work ahead.
+# Microseconds in MobileNetV2 and EfficientNet-B0 on an H200, by tilings (lanes over channels,
+# results of a thread, lanes over them, bands, tiles of a block); all work ahead.
 @pytest.mark.parametrize(("token", "crowded", "others"), [
     ("n32c32h112w112_o32k3p1g32_int8_nhwc_table", (20.05, 8, 7, 2, 2, 8, 1, 7),
      (14.27, 8, 4, 2, 4, 8, 1, 3)),
