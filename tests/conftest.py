@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from clang_of_hipcc import clang_of_hipcc
 from hypothesis import HealthCheck, settings
+from profiles import DEEP
 
 from dscore import api
 from dscore.building import amd_compilers, toolchain
@@ -35,15 +36,26 @@ _MEMORY, _ROOM_BYTES = Path("/dev/shm"), 4 << 30  # a run keeps 0.5 GB, and pyte
 api.gpu_here = lambda: None
 
 
-def pytest_configure():
-    """Temporary folders lie in memory where there is room for them and what is there can be loaded
+def pytest_configure(config):
+    """Marks are told.
+
+    Temporary folders lie in memory where there is room for them and what is there can be loaded
     as a library: each of some thousand entries of caches is waited for until a disk has it.
     """
+    config.addinivalue_line("markers", "deep: runs with HYPOTHESIS_PROFILE=deep alone")
     with suppress(OSError, AttributeError):  # no such folder; no such call on this system
         memory = os.statvfs(_MEMORY)
         if (memory.f_bavail * memory.f_frsize >= _ROOM_BYTES and os.access(_MEMORY, os.W_OK)
                 and not memory.f_flag & os.ST_NOEXEC):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+def pytest_collection_modifyitems(config, items):
+    """What is marked deep runs in the deep profile alone."""
+    left_out = [] if DEEP else [item for item in items if item.get_closest_marker("deep")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
 
 
 def pytest_collection_finish():

@@ -1,12 +1,12 @@
 """Registers that compilers took, of kernels of all algorithms, within what is predicted."""
 
-import os
 from dataclasses import fields
 from pathlib import Path
 from typing import get_type_hints
 
 import numpy as np
 import pytest
+from profiles import DEEP
 from random_plans import random_plans
 
 from dscore.algorithms import base
@@ -20,7 +20,6 @@ from dscore.core.token import parse_problem
 from dscore.solving.rules import residency
 from dscore.solving.solver import make_plan
 
-DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 # Target, device, compiler, and how many random plans are compiled in every run of the tests.
 TARGETS = [("gfx906", "z100sm", "hip", 4), ("gfx90a", "gfx90a", "hip", 0),
            ("sm_90", "h200", "nvcc", 0)]

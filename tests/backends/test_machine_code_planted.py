@@ -1,12 +1,12 @@
 """Faults planted in gfx906 machine code: each is caught, or shown to change nothing."""
 
-import os
 from collections import Counter
 
 import pytest
 from machine_plans import prepared
 from planted_faults import faults_of
 from planted_kernels import Subject
+from profiles import DEEP
 
 from dscore.backends.machine_code import disassembly
 from dscore.backends.machine_code.backend import Gfx906Backend
@@ -15,7 +15,6 @@ from dscore.building.compilers import missing_compiler
 MISSING = missing_compiler("hip") or disassembly.missing_objdump()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
-DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 FAULTY = ("gemm, slices", "distribution, masked", "rows through LDS", "column reuse", "direct")
 EACH = 5 if DEEP else 1  # of every kind, in every kernel
 CAUGHT = ("hazard", "refused", "fault", "wrong result")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import deep
 
 import dscore
 from dscore.core.backend import backend
@@ -82,7 +83,7 @@ def prepared(name):
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("name", ["emulated", "gfx906_any"])
+@pytest.mark.parametrize("name", ["emulated", deep("gfx906_any")])
 def test_gradients_of_kernels_are_the_adjoints(name, layer):
     if backend(name).missing() is not None:
         pytest.skip(str(backend(name).missing()))

@@ -11,6 +11,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from profiles import mostly_deep, share
 
 from dscore.algorithms.channel_sums.tiling import ChannelSumsTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -47,7 +48,7 @@ PLANS = [
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 def test_both_are_what_the_definition_says_tap_by_tap():
@@ -114,19 +115,23 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "sums of 16 bits", "columns past the last"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
+@pytest.mark.deep
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([PLAIN, BANDED, STRIDED, TAILED], monkeypatch)
 
 
+@pytest.mark.deep
 def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, [PLAIN, BANDED, STRIDED, TAILED]))
 
 
+@pytest.mark.deep
 def test_the_sanitizers_find_a_filter_read_past_the_end(tmp_path):
     wrong = altered(tmp_path, BOTH, "const bool there = live && has_channel(v);",
                     "const bool there = live;")

@@ -11,6 +11,7 @@ from emulated_runs import (
     require_silence,
 )
 from plans import plan_of
+from profiles import mostly_deep, share
 
 from dscore.algorithms.channel_sums.tiling import ChannelSumsTiling
 from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
@@ -71,7 +72,7 @@ PLANS = [
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 UNITS = planned("n2c24h9w11_o24k3p1g24_float16_nhwc", 16, 2, 3, 8, 1, 2, 2,
@@ -204,15 +205,18 @@ def test_what_is_not_finite_reaches_its_own_results_alone():
     np.testing.assert_array_equal(out[kept], plain[kept])
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "a row that fragments read before its band", "half a vector past the last channel"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
+@pytest.mark.deep
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([WALK, ROWS, HALVES, FEW, UNITS, SUMS, ODD], monkeypatch)
 
 
+@pytest.mark.deep
 def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, [WALK, ROWS, HALVES, FEW, AHEAD, UNITS, SUMS,
                                                        ODD]))
@@ -227,6 +231,7 @@ def test_the_sanitizers_find_nothing(tmp_path):
     (WALK, TILE, "place < elements)", "true)"),
 ], ids=["pixels outside the image", "pixels fetched ahead", "filters fetched ahead",
         "filters past the last"])
+@pytest.mark.deep
 def test_the_sanitizers_find_reading_past_the_end(plan, name, right, wrong, tmp_path):
     done = checked_under_sanitizers(tmp_path, [plan], altered(tmp_path, name, right, wrong))
     assert "AddressSanitizer" in done.stderr

@@ -9,6 +9,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from profiles import mostly_deep, share
 from refusals import needs
 
 import dscore
@@ -48,7 +49,7 @@ PLANS = [planned(DirectTiling(*fields), token) for fields, token in (
 @needs_compiler
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 @needs_compiler
@@ -94,16 +95,19 @@ FAULTS = {
 
 
 @needs_compiler
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "a block's parts not joined", "a block that ends while others read"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([ROUNDS, FEW], monkeypatch)
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_the_sanitizers_find_nothing(tmp_path):
     plan = planned(DirectTiling(64, 2, 4), "mean_n2c40h23w17_o40k1_float16_nhwc")

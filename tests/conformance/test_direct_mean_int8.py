@@ -11,6 +11,7 @@ from emulated_runs import (
     require_silence,
 )
 from integer_oracle import means
+from profiles import deep, mostly_deep, share, some
 
 import dscore
 from dscore.algorithms.direct import DirectTiling
@@ -66,7 +67,7 @@ MADE = [plan for plan in PLANS if plan.device.name == "z100sm"]
 @needs_host
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.token)
@@ -80,8 +81,9 @@ def test_the_reference_gives_the_exact_numbers(plan):
 def test_machine_code_is_exact_and_adds_words():
     """A word of planes is one product of four; of channels eight words are four."""
     backend = Gfx906Backend()
-    backend.prepare(MADE)
-    for plan in MADE:
+    plans = some(MADE)
+    backend.prepare(plans)
+    for plan in plans:
         accuracy = check_plan(backend, plan, 1)
         assert accuracy.ok, f"{plan.name}: {accuracy}"
         kernel, source = backend.compile(plan), KernelSource(plan, backend.sizes)
@@ -94,7 +96,7 @@ def test_machine_code_is_exact_and_adds_words():
 
 
 @needs_hip
-@pytest.mark.parametrize("layout", ["", "_nhwc"])
+@pytest.mark.parametrize("layout", ["", deep("_nhwc")])
 def test_lanes_hand_over_all_bits_of_an_integer(layout):
     """Of sums past 2^24 a float has the even ones alone."""
     channels = 16 if layout else 4
@@ -113,7 +115,7 @@ LONG = [planned("n1c32h100w100_o32k1_int8_outfloat32_nhwc", 64, 2),
 
 @needs_host
 @pytest.mark.parametrize("value", [-128, 127])
-@pytest.mark.parametrize("plan", LONG, ids=lambda plan: plan.token)
+@pytest.mark.parametrize("plan", [*map(deep, LONG[:2]), LONG[2]], ids=lambda plan: plan.token)
 def test_long_sums_of_the_least_and_the_greatest(plan, value):
     x = np.full(plan.problem.x_shape, value, np.int8)
     pixels = plan.problem.height * plan.problem.width
@@ -154,17 +156,20 @@ FAULTS = {
 
 
 @needs_host
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "sums of 16 bits of planes", "a sum kept that was handed over"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault], "WRONG")
 
 
 @needs_host
+@pytest.mark.deep
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([SHORT, FEW, COPIES, LONG[0], LONG[2]], monkeypatch)
 
 
 @needs_host
+@pytest.mark.deep
 def test_the_sanitizers_find_nothing(tmp_path):
     plan = planned("n2c40h23w17_o40k1_int8_outfloat16_nhwc", 64, 2, 4)
     require_silence(checked_under_sanitizers(tmp_path, [plan]))

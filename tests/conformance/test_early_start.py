@@ -6,11 +6,13 @@ import pickle
 import subprocess
 import sys
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from random import Random
 
 import pytest
 from emulated_runs import altered
+from profiles import DEEP, deep
 from random_plans import random_problem
 
 from dscore.algorithms.registry import algorithm, names
@@ -44,13 +46,13 @@ UNREADABLE = """{{
 
 def small_plans(name):
     """Of each operation and width of element that an algorithm takes the plan for the smallest of
-    some layers, forward ones with a bias."""
+    some layers, forward ones with a bias; by default of the first of these."""
     one, random, kinds = algorithm(name), Random(name), {}
     for _ in range(200):
         problem = random_problem(random, one, images=((7, 7), (8, 8), (9, 9)))
         kinds.setdefault((problem.operation, problem.spec.element.bytes), []).append(problem)
     assert {width for _, width in kinds} == {ELEMENTS[dtype].bytes for dtype in one.elements}
-    for (operation, _), problems in kinds.items():
+    for (operation, _), problems in islice(kinds.items(), None if DEEP else 1):
         biased = [problem for problem in problems if problem.spec.bias]
         assert biased or operation != "conv"
         yield next(first_plans(name, sorted(biased or problems, key=lambda one: one.macs)))
@@ -93,8 +95,8 @@ def test_kernels_are_made_without_reading_memory(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "file", "right", "wrong"), [
-    ("row_reuse", "integer_walk.hpp", "const Shape &shape) : Block(args, shape) {\n",
-     "const Shape &shape) : Block(args, shape) {\n    fill = Results::zero_of(args);\n"),
+    deep("row_reuse", "integer_walk.hpp", "const Shape &shape) : Block(args, shape) {\n",
+         "const Shape &shape) : Block(args, shape) {\n    fill = Results::zero_of(args);\n"),
     ("implicit_gemm_universal", "tiles.hpp", ": Base(args, shape) {}",
      ": Base(args, shape) { read_zero(args); }")])
 def test_a_kernel_that_reads_too_early_is_caught(name, file, right, wrong, tmp_path):

@@ -12,6 +12,7 @@ from emulated_runs import (
     require_silence,
     result,
 )
+from profiles import mostly_deep, share
 from refusals import needs
 
 import dscore
@@ -69,7 +70,7 @@ ODD = PLANS[-2]
 def test_equal_to_the_reference_in_every_order(sizes, monkeypatch):
     """But for exponentials, which NumPy rounds otherwise: the gate's own."""
     hard = [plan for plan in PLANS if plan.problem.operation == "hard_gate"]
-    require_bit_equal(hard[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(hard, sizes), sizes, monkeypatch)
 
 
 @needs_compiler
@@ -153,16 +154,19 @@ FAULTS = {
 
 
 @needs_compiler
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "a block's sums left out", "a row's end read past"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault], "WRONG")
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([FEW, PLANES, BYTES, LONG, SMALL, UNEVEN], monkeypatch)
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, [FEW, PLANES, BYTES, UNEVEN]))

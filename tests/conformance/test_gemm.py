@@ -12,6 +12,7 @@ from emulated_runs import (
     require_silence,
     result,
 )
+from profiles import mostly_deep, share
 
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -54,7 +55,7 @@ PLANS = [make_plan(parse_problem(token), catalog.device(device), t)
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 def planned(t, token="n2c37h5w7_o29k1_bias"):
@@ -119,13 +120,15 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "small parts left out", "channels past the last stored"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, right, wrong, words = FAULTS[fault]
     name = FILES.get(fault, "gemm/kernel.hpp")
     require_caught(tmp_path, monkeypatch, plan, name, right, wrong, words)
 
 
+@pytest.mark.deep
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([FETCHED, RING, SLICES, CLUSTER, SPLIT, TURNED, GAPS, SPLIT_TURNED], monkeypatch)
 
@@ -182,6 +185,7 @@ def test_lds_holds_the_sums_of_elements_of_any_width():
     build_library([Unit("widths", WIDTHS)], target("emulated"), include=sources())
 
 
+@pytest.mark.deep
 def test_the_sanitizers_find_nothing(tmp_path):
     plan = planned(tiling((16, 32), (8, 16), 8, 2, (16, 3), 2, "tf32x3"), "n3c20h3w4_o29k1")
     require_silence(checked_under_sanitizers(tmp_path, [plan]))

@@ -9,6 +9,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from profiles import mostly_deep, share
 
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -82,7 +83,7 @@ PLANS = [planned(*row) for row in (
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 HALVES = planned(tiling((16, 32), (16, 32), 8, 1, (32, 3), (1, 1), UNITS),
@@ -108,11 +109,13 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "results read before all are in LDS", "sums kept in 16 bits"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
+@pytest.mark.deep
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([HALVES, STREAMED], monkeypatch)
 
@@ -120,6 +123,7 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 FORWARD, SUMS = ((2, 1, 1, True), (2, 3))
 
 
+@pytest.mark.deep
 def test_the_sanitizers_find_nothing(tmp_path):
     """Of all pixels operands are fetched ahead, by whole vectors alone."""
     require_silence(checked_under_sanitizers(tmp_path, [

@@ -9,6 +9,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from profiles import mostly_deep, share
 from refusals import needs
 
 from dscore.algorithms.image_gemm.tiling import ImageGemmTiling, conflicts_of, run_of
@@ -50,7 +51,7 @@ PLANS = [planned(ImageGemmTiling(*fields), token) for fields, token in (
 @needs_compiler
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 RING, ODD, SLICED, EVEN = PLANS[1], PLANS[2], PLANS[3], PLANS[4]
@@ -102,17 +103,21 @@ FAULTS = {
 
 
 @needs_compiler
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "a buffer filled before it is read", "pixels read before they have come",
+    "slices' sums read before they are there", "channels past the last"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, right, wrong, words, *file = FAULTS[fault]
     require_caught(tmp_path, monkeypatch, plan, *file or [KERNEL], right, wrong, words)
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([ODD, SLICED, EVEN, REPEATED, TURNED], monkeypatch)
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, [

@@ -11,6 +11,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from profiles import mostly_deep, share
 
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -55,7 +56,7 @@ PLANS += [make_plan(parse_problem(token), catalog.device("h200"), ImplicitGemmTi
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 def planned(t, token="n2c13h5w7_o29k3p1_bias"):
@@ -112,7 +113,8 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "channels past the last stored", "cluster not waited for"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, right, wrong, *file = FAULTS[fault]
     name = file[0] if file else "implicit_gemm/kernel.hpp"
@@ -120,11 +122,13 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, plan, name, right, wrong, words)
 
 
+@pytest.mark.deep
 def test_without_a_fault_nothing_is_said(monkeypatch):
     plans = [FETCHED, RING, SINGLE, SLICES, CLUSTER, GROUPS, STRIDE, EIGHTS, FOURS]
     require_right(plans, monkeypatch)
 
 
+@pytest.mark.deep
 def test_the_sanitizers_find_nothing(tmp_path):
     plan = planned(tiling((16, 32), (8, 16), 8, 2, (8, 3), 129, 2, "tf32x3"), "n3c10h3w5_o29k3p1")
     require_silence(checked_under_sanitizers(tmp_path, [plan]))

@@ -10,6 +10,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from profiles import mostly_deep, share
 
 from dscore.algorithms.implicit_gemm_universal.tiling import ImplicitGemmUniversalTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -57,7 +58,7 @@ PLANS = [planned(*row) for row in (
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 EIGHTS = planned(tiling((16, 32), (16, 16), 8, 1, (8, 3), 120, 1, UNITS),
@@ -89,15 +90,18 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "half vector past the last channel", "taps of a filter in the order of memory"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault], "WRONG")
 
 
+@pytest.mark.deep
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([EIGHTS, WHOLE, STEM], monkeypatch)
 
 
+@pytest.mark.deep
 def test_the_sanitizers_find_nothing(tmp_path):
     plan = planned(tiling((24, 32), (24, 16), 8, 2, (16, 3), 120, 2, UNITS),
                    "n2c30h5w7_o22k3p1_float16_nhwc_bias")

@@ -4,10 +4,9 @@ All 75 layers take some twenty minutes, and so run in the deep profile alone
 (HYPOTHESIS_PROFILE=deep); the others run one small layer of each kind.
 """
 
-import os
-
 import numpy as np
 import pytest
+from profiles import DEEP, deep
 
 import dscore
 from dscore.backends.emulated import EmulatedBackend
@@ -17,7 +16,6 @@ from dscore.core import catalog
 MISSING = EmulatedBackend().missing()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
-DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 TABLES = [name for name, problem in catalog.layers().items() if problem.spec.kind != "dense"]
 LAYERS = TABLES if DEEP else ["D24", "D30", "P43", "P44"]
 
@@ -29,7 +27,7 @@ def plans_of(name, device):
     return [space.plan(int(order[at])) for at in (0, len(order) // 3, 2 * len(order) // 3)]
 
 
-@pytest.mark.parametrize("device", ["z100sm", "h200"])
+@pytest.mark.parametrize("device", ["z100sm", deep("h200")])
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_in_every_order(name, device, monkeypatch):
     emulated, plans = EmulatedBackend(sizes="fixed"), plans_of(name, device)

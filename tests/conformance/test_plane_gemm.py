@@ -9,6 +9,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from profiles import mostly_deep, share
 from refusals import needs
 
 from dscore.algorithms.plane_gemm.tiling import PlaneGemmTiling
@@ -52,7 +53,7 @@ PLANS = [planned(PlaneGemmTiling(*fields), token) for fields, token in (
 @needs_compiler
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 IMAGES, PARTS, SPANS, TURNED, STAYING = PLANS[2], PLANS[4], PLANS[5], PLANS[10], PLANS[6]
@@ -124,17 +125,21 @@ FAULTS = {
 
 
 @needs_compiler
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "a buffer filled before it is read", "products of what has not come",
+    "pixels 64 on from another box", "boxes from within vectors", "pixels past the plane"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, right, wrong, words, *file = FAULTS[fault]
     require_caught(tmp_path, monkeypatch, plan, *file or [KERNEL], right, wrong, words)
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([IMAGES, PARTS, SPANS, TURNED, STAYING, REPEATED], monkeypatch)
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, [

@@ -9,6 +9,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from profiles import mostly_deep, share
 
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.row_reuse.tiling import STAGINGS, RowReuseTiling
@@ -46,7 +47,7 @@ PLANS = [planned(token, thread, strips, planes, staging, device)
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 @pytest.mark.parametrize("staging", STAGINGS)
@@ -120,15 +121,19 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "tail not stored", "rows below the image copied", "rows past the last copied",
+    "vector over the next block's results"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
+@pytest.mark.deep
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([STRIPS, PLANES, FULL, VECTORS, RESULTS, BELOW], monkeypatch)
 
 
+@pytest.mark.deep
 def test_the_sanitizers_find_nothing(tmp_path):
     plans = [STRIPS, PLANES, VECTORS, RESULTS, BELOW, AHEAD, AHEAD_PLANES]
     require_silence(checked_under_sanitizers(tmp_path, plans))
@@ -146,6 +151,7 @@ def test_the_sanitizers_find_nothing(tmp_path):
      "(filter + t::planes) * L::taps"),
 ], ids=["rows past the last plane", "LDS past its end", "rows fetched ahead",
         "filters fetched ahead"])
+@pytest.mark.deep
 def test_the_sanitizers_find_reading_past_the_end(plan, name, right, wrong, tmp_path):
     done = checked_under_sanitizers(tmp_path, [plan], altered(tmp_path, name, right, wrong))
     assert "AddressSanitizer" in done.stderr

@@ -10,6 +10,7 @@ from emulated_runs import (
     require_silence,
 )
 from plans import plan_of
+from profiles import mostly_deep, share
 
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
@@ -54,7 +55,7 @@ PLANS = [
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 WORDS = planned("n2c3h14w14_o3k5p2g3_float16", (4, 4), 0, 4, repeat=2)
@@ -92,15 +93,18 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "a patch that is stored before its last rows", "results below the image"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
+@pytest.mark.deep
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([WORDS, BEFORE, APART], monkeypatch)
 
 
+@pytest.mark.deep
 def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, [WORDS, BEFORE, APART, PLANS[3], PLANS[7]]))
 

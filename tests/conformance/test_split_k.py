@@ -10,6 +10,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from profiles import mostly_deep, share
 
 from dscore.algorithms.split_k.tiling import SplitKTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -63,7 +64,7 @@ PLANS += [make_plan(parse_problem(token), catalog.device(device), t)
 
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 def planned(t, token="weight_gradient_n2c37h5w7_o29k1"):
@@ -125,17 +126,20 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "image past the last multiplied", "channels past the last stored"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, right, wrong, words, *file = FAULTS[fault]
     name = file[0] if file else "split_k/kernel.hpp"
     require_caught(tmp_path, monkeypatch, plan, name, right, wrong, words)
 
 
+@pytest.mark.deep
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([RING, SLICES, PARTS, SPLIT, WHOLE, FETCHED], monkeypatch)
 
 
+@pytest.mark.deep
 def test_the_sanitizers_find_nothing(tmp_path):
     plan = planned(tiling((32, 16), (16, 8), 8, 2, (32, 3), 2, "tf32x3"),
                    "weight_gradient_n3c20h3w5_o29k1")

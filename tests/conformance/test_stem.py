@@ -14,6 +14,7 @@ from emulated_runs import (
     require_silence,
     unoptimised,
 )
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.stem.tiling import StemTiling
 from dscore.api import validate
@@ -66,7 +67,7 @@ BYTES = [planned(*row) for row in (
 @needs_host
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal([*FLOATS, *BYTES][sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share([*FLOATS, *BYTES], sizes), sizes, monkeypatch)
 
 
 @pytest.mark.parametrize("plan", [*FLOATS, *BYTES], ids=lambda plan: plan.token)
@@ -130,7 +131,9 @@ def results_of(backend, plan, operands):
 
 
 @needs_host
-@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault not in INFINITE])
+@pytest.mark.parametrize("fault", mostly_deep(
+    [fault for fault in FAULTS if fault not in INFINITE], "a pixel past the row stored",
+    "filters read before they are there"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, name, right, wrong = FAULTS[fault]
     reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
@@ -141,7 +144,7 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "right", "wrong"), [
     FAULTS["the next pixel's channel among a pixel's"][1:],
     # A tap past the filter's, of which a lane reads the first one.
-    (LANES, "return t::exact || there(part) ? *from : 0;", "return *from;")])
+    deep(LANES, "return t::exact || there(part) ? *from : 0;", "return *from;")])
 def test_an_infinity_that_meets_a_zero_is_caught(name, right, wrong, tmp_path):
     operands = with_infinity(FIRST, (1, 3, 5, 0))
     wanted = results_of(ReferenceBackend(), FIRST, operands)
@@ -153,7 +156,7 @@ def test_an_infinity_that_meets_a_zero_is_caught(name, right, wrong, tmp_path):
 
 
 @needs_host
-@pytest.mark.parametrize("plan", [FIRST, ODD, FLOATS[6]], ids=["3x3", "5x3", "7x7"])
+@pytest.mark.parametrize("plan", [FIRST, deep(ODD), deep(FLOATS[6])], ids=["3x3", "5x3", "7x7"])
 def test_a_nan_reaches_the_pixels_whose_taps_it_is_under(plan):
     x, *others = bound.sample(plan.problem, 0)
     at = (0, 4, 6, plan.problem.spec.in_channels - 1)
@@ -169,18 +172,20 @@ def test_a_nan_reaches_the_pixels_whose_taps_it_is_under(plan):
 
 
 @needs_host
+@pytest.mark.deep
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([FIRST, ODD, ZERO, RESIDUAL, SEVERAL], monkeypatch)
 
 
 @needs_host
+@pytest.mark.deep
 def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, [FIRST, ODD, FLOATS[6], SEVERAL, BYTES[3]]))
 
 
 @pytest.mark.skipif(MISSING_NVCC is not None, reason=str(MISSING_NVCC))
 @pytest.mark.parametrize(("plan", "instruction"), [
-    (FIRST, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"),
+    deep(FIRST, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"),
     (ZERO, "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")], ids=["float16", "int8"])
 def test_ptx_has_its_instructions(plan, instruction, tmp_path):
     (tmp_path / "unit.cu").write_text(render([KernelSource(plan)]))

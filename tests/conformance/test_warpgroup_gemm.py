@@ -10,6 +10,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from profiles import deep, mostly_deep, share
 from refusals import needs
 
 from dscore.algorithms.registry import algorithm
@@ -65,7 +66,7 @@ SCALED = [planned(WarpgroupGemmTiling(*fields), token) for fields, token in (
 @needs_compiler
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal((PLANS + INTEGERS + SCALED)[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS + INTEGERS + SCALED, sizes), sizes, monkeypatch)
 
 
 @pytest.mark.parametrize(("tile_n", "fits"), [(48, True), (72, True), (64, True), (40, False),
@@ -171,16 +172,21 @@ FAULTS = {
 
 
 @needs_compiler
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "a buffer filled before it is read", "rows of a span a channel apart",
+    "products of what has not come", "a vector past the last column",
+    "rows of the next step made of this one's buffer"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([REFILLED, WEIGHTS, IMAGES], monkeypatch)
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, [*AHEAD, *SCALED[::2]]))
@@ -189,8 +195,8 @@ def test_the_sanitizers_find_nothing(tmp_path):
 @needs_compiler
 @pytest.mark.parametrize(("plan", "right", "wrong"), [
     (AHEAD[1], "least(each, elements - static_cast<int>(before))", "each"),
-    (AHEAD[1], "least(Roles::m(s), first_rows)", "first_rows"),
-    (WEIGHTS, "(m + n) * parts), Roles::k(s) - first)", "(m + n) * parts), pixels_each)")],
+    deep(AHEAD[1], "least(Roles::m(s), first_rows)", "first_rows"),
+    deep(WEIGHTS, "(m + n) * parts), Roles::k(s) - first)", "(m + n) * parts), pixels_each)")],
     ids=["a share too long", "rows past the last", "pixels past those of the last part"])
 def test_the_sanitizers_find_what_is_fetched_past_the_end(plan, right, wrong, tmp_path):
     done = checked_under_sanitizers(

@@ -9,6 +9,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from profiles import mostly_deep, share
 from refusals import needs
 
 from dscore.algorithms.registry import tiling_from
@@ -45,7 +46,7 @@ PLANS = [clustered(*fields) for fields in (
 @needs_compiler
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(PLANS[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
 FEW, MANY, WEIGHTS, PARTS = PLANS[0], PLANS[1], PLANS[6], PLANS[7]
@@ -75,16 +76,20 @@ FAULTS = {
 
 
 @needs_compiler
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "sums handed to the place of another block", "threads that do not wait for the others",
+    "a row past the last"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([FEW, MANY, WEIGHTS, PARTS], monkeypatch)
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, PLANS[1::2]))

@@ -11,6 +11,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
+from profiles import mostly_deep, share
 from refusals import needs
 
 import dscore
@@ -60,7 +61,7 @@ LONG = planned("n4c24h9w9_o16k1_float16_nhwc", 64, 16, 64, 2, 6, True)
 @needs_compiler
 @pytest.mark.parametrize("sizes", ["any", "fixed"])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal((PLANS + INTEGERS)[sizes == "fixed"::2], sizes, monkeypatch)
+    require_bit_equal(share(PLANS + INTEGERS, sizes), sizes, monkeypatch)
 
 
 READ = ("    read(words, products.lds + stage * t::stage_bytes + group * warpgroup_rows * pitch, "
@@ -111,16 +112,20 @@ FAULTS = {
 
 
 @needs_compiler
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", mostly_deep(
+    FAULTS, "buffers that nobody lets go", "a buffer let go as its rows are under way",
+    "rows of what has not come", "elements of the next row"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault])
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([KEPT, PAIR], monkeypatch)
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, [KEPT, PLANS[6], *INTEGERS]))
@@ -131,6 +136,7 @@ def test_the_sanitizers_find_nothing(tmp_path):
     (KEPT, "warpgroup_gemm/product.hpp", "least(t::tile_m, Roles::m(s) - first_m)", "t::tile_m"),
     (INTEGERS[3], SPANS, "column < least(columns, t::tile_n)", "column < t::tile_n")],
     ids=["a span of rows past the last", "filters past the last"])
+@pytest.mark.deep
 def test_the_sanitizers_find_what_is_read_past_the_end(plan, name, right, wrong, tmp_path):
     done = checked_under_sanitizers(tmp_path, [plan], altered(tmp_path, name, right, wrong))
     assert "AddressSanitizer" in done.stderr

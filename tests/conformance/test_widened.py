@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from emulated_runs import altered, reports_of, result
+from profiles import deep
 from refusals import needs
 
 from dscore.backends.emulated import EmulatedBackend
@@ -41,6 +42,8 @@ CASES = {
     "direct": (POINTWISE, {}),
 }
 
+OF_EACH = [*{name.partition(",")[0]: name for name in CASES}.values()]  # algorithm
+
 
 def planned(name, dtype="float16"):
     token, fields = CASES[name]
@@ -72,9 +75,11 @@ def test_the_reference_gives_the_sums_that_others_round(name):
 
 
 @needs(EmulatedBackend())
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_kernels_give_the_bits_of_the_reference(dtype):
-    plans = [planned(name, dtype) for name in CASES]
+@pytest.mark.parametrize(("dtype", "names"), [
+    ("float16", OF_EACH), deep("float16", [*CASES]), deep("bfloat16", [*CASES])],
+    ids=["of each algorithm", "float16", "bfloat16"])
+def test_kernels_give_the_bits_of_the_reference(dtype, names):
+    plans = [planned(name, dtype) for name in names]
     emulated = EmulatedBackend()
     emulated.prepare([*plans, *map(narrow_of, plans)])
     for plan in plans:
@@ -84,8 +89,8 @@ def test_kernels_give_the_bits_of_the_reference(dtype):
 
 @needs(EmulatedBackend())
 @pytest.mark.parametrize(("name", "source", "right"), [
-    ("channel_sums, few slices", "tap_sums/parts.hpp", "static_cast<Result>(sum)"),
-    ("channel_sums, few", "channel_sums/block.hpp", "static_cast<Result>(sum)"),
+    deep("channel_sums, few slices", "tap_sums/parts.hpp", "static_cast<Result>(sum)"),
+    deep("channel_sums, few", "channel_sums/block.hpp", "static_cast<Result>(sum)"),
     ("gemm_universal, parts", "split_k/sum.hpp", "static_cast<T>(sums.at[i])")])
 def test_a_sum_that_was_rounded_is_caught(name, source, right, tmp_path, monkeypatch):
     wrong = f"static_cast<float>(static_cast<float16>({right.partition('(')[2]})"

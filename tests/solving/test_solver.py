@@ -1,6 +1,5 @@
 """The solver against brute force written from the rules, and the properties of what it returns."""
 
-import os
 import time
 from dataclasses import replace
 from math import ceil, gcd
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from profiles import DEEP
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
@@ -125,7 +125,6 @@ def test_what_the_columns_say_is_what_one_tiling_says():
 problems = st.builds(
     "n1c{}h{}w{}_o{}k1".format, st.integers(1, 200), st.integers(1, 40), st.integers(1, 40),
     st.integers(1, 200)).map(parse_problem)
-DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 RAISABLE = ("lds_bytes_per_cu", "registers_per_cu", "threads_per_block", "waves_per_simd",
             "blocks_per_cu", "registers_per_thread")
 

@@ -1,9 +1,9 @@
 """Steps of training of an accelerated network by torch.compile: whole, right, without copies."""
 
 import copy
-import os
 
 import pytest
+from profiles import DEEP
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -16,7 +16,6 @@ from dscore.calling import gradients  # noqa: E402
 from dscore.torch import operators  # noqa: E402
 
 KINDS = ("depthwise", "pointwise", "dense")
-DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 # What is around dscore's operators need not be fast: scalar code, and g++ does not optimise it.
 UNOPTIMISED = {"aot_inductor.debug_compile": True, "cpp.vec_isa_ok": False}
 

@@ -1,0 +1,35 @@
+"""The deep profile, HYPOTHESIS_PROFILE=deep: what is marked deep runs in it alone."""
+
+import functools
+import os
+
+import pytest
+
+DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+# A parameter that the deep profile alone runs.
+deep = functools.partial(pytest.param, marks=pytest.mark.deep)
+
+
+def mostly_deep(names, *kept):
+    """Parameters of which the default profile runs those *kept*."""
+    unknown = {*kept} - {*names}
+    assert not unknown, unknown
+    return [name if name in kept else deep(name) for name in names]
+
+
+def some(plans):
+    """*plans*; by default the first of each algorithm, operation, device and type of element, of
+    each layout and arithmetic."""
+    kinds = {}
+    for plan in plans:
+        spec = plan.problem.spec
+        kind = (plan.tiling.algorithm, plan.problem.operation, plan.device.name, spec.dtype,
+                spec.out_dtype, spec.layout, getattr(plan.tiling, "arithmetic", None))
+        kinds.setdefault(kind, plan)
+    return plans if DEEP else [*kinds.values()]
+
+
+def share(plans, sizes):
+    """Those of `some` plans whose kernels are built for "fixed" or "any" *sizes*: every other."""
+    plans = some(plans)
+    return plans[sizes == "fixed"::2] or plans
