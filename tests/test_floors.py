@@ -1,6 +1,7 @@
 """The house keeps its floors: imports only go down, folders are shipped, importing is light."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -50,10 +51,16 @@ def _room(module):
     return parts[1] if parts[0] == "dscore" and len(parts) > 1 else None
 
 
+@functools.cache
+def _nodes(path):
+    """All nodes of a file's syntax tree."""
+    return [*ast.walk(ast.parse(path.read_text()))]
+
+
 def _imports(module, path):
     """Dotted names under dscore that a file imports, wherever in the file it does so."""
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -127,7 +134,7 @@ def test_lines_of_kernels_fit_the_width_of_all_code():
 
 def test_functions_stay_small():
     long = {f"{path.name}:{node.name}": node.end_lineno - node.lineno + 1
-            for path in MODULES.values() for node in ast.walk(ast.parse(path.read_text()))
+            for path in MODULES.values() for node in _nodes(path)
             if isinstance(node, ast.FunctionDef)}
     assert {name: lines for name, lines in long.items() if lines > 60} == {}
 

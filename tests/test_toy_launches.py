@@ -51,6 +51,7 @@ def test_every_caller_provides_a_workspace_and_makes_all_launches(two_steps, mon
 
 
 @pytest.mark.skipif(backend.backend("gfx906").missing() is not None, reason="hipcc is missing")
+@pytest.mark.deep
 def test_machine_code_makes_all_launches(two_steps):
     plan = solver.make_plan(two_steps, Z100SM, toy_algorithm.ToyTiling(64))
     chosen, inputs = backend.backend("gfx906"), bound.sample(two_steps, 1)

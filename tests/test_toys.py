@@ -8,6 +8,7 @@ import pytest
 import toy_algorithm
 import toy_backend
 import toy_operation
+from profiles import mostly_deep
 
 import dscore
 from dscore import ops
@@ -71,7 +72,7 @@ def test_a_toy_element_type_is_read_from_the_table_alone(float64):
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("name", mostly_deep(WIDE, "channel_distribution", "direct"))
 def test_a_toy_element_type_conforms(float64, name, monkeypatch):
     types = []
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import plan_of
+from profiles import examples
 from reference_runs import gemm_plans
 
 from dscore.algorithms.gemm.tiling import GemmTiling
@@ -39,7 +40,7 @@ def compiles(t, device):
 
 
 @pytest.mark.parametrize("name", ["z100sm", "gfx90a", "rtx2080ti", "a100", "h200"])
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(t=st.one_of(TILINGS, SOUND))
 def test_the_rules_are_the_kernels_assertions(name, t):
     device, problem = catalog.device(name), parse_problem("n1c16h4w4_o8k1")

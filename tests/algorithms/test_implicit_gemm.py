@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import plan_of
+from profiles import examples
 from reference_runs import near, problems
 
 from dscore.algorithms.implicit_gemm.space import columns_of
@@ -67,7 +68,7 @@ def exists(t, device):
 
 
 @pytest.mark.parametrize("name", ["z100sm", "rtx2080ti", "a100", "h200"])
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(t=st.one_of(FREE, sound()))
 def test_the_rules_are_the_kernels_assertions(name, t):
     device = catalog.device(name)
@@ -83,7 +84,7 @@ def test_few_products_are_not_split():
         assert keeps_all(case, "hardware", masked=True, legality=True) == admitted
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(problem=problems(st.integers(1, 9), st.integers(1, 9), (4, 3, 1), kernels=(1, 2, 3, 5)),
        tile_p=near(16, 40))
 def test_under_a_tile_lie_as_many_elements_as_its_taps_reach(problem, tile_p):

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from dscore.algorithms.registry import case_of
 from dscore.algorithms.split_k.tiling import SUM_THREADS, SplitKTiling, sum_rows
@@ -53,7 +54,7 @@ def exists(t, device):
 
 
 @pytest.mark.parametrize("name", ["z100sm", "rtx2080ti", "a100", "h200"])
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(t=st.one_of(FREE, sound()))
 def test_the_rules_are_the_kernels_assertions(name, t):
     device = catalog.device(name)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import plan_of
+from profiles import examples
 
 from dscore.algorithms.registry import algorithm, case_of, running
 from dscore.algorithms.stem.tiling import StemTiling, copy_of, shape_of, unit_of
@@ -39,7 +40,7 @@ def exists(t, device):
 
 
 @pytest.mark.parametrize("name", ["z100sm", "gfx90a", "h200"])
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(t=FREE)
 def test_the_rules_are_the_kernels_assertions(name, t):
     device = catalog.device(name)

@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from dscore.algorithms.registry import algorithm, case_of
 from dscore.algorithms.winograd.tasks import TaskMapping, mapping_of
@@ -30,7 +31,7 @@ def mappings(draw):
         min((lead + spare) * groups, task_groups), min((lag + spare) * groups, task_groups))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(mappings())
 def test_the_task_of_a_number_is_that_of_the_loops(mapping):
     tasks = list(mapping)
@@ -48,7 +49,7 @@ def all_stand_before(mapping):
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(mappings())
 def test_all_that_a_task_waits_for_stands_before_it(mapping):
     assert all_stand_before(mapping)
@@ -132,7 +133,7 @@ def exists(t, device):
 
 
 @pytest.mark.parametrize("name", ["z100sm", "rtx2080ti", "a100", "h200"])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(t=st.one_of(FREE, sound()))
 def test_the_rules_are_the_kernels_assertions(name, t):
     device = catalog.device(name)

@@ -149,6 +149,7 @@ def small_cache(tmp_path):
 
 @needs_kernels
 @pytest.mark.parametrize(("way", "batch"), [("hip-python", 1), ("library", 2)])
+@pytest.mark.deep
 def test_random_layers_conform_and_one_is_tuned(user, way, batch, small_cache):
     conformance, tune, left = user(
         way, "dscore conformance --backend hip_any --examples 4",
@@ -162,6 +163,7 @@ def test_random_layers_conform_and_one_is_tuned(user, way, batch, small_cache):
 
 
 @needs_kernels
+@pytest.mark.deep
 def test_a_layer_of_a_network_runs_and_one_is_timed(user):
     devices, (here,), env, run, bench = user(
         "library", "dscore devices", "dscore devices --here", "dscore env",

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from machine_plans import PLANS, prepared, result_of
+from profiles import deep
 from sampled_blocks import check_blocks, sample
 
 from dscore.algorithms.direct import DirectTiling
@@ -26,7 +27,7 @@ MISSING = missing_compiler("hip") or disassembly.missing_objdump()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
-@pytest.fixture(scope="module", params=[Gfx906Backend, Gfx906AnySizes], ids=["fixed", "any"])
+@pytest.fixture(scope="module", params=[Gfx906Backend, deep(Gfx906AnySizes)], ids=["fixed", "any"])
 def interpreter(request):
     """The backend with the kernels of all plans, which one library holds."""
     return prepared(request.param())

@@ -137,6 +137,7 @@ PLANS = [
 
 
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+@pytest.mark.deep
 def test_the_cost_model_counts_as_the_machine_code_does():
     backend = Gfx906AnySizes()
     plans = [make_plan(parse_problem(token), Z100SM, tiling) for token, tiling in PLANS]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_programs import LANES, WORD, run, signed, words
+from profiles import examples
 
 from dscore.backends.machine_code import arithmetic
 from dscore.backends.machine_code.vector_ops import VECTOR
@@ -60,7 +61,7 @@ SINGLES = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @given(SINGLES, SINGLES, SINGLES)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_sums_products_and_multiply_adds_are_rounded_once(a, b, c):
     after = run("""
     v_fma_f32 v4, v1, v2, v3

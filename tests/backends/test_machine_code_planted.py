@@ -6,7 +6,7 @@ import pytest
 from machine_plans import prepared
 from planted_faults import faults_of
 from planted_kernels import Subject
-from profiles import DEEP
+from profiles import DEEP, mostly_deep
 
 from dscore.backends.machine_code import disassembly
 from dscore.backends.machine_code.backend import Gfx906Backend
@@ -25,7 +25,7 @@ def backend():
     return prepared(Gfx906Backend())
 
 
-@pytest.mark.parametrize("name", FAULTY)
+@pytest.mark.parametrize("name", mostly_deep(FAULTY, "distribution, masked", "direct"))
 def test_a_planted_fault_is_caught_or_changes_nothing(backend, name, record_property):
     subject = Subject(backend, name)
     outcomes, harmless = Counter(), []

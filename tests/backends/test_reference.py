@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracle import bound, direct, gamma, within_bound, worst_share
 from plans import plan_of
+from profiles import examples
 from reference_runs import CHECKED, arrays, check, gemm_plans, near, problems, run
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
@@ -96,7 +97,7 @@ def test_channel_distribution_is_within_the_bound(plan, seed):
     check(plan, seed)
 
 
-@settings(CHECKED, max_examples=300)
+@settings(CHECKED, max_examples=examples(300))
 @given(row_reuse_plans(), st.integers(0, 99))
 def test_row_reuse_is_within_the_bound(plan, seed):
     check(plan, seed)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import UNIT
 from plans import plan_of
+from profiles import examples
 from reference_runs import CHECKED, arrays, check, gemm_plans, run
 
 from dscore.algorithms.gemm import Gemm
@@ -30,7 +31,7 @@ SPLIT = GemmTiling(16, 64, 8, 32, 8, 2, 16, 3, arithmetic="tf32x3")
 EIGHT = (0, 2, 4, 6, 1, 3, 5, 7)  # the order in which the matrix units are given channels
 
 
-@settings(CHECKED, max_examples=200)
+@settings(CHECKED, max_examples=examples(200))
 @given(gemm_plans(), st.integers(0, 99))
 def test_gemm_is_within_the_bound(plan, seed):
     check(plan, seed)

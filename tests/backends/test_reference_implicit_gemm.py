@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import plan_of
+from profiles import examples
 from reference_runs import CHECKED, arrays, check, near, problems, run
 
 from dscore.algorithms.implicit_gemm import ImplicitGemm
@@ -52,7 +53,7 @@ def plans(draw):
     return plan_of(problem, t, wavefront)
 
 
-@settings(CHECKED, max_examples=120)
+@settings(CHECKED, max_examples=examples(120))
 @given(plans(), st.integers(0, 99))
 def test_the_implicit_product_is_within_the_bound(plan, seed):
     check(plan, seed)

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from profiles import deep, mostly_deep
 from refusals import message
 
 from dscore import api
@@ -157,9 +158,9 @@ def test_no_kernel_takes_images_for_constant():
 
 
 @pytest.mark.parametrize(("layer", "tiling"), [
-    ("P31", dict(wave_w=1, wave_c=12, repeat_w=1, repeat_c=16, group_c=32)),
-    ("P31", dict(tile_c=64, tile_p=128, wave_c=32, wave_p=64, lanes_c=8, slices=1, step_c=32,
-                 stages=3)),
+    deep("P31", dict(wave_w=1, wave_c=12, repeat_w=1, repeat_c=16, group_c=32)),
+    deep("P31", dict(tile_c=64, tile_p=128, wave_c=32, wave_p=64, lanes_c=8, slices=1, step_c=32,
+                     stages=3)),
     ("D1", dict(thread_h=14, thread_w=2, lanes_h=8, lanes_w=56, planes=1, staging="both"))])
 def test_blocks_may_have_more_lds_than_cuda_gives_statically(layer, tiling):
     require("sm_90")
@@ -231,17 +232,20 @@ def require_as_planned(kernel):
     return reported
 
 
-@pytest.mark.parametrize("name", ["gfx906", "gfx90a", "sm_90"])
-def test_gpu_compilers_report_what_was_planned(name):
+@pytest.mark.parametrize(("name", "layers"), [
+    ("gfx906", SPREAD[3:4]), ("sm_90", SPREAD[:1]),
+    *(deep(name, SPREAD) for name in ("gfx906", "gfx90a", "sm_90"))])
+def test_gpu_compilers_report_what_was_planned(name, layers):
     require(name)
-    built = build(kernels_of(SPREAD, DEVICES[name]), target(name), jobs=2)
-    assert len(built.kernels) == len(SPREAD)
+    built = build(kernels_of(layers, DEVICES[name]), target(name), jobs=2)
+    assert len(built.kernels) == len(layers)
     assert built.ok
     for kernel in built.kernels.values():
         reported = require_as_planned(kernel)
         assert (reported.occupancy_waves is None) == (name == "sm_90")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["gfx906", "gfx90a", "sm_90"])
 def test_gpu_compilers_build_products_of_matrices(name):
     require(name)
@@ -262,7 +266,7 @@ def test_gpu_compilers_build_products_of_matrices(name):
         require_as_planned(kernel)
 
 
-@pytest.mark.parametrize("name", ["emulated", "gfx906", "sm_90"])
+@pytest.mark.parametrize("name", mostly_deep(("emulated", "gfx906", "sm_90"), "emulated"))
 def test_more_kernels_than_a_unit_holds_make_one_library(name):
     require(name)
     layers = tuple(f"n1c8h{size}w8_o8k1" for size in range(1, KERNELS_PER_UNIT + 2))

@@ -254,6 +254,7 @@ def test_a_clang_builds_for_wavefronts_of_32(clang, tmp_path, monkeypatch):
     assert {kernel.plan.device.wavefront for kernel in built.kernels.values()} == {32}
 
 
+@pytest.mark.deep
 def test_its_kernels_are_hipccs_where_both_are_of_one_clang(tmp_path, monkeypatch):
     """What dscore declares becomes what ROCm's headers and device libraries do."""
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
@@ -268,6 +269,7 @@ def test_its_kernels_are_hipccs_where_both_are_of_one_clang(tmp_path, monkeypatc
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="HIP runs on Linux")
+@pytest.mark.deep
 def test_its_library_takes_the_runtime_that_the_program_has_loaded(clang, tmp_path, monkeypatch):
     """The launch is what the plan says, as a stand-in for the runtime sees it."""
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from profiles import deep
 
 from dscore.building import compilers, reports
 from dscore.building.headers import sources
@@ -42,7 +43,8 @@ def require(kind):
 
 
 @pytest.mark.parametrize(("name", "kernels"), [
-    ("gfx906", ["one", "two"]), ("gfx90a", ["one"]), ("sm_90", ["one", "two"])])
+    deep("gfx906", ["one", "two"]), ("gfx90a", ["one"]), ("sm_90", ["one"]),
+    deep("sm_90", ["one", "two"])])
 def test_libraries_and_reports(name, kernels, include):
     require(KINDS[name])
     units = [Unit(kernel, KERNEL % (kernel, kernel)) for kernel in kernels]

@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 import warpgroup_probe as probe
+from profiles import deep
 
 from dscore.building.compilers import environment, find_compiler, missing_compiler
 from dscore.building.headers import sources
@@ -50,10 +51,12 @@ def test_products_are_numpys(probes, name, order, monkeypatch):
 @pytest.mark.parametrize("altered", [
     ("support/tensor_copy.hpp", "map.steps[i] = tensor.steps[i - 1];",
      "map.steps[i] = tensor.steps[i - 1] + 16;"),
-    ("support/warpgroups.hpp", "return at ^ ((at >> 7 & 7) << 4);", "return at;"),
-    ("support/warpgroups.hpp", "static_cast<uint64_t>(next_tile >> 4) << 32", "uint64_t{32} << 32"),
-    ("support/warpgroups.hpp", "static_cast<uint64_t>(bytes >> 4);",
-     "static_cast<uint64_t>(bytes >> 5);"),
+    *map(deep, (
+        ("support/warpgroups.hpp", "return at ^ ((at >> 7 & 7) << 4);", "return at;"),
+        ("support/warpgroups.hpp", "static_cast<uint64_t>(next_tile >> 4) << 32",
+         "uint64_t{32} << 32"),
+        ("support/warpgroups.hpp", "static_cast<uint64_t>(bytes >> 4);",
+         "static_cast<uint64_t>(bytes >> 5);"))),
 ])
 def test_a_planted_fault_is_seen(tmp_path, altered):
     probes = built(tmp_path, [altered])

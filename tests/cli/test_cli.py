@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 from cli_calls import DSCORE, SMALL, TILING, Call, configuration, process, unwrapped, words
+from profiles import deep
 
 import dscore
 from dscore.algorithms import registry
@@ -78,7 +79,7 @@ def test_signs_that_the_encoding_lacks_are_replaced() -> None:
 
 
 @pytest.mark.parametrize("command", [
-    ["devices"], ["devices", "h200"], ["env"], ["space", "P13"], ["space", "mobilenet_v2/2"],
+    ["devices"], ["devices", "h200"], deep(["env"]), ["space", "P13"], ["space", "mobilenet_v2/2"],
     ["space", "mobilenet_v2"], ["space", "efficientnet_b0/57", "--top", "20", "--device", "xavier"],
     ["explain", "mobilenet_v2/8", "--device", "xavier"], ["explain", "efficientnet_b0/57"],
     ["explain", "VGG-3", "--device", "h200"], ["run", SMALL, "mobilenet_v2/41", "P42"],

@@ -118,6 +118,7 @@ def test_an_interrupted_run_shows_what_was_done(call: Call, form: list[str]) -> 
 
 # Conformance that fails.
 
+@pytest.mark.deep
 def test_conformance_shows_a_minimal_case_that_really_fails(call: Call, tmp_path: Path,
                                                             subprocess_path: str) -> None:
     path = tmp_path / "report.xml"

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cli_calls import DSCORE
 from heard_signals import hear
+from profiles import deep
 
 from dscore.cli import interruption
 
@@ -82,7 +83,7 @@ def members(group: int) -> int:
     return sum(int(state[2]) == group and state[0] != "Z" for state in states)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("name", [deep("SIGTERM"), "SIGKILL"])
 def test_workers_end_with_their_command_however_that_ends(name: str, tmp_path: Path) -> None:
     tuning = started(*DSCORE, *TUNE)
     assert until(lambda: len([*(tmp_path / "cache").glob("tuning/*.json")]) >= 2), ended(tuning)
@@ -115,7 +116,8 @@ def test_a_signal_that_is_delayed_interrupts_afterwards(monkeypatch: pytest.Monk
     assert done == [(), (signal.SIGINT, signal.SIGINT)]
 
 
-@pytest.mark.parametrize(("name", "seconds"), [("SIGINT", 0), ("SIGINT", 0.3), ("SIGHUP", 0.3)])
+@pytest.mark.parametrize(("name", "seconds"), [
+    ("SIGINT", 0), deep("SIGINT", 0.3), deep("SIGHUP", 0.3)])
 def test_a_terminals_signal_to_workers_that_have_just_begun_gives_one_line(
         name: str, seconds: float) -> None:
     tuning = started(*DSCORE, *TUNE)
@@ -128,7 +130,8 @@ def test_a_terminals_signal_to_workers_that_have_just_begun_gives_one_line(
     assert until(lambda: not runs(-tuning.pid), WELL_BEFORE_THE_END)
 
 
-@pytest.mark.parametrize(("name", "times"), [("SIGINT", 5), ("SIGTERM", 1), ("SIGHUP", 2)])
+@pytest.mark.parametrize(("name", "times"), [
+    ("SIGINT", 5), deep("SIGTERM", 1), deep("SIGHUP", 2)])
 def test_an_interrupted_build_ends_its_compilers_and_its_folder(
         name: str, times: int, tmp_path: Path) -> None:
     build = started(*DSCORE, "build", "P13", "--target", "emulated")

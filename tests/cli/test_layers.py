@@ -138,6 +138,7 @@ def test_explain_takes_a_tiling_and_a_batch(json_of: Callable[..., Any]) -> None
 
 
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+@pytest.mark.deep
 def test_explain_counts_machine_code(call: Call, json_of: Callable[..., Any]) -> None:
     command = ("explain", "n1c8h6w6_o8k3p1g8", "--device", "z100sm", "--counts")
     counts = json_of(*command)["counts"]

@@ -3,7 +3,7 @@ the reference and to the exact result, and faults caught."""
 
 import pytest
 from emulated_runs import altered, reports_of, require_bit_equal
-from profiles import mostly_deep, share, some
+from profiles import mostly_deep, share
 
 from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
 from dscore.api import validate
@@ -134,8 +134,9 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 
 
 @needs_hip
+@pytest.mark.deep
 def test_machine_code_is_exact_and_has_dot_products():
-    backend, plans = Gfx906Backend(), some(PLANS[4:6])
+    backend, plans = Gfx906Backend(), PLANS[4:6]
     backend.prepare(plans)
     for plan in plans:
         accuracy = check_plan(backend, plan, 0)
@@ -150,6 +151,7 @@ def test_machine_code_is_exact_and_has_dot_products():
 
 
 @needs_hip
+@pytest.mark.deep
 def test_bands_of_many_instructions_leave_no_array_in_memory():
     """In a loop over bands hipcc kept 672 bytes of a lane in scratch memory, which is refused."""
     token = "n1c1h11w1_o2k5x3s2p0x0x3x3d2x1_int8_outfloat16_nhwc_bias"

@@ -24,9 +24,9 @@ from dscore.solving.rules import keeps_all
 from dscore.solving.solver import make_plan
 
 # Of the kernels that are compiled, those that take sizes as arguments serve all the layers.
-# GPUs' compilers, which take long for them, do so in the deep profile.
-PRESENT = [deep("gfx906_any") if name == "gfx906" else name for name in backend_names()
-           if backend_named(name).missing() is None]
+# Compilers, which take long for them, do so in the deep profile.
+PRESENT = [deep({"gfx906": "gfx906_any"}.get(name, name)) if backend_named(name).compiles else name
+           for name in backend_names() if backend_named(name).missing() is None]
 FILTERS = [((1, 1), 1), ((1, 1), 2), ((3, 3), 1), ((3, 3), 2), ((3, 3), 3), ((5, 1), 1),
            ((2, 4), 1), ((2, 4), 2)]  # with strides
 SIDES, CHANNELS = (1, 9), (1, 4, 5)

@@ -2,7 +2,6 @@
 is not.
 """
 
-import os
 import re
 
 import mutants
@@ -25,9 +24,7 @@ def test_the_tests_of_every_mutant_are_there():
             assert f"def {name or 'test_'}" in (mutants.ROOT / path).read_text()
 
 
-@pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "deep",
-                    reason="mutants are tested with HYPOTHESIS_PROFILE=deep, or by "
-                           "`python tests/mutation`")
+@pytest.mark.deep
 @pytest.mark.parametrize("mutant", LISTED, ids=str)
 def test_a_mutant_is_killed(mutant, tree):
     outcome = tree.outcome(mutant)
@@ -78,6 +75,7 @@ def test_generated_mutants_change_one_node_each(toy):
     assert len(some) == 3
 
 
+@pytest.mark.deep
 def test_survivors_are_told_from_the_killed(toy, tmp_path_factory):
     tree = mutants.Tree(tmp_path_factory.mktemp("copy"), toy)
     tests = ("tests/test_file.py",)

@@ -10,6 +10,11 @@ DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 deep = functools.partial(pytest.param, marks=pytest.mark.deep)
 
 
+def examples(count):
+    """Number of examples: *count*, by default a quarter."""
+    return count if DEEP else count // 4
+
+
 def mostly_deep(names, *kept):
     """Parameters of which the default profile runs those *kept*."""
     unknown = {*kept} - {*names}
@@ -18,13 +23,13 @@ def mostly_deep(names, *kept):
 
 
 def some(plans):
-    """*plans*; by default the first of each algorithm, operation, device and type of element, of
-    each layout and arithmetic."""
+    """*plans*; by default the first of each algorithm, operation, element type, layout and
+    arithmetic."""
     kinds = {}
     for plan in plans:
         spec = plan.problem.spec
-        kind = (plan.tiling.algorithm, plan.problem.operation, plan.device.name, spec.dtype,
-                spec.out_dtype, spec.layout, getattr(plan.tiling, "arithmetic", None))
+        kind = (plan.tiling.algorithm, plan.problem.operation, spec.dtype, spec.layout,
+                getattr(plan.tiling, "arithmetic", None))
         kinds.setdefault(kind, plan)
     return plans if DEEP else [*kinds.values()]
 

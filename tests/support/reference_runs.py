@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from oracle import within_bound
 from plans import plan_of
+from profiles import examples
 
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.backends.reference.backend import ReferenceBackend
@@ -19,7 +20,7 @@ from dscore.core.spec import ACTIVATIONS, ConvSpec
 from dscore.core.trace import Trace
 
 GUARD = 64
-CHECKED = settings(deadline=None, derandomize=True, max_examples=150)
+CHECKED = settings(deadline=None, derandomize=True, max_examples=examples(150))
 
 
 def arrays(problem, seed=0):

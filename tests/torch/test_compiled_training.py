@@ -3,7 +3,6 @@
 import copy
 
 import pytest
-from profiles import DEEP
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -68,14 +67,14 @@ def layouts(monkeypatch):
 
 # Both networks, both layouts and both precisions; a case takes 16 s of a core, nearly all of it in
 # PyTorch.
-CASES = [(tiny_networks.mobile, True, True), (tiny_networks.gated, False, False)]
-if DEEP:
-    CASES += [(tiny_networks.mobile, False, False), (tiny_networks.gated, True, False)]
+CASES = [(tiny_networks.mobile, True, True), (tiny_networks.gated, False, False),
+         (tiny_networks.mobile, False, False), (tiny_networks.gated, True, False)]
 
 
 @needs(EmulatedBackend())  # the compiler that torch.compile takes on the host
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own modules
 @pytest.mark.parametrize(("factory", "last", "short"), CASES)
+@pytest.mark.deep
 def test_a_step_is_one_program_that_copies_no_image(factory, last, short, layouts):
     plain, model, x = networks(factory, last)
     expected, theirs = step(plain, x)

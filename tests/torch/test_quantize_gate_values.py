@@ -46,6 +46,7 @@ def test_scales_are_within_their_bound(quantized):
         assert bound.max() < 2.0**-6
 
 
+@pytest.mark.deep
 def test_integers_are_a_step_apart_at_most(quantized):
     """Those that scales of float16 make, and those that exact scales would: the factors differ by
     less than a 255th, so that a product differs by less than a step, and few pass a tie."""

@@ -1,6 +1,7 @@
 """Linked programs of quantised models: the integers of their modules, for inputs of their kind."""
 
 import pytest
+from profiles import deep
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -89,9 +90,9 @@ def test_a_fault_of_a_linked_program_is_noticed(fault, launches, monkeypatch):
 
 @torch.no_grad()
 @pytest.mark.parametrize("change", [
-    lambda x: x[:1], lambda x: x.flip(-1), lambda x: x.transpose(-1, -2),
-    lambda x: x.contiguous(memory_format=torch.channels_last), lambda x: x[:, :, :-2, :-2],
-    lambda x: x.half(), lambda x: x[:0],
+    lambda x: x[:1], deep(lambda x: x.flip(-1)), deep(lambda x: x.transpose(-1, -2)),
+    lambda x: x.contiguous(memory_format=torch.channels_last),
+    deep(lambda x: x[:, :, :-2, :-2]), deep(lambda x: x.half()), deep(lambda x: x[:0]),
     lambda x: torch.cat([x.flatten(), x[0, 0, 0, :1]])[1:].view(x.shape)],
     ids=["batch", "flipped", "transposed", "channels_last", "size", "half", "none", "misplaced"])
 def test_other_inputs_are_computed(change, launches):
@@ -157,6 +158,7 @@ def test_other_arguments_are_refused_as_by_its_code(launches):
 
 
 @torch.no_grad()
+@pytest.mark.deep
 def test_compiled_and_exported_models_are_their_own_code(launches):
     model = model_of()
     x = images()
@@ -173,7 +175,7 @@ def negate(graph):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("calls", [0, 1, 3])
+@pytest.mark.parametrize("calls", [deep(0), 1, deep(3)])
 def test_a_graph_that_is_edited_counts_when_it_is_recompiled(calls, launches):
     model = model_of()
     before = by_modules(model, images())

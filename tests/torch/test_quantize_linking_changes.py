@@ -5,6 +5,7 @@ import io
 import threading
 
 import pytest
+from profiles import deep
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -119,9 +120,9 @@ def _hook(model):
 
 @torch.no_grad()
 @pytest.mark.parametrize("change", [
-    _in_place, _buffer, _by_data, _gate, _gate_by_data, _gate_s_activation, _quantization,
-    _padding, _scale, _loaded, _loaded_by_assignment, _module, _head, _unbiased, _forward,
-    _hook])
+    _in_place, _padding, _gate, _loaded, _module, *map(deep, (
+        _buffer, _by_data, _gate_by_data, _gate_s_activation, _quantization, _scale,
+        _loaded_by_assignment, _head, _unbiased, _forward, _hook))])
 def test_changes_of_a_model_are_honoured(change, launches):
     model = model_of()
     link(model)
@@ -137,8 +138,8 @@ def test_changes_of_a_model_are_honoured(change, launches):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("block", [tiny_networks.GatedResidual, tiny_networks.ShuffleUnit])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("block", [deep(tiny_networks.GatedResidual), tiny_networks.ShuffleUnit])
+@pytest.mark.parametrize("dtype", [deep(torch.float16), torch.bfloat16, deep(torch.float64)])
 def test_conversions_are_honoured(dtype, block, launches):
     model = model_of(block)
     link(model)
@@ -214,7 +215,7 @@ def stored(model):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("copied", [copy.deepcopy, stored])
+@pytest.mark.parametrize("copied", [copy.deepcopy, deep(stored)])
 def test_copies_are_models_of_their_own(copied, launches):
     model = model_of()
     keys = list(model.state_dict())
@@ -229,6 +230,7 @@ def test_copies_are_models_of_their_own(copied, launches):
 
 
 @torch.no_grad()
+@pytest.mark.deep
 def test_sixteen_threads_call_first(launches):
     model, results = model_of(), [None] * 16
     x = [images(seed=number % 3) for number in range(16)]

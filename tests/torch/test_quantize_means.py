@@ -7,6 +7,7 @@ import copy
 
 import numpy as np
 import pytest
+from profiles import deep
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -94,7 +95,7 @@ def test_a_scale_that_is_set_anew_is_taken(launches):
     assert torch.equal(copy.deepcopy(mean)(q), mean(q))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [deep(torch.float32), torch.float16, deep(torch.bfloat16)])
 @pytest.mark.parametrize("backend", [NAME, "auto"])
 def test_programs_have_an_operator(dtype, backend, launches):
     q, mean = images((2, 8, 5, 5)), MeanOfPixels(0.5, 3, False, backend).to(dtype)

@@ -1,6 +1,7 @@
 """Programs that are traced, compiled or transformed, by the operators of PyTorch's dispatcher."""
 
 import pytest
+from profiles import deep, mostly_deep
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -33,8 +34,8 @@ def leaves(*tensors):
     return [tensor.clone().requires_grad_() for tensor in tensors]
 
 
-@pytest.mark.parametrize(("activation", "after"), [(None, False), ("relu", False), ("relu", True),
-                                                   ("silu", False)])
+@pytest.mark.parametrize(("activation", "after"), [
+    deep(None, False), ("relu", False), deep("relu", True), deep("silu", False)])
 def test_the_operator_is_as_pytorch_demands(activation, after):
     opcheck(torch.ops.dscore.conv2d.default,
             (*leaves(X, W, BIAS, RESIDUAL, SCALE), activation, after, *LAYER))
@@ -55,8 +56,8 @@ def network(backend):
         dt.PointwiseConv2d(8, 5, activation="relu6", backend=backend))
 
 
-@pytest.mark.parametrize(("compiler", "dynamic"), [("eager", False), ("aot_eager", True)])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("compiler", "dynamic"), [("eager", False), deep("aot_eager", True)])
+@pytest.mark.parametrize("backend", mostly_deep(BACKENDS, "reference"))
 def test_a_network_compiles_whole(backend, compiler, dynamic):
     torch._dynamo.reset()
     model = network(backend)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profiles import deep
 from tuning_backends import Compiled, Graphs, Scripted, behind_seconds, scripted_seconds
 
 from dscore.core import catalog
@@ -58,7 +59,7 @@ def stored() -> dict[str, set[str]]:
             for record in records_of(records.everything())}
 
 
-HALVING = pytest.mark.parametrize("halving", [False, True])
+HALVING = pytest.mark.parametrize("halving", [deep(False), True])
 
 
 @HALVING
@@ -151,7 +152,7 @@ def test_a_kernel_at_fault_never_wins(halving: bool, monkeypatch: pytest.MonkeyP
 
 
 @HALVING
-@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize("at", [deep(0), 3])
 def test_an_interruption_between_both_times_loses_nothing(halving: bool, at: int,
                                                           monkeypatch: pytest.MonkeyPatch) -> None:
     calls, seconds = [], BehindEvaluator.seconds
