@@ -77,6 +77,7 @@ def run(command, folder):
     return done.stdout
 
 
+@pytest.mark.deep
 def test_in_a_checkout_everything_comes_from_it(checkout, installed):
     python = installed[0] / "bin" / "python"
     files = [Path(line) for line in run([python, "-c", PROGRAM], checkout).splitlines()]

@@ -127,6 +127,7 @@ def test_public_names_have_an_example(name):
     assert ">>> " in (getattr(dscore, name).__doc__ or "")
 
 
+@pytest.mark.deep
 def test_the_reference_of_the_api(tmp_path):
     """What `pdoc dscore` writes has every public name with its example."""
     pdoc = pytest.importorskip("pdoc", reason="pdoc is not installed; pip install dscore[docs]")

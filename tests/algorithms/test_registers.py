@@ -105,7 +105,7 @@ def test_a_report_replaces_the_prediction():
 
 
 @pytest.mark.parametrize(("name", "device", "kind", "count"), [
-    (*TARGETS[0], 2), *(deep(*one, 500) for one in TARGETS)])
+    deep(*TARGETS[0], 4), *(deep(*one, 500) for one in TARGETS)])
 def test_this_machines_compilers_keep_the_bound(name, device, kind, count, tmp_path, monkeypatch):
     missing = compilers.missing_compiler(kind)
     if missing:

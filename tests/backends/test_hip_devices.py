@@ -47,6 +47,7 @@ def test_an_unknown_part_plans_every_layer(backend, architecture, compiler):
         assert backend.refuses(plan) == ()
 
 
+@pytest.mark.deep
 @PARTS
 def test_its_kernels_are_built_for_its_target(backend, architecture, compiler):
     device = backend.device()

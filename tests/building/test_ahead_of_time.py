@@ -157,10 +157,11 @@ def test_no_kernel_takes_images_for_constant():
         assert match is None, f"{source.name}: {match}"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("layer", "tiling"), [
-    deep("P31", dict(wave_w=1, wave_c=12, repeat_w=1, repeat_c=16, group_c=32)),
-    deep("P31", dict(tile_c=64, tile_p=128, wave_c=32, wave_p=64, lanes_c=8, slices=1, step_c=32,
-                     stages=3)),
+    ("P31", dict(wave_w=1, wave_c=12, repeat_w=1, repeat_c=16, group_c=32)),
+    ("P31", dict(tile_c=64, tile_p=128, wave_c=32, wave_p=64, lanes_c=8, slices=1, step_c=32,
+                 stages=3)),
     ("D1", dict(thread_h=14, thread_w=2, lanes_h=8, lanes_w=56, planes=1, staging="both"))])
 def test_blocks_may_have_more_lds_than_cuda_gives_statically(layer, tiling):
     require("sm_90")

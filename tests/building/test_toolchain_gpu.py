@@ -43,8 +43,8 @@ def require(kind):
 
 
 @pytest.mark.parametrize(("name", "kernels"), [
-    deep("gfx906", ["one", "two"]), ("gfx90a", ["one"]), ("sm_90", ["one"]),
-    deep("sm_90", ["one", "two"])])
+    ("gfx906", ["one"]), *(deep(*each) for each in (
+        ("gfx906", ["one", "two"]), ("gfx90a", ["one"]), ("sm_90", ["one", "two"])))])
 def test_libraries_and_reports(name, kernels, include):
     require(KINDS[name])
     units = [Unit(kernel, KERNEL % (kernel, kernel)) for kernel in kernels]

@@ -69,6 +69,7 @@ def test_what_the_engine_does_not_take_is_refused(probes):
     assert probes.raw_product("halves_24", 64, 20, 24) != 0  # rows of 40 bytes
 
 
+@pytest.mark.deep
 def test_the_compiler_of_hopper_takes_them(tmp_path):
     missing = missing_compiler("nvcc")
     if missing:

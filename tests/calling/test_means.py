@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from emulated_gpus import Tensor, emulated_gpus
+from profiles import deep
 
 import dscore
 from dscore.algorithms.direct import DirectTiling
@@ -22,7 +23,7 @@ TOKENS = ["mean_n2c13h5w7_o13k1_float16_nhwc", "mean_n1c48h9w11_o48k1_nhwc",
 
 
 @needs_host
-@pytest.mark.parametrize("device", ["z100sm", "h200"])
+@pytest.mark.parametrize("device", [deep("z100sm"), "h200"])
 @pytest.mark.parametrize("tiling", TILINGS)
 @pytest.mark.parametrize("token", TOKENS)
 def test_kernels_and_reference_are_within_the_bound(token, tiling, device):

@@ -5,6 +5,7 @@ import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from dscore import ops
 from dscore.algorithms import registry
@@ -18,7 +19,7 @@ CASES = st.one_of([cases.cases(kind, (catalog.device("z100sm"),))
                    for kind in registry.names()])
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(CASES.filter(lambda case: case.plan.problem.macs < 20_000
                     and case.plan.problem.spec.filter == "plain"
                     and not case.plan.problem.spec.element.exact

@@ -16,6 +16,7 @@ from adverse import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import plan_of
+from profiles import examples
 
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.backends.reference.backend import ReferenceBackend
@@ -85,7 +86,7 @@ def test_what_truncates_comes_near_the_bound():
     assert accuracy.share > 0.9
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(1, 40), st.sampled_from((rounded, truncated)), st.integers(0, 2**16),
        st.integers(0, 130))
 def test_three_products_keep_their_bound_at_any_size(channels, add, seed, spread):

@@ -68,6 +68,7 @@ def test_markdown_of_int8(capsys: pytest.CaptureFixture[str]) -> None:
     assert "| P1 | 2.00 · 2.00 · 0.50 · 2.00 |" in lines
 
 
+@pytest.mark.deep
 def test_a_picture_names_the_peers_that_there_are(call: Call, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     append_rows(tmp_path / "rows.csv", rows())

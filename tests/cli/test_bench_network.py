@@ -57,6 +57,7 @@ def test_the_table_sets_dscore_beside_each_way(call: Call):
     assert "say nothing of a GPU" in unwrapped(result.out)
 
 
+@pytest.mark.deep
 def test_the_ablation_has_four_variants_of_layers_and_network(json_of, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     data = json_of("bench", *SMALL, "--ablation", "--plot", tmp_path)
@@ -154,6 +155,7 @@ def test_without_a_gpu_the_way_out_is_named(call: Call, monkeypatch):
     assert "dscore scan NETWORK --device h200" in unwrapped(result.err)
 
 
+@pytest.mark.deep
 def test_a_network_in_int8_stands_beside_float16(json_of):
     data = json_of("bench", *SMALL, "--dtype", "int8", "--ways", "default")
     rows = {row["method"]: row for row in data["rows"]}

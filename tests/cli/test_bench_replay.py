@@ -78,6 +78,7 @@ def test_pictures_by_the_command(call: Call, tmp_path: Path) -> None:
 
 
 @needs_matplotlib
+@pytest.mark.deep
 def test_pictures_of_files(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     append_rows(path, rows())

@@ -7,19 +7,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from cli_calls import DSCORE, SMALL, TILING, Call, configuration, process, unwrapped, words
-from profiles import deep
 
 import dscore
 from dscore.algorithms import registry
 from dscore.algorithms.registry import names
 from dscore.core import catalog
+from dscore.tuning import shipped_hints
 
 # The entry point.
 
@@ -79,12 +79,13 @@ def test_signs_that_the_encoding_lacks_are_replaced() -> None:
 
 
 @pytest.mark.parametrize("command", [
-    ["devices"], ["devices", "h200"], deep(["env"]), ["space", "P13"], ["space", "mobilenet_v2/2"],
+    ["devices"], ["devices", "h200"], ["env"], ["space", "P13"], ["space", "mobilenet_v2/2"],
     ["space", "mobilenet_v2"], ["space", "efficientnet_b0/57", "--top", "20", "--device", "xavier"],
     ["explain", "mobilenet_v2/8", "--device", "xavier"], ["explain", "efficientnet_b0/57"],
     ["explain", "VGG-3", "--device", "h200"], ["run", SMALL, "mobilenet_v2/41", "P42"],
     ["conformance", "--examples", "6"]])
-def test_nothing_is_wider_than_100_columns_nor_coloured(call: Call, command: list[str]) -> None:
+def test_nothing_is_wider_than_100_columns_nor_coloured(call: Call, command: list[str],
+                                                        few_hints: None) -> None:
     result = call(*command)
     assert result.code == 0
     assert max(len(line) for line in result.out.splitlines()) <= 100
@@ -118,7 +119,16 @@ def test_one_device_is_shown_whole(call: Call, json_of: Callable[..., Any]) -> N
     assert json_of("devices", "Z100SM") == json.loads(json.dumps(asdict(catalog.device("z100sm"))))
 
 
-def test_env_tells_versions_and_backends(call: Call, json_of: Callable[..., Any]) -> None:
+@pytest.fixture
+def few_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`env` makes a plan of each hint: of some, for tests/tuning/test_what_ships.py takes all."""
+    some = [replace(one, hints=dict([*one.hints.items()][:9]))
+            for one in shipped_hints.all_shipped()]
+    monkeypatch.setattr(shipped_hints, "all_shipped", lambda: some)
+
+
+def test_env_tells_versions_and_backends(call: Call, json_of: Callable[..., Any],
+                                         few_hints: None) -> None:
     data = json_of("env")
     assert data["dscore"] == dscore.__version__
     assert data["packages"]["numpy"]
@@ -256,6 +266,7 @@ def test_a_mixed_file_counts_the_valid_and_fails(call: Call, tmp_path: Path) -> 
 
 # conformance
 
+@pytest.mark.deep
 def test_conformance_counts_by_algorithm(call: Call, json_of: Callable[..., Any]) -> None:
     examples = 2 * len(registry.names()) + 1
     result = call("conformance", "--examples", examples)

@@ -46,9 +46,10 @@ DRAWN_FOR = [catalog.device(name) for name in ("z100sm", "a100", "h200")]
 
 
 @pytest.mark.parametrize("name", [
-    *(deep(name) if name == "gfx906" else name for name in PRESENT),
+    *(deep(name) if name in ("gfx906", "emulated") else name for name in PRESENT),
     *(["gfx906_any"] if "gfx906" in PRESENT else [])])
 def test_every_backend_present_conforms(name):
+    """By default not the emulated device, which conforms under sanitizers (test_emulated.py)."""
     examples = FEWER.get(name, EXAMPLES)
     report = conformance.conformance(name, examples=examples, seed=1)
     assert report.ok, report.failures

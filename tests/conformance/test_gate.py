@@ -93,8 +93,10 @@ def test_the_reference_is_right(plan):
 
 @needs_compiler
 def test_the_emulated_device_is_right():
-    for plan in some([*PLANS, *SILU]):
-        accuracy = check_plan(EmulatedBackend(), plan, 1)
+    backend, plans = EmulatedBackend(), some([*PLANS, *SILU])
+    backend.prepare(plans)
+    for plan in plans:
+        accuracy = check_plan(backend, plan, 1)
         assert accuracy.ok, f"{plan.name}: {accuracy}"
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from dscore.core import architectures, catalog
 from dscore.core.architectures import architecture
@@ -157,7 +158,7 @@ def test_a_title_that_a_terminal_obeys_is_shown_without_that():
     assert (made.device.title, made.device.name) == ("Odd[2J GPU", "odd_2j_gpu_4cu")
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.text(max_size=80), st.sampled_from(["sm_89", "gfx1100", "sm_88"]), st.integers(1, 4096))
 def test_a_file_made_of_a_description_reads_back(title, arch, compute_units):
     made = described(DriverProperties("amd", title, arch, compute_units, clock_hz=1.5e9))

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from plans import DEVICES
 
 import dscore
 from dscore.core import catalog
@@ -19,7 +20,7 @@ def explained(layer: str, name: str = "h200", **options):
     return dscore.explain(dscore.plan_for(problem, name, **options))
 
 
-@pytest.mark.parametrize("name", sorted(catalog.devices()))
+@pytest.mark.parametrize("name", DEVICES)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
 def test_no_plan_is_estimated_under_its_floor_by_another_types_rate(name: str, dtype: str) -> None:
     told = explained(f"P31_{dtype}_nhwc", name)

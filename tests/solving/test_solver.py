@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from profiles import DEEP
+from plans import DEVICES
+from profiles import DEEP, examples
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.direct import DirectTiling
@@ -147,7 +148,7 @@ def _exact(problem, device, rules):
         return []
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(problems, st.sampled_from(["z100sm", "gfx90a", "h200", "rtx2080ti"]),
        st.sampled_from(RULES), st.randoms(use_true_random=False))
 def test_residency_is_the_most_that_is_valid(problem, name, rules, random):
@@ -228,7 +229,7 @@ def test_ranking_is_by_the_stated_model():
     assert best_plan(POINTWISE["P13"], Z100SM).tiling == space[int(order[0])]
 
 
-@pytest.mark.parametrize("name", sorted(catalog.devices()))
+@pytest.mark.parametrize("name", DEVICES)
 def test_every_device_plans_every_shipped_layer(name):
     """A fifth of the layers for each device, all of them in the deep profile."""
     device, first = catalog.device(name), sorted(catalog.devices()).index(name) % 5
@@ -244,6 +245,7 @@ def test_a_tiling_of_another_kind_is_refused():
         make_plan(catalog.layers()["D1"], Z100SM, ChannelDistributionTiling(1, 64, 1, 1, 16))
 
 
+@settings(max_examples=examples(100))
 @given(problems)
 def test_a_device_too_small_for_anything_says_so(problem):
     assume(problem.spec.kind == "pointwise")

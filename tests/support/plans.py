@@ -1,8 +1,16 @@
-"""Plans made by hand, without the solver, for backends that must judge them by themselves."""
+"""Plans made by hand, without the solver, for backends that must judge them by themselves; and
+the devices that plans of the solver are for.
+"""
+
+from profiles import mostly_deep
 
 from dscore.algorithms.registry import case_of
+from dscore.core import catalog
 from dscore.core.device import Device
 from dscore.core.plan import Cost, Plan
+
+# Names: by default one of each kind of wavefront, copies and matrix units.
+DEVICES = mostly_deep(sorted(catalog.devices()), "a100", "gfx90a", "h200", "rtx2080ti", "z100sm")
 
 
 def plan_of(problem, tiling, wavefront=64):

@@ -3,7 +3,6 @@
 import threading
 
 import pytest
-from profiles import deep
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -191,7 +190,8 @@ def test_each_thread_has_casts_of_its_own():
 
 @needs(EmulatedBackend())  # the compiler that torch.compile takes on the host
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own modules
-@pytest.mark.parametrize("broken", [False, deep(True)])
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.deep
 def test_compiled_models_cast_their_filters_together(broken):
     """Also one whose program is broken in the middle, at which Python goes on between two."""
     model, x = accelerated(torch.channels_last)

@@ -275,6 +275,7 @@ def test_operators_state_the_strides_of_their_results(form):
                           test_utils=("test_schema", "test_faketensor"))
 
 
+@pytest.mark.deep
 def test_many_threads_at_once():
     def train(results):
         x, w = copy.deepcopy(X).requires_grad_(), copy.deepcopy(W).requires_grad_()

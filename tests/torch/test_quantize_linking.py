@@ -1,7 +1,7 @@
 """Linked programs of quantised models: the integers of their modules, for inputs of their kind."""
 
 import pytest
-from profiles import deep
+from profiles import deep, mostly_deep
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -34,7 +34,7 @@ def launches(monkeypatch):
         yield launches
 
 
-@pytest.fixture(params=tiny_networks.BLOCKS)
+@pytest.fixture(params=mostly_deep(tiny_networks.BLOCKS, tiny_networks.GatedResidual))
 def model(request, launches):
     return model_of(request.param)
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import integer_oracle
 import numpy as np
 import pytest
-from profiles import deep
 
 from dscore.backends.emulated import EmulatedBackend
 from dscore.core.errors import SpecError
@@ -52,7 +51,8 @@ def test_integers_equal_those_of_the_reference(name, y_scale, activation):
         assert torch.equal(layer(x[0]), y[0])
 
 
-@pytest.mark.parametrize("form", [torch.channels_last, deep(torch.contiguous_format)])
+@pytest.mark.parametrize("form", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.deep
 def test_integers_of_a_scale_equal_those_of_every_backend(form):
     layer, x = layer_of("pointwise"), x_of("pointwise", form=form)
     layer.quantization = replace(layer.quantization, input_scale=0.9, input_zero_point=-3)

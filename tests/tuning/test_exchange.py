@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from recorded import COLD, IDENTITY, TILINGS, TOKEN, keep, measured
 
 from dscore.algorithms.registry import names
@@ -129,7 +130,7 @@ _measurements = st.builds(
 _sets = st.frozensets(_measurements, max_size=6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(_sets, _sets, _sets)
 def test_merging_is_a_union(tmp_path_factory: pytest.TempPathFactory, a: Any, b: Any,
                             c: Any) -> None:

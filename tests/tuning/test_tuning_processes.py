@@ -65,6 +65,7 @@ def test_a_killed_run_is_taken_up_again(tmp_path: Path) -> None:
     assert _first_counts() == dict.fromkeys(NAMES[:12], 1)
 
 
+@pytest.mark.deep
 def test_two_tuners_at_once_lose_nothing(tmp_path: Path) -> None:
     assert [tuner.wait(120) for tuner in [_slow(tmp_path, seed=seed) for seed in (1, 2)]] == [0, 0]
     timed = (tmp_path / "log").read_text().split()
