@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from profiles import deep
 
 from dscore.building import compilers, reports
 from dscore.building.headers import sources
@@ -43,8 +42,8 @@ def require(kind):
 
 
 @pytest.mark.parametrize(("name", "kernels"), [
-    ("gfx906", ["one"]), *(deep(*each) for each in (
-        ("gfx906", ["one", "two"]), ("gfx90a", ["one"]), ("sm_90", ["one", "two"])))])
+    ("gfx906", ["one", "two"]), ("gfx90a", ["one"]), ("sm_90", ["one", "two"])])
+@pytest.mark.deep
 def test_libraries_and_reports(name, kernels, include):
     require(KINDS[name])
     units = [Unit(kernel, KERNEL % (kernel, kernel)) for kernel in kernels]

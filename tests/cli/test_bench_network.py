@@ -23,6 +23,7 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.mark.deep
 def test_both_tasks_are_checked_and_timed(json_of, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     data = json_of("bench", *SMALL, "--train", "--ways", "default,channels_last", "--plot",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from filelock import FileLock
+from profiles import DEEP
 
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
@@ -66,6 +67,10 @@ PLANS = {
         2, 16, 8, 8, 8, 8, 8, 4, 2, 4, 4, 5, fused=False)),
     "direct": plan("n2c12h9w6_o8k3s2p1g4_bias", DirectTiling(64, 2)),
 }
+
+FURTHER = ("gemm, silu", "gemm, sigmoid", "universal, repeated", "implicit gemm, groups",
+           "distribution", "channel vectors, multiplier", "winograd, unfused")
+PLANS = {name: one for name, one in PLANS.items() if DEEP or name not in FURTHER}
 
 
 def prepared(backend):

@@ -1,5 +1,7 @@
 """Quantised models on a GPU, as `torch_gpu` has one, and their linked programs."""
 
+import copy
+import functools
 from contextlib import contextmanager
 
 import tiny_networks
@@ -27,6 +29,12 @@ def images(batch=2, seed=0, size=12):
 
 
 def model_of(block=tiny_networks.GatedResidual, **options):
+    """A model of its own; those of a block are quantised once and copied."""
+    return copy.deepcopy(_quantized(block, **options))
+
+
+@functools.cache
+def _quantized(block, **options):
     torch.manual_seed(0)
     plain = tiny_networks.with_statistics(tiny_networks.Network(block)).eval()
     return dscore.torch.quantize(plain, [images()], backend=NAME, error_limit=10,

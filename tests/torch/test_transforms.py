@@ -34,8 +34,9 @@ def leaves(*tensors):
     return [tensor.clone().requires_grad_() for tensor in tensors]
 
 
-@pytest.mark.parametrize(("activation", "after"), [
-    deep(None, False), ("relu", False), deep("relu", True), deep("silu", False)])
+@pytest.mark.parametrize(("activation", "after"), [(None, False), ("relu", False), ("relu", True),
+                                                   ("silu", False)])
+@pytest.mark.deep
 def test_the_operator_is_as_pytorch_demands(activation, after):
     opcheck(torch.ops.dscore.conv2d.default,
             (*leaves(X, W, BIAS, RESIDUAL, SCALE), activation, after, *LAYER))
