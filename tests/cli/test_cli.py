@@ -142,7 +142,8 @@ def test_env_tells_versions_and_backends(call: Call, json_of: Callable[..., Any]
 
 def test_env_tells_compilers_variables_and_the_cache(call: Call, json_of: Callable[..., Any],
                                                      tmp_path: Path,
-                                                     monkeypatch: pytest.MonkeyPatch, few_hints: None) -> None:
+                                                     monkeypatch: pytest.MonkeyPatch,
+                                                     few_hints: None) -> None:
     nvcc = tmp_path / "nvcc"
     nvcc.write_text("#!/bin/sh\necho release 99.1, V99.1.2\n")
     nvcc.chmod(0o755)
