@@ -76,6 +76,7 @@ def test_some_kernels_take_all_that_a_launch_leaves(monkeypatch):
     assert {row[0] for row in exceeding(RECORDED)} == {"sm_90"}
 
 
+@pytest.mark.deep
 def test_residency_by_a_report_is_that_of_the_compiler():
     """hipcc's wavefronts on a SIMD count scalar registers, too: now and then one or two less."""
     less = []

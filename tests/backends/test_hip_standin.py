@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from profiles import mostly_deep
 
 from dscore.backends.machine_code.disassembly import missing_objdump
 from dscore.building.compilers import missing_compiler
@@ -89,7 +90,7 @@ def told(user):
                                   *kernels if way in WITH_KERNELS and not MISSING else ()))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", mostly_deep(WAYS, "hip-python", "library"))
 def test_a_dcu_is_found_and_it_is_said_how(told, way):
     gpu, = (one for one in told(way)[0] if one["vendor"] == "amd")
     assert (gpu["name"], gpu["architecture"], gpu["through"]) == ("Z100SM", "gfx906", WAYS[way][3])
@@ -98,6 +99,7 @@ def test_a_dcu_is_found_and_it_is_said_how(told, way):
     assert passed_over == ways[:ways.index(gpu["through"])]
 
 
+@pytest.mark.deep
 def test_the_driver_reports_alike_on_every_way(told):
     reported = {way: told(way)[1] for way in (
         "library", "library of ROCm 6", "library of DTK", "PyTorch")}
@@ -115,6 +117,7 @@ def test_the_driver_reports_alike_on_every_way(told):
 
 
 @needs_hip_python
+@pytest.mark.deep
 def test_hip_python_and_the_library_report_alike(told):
     assert told("hip-python")[1] == told("library of ROCm 6")[1]
 
@@ -129,7 +132,7 @@ def test_without_a_device_every_way_says_why(user):
 
 
 @needs_kernels
-@pytest.mark.parametrize("way", WITH_KERNELS)
+@pytest.mark.parametrize("way", mostly_deep(WITH_KERNELS, "hip-python", "library"))
 def test_kernels_run_and_numpy_arrays_are_convolved(told, way):
     run, exact, left = told(way)[2:]
     assert (run["right"], run["backend"], run["device"]) == (1, "hip", "z100sm")

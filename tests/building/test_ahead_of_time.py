@@ -234,8 +234,7 @@ def require_as_planned(kernel):
 
 
 @pytest.mark.parametrize(("name", "layers"), [
-    ("gfx906", SPREAD[3:4]), ("sm_90", SPREAD[:1]),
-    *(deep(name, SPREAD) for name in ("gfx906", "gfx90a", "sm_90"))])
+    ("sm_90", SPREAD[:1]), *(deep(name, SPREAD) for name in ("gfx906", "gfx90a", "sm_90"))])
 def test_gpu_compilers_report_what_was_planned(name, layers):
     require(name)
     built = build(kernels_of(layers, DEVICES[name]), target(name), jobs=2)

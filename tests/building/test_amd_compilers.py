@@ -248,6 +248,7 @@ def built_as_planned(name: str, layers: tuple[str, ...], clang: Compiler) -> Bui
     return built
 
 
+@pytest.mark.deep
 def test_a_clang_builds_for_wavefronts_of_32(clang, tmp_path, monkeypatch):
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
     built = built_as_planned("gfx1100", LAYERS[:1], clang)

@@ -153,6 +153,7 @@ def test_instructions_of_nvidia(tmp_path):
 @pytest.mark.parametrize(("architecture", "instructions"), [
     ("gfx906", ["v_dot4_i32_i8", "v_perm_b32"]),
     ("gfx90a", ["v_dot4c_i32_i8", "v_mfma_i32_16x16x16i8"])])
+@pytest.mark.deep
 def test_instructions_of_amd(tmp_path, architecture, instructions):
     text = assembly("hip", [f"--offload-arch={architecture}", "-S", "--cuda-device-only", "-x",
                             "hip"], tmp_path)

@@ -29,6 +29,7 @@ def plans():
         yield from map(space.plan, through_registers[:1])
 
 
+@pytest.mark.deep
 def test_no_vector_is_read_byte_by_byte(tmp_path):
     try:
         compiler = find_compiler("nvcc")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from faulty_integers import FAULTS
 from hypothesis import given, settings
-from profiles import mostly_deep
+from profiles import examples, mostly_deep
 
 import dscore
 from dscore.checking import bound, cases, conformance
@@ -21,7 +21,7 @@ DIRECT = cases.cases("direct", (catalog.device("z100sm"),))
 LAYER = "n2c6h5w7_o8k3s2p1x0x2x1g2_int8"
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(DIRECT.filter(lambda case: case.plan.problem.spec.dtype == "int8"
                      and case.plan.problem.macs < 3_000))
 def test_the_shipped_result_is_that_of_pythons_integers(case):

@@ -58,6 +58,7 @@ def test_pictures_of_no_name_are_refused(call: Call) -> None:
 
 
 @needs_matplotlib
+@pytest.mark.deep
 def test_pictures(tmp_path: Path) -> None:
     paths = draw(layer_results(rows()), FLOORS, "a device", tmp_path / "new" / "folder")
     assert [path.name for path in paths] == ["depthwise_cold.svg", "depthwise_eager.svg",

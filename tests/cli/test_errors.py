@@ -67,6 +67,7 @@ def test_a_failure_is_valid_json(call: Call) -> None:
     assert layer["message"] in unwrapped(result.err)
 
 
+@pytest.mark.deep
 def test_a_reproduction_names_the_device_by_its_file(call: Call, tmp_path: Path) -> None:
     shown = json.loads(call("devices", "z100sm", "--json").out)
     path = tmp_path / "my device.toml"

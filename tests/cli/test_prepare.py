@@ -97,6 +97,7 @@ def test_run_compiles_several_layers_at_once(call: Call, monkeypatch, failure):
 
 
 @needs_host
+@pytest.mark.deep
 def test_what_a_call_or_prepare_built_is_found_by_all(json_of: Callable[..., Any], calls,
                                                       monkeypatch):
     convolved(ONE)

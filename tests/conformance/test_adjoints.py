@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import deep
+from profiles import examples
 
 import dscore
 from dscore.core.backend import backend
@@ -56,7 +56,7 @@ def hold(layer, seed, **chosen):
     assert again.tobytes() == by_filter.tobytes()
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(layers(), st.integers(0, 99))
 def test_gradients_are_the_adjoints_on_the_reference_backend(layer, seed):
     hold(layer, seed, backend="reference")
@@ -83,7 +83,8 @@ def prepared(name):
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("name", ["emulated", deep("gfx906_any")])
+@pytest.mark.parametrize("name", ["emulated", "gfx906_any"])
+@pytest.mark.deep
 def test_gradients_of_kernels_are_the_adjoints(name, layer):
     if backend(name).missing() is not None:
         pytest.skip(str(backend(name).missing()))

@@ -53,6 +53,7 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
 
 
 @needs_compiler
+@pytest.mark.deep
 def test_the_tilings_of_large_images_are_equal_to_the_reference(monkeypatch):
     plans = [dscore.plan_for("mean_n1c32h112w112_o32k1_float16_nhwc", device)
              for device in ("h200", "z100sm")]

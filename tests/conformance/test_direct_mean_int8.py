@@ -78,6 +78,7 @@ def test_the_reference_gives_the_exact_numbers(plan):
 
 
 @needs_hip
+@pytest.mark.deep
 def test_machine_code_is_exact_and_adds_words():
     """A word of planes is one product of four; of channels eight words are four."""
     backend = Gfx906Backend()
@@ -96,7 +97,8 @@ def test_machine_code_is_exact_and_adds_words():
 
 
 @needs_hip
-@pytest.mark.parametrize("layout", ["", deep("_nhwc")])
+@pytest.mark.parametrize("layout", ["", "_nhwc"])
+@pytest.mark.deep
 def test_lanes_hand_over_all_bits_of_an_integer(layout):
     """Of sums past 2^24 a float has the even ones alone."""
     channels = 16 if layout else 4

@@ -16,9 +16,10 @@ from emulated_runs import (
     result,
     sanitized,
 )
-from profiles import DEEP, mostly_deep, some
+from profiles import DEEP, deep, mostly_deep, some
 
 import dscore
+from dscore.algorithms import registry
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -45,7 +46,7 @@ def emulated():
     return EmulatedBackend()
 
 
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit(sizes):
     plans = some([dscore.plan_for(layer, device) for device in ("z100sm", "h200")
                   for layer in LAYERS])
@@ -264,7 +265,9 @@ def test_arrays_that_do_not_fit_are_refused(emulated):
 
 
 def test_the_sanitizers_find_nothing(tmp_path):
-    require_silence(sanitized(tmp_path, "conformance", "--examples", "32" if DEEP else "24"))
+    """Of every other algorithm by default: the compiler takes a second for each example."""
+    some = [f"--algorithm={name}" for name in registry.names()[::1 if DEEP else 2]]
+    require_silence(sanitized(tmp_path, "conformance", "--examples", "32" if DEEP else "12", *some))
 
 
 def test_the_sanitizers_would_find_it(tmp_path):
@@ -279,6 +282,7 @@ def test_the_sanitizers_would_find_it(tmp_path):
     assert "AddressSanitizer: use-after-poison" in done.stderr
 
 
+@pytest.mark.deep
 def test_every_shipped_device_can_be_emulated(emulated):
     plans = [dscore.plan_for("n1c9h7w7_o18k1", name) for name in sorted(catalog.devices())]
     emulated.prepare(plans)

@@ -74,6 +74,7 @@ def test_equal_to_the_reference_in_every_order(sizes, monkeypatch):
 
 
 @needs_compiler
+@pytest.mark.deep
 def test_orders_of_lanes_do_not_matter(monkeypatch):
     backend = EmulatedBackend()
     for plan in SILU:

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from emulated_runs import altered, reports_of, require_bit_equal
 from machine_plans import opcodes
-from profiles import deep, mostly_deep, share, some
+from profiles import mostly_deep, share, some
 
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.api import validate
@@ -147,6 +147,7 @@ def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("backend", "plans", "opcode"), [
     (Gfx906Backend(), [*DOTS[::3], PADDED, BESIDE], "v_dot4_i32_i8"),
     (Gfx90aBackend(), MFMA, "v_mfma_i32_16x16x16i8")])
+@pytest.mark.deep
 def test_machine_code_is_exact_and_has_its_instruction(backend, plans, opcode):
     plans = some(plans)
     backend.prepare(plans)
@@ -159,8 +160,9 @@ def test_machine_code_is_exact_and_has_its_instruction(backend, plans, opcode):
 
 @pytest.mark.skipif(MISSING_NVCC is not None, reason=str(MISSING_NVCC))
 @pytest.mark.parametrize(("plan", "instructions"), [
-    deep(NVIDIA[0], ("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "dp4a.s32.s32")),
+    (NVIDIA[0], ("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "dp4a.s32.s32")),
     (NVIDIA[5], ("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "x4.trans", "prmt"))])
+@pytest.mark.deep
 def test_ptx_has_its_instructions(plan, instructions, tmp_path):
     (tmp_path / "unit.cu").write_text(render([KernelSource(plan)]))
     subprocess.run([find_compiler("nvcc").path, "-std=c++17", "-O3", "-arch=sm_90", "--ptx",

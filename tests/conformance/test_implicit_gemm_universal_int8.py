@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from emulated_runs import altered, reports_of, require_bit_equal
 from machine_plans import opcodes
-from profiles import deep, mostly_deep, share
+from profiles import mostly_deep, share
 
 from dscore.algorithms.implicit_gemm_universal.tiling import ImplicitGemmUniversalTiling
 from dscore.api import validate
@@ -136,7 +136,8 @@ def test_machine_code_is_exact_and_has_its_instruction(backend, plans, opcode):
 
 
 @pytest.mark.skipif(MISSING_NVCC is not None, reason=str(MISSING_NVCC))
-@pytest.mark.parametrize("plan", [deep(STEM), WHOLE], ids=["fours", "sixteens"])
+@pytest.mark.parametrize("plan", [STEM, WHOLE], ids=["fours", "sixteens"])
+@pytest.mark.deep
 def test_ptx_has_its_instructions(plan, tmp_path):
     (tmp_path / "unit.cu").write_text(render([KernelSource(plan)]))
     subprocess.run([find_compiler("nvcc").path, "-std=c++17", "-O3", "-arch=sm_90", "--ptx",

@@ -6,7 +6,7 @@ All 75 layers take some twenty minutes, and so run in the deep profile alone
 
 import numpy as np
 import pytest
-from profiles import DEEP, deep
+from profiles import deep, mostly_deep
 
 import dscore
 from dscore.backends.emulated import EmulatedBackend
@@ -17,7 +17,6 @@ MISSING = EmulatedBackend().missing()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 TABLES = [name for name, problem in catalog.layers().items() if problem.spec.kind != "dense"]
-LAYERS = TABLES if DEEP else ["D24", "D30", "P43", "P44"]
 
 
 def plans_of(name, device):
@@ -28,7 +27,7 @@ def plans_of(name, device):
 
 
 @pytest.mark.parametrize("device", ["z100sm", deep("h200")])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", mostly_deep(TABLES, "D30", "P44"))
 def test_a_layer_in_every_order(name, device, monkeypatch):
     emulated, plans = EmulatedBackend(sizes="fixed"), plans_of(name, device)
     emulated.prepare(plans)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from profiles import DEEP, deep
+from profiles import DEEP, deep, examples
 
 import dscore
 from dscore.algorithms.registry import algorithm_of, case_of
@@ -114,7 +114,7 @@ def slack(x, w, options, factor=4):
     return factor * gamma(w[0].size + 2) * size + 1e-30
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_linear_in_the_input(name, data):
     layer = data.draw(layers(name))
@@ -126,7 +126,7 @@ def test_linear_in_the_input(name, data):
     assert np.all(np.abs(both - apart) <= slack(np.abs(x) + np.abs(z), w, options))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_a_delta_filter_copies_its_tap(name, data):
     layer = data.draw(layers(name))
@@ -139,7 +139,7 @@ def test_a_delta_filter_copies_its_tap(name, data):
     assert np.array_equal(y, passed)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_filters_in_another_order_give_channels_in_that_order(name, data):
     layer = data.draw(layers(name))
@@ -150,7 +150,7 @@ def test_filters_in_another_order_give_channels_in_that_order(name, data):
     assert np.array_equal(conv(x, w[order], **options, backend=name), y[:, order])
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_a_shift_by_the_stride_shifts_the_output(name, data):
     layer = data.draw(layers(name))
@@ -165,7 +165,7 @@ def test_a_shift_by_the_stride_shifts_the_output(name, data):
     assert np.all(difference <= slack(x, w, options)[:, :, 1:1 + rows])
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data(), groups=st.integers(1, 3))
 def test_groups_are_a_concatenation(name, data, groups):
     layer = data.draw(layers(name))
@@ -181,7 +181,7 @@ def test_groups_are_a_concatenation(name, data, groups):
     assert np.all(np.abs(y - np.concatenate(apart, axis=1)) <= allowed)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_images_of_a_batch_do_not_mix(name, data):
     layer = data.draw(layers(name))

@@ -156,6 +156,7 @@ def test_the_sanitizers_find_reading_past_the_end(plan, name, right, wrong, tmp_
     assert "AddressSanitizer" in done.stderr
 
 
+@pytest.mark.deep
 def test_a_wrong_result_is_no_silence(tmp_path):
     copy = altered(tmp_path, BLOCK, ROW_END, ROW_END.replace("row_end", "row_end - 1"))
     done = checked_under_sanitizers(tmp_path, [STRIPS], copy)

@@ -150,6 +150,7 @@ def test_the_sanitizers_find_nothing(tmp_path):
 
 
 @pytest.mark.skipif(MISSING_NVCC is not None, reason=str(MISSING_NVCC))
+@pytest.mark.deep
 def test_ptx_has_its_instructions(tmp_path):
     (tmp_path / "unit.cu").write_text(render([KernelSource(EVEN)]))
     subprocess.run([find_compiler("nvcc").path, "-std=c++17", "-O3", "-arch=sm_90", "--ptx",

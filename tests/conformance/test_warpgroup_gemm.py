@@ -193,7 +193,7 @@ def test_the_sanitizers_find_nothing(tmp_path):
 
 @needs_compiler
 @pytest.mark.parametrize(("plan", "right", "wrong"), [
-    (AHEAD[1], "least(each, elements - static_cast<int>(before))", "each"),
+    deep(AHEAD[1], "least(each, elements - static_cast<int>(before))", "each"),
     deep(AHEAD[1], "least(Roles::m(s), first_rows)", "first_rows"),
     deep(WEIGHTS, "(m + n) * parts), Roles::k(s) - first)", "(m + n) * parts), pixels_each)")],
     ids=["a share too long", "rows past the last", "pixels past those of the last part"])

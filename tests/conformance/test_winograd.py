@@ -70,6 +70,7 @@ SPLIT = planned(TILINGS["h200"][0], "h200", TOKENS[1])
 
 
 @pytest.mark.parametrize("resident", [1, 2, 7])
+@pytest.mark.deep
 def test_any_number_of_resident_blocks_gives_the_same_bits(resident, monkeypatch):
     backend = EmulatedBackend()
     for plan in (RING, SPLIT):

@@ -29,6 +29,7 @@ def pointwise():
     return Pointwise.of(timings("pointwise"))
 
 
+@pytest.mark.deep
 def test_depthwise_weights_are_the_fits():
     measured = timings("depthwise")
     launch, memory = fit_depthwise(measured)
@@ -75,6 +76,7 @@ def test_pointwise_weights_are_the_fits(pointwise):
     assert fitted[-1] == pytest.approx(event_launch_seconds("z100sm") + first, rel=0.002)
 
 
+@pytest.mark.deep
 def test_pointwise_layers_left_out_are_predicted(pointwise):
     """A fifth of the layers at a time, where `dcu_fit.py` leaves out one after the other."""
     names = [one.layer for one in pointwise.measured]

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import DEVICES
+from profiles import examples
 
 import dscore
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
@@ -97,7 +98,7 @@ unexact = st.builds("n1c{}h{}w{}_o{}k1".format, st.sampled_from([3, 7, 35, 71]),
                     ).map(parse_problem)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(unexact, st.sampled_from(["z100sm", "h200"]), st.sampled_from(["paper", "hardware"]),
        st.integers(1, 9), st.randoms(use_true_random=False))
 def test_what_fits_only_masked_is_suggested_masked(problem, name, rules, block_n, random):

@@ -23,13 +23,11 @@ def mostly_deep(names, *kept):
 
 
 def some(plans):
-    """*plans*; by default the first of each algorithm, operation, element type, layout and
-    arithmetic."""
+    """*plans*; by default the first of each algorithm, operation, element type and layout."""
     kinds = {}
     for plan in plans:
         spec = plan.problem.spec
-        kind = (plan.tiling.algorithm, plan.problem.operation, spec.dtype, spec.layout,
-                getattr(plan.tiling, "arithmetic", None))
+        kind = plan.tiling.algorithm, plan.problem.operation, spec.dtype, spec.layout
         kinds.setdefault(kind, plan)
     return plans if DEEP else [*kinds.values()]
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from hypothesis import given, settings
+from profiles import deep
 
 from dscore.algorithms.direct import Direct
 from dscore.calling import convolve
@@ -30,6 +31,7 @@ EXACT = f"{ExactBackend.__module__}:ExactBackend"
 
 @settings(max_examples=40)
 @given(cases())
+@pytest.mark.deep
 def test_results_and_gradients_by_a_backend(case):
     close(case.call(conv2d, backend="reference"), case.call(theirs, torch.float64))
 
@@ -79,7 +81,7 @@ def float64(monkeypatch):
     monkeypatch.setattr(Direct, "elements", ("float64",))
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [False, deep(True)])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("backend", ["auto", EXACT])
 def test_numerical_derivatives_of_first_and_second_order(float64, backend, activation, after):

@@ -126,6 +126,7 @@ def test_a_step_of_training_under_autocast(form):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.deep
 def test_networks_are_compared_in_16_bits_and_with_channels_last(dtype):
     model, x = model_and_example(torch.float32, torch.contiguous_format)
     setup = network_methods.Setup(model, (x,), "reference", False, dtype=dtype, last=True)

@@ -149,6 +149,7 @@ def test_filters_that_do_not_fit_are_refused(name, launches):
 
 
 @torch.no_grad()
+@pytest.mark.deep
 def test_compiled_models_have_the_same_results(launches):
     model = accelerated()
     compiled = torch.compile(model, fullgraph=True, backend="eager")

@@ -5,7 +5,6 @@ import copy
 import io
 
 import pytest
-from profiles import deep
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -157,7 +156,8 @@ def stored(value, weights_only=False):
     return torch.load(file, weights_only=weights_only)
 
 
-@pytest.mark.parametrize("dtype", [*map(deep, TYPES[:-1]), TYPES[-1]])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.deep
 def test_a_model_is_compiled_and_exported(dtype, quantized):
     half, x = copy.deepcopy(quantized).to(dtype), BATCHES[0].to(dtype)
     with torch.no_grad():

@@ -131,6 +131,7 @@ class Leaves(fx.Tracer):
 
 
 @torch.no_grad()
+@pytest.mark.deep
 def test_traces_are_those_of_its_modules(model):
     link(model)
     program_of(model)._general = type(model).forward.__wrapped__.__get__(model)

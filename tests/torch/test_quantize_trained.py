@@ -1,6 +1,7 @@
 """Quantised networks that were trained a little: they agree with floats; what loses too much."""
 
 import pytest
+from profiles import mostly_deep
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -18,7 +19,8 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module", params=tiny_networks.BLOCKS[:2], ids=lambda one: one.__name__)
+@pytest.fixture(scope="module", ids=lambda one: one.__name__, params=mostly_deep(
+    tiny_networks.BLOCKS[:2], tiny_networks.InvertedResidual))
 def trained(request):
     """A network that was trained for seconds on classes of images, and such images."""
     torch.manual_seed(0)

@@ -1,7 +1,7 @@
 """Programs that are traced, compiled or transformed, by the operators of PyTorch's dispatcher."""
 
 import pytest
-from profiles import deep, mostly_deep
+from profiles import deep
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -43,6 +43,7 @@ def test_the_operator_is_as_pytorch_demands(activation, after):
     opcheck(torch.ops.dscore.conv2d.default, (X, W, None, None, None, activation, after, *LAYER))
 
 
+@pytest.mark.deep
 def test_the_operators_of_gradients_are_as_pytorch_demands():
     opcheck(torch.ops.dscore.input_gradient.default, (*leaves(GRADIENT, W), X.shape, *LAYER))
     opcheck(torch.ops.dscore.weight_gradient.default, (*leaves(X, GRADIENT), W.shape, *LAYER))
@@ -57,8 +58,9 @@ def network(backend):
         dt.PointwiseConv2d(8, 5, activation="relu6", backend=backend))
 
 
-@pytest.mark.parametrize(("compiler", "dynamic"), [("eager", False), deep("aot_eager", True)])
-@pytest.mark.parametrize("backend", mostly_deep(BACKENDS, "reference"))
+@pytest.mark.parametrize(("compiler", "dynamic"), [("eager", False), ("aot_eager", True)])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.deep
 def test_a_network_compiles_whole(backend, compiler, dynamic):
     torch._dynamo.reset()
     model = network(backend)
@@ -85,7 +87,7 @@ def test_what_a_compiled_network_leaves_to_pytorch_is_listed_once():
         ("8->5 1x1", 1)]
 
 
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("strict", [False, deep(True)])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_network_is_exported(backend, strict):
     """For the host it needs no dscore; where dscore computes, it keeps the operator."""
@@ -198,8 +200,8 @@ def test_forward_mode_is_left_to_pytorch():
 
 
 @pytest.mark.parametrize("transform", [
-    lambda f: torch.func.grad(lambda x: f(x).square().sum()), torch.vmap,
-    lambda f: lambda x: torch.func.jvp(f, (x,), (x,))], ids=["grad", "vmap", "jvp"])
+    deep(lambda f: torch.func.grad(lambda x: f(x).square().sum())), torch.vmap,
+    deep(lambda f: lambda x: torch.func.jvp(f, (x,), (x,)))], ids=["grad", "vmap", "jvp"])
 def test_torch_func_inside_of_torch_compile(transform):
     torch._dynamo.reset()
     x = torch.randn(3, 2, 4, 6, 7) if transform is torch.vmap else X
