@@ -11,8 +11,8 @@ deep = functools.partial(pytest.param, marks=pytest.mark.deep)
 
 
 def examples(count):
-    """Number of examples: *count*, by default a quarter."""
-    return count if DEEP else count // 4
+    """Number of examples: *count*, by default a quarter, but 10 at least."""
+    return count if DEEP else min(count, max(10, count // 4))
 
 
 def mostly_deep(names, *kept):
