@@ -86,6 +86,7 @@ def test_in_a_checkout_everything_comes_from_it(checkout, installed):
     assert "h200" in run([python, "-m", "dscore.cli", "devices"], checkout)
 
 
+@pytest.mark.deep
 def test_elsewhere_everything_comes_from_the_wheel(installed, tmp_path):
     venv, packages = installed
     files = [Path(line) for line in run([venv / "bin/python", "-c", PROGRAM],

@@ -102,7 +102,7 @@ def missing(program):
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 
 
-@pytest.mark.parametrize("name", mostly_deep(EXAMPLES, "numpy_arrays.py", "pytorch_tensors.py"))
+@pytest.mark.parametrize("name", mostly_deep(EXAMPLES, "numpy_arrays.py"))
 def test_examples_run(name, tmp_path):
     program = ROOT / "examples" / name
     lacks = missing(program)

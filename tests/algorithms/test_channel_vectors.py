@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from profiles import deep
 
 from dscore.algorithms.channel_sums.tiling import ChannelSumsTiling
 from dscore.algorithms.channel_sums.tiling import shape_of as sums_shape
@@ -163,7 +164,7 @@ def test_weight_gradients_of_16_bits_are_tried_on_nvidias_matrix_units(token, de
     assert set(space.case.tiling.arithmetic) == arithmetics
 
 
-@pytest.mark.parametrize("device", ["gfx908", "gfx90a", "gfx942"])
+@pytest.mark.parametrize("device", [deep("gfx908"), "gfx90a", deep("gfx942")])
 @pytest.mark.parametrize("token", ["n8c144h56w56_o144k3p1g144_float16_nhwc",
                                    "input_gradient_n8c144h56w56_o144k3p1g144_float16_nhwc",
                                    "weight_gradient_n8c144h56w56_o144k3p1g144_float16_nhwc"])

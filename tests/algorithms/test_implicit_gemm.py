@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import plan_of
-from profiles import examples
+from profiles import examples, mostly_deep
 from reference_runs import near, problems
 
 from dscore.algorithms.implicit_gemm.space import columns_of
@@ -67,7 +67,8 @@ def exists(t, device):
             and (modern or (t.stages <= 2 and t.arithmetic == "plain")))
 
 
-@pytest.mark.parametrize("name", ["z100sm", "rtx2080ti", "a100", "h200"])
+@pytest.mark.parametrize("name", mostly_deep(
+    ["z100sm", "rtx2080ti", "a100", "h200"], "z100sm", "h200"))
 @settings(max_examples=examples(300))
 @given(t=st.one_of(FREE, sound()))
 def test_the_rules_are_the_kernels_assertions(name, t):

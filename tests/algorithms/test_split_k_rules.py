@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
+from profiles import examples, mostly_deep
 
 from dscore.algorithms.registry import case_of
 from dscore.algorithms.split_k.tiling import SUM_THREADS, SplitKTiling, sum_rows
@@ -53,7 +53,8 @@ def exists(t, device):
             <= device.threads_per_block)
 
 
-@pytest.mark.parametrize("name", ["z100sm", "rtx2080ti", "a100", "h200"])
+@pytest.mark.parametrize("name", mostly_deep(
+    ["z100sm", "rtx2080ti", "a100", "h200"], "z100sm", "h200"))
 @settings(max_examples=examples(300))
 @given(t=st.one_of(FREE, sound()))
 def test_the_rules_are_the_kernels_assertions(name, t):

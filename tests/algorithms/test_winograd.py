@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
+from profiles import examples, mostly_deep
 
 from dscore.algorithms.registry import algorithm, case_of
 from dscore.algorithms.winograd.tasks import TaskMapping, mapping_of
@@ -132,7 +132,8 @@ def exists(t, device):
             <= device.threads_per_block)
 
 
-@pytest.mark.parametrize("name", ["z100sm", "rtx2080ti", "a100", "h200"])
+@pytest.mark.parametrize("name", mostly_deep(
+    ["z100sm", "rtx2080ti", "a100", "h200"], "z100sm", "h200"))
 @settings(max_examples=examples(300), deadline=None)
 @given(t=st.one_of(FREE, sound()))
 def test_the_rules_are_the_kernels_assertions(name, t):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from profiles import deep
 
 from dscore.building import compilers, reports
 from dscore.building.headers import sources
@@ -69,7 +70,7 @@ def test_an_architecture_that_the_compiler_does_not_know(name, kind, words, incl
     assert all(word in str(raised.value) for word in words)
 
 
-@pytest.mark.parametrize("name", ["gfx906", "sm_90"])
+@pytest.mark.parametrize("name", [deep("gfx906"), "sm_90"])
 def test_what_a_gpu_compiler_says_of_an_error_is_shown(name, include):
     require(KINDS[name])
     with pytest.raises(CompileError, match="no_such_type") as raised:

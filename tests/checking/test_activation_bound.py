@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from profiles import deep
 
 import dscore
 from dscore.backends.emulated import EmulatedBackend
@@ -56,7 +57,7 @@ def test_worse_instructions_are_not(activation):
     assert not worst(activation, 0, 0, 1.4427).ok
 
 
-@pytest.mark.parametrize("activation", ["silu", "sigmoid"])
+@pytest.mark.parametrize("activation", ["silu", deep("sigmoid")])
 @pytest.mark.parametrize("name", ["reference", "emulated"])
 def test_backends_keep_it(name, activation):
     backend = {"reference": ReferenceBackend, "emulated": EmulatedBackend}[name]()

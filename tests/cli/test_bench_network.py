@@ -111,6 +111,7 @@ def test_a_way_that_does_not_run_is_said(json_of, monkeypatch):
     assert data["rows"][1]["note"] == "no compiler here"
 
 
+@pytest.mark.deep
 def test_what_the_compiler_makes_of_dscores_layers_must_be_right(json_of, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda model, **options: lambda x: model(2 * x))
     data = json_of("bench", *SMALL, "--ways", "compile", code=1)

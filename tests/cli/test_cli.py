@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,7 +19,6 @@ import dscore
 from dscore.algorithms import registry
 from dscore.algorithms.registry import names
 from dscore.core import catalog
-from dscore.tuning import shipped_hints
 
 # The entry point.
 
@@ -117,14 +116,6 @@ def test_one_device_is_shown_whole(call: Call, json_of: Callable[..., Any]) -> N
     assert rows["bandwidth_bytes_per_second"] == "1,000 GB/s"
     assert rows["measured_launch_seconds"] == "not measured"
     assert json_of("devices", "Z100SM") == json.loads(json.dumps(asdict(catalog.device("z100sm"))))
-
-
-@pytest.fixture
-def few_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`env` makes a plan of each hint: of some, for tests/tuning/test_what_ships.py takes all."""
-    some = [replace(one, hints=dict([*one.hints.items()][:9]))
-            for one in shipped_hints.all_shipped()]
-    monkeypatch.setattr(shipped_hints, "all_shipped", lambda: some)
 
 
 def test_env_tells_versions_and_backends(call: Call, json_of: Callable[..., Any],

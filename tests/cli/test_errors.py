@@ -84,7 +84,7 @@ def test_a_reproduction_names_the_device_by_its_file(call: Call, tmp_path: Path)
 
 
 @pytest.mark.parametrize("command", ["run P42", "conformance"])
-def test_an_absent_backend_ends_with_3(call: Call, command: str,
+def test_an_absent_backend_ends_with_3(call: Call, command: str, few_hints: None,
                                        monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "_REGISTRY", dict(backend._REGISTRY))
     backend.register("absent", "faulty_backends:Absent")

@@ -11,7 +11,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.channel_sums.tiling import ChannelSumsTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -46,7 +46,7 @@ PLANS = [
 ]
 
 
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 

@@ -3,7 +3,7 @@ the reference and to the exact result, and faults caught."""
 
 import pytest
 from emulated_runs import altered, reports_of, require_bit_equal
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.channel_vectors.tiling import ChannelVectorsTiling
 from dscore.api import validate
@@ -58,7 +58,7 @@ PLANS = [
 
 
 @needs_host
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 

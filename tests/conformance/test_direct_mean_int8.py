@@ -65,7 +65,7 @@ MADE = [plan for plan in PLANS if plan.device.name == "z100sm"]
 
 
 @needs_host
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 

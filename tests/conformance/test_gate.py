@@ -66,7 +66,7 @@ ODD = PLANS[-2]
 
 
 @needs_compiler
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_in_every_order(sizes, monkeypatch):
     """But for exponentials, which NumPy rounds otherwise: the gate's own."""
     hard = [plan for plan in PLANS if plan.problem.operation == "hard_gate"]

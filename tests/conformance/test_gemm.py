@@ -12,7 +12,7 @@ from emulated_runs import (
     require_silence,
     result,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -53,7 +53,7 @@ PLANS = [make_plan(parse_problem(token), catalog.device(device), t)
          for token in (TOKENS[number % 5], TOKENS[(number + 3) % 5], GRADIENTS[number % 4])]
 
 
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 

@@ -9,7 +9,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -81,7 +81,7 @@ PLANS = [planned(*row) for row in (
      "weight_gradient_n3c20h5w5_o17k1s2p1_bfloat16"))]
 
 
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from emulated_runs import altered, reports_of, require_bit_equal
 from machine_plans import opcodes
-from profiles import mostly_deep, share, some
+from profiles import deep, mostly_deep, share, some
 
 from dscore.algorithms.gemm_universal.tiling import GemmUniversalTiling
 from dscore.api import validate
@@ -75,7 +75,7 @@ NVIDIA = [
 
 
 @needs_host
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_in_every_order(sizes, monkeypatch):
     require_bit_equal(share([*DOTS, *MFMA, *NVIDIA], sizes), sizes, monkeypatch)
 

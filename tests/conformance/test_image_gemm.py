@@ -9,7 +9,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 from refusals import needs
 
 from dscore.algorithms.image_gemm.tiling import ImageGemmTiling, conflicts_of, run_of
@@ -49,7 +49,7 @@ PLANS = [planned(ImageGemmTiling(*fields), token) for fields, token in (
 
 
 @needs_compiler
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 

@@ -11,7 +11,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.implicit_gemm.tiling import ImplicitGemmTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -54,7 +54,7 @@ PLANS += [make_plan(parse_problem(token), catalog.device("h200"), ImplicitGemmTi
         ("n1c3h7w8_o3k12p6g3", 96), ("n2c2h5w10_o2k13p6g2_relu", 96))]
 
 
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
@@ -133,7 +133,8 @@ def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, [plan]))
 
 
-@pytest.mark.parametrize("plan", [RING, EIGHTS, FOURS], ids=["plain", "eights", "fours"])
+@pytest.mark.parametrize("plan", [RING, deep(EIGHTS), deep(FOURS)],
+                         ids=["plain", "eights", "fours"])
 def test_a_nan_reaches_the_pixels_whose_taps_it_is_under(plan):
     x, w, bias = bound.sample(plan.problem, 0)[:3]
     x[1, 5, 2, 3] = np.nan

@@ -10,7 +10,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.implicit_gemm_universal.tiling import ImplicitGemmUniversalTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -56,7 +56,7 @@ PLANS = [planned(*row) for row in (
      "gfx90a"))]
 
 
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
@@ -107,7 +107,7 @@ def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, [plan]))
 
 
-@pytest.mark.parametrize("plan", [EIGHTS, STEM], ids=["eights", "fours"])
+@pytest.mark.parametrize("plan", [EIGHTS, deep(STEM)], ids=["eights", "fours"])
 def test_a_nan_reaches_the_pixels_whose_taps_it_is_under(plan):
     x, w, bias = bound.sample(plan.problem, 0)[:3]
     x[1, 2, 3, 1] = np.nan

@@ -10,7 +10,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.implicit_warpgroup.space import patch_of
 from dscore.algorithms.implicit_warpgroup.tiling import ImplicitWarpgroupTiling
@@ -59,7 +59,7 @@ def test_all_tokens_and_tilings_are_among_the_plans():
     assert {plan.token for plan in PLANS} == set(TOKENS)
 
 
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 

@@ -10,7 +10,7 @@ from emulated_runs import (
     require_silence,
 )
 from machine_plans import opcodes
-from profiles import mostly_deep, some
+from profiles import deep, mostly_deep, some
 
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.row_reuse.words import words_of
@@ -54,7 +54,7 @@ PLANS = [
 
 
 @needs_host
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_in_every_order(sizes, monkeypatch):
     plans = PLANS if sizes == "fixed" else PLANS[::2]
     require_bit_equal(some(plans), sizes, monkeypatch)

@@ -9,7 +9,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.row_reuse.tiling import STAGINGS, RowReuseTiling
@@ -45,12 +45,12 @@ PLANS = [planned(token, thread, strips, planes, staging, device)
               ((2, 3), 0, 4, "lds"), ((7, 1), 0, 5, "both"))[number % 2::2])]
 
 
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
-@pytest.mark.parametrize("staging", STAGINGS)
+@pytest.mark.parametrize("staging", mostly_deep(STAGINGS, "both"))
 @pytest.mark.parametrize("token", ["n1c5h28w1_o15k2x1s3p4x2x5x0g5", "n2c3h1w9_o3k1x2s3p5x0x4x2g3"])
 def test_taps_may_meet_nothing_but_padding(token, staging):
     plan = planned(token, (1, 1), 0, 2, staging)

@@ -10,7 +10,7 @@ from emulated_runs import (
     require_silence,
 )
 from plans import plan_of
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
@@ -53,7 +53,7 @@ PLANS = [
 ]
 
 
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 

@@ -10,7 +10,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.split_k.tiling import SplitKTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -62,7 +62,7 @@ PLANS += [make_plan(parse_problem(token), catalog.device(device), t)
           for device, token, t in PLANES for _ in (0, 1)]
 
 
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 

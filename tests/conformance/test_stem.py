@@ -65,7 +65,7 @@ BYTES = [planned(*row) for row in (
 
 
 @needs_host
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share([*FLOATS, *BYTES], sizes), sizes, monkeypatch)
 

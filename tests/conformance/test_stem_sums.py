@@ -14,7 +14,7 @@ from emulated_runs import (
     require_silence,
     unoptimised,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.stem_sums.tiling import StemSumsTiling
 from dscore.api import validate
@@ -56,7 +56,7 @@ PLANS = [planned(*row) for row in (
 
 
 @needs_host
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 

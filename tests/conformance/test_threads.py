@@ -44,7 +44,7 @@ if failures:
 
 
 # After the first run kernels come from the cache, so that threads meet at loading them.
-@pytest.mark.parametrize("run", [0, 1, *map(deep, range(2, 6))])
+@pytest.mark.parametrize("run", [0, *map(deep, range(1, 6))])
 def test_sixteen_threads_may_all_be_the_first_to_call(run):
     done = subprocess.run([sys.executable, "-c", PROGRAM, "emulated"], capture_output=True,
                           text=True, check=False, timeout=120)

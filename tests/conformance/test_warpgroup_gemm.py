@@ -64,7 +64,7 @@ SCALED = [planned(WarpgroupGemmTiling(*fields), token) for fields, token in (
 
 
 @needs_compiler
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS + INTEGERS + SCALED, sizes), sizes, monkeypatch)
 

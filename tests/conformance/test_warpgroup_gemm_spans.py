@@ -11,7 +11,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 from refusals import needs
 
 import dscore
@@ -59,7 +59,7 @@ LONG = planned("n4c24h9w9_o16k1_float16_nhwc", 64, 16, 64, 2, 6, True)
 
 
 @needs_compiler
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS + INTEGERS, sizes), sizes, monkeypatch)
 

@@ -8,7 +8,7 @@ from emulated_runs import (
     require_right,
     require_silence,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.warpgroup_tf32.tiling import WarpgroupTf32Tiling
 from dscore.backends.emulated import EmulatedBackend
@@ -44,7 +44,7 @@ PLANS = [planned(token, *fields) for number, fields in enumerate(TILINGS)
          if number != 3 or "29" not in token]
 
 
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 

@@ -12,7 +12,7 @@ from emulated_runs import (
     require_silence,
     result,
 )
-from profiles import mostly_deep, share
+from profiles import deep, mostly_deep, share
 
 from dscore.algorithms.winograd.tiling import WinogradTiling
 from dscore.backends.emulated import EmulatedBackend
@@ -58,7 +58,7 @@ PACKED = [planned(t, "h200", f"n2c18h10w9_o{outs}k3p1_winograd{t.outputs}")
 PLANS += PACKED
 
 
-@pytest.mark.parametrize("sizes", ["any", "fixed"])
+@pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 

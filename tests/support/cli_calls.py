@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import pytest
 import typer.main
 
 from dscore.cli import main
+from dscore.tuning import shipped_hints
 
 _SCRIPT = Path(sys.executable).with_name("dscore")
 DSCORE = [str(_SCRIPT)] if _SCRIPT.exists() else [sys.executable, "-m", "dscore.cli"]
@@ -70,6 +72,14 @@ def json_of(call: Call) -> Callable[..., Any]:
 def subprocess_path() -> str:
     """PYTHONPATH with which a process of its own finds `faulty_backends`, and what this one has."""
     return os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+
+
+@pytest.fixture
+def few_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`env` makes a plan of each hint: of some, for tests/tuning/test_what_ships.py takes all."""
+    some = [replace(one, hints=dict([*one.hints.items()][:9]))
+            for one in shipped_hints.all_shipped()]
+    monkeypatch.setattr(shipped_hints, "all_shipped", lambda: some)
 
 
 def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -33,6 +33,6 @@ def some(plans):
 
 
 def share(plans, sizes):
-    """Those of `some` plans whose kernels are built for "fixed" or "any" *sizes*: every other."""
-    plans = some(plans)
-    return plans[sizes == "fixed"::2] or plans
+    """Plans whose kernels are built for "fixed" or "any" *sizes*: every other; by default `some`.
+    """
+    return plans[sizes == "fixed"::2] if DEEP else some(plans)

@@ -28,17 +28,19 @@ def images(batch=2, seed=0, size=12):
     return torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(seed))
 
 
+def copy_of(block=tiny_networks.GatedResidual, **options):
+    """A model of its own, as `model_of` makes it; those of a block are quantised once."""
+    return copy.deepcopy(_made_once(block, **options))
+
+
 def model_of(block=tiny_networks.GatedResidual, **options):
-    """A model of its own; those of a block are quantised once and copied."""
-    return copy.deepcopy(_quantized(block, **options))
-
-
-@functools.cache
-def _quantized(block, **options):
     torch.manual_seed(0)
     plain = tiny_networks.with_statistics(tiny_networks.Network(block)).eval()
     return dscore.torch.quantize(plain, [images()], backend=NAME, error_limit=10,
                                  **options)
+
+
+_made_once = functools.cache(model_of)
 
 
 @torch.no_grad()

@@ -199,7 +199,6 @@ def test_torch_compile_takes_the_whole_graph():
         assert (compiled(X) - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
-@pytest.mark.deep
 def test_a_loaded_model_is_compiled_as_it_is():
     model = stored(accelerated())
     compiled = torch.compile(model, fullgraph=True, backend="eager")

@@ -9,10 +9,10 @@ import tiny_networks  # noqa: E402
 from quantized_models import (  # noqa: E402
     agrees,
     by_modules,
+    copy_of,
     images,
     link,
     linked_of,
-    model_of,
     program_of,
     quantized_gpu,
     refused,
@@ -36,7 +36,7 @@ def launches(monkeypatch):
 
 @pytest.fixture(params=mostly_deep(tiny_networks.BLOCKS, tiny_networks.GatedResidual))
 def model(request, launches):
-    return model_of(request.param)
+    return copy_of(request.param)
 
 
 @torch.no_grad()
@@ -58,7 +58,7 @@ def test_what_passes_between_layers_is_no_tensor(dtype, launches, monkeypatch):
     made, make = [], torch.empty_strided
     monkeypatch.setattr(torch, "empty_strided", lambda shape, *rest, **options: (
         made.append(tuple(shape)) or make(shape, *rest, **options)))
-    model, x = model_of().to(dtype), images().to(dtype)
+    model, x = copy_of().to(dtype), images().to(dtype)
     link(model, x)
     made.clear()
     launches.clear()
@@ -82,7 +82,7 @@ def test_a_fault_of_a_linked_program_is_noticed(fault, launches, monkeypatch):
         monkeypatch.setattr(Arena, "place", lambda self, *rest: place(self, *rest) and 0)
     else:
         monkeypatch.setattr(quantize_modules, "launch_of", with_another_filter)
-    model = model_of(tiny_networks.InvertedResidual)
+    model = copy_of(tiny_networks.InvertedResidual)
     with pytest.raises(AssertionError):
         link(model)
     assert linked_of(model)
@@ -96,7 +96,7 @@ def test_a_fault_of_a_linked_program_is_noticed(fault, launches, monkeypatch):
     lambda x: torch.cat([x.flatten(), x[0, 0, 0, :1]])[1:].view(x.shape)],
     ids=["batch", "flipped", "transposed", "channels_last", "size", "half", "none", "misplaced"])
 def test_other_inputs_are_computed(change, launches):
-    model = model_of()
+    model = copy_of()
     for seed in range(4):
         agrees(model, images(seed=seed))
         agrees(model, change(images(seed=seed)))
@@ -146,7 +146,7 @@ def test_traces_are_those_of_its_modules(model):
 
 @torch.no_grad()
 def test_other_arguments_are_refused_as_by_its_code(launches):
-    model = model_of(tiny_networks.InvertedResidual)
+    model = copy_of(tiny_networks.InvertedResidual)
     for _ in range(3):
         model(images())
     for given in ((), (images(), images()), (images()[0, 0],), (None,)):
@@ -161,7 +161,7 @@ def test_other_arguments_are_refused_as_by_its_code(launches):
 @torch.no_grad()
 @pytest.mark.deep
 def test_compiled_and_exported_models_are_their_own_code(launches):
-    model = model_of()
+    model = copy_of()
     x = images()
     link(model)
     y = by_modules(model, x)
@@ -178,7 +178,7 @@ def negate(graph):
 @torch.no_grad()
 @pytest.mark.parametrize("calls", [deep(0), 1, deep(3)])
 def test_a_graph_that_is_edited_counts_when_it_is_recompiled(calls, launches):
-    model = model_of()
+    model = copy_of()
     before = by_modules(model, images())
     for _ in range(calls):
         model(images())
@@ -196,7 +196,7 @@ def test_a_graph_that_is_edited_counts_when_it_is_recompiled(calls, launches):
 
 @torch.no_grad()
 def test_a_model_that_overwrites_its_input_is_not_linked(launches):
-    model = model_of()
+    model = copy_of()
     x, taker, *_ = model.graph.nodes
     with model.graph.inserting_before(taker):
         twice = model.graph.call_method("mul_", (x, 2))
@@ -226,7 +226,7 @@ def test_parts_of_a_model_are_linked(launches):
 @pytest.mark.parametrize("inputs", [(0,), ([0],)], ids=["tensor", "list"])
 def test_results_in_the_form_of_an_exported_model(inputs, launches):
     """A dictionary; of inputs in a list nothing is linked."""
-    model = model_of()
+    model = copy_of()
     *_, last = model.graph.nodes
     last.args = ((last.args[0],),)
     model.graph.set_codegen(graph._PyTreeCodeGen(graph._PyTreeInfo(

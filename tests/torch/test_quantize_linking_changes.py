@@ -13,10 +13,10 @@ import tiny_networks  # noqa: E402
 from quantized_models import (  # noqa: E402
     agrees,
     by_modules,
+    copy_of,
     images,
     link,
     linked_of,
-    model_of,
     program_of,
     quantized_gpu,
     refused,
@@ -83,14 +83,14 @@ def _scale(model):
 
 
 def _loaded(model):
-    other = model_of()
+    other = copy_of()
     layer_in(other).weight.neg_()
     step_in(other).scale *= 2
     model.load_state_dict(other.state_dict())
 
 
 def _loaded_by_assignment(model):
-    other = model_of()
+    other = copy_of()
     layer_in(other).weight.neg_()
     model.load_state_dict(other.state_dict(), assign=True)
 
@@ -124,7 +124,7 @@ def _hook(model):
         _buffer, _by_data, _gate_by_data, _gate_s_activation, _quantization, _scale,
         _loaded_by_assignment, _head, _unbiased, _forward, _hook))])
 def test_changes_of_a_model_are_honoured(change, launches):
-    model = model_of()
+    model = copy_of()
     link(model)
     before = model(images())
     if change is _in_place:  # which kernels read where it lies
@@ -141,7 +141,7 @@ def test_changes_of_a_model_are_honoured(change, launches):
 @pytest.mark.parametrize("block", [deep(tiny_networks.GatedResidual), tiny_networks.ShuffleUnit])
 @pytest.mark.parametrize("dtype", [deep(torch.float16), torch.bfloat16, deep(torch.float64)])
 def test_conversions_are_honoured(dtype, block, launches):
-    model = model_of(block)
+    model = copy_of(block)
     link(model)
     model.to(dtype)
     assert program_of(model) is None  # which would hold the tensors that were
@@ -155,7 +155,7 @@ def test_conversions_are_honoured(dtype, block, launches):
 
 @torch.no_grad()
 def test_a_weight_of_another_form_at_its_place_is_seen(launches):
-    model = model_of(tiny_networks.InvertedResidual)
+    model = copy_of(tiny_networks.InvertedResidual)
     link(model)
     program_of(model)._general = lambda x: "general"
     weight = layer_in(model).weight
@@ -165,7 +165,7 @@ def test_a_weight_of_another_form_at_its_place_is_seen(launches):
 
 @torch.no_grad()
 def test_hooks_are_called(launches):
-    model, seen = model_of(), []
+    model, seen = copy_of(), []
     link(model)
     handles = [layer_in(model).register_forward_hook(lambda *given: seen.append("layer")),
                model.register_forward_pre_hook(lambda *given: seen.append("model"))]
@@ -187,7 +187,7 @@ def test_hooks_are_called(launches):
 
 @torch.no_grad()
 def test_a_model_that_is_first_called_under_hooks_of_all_modules(launches):
-    model, seen = model_of(), []
+    model, seen = copy_of(), []
     model.recompile()
     every = nn.modules.module.register_module_forward_hook(lambda one, *_: seen.append(one))
     for _ in range(4):
@@ -198,7 +198,7 @@ def test_a_model_that_is_first_called_under_hooks_of_all_modules(launches):
 
 @torch.no_grad()
 def test_parts_in_train_mode_run_by_themselves(launches):
-    model = model_of()
+    model = copy_of()
     link(model)
     model.train()
     program_of(model)._general = refused
@@ -217,7 +217,7 @@ def stored(model):
 @torch.no_grad()
 @pytest.mark.parametrize("copied", [copy.deepcopy, deep(stored)])
 def test_copies_are_models_of_their_own(copied, launches):
-    model = model_of()
+    model = copy_of()
     keys = list(model.state_dict())
     link(model)
     other = copied(model)
@@ -232,7 +232,7 @@ def test_copies_are_models_of_their_own(copied, launches):
 @torch.no_grad()
 @pytest.mark.deep
 def test_sixteen_threads_call_first(launches):
-    model, results = model_of(), [None] * 16
+    model, results = copy_of(), [None] * 16
     x = [images(seed=number % 3) for number in range(16)]
     expected = [by_modules(model, one) for one in x]
     start = threading.Barrier(16)

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tiny_networks  # noqa: E402
-from quantized_models import agrees, images, link, model_of, quantized_gpu  # noqa: E402
+from quantized_models import agrees, copy_of, images, link, quantized_gpu  # noqa: E402
 from torch import fx, nn  # noqa: E402
 from torch_gpu import NAME  # noqa: E402
 
@@ -145,14 +145,14 @@ def test_steps_of_many_kinds(network, dtype, launches):
 @torch.no_grad()
 @pytest.mark.parametrize("block", [tiny_networks.GatedResidual, tiny_networks.InvertedResidual])
 def test_planes(block, launches):
-    model = model_of(block, layout="nchw")
+    model = copy_of(block, layout="nchw")
     link(model)
     agrees(model, images(seed=3))
 
 
 @torch.no_grad()
 def test_what_launches_read_stays_in_memory(launches):
-    model = model_of()
+    model = copy_of()
     link(model)
     means = [one for one in model.modules() if isinstance(one, MeanOfPixels)]
     constants = [weakref.ref(one) for mean in means for both in mean._constants.values()
