@@ -11,6 +11,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from profiles import deep
 
 from dscore.building.codegen import KernelSource
 from dscore.core import catalog
@@ -45,7 +46,7 @@ def in_type(token: str, dtype: str) -> ConvProblem:
 
 
 @pytest.mark.parametrize("token", SHORT)
-@pytest.mark.parametrize("device", [DEVICE, catalog.device("h200")], ids=["z100sm", "h200"])
+@pytest.mark.parametrize("device", [deep(DEVICE), catalog.device("h200")], ids=["z100sm", "h200"])
 def test_kernels_of_bfloat16_are_those_of_float16_but_for_the_type(
         token: str, device: Device) -> None:
     short, other = in_type(token, "float16"), in_type(token, "bfloat16")
