@@ -6,7 +6,6 @@ from typing import get_type_hints
 
 import numpy as np
 import pytest
-from profiles import deep
 from random_plans import random_plans
 
 from dscore.algorithms import base
@@ -105,8 +104,9 @@ def test_a_report_replaces_the_prediction():
     assert "compiled to 64 (at most" in str(plans[1])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("name", "device", "kind", "count"), [
-    deep(*TARGETS[0], 4), *(deep(*one, 500) for one in TARGETS)])
+    (*TARGETS[0], 4), *((*one, 500) for one in TARGETS)])
 def test_this_machines_compilers_keep_the_bound(name, device, kind, count, tmp_path, monkeypatch):
     missing = compilers.missing_compiler(kind)
     if missing:
