@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import plan_of
-from profiles import examples, mostly_deep
+from profiles import deep, examples, mostly_deep
 from reference_runs import near, problems
 
 from dscore.algorithms.implicit_gemm.space import columns_of
@@ -130,7 +130,7 @@ def test_it_serves_networks_first_layers_dense_ones_and_groups(name, token):
     assert (space.algorithm.arithmetic(problem, plan.tiling) == "tf32x3") == by_tf32
 
 
-@pytest.mark.parametrize("token", ["n1c16h6w8_o32k3p1", "n8c24h28w28_o144k3s2",
+@pytest.mark.parametrize("token", ["n1c16h6w8_o32k3p1", deep("n8c24h28w28_o144k3s2"),
                                    "n2c64h9w9_o64k3g8"])
 @pytest.mark.parametrize("name", ["z100sm", "h200"])
 def test_every_wavefront_has_channels_and_pixels(token, name):

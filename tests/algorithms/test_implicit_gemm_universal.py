@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import plan_of
-from profiles import examples, mostly_deep
+from profiles import deep, examples, mostly_deep
 
 from dscore.algorithms.implicit_gemm_universal.tiling import ImplicitGemmUniversalTiling
 from dscore.algorithms.registry import case_of, running
@@ -149,7 +149,7 @@ def summed(arithmetic, step, a, b, total):
     return fl(total + apart)
 
 
-@pytest.mark.parametrize("token", ["n2c37h4w5_o5k3p1", "n1c24h4w4_o6k2x3s3x1p1g2"])
+@pytest.mark.parametrize("token", [deep("n2c37h4w5_o5k3p1"), "n1c24h4w4_o6k2x3s3x1p1g2"])
 @pytest.mark.parametrize(("of", "fields"), [
     ("nhwc", {}), ("nhwc", {"slices": 1, "cluster": 2, "stages": 4}),
     ("nhwc", {"arithmetic": "tf32x3", "step_c": 16}),

@@ -97,6 +97,7 @@ def test_channel_distribution_is_within_the_bound(plan, seed):
     check(plan, seed)
 
 
+@pytest.mark.deep
 @settings(CHECKED, max_examples=examples(300))
 @given(row_reuse_plans(), st.integers(0, 99))
 def test_row_reuse_is_within_the_bound(plan, seed):
@@ -118,6 +119,7 @@ def test_a_nan_reaches_exactly_the_outputs_whose_window_holds_it(plan, data):
     assert (np.isnan(run(plan, x, w, bias)) == np.isnan(y)).all()
 
 
+@pytest.mark.deep
 @settings(CHECKED, max_examples=60)
 @given(ANY_PLAN)
 def test_the_blocks_that_run_together_do_not_change_a_bit(plan):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import plan_of
-from profiles import examples
+from profiles import deep, examples
 from reference_runs import CHECKED, arrays, check, near, problems, run
 
 from dscore.algorithms.implicit_gemm import ImplicitGemm
@@ -110,7 +110,7 @@ def added(t, a, b, add):
     return reduce(np.add, blocks)
 
 
-@pytest.mark.parametrize("token", ["n2c37h4w5_o5k3p1", "n1c24h4w4_o6k2x3s3x1p1g2"])
+@pytest.mark.parametrize("token", [deep("n2c37h4w5_o5k3p1"), "n1c24h4w4_o6k2x3s3x1p1g2"])
 @pytest.mark.parametrize(("fields", "add"), [
     ({}, plainly), ({"slices": 4}, plainly), ({"cluster": 2, "stages": 4}, plainly),
     ({"lanes_c": 4, "slices": 1, "stages": 1}, plainly), ({"arithmetic": "tf32x3"}, in_three_terms),

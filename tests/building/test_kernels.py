@@ -249,6 +249,7 @@ def test_a_long_wait_is_explained_once(patience, tmp_path, monkeypatch, caplog):
     assert caplog.records[0].levelno == logging.WARNING
 
 
+@pytest.mark.deep
 def test_nothing_is_said_of_a_short_wait_or_to_those_who_did_not_ask(
         patience, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(kernels, "_PATIENCE_SECONDS", 1)  # longer than a busy machine builds

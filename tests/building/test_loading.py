@@ -48,6 +48,7 @@ print(start.__name__)
 """
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(ABSENT is not None, reason=str(ABSENT))
 def test_a_function_of_a_library_may_outlive_its_handle():
     done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True,

@@ -100,6 +100,7 @@ def test_a_wrong_network_is_not_timed_and_ends_with_1(json_of, monkeypatch):
     assert "2.0e-04 of the result, more than 1e-04" in data["rows"][0]["note"]
 
 
+@pytest.mark.deep
 def test_a_way_that_does_not_run_is_said(json_of, monkeypatch):
     def refused(model, **options):
         raise RuntimeError("no compiler here\nat all")

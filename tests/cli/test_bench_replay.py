@@ -40,6 +40,7 @@ def rows() -> list[Row]:
     return made
 
 
+@pytest.mark.deep
 @needs_matplotlib
 def test_pictures_that_cannot_be_written_are_refused_before_the_work(
         call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert running.returncode == 141
 
 
+@pytest.mark.deep
 def test_signs_that_the_encoding_lacks_are_replaced() -> None:
     done = process("explain", "P13", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0

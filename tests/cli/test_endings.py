@@ -70,6 +70,7 @@ def test_a_warning_is_one_line(tmp_path: Path) -> None:
     assert line.startswith("dscore: dscore's cache folder")
 
 
+@pytest.mark.deep
 def test_warnings_as_errors_leave_a_command_alone() -> None:
     done = subprocess.run([sys.executable, "-W", "error", "-m", "dscore.cli", "run", SMALL],
                           capture_output=True, text=True, timeout=NO_MORE_THAN, check=False)

@@ -36,7 +36,7 @@ SCREENS = [["devices"], ["space", LONG], ["space", "P1-P3"], ["space", "P13", "-
            ["explain", LONG], ["explain", "VGG-3", "--device", "h200"], ["run", SMALL, LONG]]
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, deep(120)])
 @pytest.mark.parametrize("command", SCREENS, ids=" ".join)
 def test_a_screen_keeps_its_width_and_breaks_no_word(
         call: Call, monkeypatch: pytest.MonkeyPatch, width: int, command: list[str]) -> None:

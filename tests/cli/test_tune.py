@@ -184,6 +184,7 @@ def test_executors(call: Call) -> None:
     assert "2 layers complete" in unwrapped(result.out)
 
 
+@pytest.mark.deep
 def test_workers(tmp_path: Path) -> None:
     done = process("tune", TOKEN, OTHER, *SLOW, "--workers", "2", "--json")
     assert done.returncode == 0, done.stderr

@@ -88,6 +88,7 @@ def test_a_seed_gives_the_same_cases_and_both_wavefronts():
     assert {catalog.device(name).wavefront for name in report.devices} == {64, 32}
 
 
+@pytest.mark.deep
 def test_pointwise_cases_are_of_both_algorithms_in_every_form():
     drawn = set()
 

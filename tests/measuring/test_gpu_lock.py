@@ -65,6 +65,7 @@ def test_one_that_is_killed_gives_back() -> None:
         pass
 
 
+@pytest.mark.deep
 def test_a_long_wait_is_told_of_and_other_gpus_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "_QUIET_SECONDS", 0.05)
     process = holder(1, 2)

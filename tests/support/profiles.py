@@ -23,12 +23,13 @@ def mostly_deep(names, *kept):
 
 
 def some(plans):
-    """*plans*; by default the first of each algorithm, operation, element type and layout, and of
-    each number of parts that are added later."""
+    """*plans*; by default the first of each algorithm, operation, element type (of the two of 16
+    bits, whose kernels are the same but for the type, one) and layout, and of each number of parts
+    that are added later."""
     kinds = {}
     for plan in plans:
         spec = plan.problem.spec
-        kind = (plan.tiling.algorithm, plan.problem.operation, spec.dtype, spec.layout,
+        kind = (plan.tiling.algorithm, plan.problem.operation, spec.element.bytes, spec.layout,
                 getattr(plan.tiling, "parts", 1))
         kinds.setdefault(kind, plan)
     return plans if DEEP else [*kinds.values()]

@@ -83,7 +83,7 @@ def float64(monkeypatch):
 
 @pytest.mark.parametrize("after", [False, deep(True)])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("backend", ["auto", EXACT])
+@pytest.mark.parametrize("backend", [deep("auto"), EXACT])
 def test_numerical_derivatives_of_first_and_second_order(float64, backend, activation, after):
     tensors = [tensor.double().requires_grad_()
                for tensor in (X[:1], W, BIAS, RESIDUAL[:1], SCALE[:1])]

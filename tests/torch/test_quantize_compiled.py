@@ -34,6 +34,7 @@ def operators_in(graph):
     return sum("dscore.quantized_" in str(node.target) for node in graph.nodes)
 
 
+@pytest.mark.deep
 def test_a_compiled_model_is_one_graph(quantized):
     graphs = []
 

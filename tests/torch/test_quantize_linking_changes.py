@@ -120,9 +120,9 @@ def _hook(model):
 
 @torch.no_grad()
 @pytest.mark.parametrize("change", [
-    _in_place, _padding, _gate, _loaded, _module, *map(deep, (
-        _buffer, _by_data, _gate_by_data, _gate_s_activation, _quantization, _scale,
-        _loaded_by_assignment, _head, _unbiased, _forward, _hook))])
+    _in_place, _gate, _loaded, *map(deep, (
+        _padding, _module, _buffer, _by_data, _gate_by_data, _gate_s_activation, _quantization,
+        _scale, _loaded_by_assignment, _head, _unbiased, _forward, _hook))])
 def test_changes_of_a_model_are_honoured(change, launches):
     model = copy_of()
     link(model)

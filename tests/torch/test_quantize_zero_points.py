@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from profiles import deep
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -21,7 +22,7 @@ UNPADDED = ("pointwise", "strided")
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize(("y_scale", "activation"), RESULTS)
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("bias", [True, deep(False)])
 def test_a_layer_keeps_its_integers(name, y_scale, activation, bias):
     layer, x = layer_of(name, y_scale, activation, bias), x_of(name)
     before, expected = copy.deepcopy(layer), layer(x)

@@ -156,6 +156,7 @@ def test_each_problem_is_built_alone_and_once() -> None:
     assert len(Compiled.compiled) == 4
 
 
+@pytest.mark.deep
 def test_time_that_is_over_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(self: Any, name: str, repeats: int) -> list[float]:
         time.sleep(0.05)
