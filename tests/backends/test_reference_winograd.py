@@ -65,6 +65,7 @@ def result(plan, resident=1, choose=lambda blocks: blocks[0], change=lambda mapp
     return out
 
 
+@pytest.mark.deep
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), resident=st.integers(1, 40), groups=SOME, lead=SOME, lag=SOME, spare=SOME)
 def test_any_order_of_any_number_of_blocks_gives_the_same_bits(data, resident, groups, lead, lag,

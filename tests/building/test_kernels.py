@@ -236,6 +236,7 @@ def warnings_of(caplog):
     return [record.getMessage() for record in caplog.records if record.name == "dscore"]
 
 
+@pytest.mark.deep
 def test_a_long_wait_is_explained_once(patience, tmp_path, monkeypatch, caplog):
     compiler(tmp_path, monkeypatch, then="sleep 0.6")
     with explained_waits():

@@ -188,6 +188,7 @@ def test_other_types_of_a_filters_gradient_are_refused(options, said):
         weights(x, x, **options)
 
 
+@pytest.mark.deep
 def test_a_filters_gradient_of_tensors_is_remembered_by_its_type(monkeypatch):
     x = Tensor(np.ones((2, 6, 5, 6), np.float16))
     with emulated_gpus(monkeypatch):

@@ -61,6 +61,7 @@ def test_arrays_on_a_gpu(monkeypatch):
     assert mean_call(x, True) is None  # of the host
 
 
+@pytest.mark.deep
 @needs_host
 @pytest.mark.parametrize("dtype", ["float32", deep("float16")])
 @pytest.mark.parametrize("shape", mostly_deep(

@@ -171,6 +171,7 @@ def test_a_network_in_int8_stands_beside_float16(json_of):
     assert "top-1 is that of float64 on" in rows["dscore"]["note"]
 
 
+@pytest.mark.deep
 def test_a_network_in_int8_that_is_far_off_is_wrong(json_of, monkeypatch):
     monkeypatch.setattr(network_methods, "relative_error",
                         lambda result, reference: 0.6 if result.dtype == torch.float16 else 0.0)

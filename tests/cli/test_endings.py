@@ -51,6 +51,7 @@ def test_output_that_cannot_be_written_ends_with_6(command: str, message: str) -
     assert (done.returncode, done.stderr) == (6, message)
 
 
+@pytest.mark.deep
 def test_a_warning_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     environment = {**os.environ, "DSCORE_CACHE_DIR": str(tmp_path / "file" / "cache"),

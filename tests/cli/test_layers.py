@@ -195,6 +195,7 @@ def test_run_takes_a_tiling_with_names_and_switches(json_of: Callable[..., Any])
     assert layer["problem"].startswith("n2")
 
 
+@pytest.mark.deep
 def test_run_shows_a_bar_only_on_a_terminal() -> None:
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()

@@ -81,9 +81,9 @@ def test_a_seed_gives_the_same_cases_and_both_wavefronts():
     for _ in range(2):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(conformance, "choose_backend", lambda name: Recording())
-            report = conformance.conformance("reference", examples=40, seed=7)
+            report = conformance.conformance("reference", examples=60 if DEEP else 24, seed=7)
     assert seen[:len(seen) // 2] == seen[len(seen) // 2:]
-    assert len(set(seen)) > 35
+    assert len(set(seen)) > (50 if DEEP else 20)
     assert report.devices == ("z100sm", "h200")
     assert {catalog.device(name).wavefront for name in report.devices} == {64, 32}
 
@@ -216,8 +216,7 @@ def planted(room, right, wrong):
 
 
 @pytest.mark.parametrize("bug", mostly_deep(
-    PLANTED, "one buffer for two", "channels past the last not masked", "last step not masked",
-    "slice or block of a cluster dropped", "last output row of a thread dropped"))
+    PLANTED, "one buffer for two", "channels past the last not masked", "last step not masked"))
 def test_a_planted_bug_is_found_and_shrunk(bug, monkeypatch):
     room, tiling, right, wrong = PLANTED[bug]
     copy = planted(room, right, wrong)

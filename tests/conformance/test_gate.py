@@ -92,6 +92,7 @@ def test_the_reference_is_right(plan):
     assert accuracy.ok, str(accuracy)
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_the_emulated_device_is_right():
     backend, plans = EmulatedBackend(), some([*PLANS, *SILU])

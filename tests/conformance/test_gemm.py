@@ -133,6 +133,7 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
     require_right([FETCHED, RING, SLICES, CLUSTER, SPLIT, TURNED, GAPS, SPLIT_TURNED], monkeypatch)
 
 
+@pytest.mark.deep
 def test_copies_are_made_at_once_or_when_they_are_waited_for(tmp_path, monkeypatch):
     """One order finds a wait that is missing, the others a copy that comes too early."""
     waiting = reports_of(

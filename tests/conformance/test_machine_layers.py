@@ -35,6 +35,7 @@ def plans_of(name):
 
 
 # One test, so that one worker of pytest-xdist builds all kernels, in one go.
+@pytest.mark.deep
 def test_every_layer_is_within_the_bound():
     plans, interpreter, wrong = {name: plans_of(name) for name in LAYERS}, Gfx906Backend(), []
     assert len(TABLES) == 75

@@ -50,6 +50,7 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
     require_bit_equal(share(PLANS, sizes), sizes, monkeypatch)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("staging", mostly_deep(STAGINGS, "both"))
 @pytest.mark.parametrize("token", ["n1c5h28w1_o15k2x1s3p4x2x5x0g5", "n2c3h1w9_o3k1x2s3p5x0x4x2g3"])
 def test_taps_may_meet_nothing_but_padding(token, staging):

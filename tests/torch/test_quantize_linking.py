@@ -103,6 +103,7 @@ def test_other_inputs_are_computed(change, launches):
     assert 1 <= len(linked_of(model)) <= 2
 
 
+@pytest.mark.deep
 def test_gradients_and_autocast_are_not_linked(model):
     link(model)
     x, general, taken = images(), type(model).forward.__wrapped__, []

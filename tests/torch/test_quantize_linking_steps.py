@@ -5,6 +5,7 @@ import weakref
 from typing import NamedTuple
 
 import pytest
+from profiles import deep
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -133,7 +134,7 @@ class Floats(nn.Module):
 
 @torch.no_grad()
 @pytest.mark.parametrize("network", [Twice, Requantised, Scaled, Paired, Sliced, Floats])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, deep(torch.bfloat16)])
 def test_steps_of_many_kinds(network, dtype, launches):
     torch.manual_seed(0)
     model = quantized(network()).to(dtype)

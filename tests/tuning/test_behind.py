@@ -111,6 +111,7 @@ def test_all_tiles_of_a_thread_are_among_the_candidates() -> None:
     assert one.tried <= 6
 
 
+@pytest.mark.deep
 @HALVING
 def test_cold_times_on_record_are_not_taken_again_and_their_best_is_tried(halving: bool) -> None:
     cold, = tuned(behind=False, top=40)

@@ -204,6 +204,7 @@ def test_a_call_runs_the_hint_and_is_right(ship: Ship) -> None:
     assert convolve.solved_kernel(EXAMPLE, "reference").plan.tiling == tiling
 
 
+@pytest.mark.deep
 def test_tuning_in_a_call_comes_before_the_hint(ship: Ship,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     ship(f"{TOKEN} = {stated(HINTED)}")
