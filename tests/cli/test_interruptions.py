@@ -116,8 +116,8 @@ def test_a_signal_that_is_delayed_interrupts_afterwards(monkeypatch: pytest.Monk
     assert done == [(), (signal.SIGINT, signal.SIGINT)]
 
 
-@pytest.mark.parametrize(("name", "seconds"), [
-    ("SIGINT", 0), deep("SIGINT", 0.3), deep("SIGHUP", 0.3)])
+@pytest.mark.deep
+@pytest.mark.parametrize(("name", "seconds"), [("SIGINT", 0), ("SIGINT", 0.3), ("SIGHUP", 0.3)])
 def test_a_terminals_signal_to_workers_that_have_just_begun_gives_one_line(
         name: str, seconds: float) -> None:
     tuning = started(*DSCORE, *TUNE)

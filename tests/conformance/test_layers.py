@@ -27,7 +27,7 @@ def plans_of(name, device):
 
 
 @pytest.mark.parametrize("device", ["z100sm", deep("h200")])
-@pytest.mark.parametrize("name", mostly_deep(TABLES, "D30", "P44"))
+@pytest.mark.parametrize("name", mostly_deep(TABLES, "D30"))
 def test_a_layer_in_every_order(name, device, monkeypatch):
     emulated, plans = EmulatedBackend(sizes="fixed"), plans_of(name, device)
     emulated.prepare(plans)
