@@ -20,15 +20,16 @@ AHEAD_LIMIT = Limit("E-AHEAD", "ahead", "", "",
 _MOST_BLOCKS = 32
 
 
-def packing(tiling: Any, grids: Count, long: Count = False) -> Count:
+def packing(tiling: Any, grids: Count, several_tiles: Count = False
+            ) -> Count:
     """The work of the CU that has most, over an even share, at worst: of a grid that fills the
     device *grids* times.
 
     Blocks that come early take what room there is beside the grid before. Where that is too little
-    for all and the device holds all of a grid, the CUs that end first take the rest. *long*:
-    blocks of several tiles do so however few they are.
+    for all and the device holds all of a grid, the CUs that end first take the rest. Blocks
+    of *several_tiles* crowd on those CUs however few they are.
     """
-    ahead = np.asarray(tiling.ahead) & ((grids > 1 / 2) | long) & (grids < 1)
+    ahead = np.asarray(tiling.ahead) & ((grids > 1 / 2) | several_tiles) & (grids < 1)
     return np.where(ahead, 1 / grids, 1.0)
 
 

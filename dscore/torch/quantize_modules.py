@@ -81,11 +81,11 @@ class QuantizedConv2d(OfFloats):
                 raise SpecError(f"the bias has x's zero point {before} taken off: the quantization "
                                 f"must have this x_zero_point, and no input_scale; got "
                                 f"{value.x_zero_point} and {value.input_scale}")
-        self._take(value)
+        self._set_quantization(value)
 
-    def _take(self, value: Quantization) -> None:
+    def _set_quantization(self, value: Quantization) -> None:
         self._quantization = value
-        self._of_call: dict[tuple[torch.dtype, bool], Quantization] = {}
+        self._for_kernels: dict[tuple[torch.dtype, bool], Quantization] = {}
 
     def move_zero_point_to_bias(self) -> QuantizedConv2d:
         """Take x's zero point off in the bias, which is of the filter as it is now, so that kernels
@@ -112,7 +112,7 @@ class QuantizedConv2d(OfFloats):
 
     def _needs_zero_point(self) -> bool:
         padding = self.padding
-        padded = padding if isinstance(padding, str) else np.any(np.asarray(padding))
+        padded = padding != "valid" if isinstance(padding, str) else np.any(np.asarray(padding))
         return bool(padded) or self._quantization.input_scale is not None
 
     def forward(self, x: Tensor, residual: Tensor | None = None, scale: Tensor | None = None
@@ -170,11 +170,11 @@ class QuantizedConv2d(OfFloats):
         if not (half or self.zero_point_in_bias):
             return self._quantization
         key = dtype, self.zero_point_in_bias
-        if key not in self._of_call:
+        if key not in self._for_kernels:
             changes: dict[str, Any] = {"out_dtype": "float16"} if half else {}
             changes |= {"x_zero_point": 0} if self.zero_point_in_bias else {}
-            self._of_call[key] = replace(self._quantization, **changes)
-        return self._of_call[key]
+            self._for_kernels[key] = replace(self._quantization, **changes)
+        return self._for_kernels[key]
 
     def _apply(self, fn: Any, recurse: bool = True) -> QuantizedConv2d:
         """A filter that ``to(memory_format=...)`` lays out anew would be copied by each call."""
@@ -193,11 +193,11 @@ class QuantizedConv2d(OfFloats):
         fields = dict(state)
         # A state that an earlier version wrote does not say.
         self.zero_point_in_bias = fields.pop("zero_point_in_bias", False)
-        self._take(Quantization(**fields))
+        self._set_quantization(Quantization(**fields))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the arrays that a Quantization keeps on devices."""
-        return {**vars(self), "_quantization": replace(self._quantization), "_of_call": {}}
+        return {**vars(self), "_quantization": replace(self._quantization), "_for_kernels": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({"zero_point_in_bias": False, **state})  # type: ignore[no-untyped-call]

@@ -151,7 +151,6 @@ def test_few_blocks_of_several_tiles_that_come_early_are_expected_to_crowd(token
                                       **dict(zip(names, timing[1:], strict=True)))
         return make_plan(parse_problem(token), H200, tiling).cost.seconds
 
-    assert crowded[0] > 1.2 * others[0]
     assert seconds(crowded) > 1.05 * seconds(others)
 
 

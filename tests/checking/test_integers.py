@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from faulty_integers import FAULTS
 from hypothesis import given, settings
-from profiles import examples, mostly_deep
+from profiles import examples
 
 import dscore
 from dscore.checking import bound, cases, conformance
@@ -73,7 +73,7 @@ def test_drawn_results_have_ties_and_reach_past_the_range():
     assert all(np.array_equal(*pair) for pair in zip(first, again, strict=True))
 
 
-@pytest.mark.parametrize("fault", mostly_deep(FAULTS, "ZeroPadding"))
+@pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_caught_and_reproduced(fault):
     """By the run of conformance, and on the layer that is named beside the fault."""
     name = f"faulty_integers:{fault}"

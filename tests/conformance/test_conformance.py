@@ -47,8 +47,8 @@ DRAWN_FOR = [catalog.device(name) for name in ("z100sm", "a100", "h200")]
     *(deep(name) if backend(name).compiles else name for name in PRESENT),
     *([deep("gfx906_any")] if "gfx906" in PRESENT else [])])
 def test_every_backend_present_conforms(name):
-    """By default those that compile nothing. The emulated device conforms under sanitizers then
-    (test_emulated.py)."""
+    """By default those that compile nothing; `.ci/run` draws layers for compilers. The emulated
+    device conforms under sanitizers then (test_emulated.py)."""
     report = conformance.conformance(name, examples=EXAMPLES, seed=1)
     assert report.ok, report.failures
     assert sum(report.examples.values()) == EXAMPLES

@@ -267,7 +267,7 @@ def test_arrays_that_do_not_fit_are_refused(emulated):
 def test_the_sanitizers_find_nothing(tmp_path):
     """Of every third algorithm by default: the compiler takes a second for each example."""
     some = [f"--algorithm={name}" for name in registry.names()[::1 if DEEP else 3]]
-    require_silence(sanitized(tmp_path, "conformance", "--examples", "32" if DEEP else "3", *some))
+    require_silence(sanitized(tmp_path, "conformance", "--examples", "32" if DEEP else "8", *some))
 
 
 def test_the_sanitizers_would_find_it(tmp_path):

@@ -70,7 +70,9 @@ ODD = PLANS[-2]
 def test_equal_to_the_reference_in_every_order(sizes, monkeypatch):
     """But for exponentials, which NumPy rounds otherwise: the gate's own."""
     hard = [plan for plan in PLANS if plan.problem.operation == "hard_gate"]
-    require_bit_equal(share(hard, sizes), sizes, monkeypatch)
+    # Whose vectors once reached past a slice's end.
+    further = [] if ODD in share(hard, sizes) else [ODD]
+    require_bit_equal([*share(hard, sizes), *further], sizes, monkeypatch)
 
 
 @needs_compiler

@@ -41,6 +41,16 @@ def test_a_layer_keeps_its_integers(name, y_scale, activation, bias):
     assert torch.equal(moved.move_zero_point_to_bias()(x), expected), "moved a second time"
 
 
+@pytest.mark.parametrize(("padding", "moved"), [
+    (0, True), ((0, 0), True), ("valid", True), (1, False), ((0, 1), False), ("same", False)])
+def test_a_padded_layer_needs_its_zero_point(padding, moved):
+    layer, x = layer_of("depthwise"), x_of("depthwise")
+    layer.padding, layer.stride = padding, 1
+    expected = layer(x)
+    assert layer.move_zero_point_to_bias().zero_point_in_bias == moved
+    assert torch.equal(layer(x), expected)
+
+
 def test_a_bias_wraps_as_sums_do():
     x, w = (torch.full((1, 1000, *size), -128, dtype=torch.int8) for size in ((2, 2), (1, 1)))
     for bias, zero in ((2**31 - 1, 127), (-2**31, -128)):
