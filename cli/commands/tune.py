@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,6 +44,12 @@ _Algorithms = Annotated[str | None, typer.Option(
     "--algorithm", metavar="NAME,...", show_default=False,
     help="Take tilings of this algorithm, or the first of each of several.  [default: the "
          "solver's choice]")]
+
+
+_Networks = Annotated[list[str] | None, typer.Option(
+    "--network", metavar="MODULE:FACTORY", show_default=False,
+    help="Tune all layers of a network of PyTorch in its graph (repeatable); named as for dscore "
+         "scan. --top counts tilings of each layer.")]
 
 
 @dataclass(frozen=True)
@@ -88,9 +94,13 @@ def tune(
     replay: Annotated[str | None, typer.Option(
         "--replay", metavar="FILE", show_default=False,
         help="Judge the cost model by the records in this file; nothing is run.")] = None,
+    dtype: options.Dtype = None,
+    layout: options.LayoutName = None,
+    network: _Networks = None,
+    image: options.Image = "1x3x224x224",
     json: options.Json = False,
 ) -> None:
-    """Find the fastest right tiling of layers.
+    """Find the fastest right tiling of layers, each by itself or all of them in a network.
 
     Each tiling is built, held to the error bound, and only then timed, on a GPU. Every measurement
     is kept at once. After an interruption the same command goes on, and conv uses the best so far.
@@ -102,6 +112,7 @@ def tune(
     dscore tune D1-D30 --dtype float16 --layout nhwc --batch 32 --halving --behind
     dscore tune P1-P45 --exhaustive && dscore cache export h200.jsonl
     dscore tune P28 --algorithm channel_distribution
+    dscore tune --network my_module:make --dtype float16 --layout nhwc --batch 32 --budget 5m
     dscore tune --replay h200.jsonl
 
     Ends with 1 if a layer has no right tiling, 3 without a GPU unless --backend names what to time.
@@ -113,12 +124,21 @@ def tune(
             raise SpecError("--replay takes the layers of its file")
         tune_replay.run(replay, device, json)
         return
-    if not layers:
-        raise SpecError("name the layers to tune, or --replay a file")
     count = top if top is not None else 8 if halving else 32
     request = TuneRequest(backend, device, count, exhaustive, algorithm, seed, workers, executor,
                           halving, behind)
-    _tune(layers_of(layers, batches_of(batch), arithmetic), request, seconds_of(budget), json)
+    if network:
+        from dscore.cli.commands import tune_network
+
+        tune_network.require_alone(layers, asdict(request))
+        tune_network.run(tune_network.NetworkTuneRequest(
+            tuple(network), image, batch, seconds_of(budget), backend, count, seed, arithmetic,
+            dtype, layout, json))
+        return
+    if not layers:
+        raise SpecError("name the layers to tune, a --network, or --replay a file")
+    formed = [options.formed(one, dtype, layout) for one in layers]
+    _tune(layers_of(formed, batches_of(batch), arithmetic), request, seconds_of(budget), json)
 
 
 def seconds_of(text: str | None) -> float | None:

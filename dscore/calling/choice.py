@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Literal, TypeVar
 
@@ -41,6 +41,25 @@ MOST_PASSED_OVER = 8
 _K = TypeVar("_K")
 
 
+@dataclass(frozen=True)
+class Assignment:
+    """Plans that calls take in place of their own, by the problems' tokens; `defaults` has their
+    own plans, of all problems that were asked for.
+    """
+
+    plans: Mapping[str, Plan]
+    defaults: dict[str, Plan] = field(default_factory=dict)
+
+    def of(self, default: Plan) -> Plan:
+        """The plan in place of *default*, which is noted down."""
+        self.defaults[default.token] = default
+        return self.plans.get(default.token, default)
+
+
+# Of `dscore.calling.assignment.assigned`; the last one counts.
+ASSIGNMENTS: list[Assignment] = []
+
+
 def default_plan(problem: ConvProblem, device: Device, backend: Backend, name: str,
                  arithmetic: Arithmetic | None = None) -> Plan:
     """The plan that `dscore.conv` runs; tuned now where the environment asks for that.
@@ -48,6 +67,13 @@ def default_plan(problem: ConvProblem, device: Device, backend: Backend, name: s
     *name* is the backend's as the caller wrote it, by which workers find it.
     """
     _require_known(arithmetic)
+    plan = _own_plan(problem, device, backend, name, arithmetic)
+    return ASSIGNMENTS[-1].of(plan) if ASSIGNMENTS else plan
+
+
+def _own_plan(problem: ConvProblem, device: Device, backend: Backend, name: str,
+              arithmetic: Arithmetic | None) -> Plan:
+    """The plan on record, else one that is tuned now, a hint's, or the model's first."""
     plan = records.tuned_plan(problem, device, backend, arithmetic)
     if plan is None and os.environ.get("DSCORE_TUNE") and not capturing():
         from dscore.tuning import tune

@@ -64,9 +64,14 @@ def mean_call(x: Any, keep: bool, backend: str = "auto", further: tuple[Any, ...
     call = _PREPARED.get(key)
     if call is None:
         if len(_PREPARED) >= MOST_CALLS:
-            _PREPARED.clear()
+            forget()
         problem = mean_problem(shape, dtype_name(x), layout, out_dtype)
         result = (*shape[:2], *(1, 1) * keep)
         call = _PREPARED[key] = prepared(problem, *gpu, (x, *further), backend, shape=result,
                                          axes="nchw")
     return call
+
+
+def forget() -> None:
+    """Forget all calls."""
+    _PREPARED.clear()

@@ -24,7 +24,7 @@ from dscore.measuring.runner import Arrays, KernelSubject
 from dscore.measuring.timing import Subject
 from dscore.tuning import records
 from dscore.tuning.evaluator import RunnerEvaluator
-from dscore.tuning.measurement import MeasurementPolicy
+from dscore.tuning.measurement_policy import MeasurementPolicy
 from dscore.tuning.paired import COLD
 from dscore.tuning.shipped_hints import untuned_plan
 

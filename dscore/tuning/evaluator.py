@@ -34,7 +34,7 @@ from dscore.measuring.timing import (
     set_count,
 )
 from dscore.ops import compulsory_bytes, parts_of
-from dscore.tuning.measurement import MeasurementPolicy
+from dscore.tuning.measurement_policy import MeasurementPolicy
 
 # Of a kernel, its operands and a number of runs.
 Timer = Callable[..., Sequence[float]]
@@ -146,6 +146,15 @@ class RunnerEvaluator(HostEvaluator):
         effort = replace(runner.effort, turns=1, most_replays=repeats, fewest_replays=repeats)
         [timing] = device_times(runner.clock, [subject], sets, effort)
         return timing
+
+
+class CheckingEvaluator(RunnerEvaluator):
+    """As its base, with the data of one check, for kernels that are timed elsewhere."""
+
+    @cached_property
+    def _sets(self) -> list[Arrays]:
+        self.runner.release()
+        return self.runner.sets(self._problem, 1, self._seed)
 
 
 class BriefEvaluator(RunnerEvaluator):

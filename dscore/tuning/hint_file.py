@@ -24,6 +24,7 @@ from dscore.tuning.measurement import (
 from dscore.tuning.paired import PairedRecord, with_pairs
 from dscore.tuning.shipped_hints import (
     MICROSECONDS,
+    NETWORK,
     Ignored,
     fitting_plan,
     hint_token,
@@ -32,7 +33,8 @@ from dscore.tuning.shipped_hints import (
 
 _HEAD = """\
 # The fastest right tilings on record, by problem; "{us}" is the time that was measured in
-# microseconds. What no longer parses or fits is ignored.
+# microseconds, "{network}" the network in which a tiling was the fastest. What no longer parses or
+# fits is ignored.
 
 device = "{device}"
 machine = {machine}
@@ -57,8 +59,9 @@ class Hint:
     @property
     def line(self) -> str:
         """Line of the hint in a file."""
-        return _line(self.problem, {MICROSECONDS: round(self.seconds * 1e6, 3),
-                                    **self.tiling.as_json()})
+        network = self.record.identity.policy.network
+        origin = {NETWORK: network} if network else {MICROSECONDS: round(self.seconds * 1e6, 3)}
+        return _line(self.problem, {**origin, **self.tiling.as_json()})
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class HintFile:
         dscores = {f"dscore {one['dscore']}" for one in environments if "dscore" in one}
         sources = {f"kernels {identity.kernels[:8]}" for identity in identities}
         head = _HEAD.format(
-            us=MICROSECONDS, device=self.device.name, command=json.dumps(command),
+            us=MICROSECONDS, network=NETWORK, device=self.device.name, command=json.dumps(command),
             machine=_listed([self.device.title], (one.get("platform", "") for one in environments)),
             versions=_listed(dscores, (identity.compiler for identity in identities), sources),
             measured=_listed(f"{identity.backend} {identity.policy}" for identity in identities))
@@ -133,9 +136,10 @@ def best_hints(measurements: Iterable[Measurement], device: Device) -> HintFile:
     """Hint file of the best right tiling of every problem that was measured on *device*.
 
     A tiling must fit *device*. Of several records of a problem, one of the kernel sources of now is
-    preferred, then one with times behind a pointwise layer beside the cold ones, by the sum of both
-    (dscore.tuning.paired), then one with cold caches, then one without bias and activation. A
-    hint's time is the cold one all the same; of a problem without one there is no hint.
+    preferred, then one of a network, which the hint names in place of a time, then one with times
+    behind a pointwise layer beside the cold ones, by the sum of both (dscore.tuning.paired), then
+    one with cold caches, then one without bias and activation. A hint's time is the cold one all
+    the same; of a problem timed behind another layer alone there is no hint.
 
     >>> from dscore.core.catalog import device
     >>> best_hints([], device("h200")).hints
@@ -174,7 +178,8 @@ def _hint(token: str, records: list[TuningRecord], device: Device,
 def _preference(record: TuningRecord, token: str, kernels: CurrentKernels) -> tuple[Any, ...]:
     """Key by which records of a problem are sorted, the preferred ones first."""
     identity, best = record.identity, record.best
-    return (not kernels.made(identity), not isinstance(record, PairedRecord), identity.policy.rank,
+    return (not kernels.made(identity), not identity.policy.network,
+            not isinstance(record, PairedRecord), identity.policy.rank,
             identity.problem != token, best.seconds if best and best.seconds else 0.0,
             identity.prefix)
 

@@ -16,52 +16,16 @@ from typing import Any
 
 from dscore.algorithms.registry import require_runs, tiling_from
 from dscore.cache.store import key
-from dscore.core.errors import SpecError, require_int, require_one_of
+from dscore.core.errors import SpecError, require_int
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 from dscore.core.token import parse_problem, problem_token
+from dscore.tuning.measurement_policy import MeasurementPolicy
 
 FORMAT = 1
-# The preferred ones first. "behind": behind the pointwise layer that writes the input.
-CACHES = ("cold", "behind", "hot")
-CLOCKS = ("graph", "events", "host")
 # A median of so many samples is worth more than a faster one of a few.
 THOROUGH = 12
 _DIGEST = re.compile("[0-9a-f]{64}")
-
-
-@dataclass(frozen=True)
-class MeasurementPolicy:
-    """Policy of a timing: `cold` or `hot` caches, or those that a pointwise layer leaves `behind`;
-    a captured `graph`, `events`, or the `host`'s clock, whose times say nothing about a device.
-    """
-
-    cache: str
-    clock: str
-
-    def __post_init__(self) -> None:
-        require_one_of(self.cache, "cache", CACHES)
-        require_one_of(self.clock, "clock", CLOCKS)
-
-    @classmethod
-    def of(cls, text: Any) -> MeasurementPolicy:
-        """Policy of a text that `str` wrote.
-
-        >>> MeasurementPolicy.of("cold graph")
-        MeasurementPolicy(cache='cold', clock='graph')
-        """
-        words = text.split(" ") if isinstance(text, str) else []
-        if len(words) != 2:
-            raise SpecError(f"policy must be a cache and a clock, as in 'cold graph', got {text!r}")
-        return cls(*words)
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        """Rank among policies; the least is preferred."""
-        return CACHES.index(self.cache), CLOCKS.index(self.clock)
-
-    def __str__(self) -> str:
-        return f"{self.cache} {self.clock}"
 
 
 @dataclass(frozen=True)

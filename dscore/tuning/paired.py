@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dscore.tuning.measurement import Configuration, MeasurementPolicy, TuningRecord
+from dscore.tuning.measurement import Configuration, TuningRecord
+from dscore.tuning.measurement_policy import MeasurementPolicy
 
 COLD, BEHIND = MeasurementPolicy("cold", "graph"), MeasurementPolicy("behind", "graph")
 
@@ -79,10 +80,13 @@ def _pair(cold: Configuration | None, behind: Configuration | None) -> Configura
 
 
 def with_pairs(records: Iterable[TuningRecord]) -> list[TuningRecord]:
-    """Paired records of those that differ in nothing but the way of timing, then *records*."""
+    """Records of networks, then paired ones of those that differ in nothing but the way of timing,
+    then the other *records*.
+    """
     listed = list(records)
     by_identity = {record.identity: record for record in listed}
     pairs = [PairedRecord.of(cold, by_identity[behind]) for cold in listed
              if cold.identity.policy == COLD
              and (behind := replace(cold.identity, policy=BEHIND)) in by_identity]
-    return [*pairs, *listed]
+    networks = [record for record in listed if record.identity.policy.network]
+    return [*networks, *pairs, *(record for record in listed if record not in networks)]

@@ -33,11 +33,11 @@ from dscore.solving.rules import keeps_all
 from dscore.tuning.measurement import (
     Identity,
     Measurement,
-    MeasurementPolicy,
     TuningRecord,
     lookup,
     records_of,
 )
+from dscore.tuning.measurement_policy import MeasurementPolicy
 from dscore.tuning.paired import BEHIND, PairedRecord, with_pairs
 
 _STORE = Store("tuning")

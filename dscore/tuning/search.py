@@ -26,7 +26,8 @@ from dscore.solving.solver import Space
 from dscore.tuning import records, shipped_hints
 from dscore.tuning.behind import follows_pointwise
 from dscore.tuning.builder import Builder, wave_size
-from dscore.tuning.measurement import Configuration, MeasurementPolicy, TuningRecord
+from dscore.tuning.measurement import Configuration, TuningRecord
+from dscore.tuning.measurement_policy import MeasurementPolicy
 from dscore.tuning.trials import PairedTrials, SearchRequest, Trials, trials_of
 
 Progress = Callable[[int, int, float | None], None]  # done, of how many, seconds of the best

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,12 +25,14 @@ from dscore.solving import solver
 from dscore.tuning import records
 from dscore.tuning.builder import shortened
 from dscore.tuning.evaluator import Evaluator, EvaluatorMaker, require_times
-from dscore.tuning.measurement import SPILLS, Measurement, MeasurementPolicy, TuningRecord
+from dscore.tuning.measurement import SPILLS, Measurement, TuningRecord
+from dscore.tuning.measurement_policy import MeasurementPolicy
 from dscore.tuning.paired import BEHIND, PairedRecord
 
 # Candidates that are timed for long: of a search, and of one by halves.
 FINALISTS, HALVED_FINALISTS = 8, 2
 _TINY = "n1c1h1w1_o1k1"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,35 @@ class Trials:
         *unbuilt* is the reason why it does not compile. Raises LaunchError where the device no
         longer runs kernels that it ran before.
         """
+        def times() -> tuple[float, tuple[float, ...]]:
+            share = self._share(plan, unbuilt)
+            return share, require_times(self.evaluator.seconds(plan, repeats))
+
+        timed = self._held_against(plan, times)
+        if timed is not None:
+            self.add(plan, *timed)
+
+    def check(self, plan: Plan, unbuilt: str = "") -> float | None:
+        """Worst error of *plan* as a share of the bound, for a caller who times it; None where it
+        is not right, which is kept. For *unbuilt* and LaunchError see `try_out`.
+        """
+        return self._held_against(plan, lambda: self._share(plan, unbuilt))
+
+    def add(self, plan: Plan, share: float, samples: tuple[float, ...]) -> None:
+        """Keep times of *plan*, which is right."""
+        self._keep(self._measurement(plan, samples=samples, share=share))
+        self._good, median = plan, statistics.median(samples)
+        self.fastest = median if self.fastest is None else min(self.fastest, median)
+        self._keep_crashes()
+
+    def release(self) -> None:
+        """Give the evaluator's data back; the next check draws them anew."""
+        self.__dict__.pop("evaluator", None)
+
+    def _held_against(self, plan: Plan, run: Callable[[], _T]) -> _T | None:
+        """What *run* returns; None where it shows a fault of the kernel, which is kept."""
         try:
-            if unbuilt:
-                raise CompileError(unbuilt)
-            share, samples = self._times(plan, repeats)
+            return run()
         except (UnavailableError, MemoryError, OSError):
             raise  # of this machine, and not of the kernel
         except _NotRightError as wrong:
@@ -93,21 +121,19 @@ class Trials:
             self._keep(self._measurement(plan, refused=f"not compiled: {shortened(failed)}"))
         except Exception as raised:  # whatever a kernel raises is its failure
             self._crashed(plan, raised)
-        else:
-            self._keep(self._measurement(plan, samples=samples, share=share))
-            self._good, median = plan, statistics.median(samples)
-            self.fastest = median if self.fastest is None else min(self.fastest, median)
-            self._keep_crashes()
+        return None
 
-    def _times(self, plan: Plan, repeats: int) -> tuple[float, tuple[float, ...]]:
-        """Worst error of *plan* as a share of the bound, and its times."""
+    def _share(self, plan: Plan, unbuilt: str) -> float:
+        """Worst error of *plan*, which must be right, as a share of the bound."""
+        if unbuilt:
+            raise CompileError(unbuilt)
         spills = self._backend.compile(plan).use.spills
         if spills:
             raise _NotRightError(f"{SPILLS} {WORD_BYTES * spills} B of a lane to memory", None)
         accuracy = _accuracy(self.evaluator, plan)
         if not accuracy.ok:
             raise _NotRightError(str(accuracy), accuracy.share)
-        return accuracy.share, require_times(self.evaluator.seconds(plan, repeats))
+        return accuracy.share
 
     def _crashed(self, plan: Plan, raised: Exception) -> None:
         """Hold a crash against *plan*, once it is known that the device still works."""

@@ -30,7 +30,7 @@ from dscore.tuning.behind import BehindEvaluator, require_graphs
 from dscore.tuning.builder import Builder, wave_size
 from dscore.tuning.evaluator import HostEvaluator, Timer, default_evaluator
 from dscore.tuning.halving import halve_all
-from dscore.tuning.measurement import MeasurementPolicy
+from dscore.tuning.measurement_policy import MeasurementPolicy
 from dscore.tuning.search import SearchResult, candidates, known_result, search_one
 from dscore.tuning.trials import SearchRequest
 

@@ -239,3 +239,19 @@ def test_a_backend_without_graphs_tunes_nothing_behind(call: Call) -> None:
     result = call(*COMMAND, "--behind")
     assert (result.code, result.out) == (2, "")
     assert "backend scripted has none here (it times by 'hot host')" in unwrapped(result.err)
+
+
+@pytest.mark.parametrize(("further", "said"), [
+    (("P13",), "leave out layers"), (("--halving",), "leave out --halving"),
+    (("--behind", "--algorithm", "gemm"), "leave out --algorithm, --behind"),
+    (("--device", "h200"), "leave out --device"),
+    (("--input", "3x8x8"), "not the shape of one batch of images"),
+    (("--backend", "reference"), "a captured graph of a GPU"),
+    (("--batch", "two"), "--batch must be an integer"),
+])
+def test_what_does_not_go_with_a_network_is_refused(call: Call, further: tuple[str, ...],
+                                                    said: str) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    result = call("tune", "--network", "tiny_networks:gated", "--backend", "reference", *further)
+    assert result.code in (2, 3)
+    assert said in unwrapped(result.err)

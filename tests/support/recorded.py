@@ -5,7 +5,8 @@ from dscore.core.tiling import Tiling
 from dscore.core.token import parse_problem
 from dscore.solving import solver
 from dscore.tuning import records
-from dscore.tuning.measurement import Identity, Measurement, MeasurementPolicy
+from dscore.tuning.measurement import Identity, Measurement
+from dscore.tuning.measurement_policy import MeasurementPolicy
 
 TOKEN = "n1c8h6w6_o16k1"
 PROBLEM = parse_problem(TOKEN)

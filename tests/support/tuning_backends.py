@@ -30,7 +30,8 @@ class _Kernel:
     def role(self) -> str:
         return self.owner.roles.get(self.plan.tiling.name, "")
 
-    def __call__(self, x: Any, w: Any, bias: Any, out: Any) -> None:
+    def __call__(self, *arrays: Any) -> None:
+        out = arrays[-1]
         type(self.owner).ran.append(self.plan.tiling.name)
         if self.role == "raises":
             raise ZeroDivisionError("a kernel's own")
@@ -38,7 +39,7 @@ class _Kernel:
             raise LaunchError("illegal memory access")
         if self.role == "interrupts":
             raise KeyboardInterrupt
-        self.kernel(x, w, bias, out)
+        self.kernel(*arrays)
         if self.role == "wrong":
             out[0, 0, 0, 0] += 1
         if self.role == "unwritten":
@@ -46,7 +47,7 @@ class _Kernel:
         if self.role == "scribbles":
             out.base[0] = 0
 
-    def seconds(self, x: Any, w: Any, bias: Any, out: Any, repeats: int) -> list[float]:
+    def seconds(self, *arrays: Any, repeats: int) -> list[float]:
         type(self.owner).timed.append((self.plan.tiling.name, repeats))
         return self.owner.times(self.plan.tiling.name, repeats)
 

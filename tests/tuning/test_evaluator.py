@@ -24,7 +24,7 @@ from dscore.tuning.evaluator import (
     require_times,
     runner_and_policy,
 )
-from dscore.tuning.measurement import MeasurementPolicy
+from dscore.tuning.measurement_policy import MeasurementPolicy
 
 PROBLEM = parse_problem("n3c8h6w6_o8k3p1g8_bias")
 DEVICE = catalog.device("z100sm")

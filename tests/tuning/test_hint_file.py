@@ -18,7 +18,8 @@ from dscore.core.tiling import Tiling
 from dscore.core.toml import parse_toml
 from dscore.tuning import exchange, records, shipped_hints
 from dscore.tuning.hint_file import Hint, best_hints
-from dscore.tuning.measurement import Identity, Measurement, MeasurementPolicy
+from dscore.tuning.measurement import Identity, Measurement
+from dscore.tuning.measurement_policy import MeasurementPolicy
 
 EVENTS = MeasurementPolicy("hot", "events")
 # What hip would have measured there.

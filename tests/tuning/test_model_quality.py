@@ -10,7 +10,8 @@ from dscore.core import backend, catalog
 from dscore.core.token import parse_problem
 from dscore.solving import solver
 from dscore.tuning import records
-from dscore.tuning.measurement import Measurement, MeasurementPolicy
+from dscore.tuning.measurement import Measurement
+from dscore.tuning.measurement_policy import MeasurementPolicy
 from dscore.tuning.model_quality import judge_model
 
 DEVICE = catalog.device("z100sm")

@@ -15,7 +15,8 @@ from dscore.core.tiling import Tiling
 from dscore.core.toml import parse_toml
 from dscore.tuning import records
 from dscore.tuning.hint_file import Hint, best_hints
-from dscore.tuning.measurement import Measurement, MeasurementPolicy, TuningRecord
+from dscore.tuning.measurement import Measurement, TuningRecord
+from dscore.tuning.measurement_policy import MeasurementPolicy
 from dscore.tuning.paired import BEHIND, PairedRecord, with_pairs
 
 # The first is the fastest cold, the second behind, the third by the sum.

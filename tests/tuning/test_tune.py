@@ -17,7 +17,8 @@ from dscore.core.errors import CompileError, LaunchError, SpecError, Unavailable
 from dscore.core.token import parse_problem
 from dscore.solving import solver
 from dscore.tuning import builder, records, tune
-from dscore.tuning.measurement import MeasurementPolicy, records_of
+from dscore.tuning.measurement import records_of
+from dscore.tuning.measurement_policy import MeasurementPolicy
 from dscore.tuning.search import FINAL_RUNS, FIRST_RUNS, SearchResult
 
 PROBLEM = parse_problem("n1c8h6w6_o16k1")

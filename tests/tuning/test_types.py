@@ -15,7 +15,8 @@ from dscore.core.token import parse_problem, problem_token
 from dscore.solving import solver
 from dscore.tuning import records, shipped_hints, tune
 from dscore.tuning.hint_file import best_hints
-from dscore.tuning.measurement import Measurement, MeasurementPolicy
+from dscore.tuning.measurement import Measurement
+from dscore.tuning.measurement_policy import MeasurementPolicy
 
 LAYERS = ("n2c8h6w5_o16k1", "n1c8h7w6_o8k3s2p1g8")
 TYPES = ("float16", "bfloat16", "int8")

@@ -1,0 +1,179 @@
+"""Tuning in a network: what a graph's kernels take by their ends, and which tilings are tried."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tuning_backends import Scripted, scripted_seconds
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from dscore.bench import network_tuning  # noqa: E402
+from dscore.bench.network_tuning import NetworkTimes, NetworkTuning  # noqa: E402
+from dscore.bench.network_workplace import Workplace  # noqa: E402
+from dscore.calling import choice  # noqa: E402
+from dscore.core.backend import backend  # noqa: E402
+from dscore.core.errors import SpecError, UnavailableError  # noqa: E402
+from dscore.measuring.kernel_ends import KernelEnd, KernelTimes, times_by_ends  # noqa: E402
+from dscore.tuning import records  # noqa: E402
+from dscore.tuning.hint_file import best_hints  # noqa: E402
+from dscore.tuning.measurement import records_of  # noqa: E402
+from dscore.tuning.shipped_hints import hint_token  # noqa: E402
+
+SCRIPTED = "tuning_backends:Scripted"
+NETWORK, SHAPE = "tiny_networks:gated", (1, 3, 8, 8)
+
+
+@pytest.fixture(autouse=True)
+def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(records, "_decisions", {})
+    for name, fresh in (("roles", {}), ("ran", []), ("timed", []), ("name", SCRIPTED)):
+        monkeypatch.setattr(Scripted, name, fresh)
+    monkeypatch.setattr(network_tuning, "_TURNS", 1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+class Graph:
+    """Stands for a GPU that runs a network's graph: a kernel for each plan that its calls asked
+    for, twice of the first, which takes the time of the script.
+    """
+
+    def __init__(self) -> None:
+        self.rounds: list[dict[str, str]] = []
+
+    def __call__(self, subject: Any) -> NetworkTimes:
+        assignment = choice.ASSIGNMENTS[-1]
+        plans = [assignment.plans.get(token, plan) for token, plan in assignment.defaults.items()]
+        self.rounds.append({plan.token: plan.tiling.name for plan in plans})
+        kernels = [KernelTimes(f"void run<(anonymous namespace)::{plan.name}>(args)",
+                               (scripted_seconds(plan.tiling.name),) * 3)
+                   for plan in [*plans, plans[0]]]
+        return NetworkTimes((sum(kernel.samples[0] for kernel in kernels),) * 3,
+                            (*kernels, KernelTimes("nvjet_of_pytorch", (1e-6,) * 3)))
+
+
+def tuning(graph: Graph, **options: Any) -> NetworkTuning:
+    return NetworkTuning(NETWORK, SHAPE, Workplace(SCRIPTED, 0), measure=graph,
+                         **{"top": 6, **options})
+
+
+def test_every_layer_gets_the_fastest_of_what_was_tried() -> None:
+    graph = Graph()
+    one = tuning(graph)
+    one.run()
+    result = one.result
+    assert len(result.layers) > 3
+    assert result.complete
+    for layer in result.layers:
+        tried = {names[layer.default.token] for names in graph.rounds}
+        assert len(tried) == 6
+        assert layer.best.tiling.name == min(tried, key=scripted_seconds)
+        assert layer.seconds(layer.best) == pytest.approx(min(map(scripted_seconds, tried)))
+    assert result.layers[0].launches == 2
+    assert result.before is not None
+    assert result.after is not None
+    assert result.after < result.before
+    assert {layer.default.token for layer in result.changed} == {
+        layer.default.token for layer in result.layers if layer.best != layer.default}
+
+
+def test_calls_and_hints_then_take_what_was_fastest_in_the_network() -> None:
+    one = tuning(Graph())
+    one.run()
+    layer = one.result.changed[0]
+    problem, device = layer.default.problem, layer.default.device
+    assert records.tuned_plan(problem, device, backend(SCRIPTED)) == layer.best
+    kept = records.everything()
+    assert {str(record.identity.policy) for record in records_of(kept)} == {
+        f"network graph {NETWORK}"}
+    hints = best_hints(kept, device)
+    line = next(hint.line for hint in hints.hints if hint.problem == hint_token(problem))
+    assert f'network = "{NETWORK}"' in line
+    assert "us = " not in line
+
+
+def test_a_wrong_kernel_is_refused_and_never_runs_in_the_network() -> None:
+    first = tuning(Graph())
+    first.run()
+    wrong = {layer.best.tiling.name for layer in first.result.changed}
+    Scripted.roles = dict.fromkeys(wrong, "wrong")
+    graph = Graph()
+    again = NetworkTuning(NETWORK, (2, *SHAPE[1:]), Workplace(SCRIPTED, 0), 6, measure=graph)
+    again.run()
+    ran = {names[layer.default.token] for layer in again.layers for names in graph.rounds[1:]}
+    assert len(ran) > 6
+    assert not ran & wrong
+    assert sum(layer.refused for layer in again.layers) > 0
+
+
+def test_the_same_command_goes_on_where_a_run_ended() -> None:
+    short, long = Graph(), Graph()
+    tuning(short, top=4).run()
+    rest = tuning(long, top=6)
+    rest.run()
+    layer = rest.layers[0]
+    before = {names[layer.default.token] for names in short.rounds}
+    assert len(before) == 4
+    assert layer.tried == 6
+    first_rounds = [names[layer.default.token] for names in long.rounds[1:3]]
+    assert not before & set(first_rounds)
+
+
+def test_no_round_is_begun_past_the_end_of_the_time() -> None:
+    graph = Graph()
+    one = tuning(graph, until=0.0)
+    one.run()
+    assert not one.result.complete
+    assert one.result.after == one.result.before  # nothing else was tried
+
+
+def test_a_host_and_a_count_of_none_are_refused() -> None:
+    with pytest.raises(UnavailableError, match="a captured graph of a GPU"):
+        NetworkTuning(NETWORK, SHAPE, Workplace("reference", 0))
+    with pytest.raises(SpecError, match="top"):
+        tuning(Graph(), top=0)
+
+
+def test_calls_choose_for_themselves_again() -> None:
+    tuning(Graph(), top=2).run()
+    assert choice.ASSIGNMENTS == []
+
+
+def ends(*pairs: tuple[str, float]) -> list[KernelEnd]:
+    return [KernelEnd(name, at) for name, at in pairs]
+
+
+def test_times_by_ends_add_up_and_leave_the_first_replays_out() -> None:
+    replays = 5
+    given = [one for k in range(replays) for one in ends(
+        ("a", 10.0 * k + 1), ("b", 10.0 * k + 4), ("a", 10.0 * k + 9))]
+    times = times_by_ends(given[::-1], replays)
+    assert [(one.name, len(one.samples)) for one in times] == [("a", 2), ("b", 2), ("a", 2)]
+    assert [one.samples[0] for one in times] == [2.0, 3.0, 5.0]  # the first since the end before
+    assert sum(one.samples[-1] for one in times) == 10.0
+
+
+@pytest.mark.parametrize("given", [
+    [], ends(("a", 1), ("b", 2), ("a", 3)), ends(("a", 1), ("b", 2), ("b", 3), ("a", 4))])
+def test_ends_that_make_no_equal_replays_are_refused(given: list[KernelEnd]) -> None:
+    with pytest.raises(UnavailableError, match="do not make equal replays"):
+        times_by_ends(given, 2)
+
+
+def test_a_name_within_another_one_is_not_it() -> None:
+    graph = Graph()
+    one = tuning(graph, top=1)
+    one.run()
+    plan = one.layers[0].default
+    kernel = KernelTimes(f"<gate_{plan.name}>", (1.0,))
+    assert not network_tuning._is_of(kernel, plan)
+    assert network_tuning._is_of(KernelTimes(f"ns::{plan.name}::Then", (1.0,)), plan)
+    assert re.search(re.escape(plan.name), kernel.name)
