@@ -13,6 +13,7 @@ struct ByteScaling {
   float multiplier, low, high;
   int32_t from, to;
   Word least_two, most_two;  // both bounds beside 1536, twice
+  Word to_bytes;  // added to the bits of results beside 1536, it leaves these and 128, twice
   Word zero;  // added to bytes beside 1024, two of them, it leaves their distances from `from`
 
   __device__ inline ByteScaling(const float16 *scales_, float multiplier_, int32_t from_,
@@ -20,6 +21,7 @@ struct ByteScaling {
       : scales(scales_), multiplier(multiplier_), low(static_cast<float>(-128 - to_)),
         high(static_cast<float>(127 - to_)), from(from_), to(to_),
         least_two(twice(beside + low)), most_two(twice(beside + high)),
+        to_bytes((static_cast<Word>(to_ + 128 - beside_bits) & 0xFFFF) * 0x10001u),
         zero(twice(-1024.0f - 128.0f - static_cast<float>(from_))) {}
 
   // Factors of two channels by their scales.
@@ -42,10 +44,20 @@ struct ByteScaling {
     const Word bytes = four ^ 0x80808080u, of_1024 = 0x64646464u;
     Word pairs[2] = {permuted(bytes, of_1024, selector(0, 4, 1, 4)),
                      permuted(bytes, of_1024, selector(2, 4, 3, 4))};
+#if defined(DSCORE_CLAMPED_SUMS)
+    // The bits of float16 that are not negative are in the order of their numbers, so that integers
+    // of 16 bits clamp what is past either bound.
+    DSCORE_UNROLL
+    for (int i = 0; i < 2; i++)
+      pairs[i] = clamped_sums(positive_fused_halves(sum_of_halves(pairs[i], zero), by.at[i],
+                                                    twice(beside)), to_bytes, 0x00FF00FFu);
+    return bits_as<Word>(lowest_bytes<4>(pairs)) ^ 0x80808080u;
+#else
     DSCORE_UNROLL
     for (int i = 0; i < 2; i++)
       pairs[i] = within(fused_halves(sum_of_halves(pairs[i], zero), by.at[i], twice(beside)));
     return bits_as<Word>(lowest_bytes<4>(pairs));
+#endif
 #else
     auto bytes = bits_as<Pack<int8_t, 4>>(four);
     DSCORE_UNROLL
@@ -72,6 +84,7 @@ struct ByteScaling {
 
  private:
   static constexpr float beside = 1536.0f;
+  static constexpr int beside_bits = 0x6600;
 #if defined(DSCORE_HALVES)
   __device__ inline Word within(Word two) const {
     return sum_of_halves(lesser_halves(greater_halves(two, least_two), most_two),

@@ -203,6 +203,21 @@ inline Word fused_halves(Word a, Word b, Word c) {
   };
   return word_of<float16>(fused(0), fused(1));
 }
+inline Word positive_fused_halves(Word a, Word b, Word c) {
+  const Word made = fused_halves(a, b, c);
+  const auto kept = [&](Word half) { return half & 0x8000 ? 0 : half; };
+  return kept(made & 0xFFFF) | kept(made >> 16) << 16;
+}
+inline Word clamped_sums(Word a, Word b, Word most) {
+  const auto of = [&](int at) {
+    const auto part = [&](Word word) { return static_cast<int16_t>(word >> 16 * at); };
+    const auto sum = static_cast<int16_t>(part(a) + part(b));  // which wraps
+    const int16_t held = sum < part(most) ? sum : part(most);
+    return static_cast<Word>(held > 0 ? held : 0);
+  };
+  return of(0) | of(1) << 16;
+}
+#define DSCORE_CLAMPED_SUMS
 #elif defined(DSCORE_HALVES)
 __device__ inline Word greater_halves(Word a, Word b) {
   Word made;
@@ -224,6 +239,19 @@ __device__ inline Word fused_halves(Word a, Word b, Word c) {
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(made) : "r"(a), "r"(b), "r"(c));
   return made;
 }
+// The same, zero where it would be less.
+__device__ inline Word positive_fused_halves(Word a, Word b, Word c) {
+  Word made;
+  asm("fma.rn.relu.f16x2 %0, %1, %2, %3;" : "=r"(made) : "r"(a), "r"(b), "r"(c));
+  return made;
+}
+// Two sums of int16, no less than zero and no more than `most`: one instruction from sm_90 on.
+#if __CUDA_ARCH__ >= 900
+#define DSCORE_CLAMPED_SUMS
+__device__ inline Word clamped_sums(Word a, Word b, Word most) {
+  return __viaddmin_s16x2_relu(a, b, most);
+}
+#endif
 #endif
 
 // A product that no sum after it is made one instruction with, which would round once.
