@@ -7,6 +7,7 @@ the time of the graph, and part it among its kernels (docs/networks.md).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,10 +66,12 @@ def kernel_times(torch: Any, clock: Clock, replay: Replay, replays: int) -> list
     profiler = torch.profiler
     replay()
     clock.synchronize()
-    with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as profile:
-        for _ in range(replays):
-            replay()
-        clock.synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a profile has one cycle
+        with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as profile:
+            for _ in range(replays):
+                replay()
+            clock.synchronize()
     on_device = torch.autograd.DeviceType.CUDA
     return times_by_ends(
         [KernelEnd(event.name, event.time_range.end * 1e-6) for event in profile.events()

@@ -12,8 +12,10 @@ from tuning_backends import Scripted, scripted_seconds
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from network_graphs import SCRIPTED, Graph  # noqa: E402
+
 from dscore.bench import network_tuning  # noqa: E402
-from dscore.bench.network_tuning import NetworkTimes, NetworkTuning  # noqa: E402
+from dscore.bench.network_tuning import NetworkTuning  # noqa: E402
 from dscore.bench.network_workplace import Workplace  # noqa: E402
 from dscore.calling import choice  # noqa: E402
 from dscore.core.backend import backend  # noqa: E402
@@ -24,7 +26,6 @@ from dscore.tuning.hint_file import best_hints  # noqa: E402
 from dscore.tuning.measurement import records_of  # noqa: E402
 from dscore.tuning.shipped_hints import hint_token  # noqa: E402
 
-SCRIPTED = "tuning_backends:Scripted"
 NETWORK, SHAPE = "tiny_networks:gated", (1, 3, 8, 8)
 
 
@@ -39,25 +40,6 @@ def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-class Graph:
-    """Stands for a GPU that runs a network's graph: a kernel for each plan that its calls asked
-    for, twice of the first, which takes the time of the script.
-    """
-
-    def __init__(self) -> None:
-        self.rounds: list[dict[str, str]] = []
-
-    def __call__(self, subject: Any) -> NetworkTimes:
-        assignment = choice.ASSIGNMENTS[-1]
-        plans = [assignment.plans.get(token, plan) for token, plan in assignment.defaults.items()]
-        self.rounds.append({plan.token: plan.tiling.name for plan in plans})
-        kernels = [KernelTimes(f"void run<(anonymous namespace)::{plan.name}>(args)",
-                               (scripted_seconds(plan.tiling.name),) * 3)
-                   for plan in [*plans, plans[0]]]
-        return NetworkTimes((sum(kernel.samples[0] for kernel in kernels),) * 3,
-                            (*kernels, KernelTimes("nvjet_of_pytorch", (1e-6,) * 3)))
 
 
 def tuning(graph: Graph, **options: Any) -> NetworkTuning:
