@@ -46,6 +46,20 @@ _Algorithms = Annotated[str | None, typer.Option(
          "solver's choice]")]
 
 
+_Budget = Annotated[str | None, typer.Option(
+    "--budget", metavar="TIME", show_default=False,
+    help="Stop after this much time in total (90s, 10m, 2h).  [default: when all tilings are "
+         "tried]")]
+_Exhaustive = Annotated[bool, typer.Option("--exhaustive", help="Try every tiling that fits.")]
+_Workers = Annotated[int | None, typer.Option(
+    "--workers", metavar="N", show_default=False,
+    help="Share the layers among N processes.  [default: one for each GPU]")]
+_Executor = Annotated[str | None, typer.Option(
+    "--executor", metavar="module:factory", show_default=False,
+    help="Share them by the concurrent.futures.Executor that this factory makes.")]
+_Replay = Annotated[str | None, typer.Option(
+    "--replay", metavar="FILE", show_default=False,
+    help="Judge the cost model by the records in this file; nothing is run.")]
 _Networks = Annotated[list[str] | None, typer.Option(
     "--network", metavar="MODULE:FACTORY", show_default=False,
     help="Tune all layers of a network of PyTorch in its graph (repeatable); named as for dscore "
@@ -73,27 +87,17 @@ def tune(
     backend: options.BackendName = "auto",
     device: options.OwnDeviceName = None,
     batch: _Batches = None,
-    budget: Annotated[str | None, typer.Option(
-        "--budget", metavar="TIME", show_default=False,
-        help="Stop after this much time in total (90s, 10m, 2h).  [default: when all tilings are "
-             "tried]")] = None,
+    budget: _Budget = None,
     top: _Top = None,
     halving: _Halving = False,
     behind: _Behind = False,
-    exhaustive: Annotated[bool, typer.Option(
-        "--exhaustive", help="Try every tiling that fits.")] = False,
+    exhaustive: _Exhaustive = False,
     algorithm: _Algorithms = None,
     arithmetic: options.Arithmetic = "sum",
     seed: options.Seed = 0,
-    workers: Annotated[int | None, typer.Option(
-        "--workers", metavar="N", show_default=False,
-        help="Share the layers among N processes.  [default: one for each GPU]")] = None,
-    executor: Annotated[str | None, typer.Option(
-        "--executor", metavar="module:factory", show_default=False,
-        help="Share them by the concurrent.futures.Executor that this factory makes.")] = None,
-    replay: Annotated[str | None, typer.Option(
-        "--replay", metavar="FILE", show_default=False,
-        help="Judge the cost model by the records in this file; nothing is run.")] = None,
+    workers: _Workers = None,
+    executor: _Executor = None,
+    replay: _Replay = None,
     dtype: options.Dtype = None,
     layout: options.LayoutName = None,
     network: _Networks = None,
@@ -128,17 +132,24 @@ def tune(
     request = TuneRequest(backend, device, count, exhaustive, algorithm, seed, workers, executor,
                           halving, behind)
     if network:
-        from dscore.cli.commands import tune_network
-
-        tune_network.require_alone(layers, asdict(request))
-        tune_network.run(tune_network.NetworkTuneRequest(
-            tuple(network), image, batch, seconds_of(budget), backend, count, seed, arithmetic,
-            dtype, layout, json))
-        return
-    if not layers:
+        _tune_networks(layers, network, request, image, batch, budget, arithmetic, dtype, layout,
+                       json)
+    elif not layers:
         raise SpecError("name the layers to tune, a --network, or --replay a file")
-    formed = [options.formed(one, dtype, layout) for one in layers]
-    _tune(layers_of(formed, batches_of(batch), arithmetic), request, seconds_of(budget), json)
+    else:
+        formed = [options.formed(one, dtype, layout) for one in layers]
+        _tune(layers_of(formed, batches_of(batch), arithmetic), request, seconds_of(budget), json)
+
+
+def _tune_networks(layers: list[str] | None, networks: list[str], request: TuneRequest, image: str,
+                   batch: str | None, budget: str | None, arithmetic: str, dtype: str | None,
+                   layout: str | None, json: bool) -> None:
+    from dscore.cli.commands import tune_network
+
+    tune_network.require_alone(layers, asdict(request))
+    tune_network.run(tune_network.NetworkTuneRequest(
+        tuple(networks), image, batch, seconds_of(budget), request.backend, request.top,
+        request.seed, arithmetic, dtype, layout, json))
 
 
 def seconds_of(text: str | None) -> float | None:

@@ -1,6 +1,7 @@
-"""Linear layers of a traced graph as pointwise ones, on images of one pixel.
+"""Linear layers as pointwise ones, on images of one pixel.
 
-Of float32, for which PyTorch's took three times as long (1280 to 1000 features of 32 images, H200).
+PyTorch's took three times as long in float32, and 1.5 times in float16 (1280 to 1000 features of 32
+images, H200, docs/networks.md).
 """
 
 from __future__ import annotations
@@ -12,14 +13,59 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from dscore.calling.arrays import dtype_name
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec
 from dscore.torch.functional import conv2d
 from dscore.torch.operators import by_operators
 from dscore.torch.tracing import has_hooks
 
-# Of a filter at most: classifiers; larger ones nobody has measured.
-_MOST_WEIGHTS = 1 << 22
+# Elements of a filter at most: those of classifiers; larger ones nobody has measured. And rows, of
+# which more would gain less than a twentieth.
+_MOST_WEIGHTS = {torch.float32: 1 << 22, torch.float16: 1 << 21, torch.bfloat16: 1 << 21}
+_MOST_ROWS = {torch.float16: 128, torch.bfloat16: 128}
+
+
+def gains(rows: int, weight: Tensor) -> bool:
+    """Whether so many rows by a filter of *weight* are a pointwise layer."""
+    dtype = weight.dtype
+    return weight.numel() <= _MOST_WEIGHTS.get(dtype, 0) and 0 < rows <= _MOST_ROWS.get(dtype, rows)
+
+
+def takes(x: Tensor, weight: Tensor, backend: str) -> bool:
+    """Whether dscore computes the layer of *x*: not in programs that are traced."""
+    return not (by_operators((x,)) or x.dtype is not weight.dtype or x.dim() != len("nc")
+                or not x.numel() or torch.is_grad_enabled() or torch.is_autocast_enabled()
+                or (backend == "auto" and not x.is_cuda)) and gains(x.shape[0], weight)
+
+
+def on_pixels(x: Tensor, w: Tensor, bias: Tensor | None, backend: str) -> Tensor:
+    """The layer of *x* (N, C) by a filter *w* of 1x1."""
+    return conv2d(x[:, :, None, None], w, bias, backend=backend)[:, :, 0, 0]
+
+
+class Linear(nn.Linear):
+    """Linear layer in inference by dscore where that gains, else by PyTorch; of a quantised model.
+
+    >>> Linear(8, 4)(torch.ones(2, 8)).shape
+    torch.Size([2, 4])
+    """
+
+    backend = "auto"
+
+    @classmethod
+    def of(cls, plain: nn.Linear, backend: str) -> Linear:
+        """The layer with the parameters of a *plain* one."""
+        layer = cls(plain.in_features, plain.out_features, plain.bias is not None,
+                    device="meta")
+        layer.weight, layer.bias, layer.backend = plain.weight, plain.bias, backend
+        return layer.train(plain.training)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The layer of rows (N, C), or of what `torch.nn.Linear` takes besides."""
+        if not takes(input, self.weight, self.backend):
+            return super().forward(input)
+        return on_pixels(input, self.weight.detach()[:, :, None, None], self.bias, self.backend)
 
 
 @dataclass(eq=False)
@@ -36,12 +82,9 @@ class PointwiseLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         weight, bias = self.module.weight, self.module.bias
-        if (by_operators((x,)) or x.dtype is not torch.float32 or x.dim() != 2 or not x.numel()
-                or weight.dtype is not torch.float32 or torch.is_grad_enabled()
-                or (self.backend == "auto" and not x.is_cuda)):
+        if not takes(x, weight, self.backend):
             return functional.linear(x, weight, bias)
-        y = conv2d(x[:, :, None, None], self._view_of(weight), bias, backend=self.backend)
-        return y[:, :, 0, 0]
+        return on_pixels(x, self._view_of(weight), bias, self.backend)
 
     def _view_of(self, weight: Tensor) -> Tensor:
         """The filter: one tensor for as long as *weight* lies where it does, by which its call is
@@ -55,6 +98,7 @@ class PointwiseLinear:
     def problem(self, images: int) -> ConvProblem:
         """The problem for so many rows."""
         spec = ConvSpec.make(self.module.in_features, self.module.out_features, 1,
+                             dtype=dtype_name(self.module.weight),
                              bias=self.module.bias is not None)
         return ConvProblem(spec, images, 1, 1)
 
@@ -78,6 +122,5 @@ def replace_linears(model: nn.Module, graph: fx.Graph, backend: str) -> list[Con
 
 def _taken(node: fx.Node, module: nn.Linear) -> bool:
     rows = node.all_input_nodes[0].meta if len(node.all_input_nodes) == 1 else {}
-    return (len(rows.get("shape", ())) == 2 and rows["shape"][0] > 0
-            and rows["dtype"] is torch.float32 is module.weight.dtype
-            and module.weight.numel() <= _MOST_WEIGHTS)
+    return (len(rows.get("shape", ())) == len("nc") and rows["dtype"] is module.weight.dtype
+            and gains(rows["shape"][0], module.weight))

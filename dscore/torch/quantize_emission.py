@@ -9,6 +9,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from dscore.core.spec import Layout
+from dscore.torch.linear import Linear
 from dscore.torch.modules import Conv2d
 from dscore.torch.quantize_gates import GateConv2d, GateMean, gates_of
 from dscore.torch.quantize_graph import Part, QuantizedModel
@@ -16,6 +17,7 @@ from dscore.torch.quantize_layers import Fused
 from dscore.torch.quantize_modules import QuantizedConv2d
 from dscore.torch.quantize_pooling import MeanOfPixels
 from dscore.torch.quantize_steps import Dequantize, OfFloats, Quantize
+from dscore.torch.tracing import has_hooks
 
 
 def rewritten(part: Part, quantised: Mapping[fx.Node, QuantizedConv2d], layout: Layout,
@@ -59,7 +61,16 @@ class _Emission:
             if node.users:
                 node.replace_all_uses_with(self._float(node, layers.get(node)))
             self._graph.erase_node(node)
+        self._take_linears()
         self._graph.lint()
+
+    def _take_linears(self) -> None:
+        """Linear layers by dscore, with the parameters that they have."""
+        modules = dict(self._part.module.named_modules())
+        called = {str(node.target) for node in self._graph.nodes if node.op == "call_module"}
+        for name in called:
+            if type(module := modules.get(name)) is nn.Linear and not has_hooks(module):
+                _set_module(self._part.module, name, Linear.of(module, self._backend))
 
     def _emit_layer(self, one: Fused) -> None:
         """The layer of int8 behind what it takes."""

@@ -1,7 +1,7 @@
 // Floats that become signed bytes: rounded, clamped and counted from a zero point.
 #pragma once
 
-#include "support/integers.hpp"
+#include "support/halves.hpp"
 
 namespace dscore {
 

@@ -9,6 +9,7 @@ from torch import nn  # noqa: E402
 from torch_gpu import NAME, torch_gpu  # noqa: E402
 
 import dscore.torch  # noqa: E402
+from dscore.torch import linear  # noqa: E402
 
 
 @pytest.fixture
@@ -66,6 +67,51 @@ def test_means_and_linear_layers_are_launched(name, launches):
     assert (model(X) - exact(model, X)).abs().max() < 1e-5
     model.head.weight.data = torch.randn(4, 6)
     assert (model(X) - exact(model, X)).abs().max() < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_linear_layers_of_16_bits_are_launched_for_some_rows(dtype, launches):
+    torch.manual_seed(0)
+    model, x = Pooled(POOLS["module"]).eval().to(dtype), X.to(dtype)
+    dscore.torch.accelerate(model, x, backend=NAME)
+    for images, expected in ((2, ["conv", "conv", "mean"]), (128, ["conv", "conv", "mean"]),
+                             (129, ["conv", "mean"])):
+        many = x[:1].expand(images, -1, -1, -1).contiguous()
+        model(many)
+        launches.clear()
+        y = model(many)
+        assert sorted(launches) == expected
+        assert y.dtype is dtype
+        assert (y - exact(model, many)).abs().max() < 0.05
+
+
+@torch.no_grad()
+def test_linear_layers_that_nobody_has_measured_are_left():
+    for features, dtype, taken in ((2048, torch.float16, True), (2049, torch.float16, False),
+                                   (4096, torch.float32, True), (4097, torch.float32, False),
+                                   (8, torch.float64, False)):
+        assert linear.gains(2, torch.empty(1024, features, dtype=dtype, device="meta")) is taken
+    assert not linear.gains(0, torch.empty(4, 4))
+
+
+@torch.no_grad()
+def test_a_layer_of_a_quantised_model_is_pytorch_s_on_the_cpu_and_dscore_s_on_a_gpu(launches):
+    torch.manual_seed(0)
+    plain = nn.Linear(6, 4)
+    layer = linear.Linear.of(plain, NAME)
+    assert dict(layer.named_parameters()).keys() == dict(plain.named_parameters()).keys()
+    x = torch.randn(3, 6)
+    y = layer(x)
+    assert launches == ["conv"]
+    assert (y - plain(x)).abs().max() < 1e-6
+    launches.clear()
+    assert torch.equal(layer(x[0]), plain(x[0]))  # of one axis
+    with torch.enable_grad():
+        layer(x).sum().backward()
+    layer.backend = "auto"
+    assert torch.equal(layer(x), plain(x))
+    assert launches == []
 
 
 @torch.no_grad()

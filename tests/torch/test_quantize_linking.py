@@ -63,9 +63,10 @@ def test_what_passes_between_layers_is_no_tensor(dtype, launches, monkeypatch):
     made.clear()
     launches.clear()
     model(x)
-    assert launches == ["quantise", *["conv"] * 3, "mean", *["conv"] * 4, "mean"]
-    arena, mean = made
+    assert launches == ["quantise", *["conv"] * 3, "mean", *["conv"] * 4, "mean", "conv"]
+    arena, mean, y = made
     assert (len(arena), mean) == (1, (2, 16))  # which the linear layer takes
+    assert y == (2, 5, 1, 1)
 
 
 @torch.no_grad()
