@@ -35,12 +35,13 @@ struct QuantisedArguments : QuantisedOperands,
 };
 
 // Of the results: their zero point, and the bounds of what is added to it, as floats; the same for
-// two at a time; the residuals, what these count from and are multiplied by; a table, in memory or,
+// two at a time, and for entries of a table; the residuals, what these count from and are multiplied by; a table, in memory or,
 // of kernels that copy it, in LDS.
 struct Points {
   int32_t zero;
   float low, high;
   HalfPoints halves;
+  EntryPoints entries;
   int32_t residual_zero;
   float residual_multiplier;
   const int8_t *residual, *table;

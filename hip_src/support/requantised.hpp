@@ -48,9 +48,8 @@ struct Requantised {
       read.zero = points[1];
       read.low = static_cast<float>(points[2] - points[1]);
       read.high = static_cast<float>(points[3] - points[1]);
-      // Of a byte two's complement; the number of an entry is less than 1024.
-      read.halves = HalfPoints::of(read.low, read.high,
-                                   static_cast<float>(points[1] + (Table ? 1024 : 1536)));
+      read.halves = HalfPoints::of(read.low, read.high, static_cast<float>(points[1] + 1536));
+      read.entries = EntryPoints::of(points[2] - points[1], points[3] - points[1], points[1]);
     }
     if constexpr (Residual) {
       read.residual_zero = points[4];
@@ -192,37 +191,25 @@ struct Requantised {
     }
   }
 
-  // Results of int8 by their products; the lowest bits of a result are the number of its entry, if
-  // there is a table.
+  // Results of int8 by their products, or by the entries that have their numbers in a table.
   template <int Count, class ProductOf>
   static __device__ inline Pack<int8_t, Count> bytes_of(ProductOf product_of,
                                                         const Points &points) {
-    // A float16 beside 1024 counts from its bits: these are within the table, as bounds are.
-    constexpr Word beside = 0x6400;
-    const auto entry = [&](Word bits) {
-      return static_cast<Word>((points.table - beside)[bits]);
-    };
 #if defined(DSCORE_HALVES)
-    if constexpr (Count % 2 == 0) {
+    if constexpr (Count % 2 == 0 && !Table) {
       Word pairs[Count / 2];
       DSCORE_UNROLL
-      for (int i = 0; i < Count / 2; i++) {
+      for (int i = 0; i < Count / 2; i++)
         pairs[i] = points.halves.pair(product_of(2 * i), product_of(2 * i + 1));
-        if constexpr (Table)
-          pairs[i] = entry(pairs[i] & 0xFFFF) & 0xFFFF | entry(pairs[i] >> 16) << 16;
-      }
       return lowest_bytes<Count>(pairs);
-    } else
-#endif
-    {
-      int32_t results[Count];
-      DSCORE_UNROLL
-      for (int i = 0; i < Count; i++) {
-        results[i] = nearest_within(product_of(i), points.low, points.high) + points.zero;
-        if constexpr (Table) results[i] = points.table[results[i] & (table_entries - 1)];
-      }
-      return lowest_bytes<Count>(results);
     }
+#endif
+    int32_t results[Count];
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++)
+      if constexpr (Table) results[i] = points.table[points.entries.number(product_of(i))];
+      else results[i] = nearest_within(product_of(i), points.low, points.high) + points.zero;
+    return lowest_bytes<Count>(results);
   }
   template <int Count>
   static __device__ inline Pack<Out, Count> results_of(const int32_t *sums,

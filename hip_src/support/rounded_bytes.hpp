@@ -16,9 +16,9 @@ __device__ inline int32_t nearest_within(float product, float low, float high) {
 }
 
 // Two results as float16, whose lowest bits they are: float16 has the integers from 1024 to 2047,
-// one beside the other. The rounding adds `added` (1536, or 1024 for an entry of a table, and the
-// zero point) to a result, and the bounds are those of the sums. What is past float16's range
-// becomes its ends, which are clamped as well.
+// one beside the other. The rounding adds `added` (1536 and the zero point) to a result, and the
+// bounds are those of the sums. What is past float16's range becomes its ends, which are clamped as
+// well.
 struct HalfPoints {
 #if defined(DSCORE_HALVES)
   float added;
@@ -34,6 +34,21 @@ struct HalfPoints {
 #else
   static __device__ inline HalfPoints of(float, float, float) { return {}; }
 #endif
+};
+
+// The number of a table's entry for a product: that is rounded beside 1.5 * 2^23, and clamped as the
+// integer that its bits are, in whose order floats of 0 and more are, before all that is less.
+struct EntryPoints {
+  int32_t lowest, added, most;
+  // Of bounds that count from the zero point.
+  static __device__ inline EntryPoints of(int32_t low, int32_t high, int32_t zero) {
+    constexpr int32_t beside_bits = 0x4B400000;
+    return {beside_bits + low, zero - beside_bits, high + zero};
+  }
+  __device__ inline int32_t number(float product) const {
+    const auto beside = bits_as<int32_t>(product + 0x1.8p23f);
+    return least(greatest(beside, lowest) + added, most);
+  }
 };
 
 }  // namespace dscore

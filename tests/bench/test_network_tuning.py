@@ -36,6 +36,8 @@ def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, fresh in (("roles", {}), ("ran", []), ("timed", []), ("name", SCRIPTED)):
         monkeypatch.setattr(Scripted, name, fresh)
     monkeypatch.setattr(network_tuning, "_TURNS", 1)
+    monkeypatch.setattr(network_tuning, "_AGAIN", 1)
+    monkeypatch.setattr(network_tuning, "_FINALISTS", 2)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -44,7 +46,7 @@ def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def tuning(graph: Graph, **options: Any) -> NetworkTuning:
     return NetworkTuning(NETWORK, SHAPE, Workplace(SCRIPTED, 0), measure=graph,
-                         **{"top": 6, **options})
+                         **{"top": 4, **options})
 
 
 def test_every_layer_gets_the_fastest_of_what_was_tried() -> None:
@@ -56,7 +58,7 @@ def test_every_layer_gets_the_fastest_of_what_was_tried() -> None:
     assert result.complete
     for layer in result.layers:
         tried = {names[layer.default.token] for names in graph.rounds}
-        assert len(tried) == 6
+        assert len(tried) == 4
         assert layer.best.tiling.name == min(tried, key=scripted_seconds)
         assert layer.seconds(layer.best) == pytest.approx(min(map(scripted_seconds, tried)))
     assert result.layers[0].launches == 2
@@ -88,23 +90,23 @@ def test_a_wrong_kernel_is_refused_and_never_runs_in_the_network() -> None:
     wrong = {layer.best.tiling.name for layer in first.result.changed}
     Scripted.roles = dict.fromkeys(wrong, "wrong")
     graph = Graph()
-    again = NetworkTuning(NETWORK, (2, *SHAPE[1:]), Workplace(SCRIPTED, 0), 6, measure=graph)
+    again = NetworkTuning(NETWORK, (2, *SHAPE[1:]), Workplace(SCRIPTED, 0), 4, measure=graph)
     again.run()
     ran = {names[layer.default.token] for layer in again.layers for names in graph.rounds[1:]}
-    assert len(ran) > 6
+    assert len(ran) > 4
     assert not ran & wrong
     assert sum(layer.refused for layer in again.layers) > 0
 
 
 def test_the_same_command_goes_on_where_a_run_ended() -> None:
     short, long = Graph(), Graph()
-    tuning(short, top=4).run()
-    rest = tuning(long, top=6)
+    tuning(short, top=2).run()
+    rest = tuning(long, top=4)
     rest.run()
     layer = rest.layers[0]
     before = {names[layer.default.token] for names in short.rounds}
-    assert len(before) == 4
-    assert layer.tried == 6
+    assert len(before) == 2
+    assert layer.tried == 4
     first_rounds = [names[layer.default.token] for names in long.rounds[1:3]]
     assert not before & set(first_rounds)
 

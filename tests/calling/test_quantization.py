@@ -37,6 +37,24 @@ def test_the_result_is_that_of_the_stated_arithmetic(activation):
     assert np.array_equal(y, wanted(activation=activation))
 
 
+@pytest.mark.skipif(EmulatedBackend().missing() is not None,
+                    reason=str(EmulatedBackend().missing()))
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("activation", [None, "silu"])
+def test_products_past_the_numbers_that_rounding_is_exact_for(activation, layout):
+    """Of multipliers of all sizes, the last of which make infinities."""
+    scales = (1e-4, 0.01, 1.0, 150.0, 1e4, 1e6, 3e7, 1e20, 3e37, 3e38, 3e-38, 1e-3)
+    q = replace(TABLED if activation else Q, x_scale=1.0, w_scale=scales, y_scale=1.0,
+                **{"table_scale": 1.0} if activation else {})
+    x = X if layout == "nchw" else np.ascontiguousarray(X.transpose(0, 2, 3, 1))
+    y = dscore.conv(x, W, BIAS, quantization=q, activation=activation, layout=layout,
+                    **{**ASKED, "backend": "emulated"})
+    y = y if layout == "nchw" else y.transpose(0, 3, 1, 2)
+    problem = parse_problem("n2c6h5w7_o12k3s2p1g6_int8_bias" + "_table" * bool(activation))
+    assert np.array_equal(y, wanted(q, activation, problem))
+    assert len(np.unique(y[:, 6:10])) == 2
+
+
 def test_the_integers_stand_for_a_convolution_of_floats():
     scale = np.array(Q.w_scale)
     x = Q.x_scale * (X.astype(np.float64) - Q.x_zero_point)

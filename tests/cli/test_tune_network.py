@@ -29,6 +29,7 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
     monkeypatch.setattr(records, "_decisions", {})
     monkeypatch.setattr(Scripted, "name", SCRIPTED)
     monkeypatch.setattr(network_tuning, "_TURNS", 1)
+    monkeypatch.setattr(network_tuning, "_AGAIN", 0)
     monkeypatch.setattr(network_tuning, "NetworkTuning",
                         partial(network_tuning.NetworkTuning, measure=graph))
     return graph
