@@ -35,8 +35,8 @@ struct QuantisedArguments : QuantisedOperands,
 };
 
 // Of the results: their zero point, and the bounds of what is added to it, as floats; the same for
-// two at a time, and for entries of a table; the residuals, what these count from and are multiplied by; a table, in memory or,
-// of kernels that copy it, in LDS.
+// two at a time, and for entries of a table; the residuals, what these count from and their
+// multiplier; a table, in memory or, of kernels that copy it, in LDS.
 struct Points {
   int32_t zero;
   float low, high;

@@ -36,8 +36,8 @@ struct HalfPoints {
 #endif
 };
 
-// The number of a table's entry for a product: that is rounded beside 1.5 * 2^23, and clamped as the
-// integer that its bits are, in whose order floats of 0 and more are, before all that is less.
+// The number of a table's entry for a product. That is rounded beside 1.5 * 2^23, and clamped as
+// the integer of its bits: in their order are floats of 0 and more, and before them all others.
 struct EntryPoints {
   int32_t lowest, added, most;
   // Of bounds that count from the zero point.

@@ -93,6 +93,19 @@ def test_a_multiply_add_of_two_roundings_takes_denormals_for_zeros(a, b, c):
     assert float(after.vf[4][0, 5]) == wanted
 
 
+def test_multiply_adds_of_two_roundings_to_their_own_sum_and_with_a_literal():
+    a, b, c, literal = 1 + 2.0**-12, 1 + 2.0**-13, -1.0, float(np.float32(np.pi))
+    after = run("""v_madmk_f32 v5, v1, 0x40490fdb, v3
+    v_madak_f32 v6, v1, v2, 0x40490fdb
+    v_mac_f32 v3, v1, v2""", {n: np.full(LANES, bits(value))
+                              for n, value in ((1, a), (2, b), (3, c))})
+    wanted = {3: rounded(Fraction(a) * Fraction(b)) + c,
+              5: rounded(Fraction(a) * Fraction(literal)) + c,
+              6: rounded(Fraction(rounded(Fraction(a) * Fraction(b))) + Fraction(literal))}
+    assert {n: float(after.vf[n][0, 5]) for n in wanted} == wanted
+    assert wanted[3] != rounded(Fraction(a) * Fraction(b) + Fraction(c))
+
+
 def test_a_multiply_add_next_to_the_middle_of_two_floats_is_rounded_by_its_exact_rest():
     # 2^-24 - 2^-70 times an odd multiple of the unit: the sum's float64 is just the middle.
     almost = (1 + 2.0**-23) * 2.0**-24, 1 - 2.0**-23

@@ -97,11 +97,13 @@ FAULTS = {
     "the residual counted from 0": (
         PLANS[6], "support/requantised.hpp", "read.residual_zero = points[4];", ""),
     "the next entry of the table": (
-        PLANS[6], "support/requantised.hpp", "points.table[results[i] &",
-        "points.table[(results[i] + 1) &"),
-    "the next entry for two results": (
-        PLANS[9], "support/requantised.hpp", "(points.table - beside)[bits]",
-        "(points.table - beside)[bits + 1]"),
+        PLANS[6], "support/requantised.hpp", "points.entries.number(product_of(i))]",
+        "points.entries.number(product_of(i)) + 1]"),
+    "a table's first entry is none": (
+        PLANS[9], "support/rounded_bytes.hpp", "beside_bits + low, zero",
+        "beside_bits + low + 1, zero"),
+    "a table's last entry is none": (
+        PLANS[9], "support/rounded_bytes.hpp", "high + zero}", "high + zero - 1}"),
     "half of a table": (
         PLANS[9], "support/requantised.hpp", "at < table_entries;", "at < table_entries / 2;"),
     "the next tile's padding left out": (
@@ -125,7 +127,7 @@ FAULTS = {
 
 
 @needs_host
-@pytest.mark.parametrize("fault", mostly_deep(FAULTS, "the next entry for two results"))
+@pytest.mark.parametrize("fault", mostly_deep(FAULTS, "the next entry of the table"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     plan, name, right, wrong = FAULTS[fault]
     reports = reports_of(plan, altered(tmp_path, name, right, wrong), monkeypatch)
