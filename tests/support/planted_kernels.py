@@ -42,11 +42,15 @@ class Subject:
         symbol = KernelSource(self.plan, self.sizes).name
         made = kernel_object(backend._stored[symbol].library, symbol, "gfx906")
         self.descriptor, self.code = made.descriptor, disassemble(made, "gfx906")
-        self.path = Path()
+        self.path, self.right = self._followed(self.code)
+
+    def _followed(self, code):
+        """The path of *code*, and its results."""
+        path = Path()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(launch.Batch, "_execute", self.path.following(self.code))
-            blocks = translate(self.code, name)
-            self.right = {data: self.results(blocks, data) for data in (DATA, MORE_DATA)}
+            patch.setattr(launch.Batch, "_execute", path.following(code))
+            blocks = translate(code, "a kernel")
+            return path, {data: self.results(blocks, data) for data in (DATA, MORE_DATA)}
 
     def results(self, blocks, data=DATA):
         """Results of the basic blocks *blocks* on all *data*."""
@@ -74,7 +78,11 @@ class Subject:
         """Why *fault*, which `outcome` does not catch, changes nothing; empty without a reason."""
         one = fault.before
         if one.opcode in control.BRANCHES:
-            return NO_LANES if self.path.idle(fault) else ""
+            if self.path.idle(fault):
+                return NO_LANES
+            # Beside the way it goes, such a branch leaves out the instruction that it was to go to.
+            elsewhere = fault.kind == "branch elsewhere"
+            return SAME_LATER if elsewhere and self._goes_the_same_way(fault) else ""
         first = Comparison(self, fault)
         if not first.differing:
             return SAME
@@ -83,6 +91,11 @@ class Subject:
         if all(Comparison(self, fault, filling).right for filling in (POISON, ~POISON)):
             return UNUSED
         return OTHER_LANES if first.exec_differs else SAME_LATER
+
+    def _goes_the_same_way(self, fault):
+        """Whether all branches go where they do without *fault*."""
+        path, _ = self._followed(fault.code)
+        return (path.taken, path.passed) == (self.path.taken, self.path.passed)
 
 
 def equal(some, others):
