@@ -20,6 +20,7 @@ from dscore.core.errors import (
 from dscore.core.numerics import PERMISSIONS
 
 if TYPE_CHECKING:
+    from dscore.bench.network_workplace import Workplace
     from dscore.bench.run import Planner
     from dscore.building.codegen import Sizes
     from dscore.core.backend import Backend
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dscore.core.numerics import Permission
     from dscore.core.plan import Plan, Rules
     from dscore.core.problem import ConvProblem
+    from dscore.core.spec import Layout
     from dscore.core.tiling import Tiling
 
 _BATCH = re.compile(r"-?[0-9]{1,4000}")
@@ -195,6 +197,26 @@ def require_torch_package() -> None:
     except ImportError as absent:
         raise UnavailableError(f"models need PyTorch: {absent}; pip install dscore[torch]"
                                ) from absent
+
+
+def images_of(text: str) -> tuple[int, ...]:
+    """The shape of a batch of images, as ``1x3x224x224``."""
+    from dscore.torch.models import shapes_of
+
+    shapes = shapes_of(text)
+    if len(shapes) != 1 or len(shapes[0]) != len("nchw"):
+        raise SpecError(f"--input: {text} is not the shape of one batch of images, as 1x3x224x224")
+    return shapes[0]
+
+
+def workplace_of(backend: str, seed: int, arithmetic: str, dtype: str | None, layout: str | None
+                 ) -> Workplace:
+    """The device on which whole networks run, in a type and a layout; int8 is laid out NHWC."""
+    from dscore.bench.network_workplace import Workplace
+
+    usual = "nhwc" if dtype == "int8" else "nchw"
+    return Workplace(backend, seed, cast("Permission", arithmetic), dtype or "float32",
+                     cast("Layout", layout or usual))
 
 
 def sizes_of(text: str) -> Sizes:

@@ -6,10 +6,15 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from dscore.cli.ending import error_record
-from dscore.cli.inputs import measuring_backend, require_torch_package
+from dscore.cli.inputs import (
+    images_of,
+    measuring_backend,
+    require_torch_package,
+    workplace_of,
+)
 from dscore.cli.show.json import finite, print_json
 from dscore.cli.show.text import counted, print_note, progress
 from dscore.core.errors import DscoreError, SpecError, require_int
@@ -19,8 +24,6 @@ if TYPE_CHECKING:
     from dscore.bench.network import NetworkComparison
     from dscore.bench.network_rows import NetworkRow
     from dscore.bench.network_workplace import Workplace
-    from dscore.core.numerics import Permission
-    from dscore.core.spec import Layout
 
 _BATCHES = "1,8,32,128"
 _WITHOUT_GPU = "Without one, `dscore scan NETWORK --device h200` shows what is expected there"
@@ -59,17 +62,14 @@ def require_alone(layers: list[str] | None, replay: list[str] | None,
 def run(request: NetworkRequest) -> list[NetworkRow]:
     """Measure and report; the rows. What stopped the measurement is raised afterwards."""
     require_torch_package()
-    from dscore.bench.network_workplace import Workplace
-
     if request.dtype == "int8" and (request.train or request.ablation):
         raise SpecError(f"{'--train' if request.train else '--ablation'} is of floats: a model of "
                         "int8 has no gradients, and is quantised as a whole")
     began = time.perf_counter()
     comparison = _comparison(request)
     measuring_backend(request.backend, _WITHOUT_GPU)
-    workplace = Workplace(request.backend, request.seed, cast("Permission", request.arithmetic),
-                          request.dtype or "float32", cast("Layout", request.layout or (
-                              "nhwc" if request.dtype == "int8" else "nchw")))
+    workplace = workplace_of(request.backend, request.seed, request.arithmetic, request.dtype,
+                             request.layout)
     rows: list[NetworkRow] = []
     ablations: list[AblationRow] = []
     stopped = _measure(request, comparison, workplace, rows, ablations)
@@ -82,12 +82,9 @@ def run(request: NetworkRequest) -> list[NetworkRow]:
 def _comparison(request: NetworkRequest) -> NetworkComparison:
     from dscore.bench.network import TASKS, NetworkComparison
     from dscore.bench.network_methods import WAYS
-    from dscore.torch.models import factory_of, shapes_of
+    from dscore.torch.models import factory_of
 
-    shapes = shapes_of(request.image)
-    if len(shapes) != 1 or len(shapes[0]) != 4:
-        raise SpecError(f"--input: {request.image} is not the shape of one batch of images, "
-                        "as 1x3x224x224")
+    shape = images_of(request.image)
     for network in request.networks:
         factory_of(network)
     ways = WAYS if request.ways is None else tuple(
@@ -95,7 +92,7 @@ def _comparison(request: NetworkRequest) -> NetworkComparison:
     batches = tuple(require_int(int(part) if part.strip().isdecimal() else part, "--batch")
                     for part in (request.batch or _BATCHES).split(","))
     tasks = TASKS if request.train else TASKS[:1]
-    return NetworkComparison(request.networks, batches, shapes[0], tasks, ways, request.backend,
+    return NetworkComparison(request.networks, batches, shape, tasks, ways, request.backend,
                              request.seed)
 
 

@@ -8,9 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from dscore.cli.inputs import batches_of, measuring_backend, require_torch_package
+from dscore.cli.inputs import (
+    batches_of,
+    images_of,
+    measuring_backend,
+    require_torch_package,
+    workplace_of,
+)
 from dscore.cli.show.network_tuning import report
 from dscore.cli.show.screen import screen
 from dscore.core.errors import DscoreError, SpecError
@@ -18,8 +24,6 @@ from dscore.core.errors import DscoreError, SpecError
 if TYPE_CHECKING:
     from dscore.bench.network_tuning import NetworkTuning
     from dscore.bench.network_workplace import Workplace
-    from dscore.core.numerics import Permission
-    from dscore.core.spec import Layout
 
 _BATCH = (1,)
 _WITHOUT_GPU = "Without one, `dscore scan NETWORK --device h200` shows what is expected there"
@@ -54,23 +58,16 @@ def require_alone(layers: list[str] | None, options: Mapping[str, Any]) -> None:
 def run(request: NetworkTuneRequest) -> None:
     """Tune, and print what is known at the end, after an interruption too."""
     require_torch_package()
-    from dscore.bench.network_workplace import Workplace
-    from dscore.torch.models import factory_of, shapes_of
+    from dscore.torch.models import factory_of
 
-    began = time.perf_counter()
-    shapes = shapes_of(request.image)
-    if len(shapes) != 1 or len(shapes[0]) != 4:
-        raise SpecError(f"--input: {request.image} is not the shape of one batch of images, "
-                        "as 1x3x224x224")
+    began, shape = time.perf_counter(), images_of(request.image)
     for network in request.networks:
         factory_of(network)
     measuring_backend(request.backend, _WITHOUT_GPU)
-    dtype = request.dtype or "float32"
-    workplace = Workplace(request.backend, request.seed, cast("Permission", request.arithmetic),
-                          dtype, cast("Layout", request.layout or (
-                              "nhwc" if dtype == "int8" else "nchw")))
+    workplace = workplace_of(request.backend, request.seed, request.arithmetic, request.dtype,
+                             request.layout)
     tunings: list[NetworkTuning] = []
-    stopped = _tune(request, shapes[0][1:], workplace, tunings)
+    stopped = _tune(request, shape[1:], workplace, tunings)
     report([one.result for one in tunings], workplace, time.perf_counter() - began, request.json,
            stopped)
     if stopped is not None:
