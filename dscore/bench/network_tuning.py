@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import re
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from queue import SimpleQueue
 
 import torch
 
@@ -75,6 +77,32 @@ class NetworkResult:
         return tuple(layer for layer in self.layers if layer.best != layer.default)
 
 
+class Wave:
+    """Plans of each layer for some rounds, built by a thread of its own, which a command that is
+    interrupted does not wait for.
+    """
+
+    def __init__(self, rounds: int, plans: Mapping[LayerTrials, list[Plan]],
+                 build: Callable[[Sequence[Sequence[Plan]]], list[dict[str, str]]]) -> None:
+        self.rounds, self.plans = rounds, plans
+        self._build = build
+        self._done: SimpleQueue[list[dict[str, str]] | BaseException] = SimpleQueue()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        try:
+            self._done.put(self._build([*self.plans.values()]))
+        except BaseException as failed:  # told in the thread that waits for it
+            self._done.put(failed)
+
+    def built(self) -> list[dict[str, str]]:
+        """Of each layer, why plans do not compile, by tiling; waits until all others are built."""
+        outcome = self._done.get()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
 class NetworkTuning:
     """Tuning of one network at one batch, on the GPU of a workplace.
 
@@ -105,10 +133,13 @@ class NetworkTuning:
     def run(self) -> None:
         """Try tilings of every layer, then compare the network before and after."""
         self._find_layers()
-        while (waiting := self._untried()) and time.monotonic() < self._until:
-            for number in range(min(_TOGETHER, waiting)):
-                if number == 0:
-                    self._make_ready(min(_TOGETHER, waiting))
+        coming = self._next_wave()
+        while coming is not None:
+            wave = coming
+            for layer, reasons in zip(self.layers, wave.built(), strict=True):
+                layer.make_ready(wave.plans[layer], reasons)
+            coming = self._next_wave()  # is built while this one is timed
+            for _ in range(wave.rounds):
                 if time.monotonic() < self._until:
                     self._round([layer.take_ready() for layer in self.layers])
         for place in (*range(_FINALISTS),) * _AGAIN:
@@ -154,14 +185,21 @@ class NetworkTuning:
                              self._backend.device(), self._top, work.seed, evaluator,
                              MeasurementPolicy("network", "graph", self.network))
 
-    def _make_ready(self, count: int) -> None:
-        """Build and check the next tilings of every layer."""
-        proposed = [(layer, layer.proposed(min(count, self._top - layer.tried)))
-                    for layer in self.layers]
+    def _next_wave(self) -> Wave | None:
+        """Tilings of every layer that are tried next, which a thread builds; None where there are
+        none, or the time would end before they are built.
+        """
+        rounds = min(_TOGETHER, self._untried())
+        if rounds <= 0 or time.monotonic() + self._builder.slowest >= self._until:
+            return None
+        return Wave(rounds, {layer: layer.proposed(min(rounds, self._top - layer.tried))
+                             for layer in self.layers}, self._build)
+
+    def _build(self, plans: Sequence[Sequence[Plan]]) -> list[dict[str, str]]:
+        """Build the plans of each layer; why some do not compile, by tiling."""
         with suppress(CompileError):  # which one it is, is found below
-            self._backend.prepare([plan for _, plans in proposed for plan in plans])
-        for layer, plans in proposed:
-            layer.make_ready(plans, self._builder.build(plans))
+            self._builder.build([plan for of_layer in plans for plan in of_layer])
+        return [self._builder.build(of_layer) for of_layer in plans]
 
     def _round(self, plans: Sequence[Plan]) -> float:
         """Median seconds of the network by these plans of its layers, whose times are kept."""

@@ -119,6 +119,34 @@ def test_no_round_is_begun_past_the_end_of_the_time() -> None:
     assert one.result.after == one.result.before  # nothing else was tried
 
 
+def test_a_wave_that_does_not_build_tells_so_to_whom_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Any, plans: Any) -> None:
+        raise OSError("no room on the disk")
+
+    monkeypatch.setattr(NetworkTuning, "_build", fails)
+    with pytest.raises(OSError, match="no room"):
+        tuning(Graph()).run()
+
+
+def test_what_does_not_compile_is_refused_by_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad: set[str] = set()
+
+    def builds(self: Any, plans: list[list[Any]]) -> list[dict[str, str]]:
+        bad.update(of_layer[0].tiling.name for of_layer in plans if of_layer)
+        return [{of_layer[0].tiling.name: "too hard"} if of_layer else {} for of_layer in plans]
+
+    monkeypatch.setattr(NetworkTuning, "_build", builds)
+    graph = Graph()
+    one = tuning(graph)
+    one.run()
+    reasons = {m.refused for m in records.everything() if m.refused}
+    assert reasons == {"not compiled: too hard"}
+    assert sum(layer.refused for layer in one.layers) >= len(bad) > 0
+    for layer in one.layers:
+        ran = {names[layer.default.token] for names in graph.rounds}
+        assert len(ran) == layer.tried - layer.refused
+
+
 def test_a_host_and_a_count_of_none_are_refused() -> None:
     with pytest.raises(UnavailableError, match="a captured graph of a GPU"):
         NetworkTuning(NETWORK, SHAPE, Workplace("reference", 0))
