@@ -46,8 +46,18 @@ class LayerTrials:
 
     @property
     def tried(self) -> int:
-        """Number of tilings on record, or in hand."""
+        """Number of tilings on record."""
+        return len(self._trials.known.configurations)
+
+    @property
+    def seen(self) -> int:
+        """Number of those, and of others that are being built or wait for their turn."""
         return len(self._seen)
+
+    @property
+    def waiting(self) -> int:
+        """Number of plans that are right and have no time yet."""
+        return len(self._ready)
 
     @property
     def refused(self) -> int:

@@ -147,7 +147,7 @@ class NetworkTuning:
         for _ in range(_TURNS):
             self._before.append(self._round([layer.default for layer in self.layers]))
             self._after.append(self._round([layer.best for layer in self.layers]))
-        self._complete = not self._untried()
+        self._complete = not (self._untried() or any(layer.waiting for layer in self.layers))
 
     @property
     def result(self) -> NetworkResult:
@@ -158,8 +158,8 @@ class NetworkTuning:
                              self._complete)
 
     def _untried(self) -> int:
-        """Tilings that are left to try of the layer that has most of them."""
-        return max((self._top - layer.tried for layer in self.layers if not layer.exhausted),
+        """Tilings that are left to propose of the layer that has most of them."""
+        return max((self._top - layer.seen for layer in self.layers if not layer.exhausted),
                    default=0)
 
     def _find_layers(self) -> None:
@@ -175,7 +175,7 @@ class NetworkTuning:
                        if (layer := LayerTrials.of(request, self._backend, plans[token]))
                        and layer.check_default() and layer.add(plans[token], of_plan)]
         for layer in self.layers:
-            layer.launches = len([one for one in times.kernels if _is_of(one, layer.default)])
+            layer.launches = _launches(_kernels_of(times.kernels, layer.default))
 
     def _request(self) -> SearchRequest:
         """What the layers' trials go by."""
@@ -192,7 +192,7 @@ class NetworkTuning:
         rounds = min(_TOGETHER, self._untried())
         if rounds <= 0 or time.monotonic() + self._builder.slowest >= self._until:
             return None
-        return Wave(rounds, {layer: layer.proposed(min(rounds, self._top - layer.tried))
+        return Wave(rounds, {layer: layer.proposed(max(0, min(rounds, self._top - layer.seen)))
                              for layer in self.layers}, self._build)
 
     def _build(self, plans: Sequence[Sequence[Plan]]) -> list[dict[str, str]]:
@@ -248,19 +248,24 @@ def _measured(workplace: Workplace, subject: NetworkSubject) -> NetworkTimes:
             kernel_times(torch, clock, replay, _PROFILED_REPLAYS)))
 
 
-def _is_of(kernel: KernelTimes, plan: Plan) -> bool:
-    """Whether a kernel is one of the plan's."""
-    return re.search(rf"\b{re.escape(plan.name)}\b", kernel.name) is not None
+def _kernels_of(kernels: Sequence[KernelTimes], plan: Plan) -> list[KernelTimes]:
+    """The kernels of a plan, which has several where a second one adds up what the first leaves."""
+    name = re.compile(rf"\b{re.escape(plan.name)}\b")
+    return [kernel for kernel in kernels if name.search(kernel.name)]
 
 
-def _samples_of(kernels: Iterable[KernelTimes], plans: Iterable[Plan]
+def _launches(kernels: Sequence[KernelTimes]) -> int:
+    """How often a plan was launched that has these *kernels* in a graph."""
+    return len(kernels) // max(1, len({kernel.name for kernel in kernels}))
+
+
+def _samples_of(kernels: Sequence[KernelTimes], plans: Iterable[Plan]
                 ) -> Mapping[str, tuple[float, ...]]:
     """Seconds of a layer's launch in each replay, by the tokens of the plans that have kernels."""
-    listed, samples = list(kernels), {}
+    samples = {}
     for plan in plans:
-        own = [kernel for kernel in listed if _is_of(kernel, plan)]
-        launches = len(own) / max(1, len({kernel.name for kernel in own}))
+        own = _kernels_of(kernels, plan)
         if own:
-            samples[plan.token] = tuple(sum(each) / launches for each in zip(
+            samples[plan.token] = tuple(sum(each) / _launches(own) for each in zip(
                 *(kernel.samples for kernel in own), strict=True))
     return samples

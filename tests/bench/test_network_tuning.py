@@ -119,6 +119,21 @@ def test_no_round_is_begun_past_the_end_of_the_time() -> None:
     assert one.result.after == one.result.before  # nothing else was tried
 
 
+def test_what_was_built_and_not_timed_is_not_done() -> None:
+    class Ending(Graph):
+        """Ends the time in the first round of a wave."""
+
+        def __call__(self, subject: Any) -> Any:
+            if len(self.rounds) == 1:
+                one._until = 0.0
+            return super().__call__(subject)
+
+    one = tuning(Ending())
+    one.run()
+    assert sum(layer.waiting for layer in one.layers) > 0
+    assert not one.result.complete
+
+
 def test_a_wave_that_does_not_build_tells_so_to_whom_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: Any, plans: Any) -> None:
         raise OSError("no room on the disk")
@@ -186,6 +201,16 @@ def test_a_name_within_another_one_is_not_it() -> None:
     one.run()
     plan = one.layers[0].default
     kernel = KernelTimes(f"<gate_{plan.name}>", (1.0,))
-    assert not network_tuning._is_of(kernel, plan)
-    assert network_tuning._is_of(KernelTimes(f"ns::{plan.name}::Then", (1.0,)), plan)
     assert re.search(re.escape(plan.name), kernel.name)
+    assert network_tuning._kernels_of([kernel], plan) == []
+
+
+def test_a_plan_of_two_kernels_takes_both_of_each_launch() -> None:
+    one = tuning(Graph(), top=1)
+    one.run()
+    plan = one.layers[0].default
+    kernels = [KernelTimes(f"run<{plan.name}{then}>", (seconds,))
+               for then, seconds in (("", 1.0), ("::Then", 0.5), ("", 3.0), ("::Then", 0.5))]
+    own = network_tuning._kernels_of(kernels, plan)
+    assert network_tuning._launches(own) == 2
+    assert network_tuning._samples_of(kernels, [plan]) == {plan.token: (2.5,)}
