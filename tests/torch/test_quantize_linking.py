@@ -167,8 +167,9 @@ def test_compiled_and_exported_models_are_their_own_code(launches):
     x = images()
     link(model)
     y = by_modules(model, x)
-    assert torch.equal(torch.compile(model, fullgraph=True, backend="eager")(x), y)
-    assert torch.equal(torch.export.export(model, (x,)).module()(x), y)
+    for program in (torch.compile(model, fullgraph=True, backend="eager"),
+                    torch.export.export(model, (x,)).module()):
+        assert torch.allclose(program(x), y, atol=1e-6)  # there the linear layer is PyTorch's
 
 
 def negate(graph):
