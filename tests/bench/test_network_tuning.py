@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from network_graphs import SCRIPTED, Graph  # noqa: E402
 
+import dscore  # noqa: E402
 from dscore.bench import network_tuning  # noqa: E402
 from dscore.bench.network_tuning import NetworkTuning  # noqa: E402
 from dscore.bench.network_workplace import Workplace  # noqa: E402
@@ -62,6 +63,7 @@ def test_every_layer_gets_the_fastest_of_what_was_tried() -> None:
         assert layer.best.tiling.name == min(tried, key=scripted_seconds)
         assert layer.seconds(layer.best) == pytest.approx(min(map(scripted_seconds, tried)))
     assert result.layers[0].launches == 2
+    assert choice.ASSIGNMENTS == []  # calls choose for themselves again
     assert result.before is not None
     assert result.after is not None
     assert result.after < result.before
@@ -169,11 +171,6 @@ def test_a_host_and_a_count_of_none_are_refused() -> None:
         tuning(Graph(), top=0)
 
 
-def test_calls_choose_for_themselves_again() -> None:
-    tuning(Graph(), top=2).run()
-    assert choice.ASSIGNMENTS == []
-
-
 def ends(*pairs: tuple[str, float]) -> list[KernelEnd]:
     return [KernelEnd(name, at) for name, at in pairs]
 
@@ -196,19 +193,14 @@ def test_ends_that_make_no_equal_replays_are_refused(given: list[KernelEnd]) -> 
 
 
 def test_a_name_within_another_one_is_not_it() -> None:
-    graph = Graph()
-    one = tuning(graph, top=1)
-    one.run()
-    plan = one.layers[0].default
+    plan = dscore.plan_for("n1c8h4w4_o8k1", "z100sm")
     kernel = KernelTimes(f"<gate_{plan.name}>", (1.0,))
     assert re.search(re.escape(plan.name), kernel.name)
     assert network_tuning._kernels_of([kernel], plan) == []
 
 
 def test_a_plan_of_two_kernels_takes_both_of_each_launch() -> None:
-    one = tuning(Graph(), top=1)
-    one.run()
-    plan = one.layers[0].default
+    plan = dscore.plan_for("n1c8h4w4_o8k1", "z100sm")
     kernels = [KernelTimes(f"run<{plan.name}{then}>", (seconds,))
                for then, seconds in (("", 1.0), ("::Then", 0.5), ("", 3.0), ("::Then", 0.5))]
     own = network_tuning._kernels_of(kernels, plan)

@@ -30,7 +30,7 @@ from dscore.ops.mean import MOST_PIXELS
 _LOADS, _MANY_THREADS, _MOST_WORDS = 8, 256, (24, 48)
 # Registers that each compiler wants beside what a thread holds, and takes at most: of 128 to 192
 # random kernels (docs/registers.md). For vectors of four bytes nvcc took up to 16 more.
-_NVCC, _NVCC_MOST, _HIPCC, _HIPCC_MOST, _NVCC_WORDS = 44, 74, 60, 92, 16
+_NVCC, _NVCC_MOST, _HIPCC, _HIPCC_MOST, _NVCC_WORDS = 44, 74, 60, 104, 16
 # Threads of a block. Of images of up to so many pixels blocks have a share of the channels each,
 # of larger ones all blocks share the pixels. Where clusters as large as can be would be more blocks
 # than there are compute units, an image with few pixels has so many (docs/benchmark_notes.md).

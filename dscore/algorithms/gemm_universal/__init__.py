@@ -58,6 +58,8 @@ MOST_ADDED = 4
 _HIPCC, _NVCC, _NVCC_LEAST = 48, 48, 90
 # What it takes at most in place of these: where elements move one by one, or joins read ahead.
 _HIPCC_MOST, _NVCC_MOST = 84, 94
+# What hipcc takes beyond, of a step of so many channels, whose loops it unrolls.
+_LONG_STEP, _HIPCC_LONG = 256, 32
 
 
 def _fragment_m(case: Case) -> Count:
@@ -212,7 +214,8 @@ class GemmUniversal(Algorithm):
             # Each pixel has an address of its own, in each step that a compiler unrolls.
             return np.full_like(wanted, device.registers_per_simd_lane)
         if device.vendor != "nvidia":
-            return wanted + _HIPCC_MOST * roomy(device)
+            long = np.asarray(t.step) >= _LONG_STEP
+            return wanted + _HIPCC_MOST * roomy(device) + _HIPCC_LONG * long
         return np.maximum(wanted + _NVCC_MOST - _NVCC, _NVCC_LEAST)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:

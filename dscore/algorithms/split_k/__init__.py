@@ -51,8 +51,9 @@ LEAST_SPLIT_PIXELS = 16
 # hipcc at most, nvcc usually. It takes up to 34 more, 12 beside sums of a step, and up to 96 for a
 # kernel at all.
 _HIPCC, _NVCC, _NVCC_MORE, _NVCC_BESIDE, _NVCC_LEAST = 28, 40, 34, 12, 96
-# What hipcc takes beyond where there are registers for it.
-_ROOMY = 16
+# What hipcc takes beyond where there are registers for it; and of whole planes, whose loops it
+# unrolls, one for so many pixels of a step.
+_ROOMY, _PLANE_PIXELS = 16, 5
 
 
 def _fragment_o(case: Case) -> Count:
@@ -167,7 +168,8 @@ class SplitK(Algorithm):
             # Each pixel has an address of its own, as in gemm.
             return np.full_like(wanted, device.registers_per_simd_lane)
         if device.vendor != "nvidia":
-            return wanted + _ROOMY * roomy(device)
+            return wanted + _ROOMY * roomy(device) + np.where(
+                t.planes, ceil_div(t.step, _PLANE_PIXELS), 0)
         beside = shape_of(problem, t, device.wavefront).step_sums > 0
         return np.maximum(wanted + np.where(beside, _NVCC_BESIDE, _NVCC_MORE), _NVCC_LEAST)
 
