@@ -31,7 +31,7 @@ _WITHOUT_GPU = ("Without one, `dscore space` ranks the tilings by the cost model
                 "cache import` takes what was tuned elsewhere")
 _Batches = Annotated[str | None, typer.Option(
     "--batch", metavar="N,N,...", show_default=False,
-    help="Images in a batch, or several of these.  [default: the layers' own]")]
+    help="Images in a batch, or several of these.  [default: the layers' own, of a network 1]")]
 _Top = Annotated[int | None, typer.Option(
     "--top", metavar="N", show_default=False,
     help="Try the first N tilings by the cost model.  [default: 32, by halves 8]")]
