@@ -29,8 +29,11 @@ from dscore.tuning.shipped_hints import (
     fitting_plan,
     hint_token,
     parse_hints,
+    untuned_plan,
 )
 
+# What a tiling gains in a network, before a hint names it there.
+_LEAST_GAIN = 1.02
 _HEAD = """\
 # The fastest right tilings on record, by problem; "{us}" is the time that was measured in
 # microseconds, "{network}" the network in which a tiling was the fastest. What no longer parses or
@@ -139,7 +142,8 @@ def best_hints(measurements: Iterable[Measurement], device: Device) -> HintFile:
     preferred, then one of a network, which the hint names in place of a time, then one with times
     behind a pointwise layer beside the cold ones, by the sum of both (dscore.tuning.paired), then
     one with cold caches, then one without bias and activation. A hint's time is the cold one all
-    the same; of a problem timed behind another layer alone there is no hint.
+    the same; of a problem timed behind another layer alone there is no hint. In a network a tiling
+    must gain 2 % over the one that is taken without records.
 
     >>> from dscore.core.catalog import device
     >>> best_hints([], device("h200")).hints
@@ -169,10 +173,26 @@ def _hint(token: str, records: list[TuningRecord], device: Device,
         return Ignored(token, "no tiling of it was right")
     for record in sorted(timed, key=lambda r: _preference(r, token, kernels)):
         best = _fitting(record, device, _refused(records, record))
-        if best is not None:
+        if best is not None and _gains(record, best, device):
             return Hint(token, best.tiling, best.medians[0], record,
                         not kernels.made(record.identity))
+    if all(record.identity.policy.network for record in timed):
+        return Ignored(token, f"no tiling gained {_LEAST_GAIN - 1:.0%} in a network over the one "
+                       "that is taken without records")
     return Ignored(token, "no tiling of it that was right fits any more")
+
+
+def _gains(record: TuningRecord, best: Configuration, device: Device) -> bool:
+    """Whether *best* is worth a hint: in a network by what it gains over the plan without records,
+    where that was timed there, too. Times of a layer by itself always are.
+    """
+    if not record.identity.policy.network:
+        return True
+    usual = untuned_plan(record.identity.conv_problem, device).tiling
+    before = record.configurations.get(usual.name)
+    if before is None or before.seconds is None or best.seconds is None:
+        return usual != best.tiling
+    return before.seconds >= _LEAST_GAIN * best.seconds
 
 
 def _preference(record: TuningRecord, token: str, kernels: CurrentKernels) -> tuple[Any, ...]:

@@ -81,6 +81,11 @@ def test_calls_and_hints_then_take_what_was_fastest_in_the_network() -> None:
     assert {str(record.identity.policy) for record in records_of(kept)} == {
         f"network graph {NETWORK}"}
     hints = best_hints(kept, device)
+    worth = {hint_token(one.default.problem) for one in one.result.changed
+             if one.seconds(one.default) >= 1.02 * one.seconds(one.best)}
+    assert {hint.problem for hint in hints.hints} == worth
+    assert len(worth) < len(one.layers)
+    assert all("no tiling gained 2%" in left.reason for left in hints.left_out)
     line = next(hint.line for hint in hints.hints if hint.problem == hint_token(problem))
     assert f'network = "{NETWORK}"' in line
     assert "us = " not in line
