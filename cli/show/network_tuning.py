@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dscore.cli.ending import error_record
 from dscore.cli.show.json import Record, print_json
 from dscore.cli.show.tables import microseconds
-from dscore.cli.show.text import counted, print_note, print_table
+from dscore.cli.show.text import counted, print_note, print_table, print_text
 
 if TYPE_CHECKING:
     from dscore.bench.layer_trials import LayerTrials
@@ -32,6 +32,8 @@ def report(results: Sequence[NetworkResult], workplace: Workplace, seconds: floa
         print_table(_COLUMNS, rows, spare=_SPARE)
         print()
     for one in results:
+        for plan, reason in one.wrong:
+            print_text(f"not tuned: {plan.token} by {plan.tiling.name}: {reason}", prose)
         print_note(_summary(one), prose)
     print_note(f"a launch, by the ends of kernels in the network's graph; on {workplace.title}; "
                f"{workplace.versions}; {seconds:.1f} s", prose)
@@ -64,6 +66,8 @@ def _summary(one: NetworkResult) -> str:
 def _record(one: NetworkResult) -> Record:
     return {"network": one.network, "batch": one.batch, "complete": one.complete,
             "before_seconds": one.before, "after_seconds": one.after,
+            "wrong": [{"problem": plan.token, "name": plan.tiling.name, "reason": reason}
+                      for plan, reason in one.wrong],
             "layers": [_layer(layer) for layer in one.layers]}
 
 

@@ -81,11 +81,18 @@ class LayerTrials:
         one = self._trials.known.configurations.get(plan.tiling.name)
         return None if one is None else one.seconds
 
-    def check_default(self) -> bool:
-        """Whether the default plan is right; what is timed is held to the bound first."""
-        self._seen.add(self.default.tiling.name)
+    def fault_of_default(self) -> str:
+        """Why the default plan is not right, which is held to the bound before its times count;
+        empty where it is.
+        """
+        name = self.default.tiling.name
+        self._seen.add(name)
         self.make_ready([self.default], {})
-        return bool(self._ready and self._ready.pop())
+        if self._ready:
+            self._ready.clear()
+            return ""
+        known = self._trials.known.configurations.get(name)
+        return known.refused if known and known.refused else "it crashed"
 
     def proposed(self, count: int) -> list[Plan]:
         """At most *count* plans to try next; fewer where no others are left."""

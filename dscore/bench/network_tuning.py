@@ -61,7 +61,8 @@ Progress = Callable[[int, int, float], object]  # rounds done, of how many, seco
 @dataclass(frozen=True)
 class NetworkResult:
     """Result of tuning in a network: its seconds before and after, None where a run ended before
-    these were compared, and its layers.
+    these were compared, and its layers. *wrong*: the plans that it had whose kernels are not right,
+    which calls no longer take, each with the reason; their layers are not tuned.
     """
 
     network: str
@@ -70,6 +71,7 @@ class NetworkResult:
     after: float | None
     layers: tuple[LayerTrials, ...]
     complete: bool
+    wrong: tuple[tuple[Plan, str], ...] = ()
 
     @property
     def changed(self) -> tuple[LayerTrials, ...]:
@@ -126,6 +128,7 @@ class NetworkTuning:
         self._setup = workplace.setup(network, shape)
         self._builder = Builder(self._backend)
         self.layers: list[LayerTrials] = []
+        self._wrong: list[tuple[Plan, str]] = []
         self._complete, self._rounds = False, 0
         self._before: list[float] = []
         self._after: list[float] = []
@@ -155,7 +158,7 @@ class NetworkTuning:
         before, after = (statistics.median(times) if times else None
                          for times in (self._before, self._after))
         return NetworkResult(self.network, self.batch, before, after, tuple(self.layers),
-                             self._complete)
+                             self._complete, tuple(self._wrong))
 
     def _untried(self) -> int:
         """Tilings that are left to propose of the layer that has most of them."""
@@ -171,11 +174,15 @@ class NetworkTuning:
         plans = assignment.defaults
         samples = _samples_of(times.kernels, plans.values())
         request = self._request()
-        self.layers = [layer for token, of_plan in samples.items()
-                       if (layer := LayerTrials.of(request, self._backend, plans[token]))
-                       and layer.check_default() and layer.add(plans[token], of_plan)]
-        for layer in self.layers:
-            layer.launches = _launches(_kernels_of(times.kernels, layer.default))
+        for token, of_plan in samples.items():
+            layer = LayerTrials.of(request, self._backend, plans[token])
+            if layer is None:
+                continue
+            if reason := layer.fault_of_default():
+                self._wrong.append((plans[token], reason))
+            elif layer.add(plans[token], of_plan):
+                layer.launches = _launches(_kernels_of(times.kernels, layer.default))
+                self.layers.append(layer)
 
     def _request(self) -> SearchRequest:
         """What the layers' trials go by."""

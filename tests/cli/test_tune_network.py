@@ -60,6 +60,20 @@ def test_json_has_every_layer(json_of: Callable[..., Any]) -> None:
             assert layer["changed"] == (layer["best"]["name"] != layer["before"]["name"])
 
 
+def test_a_plan_that_the_network_has_and_that_is_wrong_is_named(
+        call: Call, json_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = json_of(*COMMAND)["networks"][0]["layers"][0]
+    wrong = layer["before"]["name"]
+    monkeypatch.setattr(Scripted, "roles", {wrong: "wrong"})
+    result = call(*COMMAND, "--batch", 2)
+    assert result.code == 0, result.err
+    assert f"by {wrong}: " in unwrapped(result.out)
+    data = json_of(*COMMAND, "--batch", 3)["networks"][0]
+    assert {one["name"] for one in data["wrong"]} == {wrong}
+    assert not {one["problem"] for one in data["wrong"]} & {
+        one["problem"] for one in data["layers"]}
+
+
 def test_an_interruption_reports_what_is_known(call: Call, graph: Graph) -> None:
     graph.stop_after = 3
     result = call(*COMMAND)
