@@ -199,7 +199,7 @@ def require_torch_package() -> None:
                                ) from absent
 
 
-def images_of(text: str) -> tuple[int, ...]:
+def image_shape_of(text: str) -> tuple[int, ...]:
     """The shape of a batch of images, as ``1x3x224x224``."""
     from dscore.torch.models import shapes_of
 

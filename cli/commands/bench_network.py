@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dscore.cli.ending import error_record
 from dscore.cli.inputs import (
-    images_of,
+    image_shape_of,
     measuring_backend,
     require_torch_package,
     workplace_of,
@@ -84,7 +84,7 @@ def _comparison(request: NetworkRequest) -> NetworkComparison:
     from dscore.bench.network_methods import WAYS
     from dscore.torch.models import factory_of
 
-    shape = images_of(request.image)
+    shape = image_shape_of(request.image)
     for network in request.networks:
         factory_of(network)
     ways = WAYS if request.ways is None else tuple(

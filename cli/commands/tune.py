@@ -44,8 +44,6 @@ _Algorithms = Annotated[str | None, typer.Option(
     "--algorithm", metavar="NAME,...", show_default=False,
     help="Take tilings of this algorithm, or the first of each of several.  [default: the "
          "solver's choice]")]
-
-
 _Budget = Annotated[str | None, typer.Option(
     "--budget", metavar="TIME", show_default=False,
     help="Stop after this much time in total (90s, 10m, 2h).  [default: when all tilings are "
@@ -144,6 +142,7 @@ def tune(
 def _tune_networks(layers: list[str] | None, networks: list[str], request: TuneRequest, image: str,
                    batch: str | None, budget: str | None, arithmetic: str, dtype: str | None,
                    layout: str | None, json: bool) -> None:
+    """Tune *networks* by the options that hold for these."""
     from dscore.cli.commands import tune_network
 
     tune_network.require_alone(layers, asdict(request))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dscore.cli.inputs import (
     batches_of,
-    images_of,
+    image_shape_of,
     measuring_backend,
     require_torch_package,
     workplace_of,
@@ -60,7 +60,7 @@ def run(request: NetworkTuneRequest) -> None:
     require_torch_package()
     from dscore.torch.models import factory_of
 
-    began, shape = time.perf_counter(), images_of(request.image)
+    began, shape = time.perf_counter(), image_shape_of(request.image)
     for network in request.networks:
         factory_of(network)
     measuring_backend(request.backend, _WITHOUT_GPU)

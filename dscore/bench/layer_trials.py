@@ -29,8 +29,10 @@ class LayerTrials:
         identity = records.identity_of(default.problem, request.device, backend, request.policy)
         self._trials = Trials(request, backend, records.load(identity))
         self._ready: list[Plan] = []
-        self._shares: dict[str, float] = {}  # of the bound, by tiling
-        self._seen = set(self._trials.known.configurations)  # tilings on record, and proposed ones
+        known = self._trials.known.configurations
+        # Of the bound, by tiling, that the worst error takes.
+        self._shares = {name: one.share for name, one in known.items() if one.share is not None}
+        self._seen = set(known)  # tilings on record, and proposed ones
 
     @classmethod
     def of(cls, request: SearchRequest, backend: Backend, default: Plan) -> LayerTrials | None:
@@ -119,16 +121,8 @@ class LayerTrials:
         """Keep what launches of *plan* took; False where no sample says anything."""
         timed = tuple(seconds for seconds in samples if seconds > 0)
         if timed:
-            self._trials.add(plan, self._share(plan), timed)
+            self._trials.add(plan, self._shares[plan.tiling.name], timed)
         return bool(timed)
-
-    def _share(self, plan: Plan) -> float:
-        """The worst error that *plan* was seen to have."""
-        name = plan.tiling.name
-        known = self._trials.known.configurations.get(name)
-        if name in self._shares or known is None or known.share is None:
-            return self._shares[name]
-        return known.share
 
     def _plan(self, tiling: Tiling) -> Plan:
         return solver.make_plan(self.default.problem, self.default.device, tiling)

@@ -31,6 +31,7 @@ from dscore.core.errors import CompileError, UnavailableError, require_int
 from dscore.core.plan import Plan
 from dscore.core.token import parse_problem
 from dscore.measuring.kernel_ends import KernelTimes, kernel_times
+from dscore.measuring.timing import NoGraphError, captured
 from dscore.torch.report import Report
 from dscore.tuning.builder import Builder
 from dscore.tuning.evaluator import CheckingEvaluator, HostEvaluator
@@ -239,17 +240,18 @@ def _as_chosen(setup: Setup) -> Setup:
 
 
 def _measured(workplace: Workplace, subject: NetworkSubject) -> NetworkTimes:
-    """Times of a graph of *subject* on the workplace's GPU."""
+    """Times of a graph of *subject* on the workplace's GPU.
+
+    Raises UnavailableError for a network of which no graph can be captured.
+    """
     clock = workplace.runner.clock
-
-    def launch(stream: int) -> None:
-        with subject.settings():
-            subject.launch(0, stream)
-
     with workplace.runner.exclusive():
-        for _ in range(2):  # the second call of a network links its launches
-            launch(0)
-        replay = clock.record(launch)
+        try:
+            replay = captured(clock, subject)
+        except NoGraphError as failed:
+            raise UnavailableError(
+                f"no graph of the network can be captured: {failed}; kernels are timed in one. "
+                "dscore tune with the layers' names tunes each by itself") from failed
         samples = tuple(clock.samples(replay, _TIMED_REPLAYS))
         return NetworkTimes(samples, tuple(
             kernel_times(torch, clock, replay, _PROFILED_REPLAYS)))

@@ -143,6 +143,15 @@ def _work(subject: Subject, order: Sequence[int]) -> Work:
     return work
 
 
+def captured(clock: Clock, subject: Subject) -> Replay:
+    """One launch of *subject*, captured behind those that prepare it; raises NoGraphError."""
+    work = _work(subject, [0])
+    for _ in range(_WARM_LAUNCHES):
+        work(0)
+    clock.synchronize()
+    return clock.record(work)
+
+
 def _in_turns(clock: Clock, make: Callable[[Work], Replay], subjects: Sequence[Subject],
               sets: int, effort: Effort) -> list[tuple[list[list[float]], int]]:
     """Each subject's samples, by turns, and its launches a replay."""

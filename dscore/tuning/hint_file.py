@@ -171,15 +171,16 @@ def _hint(token: str, records: list[TuningRecord], device: Device,
         return Ignored(token, "timed behind another layer alone; a hint states its own time")
     if not any(record.best for record in timed):
         return Ignored(token, "no tiling of it was right")
+    reason = "no tiling of it that was right fits any more"
     for record in sorted(timed, key=lambda r: _preference(r, token, kernels)):
         best = _fitting(record, device, _refused(records, record))
         if best is not None and _gains(record, best, device):
             return Hint(token, best.tiling, best.medians[0], record,
                         not kernels.made(record.identity))
-    if all(record.identity.policy.network for record in timed):
-        return Ignored(token, f"no tiling gained {_LEAST_GAIN - 1:.0%} in a network over the one "
-                       "that is taken without records")
-    return Ignored(token, "no tiling of it that was right fits any more")
+        if best is not None:
+            reason = (f"no tiling gained {_LEAST_GAIN - 1:.0%} in a network over the one that is "
+                      "taken without records")
+    return Ignored(token, reason)
 
 
 def _gains(record: TuningRecord, best: Configuration, device: Device) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from dscore.calling import choice  # noqa: E402
 from dscore.core.backend import backend  # noqa: E402
 from dscore.core.errors import SpecError, UnavailableError  # noqa: E402
 from dscore.measuring.kernel_ends import KernelEnd, KernelTimes, times_by_ends  # noqa: E402
+from dscore.measuring.timing import NoGraphError  # noqa: E402
 from dscore.tuning import records  # noqa: E402
 from dscore.tuning.hint_file import best_hints  # noqa: E402
 from dscore.tuning.measurement import records_of  # noqa: E402
@@ -45,7 +48,7 @@ def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def tuning(graph: Graph, **options: Any) -> NetworkTuning:
+def tuning(graph: Any, **options: Any) -> NetworkTuning:
     return NetworkTuning(NETWORK, SHAPE, Workplace(SCRIPTED, 0), measure=graph,
                          **{"top": 4, **options})
 
@@ -211,3 +214,35 @@ def test_a_plan_of_two_kernels_takes_both_of_each_launch() -> None:
     own = network_tuning._kernels_of(kernels, plan)
     assert network_tuning._launches(own) == 2
     assert network_tuning._samples_of(kernels, [plan]) == {plan.token: (2.5,)}
+
+
+def test_a_network_that_is_no_graph_is_refused_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(work: Any) -> None:
+        raise NoGraphError("a copy to the host")
+
+    workplace = Workplace(SCRIPTED, 0)
+    monkeypatch.setattr(workplace.runner.clock, "record", fails)
+    with pytest.raises(UnavailableError, match="no graph of the network can be captured: a copy"):
+        tuning(partial(network_tuning._measured, workplace)).run()
+
+
+def test_a_graph_is_captured_behind_the_launches_that_prepare_it(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    workplace, replays = Workplace(SCRIPTED, 0), []
+    monkeypatch.setattr(network_tuning, "kernel_times", lambda *given: replays.append(given) or [])
+
+    class Counted:
+        calls, settled = 0, 0
+
+        def launch(self, index: int, stream: int) -> None:
+            self.calls += 1
+
+        def settings(self) -> Any:
+            self.settled += 1
+            return nullcontext()
+
+    subject = Counted()
+    times = network_tuning._measured(workplace, subject)
+    assert subject.calls == subject.settled == 2 + network_tuning._TIMED_REPLAYS
+    assert len(times.samples) == network_tuning._TIMED_REPLAYS
+    assert len(replays) == 1
