@@ -168,7 +168,8 @@ class LockstepKernel:
         most = np.finfo(np.float16).max
         factors = np.clip(scales * self._ratio("input"), -most, most).astype(np.float16)
         products = (values - self._point("input_zero_point")) * factors.astype(np.float32)
-        results = np.clip(np.rint(products) + np.float32(self._point("x_zero_point")), -128, 127)
+        zero = np.float32(self._point("scaled_zero_point"))
+        results = np.clip(np.rint(products) + zero, -128, 127)
         np.copyto(values, results.astype(np.int32), where=at.live)
 
     def _loaded(self, blocks: Blocks, name: str, what: Tensor, at: Addresses,

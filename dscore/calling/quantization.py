@@ -44,6 +44,8 @@ class Quantization:
     - *residual_scale*, *residual_zero_point*: of a residual, which has an int8 result.
     - *input_scale*, *input_zero_point*: with a scale by image and channel, of float16, those of the
       array that is passed; x is what the scale makes of it, rounded to int8 again.
+    - *scaled_zero_point*: what stands for zero in that x, None for *x_zero_point*. With a bias that
+      has x's zero point in it, *x_zero_point* is 0, and this is not.
     - *table_scale*, *table_zero_point*: with silu, hardswish, sigmoid or hardsigmoid, of what the
       activation is taken of. It has the integers from 0 to 1023.
 
@@ -69,6 +71,7 @@ class Quantization:
     residual_zero_point: int = 0
     input_scale: float | None = None
     input_zero_point: int = 0
+    scaled_zero_point: int | None = None
     table_scale: float | None = None
     table_zero_point: int = 0
     _arrays: dict[Any, dict[str, Any]] = field(
@@ -79,9 +82,14 @@ class Quantization:
             if name == "x_scale" or getattr(self, name) is not None:
                 object.__setattr__(self, name, _scale(getattr(self, name), name))
         object.__setattr__(self, "w_scale", _scales(self.w_scale))
-        for owner in ("x", "y", "residual", "input", "table"):
+        for owner in ("x", "y", "residual", "input", "table", "scaled"):
             name, limits = f"{owner}_zero_point", (0, TABLE - 1) if owner == "table" else _BYTE
-            object.__setattr__(self, name, _zero_point(getattr(self, name), name, limits))
+            if name != "scaled_zero_point" or self.scaled_zero_point is not None:
+                object.__setattr__(self, name, _zero_point(getattr(self, name), name, limits))
+        if self.scaled_zero_point is not None and self.input_scale is None:
+            raise SpecError(f"scaled_zero_point is {self.scaled_zero_point} without an "
+                            "input_scale: x is what is passed, and x_zero_point its zero point; "
+                            "pass an input_scale, or leave it out")
         if self.y_scale is not None:
             require_one_of(self.out_dtype, "out_dtype of a quantization with a y_scale",
                            (None, "int8"))
@@ -122,6 +130,16 @@ class Quantization:
                             f"3.4e+38; of channel {int(bad.argmax())} it is "
                             f"{exact[bad.argmax()]:.3g}")
         return rounded
+
+    @property
+    def zero_point_when_scaled(self) -> int:
+        """The integer that stands for zero in what a scale makes x.
+
+        >>> Quantization(0.5, 0.25, x_zero_point=7, input_scale=1.0).zero_point_when_scaled
+        7
+        """
+        stated = self.scaled_zero_point
+        return self.x_zero_point if stated is None else stated
 
     @property
     def _inner_scale(self) -> float | None:
@@ -209,10 +227,11 @@ class Quantization:
         if scales != outs:
             raise SpecError(f"w_scale has {scales} scales, and w has {outs} output channels: pass "
                             "a scale for each, or one number for all")
+        zeros = [getattr(self, f"{name}_zero_point") for name in beside]
+        zeros += [self.zero_point_when_scaled] * ("input" in beside)
         made: dict[str, Any] = {
             "multiplier": np.ascontiguousarray(np.broadcast_to(self.multiplier, (outs,))),
-            "points": np.append(self.points(activation), [
-                getattr(self, f"{name}_zero_point") for name in beside]).astype(np.int32)}
+            "points": np.append(self.points(activation), zeros).astype(np.int32)}
         if beside:
             made["ratios"] = np.array([self._ratio(name) for name in beside], np.float32)
         if self.table_scale is not None:

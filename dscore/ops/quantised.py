@@ -68,7 +68,8 @@ def beside_of(spec: ConvSpec) -> tuple[str, ...]:
 
 def points_of(spec: ConvSpec) -> tuple[str, ...]:
     """What the vector of points of a layer holds."""
-    return POINTS + tuple(f"{name}_zero_point" for name in beside_of(spec))
+    return (POINTS + tuple(f"{name}_zero_point" for name in beside_of(spec))
+            + ("scaled_zero_point",) * spec.scaled)
 
 
 def short_ratio(value: float) -> float:
@@ -94,7 +95,7 @@ def exact(xp: Any, spec: ConvSpec, summed: Callable[[Any, Any], Any], given: Map
         factors = xp.clip(_float32(xp, given["scale"]) * ratios["input"], -_HELD, _HELD)
         factors = _float64(xp, xp.asarray(factors, dtype=xp.float16))[:, :, None, None]
         scaled = xp.round((x - points["input_zero_point"]) * factors)
-        x = xp.clip(scaled + x_zero, -_BYTE, _BYTE - 1)
+        x = xp.clip(scaled + points["scaled_zero_point"], -_BYTE, _BYTE - 1)
     sums = summed(x - x_zero, given["w"])
     if "bias" in given:
         sums = sums + given["bias"][None, :, None, None]

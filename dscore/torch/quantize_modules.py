@@ -21,7 +21,7 @@ from dscore.torch.quantize_steps import OfFloats
 
 _WRAP = 2**32
 _FIELDS = ("x_zero_point", "y_zero_point", "residual_scale", "residual_zero_point", "input_scale",
-           "input_zero_point", "table_scale", "table_zero_point")
+           "input_zero_point", "scaled_zero_point", "table_scale", "table_zero_point")
 
 
 class QuantizedConv2d(OfFloats):
@@ -77,10 +77,9 @@ class QuantizedConv2d(OfFloats):
     def quantization(self, value: Quantization) -> None:
         if self.zero_point_in_bias:
             before = self._quantization.x_zero_point
-            if value.x_zero_point != before or value.input_scale is not None:
+            if value.x_zero_point != before:
                 raise SpecError(f"the bias has x's zero point {before} taken off: the quantization "
-                                f"must have this x_zero_point, and no input_scale; got "
-                                f"{value.x_zero_point} and {value.input_scale}")
+                                f"must have this x_zero_point; got {value.x_zero_point}")
         self._set_quantization(value)
 
     def _set_quantization(self, value: Quantization) -> None:
@@ -92,8 +91,7 @@ class QuantizedConv2d(OfFloats):
         need not sum filters at each call; returns the layer.
 
         `zero_point_in_bias` says so afterwards, also in the state_dict, and the results stay the
-        same integers. A layer with padding, or with an input_scale, needs the zero point itself,
-        and stays as it is.
+        same integers. A layer with padding needs the zero point itself, and stays as it is.
 
         >>> q = Quantization(x_scale=0.5, w_scale=0.25, y_scale=1.0, x_zero_point=-16)
         >>> layer = QuantizedConv2d(torch.tensor([[[[8]]]], dtype=torch.int8), None, q)
@@ -113,7 +111,7 @@ class QuantizedConv2d(OfFloats):
     def _needs_zero_point(self) -> bool:
         padding = self.padding
         padded = padding != "valid" if isinstance(padding, str) else np.any(np.asarray(padding))
-        return bool(padded) or self._quantization.input_scale is not None
+        return bool(padded)
 
     def forward(self, x: Tensor, residual: Tensor | None = None, scale: Tensor | None = None
                 ) -> Tensor:
@@ -172,7 +170,10 @@ class QuantizedConv2d(OfFloats):
         key = dtype, self.zero_point_in_bias
         if key not in self._for_kernels:
             changes: dict[str, Any] = {"out_dtype": "float16"} if half else {}
-            changes |= {"x_zero_point": 0} if self.zero_point_in_bias else {}
+            if self.zero_point_in_bias:
+                changes["x_zero_point"] = 0
+                if self._quantization.input_scale is not None:
+                    changes["scaled_zero_point"] = self._quantization.zero_point_when_scaled
             self._for_kernels[key] = replace(self._quantization, **changes)
         return self._for_kernels[key]
 

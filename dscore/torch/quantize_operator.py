@@ -29,8 +29,9 @@ define("dscore::quantized_conv2d",
        "(Tensor x, Tensor w, Tensor? bias, Tensor? residual, Tensor? scale, float x_scale, "
        "float[] w_scale, float? y_scale, int x_zero_point, int y_zero_point, str? out_dtype, "
        "float? residual_scale, int residual_zero_point, float? input_scale, int input_zero_point, "
-       "float? table_scale, int table_zero_point, str? activation, SymInt[] stride, "
-       "SymInt[] padding, SymInt[] dilation, SymInt groups, str backend) -> Tensor",
+       "int? scaled_zero_point, float? table_scale, int table_zero_point, str? activation, "
+       "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, str backend) "
+       "-> Tensor",
        tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides",
                                                   torch.Tag.needs_fixed_stride_order)))
 
@@ -69,8 +70,8 @@ def by_operator(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer, q: Quan
     return torch.ops.dscore.quantized_conv2d(  # type: ignore[no-any-return]
         x, w, bias, residual, scale, q.x_scale, scales, q.y_scale, q.x_zero_point, q.y_zero_point,
         q.out_dtype, q.residual_scale, q.residual_zero_point, q.input_scale, q.input_zero_point,
-        q.table_scale, q.table_zero_point, activation, layer.stride, layer.padding, layer.dilation,
-        layer.groups, layer.backend)
+        q.scaled_zero_point, q.table_scale, q.table_zero_point, activation, layer.stride,
+        layer.padding, layer.dilation, layer.groups, layer.backend)
 
 
 def convolved(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer, quantization: Quantization,
@@ -117,8 +118,8 @@ def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,
     if scale is not None:
         most = torch.finfo(torch.float16).max
         factor = (scale.float() * made["ratios"][-1]).clamp(-most, most).half().float()
-        differences = x.float() - zeros[-1]
-        x = (differences * factor.reshape(*x.shape[:-2], 1, 1)).round().add(x_zero)
+        differences = x.float() - zeros[-2]
+        x = (differences * factor.reshape(*x.shape[:-2], 1, 1)).round().add(zeros[-1])
         x = x.clamp(LEAST, MOST)
     sums = _sums(x, w, x_zero, layer).long()
     if bias is not None:

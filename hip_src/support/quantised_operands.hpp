@@ -7,7 +7,7 @@ namespace dscore {
 
 // The operands of a layer of int8, in the order of their addresses. `points` has four int32: the
 // zero points of x and y, the least and the greatest y; then those of the residual and of what is
-// scaled, whose multipliers are `ratios`.
+// scaled, whose multipliers are `ratios`; then that of what this becomes.
 struct QuantisedOperands {
   const void *x, *w, *bias, *multiplier, *points;
 };

@@ -78,7 +78,7 @@ struct Requantised {
     const int32_t *points = static_cast<const int32_t *>(args.points);
     return ByteScaling(static_cast<const float16 *>(args.scale),
                        static_cast<const float *>(args.ratios)[Residual], points[4 + Residual],
-                       points[0]);
+                       points[5 + Residual]);
   }
 
   // Of Count channels from `channel` on, a multiple of Count.

@@ -58,12 +58,13 @@ struct ColumnValues {
     });
   }
   // To LDS, biases before multipliers, where they are after a barrier. The shares of a column meet
-  // in `apart`, where nothing else is yet.
+  // in `apart`, where nothing else is yet; without a zero point nothing was summed.
   template <class Meet>
   __device__ void put(unsigned char *lds, unsigned char *apart, int zero, int thread, Meet meet) {
     auto *to = reinterpret_cast<int32_t *>(lds), *others = reinterpret_cast<int32_t *>(apart);
     const int share = share_of(thread);
-    if constexpr (shares > 1) {
+    const bool summed = shares > 1 && zero != 0;
+    if (summed) {
       each_column(thread, [&](int i, int column) {
         if (share > 0) others[(share - 1) * t::tile_n + column] = sums[i];
       });
@@ -73,7 +74,7 @@ struct ColumnValues {
       if (share > 0) return;
       DSCORE_UNROLL
       for (int other = 0; other < shares - 1; other++)
-        sums[i] += others[other * t::tile_n + column];
+        if (summed) sums[i] += others[other * t::tile_n + column];
       to[column] = static_cast<int32_t>(static_cast<uint32_t>(biases[i]) -
                                         static_cast<uint32_t>(zero) *
                                             static_cast<uint32_t>(sums[i]));

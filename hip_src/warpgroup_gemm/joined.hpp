@@ -82,7 +82,7 @@ struct SharedTile {
     typename Products::Turn turn;
     const auto scales = Roles::template scales_of<Element>(args);
     const int group = block.group;
-    const auto meanwhile = [](const unsigned char *) {};
+    const auto meanwhile = [](const unsigned char *, int) {};
     if constexpr (!t::scaled) block.accumulate(sums, turn, group, meanwhile);
     else if (block.steps > 0)
       ScaledRows<t, std::remove_const_t<decltype(scales)>>(scales, block, first_m, group)

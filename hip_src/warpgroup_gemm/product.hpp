@@ -174,7 +174,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if (thread % readers == 0) arrive(empty + stage);
   }
 
-  // A tile's sums; meanwhile(a step's elements of the columns) is called as units multiply them.
+  // A tile's sums; meanwhile(a step's elements of the columns, its number) is called as units
+  // multiply them.
   template <class Meanwhile>
   __device__ void accumulate(Sum *sums, Turn &turn, int group, Meanwhile meanwhile) const {
     DSCORE_ROLLED
@@ -182,7 +183,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       wait_barrier(full + turn.stage, turn.parity);
       order_products();
       multiply(sums, LdsOperand(rows_at(turn.stage, group)), turn, step);
-      meanwhile(columns_at(turn.stage, step));
+      meanwhile(columns_at(turn.stage, step), step);
       if (step > 0) {
         wait_products<1>();
         release(turn.stage == 0 ? t::stages - 1 : turn.stage - 1);
@@ -225,9 +226,12 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if constexpr (t::meeting && sums_columns) meet();
     each_tile([&](int first_m, bool first) {
       Sum sums[t::tile_n / 2];
-      const auto meanwhile = [&](const unsigned char *elements) {
+      const auto meanwhile = [&](const unsigned char *elements, int step) {
         if constexpr (sums_columns)
-          if (first && zero != 0) columns.add(elements, of_group);
+          if (first) {
+            if (zero != 0) columns.add(elements, of_group);
+            else if (step == 0) put_columns();
+          }
       };
       if constexpr (t::scaled)
         ScaledRows<t, std::remove_const_t<decltype(scales)>>(scales, *this, first_m, group)
@@ -236,7 +240,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
         SpanRows<t>(thread).accumulate(*this, sums, turn, group, meanwhile);
       else accumulate(sums, turn, group, meanwhile);
       if constexpr (sums_columns)
-        if (first) put_columns();
+        if (first && zero != 0) put_columns();
       TileResults<WarpgroupProducts>(*this, args).finish(
           points, sums, first_m + group * warpgroup_rows, first);
     });

@@ -147,7 +147,7 @@ struct ScaledRows {
     const auto add = [&](const Words &rows, Words &following, int step) {
       order_products();
       products.multiply(sums, rows, turn, step);
-      meanwhile(products.columns_at(turn.stage, step));
+      meanwhile(products.columns_at(turn.stage, step), step);
       auto next = turn;
       next.pass();
       if (step + 1 < products.steps) take(following, next, step + 1);

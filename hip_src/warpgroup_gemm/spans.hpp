@@ -58,7 +58,7 @@ struct SpanRows {
     read(words, products.lds + stage * t::stage_bytes + group * warpgroup_rows * pitch, pitch);
     order_products();
     products.multiply(sums, words, turn, 0);
-    meanwhile(products.columns_at(stage, 0));
+    meanwhile(products.columns_at(stage, 0), 0);
     turn.pass();
     wait_products<0>();
     products.release(stage);

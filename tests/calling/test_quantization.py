@@ -116,6 +116,10 @@ def test_a_scale_by_image_and_channel_makes_other_integers():
     scaled = integer_oracle.scaled(X, s, made[2][0], -11, 5)
     assert np.array_equal(y, dscore.conv(scaled, w, quantization=replace(q, input_scale=None),
                                          backend="reference"))
+    sums = w.astype(np.int64).sum((1, 2, 3))
+    apart = replace(q, x_zero_point=0, scaled_zero_point=5)
+    assert np.array_equal(y, dscore.conv(X, w, (-5 * sums).astype(np.int32), scale=s,
+                                         quantization=apart, backend="reference"))
     exact = (X + 11.0) * 0.03 * s[:, :, None, None].astype(np.float64)
     inner = (scaled > -128) & (scaled < 127)
     assert np.abs(0.02 * (scaled - 5.0) - exact)[inner].max() <= 0.0101
@@ -209,6 +213,8 @@ class Faulty:
     (dict(y_scale=None, out_dtype="bfloat16"), "out_dtype of a quantization without a y_scale"),
     (dict(table_zero_point=1024), "table_zero_point must be an integer from 0 to 1023; got 1024"),
     (dict(y_scale=None, table_scale=1.0), "there is a table_scale without a y_scale"),
+    (dict(scaled_zero_point=3), "scaled_zero_point is 3 without an input_scale"),
+    (dict(scaled_zero_point=128, input_scale=1.0), "scaled_zero_point must be an integer"),
     (dict(y_scale=None, residual_scale=1.0), "there is a residual_scale without a y_scale"),
     (dict(residual_scale=1e9), "residual_scale by that of what it is added to or becomes must be"),
     (dict(x_scale=1e-30, w_scale=[1.0, 1e-30]), "of channel 1 it is 1e-60"),

@@ -21,7 +21,7 @@ def direct(problem, x, w, bias, multiplier, points, *further):
         x = x.transpose(0, 3, 1, 2)
         residual = None if residual is None else residual.transpose(0, 3, 1, 2)
     if spec.scaled:
-        x = scaled(x, scale, ratios[-1], int(points[-1]), int(points[0]))
+        x = scaled(x, scale, ratios[-1], int(points[-2]), int(points[-1]))
     images, height, width = problem.batch, problem.out_height, problem.out_width
     y = np.empty((images, spec.out_channels, height, width), spec.out_element.numpy)
     for at in itertools.product(*map(range, y.shape)):
