@@ -193,6 +193,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     wait_products<0>();
     if (steps > 0) release(turn.stage == 0 ? t::stages - 1 : turn.stage - 1);
   }
+  static constexpr bool scaled_spans = t::scaled && t::spans;
   __device__ void multiply_all(const Arguments &args) const {
     const int of_group = thread % warpgroup_threads;
     Turn turn;
@@ -203,6 +204,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if constexpr (Roles::Results::table_bytes > 0)
       table = Roles::Results::copy_table(args, lds + t::table_at, thread, t::consumers);
     const auto scales = Roles::template scales_of<T>(args);
+    std::conditional_t<scaled_spans, ScalesAhead<t>, NoScales> ahead;
+    if constexpr (scaled_spans) ahead.ask(scales, *this, row_block * t::tile_m);
     const int zero = Roles::zero_of(args);
     const auto put_columns = [&] {
       if constexpr (t::quantised)
@@ -233,12 +236,20 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
             else if (step == 0) put_columns();
           }
       };
-      if constexpr (t::scaled)
-        ScaledRows<t, std::remove_const_t<decltype(scales)>>(scales, *this, first_m, group)
-            .accumulate(*this, sums, turn, meanwhile);
-      else if constexpr (t::spans)
-        SpanRows<t>(thread).accumulate(*this, sums, turn, group, meanwhile);
-      else accumulate(sums, turn, group, meanwhile);
+      using Rows = ScaledRows<t, std::remove_const_t<decltype(scales)>>;
+      if constexpr (scaled_spans) {
+        ahead.put(scales, *this);
+        if (t::repeat > 1) ahead.ask(scales, *this, first_m + t::blocks_m(s) * t::tile_m);
+        warpgroup_barrier<t::groups>(group);
+        const Rows rows(scales, *this, first_m, group);
+        SpanRows<t>(thread).accumulate(*this, sums, turn, group, [&](auto &words, int of_row) {
+          rows.scale(words, rows.own, of_row);
+        });
+      } else if constexpr (t::scaled) {
+        Rows(scales, *this, first_m, group).accumulate(*this, sums, turn, meanwhile);
+      } else if constexpr (t::spans) {
+        SpanRows<t>(thread).accumulate(*this, sums, turn, group, [](auto &, int) {});
+      } else accumulate(sums, turn, group, meanwhile);
       if constexpr (sums_columns)
         if (first && zero != 0) put_columns();
       TileResults<WarpgroupProducts>(*this, args).finish(

@@ -40,34 +40,67 @@ __device__ inline void copy_scales(TransferBarrier *barrier, unsigned char *stag
              {channel + i * t::scale_row, image});
 }
 
+// Eight scales of a warpgroup's images, of all summed elements, from the `at`-th on; zeros of those
+// that are none of the tensor's.
+constexpr int eight = 8;
+template <class t>
+__device__ inline Pack<float16, eight> scales_from(const ByteScales &scales, int image, int images,
+                                                   int channels, int at) {
+  const int of = at / t::factors, channel = at % t::factors;
+  return vector_or_zeros<eight>(
+      scales.scales + (image + of) * channels + channel,
+      at < t::images * t::factors && image + of < images && channel < channels);
+}
+// Their factors, to LDS.
+template <class t>
+__device__ inline void write_factors(const ByteScales &scales, unsigned char *lds,
+                                     const Pack<float16, eight> &read, int at) {
+  if (at >= t::images * t::factors) return;
+  Pack<Word, eight / 2> made;
+  DSCORE_UNROLL
+  for (int j = 0; j < eight; j += 2) made.at[j / 2] = scales.factors(read.at[j], read.at[j + 1]);
+  write_vector(reinterpret_cast<Word *>(lds + at * static_cast<int>(sizeof(float16))), made);
+}
+
 // Threads of a warpgroup: make the factors of its images, of all summed elements, in LDS.
 template <class t>
 __device__ inline void make_factors(const ByteScales &scales, unsigned char *lds, int image,
                                     int images, int channels, int thread) {
-  constexpr int eight = 8, all = t::images * t::factors, of_round = warpgroup_threads * eight;
+  constexpr int all = t::images * t::factors, of_round = warpgroup_threads * eight;
   constexpr int rounds = ceil_div(all, of_round), at_once = least(rounds, 8);
   DSCORE_ROLLED
   for (int first = thread * eight; first < all; first += at_once * of_round) {
     Pack<float16, eight> read[at_once];
     DSCORE_UNROLL
-    for (int i = 0; i < at_once; i++) {
-      const int at = first + i * of_round, of = at / t::factors, channel = at % t::factors;
-      read[i] = vector_or_zeros<eight>(
-          scales.scales + (image + of) * channels + channel,
-          at < all && image + of < images && channel < channels);
-    }
+    for (int i = 0; i < at_once; i++)
+      read[i] = scales_from<t>(scales, image, images, channels, first + i * of_round);
     DSCORE_UNROLL
-    for (int i = 0; i < at_once; i++) {
-      const int at = first + i * of_round;
-      if (at >= all) continue;
-      Pack<Word, eight / 2> made;
-      DSCORE_UNROLL
-      for (int j = 0; j < eight; j += 2)
-        made.at[j / 2] = scales.factors(read[i].at[j], read[i].at[j + 1]);
-      write_vector(reinterpret_cast<Word *>(lds + at * static_cast<int>(sizeof(float16))), made);
-    }
+    for (int i = 0; i < at_once; i++)
+      write_factors<t>(scales, lds, read[i], first + i * of_round);
   }
 }
+
+// Scales of a warpgroup's rows that come as a span, which a thread asks for a tile ahead: a vector.
+template <class t>
+struct ScalesAhead {
+  static_assert(t::images * t::factors <= warpgroup_threads * eight, "a vector of each thread");
+  Pack<float16, eight> asked;
+
+  template <class Products>
+  __device__ void ask(const ByteScales &scales, const Products &products, int first_m) {
+    const auto &s = products.s;
+    const int image = (first_m + products.group * warpgroup_rows) / image_rows(s);
+    asked = scales_from<t>(scales, image, s.batch, s.in_channels, place(products));
+  }
+  template <class Products>
+  __device__ void put(const ByteScales &scales, const Products &products) const {
+    write_factors<t>(scales, products.factors_of_group(products.group), asked, place(products));
+  }
+  template <class Products>
+  static __device__ int place(const Products &products) {
+    return products.thread % warpgroup_threads * eight;
+  }
+};
 
 // A warpgroup's rows. Of each instruction lane 4 g + i has four words: the i-th of row g, the same
 // of row g + 8, and those of the second half of the summed elements.
@@ -93,7 +126,7 @@ struct ScaledRows {
     for (int half = 0; half < 2; half++)
       // Of rows past the last image's those of that; nobody stores these.
       images[half] = least((of_group + row + lane / 4 + half * 8) / area - image, t::images - 1);
-    if constexpr (t::quantised) {
+    if constexpr (t::quantised && !t::spans) {
       make_factors<t>(scales, own, image, s.batch, s.in_channels,
                       products.thread % warpgroup_threads);
       warpgroup_barrier<t::groups>(group);
@@ -112,9 +145,14 @@ struct ScaledRows {
                         rows + swizzled((box + row + lane % 16) * swizzled_row +
                                         i * bytes % swizzled_row + lane / 16 * 16)));
     }
+    scale(words, factors, t::step);
+  }
+  // Of a step's elements the first `count`, and those that fill an instruction.
+  __device__ void scale(Words &words, const unsigned char *factors, int count) const {
     DSCORE_UNROLL
     for (int i = 0; i < 2 * depths; i++) {
       const int first = i * t::depth / 2;
+      if (first - first % t::depth >= count) continue;
       DSCORE_UNROLL
       for (int half = 0; half < 2; half++) {
         Word &word = words[i / 2][i % 2 * 2 + half];

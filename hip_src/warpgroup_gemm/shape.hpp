@@ -49,7 +49,7 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr bool quantised = std::is_same_v<T, int8_t>, scaled = Roles::scaled;
   static constexpr bool of_registers = scaled || Tiling::spans;  // rows of a product
   static constexpr bool read_by_lanes = quantised || of_registers;  // what comes to LDS
-  static_assert(!Tiling::spans || (Roles::along_a && !scaled), "rows as they lie");
+  static_assert(!Tiling::spans || (Roles::along_a && (quantised || !scaled)), "rows as they lie");
   // Columns whose rows of bytes may have no map (spans.hpp).
   static constexpr bool columns_by_lanes = Tiling::spans && quantised;
   // Whether results may leave by boxes.

@@ -48,17 +48,18 @@ struct SpanRows {
   }
   // The sums of a tile, by its one step. The buffer is let go once the units have had its rows:
   // before that nothing says that they have come to registers, as a wavefront does not wait for
-  // what it reads from LDS before it arrives at a barrier.
-  template <class Products, class Sum, class Meanwhile>
+  // what it reads from LDS before it arrives at a barrier. change(words, bytes of a row) makes the
+  // rows what is multiplied.
+  template <class Products, class Sum, class Change>
   __device__ void accumulate(const Products &products, Sum *sums, typename Products::Turn &turn,
-                             int group, Meanwhile meanwhile) const {
+                             int group, Change change) const {
     const int pitch = products.span_bytes(1), stage = turn.stage;
     Words words;
     wait_barrier(products.full + stage, turn.parity);
     read(words, products.lds + stage * t::stage_bytes + group * warpgroup_rows * pitch, pitch);
+    change(words, pitch);
     order_products();
     products.multiply(sums, words, turn, 0);
-    meanwhile(products.columns_at(stage, 0), 0);
     turn.pass();
     wait_products<0>();
     products.release(stage);

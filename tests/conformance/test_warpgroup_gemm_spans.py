@@ -25,7 +25,7 @@ from dscore.solving.solver import make_plan, solve
 
 needs_compiler = needs(EmulatedBackend())
 H200 = catalog.device("h200")
-SPANS = "warpgroup_gemm/spans.hpp"
+SPANS, SCALES = "warpgroup_gemm/spans.hpp", "warpgroup_gemm/scaled.hpp"
 
 
 def planned(token, *fields):
@@ -53,6 +53,13 @@ INTEGERS = [
     # Results of whole rows, which leave as a span.
     planned("n1c24h8w13_o96k1_int8_nhwc_bias_residual", 64, 96, 128, 2, 2, True),
     planned("n2c40h9w9_o32k1_int8_nhwc_relu_outfloat16", 64, 32, 128, 2, 2, True)]
+# Scaled: several images to a warpgroup, and tiles of two; rows that end within an instruction and a
+# vector before it; the scales of the next tile.
+SCALED = [
+    planned("n3c48h7w7_o32k1_int8_nhwc_bias_scaled", 64, 32, 128, 2, 2, True),
+    planned("n2c144h9w9_o48k1_int8_nhwc_bias_residual_scaled", 128, 48, 256, 2, 1),
+    planned("n4c32h8w9_o16k1_int8_nhwc_bias_scaled", 64, 16, 128, 2, 4, True),
+    planned("n1c256h10w7_o80k1_int8_nhwc_table_scaled", 64, 80, 256, 3, 2, True)]
 KEPT, PAIR = PLANS[:2]
 BYTES = INTEGERS[0]
 LONG = planned("n4c24h9w9_o16k1_float16_nhwc", 64, 16, 64, 2, 6, True)
@@ -61,14 +68,13 @@ LONG = planned("n4c24h9w9_o16k1_float16_nhwc", 64, 16, 64, 2, 6, True)
 @needs_compiler
 @pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(share(PLANS + INTEGERS, sizes), sizes, monkeypatch)
+    require_bit_equal(share(PLANS + INTEGERS + SCALED, sizes), sizes, monkeypatch)
 
 
 READ = ("    read(words, products.lds + stage * t::stage_bytes + group * warpgroup_rows * pitch, "
-        "pitch);\n")
+        "pitch);\n    change(words, pitch);\n")
 MULTIPLIED = """    order_products();
     products.multiply(sums, words, turn, 0);
-    meanwhile(products.columns_at(stage, 0));
     turn.pass();
     wait_products<0>();
 """
@@ -104,6 +110,13 @@ FAULTS = {
     "filters that nobody says are there": (
         BYTES, "warpgroup_gemm/product.hpp", "    arrive(empty + t::stages);\n", "",
         "wait for one another"),
+    "scales of the tile before": (
+        SCALED[2], "warpgroup_gemm/product.hpp",
+        "if (t::repeat > 1) ahead.ask(scales, *this, first_m + t::blocks_m(s) * t::tile_m);", "",
+        "WRONG"),
+    "factors of fewer rows": (
+        SCALED[1], SCALES, "first - first % t::depth >= count", "first + t::depth > count",
+        "WRONG"),
     "fewer bytes than come": (
         KEPT, "warpgroup_gemm/product.hpp", "arrive_expecting(barrier, rows_bytes +",
         "arrive_expecting(barrier, rows_bytes - 16 +",
@@ -126,7 +139,8 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 @pytest.mark.deep
 @needs_compiler
 def test_the_sanitizers_find_nothing(tmp_path):
-    require_silence(checked_under_sanitizers(tmp_path, [KEPT, PLANS[6], *INTEGERS]))
+    require_silence(checked_under_sanitizers(
+        tmp_path, [KEPT, PLANS[6], *INTEGERS, *SCALED]))
 
 
 @needs_compiler

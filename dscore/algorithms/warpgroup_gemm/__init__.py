@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dscore.algorithms.base import (
     COMPILER_REGISTERS,
     Algorithm,
@@ -145,7 +147,7 @@ def _rows(problem: ConvProblem, t: Any) -> Count:
     """Words of the rows that a lane has in registers: of a span's one step; scaled, of two."""
     elements = t.step * ROWS // (WAVES * MATRIX_WAVEFRONT)
     words = elements * problem.spec.element.bytes // WORD_BYTES
-    return words * (2 * problem.spec.scaled + t.spans)
+    return words * np.where(t.spans, 1, 2 * problem.spec.scaled)
 
 
 def _sums(t: Any) -> Count:

@@ -47,7 +47,8 @@ def templates(draw: Any, device: Device) -> Template:
     cluster = draw(st.sampled_from((1, 1, 2, 3, 4) if device.cluster_blocks >= 4
                                    and not element.exact else (1,)))
     alone = parts * cluster == 1
-    spans = alone and not weights and not dict(drawn).get("scaled") and draw(st.booleans())
+    spans = (alone and not weights and draw(st.booleans())
+             and (element.exact or not dict(drawn).get("scaled")))
     repeat, kept = draw(st.integers(1, 3)) if alone else 1, alone and draw(st.booleans())
     tiling = WarpgroupGemmTiling(
         tile_m=ROWS * draw(st.integers(1, 3)), tile_n=tile_n, step=step,

@@ -13,6 +13,8 @@ from dscore.core.plan import Violation
 from dscore.core.problem import MAX_ELEMENTS, ConvProblem
 
 MOST_STAGES = 8
+# Of a warpgroup's images, where rows come as a span: a vector of eight for each thread.
+MOST_FACTORS = 1024
 
 
 def _part_boxes(case: Case) -> Count:
@@ -52,8 +54,9 @@ def _most_cluster(case: Case) -> int:
 def _span_steps(case: Case) -> Count:
     """Steps of the rows that come as a span; two where they cannot."""
     shape, spec, t = shape_of(case.problem, case.tiling), case.problem.spec, case.tiling
-    refused = spec.scaled or not shape.sizes.along_a
-    taken = (t.parts * t.cluster == 1) & (t.kept | (t.repeat == 1)) & (not refused)
+    refused = (spec.scaled and not spec.element.exact) or not shape.sizes.along_a
+    taken = ((t.parts * t.cluster == 1) & (t.kept | (t.repeat == 1)) & (not refused)
+             & (shape.images * shape.factors <= MOST_FACTORS))
     return np.where(t.spans, np.where(taken, shape.all_steps, 2), 1)
 
 
@@ -145,8 +148,9 @@ LIMITS = (
           lambda c: f"{VECTOR_BYTES // c.problem.spec.element.bytes} channels, of which a map "
           "has multiples; others come with spans=true"),
     Limit("E-SPAN", "steps of a span", "", "", lambda c: (_span_steps(c), 1),
-          lambda c: "spans=true takes one step of all summed elements, no scale, weight "
-          "gradient or cluster, and, of repeat > 1, kept=true"),
+          lambda c: "spans=true takes one step of all summed elements, no weight gradient or "
+          f"cluster, no scale but int8's with {MOST_FACTORS:,} factors for a warpgroup's images, "
+          "and, of repeat > 1, kept=true"),
     Limit("E-PARTS", "parts", "", "", lambda c: (c.tiling.parts, _most_parts(c)),
           lambda c: "of a weight gradient; each has a result of its own in the workspace"),
 )

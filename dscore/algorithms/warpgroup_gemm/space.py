@@ -36,8 +36,9 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         axes |= {"resident": range(_MOST_SHARES + 1), "kept": (0,), "parts": _PARTS}
     else:
         axes |= {"resident": (0, *_RESIDENT), "kept": (0, 1), "parts": (1,)}
-    spans = sizes.along_a and not problem.spec.scaled
-    c = grid(**axes, spans=(0, 1) if spans else (0,), cluster=(1,) if problem.spec.element.exact
+    exact = problem.spec.element.exact
+    spans = sizes.along_a and (exact or not problem.spec.scaled)
+    c = grid(**axes, spans=(0, 1) if spans else (0,), cluster=(1,) if exact
              else powers_of_two(device.cluster_blocks))
     steps = ceil_div(sizes.k, c.step)
     tiles = ceil_div(sizes.m, c.tile_m) * ceil_div(sizes.n, c.tile_n)
@@ -49,8 +50,9 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     parts = np.where(aimed & sums_pixels, _filling(tiles * c.cluster, steps, c.resident * units),
                      c.parts)
     keep = (c.tile_m - sizes.m < ROWS) & (c.step - sizes.k < row)
-    if problem.spec.scaled and problem.spec.element.exact:
-        keep &= c.step == row  # lanes scale byte by byte, and have no registers for more
+    if problem.spec.scaled and exact:
+        # Lanes scale byte by byte, and have no registers for two longer steps.
+        keep &= (c.step == row) | (c.spans == 1)
     keep &= (c.spans == 0) | ((steps == 1) & (c.cluster == 1))
     # Longer steps than two rows of LDS are spans', which have all elements.
     keep &= (c.step <= 2 * row) | ((c.spans == 1) & (sizes.k > 2 * row))
