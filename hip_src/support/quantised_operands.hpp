@@ -45,6 +45,7 @@ struct Points {
   int32_t residual_zero;
   float residual_multiplier;
   const int8_t *residual, *table;
+  __device__ inline int entry(int number) const { return table[number]; }
 };
 
 // What these are made of, as memory has it.

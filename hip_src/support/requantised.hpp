@@ -143,9 +143,9 @@ struct Requantised {
     const float *multipliers;
   };
   // The same where residuals have been read.
-  template <int Count>
+  template <int Count, class PointsLike>
   static __device__ inline Pack<Out, Count> apply_read(const int32_t *sums, OfChannels channels,
-                                                       const Points &points,
+                                                       const PointsLike &points,
                                                        const Pack<int8_t, Count> &residuals) {
     int32_t biased_sums[Count];
     DSCORE_UNROLL
@@ -168,10 +168,10 @@ struct Requantised {
     else return {};
   }
   // The same where that has been read.
-  template <int Count>
+  template <int Count, class PointsLike>
   static __device__ inline Pack<Out, Count> results_read(const int32_t *sums,
                                                          const float *multipliers,
-                                                         const Points &points,
+                                                         const PointsLike &points,
                                                          const Pack<int8_t, Count> &residuals) {
     const auto product_of = [&](int i) {
       const float product = rounded_product(static_cast<float>(sums[i]), multipliers[i]);
@@ -192,9 +192,9 @@ struct Requantised {
   }
 
   // Results of int8 by their products, or by the entries that have their numbers in a table.
-  template <int Count, class ProductOf>
+  template <int Count, class ProductOf, class PointsLike>
   static __device__ inline Pack<int8_t, Count> bytes_of(ProductOf product_of,
-                                                        const Points &points) {
+                                                        const PointsLike &points) {
 #if defined(DSCORE_HALVES)
     if constexpr (Count % 2 == 0 && !Table) {
       Word pairs[Count / 2];
@@ -207,7 +207,7 @@ struct Requantised {
     int32_t results[Count];
     DSCORE_UNROLL
     for (int i = 0; i < Count; i++)
-      if constexpr (Table) results[i] = points.table[points.entries.number(product_of(i))];
+      if constexpr (Table) results[i] = points.entry(points.entries.number(product_of(i)));
       else results[i] = nearest_within(product_of(i), points.low, points.high) + points.zero;
     return lowest_bytes<Count>(results);
   }

@@ -72,9 +72,9 @@ struct WarpgroupForward {
     else return Epilogue::template residual_of<Count>(args, at);
   }
   // Of sums that began with the biases, or did not.
-  template <class T, int Count, bool Biased = false, class Sum>
+  template <class T, int Count, bool Biased = false, class Sum, class PointsLike>
   static __device__ Pack<Result<T>, Count> results_of(const Sum *sums, const Beside<Count> &beside,
-                                                      const Points &points,
+                                                      const PointsLike &points,
                                                       const Added<Count> &added) {
     if constexpr (exact && Biased)
       return Epilogue::template results_read<Count>(sums, beside.multipliers, points, added);

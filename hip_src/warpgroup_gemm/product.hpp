@@ -200,9 +200,11 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     typename Roles::template Columns<t> columns(args, first_n, Roles::n(s) - first_n, of_group);
     // Read once and early: behind a barrier a compiler reads memory anew.
     const auto raw_points = Roles::read_points(args);
-    const int8_t *table = nullptr;
-    if constexpr (Roles::Results::table_bytes > 0)
-      table = Roles::Results::copy_table(args, lds + t::table_at, thread, t::consumers);
+    unsigned char *const table = lds + t::table_at;
+    std::conditional_t<t::banked, BankedTable<t::consumers>, NoScales> banks;
+    if constexpr (t::banked) banks.ask(args.table, thread);
+    else if constexpr (Roles::Results::table_bytes > 0)
+      Roles::Results::copy_table(args, table, thread, t::consumers);
     const auto scales = Roles::template scales_of<T>(args);
     std::conditional_t<scaled_spans, ScalesAhead<t>, NoScales> ahead;
     if constexpr (scaled_spans) ahead.ask(scales, *this, row_block * t::tile_m);
@@ -218,14 +220,15 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
                        static_cast<const T *>(Roles::b(args)) + first_n * Roles::k(s),
                        Roles::n(s) - first_n, Roles::k(s), thread);
       let_engine_see_lds();
+      if constexpr (t::banked) banks.put(table, thread);
       meet();
       // Before the first tile, so that no register is kept for it through all of them.
       if (zero != 0) columns.add(elements, of_group);
       put_columns();
     }
-    auto points = Roles::points_of(args, raw_points);
-    if constexpr (Roles::Results::table_bytes > 0) points.table = table;
+    const auto points = points_in_lds(Roles::points_of(args, raw_points));
     constexpr bool sums_columns = t::quantised && !t::columns_by_lanes;
+    if constexpr (t::banked && sums_columns) banks.put(table, thread);
     if constexpr (t::meeting && sums_columns) meet();
     each_tile([&](int first_m, bool first) {
       Sum sums[t::tile_n / 2];
@@ -259,6 +262,13 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if (!Roles::stores_sums && thread % warpgroup_threads == 0) wait_stores<0>();
   }
 
+  // Points whose table is in LDS.
+  __device__ typename t::Points points_in_lds(typename Roles::Points points) const {
+    if constexpr (Roles::Results::table_bytes > 0)
+      points.table = reinterpret_cast<const int8_t *>(lds + t::table_at);
+    if constexpr (t::banked) return {points, thread % t::wavefront};
+    else return points;
+  }
   // All warpgroups: see what each has brought to LDS.
   __device__ void meet() const {
     commit_copies();

@@ -14,6 +14,7 @@ struct TileResults {
   using Element = typename Products::Element;
   using Arguments = typename Products::Arguments;
   using Sum = typename Products::Sum;
+  using Points = typename t::Points;
   using Result = typename Products::Result;
   const Products &block;
   const Arguments &args;
@@ -39,7 +40,7 @@ struct TileResults {
     return (run * wide / 8 + channel / 2) * 4 + half * 2 + channel % 2;
   }
   // By boxes, a span or rows, of a block's first tile or a later one; or sums unrounded.
-  __device__ void finish(const typename Roles::Points &points, const Sum *sums, int first_m,
+  __device__ void finish(const Points &points, const Sum *sums, int first_m,
                          bool first) const {
     const int row = of_group / t::wavefront * 16 + lane / 4;
     if constexpr (Roles::stores_sums) {
@@ -68,7 +69,6 @@ struct TileResults {
   // them is written: behind that a compiler reads no memory ahead, and each would wait for its own.
   static constexpr int together = t::together, lanes = 4, wide = lanes * together;
   static constexpr int of_lane = t::tile_n / wide, read_at_once = least(of_lane, 64 / wide);
-  using Points = typename Roles::Points;
   __device__ void put(unsigned char *results, const Points &points, const Sum *sums, int first_m,
                       int row) const {
     DSCORE_UNROLL

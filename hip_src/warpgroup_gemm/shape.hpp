@@ -2,6 +2,7 @@
 // keep in LDS.
 #pragma once
 
+#include "support/banked_table.hpp"
 #include "support/tensor_copy.hpp"
 #include "support/warpgroups.hpp"
 
@@ -21,11 +22,12 @@ int map_operand(TensorMap &map, const void *at, int extent, int summed, bool acr
 // Spans: bytes of a row in whole vectors, where a tile's rows come as one span, else 0. Images: how
 // many a tile of rows may be of, or, of bytes, a warpgroup's rows, where they have scales, else 0.
 // Factors: of bytes, how many summed elements have some in LDS, with those that fill the last step.
+// Banked: whether a table lies in each bank of LDS.
 template <int TileM, int TileN, int Step, int Stages, int Repeat, int Kept, int Parts, int Cluster,
-          int Spans, int Images, int Factors, int Layout, int Wavefront>
+          int Spans, int Images, int Factors, bool Banked, int Layout, int Wavefront>
 struct WarpgroupGemmTiling {
   static constexpr int images = Images, factors = Factors;
-  static constexpr bool spans = Spans != 0;
+  static constexpr bool spans = Spans != 0, banked = Banked;
   static constexpr int span_row = Spans;
   static constexpr int tile_m = TileM, tile_n = TileN, step = Step, stages = Stages;
   static constexpr int repeat = Repeat, kept = Kept, parts = Parts, cluster = Cluster;
@@ -124,8 +126,14 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr int factors_at = columns_at + Tiling::groups * group_columns;
   static constexpr int group_factors =
       quantised ? Tiling::images * Tiling::factors * static_cast<int>(sizeof(float16)) : 0;
-  static constexpr int table_at = factors_at + Tiling::groups * group_factors;
-  static constexpr int barriers_at = table_at + Roles::Results::table_bytes;
+  // A table: one copy, or one in each bank.
+  using Points = std::conditional_t<Tiling::banked, BankedPoints, typename Roles::Points>;
+  static_assert(!Tiling::banked || Roles::Results::table_bytes > 0, "a table to be copied");
+  static constexpr int factors_end = factors_at + Tiling::groups * group_factors;
+  static constexpr int table_at =
+      Tiling::banked ? ceil_div(factors_end, table_row_bytes) * table_row_bytes : factors_end;
+  static constexpr int barriers_at =
+      table_at + (Tiling::banked ? banked_table_bytes : Roles::Results::table_bytes);
   // The last is where all warpgroups meet, once they have brought columns, or a table.
   static constexpr bool meeting = columns_by_lanes || Roles::Results::table_bytes > 0;
   static constexpr int barriers = 2 * Tiling::stages + meeting;

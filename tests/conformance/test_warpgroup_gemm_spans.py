@@ -26,10 +26,12 @@ from dscore.solving.solver import make_plan, solve
 needs_compiler = needs(EmulatedBackend())
 H200 = catalog.device("h200")
 SPANS, SCALES = "warpgroup_gemm/spans.hpp", "warpgroup_gemm/scaled.hpp"
+BANKS = "support/banked_table.hpp"
 
 
-def planned(token, *fields):
-    return make_plan(parse_problem(token), H200, WarpgroupGemmTiling(*fields, spans=True))
+def planned(token, *fields, **more):
+    return make_plan(parse_problem(token), H200,
+                     WarpgroupGemmTiling(*fields, **{"spans": True, **more}))
 
 
 # Rows of odd and even multiples of 16 bytes, of less than an instruction, of a step and a bit less;
@@ -60,6 +62,11 @@ SCALED = [
     planned("n2c144h9w9_o48k1_int8_nhwc_bias_residual_scaled", 128, 48, 256, 2, 1),
     planned("n4c32h8w9_o16k1_int8_nhwc_bias_scaled", 64, 16, 128, 2, 4, True),
     planned("n1c256h10w7_o80k1_int8_nhwc_table_scaled", 64, 80, 256, 3, 2, True)]
+# A table in each bank: of several warpgroups, behind rows of odd lengths, and of rows by boxes.
+BANKED = [
+    planned("n1c24h8w14_o144k1_int8_nhwc_bias_table", 64, 144, 128, 2, 2, True, banked=True),
+    planned("n2c48h7w9_o40k1_int8_nhwc_table_residual", 192, 48, 128, 2, 1, banked=True),
+    planned("n1c80h9w9_o48k1_int8_nhwc_bias_table", 128, 48, 128, 2, 1, spans=False, banked=True)]
 KEPT, PAIR = PLANS[:2]
 BYTES = INTEGERS[0]
 LONG = planned("n4c24h9w9_o16k1_float16_nhwc", 64, 16, 64, 2, 6, True)
@@ -68,7 +75,7 @@ LONG = planned("n4c24h9w9_o16k1_float16_nhwc", 64, 16, 64, 2, 6, True)
 @needs_compiler
 @pytest.mark.parametrize("sizes", ["any", deep("fixed")])
 def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
-    require_bit_equal(share(PLANS + INTEGERS + SCALED, sizes), sizes, monkeypatch)
+    require_bit_equal(share(PLANS + INTEGERS + SCALED + BANKED, sizes), sizes, monkeypatch)
 
 
 READ = ("    read(words, products.lds + stage * t::stage_bytes + group * warpgroup_rows * pitch, "
@@ -114,6 +121,11 @@ FAULTS = {
     "filters that nobody says are there": (
         BYTES, "warpgroup_gemm/product.hpp", "    arrive(empty + t::stages);\n", "",
         "wait for one another"),
+    "a table of which a word is another one's": (
+        BANKED[0], BANKS, "(j + thread) % vectors", "j % (vectors - 1)", "WRONG"),
+    "entries of the row below": (
+        BANKED[0], BANKS, "number % table_rows * table_row_bytes",
+        "(number + 1) % table_rows * table_row_bytes", "WRONG"),
     "scales of the tile before": (
         SCALED[2], "warpgroup_gemm/product.hpp",
         "if (t::repeat > 1) ahead.ask(scales, *this, first_m + t::blocks_m(s) * t::tile_m);", "",
@@ -144,7 +156,7 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 @needs_compiler
 def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(
-        tmp_path, [KEPT, PLANS[6], *INTEGERS, *SCALED]))
+        tmp_path, [KEPT, PLANS[6], *INTEGERS, *SCALED, *BANKED]))
 
 
 @needs_compiler

@@ -111,6 +111,7 @@ class WarpgroupGemm(Algorithm):
         shape = shape_of(plan.problem, t)
         return (t.tile_m, t.tile_n, t.step, t.stages, t.repeat, int(shape.kept), t.parts,
                 t.cluster, int(shape.span), int(shape.images), int(shape.factors),
+                int(t.banked),
                 f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
@@ -139,7 +140,7 @@ class WarpgroupGemm(Algorithm):
         return [f"a warpgroup: {ROWS} {m} x {t.tile_n} {n}",
                 f"a block: {t.tile_m} {m} x {t.tile_n} {n}" + f", {t.repeat} times" * (t.repeat > 1)
                 + f"; {t.step} {k} a step" + ", all of whose columns stay" * t.kept
-                + "; rows as one span" * t.spans,
+                + "; rows as one span" * t.spans + "; a table in each bank" * t.banked,
                 f"the grid: {shape.tiles_n} ({n}) x {shape.blocks_m} ({m}){shares} blocks"]
 
 

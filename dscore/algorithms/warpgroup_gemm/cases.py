@@ -53,7 +53,8 @@ def templates(draw: Any, device: Device) -> Template:
     tiling = WarpgroupGemmTiling(
         tile_m=ROWS * draw(st.integers(1, 3)), tile_n=tile_n, step=step,
         stages=draw(st.integers(2, 4)), repeat=repeat, kept=kept or (spans and repeat > 1),
-        parts=parts, cluster=cluster, spans=spans)
+        parts=parts, cluster=cluster, spans=spans,
+        banked=bool(dict(drawn).get("table")) and draw(st.booleans()))
     vectors = draw(st.integers(1, step * element.bytes // VECTOR_BYTES)) if spans else 0
     return KeptTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn,
                         1 if spans else draw(st.integers(1, 2)) * tiling.kept, vectors)

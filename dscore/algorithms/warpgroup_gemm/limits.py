@@ -151,6 +151,9 @@ LIMITS = (
           lambda c: "spans=true takes one step of all summed elements, no weight gradient or "
           f"cluster, no scale but int8's with {MOST_FACTORS:,} factors for a warpgroup's images, "
           "and, of repeat > 1, kept=true"),
+    Limit("E-TABLE", "banked", "", "",
+          lambda c: (c.tiling.banked & (not c.problem.spec.table), 0),
+          lambda c: "a table of results, which banked=true copies to each bank"),
     Limit("E-PARTS", "parts", "", "", lambda c: (c.tiling.parts, _most_parts(c)),
           lambda c: "of a weight gradient; each has a result of its own in the workspace"),
 )

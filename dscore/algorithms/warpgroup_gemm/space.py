@@ -38,7 +38,8 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         axes |= {"resident": (0, *_RESIDENT), "kept": (0, 1), "parts": (1,)}
     exact = problem.spec.element.exact
     spans = sizes.along_a and (exact or not problem.spec.scaled)
-    c = grid(**axes, spans=(0, 1) if spans else (0,), cluster=(1,) if exact
+    c = grid(**axes, spans=(0, 1) if spans else (0,),
+             banked=(0, 1) if problem.spec.table else (0,), cluster=(1,) if exact
              else powers_of_two(device.cluster_blocks))
     steps = ceil_div(sizes.k, c.step)
     tiles = ceil_div(sizes.m, c.tile_m) * ceil_div(sizes.n, c.tile_n)
@@ -58,6 +59,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     keep &= (c.step <= 2 * row) | ((c.spans == 1) & (sizes.k > 2 * row))
     keep &= ~aimed | (repeat > 1) | (sums_pixels & (c.parts == 1))
     keep &= (c.kept == 0) | (repeat > 1)
+    keep &= (c.banked == 0) | (repeat > 1)  # so that many results pay for the copies
     keep &= (c.kept == 1) | (repeat == 1) | (steps > 1)  # one step takes no more LDS if it stays
     shares = parts * c.cluster
     keep &= c.stages <= np.maximum(2, ceil_div(steps, shares) * repeat + 1)
@@ -67,12 +69,13 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     # A step longer than all the summed elements is there for those that are fewer than a row.
     if not keep.any():
         keep = (c.tile_m == ROWS) & (c.step == row) & (c.resident == 0) & (shares == 1)
-        keep &= c.spans == 0
+        keep &= (c.spans == 0) & (c.banked == 0)
     columns = SimpleNamespace(
         tile_m=c.tile_m, tile_n=c.tile_n, step=c.step, stages=c.stages, repeat=repeat, kept=c.kept,
-        parts=parts, cluster=c.cluster, spans=c.spans)
+        parts=parts, cluster=c.cluster, spans=c.spans, banked=c.banked)
     chosen = distinct(select(columns, keep))
-    chosen.kept, chosen.spans = chosen.kept == 1, chosen.spans == 1
+    for name in ("kept", "spans", "banked"):
+        setattr(chosen, name, getattr(chosen, name) == 1)
     return chosen
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dscore.algorithms.base import VECTOR_BYTES
+from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remainder, remembered
 from dscore.algorithms.gemm_universal.tiling import GemmSizes, sizes_of
 from dscore.core.numerics import ACCUMULATOR, ELEMENTS, INTEGER_SUMS
@@ -43,7 +43,8 @@ class WarpgroupGemmTiling(Tiling):
     steps of the columns' operand stay in LDS meanwhile. The blocks of a `cluster` share the steps
     of a tile, and add their sums themselves. `parts` blocks, or clusters, share the summed pixels
     of a weight gradient, whose parts a further kernel adds. `spans`: a tile's rows, of which a step
-    has all elements, come as one span of memory, and reach the matrix units by registers.
+    has all elements, come as one span of memory, and reach the matrix units by registers. `banked`:
+    a table of results lies in each bank of LDS, where lanes look up without conflicts.
     """
 
     tile_m: int
@@ -55,6 +56,7 @@ class WarpgroupGemmTiling(Tiling):
     parts: int = 1
     cluster: int = 1
     spans: bool = False
+    banked: bool = False
 
     algorithm: ClassVar[str] = "warpgroup_gemm"
 
@@ -74,7 +76,8 @@ class WarpgroupGemmTiling(Tiling):
                 f"{'_kept' * self.kept}"
                 f"{f'_p{self.parts}' if self.parts > 1 else ''}"
                 f"{f'_c{self.cluster}' if self.cluster > 1 else ''}"
-                f"{'_spans' * self.spans}")
+                f"{'_spans' * self.spans}"
+                f"{'_banked' * self.banked}")
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,12 @@ def _scale_bytes(problem: ConvProblem, t: Any, images: Count) -> Count:
     return (not problem.spec.element.exact) * of_step * ceil_div(images, 8) * TILE_BYTES
 
 
+def _table_bytes(problem: ConvProblem, t: Any, before: Count) -> Count:
+    """LDS of a table behind so many other bytes: one copy, or one in each bank, in rows of all."""
+    one = table_bytes(problem.spec)
+    return np.where(t.banked, -before % ROW_BYTES + LDS_BANKS * one, one)
+
+
 def barriers_of(problem: ConvProblem, t: Any) -> Count:
     """Two for each buffer of the ring; one for filters of bytes that come beside rows as spans, or
     for a table."""
@@ -181,10 +190,11 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     ring = t.stages * (bytes_a + scales + np.where(t.kept, 0, bytes_b)) + kept * bytes_b
     factors = all_steps * t.step * (problem.spec.element.exact and problem.spec.scaled)
     of_factors = groups * images * factors * FACTOR_BYTES
+    before = ring + results + handed + of_factors
     return WarpgroupShape(
         sizes=sizes, groups=groups, waves=WAVES * groups + 1, span=span, bytes_a=bytes_a,
         bytes_b=bytes_b, results_bytes=results, handed_bytes=handed,
-        lds_bytes=(ring + results + handed + of_factors + table_bytes(problem.spec)
+        lds_bytes=(before + _table_bytes(problem, t, before)
                    + barriers_of(problem, t) * BARRIER_BYTES),
         kept=kept, images=images, factors=factors, all_steps=all_steps,
         steps=ceil_div(all_steps, t.parts * t.cluster),
