@@ -38,7 +38,7 @@ struct WarpgroupPlain {
   static __device__ Nothing added_to(const Arguments &, const Shape &, int, int, Points) {
     return {};
   }
-  template <class T, int Count, bool = false>
+  template <class T, int Count>
   static __device__ Pack<T, Count> results_of(const float *sums, Nothing, Points, Nothing) {
     return rounded<T, Count>(sums);
   }

@@ -71,14 +71,11 @@ struct WarpgroupForward {
     if constexpr (exact) return Epilogue::template residual_of<Count>(points, at);
     else return Epilogue::template residual_of<Count>(args, at);
   }
-  // Of sums that began with the biases, or did not.
-  template <class T, int Count, bool Biased = false, class Sum, class PointsLike>
+  template <class T, int Count, class Sum, class PointsLike>
   static __device__ Pack<Result<T>, Count> results_of(const Sum *sums, const Beside<Count> &beside,
                                                       const PointsLike &points,
                                                       const Added<Count> &added) {
-    if constexpr (exact && Biased)
-      return Epilogue::template results_read<Count>(sums, beside.multipliers, points, added);
-    else if constexpr (exact)
+    if constexpr (exact)
       return Epilogue::template apply_read<Count>(sums, {beside.biases, beside.multipliers},
                                                   points, added);
     else return Epilogue::template apply_read<Count>(sums, beside.at, added);

@@ -162,7 +162,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       const LdsOperand columns = b.further(operand_place<T>(t::across_b, t::box_b, k));
       if constexpr (t::of_registers)
         multiply_registers<T, t::tile_n, t::across_b>(sums, rows[k / t::depth], columns,
-                                                      t::biased_sums || step + k > 0);
+                                                      step + k > 0);
       else
         multiply_lds<T, t::tile_n, t::across_a, t::across_b>(
             sums, rows.further(operand_place<T>(t::across_a, t::box_a, k)), columns, step + k > 0);
@@ -232,8 +232,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if constexpr (t::meeting && sums_columns) meet();
     each_tile([&](int first_m, bool first) {
       Sum sums[t::tile_n / 2];
-      const TileResults<WarpgroupProducts> results(*this, args);
-      if constexpr (t::biased_sums) results.begin(sums);
       const auto meanwhile = [&](const unsigned char *elements, int step) {
         if constexpr (sums_columns)
           if (first) {
@@ -257,7 +255,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       } else accumulate(sums, turn, group, meanwhile);
       if constexpr (sums_columns)
         if (first && zero != 0) put_columns();
-      results.finish(points, sums, first_m + group * warpgroup_rows, first);
+      TileResults<WarpgroupProducts>(*this, args).finish(
+          points, sums, first_m + group * warpgroup_rows, first);
     });
     if (!Roles::stores_sums && thread % warpgroup_threads == 0) wait_stores<0>();
   }

@@ -24,21 +24,6 @@ struct TileResults {
       : block(block_), args(args_), group(block_.group),
         of_group(block_.thread % warpgroup_threads), lane(of_group % t::wavefront) {}
 
-  // A lane's sums before the first product: the biases of its channels.
-  __device__ void begin(Sum *sums) const {
-    DSCORE_UNROLL
-    for (int run = 0; run < of_lane; run++) {
-      const auto beside = Roles::template Columns<t>::template of<together>(
-          block.column_values(group), run * wide + lane % lanes * together);
-      DSCORE_UNROLL
-      for (int j = 0; j < 2 * together; j++)
-        sums[sum_at(run, j / together, j % together)] = beside.biases[j % together];
-    }
-  }
-  // The place of a lane's sum: of a run of channels, of a row of the tile or the eighth after it.
-  static __device__ constexpr int sum_at(int run, int half, int channel) {
-    return (run * wide / 8 + channel / 2) * 4 + half * 2 + channel % 2;
-  }
   // By boxes, a span or rows, of a block's first tile or a later one; or sums unrounded.
   __device__ void finish(const Points &points, const Sum *sums, int first_m,
                          bool first) const {
@@ -95,9 +80,9 @@ struct TileResults {
         Sum own[together];
         DSCORE_UNROLL
         for (int j = 0; j < together; j++)
-          own[j] = sums[sum_at(first + i, half, j)];
-        const auto several = Roles::template results_of<Element, together, t::biased_sums>(
-            own, beside[i], points, added[i][half]);
+          own[j] = sums[((first + i) * wide / 8 + j / 2) * 4 + half * 2 + j % 2];
+        const auto several = Roles::template results_of<Element, together>(own, beside[i], points,
+                                                                           added[i][half]);
         if (at == channel || !block.whole_rows())
           write_vector(reinterpret_cast<Result *>(results + result_at(row, half * 8, first + i)),
                        several);

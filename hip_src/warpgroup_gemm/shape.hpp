@@ -54,8 +54,6 @@ struct WarpgroupGemmShape : Tiling {
   static_assert(!Tiling::spans || (Roles::along_a && (quantised || !scaled)), "rows as they lie");
   // Columns whose rows of bytes may have no map (spans.hpp).
   static constexpr bool columns_by_lanes = Tiling::spans && quantised;
-  // Whether sums begin with the biases, which are there before the first product.
-  static constexpr bool biased_sums = columns_by_lanes;
   // Whether results may leave by boxes.
   static constexpr bool boxed = !Roles::stores_sums && !quantised && Tiling::cluster == 1;
   static_assert(Tiling::step % row == 0, "a step of whole rows");
