@@ -20,6 +20,7 @@ from dscore.algorithms.channel_vectors.tiling import (
 )
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.row_reuse.view import View, view_of
+from dscore.algorithms.table_copies import table_bytes
 from dscore.backends.reference.lockstep import LockstepKernel, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
@@ -35,7 +36,6 @@ from dscore.backends.reference.machine import (
 from dscore.core.errors import LaunchError
 from dscore.core.numerics import ACCUMULATOR
 from dscore.core.plan import Plan
-from dscore.ops.quantised import table_bytes
 
 
 class ImageOf(NamedTuple):
@@ -113,8 +113,8 @@ class LanesKernel(LockstepKernel):
         self.product = np.empty_like(self.row[0])
         self.buffers = blocks.lds_tile("the pixels", int(self.shape.tiles), self.element)
         self.filters_at = blocks.lds_tile("the filters", int(self.shape.filters), self.element)
-        blocks.lds_tile("a table", table_bytes(self.problem.spec) // self.element.bytes,
-                        self.element)
+        table = int(table_bytes(self.problem.spec, self.t))
+        blocks.lds_tile("a table", table // self.element.bytes, self.element)
 
     def place(self, block: Ints, turn: int = 0) -> None:
         """Channels and first rows and columns of the lanes of the blocks numbered *block*, for

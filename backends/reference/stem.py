@@ -26,6 +26,7 @@ from dscore.algorithms.stem.tiling import (
     steps_of,
     unit_of,
 )
+from dscore.algorithms.table_copies import table_bytes
 from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
@@ -43,7 +44,6 @@ from dscore.core.errors import LaunchError
 from dscore.core.numerics import ACCUMULATOR, WORD_BYTES
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
-from dscore.ops.quantised import table_bytes
 
 
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
@@ -98,7 +98,8 @@ class _Stem(LockstepKernel):
         blocks.lds_tile("the pixels", int(self.shape.filters_at) // size, self.element)
         self.filters_at = int(self.shape.filters_at) // size
         blocks.lds_tile("the filters", self.t.tile_n * self.problem.spec.products, self.element)
-        blocks.lds_tile("a table", table_bytes(self.problem.spec) // size, self.element)
+        table = int(table_bytes(self.problem.spec, self.t))
+        blocks.lds_tile("a table", table // size, self.element)
 
     def _file(self, name: str, *registers: int, of_elements: bool = False) -> Floats:
         count, *lanes = self.blocks.shape

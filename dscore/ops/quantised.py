@@ -55,11 +55,6 @@ def operands(problem: ConvProblem) -> tuple[Operand, ...]:
             Operand("out", problem.y_shape, "output", spec.out_element, spec.layout))
 
 
-def table_bytes(spec: ConvSpec) -> int:
-    """Bytes of LDS for the table of a layer, where kernels copy it there."""
-    return TABLE * spec.element.bytes * spec.table
-
-
 def beside_of(spec: ConvSpec) -> tuple[str, ...]:
     """The tensors beside x, w and y that have a ratio and a zero point: the residual, and what
     becomes x by a scale."""

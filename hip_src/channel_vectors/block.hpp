@@ -3,15 +3,17 @@
 #pragma once
 
 #include "channel_vectors/tile.hpp"
+#include "support/banked_table.hpp"
 
 namespace dscore {
 
 // Repeat: tiles of rows, of one image or of the next, that a block takes one after the other.
 // CopyX, CopyW: elements of the image and of the filters that come to LDS as one; VectorOut:
 // results that leave as one. LeadH, LeadW: of the input gradient's axes. They depend on the image,
-// so that a kernel for any sizes has them as arguments.
+// so that a kernel for any sizes has them as arguments. Banked: whether a table of results lies in
+// each bank of LDS.
 template <int Vector, int LanesC, int ThreadH, int ThreadW, int LanesH, int LanesW, int Bands,
-          int Repeat, bool Ahead, bool Diagonal, int Multiplier, int CopyX, int CopyW,
+          int Repeat, bool Ahead, bool Diagonal, bool Banked, int Multiplier, int CopyX, int CopyW,
           int VectorOut, int Wavefront, int LeadH = 0, int LeadW = 0>
 struct ChannelVectorsTiling {
   static constexpr int vector = Vector, lanes_c = LanesC, thread_h = ThreadH, thread_w = ThreadW;
@@ -19,7 +21,7 @@ struct ChannelVectorsTiling {
   static constexpr int copy_x = CopyX, copy_w = CopyW, vector_out = VectorOut;
   static constexpr int wavefront = Wavefront, lead_h = LeadH, lead_w = LeadW, bands = Bands;
   static constexpr int repeat = Repeat, buffers = Repeat > 1 ? 2 : 1;  // of LDS, for tiles
-  static constexpr bool ahead = Ahead, diagonal = Diagonal;
+  static constexpr bool ahead = Ahead, diagonal = Diagonal, banked = Banked;
   static constexpr int channels = Vector * LanesC;  // of a block, written ones
   // On matrix units a wavefront takes two of the segments, else a lane takes one.
   static constexpr int segments = LanesW * LanesH;
@@ -51,7 +53,9 @@ struct ChannelBlock : View::template Kernel<T, Results> {
   static constexpr int buffer = ceil_div(Tile::elements, whole) * whole;
   static constexpr int filters_at = t::buffers * buffer;
   static constexpr int table_at = filters_at + ceil_div(filters, whole) * whole;
-  static constexpr int lds_elements = table_at + Results::table_bytes / int{sizeof(T)};
+  static_assert(!t::banked || Results::table_bytes > 0, "a table to be copied");
+  static constexpr int table_bytes = t::banked ? banked_table_bytes : Results::table_bytes;
+  static constexpr int lds_elements = table_at + table_bytes / int{sizeof(T)};
   static constexpr int lds_bytes = lds_elements * int{sizeof(T)};
   static constexpr int alignment =
       greatest(greatest(t::copy_x, t::copy_w), t::vector_out) * int{sizeof(T)};

@@ -23,6 +23,7 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
   using Tile = typename Block::Tile;
   using Of = RowWords<L, Columns, t::thread_w>;
   using Result = typename Results::Result;
+  using Points = std::conditional_t<t::banked, BankedPoints, dscore::Points>;
   using Block::s, Block::lds, Block::pixels, Block::thread, Block::first_channel, Block::image;
   using Block::tile, Block::block_h, Block::block_w, Block::tile_w, Block::filters_at;
   static constexpr int threads = t::threads, wavefront = t::wavefront, alignment = 16;
@@ -235,15 +236,15 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     // What is outside the image is x's zero point, which comes from memory as the image does.
     const int32_t zero = Results::zero_of(args);
     tile.fill = static_cast<Word>(zero & 0xFF) * 0x01010101u;
-    const int8_t *const table = Results::copy_table(args, lds + Block::table_at, thread, threads);
+    int8_t *const table = lds + Block::table_at;
+    if constexpr (!t::banked) Results::copy_table(args, table, thread, threads);
     Block::start_loads();
     const bool present = thread < t::used_threads && channel < s.out_channels &&
                          out_column < Images::out_width(s);
     // All that comes from memory is asked for before any of it is waited for; compilers subtract
     // points of each other as soon as they have read them, so these come last.
     if (present) load_channels(args);
-    Points points = Results::points_of(args);
-    if constexpr (Results::table_bytes > 0) points.table = table;
+    const Points points = points_in_lds(args, table);
     bool first_tile = true;
     DSCORE_ROLLED
     do {
@@ -261,6 +262,21 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
       });
       first_tile = false;
     } while (Block::go_to_next());
+  }
+  // Points of all results, whose table is in LDS; a table for each bank comes by registers.
+  __device__ Points points_in_lds(const Arguments &args, int8_t *table) const {
+    if constexpr (t::banked) {
+      BankedTable<threads> banks;
+      banks.ask(args.table, thread);
+      auto points = BankedPoints::of(Results::points_of(args), thread);
+      banks.put(reinterpret_cast<unsigned char *>(table), thread);
+      points.table = table;
+      return points;
+    } else {
+      Points points = Results::points_of(args);
+      if constexpr (Results::table_bytes > 0) points.table = table;
+      return points;
+    }
   }
   __device__ void begin(int32_t zero) {
     load_taps();

@@ -26,8 +26,9 @@ __device__ inline int banked_place(int number, int bank_at) {
 // Points of results whose table lies so.
 struct BankedPoints : Points {
   int bank_at;  // of a lane's bank in a row
-  __device__ inline BankedPoints(const Points &points, int lane)
-      : Points(points), bank_at(lane % lds_banks * static_cast<int>(sizeof(Word))) {}
+  static __device__ inline BankedPoints of(const Points &points, int lane) {
+    return {points, lane % lds_banks * static_cast<int>(sizeof(Word))};
+  }
   __device__ inline int entry(int number) const { return table[banked_place(number, bank_at)]; }
 };
 

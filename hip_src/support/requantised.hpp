@@ -155,10 +155,10 @@ struct Requantised {
     return results_read<Count>(biased_sums, channels.multipliers, points, residuals);
   }
   // The same of sums that began with the biases.
-  template <int Count>
+  template <int Count, class PointsLike>
   static __device__ inline Pack<Out, Count> results_of_biased(const int32_t *sums,
                                                               const float *multipliers,
-                                                              const Points &points, int at) {
+                                                              const PointsLike &points, int at) {
     return results_read<Count>(sums, multipliers, points, residual_of<Count>(points, at));
   }
   // What is added from element `at` of the output on; zeros where nothing is.

@@ -265,7 +265,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   __device__ typename t::Points points_in_lds(typename Roles::Points points) const {
     if constexpr (Roles::Results::table_bytes > 0)
       points.table = reinterpret_cast<const int8_t *>(lds + t::table_at);
-    if constexpr (t::banked) return {points, thread % t::wavefront};
+    if constexpr (t::banked) return BankedPoints::of(points, thread);
     else return points;
   }
   // All warpgroups: see what each has brought to LDS.

@@ -127,9 +127,7 @@ struct WarpgroupGemmShape : Tiling {
   // A table: one copy, or one in each bank.
   using Points = std::conditional_t<Tiling::banked, BankedPoints, typename Roles::Points>;
   static_assert(!Tiling::banked || Roles::Results::table_bytes > 0, "a table to be copied");
-  static constexpr int factors_end = factors_at + Tiling::groups * group_factors;
-  static constexpr int table_at =
-      Tiling::banked ? ceil_div(factors_end, table_row_bytes) * table_row_bytes : factors_end;
+  static constexpr int table_at = factors_at + Tiling::groups * group_factors;
   static constexpr int barriers_at =
       table_at + (Tiling::banked ? banked_table_bytes : Roles::Results::table_bytes);
   // The last is where all warpgroups meet, once they have brought columns, or a table.

@@ -49,6 +49,12 @@ PLANS = [
     # Blocks that take tiles of two images, and a last one that has fewer.
     planned("n3c13h9w8_o13k3p1g13_int8_nhwc_bias", 4, 2, 2, 3, 1, 2, 2, repeat=2),
     planned("n2c16h9w8_o16k5x3s2p2g16_int8_nhwc_bias_table", 4, 3, 1, 2, 2, 2, repeat=3),
+    # A table in each bank, of blocks with one tile and with several.
+    planned("n2c13h9w8_o13k3s2p1g13_int8_nhwc_bias_table_residual", 4, 2, 3, 3, 1, 2, banked=True),
+    planned("n3c16h9w8_o16k5x3s2p2g16_int8_nhwc_bias_table", 4, 3, 1, 2, 2, 2, repeat=3,
+            banked=True),
+    planned("n1c16h6w9_o16k3p1g16_int8_nhwc_bias_table", 4, 4, 2, 3, 1, 3, 2, banked=True,
+            device="z100sm"),
     # Two rows that share a word: of odd columns too, of a stride, of an even number of filter rows.
     planned("n2c16h11w9_o16k5p2g16_int8_nhwc_bias", 4, 2, 4, 3, 1, 2, 3),
     planned("n2c16h11w13_o16k5s2p2g16_int8_nhwc_bias", 8, 2, 3, 2, 1, 2, repeat=2),
@@ -97,8 +103,8 @@ FAULTS = {
     "the residual counted from 0": (
         PLANS[6], "support/requantised.hpp", "read.residual_zero = points[4];", ""),
     "the next entry of the table": (
-        PLANS[6], "support/requantised.hpp", "points.entries.number(product_of(i))]",
-        "points.entries.number(product_of(i)) + 1]"),
+        PLANS[6], "support/requantised.hpp", "entry(points.entries.number(product_of(i)))",
+        "entry(points.entries.number(product_of(i)) + 1)"),
     "a table's first entry is none": (
         PLANS[9], "support/rounded_bytes.hpp", "beside_bits + low, zero",
         "beside_bits + low + 1, zero"),

@@ -66,6 +66,7 @@ BROKEN = {
     "E-WINDOW": (ROWS, H200, RowReuseTiling(4, 4, 4, 4, 2, "lds", arithmetic="matrix16"), 1),
     "E-BOTH": (parse_problem("n1c8h7w7_o8k3p1g8_int8_outfloat32"), Z100SM,
                RowReuseTiling(7, 7, 1, 1, 8, "both"), 1),
+    "E-TABLE": (LAST, H200, ChannelVectorsTiling(4, 8, 2, 2, 1, 2, banked=True), 1),
     "E-AHEAD": (D1, Z100SM, RowReuseTiling(7, 1, 1, 128, 1, "lds", ahead=True), 1),
     "E-SPAN": (D1, Z100SM, RowReuseTiling(1, 1, 1, 64, 1, "both"), 1),
     "E-SPAN-H": (D1, Z100SM, RowReuseTiling(7, 1, 2, 128, 2, "lds"), 1),

@@ -41,11 +41,11 @@ from dscore.algorithms.channel_vectors.tiling import (
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.algorithms.early_start import AHEAD_LIMIT
 from dscore.algorithms.row_reuse.view import view_of
+from dscore.algorithms.table_copies import BANKED_LIMIT, table_bytes
 from dscore.core.device import Device
 from dscore.core.numerics import FLOATS
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
-from dscore.ops.quantised import table_bytes
 
 # Registers that a compiler takes beside sums, taps and a row; rows that it reads early, and what it
 # takes at most above these; the same on matrix units, of a row's fragments. Of 55 random kernels
@@ -142,6 +142,7 @@ class ChannelVectors(Algorithm):
               lambda c: (c.tiling.bands, shape_of(c.problem, c.tiling).rows),
               lambda c: "of a row at least"),
         AHEAD_LIMIT,
+        BANKED_LIMIT,
         Limit("E-REPEAT", "repeat", "", "",
               lambda c: (c.tiling.repeat, np.where(on_units(c.tiling), 1, _units_of(c))),
               lambda c: "no more than tiles of rows of all images; on matrix units one"),
@@ -176,7 +177,7 @@ class ChannelVectors(Algorithm):
         return Footprint(
             threads=waves * wavefront, waves=waves,
             lds_bytes=(problem.spec.element.bytes * (shape.tiles + shape.filters)
-                       + table_bytes(problem.spec)),
+                       + table_bytes(problem.spec, t)),
             registers=_held(problem, t) + COMPILER_REGISTERS, blocks=grid,
             utilisation=written * share
             / (grid * waves * wavefront * t.repeat * t.vector * t.thread_h * t.thread_w),
@@ -216,8 +217,8 @@ class ChannelVectors(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.vector, t.lanes_c, t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.bands,
-                t.repeat, int(t.ahead), int(on_units(t)), plan.problem.spec.group_out,
-                *_copies(plan), plan.device.wavefront, *_leads(plan))
+                t.repeat, int(t.ahead), int(on_units(t)), int(t.banked),
+                plan.problem.spec.group_out, *_copies(plan), plan.device.wavefront, *_leads(plan))
 
     def image_arguments(self, plan: Plan) -> str:
         leads = "".join(f"_lead{lead}" for lead in _leads(plan))

@@ -55,7 +55,8 @@ def templates(draw: Any, device: Device) -> Template:
     tiling = ChannelVectorsTiling(
         vector, lanes_c, unit[0] * draw(st.integers(1, 4)), unit[1] * draw(st.integers(1, 4)),
         draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 4)),
-        ahead=device.early_start and draw(st.booleans()))
+        ahead=device.early_start and draw(st.booleans()),
+        banked=bool(drawn.get("table")) and draw(st.booleans()))
     units = (device.vendor == "nvidia" and drawn["dtype"] in device.matrix_types
              and not ELEMENTS[drawn["dtype"]].exact)
     if units and draw(st.booleans()):

@@ -27,10 +27,10 @@ from dscore.algorithms.columns import (
 )
 from dscore.algorithms.early_start import with_ahead
 from dscore.algorithms.row_reuse.view import Axis, view_of
+from dscore.algorithms.table_copies import table_bytes, with_banked
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 from dscore.ops import compulsory_bytes
-from dscore.ops.quantised import table_bytes
 
 _THREAD_H, _THREAD_W = (1, 2, 4, 7, 8, 14, 28), (1, 2, 4, 7)
 _LANES_H, _LANES_W = (1, 2, 4, 8), (1, 2, 4, 7, 8, 14, 28)
@@ -61,6 +61,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     axes = view.rows, view.columns
     columns = tiles(problem, axes, device)
     columns.arithmetic, columns.repeat = np.full(len(columns.vector), "plain"), _once(columns)
+    columns.banked = columns.repeat < 1
     shape = shape_of(problem, columns)
     columns = usual_tiles(problem, axes, device, columns,
                           problem.spec.element.bytes * (shape.tile + shape.filters))
@@ -72,7 +73,12 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     if (problem.spec.element.exact and device.asynchronous_copies
             and moving_seconds >= _LEAST_MOVING_SECONDS):
         columns = concatenate(columns, _repeated(columns, problem, device))
-    return columns
+    return with_banked(columns, problem.spec, _results_of_block(columns))
+
+
+def _results_of_block(columns: SimpleNamespace) -> Count:
+    return (columns.vector * columns.lanes_c * columns.thread_h * columns.thread_w
+            * columns.lanes_h * columns.lanes_w * columns.repeat)
 
 
 def _once(columns: SimpleNamespace) -> Count:
@@ -91,6 +97,7 @@ def _on_units(problem: ConvProblem, axes: Axes, device: Device) -> SimpleNamespa
         keep &= (lanes == 1) | (thread * (lanes - 1) < axis.written_size)
     columns = select(columns, keep)
     columns.arithmetic, columns.repeat = np.full(len(columns.vector), "matrix16"), _once(columns)
+    columns.banked = columns.repeat < 1
     threads, shape = threads_of(columns, device.wavefront), shape_of(problem, columns)
     usual = (threads >= _LEAST_THREADS) & (threads <= _MOST_THREADS)
     usual &= problem.spec.element.bytes * (shape.tile + shape.filters) <= (
@@ -166,7 +173,8 @@ def _resident(once: SimpleNamespace, tiles: Count, count: int, problem: ConvProb
     units = count * device.compute_units
     columns = SimpleNamespace(**{**vars(once), "repeat": ceil_div(tiles, units)})
     blocks, shape = grid_size(problem, columns), shape_of(problem, columns)
-    lds = problem.spec.element.bytes * (shape.tiles + shape.filters) + table_bytes(problem.spec)
+    lds = problem.spec.element.bytes * (shape.tiles + shape.filters) + table_bytes(
+        problem.spec, columns)
     waves = ceil_div(threads_of(columns, device.wavefront), device.wavefront)
     keep = (columns.repeat > 1) & (columns.repeat <= _MOST_REPEATED)
     keep &= (columns.repeat * blocks <= _MOST_LEFT_OVER * tiles) & (blocks <= units)

@@ -42,6 +42,8 @@ class ChannelVectorsTiling(Tiling):
     With `ahead` (devices with an early start) a kernel overlaps with its neighbours, as that of
     row_reuse does: a block that starts while the previous kernel still runs fetches its pixels to
     the L2 cache.
+    `banked`: a table of int8's results lies in each bank of LDS, where lanes look up without
+    conflicts.
     """
 
     vector: int
@@ -54,6 +56,7 @@ class ChannelVectorsTiling(Tiling):
     ahead: bool = False
     arithmetic: str = choice(*ARITHMETICS, default="plain")
     repeat: int = 1
+    banked: bool = False
 
     algorithm: ClassVar[str] = "channel_vectors"
 
@@ -68,6 +71,7 @@ class ChannelVectorsTiling(Tiling):
                 f"_l{self.lanes_h}x{self.lanes_w}_b{self.bands}"
                 f"{f'_r{self.repeat}' if self.repeat > 1 else ''}"
                 f"{'_ahead' if self.ahead else ''}"
+                f"{'_banked' * self.banked}"
                 f"{'' if self.arithmetic == 'plain' else '_' + self.arithmetic}")
 
     def computes(self, arithmetic: Arithmetic | None) -> bool:

@@ -8,6 +8,7 @@ from dscore.algorithms.base import VECTOR_BYTES, Case, Limit
 from dscore.algorithms.columns import Count, remainder
 from dscore.algorithms.gemm_universal.tiling import gathered
 from dscore.algorithms.split_k import MOST_PARTS
+from dscore.algorithms.table_copies import BANKED_LIMIT
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROW, ROWS, row_of, shape_of
 from dscore.core.plan import Violation
 from dscore.core.problem import MAX_ELEMENTS, ConvProblem
@@ -151,9 +152,7 @@ LIMITS = (
           lambda c: "spans=true takes one step of all summed elements, no weight gradient or "
           f"cluster, no scale but int8's with {MOST_FACTORS:,} factors for a warpgroup's images, "
           "and, of repeat > 1, kept=true"),
-    Limit("E-TABLE", "banked", "", "",
-          lambda c: (c.tiling.banked & (not c.problem.spec.table), 0),
-          lambda c: "a table of results, which banked=true copies to each bank"),
+    BANKED_LIMIT,
     Limit("E-PARTS", "parts", "", "", lambda c: (c.tiling.parts, _most_parts(c)),
           lambda c: "of a weight gradient; each has a result of its own in the workspace"),
 )

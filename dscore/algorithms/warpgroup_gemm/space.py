@@ -8,6 +8,7 @@ import numpy as np
 
 from dscore.algorithms.columns import Count, ceil_div, distinct, grid, powers_of_two, select
 from dscore.algorithms.gemm_universal.tiling import sizes_of
+from dscore.algorithms.table_copies import with_banked
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS, SECTOR_BYTES, row_of
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
@@ -38,8 +39,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         axes |= {"resident": (0, *_RESIDENT), "kept": (0, 1), "parts": (1,)}
     exact = problem.spec.element.exact
     spans = sizes.along_a and (exact or not problem.spec.scaled)
-    c = grid(**axes, spans=(0, 1) if spans else (0,),
-             banked=(0, 1) if problem.spec.table else (0,), cluster=(1,) if exact
+    c = grid(**axes, spans=(0, 1) if spans else (0,), cluster=(1,) if exact
              else powers_of_two(device.cluster_blocks))
     steps = ceil_div(sizes.k, c.step)
     tiles = ceil_div(sizes.m, c.tile_m) * ceil_div(sizes.n, c.tile_n)
@@ -59,7 +59,6 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     keep &= (c.step <= 2 * row) | ((c.spans == 1) & (sizes.k > 2 * row))
     keep &= ~aimed | (repeat > 1) | (sums_pixels & (c.parts == 1))
     keep &= (c.kept == 0) | (repeat > 1)
-    keep &= (c.banked == 0) | (repeat > 1)  # so that many results pay for the copies
     keep &= (c.kept == 1) | (repeat == 1) | (steps > 1)  # one step takes no more LDS if it stays
     shares = parts * c.cluster
     keep &= c.stages <= np.maximum(2, ceil_div(steps, shares) * repeat + 1)
@@ -69,14 +68,13 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     # A step longer than all the summed elements is there for those that are fewer than a row.
     if not keep.any():
         keep = (c.tile_m == ROWS) & (c.step == row) & (c.resident == 0) & (shares == 1)
-        keep &= (c.spans == 0) & (c.banked == 0)
+        keep &= c.spans == 0
     columns = SimpleNamespace(
         tile_m=c.tile_m, tile_n=c.tile_n, step=c.step, stages=c.stages, repeat=repeat, kept=c.kept,
-        parts=parts, cluster=c.cluster, spans=c.spans, banked=c.banked)
+        parts=parts, cluster=c.cluster, spans=c.spans)
     chosen = distinct(select(columns, keep))
-    for name in ("kept", "spans", "banked"):
-        setattr(chosen, name, getattr(chosen, name) == 1)
-    return chosen
+    chosen.kept, chosen.spans = chosen.kept == 1, chosen.spans == 1
+    return with_banked(chosen, problem.spec, chosen.tile_m * chosen.tile_n * chosen.repeat)
 
 
 def _filling(blocks: Count, steps: Count, places: Count) -> Count:

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dscore.algorithms.base import LDS_BANKS, VECTOR_BYTES
+from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remainder, remembered
 from dscore.algorithms.gemm_universal.tiling import GemmSizes, sizes_of
+from dscore.algorithms.table_copies import table_bytes
 from dscore.core.numerics import ACCUMULATOR, ELEMENTS, INTEGER_SUMS
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
-from dscore.ops.quantised import table_bytes
 
 # Rows of results of a warpgroup, and its wavefronts.
 ROWS, WAVES = 64, 4
@@ -154,12 +154,6 @@ def _scale_bytes(problem: ConvProblem, t: Any, images: Count) -> Count:
     return (not problem.spec.element.exact) * of_step * ceil_div(images, 8) * TILE_BYTES
 
 
-def _table_bytes(problem: ConvProblem, t: Any, before: Count) -> Count:
-    """LDS of a table behind so many other bytes: one copy, or one in each bank, in rows of all."""
-    one = table_bytes(problem.spec)
-    return np.where(t.banked, -before % ROW_BYTES + LDS_BANKS * one, one)
-
-
 def barriers_of(problem: ConvProblem, t: Any) -> Count:
     """Two for each buffer of the ring; one for filters of bytes that come beside rows as spans, or
     for a table."""
@@ -190,11 +184,10 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     ring = t.stages * (bytes_a + scales + np.where(t.kept, 0, bytes_b)) + kept * bytes_b
     factors = all_steps * t.step * (problem.spec.element.exact and problem.spec.scaled)
     of_factors = groups * images * factors * FACTOR_BYTES
-    before = ring + results + handed + of_factors
     return WarpgroupShape(
         sizes=sizes, groups=groups, waves=WAVES * groups + 1, span=span, bytes_a=bytes_a,
         bytes_b=bytes_b, results_bytes=results, handed_bytes=handed,
-        lds_bytes=(before + _table_bytes(problem, t, before)
+        lds_bytes=(ring + results + handed + of_factors + table_bytes(problem.spec, t)
                    + barriers_of(problem, t) * BARRIER_BYTES),
         kept=kept, images=images, factors=factors, all_steps=all_steps,
         steps=ceil_div(all_steps, t.parts * t.cluster),
