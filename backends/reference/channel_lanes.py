@@ -113,7 +113,7 @@ class LanesKernel(LockstepKernel):
         self.product = np.empty_like(self.row[0])
         self.buffers = blocks.lds_tile("the pixels", int(self.shape.tiles), self.element)
         self.filters_at = blocks.lds_tile("the filters", int(self.shape.filters), self.element)
-        table = int(table_bytes(self.problem.spec, self.t))
+        table = int(table_bytes(self.problem.spec, t.banked))
         blocks.lds_tile("a table", table // self.element.bytes, self.element)
 
     def place(self, block: Ints, turn: int = 0) -> None:

@@ -98,8 +98,7 @@ class _Stem(LockstepKernel):
         blocks.lds_tile("the pixels", int(self.shape.filters_at) // size, self.element)
         self.filters_at = int(self.shape.filters_at) // size
         blocks.lds_tile("the filters", self.t.tile_n * self.problem.spec.products, self.element)
-        table = int(table_bytes(self.problem.spec, self.t))
-        blocks.lds_tile("a table", table // size, self.element)
+        blocks.lds_tile("a table", int(table_bytes(self.problem.spec)) // size, self.element)
 
     def _file(self, name: str, *registers: int, of_elements: bool = False) -> Floats:
         count, *lanes = self.blocks.shape

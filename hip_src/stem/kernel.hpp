@@ -9,7 +9,6 @@
 
 #include "stem/lanes.hpp"
 #include "stem/pixels.hpp"
-#include "support/banked_table.hpp"
 #include "support/bulk_copy.hpp"
 
 namespace dscore {
@@ -25,8 +24,7 @@ struct Stem : ConvKernel<T, Epilogue> {
   using Lanes = StemLanes<T, t, Layer>;
   using Pixels = StemPixels<T, t, Layer, Shape>;
   static constexpr int threads = t::threads, wavefront = t::wavefront;
-  static constexpr int lds_bytes =
-      t::lds_bytes + (t::banked ? banked_table_bytes : Epilogue::table_bytes);
+  static constexpr int lds_bytes = t::lds_bytes + Epilogue::table_bytes;
   static constexpr int layout = DSCORE_NHWC, alignment = 16;
   static constexpr bool most_lds = true;
 
@@ -111,25 +109,14 @@ struct Stem : ConvKernel<T, Epilogue> {
     if constexpr (t::exact) return Epilogue::zero_of(args);
     else return 0;
   }
-  using Points = std::conditional_t<t::banked, BankedPoints, typename Epilogue::PointsOf>;
-  // Those of all results, whose table is in LDS; a table for each bank comes by registers.
-  __device__ Points points_in_lds(const Arguments &args, char *table) const {
-    Points points = {};
-    if constexpr (t::banked) {
-      BankedTable<threads> banks;
-      banks.ask(args.table, thread);
-      points = BankedPoints::of(Epilogue::points_of(args), thread);
-      banks.put(reinterpret_cast<unsigned char *>(table), thread);
-    } else if constexpr (t::exact) {
-      points = Epilogue::points_of(args);
-    }
-    if constexpr (Epilogue::table_bytes > 0)
-      points.table = reinterpret_cast<const int8_t *>(table);
-    return points;
+  static __device__ typename Epilogue::PointsOf points_of(const Arguments &args) {
+    if constexpr (t::exact) return Epilogue::points_of(args);
+    else return {};
   }
   static __device__ Pack<Result, Columns::run> results(const Sum *values, const Arguments &args,
                                                        const OfChannels &channels,
-                                                       const Points &points, int at) {
+                                                       const typename Epilogue::PointsOf &points,
+                                                       int at) {
     if constexpr (t::exact)
       return Epilogue::template results_of_biased<Columns::run>(values, channels.multipliers,
                                                                 points, at);
@@ -149,7 +136,7 @@ struct Stem : ConvKernel<T, Epilogue> {
   // The lane's sums of two pixels of a piece.
   __device__ void store(const Arguments &args, const Sum *sums, int row, int column,
                         const OfChannels (&channels)[Columns::runs],
-                        const Points &points) const {
+                        const typename Epilogue::PointsOf &points) const {
     DSCORE_UNROLL
     for (int half = 0; half < 2; half++) {
       const int x = column + half * 8 + lane / 4;
@@ -172,7 +159,7 @@ struct Stem : ConvKernel<T, Epilogue> {
   // What results need beside a lane's sums, and what these begin with.
   struct Beside {
     OfChannels channels[Columns::runs];
-    Points points;
+    typename Epilogue::PointsOf points;
     Sum first[t::columns * 2];
   };
   // The wavefront's pieces of a tile in LDS whose first row is `tile_top`.
@@ -201,9 +188,9 @@ struct Stem : ConvKernel<T, Epilogue> {
                   left * Layer::stride_w - s.pad_left);
     const Lanes lanes(lane, pixels.before);
     Beside beside;
-    char *const table = lds + t::lds_bytes;
-    if constexpr (Epilogue::table_bytes > 0 && !t::banked)
-      Epilogue::copy_table(args, table, thread, threads);
+    const int8_t *table = nullptr;
+    if constexpr (Epilogue::table_bytes > 0)
+      table = Epilogue::copy_table(args, lds + t::lds_bytes, thread, threads);
     copy_filters(filters, static_cast<const T *>(args.w));
     commit_copies();
     typename Pixels::Units units;
@@ -211,7 +198,8 @@ struct Stem : ConvKernel<T, Epilogue> {
     const int zero = zero_of(args);
     read_channels(beside.channels, args);
     // The last that is asked for: compilers subtract points of each other, and so wait for them.
-    beside.points = points_in_lds(args, table);
+    beside.points = points_of(args);
+    if constexpr (Epilogue::table_bytes > 0) beside.points.table = table;
     pixels.fill = static_cast<Word>(zero & 0xFF) * 0x01010101u;
     pixels.stage(lds, units, thread);
     wait_copies<0>();

@@ -6,15 +6,13 @@
 namespace dscore {
 
 // Repeat: tiles of a block, one below the other. Channels: of an image's pixel. CopyX: elements of
-// a row of an image that lie side by side and aligned. Banked: whether a table of results lies in each
-// bank of LDS.
-template <int TileH, int TileW, int TileN, int WaveN, int WavesP, int Repeat, bool Banked,
-          int Channels, int CopyX, int Wavefront>
+// a row of an image that lie side by side and aligned.
+template <int TileH, int TileW, int TileN, int WaveN, int WavesP, int Repeat, int Channels,
+          int CopyX, int Wavefront>
 struct StemTiling {
   static constexpr int tile_h = TileH, tile_w = TileW, tile_n = TileN, wave_n = WaveN;
   static constexpr int waves_p = WavesP, waves_n = TileN / WaveN, repeat = Repeat;
   static constexpr int channels = Channels, copy_x = CopyX, wavefront = Wavefront;
-  static constexpr bool banked = Banked;
   static constexpr int threads = waves_p * waves_n * Wavefront;
   // Fragments of a wavefront side by side over the channels; pieces of 16 pixels in a row of the
   // tile, and in all of it.

@@ -71,7 +71,7 @@ struct WarpgroupForward {
     if constexpr (exact) return Epilogue::template residual_of<Count>(points, at);
     else return Epilogue::template residual_of<Count>(args, at);
   }
-  template <class T, int Count, class Sum, class PointsLike>
+  template <class T, int Count, class Sum, class PointsLike = Points>
   static __device__ Pack<Result<T>, Count> results_of(const Sum *sums, const Beside<Count> &beside,
                                                       const PointsLike &points,
                                                       const Added<Count> &added) {

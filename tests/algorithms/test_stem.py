@@ -121,6 +121,6 @@ def test_it_adds_in_the_documented_order(token, tiling):
 
 def test_a_tiling_is_written_and_read():
     t = StemTiling(4, 112, 64, 32, 4)
-    assert astuple(t) == (4, 112, 64, 32, 4, 1, False)
+    assert astuple(t) == (4, 112, 64, 32, 4, 1)
     assert t.computes("matrix16")
     assert not t.computes("plain")

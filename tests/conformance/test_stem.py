@@ -57,7 +57,6 @@ BYTES = [planned(*row) for row in (
     ("n2c3h9w16_o32k3s2p1_int8_nhwc_bias", 2, 16, 32, 32, 2),
     ("n1c3h9w10_o32k3p1_int8_nhwc_bias_table_residual", 2, 16, 32, 32, 2),
     ("n1c1h12w37_o8k3p1_int8_nhwc", 3, 32, 8, 8, 2),
-    ("n2c3h27w32_o32k3s2p1_int8_nhwc_bias_table", 3, 16, 32, 32, 2, 2, True),
     ("n1c2h9w20_o40k3s3p1_int8_nhwc_bias", 2, 16, 64, 64, 1),
     ("n1c4h11w14_o24k2x4p1d2_int8_nhwc_outfloat16_bias_relu", 2, 16, 24, 24, 2),
     ("n1c2h11w14_o16k2x6s2p3_int8_nhwc_outfloat32_bias", 2, 16, 16, 16, 1),

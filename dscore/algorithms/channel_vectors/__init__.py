@@ -177,7 +177,7 @@ class ChannelVectors(Algorithm):
         return Footprint(
             threads=waves * wavefront, waves=waves,
             lds_bytes=(problem.spec.element.bytes * (shape.tiles + shape.filters)
-                       + table_bytes(problem.spec, t)),
+                       + table_bytes(problem.spec, t.banked)),
             registers=_held(problem, t) + COMPILER_REGISTERS, blocks=grid,
             utilisation=written * share
             / (grid * waves * wavefront * t.repeat * t.vector * t.thread_h * t.thread_w),

@@ -73,12 +73,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     if (problem.spec.element.exact and device.asynchronous_copies
             and moving_seconds >= _LEAST_MOVING_SECONDS):
         columns = concatenate(columns, _repeated(columns, problem, device))
-    return with_banked(columns, problem.spec, _results_of_block(columns))
-
-
-def _results_of_block(columns: SimpleNamespace) -> Count:
-    return (columns.vector * columns.lanes_c * columns.thread_h * columns.thread_w
-            * columns.lanes_h * columns.lanes_w * columns.repeat)
+    return with_banked(columns, problem.spec)
 
 
 def _once(columns: SimpleNamespace) -> Count:
@@ -174,7 +169,7 @@ def _resident(once: SimpleNamespace, tiles: Count, count: int, problem: ConvProb
     columns = SimpleNamespace(**{**vars(once), "repeat": ceil_div(tiles, units)})
     blocks, shape = grid_size(problem, columns), shape_of(problem, columns)
     lds = problem.spec.element.bytes * (shape.tiles + shape.filters) + table_bytes(
-        problem.spec, columns)
+        problem.spec, columns.banked)
     waves = ceil_div(threads_of(columns, device.wavefront), device.wavefront)
     keep = (columns.repeat > 1) & (columns.repeat <= _MOST_REPEATED)
     keep &= (columns.repeat * blocks <= _MOST_LEFT_OVER * tiles) & (blocks <= units)

@@ -32,7 +32,6 @@ from dscore.algorithms.stem.tiling import (
     steps_of,
     unit_registers,
 )
-from dscore.algorithms.table_copies import BANKED_LIMIT
 from dscore.core.device import Device
 from dscore.core.numerics import WORD_BYTES
 from dscore.core.plan import Plan, Violation
@@ -83,7 +82,6 @@ class Stem(Algorithm):
         Limit("E-FRAGMENT", "part fragments", "", "",
               lambda c: (remainder(c.tiling.tile_w, PIECE) + remainder(c.tiling.wave_n, EIGHT), 0),
               lambda c: f"{EIGHT} channels x {PIECE} pixels"),
-        BANKED_LIMIT,
         Limit("E-REPEAT", "turns", "", "",
               lambda c: (np.where(c.tiling.repeat > 1, _turns(c), 1), 1),
               lambda c: "of several tiles the pixels of each come at once"),
@@ -138,7 +136,7 @@ class Stem(Algorithm):
 
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
-        return (t.tile_h, t.tile_w, t.tile_n, t.wave_n, t.waves_p, t.repeat, int(t.banked),
+        return (t.tile_h, t.tile_w, t.tile_n, t.wave_n, t.waves_p, t.repeat,
                 plan.problem.spec.in_channels, copy_of(plan.problem), plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:

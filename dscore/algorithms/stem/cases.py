@@ -43,8 +43,7 @@ def templates(draw: Any, device: Device) -> Template:
     tiling = StemTiling(
         tile_h=draw(st.integers(1, 4)), tile_w=PIECE * draw(st.integers(1, 3)),
         tile_n=wave_n * draw(st.integers(1, 2)), wave_n=wave_n, waves_p=draw(st.integers(1, 3)),
-        repeat=draw(st.sampled_from((1, 1, 2, 3))),
-        banked=bool(dict(drawn).get("table")) and draw(st.booleans()))
+        repeat=draw(st.sampled_from((1, 1, 2, 3))))
     most = 16 if dict(drawn)["dtype"] == "int8" else 8
     copy = draw(st.sampled_from([2**k for k in range(most.bit_length())]))
     return StemTemplate(device, tiling, kernel, draw(pairs(3)), draw(pairs(2)), drawn,

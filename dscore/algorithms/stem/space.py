@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 from dscore.algorithms.columns import ceil_div, grid, select, select_or_all
 from dscore.algorithms.stem.tiling import EIGHT, FOUR, PIECE, steps_of
-from dscore.algorithms.table_copies import with_banked
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
@@ -47,6 +46,4 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         repeat=c.repeat, full=full & wide & (waves > 1)), keep & (filters <= _MOST_FILTERS))
     full = chosen.full
     del chosen.full
-    chosen = select_or_all(chosen, full)
-    return with_banked(chosen, problem.spec,
-                       chosen.tile_h * chosen.tile_w * chosen.tile_n * chosen.repeat)
+    return select_or_all(chosen, full)

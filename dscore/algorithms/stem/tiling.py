@@ -31,8 +31,7 @@ class StemTiling(Tiling):
     A block computes `tile_n` output channels of `tile_h` rows of `tile_w` pixels of an image. Its
     wavefronts have `wave_n` of these channels each, and `waves_p` of them share the pixels, 16 of
     a row at a time. The pixels under a tile come to LDS once. A block takes `repeat` tiles, one
-    below the other: the next one's pixels are on their way in registers meanwhile. `banked`: a
-    table of int8's results lies in each bank of LDS, where lanes look up without conflicts.
+    below the other: the next one's pixels are on their way in registers meanwhile.
     """
 
     tile_h: int
@@ -41,7 +40,6 @@ class StemTiling(Tiling):
     wave_n: int
     waves_p: int
     repeat: int = 1
-    banked: bool = False
 
     algorithm: ClassVar[str] = "stem"
 
@@ -55,8 +53,7 @@ class StemTiling(Tiling):
         'stem_t2x112_n32_w32x8_r7'
         """
         return (f"stem_t{self.tile_h}x{self.tile_w}_n{self.tile_n}_w{self.wave_n}x{self.waves_p}"
-                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}"
-                f"{'_banked' * self.banked}")
+                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}")
 
     def computes(self, arithmetic: Arithmetic | None) -> bool:
         return arithmetic in (None, "matrix16", "matrix8")
@@ -161,7 +158,7 @@ def shape_of(problem: ConvProblem, t: Any) -> StemShape:
         units=rows * row_units, unit_bytes=unit_bytes, pitch=pitch, copies=copies, turns=turns,
         together=ceil_div(turns, ceil_div(turns, most)), filters_at=filters_at,
         lds_bytes=(filters_at + _vectors(t.tile_n * spec.products * size)
-                   + table_bytes(spec, t)),
+                   + table_bytes(spec)),
         channel_tiles=ceil_div(spec.out_channels, t.tile_n),
         column_tiles=ceil_div(problem.out_width, t.tile_w),
         row_blocks=ceil_div(ceil_div(problem.out_height, t.tile_h), t.repeat))

@@ -74,7 +74,7 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
         parts=parts, cluster=c.cluster, spans=c.spans)
     chosen = distinct(select(columns, keep))
     chosen.kept, chosen.spans = chosen.kept == 1, chosen.spans == 1
-    return with_banked(chosen, problem.spec, chosen.tile_m * chosen.tile_n * chosen.repeat)
+    return with_banked(chosen, problem.spec)
 
 
 def _filling(blocks: Count, steps: Count, places: Count) -> Count:

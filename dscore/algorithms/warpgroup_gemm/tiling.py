@@ -187,7 +187,7 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     return WarpgroupShape(
         sizes=sizes, groups=groups, waves=WAVES * groups + 1, span=span, bytes_a=bytes_a,
         bytes_b=bytes_b, results_bytes=results, handed_bytes=handed,
-        lds_bytes=(ring + results + handed + of_factors + table_bytes(problem.spec, t)
+        lds_bytes=(ring + results + handed + of_factors + table_bytes(problem.spec, t.banked)
                    + barriers_of(problem, t) * BARRIER_BYTES),
         kept=kept, images=images, factors=factors, all_steps=all_steps,
         steps=ceil_div(all_steps, t.parts * t.cluster),
