@@ -50,8 +50,9 @@ WEIGHTS = {"wavefront": 0.5, "product": 3.19, "lds": 0.0268, "step": 0.164, "cop
            "sum_launch": 3780.0, "part": 1.02, "cluster": 1670.0, "untimed": 1e6,
            "activation": 27.0, "odd": 308.0, "boxed": 1.98, "within": 134.0, "column": 1.07,
            "crowded": 0.627, "table": 0.0, "scale": 0.0, "added": 0.0, "rows": 0.0,
-           "brought": 0.0, "spared": 0.0, "filled": 0.0, "handed": 0.0, "doubled": 0.0, "banks": 0.156, "two": 143.0, "three": 85.6,
-           "large": 16.8, "few": 108.0}
+           "brought": 0.0, "spared": 0.0, "filled": 0.0, "handed": 0.0,
+           "doubled": 0.0, "banks": 0.156, "two": 143.0, "three": 85.6, "large": 16.8,
+           "few": 108.0}
 # Of the weight gradient, fitted to every second of 108 layers, 3,572 timings of mostly random
 # tilings in float16 on two H200s: P1-P45 at batch 32, some of them at 8, 64 and 128. `brought` and
 # `handed`: for a byte of operands, or of sums of a cluster's other blocks, that comes to a compute
