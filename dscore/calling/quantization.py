@@ -71,9 +71,9 @@ class Quantization:
     residual_zero_point: int = 0
     input_scale: float | None = None
     input_zero_point: int = 0
-    scaled_zero_point: int | None = None
     table_scale: float | None = None
     table_zero_point: int = 0
+    scaled_zero_point: int | None = None
     _arrays: dict[Any, dict[str, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False)
 

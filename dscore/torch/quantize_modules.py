@@ -21,7 +21,7 @@ from dscore.torch.quantize_steps import OfFloats
 
 _WRAP = 2**32
 _FIELDS = ("x_zero_point", "y_zero_point", "residual_scale", "residual_zero_point", "input_scale",
-           "input_zero_point", "scaled_zero_point", "table_scale", "table_zero_point")
+           "input_zero_point", "table_scale", "table_zero_point", "scaled_zero_point")
 
 
 class QuantizedConv2d(OfFloats):

@@ -24,14 +24,16 @@ from dscore.torch.quantize_values import LEAST, MOST
 # Sums of integers below it are exact in float32, in every order.
 _EXACT_IN_FLOAT32 = 2**24
 _LARGEST_PRODUCT = 255 * 128
+# Arguments between the scales and the last one, which programs exported before it came lack.
+_AFTER_SCALES = 16
 
 define("dscore::quantized_conv2d",
        "(Tensor x, Tensor w, Tensor? bias, Tensor? residual, Tensor? scale, float x_scale, "
        "float[] w_scale, float? y_scale, int x_zero_point, int y_zero_point, str? out_dtype, "
        "float? residual_scale, int residual_zero_point, float? input_scale, int input_zero_point, "
-       "int? scaled_zero_point, float? table_scale, int table_zero_point, str? activation, "
-       "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, str backend) "
-       "-> Tensor",
+       "float? table_scale, int table_zero_point, str? activation, SymInt[] stride, "
+       "SymInt[] padding, SymInt[] dilation, SymInt groups, str backend, "
+       "int? scaled_zero_point=None) -> Tensor",
        tags=(torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides",
                                                   torch.Tag.needs_fixed_stride_order)))
 
@@ -39,17 +41,17 @@ define("dscore::quantized_conv2d",
 @impl("dscore::quantized_conv2d", "default")
 def _quantized_conv2d(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None,
                       scale: Tensor | None, x_scale: float, w_scale: Any, *rest: Any) -> Tensor:
-    *points, activation, stride, padding, dilation, groups, backend = rest
+    *points, activation, stride, padding, dilation, groups, backend = rest[:_AFTER_SCALES]
     layer = Layer(tuple(stride), tuple(padding), tuple(dilation), groups, backend)
-    of = quantization_of(x_scale, tuple(w_scale), *points)
+    of = quantization_of(x_scale, tuple(w_scale), *points, *rest[_AFTER_SCALES:])
     return convolved(x, w, bias, layer, of, activation, residual, scale)
 
 
 @register_fake("dscore::quantized_conv2d")  # type: ignore[untyped-decorator]
 def _shape(x: Tensor, w: Tensor, bias: Tensor | None, residual: Any, scale: Any, x_scale: float,
-           w_scale: Any, y_scale: float | None, x_zero: int, y_zero: int, out_dtype: str | None,
-           *rest: Any) -> Tensor:
-    stride, padding, dilation, groups, backend = rest[-5:]
+           w_scale: Any, *rest: Any) -> Tensor:
+    y_scale, _, _, out_dtype = rest[:4]
+    stride, padding, dilation, groups, backend = rest[_AFTER_SCALES - 5:_AFTER_SCALES]
     shape = result_shape(tuple(x.shape), tuple(w.shape), Layer(
         tuple(stride), tuple(padding), tuple(dilation), groups, backend))
     name = out_dtype or ("float32" if y_scale is None else "int8")
@@ -70,8 +72,8 @@ def by_operator(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer, q: Quan
     return torch.ops.dscore.quantized_conv2d(  # type: ignore[no-any-return]
         x, w, bias, residual, scale, q.x_scale, scales, q.y_scale, q.x_zero_point, q.y_zero_point,
         q.out_dtype, q.residual_scale, q.residual_zero_point, q.input_scale, q.input_zero_point,
-        q.scaled_zero_point, q.table_scale, q.table_zero_point, activation, layer.stride,
-        layer.padding, layer.dilation, layer.groups, layer.backend)
+        q.table_scale, q.table_zero_point, activation, layer.stride, layer.padding, layer.dilation,
+        layer.groups, layer.backend, q.scaled_zero_point)
 
 
 def convolved(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer, quantization: Quantization,

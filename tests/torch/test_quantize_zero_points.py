@@ -110,3 +110,23 @@ def test_quantize_moves_those_of_layers_without_padding():
               if isinstance(one, QuantizedConv2d)]
     assert [one.zero_point_in_bias for one in layers] == [True, False, True]
     assert all(one.quantization.x_zero_point for one in layers)
+
+
+def test_programs_of_a_layer_with_a_scale_keep_its_integers():
+    """Exported ones, and those from before scaled_zero_point came, which state no last argument."""
+    layer, x = layer_of("pointwise"), x_of("pointwise")
+    layer.quantization = replace(layer.quantization, input_scale=0.9, input_zero_point=-3)
+    scale = torch.linspace(0.1, 1.4, x.shape[0] * x.shape[1]).reshape(*x.shape[:2], 1, 1).half()
+    expected = layer(x, None, scale)
+
+    def nodes_of(program):
+        return [node for node in program.graph.nodes if "quantized_conv2d" in str(node.target)]
+
+    exported = torch.export.export(layer, (x, None, scale))
+    (before,) = nodes_of(exported)
+    assert len(before.args) == 23, "one that is none is left out"
+    assert torch.equal(exported.module()(x, None, scale), expected)
+    moved = torch.export.export(layer.move_zero_point_to_bias(), (x, None, scale))
+    (since,) = nodes_of(moved)
+    assert since.args[-1] == layer.quantization.x_zero_point
+    assert torch.equal(moved.module()(x, None, scale), expected)

@@ -53,6 +53,8 @@ from dscore.core.problem import ConvProblem
 _HIPCC, _NVCC, _NVCC_UNITS = 24, 24, 30
 _EARLY, _HIPCC_MARGIN, _NVCC_MARGIN = 4, 20, 0
 _UNITS_EARLY, _UNITS_MARGIN = 16, 20
+# At most, for a table on its way to each bank, of which a thread has several words.
+_BANKED = 20
 # For the place of a next tile: of 54 kernels for sm_90 about the least that none exceeded.
 _REPEATED = 16
 # Of int8 hipcc holds filters of more than three columns as they come, too, and what it makes of
@@ -196,7 +198,7 @@ class ChannelVectors(Algorithm):
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape, fragments = shape_of(problem, t), ceil_div(problem.spec.kernel[1], 2)
         margin = _NVCC_MARGIN if device.vendor == "nvidia" else _HIPCC_MARGIN
-        lane = margin + t.vector * np.minimum(_EARLY, shape.rows) * shape.columns
+        lane = margin + _BANKED * t.banked + t.vector * np.minimum(_EARLY, shape.rows) * shape.columns
         units = _UNITS_MARGIN + _FRAGMENT_WORDS * fragments * (
             t.vector // FRAGMENT * np.minimum(_UNITS_EARLY, shape.rows))
         return self.registers(problem, t, device) + np.where(on_units(t), units, lane)
