@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,13 +13,21 @@ from numpy.typing import NDArray
 from dscore.calling.arguments import Options, adapter_of
 from dscore.calling.arrays import library_of
 from dscore.calling.pack import PackedFilter
+from dscore.calling.quantization_numbers import (
+    BYTE,
+    LEAST,
+    MOST,
+    normal,
+    scale_of,
+    scales_of,
+    zero_point_of,
+)
 from dscore.core.errors import SpecError, require_one_of, shown
 from dscore.core.numerics import FLOAT_RESULTS
 from dscore.core.spec import CLAMPS, TABLED, Activation
 from dscore.ops.conv import activated
 from dscore.ops.quantised import TABLE, short_ratio
 
-_BYTE = _LEAST, _MOST = -128, 127
 # Of one scale by another.
 _LEAST_RATIO, _MOST_RATIO = 1e-6, 1e6
 # What has a ratio, by the argument that it is of; and the operands after the bias in their order.
@@ -80,12 +87,12 @@ class Quantization:
     def __post_init__(self) -> None:
         for name in ("x_scale", "y_scale", "residual_scale", "input_scale", "table_scale"):
             if name == "x_scale" or getattr(self, name) is not None:
-                object.__setattr__(self, name, _scale(getattr(self, name), name))
-        object.__setattr__(self, "w_scale", _scales(self.w_scale))
+                object.__setattr__(self, name, scale_of(getattr(self, name), name))
+        object.__setattr__(self, "w_scale", scales_of(self.w_scale))
         for owner in ("x", "y", "residual", "input", "table", "scaled"):
-            name, limits = f"{owner}_zero_point", (0, TABLE - 1) if owner == "table" else _BYTE
+            name, limits = f"{owner}_zero_point", (0, TABLE - 1) if owner == "table" else BYTE
             if name != "scaled_zero_point" or self.scaled_zero_point is not None:
-                object.__setattr__(self, name, _zero_point(getattr(self, name), name, limits))
+                object.__setattr__(self, name, zero_point_of(getattr(self, name), name, limits))
         if self.scaled_zero_point is not None and self.input_scale is None:
             raise SpecError(f"scaled_zero_point is {self.scaled_zero_point} without an "
                             "input_scale: x is what is passed, and x_zero_point its zero point; "
@@ -123,7 +130,7 @@ class Quantization:
         with np.errstate(over="ignore", under="ignore"):
             exact = self.x_scale * np.atleast_1d(self.w_scale) / (self._inner_scale or 1.0)
             rounded = exact.astype(np.float32)
-        bad = ~_normal(rounded)
+        bad = ~normal(rounded)
         if bad.any():
             name = "y_scale" if self.table_scale is None else "table_scale"
             raise SpecError(f"x_scale * w_scale / {name} must be a normal float32, from 1.2e-38 to "
@@ -186,8 +193,8 @@ class Quantization:
                             "quantization a table_scale and a table_zero_point, of what it is "
                             "taken of")
         require_one_of(activation, "activation of an int8 result", (None, *CLAMPS))
-        low = _LEAST if activation is None else self.y_zero_point
-        high = float(_MOST)
+        low = LEAST if activation is None else self.y_zero_point
+        high = float(MOST)
         if activation == "relu6":
             high = min(high, self.y_zero_point + float(np.rint(_SIX / self.y_scale)))
         return np.array([self.x_zero_point, self.y_zero_point, low, high], np.int32)
@@ -202,7 +209,7 @@ class Quantization:
         assert self.table_scale is not None
         taken = self.table_scale * (np.arange(TABLE) - float(self.table_zero_point))
         steps = np.rint(activated(np, taken, activation) / self.y_scale) + self.y_zero_point
-        return np.asarray(np.clip(steps, *_BYTE), np.int8)
+        return np.asarray(np.clip(steps, *BYTE), np.int8)
 
     def operands(self, x: Any, w: Any, activation: Activation | None,
                  beside: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -269,48 +276,3 @@ def quantised(x: Any, w: Any, options: tuple[Any, ...], further: Mapping[str, An
     made = {**further, **quantization.operands(x, w, named.activation, beside)}
     return (tuple(named._replace(out_dtype=quantization.result, table="table" in made)),
             {name: made[name] for name in _ORDER if name in made})
-
-
-def _number(value: Any) -> float:
-    """A number of any kind as a float; NaN for anything else, and for texts and truth values."""
-    if isinstance(value, bool) or not hasattr(value, "__float__") | hasattr(value, "__index__"):
-        return math.nan
-    try:
-        return float(value)
-    except Exception:  # an object's own
-        return math.nan
-
-
-def _scale(value: Any, name: str) -> float:
-    """A positive, finite number; SpecError for anything else."""
-    number = _number(value)
-    if not (math.isfinite(number) and number > 0):
-        raise SpecError(f"{name} must be a positive, finite number, got {shown(value)}")
-    return number
-
-
-def _scales(value: Any) -> float | tuple[float, ...]:
-    """Scales of w from a number, a list, or an array of one axis of any library."""
-    # Of an image, given by mistake, no list is made: it would take more memory than the image.
-    flat = len(getattr(value, "shape", ())) < 2
-    plain = value.tolist() if flat and hasattr(value, "tolist") else value
-    if flat and not isinstance(plain, list | tuple):
-        return _scale(plain, "w_scale")
-    if not flat or not plain or any(isinstance(one, list | tuple) for one in plain):
-        raise SpecError("w_scale must be a number, or have one axis, with a scale for each output "
-                        f"channel; got {shown(value)}")
-    return tuple(_scale(one, f"w_scale[{at}]") for at, one in enumerate(plain))
-
-
-def _normal(values: NDArray[np.float32]) -> Any:
-    return np.isfinite(values) & (values >= np.finfo(np.float32).tiny)
-
-
-def _zero_point(value: Any, name: str, limits: tuple[int, int] = _BYTE) -> int:
-    (least, most), number = limits, _number(value)
-    if not (least <= number <= most and number == int(number)):
-        raise SpecError(f"{name} must be an integer from {least} to {most}"
-                        + ", as int8 has them" * (limits == _BYTE) + f"; got {shown(value)}"
-                        + "; of uint8 data subtract 128 from it and from the data" * (
-                            limits == _BYTE and _MOST < number < 256))
-    return int(number)

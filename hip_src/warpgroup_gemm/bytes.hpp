@@ -2,6 +2,7 @@
 // how these leave. The sum of (x - zero) * w is that of x * w less zero times that of w.
 #pragma once
 
+#include "support/banked_table.hpp"
 #include "support/requantised.hpp"
 #include "support/warpgroups.hpp"
 
@@ -98,6 +99,34 @@ struct ColumnValues {
         all.biases[first + i] = read.at[i], all.multipliers[first + i] = factors.at[i];
     }
     return all;
+  }
+};
+
+// A table of results, one copy of it in LDS or one in each bank: asked for at once, put there where
+// it comes by registers, and there once all warpgroups have met.
+template <class t, class Results>
+struct TableInLds {
+  static constexpr bool any = Results::table_bytes > 0;
+  struct None {};
+  unsigned char *lds;
+  int thread;
+  std::conditional_t<t::banked, BankedTable<t::consumers>, None> banks;
+
+  template <class Arguments>
+  __device__ TableInLds(const Arguments &args, unsigned char *lds_, int thread_)
+      : lds(lds_), thread(thread_) {
+    if constexpr (t::banked) banks.ask(args.table, thread);
+    else if constexpr (any) Results::copy_table(args, lds, thread, t::consumers);
+  }
+  __device__ void put() const {
+    if constexpr (t::banked) banks.put(lds, thread);
+  }
+  // Points of results that look up there.
+  template <class Points>
+  __device__ typename t::Points points(Points points) const {
+    if constexpr (any) points.table = reinterpret_cast<const int8_t *>(lds);
+    if constexpr (t::banked) return BankedPoints::of(points, thread);
+    else return points;
   }
 };
 

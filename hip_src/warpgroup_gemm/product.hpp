@@ -200,11 +200,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     typename Roles::template Columns<t> columns(args, first_n, Roles::n(s) - first_n, of_group);
     // Read once and early: behind a barrier a compiler reads memory anew.
     const auto raw_points = Roles::read_points(args);
-    unsigned char *const table = lds + t::table_at;
-    std::conditional_t<t::banked, BankedTable<t::consumers>, NoScales> banks;
-    if constexpr (t::banked) banks.ask(args.table, thread);
-    else if constexpr (Roles::Results::table_bytes > 0)
-      Roles::Results::copy_table(args, table, thread, t::consumers);
+    const TableInLds<t, typename Roles::Results> table(args, lds + t::table_at, thread);
     const auto scales = Roles::template scales_of<T>(args);
     std::conditional_t<scaled_spans, ScalesAhead<t>, NoScales> ahead;
     if constexpr (scaled_spans) ahead.ask(scales, *this, row_block * t::tile_m);
@@ -220,16 +216,18 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
                        static_cast<const T *>(Roles::b(args)) + first_n * Roles::k(s),
                        Roles::n(s) - first_n, Roles::k(s), thread);
       let_engine_see_lds();
-      if constexpr (t::banked) banks.put(table, thread);
+      table.put();
       meet();
       // Before the first tile, so that no register is kept for it through all of them.
       if (zero != 0) columns.add(elements, of_group);
       put_columns();
     }
-    const auto points = points_in_lds(Roles::points_of(args, raw_points));
+    const auto points = table.points(Roles::points_of(args, raw_points));
     constexpr bool sums_columns = t::quantised && !t::columns_by_lanes;
-    if constexpr (t::banked && sums_columns) banks.put(table, thread);
-    if constexpr (t::meeting && sums_columns) meet();
+    if constexpr (t::meeting && sums_columns) {
+      table.put();
+      meet();
+    }
     each_tile([&](int first_m, bool first) {
       Sum sums[t::tile_n / 2];
       const auto meanwhile = [&](const unsigned char *elements, int step) {
@@ -239,20 +237,13 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
             else if (step == 0) put_columns();
           }
       };
-      using Rows = ScaledRows<t, std::remove_const_t<decltype(scales)>>;
-      if constexpr (scaled_spans) {
-        ahead.put(scales, *this);
-        if (t::repeat > 1) ahead.ask(scales, *this, first_m + t::blocks_m(s) * t::tile_m);
-        warpgroup_barrier<t::groups>(group);
-        const Rows rows(scales, *this, first_m, group);
-        SpanRows<t>(thread).accumulate(*this, sums, turn, group, [&](auto &words, int of_row) {
-          rows.scale(words, rows.own, of_row);
-        });
-      } else if constexpr (t::scaled) {
-        Rows(scales, *this, first_m, group).accumulate(*this, sums, turn, meanwhile);
-      } else if constexpr (t::spans) {
+      if constexpr (scaled_spans) ahead.accumulate(scales, *this, sums, turn, first_m);
+      else if constexpr (t::scaled)
+        ScaledRows<t, std::remove_const_t<decltype(scales)>>(scales, *this, first_m, group)
+            .accumulate(*this, sums, turn, meanwhile);
+      else if constexpr (t::spans)
         SpanRows<t>(thread).accumulate(*this, sums, turn, group, [](auto &, int) {});
-      } else accumulate(sums, turn, group, meanwhile);
+      else accumulate(sums, turn, group, meanwhile);
       if constexpr (sums_columns)
         if (first && zero != 0) put_columns();
       TileResults<WarpgroupProducts>(*this, args).finish(
@@ -261,13 +252,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     if (!Roles::stores_sums && thread % warpgroup_threads == 0) wait_stores<0>();
   }
 
-  // Points whose table is in LDS.
-  __device__ typename t::Points points_in_lds(typename Roles::Points points) const {
-    if constexpr (Roles::Results::table_bytes > 0)
-      points.table = reinterpret_cast<const int8_t *>(lds + t::table_at);
-    if constexpr (t::banked) return BankedPoints::of(points, thread);
-    else return points;
-  }
   // All warpgroups: see what each has brought to LDS.
   __device__ void meet() const {
     commit_copies();

@@ -5,6 +5,7 @@
 #include "support/byte_scaling.hpp"
 #include "support/matrix_units.hpp"
 #include "warpgroup_gemm/shape.hpp"
+#include "warpgroup_gemm/spans.hpp"
 
 namespace dscore {
 
@@ -40,25 +41,27 @@ __device__ inline void copy_scales(TransferBarrier *barrier, unsigned char *stag
              {channel + i * t::scale_row, image});
 }
 
-// Eight scales of a warpgroup's images, of all summed elements, from the `at`-th on; zeros of those
-// that are none of the tensor's.
-constexpr int eight = 8;
+// A vector of scales of a warpgroup's images, of all summed elements, from the `at`-th on; zeros of
+// those that are none of the tensor's.
+constexpr int scales_together = 8;
+using SeveralScales = Pack<float16, scales_together>;
 template <class t>
-__device__ inline Pack<float16, eight> scales_from(const ByteScales &scales, int image, int images,
-                                                   int channels, int at) {
+__device__ inline SeveralScales scales_from(const ByteScales &scales, int image, int images,
+                                            int channels, int at) {
   const int of = at / t::factors, channel = at % t::factors;
-  return vector_or_zeros<eight>(
+  return vector_or_zeros<scales_together>(
       scales.scales + (image + of) * channels + channel,
       at < t::images * t::factors && image + of < images && channel < channels);
 }
 // Their factors, to LDS.
 template <class t>
 __device__ inline void write_factors(const ByteScales &scales, unsigned char *lds,
-                                     const Pack<float16, eight> &read, int at) {
+                                     const SeveralScales &read, int at) {
   if (at >= t::images * t::factors) return;
-  Pack<Word, eight / 2> made;
+  Pack<Word, scales_together / 2> made;
   DSCORE_UNROLL
-  for (int j = 0; j < eight; j += 2) made.at[j / 2] = scales.factors(read.at[j], read.at[j + 1]);
+  for (int j = 0; j < scales_together; j += 2)
+    made.at[j / 2] = scales.factors(read.at[j], read.at[j + 1]);
   write_vector(reinterpret_cast<Word *>(lds + at * static_cast<int>(sizeof(float16))), made);
 }
 
@@ -66,11 +69,11 @@ __device__ inline void write_factors(const ByteScales &scales, unsigned char *ld
 template <class t>
 __device__ inline void make_factors(const ByteScales &scales, unsigned char *lds, int image,
                                     int images, int channels, int thread) {
-  constexpr int all = t::images * t::factors, of_round = warpgroup_threads * eight;
+  constexpr int all = t::images * t::factors, of_round = warpgroup_threads * scales_together;
   constexpr int rounds = ceil_div(all, of_round), at_once = least(rounds, 8);
   DSCORE_ROLLED
-  for (int first = thread * eight; first < all; first += at_once * of_round) {
-    Pack<float16, eight> read[at_once];
+  for (int first = thread * scales_together; first < all; first += at_once * of_round) {
+    SeveralScales read[at_once];
     DSCORE_UNROLL
     for (int i = 0; i < at_once; i++)
       read[i] = scales_from<t>(scales, image, images, channels, first + i * of_round);
@@ -79,28 +82,6 @@ __device__ inline void make_factors(const ByteScales &scales, unsigned char *lds
       write_factors<t>(scales, lds, read[i], first + i * of_round);
   }
 }
-
-// Scales of a warpgroup's rows that come as a span, which a thread asks for a tile ahead: a vector.
-template <class t>
-struct ScalesAhead {
-  static_assert(t::images * t::factors <= warpgroup_threads * eight, "a vector of each thread");
-  Pack<float16, eight> asked;
-
-  template <class Products>
-  __device__ void ask(const ByteScales &scales, const Products &products, int first_m) {
-    const auto &s = products.s;
-    const int image = (first_m + products.group * warpgroup_rows) / image_rows(s);
-    asked = scales_from<t>(scales, image, s.batch, s.in_channels, place(products));
-  }
-  template <class Products>
-  __device__ void put(const ByteScales &scales, const Products &products) const {
-    write_factors<t>(scales, products.factors_of_group(products.group), asked, place(products));
-  }
-  template <class Products>
-  static __device__ int place(const Products &products) {
-    return products.thread % warpgroup_threads * eight;
-  }
-};
 
 // A warpgroup's rows. Of each instruction lane 4 g + i has four words: the i-th of row g, the same
 // of row g + 8, and those of the second half of the summed elements.
@@ -199,6 +180,42 @@ struct ScaledRows {
       add(words[0], words[1], step);
       if (step + 1 < products.steps) add(words[1], words[0], step + 1);
     }
+  }
+};
+
+// Scales of a warpgroup's rows that come as a span, which a thread asks for a tile ahead: a vector.
+template <class t>
+struct ScalesAhead {
+  static_assert(t::images * t::factors <= warpgroup_threads * scales_together,
+                "a vector of each thread");
+  SeveralScales asked;
+
+  template <class Products>
+  __device__ void ask(const ByteScales &scales, const Products &products, int first_m) {
+    const auto &s = products.s;
+    const int image = (first_m + products.group * warpgroup_rows) / image_rows(s);
+    asked = scales_from<t>(scales, image, s.batch, s.in_channels, place(products));
+  }
+  template <class Products>
+  __device__ void put(const ByteScales &scales, const Products &products) const {
+    write_factors<t>(scales, products.factors_of_group(products.group), asked, place(products));
+  }
+  // A tile's sums, of scales that have been asked for; asks for those of the block's next tile.
+  template <class Products, class Sum>
+  __device__ void accumulate(const ByteScales &scales, const Products &products, Sum *sums,
+                             typename Products::Turn &turn, int first_m) {
+    put(scales, products);
+    if (t::repeat > 1) ask(scales, products, first_m + t::blocks_m(products.s) * t::tile_m);
+    warpgroup_barrier<t::groups>(products.group);
+    const ScaledRows<t, ByteScales> rows(scales, products, first_m, products.group);
+    SpanRows<t>(products.thread)
+        .accumulate(products, sums, turn, products.group, [&](auto &words, int of_row) {
+          rows.scale(words, rows.own, of_row);
+        });
+  }
+  template <class Products>
+  static __device__ int place(const Products &products) {
+    return products.thread % warpgroup_threads * scales_together;
   }
 };
 

@@ -123,9 +123,7 @@ FAULTS = {
         BANKED[0], BANKS, "number % table_rows * table_row_bytes",
         "(number + 1) % table_rows * table_row_bytes", "WRONG"),
     "scales of the tile before": (
-        SCALED[2], "warpgroup_gemm/product.hpp",
-        "if (t::repeat > 1) ahead.ask(scales, *this, first_m + t::blocks_m(s) * t::tile_m);", "",
-        "WRONG"),
+        SCALED[2], SCALES, "if (t::repeat > 1) ask(", "if (t::repeat > 99) ask(", "WRONG"),
     "factors of fewer rows": (
         SCALED[1], SCALES, "first - first % t::depth >= count", "first + t::depth > count",
         "WRONG"),

@@ -198,7 +198,8 @@ class ChannelVectors(Algorithm):
     def most_registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         shape, fragments = shape_of(problem, t), ceil_div(problem.spec.kernel[1], 2)
         margin = _NVCC_MARGIN if device.vendor == "nvidia" else _HIPCC_MARGIN
-        lane = margin + _BANKED * t.banked + t.vector * np.minimum(_EARLY, shape.rows) * shape.columns
+        early = t.vector * np.minimum(_EARLY, shape.rows) * shape.columns
+        lane = margin + _BANKED * t.banked + early
         units = _UNITS_MARGIN + _FRAGMENT_WORDS * fragments * (
             t.vector // FRAGMENT * np.minimum(_UNITS_EARLY, shape.rows))
         return self.registers(problem, t, device) + np.where(on_units(t), units, lane)
