@@ -102,8 +102,9 @@ def _few_powers(rng: Generator, w: Any, exponents: Any) -> Any:
 def _points(spec: ConvSpec, rng: Generator) -> Any:
     """Zero points that are not 0, and bounds: of the whole range, of relu, or of relu6; of a table
     the numbers of all its entries, or of some."""
-    most = rng.choice([16, _MOST], 5)
-    x_zero, y_zero, *others = (rng.choice([-1, 1], 5) * rng.integers(1, most + 1)).tolist()
+    count = 5 if spec.scaled else 4  # zero points, of which a layer may have fewer
+    most = rng.choice([16, _MOST], count)
+    x_zero, y_zero, *others = (rng.choice([-1, 1], count) * rng.integers(1, most + 1)).tolist()
     least, greatest = _LEAST, _MOST
     if spec.table:
         least, greatest, y_zero = 0, TABLE - 1, int(rng.integers(1, TABLE))
