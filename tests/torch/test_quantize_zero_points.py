@@ -112,6 +112,7 @@ def test_quantize_moves_those_of_layers_without_padding():
     assert all(one.quantization.x_zero_point for one in layers)
 
 
+@pytest.mark.deep
 def test_programs_of_a_layer_with_a_scale_keep_its_integers():
     """Exported ones, and those from before scaled_zero_point came, which state no last argument."""
     layer, x = layer_of("pointwise"), x_of("pointwise")
