@@ -24,8 +24,8 @@ def table_bytes(spec: ConvSpec, banked: Any = False) -> Count:
 
 
 def with_banked(columns: SimpleNamespace, spec: ConvSpec) -> SimpleNamespace:
-    """*columns*, and, of a layer with a table, those of several tiles of a block with a copy in
-    each bank as well."""
+    """*columns* with one copy of a table, and, of a layer that has a table, those whose blocks take
+    several tiles with a copy in each bank as well: fewer results do not pay for the copies."""
     columns.banked = np.zeros(len(columns.repeat), bool)
     if not spec.table:
         return columns

@@ -120,8 +120,9 @@ def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,
     if scale is not None:
         most = torch.finfo(torch.float16).max
         factor = (scale.float() * made["ratios"][-1]).clamp(-most, most).half().float()
-        differences = x.float() - zeros[-2]
-        x = (differences * factor.reshape(*x.shape[:-2], 1, 1)).round().add(zeros[-1])
+        *_, input_zero, scaled_zero = zeros
+        differences = x.float() - input_zero
+        x = (differences * factor.reshape(*x.shape[:-2], 1, 1)).round().add(scaled_zero)
         x = x.clamp(LEAST, MOST)
     sums = _sums(x, w, x_zero, layer).long()
     if bias is not None:

@@ -15,7 +15,7 @@ static_assert(table_entries == table_rows * static_cast<int>(sizeof(Word)), "fou
 // The place of entry 0 <= `number` < 1024 in a bank's copy: the row of its lowest byte, and in the
 // word there the byte of its other.
 __device__ inline int banked_place(int number, int bank_at) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDACC__)
   return static_cast<int>(__dp4a(static_cast<unsigned>(number), 0x0180u,
                                  static_cast<unsigned>(bank_at)));
 #else

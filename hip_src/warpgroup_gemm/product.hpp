@@ -193,7 +193,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     wait_products<0>();
     if (steps > 0) release(turn.stage == 0 ? t::stages - 1 : turn.stage - 1);
   }
-  static constexpr bool scaled_spans = t::scaled && t::spans;
   __device__ void multiply_all(const Arguments &args) const {
     const int of_group = thread % warpgroup_threads;
     Turn turn;
@@ -202,8 +201,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     const auto raw_points = Roles::read_points(args);
     const TableInLds<t, typename Roles::Results> table(args, lds + t::table_at, thread);
     const auto scales = Roles::template scales_of<T>(args);
-    std::conditional_t<scaled_spans, ScalesAhead<t>, NoScales> ahead;
-    if constexpr (scaled_spans) ahead.ask(scales, *this, row_block * t::tile_m);
+    std::conditional_t<t::scaled_spans, ScalesAhead<t>, NoScales> ahead;
+    if constexpr (t::scaled_spans) ahead.ask(scales, *this, row_block * t::tile_m);
     const int zero = Roles::zero_of(args);
     const auto put_columns = [&] {
       if constexpr (t::quantised)
@@ -237,7 +236,7 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
             else if (step == 0) put_columns();
           }
       };
-      if constexpr (scaled_spans) ahead.accumulate(scales, *this, sums, turn, first_m);
+      if constexpr (t::scaled_spans) ahead.accumulate(scales, *this, sums, turn, first_m);
       else if constexpr (t::scaled)
         ScaledRows<t, std::remove_const_t<decltype(scales)>>(scales, *this, first_m, group)
             .accumulate(*this, sums, turn, meanwhile);

@@ -41,10 +41,12 @@ __device__ inline void copy_scales(TransferBarrier *barrier, unsigned char *stag
              {channel + i * t::scale_row, image});
 }
 
-// A vector of scales of a warpgroup's images, of all summed elements, from the `at`-th on; zeros of
-// those that are none of the tensor's.
+// Scales of bytes that a thread reads as a vector.
 constexpr int scales_together = 8;
 using SeveralScales = Pack<float16, scales_together>;
+
+// Those of a warpgroup's images and all summed elements, from the `at`-th on; zeros of those that
+// are none of the tensor's.
 template <class t>
 __device__ inline SeveralScales scales_from(const ByteScales &scales, int image, int images,
                                             int channels, int at) {

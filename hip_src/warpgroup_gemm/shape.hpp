@@ -52,6 +52,8 @@ struct WarpgroupGemmShape : Tiling {
   static constexpr bool of_registers = scaled || Tiling::spans;  // rows of a product
   static constexpr bool read_by_lanes = quantised || of_registers;  // what comes to LDS
   static_assert(!Tiling::spans || (Roles::along_a && (quantised || !scaled)), "rows as they lie");
+  // Rows as spans whose scales threads ask for a tile ahead (scaled.hpp).
+  static constexpr bool scaled_spans = scaled && Tiling::spans;
   // Columns whose rows of bytes may have no map (spans.hpp).
   static constexpr bool columns_by_lanes = Tiling::spans && quantised;
   // Whether results may leave by boxes.

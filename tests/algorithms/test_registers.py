@@ -24,11 +24,10 @@ TARGETS = [("gfx906", "z100sm", "hip"), ("gfx90a", "gfx90a", "hip"), ("sm_90", "
 
 
 def tiling_of(name, values):
-    # A line that is older than the last fields has their defaults.
     cls, kinds = algorithm(name).tiling, get_type_hints(algorithm(name).tiling)
     read = {int: int, bool: "True".__eq__}
     return cls(*(read.get(kinds[field.name], str)(value)
-                 for field, value in zip(fields(cls), values.split(","), strict=False)))
+                 for field, value in zip(fields(cls), values.split(","), strict=True)))
 
 
 def recorded():

@@ -153,7 +153,6 @@ def test_a_wave_that_does_not_build_tells_so_to_whom_waits(monkeypatch: pytest.M
         tuning(Graph()).run()
 
 
-@pytest.mark.deep
 def test_what_does_not_compile_is_refused_by_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     bad: set[str] = set()
 

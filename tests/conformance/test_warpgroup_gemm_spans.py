@@ -55,14 +55,14 @@ INTEGERS = [
     # Results of whole rows, which leave as a span.
     planned("n1c24h8w13_o96k1_int8_nhwc_bias_residual", 64, 96, 128, 2, 2, True),
     planned("n2c40h9w9_o32k1_int8_nhwc_relu_outfloat16", 64, 32, 128, 2, 2, True)]
-# Scaled: several images to a warpgroup, and tiles of two; rows that end within an instruction and a
-# vector before it; the scales of the next tile.
+# Scaled: warpgroups with rows of two images and of one; rows that end within an instruction's
+# bytes, and that fill a step; blocks of one tile and of several, each with scales of its own.
 SCALED = [
     planned("n3c48h7w7_o32k1_int8_nhwc_bias_scaled", 64, 32, 128, 2, 2, True),
     planned("n2c144h9w9_o48k1_int8_nhwc_bias_residual_scaled", 128, 48, 256, 2, 1),
     planned("n4c32h8w9_o16k1_int8_nhwc_bias_scaled", 64, 16, 128, 2, 4, True),
     planned("n1c256h10w7_o80k1_int8_nhwc_table_scaled", 64, 80, 256, 3, 2, True)]
-# A table in each bank: of several warpgroups, behind rows of odd lengths, and of rows by boxes.
+# A table in each bank: brought by one warpgroup and by three, beside rows by spans and by boxes.
 BANKED = [
     planned("n1c24h8w14_o144k1_int8_nhwc_bias_table", 64, 144, 128, 2, 2, True, banked=True),
     planned("n2c48h7w9_o40k1_int8_nhwc_table_residual", 192, 48, 128, 2, 1, banked=True),
@@ -181,6 +181,8 @@ def test_an_infinity_stays_in_its_pixel():
     ("n1c136h8w8_o64k1_float16_nhwc", (64, 64, 128, 2)),
     ("n1c64h8w8_o64k1_float16_nhwc_scaled", (64, 64, 64, 2)),
     ("n1c272h8w8_o64k1_int8_nhwc_scaled", (64, 64, 128, 2)),
+    # More factors for a warpgroup's images than a vector of each thread: 17 images of 256 channels.
+    ("n32c256h2w2_o64k1_int8_nhwc_scaled", (64, 64, 256, 2)),
     ("weight_gradient_n1c64h8w8_o64k1_float16_nhwc", (64, 64, 64, 2))])
 def test_rows_that_are_no_span_are_refused_by_name(token, fields):
     with pytest.raises(InfeasibleError, match="E-SPAN"):

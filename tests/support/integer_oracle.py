@@ -21,7 +21,8 @@ def direct(problem, x, w, bias, multiplier, points, *further):
         x = x.transpose(0, 3, 1, 2)
         residual = None if residual is None else residual.transpose(0, 3, 1, 2)
     if spec.scaled:
-        x = scaled(x, scale, ratios[-1], int(points[-2]), int(points[-1]))
+        *_, input_zero, scaled_zero = map(int, points)
+        x = scaled(x, scale, ratios[-1], input_zero, scaled_zero)
     images, height, width = problem.batch, problem.out_height, problem.out_width
     y = np.empty((images, spec.out_channels, height, width), spec.out_element.numpy)
     for at in itertools.product(*map(range, y.shape)):

@@ -53,7 +53,8 @@ from dscore.core.problem import ConvProblem
 _HIPCC, _NVCC, _NVCC_UNITS = 24, 24, 30
 _EARLY, _HIPCC_MARGIN, _NVCC_MARGIN = 4, 20, 0
 _UNITS_EARLY, _UNITS_MARGIN = 16, 20
-# At most, for a table on its way to each bank, of which a thread has several words.
+# At most, for a table on its way to each bank, of which a thread has several words: of some 100
+# kernels for sm_90 one took 14 more than without.
 _BANKED = 20
 # For the place of a next tile: of 54 kernels for sm_90 about the least that none exceeded.
 _REPEATED = 16

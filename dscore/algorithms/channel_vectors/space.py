@@ -61,7 +61,6 @@ def columns_of(problem: ConvProblem, device: Device) -> SimpleNamespace:
     axes = view.rows, view.columns
     columns = tiles(problem, axes, device)
     columns.arithmetic, columns.repeat = np.full(len(columns.vector), "plain"), _once(columns)
-    columns.banked = columns.repeat < 1
     shape = shape_of(problem, columns)
     columns = usual_tiles(problem, axes, device, columns,
                           problem.spec.element.bytes * (shape.tile + shape.filters))
@@ -92,7 +91,6 @@ def _on_units(problem: ConvProblem, axes: Axes, device: Device) -> SimpleNamespa
         keep &= (lanes == 1) | (thread * (lanes - 1) < axis.written_size)
     columns = select(columns, keep)
     columns.arithmetic, columns.repeat = np.full(len(columns.vector), "matrix16"), _once(columns)
-    columns.banked = columns.repeat < 1
     threads, shape = threads_of(columns, device.wavefront), shape_of(problem, columns)
     usual = (threads >= _LEAST_THREADS) & (threads <= _MOST_THREADS)
     usual &= problem.spec.element.bytes * (shape.tile + shape.filters) <= (
@@ -168,8 +166,7 @@ def _resident(once: SimpleNamespace, tiles: Count, count: int, problem: ConvProb
     units = count * device.compute_units
     columns = SimpleNamespace(**{**vars(once), "repeat": ceil_div(tiles, units)})
     blocks, shape = grid_size(problem, columns), shape_of(problem, columns)
-    lds = problem.spec.element.bytes * (shape.tiles + shape.filters) + table_bytes(
-        problem.spec, columns.banked)
+    lds = problem.spec.element.bytes * (shape.tiles + shape.filters) + table_bytes(problem.spec)
     waves = ceil_div(threads_of(columns, device.wavefront), device.wavefront)
     keep = (columns.repeat > 1) & (columns.repeat <= _MOST_REPEATED)
     keep &= (columns.repeat * blocks <= _MOST_LEFT_OVER * tiles) & (blocks <= units)
