@@ -56,12 +56,15 @@ INTEGERS = [
     planned("n1c24h8w13_o96k1_int8_nhwc_bias_residual", 64, 96, 128, 2, 2, True),
     planned("n2c40h9w9_o32k1_int8_nhwc_relu_outfloat16", 64, 32, 128, 2, 2, True)]
 # Scaled: warpgroups with rows of two images and of one; rows that end within an instruction's
-# bytes, and that fill a step; blocks of one tile and of several, each with scales of its own.
+# bytes, and that fill a step; blocks of one tile and of several, each with scales of its own; rows of
+# half vectors, which have no map.
 SCALED = [
     planned("n3c48h7w7_o32k1_int8_nhwc_bias_scaled", 64, 32, 128, 2, 2, True),
     planned("n2c144h9w9_o48k1_int8_nhwc_bias_residual_scaled", 128, 48, 256, 2, 1),
     planned("n4c32h8w9_o16k1_int8_nhwc_bias_scaled", 64, 16, 128, 2, 4, True),
-    planned("n1c256h10w7_o80k1_int8_nhwc_table_scaled", 64, 80, 256, 3, 2, True)]
+    planned("n1c256h10w7_o80k1_int8_nhwc_table_scaled", 64, 80, 256, 3, 2, True),
+    planned("n2c120h7w9_o40k1_int8_nhwc_bias_residual_scaled", 64, 48, 128, 2, 2, True),
+    planned("n2c24h9w13_o16k1_int8_nhwc_bias_scaled", 128, 16, 128, 2, 1)]
 # A table in each bank: brought by one warpgroup and by three, beside rows by spans and by boxes.
 BANKED = [
     planned("n1c24h8w14_o144k1_int8_nhwc_bias_table", 64, 144, 128, 2, 2, True, banked=True),

@@ -72,7 +72,7 @@ def _spanned(problem: ConvProblem) -> bool:
     """Whether rows of bytes that have no map may come as spans."""
     spec = problem.spec
     bytes_ = problem.batch * problem.height * problem.width * spec.in_channels
-    return (spec.element.exact and not spec.scaled and spec.in_channels <= MOST_BOX
+    return (spec.element.exact and spec.in_channels <= MOST_BOX
             and bytes_ % VECTOR_BYTES == 0)
 
 
