@@ -25,7 +25,8 @@ def scan(
     network: Annotated[str, typer.Argument(
         metavar="MODULE:FACTORY", show_default=False,
         help="A model of PyTorch: torchvision.models:mobilenet_v2, my_module:make_model, or "
-             "mobilenet_v2, efficientnet_b0, mnasnet1_0, shufflenet_v2_x1_0 for torchvision's.")],
+             "mobilenet_v2, mobilenet_v3_large, efficientnet_b0, mnasnet1_0, shufflenet_v2_x1_0 "
+             "for torchvision's.")],
     input: Annotated[str, typer.Option(
         "--input", metavar="NxCxHxW,...", help="Shape of its input, or of each of its inputs.",
     )] = "1x3x224x224",

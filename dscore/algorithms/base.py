@@ -269,6 +269,10 @@ class Algorithm(ABC):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         """The arguments of the tiling's C++ type."""
 
+    def asked_lds_bytes(self, plan: Plan) -> int:
+        """LDS that a launch asks for of each block where that is more than a block uses, or 0."""
+        return 0
+
     def image_arguments(self, plan: Plan) -> str:
         """Those that depend on the image, for the name of a kernel for any sizes; or empty."""
         return ""
@@ -285,13 +289,6 @@ class Algorithm(ABC):
     def cases(self) -> Cases:
         """The module of its hypothesis strategies, `cases` in its folder, imported on use."""
         return cast("Cases", importlib.import_module(f"{type(self).__module__}.cases"))
-
-
-def require_kind(problem: ConvProblem, name: str, kind: str) -> tuple[Violation, ...]:
-    """Violation of an algorithm that runs one kind of layers, where *problem* is of another."""
-    if problem.spec.kind == kind:
-        return ()
-    return (Violation("E-KIND", f"layer of {name}", problem.spec.kind, kind),)
 
 
 def checker(row: int, rows: int, column: int, columns: int) -> int:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from dscore.algorithms.base import Limit
-from dscore.algorithms.columns import Count, concatenate, select
+from dscore.algorithms.columns import Count, ceil_div, concatenate, select
 from dscore.core.device import Device
+from dscore.core.plan import Plan
+from dscore.ops import operands_of
 
 AHEAD_LIMIT = Limit("E-AHEAD", "ahead", "", "",
                     lambda c: (1 * np.asarray(c.tiling.ahead), int(c.device.early_start)),
@@ -18,6 +20,30 @@ AHEAD_LIMIT = Limit("E-AHEAD", "ahead", "", "",
 # Blocks for each compute unit up to which row_reuse was seen to gain by working ahead
 # (docs/benchmark_notes.md).
 _MOST_BLOCKS = 32
+# LDS that CUDA takes of a compute unit for each block (CUDA C++ Programming Guide, compute
+# capability 9.0).
+_RESERVED_BYTES = 1024
+# Elements of all operands of the smallest layer whose blocks are spread. Blocks of less may lie
+# together: the next kernel's gain more by room beside them (docs/benchmark_notes.md).
+_SPREAD_ELEMENTS = 1 << 20
+
+
+def spread_lds_bytes(plan: Plan) -> int:
+    """LDS that a launch asks for of each block, by which a compute unit has room for an even share
+    of the blocks and no more; 0 where it has no room for more anyway.
+
+    Blocks that come while the kernel before still runs crowd on the compute units that it leaves
+    first, as many as have room there. A grid that the device could hold twice so takes half of the
+    compute units, and twice the time.
+    """
+    device, launch = plan.device, plan.launch
+    elements = sum(one.elements for one in operands_of(plan.problem))
+    share, unit = ceil_div(launch.blocks, device.compute_units), device.lds_granularity_bytes
+    asked = device.lds_bytes_per_cu // (share + 1) // unit * unit + unit - _RESERVED_BYTES
+    fits = share * (asked + _RESERVED_BYTES) <= device.lds_bytes_per_cu
+    crowds = (share + 1) * plan.use.waves <= device.waves_per_cu and asked > launch.lds_bytes
+    spread = device.early_start and elements >= _SPREAD_ELEMENTS and fits and crowds
+    return int(asked) if spread else 0
 
 
 def packing(tiling: Any, grids: Count, several_tiles: Count = False

@@ -1,5 +1,5 @@
-"""Refusals that all algorithms share: of an operation, a type, a layout, an arithmetic, a filter.
-"""
+"""Refusals that algorithms share: of an operation, a kind of layers, a type, a layout, an
+arithmetic, a filter."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ def wrong_operation(problem: ConvProblem, name: str, operations: tuple[str, ...]
         return ()
     return (Violation("E-OPERATION", f"operation of {name}", problem.operation,
                       ", ".join(operations)),)
+
+
+def require_kind(problem: ConvProblem, name: str, kind: str) -> tuple[Violation, ...]:
+    """Violation of an algorithm that runs one kind of layers, where *problem* is of another."""
+    if problem.spec.kind == kind:
+        return ()
+    return (Violation("E-KIND", f"layer of {name}", problem.spec.kind, kind),)
 
 
 def untaken(problem: ConvProblem, name: str, elements: tuple[str, ...],

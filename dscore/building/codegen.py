@@ -99,6 +99,13 @@ class KernelSource:
         return {self.name + "_then" * number: launch
                 for number, launch in enumerate((first, *self.plan.further_launches))}
 
+    def asked(self) -> str:
+        """LDS that a launch asks for beyond what a block uses, as a member of the kernel's type; it
+        follows from the number of blocks, which a kernel for any sizes does not know."""
+        asked = algorithm_of(self.plan.tiling).asked_lds_bytes(self.plan)
+        fixed = self.sizes == "fixed" and asked > 0
+        return f"  static constexpr int asked_lds_bytes = {asked};\n" * fixed
+
     def structs(self) -> Iterator[str]:
         """The kernels' types, each under its own name and naming the one that follows it; and the
         second witness of the plan's numbers."""
@@ -108,7 +115,9 @@ class KernelSource:
         yield f"static_assert(std::is_void_v<{bases[-1]}::Then>, \"launches\");\n"
         then = ""
         for name, launch in reversed(launches.items()):
-            yield (f"struct {name} : {name}_base {{\n  using {name}_base::{name}_base;\n{then}}};\n"
+            own = self.asked() if name == self.name else ""
+            yield (f"struct {name} : {name}_base {{\n  using {name}_base::{name}_base;\n"
+                   f"{own}{then}}};\n"
                    f"static_assert({name}::threads == {launch.threads}, \"threads\");\n"
                    f"static_assert({name}::lds_bytes == {launch.lds_bytes}, \"LDS bytes\");\n")
             then = f"  using Then = {name};\n"

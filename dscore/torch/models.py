@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from dscore.core.errors import SpecError, UnavailableError, shown
 
-# torchvision's depthwise-separable networks, those of the first paper's ablation.
-NETWORKS = ("mobilenet_v2", "efficientnet_b0", "mnasnet1_0", "shufflenet_v2_x1_0")
+# torchvision's depthwise-separable networks: those of the first paper's ablation, and MobileNetV3.
+NETWORKS = ("mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0", "mnasnet1_0",
+            "shufflenet_v2_x1_0")
 _FORM = "it is written as module:factory, as torchvision.models:mobilenet_v2, or as one of "
 _SHAPE = re.compile(r"[1-9][0-9]{0,6}(?:x[1-9][0-9]{0,6})*", re.ASCII)
 

@@ -215,6 +215,13 @@ hipError_t settle(int, int) {
 }
 #endif
 
+// LDS that a launch asks for beside what a kernel declares.
+template <class Kernel>
+constexpr int dynamic_lds_bytes = [] {
+  constexpr int own = Kernel::lds_bytes, asked = Kernel::asked_lds_bytes;
+  return (asked > own ? asked : own) - (own > most_static_lds_bytes ? 0 : own);
+}();
+
 template <class Kernel>
 int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, void *stream,
         int device) {
@@ -222,7 +229,7 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
   hipError_t code = hipGetDevice(&before);
   if (code == hipSuccess && before != device) code = hipSetDevice(device);
   if (code != hipSuccess) return static_cast<int>(code);
-  constexpr int dynamic = Kernel::lds_bytes > most_static_lds_bytes ? Kernel::lds_bytes : 0;
+  constexpr int dynamic = dynamic_lds_bytes<Kernel>;
   if constexpr (dynamic > 0 || Kernel::most_lds) code = settle<Kernel>(device, dynamic);
   if constexpr (Kernel::persistent)
     if (code == hipSuccess)

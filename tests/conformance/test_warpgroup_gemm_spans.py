@@ -56,8 +56,8 @@ INTEGERS = [
     planned("n1c24h8w13_o96k1_int8_nhwc_bias_residual", 64, 96, 128, 2, 2, True),
     planned("n2c40h9w9_o32k1_int8_nhwc_relu_outfloat16", 64, 32, 128, 2, 2, True)]
 # Scaled: warpgroups with rows of two images and of one; rows that end within an instruction's
-# bytes, and that fill a step; blocks of one tile and of several, each with scales of its own; rows of
-# half vectors, which have no map.
+# bytes, and that fill a step; blocks of one tile and of several, each with scales of its own;
+# rows of half vectors, which have no map.
 SCALED = [
     planned("n3c48h7w7_o32k1_int8_nhwc_bias_scaled", 64, 32, 128, 2, 2, True),
     planned("n2c144h9w9_o48k1_int8_nhwc_bias_residual_scaled", 128, 48, 256, 2, 1),

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from dscore.algorithms.base import Algorithm, Footprint, Limit, SpaceGenerator, require_kind
+from dscore.algorithms.base import Algorithm, Footprint, Limit, SpaceGenerator
 from dscore.algorithms.columns import ceil_div, grid
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.templates import Template, options, problem_on
 from dscore.core.plan import Launch, Violation
 from dscore.core.tiling import Tiling

@@ -15,7 +15,6 @@ from dscore.algorithms.base import (
     SpaceGenerator,
     Work,
     checker,
-    require_kind,
 )
 from dscore.algorithms.channel_distribution import cost
 from dscore.algorithms.channel_distribution.space import exact_columns, masked_columns
@@ -25,6 +24,7 @@ from dscore.algorithms.channel_distribution.tiling import (
     shape_of,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.registers import roomy
 from dscore.core.device import Device
 from dscore.core.plan import Plan, Violation

@@ -16,7 +16,6 @@ from dscore.algorithms.base import (
     SpaceGenerator,
     Work,
     checker,
-    require_kind,
 )
 from dscore.algorithms.channel_sums import cost
 from dscore.algorithms.channel_sums.space import columns_of
@@ -44,6 +43,7 @@ from dscore.algorithms.channel_vectors.tiling import (
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.algorithms.early_start import AHEAD_LIMIT
 from dscore.algorithms.gemm import CLUSTER_LIMIT
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.row_reuse.view import axes_of
 from dscore.algorithms.tap_sums import MOST_SLICES
 from dscore.algorithms.tap_sums.tiling import parts_bytes, parts_launches

@@ -11,6 +11,7 @@ import numpy as np
 
 from dscore.algorithms.base import (
     COMPILER_REGISTERS,
+    VECTOR_BYTES,
     Algorithm,
     Case,
     Footprint,
@@ -18,7 +19,6 @@ from dscore.algorithms.base import (
     SpaceGenerator,
     Work,
     checker,
-    require_kind,
 )
 from dscore.algorithms.channel_vectors import cost
 from dscore.algorithms.channel_vectors.space import columns_of
@@ -39,11 +39,12 @@ from dscore.algorithms.channel_vectors.tiling import (
     vector_elements,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
-from dscore.algorithms.early_start import AHEAD_LIMIT
+from dscore.algorithms.early_start import AHEAD_LIMIT, spread_lds_bytes
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.algorithms.table_copies import BANKED_LIMIT, table_bytes
 from dscore.core.device import Device
-from dscore.core.numerics import FLOATS
+from dscore.core.numerics import FLOATS, WORD_BYTES
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 
@@ -223,6 +224,13 @@ class ChannelVectors(Algorithm):
         return (t.vector, t.lanes_c, t.thread_h, t.thread_w, t.lanes_h, t.lanes_w, t.bands,
                 t.repeat, int(t.ahead), int(on_units(t)), int(t.banked),
                 plan.problem.spec.group_out, *_copies(plan), plan.device.wavefront, *_leads(plan))
+
+    def asked_lds_bytes(self, plan: Plan) -> int:
+        # Others leave the share of LDS to the driver (hip_src/channel_vectors/block.hpp).
+        image, *_ = _copies(plan)
+        element = plan.problem.spec.element.bytes
+        most_lds = element < WORD_BYTES and image * element == VECTOR_BYTES
+        return spread_lds_bytes(plan) if most_lds else 0
 
     def image_arguments(self, plan: Plan) -> str:
         leads = "".join(f"_lead{lead}" for lead in _leads(plan))

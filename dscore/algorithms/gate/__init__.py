@@ -13,10 +13,10 @@ from dscore.algorithms.base import (
     Footprint,
     Limit,
     SpaceGenerator,
-    require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within, remainder
 from dscore.algorithms.gate.tiling import GateTiling, RowProducts, shape_of, vector_of
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.registers import launchable
 from dscore.core.device import Device
 from dscore.core.numerics import FLOATS, WORD_BYTES

@@ -15,7 +15,6 @@ from dscore.algorithms.base import (
     Limit,
     SpaceGenerator,
     Work,
-    require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div, floor_div, power_of_two_within, remainder
 from dscore.algorithms.gemm import cost
@@ -28,6 +27,7 @@ from dscore.algorithms.gemm.tiling import (
     turned,
     vectors_of,
 )
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.registers import roomy
 from dscore.core.device import Device
 from dscore.core.numerics import ACCUMULATOR

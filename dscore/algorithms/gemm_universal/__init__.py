@@ -16,7 +16,6 @@ from dscore.algorithms.base import (
     Limit,
     SpaceGenerator,
     Work,
-    require_kind,
 )
 from dscore.algorithms.columns import (
     Count,
@@ -43,6 +42,7 @@ from dscore.algorithms.gemm_universal.tiling import (
     turned,
     vectors_of,
 )
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.registers import roomy
 from dscore.algorithms.split_k import MOST_PARTS
 from dscore.algorithms.split_k.tiling import SUM_THREADS, sum_rows

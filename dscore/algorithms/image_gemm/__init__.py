@@ -15,7 +15,6 @@ from dscore.algorithms.base import (
     Limit,
     SpaceGenerator,
     Work,
-    require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div, once_for_each, remainder
 from dscore.algorithms.gemm_universal.tiling import channels_last
@@ -34,6 +33,7 @@ from dscore.algorithms.image_gemm.tiling import (
     shape_of,
     sums_of,
 )
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.warpgroup_gemm.limits import unmapped
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS
 from dscore.core.device import Device

@@ -15,7 +15,6 @@ from dscore.algorithms.base import (
     Limit,
     SpaceGenerator,
     Work,
-    require_kind,
 )
 from dscore.algorithms.columns import Count, remainder
 from dscore.algorithms.gemm_universal.tiling import channels_last
@@ -29,6 +28,7 @@ from dscore.algorithms.plane_gemm.tiling import (
     result_pixels,
     shape_of,
 )
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.warpgroup_gemm.limits import unmapped
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS
 from dscore.core.device import Device

@@ -18,10 +18,10 @@ from dscore.algorithms.base import (
     SpaceGenerator,
     Work,
     checker,
-    require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.algorithms.early_start import AHEAD_LIMIT
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.registers import roomy
 from dscore.algorithms.row_reuse import cost, patches
 from dscore.algorithms.row_reuse.space import columns_of

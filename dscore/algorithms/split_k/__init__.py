@@ -16,7 +16,6 @@ from dscore.algorithms.base import (
     Limit,
     SpaceGenerator,
     Work,
-    require_kind,
 )
 from dscore.algorithms.columns import (
     Count,
@@ -26,6 +25,7 @@ from dscore.algorithms.columns import (
     remainder,
 )
 from dscore.algorithms.gemm import CLUSTER_LIMIT, STAGES_LIMIT, held_registers
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.registers import roomy
 from dscore.algorithms.split_k import cost
 from dscore.algorithms.split_k.space import columns_of

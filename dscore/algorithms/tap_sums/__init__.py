@@ -15,11 +15,11 @@ from dscore.algorithms.base import (
     SpaceGenerator,
     Work,
     checker,
-    require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.algorithms.early_start import AHEAD_LIMIT
 from dscore.algorithms.gemm import CLUSTER_LIMIT
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.registers import roomy
 from dscore.algorithms.tap_sums import cost
 from dscore.algorithms.tap_sums.space import columns_of

@@ -14,10 +14,11 @@ from dscore.algorithms.base import (
     Footprint,
     SpaceGenerator,
     Work,
-    require_kind,
 )
 from dscore.algorithms.columns import Count
+from dscore.algorithms.early_start import spread_lds_bytes
 from dscore.algorithms.gemm_universal import MOST_ADDED
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.split_k.tiling import SUM_THREADS, sum_rows
 from dscore.algorithms.warpgroup_gemm import cost
 from dscore.algorithms.warpgroup_gemm.limits import LIMITS, unmapped, unstored
@@ -113,6 +114,10 @@ class WarpgroupGemm(Algorithm):
                 t.cluster, int(shape.span), int(shape.images), int(shape.factors),
                 int(t.banked),
                 f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
+
+    def asked_lds_bytes(self, plan: Plan) -> int:
+        # Of 16 bits layers by themselves lose by it (docs/benchmark_notes.md).
+        return spread_lds_bytes(plan) if plan.problem.spec.element.exact else 0
 
     def image_arguments(self, plan: Plan) -> str:
         shape = shape_of(plan.problem, plan.tiling)

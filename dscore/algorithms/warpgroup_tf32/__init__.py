@@ -15,11 +15,11 @@ from dscore.algorithms.base import (
     Limit,
     SpaceGenerator,
     Work,
-    require_kind,
 )
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remainder
 from dscore.algorithms.gemm import CLUSTER_LIMIT, LEAST_SPLIT_CHANNELS, MOST_STAGES
 from dscore.algorithms.gemm.tiling import sizes_of, turned, vectors_of
+from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.warpgroup_tf32 import cost
 from dscore.algorithms.warpgroup_tf32.space import columns_of
 from dscore.algorithms.warpgroup_tf32.tiling import (
