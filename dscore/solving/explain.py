@@ -55,7 +55,10 @@ class Explanation:
         plan = self.plan
         spills = f"{WORD_BYTES * self.spills} B of a lane to memory, which is slow"
         own = f"{self.arithmetic}, with an error bound of its own (docs/bounds.md)"
-        reasons = {"arithmetic": own if self.arithmetic != "sum" else "",
+        asked = algorithm_of(plan.tiling).asked_lds_bytes(plan)
+        spread = f"{asked:,} B a block: each CU has room for its share of the blocks and no more"
+        reasons = {"LDS asked for": spread if asked else "",
+                   "arithmetic": own if self.arithmetic != "sum" else "",
                    "spills": spills if self.spills else "", "chosen by": self.chosen_by,
                    "passed over": self.passed_over, "note": self.note,
                    "assumed device": self.assumed}
