@@ -225,7 +225,7 @@ class ChannelVectors(Algorithm):
                 plan.problem.spec.group_out, *_copies(plan), plan.device.wavefront, *_leads(plan))
 
     def asked_lds_bytes(self, plan: Plan) -> int:
-        # In float32 the layers between depend on what is left to the cache (docs/benchmark_notes.md).
+        # In float32 layers of networks lose by it (docs/benchmark_notes.md).
         return spread_lds_bytes(plan) if plan.problem.spec.element.bytes < WORD_BYTES else 0
 
     def image_arguments(self, plan: Plan) -> str:
