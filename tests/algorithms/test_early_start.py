@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 import dscore
 from dscore.algorithms.registry import algorithm_of
@@ -37,6 +38,7 @@ def of_type(problem, dtype, batch):
     return replace(problem, batch=batch, spec=problem.spec.in_form(dtype=dtype, layout="nhwc"))
 
 
+@settings(max_examples=examples(40))
 @given(st.sampled_from(LAYERS), st.sampled_from(["float16", "bfloat16", "int8"]),
        st.sampled_from([1, 8, 32, 64]), st.randoms())
 def test_a_cu_has_room_for_its_share_and_no_more(problem, dtype, batch, random):
