@@ -28,11 +28,11 @@ from dscore.algorithms.channel_sums.tiling import (
     sums_on_units,
     threads_of,
 )
-from dscore.algorithms.channel_vectors import (
+from dscore.algorithms.channel_vectors import require_alone
+from dscore.algorithms.channel_vectors.limits import (
     MOST_UNROLLED_COLUMNS,
     MOST_UNROLLED_ROWS,
     UNIT_LIMIT,
-    require_alone,
 )
 from dscore.algorithms.channel_vectors.tiling import (
     FRAGMENT,
