@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,12 @@ from dscore.core.trace import Trace
 from dscore.ops import operands_of
 
 _PACKAGE = "dscore.backends.reference."
+
+
+@cache
+def _is_mirrored(algorithm: str) -> bool:
+    """Whether there is a module of that name, for which folders are searched."""
+    return find_spec(_PACKAGE + algorithm) is not None
 
 
 def _lockstep(plan: Plan) -> Callable[..., None]:
@@ -67,7 +74,7 @@ class ReferenceBackend(HostBackend):
     @property
     def algorithms(self) -> tuple[str, ...]:  # type: ignore[override]
         """Algorithms that a module of this folder mirrors."""
-        return tuple(name for name in names() if find_spec(_PACKAGE + name))
+        return tuple(filter(_is_mirrored, names()))
 
     def missing(self) -> str | None:
         """None: NumPy is all it needs."""
