@@ -70,7 +70,7 @@ def scaled(x, scale, ratio, x_from, x_to):
 
 def nearest_float16(value):
     """The float16 nearest to a fraction, of two the even one, and its ends past its range."""
-    exponent = -24
+    exponent = max(places(value) - 12, -24)
     while abs(value) / Fraction(2)**exponent >= 2**11:
         exponent += 1
     rounded = round(value / Fraction(2)**exponent) * Fraction(2)**exponent
@@ -95,9 +95,14 @@ def nearest_float32(value):
     """The float32 nearest to a fraction, of two the even one; of normal numbers."""
     if not value:
         return Fraction(0)
-    exponent = 0
+    exponent = places(value) - 24
     while abs(value) / Fraction(2)**exponent >= 2**24:
         exponent += 1
     while abs(value) / Fraction(2)**exponent < 2**23:
         exponent -= 1
     return round(value / Fraction(2)**exponent) * Fraction(2)**exponent
+
+
+def places(value):
+    """Binary places of a fraction before the point, or less by one; those after it below 0."""
+    return value.numerator.bit_length() - value.denominator.bit_length()
