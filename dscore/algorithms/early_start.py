@@ -40,7 +40,8 @@ def spread_lds_bytes(plan: Plan) -> int:
     elements = sum(one.elements for one in operands_of(plan.problem))
     share, unit = ceil_div(launch.blocks, device.compute_units), device.lds_granularity_bytes
     asked = device.lds_bytes_per_cu // (share + 1) // unit * unit + unit - _RESERVED_BYTES
-    fits = share * (asked + _RESERVED_BYTES) <= device.lds_bytes_per_cu
+    fits = (share * (asked + _RESERVED_BYTES) <= device.lds_bytes_per_cu
+            and asked <= device.lds_bytes_per_block)
     crowds = (share + 1) * plan.use.waves <= device.waves_per_cu and asked > launch.lds_bytes
     spread = device.early_start and elements >= _SPREAD_ELEMENTS and fits and crowds
     return int(asked) if spread else 0

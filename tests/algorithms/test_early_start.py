@@ -84,6 +84,11 @@ def test_where_kernels_follow_one_another_nothing_is_asked_for():
     assert asked_by(make_plan(CROWDED, replace(H200, early_start=False), TILING)) == 0
 
 
+def test_no_launch_asks_for_more_than_a_block_may_have():
+    assert asked_by(make_plan(CROWDED, replace(H200, lds_bytes_per_block=76_928), TILING)) == 76_928
+    assert asked_by(make_plan(CROWDED, replace(H200, lds_bytes_per_block=76_800), TILING)) == 0
+
+
 def test_a_kernel_says_what_its_launch_asks_for_where_its_grid_is_known():
     plan = make_plan(CROWDED, H200, TILING)
     line = f"static constexpr int asked_lds_bytes = {asked_by(plan)};"
