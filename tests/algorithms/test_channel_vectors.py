@@ -179,3 +179,21 @@ def test_diagonals_are_multiplied_by_nvidias_matrix_units_alone(token, device):
              ChannelVectorsTiling(8, 1, 1, 8, 1, 2, arithmetic="matrix16"))
     codes = [one.code for one in validate(problem, units, device, masked=True).violations]
     assert "E-MATRIX" in codes
+
+
+# Kernels of int8 that hipcc compiled for gfx906: two whose loop over rows stayed rolled, one that
+# spilled, as each byte of a row took a register, and one that did neither; and the first one's rows
+# in eight bands.
+@pytest.mark.parametrize(("token", "tiling", "codes"), [
+    ("n1c25h28w28_o25k3s2p2g25_int8_nhwc_bias_table",
+     ChannelVectorsTiling(8, 4, 14, 4, 1, 4, 1), {"E-BAND"}),
+    ("n1c48h28w28_o48k7s2p2g48_int8_nhwc_bias_table",
+     ChannelVectorsTiling(4, 3, 3, 3, 2, 2, 1, repeat=3), {"E-BAND"}),
+    ("n1c25h28w28_o100k2x7p2d2x1g25_int8_nhwc_bias",
+     ChannelVectorsTiling(8, 3, 4, 2, 1, 1, 2, repeat=2), {"E-VGPR-MAX", "E-VGPR-ALLOC"}),
+    ("n1c25h28w28_o25k5s2x3p2d2g25_int8_nhwc", ChannelVectorsTiling(4, 1, 2, 1, 1, 2, 4), set()),
+    ("n1c25h28w28_o25k3s2p2g25_int8_nhwc_bias_table",
+     ChannelVectorsTiling(8, 4, 14, 4, 1, 4, 8), set())])
+def test_what_hipcc_would_keep_in_memory_is_refused(token, tiling, codes):
+    verdict = validate(parse_problem(token), tiling, GFX906, masked=True)
+    assert {violation.code for violation in verdict.violations} == codes

@@ -78,6 +78,8 @@ BROKEN = {
     "E-COLUMNS": (parse_problem("n1c8h1w1000_o8k1x3d1x150g8"), Z100SM,
                   RowReuseTiling(1, 1, 1, 64, 1), 1),
     "E-CODE": (D1, Z100SM, RowReuseTiling(30, 8, 1, 8, 1), 1),
+    "E-BAND": (parse_problem("n1c25h28w28_o25k3s2p2g25_int8_nhwc"), Z100SM,
+               ChannelVectorsTiling(8, 4, 14, 4, 1, 4), 1),
     "E-TILE": (P28, H200, GemmTiling(40, 64, 32, 32, 4, 1, 16, 3), 1),
     "E-FRAGMENT": (P28, H200, GemmTiling(32, 24, 32, 24, 8, 1, 16, 3, 1, "tf32x3"), 1),
     "E-SLICE": (P28, H200, GemmTiling(32, 64, 32, 32, 8, 4, 16, 3, 1, "tf32x3"), 1),

@@ -61,6 +61,7 @@ _FILTERS_HELD = 1.5
 # Of a fragment of pixels.
 _FRAGMENT_WORDS = 4
 
+
 def require_alone(problem: ConvProblem) -> tuple[Violation, ...]:
     """Violation of a gradient that is made of layers with a filter for each channel."""
     multiplier = problem.spec.group_out

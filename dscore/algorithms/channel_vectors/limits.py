@@ -28,9 +28,9 @@ MOST_UNROLLED_COLUMNS = 256
 # hipcc counts what it would unroll before it finds that most rows meet few taps; beyond this it
 # leaves the loop rolled, and what is indexed by it in scratch memory.
 _MOST_UNROLLED, _HIPCC_MOST_UNROLLED = 12_000, 3_500
-# Of int8 it is a band's rows that count, and for each result six instructions beside its products:
-# of 260 kernels for gfx906 it left the loop rolled in 15, of which none is below this.
-_OF_RESULT, _HIPCC_MOST_OF_BYTES = 6, 2_300
+# Of int8 a band's rows count, too, and for each result six instructions beside its products: of 260
+# kernels for gfx906 hipcc left the loop rolled in 15, none of which has fewer than this.
+_OF_RESULT, _HIPCC_MOST_OF_BAND = 6, 2_300
 
 
 def _beside_units(case: Case) -> Count:
@@ -50,16 +50,17 @@ def _unrolled(case: Case) -> Count:
     t, spec = case.tiling, case.problem.spec
     rows = shape_of(case.problem, t).rows
     taps = tap_words(spec) if spec.element.exact else spec.products
-    if spec.element.exact and case.device.vendor != "nvidia":
-        rows, taps = ceil_div(rows, t.bands), taps + _OF_RESULT
     return rows * taps * t.thread_w * t.vector // np.where(
         on_units(t), case.device.wavefront // 2, 1)
 
 
-def _most_unrolled(case: Case) -> int:
-    if case.device.vendor == "nvidia":
-        return _MOST_UNROLLED
-    return _HIPCC_MOST_OF_BYTES if case.problem.spec.element.exact else _HIPCC_MOST_UNROLLED
+def _unrolled_of_band(case: Case) -> Count:
+    """Instructions of a thread for the rows of a band, by hipcc's count, of int8; else 0."""
+    t, spec = case.tiling, case.problem.spec
+    if case.device.vendor == "nvidia" or not spec.element.exact:
+        return 0 * t.bands
+    rows = ceil_div(shape_of(case.problem, t).rows, t.bands)
+    return rows * (tap_words(spec) + _OF_RESULT) * t.thread_w * t.vector
 
 
 def _most_channels(case: Case) -> Count:
@@ -115,5 +116,8 @@ LIMITS = (
                      MOST_UNROLLED_COLUMNS),
           legality=False, hardware=True),
     Limit("E-CODE", "unrolled FMAs", "", "",
-          lambda c: (_unrolled(c), _most_unrolled(c)), legality=False, hardware=True),
+          lambda c: (_unrolled(c), _HIPCC_MOST_UNROLLED if c.device.vendor != "nvidia"
+                     else _MOST_UNROLLED), legality=False, hardware=True),
+    Limit("E-BAND", "unrolled instructions of a band", "", "",
+          lambda c: (_unrolled_of_band(c), _HIPCC_MOST_OF_BAND), legality=False, hardware=True),
 )
