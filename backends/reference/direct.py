@@ -61,7 +61,7 @@ class _Direct(LockstepKernel):
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
         super().__init__(plan, operands)
-        self.x, self.w = operands["x"], operands["w"]
+        self.w = operands["w"]
         spec, self.pixels = self.problem.spec, self.problem.out_height * self.problem.out_width
         self.pixel_tiles = ceil_div(self.pixels, self.t.threads)
         self.channel_tiles = ceil_div(spec.group_out, self.t.thread_c)
@@ -107,7 +107,7 @@ class _Direct(LockstepKernel):
         sums.fill(0)
         for c in range(spec.group_in):
             for tap, inputs in enumerate(self.taps):
-                blocks.load(value, self.x, inputs, "inputs", c * channel_step, operand=True,
+                self.load_x(blocks, value, inputs, c * channel_step, operand=True,
                             lanes=tile.size)
                 if spec.scaled:
                     self.scaled(blocks, value, scales[tap], c)

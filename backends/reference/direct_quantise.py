@@ -6,7 +6,7 @@ import numpy as np
 
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.direct import DirectTiling
-from dscore.backends.reference.lockstep import Images, require_launch
+from dscore.backends.reference.lockstep import Images, integers_of, require_launch
 from dscore.backends.reference.machine import Addresses, Blocks, Operands, chunks, lane_ids, split
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
@@ -32,6 +32,4 @@ def run_quantise(plan: Plan, operands: Operands, trace: Trace | None) -> None:
                        (pixel < area) & (channel < channels))
         values = np.empty(at.index.shape, np.float32)
         blocks.load(values, operands["x"], at, "inputs")
-        with np.errstate(over="ignore"):
-            steps = np.rint(values * multiplier)
-        blocks.store(operands["out"], at, np.clip(steps + zero, -128, 127))
+        blocks.store(operands["out"], at, integers_of(values, multiplier, zero))

@@ -20,7 +20,7 @@ from dscore.backends.reference.machine import (
 from dscore.core.errors import LaunchError
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
-from dscore.ops.quantised import beside_of, points_of
+from dscore.ops.quantised import FLOATS_OF_X, beside_of, points_of
 
 _MINUS_LOG2_E = np.float32(-np.log2(np.e))
 
@@ -53,6 +53,13 @@ def activate(sums: Floats, activation: str | None) -> Floats:
         gate = np.clip(sums + np.float32(3), np.float32(0), np.float32(6)) / np.float32(6)
         np.multiply(gate, sums if activation == "hardswish" else np.float32(1), out=sums)
     return sums
+
+
+def integers_of(values: Floats, multiplier: np.float32, zero_point: np.float32) -> Floats:
+    """Integers of int8 for *values*, as floats; the product is rounded to float32."""
+    with np.errstate(over="ignore"):
+        steps = np.rint(values * multiplier)
+    return np.clip(steps + zero_point, np.float32(-128), np.float32(127))
 
 
 def batches(plan: Plan, total: int, trace: Trace | None,
@@ -151,6 +158,18 @@ class LockstepKernel:
     def _ratio(self, name: str) -> np.float32:
         """That of the residual, or of what is scaled."""
         return np.float32(self.operands["ratios"][beside_of(self.problem.spec).index(name)])
+
+    def load_x(self, blocks: Blocks, values: Any, at: Addresses, advance: int = 0,
+               **counted: Any) -> None:
+        """Elements of x, to *values* as large as *at*; of floats the integers that they become."""
+        if self.problem.spec.in_dtype is None:
+            blocks.load(values, self.operands["x"], at, "inputs", advance, **counted)
+            return
+        floats = np.empty(values.shape, np.float32)
+        blocks.load(floats, self.operands["x"], at, "inputs", advance, **counted)
+        values[...] = integers_of(floats, self._ratio(FLOATS_OF_X),
+                                  np.float32(self._point("x_zero_point")))
+        np.copyto(values, 0, where=~np.broadcast_to(at.live, values.shape))
 
     def distances(self, values: Ints, lanes: Bools) -> None:
         """Subtract x's zero point from *values* of x in place, but of lanes that have none."""

@@ -137,8 +137,7 @@ class _Stem(LockstepKernel):
         channels = problem.spec.in_channels
         at = ((self.image[:, 0] * problem.height + y) * problem.width + x) * channels + channel
         values = np.empty(at.shape, self.element.sums.numpy)
-        self.blocks.load(values, self.operands["x"], Addresses(at, there & (channel < channels)),
-                         "inputs")
+        self.load_x(self.blocks, values, Addresses(at, there & (channel < channels)))
         if self.element.exact:
             values[~there] = self.operands["points"][0]
         words = row * self.row + self.place_of(pixel) + channel

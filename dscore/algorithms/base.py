@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from dscore.algorithms.columns import Count, ceil_div, remembered
-from dscore.algorithms.refusal import unmet, untaken, wrong_operation
+from dscore.algorithms.refusal import of_floats, unmet, untaken, wrong_operation
 from dscore.algorithms.registers import launchable
 from dscore.core import catalog
 from dscore.core.device import Device
@@ -180,6 +180,7 @@ class Algorithm(ABC):
     operations: ClassVar[tuple[str, ...]] = ("conv",)  # by their names in dscore.ops
     elements: ClassVar[tuple[str, ...]] = ("float32",)  # by their names in dscore.core.numerics
     layouts: ClassVar[tuple[str, ...]] = ("nchw",)  # of images
+    quantises: ClassVar[bool] = False  # whether it takes x of floats of a layer of int8
     permission: ClassVar[Permission] = "sum"  # that it needs of a problem
     filters: ClassVar[tuple[FilterForm, ...]] = ("plain",)  # that it takes
     of_paper: ClassVar[bool] = False  # of Liu et al. 2024, and first by the ``paper`` rules
@@ -203,9 +204,10 @@ class Algorithm(ABC):
         return self.tiling.__name__.removesuffix("Tiling") + "".join(map(str.capitalize, words))
 
     def refuses(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        """What of *problem* it cannot run: operation, type, layout, `runs`, arithmetic, filter."""
+        """What of *problem* it cannot run: operation, types, layout, `runs`, arithmetic, filter."""
         return (wrong_operation(problem, self.name, self.operations)
-                or untaken(problem, self.name, self.elements, self.layouts) or self.runs(problem)
+                or untaken(problem, self.name, self.elements, self.layouts)
+                or of_floats(problem, self.name, self.quantises) or self.runs(problem)
                 or unmet(problem, self.name, self.permission, self.filters))
 
     def suits(self, device: Device) -> bool:

@@ -24,6 +24,14 @@ def require_kind(problem: ConvProblem, name: str, kind: str) -> tuple[Violation,
     return (Violation("E-KIND", f"layer of {name}", problem.spec.kind, kind),)
 
 
+def of_floats(problem: ConvProblem, name: str, quantises: bool) -> tuple[Violation, ...]:
+    """Violation of an algorithm that does not quantise x, where the layer has one of floats."""
+    if problem.spec.in_dtype is None or quantises:
+        return ()
+    return (Violation("E-FLOATS", f"x of {name}", problem.spec.in_dtype,
+                      f"{problem.spec.dtype}: quantise x beforehand"),)
+
+
 def untaken(problem: ConvProblem, name: str, elements: tuple[str, ...],
             layouts: tuple[str, ...]) -> tuple[Violation, ...]:
     """Violations of an algorithm that takes *elements* and *layouts*, where these are others."""

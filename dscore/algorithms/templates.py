@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from dscore import ops
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
-from dscore.core.numerics import ACCUMULATOR, ELEMENTS, FLOAT_RESULTS, Element
+from dscore.core.numerics import ACCUMULATOR, ELEMENTS, FLOAT_RESULTS, FLOATS, Element
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ACTIVATIONS, CLAMPS, RESIDUALS, ConvSpec, Pair
+from dscore.core.sizes import Pair
+from dscore.core.spec import ACTIVATIONS, CLAMPS, RESIDUALS, ConvSpec
 from dscore.core.tiling import Tiling
 
 # A case must stay small enough for thousands of them: products of the whole problem.
@@ -101,7 +102,7 @@ def options(draw: Any, algorithm: type[Any], scaled: bool = False,
     if operation != "conv":
         return (*common, ("out_dtype", draw(st.sampled_from(_results(operation, dtype)))))
     if ELEMENTS[dtype].exact:
-        return (*common, *draw(of_integers(scaled)))
+        return (*common, *draw(of_integers(scaled, algorithm.quantises)))
     return (*common, ("bias", draw(st.booleans())),
             ("activation", draw(st.sampled_from((None, *ACTIVATIONS)))),
             ("residual", draw(st.sampled_from((None, None, *RESIDUALS)))),
@@ -118,15 +119,18 @@ def _results(operation: str, dtype: str) -> tuple[str | None, ...]:
 
 
 @st.composite
-def of_integers(draw: Any, scaled: bool = False) -> Any:
+def of_integers(draw: Any, scaled: bool = False, quantises: bool = False) -> Any:
     """Options of a layer of int8: with and without bias and scale, any type of result; relu of
-    floats; of int8 with and without residual and table."""
+    floats; of int8 with and without residual and table; x of floats, where it *quantises* that."""
     out_dtype = draw(st.sampled_from((None, None, *FLOAT_RESULTS)))
-    common = (("out_dtype", out_dtype), ("bias", draw(st.booleans())),
-              ("scaled", scaled and draw(st.booleans())))
+    scaled = scaled and draw(st.booleans())
+    in_dtype = draw(st.sampled_from((None, *FLOATS))) if quantises and not scaled else None
+    common = (("out_dtype", out_dtype), ("bias", draw(st.booleans())), ("scaled", scaled),
+              ("in_dtype", in_dtype))
     if out_dtype:
         return (*common, ("activation", draw(st.sampled_from((None, *CLAMPS)))))
-    return (*common, ("residual", draw(st.sampled_from((None, "before")))),
+    residual = None if in_dtype else draw(st.sampled_from((None, "before")))
+    return (*common, ("residual", residual),
             ("table", draw(st.booleans())))
 
 

@@ -54,6 +54,7 @@ class KernelSource:
         layer = "x".join(str(n) for n in (*spec.kernel, *spec.stride, *spec.dilation))
         image = algorithm_of(plan.tiling).image_arguments(plan)
         epilogue = "_".join([
+            *[f"in{spec.in_dtype}"] * (spec.in_dtype is not None),
             *[f"out{spec.out_dtype}"] * (spec.out_dtype is not None),
             "bias" if spec.bias else "plain", spec.activation or "linear",
             *[f"residual{spec.residual}"] * (spec.residual is not None),
@@ -88,7 +89,7 @@ class KernelSource:
             beside = "".join(f", {str(one).lower()}" for one in (
                 spec.residual is not None, spec.scaled, spec.table))
             return (f"dscore::Requantised<{spec.out_element.cpp}, {str(spec.bias).lower()}, "
-                    f"{activation}{beside}>")
+                    f"{activation}{beside}, {spec.in_element.cpp}>")
         return (f"dscore::Epilogue<{spec.out_element.cpp}, {str(spec.bias).lower()}, {activation}, "
                 f"dscore::Residual::{spec.residual or 'none'}, {str(spec.scaled).lower()}>")
 

@@ -13,6 +13,7 @@ from dscore.core.backend import require_name
 from dscore.core.errors import SpecError, UnavailableError, require_int, require_one_of
 from dscore.core.numerics import (
     ARITHMETIC_OPTIONS,
+    FLOATS,
     ArithmeticOption,
     FilterForm,
     layer_types,
@@ -45,6 +46,7 @@ class Options(NamedTuple):
     filter: FilterForm = "plain"
     out_dtype: str | None = None  # of the result of int8 arrays
     table: bool = False  # that an int8 result is looked up in
+    in_dtype: str | None = None  # of x, where a layer of int8 quantises it
 
     def require_known(self) -> None:
         """Raise SpecError for what no layer states, and values of another type."""
@@ -101,18 +103,19 @@ def library_with_result(arrays: dict[str, Any], out_dtype: str | None) -> tuple[
     return common_library({name: one for name, one in arrays.items() if name != "out"})
 
 
-def quantised_library(arrays: dict[str, Any], out_dtype: str) -> Adapter:
-    """The adapter that all of *arrays*, of a convolution of int8, share.
+def quantised_library(arrays: dict[str, Any], out_dtype: str, in_dtype: str | None) -> Adapter:
+    """The adapter that all of *arrays*, of a convolution of int8 whose x is of *in_dtype*, share.
 
     Raises SpecError for two libraries, and an array of another type than its operand's.
     """
     adapter = _plain_library(arrays)
-    wanted = {"x": "int8", "w": "int8", "bias": "int32", "residual": "int8", "scale": "float16",
-              "out": out_dtype}
+    wanted = {"x": in_dtype or "int8", "w": "int8", "bias": "int32", "residual": "int8",
+              "scale": "float16", "out": out_dtype}
     for name, element in wanted.items():
         given = dtype_name(arrays[name]) if name in arrays else element
         if given != element:
-            reason = {"bias": ", of the scale x_scale * w_scale", "out": ", as the result is",
+            reason = {"x": f", or {', '.join(FLOATS)}, which the layer quantises",
+                      "bias": ", of the scale x_scale * w_scale", "out": ", as the result is",
                       "scale": ", by image and channel, as kernels read it"}.get(
                 name, "; without quantization=, float arrays are convolved")
             raise SpecError(f"with quantization= {name} must be {element}, got {given}{reason}")
@@ -152,7 +155,7 @@ def problem_of(x: Any, w: Any, bias: Any, dtype: Any, options: Options) -> ConvP
                          activation=None if options.out_dtype == "int8" else options.activation,
                          residual=options.residual, scaled=options.scaled,
                          arithmetic=permission_of(options.arithmetic), filter=options.filter,
-                         layout=options.layout, table=options.table)
+                         layout=options.layout, table=options.table, in_dtype=options.in_dtype)
     return ConvProblem(spec, max((*batch, 1)), height, width)
 
 

@@ -82,7 +82,8 @@ def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
     if named.out_dtype is None:
         adapter, dtype = arguments.common_library(given)
     else:
-        adapter, dtype = arguments.quantised_library(given, named.out_dtype), "int8"
+        adapter = arguments.quantised_library(given, named.out_dtype, named.in_dtype)
+        dtype = "int8"
     problem = arguments.problem_of(x, shaped, bias, dtype, named)
     shape = arguments.result_shape(x, problem)
     arguments.require_further(given, x, shape, named.layout)
@@ -113,7 +114,7 @@ def kernel_of(call: Call) -> Kernel:
 
 def _on_gpu(adapter: GpuAdapter, index: int, call: Call) -> Any:
     """The result for arrays on GPU *index*; without a plan of the caller's it is remembered."""
-    out, shape, dtype = call.arrays["out"], call.shape, call.problem.spec.out_dtype
+    out, shape, dtype = call.arrays["out"], call.shape, call.problem.spec.changed_dtype
     ready = prepared(call.problem, adapter, index, call.inputs, call.backend, call.arithmetic,
                      call.plan, shape, call.axes)
     if 0 in shape:  # nothing is launched, which a remembered call does
@@ -148,7 +149,13 @@ def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tupl
     output = output_of(problem)
     return PreparedCall(adapter, index, inputs, shape or output.shape, kernel,
                         operands_of(problem) if axes == "nchw" else (),
-                        None if output.element == problem.spec.element else output.element.name)
+                        _changed(problem, output))
+
+
+def _changed(problem: ConvProblem, output: Operand) -> str | None:
+    """The element type of an *output* where that is not its first input's."""
+    given = operands_of(problem)[0].element
+    return None if output.element == given else output.element.name
 
 
 def _on_host(call: Call, kernel: Kernel) -> Any:

@@ -15,7 +15,8 @@ from dscore.core.backend import require_name
 from dscore.core.errors import SpecError, require_int, require_one_of, shown
 from dscore.core.numerics import ARITHMETICS, Arithmetic
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import LAYOUTS, ConvSpec, Layout, pair_of
+from dscore.core.sizes import pair_of
+from dscore.core.spec import LAYOUTS, ConvSpec, Layout
 from dscore.ops import operands_of
 
 _AXES = 4

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dscore.calling.arguments import Options, adapter_of
-from dscore.calling.arrays import library_of
+from dscore.calling.arrays import dtype_name, library_of
 from dscore.calling.pack import PackedFilter
 from dscore.calling.quantization_numbers import (
     BYTE,
@@ -23,10 +23,10 @@ from dscore.calling.quantization_numbers import (
     zero_point_of,
 )
 from dscore.core.errors import SpecError, require_one_of, shown
-from dscore.core.numerics import FLOAT_RESULTS
+from dscore.core.numerics import FLOAT_RESULTS, FLOATS
 from dscore.core.spec import CLAMPS, TABLED, Activation
 from dscore.ops.conv import activated
-from dscore.ops.quantised import TABLE, short_ratio
+from dscore.ops.quantised import FLOATS_OF_X, TABLE, short_ratio
 
 # Of one scale by another.
 _LEAST_RATIO, _MOST_RATIO = 1e-6, 1e6
@@ -42,7 +42,8 @@ class Quantization:
 
     An integer q of x stands for ``x_scale * (q - x_zero_point)``, one of w for ``w_scale * q``, one
     of the bias, of int32, for ``x_scale * w_scale * q``, and one of y for
-    ``y_scale * (q - y_zero_point)``.
+    ``y_scale * (q - y_zero_point)``. An x of floats becomes
+    ``clamp(rint(x * (1 / x_scale)) + x_zero_point, -128, 127)`` within the layer.
 
     - *x_scale*, *y_scale*: positive numbers. Without a *y_scale* the result is of floats, of the
       type *out_dtype*: "float32" (None) or "float16".
@@ -137,6 +138,20 @@ class Quantization:
                             f"3.4e+38; of channel {int(bad.argmax())} it is "
                             f"{exact[bad.argmax()]:.3g}")
         return rounded
+
+    @property
+    def steps_of_one(self) -> float:
+        """What an x of floats is multiplied by, the reciprocal of its scale as a float32.
+
+        >>> Quantization(0.5, 0.25).steps_of_one
+        2.0
+        """
+        with np.errstate(over="ignore", under="ignore"):
+            rounded = np.array([1.0 / self.x_scale]).astype(np.float32)
+        if not normal(rounded).all():
+            raise SpecError(f"1 / x_scale is {1.0 / self.x_scale:.3g}, by which an x of floats is "
+                            "multiplied; it must be a normal float32, from 1.2e-38 to 3.4e+38")
+        return float(rounded[0])
 
     @property
     def zero_point_when_scaled(self) -> int:
@@ -234,7 +249,7 @@ class Quantization:
         if scales != outs:
             raise SpecError(f"w_scale has {scales} scales, and w has {outs} output channels: pass "
                             "a scale for each, or one number for all")
-        zeros = [getattr(self, f"{name}_zero_point") for name in beside]
+        zeros = [getattr(self, f"{name}_zero_point") for name in beside if name != FLOATS_OF_X]
         zeros += [self.zero_point_when_scaled] * ("input" in beside)
         made: dict[str, Any] = {
             "multiplier": np.ascontiguousarray(np.broadcast_to(self.multiplier, (outs,))),
@@ -247,6 +262,8 @@ class Quantization:
         return {name: adapter.placed(array, x) for name, array in made.items()}
 
     def _ratio(self, name: str) -> float:
+        if name == FLOATS_OF_X:
+            return self.steps_of_one
         if name not in self.ratios:
             argument = "residual" if name == "residual" else "scale"
             raise SpecError(f"with a {argument}, a quantization needs {name}_scale and "
@@ -273,6 +290,10 @@ def quantised(x: Any, w: Any, options: tuple[Any, ...], further: Mapping[str, An
         raise SpecError(f"with quantization= there is no {', no '.join(extra)}; leave that out, or "
                         "convolve float arrays without it")
     beside = tuple(name for name, operand in _BESIDE.items() if operand in further)
+    given = dtype_name(x)
+    floats = given if given in FLOATS else None
+    beside += (FLOATS_OF_X,) * (floats is not None)
     made = {**further, **quantization.operands(x, w, named.activation, beside)}
-    return (tuple(named._replace(out_dtype=quantization.result, table="table" in made)),
+    return (tuple(named._replace(out_dtype=quantization.result, table="table" in made,
+                                 in_dtype=floats)),
             {name: made[name] for name in _ORDER if name in made})

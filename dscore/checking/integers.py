@@ -9,7 +9,7 @@ import numpy as np
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec
 from dscore.ops import Operand, operands_of
-from dscore.ops.quantised import TABLE, beside_of, points_of, short_ratio
+from dscore.ops.quantised import FLOATS_OF_X, TABLE, beside_of, points_of, short_ratio
 
 _LEAST, _MOST = -128, 127
 # Standard deviation of x - zero point and of w, each about, where both are of the whole range.
@@ -18,6 +18,8 @@ _SPREAD = 90.0
 _TIE_TAPS = 8
 # Share of the layers without padding whose x has the zero point 0, for which kernels sum nothing.
 _OF_NO_ZERO_POINT = 1 / 4
+# Share of infinities among floats that a layer quantises.
+_OF_INFINITIES = 1 / 64
 Generator = np.random.Generator
 
 
@@ -47,6 +49,8 @@ def draw(problem: ConvProblem, rng: Generator) -> list[Any]:
     drawn = {"w": w, "bias": bias.astype(np.int32), "points": _points(spec, rng),
              "multiplier": multiplier, "ratios": _ratios(spec, rng),
              "scale": _scales((problem.batch, spec.in_channels), rng)}
+    if spec.in_dtype:
+        drawn["x"] = _floats(problem, drawn["ratios"][-1], drawn["points"][0], rng)
     inputs = [drawn.get(one.name, _whole(one.shape, rng)) if one.present else None
               for one in operands_of(problem) if one.role == "input"]
     if not any(problem.padding) and rng.random() < _OF_NO_ZERO_POINT:
@@ -79,10 +83,24 @@ def _whole(shape: tuple[int, ...], rng: Generator) -> Any:
 
 
 def _ratios(spec: ConvSpec, rng: Generator) -> Any:
-    """Those of the residual and of what is scaled; by each second one a tie stays a tie."""
+    """Those of the residual, of what is scaled, and of x's floats; by each second one a tie stays a
+    tie."""
     drawn = {"residual": short_ratio(rng.uniform(0.1, 4 if spec.table else 1)),
-             "input": rng.uniform(0.1, 1.2)}
-    return np.array([rng.choice([0.5, drawn[name]]) for name in beside_of(spec)], np.float32)
+             "input": rng.uniform(0.1, 1.2), FLOATS_OF_X: rng.uniform(20, 60)}
+    even = {"residual": 0.5, "input": 0.5, FLOATS_OF_X: 32.0}
+    return np.array([rng.choice([even[name], drawn[name]]) for name in beside_of(spec)],
+                    np.float32)
+
+
+def _floats(problem: ConvProblem, steps: Any, zero: Any, rng: Generator) -> Any:
+    """An x of floats that becomes integers of the whole range and past it; one in three is a tie,
+    as far as its type has it, and some are infinite."""
+    halves = np.where(rng.random(problem.x_shape) < 1 / 3, 0.5, rng.random(problem.x_shape))
+    integers = rng.integers(_LEAST - 8, _MOST + 9, problem.x_shape)
+    x = ((integers + halves - zero) / steps).astype(np.float32)
+    ends = rng.random(problem.x_shape) < _OF_INFINITIES
+    return np.where(ends, np.copysign(np.float32(np.inf), x), x).astype(
+        problem.spec.in_element.numpy)
 
 
 def _scales(shape: tuple[int, ...], rng: Generator) -> Any:

@@ -14,12 +14,12 @@ from dscore.core import token
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, did_you_mean, require_int, shown
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ConvSpec, pair_of
+from dscore.core.sizes import pair_of
+from dscore.core.spec import ConvSpec
 from dscore.core.text import path_text
 from dscore.core.toml import Table, load_toml, require_keys, shipped_tables
 
-_SPEC_KEYS = ("stride", "padding", "dilation", "groups", "bias", "activation",
-              "arithmetic")
+_SPEC_KEYS = "stride", "padding", "dilation", "groups", "bias", "activation", "arithmetic"
 _ROW_KEYS = ("name", "label", "channels", "in", "out", "size", "kernel", *_SPEC_KEYS)
 
 

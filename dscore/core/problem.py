@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from dscore.core.errors import SpecError, require_int, shown
 from dscore.core.numerics import Permission
-from dscore.core.spec import ConvSpec, Layout, Pair, Sides
+from dscore.core.sizes import Pair, Sides
+from dscore.core.spec import ConvSpec, Layout
 
 # Kernels index a tensor with 32-bit signed integers; lanes past its end, up to a block's elements
 # further.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from dscore.core.errors import SpecError, require_int, require_one_of, shown
+from dscore.core.errors import SpecError, require_int, require_one_of
 from dscore.core.numerics import (
     ACCUMULATOR,
     ELEMENTS,
     FILTER_FORMS,
     FLOAT_RESULTS,
+    FLOATS,
     MOST_INTEGER_PRODUCTS,
     PERMISSIONS,
     Element,
@@ -18,14 +19,13 @@ from dscore.core.numerics import (
     Permission,
     layer_types,
 )
+from dscore.core.sizes import Pair, Sides, pair_of, sides_of
 from dscore.core.winograd import filter_shape, has_tiles, tile_of
 
 Layout = Literal["nchw", "nhwc"]
 Activation = Literal["relu", "relu6", "silu", "hardswish", "sigmoid", "hardsigmoid"]
 Kind = Literal["pointwise", "depthwise", "grouped", "dense"]
 Residual = Literal["before", "after"]  # the activation, to whose side it is added
-Pair = tuple[int, int]
-Sides = tuple[int, int, int, int]  # top, bottom, left, right
 
 # Activations that a bound on either side computes.
 CLAMPS: tuple[Activation, ...] = ("relu", "relu6")
@@ -39,49 +39,6 @@ RESIDUALS: tuple[str, ...] = get_args(Residual)
 
 # Kernels count rows and columns as 32-bit signed integers.
 MAX_STRIDE = 2**15
-
-
-def pair_of(value: Any, name: str, at_least: int = 1) -> Pair:
-    """An int for both axes, or (height, width).
-
-    >>> pair_of(3, "kernel"), pair_of((1, 5), "kernel")
-    ((3, 3), (1, 5))
-    """
-    if isinstance(value, tuple | list):
-        if len(value) != 2:
-            raise SpecError(f"{name} must be an int or (height, width), got {shown(value)}")
-        return (require_int(value[0], f"{name} height", at_least),
-                require_int(value[1], f"{name} width", at_least))
-    both = require_int(value, name, at_least)
-    return both, both
-
-
-def sides_of(padding: Any) -> Sides | Literal["same"]:
-    """Any accepted form of padding as (top, bottom, left, right), or "same".
-
-    Accepted: "same", "valid" (in any case), an int, (vertical, horizontal),
-    ((top, bottom), (left, right)), (top, bottom, left, right).
-
-    >>> sides_of(1), sides_of((1, 2)), sides_of(((0, 1), (2, 3)))
-    ((1, 1, 1, 1), (1, 1, 2, 2), (0, 1, 2, 3))
-    """
-    if isinstance(padding, str):
-        word = require_one_of(padding.lower(), "padding", ("same", "valid"))
-        return "same" if word == "same" else (0, 0, 0, 0)
-    if isinstance(padding, tuple | list) and len(padding) == 4:
-        top, bottom, left, right = padding
-    elif isinstance(padding, tuple | list) and len(padding) == 2:
-        (top, bottom), (left, right) = (
-            side if isinstance(side, tuple | list) and len(side) == 2 else (side, side)
-            for side in padding)
-    elif isinstance(padding, tuple | list):
-        raise SpecError("padding must be 'same', 'valid', an int, (vertical, horizontal), "
-                        f"((top, bottom), (left, right)) or four ints, got {shown(padding)}")
-    else:
-        top = bottom = left = right = padding
-    named = zip(("top", "bottom", "left", "right"), (top, bottom, left, right), strict=True)
-    t, b, l_, r = (require_int(value, f"padding {side}", 0) for side, value in named)
-    return t, b, l_, r
 
 
 @dataclass(frozen=True)
@@ -99,6 +56,7 @@ class ConvSpec:
     *dtype*: "int8" is of a quantised layer (docs/int8.md); *out_dtype* is then the result's type,
     float32 or float16, where it is not int8, too; of other layers it is *dtype* itself, or of the
     weight gradient of one of 16 bits float32.
+    *in_dtype*: of int8 layers the type of x where that is of floats, which the layer quantises.
     *table*: an int8 result is looked up in a table, which computes any activation.
     Build it with :meth:`make`, which takes the usual short forms.
 
@@ -125,6 +83,7 @@ class ConvSpec:
     filter: FilterForm = "plain"
     out_dtype: str | None = None  # None: dtype
     table: bool = False
+    in_dtype: str | None = None  # None: dtype
 
     def __post_init__(self) -> None:
         # Stored as plain ints, so that equal layers are equal bytes in a cache key.
@@ -157,6 +116,7 @@ class ConvSpec:
             raise SpecError("a scale of the input is for pointwise layers (kernel 1x1, groups 1), "
                             f"and this one is {self.kind}; multiply x beforehand")
         self._settle_result()
+        self._settle_input()
         if self.element.exact:
             self._require_integers()
         elif self.table:
@@ -175,6 +135,22 @@ class ConvSpec:
             raise SpecError(f"out_dtype is {self.out_dtype} for a layer of {self.dtype}, whose "
                             f"result is {self.dtype}; leave it out (int8 layers have others, and "
                             "weight gradients of 16 bits float32)")
+
+    def _settle_input(self) -> None:
+        """Leave the type of x out where it is the layer's; SpecError where it must be."""
+        if self.in_dtype == self.dtype:
+            object.__setattr__(self, "in_dtype", None)
+        if self.in_dtype is None:
+            return
+        if not self.element.exact:
+            raise SpecError(f"in_dtype is {self.in_dtype} for a layer of {self.dtype}, whose x is "
+                            f"{self.dtype}; leave it out (layers of int8 may take floats)")
+        require_one_of(self.in_dtype, "in_dtype", ("int8", *FLOATS))
+        beside = ["a residual"] * (self.residual is not None) + ["a scale of x"] * self.scaled
+        if beside:
+            raise SpecError(f"a layer of int8 that quantises its x, of {self.in_dtype}, takes no "
+                            f"residual and no scale, and this one has {' and '.join(beside)}; "
+                            "quantise x beforehand")
 
     def _require_integers(self) -> None:
         """Raise SpecError for what a layer of int8 has no arithmetic for (docs/int8.md)."""
@@ -229,6 +205,8 @@ class ConvSpec:
         clamped = form.get("dtype") == "int8" and not form.get("out_dtype")
         if clamped and self.activation in CLAMPS:
             form["activation"] = None
+        if form.get("dtype", self.dtype) != self.dtype:  # of which x is, too
+            form = {"in_dtype": None, **form}
         return replace(self, **form)
 
     @property
@@ -246,9 +224,20 @@ class ConvSpec:
         return ELEMENTS[self.dtype]
 
     @property
+    def in_element(self) -> Element:
+        """The element type of its x."""
+        return ELEMENTS[self.in_dtype or self.dtype]
+
+    @property
     def out_element(self) -> Element:
         """The element type of its result."""
         return ELEMENTS[self.out_dtype or self.dtype]
+
+    @property
+    def changed_dtype(self) -> str | None:
+        """The element type of its result where that is not x's."""
+        changed = self.out_element != self.in_element
+        return self.out_element.name if changed else None
 
     @property
     def widened(self) -> bool:

@@ -2,13 +2,14 @@
 
 ``n1c64h14w14_o384k1`` is a batch of 1, 64 channels of 14x14, 384 output channels, kernel 1x1.
 After the kernel may stand ``s`` stride, ``p`` padding, ``d`` dilation, ``g`` groups, then further
-parts: a dtype, ``outfloat32`` or ``outfloat16`` for a float result of int8, ``nhwc``, ``bias``, an
-activation, ``scaled`` for an input that is multiplied by image and channel, ``table`` for an
-int8 result that is looked up in a table, ``residual`` or ``residualafter`` for an array added
-before or after the activation, ``winograd`` where Winograd's algorithm is permitted, or
-``winograd4`` where the filter was transformed for it beforehand, as in
-``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An operation other than a convolution stands in
-front, as in ``input_gradient_n1c64h14w14_o384k1``. A token is a C identifier.
+parts: a dtype, ``infloat16`` or another float type for an int8 layer that quantises its x,
+``outfloat32`` or ``outfloat16`` for a float result of int8, ``nhwc``, ``bias``, an activation,
+``scaled`` for an input that is multiplied by image and channel, ``table`` for an int8 result that
+is looked up in a table, ``residual`` or ``residualafter`` for an array added before or after the
+activation, ``winograd`` where Winograd's algorithm is permitted, or ``winograd4`` where the filter
+was transformed for it beforehand, as in ``n1c32h112w112_o32k3s2p0x1x0x1g32_bias_relu6``. An
+operation other than a convolution stands in front, as in ``input_gradient_n1c64h14w14_o384k1``. A
+token is a C identifier.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 from typing import Any
 
 from dscore.core.errors import SpecError, shown
-from dscore.core.numerics import FILTER_FORMS, FLOAT_RESULTS, layer_types
+from dscore.core.numerics import FILTER_FORMS, FLOAT_RESULTS, FLOATS, layer_types
 from dscore.core.problem import OPERATION, ConvProblem
 from dscore.core.spec import ACTIVATIONS, LAYOUTS, ConvSpec
 from dscore.core.winograd import tile_of
@@ -98,6 +99,7 @@ def _options(parts: list[str], token: str) -> dict[str, Any]:
 def _known_options() -> dict[str, tuple[str, Any]]:
     """The field of ConvSpec that a part stands for, and its value."""
     return {**{name: ("dtype", name) for name in layer_types()},
+            **{f"in{name}": ("in_dtype", name) for name in FLOATS},
             **{f"out{name}": ("out_dtype", name) for name in FLOAT_RESULTS},
             **{name: ("layout", name) for name in LAYOUTS}, "bias": ("bias", True),
             **{name: ("activation", name) for name in ACTIVATIONS}, "scaled": ("scaled", True),
@@ -114,7 +116,7 @@ def form_of(name: str) -> tuple[str, dict[str, Any]]:
     """
     fields: dict[str, Any] = {}
     known = {part: (field, value) for part, (field, value) in _known_options().items()
-             if field in ("dtype", "out_dtype", "layout")}
+             if field in ("dtype", "in_dtype", "out_dtype", "layout")}
     while True:
         base, _, last = name.rpartition("_")
         field, value = known.get(last.lower(), ("", None))
@@ -143,6 +145,7 @@ def problem_token(problem: ConvProblem) -> str:
     text += _joined("d", spec.dilation, (1, 1)) + _joined("g", (spec.groups,), (1,))
     parts = [text]
     parts += [spec.dtype] if spec.dtype != "float32" else []
+    parts += [f"in{spec.in_dtype}"] if spec.in_dtype else []
     parts += [f"out{spec.out_dtype}"] if spec.out_dtype else []
     parts += [spec.layout] if spec.layout != "nchw" else []
     parts += ["bias"] if spec.bias else []

@@ -21,6 +21,7 @@ def require_bare(problem: ConvProblem, of: str, *further: str) -> ConvSpec:
     spec = problem.spec
     parts = {"a bias": spec.bias, f"the activation {spec.activation}": spec.activation,
              **dict.fromkeys(further, True),
+             f"an x of {spec.in_dtype}": spec.in_dtype,
              "a residual": spec.residual, "a scale": spec.scaled,
              f"a filter of the form {spec.filter}": spec.filter != "plain"}
     extra = [name for name, there in parts.items() if there]

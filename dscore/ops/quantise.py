@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation
 from dscore.ops import Exact, Operand, Operation
 from dscore.ops.bare import require_bare
+from dscore.ops.quantised import integers_of
 
 
 class Quantise(Operation):
@@ -30,11 +29,7 @@ class Quantise(Operation):
                 Operand("out", problem.x_shape, "output", ELEMENTS["int8"], spec.layout))
 
     def exact(self, xp: Any, problem: ConvProblem, *inputs: Any) -> Exact:
-        x, multiplier, zero_point = inputs
-        with np.errstate(over="ignore"):
-            products = xp.asarray(x, dtype=xp.float32) * xp.asarray(multiplier, dtype=xp.float32)
-        steps = xp.round(xp.asarray(products, dtype=xp.float64)) + zero_point
-        return Exact(xp.clip(steps, -128.0, 127.0) + 0.0, None, 1)
+        return Exact(integers_of(xp, *inputs), None, 1)
 
     def macs(self, problem: ConvProblem) -> int:
         return problem.batch * problem.spec.in_channels * problem.height * problem.width

@@ -21,6 +21,8 @@ from dscore.ops import Exact, Operand
 # What a vector of points holds: zero points of x and y, and the least and the greatest y; those of
 # a result that is looked up in a table are of its entries' numbers.
 POINTS = ("x_zero_point", "y_zero_point", "low", "high")
+# The name of the ratio of floats that a layer quantises: the reciprocal of x's scale.
+FLOATS_OF_X = "floats"
 # Entries of a table.
 TABLE = 1024
 _WRAP, _HALF, _BYTE = 2.0**32, 2.0**31, 128
@@ -31,9 +33,9 @@ _SHORT_BITS = 16
 
 
 def operands(problem: ConvProblem) -> tuple[Operand, ...]:
-    """x and w of int8, a bias of int32, a float32 multiplier for each output channel, the points,
-    what else the layer has of ratios, a residual, a float16 scale of x and a table, and the
-    result."""
+    """x, of int8 or of floats that become it, w of int8, a bias of int32, a float32 multiplier for
+    each output channel, the points, what else the layer has of ratios, a residual, a float16 scale
+    of x and a table, and the result."""
     spec, integer, floats = problem.spec, ELEMENTS["int32"], ELEMENTS["float32"]
     if spec.activation not in (None, *CLAMPS):
         raise SpecError(f"a convolution of int8 with a float result takes {' and '.join(CLAMPS)}, "
@@ -46,7 +48,7 @@ def operands(problem: ConvProblem) -> tuple[Operand, ...]:
                Operand("scale", (problem.batch, spec.in_channels), "input", ELEMENTS["float16"],
                        "nc", present=spec.scaled),
                Operand("table", (TABLE,), "input", spec.element, present=spec.table))
-    return (Operand("x", problem.x_shape, "input", spec.element, spec.layout),
+    return (Operand("x", problem.x_shape, "input", spec.in_element, spec.layout),
             Operand("w", spec.w_shape, "input", spec.element),
             Operand("bias", (spec.out_channels,), "input", integer, present=spec.bias),
             Operand("multiplier", (spec.out_channels,), "input", floats),
@@ -56,14 +58,15 @@ def operands(problem: ConvProblem) -> tuple[Operand, ...]:
 
 
 def beside_of(spec: ConvSpec) -> tuple[str, ...]:
-    """The tensors beside x, w and y that have a ratio and a zero point: the residual, and what
-    becomes x by a scale."""
-    return ("residual",) * (spec.residual is not None) + ("input",) * spec.scaled
+    """What has a ratio: the residual, what becomes x by a scale, and floats that x is made of."""
+    return (("residual",) * (spec.residual is not None) + ("input",) * spec.scaled
+            + (FLOATS_OF_X,) * (spec.in_dtype is not None))
 
 
 def points_of(spec: ConvSpec) -> tuple[str, ...]:
     """What the vector of points of a layer holds."""
-    return (POINTS + tuple(f"{name}_zero_point" for name in beside_of(spec))
+    beside = [name for name in beside_of(spec) if name != FLOATS_OF_X]  # whose is x's
+    return (POINTS + tuple(f"{name}_zero_point" for name in beside)
             + ("scaled_zero_point",) * spec.scaled)
 
 
@@ -86,6 +89,8 @@ def exact(xp: Any, spec: ConvSpec, summed: Callable[[Any, Any], Any], given: Map
     points = dict(zip(points_of(spec), map(float, given["points"]), strict=True))
     ratios = dict(zip(beside_of(spec), _float32(xp, given.get("ratios", ())), strict=True))
     x, x_zero = given["x"], points["x_zero_point"]
+    if spec.in_dtype:
+        x = integers_of(xp, x, ratios[FLOATS_OF_X], x_zero)
     if spec.scaled:
         factors = xp.clip(_float32(xp, given["scale"]) * ratios["input"], -_HELD, _HELD)
         factors = _float64(xp, xp.asarray(factors, dtype=xp.float16))[:, :, None, None]
@@ -109,6 +114,13 @@ def exact(xp: Any, spec: ConvSpec, summed: Callable[[Any, Any], Any], given: Map
         with np.errstate(over="ignore"):  # to an infinity
             y = xp.asarray(y, dtype=getattr(xp, spec.out_element.name))
     return Exact(_float64(xp, y), None, spec.products)
+
+
+def integers_of(xp: Any, x: Any, multiplier: Any, zero_point: Any) -> Any:
+    """Integers of int8 for floats, in float64: ``clamp(rint(x * multiplier) + zero_point)``."""
+    with np.errstate(over="ignore"):
+        products = _float32(xp, x) * _float32(xp, multiplier)
+    return xp.clip(xp.round(_float64(xp, products)) + zero_point, -_BYTE, _BYTE - 1.0) + 0.0
 
 
 def _float64(xp: Any, values: Any) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ConvSpec, Sides
+from dscore.core.sizes import Sides
+from dscore.core.spec import ConvSpec
 from dscore.core.winograd import KERNEL, transforms
 
 

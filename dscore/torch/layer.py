@@ -16,16 +16,8 @@ from dscore.core.backend import gpu_here
 from dscore.core.errors import SpecError, require_int, require_one_of
 from dscore.core.numerics import ARITHMETIC_OPTIONS
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import (
-    ACTIVATIONS,
-    Activation,
-    ConvSpec,
-    Layout,
-    Pair,
-    Sides,
-    pair_of,
-    sides_of,
-)
+from dscore.core.sizes import Pair, Sides, pair_of, sides_of
+from dscore.core.spec import ACTIVATIONS, Activation, ConvSpec, Layout
 
 
 class Layer(NamedTuple):

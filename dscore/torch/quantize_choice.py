@@ -18,6 +18,7 @@ from dscore.core.problem import ConvProblem
 from dscore.core.spec import CLAMPS, Kind, Layout
 from dscore.torch.folding import spec_of
 from dscore.torch.quantize_calibration import Calibration, root, squares
+from dscore.torch.quantize_entry import Entry
 from dscore.torch.quantize_gates import GATE_TYPE, fused_problems, gates_of
 from dscore.torch.quantize_graph import Part
 from dscore.torch.quantize_layers import Fused
@@ -107,7 +108,9 @@ def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Cho
         setting.prepare([*(choice.problem(part, node, wishes.layout)
                            for part, node in calls if node in candidates),
                          *(one for part in calibration.parts
-                           for one in _beside(part, candidates, wishes.layout, setting.device))])
+                           for one in _beside(part, candidates, wishes.layout, setting.device)),
+                         *(one for part in calibration.parts
+                           for one in _entries(part, choice, wishes.layout, setting.device))])
         choice.errors.update(_errors(calibration, choice, wishes.layout))
         refused = {node: f"its error is above the limit of {wishes.error_limit:.2%}"
                    for node in choice.layers if not choice.errors[node] <= wishes.error_limit}
@@ -132,6 +135,17 @@ def _beside(part: Part, quantised: Collection[fx.Node], layout: Layout, device: 
             dtype = GATE_TYPE if node in gates else weight.dtype
             yield ConvProblem(spec_of(one.layer.conv, dtype, activation=one.activation,
                                       bias=one.layer.bias is not None), batch, 1, 1)
+
+
+def _entries(part: Part, choice: Choice, layout: Layout, device: Device) -> Iterator[ConvProblem]:
+    """The problems of layers that quantise a part's inputs, where one launch does that."""
+    for node, layer in choice.of(part).items():
+        given, shape = part.calls[node].taken, part.shapes[node]
+        if given.op == "placeholder" and len(shape) == len("nchw"):
+            range_ = part.ranges[given]
+            entry = Entry(Quantize(range_.scale, range_.zero_point, layout), layer)
+            if entry.whole and entry.is_launch_on(device):
+                yield entry.problem(shape, str(given.meta["dtype"]).removeprefix("torch."))
 
 
 def _layer(part: Part, node: fx.Node, candidates: Mapping[fx.Node, Any], backend: str

@@ -22,6 +22,7 @@ from dscore.torch.gates import gates_in, with_gates
 from dscore.torch.linking import Linkable, launches
 from dscore.torch.operators import by_operators
 from dscore.torch.overwriting import changes_others
+from dscore.torch.quantize_entry import with_entries
 from dscore.torch.tracing import gpu_of, record_shapes
 from dscore.torch.watching import Place, State, Watch, are_all_hooked
 
@@ -55,14 +56,16 @@ class QuantizedProgram(Linkable):
         return self._watch.tensors
 
     def _graph_for(self, arguments: tuple[Any, ...]) -> fx.Graph:
-        """The graph with gates as one launch each, where some gain by it on such inputs."""
+        """The graph with gates and entries as one launch each, where some gain by it on such
+        inputs."""
         index = gpu_of(self.model)
-        if not gates_in(self.model, self.graph, index):
-            return self.graph
-        shapes = record_shapes(self.model, self.graph, arguments)
-        for node in self.graph.nodes:
+        graph = with_entries(self.model, self.graph, index)
+        if not gates_in(self.model, graph, index):
+            return graph
+        shapes = record_shapes(self.model, graph, arguments)
+        for node in graph.nodes:
             node.meta = shapes[node.name]._asdict() if node.name in shapes else {}
-        return with_gates(self.model, self.graph, index)[0]
+        return with_gates(self.model, graph, index)[0]
 
     def _unlinked(self, arguments: tuple[Any, ...]) -> Any:
         if by_operators(arguments):

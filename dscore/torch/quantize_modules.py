@@ -121,8 +121,7 @@ class QuantizedConv2d(OfFloats):
         rounded to float16. The quantization says what both stand for.
         """
         _require_type("x", x, torch.int8)
-        dtype = self._float.dtype
-        operands = self._operands(x, dtype)
+        operands = self.operands_of(x)
         if residual is not None or scale is not None:
             residual, scale = self._expanded(x, residual, scale, operands[3])
         if not by_operators((x,)):
@@ -132,7 +131,7 @@ class QuantizedConv2d(OfFloats):
         else:
             y = by_operator(x.unsqueeze(0), *operands[1:], *(
                 None if one is None else one.unsqueeze(0) for one in (residual, scale))).squeeze(0)
-        return y if y.dtype is torch.int8 else y.to(dtype)
+        return self.as_result(y)
 
     def _expanded(self, x: Tensor, residual: Tensor | None, scale: Tensor | None, layer: Layer
                   ) -> tuple[Tensor | None, Tensor | None]:
@@ -148,18 +147,30 @@ class QuantizedConv2d(OfFloats):
     def launch_of(self, x: Tensor, residual: Tensor | None = None, scale: Tensor | None = None
                   ) -> Launch | None:
         """The launch that it has just made; None where it has converted something besides."""
-        dtype = self._float.dtype
-        operands = self._operands(x, dtype)
-        quantization = operands[4]
-        converted = quantization.y_scale is None and str(dtype) != f"torch.{quantization.result}"
-        return None if converted else launch_of(*operands, residual, scale)
+        operands = self.operands_of(x)
+        return None if self.converts else launch_of(*operands, residual, scale)
 
-    def _operands(self, x: Tensor, dtype: torch.dtype) -> tuple[
+    def as_result(self, y: Tensor) -> Tensor:
+        """What kernels have written as the module's result."""
+        return y.to(self._float.dtype) if self.converts else y
+
+    @property
+    def converts(self) -> bool:
+        """Whether a result of floats is of a type that kernels do not write."""
+        return (self._quantization.y_scale is None
+                and str(self._float.dtype) != f"torch.{self.written_type}")
+
+    @property
+    def written_type(self) -> str:
+        """The type of what kernels write."""
+        return self._for(self._float.dtype).result
+
+    def operands_of(self, x: Tensor) -> tuple[
             Tensor, Tensor, Tensor | None, Layer, Quantization, Activation | None]:
         """What a convolution of *x* takes before a residual and a scale."""
         layer, _ = constants_of(x, self.weight, self.stride, self.padding, self.dilation,
                                 self.groups, self.backend, None, self.activation, False)
-        return x, self.weight, self.bias, layer, self._for(dtype), self.activation
+        return x, self.weight, self.bias, layer, self._for(self._float.dtype), self.activation
 
     def _for(self, dtype: torch.dtype) -> Quantization:
         """The quantization by which kernels are called: its result of floats is of a type that

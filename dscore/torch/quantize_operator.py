@@ -19,7 +19,7 @@ from dscore.calling.quantization import Quantization, quantised
 from dscore.core.spec import Activation
 from dscore.torch.launches import Launch
 from dscore.torch.layer import Layer, memory_format, result_shape
-from dscore.torch.quantize_values import LEAST, MOST
+from dscore.torch.quantize_values import LEAST, MOST, integers_of
 
 # Sums of integers below it are exact in float32, in every order.
 _EXACT_IN_FLOAT32 = 2**24
@@ -111,11 +111,13 @@ def by_pytorch(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer,
                residual: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
     """The convolution of int8 by PyTorch, of the same integers as dscore's kernels.
 
-    Products are summed as floats that hold these sums exactly.
+    Products are summed as floats that hold these sums exactly. An x of floats is quantised first.
     """
     form = memory_format(x) if x.dim() == len("nchw") else torch.contiguous_format
     beside = ("residual",) * (residual is not None) + ("input",) * (scale is not None)
     made = quantization.operands(x, w, activation, beside)
+    if x.is_floating_point():
+        x = integers_of(x, quantization.x_scale, quantization.x_zero_point)
     x_zero, y_zero, low, high, *zeros = (int(point) for point in made["points"])
     if scale is not None:
         most = torch.finfo(torch.float16).max

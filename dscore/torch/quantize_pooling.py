@@ -13,6 +13,7 @@ from torch.library import define, impl, register_fake
 
 from dscore.calling import means
 from dscore.calling.call_cache import PreparedCall
+from dscore.core.errors import SpecError
 from dscore.core.numerics import FLOAT_RESULTS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Layout
@@ -60,6 +61,9 @@ class MeanOfPixels(OfFloats):
 
     def computed(self, q: Tensor) -> Tensor:
         """The means, by whatever computes them for tensors like *q*."""
+        if q.dtype is not torch.int8:
+            raise SpecError(f"images of a MeanOfPixels must be of torch.int8, got {q.dtype}; "
+                            "dscore.torch.Quantize makes integers of floats")
         kernel = self._kernel_of(q)
         if kernel is not None:
             call, operands = kernel

@@ -11,7 +11,7 @@ from dscore.calling.quantise import flat_call, quantised_flat
 from dscore.core.spec import Layout
 from dscore.torch.launches import Launch
 from dscore.torch.operators import by_operators
-from dscore.torch.quantize_values import LEAST, MOST
+from dscore.torch.quantize_values import integers_of
 
 _KERNEL_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -45,13 +45,10 @@ class Quantize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The integers of *x*, of any float type."""
-        x = self._laid(x)
+        x = self.laid(x)
         if _is_launched(x):
             return self._by_kernel(x)
-        steps = (x.float() * (1.0 / self.scale)).round_()
-        if self.zero_point:
-            steps.add_(self.zero_point)
-        return steps.clamp_(LEAST, MOST).to(torch.int8)
+        return integers_of(x, self.scale, self.zero_point)
 
     def launch_of(self, x: Tensor) -> Launch | None:
         """The launch that it has just made; None where PyTorch has computed."""
@@ -65,7 +62,7 @@ class Quantize(nn.Module):
         direct = call.takes_directly(operands)
         return Launch(call, (0, *operands[1:]), new, lays) if direct else None
 
-    def _laid(self, x: Tensor) -> Tensor:
+    def laid(self, x: Tensor) -> Tensor:
         """*x* in the layout that its integers are to have."""
         if self.layout == "nhwc" and x.dim() == len(self.layout):
             return x.contiguous(memory_format=torch.channels_last)
@@ -73,7 +70,7 @@ class Quantize(nn.Module):
 
     def _dense(self, x: Tensor) -> Tensor:
         """The same in one piece, in any order of axes, as the kernel takes it."""
-        x = self._laid(x)
+        x = self.laid(x)
         last = x.dim() == len("nchw") and x.is_contiguous(memory_format=torch.channels_last)
         return x if last else x.contiguous()
 

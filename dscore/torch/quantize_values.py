@@ -139,3 +139,17 @@ def quantised_bias(bias: Tensor | None, x_scale: float, w_scale: Tensor) -> Tens
     if bias is None:
         return None
     return (bias.detach().double() / (x_scale * w_scale)).round().to(torch.int32)
+
+
+def integers_of(x: Tensor, scale: float, zero_point: int) -> Tensor:
+    """Integers of int8 for floats, by PyTorch: ``clamp(rint(x / scale) + zero_point)``.
+
+    x is multiplied by the reciprocal of the scale in float32.
+
+    >>> integers_of(torch.tensor([0.75, -100.0]), 0.5, 10)
+    tensor([  12, -128], dtype=torch.int8)
+    """
+    steps = (x.float() * (1.0 / scale)).round_()
+    if zero_point:
+        steps.add_(zero_point)
+    return steps.clamp_(LEAST, MOST).to(torch.int8)

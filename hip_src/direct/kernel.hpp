@@ -43,7 +43,9 @@ struct Direct : ConvKernel<T, Epilogue> {
   __device__ Direct(const Arguments &, const Shape &shape) : s(shape) {}
 
   __device__ void run(const Arguments &args) {
-    const T *x = static_cast<const T *>(args.x), *w = static_cast<const T *>(args.w);
+    using Given = typename Epilogue::Given;
+    const Given *x = static_cast<const Given *>(args.x);
+    const T *w = static_cast<const T *>(args.w);
     int block = blockIdx.x;
     const int pixel = block % pixel_tiles(s) * threads + threadIdx.x;
     block /= pixel_tiles(s);
@@ -57,7 +59,7 @@ struct Direct : ConvKernel<T, Epilogue> {
     const int column = pixel % s.out_width * L::stride_w - s.pad_left;
     using Images = typename t::Images;
     const int pixel_step = Images::pixel_step(s.in_channels), area = s.height * s.width;
-    const T *plane = x + Images::of_group(image, group, s.groups, group_in, area);
+    const Given *plane = x + Images::of_group(image, group, s.groups, group_in, area);
     const T *filter = w + (group * group_out + first) * group_in * L::taps;
     Sum accumulators[t::thread_c] = {};
     [[maybe_unused]] Sum zero = 0;
@@ -69,9 +71,12 @@ struct Direct : ConvKernel<T, Epilogue> {
           const bool there = inside(i, s.height) && inside(j, s.width);
           Sum value = {};
           if (there) {
-            const T given = plane[(i * s.width + j) * pixel_step];
-            value = static_cast<Sum>(given);
-            if constexpr (Epilogue::scaled) value = scaled(given, args, image, c);
+            const Given given = plane[(i * s.width + j) * pixel_step];
+            if constexpr (Epilogue::of_floats)
+              value = static_cast<int8_t>(
+                  Epilogue::floats_of(args).integer(static_cast<float>(given)));
+            else if constexpr (Epilogue::scaled) value = scaled(given, args, image, c);
+            else value = static_cast<Sum>(given);
             if constexpr (quantised) value -= zero;
           }
           DSCORE_UNROLL

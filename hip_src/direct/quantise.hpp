@@ -55,16 +55,14 @@ struct DirectQuantise : KernelOn<T, QuantiseArguments> {
     each_vector<Read>(first, [&](int i, int channel) {
       given[i] = read_vector<Read>(static_cast<const T *>(args.x) + place(channel));
     });
-    const float multiplier = *static_cast<const float *>(args.multiplier);
-    const int32_t zero = *static_cast<const int32_t *>(args.zero_point);
-    const auto low = static_cast<float>(-128 - zero), high = static_cast<float>(127 - zero);
+    const auto points = FloatPoints::of(*static_cast<const float *>(args.multiplier),
+                                        *static_cast<const int32_t *>(args.zero_point));
     each_vector<Written>(first, [&](int i, int channel) {
       Pack<int8_t, Written> made;
       DSCORE_UNROLL
       for (int j = 0; j < Written; j++) {
         const T value = given[(i * Written + j) / Read].at[(i * Written + j) % Read];
-        made.at[j] = static_cast<int8_t>(
-            nearest_within(static_cast<float>(value) * multiplier, low, high) + zero);
+        made.at[j] = static_cast<int8_t>(points.integer(static_cast<float>(value)));
       }
       write_vector(static_cast<int8_t *>(args.out) + place(channel), made);
     });

@@ -16,13 +16,14 @@ namespace dscore {
 template <class T, class Tiling, class Layer, class Shape_, class Epilogue>
 struct Stem : ConvKernel<T, Epilogue> {
   using Shape = Shape_;
-  using t = StemShape<T, Tiling, Layer>;
+  using Given = typename Epilogue::Given;
+  using t = StemShape<T, Tiling, Layer, Given>;
   using Arguments = typename Epilogue::Arguments;
   using Sum = typename t::Sum;
   using Result = typename Epilogue::Result;
   using Columns = StemColumns<t, Result>;
   using Lanes = StemLanes<T, t, Layer>;
-  using Pixels = StemPixels<T, t, Layer, Shape>;
+  using Pixels = StemPixels<T, t, Layer, Shape, Given>;
   static constexpr int threads = t::threads, wavefront = t::wavefront;
   static constexpr int lds_bytes = t::lds_bytes + Epilogue::table_bytes;
   static constexpr int layout = DSCORE_NHWC, alignment = 16;
@@ -47,7 +48,7 @@ struct Stem : ConvKernel<T, Epilogue> {
   static constexpr bool works_ahead = true;
   static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
     const int elements = s.batch * s.height * s.width * t::channels;
-    prefetch_share<T>(args.x, least(elements, most_ahead_bytes / t::size), blocks(s));
+    prefetch_share<Given>(args.x, least(elements, most_ahead_bytes / t::given_size), blocks(s));
     prefetch_share<T>(args.w, s.out_channels * t::filter, blocks(s));
     prefetch_channels<Epilogue>(args, s.out_channels, blocks(s));
   }
@@ -184,7 +185,7 @@ struct Stem : ConvKernel<T, Epilogue> {
   __device__ void run(const Arguments &args) {
     char *const lds = block_lds<char, lds_bytes>();
     T *const filters = reinterpret_cast<T *>(lds + t::filters_at);
-    Pixels pixels(static_cast<const T *>(args.x), s, image, top * Layer::stride_h - s.pad_top,
+    Pixels pixels(static_cast<const Given *>(args.x), s, image, top * Layer::stride_h - s.pad_top,
                   left * Layer::stride_w - s.pad_left);
     const Lanes lanes(lane, pixels.before);
     Beside beside;
@@ -196,6 +197,7 @@ struct Stem : ConvKernel<T, Epilogue> {
     typename Pixels::Units units;
     pixels.read(units, thread);
     const int zero = zero_of(args);
+    if constexpr (Epilogue::of_floats) pixels.floats = Epilogue::floats_of(args);
     read_channels(beside.channels, args);
     // The last that is asked for: compilers subtract points of each other, and so wait for them.
     beside.points = points_of(args);

@@ -1,18 +1,22 @@
 // How the pixels under a tile of a first layer come to LDS (stem/kernel.hpp, stem_sums/kernel.hpp):
-// with four channels each, zeros for those that there are not.
+// with four channels each, zeros for those that there are not. Where they are Given as floats, and
+// T is of bytes, they become these on their way.
 #pragma once
 
 #include "stem/shape.hpp"
+#include "support/quantised_operands.hpp"
 
 namespace dscore {
 
-template <class T, class t, class Layer, class Shape>
+template <class T, class t, class Layer, class Shape, class Given = T>
 struct StemPixels {
+  static constexpr bool of_floats = !std::is_same_v<T, Given>;
   // What comes as words stays words: of bytes nvcc would hold each in a register.
-  static constexpr int copy_bytes = t::copy_x * t::size;
-  static constexpr int words = t::unit * t::channels * t::size / 4;
+  static constexpr int given_size = static_cast<int>(sizeof(Given));
+  static constexpr int copy_bytes = t::copy_x * given_size;
+  static constexpr int words = t::unit * t::channels * given_size / 4;
   static constexpr bool by_words = copy_bytes % 4 == 0;
-  using Part = std::conditional_t<by_words, Word, T>;
+  using Part = std::conditional_t<by_words, Word, Given>;
   static constexpr int parts = by_words ? copy_bytes / 4 : t::copy_x;  // of a vector
   struct Unit {
     Pack<Part, parts> at[t::copies];
@@ -23,14 +27,15 @@ struct StemPixels {
     Word at[made_words];
   };
 
-  const T *image;
+  const Given *image;
   const Shape &s;
   int row, column;  // of the first unit, which begins at a multiple of its pixels
   int before;       // pixels of it that the tile does not need
   uint32_t fill = 0;
+  FloatPoints floats = {};  // where these are given
 
   // For a tile whose first tap lies at a row and column, which may be outside of the image.
-  __device__ StemPixels(const T *x, const Shape &shape, int number, int first_row,
+  __device__ StemPixels(const Given *x, const Shape &shape, int number, int first_row,
                         int first_column)
       : image(x + number * (shape.height * shape.width * t::channels)), s(shape), row(first_row),
         column(first_column & -t::unit), before(first_column - column) {}
@@ -50,7 +55,7 @@ struct StemPixels {
            inside(column + place.unit * t::unit, s.width);
   }
   __device__ Unit read(const At &place) const {
-    const T *const from =
+    const Given *const from =
         image + ((row + place.row) * s.width + column + place.unit * t::unit) * t::channels;
     Unit unit;
     DSCORE_UNROLL
@@ -79,13 +84,29 @@ struct StemPixels {
     if constexpr (t::exact) return static_cast<uint8_t>(element);
     else return element.bits;
   }
+  // An element of a unit, as a float.
+  static __device__ float float_of(const Unit &unit, int i) {
+    if constexpr (!by_words) return static_cast<float>(unit.part(i));
+    else if constexpr (given_size == 4) return bits_as<float>(unit.part(i));
+    else return static_cast<float>(
+        bits_as<Given>(static_cast<uint16_t>(unit.part(i / 2) >> i % 2 * 16)));
+  }
+  // A pixel's integers.
+  __device__ Word integers_of(const Unit &unit, int pixel) const {
+    int32_t integers[4] = {};
+    DSCORE_UNROLL
+    for (int c = 0; c < t::channels; c++)
+      integers[c] = floats.integer(float_of(unit, pixel * t::channels + c));
+    return bits_as<Word>(lowest_bytes<4>(integers));
+  }
   __device__ Made made_of(const Unit &unit, bool there) const {
     constexpr int bytes = t::channels * t::size;  // of a pixel in memory
     Made made;
     DSCORE_UNROLL
     for (int i = 0; i < made_words; i++) {
       const int word = i % pixel_words * 4;
-      made.at[i] = word_of(unit, i / pixel_words * bytes + word, bytes - word);
+      if constexpr (of_floats) made.at[i] = integers_of(unit, i);
+      else made.at[i] = word_of(unit, i / pixel_words * bytes + word, bytes - word);
       if constexpr (t::exact) made.at[i] = there ? made.at[i] : fill;
     }
     return made;

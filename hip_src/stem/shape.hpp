@@ -26,7 +26,8 @@ struct StemTiling {
 // Pixels lie in LDS with four channels each, by units of those that come from memory together. Half
 // a fragment's summed elements are the channels of some taps of a row of the filter: of two taps of
 // 16 bits, of four of bytes. Rows of the filter are whole halves, and follow one another.
-template <class T, class Tiling, class Layer>
+// In memory pixels are of Given.
+template <class T, class Tiling, class Layer, class Given>
 struct StemShape : Tiling {
   using t = Tiling;
   static constexpr int size = static_cast<int>(sizeof(T)), taps = Layer::taps;
@@ -51,7 +52,8 @@ struct StemShape : Tiling {
   static constexpr int turns = ceil_div(units, t::threads);
   // Units that a thread brings at once: what is written first would be waited for. So many
   // registers, loads, and units, whose places take registers as well.
-  static constexpr int unit_registers = copies * greatest(t::copy_x * size / 4, 1);
+  static constexpr int given_size = static_cast<int>(sizeof(Given));
+  static constexpr int unit_registers = copies * greatest(t::copy_x * given_size / 4, 1);
   static constexpr int most = least(least(48 / unit_registers, 12 / copies), least(8, turns));
   static constexpr int together = ceil_div(turns, ceil_div(turns, most));
 

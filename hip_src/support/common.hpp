@@ -152,6 +152,8 @@ struct Epilogue {
   using Arguments = ConvArguments<residual != Residual::none, Scaled_>;
   using Sum = float;
   using Result = T;
+  using Given = T;  // what x is of
+  static constexpr bool of_floats = false;  // which become integers
   static constexpr bool scaled = Scaled_, added = residual != Residual::none, biased = Bias;
   static constexpr int table_bytes = 0;        // of LDS
   static constexpr int alignment = sizeof(T);  // of operands other than vectors of elements

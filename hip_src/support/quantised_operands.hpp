@@ -7,7 +7,8 @@ namespace dscore {
 
 // The operands of a layer of int8, in the order of their addresses. `points` has four int32: the
 // zero points of x and y, the least and the greatest y; then those of the residual and of what is
-// scaled, whose multipliers are `ratios`; then that of what this becomes.
+// scaled, whose multipliers are `ratios`; then that of what this becomes. Where x is of floats,
+// their multiplier is the last ratio.
 struct QuantisedOperands {
   const void *x, *w, *bias, *multiplier, *points;
 };
@@ -25,9 +26,10 @@ struct WithTable {
 };
 template <int>
 struct Without {};
-template <bool Residual, bool Scaled, bool Table>
+template <bool Residual, bool Scaled, bool Table, bool OfFloats = false>
 struct QuantisedArguments : QuantisedOperands,
-                            std::conditional_t<Residual || Scaled, WithRatios, Without<3>>,
+                            std::conditional_t<Residual || Scaled || OfFloats, WithRatios,
+                                               Without<3>>,
                             std::conditional_t<Residual, WithResidual, Without<0>>,
                             std::conditional_t<Scaled, WithScale, Without<1>>,
                             std::conditional_t<Table, WithTable, Without<2>> {
@@ -46,6 +48,19 @@ struct Points {
   float residual_multiplier;
   const int8_t *residual, *table;
   __device__ inline int entry(int number) const { return table[number]; }
+};
+
+// Integers of int8 for floats of x, by their multiplier and x's zero point.
+struct FloatPoints {
+  float multiplier, low, high;
+  int32_t zero;
+  static __device__ inline FloatPoints of(float multiplier, int32_t zero) {
+    return {multiplier, static_cast<float>(-128 - zero), static_cast<float>(127 - zero), zero};
+  }
+  // Whose lowest byte is the integer.
+  __device__ inline int32_t integer(float value) const {
+    return nearest_within(value * multiplier, low, high) + zero;
+  }
 };
 
 // What these are made of, as memory has it.

@@ -7,10 +7,12 @@
 namespace dscore {
 
 template <class Out, bool Bias, Activation activation, bool Residual = false, bool Scaled = false,
-          bool Table = false>
+          bool Table = false, class In = int8_t>
 struct Requantised {
-  using Arguments = QuantisedArguments<Residual, Scaled, Table>;
+  static constexpr bool of_floats = !std::is_same_v<In, int8_t>;  // x, which becomes integers
+  using Arguments = QuantisedArguments<Residual, Scaled, Table, of_floats>;
   using Element = int8_t;
+  using Given = In;
   using Sum = int32_t;
   using Result = Out;
   using PointsOf = Points;
@@ -24,6 +26,10 @@ struct Requantised {
   static_assert(exact || !(Residual || Table), "of a result of int8");
   static constexpr int alignment = sizeof(int32_t), least_points = 4;
 
+  static_assert(!of_floats || !(Residual || Scaled), "the ratio of floats is the only one");
+  static __device__ inline FloatPoints floats_of(const Arguments &args) {
+    return FloatPoints::of(static_cast<const float *>(args.ratios)[0], zero_of(args));
+  }
   // What an element of x stands for is its distance from this.
   static __device__ inline int32_t zero_of(const Arguments &args) {
     return static_cast<const int32_t *>(args.points)[0];

@@ -61,7 +61,8 @@ def test_other_layers_are_refused_by_name(token, code):
     ("n1c3h9w224_o8k3_float16_nhwc", 8, 8), ("n1c3h9w20_o8k3_float16_nhwc", 4, 4),
     ("n1c3h9w9_o8k3_float16_nhwc", 1, 1), ("n1c4h9w9_o8k3_float16_nhwc", 4, 1),
     ("n1c1h9w8_o8k3_float16_nhwc", 8, 8), ("n1c3h9w224_o8k3_int8_nhwc", 16, 16),
-    ("n1c2h9w10_o8k3_int8_nhwc", 4, 2)])
+    ("n1c2h9w10_o8k3_int8_nhwc", 4, 2), ("n1c3h9w224_o8k3_int8_infloat16_nhwc", 8, 8),
+    ("n1c3h9w224_o8k3_int8_infloat32_nhwc", 4, 4)])
 def test_pixels_come_by_as_few_as_are_whole_vectors(token, copy, unit):
     problem = parse_problem(token)
     assert (copy_of(problem), unit_of(problem)) == (copy, unit)

@@ -55,6 +55,24 @@ def test_products_past_the_numbers_that_rounding_is_exact_for(activation, layout
     assert len(np.unique(y[:, 6:10])) == 2
 
 
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", ["reference", pytest.param("emulated", marks=pytest.mark.skipif(
+    EmulatedBackend().missing() is not None, reason=str(EmulatedBackend().missing())))])
+def test_floats_become_the_integers_that_stand_for_them(name, dtype, layout):
+    x = (np.random.default_rng(3).standard_normal(X.shape) * 1.5).astype(dtype)
+    integers = integer_oracle.integers(x, np.float32(1 / Q.x_scale), Q.x_zero_point)
+    assert {-128, 127} < set(integers.ravel().tolist())
+    x = x if layout == "nchw" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    asked = {**ASKED, "backend": name, "layout": layout, "quantization": Q}
+    y = dscore.conv(x, W, BIAS, **asked)
+    assert y.dtype == np.int8
+    assert np.array_equal(y if layout == "nchw" else y.transpose(0, 3, 1, 2), wanted(x=integers))
+    out = np.empty_like(y)
+    assert dscore.conv(x, W, BIAS, out=out, **asked) is out
+    assert np.array_equal(out, y)
+
+
 def test_the_integers_stand_for_a_convolution_of_floats():
     scale = np.array(Q.w_scale)
     x = Q.x_scale * (X.astype(np.float64) - Q.x_zero_point)
@@ -227,7 +245,12 @@ def test_scales_and_zero_points_out_of_range_are_refused(fields, message):
 @pytest.mark.parametrize(("change", "message"), [
     (dict(quantization=None), "x is int8, whose integers stand for numbers by their scales"),
     (dict(quantization=0.5), "quantization must be a dscore.Quantization, got 0.5"),
-    (dict(x=X.astype("f4")), "with quantization= x must be int8, got float32"),
+    (dict(x=X.astype("f8")), "with quantization= x must be int8, got float64, or float32, float16, "
+                             "bfloat16, which the layer quantises"),
+    (dict(x=X.astype("f4"), residual=RESIDUAL, quantization=ADDED),
+     "that quantises its x, of float32, takes no residual and no scale, and this one has a resid"),
+    (dict(x=X.astype("f4"), quantization=replace(Q, x_scale=1e-39, w_scale=1e30)),
+     "1 / x_scale is 1e+39, by which an x of floats is multiplied; it must be a normal float32"),
     (dict(w=W.astype("i2")), "with quantization= w must be int8, got int16"),
     (dict(bias=BIAS.astype("f4")), "bias must be int32, got float32, of the scale"),
     (dict(out=np.zeros(PROBLEM.y_shape, "f4")), "out must be int8, got float32"),

@@ -36,7 +36,8 @@ def test_the_shipped_result_is_that_of_pythons_integers(case):
 
 
 @pytest.mark.parametrize("token", [
-    LAYER, LAYER + "_outfloat32_bias", LAYER + "_outfloat16_nhwc_bias_relu6",
+    LAYER, LAYER + "_outfloat32_bias", LAYER + "_infloat16_bias",
+    LAYER + "_outfloat16_nhwc_bias_relu6",
     "mean_n2c6h5w7_o6k1_int8_outfloat16_nhwc", "mean_n2c6h5w7_o6k1_int8_outfloat32"])
 def test_results_on_pytorch_are_the_same(token):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -71,6 +72,18 @@ def test_drawn_results_have_ties_and_reach_past_the_range():
     assert inside > total / 3
     first, again = (bound.sample(problem, 5) for _ in range(2))
     assert all(np.array_equal(*pair) for pair in zip(first, again, strict=True))
+
+
+def test_drawn_floats_have_ties_and_reach_past_the_range():
+    problem, ties, low, high, infinite = parse_problem(LAYER + "_infloat32_bias"), 0, 0, 0, 0
+    for seed in range(8):
+        x, _, _, _, points, ratios = bound.sample(problem, seed)
+        steps = x[np.isfinite(x)].astype(np.float64) * ratios[0]
+        infinite += np.count_nonzero(np.isinf(x))
+        ties += np.count_nonzero(steps % 1 == 0.5)
+        low += np.count_nonzero(steps + points[0] < -128.5)
+        high += np.count_nonzero(steps + points[0] > 127.5)
+    assert min(ties / 10, low, high, infinite) > x.size / 40
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -61,7 +61,12 @@ BYTES = [planned(*row) for row in (
     ("n1c4h11w14_o24k2x4p1d2_int8_nhwc_outfloat16_bias_relu", 2, 16, 24, 24, 2),
     ("n1c2h11w14_o16k2x6s2p3_int8_nhwc_outfloat32_bias", 2, 16, 16, 16, 1),
     ("n1c3h14w24_o64k7s2p3_int8_nhwc", 2, 16, 64, 32, 1),
-    ("n1c3h19w32_o32k3p1_int8_nhwc_bias", 2, 16, 32, 32, 2, 4))]
+    ("n1c3h19w32_o32k3p1_int8_nhwc_bias", 2, 16, 32, 32, 2, 4),
+    # Floats that become integers on their way, by vectors, words and single elements.
+    ("n2c3h9w16_o32k3s2p1_int8_infloat16_nhwc_bias", 2, 16, 32, 32, 2),
+    ("n1c3h12w9_o16k3p1_int8_infloat16_nhwc_table", 2, 16, 16, 16, 2),
+    ("n1c2h11w14_o16k5p2_int8_infloat32_outfloat16_nhwc_bias", 2, 16, 16, 16, 1),
+    ("n1c4h10w18_o24k3p1_int8_inbfloat16_nhwc_bias", 1, 32, 24, 24, 2, 4))]
 
 
 @needs_host
@@ -77,6 +82,7 @@ def test_the_reference_is_right(plan):
 
 
 FIRST, ODD, RESIDUAL, ZERO, SEVERAL = FLOATS[0], FLOATS[3], BYTES[1], BYTES[0], FLOATS[9]
+OF_FLOATS = BYTES[7]
 KERNEL, PIXELS, LANES = "stem/kernel.hpp", "stem/pixels.hpp", "stem/lanes.hpp"
 # The plan, the file and its source as it is, and with its fault.
 FAULTS = {
@@ -99,6 +105,16 @@ FAULTS = {
         FIRST, PIXELS, "column(first_column & -t::unit)", "column(first_column)"),
     "a row of the filter twice": (
         FIRST, LANES, "piece + row * Layer::dilation_h * t::row_bytes", "piece"),
+    "floats that are cut off": (
+        OF_FLOATS, "support/quantised_operands.hpp",
+        "nearest_within(value * multiplier, low, high) + zero",
+        "static_cast<int32_t>(between(value * multiplier, low, high)) + zero"),
+    "floats past the range that wrap": (
+        OF_FLOATS, "support/quantised_operands.hpp",
+        "nearest_within(value * multiplier, low, high) + zero",
+        "nearest_within(value * multiplier, low - 9.0f, high + 9.0f) + zero"),
+    "the second float of a word twice": (
+        OF_FLOATS, PIXELS, ">> i % 2 * 16", ">> 16"),
     "a channel past the last": (
         ZERO, LANES, "if (there(part) && first_channel + i < t::channels)", "if (there(part))"),
     "columns of filters in their own order": (

@@ -15,12 +15,12 @@ from dscore.algorithms.gemm.tiling import GemmTiling
 from dscore.algorithms.registry import names, tiling_from
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling
 from dscore.algorithms.templates import pairs
-from dscore.core import catalog
+from dscore.core import catalog, sizes
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
-from dscore.core.numerics import FLOAT_RESULTS, PERMISSIONS, layer_types
+from dscore.core.numerics import FLOAT_RESULTS, FLOATS, PERMISSIONS, layer_types
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ACTIVATIONS, CLAMPS, LAYOUTS, ConvSpec, sides_of
+from dscore.core.spec import ACTIVATIONS, CLAMPS, LAYOUTS, ConvSpec
 from dscore.core.token import parse_problem, problem_token
 from dscore.ops import compulsory_bytes
 
@@ -29,12 +29,13 @@ from dscore.ops import compulsory_bytes
 def problems(draw):
     groups, dtype = draw(st.integers(1, 4)), draw(st.sampled_from(layer_types()))
     out_dtype = draw(st.sampled_from((None, *FLOAT_RESULTS))) if dtype == "int8" else None
+    in_dtype = draw(st.sampled_from((None, *FLOATS))) if dtype == "int8" else None
     taken = ACTIVATIONS if dtype != "int8" else CLAMPS * bool(out_dtype)
     spec = ConvSpec.make(
         groups * draw(st.integers(1, 5)), groups * draw(st.integers(1, 5)), draw(pairs(5)),
         stride=draw(pairs(3)),
         padding=draw(st.one_of(st.just("same"), st.tuples(*[st.integers(0, 3)] * 4))),
-        dilation=draw(pairs(3)), groups=groups, dtype=dtype, out_dtype=out_dtype,
+        dilation=draw(pairs(3)), groups=groups, dtype=dtype, out_dtype=out_dtype, in_dtype=in_dtype,
         layout=draw(st.sampled_from(LAYOUTS)), bias=draw(st.booleans()),
         activation=draw(st.sampled_from((None, *taken))),
         arithmetic=draw(st.sampled_from(("sum",) if dtype == "int8" else PERMISSIONS)))
@@ -86,7 +87,7 @@ def test_same_padding_is_tensorflows(size, kernel, stride, dilation):
     ((1, (0, 2)), (1, 1, 0, 2)),
 ])
 def test_padding_forms(padding, sides):
-    assert sides_of(padding) == sides
+    assert sizes.sides_of(padding) == sides
 
 
 @pytest.mark.parametrize(("spec", "kind"), [

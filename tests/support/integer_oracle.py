@@ -1,6 +1,7 @@
 """The oracle of layers of int8: docs/int8.md with Python's integers, term by term."""
 
 import itertools
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +13,7 @@ def direct(problem, x, w, bias, multiplier, points, *further):
     *further*: the ratios, the residual, the scale and the table, of those that the layer has.
     """
     spec, further = problem.spec, list(further)
-    ratios = further.pop(0) if spec.residual or spec.scaled else ()
+    ratios = further.pop(0) if spec.residual or spec.scaled or spec.in_dtype else ()
     residual = further.pop(0) if spec.residual else None
     scale = further.pop(0) if spec.scaled else None
     table = further.pop(0) if spec.table else None
@@ -23,6 +24,8 @@ def direct(problem, x, w, bias, multiplier, points, *further):
     if spec.scaled:
         *_, input_zero, scaled_zero = map(int, points)
         x = scaled(x, scale, ratios[-1], input_zero, scaled_zero)
+    if spec.in_dtype:
+        x = integers(x, ratios[-1], int(points[0]))
     images, height, width = problem.batch, problem.out_height, problem.out_width
     y = np.empty((images, spec.out_channels, height, width), spec.out_element.numpy)
     for at in itertools.product(*map(range, y.shape)):
@@ -56,6 +59,20 @@ def _sum(problem, x, w, at, zero):
         if 0 <= i < problem.height and 0 <= j < problem.width:
             total += (int(x[image, first + c, i, j]) - zero) * int(w[out, c, f, g])
     return total
+
+
+def integers(x, ratio, zero):
+    """What floats become: their products with a ratio to the nearest integer, of two the even one.
+    """
+    y = np.empty(x.shape, np.int8)
+    for at in itertools.product(*map(range, x.shape)):
+        value = float(x[at])
+        if math.isinf(value):
+            y[at] = 127 if value > 0 else -128
+        else:
+            steps = round(nearest_float32(Fraction(value) * Fraction(float(ratio))))
+            y[at] = min(max(steps + zero, -128), 127)
+    return y
 
 
 def scaled(x, scale, ratio, x_from, x_to):

@@ -14,12 +14,12 @@ from dscore.core import backend
 
 
 @contextmanager
-def quantized_gpu(monkeypatch):
+def quantized_gpu(monkeypatch, device="z100sm"):
     """`torch_gpu`, which quantises floats, too."""
     monkeypatch.setitem(backend._REGISTRY, "hip", NAME)
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: True), raising=False)
     quantise._PREPARED.clear()
-    with torch_gpu(monkeypatch) as launches:
+    with torch_gpu(monkeypatch, device) as launches:
         yield launches
     quantise._PREPARED.clear()
 

@@ -101,7 +101,7 @@ class Direct(Algorithm):
     name = "direct"
     operations = ("conv", "input_gradient", "weight_gradient", "quantise", "mean")
     elements = (*FLOATS, "int8")
-    layouts = LAYOUTS
+    layouts, quantises = LAYOUTS, True
     tiling = DirectTiling
     limits = (Limit("E-LANES", "lanes left", "", "",
                     lambda c: (c.tiling.threads % c.device.wavefront, 0),

@@ -24,7 +24,7 @@ from dscore.algorithms.templates import (
 from dscore.core.device import Device
 from dscore.core.numerics import ACCUMULATOR, ELEMENTS
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Pair
+from dscore.core.sizes import Pair
 
 # Kernels of depthwise layers, of as many columns as two paddings of five make up for.
 LARGE = ((12, 11), (14, 11))

@@ -13,7 +13,7 @@ from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.core.numerics import FLOAT32_ARITHMETICS, WORD_BYTES, Arithmetic
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Pair
+from dscore.core.sizes import Pair
 from dscore.core.tiling import MOST_COUNT, Tiling, choice
 
 

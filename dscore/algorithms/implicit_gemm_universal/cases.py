@@ -29,7 +29,7 @@ from dscore.algorithms.templates import (
 from dscore.core.device import MATRIX_WAVEFRONT, Device
 from dscore.core.numerics import ACCUMULATOR, ELEMENTS, Arithmetic, Element
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Pair
+from dscore.core.sizes import Pair
 from dscore.core.tiling import Tiling
 
 

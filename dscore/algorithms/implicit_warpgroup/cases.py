@@ -24,7 +24,7 @@ from dscore.algorithms.templates import (
 )
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Pair
+from dscore.core.sizes import Pair
 
 _WHOLE = VECTOR_BYTES // 4
 _MOST_LDS = 160_000  # bytes of parts and filters, which leave room for images

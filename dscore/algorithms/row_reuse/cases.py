@@ -26,7 +26,7 @@ from dscore.algorithms.templates import (
 from dscore.core.device import Device
 from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Pair
+from dscore.core.sizes import Pair
 
 
 @dataclass(frozen=True)

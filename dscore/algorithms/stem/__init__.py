@@ -44,6 +44,8 @@ _UNIT_PLACE = 3
 # Registers that nvcc takes beside filters, sums, channels' values and pixels; at most, and beside
 # the elements of filters, of which it reads many before it joins the first (docs/registers.md).
 _NVCC, _NVCC_MOST, _NVCC_ELEMENTS = 24, 56, 10
+# More of these where floats become integers on their way.
+_NVCC_FLOATS = 36
 
 
 def _turns(case: Case) -> Count:
@@ -72,6 +74,7 @@ class Stem(Algorithm):
     name = "stem"
     tiling = StemTiling
     elements, layouts = ("float16", "bfloat16", "int8"), ("nhwc",)
+    quantises = True
     limits = (
         Limit("E-MATRIX", "matrix units", "", "",
               lambda c: (1, int(has_units(c.device, c.problem.spec.dtype))),
@@ -121,8 +124,10 @@ class Stem(Algorithm):
         # Of all units on their way what is written to LDS, too.
         units = shape.together * (unit_registers(problem) + _UNIT_PLACE
                                   + shape.unit_bytes // WORD_BYTES)
-        return np.maximum(_held(problem, t) + np.maximum(_NVCC_MOST, elements + _NVCC_ELEMENTS),
-                          units + _NVCC_MOST)
+        floats = _NVCC_FLOATS * (problem.spec.in_dtype is not None)
+        return floats + np.maximum(
+            _held(problem, t) + np.maximum(_NVCC_MOST, elements + _NVCC_ELEMENTS),
+            units + _NVCC_MOST)
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         return bool(problem.out_height % (t.tile_h * t.repeat) or problem.out_width % t.tile_w

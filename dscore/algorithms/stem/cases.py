@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from dscore.algorithms.base import VECTOR_BYTES
 from dscore.algorithms.stem import MOST_TAPS, Stem
 from dscore.algorithms.stem.tiling import EIGHT, FOUR, PIECE, StemTiling, copy_of, shape_of
 from dscore.algorithms.templates import (
@@ -22,6 +23,7 @@ from dscore.algorithms.templates import (
     sizes,
 )
 from dscore.core.device import Device
+from dscore.core.numerics import ELEMENTS
 from dscore.core.problem import ConvProblem
 
 
@@ -44,7 +46,8 @@ def templates(draw: Any, device: Device) -> Template:
         tile_h=draw(st.integers(1, 4)), tile_w=PIECE * draw(st.integers(1, 3)),
         tile_n=wave_n * draw(st.integers(1, 2)), wave_n=wave_n, waves_p=draw(st.integers(1, 3)),
         repeat=draw(st.sampled_from((1, 1, 2, 3))))
-    most = 16 if dict(drawn)["dtype"] == "int8" else 8
+    of_layer = dict(drawn)
+    most = VECTOR_BYTES // ELEMENTS[of_layer.get("in_dtype") or of_layer["dtype"]].bytes
     copy = draw(st.sampled_from([2**k for k in range(most.bit_length())]))
     return StemTemplate(device, tiling, kernel, draw(pairs(3)), draw(pairs(2)), drawn,
                         draw(st.integers(1, FOUR)), copy)

@@ -67,8 +67,9 @@ def work(case: Case) -> Work:
     words = shape.unit_bytes / WORD_BYTES
     of_result = weight["result"] + weight["activation"] * problem.spec.costly_results
     writes = t.repeat * shape.turns * max(shape.unit_bytes / VECTOR_BYTES, 1)
-    loaded = size * (t.repeat * shape.units * shape.copies * copy_of(problem)
-                     + t.tile_n * problem.spec.products)
+    elements = t.repeat * shape.units * shape.copies * copy_of(problem)
+    loaded = (problem.spec.in_element.bytes * elements
+              + size * t.tile_n * problem.spec.products)
     return Work(
         issue=weight["wavefront"] + weight["load"] * traffic["global loads"]
         + weight["unit"] * t.repeat * shape.turns * words + weight["filter"] * filters

@@ -60,14 +60,15 @@ class StemTiling(Tiling):
 
 
 def copy_of(problem: ConvProblem) -> int:
-    """Elements of a row of the image that lie side by side at multiples of 16 bytes or less.
+    """Elements of a row of the image that lie side by side at multiples of 16 bytes or less, of the
+    type that they have in memory.
 
     >>> from dscore.core.token import parse_problem
     >>> copy_of(parse_problem("n1c3h8w20_o8k3_float16_nhwc"))
     4
     """
     row = problem.width * problem.spec.in_channels
-    return min(row & -row, VECTOR_BYTES // problem.spec.element.bytes)
+    return min(row & -row, VECTOR_BYTES // problem.spec.in_element.bytes)
 
 
 def unit_of(problem: ConvProblem) -> int:
@@ -166,7 +167,7 @@ def shape_of(problem: ConvProblem, t: Any) -> StemShape:
 
 def unit_registers(problem: ConvProblem) -> int:
     """Registers that a unit of pixels takes on its way."""
-    copy, size = copy_of(problem), problem.spec.element.bytes
+    copy, size = copy_of(problem), problem.spec.in_element.bytes
     return unit_of(problem) * problem.spec.in_channels // copy * max(copy * size // 4, 1)
 
 

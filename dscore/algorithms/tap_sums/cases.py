@@ -14,7 +14,7 @@ from dscore.algorithms.tap_sums.tiling import TapSumsTiling
 from dscore.algorithms.templates import Template, halves, input_size, options, pairs, problem_on
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Pair
+from dscore.core.sizes import Pair
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from dscore.algorithms.warpgroup_tf32 import WarpgroupTf32
 from dscore.algorithms.warpgroup_tf32.tiling import WarpgroupTf32Tiling, shape_of
 from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import Pair
+from dscore.core.sizes import Pair
 
 _WHOLE = VECTOR_BYTES // 4
 
