@@ -80,8 +80,7 @@ def conv(x: ArrayT, w: Array | PackedFilter, bias: Array | None = None, stride: 
     - *residual*: of the result's shape, added before the activation, or after (*residual_after*).
     - *scale*: of shape (N, C) or (N, C, 1, 1), which multiplies x beforehand; of 1x1 layers alone.
     - *layout*: "nhwc" where the axes of images, results too, are (N, H, W, C); None is "nchw".
-    - *quantization*: the scales (`dscore.Quantization`) of int8 arrays; the bias is of int32 then,
-      and x may be of floats, which the layer quantises.
+    - *quantization*: the scales of int8 arrays, with a bias of int32; x may be of floats then, too.
 
     Returns *out*, or an array of *x*'s library: (N, M, H', W'), or (M, H', W') for one image.
     Inputs that lie otherwise, or are not of native byte order, are copied first. Raises SpecError
