@@ -271,8 +271,9 @@ class Algorithm(ABC):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         """The arguments of the tiling's C++ type."""
 
-    def asked_lds_bytes(self, plan: Plan) -> int:
-        """LDS that a launch asks for of each block where that is more than a block uses, or 0."""
+    def asked_lds_bytes(self, plan: Plan, behind: bool) -> int:
+        """LDS that a launch, by itself or *behind* another kernel's, asks for of each block where
+        that is more than a block uses, or 0."""
         return 0
 
     def image_arguments(self, plan: Plan) -> str:

@@ -101,11 +101,15 @@ class KernelSource:
                 for number, launch in enumerate((first, *self.plan.further_launches))}
 
     def asked(self) -> str:
-        """LDS that a launch asks for beyond what a block uses, as a member of the kernel's type; it
+        """LDS that launches ask for beyond what a block uses, as members of the kernel's type; it
         follows from the number of blocks, which a kernel for any sizes does not know."""
-        asked = algorithm_of(self.plan.tiling).asked_lds_bytes(self.plan)
-        fixed = self.sizes == "fixed" and asked > 0
-        return f"  static constexpr int asked_lds_bytes = {asked};\n" * fixed
+        if self.sizes != "fixed":
+            return ""
+        ask = algorithm_of(self.plan.tiling).asked_lds_bytes
+        asked = {"asked_lds_bytes": ask(self.plan, behind=False),
+                 "asked_behind_lds_bytes": ask(self.plan, behind=True)}
+        return "".join(f"  static constexpr int {name} = {bytes_};\n"
+                       for name, bytes_ in asked.items() if bytes_)
 
     def structs(self) -> Iterator[str]:
         """The kernels' types, each under its own name and naming the one that follows it; and the

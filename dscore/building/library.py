@@ -117,7 +117,7 @@ class LoadedKernel:
         self._shape = _ffi().new("dscore_shape *", {
             **sizes_of(problem), "layout": LAYOUTS.index(problem.spec.layout)})
         self._require_operands()
-        self._starts: dict[int, Start] = {}
+        self._starts: dict[tuple[int, bool], Start] = {}
 
     def _require_operands(self) -> None:
         """Raise CompileError unless it takes the operands of the plan, and its workspace if any."""
@@ -164,16 +164,17 @@ class LoadedKernel:
         if code:
             raise self.failure(code)
 
-    def start_on(self, device: int) -> Start:
-        """`launch` on a device at the least cost; the kernel must outlive it."""
-        if device not in self._starts:
-            self._starts[device] = self._library.start([self.call_on(device)])
-        return self._starts[device]
+    def start_on(self, device: int, behind: bool = False) -> Start:
+        """`launch` on a device at the least cost, or one *behind* another kernel's; the kernel must
+        outlive it."""
+        if (device, behind) not in self._starts:
+            self._starts[device, behind] = self._library.start([self.call_on(device, behind)])
+        return self._starts[device, behind]
 
-    def call_on(self, device: int) -> Any:
+    def call_on(self, device: int, behind: bool = False) -> Any:
         """Launch as a dscore_call; `Library.start` takes one or several of them."""
-        return _ffi().new("dscore_call *", (self._kernel.launch, self._shape[0], device,
-                                            self.operands))
+        launch = self._kernel.launch_behind if behind else self._kernel.launch
+        return _ffi().new("dscore_call *", (launch, self._shape[0], device, self.operands))
 
     def failure(self, code: int) -> LaunchError:
         """Error that a start's code stands for."""

@@ -57,9 +57,9 @@ class PreparedCall:
         return (self.memory(example, size_bytes),) * (size_bytes > 0)
 
     @property
-    def start(self) -> Callable[..., int]:
-        """The launch on the addresses of operands, workspace, and a stream; its code: `failure`."""
-        return self._kernel.start_on(self.index)
+    def start_behind(self) -> Callable[..., int]:
+        """The launch behind another kernel's: of operands, workspace, a stream; see `failure`."""
+        return self._kernel.start_on(self.index, True)
 
     @property
     def workspace_bytes(self) -> int:
@@ -105,7 +105,7 @@ class PreparedCall:
         # little more than its launch.
         names: dict[str, Any] = dict(
             new=self.new, checked=self.checked, address=self.adapter.address,
-            refused=self._refused, start=self._kernel.start_on(self.index),
+            refused=self._refused, start=self._kernel.start_on(self.index, False),
             stream=self.adapter.stream, index=self.index,
             workspace=next(iter(self._workspace), None), **checks)
         exec(_source(tuple(array is not None for array in inputs), bool(self._workspace),

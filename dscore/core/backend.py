@@ -111,11 +111,12 @@ class Launchable(Protocol):
     """A kernel that takes the addresses of its operands, each a multiple of `alignment` bytes.
 
     Operands come in the operation's order (as x, w, bias, out); 0 stands for no bias.
-    ``start_on(device)`` is `launch` for those who look after its code themselves: a function of the
-    addresses and a stream that returns 0, MISPLACED, or a code that `failure` tells the error of.
+    ``start_on(device, behind)`` is `launch` for those who look after its code themselves: a
+    function of the addresses and a stream that returns 0, MISPLACED, or a code that `failure` tells
+    the error of. *behind*: of a launch that follows another kernel's, as in a network.
     """
 
-    start_on: Callable[[int], Callable[..., int]]
+    start_on: Callable[[int, bool], Callable[..., int]]
     use: ResourceUse
 
     @property

@@ -55,9 +55,7 @@ class Explanation:
         plan = self.plan
         spills = f"{WORD_BYTES * self.spills} B of a lane to memory, which is slow"
         own = f"{self.arithmetic}, with an error bound of its own (docs/bounds.md)"
-        asked = algorithm_of(plan.tiling).asked_lds_bytes(plan)
-        spread = f"{asked:,} B a block: each CU has room for its share of the blocks and no more"
-        reasons = {"LDS asked for": spread if asked else "",
+        reasons = {"LDS asked for": self._asked(),
                    "arithmetic": own if self.arithmetic != "sum" else "",
                    "spills": spills if self.spills else "", "chosen by": self.chosen_by,
                    "passed over": self.passed_over, "note": self.note,
@@ -76,6 +74,14 @@ class Explanation:
             "\n".join((*limits, *ledger_lines(self.ledger, columns, every_limit))),
             "\n".join((*picture_head, *(f"  {line}".rstrip() for line in picture), *caption)),
             "\n".join(text.fold(self.floor, 6, columns))))
+
+    def _asked(self) -> str:
+        """What launches ask for of LDS beyond what a block uses; empty for nothing."""
+        ask = algorithm_of(self.plan.tiling).asked_lds_bytes
+        alone, behind = ask(self.plan, behind=False), ask(self.plan, behind=True)
+        where = "" if alone else " behind another kernel's launch, as in a network"
+        return (f"{behind:,} B a block{where}: each CU has room for its share of the blocks and no "
+                "more") if behind else ""
 
     def __str__(self) -> str:
         return self.text()

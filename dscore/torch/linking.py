@@ -218,7 +218,7 @@ class _Linked(Emission):
         addresses = [*(self._operand(node, launch, one) for one in launch.operands), result]
         if call.workspace_bytes:
             addresses.append(f"_base + {self._arena.place(call.workspace_bytes, at, at)}")
-        lines.append(f"_code = {self._bind(call.start)}({', '.join(addresses)}, _stream)")
+        lines.append(f"_code = {self._bind(call.start_behind)}({', '.join(addresses)}, _stream)")
         if launch.lays is not None:  # whose memory may be given away at once: on this stream, later
             lines.insert(-1, f"_laid = {self._bind(launch.lays)}({self._value(node.args[0])})")
             lines.append("del _laid")

@@ -88,6 +88,7 @@ struct KernelOn {
   // LDS that a launch asks for of each block, where that is more than a block uses: so many fit a
   // compute unit then (dscore/algorithms/early_start.py).
   static constexpr int asked_lds_bytes = 0;
+  static constexpr int asked_behind_lds_bytes = 0;  // behind another kernel's launch
   // Whether blocks that come while the kernel before still runs ask the L2 cache for its operands,
   // each for a share (`fetch_ahead`), and let the next kernel's come as soon as they run.
   static constexpr bool works_ahead = false;

@@ -7,12 +7,12 @@
 namespace dscore {
 
 // A kernel, and those that follow it on the same operands, one after the other.
-template <class Kernel>
+template <class Kernel, bool Behind>
 int run_all(const typename Kernel::Arguments &args, const typename Kernel::Shape &shape,
             void *stream, int device) {
-  const int code = run<Kernel>(args, shape, stream, device);
+  const int code = run<Kernel, Behind>(args, shape, stream, device);
   if constexpr (std::is_void_v<typename Kernel::Then>) return code;
-  else return code ? code : run_all<typename Kernel::Then>(args, shape, stream, device);
+  else return code ? code : run_all<typename Kernel::Then, Behind>(args, shape, stream, device);
 }
 
 // Whether the sizes given are those that a kernel was built for.
@@ -42,7 +42,7 @@ bool well_placed(const dscore_address *at) {
   return all % Kernel::alignment == 0;
 }
 
-template <class Kernel>
+template <class Kernel, bool Behind>
 int launch(const dscore_shape *shape, const dscore_operands *given, int device) {
   static_assert(sizeof(void *) == sizeof(dscore_address), "an address is a pointer's bits");
   static_assert(operands<Kernel> <= DSCORE_MOST_OPERANDS, "operands");
@@ -52,12 +52,17 @@ int launch(const dscore_shape *shape, const dscore_operands *given, int device) 
   std::memcpy(&args, given->at, sizeof args);
   void *const stream = reinterpret_cast<void *>(static_cast<uintptr_t>(given->stream));
   if constexpr (std::is_same_v<typename Kernel::Shape, dscore_shape>)
-    return run_all<Kernel>(args, *shape, stream, device);
+    return run_all<Kernel, Behind>(args, *shape, stream, device);
   else if (!sizes_fit<typename Kernel::Shape>(*shape))
     return wrong_sizes;
   else
-    return run_all<Kernel>(args, {}, stream, device);
+    return run_all<Kernel, Behind>(args, {}, stream, device);
 }
+
+// The launch behind another kernel's, which is the same one where it asks for the same.
+template <class Kernel>
+constexpr dscore_launch launch_behind =
+    launch<Kernel, (Kernel::asked_behind_lds_bytes != Kernel::asked_lds_bytes)>;
 
 template <class Kernel>
 long long workspace_bytes(const dscore_shape *shape) {
@@ -85,5 +90,5 @@ inline const char *error_text(int code) {
   {#name,           name::threads,          name::lds_bytes,              \
    name::wavefront, name::alignment,        dscore::operands<name>,       \
    int{sizeof(typename name::Element)},     dscore::workspace_bytes<name>, \
-   dscore::launch<name>}
+   dscore::launch<name, false>, dscore::launch_behind<name>}
 #define DSCORE_EXPORT extern "C" __attribute__((visibility("default")))

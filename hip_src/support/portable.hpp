@@ -80,7 +80,7 @@ template <class Kernel>
 constexpr bool mapped = !std::is_void_v<typename Kernel::Maps>;
 
 #if defined(DSCORE_HOST)
-template <class Kernel>
+template <class Kernel, bool Behind = false>
 int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, void *, int) {
   std::conditional_t<mapped<Kernel>, typename Kernel::Maps, char> maps[1];
   if constexpr (mapped<Kernel>)
@@ -216,21 +216,27 @@ hipError_t settle(int, int) {
 #endif
 
 // LDS that a launch asks for beside what a kernel declares.
-template <class Kernel>
+template <class Kernel, bool Behind>
 constexpr int dynamic_lds_bytes = [] {
-  constexpr int own = Kernel::lds_bytes, asked = Kernel::asked_lds_bytes;
+  constexpr int own = Kernel::lds_bytes;
+  constexpr int asked = Behind ? Kernel::asked_behind_lds_bytes : Kernel::asked_lds_bytes;
   return (asked > own ? asked : own) - (own > most_static_lds_bytes ? 0 : own);
 }();
-
 template <class Kernel>
+constexpr int most_dynamic_lds_bytes = [] {
+  constexpr int alone = dynamic_lds_bytes<Kernel, false>, behind = dynamic_lds_bytes<Kernel, true>;
+  return alone > behind ? alone : behind;
+}();
+
+template <class Kernel, bool Behind = false>
 int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, void *stream,
         int device) {
   int before = device;
   hipError_t code = hipGetDevice(&before);
   if (code == hipSuccess && before != device) code = hipSetDevice(device);
   if (code != hipSuccess) return static_cast<int>(code);
-  constexpr int dynamic = dynamic_lds_bytes<Kernel>;
-  if constexpr (dynamic > 0 || Kernel::most_lds) code = settle<Kernel>(device, dynamic);
+  constexpr int dynamic = dynamic_lds_bytes<Kernel, Behind>, most = most_dynamic_lds_bytes<Kernel>;
+  if constexpr (most > 0 || Kernel::most_lds) code = settle<Kernel>(device, most);
   if constexpr (Kernel::persistent)
     if (code == hipSuccess)
       code = clear_workspace<Kernel>(args, shape, static_cast<hipStream_t>(stream));

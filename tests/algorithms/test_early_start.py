@@ -24,8 +24,8 @@ TILING = dscore.tiling(dict(algorithm="channel_vectors", vector=2, lanes_c=32, t
                             thread_w=7, lanes_h=2, lanes_w=2, bands=4, ahead=True))
 
 
-def asked_by(plan):
-    return algorithm_of(plan.tiling).asked_lds_bytes(plan)
+def asked_by(plan, behind=False):
+    return algorithm_of(plan.tiling).asked_lds_bytes(plan, behind)
 
 
 def room(plan, lds_bytes):
@@ -78,6 +78,19 @@ def test_int8_products_are_spread():
     assert room(plan, plan.launch.lds_bytes) > room(plan, asked_by(plan)) > 0
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_products_of_16_bits_are_spread_behind_other_kernels(dtype):
+    problem = parse_problem(f"n32c80h14w14_o184k1_{dtype}_nhwc_bias")
+    tiling = replace(best_plan(problem, H200).tiling, tile_m=64, tile_n=64, stages=3)
+    plan = make_plan(problem, H200, tiling)
+    asked, text = asked_by(plan, behind=True), KernelSource(plan).text()
+    assert room(plan, asked) == -(-plan.launch.blocks // 132) < room(plan, plan.launch.lds_bytes)
+    assert f"static constexpr int asked_behind_lds_bytes = {asked};" in text
+    assert " asked_lds_bytes" not in text
+    told = " ".join(explanation_of(plan, 1, "", "a test").text().split())
+    assert f"{asked:,} B a block behind another kernel's launch, as in a network" in told
+
+
 def test_where_kernels_follow_one_another_nothing_is_asked_for():
     plan = make_plan(CROWDED, MI250X, replace(TILING, ahead=False))
     assert asked_by(plan) == 0
@@ -91,8 +104,9 @@ def test_no_launch_asks_for_more_than_a_block_may_have():
 
 def test_a_kernel_says_what_its_launch_asks_for_where_its_grid_is_known():
     plan = make_plan(CROWDED, H200, TILING)
-    line = f"static constexpr int asked_lds_bytes = {asked_by(plan)};"
-    assert line in KernelSource(plan, "fixed").text()
+    for name in ("asked_lds_bytes", "asked_behind_lds_bytes"):
+        line = f"static constexpr int {name} = {asked_by(plan)};"
+        assert line in KernelSource(plan, "fixed").text()
     assert "asked_lds_bytes" not in KernelSource(plan, "any").text()
     assert f"{asked_by(plan):,} B a block" in explanation_of(plan, 1, "", "a test").text()
 

@@ -110,9 +110,9 @@ class GpuBackend(EmulatedBackend):
                 assert self.start_on(device)(*addresses, stream) == 0
 
             @staticmethod
-            def start_on(device):
+            def start_on(device, behind=False):
                 def start(*given):
-                    code, stream = loaded.start_on(device)(*given), given[-1]
+                    code, stream = loaded.start_on(device, behind)(*given), given[-1]
                     if code == 0:
                         GpuBackend.launches += ((plan.device.name, stream, device),)
                     return code

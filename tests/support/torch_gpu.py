@@ -5,6 +5,7 @@ So all of the way from a call to a launch is that of a GPU, and no GPU is needed
 
 import ctypes
 from contextlib import contextmanager
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,7 +34,8 @@ class Launched:
         *addresses, stream, _ = given
         assert self.start_on(0)(*addresses, stream) == 0
 
-    def start_on(self, device):
+    def start_on(self, device, behind=False):
+        TorchGpu.behind.append(behind)
         operands = operands_of(self._kernel.plan.problem)
 
         def start(*given):
@@ -59,6 +61,7 @@ def _array_at(operand, address):
 
 class TorchGpu(ReferenceBackend):
     name, launches, device_name = "torch_gpu", [], "z100sm"
+    behind: ClassVar[list[bool]] = []  # of each start, whether it follows another kernel
 
     def device(self):
         return catalog.device(self.device_name)
@@ -79,6 +82,7 @@ def torch_gpu(monkeypatch, device="z100sm"):
     monkeypatch.setattr(gpu_arrays.Torch, "index", lambda self, array: 0)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
     monkeypatch.setattr(TorchGpu, "launches", [])
+    monkeypatch.setattr(TorchGpu, "behind", [])
     monkeypatch.setattr(TorchGpu, "device_name", device)
     _forget()
     yield TorchGpu.launches

@@ -21,7 +21,7 @@ from torch import fx  # noqa: E402
 from torch.fx import graph  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.utils._pytree import tree_structure  # noqa: E402
-from torch_gpu import NAME  # noqa: E402
+from torch_gpu import NAME, TorchGpu  # noqa: E402
 
 import dscore.torch  # noqa: E402
 from dscore.torch import quantize_modules  # noqa: E402
@@ -50,6 +50,18 @@ def test_a_linked_program_computes_the_same(model, launches):
         y = model(images(seed=seed))
         assert launches == kinds
         assert torch.equal(y, by_modules(model, images(seed=seed)))
+
+
+@torch.no_grad()
+def test_launches_of_a_linked_program_follow_others(launches):
+    model = copy_of()
+    by_modules(model, images())
+    assert TorchGpu.behind
+    assert not any(TorchGpu.behind)
+    link(model)
+    launches.clear()
+    model(images())
+    assert len(launches) - 1 <= sum(TorchGpu.behind) <= len(launches)  # but the linear layer's
 
 
 @torch.no_grad()

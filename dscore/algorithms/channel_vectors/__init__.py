@@ -142,7 +142,7 @@ class ChannelVectors(Algorithm):
                 t.repeat, int(t.ahead), int(on_units(t)), int(t.banked),
                 plan.problem.spec.group_out, *_copies(plan), plan.device.wavefront, *_leads(plan))
 
-    def asked_lds_bytes(self, plan: Plan) -> int:
+    def asked_lds_bytes(self, plan: Plan, behind: bool) -> int:
         # In float32 layers of networks lose by it (docs/benchmark_notes.md).
         return spread_lds_bytes(plan) if plan.problem.spec.element.bytes < WORD_BYTES else 0
 

@@ -115,9 +115,9 @@ class WarpgroupGemm(Algorithm):
                 int(t.banked),
                 f"DSCORE_{plan.problem.spec.layout.upper()}", plan.device.wavefront)
 
-    def asked_lds_bytes(self, plan: Plan) -> int:
+    def asked_lds_bytes(self, plan: Plan, behind: bool) -> int:
         # Of 16 bits layers by themselves lose by it (docs/benchmark_notes.md).
-        return spread_lds_bytes(plan) if plan.problem.spec.element.exact else 0
+        return spread_lds_bytes(plan) if behind or plan.problem.spec.element.exact else 0
 
     def image_arguments(self, plan: Plan) -> str:
         shape = shape_of(plan.problem, plan.tiling)
