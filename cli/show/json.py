@@ -62,11 +62,16 @@ def check_record(check: Check) -> Record:
 
 
 def plan_record(plan: Plan) -> Record:
-    """A plan, field by field."""
+    """A plan, field by field; what its launch asks for of LDS by itself and behind another one."""
+    from dscore.algorithms.registry import algorithm_of  # imports NumPy
+
+    ask = algorithm_of(plan.tiling).asked_lds_bytes
     return {"name": plan.name, **problem_record(plan.problem), "device": plan.device.name,
             "algorithm": plan.tiling.algorithm, "tiling": plan.tiling.as_json(),
             "rules": plan.rules, "masked": plan.masked, "launch": asdict(plan.launch),
-            "use": asdict(plan.use), "registers_at_most": plan.compiled_registers,
+            "use": asdict(plan.use),
+            "asked_lds_bytes": {"alone": ask(plan, False), "behind": ask(plan, True)},
+            "registers_at_most": plan.compiled_registers,
             "registers_compiled": plan.reported_registers,
             "block_n": plan.block_n, "cost": asdict(plan.cost)}
 

@@ -32,6 +32,7 @@ from dscore.core.plan import Plan
 from dscore.core.token import parse_problem
 from dscore.measuring.kernel_ends import KernelTimes, kernel_times
 from dscore.measuring.timing import NoGraphError, captured
+from dscore.torch.models import short_name
 from dscore.torch.report import Report
 from dscore.tuning.builder import Builder
 from dscore.tuning.evaluator import CheckingEvaluator, HostEvaluator
@@ -191,7 +192,7 @@ class NetworkTuning:
         evaluator = (CheckingEvaluator if isinstance(self._backend, GpuBackend) else HostEvaluator)
         return SearchRequest(self._backend.name if work.backend == "auto" else work.backend,
                              self._backend.device(), self._top, work.seed, evaluator,
-                             MeasurementPolicy("network", "graph", self.network))
+                             MeasurementPolicy("network", "graph", short_name(self.network)))
 
     def _next_wave(self) -> Wave | None:
         """Tilings of every layer that are tried next, which a thread builds; None where there are

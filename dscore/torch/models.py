@@ -22,6 +22,16 @@ _FORM = "it is written as module:factory, as torchvision.models:mobilenet_v2, or
 _SHAPE = re.compile(r"[1-9][0-9]{0,6}(?:x[1-9][0-9]{0,6})*", re.ASCII)
 
 
+def short_name(name: str) -> str:
+    """The name under which a network is known: the short one, where it has one.
+
+    >>> short_name("torchvision.models:mobilenet_v2"), short_name("mine:Net")
+    ('mobilenet_v2', 'mine:Net')
+    """
+    short = name.removeprefix("torchvision.models:")
+    return short if short in NETWORKS else name
+
+
 def factory_of(name: str) -> Callable[[], nn.Module]:
     """The function that makes the model called *name*.
 
