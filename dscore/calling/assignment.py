@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from dscore.calling import choice, gates, means
 from dscore.calling.call_cache import CALLS
-from dscore.calling.convolve import solved_kernel
+from dscore.calling.kernels import solved_kernel
 from dscore.core.plan import Plan
 
 

@@ -14,15 +14,7 @@ from dscore.calling import arguments, choice
 from dscore.calling.arguments import PaddingLike, PairLike
 from dscore.calling.arrays import Array, ArrayT, GpuAdapter
 from dscore.calling.call_cache import CALLS, MOST_CALLS, FastCall
-from dscore.calling.convolve import (
-    Call,
-    accepted_plan,
-    host_views,
-    kernel_of,
-    native,
-    prepared,
-    unlaid,
-)
+from dscore.calling.convolve import Call, host_views, kernel_of, native, unlaid
 from dscore.calling.gradients import (
     GradientOptions,
     input_gradient,
@@ -30,6 +22,7 @@ from dscore.calling.gradients import (
     require_known,
     weight_gradient,
 )
+from dscore.calling.kernels import accepted_plan, prepared
 from dscore.core.backend import GpuBackend, choose_backend
 from dscore.core.errors import InfeasibleError, SpecError, UnavailableError
 from dscore.core.numerics import Arithmetic

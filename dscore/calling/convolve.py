@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache, partial
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dscore.calling import arguments, choice
+from dscore.calling import arguments, choice, quantise
 from dscore.calling.arguments import Options
 from dscore.calling.arrays import Adapter, GpuAdapter, HostArray, overlaps_itself
-from dscore.calling.call_cache import CALLS, PreparedCall
-from dscore.calling.gpu_arrays import capturing
+from dscore.calling.call_cache import CALLS
+from dscore.calling.kernels import compiled, prepared, solved_kernel
 from dscore.calling.pack import PackedFilter
-from dscore.core.backend import (
-    Backend,
-    GpuBackend,
-    Kernel,
-    Launchable,
-    choose_backend,
-    require_accepted,
-)
-from dscore.core.device import Device
-from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.backend import Kernel
+from dscore.core.errors import SpecError
 from dscore.core.numerics import Arithmetic, products_of
-from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Layout
-from dscore.ops import Operand, operands_of, output_of
+from dscore.ops import Operand, operands_of
 
 _NOTHING: Mapping[str, Any] = {}
-_K = TypeVar("_K", bound=Kernel | Launchable)
 
 
 class Call(NamedTuple):
@@ -90,8 +78,13 @@ def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
     gpu = arguments.common_gpu(adapter, given)
     problem = problem.laid_out(arguments.memory_layout(
         adapter, named.layout, (x, further.get("residual"))))
-    return run(Call(problem, adapter, gpu, _of_operands(problem, arrays), shape, options,
-                    named.backend, products_of(named.arithmetic), plan, named.layout))
+    call = Call(problem, adapter, gpu, _of_operands(problem, arrays), shape, options,
+                named.backend, products_of(named.arithmetic), plan, named.layout)
+    if gpu is None or plan is not None or not quantise.is_step(problem, named.backend, gpu[1]):
+        return run(call)
+    integers = quantise.quantised_images(problem, *gpu, call.arrays, named.backend, named.layout)
+    return convolve(integers, w, bias, out, tuple(named._replace(in_dtype=None)), None,
+                    {name: one for name, one in further.items() if name != "ratios"})
 
 
 def _of_operands(problem: ConvProblem, arrays: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +101,7 @@ def run(call: Call) -> Any:
 
 def kernel_of(call: Call) -> Kernel:
     """The kernel of a call of host arrays."""
-    kernel_for = solved_kernel if call.plan is None else partial(_compiled, plan=call.plan)
+    kernel_for = solved_kernel if call.plan is None else partial(compiled, plan=call.plan)
     return kernel_for(call.problem, call.backend, call.arithmetic)
 
 
@@ -125,37 +118,6 @@ def _on_gpu(adapter: GpuAdapter, index: int, call: Call) -> Any:
     if call.plain:
         CALLS.remember(call.inputs, call.options, ready)
     return ready(*call.inputs, out)
-
-
-def prepared(problem: ConvProblem, adapter: GpuAdapter, index: int, inputs: tuple[Any, ...],
-             name: str = "auto", arithmetic: Arithmetic | None = None,
-             plan: choice.PlanLike | None = None, shape: tuple[int, ...] = (),
-             axes: Layout | None = None) -> PreparedCall:
-    """The prepared call of a problem by the backend *name*, for arrays like *inputs* on a GPU.
-
-    *inputs* are the operands but the result, None for one that is missing; they are not checked
-    against the problem. *shape* is the result's, where it is not the problem's own; *axes* is the
-    layout of the arrays' axes, where it is not that of the memory. The call takes the inputs, and
-    out or None.
-    """
-    name = "hip" if name == "auto" else name
-    backend = choose_backend(name)
-    if not isinstance(backend, GpuBackend):
-        raise UnavailableError(f"x lies on GPU {index}, and backend {backend.name} runs host "
-                               "arrays; copy it to the host, or take backend hip")
-    accepted = accepted_plan(problem, backend.device_at(index), backend, name, arithmetic, plan)
-    kernel = _kernel(backend, accepted, partial(backend.kernel_on, index=index), arithmetic,
-                     plan is not None)
-    output = output_of(problem)
-    return PreparedCall(adapter, index, inputs, shape or output.shape, kernel,
-                        operands_of(problem) if axes == "nchw" else (),
-                        _changed(problem, output))
-
-
-def _changed(problem: ConvProblem, output: Operand) -> str | None:
-    """The element type of an *output* where that is not its first input's."""
-    given = operands_of(problem)[0].element
-    return None if output.element == given else output.element.name
 
 
 def _on_host(call: Call, kernel: Kernel) -> Any:
@@ -231,53 +193,3 @@ def _direct(written: HostArray, inputs: list[HostArray | None]) -> bool:
 def _native(array: HostArray) -> HostArray:
     """A C-contiguous array of native byte order."""
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
-
-
-def _compiled(problem: ConvProblem, name: str, arithmetic: Arithmetic | None = None,
-              plan: choice.PlanLike | None = None) -> Kernel:
-    """The kernel of the backend *name* for host arrays."""
-    backend = choose_backend(name)
-    name = backend.name if name == "auto" else name
-    accepted = accepted_plan(problem, backend.device(), backend, name, arithmetic, plan)
-    return _kernel(backend, accepted, backend.compile, arithmetic, plan is not None)
-
-
-def _kernel(backend: Backend, plan: Plan, kernel_of: Callable[[Plan], _K],
-            arithmetic: Arithmetic | None, demanded: bool) -> _K:
-    """The kernel of *plan*; unless that was *demanded*, of a later one where it spills."""
-    with _explained_waits(backend):
-        if not demanded:
-            return choice.unspilled(plan, kernel_of, _spills, backend, arithmetic)[1]
-        kernel = kernel_of(plan)
-    if _spills(kernel):
-        warnings.warn(f"{choice.PassedOver(plan, _spills(kernel))}: it runs, because this plan was "
-                      "asked for; without one, conv takes the next that does not spill",
-                      RuntimeWarning, stacklevel=2)
-    return kernel
-
-
-def _spills(kernel: Kernel | Launchable) -> int:
-    return kernel.use.spills
-
-
-def _explained_waits(backend: Backend) -> AbstractContextManager[None]:
-    """Context in which a long build tells what the call waits for; not while a graph is captured.
-    """
-    if not backend.compiles or capturing():
-        return nullcontext()
-    from dscore.building.kernels import explained_waits  # only for a backend that builds
-
-    return explained_waits()
-
-
-# Kept for plans that dscore decides; the kernel of a caller's own plan is made at each call.
-solved_kernel = lru_cache(maxsize=1024)(_compiled)
-
-
-def accepted_plan(problem: ConvProblem, device: Device, backend: Backend, name: str,
-                  arithmetic: Arithmetic | None, plan: choice.PlanLike | None) -> Plan:
-    """The caller's *plan*, else the one that *problem* gets; the backend must accept it."""
-    accepted = (choice.default_plan(problem, device, backend, name, arithmetic) if plan is None
-                else choice.callers_plan(problem, device, plan, arithmetic))
-    require_accepted(backend, accepted)
-    return accepted

@@ -9,7 +9,7 @@ from dscore.algorithms.gate import Gate
 from dscore.calling.arguments import adapter_of, common_gpu, memory_layout
 from dscore.calling.arrays import dtype_name, library_of
 from dscore.calling.call_cache import MOST_CALLS, FastCall, PreparedCall
-from dscore.calling.convolve import prepared
+from dscore.calling.kernels import prepared
 from dscore.core.backend import GpuBackend, choose_backend
 from dscore.core.device import Device
 from dscore.core.errors import UnavailableError

@@ -9,7 +9,7 @@ import numpy as np
 from dscore.calling.arguments import adapter_of, common_gpu, memory_layout
 from dscore.calling.arrays import dtype_name, library_of
 from dscore.calling.call_cache import MOST_CALLS, PreparedCall
-from dscore.calling.convolve import prepared
+from dscore.calling.kernels import prepared
 from dscore.calling.quantization import Quantization
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import ConvSpec, Layout

@@ -1,18 +1,24 @@
-"""Quantisation of floats that lie on a GPU: integers of int8, by one kernel."""
+"""Quantisation of floats that lie on a GPU: integers of int8, by one kernel, or by the layer that
+takes them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from dscore.algorithms.direct import DirectTiling
+from dscore.algorithms.direct import Direct, DirectTiling
+from dscore.algorithms.registry import running
 from dscore.calling.arguments import adapter_of, common_gpu
-from dscore.calling.arrays import dtype_name, library_of
+from dscore.calling.arrays import GpuAdapter, dtype_name, library_of
 from dscore.calling.call_cache import MOST_CALLS, PreparedCall
-from dscore.calling.convolve import prepared
+from dscore.calling.kernels import prepared
+from dscore.core.backend import GpuBackend, choose_backend
+from dscore.core.device import Device
 from dscore.core.errors import SpecError
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ConvSpec
+from dscore.core.spec import ConvSpec, Layout
 
 # Elements of a thread, which lie side by side; of a row of an image that stands for an array.
 _VECTOR, _ROW = 16, 4096
@@ -55,3 +61,42 @@ def flat_call(x: Any, multiplier: Any, zero_point: Any, backend: str = "auto") -
         tiling = DirectTiling(_THREADS, problem.spec.in_channels)
         _PREPARED[key] = prepared(problem, *gpu, operands, backend, plan=tiling)
     return _PREPARED[key]
+
+
+def is_fused(problem: ConvProblem, device: Device) -> bool:
+    """Whether a kernel of a *device* computes a layer of int8 whose x is of floats, and does more
+    than the definition."""
+    return any(one.name != Direct.name for one in running(problem, device=device))
+
+
+def is_step(problem: ConvProblem, backend: str, index: int) -> bool:
+    """Whether GPU *index* quantises x of a layer faster by a step of its own: where x is of floats,
+    and kernels beyond the definition take integers alone."""
+    if problem.spec.in_dtype is None:
+        return False
+    found = choose_backend("hip" if backend == "auto" else backend)
+    if not isinstance(found, GpuBackend):
+        return False
+    device = found.device_at(index)
+    integers = replace(problem, spec=replace(problem.spec, in_dtype=None))
+    return is_fused(integers, device) and not is_fused(problem, device)
+
+
+def quantised_images(problem: ConvProblem, adapter: GpuAdapter, index: int,
+                     arrays: Mapping[str, Any], backend: str, axes: Layout) -> Any:
+    """The integers of x for a layer on GPU *index* that takes one of floats, which lie as x does.
+
+    *arrays*: its operands by their names; *axes*: the layout of their axes.
+    """
+    x, spec = arrays["x"], problem.spec
+    operands = x, arrays["ratios"], arrays["points"]  # of which the kernel reads the first
+    key = (adapter.library, index, tuple(x.shape), spec.in_dtype, spec.layout, axes, backend)
+    if key not in _PREPARED:
+        if len(_PREPARED) >= MOST_CALLS:
+            _PREPARED.clear()
+        bare = ConvSpec.make(spec.in_channels, spec.in_channels, 1, dtype=spec.in_dtype,
+                             layout=spec.layout)
+        images = replace(problem, spec=bare, operation="quantise")
+        _PREPARED[key] = prepared(images, adapter, index, operands, backend, shape=tuple(x.shape),
+                                  axes=axes)
+    return _PREPARED[key](*operands, None)

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from dscore.algorithms.direct import Direct
-from dscore.algorithms.registry import running
+from dscore.calling.quantise import is_fused
 from dscore.core.backend import GpuBackend, choose_backend
 from dscore.core.device import Device
 from dscore.core.errors import SpecError, UnavailableError
@@ -79,7 +78,7 @@ class Entry(Bindable):
             problem = self.problem((1, channels, _SIDE, _SIDE), FLOATS[0])
         except SpecError:
             return False
-        return any(one.name != Direct.name for one in running(problem, device=device))
+        return is_fused(problem, device)
 
     @property
     def whole(self) -> bool:

@@ -10,7 +10,7 @@ from emulated_gpus import GpuBackend, Tensor, TensorAdapter, emulated_gpus
 import dscore
 from dscore.algorithms.direct import DirectTiling
 from dscore.backends.emulated import EmulatedBackend
-from dscore.calling import arguments, call_cache, convolve
+from dscore.calling import arguments, call_cache, kernels
 from dscore.calling.call_cache import CALLS
 from dscore.checking import bound
 from dscore.core import backend
@@ -132,7 +132,7 @@ def test_a_plan_decides_the_kernel():
 
 def test_a_prepared_call_is_for_those_who_know_the_problem():
     arrays, adapter = tensors(1), arguments.adapter_of("emulated_gpus")
-    call = convolve.prepared(PROBLEM, adapter, 1, arrays, "gpu")
+    call = kernels.prepared(PROBLEM, adapter, 1, arrays, "gpu")
     out = Tensor(np.full(PROBLEM.y_shape, np.nan, np.float32), 1)
     assert call(*arrays, out) is out
     assert right(out)

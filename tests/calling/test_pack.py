@@ -10,7 +10,7 @@ import dscore
 from dscore import ops
 from dscore.algorithms import registry
 from dscore.algorithms.direct import Direct
-from dscore.calling import convolve
+from dscore.calling import kernels
 from dscore.checking import bound
 from dscore.checking.rounding import Rounding
 from dscore.core import catalog
@@ -35,7 +35,7 @@ def taking(monkeypatch):
     registry.register("direct", "toy_algorithm:Candidate")
     yield
     registry.unregister("direct")
-    convolve.solved_kernel.cache_clear()
+    kernels.solved_kernel.cache_clear()
     solver.best_plan.cache_clear()
 
 

@@ -6,7 +6,7 @@ from emulated_gpus import Tensor, emulated_gpus
 
 import dscore
 from dscore.backends.emulated import EmulatedBackend
-from dscore.calling.quantise import flat_problem, quantised_flat
+from dscore.calling.quantise import flat_problem, is_step, quantised_flat
 from dscore.checking import bound
 from dscore.checking.check import check_plan
 from dscore.core.backend import backend
@@ -44,6 +44,39 @@ def test_any_count_is_an_image_of_vectors(elements):
     assert np.prod(problem.x_shape) == elements
     assert elements % 16 or problem.spec.in_channels == 16
     assert parse_problem(problem_token(problem)) == problem
+
+
+@needs_host
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_layers_whose_kernels_take_integers_alone_have_a_step(dtype, layout, monkeypatch):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 8, 6, 5)).astype(dtype)
+    w = rng.integers(-99, 99, (8, 1, 3, 3), np.int8)
+    q = dscore.Quantization(0.02, 0.01, 0.1, x_zero_point=3)
+    x = x if layout == "nchw" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    wanted = dscore.conv(x, w, groups=8, padding=1, quantization=q, layout=layout,
+                         backend="reference")
+    with emulated_gpus(monkeypatch):
+        # Of two sizes, so that more than one call is prepared, and again.
+        for given in (x, x[:1].copy(), x):
+            out = Tensor(np.empty((len(given), *wanted.shape[1:]), np.int8))
+            for into in (None, out):
+                y = dscore.conv(Tensor(given), Tensor(w), groups=8, padding=1, quantization=q,
+                                layout=layout, backend="gpu", out=into)
+                assert np.array_equal(y.array, wanted[:len(given)])
+            assert y is out
+
+
+@needs_host
+@pytest.mark.parametrize(("token", "device", "step"), [
+    ("n1c3h9w8_o8k3_int8_infloat16_nhwc", "h200", False),
+    ("n1c3h9w8_o8k3_int8_infloat16_nhwc", "z100sm", True),
+    ("n1c8h9w8_o8k1_int8_infloat16", "h200", True)])
+def test_where_a_step_of_its_own_is_faster(token, device, step, monkeypatch):
+    with emulated_gpus(monkeypatch):
+        assert is_step(parse_problem(token), "gpu", ("z100sm", "h200").index(device)) == step
+        assert not is_step(parse_problem(token), "reference", 0)
 
 
 @needs_host

@@ -12,7 +12,7 @@ from tuning_backends import Gpu, Scripted, _Kernel
 
 import dscore
 from dscore.building.kernels import report_on
-from dscore.calling import choice, convolve
+from dscore.calling import choice, kernels
 from dscore.checking import bound
 from dscore.core.backend import Prepared
 from dscore.core.token import parse_problem
@@ -31,9 +31,9 @@ NAME = "tuning_backends:Scripted"
 def _fresh(tmp_path, monkeypatch):
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(Scripted, "ran", [])
-    convolve.solved_kernel.cache_clear()
+    kernels.solved_kernel.cache_clear()
     yield
-    convolve.solved_kernel.cache_clear()
+    kernels.solved_kernel.cache_clear()
 
 
 def spill(monkeypatch, words):
@@ -54,7 +54,7 @@ def ran():
 
 def test_a_call_takes_the_first_plan_that_does_not_spill(monkeypatch, caplog):
     assert ran() == NAMES[0]
-    convolve.solved_kernel.cache_clear()
+    kernels.solved_kernel.cache_clear()
     spill(monkeypatch, {NAMES[0]: 5, NAMES[1]: 1})
     with caplog.at_level(logging.INFO, "dscore"):
         assert ran() == NAMES[2]

@@ -17,7 +17,7 @@ import dscore
 from dscore.backends.emulated import EmulatedBackend
 from dscore.building import compilers
 from dscore.building.library import Library
-from dscore.calling import convolve
+from dscore.calling import kernels
 from dscore.checking import bound
 from dscore.core import backend as backends
 from dscore.core.errors import CompileError, SpecError
@@ -47,7 +47,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have this process know of no kernel, as a new one would."""
     monkeypatch.setattr(backends.backend, "_values", {})
-    convolve.solved_kernel.cache_clear()
+    kernels.solved_kernel.cache_clear()
 
 
 def convolved(token: str) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ import dscore
 from dscore.algorithms import registry
 from dscore.algorithms.direct import Direct, DirectTiling
 from dscore.algorithms.templates import Template
-from dscore.calling import convolve
+from dscore.calling import kernels
 from dscore.checking.conformance import conformance
 from dscore.checking.rounding import rounding_of
 from dscore.core import catalog
@@ -41,11 +41,11 @@ def needing(monkeypatch):
     """The direct algorithm as one that needs a permission."""
     monkeypatch.setattr(toy_algorithm, "Candidate", Needing, raising=False)
     registry.register("direct", "toy_algorithm:Candidate")
-    convolve.solved_kernel.cache_clear()
+    kernels.solved_kernel.cache_clear()
     solver.best_plan.cache_clear()
     yield registry.algorithm("direct")
     registry.unregister("direct")
-    convolve.solved_kernel.cache_clear()
+    kernels.solved_kernel.cache_clear()
     solver.best_plan.cache_clear()
 
 

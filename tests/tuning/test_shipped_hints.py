@@ -17,7 +17,7 @@ import dscore
 from dscore import api
 from dscore.algorithms.channel_distribution.tiling import ChannelDistributionTiling
 from dscore.algorithms.registry import names
-from dscore.calling import choice, convolve
+from dscore.calling import choice, kernels
 from dscore.checking import bound
 from dscore.core import catalog
 from dscore.core.backend import Backend
@@ -52,7 +52,7 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ship]:
     """Make hints of lines known as those that are shipped for z100sm; the cache is empty."""
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(records, "_decisions", {})
-    convolve.solved_kernel.cache_clear()
+    kernels.solved_kernel.cache_clear()
     tune.on_demand.cache_clear()
 
     def shipped(*lines: str) -> None:
@@ -61,7 +61,7 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ship]:
         monkeypatch.setattr(shipped_hints, "all_shipped", lambda: [hints_of_lines])
 
     yield shipped
-    convolve.solved_kernel.cache_clear()
+    kernels.solved_kernel.cache_clear()
 
 
 # The look-up.
@@ -201,7 +201,7 @@ def test_a_call_runs_the_hint_and_is_right(ship: Ship) -> None:
     x, w, _ = bound.sample(EXAMPLE, 0)
     y = dscore.conv(x, w, stride=2, padding=1, groups=6, backend="reference")
     assert bound.compare(y, bound.expected(EXAMPLE, x, w)).ok
-    assert convolve.solved_kernel(EXAMPLE, "reference").plan.tiling == tiling
+    assert kernels.solved_kernel(EXAMPLE, "reference").plan.tiling == tiling
 
 
 @pytest.mark.deep

@@ -3,7 +3,7 @@
 import pytest
 
 import dscore
-from dscore.calling import convolve
+from dscore.calling import kernels
 from dscore.checking import bound
 from dscore.core.backend import choose_backend
 from dscore.core.token import parse_problem
@@ -16,16 +16,16 @@ X, W, _ = bound.sample(PROBLEM, 0)
 @pytest.fixture(autouse=True)
 def _fresh(tmp_path, monkeypatch):
     monkeypatch.setenv("DSCORE_CACHE_DIR", str(tmp_path))
-    convolve.solved_kernel.cache_clear()
+    kernels.solved_kernel.cache_clear()
     tune.on_demand.cache_clear()
     yield
-    convolve.solved_kernel.cache_clear()
+    kernels.solved_kernel.cache_clear()
 
 
 def called():
     y = dscore.conv(X, W, padding=1, groups=12, backend="reference")
     assert bound.compare(y, bound.expected(PROBLEM, X, W)).ok
-    return convolve.solved_kernel(PROBLEM, "reference").plan
+    return kernels.solved_kernel(PROBLEM, "reference").plan
 
 
 def test_the_solvers_first_where_nothing_was_tuned():
