@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -219,9 +220,15 @@ def library_of(array: Any, name: str) -> str:
 
 def dtype_name(array: Any) -> str:
     """The element type as dscore writes it, without looking at the values."""
-    if isinstance(array, np.ndarray):
-        return str(array.dtype.name)
-    return str(array.dtype).rpartition(".")[2]
+    try:
+        return _name_of(array.dtype)
+    except TypeError:  # of a type that cannot be hashed
+        return _name_of.__wrapped__(array.dtype)
+
+
+@lru_cache(maxsize=64)
+def _name_of(dtype: Any) -> str:
+    return str(dtype.name) if isinstance(dtype, np.dtype) else str(dtype).rpartition(".")[2]
 
 
 def overlaps_itself(array: HostArray) -> bool:

@@ -55,8 +55,7 @@ def test_products_past_the_numbers_that_rounding_is_exact_for(activation, layout
     assert len(np.unique(y[:, 6:10])) == 2
 
 
-@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("dtype", "layout"), [("float32", "nchw"), ("float16", "nhwc")])
 @pytest.mark.parametrize("name", ["reference", pytest.param("emulated", marks=pytest.mark.skipif(
     EmulatedBackend().missing() is not None, reason=str(EmulatedBackend().missing())))])
 def test_floats_become_the_integers_that_stand_for_them(name, dtype, layout):
