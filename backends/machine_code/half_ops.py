@@ -1,4 +1,4 @@
-"""Multiply-adds of float16 numbers, in halves of registers.
+"""Multiply-adds of float16 numbers, and shifts of integers, in halves of registers.
 
 Sources: Vega ISA, 12.10 (VOP3P); LLVM's "User Guide for AMDGPU Backend" for the operands of
 V_FMA_MIX.
@@ -75,6 +75,45 @@ def _mixed_reader(operand: Operand, half: int, high: int) -> Read:
     return read
 
 
+def _shifted(t: Any, instruction: Instruction) -> None:
+    """V_PK_LSHLREV_B16 and the like: both halves of the second source by those of the first.
+
+    *op_sel* names the half of each source for the low result, *op_sel_hi* that for the high one.
+    """
+    unknown = set(instruction.modifiers) - {"op_sel", "op_sel_hi"}
+    if unknown:
+        raise UnknownError(f"modifier {', '.join(sorted(unknown))} of {instruction.opcode}")
+    target, *sources = (parse(text) for text in instruction.operands)
+    require(target, "v", 1)
+    chosen = (selection_of(instruction, "op_sel", [0] * len(sources)),
+              selection_of(instruction, "op_sel_hi", [1] * len(sources)))
+    reads = [[_half_reader(*one) for one in zip(sources, which, strict=True)] for which in chosen]
+    t.reads(*sources)
+    t.overwrites(target)
+    register, shift = target.first, _SHIFTS[instruction.opcode]
+
+    def step(m: Any) -> None:
+        low, high = (shift(value(m), by(m) & np.uint32(15)) & np.uint32(0xFFFF)
+                     for by, value in reads)
+        np.copyto(m.v[register], low | high << np.uint32(16), where=m.lanes)
+    t.add(step)
+    t.wrote(target)
+
+
+def _half_reader(operand: Operand, high: int) -> Read:
+    """Function that reads a half of a source, as an integer without a sign."""
+    if operand.kind == "c" and high:
+        raise UnknownError("the high half of a constant")
+    whole, place = reader(operand, "u", True), np.uint32(16 * high)
+    return lambda m: whole(m) >> place & np.uint32(0xFFFF)
+
+
+def _arithmetic_shift(value: Any, by: Any) -> Any:
+    """To the right, with the sign of 16 bits."""
+    signed = np.asarray(value, np.uint32).astype(np.uint16).view(np.int16).astype(np.int32)
+    return (signed >> np.asarray(by, np.int32)).astype(np.uint32)
+
+
 # The register after it, from the one before and the sum: the other half stays.
 _RESULTS: dict[str, Callable[[Any, Any], Any]] = {
     "v_fma_mix_f32": lambda before, total: total.view(np.uint32),
@@ -82,4 +121,10 @@ _RESULTS: dict[str, Callable[[Any, Any], Any]] = {
     "v_fma_mixhi_f16": lambda before, total: (before & np.uint32(0xFFFF)
                                               | float16_bits(total) << np.uint32(16)),
 }
-_HANDLERS: dict[str, Handler] = dict.fromkeys(_RESULTS, _mixed)
+_SHIFTS: dict[str, Callable[[Any, Any], Any]] = {
+    "v_pk_lshlrev_b16": np.left_shift,
+    "v_pk_lshrrev_b16": np.right_shift,
+    "v_pk_ashrrev_i16": _arithmetic_shift,
+}
+_HANDLERS: dict[str, Handler] = {**dict.fromkeys(_RESULTS, _mixed),
+                                 **dict.fromkeys(_SHIFTS, _shifted)}

@@ -170,3 +170,29 @@ def test_a_dot_product_of_two_is_within_the_bound_of_two_multiply_adds():
     exact, size = products.sum(1) + total, np.abs(products).sum(1) + np.abs(total)
     assert np.all(np.abs(after - exact) <= 3 * 2.0**-24 * size + 3 * 2.0**-126)
     assert after[0] == 0
+
+
+@pytest.mark.parametrize(("opcode", "shift"), [
+    ("v_pk_lshlrev_b16", lambda value, by: value << by & 0xFFFF),
+    ("v_pk_lshrrev_b16", lambda value, by: value >> by),
+    ("v_pk_ashrrev_i16", lambda value, by: (value - (value >> 15 << 16)) >> by & 0xFFFF)])
+@pytest.mark.parametrize(("modifiers", "places"), [
+    ("", ((0, 0), (1, 1))), (" op_sel_hi:[1,0]", ((0, 0), (1, 0))),
+    (" op_sel:[1,0] op_sel_hi:[0,1]", ((1, 0), (0, 1)))])
+def test_both_halves_are_shifted_by_four_bits_of_a_half(modifiers, places, opcode, shift):
+    by, value = words(2) & 0x001F001F, words(3)
+    after = run(f"{opcode} v4, v2, v3{modifiers}", {2: by, 3: value, 4: words(4)})
+
+    def half(of, place):
+        return of.astype(np.int64) >> 16 * place & 0xFFFF
+
+    low, high = (shift(half(value, at), half(by, of) & 15) for of, at in places)
+    assert np.array_equal(after.v[4][0], low | high << 16)
+
+
+def test_the_high_half_of_a_constant_is_refused():
+    with pytest.raises(Exception, match="the high half of a constant"):
+        run("v_pk_lshlrev_b16 v4, 3, v2", {2: words(1)})
+    after = run("v_pk_lshlrev_b16 v4, 3, v2 op_sel_hi:[0,1]", {2: words(1)})
+    low, high = (words(1) & 0xFFFF) << 3 & 0xFFFF, (words(1) >> 16) << 3 & 0xFFFF
+    assert np.array_equal(after.v[4][0], low | high << 16)
