@@ -80,7 +80,8 @@ def convolve(x: Any, w: Any, bias: Any, out: Any, options: tuple[Any, ...],
         adapter, named.layout, (x, further.get("residual"))))
     call = Call(problem, adapter, gpu, _of_operands(problem, arrays), shape, options,
                 named.backend, products_of(named.arithmetic), plan, named.layout)
-    if gpu is None or plan is not None or not quantise.is_step(problem, named.backend, gpu[1]):
+    if (gpu is None or plan is not None or 0 in shape
+            or not quantise.is_step(problem, named.backend, gpu[1])):
         return run(call)
     integers = quantise.quantised_images(problem, *gpu, call.arrays, named.backend, named.layout)
     return convolve(integers, w, bias, out, tuple(named._replace(in_dtype=None)), None,

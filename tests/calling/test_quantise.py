@@ -65,6 +65,9 @@ def test_layers_whose_kernels_take_integers_alone_have_a_step(dtype, layout, mon
                                 layout=layout, backend="gpu", out=into)
                 assert np.array_equal(y.array, wanted[:len(given)])
             assert y is out
+        none = dscore.conv(Tensor(x[:0].copy()), Tensor(w), groups=8, padding=1, quantization=q,
+                           layout=layout, backend="gpu")
+        assert (none.shape, none.dtype) == ((0, *wanted.shape[1:]), np.int8)
 
 
 @needs_host
